@@ -1,0 +1,50 @@
+package cloudsim
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// EventType says what happened to a resource.
+type EventType string
+
+const (
+	EventPut    EventType = "put"    // created or changed; Object is its new value
+	EventDelete EventType = "delete" // gone; Object is its last value
+)
+
+// Event says that a resource changed. Rev orders all events of a cloud, across
+// kinds and projects; a watcher that remembers the last Rev it handled resumes
+// after it.
+type Event struct {
+	Rev       uint64          `json:"rev" doc:"Position in the cloud's journal"`
+	Time      time.Time       `json:"time" doc:"RFC 3339, on the cloud's clock"`
+	Type      EventType       `json:"type" enum:"put,delete"`
+	Kind      ResourceKind    `json:"kind" doc:"Kind of resource"`
+	ID        string          `json:"id" doc:"Id of the resource"`
+	Project   ProjectID       `json:"project,omitempty"`
+	RequestID string          `json:"requestId,omitempty" doc:"The request that caused it; absent when the cloud itself acted"`
+	Object    json.RawMessage `json:"object,omitempty" doc:"The resource after the change, or its last value when deleted"`
+}
+
+// ResourceKind names a kind of resource in events and operations.
+type ResourceKind string
+
+const (
+	KindProject      ResourceKind = "project"
+	KindToken        ResourceKind = "token"
+	KindRegion       ResourceKind = "region"
+	KindZone         ResourceKind = "zone"
+	KindInstanceType ResourceKind = "instanceType"
+	KindInstance     ResourceKind = "instance"
+	KindAddress      ResourceKind = "address"
+	KindLoadBalancer ResourceKind = "loadBalancer"
+	KindOperation    ResourceKind = "operation"
+)
+
+// WatchOptions choose what a watch sees. The zero value sees all that the
+// caller may see, from the beginning of the journal.
+type WatchOptions struct {
+	Since uint64         // events after this revision
+	Kinds []ResourceKind // only these kinds; none means all
+}

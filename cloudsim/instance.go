@@ -1,0 +1,100 @@
+package cloudsim
+
+// InstanceID names an instance, e.g. "i-000001". It is never used again.
+type InstanceID string
+
+// InstanceState is where an instance is in its life.
+type InstanceState string
+
+const (
+	InstanceProvisioning InstanceState = "provisioning"
+	InstanceRunning      InstanceState = "running"
+	InstanceStopping     InstanceState = "stopping"
+	InstanceStopped      InstanceState = "stopped"
+	InstanceStarting     InstanceState = "starting"
+	InstanceRebooting    InstanceState = "rebooting"
+	InstanceTerminating  InstanceState = "terminating"
+	// InstanceTerminated is the last value of an instance, in the event that
+	// says it is gone; the API answers NotFound for it.
+	InstanceTerminated InstanceState = "terminated"
+)
+
+// instanceMoves is the whole life of an instance. What is not in it is a Conflict.
+var instanceMoves = map[InstanceState]map[Verb]InstanceState{
+	InstanceProvisioning: {Settle: InstanceRunning, Terminate: InstanceTerminating},
+	InstanceRunning:      {Stop: InstanceStopping, Reboot: InstanceRebooting, Terminate: InstanceTerminating},
+	InstanceStopping:     {Settle: InstanceStopped, Terminate: InstanceTerminating},
+	InstanceStopped:      {Start: InstanceStarting, Terminate: InstanceTerminating},
+	InstanceStarting:     {Settle: InstanceRunning, Terminate: InstanceTerminating},
+	InstanceRebooting:    {Settle: InstanceRunning, Stop: InstanceStopping, Terminate: InstanceTerminating},
+	InstanceTerminating:  {Settle: InstanceTerminated},
+}
+
+// InstanceStates lists every state, for tests and help.
+func InstanceStates() []InstanceState {
+	return []InstanceState{
+		InstanceProvisioning, InstanceRunning, InstanceStopping, InstanceStopped,
+		InstanceStarting, InstanceRebooting, InstanceTerminating, InstanceTerminated,
+	}
+}
+
+// InstanceAddressType says who may reach an address.
+type InstanceAddressType string
+
+const (
+	AddressInternal InstanceAddressType = "internal" // inside the cloud's network
+	AddressExternal InstanceAddressType = "external" // from anywhere
+	AddressHostname InstanceAddressType = "hostname" // a name, not an IP
+)
+
+// InstanceAddress is one way to reach an instance.
+type InstanceAddress struct {
+	Type    InstanceAddressType `json:"type" enum:"internal,external,hostname"`
+	Address string              `json:"address" example:"127.64.0.1"`
+}
+
+// Instance is a virtual machine.
+type Instance struct {
+	ID InstanceID `json:"id" example:"i-000001"`
+	Meta
+	Zone       string            `json:"zone" example:"sim-1a"`
+	Region     string            `json:"region" example:"sim-1"`
+	Type       string            `json:"type" doc:"Instance type" example:"small"`
+	State      InstanceState     `json:"state" enum:"provisioning,running,stopping,stopped,starting,rebooting,terminating,terminated"`
+	ProviderID string            `json:"providerID" doc:"What Kubernetes keeps in node.spec.providerID" example:"cloudsim://sim-1/sim-1a/i-000001"`
+	Addresses  []InstanceAddress `json:"addresses" doc:"In order of preference; kept across stop and start"`
+}
+
+// InternalIP is the address that load balancers forward to, or "".
+func (i Instance) InternalIP() string {
+	for _, a := range i.Addresses {
+		if a.Type == AddressInternal {
+			return a.Address
+		}
+	}
+	return ""
+}
+
+// Move applies verb, or returns Conflict and leaves i as it was.
+func (i *Instance) Move(verb Verb) error {
+	return move(&i.State, instanceMoves, verb, KindInstance, string(i.ID))
+}
+
+// CreateInstance asks for an instance. Asking again with the same name and the
+// same words returns the first one; with other words it is Exists.
+type CreateInstance struct {
+	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"node-1" doc:"Also its host name"`
+	Zone   string            `json:"zone" example:"sim-1a"`
+	Type   string            `json:"type" example:"small"`
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// Validate checks what needs no other state.
+func (r CreateInstance) Validate() error {
+	var c checks
+	c.name("name", r.Name)
+	c.name("zone", r.Zone)
+	c.name("type", r.Type)
+	c.labels("labels", r.Labels)
+	return c.err()
+}

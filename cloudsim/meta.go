@@ -1,0 +1,90 @@
+package cloudsim
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Meta is what every resource has besides its id.
+type Meta struct {
+	Name      string            `json:"name" doc:"Unique among the resources of this kind in its project"`
+	Project   ProjectID         `json:"project,omitempty" doc:"The project that owns it; empty for what all projects share"`
+	Labels    map[string]string `json:"labels,omitempty" doc:"Free-form tags; lists filter by them"`
+	Revision  uint64            `json:"revision" doc:"The journal revision of its last change; also its ETag"`
+	Operation OperationID       `json:"operation,omitempty" doc:"The operation that last worked on it"`
+	CreatedAt time.Time         `json:"createdAt" doc:"RFC 3339, on the cloud's clock"`
+	UpdatedAt time.Time         `json:"updatedAt" doc:"RFC 3339, on the cloud's clock"`
+}
+
+// Limits of what all resources share.
+const (
+	MaxNameLength   = 63
+	MaxLabels       = 64
+	MaxLabelKey     = 128
+	MaxLabelValue   = 256
+	DefaultPageSize = 500
+	MaxPageSize     = 5000
+)
+
+// NamePattern is what a name looks like: an RFC 1123 label, because an
+// instance's name is also its host name.
+const NamePattern = `^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
+
+var (
+	nameRE     = regexp.MustCompile(NamePattern)
+	labelKeyRE = regexp.MustCompile(`^[A-Za-z0-9]([-_./A-Za-z0-9]*[A-Za-z0-9])?$`)
+)
+
+func (c *checks) name(field, s string) {
+	switch {
+	case s == "":
+		c.addf(field, "is required")
+	case !nameRE.MatchString(s):
+		c.addf(field, "must be lower-case letters, digits and dashes, at most %d, and not begin or end with a dash; got %q", MaxNameLength, clip(s))
+	}
+}
+
+func (c *checks) labels(field string, m map[string]string) {
+	if len(m) > MaxLabels {
+		c.addf(field, "has %d entries; at most %d are kept", len(m), MaxLabels)
+		return
+	}
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		if len(k) > MaxLabelKey || !labelKeyRE.MatchString(k) {
+			c.addf(field, "has the key %q; a key is letters, digits, '-', '_', '.', '/', at most %d", clip(k), MaxLabelKey)
+		}
+		if v := m[k]; len(v) > MaxLabelValue || strings.ContainsFunc(v, func(r rune) bool { return r < ' ' }) {
+			c.addf(field+"."+clip(k), "must be printable and at most %d bytes", MaxLabelValue)
+		}
+	}
+}
+
+// clip keeps a hostile value from filling an error message.
+func clip(s string) string {
+	if len(s) > 80 {
+		return strings.ToValidUTF8(s[:80], "") + "…"
+	}
+	return s
+}
+
+// List is one page of resources, sorted by id.
+type List[T any] struct {
+	Items []T `json:"items" doc:"One page, sorted by id"`
+	// Revision is the journal revision of this page: watch from the first
+	// page's revision to miss nothing.
+	Revision uint64 `json:"revision" doc:"The journal revision this page was read at; watch from here to miss nothing"`
+	Next     string `json:"next,omitempty" doc:"Pass as 'after' to read the next page; absent on the last"`
+}
+
+// ListOptions choose and page a list. The zero value lists everything, a page
+// at a time.
+type ListOptions struct {
+	Name   string            // exactly this name
+	Labels map[string]string // all of these labels with these values
+	Zone   string            // only resources of this zone, where the kind has one
+	After  string            // List.Next of the page before
+	Limit  int               // page size; 0 is DefaultPageSize, more than MaxPageSize is cut
+}

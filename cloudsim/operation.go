@@ -1,0 +1,76 @@
+package cloudsim
+
+import "time"
+
+// OperationID names an operation, e.g. "op-000001".
+type OperationID string
+
+// OperationState is where a piece of slow work is.
+type OperationState string
+
+const (
+	OperationPending OperationState = "pending" // accepted, not begun
+	OperationRunning OperationState = "running"
+	OperationDone    OperationState = "done"
+	OperationFailed  OperationState = "failed" // Error says why
+)
+
+// Verb is what happens to a resource.
+type Verb string
+
+const (
+	Create    Verb = "create"
+	Update    Verb = "update"
+	Delete    Verb = "delete"
+	Start     Verb = "start"
+	Stop      Verb = "stop"
+	Reboot    Verb = "reboot"
+	Terminate Verb = "terminate"
+	Settle    Verb = "settle" // the simulated hardware finished
+	Fail      Verb = "fail"   // the simulated hardware gave up
+)
+
+// operationMoves is the whole life of an operation.
+var operationMoves = map[OperationState]map[Verb]OperationState{
+	OperationPending: {Start: OperationRunning, Fail: OperationFailed},
+	OperationRunning: {Settle: OperationDone, Fail: OperationFailed},
+}
+
+// Operation is slow work that was accepted: who asked for it, on what, and how
+// far it is. Operations outlive a restart of the cloud.
+type Operation struct {
+	ID OperationID `json:"id" example:"op-000001"`
+	Meta
+	Verb      Verb            `json:"verb" doc:"What is being done" example:"stop"`
+	Kind      ResourceKind    `json:"kind" doc:"Kind of the resource it works on" example:"instance"`
+	Target    string          `json:"target" doc:"Id of the resource it works on" example:"i-000001"`
+	State     OperationState  `json:"state" enum:"pending,running,done,failed"`
+	RequestID string          `json:"requestId" doc:"The request that asked for it"`
+	Caller    string          `json:"caller" doc:"Name of the token that asked for it"`
+	EndedAt   *time.Time      `json:"endedAt,omitempty" doc:"RFC 3339; absent while it is not over"`
+	Error     *OperationError `json:"error,omitempty" doc:"Why it failed"`
+}
+
+// OperationError says why an operation failed.
+type OperationError struct {
+	Kind   Kind   `json:"kind" doc:"Class of the failure, as in error replies"`
+	Detail string `json:"detail"`
+}
+
+// Over reports whether o has ended, well or not.
+func (o Operation) Over() bool { return o.State == OperationDone || o.State == OperationFailed }
+
+// Move applies verb, or returns Conflict and leaves o as it was.
+func (o *Operation) Move(verb Verb) error {
+	return move(&o.State, operationMoves, verb, KindOperation, string(o.ID))
+}
+
+// move is the one reader of the tables of moves.
+func move[S ~string](state *S, moves map[S]map[Verb]S, verb Verb, kind ResourceKind, id string) error {
+	next, ok := moves[*state][verb]
+	if !ok {
+		return Errorf(Conflict, "cannot %s %s %s: it is %s", verb, kind, id, *state)
+	}
+	*state = next
+	return nil
+}

@@ -1,0 +1,69 @@
+package cloudsim
+
+// Region is a group of zones. Regions, zones and instance types are the
+// cloud's catalogue: configured when it starts, read by everyone, and named by
+// what they are called, e.g. "sim-1", "sim-1a", "small".
+type Region struct {
+	Meta
+}
+
+// Zone is a failure domain of a region.
+type Zone struct {
+	Meta
+	Region string `json:"region" doc:"The region it belongs to" example:"sim-1"`
+}
+
+// InstanceType is a size of machine.
+type InstanceType struct {
+	Meta
+	CPUs      int   `json:"cpus" doc:"Virtual processors" example:"2"`
+	MemoryMiB int64 `json:"memoryMiB" doc:"Memory in MiB" example:"4096"`
+}
+
+// Catalogue is what a cloud offers. Applying one adds and changes; it removes
+// nothing, because instances may stand there.
+type Catalogue struct {
+	Regions       []Region
+	Zones         []Zone
+	InstanceTypes []InstanceType
+}
+
+// DefaultCatalogue is one region of three zones, and three sizes.
+func DefaultCatalogue() Catalogue {
+	return Catalogue{
+		Regions: []Region{{Meta: Meta{Name: "sim-1"}}},
+		Zones: []Zone{
+			{Meta: Meta{Name: "sim-1a"}, Region: "sim-1"},
+			{Meta: Meta{Name: "sim-1b"}, Region: "sim-1"},
+			{Meta: Meta{Name: "sim-1c"}, Region: "sim-1"},
+		},
+		InstanceTypes: []InstanceType{
+			{Meta: Meta{Name: "small"}, CPUs: 2, MemoryMiB: 4096},
+			{Meta: Meta{Name: "medium"}, CPUs: 4, MemoryMiB: 8192},
+			{Meta: Meta{Name: "large"}, CPUs: 8, MemoryMiB: 32768},
+		},
+	}
+}
+
+// Validate checks that every zone has its region and every name is one.
+func (c Catalogue) Validate() error {
+	var bad checks
+	regions := map[string]bool{}
+	for _, r := range c.Regions {
+		bad.name("regions", r.Name)
+		regions[r.Name] = true
+	}
+	for _, z := range c.Zones {
+		bad.name("zones", z.Name)
+		if !regions[z.Region] {
+			bad.addf("zones."+z.Name, "is in region %q, which is not in the catalogue", z.Region)
+		}
+	}
+	for _, t := range c.InstanceTypes {
+		bad.name("instanceTypes", t.Name)
+		if t.CPUs < 1 || t.MemoryMiB < 1 {
+			bad.addf("instanceTypes."+t.Name, "needs at least one CPU and one MiB of memory")
+		}
+	}
+	return bad.err()
+}

@@ -1,0 +1,98 @@
+// Command kube is upstream Kubernetes in one file: etcd, the control plane,
+// the node programs, kubectl and kwok, linked once so that a lab needs no
+// download but Go modules. It holds no code of its own but this table.
+//
+// It runs the program that its first argument, or the name it was called by,
+// says:
+//
+//	kube kube-apiserver --version
+//	ln -s kube kubectl && ./kubectl version
+//
+// Starting it costs about 80 ms, because every program's packages initialise.
+// That is fine for servers; never make it a plugin that kubelet executes.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"go.etcd.io/etcd/server/v3/etcdmain"
+	"k8s.io/component-base/cli"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+	kwokconfig "sigs.k8s.io/kwok/pkg/config"
+	kwok "sigs.k8s.io/kwok/pkg/kwok/cmd"
+	kwoklog "sigs.k8s.io/kwok/pkg/log"
+	kwoksignals "sigs.k8s.io/kwok/pkg/utils/signals"
+)
+
+// programs start each upstream program as its own main would, with os.Args
+// already its own, and return the exit code.
+var programs = map[string]func() int{
+	"etcd":                    func() int { etcdmain.Main(os.Args); return 0 },
+	"kube-apiserver":          func() int { return cli.Run(apiserver.NewAPIServerCommand()) },
+	"kube-controller-manager": func() int { return cli.Run(controllermanager.NewControllerManagerCommand()) },
+	"kube-proxy":              func() int { return cli.Run(proxy.NewProxyCommand()) },
+	"kube-scheduler":          func() int { return cli.Run(scheduler.NewSchedulerCommand()) },
+	"kubelet":                 func() int { return cli.Run(kubelet.NewKubeletCommand(context.Background())) },
+	"kubectl":                 runKubectl,
+	"kwok":                    runKwok,
+}
+
+func main() {
+	if run, ok := programs[filepath.Base(os.Args[0])]; ok {
+		os.Exit(run())
+	}
+	if len(os.Args) > 1 {
+		if run, ok := programs[os.Args[1]]; ok {
+			os.Args = os.Args[1:]
+			os.Exit(run())
+		}
+	}
+	names := make([]string, 0, len(programs))
+	for name := range programs {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	fmt.Fprintf(os.Stderr, "usage: kube PROGRAM [flags]\nPROGRAM is one of: %s\n", strings.Join(names, ", "))
+	os.Exit(2)
+}
+
+// runKubectl is k8s.io/kubectl's main: usage errors are printed by kubectl itself.
+func runKubectl() int {
+	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
+		kubectlutil.CheckErr(err) // exits
+	}
+	return 0
+}
+
+// runKwok is sigs.k8s.io/kwok/cmd/kwok's main: its global flags are parsed
+// before the command exists, because they choose its configuration.
+func runKwok() int {
+	flags := pflag.NewFlagSet("global", pflag.ContinueOnError)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	flags.Usage = func() {}
+	ctx, log := kwoklog.InitFlags(kwoksignals.SetupSignalContext(), flags)
+	ctx, err := kwokconfig.InitFlags(ctx, flags)
+	if err != nil {
+		log.Error("configuration", "err", err)
+		return 1
+	}
+	command := kwok.NewCommand(ctx)
+	command.PersistentFlags().AddFlagSet(flags)
+	if err := command.ExecuteContext(ctx); err != nil {
+		log.Error("exit", "err", err)
+		return 1
+	}
+	return 0
+}
