@@ -109,3 +109,15 @@ func (c checks) err() error {
 	}
 	return &Error{Kind: Invalid, Msg: strings.Join(all, "; "), Fields: c}
 }
+
+// Problem is an error on the wire: RFC 9457, application/problem+json, with
+// the members kind, errors and requestId as extensions.
+type Problem struct {
+	Type      string       `json:"type" doc:"Always about:blank: kind tells the class" example:"about:blank"`
+	Title     string       `json:"title" doc:"The HTTP status in words" example:"Not Found"`
+	Status    int          `json:"status" doc:"The HTTP status" example:"404"`
+	Detail    string       `json:"detail" doc:"What went wrong, for a person" example:"no instance i-000009"`
+	Kind      Kind         `json:"kind" doc:"The class of the failure; programs decide by this" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone"`
+	Errors    []FieldError `json:"errors,omitempty" doc:"What is wrong where, for kind invalid"`
+	RequestID string       `json:"requestId,omitempty" doc:"Quote it when asking what happened"`
+}

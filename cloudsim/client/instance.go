@@ -1,0 +1,43 @@
+package client
+
+import (
+	"context"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// CreateInstance makes an instance. It is there at once and running later: see State and Operation.
+func (c *Client) CreateInstance(ctx context.Context, req cloudsim.CreateInstance) (cloudsim.Instance, error) {
+	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances", req)
+}
+
+// GetInstance returns an instance.
+func (c *Client) GetInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
+	return call[cloudsim.Instance](ctx, c, "GET", "/v1/instances/"+seg(id), nil)
+}
+
+// ListInstances returns one page of instances.
+func (c *Client) ListInstances(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error) {
+	return call[cloudsim.List[cloudsim.Instance]](ctx, c, "GET", "/v1/instances"+listQuery(o), nil)
+}
+
+// StartInstance begins to start an instance; Conflict if it is in no state for that.
+func (c *Client) StartInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
+	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/start", nil)
+}
+
+// StopInstance begins to stop an instance; Conflict if it is in no state for that.
+func (c *Client) StopInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
+	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/stop", nil)
+}
+
+// RebootInstance begins to reboot an instance; Conflict if it is in no state for that.
+func (c *Client) RebootInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
+	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/reboot", nil)
+}
+
+// DeleteInstance begins to terminate an instance and returns it. Deleting one
+// that is already terminating returns it again; one that is gone is NotFound.
+func (c *Client) DeleteInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
+	return call[cloudsim.Instance](ctx, c, "DELETE", "/v1/instances/"+seg(id), nil)
+}

@@ -1,0 +1,28 @@
+package client
+
+import (
+	"context"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// GetOperation returns an operation.
+func (c *Client) GetOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
+	return call[cloudsim.Operation](ctx, c, "GET", "/v1/operations/"+seg(id), nil)
+}
+
+// ListOperations returns one page of operations.
+func (c *Client) ListOperations(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Operation], error) {
+	return call[cloudsim.List[cloudsim.Operation]](ctx, c, "GET", "/v1/operations"+listQuery(o), nil)
+}
+
+// WaitOperation returns an operation when it is over, or ctx's error. The
+// cloud holds each request for a while, so waiting costs few calls.
+func (c *Client) WaitOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
+	for {
+		op, err := call[cloudsim.Operation](ctx, c, "GET", "/v1/operations/"+seg(id)+"?waitSeconds=10", nil)
+		if err != nil || op.Over() {
+			return op, err
+		}
+	}
+}

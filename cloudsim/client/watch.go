@@ -1,0 +1,69 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Watch yields the events after o.Since, in order, until ctx ends, the server
+// leaves, or the caller breaks. It yields an error once, last: Gone when the
+// journal no longer reaches back to o.Since, Unavailable when the connection
+// broke. Resume with Since set to the Rev handled last; nothing is lost or
+// repeated. It ends without an error when ctx ends.
+func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
+	return func(yield func(cloudsim.Event, error) bool) {
+		q := url.Values{"watch": {"true"}, "since": {strconv.FormatUint(o.Since, 10)}}
+		for _, k := range o.Kinds {
+			q.Add("kind", string(k))
+		}
+		hc := *c.HTTP
+		hc.Timeout = 0 // a watch lives as long as its ctx
+		resp, err := c.do(ctx, &hc, http.MethodGet, "/v1/events?"+q.Encode(), nil)
+		if err != nil {
+			if ctx.Err() == nil {
+				yield(cloudsim.Event{}, err)
+			}
+			return
+		}
+		defer resp.Body.Close()
+		d := json.NewDecoder(resp.Body)
+		for {
+			var e watchLine
+			switch err := d.Decode(&e); {
+			case ctx.Err() != nil:
+				return
+			case errors.Is(err, io.EOF):
+				yield(cloudsim.Event{}, cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud closed the connection"))
+				return
+			case err != nil:
+				yield(cloudsim.Event{}, cloudsim.Errorf(cloudsim.Unavailable, "watch: %w", err))
+				return
+			}
+			if e.Problem != nil {
+				yield(cloudsim.Event{}, &cloudsim.Error{Kind: e.Problem.Kind, Msg: e.Problem.Detail})
+				return
+			}
+			if e.Rev == 0 {
+				continue // a heartbeat
+			}
+			if !yield(e.Event, nil) {
+				return
+			}
+		}
+	}
+}
+
+// watchLine is one line of the stream: an event, a heartbeat without a
+// revision, or, last, what ended it.
+type watchLine struct {
+	cloudsim.Event
+	Problem *cloudsim.Problem `json:"problem"`
+}
