@@ -11,6 +11,9 @@ type EventType string
 const (
 	EventPut    EventType = "put"    // created or changed; Object is its new value
 	EventDelete EventType = "delete" // gone; Object is its last value
+	// EventBookmark is no change: Rev says how far the watch has read, so that
+	// who filters may resume from there. Only who asks for bookmarks gets them.
+	EventBookmark EventType = "bookmark"
 )
 
 // Event says that a resource changed. Rev orders all events of a cloud, across
@@ -19,7 +22,7 @@ const (
 type Event struct {
 	Rev       uint64          `json:"rev" doc:"Position in the cloud's journal"`
 	Time      time.Time       `json:"time" doc:"RFC 3339, on the cloud's clock"`
-	Type      EventType       `json:"type" enum:"put,delete"`
+	Type      EventType       `json:"type" enum:"put,delete,bookmark"`
 	Kind      ResourceKind    `json:"kind" doc:"Kind of resource"`
 	ID        string          `json:"id" doc:"Id of the resource"`
 	Project   ProjectID       `json:"project,omitempty"`
@@ -47,4 +50,7 @@ const (
 type WatchOptions struct {
 	Since uint64         // events after this revision
 	Kinds []ResourceKind // only these kinds; none means all
+	// Bookmark asks for a bookmark whenever that long went by without an
+	// event; 0 asks for none. Across the wire the cloud chooses how long.
+	Bookmark time.Duration
 }

@@ -279,3 +279,25 @@ func (c *checks) between(field string, n, low, high int) {
 		c.addf(field, "must be between %d and %d, got %d", low, high, n)
 	}
 }
+
+// For returns the part of s that speaks of what spec asks for, in its order.
+func (s LoadBalancerStatus) For(spec LoadBalancerSpec) LoadBalancerStatus {
+	var out LoadBalancerStatus
+	for _, l := range spec.Listeners {
+		for _, have := range s.Listeners {
+			if have.Protocol == l.Protocol && have.Port == l.Port {
+				out.Listeners = append(out.Listeners, have)
+			}
+		}
+	}
+	byInstance := make(map[InstanceID]TargetStatus, len(s.Targets))
+	for _, t := range s.Targets {
+		byInstance[t.Instance] = t
+	}
+	for _, t := range spec.Targets {
+		if have, ok := byInstance[t.Instance]; ok {
+			out.Targets = append(out.Targets, have)
+		}
+	}
+	return out
+}

@@ -88,3 +88,9 @@ type ListOptions struct {
 	After  string            // List.Next of the page before
 	Limit  int               // page size; 0 is DefaultPageSize, more than MaxPageSize is cut
 }
+
+// Resource is what every resource can do: show what it shares with all others.
+type Resource interface{ Head() Meta }
+
+// Head returns m.
+func (m Meta) Head() Meta { return m }

@@ -20,13 +20,13 @@ import (
 // repeated. It ends without an error when ctx ends.
 func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 	return func(yield func(cloudsim.Event, error) bool) {
-		q := url.Values{"watch": {"true"}, "since": {strconv.FormatUint(o.Since, 10)}}
+		q := url.Values{"since": {strconv.FormatUint(o.Since, 10)}}
 		for _, k := range o.Kinds {
 			q.Add("kind", string(k))
 		}
 		hc := *c.HTTP
 		hc.Timeout = 0 // a watch lives as long as its ctx
-		resp, err := c.do(ctx, &hc, http.MethodGet, "/v1/events?"+q.Encode(), nil)
+		resp, err := c.do(ctx, &hc, http.MethodGet, "/v1/watch?"+q.Encode(), nil)
 		if err != nil {
 			if ctx.Err() == nil {
 				yield(cloudsim.Event{}, err)
@@ -51,8 +51,8 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 				yield(cloudsim.Event{}, &cloudsim.Error{Kind: e.Problem.Kind, Msg: e.Problem.Detail})
 				return
 			}
-			if e.Rev == 0 {
-				continue // a heartbeat
+			if e.Type == cloudsim.EventBookmark && o.Bookmark == 0 {
+				continue // it also shows that the connection lives
 			}
 			if !yield(e.Event, nil) {
 				return
@@ -61,9 +61,18 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 	}
 }
 
-// watchLine is one line of the stream: an event, a heartbeat without a
-// revision, or, last, what ended it.
+// watchLine is one line of the stream: an event or, last, what ended it.
 type watchLine struct {
 	cloudsim.Event
 	Problem *cloudsim.Problem `json:"problem"`
+}
+
+// ListEvents returns a page of the events after o.Since. Revision is how far
+// it read: pass it as Since to read on.
+func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloudsim.List[cloudsim.Event], error) {
+	q := url.Values{"since": {strconv.FormatUint(o.Since, 10)}}
+	for _, k := range o.Kinds {
+		q.Add("kind", string(k))
+	}
+	return call[cloudsim.List[cloudsim.Event]](ctx, c, http.MethodGet, "/v1/events?"+q.Encode(), nil)
 }

@@ -1,0 +1,104 @@
+// Package cloudtest runs a real cloud for a test: real HTTP, real bbolt, in a
+// temporary folder. It is how controllers of this cloud are tested, ours and
+// anybody's:
+//
+//	func TestMyController(t *testing.T) {
+//		cloud := cloudtest.Start(t)
+//		vm, err := cloud.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"})
+//		…
+//	}
+//
+// When the test ends the cloud is stopped and its file is checked: a test that
+// damages the store fails.
+package cloudtest
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// Option changes the cloud that Start runs.
+type Option func(*options)
+
+type options struct {
+	cfg   engine.Config
+	log   *slog.Logger
+	parts []func(context.Context, *engine.Engine) error
+}
+
+// WithProfile chooses how long hardware takes; without it everything is
+// instant.
+func WithProfile(p engine.Profile) Option { return func(o *options) { o.cfg.Profile = p } }
+
+// WithConfig changes anything else about the cloud.
+func WithConfig(change func(*engine.Config)) Option { return func(o *options) { change(&o.cfg) } }
+
+// WithLog shows the cloud's log.
+func WithLog(log *slog.Logger) Option { return func(o *options) { o.log = log } }
+
+// WithPart runs something beside the engine, such as a data plane, until the
+// test ends.
+func WithPart(run func(context.Context, *engine.Engine) error) Option {
+	return func(o *options) { o.parts = append(o.parts, run) }
+}
+
+// Start runs a cloud until the test ends and returns a client of it, whose
+// token is the admin's and whose project is the default one.
+func Start(tb testing.TB, opts ...Option) *client.Client {
+	tb.Helper()
+	o := options{cfg: engine.Default(), log: slog.New(slog.DiscardHandler)}
+	o.cfg.Profile = engine.Instant
+	for _, opt := range opts {
+		opt(&o)
+	}
+	st, err := store.Open(filepath.Join(tb.TempDir(), "cloud.db"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	e := engine.New(o.log, st, o.cfg)
+	secret := engine.NewSecret()
+	for _, step := range []func() error{e.Prepare, func() error { return e.EnsureAdmin(secret) }} {
+		if err := step(); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	parts := append(o.parts, func(ctx context.Context, e *engine.Engine) error { return e.Run(ctx) })
+	done := make(chan error, len(parts))
+	for _, part := range parts {
+		go func() { done <- part(ctx, e) }()
+	}
+	srv := httptest.NewServer(httpapi.New(o.log, e, httpapi.Config{Version: "test", Profile: o.cfg.Profile.Name, Metrics: prometheus.NewRegistry()}))
+	tb.Cleanup(func() {
+		cancel()
+		for range parts {
+			if err := <-done; err != nil {
+				tb.Errorf("the cloud stopped: %v", err)
+			}
+		}
+		srv.CloseClientConnections() // ends watches
+		srv.Close()
+		if err := e.Check(); err != nil {
+			tb.Errorf("the cloud's file is damaged: %v", err)
+		}
+		if err := st.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return &client.Client{
+		URL: srv.URL, HTTP: &http.Client{Timeout: 30 * time.Second, Transport: srv.Client().Transport},
+		Token: client.StaticToken(secret), Project: engine.DefaultProject, UserAgent: "cloudtest",
+	}
+}

@@ -1,0 +1,221 @@
+// Package engine makes the cloud move: one method per verb of the API, each
+// one transaction, and the loop that lets slow hardware settle. It is also the
+// one door (see Admit) that every call passes.
+package engine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// Config says what cloud this is. The zero value is made whole by Default.
+type Config struct {
+	Catalogue     cloudsim.Catalogue // what is offered; added to what is there
+	Profile       Profile            // how long hardware takes
+	Instances     netip.Prefix       // where instances get their internal addresses
+	LoadBalancers netip.Prefix       // where load balancers get theirs
+	JournalKeep   uint64             // events kept for watchers that were away
+}
+
+// Default is the cloud that asks nothing of the machine: it lives on loopback,
+// because Linux answers all of 127/8 without configuration.
+func Default() Config {
+	return Config{
+		Catalogue:     cloudsim.DefaultCatalogue(),
+		Profile:       Realistic,
+		Instances:     netip.MustParsePrefix("127.64.0.0/16"),
+		LoadBalancers: netip.MustParsePrefix("127.65.0.0/16"),
+		JournalKeep:   100_000,
+	}
+}
+
+// Profile is how long hardware takes. A zero duration settles in the same
+// transaction.
+type Profile struct {
+	Name         string
+	Provision    time.Duration // instance: provisioning
+	Boot         time.Duration // instance: starting, rebooting
+	Shutdown     time.Duration // instance: stopping, terminating
+	LoadBalancer time.Duration // load balancer: provisioning, updating, deleting
+}
+
+// The profiles that people choose by name. Realistic is short: it shows every
+// state to a watcher and keeps a lab quick.
+var (
+	Instant   = Profile{Name: "instant"}
+	Realistic = Profile{Name: "realistic", Provision: 400 * time.Millisecond, Boot: 800 * time.Millisecond, Shutdown: 800 * time.Millisecond, LoadBalancer: 250 * time.Millisecond}
+)
+
+// Profiles lists the profiles by name.
+func Profiles() map[string]Profile {
+	return map[string]Profile{Instant.Name: Instant, Realistic.Name: Realistic}
+}
+
+// Engine applies requests to a store.
+type Engine struct {
+	log   *slog.Logger
+	store *store.Store
+	cfg   Config
+}
+
+// New assigns; Prepare and then Run work.
+func New(log *slog.Logger, st *store.Store, cfg Config) *Engine {
+	return &Engine{log: log, store: st, cfg: cfg}
+}
+
+// Prepare writes the catalogue and makes sure that the default project exists.
+// Run it once, before the first request.
+func (e *Engine) Prepare() error {
+	if err := e.cfg.Catalogue.Validate(); err != nil {
+		return fmt.Errorf("catalogue: %w", err)
+	}
+	return e.store.Update("", func(tx *store.Tx) error {
+		if err := e.applyCatalogue(tx); err != nil {
+			return err
+		}
+		_, err := e.ensureProject(tx, DefaultProject)
+		return err
+	})
+}
+
+// retention is how long finished operations and idempotency keys are kept.
+const retention = 24 * time.Hour
+
+// settleBatch bounds the work of one transaction of the loop.
+const settleBatch = 256
+
+// Run settles what falls due until ctx ends. What was due while the process
+// was down settles first. It also keeps the journal at its length.
+func (e *Engine) Run(ctx context.Context) error {
+	for {
+		bell := e.store.Bell() // before reading: see Bell
+		more, err := e.settle()
+		if err != nil {
+			return err
+		}
+		if err := e.compact(); err != nil {
+			return err
+		}
+		if more {
+			continue
+		}
+		if !e.waitDue(ctx, bell) {
+			return nil
+		}
+	}
+}
+
+// waitDue waits until work may be due; false when ctx ended.
+func (e *Engine) waitDue(ctx context.Context, bell <-chan struct{}) bool {
+	wait := time.Hour
+	_ = e.store.View(func(tx *store.Tx) error {
+		if at, ok := tx.NextDue(); ok {
+			wait = at.Sub(tx.Now)
+		}
+		return nil
+	})
+	timer := time.NewTimer(max(wait, 0))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-bell:
+	case <-timer.C:
+	}
+	return true
+}
+
+// settle does what is due now and reports whether it did anything. One piece
+// of work that fails is logged and dropped: it must not stop the cloud.
+func (e *Engine) settle() (did bool, err error) {
+	due := false
+	if err := e.store.View(func(tx *store.Tx) error {
+		at, ok := tx.NextDue()
+		due = ok && !at.After(tx.Now)
+		return nil
+	}); err != nil || !due {
+		return false, err
+	}
+	var failed []error
+	err = e.store.Update("", func(tx *store.Tx) error {
+		failed = nil
+		work, err := tx.TakeDue(settleBatch)
+		if err != nil {
+			return err
+		}
+		for _, w := range work {
+			if err := e.settleOne(tx, w); err != nil {
+				failed = append(failed, fmt.Errorf("%s %s %s: %w", w.Verb, w.Kind, w.ID, err))
+			}
+		}
+		return nil
+	})
+	for _, f := range failed {
+		e.log.Error("work that was due is dropped", "err", f)
+	}
+	return true, err
+}
+
+func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
+	switch w.Kind {
+	case cloudsim.KindInstance:
+		return e.settleInstance(tx, w)
+	case cloudsim.KindLoadBalancer:
+		return e.settleLoadBalancer(tx, w)
+	case cloudsim.KindOperation:
+		return e.forgetOperation(tx, w)
+	case kindIdempotencyKey:
+		return idempotencyKeys.Delete(tx, w.ID)
+	}
+	return fmt.Errorf("nobody settles this kind")
+}
+
+// compact keeps the journal between its length and a quarter more, so that it
+// works rarely.
+func (e *Engine) compact() error {
+	keep := e.cfg.JournalKeep
+	long := false
+	if err := e.store.View(func(tx *store.Tx) error {
+		long = tx.Revision()-tx.Floor() > keep+keep/4
+		return nil
+	}); err != nil || !long {
+		return err
+	}
+	for n := 1; n > 0; {
+		if err := e.store.Update("", func(tx *store.Tx) (err error) {
+			n, err = tx.Compact(keep, 2000)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Check reports every damage that it finds in the cloud's file. It reads all
+// of it.
+func (e *Engine) Check() error {
+	if err := e.store.CheckFile(); err != nil {
+		return err
+	}
+	return e.store.View(func(tx *store.Tx) error {
+		for _, check := range []func(*store.Tx) error{
+			(*store.Tx).CheckJournal, projects.Check, tokens.Check, regions.Check, zones.Check, instanceTypes.Check,
+			instances.Check, addresses.Check, loadBalancers.Check, operations.Check,
+		} {
+			if err := check(tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Ready reports whether the store answers.
+func (e *Engine) Ready() error { return e.store.View(func(*store.Tx) error { return nil }) }

@@ -1,0 +1,53 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// idempotencyKeys remembers what a create with an Idempotency-Key made, so
+// that a client whose answer was lost asks again and gets the same resource.
+var idempotencyKeys = store.Notes[madeByKey]{Name: "idempotency"}
+
+const kindIdempotencyKey cloudsim.ResourceKind = "idempotencyKey"
+
+type madeByKey struct {
+	Kind    cloudsim.ResourceKind `json:"kind"`
+	Request string                `json:"request"` // hash of the words it was asked with
+	ID      string                `json:"id"`
+}
+
+// once makes a resource by create, or returns the one that the call's key made
+// before. A key that is used again with other words is Conflict.
+func once[T any](tx *store.Tx, call Call, t store.Table[T], req any, create func() (T, error)) (v T, err error) {
+	if call.IdempotencyKey == "" {
+		return create()
+	}
+	words, err := json.Marshal(req)
+	if err != nil {
+		return v, err
+	}
+	sum := sha256.Sum256(words)
+	hash := hex.EncodeToString(sum[:])
+	key := call.Caller + "\x00" + string(call.Project) + "\x00" + call.IdempotencyKey
+	made, ok, err := idempotencyKeys.Get(tx, key)
+	switch {
+	case err != nil:
+		return v, err
+	case ok && (made.Kind != t.Kind || made.Request != hash):
+		return v, cloudsim.Errorf(cloudsim.Conflict, "the Idempotency-Key %q was used for another request, which made %s %s", call.IdempotencyKey, made.Kind, made.ID)
+	case ok:
+		return get(tx, call, t, made.ID)
+	}
+	if v, err = create(); err != nil {
+		return v, err
+	}
+	if err := idempotencyKeys.Put(tx, key, madeByKey{t.Kind, hash, t.ID(&v)}); err != nil {
+		return v, err
+	}
+	return v, tx.Later(tx.Now.Add(retention), store.Work{Kind: kindIdempotencyKey, ID: key, Verb: cloudsim.Delete})
+}

@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+	"github.com/cloudsim-dev/allinone/internal/providerid"
+)
+
+var instances = store.Table[cloudsim.Instance]{
+	Kind: cloudsim.KindInstance, Prefix: "i",
+	ID:   func(i *cloudsim.Instance) string { return string(i.ID) },
+	Meta: func(i *cloudsim.Instance) *cloudsim.Meta { return &i.Meta },
+}
+
+// CreateInstance makes an instance.
+func (e *Engine) CreateInstance(ctx context.Context, req cloudsim.CreateInstance) (i cloudsim.Instance, err error) {
+	if err := req.Validate(); err != nil {
+		return i, err
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		i, err = once(tx, call, instances, req, func() (cloudsim.Instance, error) {
+			return e.instanceByName(tx, call, req)
+		})
+		return err
+	})
+	return i, err
+}
+
+// instanceByName returns the instance that already answers the request, or
+// makes one.
+func (e *Engine) instanceByName(tx *store.Tx, call Call, req cloudsim.CreateInstance) (i cloudsim.Instance, err error) {
+	project, err := e.home(tx, call)
+	if err != nil {
+		return i, err
+	}
+	switch have, err := instances.Named(tx, project, req.Name); {
+	case errors.Is(err, cloudsim.NotFound):
+		return e.newInstance(tx, call, project, req)
+	case err != nil:
+		return i, err
+	case have.State == cloudsim.InstanceTerminating:
+		return i, cloudsim.Errorf(cloudsim.Conflict, "the instance %q before, %s, is still terminating: ask again when it is gone", req.Name, have.ID)
+	case have.Zone != req.Zone || have.Type != req.Type:
+		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "zone "+have.Zone+" and type "+have.Type)
+	case !sameLabels(have.Labels, req.Labels):
+		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "other labels")
+	default:
+		return have, nil
+	}
+}
+
+func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateInstance) (i cloudsim.Instance, err error) {
+	zone, err := zones.Get(tx, req.Zone)
+	if err != nil {
+		return i, unknown("zone", req.Zone, "see GET /v1/zones")
+	}
+	if _, err := instanceTypes.Get(tx, req.Type); err != nil {
+		return i, unknown("type", req.Type, "see GET /v1/instance-types")
+	}
+	ip, err := takeIP(tx, e.cfg.Instances)
+	if err != nil {
+		return i, err
+	}
+	id, err := instances.NextID(tx)
+	if err != nil {
+		return i, err
+	}
+	i = cloudsim.Instance{
+		ID:   cloudsim.InstanceID(id),
+		Meta: cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels},
+		Zone: zone.Name, Region: zone.Region, Type: req.Type,
+		State:      cloudsim.InstanceProvisioning,
+		ProviderID: providerid.ID{Region: zone.Region, Zone: zone.Name, Instance: id}.String(),
+		Addresses: []cloudsim.InstanceAddress{
+			{Type: cloudsim.AddressInternal, Address: ip.String()},
+			{Type: cloudsim.AddressHostname, Address: req.Name},
+		},
+	}
+	return i, e.workOnInstance(tx, call, &i, cloudsim.Create, e.cfg.Profile.Provision)
+}
+
+// unknown is Invalid for a field that names a parent that is not there.
+func unknown(field, value, hint string) error {
+	reason := "names " + value + ", which does not exist; " + hint
+	return &cloudsim.Error{Kind: cloudsim.Invalid, Msg: field + " " + reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}
+}
+
+// workOnInstance begins slow work whose verb was already moved, and settles it
+// at once if it takes no time.
+func (e *Engine) workOnInstance(tx *store.Tx, call Call, i *cloudsim.Instance, verb cloudsim.Verb, takes time.Duration) error {
+	if err := e.begin(tx, call, verb, cloudsim.KindInstance, string(i.ID), &i.Meta, takes); err != nil {
+		return err
+	}
+	if err := instances.Put(tx, i); err != nil {
+		return err
+	}
+	if takes > 0 {
+		return nil
+	}
+	return e.settled(tx, i)
+}
+
+// settleInstance is workOnInstance's second half, when it falls due.
+func (e *Engine) settleInstance(tx *store.Tx, w store.Work) error {
+	i, err := instances.Get(tx, w.ID)
+	if err != nil || i.Operation != w.Operation {
+		return nil // it is gone, or newer work overtook this
+	}
+	return e.settled(tx, &i)
+}
+
+func (e *Engine) settled(tx *store.Tx, i *cloudsim.Instance) error {
+	if err := i.Move(cloudsim.Settle); err != nil {
+		return err
+	}
+	if err := e.end(tx, i.Operation, cloudsim.Settle, nil); err != nil {
+		return err
+	}
+	if i.State != cloudsim.InstanceTerminated {
+		return instances.Put(tx, i)
+	}
+	if ip, err := netip.ParseAddr(i.InternalIP()); err == nil {
+		if err := giveIP(tx, e.cfg.Instances, ip); err != nil {
+			return err
+		}
+	}
+	if err := e.forgetTarget(tx, i.ID); err != nil {
+		return err
+	}
+	return instances.Delete(tx, i)
+}
+
+// GetInstance returns an instance; NotFound once it has terminated.
+func (e *Engine) GetInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
+	return read(ctx, e, instances, string(id))
+}
+
+// ListInstances returns one page of instances.
+func (e *Engine) ListInstances(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error) {
+	return page(ctx, e, instances, o, func(i *cloudsim.Instance) string { return i.Zone })
+}
+
+// StartInstance begins to start a stopped instance.
+func (e *Engine) StartInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
+	return e.moveInstance(ctx, id, cloudsim.Start, e.cfg.Profile.Boot)
+}
+
+// StopInstance begins to stop an instance. It keeps its addresses.
+func (e *Engine) StopInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
+	return e.moveInstance(ctx, id, cloudsim.Stop, e.cfg.Profile.Shutdown)
+}
+
+// RebootInstance begins to reboot an instance.
+func (e *Engine) RebootInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
+	return e.moveInstance(ctx, id, cloudsim.Reboot, e.cfg.Profile.Boot)
+}
+
+// DeleteInstance begins to terminate an instance and returns it; one that is
+// already terminating is returned as it is.
+func (e *Engine) DeleteInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
+	return e.moveInstance(ctx, id, cloudsim.Terminate, e.cfg.Profile.Shutdown)
+}
+
+func (e *Engine) moveInstance(ctx context.Context, id cloudsim.InstanceID, verb cloudsim.Verb, takes time.Duration) (i cloudsim.Instance, err error) {
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		if i, err = get(tx, call, instances, string(id)); err != nil {
+			return err
+		}
+		if verb == cloudsim.Terminate && i.State == cloudsim.InstanceTerminating {
+			return nil
+		}
+		if err := i.Move(verb); err != nil {
+			return err
+		}
+		return e.workOnInstance(tx, call, &i, verb, takes)
+	})
+	return i, err
+}

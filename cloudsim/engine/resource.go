@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"maps"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// update runs fn as one transaction of the call in ctx.
+func (e *Engine) update(ctx context.Context, fn func(*store.Tx, Call) error) error {
+	call, err := callOf(ctx)
+	if err != nil {
+		return err
+	}
+	return e.store.Update(call.RequestID, func(tx *store.Tx) error { return fn(tx, call) })
+}
+
+// get returns a resource that the call may see. One that it may not see is
+// NotFound, so that ids of other projects cannot be probed.
+func get[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error) {
+	v, err := t.Get(tx, id)
+	if err == nil && !call.sees(t.Meta(&v)) {
+		var none T
+		return none, cloudsim.Errorf(cloudsim.NotFound, "no %s %s", t.Kind, id)
+	}
+	return v, err
+}
+
+// read is get as a transaction of its own.
+func read[T any](ctx context.Context, e *Engine, t store.Table[T], id string) (v T, err error) {
+	call, err := callOf(ctx)
+	if err != nil {
+		return v, err
+	}
+	err = e.store.View(func(tx *store.Tx) error {
+		v, err = get(tx, call, t, id)
+		return err
+	})
+	return v, err
+}
+
+// page returns one page of a table. zone tells where a resource is, for kinds
+// that are somewhere. A name is looked up in its index; labels and zone are
+// compared with every resource of the project.
+func page[T any](ctx context.Context, e *Engine, t store.Table[T], o cloudsim.ListOptions, zone func(*T) string) (l cloudsim.List[T], err error) {
+	call, err := callOf(ctx)
+	if err != nil {
+		return l, err
+	}
+	limit := o.Limit
+	if limit <= 0 {
+		limit = cloudsim.DefaultPageSize
+	}
+	limit = min(limit, cloudsim.MaxPageSize)
+	match := func(v *T) bool {
+		m := t.Meta(v)
+		if !call.sees(m) || o.Name != "" && m.Name != o.Name || o.Zone != "" && (zone == nil || zone(v) != o.Zone) {
+			return false
+		}
+		for k, want := range o.Labels {
+			if have, ok := m.Labels[k]; !ok || have != want {
+				return false
+			}
+		}
+		return true
+	}
+	err = e.store.View(func(tx *store.Tx) error {
+		l = cloudsim.List[T]{Items: []T{}, Revision: tx.Revision()}
+		for v, err := range rows(tx, call, t, o) {
+			if err != nil {
+				return err
+			}
+			if !match(&v) {
+				continue
+			}
+			if len(l.Items) == limit {
+				l.Next = t.ID(&l.Items[limit-1])
+				return nil
+			}
+			if t.Public != nil {
+				v = t.Public(v)
+			}
+			l.Items = append(l.Items, v)
+		}
+		return nil
+	})
+	return l, err
+}
+
+// rows yields the rows that can match, by the cheapest way there is.
+func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptions) func(func(T, error) bool) {
+	project := call.Project
+	if t.Prefix == "" {
+		project = "" // the catalogue is everybody's
+	}
+	if o.Name == "" || project == "" || o.After != "" {
+		return t.Scan(tx, project, o.After)
+	}
+	return func(yield func(T, error) bool) {
+		v, err := t.Named(tx, project, o.Name)
+		if errors.Is(err, cloudsim.NotFound) {
+			return
+		}
+		yield(v, err)
+	}
+}
+
+// home is the project that a call creates in.
+func (e *Engine) home(tx *store.Tx, call Call) (cloudsim.ProjectID, error) {
+	if call.Project != "" {
+		return call.Project, nil
+	}
+	p, err := e.ensureProject(tx, DefaultProject)
+	return p.ID, err
+}
+
+// sameLabels compares labels; nil and empty are the same.
+func sameLabels(a, b map[string]string) bool { return maps.Equal(a, b) }
+
+// taken is the error for a name that belongs to a resource that differs.
+func taken(kind cloudsim.ResourceKind, name, id, differs string) error {
+	return cloudsim.Errorf(cloudsim.Exists, "%s %q exists as %s with %s", kind, name, id, differs)
+}

@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// Watch yields the events after o.Since that the call may see, in order, until
+// ctx ends. It yields an error once, last: Gone when o.Since was compacted.
+func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
+	return func(yield func(cloudsim.Event, error) bool) {
+		rev := o.Since
+		var idle <-chan time.Time // never, without bookmarks
+		if o.Bookmark > 0 {
+			t := time.NewTicker(o.Bookmark)
+			defer t.Stop()
+			idle = t.C
+		}
+		for {
+			bell := e.store.Bell() // before reading: see Bell
+			evs, next, err := e.events(ctx, rev, o.Kinds)
+			if err != nil {
+				yield(cloudsim.Event{}, err)
+				return
+			}
+			for _, ev := range evs {
+				if !yield(ev, nil) {
+					return
+				}
+			}
+			if next > rev {
+				rev = next
+				continue
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-bell:
+			case <-idle:
+				if !yield(cloudsim.Event{Rev: rev, Type: cloudsim.EventBookmark}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ListEvents returns up to o.Limit events after since. Next is set when there
+// are more.
+func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l cloudsim.List[cloudsim.Event], err error) {
+	l.Items, l.Revision, err = e.events(ctx, o.Since, o.Kinds)
+	if l.Items == nil {
+		l.Items = []cloudsim.Event{}
+	}
+	return l, err
+}
+
+// events returns a page of events after rev, and the revision it read up to.
+func (e *Engine) events(ctx context.Context, rev uint64, kinds []cloudsim.ResourceKind) (evs []cloudsim.Event, next uint64, err error) {
+	call, err := callOf(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	next = rev
+	err = e.store.View(func(tx *store.Tx) error {
+		all, err := tx.Since(rev, cloudsim.DefaultPageSize)
+		if err != nil {
+			return err
+		}
+		for _, ev := range all {
+			next = ev.Rev
+			if call.hears(ev) && (len(kinds) == 0 || slices.Contains(kinds, ev.Kind)) {
+				evs = append(evs, ev)
+			}
+		}
+		return nil
+	})
+	return evs, next, err
+}
+
+// hears reports whether the call may see an event. Tokens are the admins'
+// business.
+func (c Call) hears(ev cloudsim.Event) bool {
+	if ev.Kind == cloudsim.KindToken && c.Role != cloudsim.RoleAdmin {
+		return false
+	}
+	return c.sees(&cloudsim.Meta{Project: ev.Project})
+}

@@ -1,0 +1,87 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// The catalogue: its names are its ids.
+var (
+	regions = store.Table[cloudsim.Region]{
+		Kind: cloudsim.KindRegion,
+		ID:   func(r *cloudsim.Region) string { return r.Name },
+		Meta: func(r *cloudsim.Region) *cloudsim.Meta { return &r.Meta },
+	}
+	zones = store.Table[cloudsim.Zone]{
+		Kind: cloudsim.KindZone,
+		ID:   func(z *cloudsim.Zone) string { return z.Name },
+		Meta: func(z *cloudsim.Zone) *cloudsim.Meta { return &z.Meta },
+	}
+	instanceTypes = store.Table[cloudsim.InstanceType]{
+		Kind: cloudsim.KindInstanceType,
+		ID:   func(t *cloudsim.InstanceType) string { return t.Name },
+		Meta: func(t *cloudsim.InstanceType) *cloudsim.Meta { return &t.Meta },
+	}
+)
+
+// applyCatalogue adds what is missing and changes what differs.
+func (e *Engine) applyCatalogue(tx *store.Tx) error {
+	c := e.cfg.Catalogue
+	if err := offer(tx, regions, c.Regions, func(have, want cloudsim.Region) bool { return true }); err != nil {
+		return err
+	}
+	if err := offer(tx, zones, c.Zones, func(have, want cloudsim.Zone) bool { return have.Region == want.Region }); err != nil {
+		return err
+	}
+	return offer(tx, instanceTypes, c.InstanceTypes, func(have, want cloudsim.InstanceType) bool {
+		return have.CPUs == want.CPUs && have.MemoryMiB == want.MemoryMiB
+	})
+}
+
+func offer[T any](tx *store.Tx, t store.Table[T], want []T, same func(have, want T) bool) error {
+	for i := range want {
+		v := want[i]
+		if have, err := t.Get(tx, t.ID(&v)); err == nil {
+			if same(have, v) {
+				continue
+			}
+			t.Meta(&v).CreatedAt = t.Meta(&have).CreatedAt
+		}
+		if err := t.Put(tx, &v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// GetRegion returns a region by name.
+func (e *Engine) GetRegion(ctx context.Context, name string) (cloudsim.Region, error) {
+	return read(ctx, e, regions, name)
+}
+
+// ListRegions returns one page of regions.
+func (e *Engine) ListRegions(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Region], error) {
+	return page(ctx, e, regions, o, nil)
+}
+
+// GetZone returns a zone by name.
+func (e *Engine) GetZone(ctx context.Context, name string) (cloudsim.Zone, error) {
+	return read(ctx, e, zones, name)
+}
+
+// ListZones returns one page of zones.
+func (e *Engine) ListZones(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Zone], error) {
+	return page(ctx, e, zones, o, nil)
+}
+
+// GetInstanceType returns an instance type by name.
+func (e *Engine) GetInstanceType(ctx context.Context, name string) (cloudsim.InstanceType, error) {
+	return read(ctx, e, instanceTypes, name)
+}
+
+// ListInstanceTypes returns one page of instance types.
+func (e *Engine) ListInstanceTypes(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.InstanceType], error) {
+	return page(ctx, e, instanceTypes, o, nil)
+}

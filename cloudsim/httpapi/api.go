@@ -1,0 +1,165 @@
+// Package httpapi speaks the cloud over HTTP: it decodes, validates, calls one
+// engine method, and replies. Its routes are the OpenAPI document, which is
+// generated from the Go types of package cloudsim.
+//
+// This is the only package that knows gorilla/mux and huma.
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humamux"
+	"github.com/gorilla/mux"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// maxBody bounds a request body: the largest load balancer that is valid has
+// five thousand targets, about 200 KiB.
+const maxBody = 1 << 20
+
+// Config says how the API presents itself.
+type Config struct {
+	Version string // of the program, for /version and the OpenAPI document
+	Profile string // name of the engine's profile, for /version
+	// Metrics is where request metrics are registered and what /metrics shows.
+	// It must not be shared by two APIs.
+	Metrics *prometheus.Registry
+}
+
+type api struct {
+	log     *slog.Logger
+	engine  *engine.Engine
+	huma    huma.API
+	metrics *metrics
+}
+
+// New returns the API of e.
+func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
+	router := mux.NewRouter()
+	a := &api{log: log, engine: e, metrics: newMetrics(cfg.Metrics)}
+	a.huma = humamux.New(router, openAPI(cfg.Version))
+	a.routes()
+	a.plainRoutes(router, cfg)
+	router.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.refuse(w, r, cloudsim.Errorf(cloudsim.NotFound, "no route %s: see /openapi.json", r.URL.Path))
+	})
+	router.MethodNotAllowedHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.refuse(w, r, &statusError{http.StatusMethodNotAllowed, cloudsim.Errorf(cloudsim.Invalid, "%s does not answer %s: see /openapi.json", r.URL.Path, r.Method)})
+	})
+	return a.outermost(router)
+}
+
+func openAPI(version string) huma.Config {
+	cfg := huma.DefaultConfig("cloudsim", version)
+	cfg.Info.Description = "A cloud that is true on one machine. Errors are RFC 9457 problem documents; decide by their member `kind`. " +
+		"Creating by a name that exists with the same words returns what exists. Slow work is an operation: see the member `operation`."
+	cfg.OpenAPIPath = "/openapi"
+	cfg.DocsPath = ""    // ours, which needs no network: see reference.go
+	cfg.SchemasPath = "" // schemas are in the document
+	cfg.CreateHooks = nil
+	cfg.Formats = map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat}
+	cfg.RejectUnknownQueryParameters = true
+	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"token": {Type: "http", Scheme: "bearer", Description: "A token's secret; see POST /v1/tokens"},
+	}
+	return cfg
+}
+
+// op describes one route.
+type op struct {
+	id      string // operation id: noun.verb, as in metrics and log
+	method  string
+	path    string
+	summary string
+	status  int // of success; 0 is 200
+	access  engine.Access
+	idemKey bool // takes an Idempotency-Key
+}
+
+// handle registers a route: the door first, then decoding and validation, then
+// fn. What fn returns as error is written in one place and logged in one place.
+func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
+	h := huma.Operation{
+		OperationID: o.id, Method: o.method, Path: o.path, Summary: o.summary,
+		DefaultStatus: o.status, MaxBodyBytes: maxBody,
+		Tags:        []string{tagOf(o.id)},
+		Security:    []map[string][]string{{"token": {}}},
+		Middlewares: huma.Middlewares{a.door(o)},
+		Errors:      []int{},
+	}
+	h.Parameters = append(h.Parameters, &huma.Param{
+		Name: "Cloud-Project", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
+		Description: "Id or name of the project to work in; for admin tokens, which belong to none",
+	})
+	if o.idemKey {
+		h.Parameters = append(h.Parameters, &huma.Param{
+			Name: "Idempotency-Key", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
+			Description: "Up to 255 characters of the caller's choice. The same key with the same body within a day returns what the first request made",
+		})
+	}
+	huma.Register(a.huma, h, func(ctx context.Context, in *I) (*O, error) {
+		out, err := fn(ctx, in)
+		if err != nil {
+			return nil, a.problem(ctx, err)
+		}
+		return out, nil
+	})
+}
+
+// door admits a call before anything of its body is read.
+func (a *api) door(o op) func(huma.Context, func(huma.Context)) {
+	return func(hc huma.Context, next func(huma.Context)) {
+		x := exchangeOf(hc.Context())
+		x.operation = o.id
+		key := hc.Header("Idempotency-Key")
+		if len(key) > 255 {
+			a.refuseHuma(hc, &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "Idempotency-Key is longer than 255 characters",
+				Fields: []cloudsim.FieldError{{Field: "header.Idempotency-Key", Reason: "must be at most 255 characters"}}})
+			return
+		}
+		ctx, err := a.engine.Admit(hc.Context(), engine.Request{
+			ID: x.requestID, Secret: bearer(hc.Header("Authorization")), Project: hc.Header("Cloud-Project"),
+			IdempotencyKey: key, Access: o.access,
+		})
+		if err != nil {
+			a.refuseHuma(hc, err)
+			return
+		}
+		if call, ok := engine.CallOf(ctx); ok {
+			x.caller = call.Caller
+		}
+		next(huma.WithContext(hc, ctx))
+	}
+}
+
+// body is an answer with a resource.
+type body[T any] struct {
+	ETag string `header:"ETag" doc:"The resource's revision; for If-Match"`
+	Body T
+}
+
+// answer wraps what an engine method returned.
+func answer[T any](v T, rev uint64, err error) (*body[T], error) {
+	if err != nil {
+		return nil, err
+	}
+	return &body[T]{ETag: etag(rev), Body: v}, nil
+}
+
+func etag(rev uint64) string { return strconv.Quote(strconv.FormatUint(rev, 10)) }
+
+// listed is an answer with a page.
+type listed[T any] struct{ Body cloudsim.List[T] }
+
+// none is an answer without a body, or a request without anything.
+type none struct{}
+
+// created is a request with a body to create from.
+type create[R any] struct{ Body R }

@@ -1,0 +1,184 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// routes is the whole API. What a route does is in the file of its noun.
+func (a *api) routes() {
+	e := a.engine
+
+	handle(a, op{id: "projects.create", method: post, path: "/v1/projects", summary: "Make a project", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createProject)
+	lists(a, "projects", "/v1/projects", "projects", engine.Read, e.ListProjects)
+	gets(a, "projects", "/v1/projects/{id}", "a project", engine.Read, e.GetProject, revOf[cloudsim.Project])
+	deletes(a, "projects", "/v1/projects/{id}", "Remove an empty project and its tokens", engine.Admin, e.DeleteProject)
+
+	handle(a, op{id: "tokens.create", method: post, path: "/v1/tokens", summary: "Make a token; its secret is in this answer only", status: http.StatusCreated, access: engine.Admin}, a.createToken)
+	lists(a, "tokens", "/v1/tokens", "tokens, without their secrets", engine.Admin, e.ListTokens)
+	gets(a, "tokens", "/v1/tokens/{id}", "a token, without its secret", engine.Admin, e.GetToken, revOf[cloudsim.Token])
+	deletes(a, "tokens", "/v1/tokens/{id}", "Revoke a token at once", engine.Admin, e.DeleteToken)
+
+	lists(a, "regions", "/v1/regions", "regions", engine.Read, e.ListRegions)
+	gets(a, "regions", "/v1/regions/{id}", "a region by name", engine.Read, e.GetRegion, revOf[cloudsim.Region])
+	lists(a, "zones", "/v1/zones", "zones", engine.Read, e.ListZones)
+	gets(a, "zones", "/v1/zones/{id}", "a zone by name", engine.Read, e.GetZone, revOf[cloudsim.Zone])
+	lists(a, "instanceTypes", "/v1/instance-types", "instance types", engine.Read, e.ListInstanceTypes)
+	gets(a, "instanceTypes", "/v1/instance-types/{id}", "an instance type by name", engine.Read, e.GetInstanceType, revOf[cloudsim.InstanceType])
+
+	handle(a, op{id: "instances.create", method: post, path: "/v1/instances", summary: "Make an instance", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createInstance)
+	lists(a, "instances", "/v1/instances", "instances", engine.Read, e.ListInstances)
+	gets(a, "instances", "/v1/instances/{id}", "an instance", engine.Read, e.GetInstance, revOf[cloudsim.Instance])
+	acts(a, "instances.start", post, "/v1/instances/{id}/start", "Begin to start a stopped instance", e.StartInstance)
+	acts(a, "instances.stop", post, "/v1/instances/{id}/stop", "Begin to stop an instance; it keeps its addresses", e.StopInstance)
+	acts(a, "instances.reboot", post, "/v1/instances/{id}/reboot", "Begin to reboot an instance", e.RebootInstance)
+	acts(a, "instances.delete", http.MethodDelete, "/v1/instances/{id}", "Begin to terminate an instance; in the end it is not found", e.DeleteInstance)
+
+	handle(a, op{id: "addresses.create", method: post, path: "/v1/addresses", summary: "Reserve an address for load balancers", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createAddress)
+	lists(a, "addresses", "/v1/addresses", "addresses", engine.Read, e.ListAddresses)
+	gets(a, "addresses", "/v1/addresses/{id}", "an address", engine.Read, e.GetAddress, revOf[cloudsim.Address])
+	deletes(a, "addresses", "/v1/addresses/{id}", "Release an address that nothing uses", engine.Write, e.DeleteAddress)
+
+	handle(a, op{id: "loadBalancers.create", method: post, path: "/v1/load-balancers", summary: "Make a load balancer", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createLoadBalancer)
+	lists(a, "loadBalancers", "/v1/load-balancers", "load balancers", engine.Read, e.ListLoadBalancers)
+	gets(a, "loadBalancers", "/v1/load-balancers/{id}", "a load balancer", engine.Read, e.GetLoadBalancer, revOf[cloudsim.LoadBalancer])
+	handle(a, op{id: "loadBalancers.update", method: http.MethodPut, path: "/v1/load-balancers/{id}", summary: "Replace labels, listeners, targets and health check", status: http.StatusAccepted, access: engine.Write}, a.updateLoadBalancer)
+	handle(a, op{id: "loadBalancers.setTargets", method: http.MethodPut, path: "/v1/load-balancers/{id}/targets", summary: "Replace the whole set of targets", status: http.StatusAccepted, access: engine.Write}, a.setTargets)
+	acts(a, "loadBalancers.delete", http.MethodDelete, "/v1/load-balancers/{id}", "Begin to delete a load balancer; in the end it is not found", e.DeleteLoadBalancer)
+
+	lists(a, "operations", "/v1/operations", "operations; finished ones are kept for a day", engine.Read, e.ListOperations)
+	handle(a, op{id: "operations.get", method: http.MethodGet, path: "/v1/operations/{id}", summary: "Read an operation, or wait until it is over", access: engine.Read}, a.getOperation)
+
+	handle(a, op{id: "events.list", method: http.MethodGet, path: "/v1/events", summary: "List a page of events after a revision", access: engine.Read}, a.listEvents)
+	handle(a, op{id: "events.watch", method: http.MethodGet, path: "/v1/watch", summary: "Stream the events after a revision, one JSON document a line", access: engine.Read}, a.watch)
+}
+
+const post = http.MethodPost
+
+func tagOf(id string) string { noun, _, _ := strings.Cut(id, "."); return noun }
+
+// byID is a request for one resource.
+type byID struct {
+	ID string `path:"id" maxLength:"128" doc:"Id of the resource"`
+}
+
+// listInput is a request for a page.
+type listInput struct {
+	Name  string   `query:"name" maxLength:"63" doc:"Only the resource of exactly this name"`
+	Label []string `query:"label,explode" maxItems:"16" doc:"Only resources with this label, as key=value; may be given many times"`
+	Zone  string   `query:"zone" maxLength:"63" doc:"Only resources in this zone"`
+	After string   `query:"after" maxLength:"128" doc:"The member next of the page before"`
+	Limit int      `query:"limit" minimum:"0" maximum:"5000" doc:"Page size; 0 or absent for 500"`
+}
+
+func (in listInput) options() (cloudsim.ListOptions, error) {
+	o := cloudsim.ListOptions{Name: in.Name, Zone: in.Zone, After: in.After, Limit: in.Limit}
+	for _, l := range in.Label {
+		k, v, ok := strings.Cut(l, "=")
+		if !ok || k == "" {
+			return o, invalidField("query.label", "must be key=value")
+		}
+		if o.Labels == nil {
+			o.Labels = map[string]string{}
+		}
+		o.Labels[k] = v
+	}
+	return o, nil
+}
+
+func lists[T any](a *api, noun, path, what string, access engine.Access, page func(context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)) {
+	handle(a, op{id: noun + ".list", method: http.MethodGet, path: path, summary: "List " + what, access: access},
+		func(ctx context.Context, in *listInput) (*listed[T], error) {
+			o, err := in.options()
+			if err != nil {
+				return nil, err
+			}
+			l, err := page(ctx, o)
+			if err != nil {
+				return nil, err
+			}
+			return &listed[T]{l}, nil
+		})
+}
+
+func gets[T any, ID ~string](a *api, noun, path, what string, access engine.Access, get func(context.Context, ID) (T, error), rev func(T) uint64) {
+	handle(a, op{id: noun + ".get", method: http.MethodGet, path: path, summary: "Read " + what, access: access},
+		func(ctx context.Context, in *byID) (*body[T], error) {
+			v, err := get(ctx, ID(in.ID))
+			return answer(v, rev(v), err)
+		})
+}
+
+func deletes[ID ~string](a *api, noun, path, summary string, access engine.Access, del func(context.Context, ID) error) {
+	handle(a, op{id: noun + ".delete", method: http.MethodDelete, path: path, summary: summary, status: http.StatusNoContent, access: access},
+		func(ctx context.Context, in *byID) (*none, error) { return nil, del(ctx, ID(in.ID)) })
+}
+
+func acts[T cloudsim.Resource, ID ~string](a *api, id, method, path, summary string, act func(context.Context, ID) (T, error)) {
+	handle(a, op{id: id, method: method, path: path, summary: summary, status: http.StatusAccepted, access: engine.Write},
+		func(ctx context.Context, in *byID) (*body[T], error) {
+			v, err := act(ctx, ID(in.ID))
+			return answer(v, revOf(v), err)
+		})
+}
+
+func revOf[T cloudsim.Resource](v T) uint64 { return v.Head().Revision }
+
+func (a *api) createProject(ctx context.Context, in *create[cloudsim.CreateProject]) (*body[cloudsim.Project], error) {
+	v, err := a.engine.CreateProject(ctx, in.Body)
+	return answer(v, v.Revision, err)
+}
+
+func (a *api) createToken(ctx context.Context, in *create[cloudsim.CreateToken]) (*body[cloudsim.Token], error) {
+	v, err := a.engine.CreateToken(ctx, in.Body)
+	return answer(v, v.Revision, err)
+}
+
+func (a *api) createInstance(ctx context.Context, in *create[cloudsim.CreateInstance]) (*body[cloudsim.Instance], error) {
+	v, err := a.engine.CreateInstance(ctx, in.Body)
+	return answer(v, v.Revision, err)
+}
+
+func (a *api) createAddress(ctx context.Context, in *create[cloudsim.CreateAddress]) (*body[cloudsim.Address], error) {
+	v, err := a.engine.CreateAddress(ctx, in.Body)
+	return answer(v, v.Revision, err)
+}
+
+func (a *api) createLoadBalancer(ctx context.Context, in *create[cloudsim.CreateLoadBalancer]) (*body[cloudsim.LoadBalancer], error) {
+	v, err := a.engine.CreateLoadBalancer(ctx, in.Body)
+	return answer(v, v.Revision, err)
+}
+
+func (a *api) updateLoadBalancer(ctx context.Context, in *struct {
+	byID
+	IfMatch string `header:"If-Match" doc:"An ETag: change only if this is still the revision"`
+	Body    cloudsim.UpdateLoadBalancer
+}) (*body[cloudsim.LoadBalancer], error) {
+	rev, err := revision(in.IfMatch)
+	if err != nil {
+		return nil, err
+	}
+	v, err := a.engine.UpdateLoadBalancer(ctx, cloudsim.LoadBalancerID(in.ID), in.Body, rev)
+	return answer(v, v.Revision, err)
+}
+
+func (a *api) setTargets(ctx context.Context, in *struct {
+	byID
+	Body cloudsim.SetTargets
+}) (*body[cloudsim.LoadBalancer], error) {
+	v, err := a.engine.SetLoadBalancerTargets(ctx, cloudsim.LoadBalancerID(in.ID), in.Body)
+	return answer(v, v.Revision, err)
+}
+
+func (a *api) getOperation(ctx context.Context, in *struct {
+	byID
+	WaitSeconds int `query:"waitSeconds" minimum:"0" maximum:"20" doc:"Answer when it is over, or after so many seconds"`
+}) (*body[cloudsim.Operation], error) {
+	v, err := a.engine.AwaitOperation(ctx, cloudsim.OperationID(in.ID), time.Duration(in.WaitSeconds)*time.Second)
+	return answer(v, v.Revision, err)
+}

@@ -1,0 +1,166 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// status is the one place where a Kind becomes an HTTP status.
+var status = map[cloudsim.Kind]int{
+	cloudsim.Internal:        http.StatusInternalServerError,
+	cloudsim.Invalid:         http.StatusBadRequest,
+	cloudsim.Unauthenticated: http.StatusUnauthorized,
+	cloudsim.Denied:          http.StatusForbidden,
+	cloudsim.NotFound:        http.StatusNotFound,
+	cloudsim.Exists:          http.StatusConflict,
+	cloudsim.Conflict:        http.StatusConflict,
+	cloudsim.Stale:           http.StatusPreconditionFailed,
+	cloudsim.Exhausted:       http.StatusTooManyRequests,
+	cloudsim.Unavailable:     http.StatusServiceUnavailable,
+	cloudsim.Gone:            http.StatusGone,
+}
+
+// statusError is an error of HTTP itself, such as 405 or 413, that has a more
+// telling status than its kind.
+type statusError struct {
+	status int
+	error
+}
+
+func (e *statusError) Unwrap() error { return e.error }
+
+// problem is cloudsim.Problem as huma's error.
+type problem struct{ cloudsim.Problem }
+
+func (p *problem) Error() string             { return p.Detail }
+func (p *problem) GetStatus() int            { return p.Status }
+func (p *problem) ContentType(string) string { return "application/problem+json" }
+
+// Huma makes the errors of decoding and validation itself. This is its seam
+// for having them in our shape; it is a package variable of huma's, set once.
+func init() {
+	huma.NewErrorWithContext = func(hc huma.Context, code int, msg string, errs ...error) huma.StatusError {
+		return decoding(exchangeOf(hc.Context()).requestID, code, msg, errs)
+	}
+	huma.NewError = func(code int, msg string, errs ...error) huma.StatusError {
+		return decoding("", code, msg, errs)
+	}
+}
+
+// decoding is the problem for a request that huma could not read. 422 becomes
+// 400: a person who sends a wrong field and one who sends no JSON made the
+// same kind of mistake.
+func decoding(requestID string, code int, msg string, errs []error) *problem {
+	if code == http.StatusUnprocessableEntity {
+		code = http.StatusBadRequest
+	}
+	p := newProblem(code, cloudsim.Invalid, msg, requestID)
+	if code >= 500 {
+		p.Kind = cloudsim.Internal
+	}
+	var all []string
+	for _, err := range errs {
+		var d *huma.ErrorDetail
+		if !errors.As(err, &d) {
+			all = append(all, err.Error())
+			continue
+		}
+		f := cloudsim.FieldError{Field: strings.TrimPrefix(strings.TrimPrefix(d.Location, "body"), "."), Reason: d.Message}
+		if f.Field == "" {
+			f.Field = "body"
+		}
+		p.Errors = append(p.Errors, f)
+		all = append(all, f.Field+": "+f.Reason)
+	}
+	if len(all) > 0 {
+		p.Detail = strings.Join(all, "; ")
+	}
+	return p
+}
+
+func newProblem(code int, kind cloudsim.Kind, detail, requestID string) *problem {
+	return &problem{cloudsim.Problem{
+		Type: "about:blank", Title: http.StatusText(code), Status: code,
+		Detail: detail, Kind: kind, RequestID: requestID,
+	}}
+}
+
+// problem turns an engine's error into its reply, and logs what only we may
+// know. It is the one place for both.
+func (a *api) problem(ctx context.Context, err error) *problem {
+	x := exchangeOf(ctx)
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p
+	}
+	kind, detail := cloudsim.KindOf(err), err.Error()
+	code := status[kind]
+	if e, ok := errors.AsType[*statusError](err); ok {
+		code = e.status
+	}
+	if errors.Is(err, context.Canceled) {
+		kind, code, detail = cloudsim.Unavailable, http.StatusServiceUnavailable, "the request was cancelled"
+	}
+	if kind == cloudsim.Internal {
+		a.log.ErrorContext(ctx, "request failed", "operation", x.operation, "requestId", x.requestID, "err", err)
+		detail = "internal error; the cloud's log has request " + x.requestID
+	}
+	p := newProblem(code, kind, detail, x.requestID)
+	if e, ok := errors.AsType[*cloudsim.Error](err); ok {
+		p.Errors = e.Fields
+	}
+	return p
+}
+
+// refuse writes err where there is no huma.
+func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	p := a.problem(r.Context(), err)
+	w.Header().Set("Content-Type", p.ContentType(""))
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // an error here means the client left
+}
+
+func (a *api) refuseHuma(hc huma.Context, err error) {
+	p := a.problem(hc.Context(), err)
+	if p.Kind == cloudsim.Unauthenticated {
+		hc.SetHeader("WWW-Authenticate", `Bearer realm="cloudsim"`)
+	}
+	hc.SetHeader("Content-Type", p.ContentType(""))
+	hc.SetStatus(p.Status)
+	_ = json.NewEncoder(hc.BodyWriter()).Encode(p)
+}
+
+func bearer(header string) string {
+	scheme, secret, _ := strings.Cut(header, " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(secret)
+}
+
+// revision reads an If-Match header: 0 when there is none, or for *.
+func revision(header string) (uint64, error) {
+	if header == "" || header == "*" {
+		return 0, nil
+	}
+	s, err := strconv.Unquote(header)
+	if err == nil {
+		var rev uint64
+		if rev, err = strconv.ParseUint(s, 10, 64); err == nil && rev > 0 {
+			return rev, nil
+		}
+	}
+	return 0, invalidField("header.If-Match", fmt.Sprintf("must be one quoted revision, as in ETag, got %.80s", header))
+}
+
+func invalidField(field, reason string) error {
+	return &cloudsim.Error{Kind: cloudsim.Invalid, Msg: field + " " + reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}
+}

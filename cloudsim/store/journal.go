@@ -1,0 +1,121 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// nextRevision gives the number of the next event. Whoever takes one must
+// journal it in the same transaction.
+func (t *Tx) nextRevision() (uint64, error) {
+	b, err := t.write(bucketJournal)
+	if err != nil {
+		return 0, err
+	}
+	return b.NextSequence()
+}
+
+func (t *Tx) journal(typ cloudsim.EventType, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, object []byte) error {
+	raw, err := json.Marshal(cloudsim.Event{
+		Rev: m.Revision, Time: t.Now, Type: typ, Kind: kind, ID: id,
+		Project: m.Project, RequestID: t.requestID, Object: object,
+	})
+	if err != nil {
+		return fmt.Errorf("event of %s %s: %w", kind, id, err)
+	}
+	b, err := t.write(bucketJournal)
+	if err != nil {
+		return err
+	}
+	b.FillPercent = 0.95 // keys only grow: full pages, fewer splits
+	return b.Put(u64(m.Revision), raw)
+}
+
+// Revision is the revision of the newest event, 0 before the first.
+func (t *Tx) Revision() uint64 {
+	if b := t.read(bucketJournal); b != nil {
+		return b.Sequence()
+	}
+	return 0
+}
+
+// Floor is the revision up to which the journal was compacted.
+func (t *Tx) Floor() uint64 {
+	if raw := t.read(bucketMeta).Get(keyFloor); raw != nil {
+		return fromU64(raw)
+	}
+	return 0
+}
+
+// Since returns up to limit events after rev, in order. It is Gone if some of
+// them were compacted, or if rev was never reached: a revision of another
+// cloud's journal.
+func (t *Tx) Since(rev uint64, limit int) ([]cloudsim.Event, error) {
+	if floor := t.Floor(); rev < floor {
+		return nil, cloudsim.Errorf(cloudsim.Gone, "events after revision %d were compacted; the journal begins after %d: list again and watch from there", rev, floor)
+	}
+	if now := t.Revision(); rev > now {
+		return nil, cloudsim.Errorf(cloudsim.Gone, "revision %d is not reached; the journal ends at %d: list again and watch from there", rev, now)
+	}
+	b := t.read(bucketJournal)
+	if b == nil {
+		return nil, nil
+	}
+	var evs []cloudsim.Event
+	c := b.Cursor()
+	for k, raw := c.Seek(u64(rev + 1)); k != nil && len(evs) < limit; k, raw = c.Next() {
+		var e cloudsim.Event
+		if err := json.Unmarshal(raw, &e); err != nil {
+			return nil, fmt.Errorf("event %d is damaged: %w", fromU64(k), err)
+		}
+		evs = append(evs, e)
+	}
+	return evs, nil
+}
+
+// Compact forgets the oldest events so that keep of them stay, at most limit
+// at a time. It returns how many it forgot; call it again while that is limit.
+func (t *Tx) Compact(keep uint64, limit int) (int, error) {
+	last, floor := t.Revision(), t.Floor()
+	if last-floor <= keep {
+		return 0, nil
+	}
+	b, err := t.write(bucketJournal)
+	if err != nil {
+		return 0, err
+	}
+	to := min(last-keep, floor+uint64(limit))
+	for rev := floor + 1; rev <= to; rev++ {
+		if err := b.Delete(u64(rev)); err != nil {
+			return 0, err
+		}
+	}
+	meta, err := t.write(bucketMeta)
+	if err != nil {
+		return 0, err
+	}
+	return int(to - floor), meta.Put(keyFloor, u64(to))
+}
+
+// CheckJournal reports a journal that is not every revision from its floor to
+// its end, once each.
+func (t *Tx) CheckJournal() error {
+	next := t.Floor() + 1
+	if b := t.read(bucketJournal); b != nil {
+		if err := b.ForEach(func(k, _ []byte) error {
+			if got := fromU64(k); got != next {
+				return fmt.Errorf("the journal has revision %d where %d belongs", got, next)
+			}
+			next++
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	if last := t.Revision(); next != last+1 {
+		return fmt.Errorf("the journal ends at %d; its counter says %d", next-1, last)
+	}
+	return nil
+}

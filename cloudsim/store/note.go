@@ -1,0 +1,48 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Notes keeps small facts of the engine's own, by key: no events, no indexes,
+// no part of the API.
+type Notes[T any] struct{ Name string }
+
+// Get returns the note at key; false if there is none.
+func (n Notes[T]) Get(tx *Tx, key string) (v T, ok bool, err error) {
+	b := tx.read([]byte("note/" + n.Name))
+	if b == nil {
+		return v, false, nil
+	}
+	raw := b.Get([]byte(key))
+	if raw == nil {
+		return v, false, nil
+	}
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return v, false, fmt.Errorf("note %s %s is damaged: %w", n.Name, key, err)
+	}
+	return v, true, nil
+}
+
+// Put writes the note at key.
+func (n Notes[T]) Put(tx *Tx, key string, v T) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err := tx.write([]byte("note/" + n.Name))
+	if err != nil {
+		return err
+	}
+	return b.Put([]byte(key), raw)
+}
+
+// Delete removes the note at key, if there is one.
+func (n Notes[T]) Delete(tx *Tx, key string) error {
+	b, err := tx.write([]byte("note/" + n.Name))
+	if err != nil {
+		return err
+	}
+	return b.Delete([]byte(key))
+}

@@ -1,0 +1,255 @@
+// Package store keeps a cloud in one bbolt file: tables of resources, the
+// journal of what changed, the list of what is due, and pools of numbers.
+//
+// An object and its event are written in one transaction. After the commit a
+// bell rings that carries nothing: who hears it reads the journal from his own
+// cursor. So events are as durable as objects, in order, and never announced
+// by a transaction that failed.
+//
+// Writers that come together are committed together: one of them leads and
+// runs the functions of all, in the order they came, in one bbolt transaction
+// with one fsync. The price is that a function may run more than once (see
+// Update), and that one slow function delays its neighbours.
+//
+// This is the only package that knows bbolt.
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// schema is the version of what is in the file. A file of another version is
+// refused rather than guessed at.
+const schema = "1"
+
+// maxBatch bounds how many writers share one commit, and so how long the last
+// of them waits.
+const maxBatch = 512
+
+// Store is an open file. Make one with Open.
+type Store struct {
+	// Now is the clock, read once per transaction. Set it before use.
+	Now func() time.Time
+
+	db *bolt.DB
+
+	writers sync.Mutex
+	queue   []*write
+	leading bool
+
+	bellMu sync.Mutex
+	bell   chan struct{}
+}
+
+// write is one waiting call of Update.
+type write struct {
+	requestID string
+	fn        func(*Tx) error
+	err       error
+	wake      chan bool // true: lead the next batch; false: err is the result
+}
+
+// Open opens the file at path and makes it if it is missing. It fails at once
+// if another process holds it.
+func Open(path string) (*Store, error) {
+	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: 200 * time.Millisecond, FreelistType: bolt.FreelistMapType})
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return nil, fmt.Errorf("%s is in use by another cloud: stop it, or choose another data directory", path)
+	case errors.Is(err, os.ErrPermission):
+		return nil, fmt.Errorf("%s cannot be opened for writing: %w", path, err)
+	case err != nil:
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	s := &Store{Now: time.Now, db: db, bell: make(chan struct{})}
+	if err := s.stamp(path); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return s, nil
+}
+
+// stamp marks a new file with the schema and refuses one of another.
+func (s *Store) stamp(path string) error {
+	return s.db.Update(func(tx *bolt.Tx) error {
+		b, err := tx.CreateBucketIfNotExists(bucketMeta)
+		if err != nil {
+			return err
+		}
+		switch have := string(b.Get(keySchema)); have {
+		case schema:
+			return nil
+		case "":
+			return b.Put(keySchema, []byte(schema))
+		default:
+			return fmt.Errorf("%s has schema %s; this program reads schema %s", path, have, schema)
+		}
+	})
+}
+
+// Close waits for running transactions and closes the file.
+func (s *Store) Close() error { return s.db.Close() }
+
+// Tx is a transaction. It must not be used after its function returned.
+type Tx struct {
+	// Now is the time of everything in the transaction, in UTC.
+	Now time.Time
+
+	tx        *bolt.Tx
+	requestID string
+	dirty     bool
+}
+
+func (s *Store) tx(btx *bolt.Tx, requestID string) *Tx {
+	return &Tx{Now: s.Now().UTC().Round(0), tx: btx, requestID: requestID}
+}
+
+// View runs fn on the state as of now.
+func (s *Store) View(fn func(*Tx) error) error {
+	return s.db.View(func(btx *bolt.Tx) error { return fn(s.tx(btx, "")) })
+}
+
+// Update runs fn and makes what it wrote durable before it returns nil. If fn
+// returns an error, nothing that it wrote is kept. Events carry requestID.
+//
+// fn must have no effect but on the Tx and on variables that it assigns anew:
+// it runs again when a neighbour in its batch had to be rolled back. It must
+// not call Update or View, or wait for anything.
+func (s *Store) Update(requestID string, fn func(*Tx) error) error {
+	w := &write{requestID: requestID, fn: fn, wake: make(chan bool, 1)}
+	s.writers.Lock()
+	s.queue = append(s.queue, w)
+	lead := !s.leading
+	s.leading = true
+	s.writers.Unlock()
+	if !lead && !<-w.wake {
+		return w.err
+	}
+	s.lead()
+	return w.err
+}
+
+// lead commits everyone who waits, itself included, wakes them, and hands the
+// lead to the first who came meanwhile.
+func (s *Store) lead() {
+	s.writers.Lock()
+	batch := s.queue
+	if len(batch) > maxBatch {
+		batch = batch[:maxBatch]
+	}
+	s.queue = append([]*write(nil), s.queue[len(batch):]...)
+	s.writers.Unlock()
+
+	s.commit(batch)
+
+	for _, w := range batch[1:] { // the leader is batch[0]
+		w.wake <- false
+	}
+	s.writers.Lock()
+	defer s.writers.Unlock()
+	if len(s.queue) > 0 {
+		s.queue[0].wake <- true
+	} else {
+		s.leading = false
+	}
+}
+
+// commit runs the batch in one transaction. A function that wrote and then
+// failed spoils the transaction: it is taken out and the rest runs again.
+// Functions that fail before they write, the common case, cost nothing.
+func (s *Store) commit(batch []*write) {
+	for len(batch) > 0 {
+		spoiler, err := s.try(batch)
+		if err != nil {
+			err = cloudsim.Errorf(cloudsim.Unavailable, "the cloud cannot write its file: %w", err)
+			for _, w := range batch {
+				w.err = err
+			}
+			return
+		}
+		if spoiler < 0 {
+			return
+		}
+		rest := make([]*write, 0, len(batch)-1)
+		batch = append(append(rest, batch[:spoiler]...), batch[spoiler+1:]...)
+	}
+}
+
+// try returns the index of the write that spoiled the transaction, or -1.
+func (s *Store) try(batch []*write) (int, error) {
+	btx, err := s.db.Begin(true)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = btx.Rollback() }() // after a commit it does nothing
+	dirty := false
+	for i, w := range batch {
+		t := s.tx(btx, w.requestID)
+		w.err = run(w.fn, t)
+		if t.dirty && w.err != nil {
+			return i, nil
+		}
+		dirty = dirty || t.dirty
+	}
+	if !dirty {
+		return -1, nil
+	}
+	if err := btx.Commit(); err != nil {
+		return -1, err
+	}
+	s.ring()
+	return -1, nil
+}
+
+// run turns a panic into an error, so that a defect in one request neither
+// ends the process nor leaves the file locked for the others.
+func run(fn func(*Tx) error, t *Tx) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			t.dirty = true
+			err = fmt.Errorf("panic in a transaction: %v", p)
+		}
+	}()
+	return fn(t)
+}
+
+// Bell returns a channel that is closed at the next commit. Take it before
+// reading, or a commit between the two goes unheard.
+func (s *Store) Bell() <-chan struct{} {
+	s.bellMu.Lock()
+	defer s.bellMu.Unlock()
+	return s.bell
+}
+
+func (s *Store) ring() {
+	s.bellMu.Lock()
+	defer s.bellMu.Unlock()
+	close(s.bell)
+	s.bell = make(chan struct{})
+}
+
+// CheckFile reports damage in the file itself. Tables are checked by
+// Table.Check.
+func (s *Store) CheckFile() error {
+	return s.db.View(func(tx *bolt.Tx) error {
+		var all []error
+		for err := range tx.Check() {
+			all = append(all, err)
+		}
+		return errors.Join(all...)
+	})
+}
+
+// Size is the size of the file in bytes.
+func (s *Store) Size() (n int64) {
+	_ = s.db.View(func(tx *bolt.Tx) error { n = tx.Size(); return nil })
+	return n
+}

@@ -1,0 +1,311 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Table keeps the resources of one kind. It is a description, not a handle:
+// declare it once as a package variable. What comes out of it is the caller's
+// to change.
+type Table[T any] struct {
+	Kind   cloudsim.ResourceKind
+	Prefix string                       // of ids: "i" makes i-000001; "" for kinds that are named by their id
+	ID     func(*T) string              // where a resource keeps its id
+	Meta   func(*T) *cloudsim.Meta      // where it keeps the rest
+	Public func(T) T                    // what its events show; nil shows all of it
+	Index  map[string]func(*T) []string // further keys to find it by; values must hold no NUL
+}
+
+// The indexes that every table has.
+const (
+	byProject = "project"
+	byName    = "name"
+)
+
+func (t Table[T]) bucket() []byte { return []byte("object/" + string(t.Kind)) }
+func (t Table[T]) index(name string) []byte {
+	return []byte("index/" + string(t.Kind) + "/" + name)
+}
+
+// keys lists the index entries of v as index name and key. A key ends in the
+// id, so that many resources may share a value.
+func (t Table[T]) keys(v *T) [][2][]byte {
+	id, m := t.ID(v), t.Meta(v)
+	entry := func(index, value string) [2][]byte {
+		return [2][]byte{t.index(index), []byte(value + "\x00" + id)}
+	}
+	ks := [][2][]byte{
+		entry(byProject, string(m.Project)),
+		entry(byName, string(m.Project)+"\x00"+m.Name),
+	}
+	for name, of := range t.Index {
+		for _, value := range of(v) {
+			ks = append(ks, entry(name, value))
+		}
+	}
+	return ks
+}
+
+// NextID returns an id that was never given before, e.g. i-00002a. Ids sort in
+// the order they were given, up to sixteen million.
+func (t Table[T]) NextID(tx *Tx) (string, error) {
+	b, err := tx.write(t.bucket())
+	if err != nil {
+		return "", err
+	}
+	n, err := b.NextSequence()
+	return fmt.Sprintf("%s-%06x", t.Prefix, n), err
+}
+
+// Get returns a resource, or NotFound.
+func (t Table[T]) Get(tx *Tx, id string) (v T, err error) {
+	var raw []byte
+	if b := tx.read(t.bucket()); b != nil {
+		raw = b.Get([]byte(id))
+	}
+	if raw == nil {
+		return v, cloudsim.Errorf(cloudsim.NotFound, "no %s %s", t.Kind, id)
+	}
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return v, fmt.Errorf("%s %s is damaged: %w", t.Kind, id, err)
+	}
+	return v, nil
+}
+
+// Named returns the resource of that name in project, or NotFound.
+func (t Table[T]) Named(tx *Tx, project cloudsim.ProjectID, name string) (v T, err error) {
+	for id := range t.ids(tx, byName, string(project)+"\x00"+name, "") {
+		return t.Get(tx, id)
+	}
+	return v, cloudsim.Errorf(cloudsim.NotFound, "no %s named %s", t.Kind, name)
+}
+
+// Lookup returns the resources that have value in an index, sorted by id.
+func (t Table[T]) Lookup(tx *Tx, index, value string) ([]T, error) {
+	var all []T
+	for id := range t.ids(tx, index, value, "") {
+		v, err := t.Get(tx, id)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+// Owned reports whether project owns a resource of this kind.
+func (t Table[T]) Owned(tx *Tx, project cloudsim.ProjectID) bool {
+	for range t.ids(tx, byProject, string(project), "") {
+		return true
+	}
+	return false
+}
+
+// ids yields the ids that have value in an index, after the id after.
+func (t Table[T]) ids(tx *Tx, index, value, after string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		b := tx.read(t.index(index))
+		if b == nil {
+			return
+		}
+		prefix := []byte(value + "\x00")
+		c := b.Cursor()
+		for k, _ := c.Seek(append(slices.Clip(prefix), after...)); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+			id := string(k[len(prefix):])
+			if id <= after || strings.IndexByte(id, 0) >= 0 {
+				continue // after itself, or a longer value that begins with this one
+			}
+			if !yield(id) {
+				return
+			}
+		}
+	}
+}
+
+// Scan yields the resources after the id after, in order of id: those of
+// project, or all for "". It stops at the first that cannot be read.
+func (t Table[T]) Scan(tx *Tx, project cloudsim.ProjectID, after string) func(func(T, error) bool) {
+	return func(yield func(T, error) bool) {
+		if project != "" {
+			for id := range t.ids(tx, byProject, string(project), after) {
+				if v, err := t.Get(tx, id); !yield(v, err) || err != nil {
+					return
+				}
+			}
+			return
+		}
+		b := tx.read(t.bucket())
+		if b == nil {
+			return
+		}
+		c := b.Cursor()
+		for k, raw := c.Seek([]byte(after)); k != nil; k, raw = c.Next() {
+			if string(k) == after {
+				continue
+			}
+			var v T
+			err := json.Unmarshal(raw, &v)
+			if err != nil {
+				err = fmt.Errorf("%s %s is damaged: %w", t.Kind, k, err)
+			}
+			if !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Put stores v, sets its revision and times, and journals it.
+func (t Table[T]) Put(tx *Tx, v *T) error {
+	b, err := tx.write(t.bucket())
+	if err != nil {
+		return err
+	}
+	id, m := t.ID(v), t.Meta(v)
+	if id == "" {
+		return fmt.Errorf("put of a %s without an id", t.Kind)
+	}
+	if m.Revision, err = tx.nextRevision(); err != nil {
+		return err
+	}
+	if m.CreatedAt.IsZero() {
+		m.CreatedAt = tx.Now
+	}
+	m.UpdatedAt = tx.Now
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", t.Kind, id, err)
+	}
+	if err := t.reindex(tx, b, id, v); err != nil {
+		return err
+	}
+	if err := b.Put([]byte(id), raw); err != nil {
+		return fmt.Errorf("%s %s: %w", t.Kind, id, err)
+	}
+	return tx.journal(cloudsim.EventPut, t.Kind, id, m, t.shown(v, raw))
+}
+
+// Delete removes v and journals it as the resource's last value.
+func (t Table[T]) Delete(tx *Tx, v *T) error {
+	b, err := tx.write(t.bucket())
+	if err != nil {
+		return err
+	}
+	id, m := t.ID(v), t.Meta(v)
+	if err := t.reindex(tx, b, id, nil); err != nil {
+		return err
+	}
+	if err := b.Delete([]byte(id)); err != nil {
+		return err
+	}
+	if m.Revision, err = tx.nextRevision(); err != nil {
+		return err
+	}
+	m.UpdatedAt = tx.Now
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return tx.journal(cloudsim.EventDelete, t.Kind, id, m, t.shown(v, raw))
+}
+
+// shown is v as its event shows it; raw is v whole.
+func (t Table[T]) shown(v *T, raw []byte) []byte {
+	if t.Public == nil {
+		return raw
+	}
+	public, err := json.Marshal(t.Public(*v))
+	if err != nil {
+		return nil // show nothing rather than too much
+	}
+	return public
+}
+
+// reindex replaces the index entries of what is stored under id by those of
+// v; nil v has none.
+func (t Table[T]) reindex(tx *Tx, b *bolt.Bucket, id string, v *T) error {
+	var before, after [][2][]byte
+	if raw := b.Get([]byte(id)); raw != nil {
+		var old T
+		if err := json.Unmarshal(raw, &old); err != nil {
+			return fmt.Errorf("%s %s is damaged: %w", t.Kind, id, err)
+		}
+		before = t.keys(&old)
+	}
+	if v != nil {
+		after = t.keys(v)
+	}
+	same := func(a [2][]byte) func([2][]byte) bool {
+		return func(b [2][]byte) bool { return bytes.Equal(a[0], b[0]) && bytes.Equal(a[1], b[1]) }
+	}
+	for _, k := range before {
+		if slices.ContainsFunc(after, same(k)) {
+			continue
+		}
+		ix, err := tx.write(k[0])
+		if err != nil {
+			return err
+		}
+		if err := ix.Delete(k[1]); err != nil {
+			return err
+		}
+	}
+	for _, k := range after {
+		if slices.ContainsFunc(before, same(k)) {
+			continue
+		}
+		ix, err := tx.write(k[0])
+		if err != nil {
+			return err
+		}
+		if err := ix.Put(k[1], []byte{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Check reports resources and index entries that do not match each other.
+func (t Table[T]) Check(tx *Tx) error {
+	var all []error
+	want := map[string]bool{}
+	for v, err := range t.Scan(tx, "", "") {
+		if err != nil {
+			return err
+		}
+		for _, k := range t.keys(&v) {
+			want[string(k[0])+"\x00"+string(k[1])] = true
+			if b := tx.read(k[0]); b == nil || b.Get(k[1]) == nil {
+				all = append(all, fmt.Errorf("%s %s is missing from %s", t.Kind, t.ID(&v), k[0]))
+			}
+		}
+	}
+	names := []string{byProject, byName}
+	for name := range t.Index {
+		names = append(names, name)
+	}
+	for _, name := range names {
+		b := tx.read(t.index(name))
+		if b == nil {
+			continue
+		}
+		if err := b.ForEach(func(k, _ []byte) error {
+			if !want[string(t.index(name))+"\x00"+string(k)] {
+				all = append(all, fmt.Errorf("%s has an entry %q for nothing", t.index(name), k))
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return errors.Join(all...)
+}
