@@ -88,6 +88,9 @@ func runKwok() int {
 		log.Error("configuration", "err", err)
 		return 1
 	}
+	// cobra adds the process's flags to every command, and the other programs'
+	// --version among them is of another type than the one it makes itself.
+	pflag.CommandLine = pflag.NewFlagSet("kwok", pflag.ContinueOnError)
 	command := kwok.NewCommand(ctx)
 	command.PersistentFlags().AddFlagSet(flags)
 	if err := command.ExecuteContext(ctx); err != nil {
