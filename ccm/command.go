@@ -1,0 +1,155 @@
+package ccm
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"strconv"
+	"sync"
+
+	"github.com/spf13/cobra"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/cloud-provider/app"
+	appconfig "k8s.io/cloud-provider/app/config"
+	"k8s.io/cloud-provider/names"
+	"k8s.io/cloud-provider/options"
+	cliflag "k8s.io/component-base/cli/flag"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // rest_client_*, workqueue_* and leader_election_* metrics
+	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
+
+	"github.com/cloudsim-dev/allinone/internal/logging"
+	"github.com/cloudsim-dev/allinone/internal/providerid"
+)
+
+// Environment variables that stand below the flags and above the file of
+// --cloud-config.
+const (
+	EnvURL       = "CLOUDSIM_URL"
+	EnvTokenFile = "CLOUDSIM_TOKEN_FILE"
+	EnvProject   = "CLOUDSIM_PROJECT"
+	EnvRegion    = "CLOUDSIM_REGION"
+)
+
+// NewCommand returns upstream's cloud-controller-manager with this provider:
+// its flags, leader election, health and metrics, and four flags of ours. It
+// runs until its context ends. What is wrong with the cloud's configuration it
+// returns before upstream starts anything; as upstream does, it exits when it
+// loses its lease, and when the API server does not answer within 10 s.
+func NewCommand(getenv func(string) string, stderr io.Writer) *cobra.Command {
+	opts := defaults()
+	r := &runner{getenv: getenv, stderr: stderr, opts: opts, stop: make(chan struct{})}
+	cmd := app.NewCloudControllerManagerCommand(opts, r.provider, controllers(), names.CCMControllerAliases(), r.flags(), r.stop)
+	cmd.Use = "ccm"
+	cmd.Short = "Run the cloud controller manager: nodes, node life cycle and load balancers"
+	cmd.Long = `The cloud controller manager of Kubernetes for a simulated cloud. It gives nodes
+their addresses, zone and type, deletes those whose instance is gone, and makes
+load balancers for Services.`
+	cmd.Example = "  allinone ccm --kubeconfig ccm.kubeconfig --cloud-url http://127.0.0.1:8180 --cloud-token-file ccm.token"
+	cmd.SilenceUsage = true
+	cmd.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
+	setDefault(cmd, "configure-cloud-routes", "false")
+	r.upstream, cmd.RunE = cmd.RunE, r.run
+	return cmd
+}
+
+// defaults are upstream's options, where ours differ: a cloud that is near can
+// take more calls at a time, so that a thousand nodes that join together are
+// initialised within the minute that KEP-2395 promises; and there is no
+// certificate to make for webhooks, because there are none.
+func defaults() *options.CloudControllerManagerOptions {
+	opts, err := options.NewCloudControllerManagerOptions()
+	if err != nil {
+		panic(err) // upstream's own defaults do not fit upstream's own scheme
+	}
+	opts.KubeCloudShared.CloudProvider.Name = providerid.Scheme
+	opts.Generic.ClientConnection.QPS = 100
+	opts.Generic.ClientConnection.Burst = 200
+	opts.NodeController.ConcurrentNodeSyncs = 10
+	opts.ServiceController.ConcurrentServiceSyncs = 5
+	opts.Webhook, opts.WebhookServing = nil, nil
+	return opts
+}
+
+// controllers is a copy, because upstream's map is a global that its own sample
+// edits. The one for routes is left in: it says itself that it has nothing to do.
+func controllers() map[string]app.ControllerInitFuncConstructor {
+	return maps.Clone(app.DefaultInitFuncConstructors)
+}
+
+// setDefault changes the default of a flag for which upstream has no option.
+func setDefault(cmd *cobra.Command, flag, value string) {
+	f := cmd.Flags().Lookup(flag)
+	if err := f.Value.Set(value); err != nil {
+		panic(err)
+	}
+	f.DefValue = value
+}
+
+// runner carries what the command was given to the places where upstream asks.
+type runner struct {
+	getenv   func(string) string
+	stderr   io.Writer
+	opts     *options.CloudControllerManagerOptions
+	flagged  Config // from our flags
+	stop     chan struct{}
+	upstream func(*cobra.Command, []string) error
+
+	log *slog.Logger // set by run, before provider is called
+	cfg Config       // likewise
+}
+
+func (r *runner) flags() cliflag.NamedFlagSets {
+	var fss cliflag.NamedFlagSets
+	fs := fss.FlagSet("cloud")
+	fs.StringVar(&r.flagged.URL, "cloud-url", "", "URL of the cloud's API. Also "+EnvURL+", or url in the file of --cloud-config.")
+	fs.StringVar(&r.flagged.TokenFile, "cloud-token-file", "", "File that holds the token to call the cloud with; read again for every call. Also "+EnvTokenFile+", or tokenFile in the file of --cloud-config.")
+	fs.StringVar(&r.flagged.Project, "cloud-project", "", "Project to work in, for an admin's token. Also "+EnvProject+", or project in the file of --cloud-config.")
+	fs.StringVar(&r.flagged.Region, "cloud-region", "", "Region to make load balancers in; the cloud's only one if empty. Also "+EnvRegion+", or region in the file of --cloud-config.")
+	return fss
+}
+
+func (r *runner) run(cmd *cobra.Command, args []string) error {
+	cfg, err := r.config()
+	if err != nil {
+		return err
+	}
+	v, err := strconv.Atoi(cmd.Flags().Lookup("v").Value.String())
+	if err != nil {
+		return fmt.Errorf("--v: %w", err)
+	}
+	r.cfg = cfg
+	r.log = logging.New(r.stderr, slog.Level(-v), logging.Format(cmd.Flags().Lookup("logging-format").Value.String()))
+	stop := sync.OnceFunc(func() { close(r.stop) })
+	defer context.AfterFunc(cmd.Context(), stop)()
+	return r.upstream(cmd, args)
+}
+
+// config is flag over environment over file.
+func (r *runner) config() (Config, error) {
+	if n := r.opts.KubeCloudShared.CloudProvider.Name; n != providerid.Scheme {
+		return Config{}, fmt.Errorf("--cloud-provider must be %s, got %q", providerid.Scheme, n)
+	}
+	cfg := r.flagged.Over(Config{
+		URL:       r.getenv(EnvURL),
+		TokenFile: r.getenv(EnvTokenFile),
+		Project:   r.getenv(EnvProject),
+		Region:    r.getenv(EnvRegion),
+	})
+	if path := r.opts.KubeCloudShared.CloudProvider.CloudConfigFile; path != "" {
+		file, err := ReadConfig(path)
+		if err != nil {
+			return Config{}, err
+		}
+		cfg = cfg.Over(file)
+	}
+	return cfg, cfg.Validate()
+}
+
+// provider is upstream's first question after it read its flags and set up its
+// own logging, which is why ours comes here.
+func (r *runner) provider(c *appconfig.CompletedConfig) cloudprovider.Interface {
+	logging.Klog(r.log)
+	return New(r.log, r.cfg.client(), r.cfg.Region, c.EventRecorder)
+}

@@ -1,0 +1,91 @@
+package ccm
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// Config is the cloud configuration, the YAML file that --cloud-config names:
+// where the cloud is, and as whom to call it.
+type Config struct {
+	URL       string `json:"url"`               // e.g. http://127.0.0.1:8180
+	TokenFile string `json:"tokenFile"`         // holds a bearer token of role editor; read again for every call
+	Project   string `json:"project,omitempty"` // only for an admin's token, which is of no project
+	Region    string `json:"region,omitempty"`  // where load balancers are made; the cloud's only one if empty
+}
+
+// ReadConfig reads a cloud configuration. An unknown field is an error: it is
+// a misspelt one.
+func ReadConfig(path string) (c Config, err error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return c, fmt.Errorf("cloud configuration: %w", err)
+	}
+	if err := yaml.UnmarshalStrict(raw, &c); err != nil {
+		return c, fmt.Errorf("cloud configuration %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// Over is c with what it leaves empty taken from below.
+func (c Config) Over(below Config) Config {
+	return Config{
+		URL:       cmp.Or(c.URL, below.URL),
+		TokenFile: cmp.Or(c.TokenFile, below.TokenFile),
+		Project:   cmp.Or(c.Project, below.Project),
+		Region:    cmp.Or(c.Region, below.Region),
+	}
+}
+
+// Validate says all that is wrong, not only the first.
+func (c Config) Validate() error {
+	var bad []error
+	add := func(format string, args ...any) {
+		bad = append(bad, fmt.Errorf("cloud configuration: "+format, args...))
+	}
+	switch u, err := url.Parse(c.URL); {
+	case c.URL == "":
+		add("url is required: --cloud-url, %s or url in the file of --cloud-config", EnvURL)
+	case err != nil:
+		add("url: %w", err)
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		add("url must have no user, query or fragment: secrets go to the file that tokenFile names")
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		add("url must be like http://127.0.0.1:8180, got %q", c.URL)
+	}
+	if c.TokenFile == "" {
+		add("tokenFile is required: --cloud-token-file, %s or tokenFile in the file of --cloud-config", EnvTokenFile)
+	} else if _, err := client.TokenFile(c.TokenFile)(); err != nil {
+		add("tokenFile: %w", err)
+	}
+	return errors.Join(bad...)
+}
+
+// callTimeout bounds every call to the cloud, and connectTimeout the part of
+// it that only the network is to blame for.
+const (
+	callTimeout    = 10 * time.Second
+	connectTimeout = 3 * time.Second
+)
+
+// client returns a client of the cloud that counts its calls and keeps its
+// connections.
+func (c Config) client() *client.Client {
+	return &client.Client{
+		URL:       c.URL,
+		HTTP:      &http.Client{Timeout: callTimeout, Transport: measure(transport())},
+		Token:     client.TokenFile(c.TokenFile),
+		Project:   cloudsim.ProjectID(c.Project),
+		UserAgent: "allinone-ccm",
+	}
+}

@@ -1,0 +1,225 @@
+package ccm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	cloudprovider "k8s.io/cloud-provider"
+	cloudapi "k8s.io/cloud-provider/api"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/internal/providerid"
+)
+
+// instanceDeadline bounds one question about an instance: the framework asks
+// without a deadline, and one node after the other.
+const instanceDeadline = 10 * time.Second
+
+// instances answers for nodes. It is a cloudprovider.InstancesV2.
+type instances struct {
+	api *client.Client
+
+	mu   sync.Mutex
+	last sighting
+}
+
+// sighting is what InstanceExists saw last. The framework asks InstanceShutdown
+// right after it, for the same node, every few seconds for every node that is
+// not ready; answering from here halves the calls. It is used once and for a
+// moment, so it cannot tell of a state that is long over.
+type sighting struct {
+	node     nodeKey
+	instance cloudsim.Instance
+	at       time.Time
+}
+
+const sightingLasts = time.Second
+
+type nodeKey struct{ name, providerID string }
+
+func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
+
+// InstanceExists reports whether the node's instance is there, in whatever
+// state. False, which deletes the Node, needs the cloud's clear word: the
+// instance is not found, and a list of the same project does not show it. So a
+// wrong URL or project deletes no nodes, and neither does a provider id that is
+// damaged or of another cloud: all of these are errors. So is a node that no
+// cloud ever initialised and that waits for none: its machine may be anywhere.
+func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
+	defer cancel()
+	i, found, err := s.find(ctx, node)
+	switch {
+	case err != nil:
+		return false, err
+	case !found && node.Spec.ProviderID == "" && !awaitsCloud(node):
+		return false, fmt.Errorf("node %q has no provider id and no instance of its name, and does not wait for a cloud: it is not this cloud's", node.Name)
+	case !found:
+		return false, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = sighting{keyOf(node), i, time.Now()}
+	return true, nil
+}
+
+// awaitsCloud reports whether the node still has the taint that kubelet's
+// --cloud-provider=external gives it.
+func awaitsCloud(node *v1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == cloudapi.TaintExternalCloudProvider })
+}
+
+// InstanceShutdown reports whether the node's instance is stopped, or on its
+// way there; the node then gets the shutdown taint. An instance that is gone
+// is not shut down: InstanceExists says the rest.
+func (s *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
+	i, found := s.sighted(node)
+	if !found {
+		ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
+		defer cancel()
+		var err error
+		if i, found, err = s.find(ctx, node); err != nil || !found {
+			return false, err
+		}
+	}
+	return i.State == cloudsim.InstanceStopping || i.State == cloudsim.InstanceStopped, nil
+}
+
+// sighted takes what InstanceExists just saw of this node.
+func (s *instances) sighted(node *v1.Node) (cloudsim.Instance, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.last
+	s.last = sighting{}
+	return l.instance, l.node == keyOf(node) && time.Since(l.at) < sightingLasts
+}
+
+// InstanceMetadata returns what only the cloud knows about a node. It returns
+// metadata or an error, never neither; an instance that is not there (yet) is
+// an error, so that the node keeps its taint and is asked about again. The
+// addresses are all that the instance has, in the cloud's order: the framework
+// picks from them what the node's provided-node-ip annotation asks for.
+func (s *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
+	defer cancel()
+	i, found, err := s.find(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, fmt.Errorf("node %q: %w", node.Name, cloudprovider.InstanceNotFound)
+	}
+	m := &cloudprovider.InstanceMetadata{
+		ProviderID:       i.ProviderID,
+		InstanceType:     i.Type,
+		Zone:             i.Zone,
+		Region:           i.Region,
+		NodeAddresses:    nodeAddresses(i),
+		AdditionalLabels: nodeLabels(i),
+	}
+	if _, err := providerid.Parse(m.ProviderID); err != nil {
+		return nil, fmt.Errorf("instance %s: %w", i.ID, err)
+	}
+	for field, value := range map[string]string{"type": m.InstanceType, "zone": m.Zone, "region": m.Region} {
+		if problems := validation.IsValidLabelValue(value); value == "" || len(problems) > 0 {
+			return nil, fmt.Errorf("instance %s: its %s %q cannot be a node's label: %v", i.ID, field, value, problems)
+		}
+	}
+	return m, nil
+}
+
+// find returns the node's instance. False without an error is the cloud's clear
+// word that it has none.
+func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
+	if node.Spec.ProviderID == "" {
+		return s.findByName(ctx, node.Name)
+	}
+	id, err := providerid.Parse(node.Spec.ProviderID)
+	if err != nil {
+		return cloudsim.Instance{}, false, fmt.Errorf("node %q: %w", node.Name, err)
+	}
+	i, err := s.api.GetInstance(ctx, cloudsim.InstanceID(id.Instance))
+	switch {
+	case errors.Is(err, cloudsim.NotFound):
+		return cloudsim.Instance{}, false, s.confirmAbsent(ctx, node.Name, cloudsim.InstanceID(id.Instance))
+	case err != nil:
+		return cloudsim.Instance{}, false, fmt.Errorf("node %q: instance %s: %w", node.Name, id.Instance, err)
+	case i.ProviderID != node.Spec.ProviderID:
+		// Ids count from 1 in every cloud: this is another cloud's node.
+		return cloudsim.Instance{}, false, fmt.Errorf("node %q has the provider id %s, but this cloud's %s is %s", node.Name, node.Spec.ProviderID, i.ID, i.ProviderID)
+	case i.State == cloudsim.InstanceTerminated:
+		return cloudsim.Instance{}, false, nil
+	}
+	return i, true, nil
+}
+
+// confirmAbsent is nil when the cloud answers a list of the project, and the
+// instance is not in it. An answer without it proves that the first NotFound
+// was about the instance, not about the URL or the project.
+func (s *instances) confirmAbsent(ctx context.Context, name string, id cloudsim.InstanceID) error {
+	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
+	if err != nil {
+		return fmt.Errorf("node %q: instance %s is not found, but that cannot be confirmed: %w", name, id, err)
+	}
+	for _, i := range l.Items {
+		if i.ID == id {
+			return fmt.Errorf("node %q: instance %s is both listed and not found", name, id)
+		}
+	}
+	return nil
+}
+
+// findByName is for a node that was never initialised. Names are unique in a
+// project, so a second one means that the answer is not about one project.
+func (s *instances) findByName(ctx context.Context, name string) (cloudsim.Instance, bool, error) {
+	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
+	switch {
+	case err != nil:
+		return cloudsim.Instance{}, false, fmt.Errorf("node %q: looking for its instance: %w", name, err)
+	case len(l.Items) == 0:
+		return cloudsim.Instance{}, false, nil
+	case len(l.Items) > 1:
+		return cloudsim.Instance{}, false, fmt.Errorf("node %q: %s and %s both have its name: choose a project in the cloud configuration", name, l.Items[0].ID, l.Items[1].ID)
+	case l.Items[0].Name != name:
+		return cloudsim.Instance{}, false, fmt.Errorf("node %q: the cloud answered with instance %q", name, l.Items[0].Name)
+	}
+	return l.Items[0], true, nil
+}
+
+var nodeAddressTypes = map[cloudsim.InstanceAddressType]v1.NodeAddressType{
+	cloudsim.AddressInternal: v1.NodeInternalIP,
+	cloudsim.AddressExternal: v1.NodeExternalIP,
+	cloudsim.AddressHostname: v1.NodeHostName,
+}
+
+// nodeAddresses are the instance's addresses in Kubernetes' words. A type from
+// a newer cloud is left out.
+func nodeAddresses(i cloudsim.Instance) []v1.NodeAddress {
+	var as []v1.NodeAddress
+	for _, a := range i.Addresses {
+		if t, ok := nodeAddressTypes[a.Type]; ok {
+			as = append(as, v1.NodeAddress{Type: t, Address: a.Address})
+		}
+	}
+	return as
+}
+
+// nodeLabels are those labels of the instance that can be labels of a Node:
+// one that cannot would keep the node from being registered at all. Labels of
+// kubernetes.io and k8s.io are the framework's to drop.
+func nodeLabels(i cloudsim.Instance) map[string]string {
+	labels := map[string]string{}
+	for k, v := range i.Labels {
+		if len(validation.IsQualifiedName(k)) == 0 && len(validation.IsValidLabelValue(v)) == 0 {
+			labels[k] = v
+		}
+	}
+	return labels
+}

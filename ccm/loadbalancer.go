@@ -1,0 +1,376 @@
+package ccm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/cloud-provider/api"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+const (
+	// balancerDeadline bounds one call of the framework, which sets none.
+	balancerDeadline = 30 * time.Second
+	// retryAfter is when the framework comes back for work in progress.
+	retryAfter = time.Second
+	// attempts bounds how often a run begins anew because another was quicker.
+	attempts = 5
+	// unreported is how many polls a load balancer that is active may take to
+	// say where its listeners can be reached; a cloud that runs no data plane
+	// never says it.
+	unreported = 6
+)
+
+// patience is how a run waits for the cloud before it hands the rest to the
+// framework's queue: it polls for about three seconds. Without it, every
+// Service that is being made would show a Warning about a failure; with more of
+// it, one load balancer that hangs would keep a worker from the others.
+var patience = wait.Backoff{Duration: 25 * time.Millisecond, Factor: 1.5, Steps: 11}
+
+// balancers makes load balancers for Services. It is a
+// cloudprovider.LoadBalancer. It keeps nothing but the region's name: what is
+// there, the cloud says, every time.
+type balancers struct {
+	log        *slog.Logger
+	api        *client.Client
+	events     record.EventRecorder
+	patience   wait.Backoff
+	unreported int
+
+	mu     sync.Mutex
+	region string
+}
+
+// GetLoadBalancerName returns the name that the Service's load balancer has in
+// the cloud.
+func (b *balancers) GetLoadBalancerName(_ context.Context, _ string, svc *v1.Service) string {
+	return loadBalancerName(svc)
+}
+
+// GetLoadBalancer reports whether any of the Service's load balancer is left:
+// true while it is being deleted, because the framework lets go of the Service
+// at false. One that is missing is no error, or the Service could never go.
+func (b *balancers) GetLoadBalancer(ctx context.Context, cluster string, svc *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
+	defer cancel()
+	lb, found, err := b.find(ctx, cluster, svc)
+	if err != nil || !found {
+		return nil, false, err
+	}
+	return status(lb), true, nil
+}
+
+// EnsureLoadBalancer makes the Service's load balancer what the Service and the
+// nodes say, creating it if need be, and returns its address once it is active.
+// A run that finds everything in place changes nothing. A Service that asks for
+// what the cloud does not have is refused whole, and one that is being deleted
+// gets nothing new. While the cloud is at work the error is an api.RetryError.
+func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+	if svc.DeletionTimestamp != nil {
+		return svc.Status.LoadBalancer.DeepCopy(), nil
+	}
+	if err := refusal(svc); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
+	defer cancel()
+	want := wanted(cluster, svc, b.targets(svc, nodes))
+	lb, err := b.converge(ctx, cluster, svc, want)
+	if err != nil {
+		return nil, err
+	}
+	if lb, err = b.active(ctx, lb); err != nil {
+		return nil, err
+	}
+	b.tellWhere(svc, lb)
+	return status(lb), nil
+}
+
+// UpdateLoadBalancer replaces the set of targets in one call, so there is never
+// an empty set on the way. It is called before Ensure, after Delete and with
+// old Services, too: one that is being deleted is left alone, one that is
+// missing is an error, which the framework drops when GetLoadBalancer agrees.
+func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
+	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
+	defer cancel()
+	lb, found, err := b.find(ctx, cluster, svc)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return fmt.Errorf("load balancer %s does not exist (yet)", loadBalancerName(svc))
+	case lb.State == cloudsim.LoadBalancerDeleting:
+		return nil
+	}
+	targets := b.targets(svc, nodes)
+	for range attempts {
+		if sameTargets(lb.Targets, targets) {
+			return nil
+		}
+		_, err = b.api.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: targets})
+		if err == nil {
+			return nil
+		}
+		known, isTargets := knownTargets(targets, err)
+		if !isTargets {
+			break
+		}
+		b.log.Warn("targets are left out", "service", name(svc), "reason", err)
+		targets = known
+	}
+	return fmt.Errorf("load balancer %s: setting targets: %w", lb.ID, err)
+}
+
+// EnsureLoadBalancerDeleted deletes the Service's load balancer and waits a
+// little for it to be gone. Nil means gone. Until then there is an error, which
+// keeps the finalizer and so the Service. It needs nothing of the Service but
+// its UID.
+func (b *balancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, svc *v1.Service) error {
+	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
+	defer cancel()
+	lb, found, err := b.find(ctx, cluster, svc)
+	if err != nil || !found {
+		return err
+	}
+	if lb.State != cloudsim.LoadBalancerDeleting {
+		switch _, err := b.api.DeleteLoadBalancer(ctx, lb.ID); {
+		case errors.Is(err, cloudsim.NotFound):
+			return nil
+		case err != nil:
+			return fmt.Errorf("load balancer %s: deleting it: %w", lb.ID, err)
+		}
+	}
+	return b.gone(ctx, lb)
+}
+
+// find returns the Service's load balancer, or an error if what has its name is
+// not the Service's.
+func (b *balancers) find(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
+	var none cloudsim.LoadBalancer
+	n := loadBalancerName(svc)
+	l, err := b.api.ListLoadBalancers(ctx, cloudsim.ListOptions{Name: n})
+	switch {
+	case err != nil:
+		return none, false, fmt.Errorf("looking for load balancer %s: %w", n, err)
+	case len(l.Items) == 0:
+		return none, false, nil
+	case len(l.Items) > 1:
+		return none, false, fmt.Errorf("%s and %s are both named %s: choose a project in the cloud configuration", l.Items[0].ID, l.Items[1].ID, n)
+	case l.Items[0].Name != n:
+		return none, false, fmt.Errorf("looking for load balancer %s: the cloud answered with %q", n, l.Items[0].Name)
+	}
+	return l.Items[0], true, checkOwner(l.Items[0], cluster, svc)
+}
+
+// converge brings the load balancer from whatever is there to want, beginning
+// anew when somebody else changed it in between.
+func (b *balancers) converge(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
+	for range attempts {
+		var found bool
+		lb, found, err = b.find(ctx, cluster, svc)
+		switch {
+		case err != nil:
+			return lb, err
+		case !found:
+			lb, err = b.create(ctx, want)
+		case lb.State == cloudsim.LoadBalancerDeleting:
+			if err = b.gone(ctx, lb); err == nil {
+				continue // room for its successor
+			}
+			return lb, err
+		case want.IP != "" && want.IP != lb.IP:
+			return lb, fmt.Errorf("load balancer %s has the address %s, which cannot be changed to %s: delete the Service and create it again", lb.ID, lb.IP, want.IP)
+		case same(lb, want):
+			return lb, nil
+		default:
+			lb, err = b.update(ctx, lb, want)
+		}
+		if err == nil {
+			return lb, nil
+		}
+		if known, ok := knownTargets(want.Targets, err); ok {
+			b.log.Warn("targets are left out", "service", name(svc), "reason", err)
+			want.Targets = known
+			continue
+		}
+		switch cloudsim.KindOf(err) {
+		case cloudsim.Exists, cloudsim.Stale, cloudsim.NotFound:
+			continue // another run, or a person, was quicker: look again
+		}
+		break
+	}
+	return lb, fmt.Errorf("load balancer %s: %w", want.Name, err)
+}
+
+// create is safe to repeat: the name is unique in the cloud, and asking again
+// in the same words returns the first.
+func (b *balancers) create(ctx context.Context, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
+	if want.Region, err = b.regionName(ctx); err != nil {
+		return lb, err
+	}
+	return b.api.CreateLoadBalancer(ctx, want)
+}
+
+// update replaces the rules in place, if nobody did since lb was read, and
+// keeps the labels that other people put there.
+func (b *balancers) update(ctx context.Context, lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) (cloudsim.LoadBalancer, error) {
+	labels := map[string]string{}
+	for _, from := range []map[string]string{lb.Labels, want.Labels} {
+		for k, v := range from {
+			labels[k] = v
+		}
+	}
+	return b.api.UpdateLoadBalancer(ctx, lb.ID, cloudsim.UpdateLoadBalancer{Labels: labels, LoadBalancerSpec: want.LoadBalancerSpec}, lb.Revision)
+}
+
+// active waits until lb forwards and its listeners are known.
+func (b *balancers) active(ctx context.Context, lb cloudsim.LoadBalancer) (cloudsim.LoadBalancer, error) {
+	polls := 0
+	err := wait.ExponentialBackoffWithContext(ctx, b.patience, func(ctx context.Context) (bool, error) {
+		if polls > 0 {
+			now, err := b.api.GetLoadBalancer(ctx, lb.ID)
+			if err != nil {
+				return false, err
+			}
+			lb = now
+		}
+		polls++
+		if lb.State == cloudsim.LoadBalancerProvisioning {
+			return false, nil
+		}
+		return len(lb.Status.Listeners) == len(lb.Listeners) || polls > b.unreported, nil
+	})
+	switch {
+	case err != nil && !wait.Interrupted(err):
+		return lb, fmt.Errorf("load balancer %s: waiting until it is active: %w", lb.ID, err)
+	case lb.State == cloudsim.LoadBalancerActive, lb.State == cloudsim.LoadBalancerUpdating:
+		return lb, nil
+	}
+	return lb, api.NewRetryError(fmt.Sprintf("load balancer %s (%s) is %s", lb.ID, lb.IP, lb.State), retryAfter)
+}
+
+// gone waits until lb is deleted.
+func (b *balancers) gone(ctx context.Context, lb cloudsim.LoadBalancer) error {
+	err := wait.ExponentialBackoffWithContext(ctx, b.patience, func(ctx context.Context) (bool, error) {
+		_, err := b.api.GetLoadBalancer(ctx, lb.ID)
+		if errors.Is(err, cloudsim.NotFound) {
+			return true, nil
+		}
+		return false, err
+	})
+	switch {
+	case err == nil:
+		return nil
+	case wait.Interrupted(err):
+		return api.NewRetryError(fmt.Sprintf("load balancer %s is still being deleted", lb.ID), retryAfter)
+	}
+	return fmt.Errorf("load balancer %s: waiting until it is deleted: %w", lb.ID, err)
+}
+
+// regionName is the region to make load balancers in: the configured one, else
+// the cloud's only one, asked for once.
+func (b *balancers) regionName(ctx context.Context) (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.region != "" {
+		return b.region, nil
+	}
+	l, err := b.api.ListRegions(ctx, cloudsim.ListOptions{})
+	if err != nil {
+		return "", fmt.Errorf("looking for the cloud's region: %w", err)
+	}
+	if len(l.Items) != 1 {
+		return "", fmt.Errorf("the cloud has %d regions: choose one in the cloud configuration (region)", len(l.Items))
+	}
+	b.region = l.Items[0].Name
+	return b.region, nil
+}
+
+// targets are the nodes' instances. A node of another cloud is left out, and
+// the Service is told: its pods there get no traffic.
+func (b *balancers) targets(svc *v1.Service, nodes []*v1.Node) []cloudsim.Target {
+	targets, skipped := targetsOf(nodes)
+	for _, err := range skipped {
+		b.events.Eventf(svc, v1.EventTypeWarning, "NodeNotInCloud", "Left out of the load balancer: %v", err)
+	}
+	return targets
+}
+
+// tellWhere says where a listener is that is not at the address and port that
+// the Service shows.
+func (b *balancers) tellWhere(svc *v1.Service, lb cloudsim.LoadBalancer) {
+	for _, l := range lb.Status.Listeners {
+		shown := lb.IP + ":" + strconv.Itoa(l.Port)
+		switch {
+		case l.Endpoint == shown:
+		case l.Endpoint != "":
+			b.events.Eventf(svc, v1.EventTypeNormal, "ListenerElsewhere", "Port %d of %s is reachable at %s%s", l.Port, lb.IP, l.Endpoint, because(l.Error))
+		case l.Error != "":
+			b.events.Eventf(svc, v1.EventTypeWarning, "ListenerUnreachable", "Port %d of %s is not reachable%s", l.Port, lb.IP, because(l.Error))
+		}
+	}
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}
+
+// status is what Kubernetes publishes. The cloud forwards connections with an
+// address of its own, so its mode is Proxy (KEP-1860): kube-proxy must not take
+// a short cut to the pods.
+func status(lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
+	if lb.State != cloudsim.LoadBalancerActive && lb.State != cloudsim.LoadBalancerUpdating {
+		return &v1.LoadBalancerStatus{}
+	}
+	mode := v1.LoadBalancerIPModeProxy
+	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: lb.IP, IPMode: &mode}}}
+}
+
+var targetField = regexp.MustCompile(`^targets\[(\d+)\]\.instance$`)
+
+// knownTargets is targets without those that err, the cloud's answer, refuses:
+// instances that are gone while their Nodes are still there. It reports false
+// if err is about anything else. One dead node must not keep the others out.
+func knownTargets(targets []cloudsim.Target, err error) ([]cloudsim.Target, bool) {
+	e, ok := errors.AsType[*cloudsim.Error](err)
+	if !ok || e.Kind != cloudsim.Invalid || len(e.Fields) == 0 {
+		return nil, false
+	}
+	refused := map[int]bool{}
+	for _, f := range e.Fields {
+		m := targetField.FindStringSubmatch(strings.TrimSpace(f.Field))
+		if m == nil {
+			return nil, false
+		}
+		n, err := strconv.Atoi(m[1])
+		if err != nil || n >= len(targets) {
+			return nil, false
+		}
+		refused[n] = true
+	}
+	known := make([]cloudsim.Target, 0, len(targets))
+	for n, t := range targets {
+		if !refused[n] {
+			known = append(known, t)
+		}
+	}
+	return slices.Clip(known), true
+}
+
+func name(svc *v1.Service) string { return svc.Namespace + "/" + svc.Name }

@@ -1,0 +1,92 @@
+package ccm
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// What KEP-2395 wants to see of a cloud controller manager, and upstream does
+// not measure: its calls to the cloud, and the ones that never arrived. An
+// operation is a method and a route, e.g. "GET /v1/instances/{id}".
+var (
+	requestsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name:           "cloudsim_cloud_api_requests_total",
+		Help:           "Calls to the cloud's API by operation and HTTP status; code is \"none\" when no answer came, \"canceled\" when the caller gave up.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"operation", "code"})
+	requestDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Name:           "cloudsim_cloud_api_request_duration_seconds",
+		Help:           "Time until the cloud's API began to answer, by operation.",
+		Buckets:        []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"operation"})
+	connectionFailuresTotal = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           "cloudsim_cloud_api_connection_failures_total",
+		Help:           "Calls to the cloud's API that got no answer: refused, broken or timed out.",
+		StabilityLevel: metrics.ALPHA,
+	})
+)
+
+// registerMetrics puts the metrics beside upstream's, once in a process: the
+// command serves one registry.
+var registerMetrics = sync.OnceFunc(func() {
+	legacyregistry.MustRegister(requestsTotal, requestDuration, connectionFailuresTotal)
+})
+
+// transport keeps enough idle connections for all workers.
+func transport() http.RoundTripper {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = (&net.Dialer{Timeout: connectTimeout}).DialContext
+	t.MaxIdleConnsPerHost = 32
+	return t
+}
+
+// measure counts and times the calls that pass through next.
+func measure(next http.RoundTripper) http.RoundTripper {
+	registerMetrics()
+	return measured{next}
+}
+
+type measured struct{ next http.RoundTripper }
+
+func (m measured) RoundTrip(r *http.Request) (*http.Response, error) {
+	op := operation(r)
+	start := time.Now()
+	resp, err := m.next.RoundTrip(r)
+	requestDuration.WithLabelValues(op).Observe(time.Since(start).Seconds())
+	switch {
+	case err == nil:
+		requestsTotal.WithLabelValues(op, strconv.Itoa(resp.StatusCode)).Inc()
+	case errors.Is(r.Context().Err(), context.Canceled):
+		requestsTotal.WithLabelValues(op, "canceled").Inc()
+	default:
+		requestsTotal.WithLabelValues(op, "none").Inc()
+		connectionFailuresTotal.Inc()
+	}
+	return resp, err
+}
+
+// words are the parts of a path that name a route; anything else is an id.
+var words = []string{"v1", "instances", "load-balancers", "targets", "regions", "readyz"}
+
+// operation is the route of a request, without what would make a series of
+// every instance.
+func operation(r *http.Request) string {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	for i, p := range parts {
+		if !slices.Contains(words, p) {
+			parts[i] = "{id}"
+		}
+	}
+	return r.Method + " /" + strings.Join(parts, "/")
+}

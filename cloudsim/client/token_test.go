@@ -1,0 +1,39 @@
+package client_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// A rotated token is used by the next call, and a broken file is named without
+// its content.
+func TestTokenFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	source := client.TokenFile(path)
+	write := func(s string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := source(); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("missing file: %v; want an error that names it", err)
+	}
+	for _, want := range []string{"first", "other"} { // same length: only the content tells
+		write(want + "\n")
+		if got, err := source(); err != nil || got != want {
+			t.Errorf("got %q, %v; want %q", got, err, want)
+		}
+	}
+	for name, content := range map[string]string{"empty": " \n", "two lines": "hush1\nhush2", "binary": "hush\x00"} {
+		write(content)
+		_, err := source()
+		if err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%s: %v; want an error that names the file and not its content", name, err)
+		}
+	}
+}
