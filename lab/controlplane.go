@@ -1,0 +1,139 @@
+package lab
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+)
+
+// Networks of a lab. They exist in the API only: on hollow nodes nothing
+// answers at a pod's or a service's address.
+const (
+	serviceRange = "10.96.0.0/16"
+	// podRange gives each node a /24: room for 16,384 nodes.
+	podRange = "10.128.0.0/10"
+)
+
+// firstServiceIP is the address of the Service "kubernetes".
+var firstServiceIP = net.IPv4(10, 96, 0, 1).To4()
+
+// How a node that fell silent is noticed. kwok renews a node's Lease every
+// quarter of leaseSeconds. A kwok that was killed and started again takes the
+// Leases of the one before over when they have expired, which is at worst
+// leaseSeconds and a quarter after the last renewal: the grace must be longer,
+// or the death of kwok would look like the death of all nodes. It must not be
+// much longer, because a node that crashed is called Ready for that long.
+// Upstream's values are 40 and 50 s; these cost twice the renewals and notice
+// in 30 s.
+const (
+	leaseSeconds      = 20
+	nodeMonitorPeriod = "1s"
+	nodeMonitorGrace  = "30s"
+)
+
+// plan is what the table of components is made from.
+type plan struct {
+	Config
+	dir      Dir
+	ports    ports
+	pki      pki
+	programs programs
+}
+
+// etcd keeps fsync on: what the API server acknowledged survives SIGKILL and
+// power cuts. Both of its ports ask for a certificate of its own authority.
+func (p plan) etcd(conf *tls.Config) component {
+	client, peer := p.ports.url("https", "etcd"), p.ports.url("https", "etcd-peer")
+	return component{
+		name: "etcd", address: client, program: p.programs.find("etcd"),
+		args: []string{
+			"--name=lab", "--data-dir=" + p.dir.path("etcd"), "--log-level=warn",
+			"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+			"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=lab=" + peer,
+			"--client-cert-auth", "--trusted-ca-file=" + p.pki.crt(etcdCA),
+			"--cert-file=" + p.pki.crt("etcd"), "--key-file=" + p.pki.key("etcd"),
+			"--peer-client-cert-auth", "--peer-trusted-ca-file=" + p.pki.crt(etcdCA),
+			"--peer-cert-file=" + p.pki.crt("etcd"), "--peer-key-file=" + p.pki.key("etcd"),
+			// One member has nobody to wait for: it elects itself in 0.2 s
+			// and not in 1 s.
+			"--heartbeat-interval=20", "--election-timeout=200",
+		},
+		ready: httpProbe(client+"/readyz", conf),
+	}
+}
+
+// apiServer binds to loopback, which no Endpoints object may name: the
+// Service "kubernetes" has none. Anonymous requests are refused; our own
+// probes carry a certificate.
+func (p plan) apiServer(conf *tls.Config) component {
+	url := p.ports.url("https", "kube-apiserver")
+	return component{
+		name: "kube-apiserver", address: url, program: p.programs.find("kube-apiserver"),
+		args: []string{
+			"--bind-address=" + host, "--advertise-address=" + host, fmt.Sprintf("--secure-port=%d", p.ports["kube-apiserver"]),
+			"--endpoint-reconciler-type=none",
+			"--tls-cert-file=" + p.pki.crt("kube-apiserver"), "--tls-private-key-file=" + p.pki.key("kube-apiserver"),
+			"--client-ca-file=" + p.pki.crt(clusterCA), "--anonymous-auth=false",
+			"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+			"--etcd-servers=" + p.ports.url("https", "etcd"), "--etcd-cafile=" + p.pki.crt(etcdCA),
+			"--etcd-certfile=" + p.pki.crt("kube-apiserver-etcd-client"), "--etcd-keyfile=" + p.pki.key("kube-apiserver-etcd-client"),
+			"--kubelet-client-certificate=" + p.pki.crt("kube-apiserver-kubelet-client"),
+			"--kubelet-client-key=" + p.pki.key("kube-apiserver-kubelet-client"),
+			"--kubelet-certificate-authority=" + p.pki.crt(clusterCA), "--kubelet-preferred-address-types=InternalIP,Hostname",
+			"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+			"--service-account-signing-key-file=" + p.pki.key("service-account"),
+			"--service-account-key-file=" + p.pki.dir + "/service-account.pub",
+			"--service-cluster-ip-range=" + serviceRange, "--allow-privileged", "--profiling=false",
+			"--requestheader-client-ca-file=" + p.pki.crt(frontProxyCA), "--requestheader-allowed-names=front-proxy-client",
+			"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",
+			"--requestheader-username-headers=X-Remote-User",
+			"--proxy-client-cert-file=" + p.pki.crt("front-proxy-client"), "--proxy-client-key-file=" + p.pki.key("front-proxy-client"),
+		},
+		after: []string{"etcd"},
+		ready: httpProbe(url+"/readyz", conf),
+	}
+}
+
+// controllerManager is the one without a cloud. It hands out the nodes' pod
+// networks: hollow clouds have no network of their own to ask.
+func (p plan) controllerManager(conf *tls.Config) component {
+	const name = "kube-controller-manager"
+	return component{
+		name: name, address: p.ports.url("https", name), program: p.programs.find(name),
+		args: append(p.secure(name),
+			"--cloud-provider=external", "--allocate-node-cidrs", "--cluster-cidr="+podRange, "--service-cluster-ip-range="+serviceRange,
+			"--root-ca-file="+p.pki.crt(clusterCA), "--service-account-private-key-file="+p.pki.key("service-account"),
+			"--cluster-signing-cert-file="+p.pki.crt(clusterCA), "--cluster-signing-key-file="+p.pki.key(clusterCA),
+			"--use-service-account-credentials", "--leader-elect=false", "--profiling=false",
+			// It makes a service account and a token for each of its controllers
+			// before the first of them runs: at upstream's 20 a second, that
+			// alone would take 4 s.
+			"--kube-api-qps=1000", "--kube-api-burst=1000",
+			"--node-monitor-period="+nodeMonitorPeriod, "--node-monitor-grace-period="+nodeMonitorGrace,
+		),
+		after: []string{"kube-apiserver"},
+		ready: httpProbe(p.ports.url("https", name)+"/healthz", conf),
+	}
+}
+
+func (p plan) scheduler(conf *tls.Config) component {
+	const name = "kube-scheduler"
+	return component{
+		name: name, address: p.ports.url("https", name), program: p.programs.find(name),
+		args:  append(p.secure(name), "--leader-elect=false", "--profiling=false"),
+		after: []string{"kube-apiserver"},
+		ready: httpProbe(p.ports.url("https", name)+"/healthz", conf),
+	}
+}
+
+// secure is how a component of Kubernetes' family serves on loopback and asks
+// the API server who its callers are.
+func (p plan) secure(name string) []string {
+	kubeconfig := p.dir.configFile(name + ".kubeconfig")
+	return []string{
+		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
+		"--bind-address=" + host, fmt.Sprintf("--secure-port=%d", p.ports[name]),
+		"--tls-cert-file=" + p.pki.crt(name), "--tls-private-key-file=" + p.pki.key(name),
+		"--client-ca-file=" + p.pki.crt(clusterCA),
+	}
+}

@@ -1,0 +1,190 @@
+package hollow
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// view is what a socket answers from. It is replaced whole, never changed.
+type view struct {
+	node, zone string
+	eligible   bool        // no autoscaler and nobody else deletes the node
+	service    *service    // of a node port
+	endpoints  []endpoint  // where the node port leads; at least one
+	check      healthCheck // of a health check node port
+}
+
+// answer is what a responder says for a pod.
+type answer struct {
+	Service   string `json:"service"`
+	Namespace string `json:"namespace"`
+	Port      int32  `json:"port"`
+	PortName  string `json:"portName,omitempty"`
+	NodePort  int32  `json:"nodePort"`
+	Node      string `json:"node"`
+	Zone      string `json:"zone"`
+	Pod       string `json:"pod,omitempty"`
+	PodIP     string `json:"podIP"`
+	PodNode   string `json:"podNode,omitempty"`
+	Client    string `json:"client"`
+}
+
+func (v *view) answer(to endpoint, client string) answer {
+	return answer{
+		Service: v.service.Name, Namespace: v.service.Namespace, Port: v.service.port, PortName: v.service.portName,
+		NodePort: v.service.nodePort, Node: v.node, Zone: v.zone,
+		Pod: to.pod, PodIP: to.addr.Addr().String(), PodNode: to.node, Client: client,
+	}
+}
+
+// String is the answer for people: a line for each thing it says.
+func (a answer) String() string {
+	port := strconv.Itoa(int(a.Port))
+	if a.PortName != "" {
+		port += " (" + a.PortName + ")"
+	}
+	var b strings.Builder
+	for _, l := range [][2]string{
+		{"service", a.Service}, {"namespace", a.Namespace}, {"port", port}, {"nodePort", strconv.Itoa(int(a.NodePort))},
+		{"node", a.Node}, {"zone", a.Zone},
+		{"pod", a.Pod}, {"podIP", a.PodIP}, {"podNode", a.PodNode}, {"client", a.Client},
+	} {
+		if l[1] != "" {
+			fmt.Fprintf(&b, "%-10s %s\n", l[0]+":", l[1])
+		}
+	}
+	return b.String()
+}
+
+// pick chooses where something from client goes: in turn, or by who asks if the
+// Service has affinity. Affinity holds while its endpoint is usable.
+func (v *view) pick(turn *atomic.Uint64, client net.Addr) endpoint {
+	if !v.service.affinity {
+		return v.endpoints[(turn.Add(1)-1)%uint64(len(v.endpoints))]
+	}
+	host, _, _ := net.SplitHostPort(client.String())
+	best, score := v.endpoints[0], uint64(0)
+	for _, e := range v.endpoints {
+		h := fnv.New64a()
+		fmt.Fprint(h, host, " ", e.addr)
+		if s := h.Sum64(); s > score {
+			best, score = e, s
+		}
+	}
+	return best
+}
+
+// toKey is where a connection keeps the endpoint it goes to.
+type toKey struct{}
+
+// nodePortHandler answers for the pods behind a node port. A connection goes to
+// one pod for as long as it lives, as behind kube-proxy; when that pod is gone
+// it is reset.
+func nodePortHandler(now func() *view) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v := now()
+		to, ok := r.Context().Value(toKey{}).(netip.AddrPort)
+		i := slices.IndexFunc(v.endpoints, func(e endpoint) bool { return e.addr == to })
+		if !ok || i < 0 {
+			panic(http.ErrAbortHandler)
+		}
+		a := v.answer(v.endpoints[i], r.RemoteAddr)
+		if r.URL.Query().Get("format") == "json" || strings.Contains(r.Header.Get("Accept"), "application/json") {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(a) // the client has gone: nobody to tell
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		fmt.Fprint(w, a)
+	})
+}
+
+// connContext gives each new connection its endpoint.
+func connContext(now func() *view) func(context.Context, net.Conn) context.Context {
+	var turn atomic.Uint64
+	return func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, toKey{}, now().pick(&turn, c.RemoteAddr()).addr)
+	}
+}
+
+// proxyHealth is the body of kube-proxy's health endpoints.
+type proxyHealth struct {
+	LastUpdated  time.Time                  `json:"lastUpdated"`
+	CurrentTime  time.Time                  `json:"currentTime"`
+	NodeEligible *bool                      `json:"nodeEligible,omitempty"`
+	Healthy      bool                       `json:"healthy"`
+	Status       map[string]proxyFamilyPart `json:"status"`
+}
+
+type proxyFamilyPart struct {
+	LastUpdated time.Time `json:"lastUpdated"`
+	Healthy     bool      `json:"healthy"`
+}
+
+// proxyHealthHandler is port 10256 of kube-proxy. /healthz says whether load
+// balancers should send new connections here, /livez whether the proxy works;
+// they differ while the node is being deleted (KEP-3836).
+func proxyHealthHandler(now func() *view) http.Handler {
+	mux := http.NewServeMux()
+	say := func(w http.ResponseWriter, code int, eligible *bool) {
+		t := time.Now()
+		writeHealth(w, code, proxyHealth{
+			LastUpdated: t, CurrentTime: t, NodeEligible: eligible, Healthy: true,
+			Status: map[string]proxyFamilyPart{"IPv4": {t, true}},
+		})
+	}
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+		eligible := now().eligible
+		code := http.StatusOK
+		if !eligible {
+			code = http.StatusServiceUnavailable
+		}
+		say(w, code, &eligible)
+	})
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, nil) })
+	return mux
+}
+
+// serviceHealth is the body of a health check node port.
+type serviceHealth struct {
+	Service struct {
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+	} `json:"service"`
+	LocalEndpoints      int  `json:"localEndpoints"`
+	ServiceProxyHealthy bool `json:"serviceProxyHealthy"`
+}
+
+// serviceHealthHandler is the health check node port of a Service: 200 while
+// the node has ready endpoints of its own. Like kube-proxy's it answers at
+// every path.
+func serviceHealthHandler(now func() *view) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		v := now()
+		body := serviceHealth{LocalEndpoints: v.check.local[v.node], ServiceProxyHealthy: true}
+		body.Service.Namespace, body.Service.Name = v.check.Namespace, v.check.Name
+		code := http.StatusOK
+		if body.LocalEndpoints == 0 {
+			code = http.StatusServiceUnavailable
+		}
+		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(body.LocalEndpoints))
+		writeHealth(w, code, body)
+	})
+}
+
+func writeHealth(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body) // the client has gone: nobody to tell
+}

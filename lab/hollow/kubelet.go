@@ -1,0 +1,267 @@
+package hollow
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+const (
+	// workers bounds how many nodes are worked on, and how many leases are
+	// renewed, at once.
+	workers = 8
+	// reportEvery is how often a kubelet reports its status when nothing has
+	// changed: its default nodeStatusReportFrequency.
+	reportEvery = 5 * time.Minute
+)
+
+// kubelets is the kubelet of every machine of a fleet.
+type kubelets struct {
+	log    *slog.Logger
+	cloud  *client.Client
+	kube   kubernetes.Interface
+	fleet  *fleet
+	nodes  corelisters.NodeLister
+	synced func() bool
+	queue  workqueue.TypedRateLimitingInterface[string] // of names
+	// version is the kubelets': the API server's, which they may not be ahead of.
+	version string
+}
+
+func newKubelets(log *slog.Logger, cloud *client.Client, kube kubernetes.Interface, factory informers.SharedInformerFactory, f *fleet) (*kubelets, error) {
+	informer := factory.Core().V1().Nodes()
+	k := &kubelets{
+		log: log, cloud: cloud, kube: kube, fleet: f, nodes: informer.Lister(),
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 5*time.Second)),
+	}
+	f.hear = append(f.hear, k.queue.Add)
+	named := func(obj any) {
+		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
+			k.queue.Add(key)
+		}
+	}
+	handler, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: named, UpdateFunc: func(_, obj any) { named(obj) }, DeleteFunc: named,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("node informer: %w", err)
+	}
+	k.synced = handler.HasSynced
+	return k, nil
+}
+
+// run works until ctx ends. It begins when it knows all instances and all
+// nodes, because what is missing is off.
+func (k *kubelets) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer k.queue.ShutDown()
+	if !k.begin(ctx) {
+		return
+	}
+	for range workers {
+		wg.Go(func() {
+			for k.work(ctx) {
+			}
+		})
+	}
+	wg.Go(func() { k.beat(ctx) })
+	<-ctx.Done()
+}
+
+// begin waits for the cloud and the API server, and reports whether they came
+// before ctx ended.
+func (k *kubelets) begin(ctx context.Context) bool {
+	select {
+	case <-k.fleet.listed:
+	case <-ctx.Done():
+		return false
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), k.synced) {
+		return false
+	}
+	var pause backoff
+	for k.version == "" {
+		v, err := k.kube.Discovery().ServerVersion()
+		if err == nil {
+			k.version = v.GitVersion
+			break
+		}
+		if pause.wait(ctx); ctx.Err() != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// work takes one name from the queue, and reports whether there will be more.
+func (k *kubelets) work(ctx context.Context) bool {
+	name, shut := k.queue.Get()
+	if shut {
+		return false
+	}
+	defer k.queue.Done(name)
+	err := k.sync(ctx, name)
+	if err == nil || ctx.Err() != nil {
+		k.queue.Forget(name)
+		return true
+	}
+	if k.queue.NumRequeues(name) == 0 {
+		k.log.Warn("a hollow node is not as it should be; trying again", "node", name, "err", err)
+	}
+	k.queue.AddRateLimited(name)
+	return true
+}
+
+// sync makes the Node of a name what the machine of that name is.
+func (k *kubelets) sync(ctx context.Context, name string) error {
+	m := k.fleet.get(name)
+	n, err := k.nodes.Get(name)
+	switch {
+	case apierrors.IsNotFound(err) && !m.on():
+		return nil
+	case apierrors.IsNotFound(err) && m.registered:
+		if k.fleet.sayOnce(m, "deleted") {
+			k.log.Info("the Node was deleted while its instance runs; like a kubelet, it registers again when the instance boots", "node", name, "instance", m.ID)
+		}
+		return nil
+	case apierrors.IsNotFound(err):
+		return k.register(ctx, m)
+	case err != nil:
+		return err
+	case !hollow(n):
+		if m.on() && k.fleet.sayOnce(m, "foreign") {
+			k.log.Warn("a Node of this name exists and is not hollow; it is left alone", "node", name, "instance", m.ID)
+		}
+		return nil
+	case m.on() && belongs(n, m):
+		return k.powerOn(ctx, m, n)
+	}
+	if m.on() && k.fleet.sayOnce(m, "waiting "+n.Spec.ProviderID) {
+		k.log.Info("waiting for the cloud controller manager to delete the Node of an earlier instance", "node", name, "providerID", n.Spec.ProviderID, "instance", m.ID)
+	}
+	return k.powerOff(ctx, n)
+}
+
+// register creates the Node of a machine that has booted.
+func (k *kubelets) register(ctx context.Context, m machine) error {
+	typ, err := k.cloud.GetInstanceType(ctx, m.Type)
+	if err != nil {
+		return fmt.Errorf("instance type %s: %w", m.Type, err)
+	}
+	n := newNode(m, typ, k.version, metav1.Now())
+	_, err = k.kube.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil // its event comes, and with it this name
+	}
+	if err != nil {
+		return err
+	}
+	k.fleet.change(m, func(m *machine) { m.registered, m.said = true, "" })
+	k.log.Info("a hollow node registered", "node", m.Name, "instance", m.ID)
+	return nil
+}
+
+// powerOn makes a Node say that its machine is on and well. Kwok gets its pods
+// before it is Ready for more of them.
+func (k *kubelets) powerOn(ctx context.Context, m machine, n *corev1.Node) error {
+	if err := k.labels(ctx, n); err != nil {
+		return err
+	}
+	after, now := n.DeepCopy(), metav1.Now()
+	boot := n.Status.NodeInfo.BootID != bootID(m.Instance)
+	if boot {
+		typ, err := k.cloud.GetInstanceType(ctx, m.Type)
+		if err != nil {
+			return fmt.Errorf("instance type %s: %w", m.Type, err)
+		}
+		booted(after, m, typ, k.version)
+	}
+	stale := now.Sub(ready(n).LastHeartbeatTime.Time) >= reportEvery
+	if boot || stale || ready(n).Status != corev1.ConditionTrue {
+		healthy(after, now)
+		if err := k.patchStatus(ctx, n, after); err != nil {
+			return err
+		}
+	}
+	k.fleet.change(m, func(m *machine) { m.registered, m.said = true, "" })
+	k.queue.AddAfter(m.Name, reportEvery)
+	return nil
+}
+
+// labels puts on a Node the labels that a kubelet keeps there, and kwok's.
+func (k *kubelets) labels(ctx context.Context, n *corev1.Node) error {
+	want := kubeletLabels(n.Name)
+	want[fakeKey] = fakeValue
+	missing := map[string]any{}
+	for key, value := range want {
+		if n.Labels[key] != value {
+			missing[key] = value
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return k.patchLabels(ctx, n, missing)
+}
+
+// powerOff makes a Node say that its machine shuts down, if it says that it is
+// well, and takes its pods from kwok before the control plane reacts.
+func (k *kubelets) powerOff(ctx context.Context, n *corev1.Node) error {
+	if handed(n) {
+		if err := k.patchLabels(ctx, n, map[string]any{fakeKey: nil}); err != nil {
+			return err
+		}
+	}
+	if ready(n).Status != corev1.ConditionTrue {
+		return nil
+	}
+	after := n.DeepCopy()
+	shuttingDown(after, metav1.Now())
+	if err := k.patchStatus(ctx, n, after); err != nil {
+		return err
+	}
+	k.log.Info("a hollow node shut down", "node", n.Name)
+	return nil
+}
+
+func (k *kubelets) patchLabels(ctx context.Context, n *corev1.Node, labels map[string]any) error {
+	patch, err := labelsPatch(n, labels)
+	if err != nil {
+		return err
+	}
+	_, err = k.kube.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return ifThere(err)
+}
+
+func (k *kubelets) patchStatus(ctx context.Context, before, after *corev1.Node) error {
+	patch, err := statusPatch(before, after)
+	if err != nil {
+		return err
+	}
+	_, err = k.kube.CoreV1().Nodes().PatchStatus(ctx, before.Name, patch)
+	return ifThere(err)
+}
+
+// ifThere forgives that a Node is gone, or another by now: its event comes.
+func ifThere(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,180 @@
+package hollow
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+const (
+	// fakeKey is, as an annotation, the mark of a hollow Node, for good; as a
+	// label, what hands the pods of the node to kwok, while its machine is on.
+	fakeKey   = "kwok.x-k8s.io/node"
+	fakeValue = "fake"
+
+	taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized" // KEP-2392
+	attachDetach       = "volumes.kubernetes.io/controller-managed-attach-detach"
+
+	maxPods     = 110 // kubelet's default
+	kubeletPort = 10250
+	diskGiB     = 20 // the cloud gives machines no size of disk
+	// evictionMiB is what kubelet keeps free by default.
+	evictionMiB = 100
+)
+
+// hollow reports whether a Node is one of ours.
+func hollow(n *corev1.Node) bool { return n.Annotations[fakeKey] == fakeValue }
+
+// handed reports whether kwok runs the pods of a Node.
+func handed(n *corev1.Node) bool { return n.Labels[fakeKey] == fakeValue }
+
+// belongs reports whether a Node may be the one of a machine. Without a
+// provider id it may, as when a kubelet finds a Node of its name at its start.
+func belongs(n *corev1.Node, m machine) bool {
+	return n.Spec.ProviderID == "" || n.Spec.ProviderID == m.ProviderID
+}
+
+// kubeletLabels are the labels that a kubelet knows by itself.
+func kubeletLabels(name string) map[string]string {
+	return map[string]string{
+		corev1.LabelHostname:    name,
+		corev1.LabelOSStable:    "linux",
+		corev1.LabelArchStable:  runtime.GOARCH,
+		"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": runtime.GOARCH,
+	}
+}
+
+// newNode is what a kubelet registers, and Ready at once: hardware that is not
+// there has nothing to wait for.
+func newNode(m machine, typ cloudsim.InstanceType, version string, now metav1.Time) *corev1.Node {
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        m.Name,
+			Labels:      kubeletLabels(m.Name),
+			Annotations: map[string]string{fakeKey: fakeValue, attachDetach: "true"},
+		},
+		Spec: corev1.NodeSpec{Taints: []corev1.Taint{
+			{Key: taintUninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule},
+		}},
+	}
+	n.Labels[fakeKey] = fakeValue
+	booted(n, m, typ, version)
+	healthy(n, now)
+	return n
+}
+
+// booted writes into a Node's status what a kubelet finds out when it starts.
+func booted(n *corev1.Node, m machine, typ cloudsim.InstanceType, version string) {
+	n.Status.NodeInfo = corev1.NodeSystemInfo{
+		SystemUUID:              systemUUID(m.Instance),
+		MachineID:               strings.ReplaceAll(derive("machine", m.Instance, ""), "-", ""),
+		BootID:                  bootID(m.Instance),
+		Architecture:            runtime.GOARCH,
+		OperatingSystem:         "linux",
+		OSImage:                 "cloudsim hollow machine",
+		KernelVersion:           "none",
+		ContainerRuntimeVersion: "kwok://hollow",
+		KubeletVersion:          version,
+	}
+	n.Status.Capacity = corev1.ResourceList{
+		corev1.ResourceCPU:              *resource.NewQuantity(int64(typ.CPUs), resource.DecimalSI),
+		corev1.ResourceMemory:           *resource.NewQuantity(typ.MemoryMiB<<20, resource.BinarySI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(diskGiB<<30, resource.BinarySI),
+		corev1.ResourcePods:             *resource.NewQuantity(maxPods, resource.DecimalSI),
+	}
+	n.Status.Allocatable = n.Status.Capacity.DeepCopy()
+	n.Status.Allocatable[corev1.ResourceMemory] = *resource.NewQuantity(max(typ.MemoryMiB-evictionMiB, 1)<<20, resource.BinarySI)
+	n.Status.Allocatable[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(diskGiB<<30/10*9, resource.BinarySI)
+	n.Status.DaemonEndpoints.KubeletEndpoint.Port = kubeletPort
+	if len(n.Status.Addresses) == 0 { // else the cloud's are there, and better
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: m.Name}}
+	}
+}
+
+// systemUUID is what a machine's firmware calls it: always the same for one
+// instance, and no other's, also not in a cloud that counts from one again.
+func systemUUID(i cloudsim.Instance) string { return derive("system", i, "") }
+
+// bootID is the kernel's name for this boot: another for each operation that
+// made the machine run. It is derived, not drawn, so that a hypervisor that was
+// away knows whether the machine was rebooted meanwhile.
+func bootID(i cloudsim.Instance) string { return derive("boot", i, string(i.Operation)) }
+
+// derive makes a UUID (RFC 9562, version 8) of what an instance is.
+func derive(what string, i cloudsim.Instance, more string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %s", what, i.ProviderID, i.CreatedAt.UnixNano(), more))
+	u := sum[:16]
+	u[6], u[8] = u[6]&0x0f|0x80, u[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+}
+
+// healthy writes the conditions of a kubelet that is well.
+func healthy(n *corev1.Node, now metav1.Time) {
+	for _, c := range []corev1.NodeCondition{
+		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"},
+		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"},
+		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"},
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
+	} {
+		setCondition(n, c, now)
+	}
+}
+
+// shuttingDown writes the last word of a kubelet whose machine goes off.
+func shuttingDown(n *corev1.Node, now metav1.Time) {
+	setCondition(n, corev1.NodeCondition{
+		Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: "node is shutting down",
+	}, now)
+}
+
+func setCondition(n *corev1.Node, c corev1.NodeCondition, now metav1.Time) {
+	c.LastHeartbeatTime, c.LastTransitionTime = now, now
+	for i, old := range n.Status.Conditions {
+		if old.Type == c.Type {
+			if old.Status == c.Status {
+				c.LastTransitionTime = old.LastTransitionTime
+			}
+			n.Status.Conditions[i] = c
+			return
+		}
+	}
+	n.Status.Conditions = append(n.Status.Conditions, c)
+}
+
+// ready returns a Node's Ready condition; the zero one if it has none.
+func ready(n *corev1.Node) corev1.NodeCondition {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+// statusPatch is the strategic merge patch that makes the status of before that
+// of after. It names the Node's uid, so that it fails on another of its name.
+func statusPatch(before, after *corev1.Node) ([]byte, error) {
+	was, err := json.Marshal(corev1.Node{Status: before.Status})
+	if err != nil {
+		return nil, err
+	}
+	is, err := json.Marshal(corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: before.UID}, Status: after.Status})
+	if err != nil {
+		return nil, err
+	}
+	return strategicpatch.CreateTwoWayMergePatch(was, is, corev1.Node{})
+}
+
+// labelsPatch is the merge patch that sets labels; a nil value takes one away.
+func labelsPatch(n *corev1.Node, labels map[string]any) ([]byte, error) {
+	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": n.UID, "labels": labels}})
+}

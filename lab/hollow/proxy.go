@@ -1,0 +1,205 @@
+package hollow
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+const (
+	// gather is how long a change waits for others of the same moment.
+	gather = 50 * time.Millisecond
+	// relisten is how long a port that could not be opened is left alone.
+	relisten = 2 * time.Second
+
+	taintToBeDeleted = "ToBeDeletedByClusterAutoscaler" // KEP-3836
+)
+
+// proxy is the kube-proxy of every machine of a fleet. One goroutine opens and
+// closes all sockets.
+type proxy struct {
+	log      *slog.Logger
+	fleet    *fleet
+	nodes    corelisters.NodeLister
+	services corelisters.ServiceLister
+	slices   discoverylisters.EndpointSliceLister
+	synced   []cache.InformerSynced
+	bell     chan struct{} // something changed; holds one ring
+	on       map[cloudsim.InstanceID]*responder
+}
+
+func newProxy(log *slog.Logger, factory informers.SharedInformerFactory, f *fleet) (*proxy, error) {
+	nodes, services, slices := factory.Core().V1().Nodes(), factory.Core().V1().Services(), factory.Discovery().V1().EndpointSlices()
+	p := &proxy{
+		log: log, fleet: f, nodes: nodes.Lister(), services: services.Lister(), slices: slices.Lister(),
+		bell: make(chan struct{}, 1), on: map[cloudsim.InstanceID]*responder{},
+	}
+	f.hear = append(f.hear, func(string) { p.ring() })
+	any := cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { p.ring() }, UpdateFunc: func(any, any) { p.ring() }, DeleteFunc: func(any) { p.ring() },
+	}
+	node := any
+	node.UpdateFunc = func(before, after any) {
+		if factsOf(before.(*corev1.Node)) != factsOf(after.(*corev1.Node)) {
+			p.ring()
+		}
+	}
+	for _, w := range []struct {
+		what     string
+		informer cache.SharedIndexInformer
+		handler  cache.ResourceEventHandler
+	}{
+		{"node", nodes.Informer(), node},
+		{"service", services.Informer(), any},
+		{"endpointslice", slices.Informer(), any},
+	} {
+		handle, err := w.informer.AddEventHandler(w.handler)
+		if err != nil {
+			return nil, fmt.Errorf("%s informer: %w", w.what, err)
+		}
+		p.synced = append(p.synced, handle.HasSynced)
+	}
+	return p, nil
+}
+
+func (p *proxy) ring() {
+	select {
+	case p.bell <- struct{}{}:
+	default:
+	}
+}
+
+// facts is what a proxy wants to know of a Node.
+type facts struct {
+	hollow     bool
+	providerID string
+	zone       string
+	eligible   bool
+}
+
+func factsOf(n *corev1.Node) facts {
+	f := facts{hollow(n), n.Spec.ProviderID, n.Labels[corev1.LabelTopologyZone], n.DeletionTimestamp == nil}
+	for _, t := range n.Spec.Taints {
+		if t.Key == taintToBeDeleted {
+			f.eligible = false
+		}
+	}
+	return f
+}
+
+// run follows the cluster until ctx ends, and then closes all sockets.
+func (p *proxy) run(ctx context.Context) {
+	defer p.allOff()
+	if !cache.WaitForCacheSync(ctx.Done(), p.synced...) {
+		return
+	}
+	for {
+		var again <-chan time.Time
+		if !p.sync(ctx) {
+			again = time.After(relisten)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-again:
+			continue
+		case <-p.bell:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(gather):
+		}
+	}
+}
+
+func (p *proxy) allOff() {
+	for id, r := range p.on {
+		r.off()
+		delete(p.on, id)
+	}
+}
+
+// sync makes the sockets of all machines what the cluster wants, and reports
+// whether that worked.
+func (p *proxy) sync(ctx context.Context) (complete bool) {
+	t, err := newTable(p.services, p.slices)
+	if err != nil { // from our own cache: cannot happen
+		p.log.Error("reading services", "err", err)
+		return false
+	}
+	want := map[cloudsim.InstanceID]machine{}
+	about := map[cloudsim.InstanceID]facts{}
+	for _, m := range p.fleet.powered() {
+		if f, ok := p.proxied(m); ok {
+			want[m.ID], about[m.ID] = m, f
+		}
+	}
+	for id, r := range p.on { // first, because an address may have moved
+		if m, ok := want[id]; !ok || m.InternalIP() != r.ip {
+			r.off()
+			delete(p.on, id)
+		}
+	}
+	complete = true
+	for id, m := range want {
+		r := p.on[id]
+		if r == nil {
+			r = &responder{log: p.log, ip: m.InternalIP(), broke: p.ring, open: map[socketKey]*socket{}, failed: map[socketKey]string{}}
+			p.on[id] = r
+		}
+		if !r.sync(ctx, t.views(m, about[id])) {
+			complete = false
+		}
+	}
+	return complete
+}
+
+// proxied reports whether a machine runs a kube-proxy: it exits without the
+// Node of its machine.
+func (p *proxy) proxied(m machine) (facts, bool) {
+	n, err := p.nodes.Get(m.Name)
+	if err != nil {
+		if !apierrors.IsNotFound(err) { // from our own cache: cannot happen
+			p.log.Error("reading a node", "node", m.Name, "err", err)
+		}
+		return facts{}, false
+	}
+	return factsOf(n), hollow(n) && belongs(n, m) && m.InternalIP() != ""
+}
+
+// views is what the sockets of a machine answer from; a node port that leads
+// nowhere has none.
+func (t *table) views(m machine, f facts) map[socketKey]*view {
+	base := view{node: m.Name, zone: m.Zone, eligible: f.eligible}
+	out := map[socketKey]*view{{proxyHealthz, proxyHealthPort}: &base}
+	for _, s := range t.services {
+		endpoints := s.from(m.Name, f.zone)
+		if len(endpoints) == 0 {
+			continue
+		}
+		v := base
+		v.service, v.endpoints = s, endpoints
+		key := socketKey{nodePortTCP, s.nodePort}
+		if s.protocol == corev1.ProtocolUDP {
+			key.role = nodePortUDP
+		}
+		out[key] = &v
+	}
+	for _, c := range t.checks {
+		v := base
+		v.check = c
+		out[socketKey{checkNodePort, c.port}] = &v
+	}
+	return out
+}

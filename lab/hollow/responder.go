@@ -1,0 +1,173 @@
+package hollow
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+const (
+	proxyHealthPort = 10256
+	// maxConns bounds the connections that one port holds at once; more wait.
+	maxConns = 512
+)
+
+// role is what a socket is for.
+type role string
+
+const (
+	nodePortTCP   role = "node port"
+	nodePortUDP   role = "UDP node port"
+	checkNodePort role = "health check node port"
+	proxyHealthz  role = "kube-proxy health"
+)
+
+// socketKey tells the sockets of one machine apart.
+type socketKey struct {
+	role role
+	port int32
+}
+
+// responder is what answers on one machine's address. One goroutine, the
+// proxy's, calls its methods.
+type responder struct {
+	log    *slog.Logger
+	ip     string
+	broke  func() // a socket died by itself
+	open   map[socketKey]*socket
+	failed map[socketKey]string // why one is not open, as it was logged
+}
+
+// socket is one open port.
+type socket struct {
+	view   atomic.Pointer[view]
+	dead   atomic.Bool
+	close  func() error
+	served sync.WaitGroup
+}
+
+// shut closes the port and its connections, and waits for what served it.
+func (s *socket) shut() {
+	_ = s.close() // closing twice is the only way to fail
+	s.served.Wait()
+}
+
+// sync opens and closes ports until they are those of want, and shows each what
+// to answer from. A port that stays is not opened again. It reports whether all
+// of them are open; one that cannot be is logged when the reason is new.
+func (r *responder) sync(ctx context.Context, want map[socketKey]*view) (complete bool) {
+	for key, s := range r.open {
+		if want[key] == nil || s.dead.Load() {
+			s.shut()
+			delete(r.open, key)
+		}
+	}
+	for key := range r.failed {
+		if want[key] == nil {
+			delete(r.failed, key)
+		}
+	}
+	for key, v := range want {
+		if s := r.open[key]; s != nil {
+			s.view.Store(v)
+			continue
+		}
+		s, err := r.listen(ctx, key, v)
+		if err != nil {
+			if r.failed[key] != err.Error() {
+				r.log.Warn("a hollow node cannot listen; trying again", "node", v.node, "for", key.role, "err", err)
+				r.failed[key] = err.Error()
+			}
+			continue
+		}
+		if _, was := r.failed[key]; was {
+			r.log.Info("a hollow node listens at last", "node", v.node, "for", key.role, "port", key.port)
+			delete(r.failed, key)
+		}
+		r.open[key] = s
+	}
+	return len(r.failed) == 0
+}
+
+// off closes every port, as a power cut does.
+func (r *responder) off() { r.sync(context.Background(), nil) }
+
+func (r *responder) listen(ctx context.Context, key socketKey, v *view) (*socket, error) {
+	s := &socket{}
+	s.view.Store(v)
+	addr := net.JoinHostPort(r.ip, strconv.Itoa(int(key.port)))
+	var lc net.ListenConfig
+	if key.role == nodePortUDP {
+		conn, err := lc.ListenPacket(ctx, "udp", addr)
+		if err != nil {
+			return nil, err
+		}
+		s.close = conn.Close
+		s.served.Go(func() { r.ended(key, s, echo(conn, s.view.Load)) })
+		return s, nil
+	}
+	ln, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	srv := r.server(key.role, s.view.Load)
+	s.close = srv.Close
+	s.served.Go(func() { r.ended(key, s, srv.Serve(netutil.LimitListener(ln, maxConns))) })
+	return s, nil
+}
+
+// server bounds what a client can hold: a request's head by size and time, an
+// answer by time, and silence between requests.
+func (r *responder) server(role role, now func() *view) *http.Server {
+	srv := &http.Server{
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      10 * time.Second,
+		IdleTimeout:       30 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
+	}
+	switch role {
+	case checkNodePort:
+		srv.Handler = serviceHealthHandler(now)
+	case proxyHealthz:
+		srv.Handler = proxyHealthHandler(now)
+	default:
+		srv.Handler = nodePortHandler(now)
+		srv.ConnContext = connContext(now)
+	}
+	return srv
+}
+
+// ended marks a socket that nobody closed, so that it is opened again.
+func (r *responder) ended(key socketKey, s *socket, err error) {
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
+		return
+	}
+	r.log.Warn("a hollow node's port died and is opened again", "for", key.role, "port", key.port, "err", err)
+	s.dead.Store(true)
+	r.broke()
+}
+
+// echo answers each datagram with who gets it, until conn is closed.
+func echo(conn net.PacketConn, now func() *view) error {
+	var turn atomic.Uint64
+	buf := make([]byte, 1) // what is asked is of no interest
+	for {
+		_, client, err := conn.ReadFrom(buf)
+		if err != nil {
+			return err
+		}
+		v := now()
+		// A client that cannot be reached any more misses its answer, as ever with UDP.
+		_, _ = conn.WriteTo([]byte(v.answer(v.pick(&turn, client), client.String()).String()), client)
+	}
+}

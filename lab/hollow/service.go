@@ -1,0 +1,238 @@
+package hollow
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+)
+
+// endpoint is one way to reach a pod behind a Service's port.
+type endpoint struct {
+	addr  netip.AddrPort
+	pod   string // "" when it is no pod
+	node  string
+	ready bool
+	// lingers says that it terminates and still serves: the last resort.
+	lingers   bool
+	terminate bool
+	zoneHints []string
+	nodeHints []string
+}
+
+// service is one port of a Service that has a node port.
+type service struct {
+	types.NamespacedName
+	portName  string
+	protocol  corev1.Protocol
+	port      int32
+	nodePort  int32
+	local     bool // externalTrafficPolicy: Local
+	affinity  bool // sessionAffinity: ClientIP
+	endpoints []endpoint
+
+	cluster []endpoint            // usable from any node, when there are no hints
+	byNode  map[string][]endpoint // usable on the node they are on
+}
+
+// healthCheck is the health check node port of a Service.
+type healthCheck struct {
+	types.NamespacedName
+	port  int32
+	local map[string]int // ready endpoints by node
+}
+
+// table is what a kube-proxy knows of the cluster.
+type table struct {
+	services []*service
+	checks   []healthCheck
+}
+
+// newTable reads the Services that have node ports, and what is behind them.
+// It costs one walk over all EndpointSlices; nodes share the result.
+func newTable(services corelisters.ServiceLister, slicesOf discoverylisters.EndpointSliceLister) (*table, error) {
+	all, err := services.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	found, err := slicesOf.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	behind := map[types.NamespacedName][]*discoveryv1.EndpointSlice{}
+	for _, s := range found {
+		if owner := s.Labels[discoveryv1.LabelServiceName]; owner != "" {
+			key := types.NamespacedName{Namespace: s.Namespace, Name: owner}
+			behind[key] = append(behind[key], s)
+		}
+	}
+	t := &table{}
+	for _, svc := range all {
+		t.add(svc, behind[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}])
+	}
+	return t, nil
+}
+
+func (t *table) add(svc *corev1.Service, behind []*discoveryv1.EndpointSlice) {
+	if svc.Spec.Type != corev1.ServiceTypeNodePort && svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return
+	}
+	name := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
+	local := svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	ready := map[string]map[netip.Addr]bool{} // by node: a pod counts once, whatever its ports
+	for _, p := range svc.Spec.Ports {
+		s := &service{
+			NamespacedName: name, portName: p.Name, protocol: p.Protocol, port: p.Port, nodePort: p.NodePort,
+			local: local, affinity: svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP,
+		}
+		s.fill(behind)
+		for _, e := range s.endpoints {
+			if e.ready && e.node != "" {
+				if ready[e.node] == nil {
+					ready[e.node] = map[netip.Addr]bool{}
+				}
+				ready[e.node][e.addr.Addr()] = true
+			}
+		}
+		if p.NodePort != 0 && (p.Protocol == corev1.ProtocolTCP || p.Protocol == corev1.ProtocolUDP) {
+			t.services = append(t.services, s)
+		}
+	}
+	if local && svc.Spec.HealthCheckNodePort != 0 {
+		c := healthCheck{NamespacedName: name, port: svc.Spec.HealthCheckNodePort, local: map[string]int{}}
+		for node, pods := range ready {
+			c.local[node] = len(pods)
+		}
+		t.checks = append(t.checks, c)
+	}
+}
+
+// fill takes the endpoints of s from its Service's slices: each address once,
+// and a pod that runs before one that terminates on the same address.
+func (s *service) fill(behind []*discoveryv1.EndpointSlice) {
+	byAddr := map[netip.AddrPort]endpoint{}
+	for _, slice := range behind {
+		if slice.AddressType != discoveryv1.AddressTypeIPv4 {
+			continue // machines have no other addresses
+		}
+		for _, p := range slice.Ports {
+			if p.Name == nil || *p.Name != s.portName || p.Port == nil || *p.Port <= 0 || p.Protocol == nil || *p.Protocol != s.protocol {
+				continue
+			}
+			for _, e := range slice.Endpoints {
+				if got, ok := readEndpoint(e, uint16(*p.Port)); ok {
+					if _, have := byAddr[got.addr]; !have || !got.terminate {
+						byAddr[got.addr] = got
+					}
+				}
+			}
+		}
+	}
+	s.endpoints = slices.SortedFunc(maps.Values(byAddr), func(a, b endpoint) int { return a.addr.Compare(b.addr) })
+	s.cluster = usable(s.endpoints)
+	s.byNode = map[string][]endpoint{}
+	for _, e := range s.endpoints {
+		s.byNode[e.node] = append(s.byNode[e.node], e)
+	}
+	for node, here := range s.byNode {
+		s.byNode[node] = usable(here)
+	}
+}
+
+// readEndpoint reads an entry of an EndpointSlice; absent conditions mean that
+// it is well.
+func readEndpoint(e discoveryv1.Endpoint, port uint16) (endpoint, bool) {
+	if len(e.Addresses) == 0 {
+		return endpoint{}, false
+	}
+	ip, err := netip.ParseAddr(e.Addresses[0])
+	if err != nil {
+		return endpoint{}, false
+	}
+	yes := func(b *bool, absent bool) bool {
+		if b == nil {
+			return absent
+		}
+		return *b
+	}
+	out := endpoint{
+		addr:      netip.AddrPortFrom(ip, port),
+		ready:     yes(e.Conditions.Ready, true),
+		terminate: yes(e.Conditions.Terminating, false),
+	}
+	out.lingers = out.terminate && yes(e.Conditions.Serving, true)
+	if e.NodeName != nil {
+		out.node = *e.NodeName
+	}
+	if e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
+		out.pod = e.TargetRef.Name
+	}
+	if e.Hints != nil {
+		for _, z := range e.Hints.ForZones {
+			out.zoneHints = append(out.zoneHints, z.Name)
+		}
+		for _, n := range e.Hints.ForNodes {
+			out.nodeHints = append(out.nodeHints, n.Name)
+		}
+	}
+	return out, true
+}
+
+// usable is the ready endpoints or, when there are none, those that still serve
+// while they terminate (KEP-1669).
+func usable(all []endpoint) []endpoint {
+	only := func(keep func(endpoint) bool) []endpoint {
+		var out []endpoint
+		for _, e := range all {
+			if keep(e) {
+				out = append(out, e)
+			}
+		}
+		return out
+	}
+	if up := only(func(e endpoint) bool { return e.ready }); len(up) > 0 {
+		return up
+	}
+	return only(func(e endpoint) bool { return e.lingers })
+}
+
+// from is where a connection to the node port of a node may go: nowhere, if
+// nothing is usable. Hints for nodes (KEP-3015) and for zones (KEP-2433) are
+// followed when every ready endpoint has one and one of them means us.
+func (s *service) from(node, zone string) []endpoint {
+	if s.local {
+		return s.byNode[node]
+	}
+	if len(s.cluster) == 0 || !s.cluster[0].ready {
+		return s.cluster
+	}
+	near := hinted(s.cluster, func(e endpoint) []string { return e.nodeHints }, node)
+	if near == nil {
+		near = hinted(s.cluster, func(e endpoint) []string { return e.zoneHints }, zone)
+	}
+	if near == nil {
+		return s.cluster
+	}
+	return near
+}
+
+// hinted returns the endpoints whose hints name us, or nil if one has no hints.
+func hinted(all []endpoint, hints func(endpoint) []string, us string) []endpoint {
+	var near []endpoint
+	for _, e := range all {
+		h := hints(e)
+		if len(h) == 0 {
+			return nil
+		}
+		if slices.Contains(h, us) {
+			near = append(near, e)
+		}
+	}
+	return near
+}

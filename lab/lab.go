@@ -1,0 +1,217 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Run runs a lab until ctx ends, and stops everything it started before it
+// returns. It is nil after a clean stop; else it says what is wrong with the
+// Config, the machine (see preflight) or a component that does not start.
+//
+// Processes that die are started again for as long as the lab runs.
+func Run(ctx context.Context, log *slog.Logger, c Config) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	began := time.Now()
+	var saying sync.Mutex
+	say := func(format string, args ...any) {
+		if c.Progress != nil {
+			saying.Lock()
+			defer saying.Unlock()
+			c.Progress(fmt.Sprintf("%6.1fs  ", time.Since(began).Seconds()) + fmt.Sprintf(format, args...))
+		}
+	}
+	unlock, err := open(c.DataDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	swept, err := c.DataDir.sweep()
+	if err != nil {
+		return err
+	}
+	if len(swept) > 0 {
+		say("ended what an earlier run left: %s", strings.Join(swept, ", "))
+	}
+	p, err := prepare(c, say)
+	if err != nil {
+		return err
+	}
+	return p.supervise(ctx, log, began, say)
+}
+
+// open claims the folder and takes its lock.
+func open(d Dir) (unlock func(), err error) {
+	if err := d.claim(); err != nil {
+		return nil, err
+	}
+	unlock, err = d.lock()
+	if errors.Is(err, errLocked) {
+		pid := "another process"
+		if r, err := d.record(); err == nil && r.Supervisor.runs() {
+			pid = fmt.Sprintf("pid %d", r.Supervisor.PID)
+		}
+		return nil, fmt.Errorf("a lab runs in %s already (%s); stop it with `allinone down --data-dir %s`", d, pid, d)
+	}
+	return unlock, err
+}
+
+// prepare checks the machine, and writes everything that the components read.
+func prepare(c Config, say func(string, ...any)) (*plan, error) {
+	m, err := c.DataDir.memory()
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{Config: c, dir: c.DataDir, programs: programs{c.Kube, c.KubeBinDir}}
+	if p.ports, err = choosePorts(c.PortBase, m.Ports); err != nil {
+		return nil, err
+	}
+	if err := preflight(c, p.ports); err != nil {
+		return nil, err
+	}
+	m.Ports = p.ports
+	if err := c.DataDir.remember(m); err != nil {
+		return nil, err
+	}
+	p.pki = pki{dir: c.DataDir.path("pki"), now: time.Now()}
+	made, err := p.pki.ensure()
+	if err != nil {
+		return nil, err
+	}
+	if len(made) > 0 {
+		say("made %d keys and certificates in %s", len(made), p.pki.dir)
+	}
+	return p, p.writeFiles()
+}
+
+// writeFiles writes what people and components read.
+func (p *plan) writeFiles() error {
+	server := p.ports.url("https", "kube-apiserver")
+	for _, user := range []string{"kube-controller-manager", "kube-scheduler", "ccm", "kwok", "hypervisor"} {
+		if err := p.pki.writeKubeconfig(p.dir.configFile(user+".kubeconfig"), server, user); err != nil {
+			return fmt.Errorf("kubeconfig of %s: %w", user, err)
+		}
+	}
+	if err := p.pki.writeKubeconfig(p.dir.Kubeconfig(), server, "admin"); err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	links := map[string]string{"allinone": p.Self}
+	if kubectl := p.programs.find("kubectl"); isExecutable(kubectl.path) == nil {
+		links["kubectl"] = kubectl.path
+	}
+	for name, target := range links {
+		if err := p.dir.link(name, target); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		writeFile(p.dir.configFile("kwok.yaml"), kwokConfig),
+		writeFile(p.dir.EnvFile(), []byte(envScript(p.dir, p.ports.url("http", "cloudsim")))))
+}
+
+// supervise runs the components, tells when all are ready, and waits for the end.
+func (p *plan) supervise(ctx context.Context, log *slog.Logger, began time.Time, say func(string, ...any)) error {
+	table, err := p.components(log)
+	if err != nil {
+		return err
+	}
+	units, err := newUnits(table)
+	if err != nil {
+		return err
+	}
+	d := &diary{dir: p.dir, now: record{Supervisor: identify(os.Getpid()), Since: began}}
+	for _, c := range table {
+		r := running{Name: c.name, Address: c.address}
+		if c.run == nil {
+			r.Log = p.dir.LogFile(c.name)
+		}
+		d.now.Components = append(d.now.Components, r)
+	}
+	if err := d.note(func(*record) {}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s := &supervisor{log: log, dir: p.dir, diary: d, say: say, grace: p.Grace, kill: p.Kill}
+	var announcing sync.WaitGroup
+	var late error
+	announcing.Go(func() {
+		if late = p.announce(ctx, units, d, say); late != nil {
+			cancel(late)
+		}
+	})
+	err = s.run(ctx, units)
+	cancel(nil)
+	announcing.Wait()
+	return errors.Join(err, late, d.close())
+}
+
+// announce waits until everything is ready and says so. A component that is
+// not ready in time is an error. A node that is not is a warning: it may be
+// what the lab is about.
+func (p *plan) announce(ctx context.Context, units []*unit, d *diary, say func(string, ...any)) error {
+	deadline, cancel := context.WithTimeout(ctx, p.Timeout)
+	defer cancel()
+	for _, u := range units {
+		select {
+		case <-u.ready:
+		case <-deadline.Done():
+			if ctx.Err() != nil {
+				return nil
+			}
+			return notReady(ctx, p, u)
+		}
+	}
+	var warning string
+	if p.Nodes == Hollow {
+		late, err := p.awaitNodes(deadline)
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if late != "" {
+			warning = "not all nodes are ready: " + late
+		} else {
+			say("every instance has a Ready node")
+		}
+	}
+	if err := d.note(func(r *record) { r.Ready = true }); err != nil {
+		return err
+	}
+	if p.OnReady != nil {
+		report, err := Status(p.dir)
+		if err != nil {
+			return err
+		}
+		report.Warning = warning
+		p.OnReady(report)
+	}
+	return nil
+}
+
+// notReady is the error for a unit that is not ready in time: it asks once
+// more, for the reason.
+func notReady(ctx context.Context, p *plan, u *unit) error {
+	for _, need := range u.needs {
+		if !isClosed(need.ready) {
+			return notReady(ctx, p, need)
+		}
+	}
+	reason := errors.New("it does not say why")
+	if u.component.ready != nil {
+		if err := u.component.ready(ctx); err != nil {
+			reason = err
+		}
+	}
+	return fmt.Errorf("%s is not ready after %s: %w; see %s", u.name, p.Timeout, reason, p.dir.LogFile(u.name))
+}

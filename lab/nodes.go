@@ -1,0 +1,122 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// uninitializedTaint is on a node until the cloud controller manager has told
+// it where it is: KEP-2392.
+const uninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
+
+// awaitNodes waits until every instance that runs has a node that is Ready and
+// initialised. When ctx ends before, it returns what is missing.
+func (p *plan) awaitNodes(ctx context.Context) (late string, err error) {
+	k, err := p.kubernetes()
+	if err != nil {
+		return "", err
+	}
+	c := p.cloudClient()
+	for {
+		late, err = missingNodes(ctx, k, c)
+		if err == nil && late == "" {
+			return "", nil
+		}
+		select {
+		case <-ctx.Done():
+			if late == "" && err != nil {
+				late = err.Error()
+			}
+			return late, nil
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// missingNodes is a line for people, "" when nothing is missing.
+func missingNodes(ctx context.Context, k *kubernetes.Clientset, c *client.Client) (string, error) {
+	instances, _, err := client.All(ctx, c.ListInstances, cloudsim.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	list, err := k.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return "", err
+	}
+	nodes := map[string]corev1.Node{}
+	for _, n := range list.Items {
+		nodes[n.Spec.ProviderID] = n
+	}
+	var missing []string
+	for _, i := range instances {
+		switch i.State {
+		case cloudsim.InstanceProvisioning, cloudsim.InstanceStarting, cloudsim.InstanceRebooting:
+			missing = append(missing, fmt.Sprintf("%s is %s", i.Name, i.State))
+		case cloudsim.InstanceRunning:
+			if why := notServing(nodes, i); why != "" {
+				missing = append(missing, i.Name+" "+why)
+			}
+		}
+	}
+	return strings.Join(missing, ", "), nil
+}
+
+func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
+	n, ok := nodes[i.ProviderID]
+	if !ok {
+		return "has no node"
+	}
+	for _, t := range n.Spec.Taints {
+		if t.Key == uninitializedTaint {
+			return "is not initialised"
+		}
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return ""
+		}
+	}
+	return "is not Ready"
+}
+
+// releaseLeases deletes the node Leases that an earlier kwok holds: there is
+// one kwok in a lab, so whoever held them is dead. A new one has another
+// identity and would wait until they expire. Kubelets hold their Lease by
+// their node's name and are left alone.
+func (p *plan) releaseLeases(ctx context.Context) error {
+	k, err := p.kubernetes()
+	if err != nil {
+		return err
+	}
+	leases := k.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	held, err := leases.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(16)
+	for _, l := range held.Items {
+		if holder := l.Spec.HolderIdentity; holder != nil && *holder == l.Name {
+			continue
+		}
+		work.Go(func() error {
+			err := leases.Delete(ctx, l.Name, metav1.DeleteOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return err
+		})
+	}
+	return work.Wait()
+}

@@ -1,0 +1,287 @@
+package lab
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+const (
+	caLife    = 10 * 365 * 24 * time.Hour
+	leafLife  = 365 * 24 * time.Hour
+	renewWhen = 30 * 24 * time.Hour // less than this left: made anew at the next start
+)
+
+// The certificate authorities. A key of one is worth nothing to another: a
+// client of the cluster cannot speak to etcd, nor pose as the aggregator.
+const (
+	clusterCA    = "ca"
+	frontProxyCA = "front-proxy-ca"
+	etcdCA       = "etcd-ca"
+)
+
+// leaf is a certificate that somebody uses.
+type leaf struct {
+	name  string // of its files: NAME.crt and NAME.key
+	ca    string
+	user  string   // common name; Kubernetes' user name
+	group []string // organisations; Kubernetes' groups
+	use   []x509.ExtKeyUsage
+	dns   []string
+	ips   []net.IP
+}
+
+var (
+	asClient = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	asServer = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	asBoth   = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	loopback = []net.IP{net.IPv4(127, 0, 0, 1).To4()}
+)
+
+// Users that the lab makes; rbac.yaml says what they may do.
+const (
+	userCCM        = "cloudsim:cloud-controller-manager"
+	userKwok       = "cloudsim:kwok"
+	userHypervisor = "cloudsim:hypervisor"
+)
+
+// leaves is every certificate of a lab. A component that serves and calls uses
+// one certificate for both.
+func leaves() []leaf {
+	local := []string{"localhost"}
+	return []leaf{
+		{name: "kube-apiserver", ca: clusterCA, user: "kube-apiserver", use: asServer,
+			dns: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
+			ips: append(slices.Clone(loopback), firstServiceIP)},
+		{name: "kube-apiserver-kubelet-client", ca: clusterCA, user: "kube-apiserver-kubelet-client", group: []string{"system:masters"}, use: asClient},
+		{name: "kube-apiserver-etcd-client", ca: etcdCA, user: "kube-apiserver", use: asClient},
+		{name: "front-proxy-client", ca: frontProxyCA, user: "front-proxy-client", use: asClient},
+		{name: "etcd", ca: etcdCA, user: "etcd", use: asBoth, dns: local, ips: loopback},
+		{name: "kube-controller-manager", ca: clusterCA, user: "system:kube-controller-manager", use: asBoth, dns: local, ips: loopback},
+		{name: "kube-scheduler", ca: clusterCA, user: "system:kube-scheduler", use: asBoth, dns: local, ips: loopback},
+		{name: "ccm", ca: clusterCA, user: userCCM, use: asBoth, dns: local, ips: loopback},
+		{name: "kwok", ca: clusterCA, user: userKwok, use: asClient},
+		{name: "hypervisor", ca: clusterCA, user: userHypervisor, use: asClient},
+		{name: "admin", ca: clusterCA, user: "cloudsim:admin", group: []string{"system:masters"}, use: asClient},
+	}
+}
+
+// pki is the folder of a lab's keys and certificates.
+type pki struct {
+	dir string
+	now time.Time
+}
+
+func (p pki) crt(name string) string { return filepath.Join(p.dir, name+".crt") }
+func (p pki) key(name string) string { return filepath.Join(p.dir, name+".key") }
+
+// ensure makes what is missing, damaged, about to expire, or signed by an
+// authority that is no longer there, and leaves the rest alone. It returns the
+// names it made.
+func (p pki) ensure() (made []string, err error) {
+	cas := map[string]*keyPair{}
+	for _, name := range []string{clusterCA, frontProxyCA, etcdCA} {
+		ca, fresh, err := p.ensureCA(name)
+		if err != nil {
+			return made, fmt.Errorf("certificate authority %s: %w", name, err)
+		}
+		if fresh {
+			made = append(made, name)
+		}
+		cas[name] = ca
+	}
+	for _, l := range leaves() {
+		fresh, err := p.ensureLeaf(l, cas[l.ca])
+		if err != nil {
+			return made, fmt.Errorf("certificate %s: %w", l.name, err)
+		}
+		if fresh {
+			made = append(made, l.name)
+		}
+	}
+	fresh, err := p.ensureServiceAccountKey()
+	if err != nil {
+		return made, fmt.Errorf("service account key: %w", err)
+	}
+	if fresh {
+		made = append(made, "service-account")
+	}
+	return made, nil
+}
+
+// keyPair is a certificate and its key.
+type keyPair struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// load reads a pair; an error says why it cannot be used any more.
+func (p pki) load(name string) (*keyPair, error) {
+	pair, err := tls.LoadX509KeyPair(p.crt(name), p.key(name)) // also checks that they match
+	if err != nil {
+		return nil, err
+	}
+	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, errors.New("its key is not ECDSA")
+	}
+	if left := pair.Leaf.NotAfter.Sub(p.now); left < renewWhen {
+		return nil, fmt.Errorf("it expires in %s", left)
+	}
+	return &keyPair{pair.Leaf, key}, nil
+}
+
+func (p pki) ensureCA(name string) (*keyPair, bool, error) {
+	if pair, err := p.load(name); err == nil && pair.cert.IsCA {
+		return pair, false, nil
+	}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: "cloudsim-" + name},
+		NotAfter:              p.now.Add(caLife),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageCRLSign,
+	}
+	pair, err := p.issue(name, template, nil)
+	return pair, true, err
+}
+
+func (p pki) ensureLeaf(l leaf, ca *keyPair) (bool, error) {
+	if pair, err := p.load(l.name); err == nil && l.is(pair.cert) && pair.cert.CheckSignatureFrom(ca.cert) == nil {
+		return false, nil
+	}
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: l.user, Organization: l.group},
+		NotAfter:    p.now.Add(leafLife),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: l.use,
+		DNSNames:    l.dns,
+		IPAddresses: l.ips,
+	}
+	_, err := p.issue(l.name, template, ca)
+	return true, err
+}
+
+// is reports whether c says what l says: another release may say more.
+func (l leaf) is(c *x509.Certificate) bool {
+	return c.Subject.CommonName == l.user &&
+		slices.Equal(c.Subject.Organization, l.group) &&
+		slices.Equal(c.ExtKeyUsage, l.use) &&
+		slices.Equal(c.DNSNames, l.dns) &&
+		slices.EqualFunc(c.IPAddresses, l.ips, net.IP.Equal)
+}
+
+// issue makes a key, signs template with ca, or with itself if ca is nil, and
+// writes both down.
+func (p pki) issue(name string, template *x509.Certificate, ca *keyPair) (*keyPair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return nil, err
+	}
+	template.SerialNumber = serial
+	template.NotBefore = p.now.Add(-time.Hour) // for clocks that differ a little
+	signer := keyPair{template, key}
+	if ca != nil {
+		signer = *ca
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, signer.cert, &key.PublicKey, signer.key)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	rawKey, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(
+		writeDurably(p.key(name), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: rawKey})),
+		writeDurably(p.crt(name), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	return &keyPair{cert, key}, err
+}
+
+// ensureServiceAccountKey makes the key that signs service accounts' tokens.
+// It does not expire: a new one would void every token in the cluster.
+func (p pki) ensureServiceAccountKey() (bool, error) {
+	const name = "service-account"
+	pub := filepath.Join(p.dir, name+".pub")
+	oldKey, err := readIfThere(p.key(name))
+	if err != nil {
+		return false, err
+	}
+	oldPub, err := readIfThere(pub)
+	if err != nil {
+		return false, err
+	}
+	key, fresh := parseECKey(oldKey), false
+	if key == nil {
+		fresh = true
+		if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+			return false, err
+		}
+		raw, err := x509.MarshalECPrivateKey(key)
+		if err != nil {
+			return false, err
+		}
+		if err := writeDurably(p.key(name), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})); err != nil {
+			return false, err
+		}
+	}
+	raw, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		return false, err
+	}
+	newPub := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: raw})
+	if bytes.Equal(oldPub, newPub) {
+		return fresh, nil
+	}
+	return fresh, writeDurably(pub, newPub)
+}
+
+func parseECKey(raw []byte) *ecdsa.PrivateKey {
+	block, _ := pem.Decode(raw)
+	if block == nil {
+		return nil
+	}
+	key, err := x509.ParseECPrivateKey(block.Bytes)
+	if err != nil {
+		return nil
+	}
+	return key
+}
+
+// clientTLS is what speaks to servers of one authority as a client of it.
+func (p pki) clientTLS(ca, client string) (*tls.Config, error) {
+	raw, err := os.ReadFile(p.crt(ca))
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(raw) {
+		return nil, fmt.Errorf("%s holds no certificate", p.crt(ca))
+	}
+	pair, err := tls.LoadX509KeyPair(p.crt(client), p.key(client))
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}

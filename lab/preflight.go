@@ -1,0 +1,76 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// upstream is every program of Kubernetes' that a lab runs.
+var upstream = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
+
+// minFiles is how many files a process of the lab may need to have open: the
+// API server holds a socket per watch, the hypervisor several per node.
+const minFiles = 4096
+
+// preflight looks for what would stop the lab half way, and names all of it:
+// one line each, and what to do.
+func preflight(c Config, p ports) error {
+	return errors.Join(checkPrograms(c), checkFileLimit(), p.taken())
+}
+
+func checkPrograms(c Config) error {
+	var errs []error
+	missing := func(name, path, do string, err error) {
+		errs = append(errs, fmt.Errorf("program %s is missing: %s: %w; %s", name, path, rootCause(err), do))
+	}
+	if err := isExecutable(c.Self); err != nil {
+		missing("allinone", c.Self, "run `make build`", err)
+	}
+	needKube := false
+	found := 0
+	for _, name := range upstream {
+		if c.KubeBinDir != "" && isExecutable(filepath.Join(c.KubeBinDir, name)) == nil {
+			found++
+			continue
+		}
+		needKube = true
+	}
+	if c.KubeBinDir != "" && found == 0 {
+		errs = append(errs, fmt.Errorf("--kube-bin-dir %s holds none of %v", c.KubeBinDir, upstream))
+	}
+	if needKube {
+		if err := isExecutable(c.Kube); err != nil {
+			missing("kube", c.Kube, "run `make build`, or name a folder with upstream's own by --kube-bin-dir", err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkFileLimit looks at the hard limit: programs in Go raise the soft one to
+// it by themselves.
+func checkFileLimit() error {
+	var lim unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
+		return fmt.Errorf("reading the limit of open files: %w", err)
+	}
+	if lim.Max < minFiles {
+		return fmt.Errorf("only %d files may be open at once; allow %d with `ulimit -Hn %d`", lim.Max, minFiles, minFiles)
+	}
+	return nil
+}
+
+// link makes bin/NAME point to target, replacing an older link.
+func (d Dir) link(name, target string) error {
+	at := d.path("bin", name)
+	if now, err := os.Readlink(at); err == nil && now == target {
+		return nil
+	}
+	if err := os.Remove(at); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(target, at)
+}

@@ -1,0 +1,193 @@
+package lab
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// memory is what the next start must find again.
+type memory struct {
+	// Ports by component, so that printed instructions stay true.
+	Ports map[string]int `json:"ports"`
+	// Seeded says that the first instances were made. They are made once: an
+	// instance that its user deleted stays deleted.
+	Seeded bool `json:"seeded"`
+}
+
+func (d Dir) memory() (memory, error) {
+	var m memory
+	raw, err := readIfThere(d.path("lab.json"))
+	if err != nil || raw == nil {
+		return m, err
+	}
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return m, fmt.Errorf("%s is damaged: %w; `allinone reset` starts anew", d.path("lab.json"), err)
+	}
+	return m, nil
+}
+
+func (d Dir) remember(m memory) error {
+	raw, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeDurably(d.path("lab.json"), append(raw, '\n'))
+}
+
+// process names a process beyond the reuse of its pid.
+type process struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // clock ticks after boot
+	Boot  string `json:"boot"`  // which boot
+}
+
+// identify names the process that has pid now; the zero process if none has.
+func identify(pid int) process {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return process{}
+	}
+	// The second field is the command in parentheses and may hold anything;
+	// field 3 is the state, field 22 the start time: proc(5).
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 20 || fields[0] == "Z" { // a zombie runs no more
+		return process{}
+	}
+	start, err := strconv.ParseUint(fields[19], 10, 64)
+	if err != nil {
+		return process{}
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return process{}
+	}
+	return process{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot))}
+}
+
+// runs reports whether that very process still runs.
+func (p process) runs() bool { return p.PID > 0 && identify(p.PID) == p }
+
+// signal sends sig to the process, or to its group if group. One that is gone
+// is no error.
+func (p process) signal(sig unix.Signal, group bool) error {
+	if !p.runs() {
+		return nil
+	}
+	to := p.PID
+	if group {
+		to = -to
+	}
+	if err := unix.Kill(to, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("pid %d: %w", p.PID, err)
+	}
+	return nil
+}
+
+// running is one component in run.json.
+type running struct {
+	Name     string    `json:"name"`
+	Address  string    `json:"address,omitempty"`
+	Log      string    `json:"log,omitempty"`
+	Process  process   `json:"process"`
+	Since    time.Time `json:"since"`
+	Restarts int       `json:"restarts"`
+	Ready    bool      `json:"ready"`
+}
+
+// record is run.json: what runs now.
+type record struct {
+	Supervisor process   `json:"supervisor"`
+	Since      time.Time `json:"since"`
+	Ready      bool      `json:"ready"`
+	Components []running `json:"components"` // in the table's order
+}
+
+func (d Dir) record() (record, error) {
+	var r record
+	raw, err := readIfThere(d.path("run.json"))
+	if err != nil || raw == nil {
+		return r, err
+	}
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return record{}, fmt.Errorf("%s is damaged: %w", d.path("run.json"), err)
+	}
+	return r, nil
+}
+
+// diary keeps run.json true while the lab runs.
+type diary struct {
+	dir Dir
+
+	mu  sync.Mutex
+	now record
+}
+
+// note changes the record and writes it down.
+func (d *diary) note(change func(*record)) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change(&d.now)
+	raw, err := json.MarshalIndent(d.now, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(d.dir.path("run.json"), append(raw, '\n'))
+}
+
+// noteComponent changes what is known of one component.
+func (d *diary) noteComponent(name string, change func(*running)) error {
+	return d.note(func(r *record) {
+		for i := range r.Components {
+			if r.Components[i].Name == name {
+				change(&r.Components[i])
+			}
+		}
+	})
+}
+
+func (d *diary) close() error { return os.Remove(d.dir.path("run.json")) }
+
+// sweep ends what a supervisor that was killed left running, and returns the
+// names. Its children die with it; this is for one that was just being
+// started, and for a kernel that did not tell them.
+func (d Dir) sweep() (swept []string, err error) {
+	r, err := d.record()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range r.Components {
+		if !c.Process.runs() || c.Process.PID == os.Getpid() {
+			continue
+		}
+		swept = append(swept, c.Name)
+		if err := c.Process.signal(unix.SIGKILL, true); err != nil {
+			return swept, fmt.Errorf("ending the %s of an earlier run: %w", c.Name, err)
+		}
+		if !eventually(5*time.Second, func() bool { return !c.Process.runs() }) {
+			return swept, fmt.Errorf("the %s of an earlier run (pid %d) does not end", c.Name, c.Process.PID)
+		}
+	}
+	return swept, nil
+}
+
+// eventually asks every few milliseconds until ok, or until d has passed.
+func eventually(d time.Duration, ok func() bool) bool {
+	for end := time.Now().Add(d); ; time.Sleep(5 * time.Millisecond) {
+		if ok() {
+			return true
+		}
+		if time.Now().After(end) {
+			return false
+		}
+	}
+}
