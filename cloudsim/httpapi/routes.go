@@ -62,8 +62,9 @@ const post = http.MethodPost
 
 func tagOf(id string) string { noun, _, _ := strings.Cut(id, "."); return noun }
 
-// byID is a request for one resource.
-type byID struct {
+// ByID is a request for one resource. It is exported because huma reads
+// embedded structs only when they are.
+type ByID struct {
 	ID string `path:"id" maxLength:"128" doc:"Id of the resource"`
 }
 
@@ -108,7 +109,7 @@ func lists[T any](a *api, noun, path, what string, access engine.Access, page fu
 
 func gets[T any, ID ~string](a *api, noun, path, what string, access engine.Access, get func(context.Context, ID) (T, error), rev func(T) uint64) {
 	handle(a, op{id: noun + ".get", method: http.MethodGet, path: path, summary: "Read " + what, access: access},
-		func(ctx context.Context, in *byID) (*body[T], error) {
+		func(ctx context.Context, in *ByID) (*body[T], error) {
 			v, err := get(ctx, ID(in.ID))
 			return answer(v, rev(v), err)
 		})
@@ -116,12 +117,12 @@ func gets[T any, ID ~string](a *api, noun, path, what string, access engine.Acce
 
 func deletes[ID ~string](a *api, noun, path, summary string, access engine.Access, del func(context.Context, ID) error) {
 	handle(a, op{id: noun + ".delete", method: http.MethodDelete, path: path, summary: summary, status: http.StatusNoContent, access: access},
-		func(ctx context.Context, in *byID) (*none, error) { return nil, del(ctx, ID(in.ID)) })
+		func(ctx context.Context, in *ByID) (*none, error) { return nil, del(ctx, ID(in.ID)) })
 }
 
 func acts[T cloudsim.Resource, ID ~string](a *api, id, method, path, summary string, act func(context.Context, ID) (T, error)) {
 	handle(a, op{id: id, method: method, path: path, summary: summary, status: http.StatusAccepted, access: engine.Write},
-		func(ctx context.Context, in *byID) (*body[T], error) {
+		func(ctx context.Context, in *ByID) (*body[T], error) {
 			v, err := act(ctx, ID(in.ID))
 			return answer(v, revOf(v), err)
 		})
@@ -155,7 +156,7 @@ func (a *api) createLoadBalancer(ctx context.Context, in *create[cloudsim.Create
 }
 
 func (a *api) updateLoadBalancer(ctx context.Context, in *struct {
-	byID
+	ByID
 	IfMatch string `header:"If-Match" doc:"An ETag: change only if this is still the revision"`
 	Body    cloudsim.UpdateLoadBalancer
 }) (*body[cloudsim.LoadBalancer], error) {
@@ -168,7 +169,7 @@ func (a *api) updateLoadBalancer(ctx context.Context, in *struct {
 }
 
 func (a *api) setTargets(ctx context.Context, in *struct {
-	byID
+	ByID
 	Body cloudsim.SetTargets
 }) (*body[cloudsim.LoadBalancer], error) {
 	v, err := a.engine.SetLoadBalancerTargets(ctx, cloudsim.LoadBalancerID(in.ID), in.Body)
@@ -176,7 +177,7 @@ func (a *api) setTargets(ctx context.Context, in *struct {
 }
 
 func (a *api) getOperation(ctx context.Context, in *struct {
-	byID
+	ByID
 	WaitSeconds int `query:"waitSeconds" minimum:"0" maximum:"20" doc:"Answer when it is over, or after so many seconds"`
 }) (*body[cloudsim.Operation], error) {
 	v, err := a.engine.AwaitOperation(ctx, cloudsim.OperationID(in.ID), time.Duration(in.WaitSeconds)*time.Second)

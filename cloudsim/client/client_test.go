@@ -1,0 +1,253 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+func instance(name string) cloudsim.CreateInstance {
+	return cloudsim.CreateInstance{Name: name, Zone: "sim-1b", Type: "small", Labels: map[string]string{"app": "x"}}
+}
+
+func balancer(name string, targets ...cloudsim.InstanceID) cloudsim.CreateLoadBalancer {
+	req := cloudsim.CreateLoadBalancer{Name: name, Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{
+		Listeners:   []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 80, TargetPort: 30080}},
+		HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthHTTP, Port: 10256, Path: "/healthz"},
+	}}
+	for _, id := range targets {
+		req.Targets = append(req.Targets, cloudsim.Target{Instance: id})
+	}
+	return req
+}
+
+// must returns v, or ends the test.
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// Every verb of every resource, over the wire and back.
+func TestEveryVerb(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+
+	if l := must(c.ListRegions(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 1 {
+		t.Errorf("regions: %+v", l.Items)
+	}
+	if z := must(c.GetZone(ctx, "sim-1b"))(t); z.Region != "sim-1" {
+		t.Errorf("zone: %+v", z)
+	}
+	if ty := must(c.GetInstanceType(ctx, "small"))(t); ty.CPUs != 2 {
+		t.Errorf("type: %+v", ty)
+	}
+	must(c.GetRegion(ctx, "sim-1"))(t)
+	must(c.ListZones(ctx, cloudsim.ListOptions{}))(t)
+	must(c.ListInstanceTypes(ctx, cloudsim.ListOptions{}))(t)
+
+	i := must(c.CreateInstance(ctx, instance("a")))(t)
+	if diff := cmp.Diff(i, must(c.GetInstance(ctx, i.ID))(t)); diff != "" {
+		t.Errorf("get differs from create: %s", diff)
+	}
+	if op := must(c.WaitOperation(ctx, i.Operation))(t); op.State != cloudsim.OperationDone || op.Target != string(i.ID) {
+		t.Errorf("operation: %+v", op)
+	}
+	must(c.ListOperations(ctx, cloudsim.ListOptions{}))(t)
+	for _, act := range []func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error){c.StopInstance, c.StartInstance, c.RebootInstance} {
+		must(act(ctx, i.ID))(t)
+	}
+
+	lb := must(c.CreateLoadBalancer(ctx, balancer("lb", i.ID)))(t)
+	upd := balancer("")
+	upd.Listeners[0].Port = 81
+	lb2 := must(c.UpdateLoadBalancer(ctx, lb.ID, cloudsim.UpdateLoadBalancer{LoadBalancerSpec: upd.LoadBalancerSpec}, lb.Revision))(t)
+	if lb2.Listeners[0].Port != 81 || len(lb2.Targets) != 0 || lb2.IP != lb.IP {
+		t.Errorf("updated: %+v", lb2)
+	}
+	if _, err := c.UpdateLoadBalancer(ctx, lb.ID, cloudsim.UpdateLoadBalancer{LoadBalancerSpec: balancer("").LoadBalancerSpec}, lb.Revision); !errors.Is(err, cloudsim.Stale) {
+		t.Errorf("an update decided on an old revision: %v", err)
+	}
+	if lb3 := must(c.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: []cloudsim.Target{{Instance: i.ID}}}))(t); len(lb3.Targets) != 1 {
+		t.Errorf("targets: %+v", lb3.Targets)
+	}
+	must(c.GetLoadBalancer(ctx, lb.ID))(t)
+	must(c.ListLoadBalancers(ctx, cloudsim.ListOptions{}))(t)
+	must(c.DeleteLoadBalancer(ctx, lb.ID))(t)
+
+	a := must(c.CreateAddress(ctx, cloudsim.CreateAddress{Name: "front"}))(t)
+	must(c.GetAddress(ctx, a.ID))(t)
+	must(c.ListAddresses(ctx, cloudsim.ListOptions{}))(t)
+	if err := c.DeleteAddress(ctx, a.ID); err != nil {
+		t.Error(err)
+	}
+	must(c.DeleteInstance(ctx, i.ID))(t)
+	if _, err := c.GetInstance(ctx, i.ID); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("after the deletion: %v", err)
+	}
+
+	p := must(c.CreateProject(ctx, cloudsim.CreateProject{Name: "shop"}))(t)
+	admin := *c
+	admin.Project = ""
+	must(admin.GetProject(ctx, p.ID))(t)
+	must(admin.ListProjects(ctx, cloudsim.ListOptions{}))(t)
+	tok := must(admin.CreateToken(ctx, cloudsim.CreateToken{Name: "t", Role: cloudsim.RoleViewer, Project: p.ID}))(t)
+	must(admin.GetToken(ctx, tok.ID))(t)
+	must(admin.ListTokens(ctx, cloudsim.ListOptions{}))(t)
+	if err := admin.DeleteToken(ctx, tok.ID); err != nil {
+		t.Error(err)
+	}
+	if err := admin.DeleteProject(ctx, p.ID); err != nil {
+		t.Error(err)
+	}
+	if err := c.Ready(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestListPagesAndFilters(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+	for i := range 25 {
+		req := instance(fmt.Sprintf("n-%02d", i))
+		if i%5 == 0 {
+			req.Zone, req.Labels = "sim-1c", map[string]string{"app": "y", "tier": "1"}
+		}
+		must(c.CreateInstance(ctx, req))(t)
+	}
+	all, rev, err := client.All(ctx, c.ListInstances, cloudsim.ListOptions{Limit: 7})
+	if err != nil || len(all) != 25 || rev == 0 {
+		t.Fatalf("%d in pages of 7 at revision %d, %v", len(all), rev, err)
+	}
+	for i := 1; i < len(all); i++ {
+		if all[i-1].ID >= all[i].ID {
+			t.Errorf("%s before %s", all[i-1].ID, all[i].ID)
+		}
+	}
+	for name, tc := range map[string]struct {
+		o    cloudsim.ListOptions
+		want int
+	}{
+		"name":               {cloudsim.ListOptions{Name: "n-03"}, 1},
+		"no such name":       {cloudsim.ListOptions{Name: "n-99"}, 0},
+		"name, other zone":   {cloudsim.ListOptions{Name: "n-03", Zone: "sim-1c"}, 0},
+		"zone":               {cloudsim.ListOptions{Zone: "sim-1c"}, 5},
+		"label":              {cloudsim.ListOptions{Labels: map[string]string{"app": "x"}}, 20},
+		"two labels":         {cloudsim.ListOptions{Labels: map[string]string{"app": "y", "tier": "1"}}, 5},
+		"label nobody has":   {cloudsim.ListOptions{Labels: map[string]string{"tier": "2"}}, 0},
+		"empty label value":  {cloudsim.ListOptions{Labels: map[string]string{"tier": ""}}, 0},
+		"label and its page": {cloudsim.ListOptions{Labels: map[string]string{"app": "y"}, Limit: 2}, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, _, err := client.All(ctx, c.ListInstances, tc.o)
+			if err != nil || len(got) != tc.want {
+				t.Errorf("%d, %v; want %d", len(got), err, tc.want)
+			}
+		})
+	}
+}
+
+// Writers go on while a watcher hangs up again and again: with the last
+// revision it handled it misses nothing and sees nothing twice.
+func TestWatchResumes(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+	const writers, each = 20, 5
+	l := must(c.ListInstances(ctx, cloudsim.ListOptions{}))(t)
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for n := range each {
+				if _, err := c.CreateInstance(ctx, instance(fmt.Sprintf("w%d-%d", w, n))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	const want = writers * each * 2 // provisioning, running
+	rev, seen, batch := l.Revision, 0, 0
+	for seen < want {
+		batch = 0
+		for e, err := range c.Watch(ctx, cloudsim.WatchOptions{Since: rev, Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance}}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Rev <= rev {
+				t.Fatalf("revision %d after %d", e.Rev, rev)
+			}
+			rev = e.Rev
+			seen++
+			if batch++; batch == 13 || seen == want {
+				break // hang up
+			}
+		}
+	}
+	wg.Wait()
+	evs, err := c.ListEvents(ctx, cloudsim.WatchOptions{Since: rev, Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance}})
+	if err != nil || len(evs.Items) != 0 {
+		t.Errorf("%d more events, %v", len(evs.Items), err)
+	}
+}
+
+func TestWatchSaysGone(t *testing.T) {
+	c := cloudtest.Start(t)
+	for _, err := range c.Watch(t.Context(), cloudsim.WatchOptions{Since: 1 << 40}) {
+		if !errors.Is(err, cloudsim.Gone) {
+			t.Fatalf("%v; want gone", err)
+		}
+		return
+	}
+	t.Fatal("the watch ended without a word")
+}
+
+func TestWaitOperationWaits(t *testing.T) {
+	c, ctx := cloudtest.Start(t, cloudtest.WithProfile(engine.Profile{Provision: 300 * time.Millisecond})), t.Context()
+	i := must(c.CreateInstance(ctx, instance("a")))(t)
+	if i.State != cloudsim.InstanceProvisioning {
+		t.Fatalf("created %s", i.State)
+	}
+	must(c.WaitOperation(ctx, i.Operation))(t)
+	if i = must(c.GetInstance(ctx, i.ID))(t); i.State != cloudsim.InstanceRunning {
+		t.Errorf("after the wait: %s", i.State)
+	}
+}
+
+func TestErrorsTravel(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+	_, err := c.CreateLoadBalancer(ctx, balancer("lb", "i-ffffff"))
+	e, ok := errors.AsType[*cloudsim.Error](err)
+	if !ok || e.Kind != cloudsim.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "targets[0].instance" {
+		t.Errorf("%#v", err)
+	}
+	nobody := *c
+	nobody.Token = nil
+	if _, err := nobody.ListInstances(ctx, cloudsim.ListOptions{}); !errors.Is(err, cloudsim.Unauthenticated) {
+		t.Errorf("without a token: %v", err)
+	}
+	broken := *c
+	broken.Token = func() (string, error) { return "", errors.New("no such file") }
+	if _, err := broken.ListInstances(ctx, cloudsim.ListOptions{}); !errors.Is(err, cloudsim.Unauthenticated) {
+		t.Errorf("without a token file: %v", err)
+	}
+	gone := client.Client{URL: "http://127.0.0.1:1", HTTP: &http.Client{}}
+	if _, err := gone.ListInstances(ctx, cloudsim.ListOptions{}); !errors.Is(err, cloudsim.Unavailable) {
+		t.Errorf("nobody there: %v", err)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := c.ListInstances(ended, cloudsim.ListOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}

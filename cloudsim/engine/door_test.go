@@ -1,0 +1,189 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+func prefix(t *testing.T, s string) netip.Prefix {
+	t.Helper()
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// enter passes the door with a secret, or fails the test.
+func enter(t *testing.T, e *engine.Engine, secret, project string) context.Context {
+	t.Helper()
+	ctx, err := e.Admit(t.Context(), engine.Request{Secret: secret, Project: project, Access: engine.Write})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ctx
+}
+
+func TestDoor(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", "")
+	shop, err := e.CreateProject(admin, cloudsim.CreateProject{Name: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets := map[cloudsim.Role]string{}
+	for _, role := range []cloudsim.Role{cloudsim.RoleEditor, cloudsim.RoleViewer} {
+		tok, err := e.CreateToken(admin, cloudsim.CreateToken{Name: string(role), Role: role, Project: shop.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets[role] = tok.Secret
+	}
+	for name, tc := range map[string]struct {
+		req  engine.Request
+		want error
+	}{
+		"no token":                {engine.Request{}, cloudsim.Unauthenticated},
+		"unknown token":           {engine.Request{Secret: "guess"}, cloudsim.Unauthenticated},
+		"admin":                   {engine.Request{Secret: "secret", Access: engine.Admin}, nil},
+		"admin by project name":   {engine.Request{Secret: "secret", Project: "shop", Access: engine.Write}, nil},
+		"admin, no such project":  {engine.Request{Secret: "secret", Project: "nope"}, cloudsim.NotFound},
+		"editor writes":           {engine.Request{Secret: secrets["editor"], Access: engine.Write}, nil},
+		"editor is no admin":      {engine.Request{Secret: secrets["editor"], Access: engine.Admin}, cloudsim.Denied},
+		"editor in own project":   {engine.Request{Secret: secrets["editor"], Project: "shop"}, nil},
+		"editor in other project": {engine.Request{Secret: secrets["editor"], Project: "default"}, cloudsim.Denied},
+		"editor, no such project": {engine.Request{Secret: secrets["editor"], Project: "nope"}, cloudsim.Denied},
+		"viewer reads":            {engine.Request{Secret: secrets["viewer"], Access: engine.Read}, nil},
+		"viewer does not write":   {engine.Request{Secret: secrets["viewer"], Access: engine.Write}, cloudsim.Denied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := e.Admit(t.Context(), tc.req); !errors.Is(err, tc.want) {
+				t.Errorf("%v; want %v", err, tc.want)
+			}
+		})
+	}
+}
+
+// Nothing of one project can be seen, changed or guessed at from another.
+func TestProjectsDoNotSeeEachOther(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", "")
+	mine := mustCreate(t, e, admin, "a") // in the default project
+	shop, err := e.CreateProject(admin, cloudsim.CreateProject{Name: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := e.CreateToken(admin, cloudsim.CreateToken{Name: "shop", Role: cloudsim.RoleEditor, Project: shop.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := enter(t, e, tok.Secret, "")
+	if _, err := e.GetInstance(other, mine.ID); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("get: %v", err)
+	}
+	if _, err := e.StopInstance(other, mine.ID); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("stop: %v", err)
+	}
+	if _, err := e.CreateLoadBalancer(other, loadBalancer("lb", mine.ID)); !errors.Is(err, cloudsim.Invalid) {
+		t.Errorf("as a target: %v", err)
+	}
+	theirs := mustCreate(t, e, other, "a") // the same name is another instance
+	if theirs.ID == mine.ID || theirs.Project != shop.ID {
+		t.Errorf("made %s in %s", theirs.ID, theirs.Project)
+	}
+	if l, err := e.ListInstances(other, cloudsim.ListOptions{}); err != nil || len(l.Items) != 1 || l.Items[0].ID != theirs.ID {
+		t.Errorf("list: %+v, %v", l.Items, err)
+	}
+	if l, err := e.ListZones(other, cloudsim.ListOptions{Name: "sim-1b"}); err != nil || len(l.Items) != 1 {
+		t.Errorf("zones are everybody's: %+v, %v", l.Items, err)
+	}
+	evs, err := e.ListEvents(other, cloudsim.WatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ev := range evs.Items {
+		if ev.ID == string(mine.ID) || ev.Kind == cloudsim.KindToken {
+			t.Errorf("hears of %s %s", ev.Kind, ev.ID)
+		}
+	}
+	if err := e.DeleteProject(admin, shop.ID); !errors.Is(err, cloudsim.Conflict) {
+		t.Errorf("deleting a project that owns something: %v", err)
+	}
+	if _, err := e.DeleteInstance(other, theirs.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.DeleteProject(admin, shop.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Admit(t.Context(), engine.Request{Secret: tok.Secret}); !errors.Is(err, cloudsim.Unauthenticated) {
+		t.Errorf("the token of a deleted project: %v", err)
+	}
+}
+
+func TestTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, down := boot(t, file(t), instant)
+		defer down()
+		admin := enter(t, e, "secret", "")
+		tok, err := e.CreateToken(admin, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleEditor, TTLSeconds: 60})
+		if err != nil || tok.Secret == "" || tok.Hash != "" {
+			t.Fatalf("%+v, %v", tok, err)
+		}
+		if read, err := e.GetToken(admin, tok.ID); err != nil || read.Secret != "" || read.Hash != "" {
+			t.Errorf("a secret can be read again: %+v, %v", read, err)
+		}
+		if _, err := e.CreateToken(admin, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleEditor}); !errors.Is(err, cloudsim.Exists) {
+			t.Errorf("the same name: %v", err)
+		}
+		time.Sleep(59 * time.Second)
+		enter(t, e, tok.Secret, "")
+		time.Sleep(time.Second)
+		if _, err := e.Admit(t.Context(), engine.Request{Secret: tok.Secret}); !errors.Is(err, cloudsim.Unauthenticated) {
+			t.Errorf("at its expiry: %v", err)
+		}
+	})
+}
+
+func TestIdempotencyKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, down := boot(t, file(t), instant)
+		defer down()
+		with := func(key string) context.Context {
+			ctx, err := e.Admit(t.Context(), engine.Request{Secret: "secret", IdempotencyKey: key, Access: engine.Write})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ctx
+		}
+		a := mustCreate(t, e, with("k1"), "a")
+		if _, err := e.StopInstance(with(""), a.ID); err != nil {
+			t.Fatal(err)
+		}
+		if again := mustCreate(t, e, with("k1"), "a"); again.ID != a.ID || again.State != cloudsim.InstanceStopped {
+			t.Errorf("the same key: %+v", again)
+		}
+		if _, err := e.CreateInstance(with("k1"), cloudsim.CreateInstance{Name: "b", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Conflict) {
+			t.Errorf("the same key for another request: %v", err)
+		}
+		if _, err := e.DeleteInstance(with(""), a.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.CreateInstance(with("k1"), cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.NotFound) {
+			t.Errorf("the key of what is gone must not make it anew: %v", err)
+		}
+		time.Sleep(25 * time.Hour)
+		synctest.Wait()
+		if again := mustCreate(t, e, with("k1"), "a"); again.ID == a.ID {
+			t.Error("a key is kept for more than a day")
+		}
+	})
+}

@@ -1,0 +1,349 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+var slow = engine.Profile{Name: "slow", Provision: 90 * time.Second, Boot: 30 * time.Second, Shutdown: 30 * time.Second, LoadBalancer: 60 * time.Second}
+
+// boot runs an engine on the file at path and returns it with what stops it.
+func boot(t *testing.T, path string, change ...func(*engine.Config)) (*engine.Engine, func()) {
+	t.Helper()
+	st, err := store.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := engine.Default()
+	cfg.Profile = slow
+	for _, c := range change {
+		c(&cfg)
+	}
+	e := engine.New(slog.New(slog.DiscardHandler), st, cfg)
+	if err := errors.Join(e.Prepare(), e.EnsureAdmin("secret")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }()
+	return e, func() {
+		stop()
+		if err := errors.Join(<-done, e.Check(), st.Close()); err != nil {
+			t.Errorf("stopping: %v", err)
+		}
+	}
+}
+
+func instant(c *engine.Config) { c.Profile = engine.Instant }
+
+func file(t *testing.T) string { return filepath.Join(t.TempDir(), "cloud.db") }
+
+func mustCreate(t *testing.T, e *engine.Engine, ctx context.Context, name string) cloudsim.Instance {
+	t.Helper()
+	i, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// An instance whose cloud dies while it is being made runs on time after the
+// restart. Ninety virtual seconds; no sleeping.
+func TestSettlesAfterRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path, ctx := file(t), engine.AsCloud(t.Context())
+		e, down := boot(t, path)
+		i := mustCreate(t, e, ctx, "a")
+		time.Sleep(30 * time.Second)
+		down()
+
+		e, down = boot(t, path)
+		defer func() { down() }()
+		time.Sleep(59 * time.Second)
+		synctest.Wait()
+		if i, _ = e.GetInstance(ctx, i.ID); i.State != cloudsim.InstanceProvisioning {
+			t.Fatalf("at 89 s: %s", i.State)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if i, _ = e.GetInstance(ctx, i.ID); i.State != cloudsim.InstanceRunning {
+			t.Fatalf("at 91 s: %s", i.State)
+		}
+		if op, err := e.GetOperation(ctx, i.Operation); err != nil || op.State != cloudsim.OperationDone || op.Verb != cloudsim.Create {
+			t.Fatalf("operation: %+v, %v", op, err)
+		}
+	})
+}
+
+// A verb overtakes the one before: its late settling must not be taken for the
+// new one's.
+func TestOvertakenWorkDoesNotSettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := engine.AsCloud(t.Context())
+		e, down := boot(t, file(t))
+		defer down()
+		made := mustCreate(t, e, ctx, "a") // would settle at 90 s
+		time.Sleep(80 * time.Second)
+		i, err := e.DeleteInstance(ctx, made.ID) // settles at 110 s
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if i, err = e.GetInstance(ctx, i.ID); err != nil || i.State != cloudsim.InstanceTerminating {
+			t.Fatalf("at 100 s: %s, %v", i.State, err)
+		}
+		if op, err := e.GetOperation(ctx, made.Operation); err != nil || op.State != cloudsim.OperationFailed || op.Error.Kind != cloudsim.Conflict {
+			t.Errorf("overtaken operation: %+v, %v", op, err)
+		}
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if _, err := e.GetInstance(ctx, i.ID); !errors.Is(err, cloudsim.NotFound) {
+			t.Fatalf("at 111 s: %v", err)
+		}
+	})
+}
+
+// The whole life: addresses stay over stop and start, and are free for the
+// next one after the end; ids are not.
+func TestInstanceLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := engine.AsCloud(t.Context())
+		e, down := boot(t, file(t))
+		defer down()
+		i := mustCreate(t, e, ctx, "a")
+		ip := i.InternalIP()
+		for _, step := range []struct {
+			act   func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)
+			via   cloudsim.InstanceState
+			state cloudsim.InstanceState
+		}{
+			{e.GetInstance, cloudsim.InstanceProvisioning, cloudsim.InstanceRunning},
+			{e.StopInstance, cloudsim.InstanceStopping, cloudsim.InstanceStopped},
+			{e.StartInstance, cloudsim.InstanceStarting, cloudsim.InstanceRunning},
+			{e.RebootInstance, cloudsim.InstanceRebooting, cloudsim.InstanceRunning},
+		} {
+			got, err := step.act(ctx, i.ID)
+			if err != nil || got.State != step.via {
+				t.Fatalf("%s, %v; want %s", got.State, err, step.via)
+			}
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			if got, err = e.GetInstance(ctx, i.ID); err != nil || got.State != step.state || got.InternalIP() != ip {
+				t.Fatalf("%s at %s, %v; want %s at %s", got.State, got.InternalIP(), err, step.state, ip)
+			}
+		}
+		if _, err := e.StartInstance(ctx, i.ID); !errors.Is(err, cloudsim.Conflict) {
+			t.Errorf("starting what runs: %v", err)
+		}
+		if _, err := e.DeleteInstance(ctx, i.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Conflict) {
+			t.Errorf("the name of what is terminating: %v", err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		next := mustCreate(t, e, ctx, "a")
+		if next.InternalIP() != ip || next.ID == i.ID {
+			t.Errorf("the next one is %s at %s; want a new id at %s", next.ID, next.InternalIP(), ip)
+		}
+	})
+}
+
+func TestCreateIsIdempotentByName(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	a := mustCreate(t, e, ctx, "a")
+	if again := mustCreate(t, e, ctx, "a"); again.ID != a.ID || again.Revision != a.Revision {
+		t.Errorf("asking twice made %s at revision %d; want %s at %d", again.ID, again.Revision, a.ID, a.Revision)
+	}
+	if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "sim-1b", Type: "small"}); !errors.Is(err, cloudsim.Exists) {
+		t.Errorf("asking for another zone: %v", err)
+	}
+	if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "b", Zone: "nope", Type: "small"}); !errors.Is(err, cloudsim.Invalid) {
+		t.Errorf("a zone that is not there: %v", err)
+	}
+}
+
+func loadBalancer(name string, targets ...cloudsim.InstanceID) cloudsim.CreateLoadBalancer {
+	req := cloudsim.CreateLoadBalancer{Name: name, Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{
+		Listeners:   []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 80, TargetPort: 30080}},
+		HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP},
+	}}
+	for _, id := range targets {
+		req.Targets = append(req.Targets, cloudsim.Target{Instance: id})
+	}
+	return req
+}
+
+func TestLoadBalancer(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	a, b := mustCreate(t, e, ctx, "a"), mustCreate(t, e, ctx, "b")
+	lb, err := e.CreateLoadBalancer(ctx, loadBalancer("shop", a.ID, b.ID))
+	if err != nil || lb.State != cloudsim.LoadBalancerActive || lb.IP != "127.65.0.1" {
+		t.Fatalf("%+v, %v", lb, err)
+	}
+	same, err := e.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: lb.Targets})
+	if err != nil || same.Revision != lb.Revision {
+		t.Errorf("setting the same targets wrote revision %d, %v", same.Revision, err)
+	}
+	if _, err := e.UpdateLoadBalancer(ctx, lb.ID, cloudsim.UpdateLoadBalancer{LoadBalancerSpec: loadBalancer("", a.ID).LoadBalancerSpec}, lb.Revision-1); !errors.Is(err, cloudsim.Stale) {
+		t.Errorf("an update decided on an old revision: %v", err)
+	}
+	if _, err := e.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: []cloudsim.Target{{Instance: a.ID}, {Instance: "i-ffffff"}}}); !errors.Is(err, cloudsim.Invalid) {
+		t.Errorf("a target that is not there: %v", err)
+	}
+	status := cloudsim.LoadBalancerStatus{Targets: []cloudsim.TargetStatus{{Instance: a.ID, Health: cloudsim.TargetHealthy}, {Instance: b.ID, Health: cloudsim.TargetHealthy}}}
+	if err := e.ReportLoadBalancer(ctx, lb.ID, status); err != nil {
+		t.Fatal(err)
+	}
+	reported, _ := e.GetLoadBalancer(ctx, lb.ID)
+	if err := e.ReportLoadBalancer(ctx, lb.ID, status); err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := e.GetLoadBalancer(ctx, lb.ID); len(again.Status.Targets) != 2 || again.Revision != reported.Revision {
+		t.Errorf("reporting the same wrote revision %d after %d", again.Revision, reported.Revision)
+	}
+	// An instance that is gone takes no connections anywhere.
+	if _, err := e.DeleteInstance(ctx, a.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := e.GetLoadBalancer(ctx, lb.ID); len(got.Targets) != 1 || got.Targets[0].Instance != b.ID || len(got.Status.Targets) != 1 {
+		t.Errorf("targets after the deletion: %+v, %+v", got.Targets, got.Status.Targets)
+	}
+	if _, err := e.DeleteLoadBalancer(ctx, lb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := e.ListAddresses(ctx, cloudsim.ListOptions{}); err != nil || len(left.Items) != 0 {
+		t.Errorf("addresses left: %+v, %v", left.Items, err)
+	}
+}
+
+func TestStaticAddress(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	addr, err := e.CreateAddress(ctx, cloudsim.CreateAddress{Name: "front"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := loadBalancer("shop")
+	req.IP = "127.65.0.77"
+	if _, err := e.CreateLoadBalancer(ctx, req); !errors.Is(err, cloudsim.Invalid) {
+		t.Errorf("an address that nobody reserved: %v", err)
+	}
+	req.IP = addr.IP
+	lb, err := e.CreateLoadBalancer(ctx, req)
+	if err != nil || lb.IP != addr.IP {
+		t.Fatalf("%+v, %v", lb, err)
+	}
+	req.Name = "other"
+	if _, err := e.CreateLoadBalancer(ctx, req); !errors.Is(err, cloudsim.Conflict) {
+		t.Errorf("an address that is used: %v", err)
+	}
+	if err := e.DeleteAddress(ctx, addr.ID); !errors.Is(err, cloudsim.Conflict) {
+		t.Errorf("releasing an address that is used: %v", err)
+	}
+	if _, err := e.DeleteLoadBalancer(ctx, lb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := e.GetAddress(ctx, addr.ID); err != nil || a.UsedBy != "" || a.IP != addr.IP {
+		t.Errorf("after the load balancer: %+v, %v", a, err)
+	}
+	if err := e.DeleteAddress(ctx, addr.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+// A range is used to its last address, and what is released is given again.
+func TestAddressRangeEnds(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Instances = prefix(t, "127.64.0.0/30") })
+	defer down()
+	mustCreate(t, e, ctx, "a")
+	b := mustCreate(t, e, ctx, "b")
+	if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "c", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Exhausted) {
+		t.Errorf("a third of two addresses: %v", err)
+	}
+	if _, err := e.DeleteInstance(ctx, b.ID); err != nil {
+		t.Fatal(err)
+	}
+	if c := mustCreate(t, e, ctx, "c"); c.InternalIP() != b.InternalIP() {
+		t.Errorf("got %s; want %s back", c.InternalIP(), b.InternalIP())
+	}
+}
+
+func TestJournalIsCompacted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := engine.AsCloud(t.Context())
+		e, down := boot(t, file(t), instant, func(c *engine.Config) { c.JournalKeep = 40 })
+		defer down()
+		for range 30 {
+			i := mustCreate(t, e, ctx, "a")
+			if _, err := e.DeleteInstance(ctx, i.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if _, err := e.ListEvents(ctx, cloudsim.WatchOptions{}); !errors.Is(err, cloudsim.Gone) {
+			t.Fatalf("from the beginning: %v; want gone", err)
+		}
+		l, err := e.ListInstances(ctx, cloudsim.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		evs, err := e.ListEvents(ctx, cloudsim.WatchOptions{Since: l.Revision - 40})
+		if err != nil || len(evs.Items) != 40 {
+			t.Fatalf("the last 40: %d, %v", len(evs.Items), err)
+		}
+	})
+}
+
+// A finished operation is forgotten after a day.
+func TestOperationsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := engine.AsCloud(t.Context())
+		e, down := boot(t, file(t), instant)
+		defer down()
+		i := mustCreate(t, e, ctx, "a")
+		time.Sleep(23 * time.Hour)
+		synctest.Wait()
+		if _, err := e.GetOperation(ctx, i.Operation); err != nil {
+			t.Fatalf("after 23 h: %v", err)
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if _, err := e.GetOperation(ctx, i.Operation); !errors.Is(err, cloudsim.NotFound) {
+			t.Fatalf("after 25 h: %v", err)
+		}
+	})
+}
+
+func TestBookmarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := engine.AsCloud(t.Context())
+		e, down := boot(t, file(t), instant)
+		defer down()
+		mustCreate(t, e, ctx, "a")
+		l, _ := e.ListInstances(ctx, cloudsim.ListOptions{})
+		for ev, err := range e.Watch(ctx, cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{cloudsim.KindAddress}, Bookmark: time.Minute}) {
+			if err != nil || ev.Type != cloudsim.EventBookmark || ev.Rev != l.Revision {
+				t.Fatalf("%+v, %v; want a bookmark at %d", ev, err, l.Revision)
+			}
+			break
+		}
+	})
+}

@@ -1,0 +1,191 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+)
+
+// send makes a request of our own words and reads the whole answer.
+func send(t *testing.T, c *client.Client, method, path, body string, headers ...string) (*http.Response, []byte) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, c.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, _ := c.Token()
+	req.Header.Set("Authorization", "Bearer "+secret)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := c.HTTP.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, raw
+}
+
+// Whatever a clumsy or a hostile caller sends, the answer is a 4xx problem
+// that names the field and the reason, and nothing was done.
+func TestBadInput(t *testing.T) {
+	c := cloudtest.Start(t)
+	const inst = `"name":"a","zone":"sim-1a","type":"small"`
+	const spec = `"listeners":[{"protocol":"tcp","port":80,"targetPort":30080}],"healthCheck":{"protocol":"tcp"}`
+	rev := func() uint64 {
+		l, err := c.ListEvents(t.Context(), cloudsim.WatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Revision
+	}
+	for name, tc := range map[string]struct {
+		method, path, body string
+		headers            []string
+		status             int
+		kind               cloudsim.Kind
+		says               string // in a field or in the detail
+	}{
+		"no JSON":               {"POST", "/v1/instances", `{`, nil, 400, cloudsim.Invalid, "body"},
+		"no body":               {"POST", "/v1/instances", ``, nil, 400, cloudsim.Invalid, "body"},
+		"null":                  {"POST", "/v1/instances", `null`, nil, 400, cloudsim.Invalid, "object"},
+		"a list":                {"POST", "/v1/instances", `[]`, nil, 400, cloudsim.Invalid, "object"},
+		"trailing":              {"POST", "/v1/instances", `{` + inst + `} x`, nil, 400, cloudsim.Invalid, "body"},
+		"unknown field":         {"POST", "/v1/instances", `{` + inst + `,"size":1}`, nil, 400, cloudsim.Invalid, "size"},
+		"wrong type":            {"POST", "/v1/instances", `{"name":1,"zone":"sim-1a","type":"small"}`, nil, 400, cloudsim.Invalid, "name"},
+		"missing field":         {"POST", "/v1/instances", `{"name":"a"}`, nil, 400, cloudsim.Invalid, "zone"},
+		"bad name":              {"POST", "/v1/instances", `{"name":"A b","zone":"sim-1a","type":"small"}`, nil, 400, cloudsim.Invalid, "name"},
+		"deleted parent":        {"POST", "/v1/instances", `{"name":"a","zone":"sim-9","type":"small"}`, nil, 400, cloudsim.Invalid, "zone"},
+		"huge body":             {"POST", "/v1/instances", `{"name":"` + strings.Repeat("x", 2<<20) + `"}`, nil, 413, cloudsim.Invalid, "limit"},
+		"not JSON by type":      {"POST", "/v1/instances", `name=a`, []string{"Content-Type", "application/x-www-form-urlencoded"}, 415, cloudsim.Invalid, "content type"},
+		"port too big":          {"POST", "/v1/load-balancers", `{"name":"a","region":"sim-1","listeners":[{"protocol":"tcp","port":99999,"targetPort":1}],"healthCheck":{"protocol":"tcp"}}`, nil, 400, cloudsim.Invalid, "listeners[0].port"},
+		"port overflows":        {"POST", "/v1/load-balancers", `{"name":"a","region":"sim-1","listeners":[{"protocol":"tcp","port":1e30,"targetPort":1}],"healthCheck":{"protocol":"tcp"}}`, nil, 400, cloudsim.Invalid, "port"},
+		"same port twice":       {"POST", "/v1/load-balancers", `{"name":"a","region":"sim-1","listeners":[{"protocol":"tcp","port":1,"targetPort":1},{"protocol":"tcp","port":1,"targetPort":2}],"healthCheck":{"protocol":"tcp"}}`, nil, 400, cloudsim.Invalid, "listeners[1].port"},
+		"unknown target":        {"POST", "/v1/load-balancers", `{"name":"a","region":"sim-1","targets":[{"instance":"i-zzz"}],` + spec + `}`, nil, 400, cloudsim.Invalid, "targets[0].instance"},
+		"bad id":                {"GET", "/v1/instances/..%2f..%2fetc", "", nil, 404, cloudsim.NotFound, ""},
+		"NUL in an id":          {"GET", "/v1/instances/%00", "", nil, 404, cloudsim.NotFound, ""},
+		"long id":               {"GET", "/v1/instances/" + strings.Repeat("x", 200), "", nil, 400, cloudsim.Invalid, "id"},
+		"empty id":              {"DELETE", "/v1/instances/", "", nil, 404, cloudsim.NotFound, ""},
+		"no such instance":      {"POST", "/v1/instances/i-0000ff/stop", "", nil, 404, cloudsim.NotFound, "i-0000ff"},
+		"no such route":         {"GET", "/v1/pets", "", nil, 404, cloudsim.NotFound, "/v1/pets"},
+		"wrong method":          {"PATCH", "/v1/instances", "{}", nil, 405, cloudsim.Invalid, "PATCH"},
+		"bad limit":             {"GET", "/v1/instances?limit=many", "", nil, 400, cloudsim.Invalid, "limit"},
+		"negative limit":        {"GET", "/v1/instances?limit=-1", "", nil, 400, cloudsim.Invalid, "limit"},
+		"unknown query":         {"GET", "/v1/instances?filter=x", "", nil, 400, cloudsim.Invalid, "filter"},
+		"bad label":             {"GET", "/v1/instances?label=x", "", nil, 400, cloudsim.Invalid, "label"},
+		"bad since":             {"GET", "/v1/events?since=-1", "", nil, 400, cloudsim.Invalid, "since"},
+		"since the future":      {"GET", "/v1/watch?since=999999", "", nil, 410, cloudsim.Gone, "999999"},
+		"bad If-Match":          {"PUT", "/v1/load-balancers/lb-000001", `{` + spec + `}`, []string{"If-Match", "yesterday"}, 400, cloudsim.Invalid, "If-Match"},
+		"long idempotency key":  {"POST", "/v1/instances", `{` + inst + `}`, []string{"Idempotency-Key", strings.Repeat("k", 256)}, 400, cloudsim.Invalid, "Idempotency-Key"},
+		"wrong token":           {"GET", "/v1/instances", "", []string{"Authorization", "Bearer guess"}, 401, cloudsim.Unauthenticated, "token"},
+		"another scheme":        {"GET", "/v1/instances", "", []string{"Authorization", "Basic YTpi"}, 401, cloudsim.Unauthenticated, "Bearer"},
+		"wrong token, bad body": {"POST", "/v1/instances", "{", []string{"Authorization", "Bearer guess"}, 401, cloudsim.Unauthenticated, "token"},
+		"no such project":       {"GET", "/v1/instances", "", []string{"Cloud-Project", "nope"}, 404, cloudsim.NotFound, "nope"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := rev()
+			resp, raw := send(t, c, tc.method, tc.path, tc.body, tc.headers...)
+			var p cloudsim.Problem
+			if err := json.Unmarshal(raw, &p); err != nil {
+				t.Fatalf("%s: not a problem: %.300s", resp.Status, raw)
+			}
+			if resp.StatusCode != tc.status || p.Status != tc.status || p.Kind != tc.kind {
+				t.Errorf("%s, kind %s: %s; want %d, %s", resp.Status, p.Kind, p.Detail, tc.status, tc.kind)
+			}
+			if ct := resp.Header.Get("Content-Type"); ct != "application/problem+json" {
+				t.Errorf("Content-Type %s", ct)
+			}
+			if p.RequestID == "" || p.RequestID != resp.Header.Get("X-Request-Id") {
+				t.Errorf("request id %q, in the header %q", p.RequestID, resp.Header.Get("X-Request-Id"))
+			}
+			if !bytes.Contains(raw, []byte(tc.says)) {
+				t.Errorf("does not say %q: %s", tc.says, raw)
+			}
+			if len(raw) > 4096 {
+				t.Errorf("an error of %d bytes", len(raw))
+			}
+			if after := rev(); after != before {
+				t.Errorf("something was done: revision %d after %d", after, before)
+			}
+		})
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	c := cloudtest.Start(t)
+	resp, raw := send(t, c, "POST", "/v1/instances", `{"name":"a","zone":"sim-1a","type":"small"}`, "X-Request-Id", "mine-1")
+	if resp.StatusCode != http.StatusCreated || resp.Header.Get("X-Request-Id") != "mine-1" {
+		t.Fatalf("%s %v: %s", resp.Status, resp.Header, raw)
+	}
+	var i cloudsim.Instance
+	if err := json.Unmarshal(raw, &i); err != nil {
+		t.Fatal(err)
+	}
+	evs, err := c.ListEvents(t.Context(), cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance}})
+	if err != nil || len(evs.Items) == 0 || evs.Items[0].RequestID != "mine-1" {
+		t.Errorf("the journal does not name the request: %+v, %v", evs.Items, err)
+	}
+	resp, _ = send(t, c, "GET", "/v1/instances/"+string(i.ID), "", "X-Request-Id", "not\tone")
+	if id := resp.Header.Get("X-Request-Id"); !strings.HasPrefix(id, "req-") {
+		t.Errorf("a request id with a tab came back as %q", id)
+	}
+	if resp.Header.Get("ETag") == "" {
+		t.Error("no ETag")
+	}
+	resp, _ = send(t, c, "GET", "/v1/instances", "", "Authorization", "")
+	if resp.Header.Get("WWW-Authenticate") == "" {
+		t.Error("401 without WWW-Authenticate")
+	}
+}
+
+// What a client generator and a person read.
+func TestDocuments(t *testing.T) {
+	c := cloudtest.Start(t)
+	_, raw := send(t, c, "GET", "/openapi.json", "")
+	var doc struct {
+		OpenAPI    string                                `json:"openapi"`
+		Paths      map[string]map[string]json.RawMessage `json:"paths"`
+		Components struct {
+			Schemas map[string]struct {
+				Properties map[string]json.RawMessage `json:"properties"`
+			} `json:"schemas"`
+		} `json:"components"`
+	}
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(doc.OpenAPI, "3.1") || len(doc.Paths) < 20 {
+		t.Errorf("OpenAPI %s with %d paths", doc.OpenAPI, len(doc.Paths))
+	}
+	if p := doc.Components.Schemas["Token"].Properties; p["hash"] != nil || p["secret"] == nil {
+		t.Errorf("the document shows what no answer has, or hides what one has: %v", p)
+	}
+	_, page := send(t, c, "GET", "/docs", "")
+	for path := range doc.Paths {
+		if !bytes.Contains(page, []byte(path)) {
+			t.Errorf("the reference page lacks %s", path)
+		}
+	}
+	for _, ref := range []string{"http://", "https://", "<script"} {
+		if bytes.Contains(page, []byte(ref)) {
+			t.Errorf("the reference page loads something: %s", ref)
+		}
+	}
+	if _, metrics := send(t, c, "GET", "/metrics", ""); !bytes.Contains(metrics, []byte(`cloudsim_api_requests_total{code="200"`)) {
+		t.Errorf("metrics: %.300s", metrics)
+	}
+}

@@ -1,0 +1,16 @@
+package httpapi
+
+import (
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// A new Kind must say what it is over HTTP.
+func TestStatusIsTotal(t *testing.T) {
+	for _, k := range cloudsim.Kinds() {
+		if status[k] == 0 {
+			t.Errorf("%v has no HTTP status", k)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package cloudsim
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+)
+
+// moveTest holds every state against every verb: what is not in want must be a
+// Conflict that changes nothing.
+func moveTest[S ~string](t *testing.T, states []S, want map[S]map[Verb]S, move func(S, Verb) (S, error)) {
+	t.Helper()
+	verbs := []Verb{Create, Update, Delete, Start, Stop, Reboot, Terminate, Settle, Fail}
+	for _, from := range states {
+		for _, verb := range verbs {
+			t.Run(fmt.Sprintf("%s/%s", from, verb), func(t *testing.T) {
+				next, legal := want[from][verb]
+				got, err := move(from, verb)
+				switch {
+				case legal && (err != nil || got != next):
+					t.Errorf("= %s, %v; want %s", got, err, next)
+				case !legal && (!errors.Is(err, Conflict) || got != from):
+					t.Errorf("= %s, %v; want a Conflict and %s", got, err, from)
+				}
+			})
+		}
+	}
+}
+
+func TestInstanceMoves(t *testing.T) {
+	want := map[InstanceState]map[Verb]InstanceState{
+		"provisioning": {Settle: "running", Terminate: "terminating"},
+		"running":      {Stop: "stopping", Reboot: "rebooting", Terminate: "terminating"},
+		"stopping":     {Settle: "stopped", Terminate: "terminating"},
+		"stopped":      {Start: "starting", Terminate: "terminating"},
+		"starting":     {Settle: "running", Terminate: "terminating"},
+		"rebooting":    {Settle: "running", Stop: "stopping", Terminate: "terminating"},
+		"terminating":  {Settle: "terminated"},
+		"terminated":   {},
+	}
+	moveTest(t, InstanceStates(), want, func(s InstanceState, v Verb) (InstanceState, error) {
+		i := Instance{State: s}
+		err := i.Move(v)
+		return i.State, err
+	})
+	if len(want) != len(InstanceStates()) {
+		t.Error("a state is missing here or in InstanceStates")
+	}
+}
+
+func TestLoadBalancerMoves(t *testing.T) {
+	want := map[LoadBalancerState]map[Verb]LoadBalancerState{
+		"provisioning": {Settle: "active", Update: "provisioning", Delete: "deleting"},
+		"active":       {Update: "updating", Delete: "deleting"},
+		"updating":     {Settle: "active", Update: "updating", Delete: "deleting"},
+		"deleting":     {Settle: "deleted"},
+		"deleted":      {},
+	}
+	moveTest(t, LoadBalancerStates(), want, func(s LoadBalancerState, v Verb) (LoadBalancerState, error) {
+		l := LoadBalancer{State: s}
+		err := l.Move(v)
+		return l.State, err
+	})
+}
+
+func TestOperationMoves(t *testing.T) {
+	want := map[OperationState]map[Verb]OperationState{
+		"pending": {Start: "running", Fail: "failed"},
+		"running": {Settle: "done", Fail: "failed"},
+		"done":    {},
+		"failed":  {},
+	}
+	moveTest(t, slices.Sorted(maps.Keys(want)), want, func(s OperationState, v Verb) (OperationState, error) {
+		o := Operation{State: s}
+		err := o.Move(v)
+		return o.State, err
+	})
+}
+
+func TestKindsTravelByName(t *testing.T) {
+	for _, k := range Kinds() {
+		raw, err := k.MarshalText()
+		if err != nil || len(raw) == 0 {
+			t.Fatalf("%d has no name", k)
+		}
+		var back Kind
+		if err := back.UnmarshalText(raw); err != nil || back != k {
+			t.Errorf("%s comes back as %s", raw, back)
+		}
+	}
+	k := Exists
+	if err := k.UnmarshalText([]byte("from_the_future")); err != nil || k != Internal {
+		t.Errorf("an unknown name is %v, %v; want internal", k, err)
+	}
+}
+
+func TestErrorsKeepTheirKind(t *testing.T) {
+	err := fmt.Errorf("attach: %w", Errorf(NotFound, "no instance i-1: %w", errors.New("cause")))
+	if !errors.Is(err, NotFound) || errors.Is(err, Exists) || KindOf(err) != NotFound {
+		t.Errorf("kind of %v is %v", err, KindOf(err))
+	}
+	if KindOf(errors.New("x")) != Internal || KindOf(Gone) != Gone {
+		t.Error("what nobody classified is internal; a kind is its own")
+	}
+}

@@ -1,0 +1,298 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+var projects = store.Table[cloudsim.Project]{
+	Kind: cloudsim.KindProject, Prefix: "proj",
+	ID:    func(p *cloudsim.Project) string { return string(p.ID) },
+	Meta:  func(p *cloudsim.Project) *cloudsim.Meta { return &p.Meta },
+	Index: map[string]func(*cloudsim.Project) []string{"colour": func(p *cloudsim.Project) []string { return []string{p.Labels["colour"]} }},
+}
+
+// open opens a store that is checked when the test ends.
+func open(t *testing.T, path string) *store.Store {
+	t.Helper()
+	s, err := store.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.CheckFile(), s.View(projects.Check), s.View((*store.Tx).CheckJournal)); err != nil {
+			t.Errorf("damaged: %v", err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func temp(t *testing.T) *store.Store { return open(t, filepath.Join(t.TempDir(), "cloud.db")) }
+
+func put(s *store.Store, name, colour string) (p cloudsim.Project, err error) {
+	err = s.Update("req-1", func(tx *store.Tx) error {
+		id, err := projects.NextID(tx)
+		if err != nil {
+			return err
+		}
+		p = cloudsim.Project{ID: cloudsim.ProjectID(id), Meta: cloudsim.Meta{Name: name, Labels: map[string]string{"colour": colour}}}
+		return projects.Put(tx, &p)
+	})
+	return p, err
+}
+
+func TestTable(t *testing.T) {
+	s := temp(t)
+	a, err := put(s, "a", "red")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := put(s, "b", "red"); err != nil {
+		t.Fatal(err)
+	}
+	lookup := func(colour string) (ids []string) {
+		t.Helper()
+		if err := s.View(func(tx *store.Tx) error {
+			found, err := projects.Lookup(tx, "colour", colour)
+			for _, p := range found {
+				ids = append(ids, string(p.ID))
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return ids
+	}
+	if got := lookup("red"); fmt.Sprint(got) != "[proj-000001 proj-000002]" {
+		t.Errorf("red: %v", got)
+	}
+	a.Labels["colour"] = "blue"
+	if err := s.Update("req-2", func(tx *store.Tx) error { return projects.Put(tx, &a) }); err != nil {
+		t.Fatal(err)
+	}
+	if got := lookup("red"); fmt.Sprint(got) != "[proj-000002]" {
+		t.Errorf("red after the change: %v", got)
+	}
+	if got := lookup("re"); got != nil {
+		t.Errorf("a value that another begins with: %v", got)
+	}
+	if err := s.Update("req-3", func(tx *store.Tx) error { return projects.Delete(tx, &a) }); err != nil {
+		t.Fatal(err)
+	}
+	if got := lookup("blue"); got != nil {
+		t.Errorf("blue after the delete: %v", got)
+	}
+	err = s.View(func(tx *store.Tx) error {
+		if _, err := projects.Get(tx, "proj-000001"); !errors.Is(err, cloudsim.NotFound) {
+			t.Errorf("get after the delete: %v", err)
+		}
+		if b, err := projects.Named(tx, "", "b"); err != nil || b.ID != "proj-000002" {
+			t.Errorf("by name: %v, %v", b, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// An id is never given twice.
+	if c, err := put(s, "c", "red"); err != nil || c.ID != "proj-000003" {
+		t.Errorf("next id: %v, %v", c.ID, err)
+	}
+}
+
+// A function that fails keeps nothing of what it wrote, and its neighbours in
+// the same batch keep all of theirs.
+func TestBatchIsolatesFailures(t *testing.T) {
+	s := temp(t)
+	boom := errors.New("boom")
+	var wg sync.WaitGroup
+	errs := make([]error, 300)
+	for i := range errs {
+		wg.Go(func() {
+			errs[i] = s.Update("", func(tx *store.Tx) error {
+				id, err := projects.NextID(tx)
+				if err != nil {
+					return err
+				}
+				p := cloudsim.Project{ID: cloudsim.ProjectID(id), Meta: cloudsim.Meta{Name: fmt.Sprint(i)}}
+				if err := projects.Put(tx, &p); err != nil {
+					return err
+				}
+				switch i % 3 {
+				case 1:
+					return boom
+				case 2:
+					panic("a defect")
+				}
+				return nil
+			})
+		})
+	}
+	wg.Wait()
+	kept := 0
+	if err := s.View(func(tx *store.Tx) error {
+		for p, err := range projects.Scan(tx, "", "") {
+			if err != nil {
+				return err
+			}
+			var i int
+			if _, err := fmt.Sscan(p.Name, &i); err != nil || i%3 != 0 {
+				t.Errorf("%s was kept", p.Name)
+			}
+			kept++
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range errs {
+		if (i%3 == 0) != (err == nil) || i%3 == 1 && !errors.Is(err, boom) || i%3 == 2 && !strings.Contains(fmt.Sprint(err), "a defect") {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	if kept != 100 {
+		t.Errorf("%d kept; want 100", kept)
+	}
+}
+
+func TestJournal(t *testing.T) {
+	s := temp(t)
+	for i := range 10 {
+		if _, err := put(s, fmt.Sprint(i), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	since := func(rev uint64, limit int) (revs []uint64, err error) {
+		err = s.View(func(tx *store.Tx) error {
+			evs, err := tx.Since(rev, limit)
+			for _, e := range evs {
+				revs = append(revs, e.Rev)
+			}
+			return err
+		})
+		return revs, err
+	}
+	if got, err := since(3, 4); fmt.Sprint(got) != "[4 5 6 7]" || err != nil {
+		t.Errorf("since 3: %v, %v", got, err)
+	}
+	if got, err := since(10, 4); got != nil || err != nil {
+		t.Errorf("since the end: %v, %v", got, err)
+	}
+	if _, err := since(11, 4); !errors.Is(err, cloudsim.Gone) {
+		t.Errorf("since a revision of another cloud: %v", err)
+	}
+	if err := s.Update("", func(tx *store.Tx) error { _, err := tx.Compact(4, 1000); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := since(5, 4); !errors.Is(err, cloudsim.Gone) {
+		t.Errorf("since a compacted revision: %v", err)
+	}
+	if got, err := since(6, 10); fmt.Sprint(got) != "[7 8 9 10]" || err != nil {
+		t.Errorf("since the floor: %v, %v", got, err)
+	}
+}
+
+func TestDueIsInOrderAndSurvives(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cloud.db")
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	s, err := store.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Now = func() time.Time { return now }
+	if err := s.Update("", func(tx *store.Tx) error {
+		for _, w := range []struct {
+			after time.Duration
+			id    string
+		}{{2, "late"}, {1, "first"}, {1, "second"}, {90, "never"}} {
+			if err := tx.Later(now.Add(w.after*time.Second), store.Work{ID: w.id}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, path)
+	s.Now = func() time.Time { return now.Add(10 * time.Second) }
+	var got []string
+	if err := s.Update("", func(tx *store.Tx) error {
+		work, err := tx.TakeDue(10)
+		got = nil
+		for _, w := range work {
+			got = append(got, w.ID)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(got) != "[first second late]" {
+		t.Errorf("due: %v", got)
+	}
+}
+
+func TestPoolGivesTheLowest(t *testing.T) {
+	s := temp(t)
+	take := func() (n uint64, err error) {
+		err = s.Update("", func(tx *store.Tx) error { n, err = tx.Take("pool", 3); return err })
+		return n, err
+	}
+	for want := range uint64(3) {
+		if n, err := take(); n != want || err != nil {
+			t.Fatalf("take = %d, %v; want %d", n, err, want)
+		}
+	}
+	if _, err := take(); !errors.Is(err, cloudsim.Exhausted) {
+		t.Fatalf("a full pool: %v", err)
+	}
+	if err := s.Update("", func(tx *store.Tx) error { return errors.Join(tx.Give("pool", 2), tx.Give("pool", 1)) }); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := take(); n != 1 || err != nil {
+		t.Fatalf("take = %d, %v; want the lowest that is free, 1", n, err)
+	}
+}
+
+// The bell rings after the commit, never before: who hears it sees the change.
+func TestBellRingsAfterCommit(t *testing.T) {
+	s := temp(t)
+	bell := s.Bell()
+	heard := make(chan uint64)
+	go func() {
+		<-bell
+		var rev uint64
+		_ = s.View(func(tx *store.Tx) error { rev = tx.Revision(); return nil })
+		heard <- rev
+	}()
+	if _, err := put(s, "a", ""); err != nil {
+		t.Fatal(err)
+	}
+	if rev := <-heard; rev != 1 {
+		t.Errorf("who heard the bell saw revision %d; want 1", rev)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cloud.db")
+	open(t, path)
+	if _, err := store.Open(path); err == nil || !strings.Contains(err.Error(), "in use by another cloud") {
+		t.Errorf("a second open: %v", err)
+	}
+	if _, err := store.Open(filepath.Join(path, "below-a-file")); err == nil {
+		t.Error("opened below a file")
+	}
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+	"github.com/cloudsim-dev/allinone/internal/logging"
+	"github.com/cloudsim-dev/allinone/internal/run"
+)
+
+// cloudsimFlags is what a person may say of the cloud server.
+type cloudsimFlags struct {
+	listen            string
+	dataDir           string
+	adminTokenFile    string
+	profile           string
+	instanceRange     string
+	loadBalancerRange string
+	readyFile         string
+	tlsCert, tlsKey   string
+	noDataPlane       bool
+	journalKeep       uint64
+	logFormat         logging.Format
+	verbose           bool
+}
+
+func newCloudsimCommand(e env) *cobra.Command {
+	f := cloudsimFlags{logFormat: logging.Text}
+	cmd := &cobra.Command{
+		Use:   "cloudsim",
+		Short: "Serve the simulated cloud",
+		Long: `Serve the simulated cloud: its REST API, and the data plane that makes its load
+balancers forward. Everything it knows is in one file in the data directory.
+
+The admin token is read from a file, which is made when it is missing.
+The API's reference is at /docs of the address it listens on.`,
+		Example: `  # A cloud of your own, and its instances
+  allinone cloudsim --data-dir ./cloud &
+  export CLOUDSIM_URL=http://127.0.0.1:8180 CLOUDSIM_TOKEN_FILE=./cloud/admin.token
+  allinone cloud instances list
+
+  # For tests: nothing takes time, any free port, its URL in a file
+  allinone cloudsim --profile instant --listen 127.0.0.1:0 --ready-file url --data-dir ./cloud`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			level := slog.LevelInfo
+			if f.verbose {
+				level = slog.LevelDebug
+			}
+			return f.run(cmd.Context(), logging.New(e.stderr, level, f.logFormat))
+		},
+	}
+	d := engine.Default()
+	fl := cmd.Flags()
+	fl.StringVar(&f.listen, "listen", "127.0.0.1:8180", "address to serve on; port 0 is any free one")
+	fl.StringVar(&f.dataDir, "data-dir", defaultCloudDir(e.getenv), "folder to keep the cloud in (env CLOUDSIM_DATA_DIR, folder cloud below it)")
+	fl.StringVar(&f.adminTokenFile, "admin-token-file", "", "file of the admin token; made when missing (default admin.token in the data directory)")
+	fl.StringVar(&f.profile, "profile", d.Profile.Name, "how long hardware takes: instant or realistic")
+	fl.StringVar(&f.instanceRange, "instance-range", d.Instances.String(), "where instances get their addresses")
+	fl.StringVar(&f.loadBalancerRange, "load-balancer-range", d.LoadBalancers.String(), "where load balancers get their addresses")
+	fl.StringVar(&f.readyFile, "ready-file", "", "write the URL here once it serves")
+	fl.StringVar(&f.tlsCert, "tls-cert-file", "", "certificate to serve HTTPS with (PEM)")
+	fl.StringVar(&f.tlsKey, "tls-private-key-file", "", "its private key (PEM)")
+	fl.BoolVar(&f.noDataPlane, "no-data-plane", false, "keep records only; load balancers do not forward")
+	fl.Uint64Var(&f.journalKeep, "journal-keep", d.JournalKeep, "events to keep for watchers that were away")
+	fl.Var(&f.logFormat, "log-format", "log as text or json")
+	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log every request")
+	return cmd
+}
+
+func defaultCloudDir(getenv func(string) string) string {
+	if dir := defaultDataDir(getenv); dir != "" {
+		return filepath.Join(dir, "cloud")
+	}
+	return ""
+}
+
+// config reads the flags, and says everything that is wrong with them at once.
+func (f *cloudsimFlags) config() (engine.Config, error) {
+	cfg := engine.Default()
+	var bad []error
+	prefix := func(flag, s string) netip.Prefix {
+		p, err := netip.ParsePrefix(s)
+		if err != nil || p.Addr().BitLen()-p.Bits() < 2 {
+			bad = append(bad, fmt.Errorf("--%s must be a range of at least four addresses, such as 127.64.0.0/16, got %q", flag, s))
+			return netip.Prefix{}
+		}
+		return p.Masked()
+	}
+	cfg.Instances, cfg.LoadBalancers = prefix("instance-range", f.instanceRange), prefix("load-balancer-range", f.loadBalancerRange)
+	if cfg.Instances.IsValid() && cfg.LoadBalancers.IsValid() && cfg.Instances.Overlaps(cfg.LoadBalancers) {
+		bad = append(bad, fmt.Errorf("--instance-range %s and --load-balancer-range %s overlap", cfg.Instances, cfg.LoadBalancers))
+	}
+	var ok bool
+	if cfg.Profile, ok = engine.Profiles()[f.profile]; !ok {
+		bad = append(bad, fmt.Errorf("--profile must be instant or realistic, got %q", f.profile))
+	}
+	if f.dataDir == "" {
+		bad = append(bad, errors.New("--data-dir is required: there is no home directory to keep the cloud in"))
+	}
+	if (f.tlsCert == "") != (f.tlsKey == "") {
+		bad = append(bad, errors.New("--tls-cert-file and --tls-private-key-file go together"))
+	}
+	cfg.JournalKeep = f.journalKeep
+	return cfg, errors.Join(bad...)
+}
+
+func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
+	cfg, err := f.config()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(f.dataDir, 0o700); err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	tokenFile := f.adminTokenFile
+	if tokenFile == "" {
+		tokenFile = filepath.Join(f.dataDir, "admin.token")
+	}
+	secret, err := ensureSecret(tokenFile)
+	if err != nil {
+		return fmt.Errorf("--admin-token-file: %w", err)
+	}
+	st, err := store.Open(filepath.Join(f.dataDir, "cloud.db"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	eng := engine.New(log, st, cfg)
+	if err := errors.Join(eng.Prepare(), eng.EnsureAdmin(secret)); err != nil {
+		return err
+	}
+	ln, err := f.open()
+	if err != nil {
+		return err
+	}
+	return f.serve(ctx, log, ln, eng, cfg)
+}
+
+// serve runs the engine, its API and the data plane until ctx ends.
+func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.Listener, eng *engine.Engine, cfg engine.Config) error {
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	api := httpapi.New(log, eng, httpapi.Config{Version: version(), Profile: cfg.Profile.Name, Metrics: metrics})
+	parts := []func(context.Context) error{
+		eng.Run,
+		func(ctx context.Context) error { return httpapi.Serve(ctx, ln, api) },
+	}
+	if !f.noDataPlane {
+		parts = append(parts, func(ctx context.Context) error {
+			return dataplane.Run(engine.AsCloud(ctx), log.With("component", "dataplane"), dataplane.Config{Registry: metrics}, eng)
+		})
+	}
+	url := "http://" + ln.Addr().String()
+	if f.tlsCert != "" {
+		url = "https://" + ln.Addr().String()
+	}
+	log.Info("cloud is up", "url", url, "reference", url+"/docs", "data", f.dataDir, "profile", cfg.Profile.Name)
+	if f.readyFile != "" {
+		if err := os.WriteFile(f.readyFile, []byte(url+"\n"), 0o600); err != nil {
+			return errors.Join(fmt.Errorf("--ready-file: %w", err), ln.Close())
+		}
+	}
+	return run.All(ctx, parts...)
+}
+
+// open listens, with TLS if there is a certificate.
+func (f *cloudsimFlags) open() (net.Listener, error) {
+	var cert tls.Certificate
+	if f.tlsCert != "" {
+		var err error
+		if cert, err = tls.LoadX509KeyPair(f.tlsCert, f.tlsKey); err != nil {
+			return nil, fmt.Errorf("--tls-cert-file: %w", err)
+		}
+	}
+	ln, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		return nil, fmt.Errorf("--listen %s: %w", f.listen, err)
+	}
+	if f.tlsCert == "" {
+		return ln, nil
+	}
+	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}), nil
+}
+
+// ensureSecret reads a secret from a file that nobody else may read, and makes
+// the file with a new secret if it is missing.
+func ensureSecret(path string) (string, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	switch {
+	case err == nil:
+		secret := engine.NewSecret()
+		_, err = f.WriteString(secret + "\n")
+		return secret, errors.Join(err, f.Sync(), f.Close())
+	case !errors.Is(err, fs.ErrExist):
+		return "", err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return "", fmt.Errorf("%s is readable by others (mode %04o): run chmod 600 on it", path, info.Mode().Perm())
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	secret := strings.TrimSpace(string(raw))
+	if len(secret) < 32 {
+		return "", fmt.Errorf("%s holds no token of at least 32 characters: remove it to have one made", path)
+	}
+	return secret, nil
+}
