@@ -17,8 +17,6 @@ type machine struct {
 	cloudsim.Instance
 	// registered says that the kubelet of this boot has a Node, or had one.
 	registered bool
-	// beat is when its lease is due.
-	beat time.Time
 	// said is the last thing that was logged about it while it waits.
 	said string
 }

@@ -2,7 +2,6 @@ package hollow
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,21 +15,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// KwokConfig is what kwok's --config must say for hollow nodes to work: which
-// nodes it manages, and the stages of their pods. It needs no flag but
-// --kubeconfig beside it, and opens no port.
-//
-//go:embed kwok.yaml
-var KwokConfig []byte
-
 // Config is what a hypervisor needs.
 type Config struct {
 	// Cloud sees the instances of one project; each becomes a node. It needs
 	// to read instances, instance types and events.
 	Cloud *client.Client
 	// Kubeconfig is the file to reach the cluster with. Its user may list and
-	// watch nodes, services and endpointslices; create and patch nodes and
-	// leases; patch nodes/status.
+	// watch nodes, services and endpointslices, create and patch nodes, and
+	// patch nodes/status.
 	Kubeconfig string
 }
 

@@ -20,14 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-const (
-	// workers bounds how many nodes are worked on, and how many leases are
-	// renewed, at once.
-	workers = 8
-	// reportEvery is how often a kubelet reports its status when nothing has
-	// changed: its default nodeStatusReportFrequency.
-	reportEvery = 5 * time.Minute
-)
+// workers bounds how many nodes are worked on at once.
+const workers = 8
 
 // kubelets is the kubelet of every machine of a fleet.
 type kubelets struct {
@@ -80,7 +74,6 @@ func (k *kubelets) run(ctx context.Context) {
 			}
 		})
 	}
-	wg.Go(func() { k.beat(ctx) })
 	<-ctx.Done()
 }
 
@@ -177,30 +170,24 @@ func (k *kubelets) register(ctx context.Context, m machine) error {
 	return nil
 }
 
-// powerOn makes a Node say that its machine is on and well. Kwok gets its pods
-// before it is Ready for more of them.
+// powerOn tells of a boot, and hands the Node to kwok, which makes it Ready.
 func (k *kubelets) powerOn(ctx context.Context, m machine, n *corev1.Node) error {
-	if err := k.labels(ctx, n); err != nil {
-		return err
-	}
-	after, now := n.DeepCopy(), metav1.Now()
-	boot := n.Status.NodeInfo.BootID != bootID(m.Instance)
-	if boot {
+	if n.Status.NodeInfo.BootID != bootID(m.Instance) {
 		typ, err := k.cloud.GetInstanceType(ctx, m.Type)
 		if err != nil {
 			return fmt.Errorf("instance type %s: %w", m.Type, err)
 		}
+		after := n.DeepCopy()
 		booted(after, m, typ, k.version)
-	}
-	stale := now.Sub(ready(n).LastHeartbeatTime.Time) >= reportEvery
-	if boot || stale || ready(n).Status != corev1.ConditionTrue {
-		healthy(after, now)
 		if err := k.patchStatus(ctx, n, after); err != nil {
 			return err
 		}
+		k.log.Info("a hollow node booted", "node", n.Name, "instance", m.ID)
+	}
+	if err := k.labels(ctx, n); err != nil {
+		return err
 	}
 	k.fleet.change(m, func(m *machine) { m.registered, m.said = true, "" })
-	k.queue.AddAfter(m.Name, reportEvery)
 	return nil
 }
 
@@ -220,19 +207,20 @@ func (k *kubelets) labels(ctx context.Context, n *corev1.Node) error {
 	return k.patchLabels(ctx, n, missing)
 }
 
-// powerOff makes a Node say that its machine shuts down, if it says that it is
-// well, and takes its pods from kwok before the control plane reacts.
+// powerOff takes a Node from kwok and then makes it say that its machine shuts
+// down, if it says that it is well. Kwok may be about to say so once more: then
+// the event of that brings us here again.
 func (k *kubelets) powerOff(ctx context.Context, n *corev1.Node) error {
 	if handed(n) {
 		if err := k.patchLabels(ctx, n, map[string]any{fakeKey: nil}); err != nil {
 			return err
 		}
 	}
-	if ready(n).Status != corev1.ConditionTrue {
+	if !isReady(n) {
 		return nil
 	}
 	after := n.DeepCopy()
-	shuttingDown(after, metav1.Now())
+	notReady(after, "node is shutting down", metav1.Now())
 	if err := k.patchStatus(ctx, n, after); err != nil {
 		return err
 	}

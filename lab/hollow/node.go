@@ -17,7 +17,7 @@ import (
 
 const (
 	// fakeKey is, as an annotation, the mark of a hollow Node, for good; as a
-	// label, what hands the pods of the node to kwok, while its machine is on.
+	// label, what hands the node to kwok, while its machine is on.
 	fakeKey   = "kwok.x-k8s.io/node"
 	fakeValue = "fake"
 
@@ -34,7 +34,7 @@ const (
 // hollow reports whether a Node is one of ours.
 func hollow(n *corev1.Node) bool { return n.Annotations[fakeKey] == fakeValue }
 
-// handed reports whether kwok runs the pods of a Node.
+// handed reports whether kwok keeps a Node alive.
 func handed(n *corev1.Node) bool { return n.Labels[fakeKey] == fakeValue }
 
 // belongs reports whether a Node may be the one of a machine. Without a
@@ -53,8 +53,7 @@ func kubeletLabels(name string) map[string]string {
 	}
 }
 
-// newNode is what a kubelet registers, and Ready at once: hardware that is not
-// there has nothing to wait for.
+// newNode is what a kubelet registers. It is not Ready before kwok says so.
 func newNode(m machine, typ cloudsim.InstanceType, version string, now metav1.Time) *corev1.Node {
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
@@ -68,7 +67,7 @@ func newNode(m machine, typ cloudsim.InstanceType, version string, now metav1.Ti
 	}
 	n.Labels[fakeKey] = fakeValue
 	booted(n, m, typ, version)
-	healthy(n, now)
+	notReady(n, "kubelet is starting", now)
 	return n
 }
 
@@ -117,47 +116,29 @@ func derive(what string, i cloudsim.Instance, more string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 
-// healthy writes the conditions of a kubelet that is well.
-func healthy(n *corev1.Node, now metav1.Time) {
-	for _, c := range []corev1.NodeCondition{
-		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"},
-		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"},
-		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"},
-		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
-	} {
-		setCondition(n, c, now)
+// notReady writes that a kubelet is there and takes no pods.
+func notReady(n *corev1.Node, why string, now metav1.Time) {
+	not := corev1.NodeCondition{
+		Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: why,
+		LastHeartbeatTime: now, LastTransitionTime: now,
 	}
-}
-
-// shuttingDown writes the last word of a kubelet whose machine goes off.
-func shuttingDown(n *corev1.Node, now metav1.Time) {
-	setCondition(n, corev1.NodeCondition{
-		Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: "node is shutting down",
-	}, now)
-}
-
-func setCondition(n *corev1.Node, c corev1.NodeCondition, now metav1.Time) {
-	c.LastHeartbeatTime, c.LastTransitionTime = now, now
-	for i, old := range n.Status.Conditions {
-		if old.Type == c.Type {
-			if old.Status == c.Status {
-				c.LastTransitionTime = old.LastTransitionTime
-			}
-			n.Status.Conditions[i] = c
+	for i, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			n.Status.Conditions[i] = not
 			return
 		}
 	}
-	n.Status.Conditions = append(n.Status.Conditions, c)
+	n.Status.Conditions = append(n.Status.Conditions, not)
 }
 
-// ready returns a Node's Ready condition; the zero one if it has none.
-func ready(n *corev1.Node) corev1.NodeCondition {
+// isReady reports whether a Node says that it takes pods.
+func isReady(n *corev1.Node) bool {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			return c
+			return c.Status == corev1.ConditionTrue
 		}
 	}
-	return corev1.NodeCondition{}
+	return false
 }
 
 // statusPatch is the strategic merge patch that makes the status of before that

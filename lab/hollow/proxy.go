@@ -45,10 +45,10 @@ func newProxy(log *slog.Logger, factory informers.SharedInformerFactory, f *flee
 		bell: make(chan struct{}, 1), on: map[cloudsim.InstanceID]*responder{},
 	}
 	f.hear = append(f.hear, func(string) { p.ring() })
-	any := cache.ResourceEventHandlerFuncs{
+	object := cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { p.ring() }, UpdateFunc: func(any, any) { p.ring() }, DeleteFunc: func(any) { p.ring() },
 	}
-	node := any
+	node := object
 	node.UpdateFunc = func(before, after any) {
 		if factsOf(before.(*corev1.Node)) != factsOf(after.(*corev1.Node)) {
 			p.ring()
@@ -60,8 +60,8 @@ func newProxy(log *slog.Logger, factory informers.SharedInformerFactory, f *flee
 		handler  cache.ResourceEventHandler
 	}{
 		{"node", nodes.Informer(), node},
-		{"service", services.Informer(), any},
-		{"endpointslice", slices.Informer(), any},
+		{"service", services.Informer(), object},
+		{"endpointslice", slices.Informer(), object},
 	} {
 		handle, err := w.informer.AddEventHandler(w.handler)
 		if err != nil {

@@ -1,0 +1,316 @@
+package hollow_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/lab/hollow"
+)
+
+// A new instance becomes what a kubelet with an external cloud provider makes
+// of it, and nothing that only the cloud knows; kwok makes it Ready.
+func TestRegisters(t *testing.T) {
+	b := newBench(t)
+	b.create("one", "sim-1b")
+	n := b.node("one", "Ready", isReady)
+
+	arch := runtime.GOARCH
+	type facts struct {
+		Labels, Annotations map[string]string
+		Taints              []string
+		ProviderID          string
+		Addresses           []corev1.NodeAddress
+		CPU, Memory, Pods   string
+		Allocatable         string
+		OS, Arch            string
+	}
+	var taints []string
+	for _, taint := range n.Spec.Taints {
+		taints = append(taints, taint.ToString())
+	}
+	got := facts{
+		n.Labels, n.Annotations, taints, n.Spec.ProviderID, n.Status.Addresses,
+		n.Status.Capacity.Cpu().String(), n.Status.Capacity.Memory().String(), n.Status.Capacity.Pods().String(),
+		n.Status.Allocatable.Memory().String(),
+		n.Status.NodeInfo.OperatingSystem, n.Status.NodeInfo.Architecture,
+	}
+	want := facts{
+		Labels: map[string]string{
+			"kubernetes.io/hostname": "one", "kubernetes.io/os": "linux", "kubernetes.io/arch": arch,
+			"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": arch, "kwok.x-k8s.io/node": "fake",
+		},
+		Annotations: map[string]string{
+			"kwok.x-k8s.io/node": "fake", "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+		},
+		Taints: []string{
+			"node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule",
+			"node.kubernetes.io/not-ready:NoSchedule", // by the API server, on every new Node
+		},
+		Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "one"}},
+		CPU:       "2", Memory: "4Gi", Pods: "110", Allocatable: "3996Mi",
+		OS: "linux", Arch: arch,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("node (-want +got):\n%s", diff)
+	}
+	server, err := b.kube.Discovery().ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := n.Status.NodeInfo
+	if info.KubeletVersion != server.GitVersion || info.SystemUUID == "" || info.MachineID == "" || info.BootID == "" {
+		t.Errorf("nodeInfo = %+v; want kubelet %s and ids", info, server.GitVersion)
+	}
+}
+
+// Off and on: the Node says so, is never deleted, and boots anew.
+func TestPower(t *testing.T) {
+	b := newBench(t)
+	i := b.create("one", "sim-1a")
+	first := b.node("one", "Ready", isReady)
+	b.initialise(i)
+
+	b.do(b.cloud.StopInstance, i)
+	off := b.node("one", "off", isOff)
+	if off.UID != first.UID || off.Status.NodeInfo.BootID != first.Status.NodeInfo.BootID {
+		t.Error("stopping changed more than it should")
+	}
+	b.do(b.cloud.StartInstance, i)
+	second := b.node("one", "Ready again, after another boot", func(n *corev1.Node) bool {
+		return isReady(n) && n.Status.NodeInfo.BootID != first.Status.NodeInfo.BootID
+	})
+	if second.UID != first.UID || second.Status.NodeInfo.SystemUUID != first.Status.NodeInfo.SystemUUID {
+		t.Error("the machine became another by a stop and a start")
+	}
+	want := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: i.InternalIP()}, {Type: corev1.NodeHostName, Address: "one"}}
+	if diff := cmp.Diff(want, second.Status.Addresses); diff != "" {
+		t.Errorf("the cloud's addresses changed (-want +got):\n%s", diff)
+	}
+	b.do(b.cloud.RebootInstance, i)
+	b.node("one", "Ready after a reboot", func(n *corev1.Node) bool {
+		return isReady(n) && n.Status.NodeInfo.BootID != second.Status.NodeInfo.BootID
+	})
+	b.do(b.cloud.DeleteInstance, i)
+	b.node("one", "off for good", isOff)
+}
+
+// Slow hardware shows all its states; the kubelet ends before the machine.
+func TestRebootTakesTheNodeDown(t *testing.T) {
+	b := newBench(t, cloudtest.WithProfile(engine.Realistic))
+	i := b.create("one", "sim-1a")
+	first := b.node("one", "Ready", isReady)
+	b.do(b.cloud.RebootInstance, i)
+	b.node("one", "off", isOff)
+	b.node("one", "Ready after a reboot", func(n *corev1.Node) bool {
+		return isReady(n) && n.Status.NodeInfo.BootID != first.Status.NodeInfo.BootID
+	})
+}
+
+// An instance that has the name of an earlier one leaves that one's Node alone
+// until somebody deletes it.
+func TestSameNameWaits(t *testing.T) {
+	b := newBench(t)
+	old := b.create("one", "sim-1a")
+	b.node("one", "Ready", isReady)
+	b.initialise(old)
+	b.do(b.cloud.DeleteInstance, old)
+	b.node("one", "off", isOff)
+
+	b.create("one", "sim-1c")
+	b.await("it waits", func() error {
+		if b.log.count("waiting for the cloud controller manager", old.ProviderID) == 0 {
+			return errors.New("it has not said so")
+		}
+		return nil
+	})
+	b.patch("one", "", map[string]any{"metadata": map[string]any{"labels": map[string]any{"touched": "true"}}})
+	b.create("two", "sim-1a")
+	b.node("two", "Ready", isReady) // after the touch was seen
+	before := b.node("one", "still off, and the old one's", func(n *corev1.Node) bool {
+		return isOff(n) && n.Spec.ProviderID == old.ProviderID
+	})
+	if n := b.log.count("waiting for the cloud controller manager"); n != 1 {
+		t.Errorf("it said %d times that it waits; want once", n)
+	}
+	b.deleteNode("one")
+	b.node("one", "the new machine's", func(n *corev1.Node) bool {
+		return isReady(n) && n.Spec.ProviderID == "" && n.UID != before.UID &&
+			n.Status.NodeInfo.SystemUUID != before.Status.NodeInfo.SystemUUID
+	})
+}
+
+// Before the cloud controller manager has been there, nothing says whose a Node
+// is: the machine of its name takes it over, as a kubelet would.
+func TestTakesOverUninitialized(t *testing.T) {
+	b := newBench(t)
+	old := b.create("one", "sim-1a")
+	first := b.node("one", "Ready", isReady)
+	b.do(b.cloud.DeleteInstance, old)
+	b.create("one", "sim-1b")
+	n := b.node("one", "the new machine's", func(n *corev1.Node) bool {
+		return isReady(n) && n.Status.NodeInfo.SystemUUID != first.Status.NodeInfo.SystemUUID
+	})
+	if n.UID != first.UID {
+		t.Error("the Node was made anew")
+	}
+}
+
+// A kubelet registers once in its life.
+func TestNodeDeletedByHand(t *testing.T) {
+	b := newBench(t)
+	i := b.create("one", "sim-1a")
+	b.node("one", "Ready", isReady)
+	b.deleteNode("one")
+	b.await("it is noticed", func() error {
+		if b.log.count("registers again when the instance boots") != 1 {
+			return errors.New("it has not said so")
+		}
+		return nil
+	})
+	b.create("two", "sim-1a")
+	b.node("two", "Ready", isReady)
+	b.absent("one")
+	b.do(b.cloud.RebootInstance, i)
+	b.node("one", "Ready after a reboot", isReady)
+}
+
+// A Node that no hypervisor made is nobody's to switch.
+func TestForeignNode(t *testing.T) {
+	b := newBench(t)
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}}
+	if _, err := b.kube.CoreV1().Nodes().Create(b.ctx, n, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.create("one", "sim-1a")
+	b.await("it says so", func() error {
+		if b.log.count("is not hollow") != 1 {
+			return errors.New("it has not said so")
+		}
+		return nil
+	})
+	b.node("one", "untouched", func(n *corev1.Node) bool { return n.Status.NodeInfo.SystemUUID == "" && len(n.Annotations) == 0 })
+}
+
+// Whatever happened while no hypervisor ran, the next one makes it true.
+func TestRestart(t *testing.T) {
+	b := newBench(t)
+	names := []string{"keeps", "deleted", "stopped", "rebooted", "removed"}
+	was, before := map[string]cloudsim.Instance{}, map[string]*corev1.Node{}
+	for _, name := range names {
+		was[name] = b.create(name, "sim-1a")
+		before[name] = b.node(name, "Ready", isReady)
+		b.initialise(was[name])
+	}
+	b.stop()
+	b.do(b.cloud.DeleteInstance, was["deleted"])
+	b.do(b.cloud.StopInstance, was["stopped"])
+	b.do(b.cloud.RebootInstance, was["rebooted"])
+	b.deleteNode("removed")
+	b.create("created", "sim-1b")
+	b.start(b.cloud)
+
+	b.node("created", "Ready", isReady)
+	b.node("deleted", "off", isOff)
+	b.node("stopped", "off", isOff)
+	b.node("removed", "Ready: its kubelet was started anew", isReady)
+	b.node("rebooted", "Ready after a reboot", func(n *corev1.Node) bool {
+		return isReady(n) && n.Status.NodeInfo.BootID != before["rebooted"].Status.NodeInfo.BootID
+	})
+	n := b.node("keeps", "Ready", isReady)
+	if diff := cmp.Diff(before["keeps"].Status.NodeInfo, n.Status.NodeInfo); diff != "" {
+		t.Errorf("a node that nothing happened to changed (-before +after):\n%s", diff)
+	}
+}
+
+// A cloud that goes away is waited for, and what it no longer remembers is read
+// again.
+func TestCloudGoesAway(t *testing.T) {
+	b := newBench(t, cloudtest.WithConfig(func(c *engine.Config) { c.JournalKeep = 2 }))
+	b.stop()
+	line := &cable{next: b.cloud.HTTP.Transport}
+	far := *b.cloud
+	far.HTTP = &http.Client{Transport: line}
+	b.start(&far)
+
+	gone := b.create("gone", "sim-1a")
+	b.node("gone", "Ready", isReady)
+	line.cut()
+	b.await("it is noticed", func() error {
+		if b.log.count("the cloud does not answer") != 1 {
+			return errors.New("it has not said so")
+		}
+		return nil
+	})
+	b.do(b.cloud.DeleteInstance, gone)
+	for _, name := range []string{"two", "three", "four", "five"} {
+		b.create(name, "sim-1a")
+	}
+	line.mend()
+	b.node("five", "Ready", isReady)
+	b.node("two", "Ready", isReady)
+	b.node("gone", "off", isOff)
+	if b.log.count("the cloud answers again") != 1 || b.log.count("listing the instances again") == 0 {
+		t.Errorf("log:\n%s", b.log)
+	}
+}
+
+// cable is the way to a cloud, which can be cut.
+type cable struct {
+	next http.RoundTripper
+	mu   sync.Mutex
+	off  bool
+	open []io.Closer
+}
+
+func (c *cable) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.off {
+		return nil, errors.New("the cable is cut")
+	}
+	resp, err := c.next.RoundTrip(r)
+	if err == nil {
+		c.open = append(c.open, resp.Body)
+	}
+	return resp, err
+}
+
+func (c *cable) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.off = true
+	for _, body := range c.open {
+		body.Close()
+	}
+}
+
+func (c *cable) mend() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.off = false
+}
+
+func TestConfigValidate(t *testing.T) {
+	err := hollow.Config{}.Validate()
+	for _, want := range []string{"cloud is required", "kubeconfig is required"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Validate = %v, want %q in it", err, want)
+		}
+	}
+	if err := (hollow.Config{Cloud: &client.Client{}, Kubeconfig: "x"}).Validate(); err == nil {
+		t.Error("a client without a URL was accepted")
+	}
+}
