@@ -1,0 +1,173 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// defaultCloudURL is where `allinone cloudsim` listens when it is not told.
+const defaultCloudURL = "http://127.0.0.1:8180"
+
+// callTimeout bounds one call. The cloud holds a call that waits for an
+// operation for ten seconds.
+const callTimeout = 30 * time.Second
+
+// cloudCLI is what the cloud's commands share: the outside and the flags that
+// say which cloud.
+type cloudCLI struct {
+	env
+	url, tokenFile, project, dataDir string
+}
+
+func newCloudCommand(e env) *cobra.Command {
+	c := &cloudCLI{env: e}
+	cmd := &cobra.Command{
+		Use:   "cloud",
+		Short: "Look at a cloud and change it",
+		Long: `Look at a cloud and change it, over the same API that the subsystems use.
+
+Which cloud: --cloud-url, else CLOUDSIM_URL, else the lab that runs in the data
+dir, else ` + defaultCloudURL + `. A flag beats its environment variable. A token
+is read from a file and never taken from the command line.
+
+A resource is called by its name or by its id.`,
+		Example: `  # What is there
+  allinone cloud instances list
+  allinone cloud load-balancers list -o wide
+
+  # A new machine, and what happens to it
+  allinone cloud instances create node-4 --zone sim-1a --wait
+  allinone cloud events --watch --kind instance`,
+	}
+	f := cmd.PersistentFlags()
+	f.StringVar(&c.url, "cloud-url", "", "URL of the cloud (CLOUDSIM_URL)")
+	f.StringVar(&c.tokenFile, "token-file", "", "file with the token to call with (CLOUDSIM_TOKEN_FILE)")
+	f.StringVar(&c.project, "project", "", "project to work in, by name or id; for admin tokens (CLOUDSIM_PROJECT)")
+	f.StringVar(&c.dataDir, "data-dir", "", "data dir of the lab whose cloud to use (CLOUDSIM_DATA_DIR)")
+	_ = cmd.RegisterFlagCompletionFunc("project", names(c, projects)) // fails for an unknown flag only
+	cmd.AddCommand(
+		newInstancesCommand(c), newLoadBalancersCommand(c), newAddressesCommand(c),
+		newRegionsCommand(c), newZonesCommand(c), newInstanceTypesCommand(c),
+		newOperationsCommand(c), newEventsCommand(c),
+		newProjectsCommand(c), newTokensCommand(c),
+	)
+	return cmd
+}
+
+// whereCloud is DATADIR/cloud.yaml: a running lab says here how its cloud is
+// called. TokenFile is relative to the data dir unless it is absolute.
+type whereCloud struct {
+	URL       string `json:"url"`
+	TokenFile string `json:"tokenFile"`
+}
+
+func (c *cloudCLI) lab() (w whereCloud, err error) {
+	dir := cmp.Or(c.dataDir, defaultDataDir(c.getenv))
+	if dir == "" {
+		return w, nil
+	}
+	path := filepath.Join(dir, "cloud.yaml")
+	raw, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && c.dataDir != "":
+		return w, cloudsim.Errorf(cloudsim.Unavailable, "--data-dir %s: no lab runs there (it has no cloud.yaml)", c.dataDir)
+	case errors.Is(err, fs.ErrNotExist):
+		return w, nil
+	case err != nil:
+		return w, fmt.Errorf("data dir: %w", err)
+	}
+	if err := yaml.UnmarshalStrict(raw, &w); err != nil {
+		return w, fmt.Errorf("%s is damaged: %w", path, err)
+	}
+	if w.TokenFile != "" && !filepath.IsAbs(w.TokenFile) {
+		w.TokenFile = filepath.Join(dir, w.TokenFile)
+	}
+	return w, nil
+}
+
+// client makes the client that flags, environment and lab ask for. The lab's
+// token goes to the lab's cloud and to no other.
+func (c *cloudCLI) client() (*client.Client, error) {
+	at, tokenFile := c.url, c.tokenFile
+	if c.dataDir == "" { // a flag beats the environment, also one that names a lab
+		at = cmp.Or(at, c.getenv("CLOUDSIM_URL"))
+		tokenFile = cmp.Or(tokenFile, c.getenv("CLOUDSIM_TOKEN_FILE"))
+	}
+	if at == "" {
+		lab, err := c.lab()
+		if err != nil {
+			return nil, err
+		}
+		at, tokenFile = lab.URL, cmp.Or(tokenFile, lab.TokenFile)
+	}
+	if at == "" {
+		at, tokenFile = defaultCloudURL, cmp.Or(tokenFile, c.ownToken())
+	}
+	if u, err := url.Parse(at); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "cloud URL %q: want http://HOST:PORT", at)
+	}
+	cl := &client.Client{
+		URL:       at,
+		HTTP:      &http.Client{Timeout: callTimeout},
+		Project:   cloudsim.ProjectID(cmp.Or(c.project, c.getenv("CLOUDSIM_PROJECT"))),
+		UserAgent: "allinone/" + version(),
+	}
+	if tokenFile != "" {
+		cl.Token = client.TokenFile(tokenFile)
+	}
+	return cl, nil
+}
+
+// ownToken is the admin token of the cloud that this user's `allinone cloudsim`
+// keeps in the default place, or "" if there is none.
+func (c *cloudCLI) ownToken() string {
+	dir := defaultCloudDir(c.getenv)
+	if dir == "" {
+		return ""
+	}
+	path := filepath.Join(dir, "admin.token")
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
+}
+
+// run makes a command's RunE of a function that calls the cloud.
+func (c *cloudCLI) run(fn func(ctx context.Context, cl *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		cl, err := c.client()
+		if err != nil {
+			return err
+		}
+		return advise(cl, fn(cmd.Context(), cl, args))
+	}
+}
+
+// advise adds what to do next to an error that is about reaching the cloud at
+// all.
+func advise(cl *client.Client, err error) error {
+	var dial *net.OpError
+	switch {
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return cloudsim.Errorf(cloudsim.Unavailable, "no cloud answers at %s: %w; is it running? "+
+			"Start one with 'allinone up' or 'allinone cloudsim', or set --cloud-url", cl.URL, dial.Err)
+	case errors.Is(err, cloudsim.Unauthenticated) && cl.Token == nil:
+		return cloudsim.Errorf(cloudsim.Unauthenticated, "the cloud at %s wants a token: set --token-file", cl.URL)
+	}
+	return err
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+var addresses = kind[cloudsim.Address, cloudsim.AddressID]{
+	kind: cloudsim.KindAddress, noun: "address", plural: "addresses", command: "addresses", prefix: "addr-",
+	sample: "shop",
+	id:     func(a cloudsim.Address) string { return string(a.ID) },
+	columns: []column[cloudsim.Address]{
+		{head: "ID", cell: func(a cloudsim.Address) string { return string(a.ID) }},
+		{head: "NAME", cell: func(a cloudsim.Address) string { return a.Name }},
+		{head: "IP", cell: func(a cloudsim.Address) string { return a.IP }},
+		{head: "RESERVED", cell: func(a cloudsim.Address) string { return yesNo(a.Static) }},
+		{head: "USED-BY", cell: func(a cloudsim.Address) string { return string(a.UsedBy) }},
+	},
+	get:  (*client.Client).GetAddress,
+	list: (*client.Client).ListAddresses,
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func newAddressesCommand(c *cloudCLI) *cobra.Command {
+	cmd := addresses.group("IP addresses that load balancers stand on", "address", "addr")
+	cmd.AddCommand(
+		addresses.listCommand(c),
+		addresses.getCommand(c),
+		addresses.createCommand(c, "Reserve an address; it is kept until it is deleted",
+			func(ctx context.Context, cl *client.Client, name string, labels map[string]string) (cloudsim.Address, error) {
+				req := cloudsim.CreateAddress{Name: name, Labels: labels}
+				if err := req.Validate(); err != nil {
+					return cloudsim.Address{}, err
+				}
+				return cl.CreateAddress(ctx, req)
+			}),
+		addresses.deleteCommand(c, false, whole(addresses, (*client.Client).DeleteAddress)),
+	)
+	return cmd
+}
+
+// whole makes an action of a call that answers nothing: it returns the
+// resource as it was before.
+func whole[T cloudsim.Resource, ID ~string](k kind[T, ID], call func(*client.Client, context.Context, ID) error) action[T, ID] {
+	return func(cl *client.Client, ctx context.Context, id ID) (T, error) {
+		t, err := k.get(cl, ctx, id)
+		if err != nil {
+			return t, err
+		}
+		return t, call(cl, ctx, id)
+	}
+}
+
+// createCommand creates a resource that has a name and labels and no more.
+func (k kind[T, ID]) createCommand(c *cloudCLI, short string, create func(context.Context, *client.Client, string, map[string]string) (T, error)) *cobra.Command {
+	var o output
+	var labels []string
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: short,
+		Example: "  allinone cloud " + k.command + " create " + k.sample + "\n" +
+			"  allinone cloud " + k.command + " create " + k.sample + " --label team=shop -o json",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			m, err := parseLabels("label", labels)
+			if err != nil {
+				return err
+			}
+			made, err := create(ctx, cl, args[0], m)
+			if err != nil {
+				return err
+			}
+			return k.printer(c, o).one(made)
+		}),
+	}
+	o.flags(cmd)
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "label it, `KEY=VALUE`; may be repeated")
+	return cmd
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// badFlag is Invalid for a flag's value: what was given, and what is wanted.
+func badFlag(flag, value, want string) error {
+	return cloudsim.Errorf(cloudsim.Invalid, "--%s %q: want %s", flag, value, want)
+}
+
+// parseLabels reads KEY=VALUE words. KEY==VALUE means the same, as in
+// kubectl's selectors.
+func parseLabels(flag string, words []string) (map[string]string, error) {
+	if len(words) == 0 {
+		return nil, nil
+	}
+	labels := make(map[string]string, len(words))
+	for _, w := range words {
+		key, value, ok := strings.Cut(w, "=")
+		if !ok || key == "" || strings.HasSuffix(key, "!") {
+			return nil, badFlag(flag, w, "KEY=VALUE")
+		}
+		if have, twice := labels[key]; twice && have != value {
+			return nil, cloudsim.Errorf(cloudsim.Invalid, "--%s: %s is given as %q and as %q", flag, key, have, value)
+		}
+		labels[key] = strings.TrimPrefix(value, "=")
+	}
+	return labels, nil
+}
+
+const listenerForm = "[tcp:]PORT:TARGETPORT, e.g. tcp:80:30080"
+
+// parseListener reads [PROTOCOL:]PORT:TARGETPORT. Whether the protocol and the
+// ports are possible, the cloud says.
+func parseListener(s string) (l cloudsim.Listener, err error) {
+	parts := strings.Split(s, ":")
+	if len(parts) == 2 {
+		parts = append([]string{string(cloudsim.TCP)}, parts...)
+	}
+	if len(parts) != 3 {
+		return l, badFlag("listener", s, listenerForm)
+	}
+	port, err1 := strconv.Atoi(parts[1])
+	target, err2 := strconv.Atoi(parts[2])
+	if err1 != nil || err2 != nil || parts[0] == "" {
+		return l, badFlag("listener", s, listenerForm)
+	}
+	return cloudsim.Listener{Protocol: cloudsim.Protocol(strings.ToLower(parts[0])), Port: port, TargetPort: target}, nil
+}
+
+func parseListeners(words []string) ([]cloudsim.Listener, error) {
+	var all []cloudsim.Listener
+	for _, w := range words {
+		l, err := parseListener(w)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+const healthForm = "tcp[:PORT] or http[:PORT][/PATH], e.g. http:10256/healthz"
+
+// parseHealth reads PROTOCOL[:PORT][/PATH] into h; what is not given is the
+// cloud's default.
+func parseHealth(s string, h *cloudsim.HealthCheck) error {
+	head, path, hasPath := strings.Cut(s, "/")
+	protocol, port, hasPort := strings.Cut(head, ":")
+	h.Protocol, h.Port, h.Path = cloudsim.HealthProtocol(strings.ToLower(protocol)), 0, ""
+	switch h.Protocol {
+	case cloudsim.HealthHTTP:
+		if hasPath {
+			h.Path = "/" + path
+		}
+	case cloudsim.HealthTCP:
+		if hasPath {
+			return badFlag("health", s, healthForm)
+		}
+	default:
+		return badFlag("health", s, healthForm)
+	}
+	if hasPort {
+		n, err := strconv.Atoi(port)
+		if err != nil || n < 1 || n > 65535 {
+			return badFlag("health", s, healthForm)
+		}
+		h.Port = n
+	}
+	return nil
+}
+
+// millis is a duration as the API takes it.
+func millis(flag string, d time.Duration) (int, error) {
+	if d < time.Millisecond {
+		return 0, badFlag(flag, d.String(), "at least 1ms")
+	}
+	return int(d.Milliseconds()), nil
+}
+
+// resourceKinds are the kinds that events speak of.
+var resourceKinds = []cloudsim.ResourceKind{
+	cloudsim.KindProject, cloudsim.KindToken, cloudsim.KindRegion, cloudsim.KindZone, cloudsim.KindInstanceType,
+	cloudsim.KindInstance, cloudsim.KindAddress, cloudsim.KindLoadBalancer, cloudsim.KindOperation,
+}
+
+// parseKinds reads names of kinds as people write them: load-balancer and
+// loadbalancers are loadBalancer.
+func parseKinds(words []string) ([]cloudsim.ResourceKind, error) {
+	var kinds []cloudsim.ResourceKind
+	for _, w := range words {
+		k, ok := parseKind(w)
+		if !ok {
+			return nil, badFlag("kind", w, "one of "+join(resourceKinds))
+		}
+		kinds = append(kinds, k)
+	}
+	return kinds, nil
+}
+
+func parseKind(word string) (cloudsim.ResourceKind, bool) {
+	plain := strings.ToLower(strings.ReplaceAll(word, "-", ""))
+	for _, k := range resourceKinds {
+		name := strings.ToLower(string(k))
+		if plain == name || plain == name+"s" || plain == name+"es" {
+			return k, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+var instances = kind[cloudsim.Instance, cloudsim.InstanceID]{
+	kind: cloudsim.KindInstance, noun: "instance", plural: "instances", command: "instances", prefix: "i-",
+	sample: "node-1", zoned: true,
+	id:    func(i cloudsim.Instance) string { return string(i.ID) },
+	state: func(i cloudsim.Instance) string { return string(i.State) },
+	columns: []column[cloudsim.Instance]{
+		{head: "ID", cell: func(i cloudsim.Instance) string { return string(i.ID) }},
+		{head: "NAME", cell: func(i cloudsim.Instance) string { return i.Name }},
+		{head: "STATE", cell: func(i cloudsim.Instance) string { return string(i.State) }},
+		{head: "ZONE", cell: func(i cloudsim.Instance) string { return i.Zone }},
+		{head: "TYPE", cell: func(i cloudsim.Instance) string { return i.Type }},
+		{head: "INTERNAL-IP", cell: cloudsim.Instance.InternalIP},
+		{head: "EXTERNAL-IP", wide: true, cell: externalIP},
+		{head: "PROVIDER-ID", wide: true, cell: func(i cloudsim.Instance) string { return i.ProviderID }},
+	},
+	get:  (*client.Client).GetInstance,
+	list: (*client.Client).ListInstances,
+}
+
+func externalIP(i cloudsim.Instance) string {
+	n := slices.IndexFunc(i.Addresses, func(a cloudsim.InstanceAddress) bool { return a.Type == cloudsim.AddressExternal })
+	if n < 0 {
+		return ""
+	}
+	return i.Addresses[n].Address
+}
+
+func newInstancesCommand(c *cloudCLI) *cobra.Command {
+	cmd := instances.group("Virtual machines", "instance", "i")
+	cmd.AddCommand(
+		instances.listCommand(c),
+		instances.getCommand(c),
+		newCreateInstanceCommand(c),
+		instances.actionCommand(c, "start", "Start stopped instances", (*client.Client).StartInstance),
+		instances.actionCommand(c, "stop", "Stop running instances; they keep their addresses", (*client.Client).StopInstance),
+		instances.actionCommand(c, "reboot", "Reboot running instances", (*client.Client).RebootInstance),
+		instances.deleteCommand(c, true, (*client.Client).DeleteInstance),
+	)
+	return cmd
+}
+
+func newCreateInstanceCommand(c *cloudCLI) *cobra.Command {
+	var (
+		o      output
+		w      waiting
+		labels []string
+		req    cloudsim.CreateInstance
+	)
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "Create an instance",
+		Long: `Create an instance. Asking again with the same words returns the first one.
+
+Without --zone it stands in the cloud's only zone; a cloud of several wants to
+be told. Without --type it is small.`,
+		Example: `  allinone cloud instances create node-4 --zone sim-1a
+  allinone cloud instances create node-5 --zone sim-1b --type large --label pool=gpu --wait`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
+			req.Name = args[0]
+			if req.Labels, err = parseLabels("label", labels); err != nil {
+				return err
+			}
+			if req.Zone, err = zones.theOnly(ctx, cl, "zone", req.Zone); err != nil {
+				return err
+			}
+			if req.Type, err = defaultType(ctx, cl, req.Type); err != nil {
+				return err
+			}
+			if err := req.Validate(); err != nil {
+				return err
+			}
+			made, err := cl.CreateInstance(ctx, req)
+			if err != nil {
+				return err
+			}
+			now, err := settle(ctx, c, cl, w, instances, []cloudsim.Instance{made})
+			return errors.Join(printResult(instances.printer(c, o), true, now), err)
+		}),
+	}
+	o.flags(cmd)
+	w.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&req.Zone, "zone", "", "zone to stand in")
+	f.StringVar(&req.Type, "type", "", "instance type (default small)")
+	f.StringArrayVar(&labels, "label", nil, "label it, `KEY=VALUE`; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
+	_ = cmd.RegisterFlagCompletionFunc("type", names(c, instanceTypes))
+	return cmd
+}
+
+// smallType is the default type of a cloud that has it.
+const smallType = "small"
+
+func defaultType(ctx context.Context, cl *client.Client, given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	switch _, err := cl.GetInstanceType(ctx, smallType); {
+	case err == nil:
+		return smallType, nil
+	case !errors.Is(err, cloudsim.NotFound):
+		return "", err
+	}
+	return instanceTypes.theOnly(ctx, cl, "type", "")
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+var operations = kind[cloudsim.Operation, cloudsim.OperationID]{
+	kind: cloudsim.KindOperation, noun: "operation", plural: "operations", command: "operations", prefix: "op-",
+	sample: "op-000001",
+	id:     func(o cloudsim.Operation) string { return string(o.ID) },
+	state:  func(o cloudsim.Operation) string { return string(o.State) },
+	columns: []column[cloudsim.Operation]{
+		{head: "ID", cell: func(o cloudsim.Operation) string { return string(o.ID) }},
+		{head: "VERB", cell: func(o cloudsim.Operation) string { return string(o.Verb) }},
+		{head: "KIND", cell: func(o cloudsim.Operation) string { return string(o.Kind) }},
+		{head: "TARGET", cell: func(o cloudsim.Operation) string { return o.Target }},
+		{head: "STATE", cell: func(o cloudsim.Operation) string { return string(o.State) }},
+		{head: "TOOK", cell: tookCell},
+		{head: "CALLER", cell: func(o cloudsim.Operation) string { return o.Caller }},
+		{head: "ERROR", cell: func(o cloudsim.Operation) string {
+			if o.Error == nil {
+				return ""
+			}
+			return o.Error.Detail
+		}},
+		{head: "REQUEST", wide: true, cell: func(o cloudsim.Operation) string { return o.RequestID }},
+	},
+	get:  (*client.Client).GetOperation,
+	list: (*client.Client).ListOperations,
+}
+
+func tookCell(o cloudsim.Operation) string {
+	if o.EndedAt == nil {
+		return ""
+	}
+	return o.EndedAt.Sub(o.CreatedAt).Round(time.Millisecond).String()
+}
+
+func newOperationsCommand(c *cloudCLI) *cobra.Command {
+	cmd := operations.group("Slow work that the cloud was asked for", "operation", "op")
+	cmd.AddCommand(operations.listCommand(c), operations.getCommand(c), newWaitCommand(c))
+	return cmd
+}
+
+func newWaitCommand(c *cloudCLI) *cobra.Command {
+	var o output
+	var w waiting
+	cmd := &cobra.Command{
+		Use: "wait ID...", Short: "Wait until operations are over",
+		Long: "Wait until operations are over. An operation that failed makes the command fail\nthe same way.",
+		Example: `  allinone cloud operations wait op-000001
+  allinone cloud operations wait op-000001 op-000002 --timeout 30s -o json`,
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: names(c, operations),
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			found, missing := operations.resolveAll(ctx, cl, args)
+			var ids []cloudsim.OperationID
+			for _, op := range found {
+				ids = append(ids, op.ID)
+			}
+			over, failed := w.await(ctx, c, cl, ids)
+			return errors.Join(printResult(operations.printer(c, o), len(args) == 1, over), missing, failed)
+		}),
+	}
+	o.flags(cmd)
+	w.timeoutFlag(cmd)
+	return cmd
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// kind is what the commands know of one kind of resource: how to find, show
+// and name it.
+type kind[T cloudsim.Resource, ID ~string] struct {
+	kind    cloudsim.ResourceKind
+	noun    string // for people: "load balancer"
+	plural  string
+	command string // name of the group of its commands
+	prefix  string // of its ids, e.g. "i-"; "" when its name is its id
+	sample  string // a name for examples
+	zoned   bool   // lists can choose a zone
+
+	id    func(T) string
+	state func(T) string // nil when it has none
+	// columns come before the ones that all kinds have.
+	columns []column[T]
+
+	get  func(*client.Client, context.Context, ID) (T, error)
+	list func(*client.Client, context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)
+}
+
+func (k kind[T, ID]) printer(c *cloudCLI, o output) printer[T] {
+	return printer[T]{output: o, w: c.stdout, id: k.id, columns: append(slices.Clone(k.columns), metaColumns[T]()...)}
+}
+
+func (k kind[T, ID]) all(ctx context.Context, cl *client.Client, o cloudsim.ListOptions) ([]T, uint64, error) {
+	return client.All(ctx, func(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[T], error) {
+		return k.list(cl, ctx, o)
+	}, o)
+}
+
+// mayBeID reports whether s looks like an id of this kind.
+func (k kind[T, ID]) mayBeID(s string) bool {
+	if k.prefix == "" {
+		return strings.Trim(s, ".") != "" // dots alone would be a path
+	}
+	rest, ok := strings.CutPrefix(s, k.prefix)
+	return ok && rest != "" && strings.Trim(rest, "0123456789") == ""
+}
+
+// maxHints is how many names an error mentions.
+const maxHints = 10
+
+// resolve finds the resource that a person means: the one with this id, else
+// the one with this name.
+func (k kind[T, ID]) resolve(ctx context.Context, cl *client.Client, nameOrID string) (T, error) {
+	var none T
+	if nameOrID == "" {
+		return none, cloudsim.Errorf(cloudsim.Invalid, "the name of the %s is empty", k.noun)
+	}
+	if k.mayBeID(nameOrID) {
+		t, err := k.get(cl, ctx, ID(nameOrID))
+		if !errors.Is(err, cloudsim.NotFound) {
+			return t, err
+		}
+	}
+	named, err := k.list(cl, ctx, cloudsim.ListOptions{Name: nameOrID})
+	switch {
+	case err != nil:
+		return none, err
+	case len(named.Items) == 1:
+		return named.Items[0], nil
+	case len(named.Items) > 1:
+		return none, cloudsim.Errorf(cloudsim.Invalid, "%d %s are named %q: %s; use an id or --project",
+			len(named.Items), k.plural, nameOrID, k.hints(named.Items, k.id))
+	}
+	there, err := k.list(cl, ctx, cloudsim.ListOptions{Limit: maxHints + 1})
+	switch {
+	case err != nil:
+		return none, err
+	case len(there.Items) == 0:
+		return none, cloudsim.Errorf(cloudsim.NotFound, "no %s named %q; there are none", k.noun, nameOrID)
+	}
+	return none, cloudsim.Errorf(cloudsim.NotFound, "no %s named %q; there are: %s", k.noun, nameOrID,
+		k.hints(there.Items, func(t T) string { return t.Head().Name }))
+}
+
+func (k kind[T, ID]) hints(ts []T, word func(T) string) string {
+	var words []string
+	for _, t := range ts {
+		words = append(words, word(t))
+	}
+	if len(words) > maxHints {
+		words = append(words[:maxHints], "…")
+	}
+	return strings.Join(words, ", ")
+}
+
+// resolveAll finds every resource, or says of each that it cannot find. One
+// that is called twice is found once.
+func (k kind[T, ID]) resolveAll(ctx context.Context, cl *client.Client, namesOrIDs []string) ([]T, error) {
+	var found []T
+	var errs []error
+	for _, n := range namesOrIDs {
+		t, err := k.resolve(ctx, cl, n)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case !slices.ContainsFunc(found, func(have T) bool { return k.id(have) == k.id(t) }):
+			found = append(found, t)
+		}
+	}
+	return found, oneOrMany(errs)
+}
+
+// oneOrMany is the only error as it is, or all of them joined.
+func oneOrMany(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
+}
+
+// group is the command that the kind's commands hang on.
+func (k kind[T, ID]) group(short string, aliases ...string) *cobra.Command {
+	return &cobra.Command{
+		Use: k.command, Aliases: aliases, Short: short,
+		Example: fmt.Sprintf("  allinone cloud %[1]s list\n  allinone cloud %[1]s list --watch -o wide", k.command),
+	}
+}
+
+func (k kind[T, ID]) listCommand(c *cloudCLI) *cobra.Command {
+	var (
+		o        output
+		labels   []string
+		where    cloudsim.ListOptions
+		watching bool
+	)
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List " + k.plural, Args: cobra.NoArgs,
+		Long: fmt.Sprintf("List %s, sorted by id.\n\nWith --watch, list them and then print every change until interrupted; the list\n"+
+			"and the changes fit: none is lost, and none is repeated. In JSON every line is\nthen one event.", k.plural),
+		Example: fmt.Sprintf(`  allinone cloud %[1]s list
+  allinone cloud %[1]s list -l team=shop -o json
+  allinone cloud %[1]s list --watch`, k.command),
+	}
+	cmd.RunE = c.run(func(ctx context.Context, cl *client.Client, _ []string) (err error) {
+		if where.Labels, err = parseLabels("selector", labels); err != nil {
+			return err
+		}
+		p := k.printer(c, o)
+		if watching {
+			return watchList(ctx, c, cl, k, p, where)
+		}
+		items, _, err := k.all(ctx, cl, where)
+		if err != nil {
+			return err
+		}
+		if len(items) == 0 && (o.format == formatTable || o.format == formatWide) {
+			fmt.Fprintf(c.stderr, "no %s\n", k.plural)
+			return nil
+		}
+		return p.list(items)
+	})
+	o.flags(cmd)
+	f := cmd.Flags()
+	f.BoolVarP(&watching, "watch", "w", false, "after the list, print changes until interrupted")
+	f.StringSliceVarP(&labels, "selector", "l", nil, "only those with this label, `KEY=VALUE`; may be repeated")
+	if k.zoned {
+		f.StringVar(&where.Zone, "zone", "", "only those in this zone")
+		_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
+	}
+	return cmd
+}
+
+func (k kind[T, ID]) getCommand(c *cloudCLI) *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use: "get NAME...", Short: "Show one or more " + k.plural,
+		Example: fmt.Sprintf("  allinone cloud %[1]s get %[2]s\n  allinone cloud %[1]s get %[2]s -o yaml", k.command, k.sample),
+		Args:    cobra.MinimumNArgs(1), ValidArgsFunction: names(c, k),
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			found, err := k.resolveAll(ctx, cl, args)
+			return errors.Join(printResult(k.printer(c, o), len(args) == 1, found), err)
+		}),
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+// printResult prints what a command found or changed, if anything.
+func printResult[T any](p printer[T], single bool, things []T) error {
+	switch {
+	case len(things) == 0:
+		return nil
+	case single:
+		return p.one(things[0])
+	}
+	return p.list(things)
+}
+
+// completionTimeout bounds what a press of Tab may cost.
+const completionTimeout = 2 * time.Second
+
+// names completes the names of a kind's resources, without those already given.
+func names[T cloudsim.Resource, ID ~string](c *cloudCLI, k kind[T, ID]) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+		defer cancel()
+		cl, err := c.client()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		there, err := k.list(cl, ctx, cloudsim.ListOptions{})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var words []cobra.Completion
+		for _, t := range there.Items {
+			name := t.Head().Name
+			if slices.Contains(given, name) {
+				continue
+			}
+			about := k.id(t)
+			if k.state != nil {
+				about += " " + k.state(t)
+			}
+			words = append(words, cobra.CompletionWithDesc(name, about))
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// firstOnly completes the first argument and nothing after it.
+func firstOnly(complete cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, given []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(given) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return complete(cmd, given, part)
+	}
+}
+
+// fixed completes words that are known beforehand.
+func fixed[S ~string](words ...S) cobra.CompletionFunc {
+	all := make([]cobra.Completion, len(words))
+	for i, w := range words {
+		all[i] = string(w)
+	}
+	return cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)
+}

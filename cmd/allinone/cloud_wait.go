@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// progressEvery is how often a wait says that it still waits.
+const progressEvery = 5 * time.Second
+
+// waiting is the flags of commands that begin slow work.
+type waiting struct {
+	wait    bool
+	timeout time.Duration
+}
+
+func (w *waiting) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait until the work is over")
+	w.timeoutFlag(cmd)
+}
+
+func (w *waiting) timeoutFlag(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&w.timeout, "timeout", 5*time.Minute, "how long to wait; 0 for as long as it takes")
+}
+
+// await waits for operations and says on stderr how they fare. It returns the
+// operations, and an error for every one that failed. When the time is up the
+// work goes on; only the wait ends.
+func (w waiting) await(ctx context.Context, c *cloudCLI, cl *client.Client, ids []cloudsim.OperationID) ([]cloudsim.Operation, error) {
+	if w.timeout > 0 {
+		late := cloudsim.Errorf(cloudsim.Unavailable, "not over after %s; the work goes on: see 'allinone cloud operations list'", w.timeout)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, w.timeout, late)
+		defer cancel()
+	}
+	var ops []cloudsim.Operation
+	var errs []error
+	for _, id := range ids {
+		op, err := awaitOne(ctx, c, cl, id)
+		if err != nil {
+			errs = append(errs, err)
+			if ctx.Err() != nil {
+				break
+			}
+			continue
+		}
+		ops = append(ops, op)
+		if op.State == cloudsim.OperationFailed {
+			errs = append(errs, failure(op))
+		}
+	}
+	return ops, oneOrMany(errs)
+}
+
+// failure is the error of a failed operation, of the kind that it failed with.
+func failure(op cloudsim.Operation) error {
+	why := cloudsim.OperationError{Detail: "no reason given"}
+	if op.Error != nil {
+		why = *op.Error
+	}
+	return cloudsim.Errorf(why.Kind, "%s failed: %s", describe(op), why.Detail)
+}
+
+func describe(op cloudsim.Operation) string {
+	return fmt.Sprintf("%s (%s %s %s)", op.ID, op.Verb, op.Kind, op.Target)
+}
+
+func awaitOne(ctx context.Context, c *cloudCLI, cl *client.Client, id cloudsim.OperationID) (cloudsim.Operation, error) {
+	op, err := cl.GetOperation(ctx, id)
+	if err != nil || op.Over() {
+		return told(c, op), err
+	}
+	fmt.Fprintf(c.stderr, "%s: %s\n", describe(op), op.State)
+	type result struct {
+		op  cloudsim.Operation
+		err error
+	}
+	over := make(chan result, 1)
+	go func() {
+		op, err := cl.WaitOperation(ctx, id)
+		over <- result{op, err}
+	}()
+	began, tick := time.Now(), time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case r := <-over:
+			return told(c, r.op), r.err
+		case <-tick.C:
+			fmt.Fprintf(c.stderr, "%s: still %s after %s\n", describe(op), op.State, time.Since(began).Round(time.Second))
+		}
+	}
+}
+
+// told says on stderr how an operation ended, if it did.
+func told(c *cloudCLI, op cloudsim.Operation) cloudsim.Operation {
+	if op.State == cloudsim.OperationDone {
+		took := ""
+		if op.EndedAt != nil {
+			took = " after " + op.EndedAt.Sub(op.CreatedAt).Round(time.Millisecond).String()
+		}
+		fmt.Fprintf(c.stderr, "%s: done%s\n", describe(op), took)
+	}
+	return op // a failed one is told by its error
+}
+
+// settle returns things as they are when the operations that work on them are
+// over; as they were, without --wait.
+func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cloudCLI, cl *client.Client, w waiting, k kind[T, ID], things []T) ([]T, error) {
+	if !w.wait {
+		return things, nil
+	}
+	var ids []cloudsim.OperationID
+	for _, t := range things {
+		if id := t.Head().Operation; id != "" {
+			ids = append(ids, id)
+		}
+	}
+	_, err := w.await(ctx, c, cl, ids)
+	if ctx.Err() != nil {
+		return nil, err
+	}
+	var now []T
+	for _, t := range things {
+		fresh, gone := k.get(cl, ctx, ID(k.id(t)))
+		if gone != nil {
+			err = errors.Join(err, gone)
+			continue
+		}
+		now = append(now, fresh)
+	}
+	return now, err
+}
+
+// action changes one resource and returns it.
+type action[T cloudsim.Resource, ID ~string] func(*client.Client, context.Context, ID) (T, error)
+
+// actionCommand is a verb for any number of resources. One that fails does not
+// keep the others from being tried.
+func (k kind[T, ID]) actionCommand(c *cloudCLI, name, short string, act action[T, ID]) *cobra.Command {
+	var o output
+	var w waiting
+	cmd := &cobra.Command{
+		Use: name + " NAME...", Short: short,
+		Example: fmt.Sprintf("  allinone cloud %[1]s %[2]s %[3]s\n  allinone cloud %[1]s %[2]s %[3]s --wait", k.command, name, k.sample),
+		Args:    cobra.MinimumNArgs(1), ValidArgsFunction: names(c, k),
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			changed, failed := k.actOn(ctx, cl, args, act)
+			changed, late := settle(ctx, c, cl, w, k, changed)
+			return errors.Join(printResult(k.printer(c, o), len(args) == 1, changed), failed, late)
+		}),
+	}
+	o.flags(cmd)
+	w.flags(cmd)
+	return cmd
+}
+
+func (k kind[T, ID]) actOn(ctx context.Context, cl *client.Client, namesOrIDs []string, act action[T, ID]) ([]T, error) {
+	found, err := k.resolveAll(ctx, cl, namesOrIDs)
+	errs := []error{err}
+	var changed []T
+	for _, t := range found {
+		t, err := act(cl, ctx, ID(k.id(t)))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		changed = append(changed, t)
+	}
+	return changed, errors.Join(errs...)
+}
+
+// deleteCommand deletes any number of resources and says how far that is. It
+// takes --wait if deleting is slow work.
+func (k kind[T, ID]) deleteCommand(c *cloudCLI, slow bool, act action[T, ID]) *cobra.Command {
+	var w waiting
+	cmd := &cobra.Command{
+		Use: "delete NAME...", Aliases: []string{"rm"}, Short: "Delete one or more " + k.plural,
+		Example: fmt.Sprintf("  allinone cloud %[1]s delete %[2]s", k.command, k.sample),
+		Args:    cobra.MinimumNArgs(1), ValidArgsFunction: names(c, k),
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			going, failed := k.actOn(ctx, cl, args, act)
+			late := k.awaitEnd(ctx, c, cl, w, going)
+			for _, t := range going {
+				state := "deleted"
+				if k.state != nil && late == nil && !w.wait {
+					state = k.state(t)
+				}
+				if late != nil {
+					state = "being deleted"
+				}
+				fmt.Fprintf(c.stdout, "%s %s (%s): %s\n", k.noun, k.id(t), t.Head().Name, state)
+			}
+			return errors.Join(failed, late)
+		}),
+	}
+	if slow {
+		cmd.Example += fmt.Sprintf("\n  allinone cloud %[1]s delete %[2]s --wait", k.command, k.sample)
+		w.flags(cmd)
+	}
+	return cmd
+}
+
+func (k kind[T, ID]) awaitEnd(ctx context.Context, c *cloudCLI, cl *client.Client, w waiting, going []T) error {
+	if !w.wait {
+		return nil
+	}
+	var ids []cloudsim.OperationID
+	for _, t := range going {
+		ids = append(ids, t.Head().Operation)
+	}
+	_, err := w.await(ctx, c, cl, ids)
+	return err
+}

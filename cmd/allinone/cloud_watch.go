@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// Between two attempts to come back to a cloud that left.
+const (
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
+// follow gives handle every event after o.Since until ctx ends, which is no
+// error, or until it cannot go on: Gone, a refusal, or an error of handle. It
+// comes back to a cloud that does not answer for a while, and misses nothing.
+func follow(ctx context.Context, c *cloudCLI, cl *client.Client, o cloudsim.WatchOptions, handle func(cloudsim.Event) error) error {
+	wait := firstRetry
+	for {
+		var broke error
+		for ev, err := range cl.Watch(ctx, o) {
+			if err != nil {
+				broke = err
+				break
+			}
+			if err := handle(ev); err != nil {
+				return err
+			}
+			o.Since, wait = ev.Rev, firstRetry
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !errors.Is(broke, cloudsim.Unavailable) {
+			return broke
+		}
+		fmt.Fprintf(c.stderr, "%v; trying again\n", broke)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+			wait = min(2*wait, lastRetry)
+		}
+	}
+}
+
+// change is a resource and the event that brought it.
+type change[T any] struct {
+	event cloudsim.Event
+	thing T
+}
+
+// listWatch prints a list and then its changes.
+type listWatch[T cloudsim.Resource, ID ~string] struct {
+	kind  kind[T, ID]
+	where cloudsim.ListOptions
+	print func([]change[T]) error
+	// seen is what is on the screen. It tells news from what the list showed,
+	// and lets a resource that leaves the selection be shown leaving.
+	seen map[string]T
+}
+
+// watchList prints what k's list has and then every change, until ctx ends.
+func watchList[T cloudsim.Resource, ID ~string](ctx context.Context, c *cloudCLI, cl *client.Client, k kind[T, ID], p printer[T], where cloudsim.ListOptions) error {
+	w := listWatch[T, ID]{kind: k, where: where, print: changePrinter(p).changes, seen: map[string]T{}}
+	for {
+		rev, err := w.list(ctx, cl)
+		if err != nil {
+			return err
+		}
+		o := cloudsim.WatchOptions{Since: rev, Kinds: []cloudsim.ResourceKind{k.kind}}
+		if err := follow(ctx, c, cl, o, w.handle); !errors.Is(err, cloudsim.Gone) {
+			return err
+		}
+		fmt.Fprintln(c.stderr, "some events are no longer kept; listing again")
+	}
+}
+
+// list prints what is new since it was printed last, and what has gone, and
+// returns the revision to watch from.
+func (w *listWatch[T, ID]) list(ctx context.Context, cl *client.Client) (uint64, error) {
+	things, rev, err := w.kind.all(ctx, cl, w.where)
+	if err != nil {
+		return 0, err
+	}
+	var news []change[T]
+	there := map[string]bool{}
+	for _, t := range things {
+		id := w.kind.id(t)
+		there[id] = true
+		if have, ok := w.seen[id]; !ok || have.Head().Revision != t.Head().Revision {
+			ev, err := w.event(t, cloudsim.EventPut)
+			if err != nil {
+				return 0, err
+			}
+			news = append(news, change[T]{ev, t})
+			w.seen[id] = t
+		}
+	}
+	for id, t := range w.seen {
+		if !there[id] {
+			ev, err := w.event(t, cloudsim.EventDelete)
+			if err != nil {
+				return 0, err
+			}
+			news = append(news, change[T]{ev, t})
+			delete(w.seen, id)
+		}
+	}
+	return rev, w.print(news)
+}
+
+// event is the event that a list implies: the one that wrote t last.
+func (w *listWatch[T, ID]) event(t T, typ cloudsim.EventType) (cloudsim.Event, error) {
+	object, err := json.Marshal(t)
+	m := t.Head()
+	return cloudsim.Event{
+		Rev: m.Revision, Time: m.UpdatedAt, Type: typ, Kind: w.kind.kind, ID: w.kind.id(t),
+		Project: m.Project, Object: object,
+	}, err
+}
+
+func (w *listWatch[T, ID]) handle(ev cloudsim.Event) error {
+	var t T
+	if err := json.Unmarshal(ev.Object, &t); err != nil {
+		return fmt.Errorf("event %d: %w", ev.Rev, err)
+	}
+	have, shown := w.seen[ev.ID]
+	if shown && have.Head().Revision >= ev.Rev {
+		return nil // a later page of the list showed it
+	}
+	selected := w.selected(ev, t.Head())
+	if !selected && !shown {
+		return nil
+	}
+	if selected && ev.Type != cloudsim.EventDelete {
+		w.seen[ev.ID] = t
+	} else {
+		delete(w.seen, ev.ID)
+	}
+	return w.print([]change[T]{{ev, t}})
+}
+
+// selected applies the list's filters to an event, as the cloud does to a list.
+func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
+	for key, want := range w.where.Labels {
+		if have, ok := m.Labels[key]; !ok || have != want {
+			return false
+		}
+	}
+	if w.where.Zone == "" {
+		return true
+	}
+	var in struct {
+		Zone string `json:"zone"`
+	}
+	return json.Unmarshal(ev.Object, &in) == nil && in.Zone == w.where.Zone
+}
+
+// stream prints rows as they come.
+type stream[T any] struct {
+	printer[T]
+	rowsSoFar *table
+	event     func(T) any // what JSON and YAML show of T
+}
+
+func newStream[T any](p printer[T], event func(T) any) stream[T] {
+	return stream[T]{p, p.table(), event}
+}
+
+// changes prints what came: in JSON one line each, in YAML one document each.
+func (s stream[T]) changes(things []T) error {
+	switch s.format {
+	case formatTable, formatWide:
+		return s.rowsSoFar.print(s.rows(things))
+	case formatName:
+		return s.names(things)
+	}
+	for _, t := range things {
+		if s.format == formatYAML {
+			if _, err := fmt.Fprintln(s.w, "---"); err != nil {
+				return err
+			}
+			if err := s.encode(s.event(t)); err != nil {
+				return err
+			}
+			continue
+		}
+		line, err := json.Marshal(s.event(t))
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(s.w, "%s\n", line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changePrinter prints changes of what p prints, with a column that says what
+// happened.
+func changePrinter[T any](p printer[T]) stream[change[T]] {
+	cols := []column[change[T]]{{head: "EVENT", cell: func(c change[T]) string { return string(c.event.Type) }}}
+	for _, col := range p.columns {
+		cols = append(cols, column[change[T]]{col.head, col.wide, func(c change[T]) string { return col.cell(c.thing) }})
+	}
+	return newStream(printer[change[T]]{
+		output: p.output, w: p.w, columns: cols,
+		id: func(c change[T]) string { return c.event.ID },
+	}, func(c change[T]) any { return c.event })
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Exit codes that no Kind stands for.
+const (
+	exitOK          = 0
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+// exitCodes is the one place where a Kind becomes an exit code. Scripts decide
+// by these numbers: they do not change.
+var exitCodes = map[cloudsim.Kind]struct {
+	code    int
+	meaning string
+}{
+	cloudsim.Internal:        {1, "it failed"},
+	cloudsim.Invalid:         {exitUsage, "the command line or the request is wrong"},
+	cloudsim.NotFound:        {3, "there is no such resource"},
+	cloudsim.Exists:          {4, "the name is taken by a resource that differs"},
+	cloudsim.Conflict:        {5, "the resource is in the wrong state"},
+	cloudsim.Stale:           {6, "the resource changed in between"},
+	cloudsim.Unauthenticated: {7, "there is no token, or the cloud does not know it"},
+	cloudsim.Denied:          {8, "the token may not do this"},
+	cloudsim.Exhausted:       {9, "a quota, a rate or an address range is used up"},
+	cloudsim.Unavailable:     {10, "the cloud does not answer, or it took too long"},
+	cloudsim.Gone:            {11, "the events asked for are no longer kept"},
+}
+
+func exitCode(err error) int {
+	if errors.Is(err, context.Canceled) {
+		return exitInterrupted
+	}
+	return exitCodes[cloudsim.KindOf(err)].code
+}
+
+// newExitCodesTopic is a help topic: it prints the table above.
+func newExitCodesTopic() *cobra.Command {
+	var b strings.Builder
+	b.WriteString("Every command exits with one of these codes:\n\n")
+	line := func(code int, meaning string) { fmt.Fprintf(&b, "  %3d  %s\n", code, meaning) }
+	line(exitOK, "it worked")
+	for code := range len(exitCodes) + 1 {
+		for _, row := range exitCodes {
+			if row.code == code {
+				line(code, row.meaning)
+			}
+		}
+	}
+	line(exitInterrupted, "it was interrupted")
+	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: b.String()}
+}
+
+// explain prints an error for a person: each of several on a line of its own,
+// and the fields of a request that is wrong one below the other.
+func explain(w io.Writer, path string, err error) {
+	if errors.Is(err, context.Canceled) {
+		fmt.Fprintf(w, "%s: interrupted\n", path)
+		return
+	}
+	if many, ok := err.(interface{ Unwrap() []error }); ok && err.Error() == errors.Join(many.Unwrap()...).Error() {
+		for _, err := range many.Unwrap() {
+			explain(w, path, err)
+		}
+		return
+	}
+	var e *cloudsim.Error
+	if !errors.As(err, &e) || len(e.Fields) < 2 {
+		fmt.Fprintf(w, "%s: %v\n", path, err)
+		return
+	}
+	fmt.Fprintf(w, "%s: %d fields are wrong:\n", path, len(e.Fields))
+	for _, f := range e.Fields {
+		fmt.Fprintf(w, "  %s %s\n", f.Field, f.Reason)
+	}
+}

@@ -1,0 +1,67 @@
+// Command allinone is a simulated cloud, the Kubernetes subsystems that speak
+// to it, and a lab that puts them together, in one binary.
+//
+// This package is flags and environment only: each file turns them into the
+// Config of a package and calls its Run. It alone reads the environment and
+// exits the process.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// env is all that a command may touch of the process it runs in.
+type env struct {
+	getenv         func(string) string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+// commands makes every part of the binary, in the order help shows them. A new
+// subcommand is a file of its name and a line here.
+var commands = []struct {
+	group string
+	make  func(env) *cobra.Command
+}{
+	{groupCloud, newCloudsimCommand},
+	{groupCloud, newCloudCommand},
+}
+
+func main() {
+	cobra.EnableCommandSorting = false // help shows the order of commands
+	watched := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // under nohup it stays ignored
+		watched = append(watched, syscall.SIGHUP)
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, watched...)
+	e := env{getenv: os.Getenv, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	os.Exit(supervise(signals, func(ctx context.Context) int { return start(ctx, e, os.Args[1:]) }))
+}
+
+// supervise runs work and returns its exit code. The first signal ends work's
+// context; a second one ends the wait for it.
+func supervise(signals <-chan os.Signal, work func(context.Context) int) int {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	code := make(chan int, 1)
+	go func() { code <- work(ctx) }()
+	select {
+	case c := <-code:
+		return c
+	case <-signals:
+		cancel()
+	}
+	select {
+	case c := <-code:
+		return c
+	case <-signals:
+		return exitInterrupted
+	}
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// The groups that the top command's help shows.
+const (
+	groupLab        = "lab"
+	groupCloud      = "cloud"
+	groupSubsystems = "subsystems"
+	groupOther      = "other"
+)
+
+// versionFlag is on the top command only.
+const versionFlag = "version"
+
+func newRootCommand(e env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "allinone",
+		Short: "A simulated cloud and the Kubernetes subsystems that speak to it",
+		Long: `allinone is a simulated cloud that is true on one machine, the Kubernetes
+subsystems that speak to it, and a lab that puts them together.`,
+		Example: `  # Start a cluster on a simulated cloud, and look at its machines
+  allinone up
+  allinone cloud instances list`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		DisableAutoGenTag: true,
+	}
+	root.AddGroup(
+		&cobra.Group{ID: groupLab, Title: "The lab:"},
+		&cobra.Group{ID: groupCloud, Title: "The cloud:"},
+		&cobra.Group{ID: groupSubsystems, Title: "The subsystems:"},
+		&cobra.Group{ID: groupOther, Title: "More:"},
+	)
+	for _, c := range commands {
+		cmd := c.make(e)
+		cmd.GroupID = c.group
+		root.AddCommand(cmd)
+	}
+	for _, cmd := range []*cobra.Command{newVersionCommand(e), newExitCodesTopic()} {
+		cmd.GroupID = groupOther
+		root.AddCommand(cmd)
+	}
+	root.SetCompletionCommandGroupID(groupOther)
+	root.SetHelpCommandGroupID(groupOther)
+	root.SetUsageFunc(usage)
+	root.SetHelpFunc(help)
+	root.SetFlagErrorFunc(flagError)
+	root.Flags().Bool(versionFlag, false, "print the version")
+	root.SetIn(e.stdin)
+	root.SetOut(e.stdout)
+	root.SetErr(e.stderr)
+	return root
+}
+
+// start runs the command that args name and returns the exit code of the
+// process.
+func start(ctx context.Context, e env, args []string) int {
+	root := newRootCommand(e)
+	root.SetArgs(append([]string{}, args...)) // not nil: cobra would read os.Args
+	began := false
+	prepare(root, &began)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	path := cmd.CommandPath()
+	if !began {
+		fmt.Fprintf(e.stderr, "%s: %v\nRun '%s --help' for usage.\n", path, err, path)
+		return exitUsage
+	}
+	explain(e.stderr, path, err)
+	return exitCode(err)
+}
+
+// prepare makes every command of a tree say when it begins to run, so that
+// what fails before is known to be a mistake in the command line; and makes a
+// command that only groups others refuse a name that it does not know.
+func prepare(cmd *cobra.Command, began *bool) {
+	cmd.SuggestionsMinimumDistance = 2
+	switch run, plain := cmd.RunE, cmd.Run; {
+	case run != nil:
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			*began = true
+			return run(cmd, args)
+		}
+	case plain != nil:
+		cmd.Run = func(cmd *cobra.Command, args []string) {
+			*began = true
+			plain(cmd, args)
+		}
+	case cmd.HasSubCommands():
+		cmd.Args = cobra.ArbitraryArgs
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if asked, err := cmd.Flags().GetBool(versionFlag); err == nil && asked {
+				fmt.Fprintln(cmd.OutOrStdout(), versionLine())
+				return nil
+			}
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return unknownCommand(cmd, args[0])
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		prepare(sub, began)
+	}
+}
+
+func unknownCommand(cmd *cobra.Command, name string) error {
+	msg := fmt.Sprintf("unknown command %q", name)
+	if near := cmd.SuggestionsFor(name); len(near) > 0 {
+		msg += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return errors.New(msg)
+}
+
+// flagError blames an unknown command before the flags that were meant for it.
+func flagError(cmd *cobra.Command, err error) error {
+	if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
+		return unknownCommand(cmd, args[0])
+	}
+	return err
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"allinone": main})
+}
+
+// Every script runs the binary as a person would. UPDATE_SCRIPTS=1 rewrites
+// the output that they expect.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
+		Setup: func(e *testscript.Env) error {
+			// A binary of the race detector sleeps for a second at its end.
+			e.Setenv("GORACE", "atexit_sleep_ms=0")
+			e.Setenv("XDG_DATA_HOME", e.WorkDir+"/xdg")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"readenv": readenv, "until": until, "exits": exits,
+		},
+	})
+}
+
+// scriptPatience is how long a script waits for what must come.
+const scriptPatience = 20 * time.Second
+
+// eventually asks ok until it is true, or says that it never was.
+func eventually(ts *testscript.TestScript, what string, ok func() bool) {
+	for end := time.Now().Add(scriptPatience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			ts.Fatalf("%s never came", what)
+		}
+	}
+}
+
+// readenv NAME FILE waits for FILE and sets NAME to what is in it.
+func readenv(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: readenv NAME FILE")
+	}
+	eventually(ts, args[1], func() bool {
+		raw, err := os.ReadFile(ts.MkAbs(args[1]))
+		ts.Setenv(args[0], strings.TrimSpace(string(raw)))
+		return err == nil && strings.HasSuffix(string(raw), "\n")
+	})
+}
+
+// until FILE REGEXP waits until a line of FILE matches.
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: until FILE REGEXP")
+	}
+	re := regexp.MustCompile("(?m)" + args[1])
+	var raw []byte
+	defer func() { ts.Logf("%s", raw) }()
+	eventually(ts, args[1], func() bool {
+		raw, _ = os.ReadFile(ts.MkAbs(args[0]))
+		return re.Match(raw)
+	})
+}
+
+// exits CODE COMMAND... runs a command that must exit with that code.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	code := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		code = exit.ExitCode()
+	}
+	if code != want {
+		ts.Fatalf("exit code %d, want %d", code, want)
+	}
+}
