@@ -26,6 +26,6 @@ type CreateAddress struct {
 func (r CreateAddress) Validate() error {
 	var c checks
 	c.name("name", r.Name)
-	c.labels("labels", r.Labels)
+	c.labels(r.Labels)
 	return c.err()
 }

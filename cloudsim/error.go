@@ -32,7 +32,9 @@ var kindNames = [numKinds]string{
 	"conflict", "stale", "exhausted", "unavailable", "gone",
 }
 
-func (k Kind) Error() string                { return kindNames[k] }
+func (k Kind) Error() string { return kindNames[k] }
+
+// MarshalText writes a kind's name.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(kindNames[k]), nil }
 
 // UnmarshalText reads a kind's name; a name from a newer cloud is Internal.
@@ -69,8 +71,10 @@ type Error struct {
 	Err    error        // cause; for the log only
 }
 
-func (e *Error) Error() string        { return e.Msg }
-func (e *Error) Unwrap() error        { return e.Err }
+func (e *Error) Error() string { return e.Msg }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is reports whether target is e's kind.
 func (e *Error) Is(target error) bool { k, ok := target.(Kind); return ok && k == e.Kind }
 
 // Errorf makes an Error; a %w verb sets its cause.

@@ -95,6 +95,6 @@ func (r CreateInstance) Validate() error {
 	c.name("name", r.Name)
 	c.name("zone", r.Zone)
 	c.name("type", r.Type)
-	c.labels("labels", r.Labels)
+	c.labels(r.Labels)
 	return c.err()
 }

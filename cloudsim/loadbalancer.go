@@ -191,7 +191,7 @@ func (r CreateLoadBalancer) Validate() error {
 	var c checks
 	c.name("name", r.Name)
 	c.name("region", r.Region)
-	c.labels("labels", r.Labels)
+	c.labels(r.Labels)
 	if r.IP != "" {
 		if _, err := netip.ParseAddr(r.IP); err != nil {
 			c.addf("ip", "must be an IP address, got %q", clip(r.IP))
@@ -204,7 +204,7 @@ func (r CreateLoadBalancer) Validate() error {
 // Validate checks what needs no other state.
 func (r UpdateLoadBalancer) Validate() error {
 	var c checks
-	c.labels("labels", r.Labels)
+	c.labels(r.Labels)
 	c.spec(r.LoadBalancerSpec)
 	return c.err()
 }

@@ -47,7 +47,8 @@ func (c *checks) name(field, s string) {
 	}
 }
 
-func (c *checks) labels(field string, m map[string]string) {
+func (c *checks) labels(m map[string]string) {
+	const field = "labels"
 	if len(m) > MaxLabels {
 		c.addf(field, "has %d entries; at most %d are kept", len(m), MaxLabels)
 		return

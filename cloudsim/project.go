@@ -21,7 +21,7 @@ type CreateProject struct {
 func (r CreateProject) Validate() error {
 	var c checks
 	c.name("name", r.Name)
-	c.labels("labels", r.Labels)
+	c.labels(r.Labels)
 	return c.err()
 }
 

@@ -108,8 +108,13 @@ func (e *Engine) workOnInstance(tx *store.Tx, call Call, i *cloudsim.Instance, v
 // settleInstance is workOnInstance's second half, when it falls due.
 func (e *Engine) settleInstance(tx *store.Tx, w store.Work) error {
 	i, err := instances.Get(tx, w.ID)
-	if err != nil || i.Operation != w.Operation {
-		return nil // it is gone, or newer work overtook this
+	switch {
+	case errors.Is(err, cloudsim.NotFound):
+		return nil
+	case err != nil:
+		return err
+	case i.Operation != w.Operation:
+		return nil // newer work overtook this
 	}
 	return e.settled(tx, &i)
 }

@@ -137,8 +137,13 @@ func (e *Engine) workOnLoadBalancer(tx *store.Tx, call Call, l *cloudsim.LoadBal
 
 func (e *Engine) settleLoadBalancer(tx *store.Tx, w store.Work) error {
 	l, err := loadBalancers.Get(tx, w.ID)
-	if err != nil || l.Operation != w.Operation {
-		return nil // it is gone, or newer work overtook this
+	switch {
+	case errors.Is(err, cloudsim.NotFound):
+		return nil
+	case err != nil:
+		return err
+	case l.Operation != w.Operation:
+		return nil // newer work overtook this
 	}
 	return e.settledLoadBalancer(tx, &l)
 }

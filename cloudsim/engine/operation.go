@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -55,11 +56,14 @@ func (e *Engine) end(tx *store.Tx, id cloudsim.OperationID, verb cloudsim.Verb, 
 		return nil
 	}
 	op, err := operations.Get(tx, string(id))
-	if err != nil {
+	if errors.Is(err, cloudsim.NotFound) || err == nil && op.Over() {
 		return nil
 	}
-	if op.Move(verb) != nil {
-		return nil
+	if err != nil {
+		return err
+	}
+	if err := op.Move(verb); err != nil {
+		return err
 	}
 	now := tx.Now
 	op.EndedAt, op.Error = &now, why
@@ -71,8 +75,11 @@ func (e *Engine) end(tx *store.Tx, id cloudsim.OperationID, verb cloudsim.Verb, 
 
 func (e *Engine) forgetOperation(tx *store.Tx, w store.Work) error {
 	op, err := operations.Get(tx, w.ID)
-	if err != nil {
+	switch {
+	case errors.Is(err, cloudsim.NotFound):
 		return nil
+	case err != nil:
+		return err
 	}
 	return operations.Delete(tx, &op)
 }

@@ -1,0 +1,59 @@
+# Everything a person or CI does here has a name here. `make` shows them.
+SHELL       := /bin/bash
+GO          ?= go
+KUBERNETES  := v1.36.3
+GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/pkg/version,\
+               -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
+export CGO_ENABLED ?= 0
+.DEFAULT_GOAL := help
+.PHONY: help build allinone kube up down reset test e2e lint vuln generate generated bench check clean
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: allinone kube ## build bin/allinone and bin/kube
+
+allinone:
+	@$(GO) build -trimpath -o bin/allinone ./cmd/allinone
+
+kube: ## build bin/kube: Kubernetes, etcd and kwok in one file
+	@[ -x bin/kube ] || echo "building bin/kube from source: about 6 minutes on 2 cores, once"
+	@hack/with-progress "bin/kube" $(GO) -C kube build -trimpath -ldflags '$(KUBE_LD)' -o ../bin/kube .
+
+up: build ## boot a cluster on a simulated cloud; Ctrl-C stops it
+	@bin/allinone up $(ARGS)
+
+down: allinone ## stop one that runs in the background
+	@bin/allinone down $(ARGS)
+
+reset: allinone ## forget its state
+	@bin/allinone reset $(ARGS)
+
+test: ## quick tests, with the race detector (about a minute)
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short ./...
+
+e2e: build ## boot real clusters and drive them
+	$(GO) test -count=1 -timeout 20m ./lab/... ./cmd/allinone
+
+lint: ## static checks, whose messages teach
+	$(GO) vet ./... && $(GO) -C kube vet .
+	$(GO) run $(GOLANGCI) run ./...
+
+vuln: ## known vulnerabilities in what we call
+	$(GO) run $(GOVULNCHECK) ./...
+
+generate: ## write docs/reference anew
+	$(GO) generate ./...
+
+generated: generate ## fail if docs/reference is stale
+	@git diff --exit-code -- docs/reference || { echo "docs/reference is stale: run make generate and commit"; exit 1; }
+
+bench: build ## measure, each beside its limit in the same run
+	$(GO) test -run '^$$' -bench . -benchtime 2s ./cloudsim/... && $(GO) test -count=1 -run 'TestBench' -bench-lab -v ./cmd/allinone
+
+check: test lint vuln generated e2e ## exactly what CI runs
+
+clean: ## remove what was built
+	rm -rf bin

@@ -1,0 +1,107 @@
+// Package allinone holds tests of the whole module: what its folders may
+// import, and what its documents may say.
+package allinone
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/cloudsim-dev/allinone/"
+
+// mayImport is the architecture: a package may import, of this module, only
+// what stands here. Siblings never meet: the subsystems know the cloud by its
+// client alone.
+var mayImport = map[string][]string{
+	"cloudsim":            {},
+	"cloudsim/store":      {"cloudsim"},
+	"cloudsim/engine":     {"cloudsim", "cloudsim/store", "internal/providerid"},
+	"cloudsim/httpapi":    {"cloudsim", "cloudsim/engine"},
+	"cloudsim/client":     {"cloudsim"},
+	"cloudsim/dataplane":  {"cloudsim"},
+	"cloudsim/cloudtest":  {"cloudsim/client", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/store"},
+	"ccm":                 {"cloudsim", "cloudsim/client", "internal/logging", "internal/providerid"},
+	"lab":                 {"cloudsim", "cloudsim/client", "lab/hollow", "internal/run"},
+	"lab/hollow":          {"cloudsim", "cloudsim/client", "internal/run"},
+	"internal/run":        {},
+	"internal/logging":    {},
+	"internal/providerid": {},
+	"cmd/allinone": {
+		"cloudsim", "cloudsim/client", "cloudsim/dataplane", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/store",
+		"ccm", "lab", "internal/logging", "internal/run",
+	},
+}
+
+// onlyIn keeps heavy or telling dependencies in one place. A name covers what
+// is below it.
+var onlyIn = map[string][]string{
+	"go.etcd.io/bbolt":              {"cloudsim/store"},
+	"github.com/gorilla/mux":        {"cloudsim/httpapi"},
+	"github.com/danielgtaylor/huma": {"cloudsim/httpapi"},
+	"k8s.io/cloud-provider":         {"ccm"},
+	"k8s.io/controller-manager":     {"ccm"},
+	"k8s.io/klog":                   {"ccm", "internal/logging"},
+	"k8s.io/client-go":              {"ccm", "lab", "lab/hollow"},
+	"github.com/spf13/cobra":        {"cmd/allinone", "ccm"}, // the ccm's is upstream's own command
+	"net/http/httptest":             {"cloudsim/cloudtest"},
+	"testing":                       {"cloudsim/cloudtest"},
+	"os/exec":                       {"lab", "cmd/allinone"},
+	"unsafe":                        {},
+}
+
+// standardOnly import nothing from outside: whoever links the cloud's client
+// links no server and no Kubernetes.
+var standardOnly = []string{"cloudsim", "cloudsim/client", "internal/run", "internal/providerid"}
+
+func TestArchitecture(t *testing.T) {
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Doc", "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p struct {
+			ImportPath, Doc string
+			Imports         []string
+		}
+		if err := d.Decode(&p); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		name, ok := strings.CutPrefix(p.ImportPath, module)
+		if !ok {
+			continue // the root holds only tests
+		}
+		allowed, ok := mayImport[name]
+		if !ok {
+			t.Errorf("%s: add it to mayImport", name)
+		}
+		if p.Doc == "" {
+			t.Errorf("%s: say in a package comment what it is and what it refuses to do", name)
+		}
+		for _, imp := range p.Imports {
+			checkImport(t, name, imp, allowed)
+		}
+	}
+}
+
+func checkImport(t *testing.T, name, imp string, allowed []string) {
+	t.Helper()
+	for dep, homes := range onlyIn {
+		if (imp == dep || strings.HasPrefix(imp, dep+"/")) && !slices.Contains(homes, name) {
+			t.Errorf("%s imports %s: only %v may", name, imp, homes)
+		}
+	}
+	own, isOwn := strings.CutPrefix(imp, module)
+	if isOwn && !slices.Contains(allowed, own) {
+		t.Errorf("%s imports %s: not in mayImport", name, own)
+	}
+	if slices.Contains(standardOnly, name) && !isOwn && strings.Contains(strings.Split(imp, "/")[0], ".") {
+		t.Errorf("%s imports %s: it may use the standard library only", name, imp)
+	}
+}
