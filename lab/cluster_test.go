@@ -74,7 +74,7 @@ func startCluster(t *testing.T) *cluster {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	s := &supervisor{log: log, dir: p.dir, diary: d, say: say, grace: p.Grace}
+	s := &supervisor{dir: p.dir, diary: d, say: say, grace: p.Grace}
 	began := time.Now()
 	go func() { done <- s.run(ctx, units) }()
 	t.Cleanup(func() {

@@ -34,7 +34,7 @@ type program struct {
 }
 
 // programs finds upstream's programs: an own binary in binDir if there is
-// one, else the multi-call binary.
+// one, else the multi-call binary, there or where it was built.
 type programs struct {
 	kube   string
 	binDir string // "" for none
@@ -42,8 +42,10 @@ type programs struct {
 
 func (p programs) find(name string) program {
 	if p.binDir != "" {
-		if own := filepath.Join(p.binDir, name); isExecutable(own) == nil {
-			return program{own, name}
+		for _, own := range []string{name, "kube"} {
+			if path := filepath.Join(p.binDir, own); isExecutable(path) == nil {
+				return program{path, name}
+			}
 		}
 	}
 	return program{p.kube, name}
@@ -75,7 +77,7 @@ const (
 func httpProbe(url string, conf *tls.Config) probe {
 	client := &http.Client{
 		Timeout:   probeTimeout,
-		Transport: &http.Transport{TLSClientConfig: conf, ForceAttemptHTTP2: false, MaxIdleConns: 1},
+		Transport: &http.Transport{TLSClientConfig: conf, MaxIdleConns: 1},
 	}
 	return func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

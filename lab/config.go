@@ -43,8 +43,6 @@ type Config struct {
 	Progress func(line string)
 	// OnReady is told once that the lab is ready, and what runs. It may be nil.
 	OnReady func(Report)
-	// Kill, once closed, ends all grace: what still runs is killed.
-	Kill <-chan struct{}
 }
 
 // Default is a lab of three hollow nodes.

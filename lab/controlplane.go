@@ -24,11 +24,11 @@ var firstServiceIP = net.IPv4(10, 96, 0, 1).To4()
 // or the death of kwok would look like the death of all nodes. It must not be
 // much longer, because a node that crashed is called Ready for that long.
 // Upstream's values are 40 and 50 s; these cost twice the renewals and notice
-// in 30 s.
+// in 30 s. A machine that is switched off needs none of this: it says so first,
+// as a kubelet's graceful shutdown does.
 const (
-	leaseSeconds      = 20
-	nodeMonitorPeriod = "1s"
-	nodeMonitorGrace  = "30s"
+	leaseSeconds     = 20
+	nodeMonitorGrace = "30s"
 )
 
 // plan is what the table of components is made from.
@@ -95,7 +95,7 @@ func (p plan) apiServer(conf *tls.Config) component {
 }
 
 // controllerManager is the one without a cloud. It hands out the nodes' pod
-// networks: hollow clouds have no network of their own to ask.
+// networks, because the cloud has none to give.
 func (p plan) controllerManager(conf *tls.Config) component {
 	const name = "kube-controller-manager"
 	return component{
@@ -105,11 +105,11 @@ func (p plan) controllerManager(conf *tls.Config) component {
 			"--root-ca-file="+p.pki.crt(clusterCA), "--service-account-private-key-file="+p.pki.key("service-account"),
 			"--cluster-signing-cert-file="+p.pki.crt(clusterCA), "--cluster-signing-key-file="+p.pki.key(clusterCA),
 			"--use-service-account-credentials", "--leader-elect=false", "--profiling=false",
+			"--node-monitor-grace-period="+nodeMonitorGrace,
 			// It makes a service account and a token for each of its controllers
 			// before the first of them runs: at upstream's 20 a second, that
 			// alone would take 4 s.
 			"--kube-api-qps=1000", "--kube-api-burst=1000",
-			"--node-monitor-period="+nodeMonitorPeriod, "--node-monitor-grace-period="+nodeMonitorGrace,
 		),
 		after: []string{"kube-apiserver"},
 		ready: httpProbe(p.ports.url("https", name)+"/healthz", conf),

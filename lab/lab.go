@@ -12,23 +12,18 @@ import (
 )
 
 // Run runs a lab until ctx ends, and stops everything it started before it
-// returns. It is nil after a clean stop; else it says what is wrong with the
-// Config, the machine (see preflight) or a component that does not start.
+// returns: nil after a clean stop, else what is wrong with the Config, the
+// machine (see preflight) or a component that does not start.
 //
-// Processes that die are started again for as long as the lab runs.
+// Processes that die are started again for as long as the lab runs. If the
+// calling process dies, by a second Ctrl-C or by SIGKILL, the kernel kills all
+// of them.
 func Run(ctx context.Context, log *slog.Logger, c Config) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
 	began := time.Now()
-	var saying sync.Mutex
-	say := func(format string, args ...any) {
-		if c.Progress != nil {
-			saying.Lock()
-			defer saying.Unlock()
-			c.Progress(fmt.Sprintf("%6.1fs  ", time.Since(began).Seconds()) + fmt.Sprintf(format, args...))
-		}
-	}
+	say := c.narrator(log, began)
 	unlock, err := open(c.DataDir)
 	if err != nil {
 		return err
@@ -46,6 +41,20 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 		return err
 	}
 	return p.supervise(ctx, log, began, say)
+}
+
+// narrator returns a function that tells people, and the log, what happens.
+func (c Config) narrator(log *slog.Logger, began time.Time) func(format string, args ...any) {
+	var saying sync.Mutex
+	return func(format string, args ...any) {
+		line := fmt.Sprintf(format, args...)
+		log.Info(line)
+		if c.Progress != nil {
+			saying.Lock()
+			defer saying.Unlock()
+			c.Progress(fmt.Sprintf("%6.1fs  %s", time.Since(began).Seconds(), line))
+		}
+	}
 }
 
 // open claims the folder and takes its lock.
@@ -114,6 +123,7 @@ func (p *plan) writeFiles() error {
 	}
 	return errors.Join(
 		writeFile(p.dir.configFile("kwok.yaml"), kwokConfig),
+		writeFile(p.dir.path("cloud.yaml"), fmt.Appendf(nil, "url: %s\ntokenFile: %s\n", p.ports.url("http", "cloudsim"), p.dir.AdminToken())),
 		writeFile(p.dir.EnvFile(), []byte(envScript(p.dir, p.ports.url("http", "cloudsim")))))
 }
 
@@ -129,18 +139,18 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, began time.Time,
 	}
 	d := &diary{dir: p.dir, now: record{Supervisor: identify(os.Getpid()), Since: began}}
 	for _, c := range table {
-		r := running{Name: c.name, Address: c.address}
-		if c.run == nil {
-			r.Log = p.dir.LogFile(c.name)
+		file := c.name
+		if c.run != nil {
+			file = labLog // what is a part of this process writes there
 		}
-		d.now.Components = append(d.now.Components, r)
+		d.now.Components = append(d.now.Components, running{Name: c.name, Address: c.address, Log: p.dir.LogFile(file)})
 	}
 	if err := d.note(func(*record) {}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s := &supervisor{log: log, dir: p.dir, diary: d, say: say, grace: p.Grace, kill: p.Kill}
+	s := &supervisor{dir: p.dir, diary: d, say: say, grace: p.Grace}
 	var announcing sync.WaitGroup
 	var late error
 	announcing.Go(func() {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,28 +26,24 @@ func preflight(c Config, p ports) error {
 
 func checkPrograms(c Config) error {
 	var errs []error
-	missing := func(name, path, do string, err error) {
-		errs = append(errs, fmt.Errorf("program %s is missing: %s: %w; %s", name, path, rootCause(err), do))
-	}
 	if err := isExecutable(c.Self); err != nil {
-		missing("allinone", c.Self, "run `make build`", err)
+		errs = append(errs, fmt.Errorf("program allinone is missing at %s: %w; run `make build`", c.Self, rootCause(err)))
 	}
-	needKube := false
-	found := 0
+	if c.KubeBinDir != "" && !slices.ContainsFunc(append(upstream, "kube"), func(name string) bool {
+		return isExecutable(filepath.Join(c.KubeBinDir, name)) == nil
+	}) {
+		errs = append(errs, fmt.Errorf("--kube-bin-dir %s holds none of upstream's programs: %s", c.KubeBinDir, strings.Join(upstream, ", ")))
+	}
+	missing := map[string][]string{} // programs by the file that would be run
+	all := programs{c.Kube, c.KubeBinDir}
 	for _, name := range upstream {
-		if c.KubeBinDir != "" && isExecutable(filepath.Join(c.KubeBinDir, name)) == nil {
-			found++
-			continue
+		if path := all.find(name).path; isExecutable(path) != nil {
+			missing[path] = append(missing[path], name)
 		}
-		needKube = true
 	}
-	if c.KubeBinDir != "" && found == 0 {
-		errs = append(errs, fmt.Errorf("--kube-bin-dir %s holds none of %v", c.KubeBinDir, upstream))
-	}
-	if needKube {
-		if err := isExecutable(c.Kube); err != nil {
-			missing("kube", c.Kube, "run `make build`, or name a folder with upstream's own by --kube-bin-dir", err)
-		}
+	for path, names := range missing {
+		errs = append(errs, fmt.Errorf("program for %s is missing at %s: %w; run `make build`, or name a folder with upstream's own by --kube-bin-dir",
+			strings.Join(names, ", "), path, rootCause(isExecutable(path))))
 	}
 	return errors.Join(errs...)
 }

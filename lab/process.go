@@ -39,6 +39,18 @@ func (d Dir) start(c component) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
+// labLog is the log of the process that runs the lab.
+const labLog = "lab"
+
+// OpenLog opens the log that the process which runs a lab should write, and
+// makes the data dir if it is not there. An error says what is wrong with it.
+func OpenLog(d Dir) (*os.File, error) {
+	if err := d.claim(); err != nil {
+		return nil, err
+	}
+	return d.openLog(labLog)
+}
+
 // openLog opens a component's log to append to. One that has grown large
 // becomes NAME.log.old first; one old log is kept.
 func (d Dir) openLog(name string) (*os.File, error) {

@@ -1,12 +1,10 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -20,28 +18,31 @@ const project = "default"
 func (p *plan) cloudClient() *client.Client {
 	return &client.Client{
 		URL: p.ports.url("http", "cloudsim"), HTTP: &http.Client{Timeout: 10 * time.Second},
-		Token: fileToken(p.dir.AdminToken()), Project: project, UserAgent: "allinone-up",
+		Token: client.TokenFile(p.dir.AdminToken()), Project: project, UserAgent: "allinone-up",
 	}
 }
 
-// fileToken reads the secret each time: it may have been replaced.
-func fileToken(path string) client.TokenSource {
-	return func() (string, error) {
-		b, err := os.ReadFile(path)
-		return string(bytes.TrimSpace(b)), err
-	}
+// tokenFile is where the secret of a component's own token is.
+func (d Dir) tokenFile(component string) string { return d.path("cloud", component+".token") }
+
+// tokens are what the lab's components may do in the cloud.
+var tokens = []struct {
+	name string
+	role cloudsim.Role
+}{
+	{"ccm", cloudsim.RoleEditor},
+	{"hypervisor", cloudsim.RoleViewer},
 }
 
-// ccmToken is the file with the cloud controller manager's token.
-func (d Dir) ccmToken() string { return d.path("cloud", "ccm.token") }
-
-// seed makes what a lab needs in its cloud: each time, the cloud controller
-// manager's token; the first time, the instances. Creating an instance is
-// idempotent by name, so an interrupted seed is repeated.
+// seed makes what a lab needs in its cloud: each time, the components' tokens;
+// the first time, the instances. Creating an instance is idempotent by name,
+// so an interrupted seed is repeated.
 func (p *plan) seed(ctx context.Context) error {
 	c := p.cloudClient()
-	if err := ensureToken(ctx, c, "ccm", p.dir.ccmToken()); err != nil {
-		return fmt.Errorf("token of the cloud controller manager: %w", err)
+	for _, t := range tokens {
+		if err := ensureToken(ctx, c, t.name, t.role, p.dir.tokenFile(t.name)); err != nil {
+			return fmt.Errorf("token of %s: %w", t.name, err)
+		}
 	}
 	m, err := p.dir.memory()
 	if err != nil || m.Seeded {
@@ -70,14 +71,10 @@ func firstInstances(n int) []cloudsim.CreateInstance {
 // ensureToken makes sure that file holds a token of that name which the cloud
 // takes. The cloud shows a secret once: if the file is lost, or was not yet
 // written when we died, the token is replaced.
-func ensureToken(ctx context.Context, c *client.Client, name, file string) error {
+func ensureToken(ctx context.Context, c *client.Client, name string, role cloudsim.Role, file string) error {
 	as := *c
-	as.Token = fileToken(file)
-	as.Project = ""
+	as.Token, as.Project = client.TokenFile(file), ""
 	_, err := as.ListInstances(ctx, cloudsim.ListOptions{Limit: 1})
-	if err == nil {
-		return nil
-	}
 	if !errors.Is(err, cloudsim.Unauthenticated) {
 		return err
 	}
@@ -90,7 +87,7 @@ func ensureToken(ctx context.Context, c *client.Client, name, file string) error
 			return err
 		}
 	}
-	t, err := c.CreateToken(ctx, cloudsim.CreateToken{Name: name, Role: cloudsim.RoleEditor})
+	t, err := c.CreateToken(ctx, cloudsim.CreateToken{Name: name, Role: role})
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func Status(d Dir) (Report, error) {
 		out.Components = append(out.Components, cr)
 	}
 	if out.PID != 0 {
-		lab := ComponentReport{Name: "lab", PID: out.PID, Ready: out.Ready, Since: r.Since}
+		lab := ComponentReport{Name: "lab", PID: out.PID, Ready: out.Ready, Since: r.Since, Log: d.LogFile(labLog)}
 		lab.Resident, lab.Proportional = memoryOf(out.PID)
 		out.Components = append(out.Components, lab)
 	}

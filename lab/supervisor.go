@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"sync"
 	"time"
@@ -26,12 +25,10 @@ const (
 // supervisor keeps components running until its context ends, and then stops
 // them in reverse order.
 type supervisor struct {
-	log   *slog.Logger
 	dir   Dir
 	diary *diary
 	say   func(format string, args ...any) // progress, for people
 	grace time.Duration                    // between SIGTERM and SIGKILL
-	kill  <-chan struct{}                  // closed: no more grace
 }
 
 // unit is a component and where it stands.
@@ -111,7 +108,7 @@ func (s *supervisor) keep(ctx context.Context, u *unit) error {
 		if time.Since(began) > calm {
 			wait = firstBackoff
 		}
-		s.log.Warn("a component died and is started again", "component", u.name, "err", err, "in", wait)
+		s.say("%s died: %v; starting it again in %s", u.name, err, wait)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -246,11 +243,10 @@ func (s *supervisor) begin(ctx context.Context, u *unit) (life, error) {
 	return l, err
 }
 
-// end stops a unit: politely, and after the grace, or when nobody waits any
-// more, not.
+// end stops a unit: politely, and after the grace, not.
 func (s *supervisor) end(u *unit, l life) {
 	if err := l.stop(); err != nil {
-		s.log.Warn("a component cannot be stopped", "component", u.name, "err", err)
+		s.say("%s cannot be told to stop: %v", u.name, err)
 	}
 	grace := time.NewTimer(s.grace)
 	defer grace.Stop()
@@ -258,11 +254,10 @@ func (s *supervisor) end(u *unit, l life) {
 	case <-l.exited:
 		return
 	case <-grace.C:
-		s.log.Warn("a component does not stop and is killed", "component", u.name, "after", s.grace)
-	case <-s.kill:
+		s.say("%s does not stop within %s and is killed", u.name, s.grace)
 	}
 	if err := l.kill(); err != nil {
-		s.log.Warn("a component cannot be killed", "component", u.name, "err", err)
+		s.say("%s cannot be killed: %v", u.name, err)
 	}
 	<-l.exited
 }

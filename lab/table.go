@@ -1,12 +1,17 @@
 package lab
 
 import (
+	"context"
+	"crypto/tls"
 	_ "embed"
 	"fmt"
 	"log/slog"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/lab/hollow"
 )
 
 // components is the table of what runs. Order matters twice: what a row comes
@@ -22,14 +27,14 @@ func (p *plan) components(log *slog.Logger) ([]component, error) {
 	}
 	apiServer := p.apiServer(clusterTLS)
 	apiServer.then = p.applyRBAC
-	return []component{
-		p.cloud(),
-		p.etcd(etcdTLS),
-		apiServer,
-		p.controllerManager(clusterTLS),
-		p.scheduler(clusterTLS),
-		p.kwok(),
-	}, nil
+	table := []component{
+		p.cloud(), p.etcd(etcdTLS), apiServer,
+		p.controllerManager(clusterTLS), p.scheduler(clusterTLS), p.ccm(clusterTLS),
+	}
+	if p.Nodes == Hollow {
+		table = append(table, p.kwok(), p.hypervisor(log))
+	}
+	return table, nil
 }
 
 // cloud is the simulated cloud. It needs nothing of the cluster, and so the
@@ -47,20 +52,51 @@ func (p *plan) cloud() component {
 	}
 }
 
+// ccm is the cloud controller manager: upstream's controllers, our provider.
+// It looks every second, and not every five, whether the instance of a node
+// that is not ready is gone or stopped: it asks the cloud about those only.
+func (p *plan) ccm(conf *tls.Config) component {
+	url := p.ports.url("https", "ccm")
+	return component{
+		name: "ccm", address: url, program: program{p.Self, "allinone"},
+		args: append(append([]string{"ccm"}, p.secure("ccm")...),
+			"--cloud-url="+p.ports.url("http", "cloudsim"), "--cloud-token-file="+p.dir.tokenFile("ccm"),
+			"--cluster-name=lab", "--leader-elect=false", "--profiling=false", "--node-monitor-period=1s",
+		),
+		after: []string{"cloudsim", "kube-apiserver"},
+		ready: httpProbe(url+"/healthz", conf),
+	}
+}
+
 //go:embed kwok.yaml
 var kwokConfig []byte
 
-// kwok is the kubelets of the hollow nodes, in one process.
+// kwok keeps the nodes alive that the hypervisor hands to it, and runs their
+// pods. Its port answers health checks only: logs and exec would read files
+// and run commands on this machine.
 func (p *plan) kwok() component {
+	url := p.ports.url("http", "kwok")
 	return component{
-		name: "kwok", address: p.ports.url("http", "kwok"), program: p.programs.find("kwok"),
+		name: "kwok", address: url, program: p.programs.find("kwok"),
 		args: []string{
 			"--config=" + p.dir.configFile("kwok.yaml"), "--kubeconfig=" + p.dir.configFile("kwok.kubeconfig"),
-			"--server-address=" + p.ports.addr("kwok"),
+			"--server-address=" + p.ports.addr("kwok"), fmt.Sprintf("--node-lease-duration-seconds=%d", leaseSeconds),
 		},
 		after:  []string{"kube-apiserver"},
 		before: p.releaseLeases,
-		ready:  httpProbe(p.ports.url("http", "kwok")+"/healthz", nil),
+		ready:  httpProbe(url+"/healthz", nil),
+	}
+}
+
+// hypervisor makes instances nodes. It is a part of this process.
+func (p *plan) hypervisor(log *slog.Logger) component {
+	c := *p.cloudClient()
+	c.Token, c.Project, c.UserAgent = client.TokenFile(p.dir.tokenFile("hypervisor")), "", "allinone-hypervisor"
+	conf := hollow.Config{Cloud: &c, Kubeconfig: p.dir.configFile("hypervisor.kubeconfig")}
+	return component{
+		name:  "hypervisor",
+		run:   func(ctx context.Context) error { return hollow.Run(ctx, log.With("component", "hypervisor"), conf) },
+		after: []string{"cloudsim", "kube-apiserver"},
 	}
 }
 

@@ -29,8 +29,13 @@ var commands = []struct {
 	group string
 	make  func(env) *cobra.Command
 }{
+	{groupLab, newUpCommand},
+	{groupLab, newStatusCommand},
+	{groupLab, newDownCommand},
+	{groupLab, newResetCommand},
 	{groupCloud, newCloudsimCommand},
 	{groupCloud, newCloudCommand},
+	{groupSubsystems, newCCMCommand},
 }
 
 func main() {

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"github.com/cloudsim-dev/allinone/lab"
+)
+
+// news is what a detached lab tells the process that started it: one of the
+// three.
+type news struct {
+	Line  string      `json:"line,omitempty"`
+	Ready *lab.Report `json:"ready,omitempty"`
+	Error string      `json:"error,omitempty"`
+}
+
+// message is the teller of a detached lab. Its listener may have gone, and
+// goes when the lab is ready: nobody minds what cannot be written.
+type message struct {
+	out  *json.Encoder
+	pipe io.Closer
+}
+
+func (m message) progress(line string) { _ = m.out.Encode(news{Line: line}) }
+func (m message) failed(err error)     { _ = m.out.Encode(news{Error: err.Error()}) }
+func (m message) ready(r lab.Report) {
+	_ = m.out.Encode(news{Ready: &r})
+	_ = m.pipe.Close()
+}
+
+// runDetached starts this command again in a session of its own, and returns
+// when that lab is ready, or has failed.
+func (f *upFlags) runDetached(ctx context.Context, e env, fl *pflag.FlagSet) error {
+	log, err := lab.OpenLog(f.DataDir)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	hear, say, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer hear.Close()
+	cmd := exec.Command(f.Self, f.detachedArgs(fl)...)
+	cmd.Stdout, cmd.Stderr = log, log // for what only main or a panic says
+	cmd.ExtraFiles = []*os.File{say}  // is 3 there
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := errors.Join(cmd.Start(), say.Close()); err != nil {
+		return err
+	}
+	// A Ctrl-C while it starts is meant for it.
+	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })()
+	err = listen(hear, e.stdout)
+	if err == nil {
+		return cmd.Process.Release()
+	}
+	waited := cmd.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("the lab ended before it was ready (%w); see %s", waited, log.Name())
+	}
+	return err
+}
+
+// detachedArgs are the flags that were given, for the process in the
+// background.
+func (f *upFlags) detachedArgs(fl *pflag.FlagSet) []string {
+	args := []string{"up", "--report-to=3"}
+	fl.Visit(func(flag *pflag.Flag) {
+		if flag.Name != "detach" && flag.Name != "data-dir" {
+			args = append(args, "--"+flag.Name+"="+flag.Value.String())
+		}
+	})
+	return append(args, "--data-dir="+string(f.DataDir))
+}
+
+// listen prints the news until the lab is ready. The error is the lab's, or
+// io.EOF if it ended without a word.
+func listen(hear io.Reader, w io.Writer) error {
+	d := json.NewDecoder(hear)
+	for {
+		var n news
+		if err := d.Decode(&n); err != nil {
+			return err
+		}
+		switch {
+		case n.Ready != nil:
+			summarise(w, *n.Ready, false)
+			return nil
+		case n.Error != "":
+			var errs []error
+			for line := range strings.SplitSeq(n.Error, "\n") {
+				errs = append(errs, errors.New(line))
+			}
+			return errors.Join(errs...)
+		default:
+			fmt.Fprintln(w, n.Line)
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/lab"
+)
+
+// stopPatience is how long a lab may take to stop: the graces of a chain of
+// processes that wait for one another.
+const stopPatience = time.Minute
+
+func newDownCommand(e env) *cobra.Command {
+	var dataDir string
+	var patience time.Duration
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Stop a lab",
+		Long: `Stop the lab of a data dir, detached or in another terminal, and wait until
+nothing of it runs. Its state stays: 'up' brings it back.`,
+		Example: `  allinone down`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := labDir(dataDir)
+			if err != nil {
+				return err
+			}
+			stopped, err := lab.Down(cmd.Context(), dir, patience)
+			switch {
+			case err != nil:
+				return err
+			case stopped:
+				fmt.Fprintf(e.stdout, "The lab in %s has stopped.\n", dir)
+			default:
+				fmt.Fprintf(e.stdout, "No lab runs in %s.\n", dir)
+			}
+			return nil
+		},
+	}
+	dataDirFlag(cmd.Flags(), &dataDir, e)
+	cmd.Flags().DurationVar(&patience, "timeout", stopPatience, "how long it may take to stop before it is killed")
+	return cmd
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/cloudsim-dev/allinone/internal/logging"
+	"github.com/cloudsim-dev/allinone/lab"
+)
+
+// upFlags is what a person may say of a lab.
+type upFlags struct {
+	lab.Config
+	dataDir   string
+	portBase  int
+	detach    bool
+	verbose   bool
+	reportTo  int // file descriptor; what a detached lab's parent listens on
+	logFormat logging.Format
+}
+
+func newUpCommand(e env) *cobra.Command {
+	f := upFlags{Config: lab.Default(), logFormat: logging.Text}
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start a cluster on a simulated cloud",
+		Long: `Start a cluster on a simulated cloud: the cloud, etcd, the Kubernetes control
+plane, the cloud controller manager, and nodes. It needs no root, no Docker and
+no download. Ctrl-C stops everything, a second one kills it.
+
+Everything is kept in the data dir: the next 'up' brings back the same cluster
+and the same cloud.`,
+		Example: `  # Three nodes in three zones
+  allinone up
+
+  # In the background, with another cluster beside it
+  allinone up --detach
+  allinone up --detach --data-dir ./second --port-base 0
+  allinone status --data-dir ./second
+  allinone down --data-dir ./second`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.complete(cmd.Flags()); err != nil {
+				return err
+			}
+			if f.detach {
+				return f.runDetached(cmd.Context(), e, cmd.Flags())
+			}
+			return f.run(cmd.Context(), e)
+		},
+	}
+	fl := cmd.Flags()
+	dataDirFlag(fl, &f.dataDir, e)
+	fl.StringVar((*string)(&f.Nodes), "nodes", string(f.Nodes), "what an instance is: hollow (a node kept alive by kwok) or none (a record)")
+	fl.IntVar(&f.Instances, "instances", f.Instances, "how many instances the first start of a data dir creates")
+	fl.StringVar(&f.Profile, "profile", f.Profile, "how long the cloud's hardware takes: instant or realistic")
+	fl.IntVar(&f.portBase, "port-base", lab.DefaultPortBase, "first of the ports that the lab uses; 0 picks free ones (default: those of the last time)")
+	fl.StringVar(&f.KubeBinDir, "kube-bin-dir", "", "folder with upstream's own binaries, to use instead of bin/kube")
+	fl.DurationVar(&f.Timeout, "timeout", f.Timeout, "how long everything may take to become ready")
+	fl.DurationVar(&f.Grace, "grace", f.Grace, "how long a process may take to stop before it is killed")
+	fl.BoolVarP(&f.detach, "detach", "d", false, "run in the background; return when it is ready")
+	fl.Var(&f.logFormat, "log-format", "write the lab's own log as text or json")
+	fl.BoolVarP(&f.verbose, "verbose", "v", false, "write more of it")
+	fl.IntVar(&f.reportTo, "report-to", 0, "")
+	_ = fl.MarkHidden("report-to") // fails for an unknown flag only
+	_ = cmd.RegisterFlagCompletionFunc("nodes", fixed(lab.Hollow, lab.None))
+	_ = cmd.RegisterFlagCompletionFunc("profile", fixed("instant", "realistic"))
+	return cmd
+}
+
+// dataDirFlag adds the flag that all commands of a lab have.
+func dataDirFlag(fl *pflag.FlagSet, dir *string, e env) {
+	fl.StringVar(dir, "data-dir", defaultDataDir(e.getenv), "folder to keep the lab in (env CLOUDSIM_DATA_DIR)")
+}
+
+// labDir is a data dir as package lab wants it.
+func labDir(dir string) (lab.Dir, error) {
+	if dir == "" {
+		return "", errors.New("--data-dir is required: there is no home directory to keep the lab in")
+	}
+	abs, err := filepath.Abs(dir)
+	return lab.Dir(abs), err
+}
+
+// complete adds to the flags what the process knows.
+func (f *upFlags) complete(fl *pflag.FlagSet) (err error) {
+	if f.DataDir, err = labDir(f.dataDir); err != nil {
+		return err
+	}
+	if f.Self, err = os.Executable(); err != nil {
+		return err
+	}
+	f.Kube = filepath.Join(filepath.Dir(f.Self), "kube")
+	if f.KubeBinDir != "" {
+		if f.KubeBinDir, err = filepath.Abs(f.KubeBinDir); err != nil {
+			return err
+		}
+	}
+	if fl.Changed("port-base") {
+		f.PortBase = &f.portBase
+	}
+	return f.Validate()
+}
+
+// run runs the lab in this process until ctx ends.
+func (f *upFlags) run(ctx context.Context, e env) error {
+	tell := teller(person{e.stdout, f.dataDir})
+	if f.reportTo != 0 {
+		parent := os.NewFile(uintptr(f.reportTo), "report-to")
+		defer parent.Close()
+		tell = message{json.NewEncoder(parent), parent}
+	}
+	err := f.runTelling(ctx, tell)
+	if err != nil && ctx.Err() == nil {
+		tell.failed(err)
+	}
+	return err
+}
+
+func (f *upFlags) runTelling(ctx context.Context, tell teller) error {
+	file, err := lab.OpenLog(f.DataDir)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	level := slog.LevelInfo
+	if f.verbose {
+		level = slog.LevelDebug
+	}
+	log := logging.New(file, level, f.logFormat)
+	logging.Klog(log)
+	f.Progress, f.OnReady = tell.progress, tell.ready
+	return lab.Run(ctx, log, f.Config)
+}
+
+// teller is who hears about a lab's start.
+type teller interface {
+	progress(line string)
+	ready(lab.Report)
+	failed(error)
+}
+
+// person is one at a terminal. What fails, main tells.
+type person struct {
+	w       io.Writer
+	dataDir string
+}
+
+func (p person) progress(line string) { fmt.Fprintln(p.w, line) }
+func (p person) failed(error)         {}
+func (p person) ready(r lab.Report)   { summarise(p.w, r, true) }
+
+// summarise says what runs where, and what to do with it.
+func summarise(w io.Writer, r lab.Report, foreground bool) {
+	fmt.Fprintf(w, "\nThe lab is ready. What runs:\n\n")
+	_ = componentPrinter(w, output{}).list(r.Components) // w is all that can fail
+	if r.Warning != "" {
+		fmt.Fprintf(w, "\nBut: %s.\n", r.Warning)
+	}
+	stop := "Ctrl-C stops it."
+	if !foreground {
+		stop = "'allinone down' stops it."
+	}
+	fmt.Fprintf(w, `
+Point kubectl at it:
+
+  export KUBECONFIG=%s
+
+or set everything, with kubectl and allinone in the PATH:
+
+  . %s
+
+Three things to try:
+
+  # 1. The nodes, and the zones that only the cloud knew
+  kubectl get nodes -o wide -L topology.kubernetes.io/zone
+
+  # 2. A load balancer that forwards
+  kubectl create deployment web --image=web --replicas=3
+  kubectl expose deployment web --type=LoadBalancer --port=8080
+  kubectl wait service web --for=jsonpath='{.status.loadBalancer.ingress[0].ip}'
+  curl http://$(kubectl get service web -o jsonpath='{.status.loadBalancer.ingress[0].ip}'):8080/
+
+  # 3. Switch a machine off, and see what Kubernetes makes of it
+  allinone cloud instances stop node-1
+  kubectl get nodes --watch
+
+%s
+`, shellWord(r.Kubeconfig), shellWord(r.EnvFile), stop)
+}
+
+// shellWord is s as one word of a shell; most paths need no quotes.
+func shellWord(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("/._-+:@%,=", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	}) {
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	return s
+}
