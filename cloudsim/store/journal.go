@@ -20,10 +20,13 @@ func (t *Tx) nextRevision() (uint64, error) {
 func (t *Tx) journal(typ cloudsim.EventType, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, object []byte) error {
 	raw, err := json.Marshal(cloudsim.Event{
 		Rev: m.Revision, Time: t.Now, Type: typ, Kind: kind, ID: id,
-		Project: m.Project, RequestID: t.requestID, Object: object,
+		Project: m.Project, RequestID: t.requestID,
 	})
 	if err != nil {
 		return fmt.Errorf("event of %s %s: %w", kind, id, err)
+	}
+	if object != nil { // spliced in: encoding it a second time is a tenth of a create
+		raw = append(append(append(raw[:len(raw)-1], `,"object":`...), object...), '}')
 	}
 	b, err := t.write(bucketJournal)
 	if err != nil {

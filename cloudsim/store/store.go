@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -140,6 +141,7 @@ func (s *Store) Update(requestID string, fn func(*Tx) error) error {
 // lead commits everyone who waits, itself included, wakes them, and hands the
 // lead to the first who came meanwhile.
 func (s *Store) lead() {
+	runtime.Gosched() // who was just woken by the batch before may ask again: a larger batch, the same fsync
 	s.writers.Lock()
 	batch := s.queue
 	if len(batch) > maxBatch {
