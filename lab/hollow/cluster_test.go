@@ -92,7 +92,7 @@ func startControlPlane() (kubeconfig string, err error) {
 			"--service-account-issuer=https://test", "--service-account-key-file=" + file("sa.key"),
 			"--service-account-signing-key-file=" + file("sa.key"), "--service-cluster-ip-range=10.96.0.0/16",
 			"--disable-admission-plugins=ServiceAccount"},
-		{"kwok", "--config=../kwok.yaml", "--kubeconfig=" + kubeconfig},
+		{"kwok", "--config=../kwok.yaml", "--kubeconfig=" + kubeconfig, "--node-lease-duration-seconds=20"},
 	} {
 		if p[0] == "kwok" {
 			if err := awaitAPI(kubeconfig); err != nil {

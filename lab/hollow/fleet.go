@@ -63,11 +63,11 @@ func (f *fleet) powered() []machine {
 }
 
 // change applies fn to a machine if it still is what the caller saw: the same
-// instance, and on.
+// boot of the same instance.
 func (f *fleet) change(seen machine, fn func(*machine)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if m := f.byName[seen.Name]; m != nil && m.ID == seen.ID && m.on() {
+	if m := f.byName[seen.Name]; m != nil && m.ID == seen.ID && m.Operation == seen.Operation && m.on() {
 		fn(m)
 	}
 }

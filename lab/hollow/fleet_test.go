@@ -1,0 +1,61 @@
+package hollow
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// What the cloud says of a name, in order, and whether a kubelet that
+// registered before the last of it has to start anew.
+func TestFleet(t *testing.T) {
+	at := func(id cloudsim.InstanceID, state cloudsim.InstanceState, op cloudsim.OperationID, rev uint64) cloudsim.Instance {
+		return cloudsim.Instance{ID: id, State: state, Meta: cloudsim.Meta{Name: "one", Operation: op, Revision: rev}}
+	}
+	running := at("i-1", cloudsim.InstanceRunning, "op-1", 5)
+	for _, tc := range []struct {
+		name       string
+		then       cloudsim.Instance
+		gone       bool // then is its last value
+		want       cloudsim.InstanceID
+		on         bool
+		registered bool
+	}{
+		{name: "relabelled", then: at("i-1", cloudsim.InstanceRunning, "op-1", 6), want: "i-1", on: true, registered: true},
+		{name: "older news", then: at("i-1", cloudsim.InstanceProvisioning, "op-1", 4), want: "i-1", on: true, registered: true},
+		{name: "stopped", then: at("i-1", cloudsim.InstanceStopping, "op-2", 6), want: "i-1"},
+		{name: "rebooted unseen", then: at("i-1", cloudsim.InstanceRunning, "op-3", 9), want: "i-1", on: true},
+		{name: "replaced", then: at("i-2", cloudsim.InstanceRunning, "op-4", 12), want: "i-2", on: true},
+		{name: "gone", then: at("i-1", cloudsim.InstanceTerminated, "op-2", 8), gone: true},
+		{name: "an earlier one gone", then: at("i-0", cloudsim.InstanceTerminated, "op-0", 6), gone: true, want: "i-1", on: true, registered: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFleet(slog.New(slog.DiscardHandler), nil)
+			f.put(running)
+			f.change(f.get("one"), func(m *machine) { m.registered = true })
+			if tc.gone {
+				f.drop(tc.then)
+			} else {
+				f.put(tc.then)
+			}
+			if m := f.get("one"); m.ID != tc.want || m.on() != tc.on || m.registered != tc.registered {
+				t.Errorf("got %q, on %v, registered %v; want %q, %v, %v", m.ID, m.on(), m.registered, tc.want, tc.on, tc.registered)
+			}
+		})
+	}
+}
+
+// A kubelet's word about a machine that has gone off meanwhile counts for nothing.
+func TestFleetChangeIsOfTheSameBoot(t *testing.T) {
+	f := newFleet(slog.New(slog.DiscardHandler), nil)
+	i := cloudsim.Instance{ID: "i-1", State: cloudsim.InstanceRunning, Meta: cloudsim.Meta{Name: "one", Operation: "op-1"}}
+	f.put(i)
+	before := f.get("one")
+	i.Operation, i.Revision = "op-2", 1
+	f.put(i)
+	f.change(before, func(m *machine) { m.registered = true })
+	if f.get("one").registered {
+		t.Error("the kubelet of an earlier boot registered this one")
+	}
+}

@@ -1,0 +1,109 @@
+package hollow_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// bind makes a pod on a node, as the scheduler leaves it.
+func (b *bench) bind(name, node string) {
+	b.Helper()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			NodeName:    node,
+			Containers:  []corev1.Container{{Name: "c", Image: "example.com/c"}},
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		},
+	}
+	if _, err := b.kube.CoreV1().Pods("default").Create(b.ctx, p, metav1.CreateOptions{}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bench) podReady(name string) (*corev1.Pod, bool) {
+	b.Helper()
+	p, err := b.kube.CoreV1().Pods("default").Get(b.ctx, name, metav1.GetOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return p, c.Status == corev1.ConditionTrue
+		}
+	}
+	return p, false
+}
+
+func (b *bench) awaitPod(name string) *corev1.Pod {
+	b.Helper()
+	var p *corev1.Pod
+	b.await("pod "+name+" is Ready", func() error {
+		got, ok := b.podReady(name)
+		if !ok {
+			return fmt.Errorf("it is %+v", got.Status)
+		}
+		p = got
+		return nil
+	})
+	return p
+}
+
+// Pods live while their machine is on: kwok runs them, lets them be while it is
+// off, and brings them back with it.
+func TestPodsFollowPower(t *testing.T) {
+	b := newBench(t)
+	one, _ := b.nodes()
+	b.bind("early", "one")
+	ip := b.awaitPod("early").Status.PodIP
+	if ip == "" {
+		t.Error("a running pod has no address")
+	}
+
+	b.do(b.cloud.StopInstance, one)
+	b.node("one", "off", isOff)
+	b.markNotReady("early") // as the node lifecycle controller does
+	b.bind("late", "one")
+	b.bind("other", "two")
+	b.awaitPod("other")
+	for _, name := range []string{"early", "late"} {
+		if _, ok := b.podReady(name); ok {
+			t.Errorf("pod %s is Ready on a machine that is off", name)
+		}
+	}
+
+	b.do(b.cloud.StartInstance, one)
+	b.awaitPod("late")
+	if again := b.awaitPod("early").Status.PodIP; again != ip {
+		t.Errorf("the pod came back at %s, was at %s", again, ip)
+	}
+	if err := b.kube.CoreV1().Pods("default").Delete(b.ctx, "early", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.await("a deleted pod goes", func() error {
+		list, err := b.kube.CoreV1().Pods("default").List(b.ctx, metav1.ListOptions{FieldSelector: "metadata.name=early"})
+		if err == nil && len(list.Items) != 0 {
+			err = errors.New("it is there")
+		}
+		return err
+	})
+}
+
+func (b *bench) markNotReady(pod string) {
+	b.Helper()
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{
+		map[string]any{"type": "Ready", "status": "False", "lastTransitionTime": metav1.Now()},
+	}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := b.kube.CoreV1().Pods("default").Patch(b.ctx, pod, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		b.Fatal(err)
+	}
+}

@@ -1,0 +1,429 @@
+package hollow_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// nodes makes two machines in two zones, initialised.
+func (b *bench) nodes() (one, two cloudsim.Instance) {
+	b.Helper()
+	one, two = b.create("one", "sim-1a"), b.create("two", "sim-1b")
+	for _, i := range []cloudsim.Instance{one, two} {
+		b.node(i.Name, "Ready", isReady)
+		b.initialise(i)
+	}
+	return one, two
+}
+
+// serve makes a Service; change may say more of it.
+func (b *bench) serve(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
+	b.Helper()
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"test": ""}},
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{
+			{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP},
+		}},
+	}
+	if change != nil {
+		change(&svc.Spec)
+	}
+	svc, err := b.kube.CoreV1().Services("default").Create(b.ctx, svc, metav1.CreateOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return svc
+}
+
+// pod is an endpoint as the endpointslice controller writes it.
+func pod(name, ip, node string) discoveryv1.Endpoint {
+	return discoveryv1.Endpoint{
+		Addresses: []string{ip}, NodeName: &node,
+		Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
+		TargetRef:  &corev1.ObjectReference{Kind: "Pod", Name: name},
+	}
+}
+
+// endpoints replaces what is behind a Service.
+func (b *bench) endpoints(svc *corev1.Service, pods ...discoveryv1.Endpoint) {
+	b.Helper()
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: svc.Name, Labels: map[string]string{"test": "", discoveryv1.LabelServiceName: svc.Name}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   pods,
+	}
+	for _, p := range svc.Spec.Ports {
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new(p.Name), Port: new(int32(8080)), Protocol: new(p.Protocol)})
+	}
+	api := b.kube.DiscoveryV1().EndpointSlices("default")
+	_, err := api.Update(b.ctx, slice, metav1.UpdateOptions{})
+	if err != nil {
+		_, err = api.Create(b.ctx, slice, metav1.CreateOptions{})
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func url(i cloudsim.Instance, port int32, path string) string {
+	return "http://" + net.JoinHostPort(i.InternalIP(), strconv.Itoa(int(port))) + path
+}
+
+// fresh is a client that opens a connection for each request.
+var fresh = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+func get(c *http.Client, url string) (*http.Response, string, error) {
+	resp, err := c.Get(url)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp, string(body), err
+}
+
+// asked returns which pod answered.
+func asked(c *http.Client, url string) (map[string]any, error) {
+	resp, body, err := get(c, url+"?format=json")
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "application/json" {
+		return nil, fmt.Errorf("%s: %s", resp.Status, body)
+	}
+	var a map[string]any
+	return a, json.Unmarshal([]byte(body), &a)
+}
+
+// spread asks n times and counts the pods that answered.
+func (b *bench) spread(url string, n int) map[any]int {
+	b.Helper()
+	pods := map[any]int{}
+	for range n {
+		a, err := asked(fresh, url)
+		if err != nil {
+			b.Fatal(err)
+		}
+		pods[a["pod"]]++
+	}
+	return pods
+}
+
+// reaches waits until exactly these pods answer, each as often as the others.
+func (b *bench) reaches(url string, pods ...any) {
+	b.Helper()
+	want := map[any]int{}
+	for _, p := range pods {
+		want[p] = 2
+	}
+	b.await(url+" reaches its pods", func() error {
+		got := map[any]int{}
+		for range 2 * len(pods) {
+			a, err := asked(fresh, url)
+			if err != nil {
+				return err
+			}
+			got[a["pod"]]++
+		}
+		if !maps.Equal(got, want) {
+			return fmt.Errorf("got %v, want %v", got, want)
+		}
+		return nil
+	})
+}
+
+// refuses waits until nothing listens.
+func (b *bench) refuses(url string) {
+	b.Helper()
+	b.await(url+" is refused", func() error {
+		resp, err := fresh.Get(url)
+		if err == nil {
+			resp.Body.Close()
+			return errors.New(resp.Status)
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return err
+		}
+		return nil
+	})
+}
+
+// A node port answers on every node, in turn for every ready pod, and says what
+// it stands for.
+func TestNodePort(t *testing.T) {
+	b := newBench(t)
+	one, two := b.nodes()
+	svc := b.serve("web", nil)
+	port := svc.Spec.Ports[0].NodePort
+	b.refuses(url(one, port, "/"))
+
+	starting := pod("web-0", "10.1.0.9", "one")
+	starting.Conditions.Ready = new(false)
+	b.endpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "two"), pod("web-3", "10.1.0.3", "two"), starting)
+	b.reaches(url(one, port, "/"), "web-1", "web-2", "web-3")
+	b.reaches(url(two, port, "/anything"), "web-1", "web-2", "web-3")
+
+	b.endpoints(svc, pod("web-2", "10.1.0.2", "two"))
+	b.reaches(url(one, port, "/"), "web-2")
+	a, err := asked(fresh, url(one, port, "/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(a, "client")
+	want := map[string]any{
+		"service": "web", "namespace": "default", "port": 80.0, "portName": "http", "nodePort": float64(port),
+		"node": "one", "zone": "sim-1a", "pod": "web-2", "podIP": "10.1.0.2", "podNode": "two",
+	}
+	if diff := cmp.Diff(want, a); diff != "" {
+		t.Errorf("answer (-want +got):\n%s", diff)
+	}
+	_, text, err := get(fresh, url(two, port, "/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"service:   web\n", "node:      two\n", "zone:      sim-1b\n", "pod:       web-2\n", "podNode:   two\n"} {
+		if !strings.Contains(text, line) {
+			t.Errorf("no %q in:\n%s", line, text)
+		}
+	}
+
+	b.endpoints(svc, starting)
+	b.refuses(url(one, port, "/"))
+	if err := b.kube.CoreV1().Services("default").Delete(b.ctx, "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.refuses(url(two, port, "/"))
+}
+
+// With externalTrafficPolicy Local only nodes with a pod of their own answer,
+// and the health check node port tells a load balancer which they are.
+func TestLocalTraffic(t *testing.T) {
+	b := newBench(t)
+	one, two := b.nodes()
+	svc := b.serve("web", func(s *corev1.ServiceSpec) {
+		s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		s.Ports = append(s.Ports, corev1.ServicePort{Name: "more", Port: 81, Protocol: corev1.ProtocolTCP})
+	})
+	port, check := svc.Spec.Ports[0].NodePort, svc.Spec.HealthCheckNodePort
+	b.endpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "one"))
+	b.reaches(url(one, port, "/"), "web-1", "web-2")
+	b.refuses(url(two, port, "/"))
+	b.health(url(one, check, "/healthz"), http.StatusOK, "2")
+	b.health(url(two, check, "/healthz"), http.StatusServiceUnavailable, "0")
+	_, body, err := get(fresh, url(one, check, "/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"service":{"namespace":"default","name":"web"},"localEndpoints":2,"serviceProxyHealthy":true}` + "\n"; body != want {
+		t.Errorf("health is %s, want %s", body, want)
+	}
+
+	b.endpoints(svc, pod("web-3", "10.1.0.3", "two"))
+	b.reaches(url(two, port, "/"), "web-3")
+	b.refuses(url(one, port, "/"))
+	b.health(url(one, check, "/healthz"), http.StatusServiceUnavailable, "0")
+	b.health(url(two, check, "/healthz"), http.StatusOK, "1")
+}
+
+// health waits for an answer of a health endpoint.
+func (b *bench) health(url string, code int, weight string) {
+	b.Helper()
+	b.await(fmt.Sprintf("%s says %d", url, code), func() error {
+		resp, body, err := get(fresh, url)
+		if err != nil {
+			return err
+		}
+		if got := resp.Header.Get("X-Load-Balancing-Endpoint-Weight"); resp.StatusCode != code || got != weight {
+			return fmt.Errorf("%s, weight %q: %s", resp.Status, got, body)
+		}
+		return nil
+	})
+}
+
+// kube-proxy's own health follows the node's deletion; its life does not.
+func TestProxyHealth(t *testing.T) {
+	b := newBench(t)
+	one, two := b.nodes()
+	b.health(url(one, 10256, "/healthz"), http.StatusOK, "")
+	b.patch("one", "", map[string]any{"spec": map[string]any{"taints": []any{
+		map[string]any{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"},
+	}}})
+	b.health(url(one, 10256, "/healthz"), http.StatusServiceUnavailable, "")
+	b.health(url(one, 10256, "/livez"), http.StatusOK, "")
+	b.health(url(two, 10256, "/healthz"), http.StatusOK, "")
+	b.patch("one", "", map[string]any{"spec": map[string]any{"taints": nil}})
+	b.health(url(one, 10256, "/healthz"), http.StatusOK, "")
+	b.health(url(one, 10256, "/other"), http.StatusNotFound, "")
+
+	b.patch("two", "", map[string]any{"metadata": map[string]any{"finalizers": []string{"example.com/stays"}}})
+	b.deleteNode("two")
+	b.health(url(two, 10256, "/healthz"), http.StatusServiceUnavailable, "")
+	b.patch("two", "", map[string]any{"metadata": map[string]any{"finalizers": nil}})
+	b.refuses(url(two, 10256, "/livez")) // kube-proxy exits without its Node
+}
+
+// A machine that is off has no sockets; the others keep theirs, and the
+// connections on them.
+func TestPowerOffCloses(t *testing.T) {
+	b := newBench(t)
+	one, two := b.nodes()
+	svc := b.serve("web", nil)
+	port := svc.Spec.Ports[0].NodePort
+	b.endpoints(svc, pod("web-1", "10.1.0.1", "one"))
+	b.reaches(url(one, port, "/"), "web-1")
+	b.reaches(url(two, port, "/"), "web-1")
+	kept := &http.Client{Transport: &http.Transport{}}
+	defer kept.CloseIdleConnections()
+	if b.reused(kept, url(two, port, "/")) {
+		t.Fatal("a first connection cannot be a reused one")
+	}
+
+	b.do(b.cloud.StopInstance, one)
+	b.refuses(url(one, port, "/"))
+	b.refuses(url(one, 10256, "/healthz"))
+	b.do(b.cloud.StartInstance, one)
+	b.reaches(url(one, port, "/"), "web-1")
+	b.endpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "two"))
+	b.reaches(url(two, port, "/"), "web-1", "web-2")
+	if !b.reused(kept, url(two, port, "/")) {
+		t.Error("a port that stayed was opened again")
+	}
+
+	b.stop()
+	b.refuses(url(one, port, "/"))
+	b.refuses(url(two, 10256, "/healthz"))
+}
+
+// reused asks for url and reports whether that took no new connection.
+func (b *bench) reused(c *http.Client, url string) (reused bool) {
+	b.Helper()
+	trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }}
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(b.ctx, trace), http.MethodGet, url, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		b.Fatal(err)
+	}
+	return reused
+}
+
+// A connection stays with its pod, and ends with it.
+func TestConnectionHasOnePod(t *testing.T) {
+	b := newBench(t)
+	one, _ := b.nodes()
+	svc := b.serve("web", nil)
+	port := svc.Spec.Ports[0].NodePort
+	b.endpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "two"))
+	b.reaches(url(one, port, "/"), "web-1", "web-2")
+
+	kept := &http.Client{Transport: &http.Transport{}}
+	defer kept.CloseIdleConnections()
+	first, err := asked(kept, url(one, port, "/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if again, err := asked(kept, url(one, port, "/")); err != nil || again["pod"] != first["pod"] {
+			t.Fatalf("after %v the connection went to %v, %v", first["pod"], again["pod"], err)
+		}
+	}
+	b.endpoints(svc, pod("web-9", "10.1.0.9", "one"))
+	b.reaches(url(one, port, "/"), "web-9")
+	// POST is not tried again by net/http, so the reset is seen.
+	if resp, err := kept.Post(url(one, port, "/"), "text/plain", nil); err == nil {
+		resp.Body.Close()
+		t.Errorf("a connection to a pod that is gone answered %s", resp.Status)
+	}
+}
+
+// With affinity a client has one pod.
+func TestAffinity(t *testing.T) {
+	b := newBench(t)
+	one, _ := b.nodes()
+	svc := b.serve("web", func(s *corev1.ServiceSpec) { s.SessionAffinity = corev1.ServiceAffinityClientIP })
+	b.endpoints(svc, pod("web-1", "10.1.0.1", "one"), pod("web-2", "10.1.0.2", "two"))
+	at := url(one, svc.Spec.Ports[0].NodePort, "/")
+	b.await("it answers", func() error { _, err := asked(fresh, at); return err })
+	if pods := b.spread(at, 8); len(pods) != 1 {
+		t.Errorf("one client was spread over %v", pods)
+	}
+}
+
+// A datagram is answered like a request.
+func TestUDP(t *testing.T) {
+	b := newBench(t)
+	one, _ := b.nodes()
+	svc := b.serve("dns", func(s *corev1.ServiceSpec) {
+		s.Ports = []corev1.ServicePort{{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}}
+	})
+	b.endpoints(svc, pod("dns-1", "10.1.0.1", "one"))
+	conn, err := net.Dial("udp", net.JoinHostPort(one.InternalIP(), strconv.Itoa(int(svc.Spec.Ports[0].NodePort))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	b.await("it answers", func() error {
+		if _, err := conn.Write([]byte("anybody?")); err != nil {
+			return err
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			return err
+		}
+		buf := make([]byte, 2048)
+		n, err := conn.Read(buf)
+		if err == nil && !strings.Contains(string(buf[:n]), "pod:       dns-1\n") {
+			err = fmt.Errorf("got %q", buf[:n])
+		}
+		return err
+	})
+}
+
+// A port that somebody else has is said once, and taken when it is free.
+func TestPortInUse(t *testing.T) {
+	b := newBench(t)
+	one, _ := b.nodes()
+	svc := b.serve("web", nil)
+	port := svc.Spec.Ports[0].NodePort
+	other, err := net.Listen("tcp", net.JoinHostPort(one.InternalIP(), strconv.Itoa(int(port))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	b.endpoints(svc, pod("web-1", "10.1.0.1", "one"))
+	b.await("it says so", func() error {
+		if b.log.count("cannot listen", `"one"`) == 0 {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	b.patch("one", "", map[string]any{"metadata": map[string]any{"labels": map[string]any{corev1.LabelTopologyZone: "elsewhere"}}})
+	other.Close()
+	b.reaches(url(one, port, "/"), "web-1")
+	if n := b.log.count("cannot listen"); n != 1 {
+		t.Errorf("it said so %d times; want once", n)
+	}
+}
