@@ -62,6 +62,9 @@ With --watch, go on with new events until interrupted.`,
 				id: func(e cloudsim.Event) string { return e.ID },
 			}
 			if watching {
+				if err := cl.Ready(ctx); err != nil {
+					return err // a watch waits for a cloud that left, not for one that never came
+				}
 				s := newStream(p, func(e cloudsim.Event) any { return e })
 				return follow(ctx, c, cl, where, func(e cloudsim.Event) error { return s.changes([]cloudsim.Event{e}) })
 			}

@@ -40,7 +40,9 @@ func follow(ctx context.Context, c *cloudCLI, cl *client.Client, o cloudsim.Watc
 		if !errors.Is(broke, cloudsim.Unavailable) {
 			return broke
 		}
-		fmt.Fprintf(c.stderr, "%v; trying again\n", broke)
+		if wait == firstRetry {
+			fmt.Fprintf(c.stderr, "%v; trying again\n", broke)
+		}
 		select {
 		case <-ctx.Done():
 			return nil

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Scripts tell failures apart by their codes: each Kind has one of its own.
+func TestExitCodesAreTotal(t *testing.T) {
+	taken := map[int]cloudsim.Kind{}
+	for _, k := range cloudsim.Kinds() {
+		row, ok := exitCodes[k]
+		if !ok || row.code == exitOK || row.code >= 125 || row.meaning == "" {
+			t.Errorf("Kind %v: code %d, meaning %q", k, row.code, row.meaning)
+		}
+		if other, twice := taken[row.code]; twice {
+			t.Errorf("Kinds %v and %v share code %d", k, other, row.code)
+		}
+		taken[row.code] = k
+	}
+	if len(exitCodes) != len(cloudsim.Kinds()) {
+		t.Errorf("%d codes for %d Kinds", len(exitCodes), len(cloudsim.Kinds()))
+	}
+}
+
+func TestExitCode(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want int
+	}{
+		{errors.New("plain"), 1},
+		{fmt.Errorf("wrapped: %w", cloudsim.Errorf(cloudsim.NotFound, "x")), 3},
+		{errors.Join(cloudsim.Errorf(cloudsim.Conflict, "first"), cloudsim.Errorf(cloudsim.NotFound, "second")), 5},
+		{fmt.Errorf("waiting: %w", context.Canceled), exitInterrupted},
+	} {
+		if got := exitCode(test.err); got != test.want {
+			t.Errorf("exitCode(%v) = %d, want %d", test.err, got, test.want)
+		}
+	}
+}
+
+func TestExplain(t *testing.T) {
+	two := &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "a is bad; b is worse", Fields: []cloudsim.FieldError{{Field: "a", Reason: "is bad"}, {Field: "b", Reason: "is worse"}}}
+	for _, test := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"one", errors.New("no"), "cmd: no\n"},
+		{"joined", errors.Join(errors.New("no"), errors.Join(errors.New("never"))), "cmd: no\ncmd: never\n"},
+		{"wrapping two is one error", fmt.Errorf("%w while %w", errors.New("no"), errors.New("at it")), "cmd: no while at it\n"},
+		{"fields", two, "cmd: 2 fields are wrong:\n  a is bad\n  b is worse\n"},
+		{"one field", &cloudsim.Error{Msg: "a is bad", Fields: two.Fields[:1]}, "cmd: a is bad\n"},
+		{"interrupted", fmt.Errorf("x: %w", context.Canceled), "cmd: interrupted\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var got bytes.Buffer
+			explain(&got, "cmd", test.err)
+			if d := cmp.Diff(test.want, got.String()); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+// The first signal asks, the second does not.
+func TestSupervise(t *testing.T) {
+	if got := supervise(nil, func(context.Context) int { return 7 }); got != 7 {
+		t.Errorf("undisturbed: %d, want 7", got)
+	}
+	signals := make(chan os.Signal, 2)
+	signals <- os.Interrupt
+	if got := supervise(signals, func(ctx context.Context) int { <-ctx.Done(); return 3 }); got != 3 {
+		t.Errorf("one signal: %d, want the 3 of who stops cleanly", got)
+	}
+	stuck := make(chan struct{})
+	defer close(stuck)
+	signals <- os.Interrupt
+	signals <- syscall.SIGTERM
+	if got := supervise(signals, func(context.Context) int { <-stuck; return 0 }); got != exitInterrupted {
+		t.Errorf("two signals: %d, want %d", got, exitInterrupted)
+	}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+func testEnv() (env, *bytes.Buffer, *bytes.Buffer) {
+	var stdout, stderr bytes.Buffer
+	return env{getenv: func(string) string { return "" }, stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr}, &stdout, &stderr
+}
+
+func walk(cmd *cobra.Command, visit func(*cobra.Command)) {
+	visit(cmd)
+	for _, sub := range cmd.Commands() {
+		walk(sub, visit)
+	}
+}
+
+// Every command says what it does and shows how it is called.
+func TestCommandsAreExplained(t *testing.T) {
+	e, _, _ := testEnv()
+	walk(newRootCommand(e), func(cmd *cobra.Command) {
+		topic := !cmd.Runnable() && !cmd.HasSubCommands()
+		switch {
+		case cmd.Short == "":
+			t.Errorf("%s: no description", cmd.CommandPath())
+		case strings.HasSuffix(cmd.Short, "."):
+			t.Errorf("%s: its description %q ends with a stop", cmd.CommandPath(), cmd.Short)
+		case !topic && !strings.Contains(cmd.Example, cmd.CommandPath()):
+			t.Errorf("%s: no example shows it:\n%s", cmd.CommandPath(), cmd.Example)
+		case cmd.Parent() != nil && !cmd.Parent().HasParent() && cmd.GroupID == "":
+			t.Errorf("%s: in no group of the help", cmd.CommandPath())
+		}
+	})
+}
+
+// What an example shows must parse: it names commands and flags that exist.
+func TestExamplesParse(t *testing.T) {
+	e, _, _ := testEnv()
+	root := newRootCommand(e)
+	walk(root, func(cmd *cobra.Command) {
+		for line := range strings.Lines(cmd.Example) {
+			line, _, _ = strings.Cut(strings.TrimSpace(line), " #")
+			words := strings.Fields(strings.TrimSuffix(line, "&"))
+			if len(words) == 0 || words[0] != "allinone" {
+				continue
+			}
+			shown, rest, err := root.Find(words[1:])
+			if err != nil {
+				t.Errorf("%s: %q: %v", cmd.CommandPath(), line, err)
+				continue
+			}
+			if shown == root || shown.HasSubCommands() {
+				if len(rest) > 0 {
+					t.Errorf("%s: %q: no such command", cmd.CommandPath(), line)
+				}
+				continue
+			}
+			if err := shown.ParseFlags(rest); err != nil {
+				t.Errorf("%s: %q: %v", cmd.CommandPath(), line, err)
+			} else if err := shown.ValidateArgs(shown.Flags().Args()); err != nil {
+				t.Errorf("%s: %q: %v", cmd.CommandPath(), line, err)
+			}
+		}
+	})
+}
+
+// kubelet starts this binary for image pulls: building the commands must stay
+// cheap.
+func BenchmarkNewRootCommand(b *testing.B) {
+	e, _, _ := testEnv()
+	for b.Loop() {
+		newRootCommand(e)
+	}
+}
