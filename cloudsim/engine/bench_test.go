@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -34,7 +35,7 @@ func BenchmarkDurableCreates(b *testing.B) {
 	cfg := engine.Default()
 	cfg.Instances = netip.MustParsePrefix("10.0.0.0/8")
 	e := engine.New(slog.New(slog.DiscardHandler), st, cfg) // not run: nothing settles meanwhile
-	if err := e.Prepare(); err != nil {
+	if err := errors.Join(e.Prepare(), e.EnsureAdmin("secret")); err != nil {
 		b.Fatal(err)
 	}
 	before := commits(b, st.Close, path)
@@ -42,7 +43,10 @@ func BenchmarkDurableCreates(b *testing.B) {
 		b.Fatal(err)
 	}
 	e = engine.New(slog.New(slog.DiscardHandler), st, cfg)
-	ctx := engine.AsCloud(b.Context())
+	ctx, err := e.Admit(b.Context(), engine.Request{Secret: "secret", Project: engine.DefaultProject, Access: engine.Write})
+	if err != nil {
+		b.Fatal(err)
+	}
 
 	var next atomic.Int64
 	var wg sync.WaitGroup

@@ -59,7 +59,7 @@ func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID
 	if err != nil {
 		return i, unknown("zone", req.Zone, "see GET /v1/zones")
 	}
-	if _, err := instanceTypes.Get(tx, req.Type); err != nil {
+	if !instanceTypes.Has(tx, req.Type) {
 		return i, unknown("type", req.Type, "see GET /v1/instance-types")
 	}
 	ip, err := takeIP(tx, e.cfg.Instances)

@@ -76,7 +76,7 @@ func (e *Engine) loadBalancerByName(tx *store.Tx, call Call, req cloudsim.Create
 }
 
 func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateLoadBalancer) (l cloudsim.LoadBalancer, err error) {
-	if _, err := regions.Get(tx, req.Region); err != nil {
+	if !regions.Has(tx, req.Region) {
 		return l, unknown("region", req.Region, "see GET /v1/regions")
 	}
 	if err := e.checkTargets(tx, project, req.Region, req.Targets); err != nil {

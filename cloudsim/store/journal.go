@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
@@ -26,7 +27,7 @@ func (t *Tx) journal(typ cloudsim.EventType, kind cloudsim.ResourceKind, id stri
 		return fmt.Errorf("event of %s %s: %w", kind, id, err)
 	}
 	if object != nil { // spliced in: encoding it a second time is a tenth of a create
-		raw = append(append(append(raw[:len(raw)-1], `,"object":`...), object...), '}')
+		raw = slices.Concat(raw[:len(raw)-1], []byte(`,"object":`), object, []byte("}"))
 	}
 	b, err := t.write(bucketJournal)
 	if err != nil {

@@ -81,6 +81,12 @@ func (t Table[T]) Get(tx *Tx, id string) (v T, err error) {
 	return v, nil
 }
 
+// Has reports whether there is a resource with that id.
+func (t Table[T]) Has(tx *Tx, id string) bool {
+	b := tx.read(t.bucket())
+	return b != nil && b.Get([]byte(id)) != nil
+}
+
 // Named returns the resource of that name in project, or NotFound.
 func (t Table[T]) Named(tx *Tx, project cloudsim.ProjectID, name string) (v T, err error) {
 	for id := range t.ids(tx, byName, string(project)+"\x00"+name, "") {
