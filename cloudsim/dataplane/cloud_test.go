@@ -1,0 +1,266 @@
+package dataplane_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// memory is a cloud that keeps its records in memory and does as it is told
+// at once, also to fail: what the real one does not do when asked.
+type memory struct {
+	mu        sync.Mutex
+	rev       uint64
+	floor     uint64 // events up to here are forgotten
+	journal   []cloudsim.Event
+	bell      chan struct{} // closed by the next change
+	lbs       map[cloudsim.LoadBalancerID]cloudsim.LoadBalancer
+	instances map[cloudsim.InstanceID]cloudsim.Instance
+	down      error // every call fails with it
+	broken    uint64
+	lists     int
+	reports   map[cloudsim.LoadBalancerID][]cloudsim.LoadBalancerStatus
+}
+
+func newMemory() *memory {
+	return &memory{
+		bell:      make(chan struct{}),
+		lbs:       map[cloudsim.LoadBalancerID]cloudsim.LoadBalancer{},
+		instances: map[cloudsim.InstanceID]cloudsim.Instance{},
+		reports:   map[cloudsim.LoadBalancerID][]cloudsim.LoadBalancerStatus{},
+	}
+}
+
+func (m *memory) ring() { close(m.bell); m.bell = make(chan struct{}) }
+
+func (m *memory) record(typ cloudsim.EventType, kind cloudsim.ResourceKind, id string, meta *cloudsim.Meta, object func() any) {
+	m.rev++
+	meta.Revision = m.rev
+	raw, err := json.Marshal(object())
+	if err != nil {
+		panic(err)
+	}
+	m.journal = append(m.journal, cloudsim.Event{Rev: m.rev, Type: typ, Kind: kind, ID: id, Object: raw})
+	m.ring()
+}
+
+// putLB keeps an active load balancer as given, with the status it has.
+func (m *memory) putLB(lb cloudsim.LoadBalancer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	lb.Listeners, lb.Targets = slices.Clone(lb.Listeners), slices.Clone(lb.Targets)
+	if lb.State == "" {
+		lb.State = cloudsim.LoadBalancerActive
+	}
+	lb.Status = m.lbs[lb.ID].Status.For(lb.LoadBalancerSpec)
+	m.keepLB(lb)
+}
+
+func (m *memory) keepLB(lb cloudsim.LoadBalancer) {
+	m.record(cloudsim.EventPut, cloudsim.KindLoadBalancer, string(lb.ID), &lb.Meta, func() any { return lb })
+	m.lbs[lb.ID] = lb
+}
+
+func (m *memory) deleteLB(id cloudsim.LoadBalancerID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	lb := m.lbs[id]
+	delete(m.lbs, id)
+	m.record(cloudsim.EventDelete, cloudsim.KindLoadBalancer, string(id), &lb.Meta, func() any { return lb })
+}
+
+func (m *memory) putInstance(id cloudsim.InstanceID, ip string, state cloudsim.InstanceState) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := cloudsim.Instance{ID: id, State: state, Addresses: []cloudsim.InstanceAddress{{Type: cloudsim.AddressInternal, Address: ip}}}
+	m.record(cloudsim.EventPut, cloudsim.KindInstance, string(id), &i.Meta, func() any { return i })
+	m.instances[id] = i
+}
+
+func (m *memory) deleteInstance(id cloudsim.InstanceID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := m.instances[id]
+	delete(m.instances, id)
+	m.record(cloudsim.EventDelete, cloudsim.KindInstance, string(id), &i.Meta, func() any { return i })
+}
+
+// breakWatches ends the watches there are.
+func (m *memory) breakWatches() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.broken++
+	m.ring()
+}
+
+// compact forgets the journal.
+func (m *memory) compact() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.floor = m.rev
+}
+
+// fail makes every call fail with err, nil for none, and ends the watches.
+func (m *memory) fail(err error) {
+	m.mu.Lock()
+	m.down = err
+	m.mu.Unlock()
+	m.breakWatches()
+}
+
+func (m *memory) ListLoadBalancers(_ context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.LoadBalancer], error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return listed(m, m.lbs, o)
+}
+
+func (m *memory) ListInstances(_ context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lists++
+	return listed(m, m.instances, o)
+}
+
+// listed returns pages of two.
+func listed[K ~string, V any](m *memory, all map[K]V, o cloudsim.ListOptions) (l cloudsim.List[V], err error) {
+	l.Revision = m.rev
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		if string(k) <= o.After {
+			continue
+		}
+		if len(l.Items) == 2 {
+			return l, m.down
+		}
+		l.Items = append(l.Items, all[k])
+		l.Next = string(k)
+	}
+	l.Next = ""
+	return l, m.down
+}
+
+func (m *memory) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
+	return func(yield func(cloudsim.Event, error) bool) {
+		m.mu.Lock()
+		broken := m.broken
+		m.mu.Unlock()
+		for rev := o.Since; ; {
+			m.mu.Lock()
+			bell, err := m.bell, m.down
+			switch {
+			case err != nil:
+			case m.broken != broken:
+				err = cloudsim.Errorf(cloudsim.Unavailable, "the connection broke")
+			case rev < m.floor:
+				err = cloudsim.Errorf(cloudsim.Gone, "the journal begins after %d", m.floor)
+			}
+			news := m.journal[rev:]
+			m.mu.Unlock()
+			if err != nil {
+				yield(cloudsim.Event{}, err)
+				return
+			}
+			for _, e := range news {
+				rev = e.Rev
+				if !yield(e, nil) {
+					return
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-bell:
+			}
+		}
+	}
+}
+
+func (m *memory) ReportLoadBalancer(_ context.Context, id cloudsim.LoadBalancerID, s cloudsim.LoadBalancerStatus) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	lb, ok := m.lbs[id]
+	switch {
+	case m.down != nil:
+		return m.down
+	case !ok:
+		return cloudsim.Errorf(cloudsim.NotFound, "no load balancer %s", id)
+	}
+	m.reports[id] = append(m.reports[id], s)
+	lb.Status = s.For(lb.LoadBalancerSpec)
+	m.keepLB(lb)
+	return nil
+}
+
+func (m *memory) told(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancerStatus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.reports[id])
+}
+
+// await waits until the status of a load balancer is as is wants, which says
+// what is missing or "".
+func (m *memory) await(t testing.TB, id cloudsim.LoadBalancerID, is func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
+	t.Helper()
+	var last cloudsim.LoadBalancerStatus
+	eventually(t, func() string {
+		m.mu.Lock()
+		last = m.lbs[id].Status
+		m.mu.Unlock()
+		if why := is(last); why != "" {
+			return fmt.Sprintf("%s of %+v", why, last)
+		}
+		return ""
+	})
+	return last
+}
+
+// ready is what a load balancer looks like when every listener accepts and
+// every target is healthy.
+func ready(s cloudsim.LoadBalancerStatus) string {
+	if len(s.Listeners) == 0 || len(s.Targets) == 0 {
+		return "no status yet"
+	}
+	for _, l := range s.Listeners {
+		if l.Endpoint == "" {
+			return "listener without endpoint"
+		}
+	}
+	return healths(slices.Repeat([]cloudsim.TargetHealth{cloudsim.TargetHealthy}, len(s.Targets))...)(s)
+}
+
+// healths wants the targets' health to be just so.
+func healths(want ...cloudsim.TargetHealth) func(cloudsim.LoadBalancerStatus) string {
+	return func(s cloudsim.LoadBalancerStatus) string {
+		var have []cloudsim.TargetHealth
+		for _, t := range s.Targets {
+			have = append(have, t.Health)
+		}
+		if !slices.Equal(have, want) {
+			return fmt.Sprintf("want targets %v", want)
+		}
+		return ""
+	}
+}
+
+// eventually waits for a condition to say "", for five seconds.
+func eventually(t testing.TB, missing func() string) {
+	t.Helper()
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		why := missing()
+		if why == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still after 5s: %s", why)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -1,0 +1,197 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Cloud is what the data plane needs of a cloud.
+type Cloud interface {
+	ListLoadBalancers(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.LoadBalancer], error)
+	ListInstances(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error)
+	Watch(context.Context, cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error]
+	// ReportLoadBalancer replaces a load balancer's Status. It is called for
+	// many load balancers at once, but for each by one caller at a time.
+	ReportLoadBalancer(context.Context, cloudsim.LoadBalancerID, cloudsim.LoadBalancerStatus) error
+}
+
+// Config says how to forward. The zero value of a field means its default.
+type Config struct {
+	// LowPortOffset is added to a port below 1024 that this machine does not
+	// give to an unprivileged program. Default 10000: 80 becomes 10080.
+	LowPortOffset int
+	// DrainTimeout is how long a connection may go on after its target or its
+	// listener was taken away. Default 30 s; a negative one cuts it at once.
+	DrainTimeout time.Duration
+	// IdleTimeout is how long a connection may be silent in both directions;
+	// it is cut within half of it more. Bytes that wait for a slow reader
+	// are not silence. Default 350 s; a negative one lets it be silent for ever.
+	IdleTimeout time.Duration
+	// ShutdownGrace is how long connections may go on after the context of
+	// Run ended. Default 2 s; a negative one cuts them at once.
+	ShutdownGrace time.Duration
+	// MaxConnections bounds the open connections of one load balancer; more
+	// are reset. Default 10,000. Each needs two file descriptors, and two more
+	// per direction while bytes move.
+	MaxConnections int
+	// Registry gets the metrics, for as long as Run runs; nil keeps none.
+	Registry prometheus.Registerer
+
+	listen listenFunc // nil is the real one; a test denies low ports with it
+}
+
+type listenFunc func(ctx context.Context, network, address string) (net.Listener, error)
+
+// Validate reports every field that cannot work.
+func (c Config) Validate() error {
+	var errs []error
+	if c.LowPortOffset < 0 || c.LowPortOffset > 65535-1023 {
+		errs = append(errs, fmt.Errorf("LowPortOffset must be between 0 and %d, got %d", 65535-1023, c.LowPortOffset))
+	}
+	if c.MaxConnections < 0 {
+		errs = append(errs, fmt.Errorf("MaxConnections must not be negative, got %d", c.MaxConnections))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) withDefaults() Config {
+	def(&c.LowPortOffset, 10000)
+	def(&c.DrainTimeout, 30*time.Second)
+	def(&c.IdleTimeout, 350*time.Second)
+	def(&c.ShutdownGrace, 2*time.Second)
+	def(&c.MaxConnections, 10_000)
+	if c.listen == nil {
+		var lc net.ListenConfig
+		lc.SetMultipathTCP(false) // the kernel splices plain TCP only
+		c.listen = lc.Listen
+	}
+	return c
+}
+
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// Run forwards for every load balancer of the cloud until ctx ends. It returns
+// when every listener, probe and connection is closed, ShutdownGrace after ctx
+// at the latest.
+//
+// It fails if cfg is wrong, or if the cloud turns it away before it has listed
+// anything. Once it has, it goes on with what it knows through any failure of
+// the cloud, and asks again with growing pauses.
+func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
+	if err := cfg.Validate(); err != nil {
+		return fmt.Errorf("data plane: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	m := newMetrics()
+	if cfg.Registry != nil {
+		if err := cfg.Registry.Register(m); err != nil {
+			return fmt.Errorf("data plane: metrics: %w", err)
+		}
+		defer cfg.Registry.Unregister(m)
+	}
+	p := &plane{
+		log: log, cfg: cfg, cloud: cloud, metrics: m, prober: newProber(),
+		machines:  map[cloudsim.InstanceID]machine{},
+		balancers: map[cloudsim.LoadBalancerID]*balancer{},
+	}
+	ctx, cancel := context.WithCancel(ctx) // whatever ends follow ends its listeners and probes
+	defer p.close()
+	defer cancel()
+	return p.follow(ctx)
+}
+
+// plane is the data plane at work. Only the goroutine of Run touches it.
+type plane struct {
+	log       *slog.Logger
+	cfg       Config
+	cloud     Cloud
+	metrics   *metrics
+	prober    *prober
+	machines  map[cloudsim.InstanceID]machine
+	balancers map[cloudsim.LoadBalancerID]*balancer
+	ending    sync.WaitGroup // load balancers that were stopped and not yet empty
+}
+
+// machine is what the data plane knows of an instance; the zero value is one
+// that does not exist.
+type machine struct {
+	revision uint64
+	state    cloudsim.InstanceState
+	ip       string
+}
+
+// putInstance takes in an instance as it now is.
+func (p *plane) putInstance(ctx context.Context, i cloudsim.Instance) {
+	if i.Revision < p.machines[i.ID].revision {
+		return // news from before the list
+	}
+	m := machine{revision: i.Revision, state: i.State, ip: i.InternalIP()}
+	p.machines[i.ID] = m
+	p.steer(ctx, i.ID, m)
+}
+
+func (p *plane) deleteInstance(ctx context.Context, id cloudsim.InstanceID) {
+	delete(p.machines, id)
+	p.steer(ctx, id, machine{})
+}
+
+func (p *plane) steer(ctx context.Context, id cloudsim.InstanceID, m machine) {
+	for _, b := range p.balancers {
+		b.steer(ctx, id, m)
+	}
+}
+
+// putLoadBalancer takes in a load balancer as it now is: it starts, changes or
+// stops what forwards for it.
+func (p *plane) putLoadBalancer(ctx context.Context, lb cloudsim.LoadBalancer) {
+	if lb.State != cloudsim.LoadBalancerActive && lb.State != cloudsim.LoadBalancerUpdating {
+		p.deleteLoadBalancer(lb.ID)
+		return
+	}
+	b := p.balancers[lb.ID]
+	if b == nil {
+		b = newBalancer(p, lb.ID)
+		p.balancers[lb.ID] = b
+	}
+	b.apply(ctx, lb, p.machines)
+}
+
+// deleteLoadBalancer frees its ports before it returns, because the next event
+// may give them to another.
+func (p *plane) deleteLoadBalancer(id cloudsim.LoadBalancerID) {
+	if b := p.balancers[id]; b != nil {
+		delete(p.balancers, id)
+		p.stop(b, 0)
+	}
+}
+
+func (p *plane) stop(b *balancer, grace time.Duration) {
+	b.stop(grace)
+	p.ending.Go(func() {
+		b.work.Wait()
+		p.metrics.forget(b.id)
+	})
+}
+
+// close stops all and returns when nothing is left.
+func (p *plane) close() {
+	for _, b := range p.balancers {
+		p.stop(b, p.cfg.ShutdownGrace)
+	}
+	p.ending.Wait()
+}

@@ -1,0 +1,31 @@
+// Package dataplane makes load balancers true: what the cloud's records say of
+// listeners, targets and health checks, it does with real sockets.
+//
+// It lists and watches load balancers and instances. A load balancer that is
+// active or updating has one TCP listener per entry of Listeners, on its own
+// address. A connection goes to the healthy target with the fewest connections;
+// among equals, to the one whose turn is longest ago, so that requests made one
+// after another spread evenly. What it finds, it reports back: where listeners can be reached
+// and what the probes say of each target.
+//
+// What a client may rely on:
+//
+//   - No healthy target, too many connections, or no target that can be
+//     dialled: the connection is accepted and reset at once. (A closed port
+//     would refuse as fast, but opening and closing ports with the health of
+//     targets would lose the connections of the moment between.)
+//   - Either side may close its half; the other half goes on until its own end.
+//     An end travels as an end, a reset as a reset.
+//   - A target that turns unhealthy takes no new connections; those it has go on.
+//   - A target or listener that is taken away, or an instance that is shutting
+//     down, takes no new connections; those it has may finish for
+//     Config.DrainTimeout and are then reset.
+//   - An instance that is off, rebooting or gone, and a load balancer that is
+//     deleted, have their connections reset at once: that machine has lost them.
+//   - A connection on which nobody says anything for Config.IdleTimeout is reset.
+//   - An update touches only the listeners and connections that it makes invalid.
+//
+// Bytes move from socket to socket inside the kernel where it can (splice on
+// Linux). A connection that waits for bytes costs two sockets and two
+// goroutines and holds no buffer.
+package dataplane

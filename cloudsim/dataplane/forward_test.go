@@ -1,0 +1,299 @@
+package dataplane_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+)
+
+// Requests made one after another spread evenly.
+func TestSpreads(t *testing.T) {
+	f := newFleet(t, 3, named)
+	reg := prometheus.NewRegistry()
+	f.up(t, dataplane.Config{Registry: reg})
+	const rounds = 20
+	got := map[string]int{}
+	for range 3 * rounds {
+		word, _ := ask(t, f.address())
+		got[word]++
+		eventually(t, func() string { // the balancer may see an end after the client did
+			if n := sum(t, reg, "cloudsim_lb_active_connections"); n != 0 {
+				return fmt.Sprintf("%v connections are open", n)
+			}
+			return ""
+		})
+	}
+	want := map[string]int{"i-000001": rounds, "i-000002": rounds, "i-000003": rounds}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("requests by target (-want +got):\n%s", diff)
+	}
+}
+
+// A new connection goes where the fewest are.
+func TestLeastConnections(t *testing.T) {
+	f := newFleet(t, 3, named)
+	f.up(t, dataplane.Config{})
+	held := map[string]client{}
+	for range 3 {
+		c := dial(t, f.address())
+		held[c.line()] = c
+	}
+	if len(held) != 3 {
+		t.Fatalf("three connections went to %d targets", len(held))
+	}
+	for _, free := range []string{"i-000002", "i-000001", "i-000002", "i-000003"} {
+		held[free].Close()
+		eventually(t, func() string {
+			c := dial(t, f.address())
+			if word := c.line(); word != free {
+				c.Close() // the balancer had not seen the end yet
+				return "went to " + word + ", not to the free " + free
+			}
+			held[free] = c
+			return ""
+		})
+	}
+}
+
+// Either side may end its half; the other half goes on.
+func TestHalfClose(t *testing.T) {
+	t.Run("client first", func(t *testing.T) {
+		f := newFleet(t, 1, each(func(c *net.TCPConn) {
+			all, err := io.ReadAll(c)
+			fmt.Fprintf(c, "%s %v\n", all, err)
+		}))
+		f.up(t, dataplane.Config{})
+		c := dial(t, f.address())
+		if _, err := io.WriteString(c, "question"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.line(); got != "question <nil>" {
+			t.Errorf("answer after the end of the question: %q", got)
+		}
+	})
+	t.Run("target first", func(t *testing.T) {
+		heard := make(chan string, 100) // probes are connections too
+		f := newFleet(t, 1, each(func(c *net.TCPConn) {
+			_, _ = io.WriteString(c, "answer")
+			_ = c.CloseWrite()
+			all, err := io.ReadAll(c)
+			heard <- fmt.Sprintf("%s %v", all, err)
+		}))
+		f.lb.HealthCheck.IntervalMillis = 300_000
+		f.up(t, dataplane.Config{})
+		<-heard
+		c := dial(t, f.address())
+		if all, err := io.ReadAll(c); string(all) != "answer" || err != nil {
+			t.Fatalf("answer: %q, %v", all, err)
+		}
+		if _, err := io.WriteString(c, "late"); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if got := <-heard; got != "late <nil>" {
+			t.Errorf("target heard %q", got)
+		}
+	})
+}
+
+// A reset on one side is a reset on the other, not an end.
+func TestResetTravels(t *testing.T) {
+	t.Run("from the target", func(t *testing.T) {
+		f := newFleet(t, 1, each(func(c *net.TCPConn) {
+			if n, _ := c.Read(make([]byte, 1)); n == 1 {
+				_ = c.SetLinger(0)
+			}
+		}))
+		f.up(t, dataplane.Config{})
+		c := dial(t, f.address())
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		c.wasReset()
+	})
+	t.Run("from the client", func(t *testing.T) {
+		ended := make(chan error, 1)
+		f := newFleet(t, 1, each(func(c *net.TCPConn) {
+			if n, _ := c.Read(make([]byte, 1)); n == 1 {
+				_, err := c.Read(make([]byte, 1))
+				ended <- err
+			}
+		}))
+		f.up(t, dataplane.Config{})
+		c := dial(t, f.address())
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetLinger(0)
+		c.Close()
+		if err := <-ended; !isReset(err) {
+			t.Errorf("target read %v, want a reset", err)
+		}
+	})
+}
+
+// 64 MiB go and 64 MiB come at the same time, and are the same bytes.
+func TestBigTransferBothWays(t *testing.T) {
+	const size = 64 << 20
+	stream := func(seed byte) io.Reader {
+		return io.LimitReader(rand.NewChaCha8([32]byte{seed}), size)
+	}
+	digest := func(r io.Reader) (s [32]byte, n int64, err error) {
+		h := sha256.New()
+		n, err = io.Copy(h, r)
+		return [32]byte(h.Sum(nil)), n, err
+	}
+	want := map[byte][32]byte{}
+	for _, seed := range []byte{1, 2} {
+		want[seed], _, _ = digest(stream(seed))
+	}
+	exchange := func(c *net.TCPConn, send, receive byte) error {
+		var writing sync.WaitGroup
+		defer writing.Wait()
+		writing.Go(func() {
+			_, _ = io.Copy(c, stream(send))
+			_ = c.CloseWrite()
+		})
+		got, n, err := digest(c)
+		if err != nil || got != want[receive] {
+			return fmt.Errorf("stream %d: %d of %d bytes, sum %x, want %x: %w", receive, n, size, got, want[receive], err)
+		}
+		return nil
+	}
+	target := make(chan error, 1)
+	f := newFleet(t, 1, each(func(c *net.TCPConn) {
+		if n, _ := c.Read(make([]byte, 1)); n == 1 { // not a probe
+			target <- exchange(c, 1, 2)
+		}
+	}))
+	f.up(t, dataplane.Config{IdleTimeout: 40 * time.Millisecond}) // its deadlines fall into the transfer
+	c := dial(t, f.address())
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if err := exchange(c.TCPConn, 2, 1); err != nil {
+		t.Errorf("client: %v", err)
+	}
+	if err := <-target; err != nil {
+		t.Errorf("target: %v", err)
+	}
+}
+
+// A client that does not read holds up nobody else, and is not idle: it gets
+// every byte when it comes round to it.
+func TestSlowReaderHarmsNobody(t *testing.T) {
+	const size = 32 << 20 // more than sockets hold
+	f := newFleet(t, 1, each(func(c *net.TCPConn) {
+		b := make([]byte, 1)
+		if _, err := c.Read(b); err != nil || b[0] == 'p' {
+			_, _ = c.Write(b)
+			_, _ = io.Copy(c, c)
+			return
+		}
+		_, _ = io.Copy(c, io.LimitReader(rand.NewChaCha8([32]byte{}), size))
+	}))
+	const idle = 50 * time.Millisecond
+	f.up(t, dataplane.Config{IdleTimeout: idle})
+	slow := dial(t, f.address())
+	if _, err := slow.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	for begin := time.Now(); time.Since(begin) < 4*idle; {
+		c := dial(t, f.address())
+		c.alive()
+		c.Close()
+	}
+	if n, err := io.Copy(io.Discard, slow); n != size || err != nil {
+		t.Errorf("the slow reader got %d of %d bytes: %v", n, size, err)
+	}
+}
+
+// A connection on which nobody speaks is reset; one on which one side speaks
+// is not.
+func TestIdle(t *testing.T) {
+	f := newFleet(t, 1, each(echo))
+	const idle = 80 * time.Millisecond
+	f.up(t, dataplane.Config{IdleTimeout: idle})
+	begin := time.Now()
+	silent, half := dial(t, f.address()), dial(t, f.address())
+	silent.wasReset()
+	if took := time.Since(begin); took < idle {
+		t.Errorf("reset after %v, want at least %v", took, idle)
+	}
+	_ = half.CloseWrite()
+	if _, err := io.Copy(io.Discard, half); err != nil && !isReset(err) {
+		t.Errorf("half-closed: %v", err)
+	}
+
+	feed := newFleet(t, 1, each(func(c *net.TCPConn) { // speaks, and is never answered
+		for {
+			if _, err := c.Write([]byte("tick\n")); err != nil {
+				return
+			}
+			time.Sleep(idle / 8)
+		}
+	}))
+	feed.up(t, dataplane.Config{IdleTimeout: idle})
+	c := dial(t, feed.address())
+	for begin := time.Now(); time.Since(begin) < 4*idle; {
+		c.line()
+	}
+}
+
+// One connection too many is reset; when another ends there is room again.
+func TestMaxConnections(t *testing.T) {
+	f := newFleet(t, 1, named)
+	f.up(t, dataplane.Config{MaxConnections: 2})
+	first, second := dial(t, f.address()), dial(t, f.address())
+	first.line()
+	second.line()
+	if word, refused := ask(t, f.address()); !refused {
+		t.Fatalf("a third connection reached %s", word)
+	}
+	first.Close()
+	eventually(t, func() string {
+		if _, refused := ask(t, f.address()); refused {
+			return "refused though one left"
+		}
+		return ""
+	})
+}
+
+// A target that passes its probes and cannot be dialled costs no client
+// anything while another can; when none can, the connection is reset.
+func TestDialFailureTriesAnother(t *testing.T) {
+	f := newFleet(t, 3, named)
+	probed := serve(t, f.servers[0].ip, 0, says("ok"))
+	for _, s := range f.servers[1:] {
+		serve(t, s.ip, probed.port, says("ok"))
+	}
+	f.lb.HealthCheck.Port = probed.port
+	f.servers[0].close()
+	f.servers[2].close()
+	f.up(t, dataplane.Config{})
+	for range 9 {
+		if word, refused := ask(t, f.address()); refused || word != "i-000002" {
+			t.Fatalf("reached %q, refused %v; want i-000002", word, refused)
+		}
+	}
+	f.servers[1].close()
+	if word, refused := ask(t, f.address()); !refused {
+		t.Errorf("reached %q, want a reset", word)
+	}
+	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy, cloudsim.TargetHealthy, cloudsim.TargetHealthy))
+}

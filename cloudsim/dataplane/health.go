@@ -1,0 +1,117 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+const (
+	maxProbes    = 256      // at once, of all load balancers together
+	maxProbeBody = 64 << 10 // bytes of an answer that are read before it is closed
+)
+
+// prober asks targets whether they are well. All load balancers share it.
+type prober struct {
+	slots chan struct{} // one token per probe under way
+	http  *http.Transport
+}
+
+func newProber() *prober {
+	return &prober{
+		slots: make(chan struct{}, maxProbes),
+		http: &http.Transport{
+			DialContext:            (&net.Dialer{}).DialContext,
+			DisableKeepAlives:      true, // each probe proves that it can connect
+			DisableCompression:     true,
+			MaxResponseHeaderBytes: 64 << 10,
+		},
+	}
+}
+
+// run probes ip by check until ctx ends: once now and then on a fixed beat. A
+// probe that takes longer than the interval makes the beat skip; probes of one
+// target never overlap.
+func (p *prober) run(ctx context.Context, check cloudsim.HealthCheck, ip string, tell func(error)) {
+	beat := time.NewTicker(check.Interval())
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case p.slots <- struct{}{}:
+		}
+		err := p.probe(ctx, check, ip)
+		<-p.slots
+		tell(err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+		}
+	}
+}
+
+// probe asks once. Its error says what was asked and what came back, in the
+// same words each time, because a new reason is news to report.
+func (p *prober) probe(ctx context.Context, check cloudsim.HealthCheck, ip string) error {
+	ctx, cancel := context.WithTimeout(ctx, check.Timeout())
+	defer cancel()
+	address := hostPort(ip, check.Port)
+	if check.Protocol == cloudsim.HealthHTTP {
+		url := "http://" + address + check.Path
+		if why := p.get(ctx, url); why != "" {
+			return fmt.Errorf("GET %s: %s", url, why)
+		}
+		return nil
+	}
+	var dialer net.Dialer
+	c, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("tcp %s: %s", address, why(ctx, err))
+	}
+	_ = c.Close()
+	return nil
+}
+
+// get returns "" for an answer of 200. It follows no redirect: where that
+// leads is not the target.
+func (p *prober) get(ctx context.Context, url string) string {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "not a URL"
+	}
+	req.Header.Set("User-Agent", "cloudsim-health-check")
+	resp, err := p.http.RoundTrip(req)
+	if err != nil {
+		return why(ctx, err)
+	}
+	defer resp.Body.Close()
+	_, _ = io.CopyN(io.Discard, resp.Body, maxProbeBody) // closing with bytes unread would be a reset
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Sprintf("answered %d, want 200", resp.StatusCode)
+	}
+	return ""
+}
+
+// why is a probe's failure in words that do not change from one to the next.
+func why(ctx context.Context, err error) string {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno.Error()
+	}
+	var timeout net.Error
+	switch {
+	case ctx.Err() != nil, errors.As(err, &timeout) && timeout.Timeout():
+		return "no answer in time"
+	case errors.Is(err, io.EOF):
+		return "closed without an answer"
+	}
+	return "answered something other than HTTP"
+}

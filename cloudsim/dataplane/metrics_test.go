@@ -1,0 +1,119 @@
+package dataplane_test
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+)
+
+// series reads every series of a registry, named as in "name{label=value}".
+func series(t testing.TB, reg *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			all[family.GetName()+"{"+strings.Join(labels, ",")+"}"] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return all
+}
+
+// sum adds up the series of one name.
+func sum(t testing.TB, reg *prometheus.Registry, name string) (n float64) {
+	t.Helper()
+	for s, v := range series(t, reg) {
+		if strings.HasPrefix(s, name+"{") {
+			n += v
+		}
+	}
+	return n
+}
+
+// Every connection, byte and failure is counted, under its load balancer and
+// target, for as long as these exist.
+func TestMetrics(t *testing.T) {
+	f := newFleet(t, 1, each(echo))
+	probed := serve(t, f.servers[0].ip, 0, says("ok"))
+	f.lb.HealthCheck.Port = probed.port
+	reg := prometheus.NewRegistry()
+	stop := f.up(t, dataplane.Config{Registry: reg, DrainTimeout: -1})
+
+	c := dial(t, f.address())
+	c.alive()
+	if n := sum(t, reg, "cloudsim_lb_active_connections"); n != 1 {
+		t.Errorf("%v connections are active, want 1", n)
+	}
+	c.Close()
+	f.servers[0].close()
+	if _, refused := ask(t, f.address()); !refused {
+		t.Error("connected to a closed target")
+	}
+	probed.close()
+	f.cloud.await(t, lbID, healths("unhealthy"))
+	if _, refused := ask(t, f.address()); !refused {
+		t.Error("connected to an unhealthy target")
+	}
+	const target = "{instance=i-000001,load_balancer=lb-000001}"
+	want := map[string]float64{
+		"cloudsim_lb_connections_total" + target:                                                  1,
+		"cloudsim_lb_active_connections" + target:                                                 0,
+		"cloudsim_lb_dial_failures_total" + target:                                                1,
+		"cloudsim_lb_bytes_total{direction=in,instance=i-000001,load_balancer=lb-000001}":         5,
+		"cloudsim_lb_bytes_total{direction=out,instance=i-000001,load_balancer=lb-000001}":        5,
+		"cloudsim_lb_refused_connections_total{load_balancer=lb-000001,reason=dial_failed}":       1,
+		"cloudsim_lb_refused_connections_total{load_balancer=lb-000001,reason=no_healthy_target}": 1,
+	}
+	eventually(t, func() string { return cmp.Diff(want, series(t, reg)) })
+
+	f.lb.Targets = nil
+	f.cloud.putLB(f.lb)
+	eventually(t, func() string {
+		for s := range series(t, reg) {
+			if strings.Contains(s, "i-000001") {
+				return s + " is of a target that left"
+			}
+		}
+		return ""
+	})
+	f.cloud.deleteLB(lbID)
+	eventually(t, func() string { return cmp.Diff(map[string]float64{}, series(t, reg)) })
+	stop()
+	run(t, newMemory(), dataplane.Config{Registry: reg})() // a second run may register again
+}
+
+// Two directions are counted apart.
+func TestBytesByDirection(t *testing.T) {
+	f := newFleet(t, 1, each(func(c *net.TCPConn) {
+		if n, _ := io.ReadFull(c, make([]byte, 3)); n == 3 {
+			_, _ = c.Write(make([]byte, 100_000))
+		}
+	}))
+	reg := prometheus.NewRegistry()
+	f.up(t, dataplane.Config{Registry: reg})
+	c := dial(t, f.address())
+	_, _ = c.Write([]byte("abc"))
+	if n, err := io.Copy(io.Discard, c); n != 100_000 || err != nil {
+		t.Fatal(n, err)
+	}
+	const target = ",instance=i-000001,load_balancer=lb-000001}"
+	eventually(t, func() string {
+		have := series(t, reg)
+		return cmp.Diff([2]float64{3, 100_000}, [2]float64{
+			have["cloudsim_lb_bytes_total{direction=in"+target], have["cloudsim_lb_bytes_total{direction=out"+target],
+		})
+	})
+}

@@ -1,0 +1,85 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+const (
+	reportDelay = 20 * time.Millisecond  // to gather what changes together: a new load balancer is healthy in its first report
+	reportPause = 100 * time.Millisecond // between two reports, at least
+	reportShare = 9                      // and this many times what the last one took, so that reports take a tenth of the time
+)
+
+// report tells the cloud what b found, until ctx ends: the first status, and
+// each that differs from the last one told.
+func (b *balancer) report(ctx context.Context) {
+	again := backoff{first: reportPause, most: 5 * time.Second}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.changed:
+		}
+		pause(ctx, reportDelay)
+		status, known := b.status()
+		if known || ctx.Err() != nil {
+			continue
+		}
+		began := time.Now()
+		err := b.cloud.ReportLoadBalancer(ctx, b.id, status)
+		switch {
+		case ctx.Err() != nil:
+		case err == nil, errors.Is(err, cloudsim.NotFound): // deleted meanwhile: its event is on the way
+			again.reset()
+			pause(ctx, max(reportPause, reportShare*time.Since(began)))
+		default:
+			if again.next == 0 {
+				b.log.Warn("cannot report what the load balancer found; trying again", "error", err)
+			}
+			b.forgetReport()
+			b.news()
+			again.wait(ctx)
+		}
+	}
+}
+
+// status is what b found: a status per listener and per target, in the order
+// of the spec. known is true if the cloud was told just this; if not, the
+// caller must tell, and b takes it as told.
+func (b *balancer) status() (s cloudsim.LoadBalancerStatus, known bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, want := range b.spec.Listeners {
+		ls := cloudsim.ListenerStatus{Protocol: want.Protocol, Port: want.Port}
+		if l := b.listeners[hostPort(b.ip, want.Port)]; l != nil { // nil while an update closes it
+			ls.Endpoint, ls.Error = l.endpoint, l.problem
+		}
+		s.Listeners = append(s.Listeners, ls)
+	}
+	for _, t := range b.order {
+		s.Targets = append(s.Targets, cloudsim.TargetStatus{
+			Instance: t.instance, Health: t.health, Reason: t.reason,
+		})
+	}
+	if b.reported != nil && same(*b.reported, s) {
+		return s, true
+	}
+	b.reported = &s
+	return s, false
+}
+
+// forgetReport notes that it is not known what the cloud was told.
+func (b *balancer) forgetReport() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reported = nil
+}
+
+func same(a, b cloudsim.LoadBalancerStatus) bool {
+	return slices.Equal(a.Listeners, b.Listeners) && slices.Equal(a.Targets, b.Targets)
+}

@@ -1,0 +1,305 @@
+package dataplane_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+)
+
+// Only an active or updating load balancer forwards.
+func TestStatesOfALoadBalancer(t *testing.T) {
+	f := newFleet(t, 1, each(echo))
+	f.lb.State = cloudsim.LoadBalancerProvisioning
+	f.cloud.putLB(f.lb)
+	other := newFleet(t, 1, each(echo)) // one that shows when the plane has seen the first
+	other.lb.ID, other.cloud = "lb-000002", f.cloud
+	f.cloud.putInstance(instance(1), f.servers[0].ip, cloudsim.InstanceRunning)
+	other.lb.Listeners = f.lb.Listeners
+	f.cloud.putLB(other.lb)
+	run(t, f.cloud, dataplane.Config{})
+	f.cloud.await(t, "lb-000002", ready)
+	if c, err := net.Dial("tcp", f.address()); err == nil {
+		c.Close()
+		t.Fatal("a provisioning load balancer listens")
+	}
+	f.lb.State = cloudsim.LoadBalancerUpdating
+	f.cloud.putLB(f.lb)
+	f.cloud.await(t, lbID, ready)
+	c := dial(t, f.address())
+	c.alive()
+	f.lb.State = cloudsim.LoadBalancerActive
+	f.cloud.putLB(f.lb)
+	c.alive()
+	f.lb.State = cloudsim.LoadBalancerDeleting
+	f.cloud.putLB(f.lb)
+	c.wasReset()
+	if c, err := net.Dial("tcp", f.address()); err == nil {
+		c.Close()
+		t.Fatal("a deleting load balancer listens")
+	}
+}
+
+// When a load balancer is gone, the next one may have its address at once.
+func TestDeletedFreesItsPorts(t *testing.T) {
+	f := newFleet(t, 1, each(echo))
+	f.up(t, dataplane.Config{})
+	for n := 2; n < 20; n++ {
+		c := dial(t, f.address())
+		c.alive()
+		f.cloud.deleteLB(f.lb.ID)
+		f.lb.ID = cloudsim.LoadBalancerID(fmt.Sprintf("lb-%06d", n))
+		f.cloud.putLB(f.lb)
+		c.wasReset()
+		f.cloud.await(t, f.lb.ID, ready)
+		for _, s := range f.cloud.told(f.lb.ID) {
+			if why := s.Listeners[0].Error; why != "" {
+				t.Fatalf("lb %d: %s", n, why)
+			}
+		}
+	}
+}
+
+// A target takes connections from its first good probe on, none while it is
+// unhealthy, and keeps those it has.
+func TestHealthUpAndDown(t *testing.T) {
+	f := newFleet(t, 2, named)
+	first := f.servers[0]
+	probed := serve(t, first.ip, 0, says("ok")) // so that forwarding and health are apart
+	serve(t, f.servers[1].ip, probed.port, says("ok"))
+	f.lb.HealthCheck.Port = probed.port
+	f.up(t, dataplane.Config{})
+
+	held := dial(t, f.address())
+	for held.line() != string(instance(1)) {
+		held = dial(t, f.address())
+	}
+	probed.close()
+	s := f.cloud.await(t, lbID, healths(cloudsim.TargetUnhealthy, cloudsim.TargetHealthy))
+	if want := fmt.Sprintf("tcp %s:%d: connection refused", first.ip, probed.port); s.Targets[0].Reason != want {
+		t.Errorf("reason %q, want %q", s.Targets[0].Reason, want)
+	}
+	for range 4 {
+		if word, _ := ask(t, f.address()); word != string(instance(2)) {
+			t.Fatalf("reached the unhealthy %s", word)
+		}
+	}
+	if _, err := held.Write([]byte("still here")); err != nil {
+		t.Errorf("connection to a target that turned unhealthy: %v", err)
+	}
+	held.Close()
+	serve(t, first.ip, probed.port, says("ok"))
+	f.cloud.await(t, lbID, ready)
+	eventually(t, func() string {
+		if word, _ := ask(t, f.address()); word != string(instance(1)) {
+			return "the healthy target gets nothing"
+		}
+		return ""
+	})
+}
+
+// An HTTP probe wants 200, from this path, without being led elsewhere.
+func TestHTTPHealth(t *testing.T) {
+	answer := make(chan string, 1)
+	f := newFleet(t, 1, each(func(c *net.TCPConn) {
+		buf := make([]byte, 4096)
+		n, _ := c.Read(buf)
+		now := <-answer
+		answer <- now
+		if !strings.HasPrefix(string(buf[:n]), "GET /healthz?full=1 HTTP/1.1\r\n") {
+			now = "HTTP/1.0 404 Not Found\r\n\r\n"
+		}
+		_, _ = io.WriteString(c, now)
+	}))
+	answer <- "HTTP/1.0 200 OK\r\n\r\nfine"
+	f.lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthHTTP, Path: "/healthz?full=1", IntervalMillis: 5, TimeoutMillis: 50}
+	f.up(t, dataplane.Config{})
+	for _, tc := range []struct{ answer, reason string }{
+		{"HTTP/1.0 503 Service Unavailable\r\n\r\n", "answered 503, want 200"},
+		{"HTTP/1.0 204 No Content\r\n\r\n", "answered 204, want 200"},
+		{"HTTP/1.0 302 Found\r\nLocation: /healthz?full=1\r\n\r\n", "answered 302, want 200"},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ""},
+		{"hello\r\n\r\n", "answered something other than HTTP"},
+		{"", "closed without an answer"},
+		{"HTTP/1.0 200 OK\r\n\r\n" + strings.Repeat("endless", 100_000), ""},
+	} {
+		<-answer
+		answer <- tc.answer
+		want := ""
+		if tc.reason != "" {
+			want = fmt.Sprintf("GET http://%s:%d/healthz?full=1: %s", f.servers[0].ip, f.servers[0].port, tc.reason)
+		}
+		f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
+			if s.Targets[0].Reason != want {
+				return "want reason " + want
+			}
+			return ""
+		})
+	}
+	<-answer // probes get no answer from here on
+	f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
+		if !strings.HasSuffix(s.Targets[0].Reason, "no answer in time") {
+			return "want a timeout"
+		}
+		return ""
+	})
+	answer <- ""
+}
+
+// An instance that does not run takes no new connection, whatever its probes
+// said last. Shutting down it still has its connections; off, it has none.
+func TestInstanceStates(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		now   cloudsim.InstanceState // "" deletes it
+		keeps bool
+	}{
+		{"stopping", cloudsim.InstanceStopping, true},
+		{"terminating", cloudsim.InstanceTerminating, true},
+		{"stopped", cloudsim.InstanceStopped, false},
+		{"rebooting", cloudsim.InstanceRebooting, false},
+		{"deleted", "", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFleet(t, 1, each(echo))
+			f.up(t, dataplane.Config{DrainTimeout: time.Minute})
+			c := dial(t, f.address())
+			c.alive()
+			reason := "instance i-000001 does not exist"
+			if tc.now == "" {
+				f.cloud.deleteInstance(instance(1))
+			} else {
+				f.cloud.putInstance(instance(1), f.servers[0].ip, tc.now)
+				reason = "instance i-000001 is " + string(tc.now)
+			}
+			s := f.cloud.await(t, lbID, healths(cloudsim.TargetUnhealthy))
+			if s.Targets[0].Reason != reason {
+				t.Errorf("reason %q, want %q", s.Targets[0].Reason, reason)
+			}
+			if _, refused := ask(t, f.address()); !refused {
+				t.Error("it still takes connections")
+			}
+			if tc.keeps {
+				c.alive()
+			} else {
+				c.wasReset()
+			}
+			f.cloud.putInstance(instance(1), f.servers[0].ip, cloudsim.InstanceRunning)
+			f.cloud.await(t, lbID, ready)
+			dial(t, f.address()).alive()
+			if tc.keeps {
+				c.alive()
+			}
+		})
+	}
+}
+
+// An update touches what it changes, and nothing else.
+func TestUpdateInPlace(t *testing.T) {
+	f := newFleet(t, 2, each(echo))
+	f.lb.Targets = f.lb.Targets[:1]
+	f.lb.Listeners = append(f.lb.Listeners, cloudsim.Listener{
+		Protocol: cloudsim.TCP, Port: port + 1, TargetPort: f.servers[0].port,
+	})
+	f.up(t, dataplane.Config{DrainTimeout: 50 * time.Millisecond})
+	c := dial(t, f.address())
+	gone := dial(t, fmt.Sprintf("%s:%d", f.lb.IP, port+1))
+	c.alive()
+	gone.alive()
+
+	f.lb.HealthCheck.IntervalMillis = 20
+	f.lb.Targets = append(f.lb.Targets, cloudsim.Target{Instance: instance(2)})
+	f.cloud.putLB(f.lb)
+	f.cloud.await(t, lbID, ready)
+	f.lb.Listeners[1].Port = port + 2
+	f.cloud.putLB(f.lb)
+	f.cloud.await(t, lbID, ready)
+	gone.wasReset() // its listener went, and it had its time
+	if c, err := net.Dial("tcp", gone.RemoteAddr().String()); err == nil {
+		c.Close()
+		t.Error("the removed listener still listens")
+	}
+	dial(t, fmt.Sprintf("%s:%d", f.lb.IP, port+2)).alive()
+	c.alive()
+	for _, s := range f.cloud.told(lbID) {
+		if s.Targets[0].Health != cloudsim.TargetHealthy {
+			t.Errorf("an update made a healthy target %s: %+v", s.Targets[0].Health, s)
+		}
+	}
+}
+
+// Connections to a target that was removed may finish for a while. One that
+// comes back in time keeps them.
+func TestRemovedTargetDrains(t *testing.T) {
+	f := newFleet(t, 2, each(echo))
+	const drain = 300 * time.Millisecond
+	f.up(t, dataplane.Config{DrainTimeout: drain})
+	both := f.lb.Targets
+	a, b := dial(t, f.address()), dial(t, f.address()) // one to each
+	a.alive()
+	b.alive()
+	begin := time.Now()
+	remove := func() {
+		f.lb.Targets = nil
+		f.cloud.putLB(f.lb)
+		eventually(t, func() string {
+			if _, refused := tryEcho(t, f.address()); !refused {
+				return "without targets it takes connections"
+			}
+			return ""
+		})
+	}
+	remove()
+	f.lb.Targets = both
+	f.cloud.putLB(f.lb)
+	f.cloud.await(t, lbID, ready)
+	for time.Since(begin) < drain+50*time.Millisecond {
+		a.alive()
+		b.alive()
+	}
+	begin = time.Now()
+	remove()
+	a.alive()
+	a.wasReset()
+	b.wasReset()
+	if took := time.Since(begin); took < drain {
+		t.Errorf("cut after %v, want %v", took, drain)
+	}
+}
+
+// A listener that points to another port sends new connections there.
+func TestTargetPortMoves(t *testing.T) {
+	f := newFleet(t, 1, named)
+	f.up(t, dataplane.Config{DrainTimeout: -1})
+	old := dial(t, f.address())
+	old.line()
+	moved := serve(t, f.servers[0].ip, 0, says("moved"))
+	f.lb.Listeners = []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: port, TargetPort: moved.port}}
+	f.cloud.putLB(f.lb)
+	old.wasReset()
+	eventually(t, func() string {
+		if word, _ := ask(t, f.address()); word != "moved" {
+			return "new connections go to " + word
+		}
+		return ""
+	})
+}
+
+// tryEcho is ask, of a server that echoes.
+func tryEcho(t testing.TB, address string) (word string, refused bool) {
+	t.Helper()
+	c, refused := tryDial(t, address)
+	if refused {
+		return "", true
+	}
+	defer c.Close()
+	_, _ = io.WriteString(c, "ping\n")
+	_ = c.CloseWrite()
+	all, err := io.ReadAll(c)
+	return string(all), isReset(err)
+}

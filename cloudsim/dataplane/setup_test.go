@@ -1,0 +1,255 @@
+package dataplane_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+)
+
+const (
+	lbID = cloudsim.LoadBalancerID("lb-000001")
+	port = 8080 // of load balancers in these tests
+)
+
+// addresses counts the loopback addresses given out. Each test has its own;
+// two runs at the same time differ by their process id.
+var addresses atomic.Int32
+
+func freshIP(network int) string {
+	n := int(addresses.Add(1))
+	return fmt.Sprintf("127.%d.%d.%d", network, 100+(os.Getpid()+n/200)%150, 1+n%200)
+}
+
+func lbIP() string       { return freshIP(65) }
+func instanceIP() string { return freshIP(64) }
+
+// run starts a data plane. The function it returns stops it and waits; the
+// test's end does too.
+func run(t testing.TB, cloud dataplane.Cloud, cfg dataplane.Config) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- dataplane.Run(ctx, slog.New(slog.DiscardHandler), cfg, cloud) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run = %v", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("Run did not return")
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// server is something that listens on an instance.
+type server struct {
+	ip   string
+	port int
+	ln   net.Listener
+	work sync.WaitGroup
+	mu   sync.Mutex
+	open map[net.Conn]bool
+}
+
+// serve listens on ip:port, 0 for any port, until close or the test's end.
+func serve(t testing.TB, ip string, port int, handle func(*net.TCPConn)) *server {
+	t.Helper()
+	ln, err := net.Listen("tcp", fmt.Sprintf("%s:%d", ip, port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{ip: ip, port: ln.Addr().(*net.TCPAddr).Port, ln: ln, open: map[net.Conn]bool{}}
+	s.work.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			s.mu.Lock()
+			s.open[c] = true
+			s.mu.Unlock()
+			s.work.Go(func() {
+				handle(c.(*net.TCPConn))
+				c.Close()
+				s.mu.Lock()
+				delete(s.open, c)
+				s.mu.Unlock()
+			})
+		}
+	})
+	t.Cleanup(s.close)
+	return s
+}
+
+func (s *server) close() {
+	s.ln.Close()
+	s.mu.Lock()
+	for c := range s.open {
+		c.Close()
+	}
+	s.mu.Unlock()
+	s.work.Wait()
+}
+
+// says answers every connection with a word, and keeps it until the client ends it.
+func says(word string) func(*net.TCPConn) {
+	return func(c *net.TCPConn) {
+		if _, err := io.WriteString(c, word+"\n"); err == nil {
+			_, _ = io.Copy(io.Discard, c)
+		}
+	}
+}
+
+func echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
+
+// fleet is a load balancer over servers on instances i-1, i-2, … that all
+// listen on one port.
+type fleet struct {
+	cloud   *memory
+	lb      cloudsim.LoadBalancer
+	servers []*server
+}
+
+// newFleet makes n instances that each do what handle gives for them, and a
+// load balancer that is not in the cloud yet.
+func newFleet(t testing.TB, n int, handle func(n int) func(*net.TCPConn)) *fleet {
+	t.Helper()
+	f := &fleet{cloud: newMemory()}
+	at := 0
+	for i := range n {
+		s := serve(t, instanceIP(), at, handle(i+1))
+		at = s.port
+		f.servers = append(f.servers, s)
+		f.cloud.putInstance(instance(i+1), s.ip, cloudsim.InstanceRunning)
+		f.lb.Targets = append(f.lb.Targets, cloudsim.Target{Instance: instance(i + 1)})
+	}
+	f.lb.ID, f.lb.IP = lbID, lbIP()
+	f.lb.Listeners = []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: port, TargetPort: at}}
+	f.lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP, IntervalMillis: 10}
+	return f
+}
+
+// up puts the load balancer into the cloud, runs a data plane and waits until
+// all is well.
+func (f *fleet) up(t testing.TB, cfg dataplane.Config) (stop func()) {
+	t.Helper()
+	f.cloud.putLB(f.lb)
+	stop = run(t, f.cloud, cfg)
+	f.cloud.await(t, lbID, ready)
+	return stop
+}
+
+func (f *fleet) address() string { return fmt.Sprintf("%s:%d", f.lb.IP, port) }
+
+func instance(n int) cloudsim.InstanceID { return cloudsim.InstanceID(fmt.Sprintf("i-%06d", n)) }
+
+func each(handle func(*net.TCPConn)) func(int) func(*net.TCPConn) {
+	return func(int) func(*net.TCPConn) { return handle }
+}
+
+func named(n int) func(*net.TCPConn) { return says(string(instance(n))) }
+
+// client is a connection whose reads and writes end after five seconds.
+type client struct {
+	*net.TCPConn
+	t testing.TB
+}
+
+func dial(t testing.TB, address string) client {
+	t.Helper()
+	c, refused := tryDial(t, address)
+	if refused {
+		t.Fatalf("%s: reset", address)
+	}
+	return c
+}
+
+// tryDial is dial of what may be reset at once, even before dial returns.
+func tryDial(t testing.TB, address string) (c client, refused bool) {
+	t.Helper()
+	nc, err := net.DialTimeout("tcp", address, 5*time.Second)
+	if isReset(err) {
+		return c, true
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	if err := nc.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return client{nc.(*net.TCPConn), t}, false
+}
+
+// line reads up to the end of a line.
+func (c client) line() string {
+	c.t.Helper()
+	var line []byte
+	for b := make([]byte, 1); ; line = append(line, b...) {
+		if _, err := io.ReadFull(c, b); err != nil {
+			c.t.Fatalf("after %q: %v", line, err)
+		}
+		if b[0] == '\n' {
+			return string(line)
+		}
+	}
+}
+
+// alive checks that an echo comes back.
+func (c client) alive() {
+	c.t.Helper()
+	if _, err := io.WriteString(c, "ping\n"); err != nil {
+		c.t.Fatal(err)
+	}
+	if got := c.line(); got != "ping" {
+		c.t.Fatalf("echo is %q", got)
+	}
+}
+
+// wasReset waits for the connection to be reset.
+func (c client) wasReset() {
+	c.t.Helper()
+	if _, err := io.Copy(io.Discard, c); !isReset(err) {
+		c.t.Fatalf("read: %v, want a reset", err)
+	}
+}
+
+func isReset(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// ask dials, reads the word and waits for the end; refused is true if it was reset.
+func ask(t testing.TB, address string) (word string, refused bool) {
+	t.Helper()
+	c, refused := tryDial(t, address)
+	if refused {
+		return "", true
+	}
+	defer c.Close()
+	_ = c.CloseWrite()
+	all, err := io.ReadAll(c)
+	if isReset(err) {
+		return "", true
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(all)), false
+}

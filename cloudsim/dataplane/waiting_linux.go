@@ -1,0 +1,25 @@
+package dataplane
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// waiting blocks until a socket has something to read, and returns how many
+// bytes that is; 1 for an end or an error, which the next read will tell.
+func waiting(raw syscall.RawConn) (int64, error) {
+	var n int
+	err := raw.Read(func(fd uintptr) bool {
+		if n, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ); n > 0 {
+			return true
+		}
+		ready, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		if ready == 0 {
+			return false
+		}
+		n, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ) // bytes may have come in between
+		return true
+	})
+	return int64(max(n, 1)), err
+}
