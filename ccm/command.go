@@ -2,6 +2,7 @@ package ccm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,12 +11,15 @@ import (
 	"sync"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/cloud-provider/app"
 	appconfig "k8s.io/cloud-provider/app/config"
 	"k8s.io/cloud-provider/names"
 	"k8s.io/cloud-provider/options"
 	cliflag "k8s.io/component-base/cli/flag"
+	_ "k8s.io/component-base/logs/json/register"          // or upstream refuses --logging-format=json
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // rest_client_*, workqueue_* and leader_election_* metrics
 	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
 
@@ -112,7 +116,7 @@ func (r *runner) flags() cliflag.NamedFlagSets {
 
 func (r *runner) run(cmd *cobra.Command, args []string) error {
 	cfg, err := r.config()
-	if err != nil {
+	if err := errors.Join(err, r.checkUpstream()); err != nil {
 		return err
 	}
 	v, err := strconv.Atoi(cmd.Flags().Lookup("v").Value.String())
@@ -124,6 +128,21 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 	stop := sync.OnceFunc(func() { close(r.stop) })
 	defer context.AfterFunc(cmd.Context(), stop)()
 	return r.upstream(cmd, args)
+}
+
+// checkUpstream finds what upstream would find wrong with its own flags, and
+// would print by itself as well as return.
+func (r *runner) checkUpstream() error {
+	all := app.ControllerNames(controllers())
+	err := r.opts.Validate(all, app.ControllersDisabledByDefault.List(), names.CCMControllerAliases(), app.AllWebhooks, app.DisabledByDefaultWebhooks)
+	if master, path := r.opts.Master, r.opts.Generic.ClientConnection.Kubeconfig; master != "" || path != "" {
+		if _, bad := clientcmd.BuildConfigFromFlags(master, path); bad != nil {
+			err = errors.Join(err, fmt.Errorf("--kubeconfig: %w", bad))
+		}
+	} else if _, bad := rest.InClusterConfig(); bad != nil {
+		err = errors.Join(err, fmt.Errorf("--kubeconfig is required outside of a cluster (%w)", bad))
+	}
+	return err
 }
 
 // config is flag over environment over file.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"time"
 
 	"sigs.k8s.io/yaml"
@@ -19,7 +20,7 @@ import (
 // where the cloud is, and as whom to call it.
 type Config struct {
 	URL       string `json:"url"`               // e.g. http://127.0.0.1:8180
-	TokenFile string `json:"tokenFile"`         // holds a bearer token of role editor; read again for every call
+	TokenFile string `json:"tokenFile"`         // holds a bearer token of role editor; read again for every call. Relative to the configuration's own folder
 	Project   string `json:"project,omitempty"` // only for an admin's token, which is of no project
 	Region    string `json:"region,omitempty"`  // where load balancers are made; the cloud's only one if empty
 }
@@ -33,6 +34,9 @@ func ReadConfig(path string) (c Config, err error) {
 	}
 	if err := yaml.UnmarshalStrict(raw, &c); err != nil {
 		return c, fmt.Errorf("cloud configuration %s: %w", path, err)
+	}
+	if c.TokenFile != "" && !filepath.IsAbs(c.TokenFile) {
+		c.TokenFile = filepath.Join(filepath.Dir(path), c.TokenFile)
 	}
 	return c, nil
 }
@@ -51,7 +55,7 @@ func (c Config) Over(below Config) Config {
 func (c Config) Validate() error {
 	var bad []error
 	add := func(format string, args ...any) {
-		bad = append(bad, fmt.Errorf("cloud configuration: "+format, args...))
+		bad = append(bad, cloudsim.Errorf(cloudsim.Invalid, "cloud configuration: "+format, args...))
 	}
 	switch u, err := url.Parse(c.URL); {
 	case c.URL == "":

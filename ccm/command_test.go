@@ -1,0 +1,164 @@
+package ccm_test
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"k8s.io/cloud-provider/app"
+
+	"github.com/cloudsim-dev/allinone/ccm"
+)
+
+// output is a buffer for many writers.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// What is wrong is said before anything starts; a flag beats the environment,
+// which beats the file.
+func TestCommandRefuses(t *testing.T) {
+	token := file(t, "token", "hush")
+	config := file(t, "cloud.yaml", "url: ftp://file\ntokenFile: "+token+"\n")
+	for name, tc := range map[string]struct {
+		args []string
+		env  map[string]string
+		says []string
+	}{
+		"nothing":                 {nil, nil, []string{"url is required", "tokenFile is required", "--kubeconfig is required"}},
+		"file":                    {[]string{"--cloud-config=" + config}, nil, []string{"ftp://file"}},
+		"environment beats file":  {[]string{"--cloud-config=" + config}, map[string]string{ccm.EnvURL: "ftp://env"}, []string{"ftp://env"}},
+		"flag beats environment":  {[]string{"--cloud-config=" + config, "--cloud-url=ftp://flag"}, map[string]string{ccm.EnvURL: "ftp://env"}, []string{"ftp://flag"}},
+		"no such file":            {[]string{"--cloud-config=" + config + "-gone"}, nil, []string{config + "-gone"}},
+		"another cloud":           {[]string{"--cloud-provider=aws"}, nil, []string{"--cloud-provider", "cloudsim", "aws"}},
+		"no kubeconfig":           {[]string{"--cloud-url=http://x", "--cloud-token-file=" + token, "--kubeconfig=" + token + "-gone"}, nil, []string{"--kubeconfig", token + "-gone"}},
+		"a controller nobody has": {[]string{"--cloud-url=http://x", "--cloud-token-file=" + token, "--controllers=wine"}, nil, []string{"wine"}},
+		"an argument":             {[]string{"go"}, nil, []string{"go"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := ccm.NewCommand(func(k string) string { return tc.env[k] }, &output{})
+			cmd.SetArgs(append([]string{}, tc.args...))
+			cmd.SilenceErrors = true
+			err := cmd.ExecuteContext(t.Context())
+			if err == nil {
+				t.Fatal("it ran")
+			}
+			for _, word := range tc.says {
+				if !strings.Contains(err.Error(), word) {
+					t.Errorf("%q does not say %q", err, word)
+				}
+			}
+		})
+	}
+}
+
+// Upstream's flags are all there, with our defaults where they differ, and
+// making the command leaves upstream's own table of controllers as it was.
+func TestFlags(t *testing.T) {
+	before := maps.Clone(app.DefaultInitFuncConstructors)
+	cmd := ccm.NewCommand(func(string) string { return "" }, &output{})
+	for name, want := range map[string]string{
+		"cloud-provider": "cloudsim", "configure-cloud-routes": "false", "leader-elect": "true",
+		"kube-api-qps": "100", "kube-api-burst": "200", "concurrent-service-syncs": "5", "concurrent-node-syncs": "10",
+		"node-monitor-period": "5s", "node-status-update-frequency": "5m0s", "cluster-name": "kubernetes",
+		"cloud-url": "", "cloud-token-file": "", "cloud-project": "", "cloud-region": "", "v": "0", "logging-format": "text",
+	} {
+		f := cmd.Flags().Lookup(name)
+		if f == nil {
+			t.Errorf("there is no --%s", name)
+		} else if f.DefValue != want || f.Value.String() != want {
+			t.Errorf("--%s is %q and shows %q, want %q", name, f.Value, f.DefValue, want)
+		}
+	}
+	if len(before) != len(app.DefaultInitFuncConstructors) {
+		t.Errorf("upstream's controllers were %d, are %d", len(before), len(app.DefaultInitFuncConstructors))
+	}
+}
+
+// TestMain is also the command, for the test that needs a process of its own:
+// upstream sets the log of the whole process, and leaves goroutines behind.
+func TestMain(m *testing.M) {
+	if os.Getenv("CCM_TEST_COMMAND") == "" {
+		os.Exit(m.Run())
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	cmd := ccm.NewCommand(os.Getenv, os.Stderr)
+	cmd.SetArgs(os.Args[1:])
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		os.Exit(1)
+	}
+}
+
+// The command reaches the API server, logs in our format alone, and ends well
+// when its context does.
+func TestCommandRunsUntilItsContextEnds(t *testing.T) {
+	watched := make(chan struct{})
+	var once sync.Once
+	kube := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/healthz":
+			_, _ = w.Write([]byte("ok"))
+		case "/api/v1/nodes":
+			once.Do(func() { close(watched) })
+			<-r.Context().Done()
+		default:
+			http.Error(w, "not here", http.StatusForbidden)
+		}
+	}))
+	defer kube.Close()
+	defer kube.CloseClientConnections()
+
+	var out output
+	cmd := exec.CommandContext(t.Context(), os.Args[0],
+		"--master="+kube.URL, "--cloud-url=http://127.0.0.1:1", "--cloud-token-file="+file(t, "token", "hush"),
+		"--leader-elect=false", "--secure-port=0", "--logging-format=json")
+	cmd.Env = append(os.Environ(), "CCM_TEST_COMMAND=1")
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case <-watched:
+	case err := <-done:
+		t.Fatalf("it stopped: %v\n%s", err, out.String())
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	for line := range strings.Lines(out.String()) {
+		if !strings.HasPrefix(line, `{"time":`) || strings.Contains(line, "hush") {
+			t.Errorf("a line that is not ours, or tells a secret: %s", line)
+		}
+	}
+	if !strings.Contains(out.String(), "cloud-node-lifecycle-controller") {
+		t.Errorf("the log does not speak of the controllers:\n%s", out.String())
+	}
+}

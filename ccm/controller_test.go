@@ -1,0 +1,375 @@
+package ccm_test
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	cloudapi "k8s.io/cloud-provider/api"
+	nodecontroller "k8s.io/cloud-provider/controllers/node"
+	lifecycle "k8s.io/cloud-provider/controllers/nodelifecycle"
+	servicecontroller "k8s.io/cloud-provider/controllers/service"
+	servicehelpers "k8s.io/cloud-provider/service/helpers"
+	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// plane is upstream's controllers, on our provider and a fake API server.
+type plane struct {
+	*rig
+	kube *fake.Clientset
+}
+
+// start runs upstream's three controllers until the test ends.
+func (r *rig) start(t *testing.T) plane {
+	t.Helper()
+	p := plane{r, fake.NewClientset()}
+	ctx, cancel := context.WithCancel(context.Background())
+	shared := informers.NewSharedInformerFactory(p.kube, 0)
+	r.provider.SetInformers(shared)
+	nodes, services := shared.Core().V1().Nodes(), shared.Core().V1().Services()
+	metrics := controllersmetrics.NewControllerManagerMetrics("test")
+	nc, err := nodecontroller.NewCloudNodeController(nodes, p.kube, r.provider, 50*time.Millisecond, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lc, err := lifecycle.NewCloudNodeLifecycleController(nodes, p.kube, r.provider, 10*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc, err := servicecontroller.New(r.provider, p.kube, services, nodes, cluster, utilfeature.DefaultFeatureGate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{}, 3)
+	for _, run := range []func(){
+		func() { nc.RunWithContext(ctx, metrics) },
+		func() { lc.Run(ctx, metrics) },
+		func() { sc.Run(ctx, 2, metrics) },
+	} {
+		go func() { run(); done <- struct{}{} }()
+	}
+	shared.Start(ctx.Done())
+	t.Cleanup(func() {
+		cancel()
+		for range cap(done) {
+			<-done
+		}
+		shared.Shutdown()
+	})
+	shared.WaitForCacheSync(ctx.Done())
+	return p
+}
+
+// join registers a node as kubelet does.
+func (p plane) join(t *testing.T, n *v1.Node) {
+	t.Helper()
+	if _, err := p.kube.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// node is a Node as it is now; nil when there is none.
+func (p plane) node(t *testing.T, name string) *v1.Node {
+	t.Helper()
+	n, err := p.kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (p plane) service(t *testing.T) *v1.Service {
+	t.Helper()
+	s, err := p.kube.CoreV1().Services("default").Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (p plane) update(t *testing.T, change func(*v1.Service)) {
+	t.Helper()
+	s := p.service(t)
+	change(s)
+	if _, err := p.kube.CoreV1().Services("default").Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// warned are the messages of the Warning events so far.
+func (p plane) warned(t *testing.T) string {
+	t.Helper()
+	l, err := p.kube.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, e := range l.Items {
+		if e.Type == v1.EventTypeWarning {
+			all = append(all, e.Message)
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
+func hasTaint(n *v1.Node, key string) bool {
+	return n != nil && slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == key })
+}
+
+// ready is n with its Ready condition True.
+func ready(n *v1.Node) *v1.Node {
+	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
+	return n
+}
+
+// A node that joins gets what only the cloud knows, and loses its taint: also
+// one that joins before its instance can be seen.
+func TestNodeIsInitialised(t *testing.T) {
+	r := newRig(t)
+	p := r.start(t)
+	early := ready(node("node-1"))
+	p.join(t, early)
+	r.machine(t, "other") // so that ids and names do not agree by chance
+	i := r.machine(t, "node-1")
+	eventually(t, "the taint goes", func() bool { return !hasTaint(p.node(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
+	eventually(t, "the addresses come", func() bool { return len(p.node(t, "node-1").Status.Addresses) == 2 })
+	n := p.node(t, "node-1")
+	want := map[string]string{
+		v1.LabelInstanceTypeStable: "small", v1.LabelTopologyZone: "sim-1a", v1.LabelTopologyRegion: "sim-1",
+		v1.LabelInstanceType: "small", v1.LabelFailureDomainBetaZone: "sim-1a", v1.LabelFailureDomainBetaRegion: "sim-1",
+	}
+	if d := cmp.Diff(want, n.Labels); d != "" {
+		t.Errorf("labels (-want +got):\n%s", d)
+	}
+	if n.Spec.ProviderID != i.ProviderID {
+		t.Errorf("provider id %q, want %q", n.Spec.ProviderID, i.ProviderID)
+	}
+	if n.Status.Addresses[0] != (v1.NodeAddress{Type: v1.NodeInternalIP, Address: i.InternalIP()}) {
+		t.Errorf("addresses %v", n.Status.Addresses)
+	}
+}
+
+// kubelet's --node-ip must be one of the instance's; else the node is not
+// initialised.
+func TestProvidedNodeIP(t *testing.T) {
+	r := newRig(t)
+	a, b := r.machine(t, "node-1"), r.machine(t, "node-2")
+	p := r.start(t)
+	good, bad := ready(node("node-1")), ready(node("node-2"))
+	good.Annotations = map[string]string{cloudapi.AnnotationAlphaProvidedIPAddr: a.InternalIP()}
+	bad.Annotations = map[string]string{cloudapi.AnnotationAlphaProvidedIPAddr: "192.0.2.1"}
+	p.join(t, bad)
+	p.join(t, good)
+	eventually(t, "the good one is initialised", func() bool { return !hasTaint(p.node(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
+	r.wire.spoil(nil)
+	eventually(t, "the bad one is tried again", func() bool { return len(r.wire.made(false)) > 3 })
+	if n := p.node(t, "node-2"); !hasTaint(n, cloudapi.TaintExternalCloudProvider) || n.Spec.ProviderID != "" {
+		t.Errorf("a node with an address that %s does not have was initialised: %+v", b.ID, n.Spec)
+	}
+}
+
+// While the cloud fails, nodes that are not ready stay; when it says that the
+// instance is gone, the Node goes.
+func TestNodeSurvivesTheCloud(t *testing.T) {
+	r := newRig(t)
+	i := r.machine(t, "node-1")
+	p := r.start(t)
+	var down atomic.Bool
+	down.Store(true)
+	r.wire.spoil(func(n int, _ *http.Request) fault {
+		if !down.Load() {
+			return fault{}
+		}
+		return []fault{{cut: true}, {status: 503, body: "<html>"}, {status: 401, body: `{"status":401,"kind":"unauthenticated"}`}, {loseReply: true}}[n%4]
+	})
+	p.join(t, initialised(i))
+	eventually(t, "the cloud is asked many times", func() bool { return len(r.wire.made(false)) > 40 })
+	if p.node(t, "node-1") == nil {
+		t.Fatal("the Node is gone because the cloud did not answer")
+	}
+	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	asked := len(r.wire.made(false))
+	eventually(t, "the cloud is asked many times again", func() bool { return len(r.wire.made(false)) > asked+20 })
+	if p.node(t, "node-1") == nil {
+		t.Fatal("the Node is gone before the cloud said so")
+	}
+	down.Store(false)
+	eventually(t, "the Node goes", func() bool { return p.node(t, "node-1") == nil })
+}
+
+// A stopped instance taints its Node; a terminating one keeps it until it is
+// gone.
+func TestStopTaintsAndTerminateDeletes(t *testing.T) {
+	r := newRig(t, slow(func(p *engine.Profile) { p.Shutdown = 200 * time.Millisecond }))
+	i := r.machine(t, "node-1")
+	p := r.start(t)
+	p.join(t, initialised(i))
+	if _, err := r.cloud.StopInstance(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the shutdown taint", func() bool { return hasTaint(p.node(t, "node-1"), cloudapi.TaintNodeShutdown) })
+	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Node goes", func() bool {
+		gone := p.node(t, "node-1") == nil
+		if gone {
+			if now, err := r.cloud.GetInstance(t.Context(), i.ID); err == nil {
+				t.Errorf("the Node went while its instance was %s", now.State)
+			}
+		}
+		return gone
+	})
+}
+
+// Create, follow the nodes, delete: through upstream's service controller.
+// Nodes come after the Service's first sync and change before its next one,
+// because that controller writes its cache of Services without its lock.
+func TestServiceThroughTheController(t *testing.T) {
+	r := newRig(t)
+	a, b, c := r.machine(t, "node-1"), r.machine(t, "node-2"), r.machine(t, "node-3")
+	p := r.start(t)
+	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), service(), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Service has an address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
+	in, lb := p.service(t).Status.LoadBalancer.Ingress[0], r.only(t)
+	if in.IP != lb.IP || in.IPMode == nil || *in.IPMode != v1.LoadBalancerIPModeProxy {
+		t.Errorf("ingress %+v, want %s in mode Proxy", in, lb.IP)
+	}
+	targets := func(want ...cloudsim.InstanceID) func() bool {
+		return func() bool {
+			var got []cloudsim.InstanceID
+			for _, t := range r.only(t).Targets {
+				got = append(got, t.Instance)
+			}
+			return slices.Equal(got, want)
+		}
+	}
+	p.join(t, ready(initialised(a)))
+	excluded := ready(initialised(c))
+	excluded.Labels = map[string]string{v1.LabelNodeExcludeBalancers: "junk"}
+	p.join(t, excluded)
+	eventually(t, "node-1 is the target", targets(a.ID))
+	p.join(t, initialised(b)) // not ready: health checks decide
+	eventually(t, "node-2 is one too", targets(a.ID, b.ID))
+	for _, step := range []struct {
+		label string
+		want  []cloudsim.InstanceID
+	}{{"false", []cloudsim.InstanceID{a.ID, b.ID, c.ID}}, {"true", []cloudsim.InstanceID{a.ID, b.ID}}, {"", []cloudsim.InstanceID{a.ID, b.ID}}} {
+		n := p.node(t, "node-3")
+		n.Labels[v1.LabelNodeExcludeBalancers] = step.label
+		if _, err := p.kube.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "exclude label "+step.label, targets(step.want...))
+	}
+
+	p.update(t, func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30081 })
+	eventually(t, "the node port changes", func() bool { return r.only(t).Listeners[0].TargetPort == 30081 })
+	p.update(t, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })
+	eventually(t, "a ClusterIP needs none", func() bool { return len(r.balancersInCloud(t)) == 0 })
+	eventually(t, "the Service is let go", func() bool {
+		s := p.service(t)
+		return !servicehelpers.HasLBFinalizer(s) && len(s.Status.LoadBalancer.Ingress) == 0
+	})
+	p.update(t, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeLoadBalancer })
+	eventually(t, "and back", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
+}
+
+// The finalizer stays until the load balancer is gone, even if it takes long
+// and the reply to the deletion is lost.
+func TestFinalizerWaits(t *testing.T) {
+	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = 150 * time.Millisecond }))
+	p := r.start(t)
+	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), service(), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Service has an address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
+	r.wire.spoil(func(_ int, req *http.Request) fault { return fault{loseReply: req.Method == http.MethodDelete} })
+	now := metav1.Now()
+	p.update(t, func(s *v1.Service) { s.DeletionTimestamp = &now })
+	eventually(t, "the Service is let go", func() bool {
+		free := !servicehelpers.HasLBFinalizer(p.service(t))
+		if free && len(r.balancersInCloud(t)) > 0 {
+			t.Error("the Service was let go while its load balancer was there")
+		}
+		return free
+	})
+}
+
+// A port that the cloud cannot serve is told to the person in an event.
+func TestRefusalIsAnEvent(t *testing.T) {
+	r := newRig(t)
+	p := r.start(t)
+	s := service(func(s *v1.Service) { s.Spec.Ports[0].Protocol, s.Spec.Ports[0].Port = v1.ProtocolUDP, 5353 })
+	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a Warning names the port", func() bool {
+		w := p.warned(t)
+		return strings.Contains(w, "5353") && strings.Contains(w, "UDP")
+	})
+	if all := r.balancersInCloud(t); len(all) > 0 {
+		t.Errorf("it made %+v", all)
+	}
+}
+
+// While the cloud is slow the framework comes back by itself within seconds,
+// not after its exponential delays.
+func TestProvisioningIsFollowedQuickly(t *testing.T) {
+	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = 500 * time.Millisecond }))
+	p := r.start(t)
+	begun := time.Now()
+	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), service(), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Service has an address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
+	if took := time.Since(begun); took > 4*time.Second { // exponential retries begin at 5 s
+		t.Errorf("it took %v", took)
+	}
+}
+
+// The caches that the controllers read do not keep managedFields.
+func TestCachesAreStripped(t *testing.T) {
+	r := newRig(t)
+	kube := fake.NewClientset()
+	shared := informers.NewSharedInformerFactory(kube, 0)
+	r.provider.SetInformers(shared)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer shared.Shutdown()
+	defer cancel()
+	n := node("node-1")
+	n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate}}
+	if _, err := kube.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	shared.Start(ctx.Done())
+	shared.WaitForCacheSync(ctx.Done())
+	got, err := shared.Core().V1().Nodes().Lister().Get("node-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.ManagedFields) > 0 {
+		t.Errorf("kept %v", got.ManagedFields)
+	}
+}

@@ -1,0 +1,287 @@
+package ccm_test
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// slow is a cloud whose machines stay where they are put.
+func slow(change func(*engine.Profile)) cloudtest.Option {
+	p := engine.Instant
+	change(&p)
+	return cloudtest.WithProfile(p)
+}
+
+// Whatever is not the cloud's clear word that the instance is gone is an error
+// from all three methods: an error keeps the Node, (false, nil) deletes it.
+func TestDoubtIsNeverAbsence(t *testing.T) {
+	always := func(f fault) func(int, *http.Request) fault {
+		return func(int, *http.Request) fault { return f }
+	}
+	for name, tc := range map[string]struct {
+		providerID string // instead of the instance's; "-" for none
+		gone       bool   // the instance really is gone
+		fault      func(int, *http.Request) fault
+		spoil      func(*client.Client)
+	}{
+		"connection lost":           {fault: always(fault{cut: true})},
+		"reply lost":                {fault: always(fault{loseReply: true})},
+		"internal error":            {fault: always(fault{status: 500, body: `{"status":500,"kind":"internal","detail":"oops"}`})},
+		"rate limit":                {fault: always(fault{status: 429, body: `{"status":429,"kind":"exhausted","detail":"slow down"}`})},
+		"a proxy's 404":             {fault: always(fault{status: 404, body: `<html>no such page</html>`})},
+		"half an answer":            {fault: always(fault{status: 200, body: `{"id":"i-0000`})},
+		"unknown token":             {spoil: func(c *client.Client) { c.Token = client.StaticToken("nope") }},
+		"token file gone":           {spoil: func(c *client.Client) { c.Token = client.TokenFile(filepath.Join(t.TempDir(), "gone")) }},
+		"unknown project":           {spoil: func(c *client.Client) { c.Project = "nowhere" }},
+		"wrong path in URL":         {spoil: func(c *client.Client) { c.URL += "/wrong" }},
+		"wrong path, instance gone": {gone: true, spoil: func(c *client.Client) { c.URL += "/wrong" }},
+		"list fails, instance gone": {gone: true, fault: func(n int, _ *http.Request) fault { return fault{cut: n%2 == 1} }},
+		"foreign provider id":       {providerID: "aws:///us-east-1a/i-0abc"},
+		"damaged provider id":       {providerID: "cloudsim://sim-1/i-000001"},
+		"id of another cloud":       {providerID: "cloudsim://east/east-1/i-000001"},
+		"machine of no cloud":       {providerID: "-", gone: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			i := r.machine(t, "node-1")
+			n := initialised(i)
+			switch tc.providerID {
+			case "":
+			case "-":
+				n.Spec.ProviderID = ""
+			default:
+				n.Spec.ProviderID = tc.providerID
+			}
+			if tc.gone {
+				if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.wire.spoil(tc.fault)
+			if tc.spoil != nil {
+				tc.spoil(r.api)
+			}
+			if ok, err := r.instances().InstanceExists(t.Context(), n); err == nil {
+				t.Errorf("InstanceExists = %v without an error: a Node would be lost", ok)
+			} else if strings.Contains(err.Error(), cloudprovider.InstanceNotFound.Error()) {
+				t.Errorf("InstanceExists = %v, which says that it is not found", err)
+			}
+			if m, err := r.instances().InstanceMetadata(t.Context(), n); err == nil {
+				t.Errorf("InstanceMetadata = %+v without an error", m)
+			}
+			if off, err := r.instances().InstanceShutdown(t.Context(), n); off || err == nil && tc.providerID != "-" {
+				t.Errorf("InstanceShutdown = %v, %v; want an error", off, err)
+			}
+		})
+	}
+}
+
+// What each state means: everything exists until it is gone, and only what is
+// stopped or stopping is shut down.
+func TestStates(t *testing.T) {
+	type verb func(*client.Client, cloudsim.InstanceID) error
+	stop := verb(func(c *client.Client, id cloudsim.InstanceID) error {
+		_, err := c.StopInstance(t.Context(), id)
+		return err
+	})
+	start := verb(func(c *client.Client, id cloudsim.InstanceID) error {
+		_, err := c.StartInstance(t.Context(), id)
+		return err
+	})
+	terminate := verb(func(c *client.Client, id cloudsim.InstanceID) error {
+		_, err := c.DeleteInstance(t.Context(), id)
+		return err
+	})
+	for _, tc := range []struct {
+		want             cloudsim.InstanceState
+		profile          func(*engine.Profile)
+		verbs            []verb
+		exists, shutdown bool
+	}{
+		{cloudsim.InstanceProvisioning, func(p *engine.Profile) { p.Provision = time.Hour }, nil, true, false},
+		{cloudsim.InstanceRunning, func(*engine.Profile) {}, nil, true, false},
+		{cloudsim.InstanceStopping, func(p *engine.Profile) { p.Shutdown = time.Hour }, []verb{stop}, true, true},
+		{cloudsim.InstanceStopped, func(*engine.Profile) {}, []verb{stop}, true, true},
+		{cloudsim.InstanceStarting, func(p *engine.Profile) { p.Boot = time.Hour }, []verb{stop, start}, true, false},
+		{cloudsim.InstanceTerminating, func(p *engine.Profile) { p.Shutdown = time.Hour }, []verb{terminate}, true, false},
+		{cloudsim.InstanceTerminated, func(*engine.Profile) {}, []verb{terminate}, false, false},
+	} {
+		t.Run(string(tc.want), func(t *testing.T) {
+			r := newRig(t, slow(tc.profile))
+			i := r.machine(t, "node-1")
+			for _, v := range tc.verbs {
+				if err := v(r.cloud, i.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if now, err := r.cloud.GetInstance(t.Context(), i.ID); err == nil && now.State != tc.want {
+				t.Fatalf("the instance is %s", now.State)
+			}
+			n := initialised(i)
+			if got, err := r.instances().InstanceExists(t.Context(), n); err != nil || got != tc.exists {
+				t.Errorf("InstanceExists = %v, %v; want %v", got, err, tc.exists)
+			}
+			for _, when := range []string{"after Exists", "on its own"} {
+				if got, err := r.instances().InstanceShutdown(t.Context(), n); err != nil || got != tc.shutdown {
+					t.Errorf("InstanceShutdown %s = %v, %v; want %v", when, got, err, tc.shutdown)
+				}
+			}
+		})
+	}
+}
+
+// A machine that was deleted and made again under its name is another machine:
+// the old Node goes. A Node that waits for its cloud is found by name, and goes
+// if there is no such machine.
+func TestNamesAndIDs(t *testing.T) {
+	r := newRig(t)
+	old := r.machine(t, "node-1")
+	if _, err := r.cloud.DeleteInstance(t.Context(), old.ID); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := r.instances().InstanceExists(t.Context(), node("node-1")); ok || err != nil {
+		t.Errorf("a node without a machine: %v, %v; want false", ok, err)
+	}
+	again := r.machine(t, "node-1")
+	if ok, err := r.instances().InstanceExists(t.Context(), initialised(old)); ok || err != nil {
+		t.Errorf("the node of the old machine: %v, %v; want false", ok, err)
+	}
+	if m, err := r.instances().InstanceMetadata(t.Context(), initialised(old)); err == nil {
+		t.Errorf("metadata of the old machine: %+v; want an error", m)
+	}
+	if m, err := r.instances().InstanceMetadata(t.Context(), node("node-1")); err != nil || m.ProviderID != again.ProviderID {
+		t.Errorf("metadata by name = %+v, %v; want %s", m, err, again.ProviderID)
+	}
+}
+
+// With an admin's token of no project, two machines have the name: neither is
+// taken.
+func TestTwoOfOneName(t *testing.T) {
+	r := newRig(t)
+	r.machine(t, "node-1")
+	p, err := r.cloud.CreateProject(t.Context(), cloudsim.CreateProject{Name: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := *r.cloud
+	other.Project = p.ID
+	if _, err := other.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"}); err != nil {
+		t.Fatal(err)
+	}
+	r.api.Project = ""
+	if m, err := r.instances().InstanceMetadata(t.Context(), node("node-1")); err == nil || !strings.Contains(err.Error(), "project") {
+		t.Errorf("InstanceMetadata = %+v, %v; want an error that speaks of the project", m, err)
+	}
+}
+
+func TestMetadata(t *testing.T) {
+	r := newRig(t)
+	i, err := r.cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{
+		Name: "node-1", Zone: "sim-1b", Type: "medium",
+		Labels: map[string]string{
+			"pool": "blue", "example.com/rack": "r1",
+			"note":         "no label value: it has blanks",
+			"a/b/c":        "no label key",
+			"too.long/key": strings.Repeat("x", 64),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.instances().InstanceMetadata(t.Context(), node("node-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &cloudprovider.InstanceMetadata{
+		ProviderID:   "cloudsim://sim-1/sim-1b/i-000001",
+		InstanceType: "medium", Zone: "sim-1b", Region: "sim-1",
+		NodeAddresses:    []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: i.InternalIP()}, {Type: v1.NodeHostName, Address: "node-1"}},
+		AdditionalLabels: map[string]string{"pool": "blue", "example.com/rack": "r1"},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("metadata (-want +got):\n%s", d)
+	}
+}
+
+// A cloud that is newer, or broken, answers with a zone that cannot be a label
+// or with no provider id: an error, or the Node could never be registered.
+func TestMetadataRefuses(t *testing.T) {
+	for name, body := range map[string]string{
+		"blank in zone":  `{"id":"i-000001","name":"node-1","zone":"a b","region":"sim-1","type":"small","state":"running","providerID":"cloudsim://sim-1/a b/i-000001"}`,
+		"no region":      `{"id":"i-000001","name":"node-1","zone":"a","type":"small","state":"running","providerID":"cloudsim://sim-1/a/i-000001"}`,
+		"no provider id": `{"id":"i-000001","name":"node-1","zone":"a","region":"sim-1","type":"small","state":"running"}`,
+		"nothing":        `{}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.wire.spoil(func(int, *http.Request) fault {
+				return fault{status: 200, body: `{"items":[` + body + `]}`}
+			})
+			if m, err := r.instances().InstanceMetadata(t.Context(), node("node-1")); err == nil {
+				t.Errorf("got %+v without an error", m)
+			}
+		})
+	}
+}
+
+// Both families and every type of address pass, in the cloud's order.
+func TestAddressesOfBothFamilies(t *testing.T) {
+	r := newRig(t)
+	r.wire.spoil(func(int, *http.Request) fault {
+		return fault{status: 200, body: `{"items":[{"id":"i-000001","name":"node-1","zone":"a","region":"b","type":"small","state":"running",
+			"providerID":"cloudsim://b/a/i-000001","addresses":[
+			{"type":"internal","address":"10.0.0.1"},{"type":"internal","address":"fd00::1"},
+			{"type":"external","address":"203.0.113.1"},{"type":"external","address":"2001:db8::1"},
+			{"type":"carrier-pigeon","address":"coo"},{"type":"hostname","address":"node-1"}]}]}`}
+	})
+	m, err := r.instances().InstanceMetadata(t.Context(), node("node-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []v1.NodeAddress{
+		{Type: v1.NodeInternalIP, Address: "10.0.0.1"}, {Type: v1.NodeInternalIP, Address: "fd00::1"},
+		{Type: v1.NodeExternalIP, Address: "203.0.113.1"}, {Type: v1.NodeExternalIP, Address: "2001:db8::1"},
+		{Type: v1.NodeHostName, Address: "node-1"},
+	}
+	if d := cmp.Diff(want, m.NodeAddresses); d != "" {
+		t.Errorf("addresses (-want +got):\n%s", d)
+	}
+}
+
+// The framework asks Exists and then Shutdown, for every node that is not
+// ready, every few seconds: that is one call to the cloud, not two.
+func TestOneCallForANodeThatIsNotReady(t *testing.T) {
+	r := newRig(t)
+	var nodes []*v1.Node
+	for n := range 20 {
+		nodes = append(nodes, initialised(r.machine(t, fmt.Sprintf("node-%d", n))))
+	}
+	r.wire.spoil(nil)
+	for range 3 {
+		for _, n := range nodes {
+			again, _ := r.provider.InstancesV2() // as the framework does
+			if ok, err := again.InstanceExists(t.Context(), n); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			if off, err := again.InstanceShutdown(t.Context(), n); off || err != nil {
+				t.Fatal(off, err)
+			}
+		}
+	}
+	if got, want := len(r.wire.made(false)), 3*len(nodes); got != want {
+		t.Errorf("%d calls to the cloud, want %d", got, want)
+	}
+}

@@ -1,0 +1,55 @@
+package ccm_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/ccm"
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// Where the machine gives a listener another address and port, or none, the
+// Service says so: its status has no room for it. The report may come after the
+// load balancer is active.
+func TestServiceSaysWhereItIsReachable(t *testing.T) {
+	engines := make(chan *engine.Engine, 1)
+	r := newRig(t, cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
+		engines <- e
+		<-ctx.Done()
+		return nil
+	}))
+	e := <-engines
+	report := func(l cloudsim.ListenerStatus) {
+		eventually(t, "the data plane hears of it", func() bool { return len(r.balancersInCloud(t)) == 1 })
+		if err := e.ReportLoadBalancer(engine.AsCloud(t.Context()), r.only(t).ID, cloudsim.LoadBalancerStatus{Listeners: []cloudsim.ListenerStatus{l}}); err != nil {
+			t.Error(err)
+		}
+	}
+	r.provider = ccm.New(slog.New(slog.DiscardHandler), r.api, "", r.events) // as patient as in life
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		report(cloudsim.ListenerStatus{Protocol: cloudsim.TCP, Port: 80, Endpoint: "127.65.0.1:10080", Error: "no privilege for ports below 1024"})
+	}()
+	r.ensure(t, service())
+	<-done
+	if said := r.said(); !strings.HasPrefix(said, "Normal ") || !strings.Contains(said, "127.65.0.1:10080") || !strings.Contains(said, "privilege") {
+		t.Errorf("events:\n%s\nwant one that says where it is reachable, and why there", said)
+	}
+
+	report(cloudsim.ListenerStatus{Protocol: cloudsim.TCP, Port: 80, Error: "the port is taken"})
+	r.ensure(t, service())
+	if said := r.said(); !strings.HasPrefix(said, "Warning ") || !strings.Contains(said, "taken") {
+		t.Errorf("events:\n%s\nwant a warning that says why it is not reachable", said)
+	}
+
+	report(cloudsim.ListenerStatus{Protocol: cloudsim.TCP, Port: 80, Endpoint: r.only(t).IP + ":80"})
+	r.ensure(t, service())
+	if said := r.said(); said != "" {
+		t.Errorf("where it should be, and yet:\n%s", said)
+	}
+}
