@@ -27,6 +27,7 @@ type memory struct {
 	down      error // every call fails with it
 	broken    uint64
 	lists     int
+	between   func() // runs once, after instances are listed and before load balancers are
 	reports   map[cloudsim.LoadBalancerID][]cloudsim.LoadBalancerStatus
 }
 
@@ -117,6 +118,10 @@ func (m *memory) fail(err error) {
 }
 
 func (m *memory) ListLoadBalancers(_ context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.LoadBalancer], error) {
+	if m.between != nil {
+		m.between()
+		m.between = nil
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return listed(m, m.lbs, o)

@@ -232,10 +232,11 @@ func (c client) wasReset() {
 }
 
 func isReset(err error) bool {
-	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOTCONN)
 }
 
-// ask dials, reads the word and waits for the end; refused is true if it was reset.
+// ask dials, says ping, reads the answer and waits for the end; refused is
+// true if it was reset.
 func ask(t testing.TB, address string) (word string, refused bool) {
 	t.Helper()
 	c, refused := tryDial(t, address)
@@ -243,8 +244,14 @@ func ask(t testing.TB, address string) (word string, refused bool) {
 		return "", true
 	}
 	defer c.Close()
-	_ = c.CloseWrite()
-	all, err := io.ReadAll(c)
+	var all []byte
+	_, err := io.WriteString(c, "ping\n") // whoever meets a reset first is told, once
+	if err == nil {
+		err = c.CloseWrite()
+	}
+	if err == nil {
+		all, err = io.ReadAll(c)
+	}
 	if isReset(err) {
 		return "", true
 	}
@@ -252,4 +259,12 @@ func ask(t testing.TB, address string) (word string, refused bool) {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(string(all)), false
+}
+
+func listens(address string) bool {
+	c, err := net.Dial("tcp", address)
+	if err == nil {
+		c.Close()
+	}
+	return err == nil || isReset(err)
 }

@@ -1,0 +1,153 @@
+package dataplane_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+)
+
+// Each benchmark does the same through a load balancer and straight to the
+// target, in turns and in one run, and reports how they compare: what the
+// machine does meanwhile touches both alike.
+
+// beside runs both for b.N rounds in total each, in slices, and returns the
+// time that each took.
+func beside(b *testing.B, slices int, balanced, direct func(rounds int)) (lb, straight time.Duration) {
+	timed := func(do func(int), rounds int) time.Duration {
+		begin := time.Now()
+		do(rounds)
+		return time.Since(begin)
+	}
+	balanced(1)
+	direct(1)
+	b.ResetTimer()
+	for i := range slices {
+		rounds := b.N*(i+1)/slices - b.N*i/slices
+		lb += timed(balanced, rounds)
+		b.StopTimer() // ns/op is through the load balancer
+		straight += timed(direct, rounds)
+		b.StartTimer()
+	}
+	return lb, straight
+}
+
+func both(f *fleet) (lb, direct string) {
+	return f.address(), fmt.Sprintf("%s:%d", f.servers[0].ip, f.servers[0].port)
+}
+
+func open(b *testing.B, address string) net.Conn {
+	b.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { c.Close() })
+	return c
+}
+
+// BenchmarkThroughput streams to a target. throughput/direct is 1 where the
+// load balancer costs nothing.
+func BenchmarkThroughput(b *testing.B) {
+	f := newFleet(b, 1, each(func(c *net.TCPConn) {
+		size := make([]byte, 8)
+		for { // takes as many bytes as it was told, and says so
+			if _, err := io.ReadFull(c, size); err != nil {
+				return
+			}
+			n := int64(binary.BigEndian.Uint64(size))
+			if _, err := io.CopyBuffer(onlyWriter{io.Discard}, io.LimitReader(c, n), make([]byte, 256<<10)); err != nil {
+				return
+			}
+			if _, err := c.Write(size[:1]); err != nil {
+				return
+			}
+		}
+	}))
+	f.up(b, dataplane.Config{})
+	block := make([]byte, 256<<10)
+	stream := func(address string) func(int) {
+		c := open(b, address)
+		return func(rounds int) {
+			size := binary.BigEndian.AppendUint64(nil, uint64(rounds*len(block)))
+			_, err := c.Write(size)
+			for range rounds {
+				if err == nil {
+					_, err = c.Write(block)
+				}
+			}
+			if err == nil {
+				_, err = io.ReadFull(c, size[:1])
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	lb, direct := both(f)
+	b.SetBytes(int64(len(block)))
+	through, straight := beside(b, 4, stream(lb), stream(direct))
+	b.ReportMetric(float64(straight)/float64(through), "throughput/direct")
+}
+
+// onlyWriter hides ReadFrom, which would choose a buffer of its own.
+type onlyWriter struct{ io.Writer }
+
+// BenchmarkLatency asks and waits for the answer, 64 bytes each, on an open
+// connection. latency/direct is 2 for a load balancer that costs as much as
+// the target.
+func BenchmarkLatency(b *testing.B) {
+	f := newFleet(b, 1, each(echo))
+	f.up(b, dataplane.Config{})
+	talk := func(address string) func(int) {
+		c, message := open(b, address), make([]byte, 64)
+		return func(rounds int) {
+			for range rounds {
+				if _, err := c.Write(message); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := io.ReadFull(c, message); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	}
+	lb, direct := both(f)
+	through, straight := beside(b, 4, talk(lb), talk(direct))
+	b.ReportMetric(float64(through)/float64(straight), "latency/direct")
+}
+
+// BenchmarkConnections opens a connection, asks, gets the answer and closes
+// it. rate/direct is 0.5 for a load balancer that costs as much as the target,
+// which opens and closes one connection where the other opens and closes two.
+func BenchmarkConnections(b *testing.B) {
+	f := newFleet(b, 1, each(echo))
+	f.lb.HealthCheck.IntervalMillis = 2000
+	f.up(b, dataplane.Config{})
+	connect := func(address string) func(int) {
+		message := make([]byte, 64)
+		return func(rounds int) {
+			for range rounds {
+				c, err := net.Dial("tcp", address)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := c.Write(message); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := io.ReadFull(c, message); err != nil {
+					b.Fatal(err)
+				}
+				c.Close()
+			}
+		}
+	}
+	lb, direct := both(f)
+	through, straight := beside(b, 4, connect(lb), connect(direct))
+	b.ReportMetric(float64(b.N)/through.Seconds(), "conns/s")
+	b.ReportMetric(float64(straight)/float64(through), "rate/direct")
+}

@@ -1,0 +1,241 @@
+package dataplane_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+)
+
+// A watch that breaks is taken up where it ended: nothing is listed again and
+// nothing is missed.
+func TestWatchResumes(t *testing.T) {
+	f := newFleet(t, 2, named)
+	targets := f.lb.Targets
+	f.lb.Targets = targets[:1]
+	f.up(t, dataplane.Config{})
+	for i := range 6 {
+		f.cloud.breakWatches()
+		f.lb.Targets = targets[i%2 : i%2+1]
+		f.cloud.putLB(f.lb)
+		f.cloud.breakWatches()
+		f.cloud.await(t, lbID, ready)
+		if word, _ := ask(t, f.address()); word != string(targets[i%2].Instance) {
+			t.Fatalf("round %d reached %q, want %s", i, word, targets[i%2].Instance)
+		}
+	}
+	if f.cloud.lists != 1 {
+		t.Errorf("listed %d times, want once", f.cloud.lists)
+	}
+}
+
+// While the cloud is away, what is known forwards on. When it comes back
+// without its journal, the lists say what changed.
+func TestCloudAwayAndGone(t *testing.T) {
+	f := newFleet(t, 3, each(echo))
+	f.up(t, dataplane.Config{})
+	kept := dial(t, f.address())
+	kept.alive()
+	second := f.lb
+	second.ID, second.IP = "lb-000002", lbIP()
+	f.cloud.putLB(second)
+	f.cloud.await(t, "lb-000002", ready)
+
+	for _, err := range []error{
+		cloudsim.Errorf(cloudsim.Unavailable, "away"),
+		cloudsim.Errorf(cloudsim.Unauthenticated, "the token expired"),
+		errors.New("broken"),
+	} {
+		f.cloud.fail(err)
+		dial(t, f.address()).alive()
+	}
+	f.cloud.deleteLB("lb-000002") // unseen
+	f.cloud.deleteInstance(instance(3))
+	third := f.lb
+	third.ID, third.IP, third.Targets = "lb-000003", second.IP, f.lb.Targets[:2]
+	f.cloud.putLB(third) // on the address of the second
+	f.cloud.compact()
+	f.cloud.fail(nil)
+
+	f.cloud.await(t, "lb-000003", ready)
+	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy, cloudsim.TargetHealthy, cloudsim.TargetUnhealthy))
+	kept.alive()
+	for _, s := range f.cloud.told("lb-000003") {
+		if s.Listeners[0].Error != "" {
+			t.Errorf("the address was still in use: %s", s.Listeners[0].Error)
+		}
+	}
+}
+
+// Events from before the list, which a watch repeats, are history: they bring
+// back no load balancer and no rule.
+func TestHistoryIsNotRepeated(t *testing.T) {
+	f := newFleet(t, 1, each(echo))
+	var asked []string
+	var cfg dataplane.Config
+	listening := make(chan string, 100)
+	cfg.ListenWith(func(ctx context.Context, network, address string) (net.Listener, error) {
+		listening <- address
+		return new(net.ListenConfig).Listen(ctx, network, address)
+	})
+	f.cloud.between = func() {
+		gone := f.lb
+		gone.ID, gone.IP = "lb-000002", lbIP()
+		f.cloud.putLB(gone)
+		f.cloud.deleteLB(gone.ID)
+		was := f.lb
+		was.Listeners = []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: port + 1, TargetPort: f.servers[0].port}}
+		f.cloud.putLB(was)
+		f.cloud.putLB(f.lb)
+	}
+	stop := run(t, f.cloud, cfg)
+	f.cloud.await(t, lbID, ready)
+	last := f.lb
+	last.ID, last.IP = "lb-000003", lbIP()
+	f.cloud.putLB(last)
+	f.cloud.await(t, last.ID, ready) // all before it was handled
+	stop()
+	close(listening)
+	for address := range listening {
+		asked = append(asked, address)
+	}
+	want := []string{f.address(), fmt.Sprintf("%s:%d", last.IP, port)}
+	if diff := cmp.Diff(want, asked); diff != "" {
+		t.Errorf("listened on (-want +got):\n%s", diff)
+	}
+}
+
+// Two changes that undo each other may leave the record without a status that
+// was reported before; it is reported again.
+func TestUndoneChangeIsReported(t *testing.T) {
+	f := newFleet(t, 2, each(echo))
+	f.up(t, dataplane.Config{})
+	both := f.lb.Targets
+	f.lb.Targets = both[:1]
+	f.cloud.putLB(f.lb)
+	f.lb.Targets = both
+	f.cloud.putLB(f.lb)
+	f.cloud.await(t, lbID, ready)
+}
+
+// A report that fails is made again.
+func TestReportIsRetried(t *testing.T) {
+	f := newFleet(t, 1, each(echo))
+	f.up(t, dataplane.Config{})
+	f.cloud.fail(cloudsim.Errorf(cloudsim.Unavailable, "away"))
+	f.servers[0].close()
+	eventually(t, func() string {
+		if _, refused := ask(t, f.address()); !refused {
+			return "the target is not seen to be gone"
+		}
+		return ""
+	})
+	f.cloud.fail(nil)
+	f.cloud.await(t, lbID, healths(cloudsim.TargetUnhealthy))
+}
+
+// A data plane that starts again takes up where the other stopped, and says
+// so, also if the record says the same already.
+func TestRestart(t *testing.T) {
+	f := newFleet(t, 2, each(echo))
+	stop := f.up(t, dataplane.Config{ShutdownGrace: -1})
+	c := dial(t, f.address())
+	c.alive()
+	stop()
+	c.wasReset()
+	before := f.cloud.told(lbID)
+	run(t, f.cloud, dataplane.Config{})
+	eventually(t, func() string {
+		if len(f.cloud.told(lbID)) == len(before) {
+			return "no report after a restart"
+		}
+		return ""
+	})
+	f.cloud.await(t, lbID, ready)
+	dial(t, f.address()).alive()
+	f.lb.Targets = f.lb.Targets[:1]
+	f.cloud.putLB(f.lb)
+	f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
+		return cmp.Diff([]cloudsim.TargetStatus{{Instance: instance(1), Health: cloudsim.TargetHealthy}}, s.Targets)
+	})
+}
+
+// When it is told to stop it takes nobody new, and gives those it has a little
+// time.
+func TestShutdownGrace(t *testing.T) {
+	f := newFleet(t, 1, each(echo))
+	const grace = 200 * time.Millisecond
+	stop := f.up(t, dataplane.Config{ShutdownGrace: grace})
+	polite, stays := dial(t, f.address()), dial(t, f.address())
+	polite.alive()
+	stays.alive()
+	begin := time.Now()
+	done := make(chan struct{})
+	go func() { defer close(done); stop() }()
+	eventually(t, func() string {
+		if listens(f.address()) {
+			return "it still listens"
+		}
+		return ""
+	})
+	polite.alive()
+	_ = polite.CloseWrite()
+	if rest, err := io.ReadAll(polite); len(rest) != 0 || err != nil {
+		t.Errorf("a connection that ends within the grace: %q, %v", rest, err)
+	}
+	stays.wasReset()
+	<-done
+	if took := time.Since(begin); took < grace || took > grace+2*time.Second {
+		t.Errorf("stopped after %v, want %v", took, grace)
+	}
+}
+
+// A cloud that turns the data plane away at the door is a mistake of whoever
+// started it; one that is not there yet is waited for.
+func TestFirstContact(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	log := slog.New(slog.DiscardHandler)
+	cloud := newMemory()
+	cloud.fail(cloudsim.Errorf(cloudsim.Unauthenticated, "no such token"))
+	if err := dataplane.Run(ctx, log, dataplane.Config{}, cloud); !errors.Is(err, cloudsim.Unauthenticated) {
+		t.Errorf("Run = %v, want Unauthenticated", err)
+	}
+	f := newFleet(t, 1, each(echo))
+	f.cloud.putLB(f.lb)
+	f.cloud.fail(cloudsim.Errorf(cloudsim.Unavailable, "booting"))
+	run(t, f.cloud, dataplane.Config{})
+	f.cloud.fail(nil)
+	f.cloud.await(t, lbID, ready)
+}
+
+func TestValidate(t *testing.T) {
+	for _, tc := range []struct {
+		cfg  dataplane.Config
+		want string
+	}{
+		{dataplane.Config{}, ""},
+		{dataplane.Config{IdleTimeout: -1, DrainTimeout: -1, ShutdownGrace: -1, LowPortOffset: 64512}, ""},
+		{dataplane.Config{LowPortOffset: 64513, MaxConnections: -1}, "data plane: LowPortOffset must be between 0 and 64512, got 64513\nMaxConnections must not be negative, got -1"},
+		{dataplane.Config{LowPortOffset: -1}, "data plane: LowPortOffset must be between 0 and 64512, got -1"},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		got := ""
+		if err := dataplane.Run(ctx, slog.New(slog.DiscardHandler), tc.cfg, newMemory()); err != nil {
+			got = err.Error()
+		}
+		if got != tc.want {
+			t.Errorf("Run with %+v = %q, want %q", tc.cfg, got, tc.want)
+		}
+	}
+}

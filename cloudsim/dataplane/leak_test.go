@@ -1,0 +1,91 @@
+package dataplane_test
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+)
+
+// Two thousand connections, ended in every way there is, leave nothing: no
+// goroutine, no descriptor, no count.
+func TestLeavesNothing(t *testing.T) {
+	const clients, times = 50, 40
+	f := newFleet(t, 2, named)
+	f.lb.HealthCheck.IntervalMillis = 300_000 // probes come and go too
+	reg := prometheus.NewRegistry()
+	stop := f.up(t, dataplane.Config{Registry: reg, ShutdownGrace: -1})
+	dial(t, f.address()).Close()
+	settled := func() string {
+		if n := sum(t, reg, "cloudsim_lb_active_connections"); n != 0 {
+			return fmt.Sprintf("%v connections are active", n)
+		}
+		return ""
+	}
+	eventually(t, settled)
+	goroutines, descriptors := runtime.NumGoroutine(), openDescriptors(t)
+
+	var dialling sync.WaitGroup
+	for i := range clients {
+		dialling.Go(func() {
+			for range times {
+				c, refused := tryDial(t, f.address())
+				if refused {
+					continue // the machine was short of something; not what is tested
+				}
+				switch i % 3 {
+				case 0: // as if it had never been
+				case 1:
+					c.line()
+				case 2:
+					_ = c.SetLinger(0)
+				}
+				c.Close()
+			}
+		})
+	}
+	dialling.Wait()
+	eventually(t, settled)
+	eventually(t, func() string {
+		if n := runtime.NumGoroutine(); n > goroutines {
+			return fmt.Sprintf("%d goroutines, %d before", n, goroutines)
+		}
+		return ""
+	})
+	eventually(t, func() string {
+		runtime.GC() // which closes the runtime's spare splice pipes
+		if n := openDescriptors(t); n > descriptors {
+			return fmt.Sprintf("%d descriptors, %d before", n, descriptors)
+		}
+		return ""
+	})
+	if n := sum(t, reg, "cloudsim_lb_connections_total"); n < clients*times*9/10 {
+		t.Errorf("only %v of %d connections were forwarded", n, clients*times)
+	}
+	held := dial(t, f.address())
+	held.line()
+	stop()
+	if s := stacks(); strings.Contains(s, "dataplane.") {
+		t.Errorf("goroutines of the data plane are left when Run has returned:\n%s", s)
+	}
+}
+
+func openDescriptors(t testing.TB) int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("not Linux: ", err)
+	}
+	return len(fds)
+}
+
+func stacks() string {
+	buf := make([]byte, 4<<20)
+	return string(buf[:runtime.Stack(buf, true)])
+}

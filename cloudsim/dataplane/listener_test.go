@@ -1,0 +1,153 @@
+package dataplane_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+)
+
+// A port that another program has is said to be taken, and is had as soon as
+// it is free. The load balancer's other ports work meanwhile.
+func TestPortTakenThenFreed(t *testing.T) {
+	f := newFleet(t, 1, each(echo))
+	f.lb.Listeners = append(f.lb.Listeners, cloudsim.Listener{
+		Protocol: cloudsim.TCP, Port: port + 1, TargetPort: f.servers[0].port,
+	})
+	other := serve(t, f.lb.IP, port, says("somebody else"))
+	f.cloud.putLB(f.lb)
+	run(t, f.cloud, dataplane.Config{})
+	s := f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
+		if len(s.Listeners) != 2 || s.Listeners[1].Endpoint == "" {
+			return "second listener without endpoint"
+		}
+		return ""
+	})
+	want := fmt.Sprintf("another program listens on %s or on port %d of all addresses; trying again until it is free", f.address(), port)
+	if l := s.Listeners[0]; l.Endpoint != "" || l.Error != want {
+		t.Errorf("listener on a taken port: %+v, want error %q", l, want)
+	}
+	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy))
+	dial(t, fmt.Sprintf("%s:%d", f.lb.IP, port+1)).alive()
+	other.close()
+	s = f.cloud.await(t, lbID, ready)
+	if l := s.Listeners[0]; l.Endpoint != f.address() || l.Error != "" {
+		t.Errorf("listener on a freed port: %+v", l)
+	}
+	dial(t, f.address()).alive()
+}
+
+// Where low ports need privileges, the listener stands on a high one and says so.
+func TestLowPortFallsBack(t *testing.T) {
+	f := newFleet(t, 1, each(echo))
+	f.lb.Listeners[0].Port = 80
+	var cfg dataplane.Config
+	cfg.ListenWith(func(ctx context.Context, network, address string) (net.Listener, error) {
+		if strings.HasSuffix(address, ":80") {
+			return nil, &net.OpError{Op: "listen", Net: network, Err: os.NewSyscallError("bind", syscall.EACCES)}
+		}
+		return new(net.ListenConfig).Listen(ctx, network, address)
+	})
+	f.cloud.putLB(f.lb)
+	run(t, f.cloud, cfg)
+	s := f.cloud.await(t, lbID, ready)
+	start, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+	if err != nil {
+		t.Skip("not Linux: ", err)
+	}
+	want := cloudsim.ListenerStatus{
+		Protocol: cloudsim.TCP, Port: 80, Endpoint: f.lb.IP + ":10080",
+		Error: "port 80 needs privileges on this machine (net.ipv4.ip_unprivileged_port_start is " +
+			strings.TrimSpace(string(start)) + "): listening on 10080 instead",
+	}
+	if diff := cmp.Diff(want, s.Listeners[0]); diff != "" {
+		t.Error(diff)
+	}
+	dial(t, f.lb.IP+":10080").alive()
+}
+
+// An address that would mean every address of the machine, or none, is not
+// listened on.
+func TestAddressesThatAreNone(t *testing.T) {
+	for ip, want := range map[string]string{
+		"":          `"" is no address to listen on`,
+		"0.0.0.0":   `"0.0.0.0" is no address to listen on`,
+		"::":        `"::" is no address to listen on`,
+		"shop.test": `"shop.test" is no address to listen on`,
+		"192.0.2.1": "192.0.2.1 is not an address of this machine; trying again until it is",
+	} {
+		f := newFleet(t, 1, each(echo))
+		f.lb.IP = ip
+		f.cloud.putLB(f.lb)
+		run(t, f.cloud, dataplane.Config{})
+		f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
+			want := []cloudsim.ListenerStatus{{Protocol: cloudsim.TCP, Port: port, Error: want}}
+			return cmp.Diff(want, s.Listeners)
+		})
+	}
+}
+
+// A machine that cannot accept for a while is waited for.
+func TestAcceptFailureIsOutlived(t *testing.T) {
+	f := newFleet(t, 1, each(echo))
+	var cfg dataplane.Config
+	cfg.ListenWith(func(ctx context.Context, network, address string) (net.Listener, error) {
+		ln, err := new(net.ListenConfig).Listen(ctx, network, address)
+		return &weary{Listener: ln, failures: 5}, err
+	})
+	f.up(t, cfg)
+	dial(t, f.address()).alive()
+}
+
+// weary is a listener of a process that has run out of descriptors.
+type weary struct {
+	net.Listener
+	failures int
+}
+
+func (w *weary) Accept() (net.Conn, error) {
+	if w.failures--; w.failures >= 0 {
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	return w.Listener.Accept()
+}
+
+// Reports are few: one that says how it began, and one per change, gathered.
+func TestReportsAreFew(t *testing.T) {
+	f := newFleet(t, 3, named)
+	f.lb.HealthCheck.IntervalMillis = 1
+	f.up(t, dataplane.Config{})
+	told := len(f.cloud.told(lbID))
+	if told > 2 {
+		t.Errorf("%d reports until all was well: %+v", told, f.cloud.told(lbID))
+	}
+	f.cloud.breakWatches()
+	for range 20 { // many probes, and nothing new
+		ask(t, f.address())
+	}
+	if n := len(f.cloud.told(lbID)); n != told {
+		t.Errorf("%d reports of nothing new", n-told)
+	}
+	begin := time.Now()
+	for i := range 50 { // flapping
+		state := cloudsim.InstanceStopped
+		if i%2 == 1 {
+			state = cloudsim.InstanceRunning
+		}
+		f.cloud.putInstance(instance(1), f.servers[0].ip, state)
+		ask(t, f.address())
+	}
+	f.cloud.await(t, lbID, ready)
+	if n, most := len(f.cloud.told(lbID))-told, 2+int(time.Since(begin)/(100*time.Millisecond)); n > most {
+		t.Errorf("%d reports in %v, want at most %d", n, time.Since(begin), most)
+	}
+}

@@ -1,0 +1,103 @@
+package dataplane_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// Through the whole cloud: what a person asks of its API is what curl finds,
+// and what the data plane finds is what the API says.
+func TestThroughARealCloud(t *testing.T) {
+	network := func(n int) netip.Prefix { // not one that a cloud of this machine may be using
+		return netip.MustParsePrefix(fmt.Sprintf("127.%d.%d.0/24", n, 1+os.Getpid()%99))
+	}
+	cloud := cloudtest.Start(t,
+		cloudtest.WithConfig(func(c *engine.Config) { c.Instances, c.LoadBalancers = network(64), network(65) }),
+		cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
+			return dataplane.Run(engine.AsCloud(ctx), slog.New(slog.DiscardHandler), dataplane.Config{}, e)
+		}))
+	ctx := t.Context()
+	var targets []cloudsim.Target
+	targetPort := 0
+	for _, name := range []string{"a", "b"} {
+		vm, err := cloud.CreateInstance(ctx, cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		targetPort = serve(t, vm.InternalIP(), targetPort, says(name)).port
+		targets = append(targets, cloudsim.Target{Instance: vm.ID})
+	}
+	lb, err := cloud.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{
+		Name: "shop", Region: "sim-1",
+		LoadBalancerSpec: cloudsim.LoadBalancerSpec{
+			Listeners:   []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: port, TargetPort: targetPort}},
+			Targets:     targets,
+			HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP, IntervalMillis: 20},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := func(want func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
+		t.Helper()
+		eventually(t, func() string {
+			if lb, err = cloud.GetLoadBalancer(ctx, lb.ID); err != nil {
+				return err.Error()
+			}
+			return want(lb.Status)
+		})
+		return lb.Status
+	}
+	s := status(ready)
+	address := fmt.Sprintf("%s:%d", lb.IP, lb.Listeners[0].Port)
+	if got := s.Listeners[0].Endpoint; got != address {
+		t.Errorf("endpoint %q, want %q", got, address)
+	}
+	seen := map[string]bool{}
+	for range 6 {
+		word, _ := ask(t, address)
+		seen[word] = true
+	}
+	if diff := cmp.Diff(map[string]bool{"a": true, "b": true}, seen); diff != "" {
+		t.Errorf("who answered (-want +got):\n%s", diff)
+	}
+
+	held := dial(t, address)
+	for held.line() != "a" {
+		held = dial(t, address)
+	}
+	if _, err := cloud.DeleteInstance(ctx, targets[0].Instance); err != nil {
+		t.Fatal(err)
+	}
+	held.wasReset()
+	status(func(s cloudsim.LoadBalancerStatus) string {
+		return cmp.Diff([]cloudsim.TargetStatus{{Instance: targets[1].Instance, Health: cloudsim.TargetHealthy}}, s.Targets)
+	})
+	if word, refused := ask(t, address); word != "b" || refused {
+		t.Errorf("reached %q, refused %v; want b", word, refused)
+	}
+	if _, err := cloud.DeleteLoadBalancer(ctx, lb.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() string {
+		if _, err := cloud.GetLoadBalancer(ctx, lb.ID); !errors.Is(err, cloudsim.NotFound) {
+			return fmt.Sprintf("the load balancer is still there: %v", err)
+		}
+		if listens(address) {
+			return "it still listens"
+		}
+		return ""
+	})
+}
