@@ -34,7 +34,7 @@ type Config struct {
 	// listener was taken away. Default 30 s; a negative one cuts it at once.
 	DrainTimeout time.Duration
 	// IdleTimeout is how long a connection may be silent in both directions;
-	// it is cut within half of it more. Bytes that wait for a slow reader
+	// it is cut within a quarter of it more. Bytes that wait for a slow reader
 	// are not silence. Default 350 s; a negative one lets it be silent for ever.
 	IdleTimeout time.Duration
 	// ShutdownGrace is how long connections may go on after the context of

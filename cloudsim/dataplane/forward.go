@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"net"
 	"os"
 	"sync"
@@ -24,9 +23,9 @@ type conn struct {
 	to             *target
 	port           int // of the target
 
-	end   *time.Timer // cuts it at until; nil unless it drains. Behind the balancer's mu
-	until time.Time
-	quiet [2]atomic.Int64 // when each direction was last seen to be silent, as a Unix time in ns
+	end    *time.Timer // cuts it at until; nil unless it drains. Behind the balancer's mu
+	until  time.Time
+	silent [2]atomic.Bool // by direction: src said nothing for the idle timeout, or ended
 }
 
 // direction is a way through a conn.
@@ -211,7 +210,7 @@ func (c *conn) forward(idle time.Duration) {
 func (c *conn) carry(d direction, dst, src *net.TCPConn, idle time.Duration) {
 	err := c.move(d, dst, src, idle)
 	if err == nil {
-		c.quiet[d].Store(math.MaxInt64) // nothing more will come this way
+		c.silent[d].Store(true) // nothing more will come this way
 		err = dst.CloseWrite()
 	}
 	if err != nil {
@@ -220,6 +219,11 @@ func (c *conn) carry(d direction, dst, src *net.TCPConn, idle time.Duration) {
 }
 
 var errIdle = errors.New("idle for too long")
+
+// looks is how often a direction finds nothing in a whole part of the idle
+// timeout before it counts as silent. A process that was stopped for a long
+// time has looked once.
+const looks = 4
 
 // move moves bytes from src to dst until src ends. On Linux it asks how many
 // bytes wait and has the kernel splice just these: no pipe is held while there
@@ -232,51 +236,35 @@ func (c *conn) move(d direction, dst, src *net.TCPConn, idle time.Duration) erro
 	if err != nil {
 		return err
 	}
-	spoke := time.Now() // or was not known to be silent
-	renew := func() error { return nil }
+	look := func() error { return nil }
 	if idle > 0 {
-		renew = func() error { return src.SetReadDeadline(time.Now().Add(idle / 4)) }
+		look = func() error { return src.SetReadDeadline(time.Now().Add(idle / looks)) }
 	}
-	if err := renew(); err != nil {
-		return err
-	}
-	bytes := c.to.stats.bytes[d]
-	batch := io.LimitedReader{R: src}
-	for moved := false; ; {
+	err = look()
+	bytes, batch := c.to.stats.bytes[d], io.LimitedReader{R: src}
+	for nothing := 0; err == nil; {
 		batch.N, err = waiting(raw)
 		if err == nil {
+			c.silent[d].Store(false) // from here on it may wait for dst, which is not silence
 			var n int64
 			n, err = dst.ReadFrom(&batch)
 			bytes.Add(float64(n))
-			moved = moved || n > 0
+			nothing = 0
+			if err == nil && batch.N > 0 {
+				return nil // src ended
+			}
 		}
-		switch {
-		case err == nil && batch.N > 0:
-			return nil // src ended
-		case err == nil:
-		case !errors.Is(err, os.ErrDeadlineExceeded):
-			return err
-		default:
-			now := time.Now()
-			if moved {
-				spoke, moved = now, false
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			if nothing++; nothing > looks { // the first part began with bytes
+				c.silent[d].Store(true)
+				if c.silent[1-d].Load() {
+					return errIdle
+				}
 			}
-			if now.Sub(spoke) >= idle && c.silent(d, now, idle) {
-				return errIdle
-			}
-			if err := renew(); err != nil {
-				return err
-			}
+			err = look()
 		}
 	}
-}
-
-// silent notes that d is silent, and reports whether the other direction is
-// too: it said so a short time ago. One that waits for a slow reader says
-// nothing, so it is not.
-func (c *conn) silent(d direction, now time.Time, idle time.Duration) bool {
-	c.quiet[d].Store(now.UnixNano())
-	return c.quiet[1-d].Load() > now.Add(-idle/2).UnixNano()
+	return err
 }
 
 // reset closes a connection so that its peer sees an error and not an end.
