@@ -16,7 +16,7 @@ help: ## show this
 build: allinone kube ## build bin/allinone and bin/kube
 
 allinone:
-	@$(GO) build -trimpath -o bin/allinone ./cmd/allinone
+	@$(GO) build -ldflags '-s -w' -o bin/allinone ./cmd/allinone
 
 kube: ## build bin/kube: Kubernetes, etcd and kwok in one file
 	@[ -x bin/kube ] || echo "building bin/kube from source: about 6 minutes on 2 cores, once"

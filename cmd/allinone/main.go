@@ -39,7 +39,6 @@ var commands = []struct {
 }
 
 func main() {
-	cobra.EnableCommandSorting = false // help shows the order of commands
 	watched := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // under nohup it stays ignored
 		watched = append(watched, syscall.SIGHUP)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // The groups that the top command's help shows.
@@ -21,6 +22,7 @@ const (
 const versionFlag = "version"
 
 func newRootCommand(e env) *cobra.Command {
+	cobra.EnableCommandSorting = false // help shows the order of commands
 	root := &cobra.Command{
 		Use:   "allinone",
 		Short: "A simulated cloud and the Kubernetes subsystems that speak to it",
@@ -67,6 +69,11 @@ func start(ctx context.Context, e env, args []string) int {
 	root.SetArgs(append([]string{}, args...)) // not nil: cobra would read os.Args
 	began := false
 	prepare(root, &began)
+	// cobra gives every command the flags that libraries put there, such as
+	// a --version of upstream's that would do nothing.
+	libraries := pflag.CommandLine
+	pflag.CommandLine = pflag.NewFlagSet("allinone", pflag.ContinueOnError)
+	defer func() { pflag.CommandLine = libraries }()
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+//go:generate go test -run TestReference -count=1 . -args -write-reference
+
+var writeReference = flag.Bool("write-reference", false, "write docs/reference instead of comparing with it")
+
+// The reference in docs/ is made from the code, and this test holds it there.
+func TestReference(t *testing.T) {
+	openapi := openAPIDocument(t)
+	for name, want := range map[string][]byte{
+		"cli.md":       cliReference(t),
+		"api.md":       apiReference(t, openapi),
+		"openapi.json": openapi,
+	} {
+		path := filepath.Join("..", "..", "docs", "reference", name)
+		if *writeReference {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, want, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if have, err := os.ReadFile(path); err != nil || !bytes.Equal(have, want) {
+			t.Errorf("docs/reference/%s is stale (%v): run make generate, and commit it", name, err)
+		}
+	}
+}
+
+// cliReference is the help of every command, one below the other.
+func cliReference(t *testing.T) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	b.WriteString("# The command line\n\nMade from the code by `make generate`. `allinone help COMMAND` shows the same.\n")
+	var walk func(path []string, cmd *cobra.Command)
+	walk = func(path []string, cmd *cobra.Command) {
+		if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
+			return
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n", strings.Join(append([]string{"allinone"}, path...), " "))
+		if cmd.Name() == "ccm" {
+			b.WriteString("Most of its flags are upstream's: see `allinone ccm --help`.\n")
+			return
+		}
+		var out bytes.Buffer
+		e := env{getenv: func(string) string { return "" }, stdin: strings.NewReader(""), stdout: &out, stderr: &out}
+		if code := start(t.Context(), e, append(slices.Clone(path), "--help")); code != exitOK {
+			t.Fatalf("%v --help: exit %d: %s", path, code, out.String())
+		}
+		fmt.Fprintf(&b, "```text\n%s\n```\n", strings.TrimSpace(out.String()))
+		for _, sub := range cmd.Commands() {
+			walk(append(slices.Clone(path), sub.Name()), sub)
+		}
+	}
+	root := newRootCommand(env{getenv: func(string) string { return "" }, stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard})
+	walk(nil, root)
+	return b.Bytes()
+}
+
+// openAPIDocument is what a cloud serves at /openapi.json, indented.
+func openAPIDocument(t *testing.T) []byte {
+	t.Helper()
+	st, err := store.Open(filepath.Join(t.TempDir(), "cloud.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	log := slog.New(slog.DiscardHandler)
+	h := httpapi.New(log, engine.New(log, st, engine.Default()), httpapi.Config{Version: "v1", Metrics: prometheus.NewRegistry()})
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, httptest.NewRequest("GET", "/openapi.json", nil))
+	var b bytes.Buffer
+	if err := json.Indent(&b, rec.Body.Bytes(), "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	b.WriteByte('\n')
+	return b.Bytes()
+}
+
+func apiReference(t *testing.T, openapi []byte) []byte {
+	t.Helper()
+	var d struct {
+		Paths map[string]map[string]struct {
+			OperationID, Summary string
+			Tags                 []string
+		}
+	}
+	if err := json.Unmarshal(openapi, &d); err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for path, methods := range d.Paths {
+		for method, o := range methods {
+			rows = append(rows, fmt.Sprintf("| `%s` | `%s %s` | %s |", o.OperationID, strings.ToUpper(method), path, o.Summary))
+		}
+	}
+	slices.Sort(rows)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# The API\n\nMade from the code by `make generate`. A running cloud serves the whole of it, with every field, at `/docs` and as\n[OpenAPI 3.1](openapi.json) at `/openapi.json`.\n\n| operation | route | |\n|---|---|---|\n%s\n\n", strings.Join(rows, "\n"))
+	fmt.Fprintf(&b, "## Errors\n\nEvery error is an RFC 9457 document, `application/problem+json`. Programs decide by `kind`.\n\n| kind | exit code of `allinone cloud` |\n|---|---|\n")
+	for _, k := range cloudsim.Kinds() {
+		fmt.Fprintf(&b, "| `%s` | %d |\n", k, exitCodes[k].code)
+	}
+	return b.Bytes()
+}
