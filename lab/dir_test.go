@@ -1,0 +1,90 @@
+package lab
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestClaim(t *testing.T) {
+	base := t.TempDir()
+	file := filepath.Join(base, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name string
+		dir  Dir
+		want string // "" for success
+	}{
+		{"new", Dir(filepath.Join(base, "a", "b")), ""},
+		{"again", Dir(filepath.Join(base, "a", "b")), ""},
+		{"below a file", Dir(filepath.Join(file, "sub")), "cannot be made: not a directory"},
+		{"foreign", Dir(base), "is not empty and not a lab's"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := tc.dir.claim()
+			switch {
+			case tc.want == "" && err != nil:
+				t.Error(err)
+			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestLock(t *testing.T) {
+	d := newDir(t)
+	unlock, err := d.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.lock(); !errors.Is(err, errLocked) {
+		t.Errorf("a second lock: %v", err)
+	}
+	unlock()
+	unlock, err = d.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+}
+
+func TestResetRefusesWhatIsNotOurs(t *testing.T) {
+	dir := t.TempDir()
+	keep := filepath.Join(dir, "keep")
+	if err := os.WriteFile(keep, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := Reset(t.Context(), Dir(dir), 0)
+	if err == nil || !strings.Contains(err.Error(), "is not a lab's data dir") {
+		t.Errorf("got %v", err)
+	}
+	if err := Dir(dir).empty(); err == nil {
+		t.Error("empty does not look for the marker itself")
+	}
+	if _, err := os.Stat(keep); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOpenLogRotates(t *testing.T) {
+	d := newDir(t)
+	if err := os.WriteFile(d.LogFile("x"), make([]byte, maxLog+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := d.openLog("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Size() != 0 || info.Mode().Perm() != 0o600 {
+		t.Errorf("the new log: %v, %v", info, err)
+	}
+	if info, err := os.Stat(d.LogFile("x") + ".old"); err != nil || info.Size() != maxLog+1 {
+		t.Errorf("the old log: %v, %v", info, err)
+	}
+}

@@ -1,0 +1,205 @@
+package lab
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func newPKI(t *testing.T) pki {
+	t.Helper()
+	p := pki{dir: t.TempDir(), now: time.Now()}
+	made, err := p.ensure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 3 + len(leaves()) + 1; len(made) != want {
+		t.Fatalf("made %d: %v; want %d", len(made), made, want)
+	}
+	return p
+}
+
+func (p pki) mustEnsure(t *testing.T) []string {
+	t.Helper()
+	made, err := p.ensure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func TestPKIIsPrivateAndStays(t *testing.T) {
+	p := newPKI(t)
+	files, err := os.ReadDir(p.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if info, err := f.Info(); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: mode %v, %v", f.Name(), info.Mode(), err)
+		}
+	}
+	if made := p.mustEnsure(t); len(made) != 0 {
+		t.Errorf("made again: %v", made)
+	}
+}
+
+func TestPKIRenews(t *testing.T) {
+	every := func(ca string) []string {
+		var all []string
+		for _, l := range leaves() {
+			if ca == "" || l.ca == ca {
+				all = append(all, l.name)
+			}
+		}
+		return all
+	}
+	for _, tc := range []struct {
+		name   string
+		damage func(t *testing.T, p *pki)
+		want   []string
+	}{
+		{"31 days before they expire", func(t *testing.T, p *pki) { p.now = p.now.Add(leafLife - 31*24*time.Hour) }, nil},
+		{"29 days before they expire", func(t *testing.T, p *pki) { p.now = p.now.Add(leafLife - 29*24*time.Hour) }, every("")},
+		{"a key of another certificate", func(t *testing.T, p *pki) { copyFile(t, p.key("kwok"), p.key("ccm")) }, []string{"ccm"}},
+		{"half a certificate", func(t *testing.T, p *pki) { truncate(t, p.crt("admin")) }, []string{"admin"}},
+		{"a certificate of somebody else", func(t *testing.T, p *pki) {
+			copyFile(t, p.key("kwok"), p.key("ccm"))
+			copyFile(t, p.crt("kwok"), p.crt("ccm"))
+		}, []string{"ccm"}},
+		{"no authority", func(t *testing.T, p *pki) { remove(t, p.key(etcdCA)) }, append([]string{etcdCA}, every(etcdCA)...)},
+		{"no public key", func(t *testing.T, p *pki) { remove(t, filepath.Join(p.dir, "service-account.pub")) }, nil},
+		{"no signing key", func(t *testing.T, p *pki) { remove(t, p.key("service-account")) }, []string{"service-account"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := newPKI(t)
+			tc.damage(t, &p)
+			if diff := cmp.Diff(tc.want, p.mustEnsure(t)); diff != "" {
+				t.Error(diff)
+			}
+			if made := p.mustEnsure(t); len(made) != 0 {
+				t.Errorf("not mended at once: %v", made)
+			}
+			if _, err := os.Stat(filepath.Join(p.dir, "service-account.pub")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	raw, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, raw, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func truncate(t *testing.T, path string) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err == nil {
+		err = os.Truncate(path, info.Size()/2)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPKIHandshakes lets real TLS judge who may speak to whom.
+func TestPKIHandshakes(t *testing.T) {
+	p := newPKI(t)
+	for _, tc := range []struct {
+		server, serverCA string
+		client, clientCA string
+		ok               bool
+	}{
+		{"etcd", etcdCA, "kube-apiserver-etcd-client", etcdCA, true},
+		{"etcd", etcdCA, "etcd", etcdCA, true}, // its peer port
+		{"etcd", etcdCA, "admin", etcdCA, false},
+		{"kube-apiserver", clusterCA, "admin", clusterCA, true},
+		{"kube-apiserver", clusterCA, "ccm", clusterCA, true},
+		{"kube-apiserver", clusterCA, "front-proxy-client", clusterCA, false},
+		{"kube-apiserver", clusterCA, "kube-apiserver-etcd-client", clusterCA, false},
+		{"kube-apiserver", clusterCA, "admin", etcdCA, false}, // a client that trusts another authority
+		{"admin", clusterCA, "ccm", clusterCA, false},         // a client's certificate serves nothing
+	} {
+		t.Run(tc.client+" to "+tc.server, func(t *testing.T) {
+			if got := p.handshake(t, tc.server, tc.serverCA, tc.client, tc.clientCA); (got == nil) != tc.ok {
+				t.Errorf("got %v, want success %v", got, tc.ok)
+			}
+		})
+	}
+}
+
+// handshake connects a client that trusts clientCA to a server that wants
+// clients of serverCA. With TLS 1.3 the client learns that it was refused when
+// it reads.
+func (p pki) handshake(t *testing.T, server, serverCA, client, clientCA string) error {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(p.crt(server), p.key(server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(p.crt(serverCA))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(raw)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := newResult(func() error {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = io.WriteString(c, "hello")
+		return err
+	})
+	defer func() { l.Close(); <-served }()
+	conf, err := p.clientTLS(clientCA, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := tls.DialWithDialer(&net.Dialer{Timeout: 5 * time.Second}, "tcp", l.Addr().String(), conf)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = io.ReadFull(c, make([]byte, 5))
+	return err
+}
+
+func TestUsersAreWhatRBACKnows(t *testing.T) {
+	for _, user := range []string{userCCM, userKwok, userHypervisor} {
+		if !slices.ContainsFunc(leaves(), func(l leaf) bool { return l.user == user }) {
+			t.Errorf("%s has no certificate", user)
+		}
+		if !strings.Contains(string(rbacObjects), "kind: User, name: "+user+"}") {
+			t.Errorf("rbac.yaml gives nothing to %s", user)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package lab
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func startSleep(t *testing.T) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	return cmd
+}
+
+func TestIdentify(t *testing.T) {
+	cmd := startSleep(t)
+	who := identify(cmd.Process.Pid)
+	if !who.runs() {
+		t.Fatalf("%+v does not run", who)
+	}
+	for name, other := range map[string]process{
+		"started at another time": {who.PID, who.Start + 1, who.Boot},
+		"of another boot":         {who.PID, who.Start, "other"},
+		"never started":           {},
+	} {
+		if other.runs() {
+			t.Errorf("a process %s runs", name)
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if !eventually(5*time.Second, func() bool { return !who.runs() }) {
+		t.Error("a zombie runs")
+	}
+}
+
+func TestDownEndsWhatAKilledSupervisorLeft(t *testing.T) {
+	dir := newDir(t)
+	stale, foreign := startSleep(t), startSleep(t)
+	reused := identify(foreign.Process.Pid)
+	reused.Start-- // what was recorded is dead, its pid is another's now
+	d := &diary{dir: dir, now: record{Components: []running{
+		{Name: "stale", Process: identify(stale.Process.Pid)},
+		{Name: "gone", Process: reused},
+		{Name: "inside", Process: identify(os.Getpid())},
+	}}}
+	if err := d.note(func(*record) {}); err != nil {
+		t.Fatal(err)
+	}
+	stopped, err := Down(t.Context(), dir, time.Minute)
+	if err != nil || !stopped {
+		t.Fatalf("Down = %v, %v", stopped, err)
+	}
+	if identify(stale.Process.Pid).PID != 0 {
+		t.Error("the stale process runs")
+	}
+	if identify(foreign.Process.Pid).PID == 0 {
+		t.Error("a foreign process was killed")
+	}
+}
+
+func TestDamagedStateIsNamed(t *testing.T) {
+	dir := newDir(t)
+	for _, name := range []string{"lab.json", "run.json"} {
+		if err := os.WriteFile(dir.path(name), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err1 := dir.memory()
+	_, err2 := dir.record()
+	for name, err := range map[string]error{"lab.json": err1, "run.json": err2} {
+		if err == nil || !strings.Contains(err.Error(), dir.path(name)+" is damaged") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,380 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// rig is a supervisor over real processes.
+type rig struct {
+	dir     Dir
+	journal string
+	units   []*unit
+	stop    context.CancelFunc
+	done    chan error
+
+	mu   sync.Mutex
+	said []string
+}
+
+func newDir(t *testing.T) Dir {
+	t.Helper()
+	d := Dir(t.TempDir())
+	if err := d.claim(); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	p, err := freePorts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.addr("etcd")
+}
+
+// supervise runs the rows that make returns, and stops them when the test ends.
+func supervise(t *testing.T, make func(r *rig) []component) *rig {
+	t.Helper()
+	r := &rig{dir: newDir(t), journal: filepath.Join(t.TempDir(), "journal")}
+	table := make(r)
+	d := &diary{dir: r.dir}
+	for _, c := range table {
+		d.now.Components = append(d.now.Components, running{Name: c.name})
+	}
+	var err error
+	if r.units, err = newUnits(table); err != nil {
+		t.Fatal(err)
+	}
+	s := &supervisor{dir: r.dir, diary: d, grace: 500 * time.Millisecond, say: func(format string, args ...any) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.said = append(r.said, fmt.Sprintf(format, args...))
+	}}
+	var ctx context.Context
+	ctx, r.stop = context.WithCancel(context.Background())
+	r.done = newResult(func() error { return s.run(ctx, r.units) })
+	t.Cleanup(func() { r.stop(); <-r.done })
+	return r
+}
+
+// result waits for the supervisor to end.
+func (r *rig) result(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-r.done:
+		return err
+	case <-time.After(30 * time.Second):
+		t.Fatal("it does not end")
+		return nil
+	}
+}
+
+// newResult runs f and keeps its result for whoever asks, also twice.
+func newResult(f func() error) chan error {
+	c := make(chan error, 1)
+	go func() {
+		err := f()
+		c <- err
+		close(c)
+	}()
+	return c
+}
+
+func (r *rig) awaitReady(t *testing.T) {
+	t.Helper()
+	for _, u := range r.units {
+		select {
+		case <-u.ready:
+		case err := <-r.done:
+			t.Fatalf("it ended: %v", err)
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s is not ready", u.name)
+		}
+	}
+}
+
+func (r *rig) component(t *testing.T, name string) running {
+	t.Helper()
+	rec, err := r.dir.record()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(rec.Components, func(c running) bool { return c.Name == name })
+	if i < 0 {
+		t.Fatalf("no component %s in %+v", name, rec)
+	}
+	return rec.Components[i]
+}
+
+func lines(t *testing.T, path string) []string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(raw)), "\n")
+}
+
+func TestStartsInOrderAndStopsInReverse(t *testing.T) {
+	t.Setenv("ETCD_NAME", "of the user")
+	r := supervise(t, func(r *rig) []component {
+		first := testServer("first", freeAddr(t), r.journal)
+		first.then = func(context.Context) error { return note(r.journal, "then first") }
+		second := testServer("second", freeAddr(t), r.journal)
+		second.after = []string{"first"}
+		second.before = func(context.Context) error { return note(r.journal, "before second") }
+		inside := component{name: "inside", after: []string{"second"}, run: func(ctx context.Context) error {
+			if err := note(r.journal, "start inside"); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return note(r.journal, "stop inside")
+		}}
+		third := testServer("third", freeAddr(t), r.journal)
+		third.after = []string{"inside"}
+		return []component{first, second, inside, third}
+	})
+	r.awaitReady(t)
+	pids := []running{r.component(t, "first"), r.component(t, "second"), r.component(t, "third")}
+	r.stop()
+	if err := r.result(t); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"start first", "then first", "before second", "start second", "start inside", "start third",
+		"stop third", "stop inside", "stop second", "stop first",
+	}
+	if diff := cmp.Diff(want, lines(t, r.journal)); diff != "" {
+		t.Error(diff)
+	}
+	for _, c := range pids {
+		if c.Process.PID == 0 || c.Process.runs() {
+			t.Errorf("%s still runs, or never did: %+v", c.Name, c)
+		}
+	}
+}
+
+func TestStartsAgainWhatDies(t *testing.T) {
+	r := supervise(t, func(r *rig) []component {
+		return []component{testServer("mortal", freeAddr(t), r.journal)}
+	})
+	r.awaitReady(t)
+	before := r.component(t, "mortal")
+	if err := unix.Kill(before.Process.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if !eventually(20*time.Second, func() bool {
+		now := r.component(t, "mortal")
+		return now.Ready && now.Process.PID != before.Process.PID
+	}) {
+		t.Fatalf("not back: %+v", r.component(t, "mortal"))
+	}
+	if got := r.component(t, "mortal").Restarts; got != 1 {
+		t.Errorf("%d restarts, want 1", got)
+	}
+	r.stop()
+	if err := r.result(t); err != nil {
+		t.Error(err)
+	}
+	said := strings.Join(r.said, "\n")
+	for _, want := range []string{"mortal died: signal: killed; starting it again in 200ms", "mortal is ready again after"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("nobody said %q:\n%s", want, said)
+		}
+	}
+}
+
+func TestKillsWhatDoesNotStop(t *testing.T) {
+	r := supervise(t, func(r *rig) []component {
+		return []component{{name: "stubborn", program: testProgram("stubborn"), args: []string{r.journal}}}
+	})
+	r.awaitReady(t)
+	if !eventually(20*time.Second, func() bool { _, err := os.Stat(r.journal); return err == nil }) {
+		t.Fatal("it does not start")
+	}
+	who := r.component(t, "stubborn").Process
+	began := time.Now()
+	r.stop()
+	if err := r.result(t); err != nil {
+		t.Fatal(err)
+	}
+	if who.runs() {
+		t.Error("it still runs")
+	}
+	if took := time.Since(began); took < 500*time.Millisecond {
+		t.Errorf("it had no grace: killed after %s", took)
+	}
+}
+
+func TestGivesUpWhatNeverStarts(t *testing.T) {
+	r := supervise(t, func(r *rig) []component {
+		good := testServer("good", freeAddr(t), r.journal)
+		bad := testServer("bad", freeAddr(t), r.journal)
+		bad.program, bad.args = testProgram("fail"), []string{"bad"}
+		bad.after = []string{"good"}
+		never := testServer("never", freeAddr(t), r.journal)
+		never.after = []string{"bad"}
+		return []component{good, bad, never}
+	})
+	err := r.result(t)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"bad does not start: exit status 1", r.dir.LogFile("bad"), "no such luck: bad"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q: %v", want, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"start good", "stop good"}, lines(t, r.journal)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPartOfTheProcessStartsAgainToo(t *testing.T) {
+	runs := 0 // one at a time
+	r := supervise(t, func(r *rig) []component {
+		return []component{{name: "inside", run: func(ctx context.Context) error {
+			if runs++; runs == 1 {
+				return errors.New("boom")
+			}
+			if err := note(r.journal, "runs"); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return nil
+		}}}
+	})
+	if !eventually(20*time.Second, func() bool { _, err := os.Stat(r.journal); return err == nil }) {
+		t.Fatal("it was not started again")
+	}
+	r.stop()
+	if err := r.result(t); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLeavesNoGrandchild(t *testing.T) {
+	var pidFile string
+	r := supervise(t, func(r *rig) []component {
+		pidFile = filepath.Join(t.TempDir(), "pid")
+		return []component{testServer("parent", freeAddr(t), r.journal, pidFile)}
+	})
+	r.awaitReady(t)
+	var who process
+	if !eventually(20*time.Second, func() bool {
+		raw, err := os.ReadFile(pidFile)
+		if err != nil {
+			return false
+		}
+		pid, err := strconv.Atoi(string(raw))
+		if err != nil {
+			return false
+		}
+		who = identify(pid)
+		return who.runs()
+	}) {
+		t.Fatal("no grandchild")
+	}
+	r.stop()
+	if err := r.result(t); err != nil {
+		t.Fatal(err)
+	}
+	if !eventually(5*time.Second, func() bool { return !who.runs() }) {
+		t.Error("a grandchild outlives its parent")
+	}
+}
+
+func TestTableMustBeInOrder(t *testing.T) {
+	_, err := newUnits([]component{{name: "a", after: []string{"b"}}, {name: "b"}})
+	if err == nil || !strings.Contains(err.Error(), "component a comes after b, which is not above it") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// startSupervisor runs a lab of two programs in another process.
+func startSupervisor(t *testing.T) (Dir, *exec.Cmd, record) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := newDir(t)
+	journal := filepath.Join(t.TempDir(), "journal")
+	cmd := exec.Command(self)
+	cmd.Args = []string{"supervise", string(dir), freeAddr(t), journal}
+	cmd.Stderr = t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	var rec record
+	if !eventually(20*time.Second, func() bool {
+		rec, err = dir.record()
+		started, _ := os.ReadFile(journal)
+		return err == nil && strings.Contains(string(started), "start stubborn") && len(rec.Components) == 2 && rec.Components[1].Process.PID != 0
+	}) {
+		t.Fatalf("it does not start: %+v, %v", rec, err)
+	}
+	return dir, cmd, rec
+}
+
+// What a second Ctrl-C and SIGKILL have in common: the supervisor is gone at
+// once, and can clean up nothing.
+func TestNothingOutlivesTheSupervisor(t *testing.T) {
+	dir, cmd, rec := startSupervisor(t)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	for _, c := range rec.Components {
+		if !eventually(5*time.Second, func() bool { return !c.Process.runs() }) {
+			t.Errorf("%s outlives its supervisor: %+v", c.Name, c.Process)
+		}
+	}
+	unlock, err := open(dir)
+	if err != nil {
+		t.Fatalf("the data dir stays locked: %v", err)
+	}
+	unlock()
+}
+
+func TestDown(t *testing.T) {
+	dir, cmd, rec := startSupervisor(t)
+	if _, err := open(dir); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("a lab runs in %s already (pid %d)", dir, cmd.Process.Pid)) {
+		t.Errorf("a second lab in the same data dir: %v", err)
+	}
+	stopped, err := Down(t.Context(), dir, time.Minute)
+	if err != nil || !stopped {
+		t.Fatalf("Down = %v, %v", stopped, err)
+	}
+	for _, c := range rec.Components {
+		if c.Process.runs() {
+			t.Errorf("%s still runs", c.Name)
+		}
+	}
+	if stopped, err := Down(t.Context(), dir, time.Minute); stopped || err != nil {
+		t.Errorf("a second Down = %v, %v; want nothing to do", stopped, err)
+	}
+	if err := Reset(t.Context(), dir, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(string(dir)); err != nil || len(left) != 0 {
+		t.Errorf("Reset left %v, %v", left, err)
+	}
+}
