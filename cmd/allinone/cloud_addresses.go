@@ -83,6 +83,6 @@ func (k kind[T, ID]) createCommand(c *cloudCLI, short string, create func(contex
 		}),
 	}
 	o.flags(cmd)
-	cmd.Flags().StringArrayVar(&labels, "label", nil, "label it, `KEY=VALUE`; may be repeated")
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
 	return cmd
 }

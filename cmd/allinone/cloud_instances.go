@@ -95,7 +95,7 @@ be told. Without --type it is small.`,
 	f := cmd.Flags()
 	f.StringVar(&req.Zone, "zone", "", "zone to stand in")
 	f.StringVar(&req.Type, "type", "", "instance type (default small)")
-	f.StringArrayVar(&labels, "label", nil, "label it, `KEY=VALUE`; may be repeated")
+	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
 	_ = cmd.RegisterFlagCompletionFunc("type", names(c, instanceTypes))
 	return cmd

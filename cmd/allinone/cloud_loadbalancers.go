@@ -109,7 +109,7 @@ func (s *specFlags) flags(c *cloudCLI, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&s.listeners, "listener", nil, "`PORT` to listen on and port of the targets, tcp:80:30080; may be repeated")
 	f.StringSliceVar(&s.targets, "target", nil, "`INSTANCE` that takes connections; may be repeated")
-	f.StringArrayVar(&s.labels, "label", nil, "label it, `KEY=VALUE`; may be repeated")
+	f.StringArrayVar(&s.labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
 	f.StringVar(&s.health, "health", "", "`PROBE` of the targets, http:10256/healthz or tcp:30080 (default tcp to the first listener's target port)")
 	f.DurationVar(&s.interval, "health-interval", 0, "time between two probes (default 2s)")
 	f.DurationVar(&s.timeout, "health-timeout", 0, "time a probe may take (default 1s)")
@@ -307,6 +307,9 @@ func newSetTargetsCommand(c *cloudCLI) *cobra.Command {
   allinone cloud load-balancers set-targets shop --none`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, loadBalancers)),
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			if none == (len(targets) > 0) {
+				return cloudsim.Errorf(cloudsim.Invalid, "want --target, once or more, or --none")
+			}
 			l, err := loadBalancers.resolve(ctx, cl, args[0])
 			if err != nil {
 				return err
@@ -326,8 +329,6 @@ func newSetTargetsCommand(c *cloudCLI) *cobra.Command {
 	w.flags(cmd)
 	cmd.Flags().StringSliceVar(&targets, "target", nil, "`INSTANCE` that takes connections; may be repeated")
 	cmd.Flags().BoolVar(&none, "none", false, "leave it without targets")
-	cmd.MarkFlagsOneRequired("target", "none")
-	cmd.MarkFlagsMutuallyExclusive("target", "none")
 	_ = cmd.RegisterFlagCompletionFunc("target", names(c, instances))
 	return cmd
 }

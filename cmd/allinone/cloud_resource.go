@@ -170,7 +170,7 @@ func (k kind[T, ID]) listCommand(c *cloudCLI) *cobra.Command {
 	o.flags(cmd)
 	f := cmd.Flags()
 	f.BoolVarP(&watching, "watch", "w", false, "after the list, print changes until interrupted")
-	f.StringSliceVarP(&labels, "selector", "l", nil, "only those with this label, `KEY=VALUE`; may be repeated")
+	f.StringSliceVarP(&labels, "selector", "l", nil, "only those with the label `KEY=VALUE`; may be repeated")
 	if k.zoned {
 		f.StringVar(&where.Zone, "zone", "", "only those in this zone")
 		_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))

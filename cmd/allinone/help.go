@@ -65,6 +65,6 @@ func listCommands(w io.Writer, title string, cmd *cobra.Command, group string) {
 			fmt.Fprintf(w, "\n%s\n", title)
 			title = ""
 		}
-		fmt.Fprintf(w, "  %-*s  %s\n", cmd.NamePadding(), sub.Name(), sub.Short)
+		fmt.Fprintf(w, "  %-*s  %s\n", sub.NamePadding(), sub.Name(), sub.Short)
 	}
 }
