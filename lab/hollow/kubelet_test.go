@@ -129,7 +129,7 @@ func TestSameNameWaits(t *testing.T) {
 	b.do(b.cloud.DeleteInstance, old)
 	b.node("one", "off", isOff)
 
-	b.create("one", "sim-1c")
+	next := b.create("one", "sim-1c")
 	b.await("it waits", func() error {
 		if b.log.count("waiting for the cloud controller manager", old.ProviderID) == 0 {
 			return errors.New("it has not said so")
@@ -137,8 +137,13 @@ func TestSameNameWaits(t *testing.T) {
 		return nil
 	})
 	b.patch("one", "", map[string]any{"metadata": map[string]any{"labels": map[string]any{"touched": "true"}}})
-	b.create("two", "sim-1a")
+	two := b.create("two", "sim-1a")
 	b.node("two", "Ready", isReady) // after the touch was seen
+	b.health(url(two, 10256, "/healthz"), http.StatusOK, "")
+	if resp, err := fresh.Get(url(next, 10256, "/healthz")); err == nil {
+		resp.Body.Close()
+		t.Error("a machine without a Node of its own has a kube-proxy")
+	}
 	before := b.node("one", "still off, and the old one's", func(n *corev1.Node) bool {
 		return isOff(n) && n.Spec.ProviderID == old.ProviderID
 	})

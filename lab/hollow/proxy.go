@@ -120,6 +120,10 @@ func (p *proxy) run(ctx context.Context) {
 			return
 		case <-time.After(gather):
 		}
+		select {
+		case <-p.bell: // what has rung until now, the next round sees
+		default:
+		}
 	}
 }
 

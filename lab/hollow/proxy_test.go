@@ -420,7 +420,9 @@ func TestPortInUse(t *testing.T) {
 		}
 		return nil
 	})
-	b.patch("one", "", map[string]any{"metadata": map[string]any{"labels": map[string]any{corev1.LabelTopologyZone: "elsewhere"}}})
+	more := b.serve("more", nil) // what is next is done, though that is not
+	b.endpoints(more, pod("more-1", "10.1.0.2", "one"))
+	b.reaches(url(one, more.Spec.Ports[0].NodePort, "/"), "more-1")
 	other.Close()
 	b.reaches(url(one, port, "/"), "web-1")
 	if n := b.log.count("cannot listen"); n != 1 {

@@ -1,0 +1,46 @@
+package hollow
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"testing"
+)
+
+// A port that dies by itself is opened again, and the proxy is told to do so.
+func TestDeadPortIsOpenedAgain(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := ln.Addr().(*net.TCPAddr).Port
+	ln.Close()
+
+	broke := 0
+	r := &responder{
+		log: slog.New(slog.DiscardHandler), ip: "127.0.0.1", broke: func() { broke++ },
+		open: map[socketKey]*socket{}, failed: map[socketKey]string{},
+	}
+	defer r.off()
+	key := socketKey{proxyHealthz, int32(port)}
+	want := map[socketKey]*view{key: {eligible: true}}
+	if !r.sync(context.Background(), want) {
+		t.Fatal("not open")
+	}
+	first := r.open[key]
+	r.ended(key, first, errors.New("accept: no buffer space available"))
+	if broke != 1 {
+		t.Errorf("told %d times, want once", broke)
+	}
+	if !r.sync(context.Background(), want) || r.open[key] == first {
+		t.Error("the dead port was left as it was")
+	}
+	resp, err := http.Get("http://127.0.0.1:" + strconv.Itoa(port) + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+}
