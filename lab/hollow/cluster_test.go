@@ -185,7 +185,6 @@ func awaitAPI(kubeconfig string) error {
 // bench is a cloud, a cluster and a hypervisor between them.
 type bench struct {
 	*testing.T
-	ctx        context.Context
 	cloud      *client.Client
 	kube       *kubernetes.Clientset
 	kubeconfig string
@@ -204,7 +203,7 @@ func newBench(t *testing.T, opts ...cloudtest.Option) *bench {
 	if shared.err != nil {
 		t.Fatalf("control plane from %s: %v", kubernetesProgram, shared.err)
 	}
-	b := &bench{T: t, ctx: t.Context(), kubeconfig: shared.kubeconfig, log: &journal{}, stop: func() {}}
+	b := &bench{T: t, kubeconfig: shared.kubeconfig, log: &journal{}, stop: func() {}}
 	var err error
 	if b.kube, err = connect(b.kubeconfig); err != nil {
 		t.Fatal(err)
@@ -266,7 +265,7 @@ func (b *bench) await(what string, ok func() error) {
 
 func (b *bench) create(name, zone string) cloudsim.Instance {
 	b.Helper()
-	i, err := b.cloud.CreateInstance(b.ctx, cloudsim.CreateInstance{Name: name, Zone: zone, Type: "small"})
+	i, err := b.cloud.CreateInstance(b.Context(), cloudsim.CreateInstance{Name: name, Zone: zone, Type: "small"})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -276,7 +275,7 @@ func (b *bench) create(name, zone string) cloudsim.Instance {
 // do calls one of the cloud's verbs on an instance.
 func (b *bench) do(verb func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error), i cloudsim.Instance) {
 	b.Helper()
-	if _, err := verb(b.ctx, i.ID); err != nil {
+	if _, err := verb(b.Context(), i.ID); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -286,7 +285,7 @@ func (b *bench) node(name, what string, ok func(*corev1.Node) bool) *corev1.Node
 	b.Helper()
 	var n *corev1.Node
 	b.await("node "+name+" is "+what, func() (err error) {
-		if n, err = b.kube.CoreV1().Nodes().Get(b.ctx, name, metav1.GetOptions{}); err != nil {
+		if n, err = b.kube.CoreV1().Nodes().Get(b.Context(), name, metav1.GetOptions{}); err != nil {
 			return err
 		}
 		if !ok(n) {
@@ -318,7 +317,7 @@ func isOff(n *corev1.Node) bool {
 
 func (b *bench) absent(name string) {
 	b.Helper()
-	if _, err := b.kube.CoreV1().Nodes().Get(b.ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := b.kube.CoreV1().Nodes().Get(b.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		b.Errorf("node %s is there: %v", name, err)
 	}
 }
@@ -345,14 +344,14 @@ func (b *bench) patch(node, subresource string, patch any) {
 	if subresource != "" {
 		sub = append(sub, subresource)
 	}
-	if _, err := b.kube.CoreV1().Nodes().Patch(b.ctx, node, types.MergePatchType, raw, metav1.PatchOptions{}, sub...); err != nil {
+	if _, err := b.kube.CoreV1().Nodes().Patch(b.Context(), node, types.MergePatchType, raw, metav1.PatchOptions{}, sub...); err != nil {
 		b.Fatal(err)
 	}
 }
 
 func (b *bench) deleteNode(name string) {
 	b.Helper()
-	if err := b.kube.CoreV1().Nodes().Delete(b.ctx, name, metav1.DeleteOptions{}); err != nil {
+	if err := b.kube.CoreV1().Nodes().Delete(b.Context(), name, metav1.DeleteOptions{}); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -34,9 +34,9 @@
 // port that leads nowhere is not listened on, so that connecting is refused,
 // as kube-proxy rejects it.
 //
-// The price is a socket and a goroutine for each node and port, and two for
-// each connection: 1,000 nodes and 10 node ports are 11,000 open files.
-// Changes are gathered for 50 ms before sockets follow them.
+// The price is a socket and a goroutine for each node and port, about 9 KiB:
+// 1,000 nodes and 10 node ports are 11,000 open files and 95 MiB. Changes are
+// gathered for 50 ms before sockets follow them.
 //
 // # kwok
 //

@@ -2,6 +2,7 @@ package hollow
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -89,17 +91,25 @@ func (k *kubelets) begin(ctx context.Context) bool {
 		return false
 	}
 	var pause backoff
-	for k.version == "" {
-		v, err := k.kube.Discovery().ServerVersion()
-		if err == nil {
-			k.version = v.GitVersion
-			break
+	for {
+		var err error
+		if k.version, err = k.serverVersion(ctx); err == nil {
+			return true
 		}
 		if pause.wait(ctx); ctx.Err() != nil {
 			return false
 		}
 	}
-	return true
+}
+
+func (k *kubelets) serverVersion(ctx context.Context) (string, error) {
+	raw, err := k.kube.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+	if err != nil {
+		return "", err
+	}
+	var v version.Info
+	err = json.Unmarshal(raw, &v)
+	return v.GitVersion, err
 }
 
 // work takes one name from the queue, and reports whether there will be more.

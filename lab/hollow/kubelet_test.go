@@ -196,7 +196,7 @@ func TestNodeDeletedByHand(t *testing.T) {
 func TestForeignNode(t *testing.T) {
 	b := newBench(t)
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}}
-	if _, err := b.kube.CoreV1().Nodes().Create(b.ctx, n, metav1.CreateOptions{}); err != nil {
+	if _, err := b.kube.CoreV1().Nodes().Create(b.Context(), n, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	b.create("one", "sim-1a")

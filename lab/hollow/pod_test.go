@@ -22,14 +22,14 @@ func (b *bench) bind(name, node string) {
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		},
 	}
-	if _, err := b.kube.CoreV1().Pods("default").Create(b.ctx, p, metav1.CreateOptions{}); err != nil {
+	if _, err := b.kube.CoreV1().Pods("default").Create(b.Context(), p, metav1.CreateOptions{}); err != nil {
 		b.Fatal(err)
 	}
 }
 
 func (b *bench) podReady(name string) (*corev1.Pod, bool) {
 	b.Helper()
-	p, err := b.kube.CoreV1().Pods("default").Get(b.ctx, name, metav1.GetOptions{})
+	p, err := b.kube.CoreV1().Pods("default").Get(b.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -83,11 +83,11 @@ func TestPodsFollowPower(t *testing.T) {
 	if again := b.awaitPod("early").Status.PodIP; again != ip {
 		t.Errorf("the pod came back at %s, was at %s", again, ip)
 	}
-	if err := b.kube.CoreV1().Pods("default").Delete(b.ctx, "early", metav1.DeleteOptions{}); err != nil {
+	if err := b.kube.CoreV1().Pods("default").Delete(b.Context(), "early", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	b.await("a deleted pod goes", func() error {
-		list, err := b.kube.CoreV1().Pods("default").List(b.ctx, metav1.ListOptions{FieldSelector: "metadata.name=early"})
+		list, err := b.kube.CoreV1().Pods("default").List(b.Context(), metav1.ListOptions{FieldSelector: "metadata.name=early"})
 		if err == nil && len(list.Items) != 0 {
 			err = errors.New("it is there")
 		}
@@ -103,7 +103,7 @@ func (b *bench) markNotReady(pod string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, err := b.kube.CoreV1().Pods("default").Patch(b.ctx, pod, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := b.kube.CoreV1().Pods("default").Patch(b.Context(), pod, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
 		b.Fatal(err)
 	}
 }

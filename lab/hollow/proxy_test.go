@@ -46,7 +46,7 @@ func (b *bench) serve(name string, change func(*corev1.ServiceSpec)) *corev1.Ser
 	if change != nil {
 		change(&svc.Spec)
 	}
-	svc, err := b.kube.CoreV1().Services("default").Create(b.ctx, svc, metav1.CreateOptions{})
+	svc, err := b.kube.CoreV1().Services("default").Create(b.Context(), svc, metav1.CreateOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -74,9 +74,9 @@ func (b *bench) endpoints(svc *corev1.Service, pods ...discoveryv1.Endpoint) {
 		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new(p.Name), Port: new(int32(8080)), Protocol: new(p.Protocol)})
 	}
 	api := b.kube.DiscoveryV1().EndpointSlices("default")
-	_, err := api.Update(b.ctx, slice, metav1.UpdateOptions{})
+	_, err := api.Update(b.Context(), slice, metav1.UpdateOptions{})
 	if err != nil {
-		_, err = api.Create(b.ctx, slice, metav1.CreateOptions{})
+		_, err = api.Create(b.Context(), slice, metav1.CreateOptions{})
 	}
 	if err != nil {
 		b.Fatal(err)
@@ -207,7 +207,7 @@ func TestNodePort(t *testing.T) {
 
 	b.endpoints(svc, starting)
 	b.refuses(url(one, port, "/"))
-	if err := b.kube.CoreV1().Services("default").Delete(b.ctx, "web", metav1.DeleteOptions{}); err != nil {
+	if err := b.kube.CoreV1().Services("default").Delete(b.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	b.refuses(url(two, port, "/"))
@@ -316,7 +316,7 @@ func TestPowerOffCloses(t *testing.T) {
 func (b *bench) reused(c *http.Client, url string) (reused bool) {
 	b.Helper()
 	trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }}
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(b.ctx, trace), http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(b.Context(), trace), http.MethodGet, url, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -98,7 +98,12 @@ func (r *responder) sync(ctx context.Context, want map[socketKey]*view) (complet
 }
 
 // off closes every port, as a power cut does.
-func (r *responder) off() { r.sync(context.Background(), nil) }
+func (r *responder) off() {
+	for key, s := range r.open {
+		s.shut()
+		delete(r.open, key)
+	}
+}
 
 func (r *responder) listen(ctx context.Context, key socketKey, v *view) (*socket, error) {
 	s := &socket{}

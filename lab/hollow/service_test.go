@@ -43,67 +43,69 @@ func forNode(n string) func(*discoveryv1.Endpoint) {
 	}
 }
 
+var fromCases = []struct {
+	name          string
+	endpoints     []discoveryv1.Endpoint
+	cluster       []string
+	local         []string
+	localHealthy  int
+	wrongPortName bool
+}{
+	{name: "none"},
+	{
+		name:      "ready ones, sorted",
+		endpoints: []discoveryv1.Endpoint{ep("10.0.0.2", "n2"), ep("10.0.0.1", "n1"), ep("10.0.0.3", "n1", notReadyYet)},
+		cluster:   []string{"10.0.0.1", "10.0.0.2"}, local: []string{"10.0.0.1"}, localHealthy: 1,
+	},
+	{
+		name:      "no conditions are good ones",
+		endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n1", unknown)},
+		cluster:   []string{"10.0.0.1"}, local: []string{"10.0.0.1"}, localHealthy: 1,
+	},
+	{
+		name:      "terminating ones only when there are no others",
+		endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n1", lingering), ep("10.0.0.2", "n2")},
+		cluster:   []string{"10.0.0.2"}, local: []string{"10.0.0.1"},
+	},
+	{
+		name:      "terminating ones that still serve",
+		endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n1", lingering), ep("10.0.0.2", "n1", dying)},
+		cluster:   []string{"10.0.0.1"}, local: []string{"10.0.0.1"},
+	},
+	{
+		name:      "the running one of two on one address",
+		endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n2"), ep("10.0.0.1", "n1", lingering)},
+		cluster:   []string{"10.0.0.1"},
+	},
+	{
+		name:      "zone hints",
+		endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n1", forZone("z1")), ep("10.0.0.2", "n2", forZone("z2"))},
+		cluster:   []string{"10.0.0.1"}, local: []string{"10.0.0.1"}, localHealthy: 1,
+	},
+	{
+		name:      "zone hints, none for us",
+		endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n2", forZone("z3")), ep("10.0.0.2", "n2", forZone("z2"))},
+		cluster:   []string{"10.0.0.1", "10.0.0.2"},
+	},
+	{
+		name:      "zone hints, one missing",
+		endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n2", forZone("z1")), ep("10.0.0.2", "n2")},
+		cluster:   []string{"10.0.0.1", "10.0.0.2"},
+	},
+	{
+		name:      "node hints",
+		endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n2", forNode("n2")), ep("10.0.0.2", "n2", forNode("n1"))},
+		cluster:   []string{"10.0.0.2"},
+	},
+	{
+		name:      "another port's",
+		endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n1")}, wrongPortName: true,
+	},
+}
+
 // Where a node port of node n1 in zone z1 leads.
 func TestFrom(t *testing.T) {
-	for _, tc := range []struct {
-		name          string
-		endpoints     []discoveryv1.Endpoint
-		cluster       []string
-		local         []string
-		localHealthy  int
-		wrongPortName bool
-	}{
-		{name: "none"},
-		{
-			name:      "ready ones, sorted",
-			endpoints: []discoveryv1.Endpoint{ep("10.0.0.2", "n2"), ep("10.0.0.1", "n1"), ep("10.0.0.3", "n1", notReadyYet)},
-			cluster:   []string{"10.0.0.1", "10.0.0.2"}, local: []string{"10.0.0.1"}, localHealthy: 1,
-		},
-		{
-			name:      "no conditions are good ones",
-			endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n1", unknown)},
-			cluster:   []string{"10.0.0.1"}, local: []string{"10.0.0.1"}, localHealthy: 1,
-		},
-		{
-			name:      "terminating ones only when there are no others",
-			endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n1", lingering), ep("10.0.0.2", "n2")},
-			cluster:   []string{"10.0.0.2"}, local: []string{"10.0.0.1"},
-		},
-		{
-			name:      "terminating ones that still serve",
-			endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n1", lingering), ep("10.0.0.2", "n1", dying)},
-			cluster:   []string{"10.0.0.1"}, local: []string{"10.0.0.1"},
-		},
-		{
-			name:      "the running one of two on one address",
-			endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n2"), ep("10.0.0.1", "n1", lingering)},
-			cluster:   []string{"10.0.0.1"},
-		},
-		{
-			name:      "zone hints",
-			endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n1", forZone("z1")), ep("10.0.0.2", "n2", forZone("z2"))},
-			cluster:   []string{"10.0.0.1"}, local: []string{"10.0.0.1"}, localHealthy: 1,
-		},
-		{
-			name:      "zone hints, none for us",
-			endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n2", forZone("z3")), ep("10.0.0.2", "n2", forZone("z2"))},
-			cluster:   []string{"10.0.0.1", "10.0.0.2"},
-		},
-		{
-			name:      "zone hints, one missing",
-			endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n2", forZone("z1")), ep("10.0.0.2", "n2")},
-			cluster:   []string{"10.0.0.1", "10.0.0.2"},
-		},
-		{
-			name:      "node hints",
-			endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n2", forNode("n2")), ep("10.0.0.2", "n2", forNode("n1"))},
-			cluster:   []string{"10.0.0.2"},
-		},
-		{
-			name:      "another port's",
-			endpoints: []discoveryv1.Endpoint{ep("10.0.0.1", "n1")}, wrongPortName: true,
-		},
-	} {
+	for _, tc := range fromCases {
 		t.Run(tc.name, func(t *testing.T) {
 			svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}
 			svc.Spec = corev1.ServiceSpec{
