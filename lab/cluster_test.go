@@ -5,13 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -100,18 +109,6 @@ func startCluster(t *testing.T) *cluster {
 	return cl
 }
 
-// register creates a node as a kubelet with --cloud-provider=external would.
-func (c *cluster) register(t *testing.T, name string) {
-	t.Helper()
-	n := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kwok.x-k8s.io/node": "fake"}},
-		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: uninitializedTaint, Value: "true", Effect: corev1.TaintEffectNoSchedule}}},
-	}
-	if _, err := c.kube.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // await waits until ok returns nil, and fails with what it said last.
 func await(t *testing.T, what string, ok func() error) {
 	t.Helper()
@@ -123,109 +120,300 @@ func await(t *testing.T, what string, ok func() error) {
 	t.Logf("%s after %s", what, time.Since(began).Round(time.Millisecond))
 }
 
-func (c *cluster) readyCondition(ctx context.Context, name string) (corev1.NodeCondition, *corev1.Node, error) {
-	n, err := c.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return corev1.NodeCondition{}, nil, err
-	}
-	for _, cond := range n.Status.Conditions {
-		if cond.Type == corev1.NodeReady {
-			return cond, n, nil
-		}
-	}
-	return corev1.NodeCondition{}, n, errors.New("no Ready condition")
-}
-
+// TestCluster is one story on one cluster: booting it is what costs.
 func TestCluster(t *testing.T) {
 	c := startCluster(t)
-	ctx := t.Context()
+	c.testNode(t)
+	c.testPods(t)
+	c.testWhoMayDoWhat(t)
+	c.testKwokRunsNoCommands(t)
+	c.testKilled(t, "etcd")
+	c.testKilled(t, "kube-apiserver")
+	c.testKwokKilled(t)
+	c.testPowerOff(t)
+}
 
-	c.register(t, "node-1")
-	await(t, "kwok makes the node Ready", func() error {
-		cond, n, err := c.readyCondition(ctx, "node-1")
+const nodeName = "node-1"
+
+// testNode registers a node as the hypervisor would.
+func (c *cluster) testNode(t *testing.T) {
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{"kwok.x-k8s.io/node": "fake"}},
+		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: uninitializedTaint, Value: "true", Effect: corev1.TaintEffectNoSchedule}}},
+		Status: corev1.NodeStatus{
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: nodeName}},
+			Capacity:  corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3"), corev1.ResourcePods: resource.MustParse("9")},
+		},
+	}
+	if _, err := c.kube.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the node is Ready and has a pod network", func() error {
+		now, err := c.node(t)
 		switch {
 		case err != nil:
 			return err
-		case cond.Status != corev1.ConditionTrue:
-			return fmt.Errorf("Ready is %s", cond.Status)
-		case n.Spec.PodCIDR == "":
+		case now.Spec.PodCIDR == "":
 			return errors.New("no pod network")
-		case len(n.Status.Addresses) != 0:
-			return fmt.Errorf("has addresses %v that only the cloud may give", n.Status.Addresses)
-		}
-		for _, taint := range n.Spec.Taints {
-			if taint.Key == uninitializedTaint {
-				return nil
-			}
-		}
-		return fmt.Errorf("has lost its taint: %v", n.Spec.Taints)
-	})
-
-	// Nothing that was acknowledged is lost with etcd, and all come back.
-	for _, name := range []string{"etcd", "kube-apiserver", "kwok"} {
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "before-" + name}}
-		if _, err := c.kube.CoreV1().ConfigMaps("default").Create(ctx, cm, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		before := c.running(t, name)
-		if err := unix.Kill(before.Process.PID, unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		await(t, name+" is back", func() error {
-			switch now := c.running(t, name); {
-			case now.Process.PID == before.Process.PID:
-				return errors.New("the same process")
-			case !now.Ready:
-				return errors.New("not ready")
-			}
-			return nil
-		})
-		await(t, "what was written before is there", func() error {
-			_, err := c.kube.CoreV1().ConfigMaps("default").Get(ctx, cm.Name, metav1.GetOptions{})
-			return err
-		})
-	}
-
-	lease := func() (*metav1.MicroTime, string) {
-		l, err := c.kube.CoordinationV1().Leases("kube-node-lease").Get(ctx, "node-1", metav1.GetOptions{})
-		if err != nil || l.Spec.HolderIdentity == nil {
-			return &metav1.MicroTime{}, ""
-		}
-		return l.Spec.RenewTime, *l.Spec.HolderIdentity
-	}
-	began := time.Now()
-	await(t, "the new kwok has the lease", func() error {
-		if at, who := lease(); who == "" || at.Time.Before(began.Add(-time.Second)) {
-			return fmt.Errorf("renewed at %s by %q", at, who)
 		}
 		return nil
 	})
-	powerOff(t, c, "null")
-	at, _ := lease()
-	await(t, "a node without the label falls silent", func() error {
-		cond, _, err := c.readyCondition(ctx, "node-1")
-		if err == nil && cond.Status == corev1.ConditionTrue {
-			err = errors.New("still Ready")
+	got, err := c.node(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(n.Status.Addresses, got.Status.Addresses); diff != "" {
+		t.Error("addresses are the cloud's to give: ", diff)
+	}
+	if diff := cmp.Diff(n.Status.Capacity, got.Status.Capacity); diff != "" {
+		t.Error("capacity is the hypervisor's to say: ", diff)
+	}
+	if !slices.ContainsFunc(got.Spec.Taints, func(t corev1.Taint) bool { return t.Key == uninitializedTaint }) {
+		t.Error("the taint is the cloud controller manager's to take away:", got.Spec.Taints)
+	}
+}
+
+// node is the node, or why it is not Ready.
+func (c *cluster) node(t *testing.T) (*corev1.Node, error) {
+	n, err := c.kube.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, cond := range n.Status.Conditions {
+		if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
+			return n, nil
+		}
+	}
+	return n, fmt.Errorf("not Ready: %v", n.Status.Conditions)
+}
+
+// anywhere is the spec of a pod that goes also where nodes are not initialised.
+func anywhere() corev1.PodSpec {
+	return corev1.PodSpec{
+		Containers:  []corev1.Container{{Name: "main", Image: "none"}},
+		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+	}
+}
+
+func (c *cluster) runPod(t *testing.T, name string) *corev1.Pod {
+	t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: anywhere()}
+	pods := c.kube.CoreV1().Pods("default")
+	// A namespace has its service account a little later than itself.
+	await(t, "pod "+name+" is created", func() error {
+		_, err := pods.Create(t.Context(), p, metav1.CreateOptions{})
+		return err
+	})
+	await(t, "pod "+name+" is Ready", func() (err error) {
+		p, err = pods.Get(t.Context(), name, metav1.GetOptions{})
+		if err == nil && !podReady(p) {
+			err = fmt.Errorf("%s, %v", p.Status.Phase, p.Status.Conditions)
 		}
 		return err
 	})
-	if later, _ := lease(); !later.Equal(at) {
-		t.Errorf("the lease was renewed at %s, after the node was powered off at %s", later, at)
+	return p
+}
+
+func podReady(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func (c *cluster) testPods(t *testing.T) {
+	pod := c.runPod(t, "one")
+	n, err := c.node(t)
+	if err != nil {
+		t.Fatal(err)
 	}
-	powerOff(t, c, `"fake"`)
-	await(t, "it is Ready again with it", func() error {
-		cond, _, err := c.readyCondition(ctx, "node-1")
-		if err == nil && cond.Status != corev1.ConditionTrue {
-			err = fmt.Errorf("Ready is %s", cond.Status)
+	if network := netip.MustParsePrefix(n.Spec.PodCIDR); !network.Contains(netip.MustParseAddr(pod.Status.PodIP)) {
+		t.Errorf("pod address %s is not in the node's network %s", pod.Status.PodIP, network)
+	}
+	unready := []byte(`{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`)
+	pods := c.kube.CoreV1().Pods("default")
+	if _, err := pods.Patch(t.Context(), "one", types.StrategicMergePatchType, unready, metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a pod that was called not ready is Ready", func() error {
+		p, err := pods.Get(t.Context(), "one", metav1.GetOptions{})
+		if err == nil && !podReady(p) {
+			err = fmt.Errorf("%v", p.Status.Conditions)
+		}
+		return err
+	})
+
+	spec := anywhere()
+	spec.RestartPolicy = corev1.RestartPolicyNever
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "job"}, Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: spec}}}
+	jobs := c.kube.BatchV1().Jobs("default")
+	if _, err := jobs.Create(t.Context(), job, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a job is done", func() error {
+		j, err := jobs.Get(t.Context(), "job", metav1.GetOptions{})
+		if err == nil && j.Status.Succeeded != 1 {
+			err = fmt.Errorf("%+v", j.Status)
+		}
+		return err
+	})
+	if err := pods.Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a deleted pod is gone", func() error {
+		_, err := pods.Get(t.Context(), "one", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there: %v", err)
+	})
+}
+
+func (c *cluster) testWhoMayDoWhat(t *testing.T) {
+	for _, tc := range []struct {
+		user, verb, group, resource, sub, namespace string
+		may                                         bool
+	}{
+		{userCCM, "delete", "", "nodes", "", "", true},
+		{userCCM, "patch", "", "services", "status", "default", true},
+		{userCCM, "create", "", "services", "", "default", false},
+		{userCCM, "get", "", "secrets", "", "kube-system", false},
+		{userCCM, "update", "coordination.k8s.io", "leases", "", "kube-node-lease", false},
+		{userKwok, "update", "coordination.k8s.io", "leases", "", "kube-node-lease", true},
+		{userKwok, "update", "", "nodes", "", "", false},
+		{userKwok, "create", "", "pods", "", "default", false},
+		{userHypervisor, "create", "", "nodes", "", "", true},
+		{userHypervisor, "delete", "", "nodes", "", "", false},
+		{userHypervisor, "create", "coordination.k8s.io", "leases", "", "kube-node-lease", false},
+	} {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: tc.user, Groups: []string{"system:authenticated"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: tc.verb, Group: tc.group, Resource: tc.resource, Subresource: tc.sub, Namespace: tc.namespace},
+		}}
+		got, err := c.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Status.Allowed != tc.may {
+			t.Errorf("%s may %s %s/%s: %v, want %v", tc.user, tc.verb, tc.resource, tc.sub, got.Status.Allowed, tc.may)
+		}
+	}
+	conf, err := c.pki.clientTLS(clusterCA, "admin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf.Certificates = nil
+	for _, path := range []string{"/readyz", "/version"} {
+		err := httpProbe(c.ports.url("https", "kube-apiserver")+path, conf)(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "401") {
+			t.Errorf("%s without a name: %v", path, err)
+		}
+	}
+}
+
+func (c *cluster) testKwokRunsNoCommands(t *testing.T) {
+	for _, path := range []string{"/exec/default/one/main?command=id&output=1", "/containerLogs/default/one/main", "/portForward/default/one", "/debug/pprof/"} {
+		err := httpProbe(c.ports.url("http", "kwok")+path, nil)(t.Context())
+		if err == nil || strings.Contains(err.Error(), "101") {
+			t.Errorf("%s: %v", path, err)
+		}
+		t.Log(err)
+	}
+}
+
+// testKilled kills a component: what was acknowledged is not lost, and it
+// comes back.
+func (c *cluster) testKilled(t *testing.T, name string) {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "before-" + name}}
+	if _, err := c.kube.CoreV1().ConfigMaps("default").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	before := c.running(t, name)
+	if err := unix.Kill(before.Process.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	await(t, name+" is back", func() error {
+		switch now := c.running(t, name); {
+		case now.Process.PID == before.Process.PID:
+			return errors.New("the same process")
+		case !now.Ready:
+			return errors.New("not ready")
+		}
+		return nil
+	})
+	await(t, "what was written before is there", func() error {
+		_, err := c.kube.CoreV1().ConfigMaps("default").Get(t.Context(), cm.Name, metav1.GetOptions{})
+		return err
+	})
+}
+
+// testKwokKilled looks at what a new kwok knows of its predecessor: that it is
+// dead, so that its leases need not expire, and which addresses it gave out.
+func (c *cluster) testKwokKilled(t *testing.T) {
+	before := c.runPod(t, "two")
+	old, err := c.lease(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.testKilled(t, "kwok")
+	began := time.Now()
+	await(t, "the new kwok has the lease", func() error {
+		l, err := c.lease(t)
+		if err == nil && *l.Spec.HolderIdentity == *old.Spec.HolderIdentity {
+			err = fmt.Errorf("%s has it", *l.Spec.HolderIdentity)
+		}
+		return err
+	})
+	if took := time.Since(began); took > leaseSeconds*time.Second/4 {
+		t.Errorf("it waited %s for the old lease", took)
+	}
+	if after := c.runPod(t, "three"); after.Status.PodIP == before.Status.PodIP {
+		t.Errorf("two pods have the address %s", after.Status.PodIP)
+	}
+}
+
+func (c *cluster) lease(t *testing.T) (*coordinationv1.Lease, error) {
+	return c.kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), nodeName, metav1.GetOptions{})
+}
+
+// testPowerOff takes the label away, which is how the hypervisor switches a
+// machine off: kwok must not go on for it.
+func (c *cluster) testPowerOff(t *testing.T) {
+	c.label(t, "null")
+	var at metav1.MicroTime
+	var since time.Time
+	const quiet = leaseSeconds * time.Second / 4 * 3 / 2 // a renewal and a half
+	await(t, "the node's lease is no longer renewed", func() error {
+		l, err := c.lease(t)
+		if err != nil {
+			return err
+		}
+		if !l.Spec.RenewTime.Equal(&at) {
+			at, since = *l.Spec.RenewTime, time.Now()
+		}
+		if time.Since(since) < quiet {
+			return fmt.Errorf("it was, at %s", at)
+		}
+		return nil
+	})
+	dead := []byte(`{"status":{"conditions":[{"type":"Ready","status":"False","reason":"KubeletNotReady","message":"node is shutting down"}]}}`)
+	if _, err := c.kube.CoreV1().Nodes().Patch(t.Context(), nodeName, types.StrategicMergePatchType, dead, metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	c.label(t, `"fake"`)
+	await(t, "it is Ready when it has the label again", func() error { _, err := c.node(t); return err })
+	await(t, "and its lease is renewed", func() error {
+		l, err := c.lease(t)
+		if err == nil && l.Spec.RenewTime.Equal(&at) {
+			err = errors.New("it is not")
 		}
 		return err
 	})
 }
 
-func powerOff(t *testing.T, c *cluster, value string) {
+func (c *cluster) label(t *testing.T, value string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"kwok.x-k8s.io/node":%s}}}`, value)
-	if _, err := c.kube.CoreV1().Nodes().Patch(t.Context(), "node-1", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := c.kube.CoreV1().Nodes().Patch(t.Context(), nodeName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -236,11 +424,9 @@ func (c *cluster) running(t *testing.T, name string) running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range r.Components {
-		if x.Name == name {
-			return x
-		}
+	i := slices.IndexFunc(r.Components, func(x running) bool { return x.Name == name })
+	if i < 0 {
+		t.Fatalf("no component %s", name)
 	}
-	t.Fatalf("no component %s", name)
-	return running{}
+	return r.Components[i]
 }

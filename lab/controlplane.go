@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"time"
 )
 
 // Networks of a lab. They exist in the API only: on hollow nodes nothing
@@ -36,6 +37,8 @@ type plan struct {
 	Config
 	dir      Dir
 	ports    ports
+	networks networks
+	began    time.Time
 	pki      pki
 	programs programs
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"sigs.k8s.io/yaml"
 )
 
 // Run runs a lab until ctx ends, and stops everything it started before it
@@ -40,7 +42,7 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 	if err != nil {
 		return err
 	}
-	return p.supervise(ctx, log, began, say)
+	return p.supervise(ctx, log, say)
 }
 
 // narrator returns a function that tells people, and the log, what happens.
@@ -79,14 +81,15 @@ func prepare(c Config, say func(string, ...any)) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{Config: c, dir: c.DataDir, programs: programs{c.Kube, c.KubeBinDir}}
+	p := &plan{Config: c, dir: c.DataDir, began: time.Now(), programs: programs{c.Kube, c.KubeBinDir}}
 	if p.ports, err = choosePorts(c.PortBase, m.Ports); err != nil {
 		return nil, err
 	}
-	if err := preflight(c, p.ports); err != nil {
+	p.networks, err = chooseNetworks(m.Networks)
+	if err := errors.Join(preflight(c, p.ports), err); err != nil {
 		return nil, err
 	}
-	m.Ports = p.ports
+	m.Ports, m.Networks = p.ports, p.networks
 	if err := c.DataDir.remember(m); err != nil {
 		return nil, err
 	}
@@ -123,12 +126,21 @@ func (p *plan) writeFiles() error {
 	}
 	return errors.Join(
 		writeFile(p.dir.configFile("kwok.yaml"), kwokConfig),
-		writeFile(p.dir.path("cloud.yaml"), fmt.Appendf(nil, "url: %s\ntokenFile: %s\n", p.ports.url("http", "cloudsim"), p.dir.AdminToken())),
-		writeFile(p.dir.EnvFile(), []byte(envScript(p.dir, p.ports.url("http", "cloudsim")))))
+		writeFile(p.dir.EnvFile(), []byte(envScript(p.dir, p.ports.url("http", "cloudsim")))),
+		p.writeWhereCloud())
+}
+
+// writeWhereCloud tells the cloud's CLI how this lab's cloud is called.
+func (p *plan) writeWhereCloud() error {
+	raw, err := yaml.Marshal(map[string]string{"url": p.ports.url("http", "cloudsim"), "tokenFile": p.dir.AdminToken()})
+	if err != nil {
+		return err
+	}
+	return writeFile(p.dir.path("cloud.yaml"), raw)
 }
 
 // supervise runs the components, tells when all are ready, and waits for the end.
-func (p *plan) supervise(ctx context.Context, log *slog.Logger, began time.Time, say func(string, ...any)) error {
+func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string, ...any)) error {
 	table, err := p.components(log)
 	if err != nil {
 		return err
@@ -137,7 +149,7 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, began time.Time,
 	if err != nil {
 		return err
 	}
-	d := &diary{dir: p.dir, now: record{Supervisor: identify(os.Getpid()), Since: began}}
+	d := &diary{dir: p.dir, now: record{Supervisor: identify(os.Getpid()), Since: p.began}}
 	for _, c := range table {
 		file := c.name
 		if c.run != nil {
@@ -157,10 +169,13 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, began time.Time,
 		if late = p.announce(ctx, units, d, say); late != nil {
 			cancel(late)
 		}
+		<-ctx.Done()
+		say("stopping everything")
 	})
 	err = s.run(ctx, units)
 	cancel(nil)
 	announcing.Wait()
+	say("everything has stopped")
 	return errors.Join(err, late, d.close())
 }
 

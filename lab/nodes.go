@@ -29,7 +29,7 @@ func (p *plan) awaitNodes(ctx context.Context) (late string, err error) {
 	}
 	c := p.cloudClient()
 	for {
-		late, err = missingNodes(ctx, k, c)
+		late, err = missingNodes(ctx, k, c, p.began)
 		if err == nil && late == "" {
 			return "", nil
 		}
@@ -44,8 +44,9 @@ func (p *plan) awaitNodes(ctx context.Context) (late string, err error) {
 	}
 }
 
-// missingNodes is a line for people, "" when nothing is missing.
-func missingNodes(ctx context.Context, k *kubernetes.Clientset, c *client.Client) (string, error) {
+// missingNodes is a line for people, "" when nothing is missing. A node that has
+// not renewed its Lease since the lab began is one that was Ready before.
+func missingNodes(ctx context.Context, k *kubernetes.Clientset, c *client.Client, began time.Time) (string, error) {
 	instances, _, err := client.All(ctx, c.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
 		return "", err
@@ -54,9 +55,19 @@ func missingNodes(ctx context.Context, k *kubernetes.Clientset, c *client.Client
 	if err != nil {
 		return "", err
 	}
+	leases, err := k.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return "", err
+	}
+	alive := map[string]bool{}
+	for _, l := range leases.Items {
+		alive[l.Name] = l.Spec.RenewTime != nil && l.Spec.RenewTime.After(began)
+	}
 	nodes := map[string]corev1.Node{}
 	for _, n := range list.Items {
-		nodes[n.Spec.ProviderID] = n
+		if alive[n.Name] {
+			nodes[n.Spec.ProviderID] = n
+		}
 	}
 	var missing []string
 	for _, i := range instances {
@@ -75,7 +86,7 @@ func missingNodes(ctx context.Context, k *kubernetes.Clientset, c *client.Client
 func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
 	n, ok := nodes[i.ProviderID]
 	if !ok {
-		return "has no node"
+		return "has no node that is initialised and alive"
 	}
 	for _, t := range n.Spec.Taints {
 		if t.Key == uninitializedTaint {

@@ -19,6 +19,8 @@ import (
 type memory struct {
 	// Ports by component, so that printed instructions stay true.
 	Ports map[string]int `json:"ports"`
+	// Networks of the cloud, which instances have addresses in.
+	Networks networks `json:"networks"`
 	// Seeded says that the first instances were made. They are made once: an
 	// instance that its user deleted stays deleted.
 	Seeded bool `json:"seeded"`

@@ -46,6 +46,7 @@ func (p *plan) cloud() component {
 		args: []string{
 			"cloudsim", "--listen=" + p.ports.addr("cloudsim"), "--data-dir=" + p.dir.path("cloud"),
 			"--admin-token-file=" + p.dir.AdminToken(), "--profile=" + p.Profile,
+			"--instance-range=" + p.networks.Instances, "--load-balancer-range=" + p.networks.LoadBalancers,
 		},
 		ready: httpProbe(url+"/readyz", nil),
 		then:  p.seed,

@@ -1,0 +1,76 @@
+package lab
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// networks is where a lab's cloud gives addresses. Linux answers all of 127/8
+// without configuration; each lab of a machine has two /16 of it, so that two
+// labs can run side by side.
+type networks struct {
+	Instances     string `json:"instances"`
+	LoadBalancers string `json:"loadBalancers"`
+}
+
+const (
+	firstNetwork = 64  // 127.64.0.0/16, the cloud's own default
+	lastNetwork  = 126 // leaves the rest of 127/8 to others
+)
+
+func networksFrom(octet int) networks {
+	return networks{fmt.Sprintf("127.%d.0.0/16", octet), fmt.Sprintf("127.%d.0.0/16", octet+1)}
+}
+
+// chooseNetworks keeps those of the last time, because instances have addresses
+// in them, and else takes the first that nobody listens in.
+func chooseNetworks(last networks) (networks, error) {
+	used, err := listening()
+	if err != nil {
+		return last, err
+	}
+	if last.Instances != "" {
+		for octet, addr := range used {
+			if n := fmt.Sprintf("127.%d.0.0/16", octet); n == last.Instances || n == last.LoadBalancers {
+				return last, fmt.Errorf("addresses of this lab's cloud (%s) are in use: something listens on %s; if that is another lab, stop it first", n, addr)
+			}
+		}
+		return last, nil
+	}
+	for octet := firstNetwork; octet < lastNetwork; octet += 2 {
+		if used[octet] == "" && used[octet+1] == "" {
+			return networksFrom(octet), nil
+		}
+	}
+	return last, fmt.Errorf("something listens in every network between 127.%d.0.0 and 127.%d.0.0", firstNetwork, lastNetwork+1)
+}
+
+// listening maps the second byte of 127.x addresses to one that somebody
+// listens on.
+func listening() (map[int]string, error) {
+	raw, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		return nil, err
+	}
+	used := map[int]string{}
+	lines := bufio.NewScanner(bytes.NewReader(raw))
+	for lines.Scan() {
+		// number, local address, remote address, state: proc_net_tcp(5). The
+		// address is a number in the machine's byte order, here little-endian.
+		f := strings.Fields(lines.Text())
+		if len(f) < 4 || f[3] != "0A" { // LISTEN
+			continue
+		}
+		ip, port, _ := strings.Cut(f[1], ":")
+		b, err := hex.DecodeString(ip + port)
+		if err != nil || len(b) != 6 || b[3] != 127 {
+			continue
+		}
+		used[int(b[2])] = fmt.Sprintf("127.%d.%d.%d:%d", b[2], b[1], b[0], int(b[4])<<8|int(b[5]))
+	}
+	return used, lines.Err()
+}
