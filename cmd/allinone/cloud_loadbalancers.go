@@ -119,8 +119,7 @@ func (s *specFlags) flags(c *cloudCLI, cmd *cobra.Command) {
 }
 
 // apply writes the flags that were given over labels and spec.
-func (s *specFlags) apply(ctx context.Context, cl *client.Client, cmd *cobra.Command, labels map[string]string, spec *cloudsim.LoadBalancerSpec) (err error) {
-	given := cmd.Flags().Changed
+func (s *specFlags) apply(ctx context.Context, cl *client.Client, given func(string) bool, labels map[string]string, spec *cloudsim.LoadBalancerSpec) (err error) {
 	if given("listener") {
 		if spec.Listeners, err = parseListeners(s.listeners); err != nil {
 			return err
@@ -197,7 +196,7 @@ returns the first one.`,
 		req.Name = args[0]
 		req.Labels = map[string]string{}
 		req.HealthCheck.Protocol = cloudsim.HealthTCP
-		if err := s.apply(ctx, cl, cmd, req.Labels, &req.LoadBalancerSpec); err != nil {
+		if err := s.apply(ctx, cl, cmd.Flags().Changed, req.Labels, &req.LoadBalancerSpec); err != nil {
 			return err
 		}
 		if req.Region, err = regions.theOnly(ctx, cl, "region", req.Region); err != nil {
@@ -261,37 +260,46 @@ and --target replace all listeners and all targets. It forwards all the while.`,
 	}
 	cmd.RunE = c.run(func(ctx context.Context, cl *client.Client, args []string) error {
 		found, err := loadBalancers.resolve(ctx, cl, args[0])
-		for range staleTries {
-			if err != nil {
-				return err
-			}
-			req := cloudsim.UpdateLoadBalancer{Labels: map[string]string{}, LoadBalancerSpec: found.LoadBalancerSpec}
-			maps.Copy(req.Labels, found.Labels)
-			if err := s.apply(ctx, cl, cmd, req.Labels, &req.LoadBalancerSpec); err != nil {
-				return err
-			}
-			for _, key := range remove {
-				delete(req.Labels, key)
-			}
-			if err := req.Validate(); err != nil {
-				return err
-			}
-			changed, err := cl.UpdateLoadBalancer(ctx, found.ID, req, found.Revision)
-			if err == nil {
-				return showLoadBalancer(ctx, c, cl, o, w, changed)
-			}
-			if !errors.Is(err, cloudsim.Stale) {
-				return err
-			}
-			found, err = cl.GetLoadBalancer(ctx, found.ID)
+		if err != nil {
+			return err
 		}
-		return cloudsim.Errorf(cloudsim.Stale, "load balancer %s changes all the time: gave up after %d tries", found.ID, staleTries)
+		changed, err := s.update(ctx, cl, cmd.Flags().Changed, found, remove)
+		if err != nil {
+			return err
+		}
+		return showLoadBalancer(ctx, c, cl, o, w, changed)
 	})
 	o.flags(cmd)
 	w.flags(cmd)
 	s.flags(c, cmd)
 	cmd.Flags().StringArrayVar(&remove, "remove-label", nil, "take the label with this `KEY` away; may be repeated")
 	return cmd
+}
+
+// update changes l by the flags, from what it is now: when it is no longer what
+// it was, it is read again.
+func (s *specFlags) update(ctx context.Context, cl *client.Client, given func(string) bool, l cloudsim.LoadBalancer, remove []string) (cloudsim.LoadBalancer, error) {
+	for range staleTries {
+		req := cloudsim.UpdateLoadBalancer{Labels: map[string]string{}, LoadBalancerSpec: l.LoadBalancerSpec}
+		maps.Copy(req.Labels, l.Labels)
+		if err := s.apply(ctx, cl, given, req.Labels, &req.LoadBalancerSpec); err != nil {
+			return l, err
+		}
+		for _, key := range remove {
+			delete(req.Labels, key)
+		}
+		if err := req.Validate(); err != nil {
+			return l, err
+		}
+		changed, err := cl.UpdateLoadBalancer(ctx, l.ID, req, l.Revision)
+		if !errors.Is(err, cloudsim.Stale) {
+			return changed, err
+		}
+		if l, err = cl.GetLoadBalancer(ctx, l.ID); err != nil {
+			return l, err
+		}
+	}
+	return l, cloudsim.Errorf(cloudsim.Stale, "load balancer %s changes all the time: gave up after %d tries", l.ID, staleTries)
 }
 
 func newSetTargetsCommand(c *cloudCLI) *cobra.Command {
