@@ -125,7 +125,7 @@ func start(dir string, args []string) error {
 	}
 	cmd := exec.Command(kubernetesProgram, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = []string{"HOME=" + dir} // kwok reads a file of the user's home
+	cmd.Env = []string{"HOME=" + dir}                                  // kwok reads a file of the user's home
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // also when the tests are killed
 	if err := cmd.Start(); err != nil {
 		return errors.Join(err, log.Close())
