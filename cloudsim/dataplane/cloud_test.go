@@ -27,7 +27,9 @@ type memory struct {
 	down      error // every call fails with it
 	broken    uint64
 	lists     int
-	between   func() // runs once, after instances are listed and before load balancers are
+	failed    int               // reports that failed
+	listing   func(page string) // runs before a page of load balancers is listed
+	pace      time.Duration     // between two events of a watch, for each to have its effect
 	reports   map[cloudsim.LoadBalancerID][]cloudsim.LoadBalancerStatus
 }
 
@@ -118,9 +120,8 @@ func (m *memory) fail(err error) {
 }
 
 func (m *memory) ListLoadBalancers(_ context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.LoadBalancer], error) {
-	if m.between != nil {
-		m.between()
-		m.between = nil
+	if m.listing != nil {
+		m.listing(o.After)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,6 +175,7 @@ func (m *memory) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 			}
 			for _, e := range news {
 				rev = e.Rev
+				time.Sleep(m.pace)
 				if !yield(e, nil) {
 					return
 				}
@@ -193,6 +195,7 @@ func (m *memory) ReportLoadBalancer(_ context.Context, id cloudsim.LoadBalancerI
 	lb, ok := m.lbs[id]
 	switch {
 	case m.down != nil:
+		m.failed++
 		return m.down
 	case !ok:
 		return cloudsim.Errorf(cloudsim.NotFound, "no load balancer %s", id)
@@ -209,29 +212,34 @@ func (m *memory) told(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancerStatus 
 	return slices.Clone(m.reports[id])
 }
 
-// await waits until the status of a load balancer is as is wants, which says
-// what is missing or "".
+// await waits until a load balancer has a status for all of its listeners and
+// targets, and it is as is wants, which says what is missing or "".
 func (m *memory) await(t testing.TB, id cloudsim.LoadBalancerID, is func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
 	t.Helper()
 	var last cloudsim.LoadBalancerStatus
 	eventually(t, func() string {
 		m.mu.Lock()
-		last = m.lbs[id].Status
+		lb := m.lbs[id]
 		m.mu.Unlock()
-		if why := is(last); why != "" {
-			return fmt.Sprintf("%s of %+v", why, last)
-		}
-		return ""
+		last = lb.Status
+		return satisfies(lb, is)
 	})
 	return last
+}
+
+func satisfies(lb cloudsim.LoadBalancer, is func(cloudsim.LoadBalancerStatus) string) string {
+	if len(lb.Status.Listeners) != len(lb.Listeners) || len(lb.Status.Targets) != len(lb.Targets) {
+		return fmt.Sprintf("%+v is not a status of all of %+v", lb.Status, lb.LoadBalancerSpec)
+	}
+	if why := is(lb.Status); why != "" {
+		return fmt.Sprintf("%s: %+v", why, lb.Status)
+	}
+	return ""
 }
 
 // ready is what a load balancer looks like when every listener accepts and
 // every target is healthy.
 func ready(s cloudsim.LoadBalancerStatus) string {
-	if len(s.Listeners) == 0 || len(s.Targets) == 0 {
-		return "no status yet"
-	}
 	for _, l := range s.Listeners {
 		if l.Endpoint == "" {
 			return "listener without endpoint"

@@ -87,11 +87,21 @@ func TestHistoryIsNotRepeated(t *testing.T) {
 		listening <- address
 		return new(net.ListenConfig).Listen(ctx, network, address)
 	})
-	f.cloud.between = func() {
-		gone := f.lb
-		gone.ID, gone.IP = "lb-000002", lbIP()
-		f.cloud.putLB(gone)
-		f.cloud.deleteLB(gone.ID)
+	for _, id := range []cloudsim.LoadBalancerID{"lb-000000", "lb-0000000"} { // a page before ours
+		other := f.lb
+		other.ID, other.State = id, cloudsim.LoadBalancerProvisioning
+		f.cloud.putLB(other)
+	}
+	f.cloud.putLB(f.lb)
+	f.cloud.pace = 5 * time.Millisecond
+	f.cloud.listing = func(page string) {
+		if page == "" {
+			gone := f.lb
+			gone.ID, gone.IP = "lb-000002", lbIP()
+			f.cloud.putLB(gone)
+			f.cloud.deleteLB(gone.ID)
+			return
+		}
 		was := f.lb
 		was.Listeners = []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: port + 1, TargetPort: f.servers[0].port}}
 		f.cloud.putLB(was)
@@ -134,8 +144,10 @@ func TestReportIsRetried(t *testing.T) {
 	f.cloud.fail(cloudsim.Errorf(cloudsim.Unavailable, "away"))
 	f.servers[0].close()
 	eventually(t, func() string {
-		if _, refused := ask(t, f.address()); !refused {
-			return "the target is not seen to be gone"
+		f.cloud.mu.Lock()
+		defer f.cloud.mu.Unlock()
+		if f.cloud.failed == 0 {
+			return "nothing was reported"
 		}
 		return ""
 	})
@@ -170,14 +182,18 @@ func TestRestart(t *testing.T) {
 }
 
 // When it is told to stop it takes nobody new, and gives those it has a little
-// time.
+// time, also those that had more.
 func TestShutdownGrace(t *testing.T) {
-	f := newFleet(t, 1, each(echo))
+	f := newFleet(t, 2, each(echo))
 	const grace = 200 * time.Millisecond
 	stop := f.up(t, dataplane.Config{ShutdownGrace: grace})
-	polite, stays := dial(t, f.address()), dial(t, f.address())
-	polite.alive()
-	stays.alive()
+	polite, stays, drains := dial(t, f.address()), dial(t, f.address()), dial(t, f.address())
+	for _, c := range []client{polite, stays, drains} {
+		c.alive()
+	}
+	f.lb.Targets = f.lb.Targets[1:] // at least one of them drains, for 30 s
+	f.cloud.putLB(f.lb)
+	f.cloud.await(t, lbID, ready)
 	begin := time.Now()
 	done := make(chan struct{})
 	go func() { defer close(done); stop() }()
@@ -193,6 +209,7 @@ func TestShutdownGrace(t *testing.T) {
 		t.Errorf("a connection that ends within the grace: %q, %v", rest, err)
 	}
 	stays.wasReset()
+	drains.wasReset()
 	<-done
 	if took := time.Since(begin); took < grace || took > grace+2*time.Second {
 		t.Errorf("stopped after %v, want %v", took, grace)

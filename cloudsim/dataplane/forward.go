@@ -19,7 +19,7 @@ const (
 // conn is one client's connection and its other half, to a target.
 type conn struct {
 	client, target *net.TCPConn
-	listener       *listener
+	at             string // the listener's address
 	to             *target
 	port           int // of the target
 
@@ -90,7 +90,7 @@ func (b *balancer) connect(ctx context.Context, l *listener, client *net.TCPConn
 			b.giveUp(t)
 			continue
 		}
-		c := &conn{client: client, target: other.(*net.TCPConn), listener: l, to: t, port: port}
+		c := &conn{client: client, target: other.(*net.TCPConn), at: hostPort(l.ip, l.port), to: t, port: port}
 		if b.join(c) {
 			return c, ""
 		}
@@ -144,11 +144,13 @@ const (
 )
 
 func (b *balancer) fate(c *conn) fate {
-	l := b.listeners[hostPort(c.listener.ip, c.listener.port)]
-	switch t := c.to; {
-	case !t.machine.keeps():
+	l := b.listeners[c.at]
+	switch {
+	case !c.to.machine.keeps():
 		return cut
-	case !t.listed, t.stopProbe == nil, l != c.listener, l.targetPort != c.port:
+	case c.to.stopProbe == nil: // not wanted, or not running
+		return drain
+	case l == nil, l.targetPort != c.port:
 		return drain
 	}
 	return keep

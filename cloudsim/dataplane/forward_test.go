@@ -1,6 +1,7 @@
 package dataplane_test
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -252,6 +253,38 @@ func TestIdle(t *testing.T) {
 	c := dial(t, feed.address())
 	for begin := time.Now(); time.Since(begin) < 4*idle; {
 		c.line()
+	}
+}
+
+// Sides that take turns are each silent for long, and together never.
+func TestTakingTurnsIsNotIdle(t *testing.T) {
+	const idle = 80 * time.Millisecond
+	tick := func(c *net.TCPConn) {
+		for begin := time.Now(); time.Since(begin) < 2*idle; time.Sleep(idle / 8) {
+			_, _ = io.WriteString(c, "tick\n")
+		}
+	}
+	f := newFleet(t, 1, each(func(c *net.TCPConn) {
+		line := bufio.NewReader(c)
+		for {
+			word, err := line.ReadString('\n')
+			if err != nil {
+				return
+			}
+			if word == "you\n" {
+				tick(c)
+				_ = c.CloseWrite()
+			}
+		}
+	}))
+	f.up(t, dataplane.Config{IdleTimeout: idle})
+	c := dial(t, f.address())
+	tick(c.TCPConn)
+	if _, err := io.WriteString(c, "you\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, c); err != nil {
+		t.Error(err)
 	}
 }
 

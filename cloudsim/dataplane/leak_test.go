@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -74,6 +75,34 @@ func TestLeavesNothing(t *testing.T) {
 	if s := stacks(); strings.Contains(s, "dataplane.") {
 		t.Errorf("goroutines of the data plane are left when Run has returned:\n%s", s)
 	}
+}
+
+// A connection that waits for bytes holds its two sockets, and nothing else.
+func TestWaitingHoldsNoPipes(t *testing.T) {
+	f := newFleet(t, 1, each(func(c *net.TCPConn) { // echo, without a pipe of its own
+		for b := make([]byte, 64); ; {
+			n, err := c.Read(b)
+			if err != nil {
+				return
+			}
+			_, _ = c.Write(b[:n])
+		}
+	}))
+	f.lb.HealthCheck.IntervalMillis = 300_000
+	f.up(t, dataplane.Config{})
+	dial(t, f.address()).alive()
+	before := openDescriptors(t)
+	const n = 30
+	for range n {
+		dial(t, f.address()).alive()
+	}
+	eventually(t, func() string {
+		runtime.GC() // which closes the runtime's spare pipes
+		if more := openDescriptors(t) - before; more > 4*n {
+			return fmt.Sprintf("%d descriptors for %d connections, their clients and their targets", more, n)
+		}
+		return ""
+	})
 }
 
 func openDescriptors(t testing.TB) int {

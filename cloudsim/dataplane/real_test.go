@@ -56,7 +56,7 @@ func TestThroughARealCloud(t *testing.T) {
 			if lb, err = cloud.GetLoadBalancer(ctx, lb.ID); err != nil {
 				return err.Error()
 			}
-			return want(lb.Status)
+			return satisfies(lb, want)
 		})
 		return lb.Status
 	}
