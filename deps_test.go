@@ -25,15 +25,16 @@ var mayImport = map[string][]string{
 	"cloudsim/client":     {"cloudsim"},
 	"cloudsim/dataplane":  {"cloudsim"},
 	"cloudsim/cloudtest":  {"cloudsim/client", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/store"},
-	"ccm":                 {"cloudsim", "cloudsim/client", "internal/logging", "internal/providerid"},
+	"ccm":                 {"cloudsim", "cloudsim/client", "internal/logging", "internal/providerid", "internal/resident"},
 	"lab":                 {"cloudsim", "cloudsim/client", "lab/hollow", "internal/run"},
 	"lab/hollow":          {"cloudsim", "cloudsim/client", "internal/run"},
+	"internal/resident":   {},
 	"internal/run":        {},
 	"internal/logging":    {},
 	"internal/providerid": {},
 	"cmd/allinone": {
 		"cloudsim", "cloudsim/client", "cloudsim/dataplane", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/store",
-		"ccm", "lab", "internal/logging", "internal/run",
+		"ccm", "lab", "internal/logging", "internal/resident", "internal/run",
 	},
 }
 

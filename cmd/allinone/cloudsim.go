@@ -22,6 +22,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 	"github.com/cloudsim-dev/allinone/internal/logging"
+	"github.com/cloudsim-dev/allinone/internal/resident"
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
@@ -162,6 +163,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 	parts := []func(context.Context) error{
 		eng.Run,
 		func(ctx context.Context) error { return httpapi.Serve(ctx, ln, api) },
+		func(ctx context.Context) error { return resident.Trim(ctx, log) },
 	}
 	if !f.noDataPlane {
 		parts = append(parts, func(ctx context.Context) error {

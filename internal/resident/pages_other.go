@@ -1,0 +1,5 @@
+//go:build !linux
+
+package resident
+
+func dropProgramPages() error { return nil }
