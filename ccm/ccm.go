@@ -73,13 +73,20 @@ func (p *Provider) ProviderName() string { return providerid.Scheme }
 // HasClusterID is true: what a cluster makes carries the cluster's name.
 func (p *Provider) HasClusterID() bool { return true }
 
-func (p *Provider) InstancesV2() (cloudprovider.InstancesV2, bool)   { return p.instances, true }
+// InstancesV2 answers for nodes.
+func (p *Provider) InstancesV2() (cloudprovider.InstancesV2, bool) { return p.instances, true }
+
+// LoadBalancer makes load balancers for Services.
 func (p *Provider) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return p.balancers, true }
 
-// What follows is not offered: Instances and Zones are replaced by InstancesV2,
-// nothing calls Clusters, and the cloud has no routes.
-
+// Instances is not offered: InstancesV2 replaces it.
 func (p *Provider) Instances() (cloudprovider.Instances, bool) { return nil, false }
-func (p *Provider) Zones() (cloudprovider.Zones, bool)         { return nil, false }
-func (p *Provider) Clusters() (cloudprovider.Clusters, bool)   { return nil, false }
-func (p *Provider) Routes() (cloudprovider.Routes, bool)       { return nil, false }
+
+// Zones is not offered: InstancesV2 replaces it.
+func (p *Provider) Zones() (cloudprovider.Zones, bool) { return nil, false }
+
+// Clusters is not offered: nothing calls it.
+func (p *Provider) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
+
+// Routes is not offered: the cloud has none.
+func (p *Provider) Routes() (cloudprovider.Routes, bool) { return nil, false }

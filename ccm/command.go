@@ -42,7 +42,10 @@ const (
 // returns before upstream starts anything; as upstream does, it exits when it
 // loses its lease, and when the API server does not answer within 10 s.
 func NewCommand(getenv func(string) string, stderr io.Writer) *cobra.Command {
-	opts := defaults()
+	opts, err := defaults()
+	if err != nil { // upstream's defaults do not fit upstream's scheme
+		return &cobra.Command{Use: "ccm", RunE: func(*cobra.Command, []string) error { return err }}
+	}
 	r := &runner{getenv: getenv, stderr: stderr, opts: opts, stop: make(chan struct{})}
 	cmd := app.NewCloudControllerManagerCommand(opts, r.provider, controllers(), names.CCMControllerAliases(), r.flags(), r.stop)
 	cmd.Use = "ccm"
@@ -52,8 +55,10 @@ their addresses, zone and type, deletes those whose instance is gone, and makes
 load balancers for Services.`
 	cmd.Example = "  allinone ccm --kubeconfig ccm.kubeconfig --cloud-url http://127.0.0.1:8180 --cloud-token-file ccm.token"
 	cmd.SilenceUsage = true
+	cmd.Flags().Lookup("help").Usage = "help for ccm" // upstream named it before we did
 	cmd.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
-	setDefault(cmd, "configure-cloud-routes", "false")
+	f := cmd.Flags().Lookup("configure-cloud-routes") // for its default upstream has no option
+	r.failed, f.DefValue = f.Value.Set("false"), "false"
 	r.upstream, cmd.RunE = cmd.RunE, r.run
 	return cmd
 }
@@ -62,10 +67,10 @@ load balancers for Services.`
 // take more calls at a time, so that a thousand nodes that join together are
 // initialised within the minute that KEP-2395 promises; and there is no
 // certificate to make for webhooks, because there are none.
-func defaults() *options.CloudControllerManagerOptions {
+func defaults() (*options.CloudControllerManagerOptions, error) {
 	opts, err := options.NewCloudControllerManagerOptions()
 	if err != nil {
-		panic(err) // upstream's own defaults do not fit upstream's own scheme
+		return nil, err
 	}
 	opts.KubeCloudShared.CloudProvider.Name = providerid.Scheme
 	opts.Generic.ClientConnection.QPS = 100
@@ -73,22 +78,13 @@ func defaults() *options.CloudControllerManagerOptions {
 	opts.NodeController.ConcurrentNodeSyncs = 10
 	opts.ServiceController.ConcurrentServiceSyncs = 5
 	opts.Webhook, opts.WebhookServing = nil, nil
-	return opts
+	return opts, nil
 }
 
 // controllers is a copy, because upstream's map is a global that its own sample
 // edits. The one for routes is left in: it says itself that it has nothing to do.
 func controllers() map[string]app.ControllerInitFuncConstructor {
 	return maps.Clone(app.DefaultInitFuncConstructors)
-}
-
-// setDefault changes the default of a flag for which upstream has no option.
-func setDefault(cmd *cobra.Command, flag, value string) {
-	f := cmd.Flags().Lookup(flag)
-	if err := f.Value.Set(value); err != nil {
-		panic(err)
-	}
-	f.DefValue = value
 }
 
 // runner carries what the command was given to the places where upstream asks.
@@ -99,6 +95,7 @@ type runner struct {
 	flagged  Config // from our flags
 	stop     chan struct{}
 	upstream func(*cobra.Command, []string) error
+	failed   error // while the command was made
 
 	log *slog.Logger // set by run, before provider is called
 	cfg Config       // likewise
@@ -116,7 +113,7 @@ func (r *runner) flags() cliflag.NamedFlagSets {
 
 func (r *runner) run(cmd *cobra.Command, args []string) error {
 	cfg, err := r.config()
-	if err := errors.Join(err, r.checkUpstream()); err != nil {
+	if err := errors.Join(r.failed, err, r.checkUpstream()); err != nil {
 		return err
 	}
 	v, err := strconv.Atoi(cmd.Flags().Lookup("v").Value.String())

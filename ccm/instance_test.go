@@ -194,7 +194,7 @@ func TestMetadata(t *testing.T) {
 		Labels: map[string]string{
 			"pool": "blue", "example.com/rack": "r1",
 			"note":         "no label value: it has blanks",
-			"a/b/c":        "no label key",
+			"a/b/c":        "no-label-key",
 			"too.long/key": strings.Repeat("x", 64),
 		},
 	})
@@ -283,5 +283,16 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	}
 	if got, want := len(r.wire.made(false)), 3*len(nodes); got != want {
 		t.Errorf("%d calls to the cloud, want %d", got, want)
+	}
+	// What was seen of one node does not answer for another.
+	stopped := cloudsim.InstanceID("i-000001")
+	if _, err := r.cloud.StopInstance(t.Context(), stopped); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := r.instances().InstanceExists(t.Context(), nodes[0]); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if off, err := r.instances().InstanceShutdown(t.Context(), nodes[1]); off || err != nil {
+		t.Errorf("node-1 is shut down: %v, %v; but it is node-0 that is", off, err)
 	}
 }

@@ -112,8 +112,7 @@ func refusal(svc *v1.Service) error {
 	return errors.Join(bad...)
 }
 
-// wanted is the load balancer that a Service asks for, without its region. Its
-// lists are sorted, so that the same wish is always the same words.
+// wanted is the load balancer that a Service asks for, without its region.
 func wanted(cluster string, svc *v1.Service, targets []cloudsim.Target) cloudsim.CreateLoadBalancer {
 	want := cloudsim.CreateLoadBalancer{
 		Name:   loadBalancerName(svc),
@@ -127,7 +126,6 @@ func wanted(cluster string, svc *v1.Service, targets []cloudsim.Target) cloudsim
 	for _, p := range svc.Spec.Ports {
 		want.Listeners = append(want.Listeners, cloudsim.Listener{Protocol: cloudsim.TCP, Port: int(p.Port), TargetPort: int(p.NodePort)})
 	}
-	slices.SortFunc(want.Listeners, func(a, b cloudsim.Listener) int { return cmp.Compare(a.Port, b.Port) })
 	return want
 }
 
@@ -147,9 +145,10 @@ func healthCheck(svc *v1.Service) cloudsim.HealthCheck {
 	}
 }
 
-// targetsOf are the instances behind nodes, sorted, and the nodes that have
-// none to offer: those of another cloud, with the reason. A node that has no
-// provider id yet is left out in silence: it comes again when it has.
+// targetsOf are the instances behind nodes, each once, and the nodes that have
+// none to offer: those of another cloud, with the reason. They are sorted, so
+// that two leaders ask in the same words. A node that has no provider id yet is
+// left out in silence: it comes again when it has.
 func targetsOf(nodes []*v1.Node) (targets []cloudsim.Target, skipped []error) {
 	for _, n := range nodes {
 		if n.Spec.ProviderID == "" {
