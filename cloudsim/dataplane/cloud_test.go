@@ -111,6 +111,16 @@ func (m *memory) compact() {
 	m.floor = m.rev
 }
 
+// restart makes it a cloud that has nothing and counts from one.
+func (m *memory) restart() {
+	m.mu.Lock()
+	m.rev, m.journal = 0, nil
+	clear(m.lbs)
+	clear(m.instances)
+	clear(m.reports)
+	m.mu.Unlock()
+}
+
 // fail makes every call fail with err, nil for none, and ends the watches.
 func (m *memory) fail(err error) {
 	m.mu.Lock()
@@ -164,10 +174,13 @@ func (m *memory) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 			case err != nil:
 			case m.broken != broken:
 				err = cloudsim.Errorf(cloudsim.Unavailable, "the connection broke")
-			case rev < m.floor:
+			case rev < m.floor, rev > m.rev:
 				err = cloudsim.Errorf(cloudsim.Gone, "the journal begins after %d", m.floor)
 			}
-			news := m.journal[rev:]
+			var news []cloudsim.Event
+			if err == nil {
+				news = m.journal[rev:]
+			}
 			m.mu.Unlock()
 			if err != nil {
 				yield(cloudsim.Event{}, err)

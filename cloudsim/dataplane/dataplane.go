@@ -145,6 +145,18 @@ func (p *plane) putInstance(ctx context.Context, i cloudsim.Instance) {
 	p.steer(ctx, i.ID, m)
 }
 
+// forgetRevisions makes the plane believe whatever it is told next: a list is
+// the truth, also when it is of a cloud that began anew and counts from one.
+func (p *plane) forgetRevisions() {
+	for id, m := range p.machines {
+		m.revision = 0
+		p.machines[id] = m
+	}
+	for _, b := range p.balancers {
+		b.revision = 0
+	}
+}
+
 func (p *plane) deleteInstance(ctx context.Context, id cloudsim.InstanceID) {
 	delete(p.machines, id)
 	p.steer(ctx, id, machine{})

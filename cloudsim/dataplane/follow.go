@@ -84,6 +84,7 @@ func (f *follower) list(ctx context.Context) error {
 	for _, id := range missing(p.machines, instances, func(i cloudsim.Instance) cloudsim.InstanceID { return i.ID }) {
 		p.deleteInstance(ctx, id)
 	}
+	p.forgetRevisions()
 	for _, i := range instances {
 		p.putInstance(ctx, i)
 	}

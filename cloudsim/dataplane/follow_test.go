@@ -137,6 +137,23 @@ func TestUndoneChangeIsReported(t *testing.T) {
 	f.cloud.await(t, lbID, ready)
 }
 
+// A cloud that lost its records and was filled again is believed, though its
+// revisions are those of the past.
+func TestCloudThatBeganAnew(t *testing.T) {
+	f := newFleet(t, 2, named)
+	f.up(t, dataplane.Config{})
+	f.cloud.fail(cloudsim.Errorf(cloudsim.Unavailable, "away"))
+	f.cloud.restart()
+	f.cloud.putInstance(instance(2), f.servers[0].ip, cloudsim.InstanceRunning) // where the first was
+	f.lb.Targets = f.lb.Targets[1:]
+	f.cloud.putLB(f.lb)
+	f.cloud.fail(nil)
+	f.cloud.await(t, lbID, ready)
+	if word, _ := ask(t, f.address()); word != string(instance(1)) {
+		t.Errorf("reached %q, want what now is the second instance", word)
+	}
+}
+
 // A report that fails is made again.
 func TestReportIsRetried(t *testing.T) {
 	f := newFleet(t, 1, each(echo))

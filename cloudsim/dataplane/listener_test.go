@@ -160,7 +160,7 @@ func TestReportsAreFew(t *testing.T) {
 	f.lb.HealthCheck.IntervalMillis = 1
 	f.up(t, dataplane.Config{})
 	told := len(f.cloud.told(lbID))
-	if told > 2 {
+	if told > 3 {
 		t.Errorf("%d reports until all was well: %+v", told, f.cloud.told(lbID))
 	}
 	f.cloud.breakWatches()
