@@ -125,7 +125,7 @@ func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cloudCLI, c
 	}
 	_, err := w.await(ctx, c, cl, ids)
 	if ctx.Err() != nil {
-		return nil, err
+		return things, err // interrupted: this is the last that is known
 	}
 	var now []T
 	for _, t := range things {
