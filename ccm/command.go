@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"strconv"
-	"sync"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -25,13 +24,14 @@ import (
 
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/internal/providerid"
+	"github.com/cloudsim-dev/allinone/internal/resident"
 )
 
 // Environment variables that stand below the flags and above the file of
 // --cloud-config.
 const (
 	EnvURL       = "CLOUDSIM_URL"
-	EnvTokenFile = "CLOUDSIM_TOKEN_FILE"
+	EnvTokenFile = "CLOUDSIM_TOKEN_FILE" //nolint:gosec // the name of a variable, not a secret
 	EnvProject   = "CLOUDSIM_PROJECT"
 	EnvRegion    = "CLOUDSIM_REGION"
 )
@@ -122,9 +122,14 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 	}
 	r.cfg = cfg
 	r.log = logging.New(r.stderr, slog.Level(-v), logging.Format(cmd.Flags().Lookup("logging-format").Value.String()))
-	stop := sync.OnceFunc(func() { close(r.stop) })
-	defer context.AfterFunc(cmd.Context(), stop)()
-	return r.upstream(cmd, args)
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { close(r.stop) })()
+	trimmed := make(chan error, 1)
+	go func() { trimmed <- resident.Trim(ctx, r.log) }()
+	err = r.upstream(cmd, args)
+	cancel()
+	return errors.Join(err, <-trimmed)
 }
 
 // checkUpstream finds what upstream would find wrong with its own flags, and
