@@ -14,7 +14,7 @@ import (
 // Report says what runs.
 type Report struct {
 	DataDir    Dir               `json:"dataDir"`
-	CloudURL   string            `json:"cloudURL"`
+	CloudURL   string            `json:"cloudURL,omitempty"`
 	Kubeconfig string            `json:"kubeconfig"`
 	EnvFile    string            `json:"envFile"`
 	PID        int               `json:"pid"` // of the process that runs the lab; 0 when none does
@@ -50,7 +50,10 @@ func Status(d Dir) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	out := Report{DataDir: d, Kubeconfig: d.Kubeconfig(), EnvFile: d.EnvFile(), CloudURL: ports(m.Ports).url("http", "cloudsim")}
+	out := Report{DataDir: d, Kubeconfig: d.Kubeconfig(), EnvFile: d.EnvFile(), Components: []ComponentReport{}}
+	if m.Ports != nil { // it was started before
+		out.CloudURL = ports(m.Ports).url("http", "cloudsim")
+	}
 	if r.Supervisor.runs() {
 		out.PID, out.Since, out.Ready = r.Supervisor.PID, r.Since, r.Ready
 	}
