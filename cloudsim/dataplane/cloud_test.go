@@ -27,6 +27,7 @@ type memory struct {
 	down      error // every call fails with it
 	broken    uint64
 	lists     int
+	met       bool              // somebody who follows has met down
 	failed    int               // reports that failed
 	listing   func(page string) // runs before a page of load balancers is listed
 	pace      time.Duration     // between two events of a watch, for each to have its effect
@@ -124,7 +125,7 @@ func (m *memory) restart() {
 // fail makes every call fail with err, nil for none, and ends the watches.
 func (m *memory) fail(err error) {
 	m.mu.Lock()
-	m.down = err
+	m.down, m.met = err, false
 	m.mu.Unlock()
 	m.breakWatches()
 }
@@ -147,7 +148,7 @@ func (m *memory) ListInstances(_ context.Context, o cloudsim.ListOptions) (cloud
 
 // listed returns pages of two.
 func listed[K ~string, V any](m *memory, all map[K]V, o cloudsim.ListOptions) (l cloudsim.List[V], err error) {
-	l.Revision = m.rev
+	l.Revision, m.met = m.rev, m.met || m.down != nil
 	for _, k := range slices.Sorted(maps.Keys(all)) {
 		if string(k) <= o.After {
 			continue
@@ -172,6 +173,7 @@ func (m *memory) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 			bell, err := m.bell, m.down
 			switch {
 			case err != nil:
+				m.met = true
 			case m.broken != broken:
 				err = cloudsim.Errorf(cloudsim.Unavailable, "the connection broke")
 			case rev < m.floor, rev > m.rev:

@@ -18,6 +18,7 @@ type follower struct {
 	// listed is the revision from which a kind is known by its list: events
 	// up to it may be of resources that were gone when it was listed.
 	listed map[cloudsim.ResourceKind]uint64
+	stale  bool // no journal leads on from rev: list before watching
 	known  bool // the cloud was listed once
 	lost   bool // and cannot be followed now
 	again  backoff
@@ -25,36 +26,34 @@ type follower struct {
 
 // follow keeps the plane as the cloud's records say until ctx ends.
 func (p *plane) follow(ctx context.Context) error {
-	f := &follower{plane: p, again: backoff{first: 50 * time.Millisecond, most: 5 * time.Second}}
-	list := true
-	for {
-		var err error
-		if list {
-			err = f.list(ctx)
+	f := &follower{plane: p, stale: true, again: backoff{first: 50 * time.Millisecond, most: 5 * time.Second}}
+	for ; ctx.Err() == nil; f.again.wait(ctx) {
+		err := f.read(ctx)
+		kind := cloudsim.KindOf(err)
+		if kind != cloudsim.Unavailable { // Gone, or something that a fresh look may get around
+			f.stale = true
 		}
-		if err == nil {
-			list = false
-			err = f.watch(ctx)
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		switch cloudsim.KindOf(err) {
-		case cloudsim.Unavailable: // the journal is still good
-		case cloudsim.Invalid, cloudsim.Unauthenticated, cloudsim.Denied:
-			if !f.known {
-				return fmt.Errorf("data plane: %w", err)
-			}
-			list = true
-		default: // Gone, or something that a fresh look may get around
-			list = true
-		}
-		if !f.lost {
+		refused := kind == cloudsim.Invalid || kind == cloudsim.Unauthenticated || kind == cloudsim.Denied
+		switch {
+		case ctx.Err() != nil: // not lost, but left
+		case refused && !f.known:
+			return fmt.Errorf("data plane: %w", err)
+		case !f.lost:
 			p.log.Warn("cannot follow the cloud; forwarding goes on by what is known", "error", err)
+			f.lost = true
 		}
-		f.lost = true
-		f.again.wait(ctx)
 	}
+	return nil
+}
+
+// read lists, if it must, and watches until that ends; it says why it ended.
+func (f *follower) read(ctx context.Context) error {
+	if f.stale {
+		if err := f.list(ctx); err != nil {
+			return err
+		}
+	}
+	return f.watch(ctx)
 }
 
 // found notes that the cloud answers.
@@ -95,6 +94,7 @@ func (f *follower) list(ctx context.Context) error {
 	f.listed = map[cloudsim.ResourceKind]uint64{
 		cloudsim.KindInstance: instancesAt, cloudsim.KindLoadBalancer: lbsAt,
 	}
+	f.stale = false
 	f.found()
 	return nil
 }

@@ -56,6 +56,14 @@ func TestCloudAwayAndGone(t *testing.T) {
 		errors.New("broken"),
 	} {
 		f.cloud.fail(err)
+		eventually(t, func() string {
+			f.cloud.mu.Lock()
+			defer f.cloud.mu.Unlock()
+			if !f.cloud.met {
+				return "nobody asked the cloud"
+			}
+			return ""
+		})
 		dial(t, f.address()).alive()
 	}
 	f.cloud.deleteLB("lb-000002") // unseen
