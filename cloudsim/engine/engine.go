@@ -62,6 +62,10 @@ type Engine struct {
 	log   *slog.Logger
 	store *store.Store
 	cfg   Config
+
+	// regionOf says which region a zone is in. Prepare fills it; nothing
+	// else writes zones, so every create may read it instead of the store.
+	regionOf map[string]string
 }
 
 // New assigns; Prepare and then Run work.
@@ -78,6 +82,13 @@ func (e *Engine) Prepare() error {
 	return e.store.Update("", func(tx *store.Tx) error {
 		if err := e.applyCatalogue(tx); err != nil {
 			return err
+		}
+		e.regionOf = map[string]string{}
+		for z, err := range zones.Scan(tx, "", "") {
+			if err != nil {
+				return err
+			}
+			e.regionOf[z.Name] = z.Region
 		}
 		_, err := e.ensureProject(tx, DefaultProject)
 		return err

@@ -55,8 +55,8 @@ func (e *Engine) instanceByName(tx *store.Tx, call Call, req cloudsim.CreateInst
 }
 
 func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateInstance) (i cloudsim.Instance, err error) {
-	zone, err := zones.Get(tx, req.Zone)
-	if err != nil {
+	region, ok := e.regionOf[req.Zone]
+	if !ok {
 		return i, unknown("zone", req.Zone, "see GET /v1/zones")
 	}
 	if !instanceTypes.Has(tx, req.Type) {
@@ -73,9 +73,9 @@ func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID
 	i = cloudsim.Instance{
 		ID:   cloudsim.InstanceID(id),
 		Meta: cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels},
-		Zone: zone.Name, Region: zone.Region, Type: req.Type,
+		Zone: req.Zone, Region: region, Type: req.Type,
 		State:      cloudsim.InstanceProvisioning,
-		ProviderID: providerid.ID{Region: zone.Region, Zone: zone.Name, Instance: id}.String(),
+		ProviderID: providerid.ID{Region: region, Zone: req.Zone, Instance: id}.String(),
 		Addresses: []cloudsim.InstanceAddress{
 			{Type: cloudsim.AddressInternal, Address: ip.String()},
 			{Type: cloudsim.AddressHostname, Address: req.Name},

@@ -43,9 +43,9 @@ func (t Table[T]) keys(v *T) [][2][]byte {
 	entry := func(index, value string) [2][]byte {
 		return [2][]byte{t.index(index), []byte(value + "\x00" + id)}
 	}
-	ks := [][2][]byte{
-		entry(byProject, string(m.Project)),
-		entry(byName, string(m.Project)+"\x00"+m.Name),
+	ks := [][2][]byte{entry(byProject, string(m.Project))}
+	if m.Name != id { // what is named by its id is found by it
+		ks = append(ks, entry(byName, string(m.Project)+"\x00"+m.Name))
 	}
 	for name, of := range t.Index {
 		for _, value := range of(v) {
@@ -91,6 +91,9 @@ func (t Table[T]) Has(tx *Tx, id string) bool {
 func (t Table[T]) Named(tx *Tx, project cloudsim.ProjectID, name string) (v T, err error) {
 	for id := range t.ids(tx, byName, string(project)+"\x00"+name, "") {
 		return t.Get(tx, id)
+	}
+	if v, err := t.Get(tx, name); err == nil && t.Meta(&v).Project == project && t.Meta(&v).Name == name {
+		return v, nil
 	}
 	return v, cloudsim.Errorf(cloudsim.NotFound, "no %s named %s", t.Kind, name)
 }
