@@ -35,7 +35,7 @@ type Config struct {
 	DrainTimeout time.Duration
 	// IdleTimeout is how long a connection may be silent in both directions;
 	// it is cut within a quarter of it more. Bytes that wait for a slow reader
-	// are not silence. Default 350 s; a negative one lets it be silent for ever.
+	// are not silence (on Linux, which can tell). Default 350 s; a negative one lets it be silent for ever.
 	IdleTimeout time.Duration
 	// ShutdownGrace is how long connections may go on after the context of
 	// Run ended. Default 2 s; a negative one cuts them at once.

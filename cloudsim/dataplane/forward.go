@@ -23,9 +23,10 @@ type conn struct {
 	to             *target
 	port           int // of the target
 
-	end    *time.Timer // cuts it at until; nil unless it drains. Behind the balancer's mu
-	until  time.Time
-	silent [2]atomic.Bool // by direction: src said nothing for the idle timeout, or ended
+	end   *time.Timer // cuts it at until; nil unless it drains. Behind the balancer's mu
+	until time.Time
+
+	activity atomic.Uint64 // grows with every byte and end, of both directions
 }
 
 // direction is a way through a conn.
@@ -212,7 +213,7 @@ func (c *conn) forward(idle time.Duration) {
 func (c *conn) carry(d direction, dst, src *net.TCPConn, idle time.Duration) {
 	err := c.move(d, dst, src, idle)
 	if err == nil {
-		c.silent[d].Store(true) // nothing more will come this way
+		c.activity.Add(1)
 		err = dst.CloseWrite()
 	}
 	if err != nil {
@@ -222,48 +223,47 @@ func (c *conn) carry(d direction, dst, src *net.TCPConn, idle time.Duration) {
 
 var errIdle = errors.New("idle for too long")
 
-// looks is how often a direction finds nothing in a whole part of the idle
-// timeout before it counts as silent. A process that was stopped for a long
-// time has looked once.
+// looks is how often in a row nothing must have happened, each time for a part
+// of the idle timeout, until a connection is idle. A process that was stopped
+// for a long time has looked once.
 const looks = 4
 
 // move moves bytes from src to dst until src ends. On Linux it asks how many
 // bytes wait and has the kernel splice just these: no pipe is held while there
 // are none.
 //
-// With an idle timeout it wakes after every quarter of it, and only while it
+// With an idle timeout it looks up at every part of it, and only while it
 // waits for src: a deadline on dst could lose the bytes that are in a pipe.
 func (c *conn) move(d direction, dst, src *net.TCPConn, idle time.Duration) error {
 	raw, err := src.SyscallConn()
 	if err != nil {
 		return err
 	}
-	look := func() error { return nil }
+	next := func() error { return nil }
 	if idle > 0 {
-		look = func() error { return src.SetReadDeadline(time.Now().Add(idle / looks)) }
+		next = func() error { return src.SetReadDeadline(time.Now().Add(idle / looks)) }
 	}
-	err = look()
+	err = next()
 	bytes, batch := c.to.stats.bytes[d], io.LimitedReader{R: src}
-	for nothing := 0; err == nil; {
+	var seen, nothing uint64
+	for err == nil {
 		batch.N, err = waiting(raw)
 		if err == nil {
-			c.silent[d].Store(false) // from here on it may wait for dst, which is not silence
 			var n int64
 			n, err = dst.ReadFrom(&batch)
 			bytes.Add(float64(n))
-			nothing = 0
+			c.activity.Add(uint64(n))
 			if err == nil && batch.N > 0 {
 				return nil // src ended
 			}
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			if nothing++; nothing > looks { // the first part began with bytes
-				c.silent[d].Store(true)
-				if c.silent[1-d].Load() {
-					return errIdle
-				}
+			err = next()
+			if now := c.activity.Load(); now != seen || unsent(c.client) || unsent(c.target) {
+				seen, nothing = now, 0
+			} else if nothing++; nothing == looks {
+				err = errIdle
 			}
-			err = look()
 		}
 	}
 	return err

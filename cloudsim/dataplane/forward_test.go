@@ -1,7 +1,6 @@
 package dataplane_test
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -224,21 +223,39 @@ func TestSlowReaderHarmsNobody(t *testing.T) {
 	}
 }
 
+// What a target said before it ended is not lost on a client that reads late,
+// though by then both sides have been silent for long.
+func TestLateReaderGetsTheEnd(t *testing.T) {
+	const size, idle = 1 << 20, 40 * time.Millisecond // more than the client's socket takes
+	ended := make(chan struct{}, 100)
+	f := newFleet(t, 1, each(func(c *net.TCPConn) {
+		if n, _ := c.Read(make([]byte, 1)); n == 1 {
+			_, _ = c.Write(make([]byte, size))
+			ended <- struct{}{}
+		}
+	}))
+	f.up(t, dataplane.Config{IdleTimeout: idle})
+	c := dial(t, f.address())
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	time.Sleep(4 * idle)
+	if n, err := io.Copy(io.Discard, c); n != size || err != nil {
+		t.Errorf("got %d of %d bytes: %v", n, size, err)
+	}
+}
+
 // A connection on which nobody speaks is reset; one on which one side speaks
 // is not.
 func TestIdle(t *testing.T) {
-	f := newFleet(t, 1, each(echo))
 	const idle = 80 * time.Millisecond
+	f := newFleet(t, 1, each(echo))
 	f.up(t, dataplane.Config{IdleTimeout: idle})
 	begin := time.Now()
-	silent, half := dial(t, f.address()), dial(t, f.address())
-	silent.wasReset()
+	dial(t, f.address()).wasReset()
 	if took := time.Since(begin); took < idle {
 		t.Errorf("reset after %v, want at least %v", took, idle)
-	}
-	_ = half.CloseWrite()
-	if _, err := io.Copy(io.Discard, half); err != nil && !isReset(err) {
-		t.Errorf("half-closed: %v", err)
 	}
 
 	feed := newFleet(t, 1, each(func(c *net.TCPConn) { // speaks, and is never answered
@@ -256,35 +273,34 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// Sides that take turns are each silent for long, and together never.
+// Sides that take turns, with pauses, are each silent for long, and together
+// never. An end is a word too.
 func TestTakingTurnsIsNotIdle(t *testing.T) {
-	const idle = 80 * time.Millisecond
-	tick := func(c *net.TCPConn) {
-		for begin := time.Now(); time.Since(begin) < 2*idle; time.Sleep(idle / 8) {
-			_, _ = io.WriteString(c, "tick\n")
+	const idle = 240 * time.Millisecond
+	speak := func(c *net.TCPConn) {
+		for range 5 {
+			_, _ = io.WriteString(c, "x")
+			time.Sleep(idle / 3)
 		}
 	}
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
-		line := bufio.NewReader(c)
-		for {
-			word, err := line.ReadString('\n')
-			if err != nil {
-				return
-			}
-			if word == "you\n" {
-				tick(c)
-				_ = c.CloseWrite()
-			}
+		if n, _ := io.ReadFull(c, make([]byte, 5)); n == 5 {
+			speak(c)
+			_, _ = io.Copy(io.Discard, c)
+			time.Sleep(idle * 3 / 4)
+			_, _ = io.WriteString(c, "late")
 		}
 	}))
 	f.up(t, dataplane.Config{IdleTimeout: idle})
 	c := dial(t, f.address())
-	tick(c.TCPConn)
-	if _, err := io.WriteString(c, "you\n"); err != nil {
+	speak(c.TCPConn)
+	if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.Copy(io.Discard, c); err != nil {
-		t.Error(err)
+	time.Sleep(idle * 3 / 4)
+	_ = c.CloseWrite()
+	if all, err := io.ReadAll(c); string(all) != "late" || err != nil {
+		t.Errorf("after the end: %q, %v", all, err)
 	}
 }
 

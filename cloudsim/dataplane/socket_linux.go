@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"net"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -22,4 +23,16 @@ func waiting(raw syscall.RawConn) (int64, error) {
 		return true
 	})
 	return int64(max(n, 1)), err
+}
+
+// unsent reports whether bytes that were written to c still wait for its peer
+// to take them.
+func unsent(c *net.TCPConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	n := 0
+	err = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	return err == nil && n > 0
 }
