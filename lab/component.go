@@ -100,23 +100,16 @@ func httpProbe(url string, conf *tls.Config) probe {
 	}
 }
 
-// await asks until the component is ready or ctx ends. The error is then the
-// last answer, which says what is wrong.
-func (p probe) await(ctx context.Context) error {
-	if p == nil {
-		return nil
-	}
+// await asks until the component is ready, or ctx ends, which is false.
+func (p probe) await(ctx context.Context) bool {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
-	for {
-		last := p(ctx)
-		if last == nil {
-			return nil
-		}
+	for p != nil && p(ctx) != nil {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
+			return false
 		case <-tick.C:
 		}
 	}
+	return true
 }

@@ -31,7 +31,7 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 		return err
 	}
 	defer unlock()
-	swept, err := c.DataDir.sweep()
+	swept, err := c.DataDir.sweep(ctx)
 	if err != nil {
 		return err
 	}

@@ -127,3 +127,15 @@ func testServer(name, addr, journal string, more ...string) component {
 		ready: httpProbe("http://"+addr, nil),
 	}
 }
+
+// eventually asks every few milliseconds until ok, or until d has passed.
+func eventually(d time.Duration, ok func() bool) bool {
+	for end := time.Now().Add(d); ; time.Sleep(5 * time.Millisecond) {
+		if ok() {
+			return true
+		}
+		if time.Now().After(end) {
+			return false
+		}
+	}
+}

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -162,7 +163,7 @@ func (d *diary) close() error { return os.Remove(d.dir.path("run.json")) }
 // sweep ends what a supervisor that was killed left running, and returns the
 // names. Its children die with it; this is for one that was just being
 // started, and for a kernel that did not tell them.
-func (d Dir) sweep() (swept []string, err error) {
+func (d Dir) sweep(ctx context.Context) (swept []string, err error) {
 	r, err := d.record()
 	if err != nil {
 		return nil, err
@@ -175,21 +176,12 @@ func (d Dir) sweep() (swept []string, err error) {
 		if err := c.Process.signal(unix.SIGKILL, true); err != nil {
 			return swept, fmt.Errorf("ending the %s of an earlier run: %w", c.Name, err)
 		}
-		if !eventually(5*time.Second, func() bool { return !c.Process.runs() }) {
-			return swept, fmt.Errorf("the %s of an earlier run (pid %d) does not end", c.Name, c.Process.PID)
+		if err := c.Process.awaitEnd(ctx, sweepPatience); err != nil {
+			return swept, fmt.Errorf("the %s of an earlier run does not end: %w", c.Name, err)
 		}
 	}
 	return swept, nil
 }
 
-// eventually asks every few milliseconds until ok, or until d has passed.
-func eventually(d time.Duration, ok func() bool) bool {
-	for end := time.Now().Add(d); ; time.Sleep(5 * time.Millisecond) {
-		if ok() {
-			return true
-		}
-		if time.Now().After(end) {
-			return false
-		}
-	}
-}
+// sweepPatience is how long a killed process may take to be gone.
+const sweepPatience = 5 * time.Second

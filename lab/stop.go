@@ -27,21 +27,27 @@ func Down(ctx context.Context, d Dir, patience time.Duration) (stopped bool, err
 		}
 	}
 	// Only a supervisor that was killed leaves something.
-	swept, err := d.sweep()
+	swept, err := d.sweep(ctx)
 	return stopped || len(swept) > 0, err
 }
 
-// awaitEnd waits for a process to end, and kills it when patience is over.
+// awaitEnd waits for a process to end, and kills it when patience is over. One
+// that does not even end then is an error after as long again.
 func (p process) awaitEnd(ctx context.Context, patience time.Duration) error {
 	over := time.NewTimer(patience)
 	defer over.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for p.runs() {
+	for killed := false; p.runs(); {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("pid %d is still stopping: %w", p.PID, context.Cause(ctx))
 		case <-over.C:
+			if killed {
+				return fmt.Errorf("pid %d cannot be killed", p.PID)
+			}
+			killed = true
+			over.Reset(patience)
 			if err := p.signal(unix.SIGKILL, false); err != nil {
 				return err
 			}

@@ -148,8 +148,8 @@ func (s *supervisor) runOnce(ctx context.Context, u *unit) error {
 	defer stopProbing()
 
 	select {
-	case err := <-life.exited:
-		return died(err)
+	case <-life.exited:
+		return life.why
 	case err := <-settled:
 		if err != nil && ctx.Err() == nil {
 			s.end(u, life)
@@ -157,8 +157,8 @@ func (s *supervisor) runOnce(ctx context.Context, u *unit) error {
 		}
 	}
 	select {
-	case err := <-life.exited:
-		return died(err)
+	case <-life.exited:
+		return life.why
 	case <-ctx.Done():
 	}
 	for _, dependent := range u.needed {
@@ -168,17 +168,10 @@ func (s *supervisor) runOnce(ctx context.Context, u *unit) error {
 	return nil
 }
 
-func died(err error) error {
-	if err == nil {
-		return errors.New("it exited")
-	}
-	return err
-}
-
 // settle waits until a unit that just began is ready, does what is to be done
 // then, and lets go what waits for it.
 func (s *supervisor) settle(ctx context.Context, u *unit, pid int, began time.Time) error {
-	if err := u.component.ready.await(ctx); err != nil {
+	if !u.component.ready.await(ctx) {
 		return nil // it exits, or we stop: both are seen elsewhere
 	}
 	if u.then != nil {
@@ -203,20 +196,28 @@ func (s *supervisor) settle(ctx context.Context, u *unit, pid int, began time.Ti
 // life is one run of a unit.
 type life struct {
 	pid    int
-	exited chan error
-	stop   func() error // asks it to
-	kill   func() error // makes it
+	exited chan struct{} // closed when it has
+	why    error         // then: never nil
+	stop   func() error  // asks it to
+	kill   func() error  // makes it
 }
 
-func (s *supervisor) begin(ctx context.Context, u *unit) (life, error) {
-	l := life{exited: make(chan error, 1)}
+func (l *life) over(err error) {
+	if l.why = err; err == nil {
+		l.why = errors.New("it exited")
+	}
+	close(l.exited)
+}
+
+func (s *supervisor) begin(ctx context.Context, u *unit) (*life, error) {
+	l := &life{exited: make(chan struct{})}
 	if u.run != nil {
 		// It outlives ctx until what needs it has stopped.
 		inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		l.stop = func() error { cancel(); return nil }
 		l.kill = l.stop
 		l.pid = unix.Getpid()
-		go func() { l.exited <- u.run(inner) }()
+		go func() { l.over(u.run(inner)) }()
 	} else {
 		cmd, err := s.dir.start(u.component)
 		if err != nil {
@@ -227,7 +228,7 @@ func (s *supervisor) begin(ctx context.Context, u *unit) (life, error) {
 		l.kill = func() error { return killGroup(l.pid, unix.SIGKILL) }
 		go func() {
 			err := cmd.Wait()
-			l.exited <- errors.Join(err, l.kill()) // what it may have left
+			l.over(errors.Join(err, l.kill())) // kill what it may have left
 		}()
 	}
 	who := identify(l.pid)
@@ -244,7 +245,7 @@ func (s *supervisor) begin(ctx context.Context, u *unit) (life, error) {
 }
 
 // end stops a unit: politely, and after the grace, not.
-func (s *supervisor) end(u *unit, l life) {
+func (s *supervisor) end(u *unit, l *life) {
 	if err := l.stop(); err != nil {
 		s.say("%s cannot be told to stop: %v", u.name, err)
 	}
