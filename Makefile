@@ -37,7 +37,7 @@ e2e: build ## boot real clusters and drive them
 	$(GO) test -count=1 -timeout 20m ./lab/... ./cmd/allinone
 
 lint: ## static checks, whose messages teach
-	$(GO) vet ./... && $(GO) -C kube vet .
+	$(GO) vet ./... && $(GO) -C kube vet -trimpath .
 	$(GO) run $(GOLANGCI) run ./...
 
 vuln: ## known vulnerabilities in what we call
