@@ -159,7 +159,7 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.Listener, eng *engine.Engine, cfg engine.Config) error {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	api := httpapi.New(log, eng, httpapi.Config{Version: version(), Profile: cfg.Profile.Name, Metrics: metrics})
+	api := httpapi.New(log, eng, httpapi.Config{Version: version(), Profile: cfg.Profile.Name, Metrics: metrics}) //nolint:contextcheck // each request has its own
 	parts := []func(context.Context) error{
 		eng.Run,
 		func(ctx context.Context) error { return httpapi.Serve(ctx, ln, api) },
