@@ -19,6 +19,7 @@ import (
 // A watch that breaks is taken up where it ended: nothing is listed again and
 // nothing is missed.
 func TestWatchResumes(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 2, named)
 	targets := f.lb.Targets
 	f.lb.Targets = targets[:1]
@@ -41,6 +42,7 @@ func TestWatchResumes(t *testing.T) {
 // While the cloud is away, what is known forwards on. When it comes back
 // without its journal, the lists say what changed.
 func TestCloudAwayAndGone(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 3, each(echo))
 	f.up(t, dataplane.Config{})
 	kept := dial(t, f.address())
@@ -148,6 +150,7 @@ func TestUndoneChangeIsReported(t *testing.T) {
 // A cloud that lost its records and was filled again is believed, though its
 // revisions are those of the past.
 func TestCloudThatBeganAnew(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 2, named)
 	f.up(t, dataplane.Config{})
 	f.cloud.fail(cloudsim.Errorf(cloudsim.Unavailable, "away"))
@@ -164,6 +167,7 @@ func TestCloudThatBeganAnew(t *testing.T) {
 
 // A report that fails is made again.
 func TestReportIsRetried(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 1, each(echo))
 	f.up(t, dataplane.Config{})
 	f.cloud.fail(cloudsim.Errorf(cloudsim.Unavailable, "away"))
@@ -183,6 +187,7 @@ func TestReportIsRetried(t *testing.T) {
 // A data plane that starts again takes up where the other stopped, and says
 // so, also if the record says the same already.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 2, each(echo))
 	stop := f.up(t, dataplane.Config{ShutdownGrace: -1})
 	c := dial(t, f.address())

@@ -180,7 +180,7 @@ func TestBigTransferBothWays(t *testing.T) {
 			target <- exchange(c, 1, 2)
 		}
 	}))
-	f.up(t, dataplane.Config{IdleTimeout: 40 * time.Millisecond}) // its deadlines fall into the transfer
+	f.up(t, dataplane.Config{IdleTimeout: 200 * time.Millisecond}) // its deadlines fall into the transfer
 	c := dial(t, f.address())
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := c.Write([]byte("x")); err != nil {
@@ -207,13 +207,13 @@ func TestSlowReaderHarmsNobody(t *testing.T) {
 		}
 		_, _ = io.Copy(c, io.LimitReader(rand.NewChaCha8([32]byte{}), size))
 	}))
-	const idle = 50 * time.Millisecond
+	const idle = 200 * time.Millisecond
 	f.up(t, dataplane.Config{IdleTimeout: idle})
 	slow := dial(t, f.address())
 	if _, err := slow.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	for begin := time.Now(); time.Since(begin) < 4*idle; {
+	for begin := time.Now(); time.Since(begin) < 2*idle; {
 		c := dial(t, f.address())
 		c.alive()
 		c.Close()
@@ -226,7 +226,7 @@ func TestSlowReaderHarmsNobody(t *testing.T) {
 // What a target said before it ended is not lost on a client that reads late,
 // though by then both sides have been silent for long.
 func TestLateReaderGetsTheEnd(t *testing.T) {
-	const size, idle = 1 << 20, 40 * time.Millisecond // more than the client's socket takes
+	const size, idle = 1 << 20, 100 * time.Millisecond // more than the client's socket takes
 	ended := make(chan struct{}, 100)
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
 		if n, _ := c.Read(make([]byte, 1)); n == 1 {
@@ -249,7 +249,7 @@ func TestLateReaderGetsTheEnd(t *testing.T) {
 // A connection on which nobody speaks is reset; one on which one side speaks
 // is not.
 func TestIdle(t *testing.T) {
-	const idle = 80 * time.Millisecond
+	const idle = 160 * time.Millisecond
 	f := newFleet(t, 1, each(echo))
 	f.up(t, dataplane.Config{IdleTimeout: idle})
 	begin := time.Now()
@@ -268,7 +268,7 @@ func TestIdle(t *testing.T) {
 	}))
 	feed.up(t, dataplane.Config{IdleTimeout: idle})
 	c := dial(t, feed.address())
-	for begin := time.Now(); time.Since(begin) < 4*idle; {
+	for begin := time.Now(); time.Since(begin) < 2*idle; {
 		c.line()
 	}
 }

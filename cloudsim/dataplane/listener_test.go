@@ -19,6 +19,7 @@ import (
 // A port that another program has is said to be taken, and is had as soon as
 // it is free. The load balancer's other ports work meanwhile.
 func TestPortTakenThenFreed(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 1, each(echo))
 	f.lb.Listeners = append(f.lb.Listeners, cloudsim.Listener{
 		Protocol: cloudsim.TCP, Port: port + 1, TargetPort: f.servers[0].port,

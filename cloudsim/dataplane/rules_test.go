@@ -45,6 +45,7 @@ func TestStatesOfALoadBalancer(t *testing.T) {
 
 // When a load balancer is gone, the next one may have its address at once.
 func TestDeletedFreesItsPorts(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 1, each(echo))
 	f.up(t, dataplane.Config{})
 	for n := 2; n < 12; n++ {
@@ -66,6 +67,7 @@ func TestDeletedFreesItsPorts(t *testing.T) {
 // A target takes connections from its first good probe on, none while it is
 // unhealthy, and keeps those it has.
 func TestHealthUpAndDown(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 2, named)
 	first := f.servers[0]
 	probed := serve(t, first.ip, 0, says("ok")) // so that forwarding and health are apart
@@ -103,6 +105,7 @@ func TestHealthUpAndDown(t *testing.T) {
 
 // An HTTP probe wants 200, from this path, without being led elsewhere.
 func TestHTTPHealth(t *testing.T) {
+	t.Parallel()
 	answer := make(chan string, 1)
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
 		buf := make([]byte, 4096)
@@ -152,6 +155,7 @@ func TestHTTPHealth(t *testing.T) {
 // An instance that does not run takes no new connection, whatever its probes
 // said last. Shutting down it still has its connections; off, it has none.
 func TestInstanceStates(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name  string
 		now   cloudsim.InstanceState // "" deletes it
@@ -164,6 +168,7 @@ func TestInstanceStates(t *testing.T) {
 		{"deleted", "", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			f := newFleet(t, 1, each(echo))
 			f.up(t, dataplane.Config{DrainTimeout: time.Minute})
 			c := dial(t, f.address())
