@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	api "github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
@@ -20,25 +21,9 @@ import (
 // Through the whole cloud: what a person asks of its API is what curl finds,
 // and what the data plane finds is what the API says.
 func TestThroughARealCloud(t *testing.T) {
-	network := func(n int) netip.Prefix { // not one that a cloud of this machine may be using
-		return netip.MustParsePrefix(fmt.Sprintf("127.%d.%d.0/24", n, 1+os.Getpid()%99))
-	}
-	cloud := cloudtest.Start(t,
-		cloudtest.WithConfig(func(c *engine.Config) { c.Instances, c.LoadBalancers = network(64), network(65) }),
-		cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
-			return dataplane.Run(engine.AsCloud(ctx), slog.New(slog.DiscardHandler), dataplane.Config{}, e)
-		}))
+	cloud := realCloud(t)
 	ctx := t.Context()
-	var targets []cloudsim.Target
-	targetPort := 0
-	for _, name := range []string{"a", "b"} {
-		vm, err := cloud.CreateInstance(ctx, cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		targetPort = serve(t, vm.InternalIP(), targetPort, says(name)).port
-		targets = append(targets, cloudsim.Target{Instance: vm.ID})
-	}
+	targets, targetPort := twoInstances(t, cloud)
 	lb, err := cloud.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{
 		Name: "shop", Region: "sim-1",
 		LoadBalancerSpec: cloudsim.LoadBalancerSpec{
@@ -100,4 +85,30 @@ func TestThroughARealCloud(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// realCloud runs a whole cloud with a data plane, on addresses that no cloud of
+// this machine is using.
+func realCloud(t testing.TB) *api.Client {
+	network := func(n int) netip.Prefix {
+		return netip.MustParsePrefix(fmt.Sprintf("127.%d.%d.0/24", n, 1+os.Getpid()%99))
+	}
+	return cloudtest.Start(t,
+		cloudtest.WithConfig(func(c *engine.Config) { c.Instances, c.LoadBalancers = network(64), network(65) }),
+		cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
+			return dataplane.Run(engine.AsCloud(ctx), slog.New(slog.DiscardHandler), dataplane.Config{}, e)
+		}))
+}
+
+// twoInstances makes instances a and b, which say their names on one port.
+func twoInstances(t testing.TB, cloud *api.Client) (targets []cloudsim.Target, targetPort int) {
+	for _, name := range []string{"a", "b"} {
+		vm, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		targetPort = serve(t, vm.InternalIP(), targetPort, says(name)).port
+		targets = append(targets, cloudsim.Target{Instance: vm.ID})
+	}
+	return targets, targetPort
 }
