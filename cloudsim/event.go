@@ -46,9 +46,9 @@ const (
 )
 
 // WatchOptions choose what a watch sees. The zero value sees all that the
-// caller may see, from the beginning of the journal.
+// caller may see, from the first event that the journal still has.
 type WatchOptions struct {
-	Since uint64         // events after this revision
+	Since uint64         // events after this revision; 0 is all that the journal has
 	Kinds []ResourceKind // only these kinds; none means all
 	// Bookmark asks for a bookmark whenever that long went by without an
 	// event; 0 asks for none. Across the wire the cloud chooses how long.

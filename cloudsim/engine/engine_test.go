@@ -298,8 +298,11 @@ func TestJournalIsCompacted(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if _, err := e.ListEvents(ctx, cloudsim.WatchOptions{}); !errors.Is(err, cloudsim.Gone) {
-			t.Fatalf("from the beginning: %v; want gone", err)
+		if _, err := e.ListEvents(ctx, cloudsim.WatchOptions{Since: 1}); !errors.Is(err, cloudsim.Gone) {
+			t.Fatalf("after revision 1: %v; want gone", err)
+		}
+		if evs, err := e.ListEvents(ctx, cloudsim.WatchOptions{}); err != nil || len(evs.Items) < 40 {
+			t.Fatalf("all that there is: %d, %v; want 40 or more", len(evs.Items), err)
 		}
 		l, err := e.ListInstances(ctx, cloudsim.ListOptions{})
 		if err != nil {

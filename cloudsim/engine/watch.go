@@ -66,8 +66,11 @@ func (e *Engine) events(ctx context.Context, rev uint64, kinds []cloudsim.Resour
 	if err != nil {
 		return nil, 0, err
 	}
-	next = rev
 	err = e.store.View(func(tx *store.Tx) error {
+		if rev == 0 {
+			rev = tx.Floor() // all that the journal has
+		}
+		next = rev
 		all, err := tx.Since(rev, cloudsim.DefaultPageSize)
 		if err != nil {
 			return err
