@@ -84,7 +84,11 @@ func testStubborn(args []string) error {
 	if err := note(args[0], "start stubborn"); err != nil {
 		return err
 	}
-	select {}
+	// A bare select{} would be a deadlock to a runtime without cgo: nothing
+	// else runs here that could end it.
+	for range time.Tick(time.Hour) {
+	}
+	return nil
 }
 
 // testSupervise DIR ADDR JOURNAL is a process that runs a lab of two programs.
