@@ -3,7 +3,8 @@ package store
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
+	"strconv"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
@@ -19,16 +20,10 @@ func (t *Tx) nextRevision() (uint64, error) {
 }
 
 func (t *Tx) journal(typ cloudsim.EventType, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, object []byte) error {
-	raw, err := json.Marshal(cloudsim.Event{
+	raw := appendEvent(make([]byte, 0, len(object)+256), cloudsim.Event{
 		Rev: m.Revision, Time: t.Now, Type: typ, Kind: kind, ID: id,
-		Project: m.Project, RequestID: t.requestID,
+		Project: m.Project, RequestID: t.requestID, Object: object,
 	})
-	if err != nil {
-		return fmt.Errorf("event of %s %s: %w", kind, id, err)
-	}
-	if object != nil { // spliced in: encoding it a second time is a tenth of a create
-		raw = slices.Concat(raw[:len(raw)-1], []byte(`,"object":`), object, []byte("}"))
-	}
 	b, err := t.write(bucketJournal)
 	if err != nil {
 		return err
@@ -122,4 +117,36 @@ func (t *Tx) CheckJournal() error {
 		return fmt.Errorf("the journal ends at %d; its counter says %d", next-1, last)
 	}
 	return nil
+}
+
+// appendEvent is json.Marshal of an event whose object is JSON already. Every
+// write passes here, and encoding by reflection, with the object checked and
+// copied once more, was a third of it. A test holds the two alike.
+func appendEvent(b []byte, e cloudsim.Event) []byte {
+	b = strconv.AppendUint(append(b, `{"rev":`...), e.Rev, 10)
+	b = e.Time.AppendFormat(append(b, `,"time":"`...), time.RFC3339Nano)
+	b = appendString(append(b, `","type":`...), string(e.Type))
+	b = appendString(append(b, `,"kind":`...), string(e.Kind))
+	b = appendString(append(b, `,"id":`...), e.ID)
+	if e.Project != "" {
+		b = appendString(append(b, `,"project":`...), string(e.Project))
+	}
+	if e.RequestID != "" {
+		b = appendString(append(b, `,"requestId":`...), e.RequestID)
+	}
+	if e.Object != nil {
+		b = append(append(b, `,"object":`...), e.Object...)
+	}
+	return append(b, '}')
+}
+
+// appendString quotes s; what is not plain goes the long way.
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			quoted, _ := json.Marshal(s) // a string is always encoded
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
 }

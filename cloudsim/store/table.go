@@ -92,10 +92,13 @@ func (t Table[T]) Named(tx *Tx, project cloudsim.ProjectID, name string) (v T, e
 	for id := range t.ids(tx, byName, string(project)+"\x00"+name, "") {
 		return t.Get(tx, id)
 	}
-	if v, err := t.Get(tx, name); err == nil && t.Meta(&v).Project == project && t.Meta(&v).Name == name {
-		return v, nil
+	if t.Has(tx, name) {
+		if v, err = t.Get(tx, name); err != nil || t.Meta(&v).Project == project && t.Meta(&v).Name == name {
+			return v, err
+		}
 	}
-	return v, cloudsim.Errorf(cloudsim.NotFound, "no %s named %s", t.Kind, name)
+	var none T
+	return none, &cloudsim.Error{Kind: cloudsim.NotFound, Msg: "no " + string(t.Kind) + " named " + name} // every create asks: no fmt
 }
 
 // Lookup returns the resources that have value in an index, sorted by id.
