@@ -15,11 +15,12 @@ help: ## show this
 build: allinone kube ## build bin/allinone and bin/kube
 
 allinone:
-	@$(GO) build -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)' -o bin/allinone ./cmd/allinone
+	@hack/with-progress bin/allinone $(GO) build -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)' \
+		-o bin/allinone ./cmd/allinone
 
 kube: ## build bin/kube: Kubernetes, etcd and kwok in one file
 	@[ -x bin/kube ] || echo "building bin/kube from source: about 6 minutes on 2 cores, once"
-	@hack/with-progress "bin/kube" $(GO) -C kube build -trimpath -ldflags '$(KUBE_LD)' -o ../bin/kube .
+	@hack/with-progress bin/kube $(GO) -C kube build -trimpath -ldflags '$(KUBE_LD)' -o ../bin/kube .
 
 up: build ## boot a cluster on a simulated cloud; Ctrl-C stops it
 	@bin/allinone up $(ARGS)
