@@ -66,6 +66,8 @@ type Engine struct {
 	// regionOf says which region a zone is in. Prepare fills it; nothing
 	// else writes zones, so every create may read it instead of the store.
 	regionOf map[string]string
+
+	rules faultRules
 }
 
 // New assigns; Prepare and then Run work.
@@ -78,6 +80,9 @@ func New(log *slog.Logger, st *store.Store, cfg Config) *Engine {
 func (e *Engine) Prepare() error {
 	if err := e.cfg.Catalogue.Validate(); err != nil {
 		return fmt.Errorf("catalogue: %w", err)
+	}
+	if err := e.loadFaults(); err != nil {
+		return err
 	}
 	return e.store.Update("", func(tx *store.Tx) error {
 		if err := e.applyCatalogue(tx); err != nil {
@@ -218,7 +223,7 @@ func (e *Engine) Check() error {
 	return e.store.View(func(tx *store.Tx) error {
 		for _, check := range []func(*store.Tx) error{
 			(*store.Tx).CheckJournal, projects.Check, tokens.Check, regions.Check, zones.Check, instanceTypes.Check,
-			instances.Check, addresses.Check, loadBalancers.Check, operations.Check,
+			instances.Check, addresses.Check, loadBalancers.Check, operations.Check, faults.Check,
 		} {
 			if err := check(tx); err != nil {
 				return err

@@ -86,10 +86,10 @@ func (e *Engine) events(ctx context.Context, rev uint64, kinds []cloudsim.Resour
 	return evs, next, err
 }
 
-// hears reports whether the call may see an event. Tokens are the admins'
-// business.
+// hears reports whether the call may see an event. Tokens and faults are the
+// admins' business.
 func (c Call) hears(ev cloudsim.Event) bool {
-	if ev.Kind == cloudsim.KindToken && c.Role != cloudsim.RoleAdmin {
+	if (ev.Kind == cloudsim.KindToken || ev.Kind == cloudsim.KindFault) && c.Role != cloudsim.RoleAdmin {
 		return false
 	}
 	return c.sees(&cloudsim.Meta{Project: ev.Project})

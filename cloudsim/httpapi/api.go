@@ -38,6 +38,7 @@ type api struct {
 	engine  *engine.Engine
 	huma    huma.API
 	metrics *metrics
+	targets []cloudsim.FaultTarget // what faults can break; routes fills it
 }
 
 // New returns the API of e.
@@ -84,7 +85,7 @@ type op struct {
 }
 
 // handle registers a route: the door first, then decoding and validation, then
-// fn. What fn returns as error is written in one place and logged in one place.
+// the fault rules, then fn. What fn returns as error is written in one place and logged in one place.
 func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	h := huma.Operation{
 		OperationID: o.id, Method: o.method, Path: o.path, Summary: o.summary,
@@ -104,6 +105,7 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 			Description: "Up to 255 characters of the caller's choice. The same key with the same body within a day returns what the first request made",
 		})
 	}
+	fn = breakable(a, o, fn)
 	huma.Register(a.huma, h, func(ctx context.Context, in *I) (*O, error) {
 		out, err := fn(ctx, in)
 		if err != nil {

@@ -25,6 +25,9 @@ type exchange struct {
 	requestID string
 	operation string // "" until a route was found
 	caller    string // "" until the door was passed
+	fault     string // id of the fault that struck it; "" for none
+
+	reply *http.ResponseController // of the connection; for what takes long on purpose
 }
 
 type exchangeKey struct{}
@@ -53,10 +56,13 @@ func (a *api) outermost(next http.Handler) http.Handler {
 		}
 		rec := &recorder{ResponseWriter: w}
 		rec.Header().Set("X-Request-Id", x.requestID)
-		_ = http.NewResponseController(w).SetWriteDeadline(begin.Add(replyTimeout))
+		x.reply = http.NewResponseController(w)
+		_ = x.reply.SetWriteDeadline(begin.Add(replyTimeout))
 		r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 		defer func() {
-			if p := recover(); p != nil {
+			p := recover()
+			dropped := p == http.ErrAbortHandler
+			if p != nil && !dropped {
 				a.log.ErrorContext(r.Context(), "panic", "requestId", x.requestID, "panic", p, "stack", string(debug.Stack()))
 				if rec.status == 0 {
 					a.refuse(rec, r, fmt.Errorf("panic: %v", p))
@@ -65,7 +71,10 @@ func (a *api) outermost(next http.Handler) http.Handler {
 			took := time.Since(begin)
 			a.metrics.observe(x.operation, rec.status, took)
 			a.log.DebugContext(r.Context(), "request", "requestId", x.requestID, "operation", x.operation, "caller", x.caller,
-				"method", r.Method, "path", r.URL.Path, "status", rec.status, "took", took)
+				"method", r.Method, "path", r.URL.Path, "status", rec.status, "took", took, "fault", x.fault)
+			if dropped {
+				panic(p) // net/http closes the connection, and says nothing
+			}
 		}()
 		next.ServeHTTP(rec, r)
 	})

@@ -54,6 +54,12 @@ func (a *api) routes() {
 	lists(a, "operations", "/v1/operations", "operations; finished ones are kept for a day", engine.Read, e.ListOperations)
 	handle(a, op{id: "operations.get", method: http.MethodGet, path: "/v1/operations/{id}", summary: "Read an operation, or wait until it is over", access: engine.Read}, a.getOperation)
 
+	handle(a, op{id: "faults.create", method: post, path: "/v1/faults", summary: "Break calls on purpose", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createFault)
+	lists(a, "faults", "/v1/faults", "faults and what they have counted", engine.Admin, e.ListFaults)
+	handle(a, op{id: "faults.targets", method: http.MethodGet, path: "/v1/faults/targets", summary: "List the operations that faults can break", access: engine.Admin}, a.faultTargets)
+	gets(a, "faults", "/v1/faults/{id}", "a fault and what it has counted", engine.Admin, e.GetFault, revOf[cloudsim.Fault])
+	deletes(a, "faults", "/v1/faults/{id}", "Remove a fault", engine.Admin, e.DeleteFault)
+
 	handle(a, op{id: "events.list", method: http.MethodGet, path: "/v1/events", summary: "List a page of events after a revision", access: engine.Read}, a.listEvents)
 	handle(a, op{id: "events.watch", method: http.MethodGet, path: "/v1/watch", summary: "Stream the events after a revision, one JSON document a line", access: engine.Read}, a.watch)
 }
@@ -67,6 +73,8 @@ func tagOf(id string) string { noun, _, _ := strings.Cut(id, "."); return noun }
 type ByID struct {
 	ID string `path:"id" maxLength:"128" doc:"Id of the resource"`
 }
+
+func (b ByID) target() string { return b.ID }
 
 // listInput is a request for a page.
 type listInput struct {

@@ -39,11 +39,23 @@ type statusError struct {
 func (e *statusError) Unwrap() error { return e.error }
 
 // problem is cloudsim.Problem as huma's error.
-type problem struct{ cloudsim.Problem }
+type problem struct {
+	cloudsim.Problem
+	retryAfter int // seconds; 0 for none
+}
 
 func (p *problem) Error() string             { return p.Detail }
 func (p *problem) GetStatus() int            { return p.Status }
 func (p *problem) ContentType(string) string { return "application/problem+json" }
+
+// GetHeaders is how huma asks for the headers of an error.
+func (p *problem) GetHeaders() http.Header {
+	h := http.Header{}
+	if p.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(p.retryAfter))
+	}
+	return h
+}
 
 // Huma makes the errors of decoding and validation itself. This is its seam
 // for having them in our shape; it is a package variable of huma's, set once.
@@ -88,7 +100,7 @@ func decoding(requestID string, code int, msg string, errs []error) *problem {
 }
 
 func newProblem(code int, kind cloudsim.Kind, detail, requestID string) *problem {
-	return &problem{cloudsim.Problem{
+	return &problem{Problem: cloudsim.Problem{
 		Type: "about:blank", Title: http.StatusText(code), Status: code,
 		Detail: detail, Kind: kind, RequestID: requestID,
 	}}

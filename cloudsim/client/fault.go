@@ -1,0 +1,34 @@
+package client
+
+import (
+	"context"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// CreateFault breaks calls on purpose, from when it returned; admins only.
+func (c *Client) CreateFault(ctx context.Context, req cloudsim.CreateFault) (cloudsim.Fault, error) {
+	return call[cloudsim.Fault](ctx, c, "POST", "/v1/faults", req)
+}
+
+// GetFault returns a fault and what it has counted.
+func (c *Client) GetFault(ctx context.Context, id cloudsim.FaultID) (cloudsim.Fault, error) {
+	return call[cloudsim.Fault](ctx, c, "GET", "/v1/faults/"+seg(id), nil)
+}
+
+// ListFaults returns one page of faults and what they have counted.
+func (c *Client) ListFaults(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Fault], error) {
+	return call[cloudsim.List[cloudsim.Fault]](ctx, c, "GET", "/v1/faults"+listQuery(o), nil)
+}
+
+// DeleteFault ends a fault; calls that begin after it returned are whole.
+func (c *Client) DeleteFault(ctx context.Context, id cloudsim.FaultID) error {
+	_, err := call[struct{}](ctx, c, "DELETE", "/v1/faults/"+seg(id), nil)
+	return err
+}
+
+// FaultTargets returns the operations that faults can break.
+func (c *Client) FaultTargets(ctx context.Context) ([]cloudsim.FaultTarget, error) {
+	all, err := call[cloudsim.FaultTargets](ctx, c, "GET", "/v1/faults/targets", nil)
+	return all.Items, err
+}

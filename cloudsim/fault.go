@@ -1,0 +1,273 @@
+package cloudsim
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"path"
+	"regexp"
+	"time"
+)
+
+// FaultID names a fault, e.g. "fault-000001".
+type FaultID string
+
+// KindFault is the kind of faults in events. Every hit is an event of its
+// fault, and carries the id of the request that was hit.
+const KindFault ResourceKind = "fault"
+
+// Fault is a rule that breaks calls on purpose. Rules are asked in the order
+// of their ids. What a latency adds comes before whatever else hits; the first
+// hit of another effect decides, and rules after it do not see the call.
+//
+// A call meets the rules after its token, its project and the form of its
+// request were found good, and before anything is done. Operations on faults
+// themselves meet none, so that a broken cloud can be repaired.
+type Fault struct {
+	ID FaultID `json:"id" example:"fault-000001"`
+	Meta
+	FaultSpec
+	Seen uint64 `json:"seen" doc:"Matching calls so far, while the rule could still hit"`
+	Hits uint64 `json:"hits" doc:"Calls that it struck"`
+}
+
+// FaultSpec is what a caller chooses about a fault.
+type FaultSpec struct {
+	Match  FaultMatch  `json:"match" doc:"Which calls; all that is given must hold"`
+	When   FaultWhen   `json:"when,omitzero" doc:"Which of the matching calls; without it every one"`
+	Effect FaultEffect `json:"effect" doc:"What happens to them"`
+}
+
+// FaultMatch chooses calls.
+type FaultMatch struct {
+	Operation string            `json:"operation" minLength:"1" maxLength:"128" example:"instances.*" doc:"Operation id; * stands for any letters. See GET /v1/faults/targets"`
+	Caller    string            `json:"caller,omitempty" maxLength:"63" example:"ccm" doc:"Name of the token that calls"`
+	Target    string            `json:"target,omitempty" maxLength:"128" example:"i-000001" doc:"Id of the resource in the path"`
+	Labels    map[string]string `json:"labels,omitempty" doc:"Labels of that resource, or of the one that the request makes"`
+	Zone      string            `json:"zone,omitempty" maxLength:"63" example:"sim-1a" doc:"Zone of that resource, or of the one that the request makes"`
+}
+
+// FaultWhen chooses among matching calls. Times are on the cloud's clock.
+type FaultWhen struct {
+	Probability  *float64   `json:"probability,omitempty" minimum:"0" maximum:"1" example:"0.3" doc:"Chance of a hit, more than 0 and at most 1; absent for every call"`
+	Seed         uint64     `json:"seed,omitempty" doc:"Throws the dice: the same seed, fault id and count of calls give the same hits"`
+	Skip         uint64     `json:"skip,omitempty" doc:"So many matching calls pass first"`
+	Max          uint64     `json:"max,omitempty" doc:"Never more hits than this, also among concurrent calls; 0 or absent for no end"`
+	From         *time.Time `json:"from,omitempty" doc:"RFC 3339; not before. Excludes afterSeconds"`
+	Until        *time.Time `json:"until,omitempty" doc:"RFC 3339; no longer at or after. Excludes forSeconds"`
+	AfterSeconds int64      `json:"afterSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Begins so long after the fault was made"`
+	ForSeconds   int64      `json:"forSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Ends so long after it began; 0 or absent for no end"`
+}
+
+// FaultEffectType is what a fault does to a call.
+type FaultEffectType string
+
+const (
+	FaultError            FaultEffectType = "error"            // an error instead of the work
+	FaultLatency          FaultEffectType = "latency"          // the work, later
+	FaultThrottle         FaultEffectType = "throttle"         // 429 and Retry-After instead of the work
+	FaultHang             FaultEffectType = "hang"             // nothing until the client leaves, or MaxFaultHang
+	FaultDrop             FaultEffectType = "drop"             // no work, and the connection closed without a reply
+	FaultLoseReply        FaultEffectType = "loseReply"        // the work is done and durable; the connection closes without a reply
+	FaultErrorAfterCommit FaultEffectType = "errorAfterCommit" // the work is done and durable; the reply is an error
+)
+
+// FaultEffects lists every effect.
+func FaultEffects() []FaultEffectType {
+	return []FaultEffectType{FaultError, FaultLatency, FaultThrottle, FaultHang, FaultDrop, FaultLoseReply, FaultErrorAfterCommit}
+}
+
+// Limits of what a fault may do to a call.
+const (
+	MaxFaultHang    = 10 * time.Minute // then a hanging call is dropped
+	maxFaultLatency = 10 * time.Minute
+	maxFaultWindow  = 10 * 365 * 24 * 3600 // seconds
+)
+
+// FaultEffect is what happens to a call that is hit.
+type FaultEffect struct {
+	Type              FaultEffectType `json:"type" enum:"error,latency,throttle,hang,drop,loseReply,errorAfterCommit"`
+	Kind              *Kind           `json:"kind,omitempty" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone" doc:"Of the error; absent for unavailable, after a commit for internal, and for a throttle exhausted"`
+	Status            int             `json:"status,omitempty" doc:"HTTP status of the error, 400 to 599; absent for the kind's own"`
+	Message           string          `json:"message,omitempty" maxLength:"1024" doc:"Detail of the error; absent for one that names the fault"`
+	RetryAfterSeconds int             `json:"retryAfterSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Retry-After of the error; a throttle says 1 unless told"`
+	LatencyMillis     int             `json:"latencyMillis,omitempty" minimum:"0" maximum:"600000" doc:"Of a latency"`
+	JitterMillis      int             `json:"jitterMillis,omitempty" minimum:"0" maximum:"600000" doc:"Of a latency: at most so much is added"`
+}
+
+// CreateFault asks for a fault. It is idempotent by name: the same words
+// return the fault that there is, with what it has counted.
+type CreateFault struct {
+	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"lost-reply" doc:"Unique in the cloud"`
+	Labels map[string]string `json:"labels,omitempty" doc:"Of the fault itself"`
+	FaultSpec
+}
+
+// FaultTargets is everything that faults can break, sorted by operation.
+type FaultTargets struct {
+	Items []FaultTarget `json:"items"`
+}
+
+// FaultTarget is an operation that a fault can break.
+type FaultTarget struct {
+	Operation string `json:"operation" example:"instances.create"`
+	Method    string `json:"method" example:"POST"`
+	Path      string `json:"path" example:"/v1/instances"`
+	Summary   string `json:"summary"`
+}
+
+var operationRE = regexp.MustCompile(`^[A-Za-z0-9*]+(\.[A-Za-z0-9*]+)*$`)
+
+// Validate checks what needs no other state.
+func (r CreateFault) Validate() error {
+	var c checks
+	c.name("name", r.Name)
+	c.labels(r.Labels)
+	r.Match.check(&c)
+	r.When.check(&c)
+	r.Effect.check(&c)
+	return c.err()
+}
+
+func (m FaultMatch) check(c *checks) {
+	if !operationRE.MatchString(m.Operation) || len(m.Operation) > 128 {
+		c.addf("match.operation", "must be an operation id in which * stands for any letters, e.g. instances.* or loadBalancers.create; got %q", clip(m.Operation))
+	}
+	if m.Caller != "" && !nameRE.MatchString(m.Caller) {
+		c.addf("match.caller", "must be the name of a token, got %q", clip(m.Caller))
+	}
+	if len(m.Target) > 128 {
+		c.addf("match.target", "must be an id of at most 128 characters")
+	}
+	if m.Zone != "" && !nameRE.MatchString(m.Zone) {
+		c.addf("match.zone", "must be the name of a zone, got %q", clip(m.Zone))
+	}
+	var bad checks
+	bad.labels(m.Labels)
+	for _, f := range bad {
+		c.addf("match."+f.Field, "%s", f.Reason)
+	}
+}
+
+func (w FaultWhen) check(c *checks) {
+	if p := w.Probability; p != nil && !(*p > 0 && *p <= 1) {
+		c.addf("when.probability", "must be more than 0 and at most 1, got %v", *p)
+	}
+	if w.AfterSeconds < 0 || w.AfterSeconds > maxFaultWindow {
+		c.addf("when.afterSeconds", "must be between 0 and ten years, got %d", w.AfterSeconds)
+	}
+	if w.ForSeconds < 0 || w.ForSeconds > maxFaultWindow {
+		c.addf("when.forSeconds", "must be between 0 and ten years, got %d", w.ForSeconds)
+	}
+	if w.From != nil && w.AfterSeconds != 0 {
+		c.addf("when.afterSeconds", "says when it begins, and so does from: give one of them")
+	}
+	if w.Until != nil && w.ForSeconds != 0 {
+		c.addf("when.forSeconds", "says when it ends, and so does until: give one of them")
+	}
+	if w.From != nil && w.Until != nil && !w.From.Before(*w.Until) {
+		c.addf("when.until", "must be after from")
+	}
+}
+
+func (e FaultEffect) check(c *checks) {
+	fails := false
+	switch e.Type {
+	case FaultError, FaultThrottle, FaultErrorAfterCommit:
+		fails = true
+	case FaultLatency, FaultHang, FaultDrop, FaultLoseReply:
+	default:
+		c.addf("effect.type", "must be error, latency, throttle, hang, drop, loseReply or errorAfterCommit, got %q", clip(string(e.Type)))
+		return
+	}
+	switch {
+	case e.Status != 0 && (e.Status < 400 || e.Status > 599):
+		c.addf("effect.status", "must be between 400 and 599, got %d", e.Status)
+	case e.RetryAfterSeconds < 0 || e.RetryAfterSeconds > 24*3600:
+		c.addf("effect.retryAfterSeconds", "must be between 0 and a day, got %d", e.RetryAfterSeconds)
+	case len(e.Message) > 1024:
+		c.addf("effect.message", "must be at most 1024 bytes, got %d", len(e.Message))
+	}
+	for field, given := range map[string]bool{
+		"effect.kind": e.Kind != nil, "effect.status": e.Status != 0, "effect.message": e.Message != "", "effect.retryAfterSeconds": e.RetryAfterSeconds != 0,
+	} {
+		if given && !fails {
+			c.addf(field, "belongs to an error; a %s has none", e.Type)
+		}
+	}
+	e.checkLatency(c)
+}
+
+func (e FaultEffect) checkLatency(c *checks) {
+	limit := int(maxFaultLatency.Milliseconds())
+	if e.LatencyMillis < 0 || e.LatencyMillis > limit {
+		c.addf("effect.latencyMillis", "must be between 0 and %d, got %d", limit, e.LatencyMillis)
+	}
+	if e.JitterMillis < 0 || e.JitterMillis > limit {
+		c.addf("effect.jitterMillis", "must be between 0 and %d, got %d", limit, e.JitterMillis)
+	}
+	given := e.LatencyMillis != 0 || e.JitterMillis != 0
+	switch {
+	case e.Type == FaultLatency && !given:
+		c.addf("effect.latencyMillis", "or jitterMillis is required for a latency")
+	case e.Type != FaultLatency && given:
+		c.addf("effect.latencyMillis", "and jitterMillis belong to a latency, not to %s: make a second fault", e.Type)
+	}
+}
+
+// Covers reports whether the pattern of m matches an operation id.
+func (m FaultMatch) Covers(operation string) bool {
+	ok, err := path.Match(m.Operation, operation)
+	return ok && err == nil
+}
+
+// ActiveAt reports whether f can hit at t, by its window and its max.
+func (f Fault) ActiveAt(t time.Time) bool {
+	w := f.When
+	from := f.CreatedAt.Add(time.Duration(w.AfterSeconds) * time.Second)
+	if w.From != nil {
+		from = *w.From
+	}
+	if t.Before(from) || f.Spent() {
+		return false
+	}
+	switch {
+	case w.Until != nil:
+		return t.Before(*w.Until)
+	case w.ForSeconds != 0:
+		return t.Before(from.Add(time.Duration(w.ForSeconds) * time.Second))
+	}
+	return true
+}
+
+// Spent reports whether f has hit as often as it may.
+func (f Fault) Spent() bool { return f.When.Max != 0 && f.Hits >= f.When.Max }
+
+// Strikes reports whether the n-th matching call, from 1, is hit. It depends
+// on the seed, the fault's id and n, and on nothing else: whoever asks again
+// gets the same answer. Max is the engine's to count.
+func (f Fault) Strikes(n uint64) bool {
+	if n <= f.When.Skip {
+		return false
+	}
+	p := f.When.Probability
+	return p == nil || f.dice("hit", n) < *p
+}
+
+// Latency is how much later the n-th matching call is done.
+func (f Fault) Latency(n uint64) time.Duration {
+	if f.Effect.Type != FaultLatency {
+		return 0
+	}
+	jitter := f.dice("jitter", n) * float64(f.Effect.JitterMillis)
+	return time.Duration(f.Effect.LatencyMillis)*time.Millisecond + time.Duration(jitter*float64(time.Millisecond))
+}
+
+// dice is a number in [0, 1). A hash and no generator: it needs no state, and
+// is the same in every version of Go.
+func (f Fault) dice(use string, n uint64) float64 {
+	b := binary.BigEndian.AppendUint64(nil, f.When.Seed)
+	b = binary.BigEndian.AppendUint64(b, n)
+	b = append(append(b, use...), f.ID...)
+	sum := sha256.Sum256(b)
+	return float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53)
+}

@@ -1,0 +1,156 @@
+package cloudsim
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestFaultValidateNamesTheField(t *testing.T) {
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	with := func(change func(*CreateFault)) CreateFault {
+		r := CreateFault{Name: "a", FaultSpec: FaultSpec{Match: FaultMatch{Operation: "instances.*"}, Effect: FaultEffect{Type: FaultError}}}
+		change(&r)
+		return r
+	}
+	for name, tc := range map[string]struct {
+		change func(*CreateFault)
+		field  string // "" means valid
+	}{
+		"least":                 {func(r *CreateFault) {}, ""},
+		"every operation":       {func(r *CreateFault) { r.Match.Operation = "*" }, ""},
+		"a chance of one":       {func(r *CreateFault) { r.When.Probability = new(1.0) }, ""},
+		"both ends":             {func(r *CreateFault) { r.When.From, r.When.Until = new(at), new(at.Add(1)) }, ""},
+		"internal":              {func(r *CreateFault) { r.Effect.Kind = new(Internal) }, ""},
+		"no name":               {func(r *CreateFault) { r.Name = "" }, "name"},
+		"no operation":          {func(r *CreateFault) { r.Match.Operation = "" }, "match.operation"},
+		"a class":               {func(r *CreateFault) { r.Match.Operation = "[a" }, "match.operation"},
+		"caller":                {func(r *CreateFault) { r.Match.Caller = "C C M" }, "match.caller"},
+		"zone":                  {func(r *CreateFault) { r.Match.Zone = "-" }, "match.zone"},
+		"label":                 {func(r *CreateFault) { r.Match.Labels = map[string]string{"": "x"} }, "match.labels"},
+		"no chance":             {func(r *CreateFault) { r.When.Probability = new(0.0) }, "when.probability"},
+		"more than certain":     {func(r *CreateFault) { r.When.Probability = new(1.1) }, "when.probability"},
+		"two beginnings":        {func(r *CreateFault) { r.When.From, r.When.AfterSeconds = &at, 1 }, "when.afterSeconds"},
+		"two ends":              {func(r *CreateFault) { r.When.Until, r.When.ForSeconds = &at, 1 }, "when.forSeconds"},
+		"ends before it begins": {func(r *CreateFault) { r.When.From, r.When.Until = &at, &at }, "when.until"},
+		"negative delay":        {func(r *CreateFault) { r.When.AfterSeconds = -1 }, "when.afterSeconds"},
+		"no effect":             {func(r *CreateFault) { r.Effect.Type = "" }, "effect.type"},
+		"a good status":         {func(r *CreateFault) { r.Effect.Status = 200 }, "effect.status"},
+		"an error of a drop":    {func(r *CreateFault) { r.Effect = FaultEffect{Type: FaultDrop, Status: 500} }, "effect.status"},
+		"no latency":            {func(r *CreateFault) { r.Effect.Type = FaultLatency }, "effect.latencyMillis"},
+		"latency of an error":   {func(r *CreateFault) { r.Effect.LatencyMillis = 1 }, "effect.latencyMillis"},
+		"too much jitter":       {func(r *CreateFault) { r.Effect = FaultEffect{Type: FaultLatency, JitterMillis: 600_001} }, "effect.jitterMillis"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := with(tc.change).Validate()
+			if tc.field == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			e, ok := errors.AsType[*Error](err)
+			if !ok || e.Kind != Invalid || len(e.Fields) != 1 || e.Fields[0].Field != tc.field {
+				t.Fatalf("= %#v; want Invalid that names %s alone", err, tc.field)
+			}
+		})
+	}
+	for _, typ := range FaultEffects() {
+		r := with(func(r *CreateFault) { r.Effect.Type = typ })
+		if typ == FaultLatency {
+			r.Effect.JitterMillis = 1
+		}
+		if err := r.Validate(); err != nil {
+			t.Errorf("%s: %v", typ, err)
+		}
+	}
+}
+
+// Which calls a seed hits is a promise: a lab that was written down shows the
+// same tomorrow, on another machine and with another Go.
+func TestFaultDiceAreFixed(t *testing.T) {
+	f := Fault{ID: "fault-000001", FaultSpec: FaultSpec{
+		When:   FaultWhen{Probability: new(0.3), Seed: 7, Skip: 2},
+		Effect: FaultEffect{Type: FaultLatency, LatencyMillis: 100, JitterMillis: 50},
+	}}
+	var hits string
+	for n := uint64(1); n <= 40; n++ {
+		hits += map[bool]string{true: "x", false: "."}[f.Strikes(n)]
+	}
+	if want := "....x.x..x.........x.x..x.x.x.x.x...x.x."; hits != want {
+		t.Errorf("hits %s; want %s", hits, want)
+	}
+	if d := f.Latency(3); d != 146_068_850*time.Nanosecond {
+		t.Errorf("the third call is late by %s", d)
+	}
+	for name, other := range map[string]func(*Fault){
+		"seed": func(f *Fault) { f.When.Seed++ },
+		"id":   func(f *Fault) { f.ID = "fault-000002" },
+	} {
+		g, same := f, true
+		other(&g)
+		for n := uint64(1); n <= 40; n++ {
+			same = same && f.Strikes(n) == g.Strikes(n)
+		}
+		if same {
+			t.Errorf("another %s throws the same", name)
+		}
+	}
+	count := 0
+	f.When.Skip = 0
+	for n := uint64(1); n <= 10_000; n++ {
+		if f.Strikes(n) {
+			count++
+		}
+		if d := f.Latency(n); d < 100*time.Millisecond || d >= 150*time.Millisecond {
+			t.Fatalf("latency %s", d)
+		}
+	}
+	if count < 2850 || count > 3150 {
+		t.Errorf("%d of 10000 hit; the chance is 0.3", count)
+	}
+}
+
+func TestFaultCovers(t *testing.T) {
+	for pattern, want := range map[string]map[string]bool{
+		"*":                {"instances.get": true, "loadBalancers.setTargets": true},
+		"instances.*":      {"instances.get": true, "instanceTypes.get": false},
+		"*.create":         {"instances.create": true, "instances.get": false},
+		"instances.create": {"instances.create": true, "instances.createX": false},
+		"instance*.list":   {"instances.list": true, "instanceTypes.list": true},
+	} {
+		for operation, covers := range want {
+			if (FaultMatch{Operation: pattern}).Covers(operation) != covers {
+				t.Errorf("%s covers %s: want %v", pattern, operation, covers)
+			}
+		}
+	}
+}
+
+func TestFaultWindow(t *testing.T) {
+	made := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(s int) *time.Time { return new(made.Add(time.Duration(s) * time.Second)) }
+	for name, tc := range map[string]struct {
+		when FaultWhen
+		want string // at 0, 5, 10, 15 and 20 seconds
+	}{
+		"always":        {FaultWhen{}, "xxxxx"},
+		"after":         {FaultWhen{AfterSeconds: 5}, ".xxxx"},
+		"for":           {FaultWhen{ForSeconds: 10}, "xx..."},
+		"after and for": {FaultWhen{AfterSeconds: 5, ForSeconds: 10}, ".xx.."},
+		"from":          {FaultWhen{From: at(10)}, "..xxx"},
+		"until":         {FaultWhen{Until: at(10)}, "xx..."},
+		"from and for":  {FaultWhen{From: at(5), ForSeconds: 5}, ".x..."},
+		"spent":         {FaultWhen{Max: 3}, "....."},
+		"not yet spent": {FaultWhen{Max: 4}, "xxxxx"},
+	} {
+		f := Fault{Meta: Meta{CreatedAt: made}, Hits: 3, FaultSpec: FaultSpec{When: tc.when}}
+		var got string
+		for s := 0; s <= 20; s += 5 {
+			got += map[bool]string{true: "x", false: "."}[f.ActiveAt(*at(s))]
+		}
+		if got != tc.want {
+			t.Errorf("%s: %s; want %s", name, got, tc.want)
+		}
+	}
+}

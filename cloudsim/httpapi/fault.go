@@ -1,0 +1,148 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// breakable is fn behind the fault rules. Operations on faults stay whole, or
+// a broken cloud could not be repaired.
+func breakable[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
+	if tagOf(o.id) == "faults" {
+		return fn
+	}
+	a.targets = append(a.targets, cloudsim.FaultTarget{Operation: o.id, Method: o.method, Path: o.path, Summary: o.summary})
+	return func(ctx context.Context, in *I) (*O, error) {
+		hit, err := a.engine.Decide(ctx, subjectOf(o.id, in))
+		if err != nil {
+			return nil, err
+		}
+		if hit == (engine.Strike{}) {
+			return fn(ctx, in)
+		}
+		if err := before(ctx, hit); err != nil {
+			return nil, err
+		}
+		out, err := fn(ctx, in)
+		if err := after(ctx, hit, err); err != nil {
+			return nil, err
+		}
+		return out, err
+	}
+}
+
+// subjectOf finds in a decoded request what the call is about.
+func subjectOf(operation string, in any) engine.Subject {
+	s := engine.Subject{Operation: operation}
+	switch in := in.(type) {
+	case interface{ target() string }:
+		s.Target = in.target()
+	case interface{ wanted() any }:
+		s.Body = in.wanted()
+	}
+	return s
+}
+
+// before does what a strike does instead of the work or ahead of it. Nothing
+// is committed yet.
+func before(ctx context.Context, hit engine.Strike) error {
+	x := exchangeOf(ctx)
+	if hit.Latency > 0 {
+		_ = x.reply.SetWriteDeadline(time.Now().Add(hit.Latency + replyTimeout))
+		if err := pause(ctx, hit.Latency); err != nil {
+			return err
+		}
+	}
+	if hit.Fault == nil {
+		return nil
+	}
+	x.fault = string(hit.Fault.ID)
+	switch hit.Fault.Effect.Type {
+	case cloudsim.FaultError, cloudsim.FaultThrottle:
+		return struck(ctx, hit.Fault)
+	case cloudsim.FaultHang:
+		_ = pause(ctx, cloudsim.MaxFaultHang) // whoever left gets no reply either
+		panic(http.ErrAbortHandler)
+	case cloudsim.FaultDrop:
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// after does what a strike does once the work is done and durable. Work that
+// failed keeps its own error, unless the reply is lost anyway.
+func after(ctx context.Context, hit engine.Strike, failed error) error {
+	switch {
+	case hit.Fault == nil:
+		return nil
+	case hit.Fault.Effect.Type == cloudsim.FaultLoseReply:
+		panic(http.ErrAbortHandler)
+	case hit.Fault.Effect.Type == cloudsim.FaultErrorAfterCommit && failed == nil:
+		return struck(ctx, hit.Fault)
+	}
+	return nil
+}
+
+// pause waits for d, or until the client left.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// struckKind is the kind of an effect's error unless the fault says another.
+var struckKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
+	cloudsim.FaultError:            cloudsim.Unavailable,
+	cloudsim.FaultThrottle:         cloudsim.Exhausted,
+	cloudsim.FaultErrorAfterCommit: cloudsim.Internal,
+}
+
+// struck is the error that a fault asks for. Its message is sent as it is,
+// even of kind internal: it was written to be read.
+func struck(ctx context.Context, f *cloudsim.Fault) *problem {
+	e := f.Effect
+	kind := struckKind[e.Type]
+	if e.Kind != nil {
+		kind = *e.Kind
+	}
+	msg := cmp.Or(e.Message, fmt.Sprintf("%s %s (%s) struck this call", cloudsim.KindFault, f.ID, f.Name))
+	p := newProblem(cmp.Or(e.Status, status[kind]), kind, msg, exchangeOf(ctx).requestID)
+	p.retryAfter = e.RetryAfterSeconds
+	if e.Type == cloudsim.FaultThrottle {
+		p.retryAfter = max(p.retryAfter, 1)
+	}
+	return p
+}
+
+func (a *api) createFault(ctx context.Context, in *create[cloudsim.CreateFault]) (*body[cloudsim.Fault], error) {
+	if err := in.Body.Validate(); err != nil {
+		return nil, err
+	}
+	m := in.Body.Match
+	if !slices.ContainsFunc(a.targets, func(t cloudsim.FaultTarget) bool { return m.Covers(t.Operation) }) {
+		return nil, invalidField("match.operation", fmt.Sprintf("%.80q matches no operation that can be broken: see GET /v1/faults/targets", m.Operation))
+	}
+	v, err := a.engine.CreateFault(ctx, in.Body)
+	return answer(v, v.Revision, err)
+}
+
+func (a *api) faultTargets(context.Context, *none) (*struct{ Body cloudsim.FaultTargets }, error) {
+	all := slices.SortedFunc(slices.Values(a.targets), func(x, y cloudsim.FaultTarget) int { return strings.Compare(x.Operation, y.Operation) })
+	return &struct{ Body cloudsim.FaultTargets }{cloudsim.FaultTargets{Items: all}}, nil
+}
+
+// wanted is what a create asks for.
+func (c *create[R]) wanted() any { return &c.Body }

@@ -1,0 +1,264 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+)
+
+// breaks makes a fault and removes it when the test ends.
+func breaks(t *testing.T, c *client.Client, operation string, effect cloudsim.FaultEffect, when cloudsim.FaultWhen) cloudsim.Fault {
+	t.Helper()
+	f, err := c.CreateFault(t.Context(), cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: operation}, When: when, Effect: effect,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.DeleteFault(context.Background(), f.ID); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+const zonesOf = "/v1/zones"
+
+func TestFaultErrors(t *testing.T) {
+	c := cloudtest.Start(t)
+	for name, tc := range map[string]struct {
+		effect cloudsim.FaultEffect
+		status int
+		kind   cloudsim.Kind
+		retry  string
+		says   string
+	}{
+		"plain":    {cloudsim.FaultEffect{Type: cloudsim.FaultError}, 503, cloudsim.Unavailable, "", "fault-0"},
+		"internal": {cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: new(cloudsim.Internal), Message: "on fire"}, 500, cloudsim.Internal, "", "on fire"},
+		"status":   {cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: new(cloudsim.Denied), Status: 418, RetryAfterSeconds: 9}, 418, cloudsim.Denied, "9", "fault-0"},
+		"throttle": {cloudsim.FaultEffect{Type: cloudsim.FaultThrottle}, 429, cloudsim.Exhausted, "1", "fault-0"},
+		"slower":   {cloudsim.FaultEffect{Type: cloudsim.FaultThrottle, RetryAfterSeconds: 30}, 429, cloudsim.Exhausted, "30", "fault-0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			breaks(t, c, "zones.*", tc.effect, cloudsim.FaultWhen{})
+			resp, raw := send(t, c, "GET", zonesOf, "")
+			var p cloudsim.Problem
+			if err := json.Unmarshal(raw, &p); err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != tc.status || p.Kind != tc.kind || resp.Header.Get("Retry-After") != tc.retry || !strings.Contains(p.Detail, tc.says) {
+				t.Errorf("%s, Retry-After %q, %s", resp.Status, resp.Header.Get("Retry-After"), raw)
+			}
+		})
+	}
+	if resp, raw := send(t, c, "GET", zonesOf, ""); resp.StatusCode != http.StatusOK {
+		t.Errorf("after the faults: %s %s", resp.Status, raw)
+	}
+}
+
+// The reply to a create is lost. The instance is there, durable, with the
+// event of the request; asked again, the cloud answers with the same one.
+func TestFaultLosesTheReply(t *testing.T) {
+	var log bytes.Buffer
+	c, ctx := cloudtest.Start(t, cloudtest.WithLog(slog.New(slog.NewTextHandler(&log, nil)))), t.Context()
+	f := breaks(t, c, "instances.create", cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply}, cloudsim.FaultWhen{Max: 1})
+	req := cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}
+	if _, err := c.CreateInstance(ctx, req); !errors.Is(err, cloudsim.Unavailable) {
+		t.Fatalf("the reply was not lost: %v", err)
+	}
+	l, err := c.ListInstances(ctx, cloudsim.ListOptions{})
+	if err != nil || len(l.Items) != 1 {
+		t.Fatalf("in the store: %+v, %v; want what was made", l.Items, err)
+	}
+	again, err := c.CreateInstance(ctx, req)
+	if err != nil || again.ID != l.Items[0].ID {
+		t.Errorf("asked again: %s, %v; want %s", again.ID, err, l.Items[0].ID)
+	}
+	if f, err := c.GetFault(ctx, f.ID); err != nil || f.Hits != 1 {
+		t.Errorf("%d hits, %v", f.Hits, err)
+	}
+	requests := map[cloudsim.ResourceKind]string{}
+	evs, err := c.ListEvents(ctx, cloudsim.WatchOptions{Since: f.Revision, Kinds: []cloudsim.ResourceKind{cloudsim.KindFault, cloudsim.KindInstance}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ev := range evs.Items {
+		if requests[ev.Kind] == "" {
+			requests[ev.Kind] = ev.RequestID
+		}
+	}
+	if requests[cloudsim.KindFault] == "" || requests[cloudsim.KindFault] != requests[cloudsim.KindInstance] {
+		t.Errorf("the hit and what was made name different requests: %v", requests)
+	}
+	if log.Len() > 0 {
+		t.Errorf("a lost reply is logged as a defect: %s", log.String())
+	}
+}
+
+func TestFaultErrorAfterCommit(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+	breaks(t, c, "instances.*", cloudsim.FaultEffect{Type: cloudsim.FaultErrorAfterCommit}, cloudsim.FaultWhen{Max: 2})
+	if _, err := c.GetInstance(ctx, "i-000fff"); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("a call that failed by itself: %v", err)
+	}
+	req := cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}
+	if _, err := c.CreateInstance(ctx, req); !errors.Is(err, cloudsim.Internal) {
+		t.Errorf("create: %v", err)
+	}
+	if l, err := c.ListInstances(ctx, cloudsim.ListOptions{}); err != nil || len(l.Items) != 1 {
+		t.Errorf("in the store: %+v, %v", l.Items, err)
+	}
+}
+
+// A dropped call did nothing.
+func TestFaultDrops(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+	breaks(t, c, "instances.create", cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, cloudsim.FaultWhen{Max: 1})
+	if _, err := c.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Unavailable) {
+		t.Fatalf("create: %v", err)
+	}
+	if l, err := c.ListInstances(ctx, cloudsim.ListOptions{}); err != nil || len(l.Items) != 0 {
+		t.Errorf("in the store: %+v, %v", l.Items, err)
+	}
+}
+
+func TestFaultLatency(t *testing.T) {
+	c := cloudtest.Start(t)
+	const late = 150 * time.Millisecond
+	breaks(t, c, "zones.list", cloudsim.FaultEffect{Type: cloudsim.FaultLatency, LatencyMillis: int(late.Milliseconds())}, cloudsim.FaultWhen{Max: 1})
+	begin := time.Now()
+	if resp, raw := send(t, c, "GET", zonesOf, ""); resp.StatusCode != http.StatusOK || time.Since(begin) < late {
+		t.Errorf("%s after %s: %s", resp.Status, time.Since(begin), raw)
+	}
+}
+
+// Whoever waits in vain may leave, and leaves nothing behind: the cloud
+// counts a call as over once it has let go of it.
+func TestFaultsLetGo(t *testing.T) {
+	for _, effect := range []cloudsim.FaultEffect{
+		{Type: cloudsim.FaultHang},
+		{Type: cloudsim.FaultLatency, LatencyMillis: 600_000},
+	} {
+		t.Run(string(effect.Type), func(t *testing.T) {
+			c := cloudtest.Start(t)
+			f := breaks(t, c, "instances.create", effect, cloudsim.FaultWhen{})
+			ctx, leave := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if _, err := c.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}); !errors.Is(err, context.Canceled) {
+					t.Errorf("who left: %v", err)
+				}
+			})
+			until(t, "the hit", func() bool {
+				f, err := c.GetFault(t.Context(), f.ID)
+				return err == nil && f.Hits == 1
+			})
+			leave()
+			wg.Wait()
+			until(t, "the end of the call", func() bool {
+				_, metrics := send(t, c, "GET", "/metrics", "")
+				return bytes.Contains(metrics, []byte(`cloudsim_api_request_duration_seconds_count{operation="instances.create"} 1`))
+			})
+			if l, err := c.ListInstances(t.Context(), cloudsim.ListOptions{}); err != nil || len(l.Items) != 0 {
+				t.Errorf("in the store: %+v, %v", l.Items, err)
+			}
+		})
+	}
+}
+
+// until waits for a condition, or fails the test.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s never came", what)
+		}
+	}
+}
+
+// Sixty-four clients at once, over the wire: exactly Max of them are refused.
+func TestFaultMaxOverTheWire(t *testing.T) {
+	c := cloudtest.Start(t)
+	const callers, most = 64, 20
+	breaks(t, c, "instances.create", cloudsim.FaultEffect{Type: cloudsim.FaultError}, cloudsim.FaultWhen{Max: most})
+	errs := make([]error, callers)
+	var wg sync.WaitGroup
+	for n := range callers {
+		wg.Go(func() {
+			_, errs[n] = c.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: fmt.Sprintf("n-%d", n), Zone: "sim-1a", Type: "small"})
+		})
+	}
+	wg.Wait()
+	refused := 0
+	for _, err := range errs {
+		if err != nil {
+			refused++
+		}
+	}
+	if l, err := c.ListInstances(t.Context(), cloudsim.ListOptions{}); err != nil || refused != most || len(l.Items) != callers-most {
+		t.Errorf("%d refused and %d made, %v; want %d and %d", refused, len(l.Items), err, most, callers-most)
+	}
+}
+
+// Everything can be broken but what repairs it.
+func TestFaultTargets(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+	targets, err := c.FaultTargets(ctx)
+	if err != nil || len(targets) < 25 {
+		t.Fatalf("%d targets, %v", len(targets), err)
+	}
+	f := breaks(t, c, "*", cloudsim.FaultEffect{Type: cloudsim.FaultError}, cloudsim.FaultWhen{})
+	for _, target := range targets {
+		if strings.HasPrefix(target.Operation, "faults.") {
+			t.Errorf("%s can be broken", target.Operation)
+		}
+		if target.Method != http.MethodGet && target.Method != http.MethodDelete {
+			continue // wants a body, and a body is checked first
+		}
+		path := strings.ReplaceAll(target.Path, "{id}", "x-000001")
+		if resp, raw := send(t, c, target.Method, path, ""); resp.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("%s passes: %s %s", target.Operation, resp.Status, raw)
+		}
+	}
+	if _, err := c.GetFault(ctx, f.ID); err != nil {
+		t.Errorf("faults.get: %v", err)
+	}
+	_, err = c.CreateFault(ctx, cloudsim.CreateFault{Name: "typo", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "instance.*"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultDrop},
+	}})
+	e, ok := errors.AsType[*cloudsim.Error](err)
+	if !ok || e.Kind != cloudsim.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "match.operation" {
+		t.Errorf("a pattern that matches nothing: %v", err)
+	}
+}
+
+// Faults are the admins': a controller under test neither makes nor sees them.
+func TestFaultsAreTheAdmins(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+	tok, err := c.CreateToken(ctx, cloudsim.CreateToken{Name: "ccm", Role: cloudsim.RoleEditor})
+	if err != nil {
+		t.Fatal(err)
+	}
+	breaks(t, c, "zones.*", cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, cloudsim.FaultWhen{})
+	ccm := *c
+	ccm.Token, ccm.Project = client.StaticToken(tok.Secret), ""
+	if _, err := ccm.ListFaults(ctx, cloudsim.ListOptions{}); !errors.Is(err, cloudsim.Denied) {
+		t.Errorf("list: %v", err)
+	}
+	if l, err := ccm.ListEvents(ctx, cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{cloudsim.KindFault}}); err != nil || len(l.Items) != 0 {
+		t.Errorf("events: %+v, %v", l.Items, err)
+	}
+}
