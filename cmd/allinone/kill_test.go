@@ -1,0 +1,237 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+var killSeed = flag.Uint64("kill-seed", 0, "TestKill: repeat the run of this seed; 0 for a new one")
+
+// A cloud that is killed at any moment, under load, again and again, keeps
+// what it acknowledged, keeps nothing by halves, and takes up its work and its
+// watchers where they were.
+func TestKill(t *testing.T) {
+	kills := 200
+	if testing.Short() {
+		kills = 12
+	}
+	seed := *killSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("repeat with -kill-seed=%d", seed)
+	v := &victim{t: t, dir: t.TempDir(), ledger: newLedger(), rng: rand.New(rand.NewPCG(seed, 0))}
+	for w := range 4 {
+		v.writers = append(v.writers, &writer{v: v, n: w, rng: rand.New(rand.NewPCG(seed, uint64(w)+1)), asked: map[string]bool{}})
+	}
+	for v.kills < kills && !t.Failed() {
+		if v.rng.IntN(6) == 0 {
+			v.stillborn()
+		} else {
+			v.live()
+		}
+		v.kills++
+		if err := v.ledger.audit(v.dir); err != nil {
+			t.Fatalf("after %d kills: %v", v.kills, err)
+		}
+		if v.kills%20 == 0 || v.kills == kills {
+			v.calm()
+		}
+	}
+	t.Logf("%d kills; the journal is at revision %d; %d answers, %d unknown, %d refusals", v.kills, v.ledger.checked, v.answers, v.unknown, len(v.ledger.refused))
+	if v.answers == 0 || v.unknown == 0 {
+		t.Error("the load was none: nothing was proved")
+	}
+}
+
+// victim is a cloud, process after process on one folder.
+type victim struct {
+	t       *testing.T
+	dir     string
+	ledger  *ledger
+	rng     *rand.Rand
+	writers []*writer
+	kills   int
+	answers int // under ledger.mu
+	unknown int // likewise
+
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+}
+
+func (v *victim) start() {
+	_ = os.Remove(filepath.Join(v.dir, "url"))
+	v.stderr.Reset()
+	v.cmd = exec.Command("allinone", "cloudsim", "--listen", "127.0.0.1:0", "--data-dir", v.dir,
+		"--ready-file", filepath.Join(v.dir, "url"), "--journal-keep", "20000")
+	v.cmd.Stderr = &v.stderr
+	if err := v.cmd.Start(); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// kill gives the process no chance, and returns when it is gone.
+func (v *victim) kill() {
+	v.t.Helper()
+	_ = v.cmd.Process.Kill()
+	if err := v.cmd.Wait(); v.cmd.ProcessState.Exited() {
+		v.t.Fatalf("the cloud ended by itself: %v\n%s", err, v.stderr.String())
+	}
+}
+
+// client waits until the cloud serves.
+func (v *victim) client() *client.Client {
+	v.t.Helper()
+	var raw []byte
+	for end := time.Now().Add(20 * time.Second); !bytes.HasSuffix(raw, []byte("\n")); time.Sleep(2 * time.Millisecond) {
+		if raw, _ = os.ReadFile(filepath.Join(v.dir, "url")); time.Now().After(end) {
+			v.kill()
+			v.t.Fatalf("the cloud does not come up:\n%s", v.stderr.String())
+		}
+	}
+	return &client.Client{
+		URL: strings.TrimSpace(string(raw)), Token: client.TokenFile(filepath.Join(v.dir, "admin.token")),
+		HTTP: &http.Client{Timeout: 20 * time.Second, Transport: signed{&http.Transport{}}},
+	}
+}
+
+// stillborn kills the cloud while it starts.
+func (v *victim) stillborn() {
+	v.start()
+	<-time.After(time.Duration(v.rng.IntN(120)) * time.Millisecond)
+	v.kill()
+}
+
+// live kills the cloud while it serves four writers and a watcher.
+func (v *victim) live() {
+	v.start()
+	c := v.client()
+	ctx, cancel := context.WithCancel(v.t.Context())
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() { v.watch(ctx, c, 0) })
+	for _, w := range v.writers {
+		wg.Go(func() { w.work(ctx, c) })
+	}
+	<-time.After(time.Duration(v.rng.IntN(250)) * time.Millisecond)
+	v.kill()
+	cancel()
+	wg.Wait()
+	c.HTTP.CloseIdleConnections()
+}
+
+// calm lets the cloud finish what it was at: no operation may stay open, and
+// the watcher must hear of everything. Then it is killed, idle.
+func (v *victim) calm() {
+	v.start()
+	c := v.client()
+	ctx, cancel := context.WithTimeout(v.t.Context(), 20*time.Second)
+	defer cancel()
+	ops, rev, err := client.All(ctx, c.ListOperations, cloudsim.ListOptions{Limit: cloudsim.MaxPageSize})
+	for _, op := range ops {
+		for now := op; err == nil && !now.Over(); {
+			if now, err = c.WaitOperation(ctx, op.ID); err != nil {
+				v.t.Errorf("after %d kills: %s %s %s stays %s", v.kills, op.ID, op.Verb, op.Target, op.State)
+			}
+		}
+	}
+	if err != nil {
+		v.t.Errorf("after %d kills: %v", v.kills, err)
+	}
+	v.watch(ctx, c, rev)
+	v.kill()
+	c.HTTP.CloseIdleConnections()
+	if err := v.ledger.audit(v.dir); err != nil {
+		v.t.Fatalf("after %d kills and rest: %v", v.kills, err)
+	}
+	if v.ledger.lastRev < rev {
+		v.t.Errorf("the watcher heard up to %d of %d", v.ledger.lastRev, rev)
+	}
+}
+
+// watch resumes after what was heard last, until the cloud dies or, if until
+// is not 0, that revision came.
+func (v *victim) watch(ctx context.Context, c *client.Client, until uint64) {
+	if until != 0 && v.ledger.lastRev >= until {
+		return
+	}
+	for e, err := range c.Watch(ctx, cloudsim.WatchOptions{Since: v.ledger.lastRev}) {
+		if errors.Is(err, cloudsim.Unavailable) {
+			return // it died
+		}
+		if err == nil {
+			err = v.ledger.hear(e)
+		}
+		if err != nil {
+			v.t.Errorf("after %d kills: %v", v.kills, err)
+			return
+		}
+		if until != 0 && e.Rev >= until {
+			return
+		}
+	}
+}
+
+// signed sends the request id that ctx carries, by which the journal's events
+// are told apart.
+type signed struct{ next *http.Transport }
+
+type signKey struct{}
+
+func (s signed) RoundTrip(r *http.Request) (*http.Response, error) {
+	if id, ok := r.Context().Value(signKey{}).(string); ok {
+		r = r.Clone(r.Context())
+		r.Header.Set("X-Request-Id", id)
+	}
+	return s.next.RoundTrip(r)
+}
+
+func (s signed) CloseIdleConnections() { s.next.CloseIdleConnections() }
+
+// errDead is what a writer stops for: whether its last request was carried
+// out, nobody knows.
+var errDead = errors.New("the cloud is dead")
+
+// say makes a request and enters what is known of its outcome.
+func say[T cloudsim.Resource](ctx context.Context, w *writer, kind cloudsim.ResourceKind, id func(T) string, do func(context.Context) (T, error)) (T, error) {
+	w.said++
+	request := fmt.Sprintf("writer-%d-%d", w.n, w.said)
+	out, err := do(context.WithValue(ctx, signKey{}, request))
+	l := w.v.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case errors.Is(err, cloudsim.Unavailable), errors.Is(err, context.Canceled):
+		w.v.unknown++
+		return out, errDead
+	case err != nil:
+		if cloudsim.KindOf(err) == cloudsim.Internal {
+			w.v.t.Errorf("%s: %v", request, err)
+		}
+		l.refused[request] = true
+		return out, err
+	}
+	w.v.answers++
+	a := ack{request: request, kind: kind, id: id(out), rev: out.Head().Revision}
+	if a.rev != 0 {
+		a.object, _ = json.Marshal(out)
+	}
+	l.acks = append(l.acks, a)
+	return out, nil
+}

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// ledger is what the callers of a cloud know of it, and what was read from its
+// file while it was dead. The one is held against the other.
+type ledger struct {
+	mu      sync.Mutex
+	acks    []ack               // since the last audit
+	refused map[string]bool     // ids of requests that were answered with an error
+	heard   map[uint64][32]byte // what watchers were told, by revision
+	lastRev uint64              // how far watchers are
+
+	checked uint64                    // how far the journal was read by audits
+	journal map[uint64][32]byte       // all of it, by revision
+	now     map[string]cloudsim.Event // the last event of every resource
+}
+
+// ack is an answer: the resource as it was at rev, or, without one, that it is
+// gone.
+type ack struct {
+	request string
+	kind    cloudsim.ResourceKind
+	id      string
+	rev     uint64
+	object  []byte
+}
+
+func newLedger() *ledger {
+	return &ledger{
+		refused: map[string]bool{}, heard: map[uint64][32]byte{},
+		journal: map[uint64][32]byte{}, now: map[string]cloudsim.Event{},
+	}
+}
+
+func digest(e cloudsim.Event) [32]byte {
+	raw, _ := json.Marshal(e)
+	return sha256.Sum256(raw)
+}
+
+// hear takes an event from a watch; it must be the next one.
+func (l *ledger) hear(e cloudsim.Event) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e.Rev != l.lastRev+1 {
+		return fmt.Errorf("the watch yields revision %d after %d", e.Rev, l.lastRev)
+	}
+	l.lastRev, l.heard[e.Rev] = e.Rev, digest(e)
+	return nil
+}
+
+// audit reads the file of a dead cloud and reports everything in it that its
+// callers were told otherwise.
+func (l *ledger) audit(dir string) (err error) {
+	st, err := store.Open(filepath.Join(dir, "cloud.db"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	e := engine.New(slog.New(slog.DiscardHandler), st, engine.Default())
+	if err := e.Check(); err != nil {
+		return fmt.Errorf("the file is damaged: %w", err)
+	}
+	ctx := engine.AsCloud(context.Background())
+	changed, err := l.readJournal(ctx, e)
+	if err != nil {
+		return err
+	}
+	return errors.Join(l.checkAcks(), l.checkHeard(), l.checkObjects(ctx, e, changed), checkWhole(ctx, e))
+}
+
+// readJournal reads what is new in the journal and returns whose it is.
+func (l *ledger) readJournal(ctx context.Context, e *engine.Engine) (changed map[string]bool, err error) {
+	changed = map[string]bool{}
+	for {
+		page, err := e.ListEvents(ctx, cloudsim.WatchOptions{Since: l.checked})
+		if err != nil {
+			return nil, fmt.Errorf("the journal after %d: %w", l.checked, err)
+		}
+		for _, ev := range page.Items {
+			if l.refused[ev.RequestID] {
+				return nil, fmt.Errorf("request %s was refused, and yet it made revision %d of %s %s", ev.RequestID, ev.Rev, ev.Kind, ev.ID)
+			}
+			key := string(ev.Kind) + " " + ev.ID
+			l.journal[ev.Rev], l.now[key], changed[key] = digest(ev), ev, true
+		}
+		if page.Revision == l.checked {
+			return changed, nil
+		}
+		l.checked = page.Revision
+	}
+}
+
+// checkAcks looks for every acknowledged write in the journal. Being there, it
+// was superseded by nothing but what stands after it.
+func (l *ledger) checkAcks() error {
+	var all []error
+	for _, a := range l.acks {
+		now, ok := l.now[string(a.kind)+" "+a.id]
+		switch {
+		case !ok:
+			all = append(all, fmt.Errorf("%s: %s %s was acknowledged and is lost", a.request, a.kind, a.id))
+		case a.object == nil && now.Type != cloudsim.EventDelete:
+			all = append(all, fmt.Errorf("%s: the end of %s %s was acknowledged, and it is still there", a.request, a.kind, a.id))
+		case a.object != nil && now.Rev < a.rev:
+			all = append(all, fmt.Errorf("%s: %s %s was acknowledged at revision %d; the file knows it at %d", a.request, a.kind, a.id, a.rev, now.Rev))
+		case a.object != nil && now.Rev == a.rev && !bytes.Equal(now.Object, a.object):
+			all = append(all, fmt.Errorf("%s: acknowledged as\n%s\nkept as\n%s", a.request, a.object, now.Object))
+		}
+	}
+	l.acks = nil
+	return errors.Join(all...)
+}
+
+// checkHeard finds what watchers were told and the journal does not have: news
+// must be as durable as what it tells of.
+func (l *ledger) checkHeard() error {
+	for rev, sum := range l.heard {
+		if l.journal[rev] != sum {
+			return fmt.Errorf("a watcher heard revision %d, which the journal has not, or otherwise", rev)
+		}
+	}
+	clear(l.heard) // what stands once stays: the journal only grows
+	return nil
+}
+
+// checkObjects compares what changed with its last event.
+func (l *ledger) checkObjects(ctx context.Context, e *engine.Engine, changed map[string]bool) error {
+	var all []error
+	for key := range changed {
+		ev := l.now[key]
+		var v any
+		var err error
+		switch ev.Kind {
+		case cloudsim.KindInstance:
+			v, err = e.GetInstance(ctx, cloudsim.InstanceID(ev.ID))
+		case cloudsim.KindAddress:
+			v, err = e.GetAddress(ctx, cloudsim.AddressID(ev.ID))
+		case cloudsim.KindLoadBalancer:
+			v, err = e.GetLoadBalancer(ctx, cloudsim.LoadBalancerID(ev.ID))
+		case cloudsim.KindOperation:
+			v, err = e.GetOperation(ctx, cloudsim.OperationID(ev.ID))
+		default:
+			continue
+		}
+		if ev.Type == cloudsim.EventDelete {
+			if !errors.Is(err, cloudsim.NotFound) {
+				all = append(all, fmt.Errorf("%s is gone since revision %d, and read: %v, %v", key, ev.Rev, v, err))
+			}
+			continue
+		}
+		raw, merr := json.Marshal(v)
+		if err = errors.Join(err, merr); err != nil || !bytes.Equal(raw, ev.Object) {
+			all = append(all, fmt.Errorf("%s: the journal says\n%s\nthe table says\n%s (%v)", key, ev.Object, raw, err))
+		}
+	}
+	return errors.Join(all...)
+}
+
+// checkWhole finds half-objects: what stands on something that is not there,
+// is worked on by nobody, or holds what another holds too.
+func checkWhole(ctx context.Context, e *engine.Engine) error {
+	is, _, err1 := client.All(ctx, e.ListInstances, cloudsim.ListOptions{})
+	as, _, err2 := client.All(ctx, e.ListAddresses, cloudsim.ListOptions{})
+	ls, _, err3 := client.All(ctx, e.ListLoadBalancers, cloudsim.ListOptions{})
+	all := []error{err1, err2, err3}
+	holder := map[string]string{}
+	hold := func(what, id string) {
+		if other, twice := holder[what]; twice {
+			all = append(all, fmt.Errorf("%s is held by %s and by %s", what, other, id))
+		}
+		holder[what] = id
+	}
+	work := func(m cloudsim.Meta, id, state string, settled ...string) {
+		op, err := e.GetOperation(ctx, m.Operation)
+		if err != nil || op.Target != id || op.Over() != slices.Contains(settled, state) {
+			all = append(all, fmt.Errorf("%s is %s; its operation: %+v, %v", id, state, op, err))
+		}
+	}
+	for _, i := range is {
+		hold("ip "+i.InternalIP(), string(i.ID))
+		hold("instance "+i.Name, string(i.ID))
+		work(i.Meta, string(i.ID), string(i.State), string(cloudsim.InstanceRunning), string(cloudsim.InstanceStopped))
+	}
+	used := map[cloudsim.AddressID]cloudsim.LoadBalancerID{}
+	for _, a := range as {
+		hold("ip "+a.IP, string(a.ID))
+		hold("address "+a.Name, string(a.ID))
+		if a.UsedBy != "" {
+			used[a.ID] = a.UsedBy
+		}
+	}
+	for _, l := range ls {
+		hold("load balancer "+l.Name, string(l.ID))
+		work(l.Meta, string(l.ID), string(l.State), string(cloudsim.LoadBalancerActive))
+		if used[l.AddressID] != l.ID {
+			all = append(all, fmt.Errorf("%s stands on %s, which is used by %q", l.ID, l.AddressID, used[l.AddressID]))
+		}
+		delete(used, l.AddressID)
+	}
+	for a, l := range used {
+		all = append(all, fmt.Errorf("%s is used by %s, which does not stand on it", a, l))
+	}
+	return errors.Join(all...)
+}
+
+// The ledger itself is held to what it is for: a lie of each kind is found.
+func TestLedgerFindsLies(t *testing.T) {
+	put := cloudsim.Event{Rev: 1, Type: cloudsim.EventPut, Kind: cloudsim.KindAddress, ID: "addr-000001", Object: json.RawMessage(`{}`)}
+	for name, told := range map[string]ack{
+		"lost":      {kind: put.Kind, id: "addr-000002", rev: 1, object: []byte(`{}`)},
+		"otherwise": {kind: put.Kind, id: put.ID, rev: 1, object: []byte(`{"ip":"127.65.0.1"}`)},
+		"too old":   {kind: put.Kind, id: put.ID, rev: 2, object: []byte(`{}`)},
+		"not gone":  {kind: put.Kind, id: put.ID},
+	} {
+		l := newLedger()
+		l.journal[1], l.now["address addr-000001"] = digest(put), put
+		l.acks = []ack{told}
+		if l.checkAcks() == nil {
+			t.Errorf("%s: not found", name)
+		}
+	}
+	l := newLedger()
+	if l.hear(put) != nil || l.hear(put) == nil {
+		t.Error("a repeated event is not found")
+	}
+	if l.checkHeard() == nil {
+		t.Error("an event that is not in the journal is not found")
+	}
+}
