@@ -70,8 +70,6 @@ func (e *Engine) CreateAddress(ctx context.Context, req cloudsim.CreateAddress) 
 				return e.newAddress(tx, cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels}, true, "")
 			case err != nil:
 				return have, err
-			case !have.Static:
-				return have, taken(cloudsim.KindAddress, req.Name, string(have.ID), "a load balancer of its own")
 			case !sameLabels(have.Labels, req.Labels):
 				return have, taken(cloudsim.KindAddress, req.Name, string(have.ID), "other labels")
 			}

@@ -1,0 +1,248 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// Whatever is asked in whatever order, the cloud is where a model that a person
+// can read says it is: states, errors, ids, addresses, and what stands on what.
+// Rapid makes the calls, and shortens those that show a difference.
+func TestModel(t *testing.T) {
+	if steps := flag.Lookup("rapid.steps"); steps.Value.String() == steps.DefValue {
+		_ = steps.Value.Set("100") // the half of it in a quick run: fewer meet too little
+	}
+	synctest.Test(t, func(t *testing.T) {
+		rapid.Check(undated{t}, func(rt *rapid.T) {
+			e, down := boot(t, file(t), func(c *engine.Config) { c.Instances, c.LoadBalancers = fewInstances, fewAddresses })
+			defer down() // checks the file
+			w := &world{
+				e: e, ctx: engine.AsCloud(t.Context()), seq: map[string]int{},
+				instances: map[string]*vm{}, addresses: map[string]*ip{}, balancers: map[string]*lb{},
+			}
+			rt.Repeat(map[string]func(*rapid.T){
+				"":               w.same,
+				"pass time":      w.passTime,
+				"createInstance": w.createInstance,
+				"moveInstance":   w.moveInstance,
+				"createAddress":  w.createAddress,
+				"deleteAddress":  w.deleteAddress,
+				"createBalancer": w.createBalancer,
+				"updateBalancer": w.updateBalancer,
+				"setTargets":     w.setTargets,
+				"deleteBalancer": w.deleteBalancer,
+			})
+		})
+	})
+}
+
+// undated hides the test's deadline, which is in another time than the bubble's.
+type undated struct{ testing.TB }
+
+// Ranges so small that they are used up now and then.
+var (
+	fewInstances = netip.MustParsePrefix("127.64.0.0/29")
+	fewAddresses = netip.MustParsePrefix("127.65.0.0/29")
+)
+
+// world is a cloud and what it should be. Its maps are by id.
+type world struct {
+	e         *engine.Engine
+	ctx       context.Context
+	seq       map[string]int // ids given, by prefix
+	rev       uint64         // how far the journal was read
+	instances map[string]*vm
+	addresses map[string]*ip
+	balancers map[string]*lb
+}
+
+// vm, ip and lb are what the model knows of a resource; exported fields are
+// compared with the cloud's.
+type vm struct {
+	Name, Zone, State, IP string
+	until                 time.Time // when its work is over
+}
+
+type ip struct {
+	Name, IP, UsedBy string
+	Static           bool
+}
+
+type lb struct {
+	Name, State, IP string
+	Port            int
+	Targets         []string
+	until           time.Time
+	rev             uint64 // of the last answer
+}
+
+func (w *world) id(prefix string) string {
+	w.seq[prefix]++
+	return fmt.Sprintf("%s-%06x", prefix, w.seq[prefix])
+}
+
+// free is the lowest address of p that nobody holds, or "".
+func free(p netip.Prefix, held map[string]bool) string {
+	for a := p.Addr().Next(); p.Contains(a.Next()); a = a.Next() {
+		if !held[a.String()] {
+			return a.String()
+		}
+	}
+	return ""
+}
+
+func (w *world) freeInstanceIP() string {
+	held := map[string]bool{}
+	for _, i := range w.instances {
+		held[i.IP] = true
+	}
+	return free(fewInstances, held)
+}
+
+func (w *world) freeAddress() string {
+	held := map[string]bool{}
+	for _, a := range w.addresses {
+		held[a.IP] = true
+	}
+	return free(fewAddresses, held)
+}
+
+// named returns the id of what has that name.
+func named[T any](all map[string]*T, name string, of func(*T) string) string {
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		if of(all[id]) == name {
+			return id
+		}
+	}
+	return ""
+}
+
+// agree fails unless the cloud answered as the model does; nil wants no error.
+func agree(t *rapid.T, got error, want error) {
+	t.Helper()
+	if want == nil && got == nil || want != nil && errors.Is(got, want) {
+		return
+	}
+	t.Fatalf("the cloud says %v, the model %v", got, want)
+}
+
+// some draws an id of all, or one that is none.
+func some[T any](t *rapid.T, all map[string]*T) string {
+	return rapid.SampledFrom(append(slices.Sorted(maps.Keys(all)), "none-000001")).Draw(t, "id")
+}
+
+// passTime lets the hardware work.
+func (w *world) passTime(t *rapid.T) {
+	time.Sleep(rapid.SampledFrom([]time.Duration{time.Second, 30 * time.Second, 90 * time.Second}).Draw(t, "time"))
+	synctest.Wait()
+	w.settle(time.Now())
+}
+
+// settle moves the model to now.
+func (w *world) settle(now time.Time) {
+	for id, i := range w.instances {
+		if i.until.IsZero() || i.until.After(now) {
+			continue
+		}
+		i.until = time.Time{}
+		switch i.State {
+		case "provisioning", "starting", "rebooting":
+			i.State = "running"
+		case "stopping":
+			i.State = "stopped"
+		case "terminating":
+			delete(w.instances, id)
+			for _, l := range w.balancers {
+				l.Targets = slices.DeleteFunc(l.Targets, func(t string) bool { return t == id })
+			}
+		}
+	}
+	for id, l := range w.balancers {
+		if l.until.IsZero() || l.until.After(now) {
+			continue
+		}
+		l.until = time.Time{}
+		if l.State != "deleting" {
+			l.State = "active"
+			continue
+		}
+		delete(w.balancers, id)
+		for aid, a := range w.addresses {
+			switch {
+			case a.UsedBy != id:
+			case a.Static:
+				a.UsedBy = ""
+			default:
+				delete(w.addresses, aid)
+			}
+		}
+	}
+}
+
+// same compares the cloud with the model, and its journal with a journal: each
+// revision once, in order, and the last event of a thing is the thing.
+func (w *world) same(t *rapid.T) {
+	is, err1 := w.e.ListInstances(w.ctx, cloudsim.ListOptions{})
+	as, err2 := w.e.ListAddresses(w.ctx, cloudsim.ListOptions{})
+	ls, err3 := w.e.ListLoadBalancers(w.ctx, cloudsim.ListOptions{})
+	evs, err4 := w.e.ListEvents(w.ctx, cloudsim.WatchOptions{Since: w.rev})
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		t.Fatal(err)
+	}
+	instances, addresses, balancers := map[string]*vm{}, map[string]*ip{}, map[string]*lb{}
+	objects := map[string]any{}
+	for _, i := range is.Items {
+		objects[string(i.ID)] = i
+		instances[string(i.ID)] = &vm{Name: i.Name, Zone: i.Zone, State: string(i.State), IP: i.InternalIP()}
+	}
+	for _, a := range as.Items {
+		objects[string(a.ID)] = a
+		addresses[string(a.ID)] = &ip{Name: a.Name, IP: a.IP, UsedBy: string(a.UsedBy), Static: a.Static}
+	}
+	for _, l := range ls.Items {
+		objects[string(l.ID)] = l
+		v := &lb{Name: l.Name, State: string(l.State), IP: l.IP, Port: l.Listeners[0].Port}
+		for _, target := range l.Targets {
+			v.Targets = append(v.Targets, string(target.Instance))
+		}
+		balancers[string(l.ID)] = v
+	}
+	opt := cmp.FilterPath(func(p cmp.Path) bool {
+		f, ok := p.Last().(cmp.StructField)
+		return ok && (f.Name() == "until" || f.Name() == "rev")
+	}, cmp.Ignore())
+	exported := cmp.AllowUnexported(vm{}, lb{})
+	same := cmp.Comparer(slices.Equal[[]string]) // nil and empty are the same
+	diff := cmp.Diff(w.instances, instances, opt, exported) + cmp.Diff(w.addresses, addresses) + cmp.Diff(w.balancers, balancers, opt, exported, same)
+	if diff != "" {
+		t.Fatalf("model (-) and cloud (+) differ:\n%s", diff)
+	}
+	last := map[string]cloudsim.Event{}
+	for _, e := range evs.Items {
+		if w.rev != 0 && e.Rev != w.rev+1 {
+			t.Fatalf("revision %d follows %d", e.Rev, w.rev)
+		}
+		w.rev, last[e.ID] = e.Rev, e
+	}
+	for id, e := range last {
+		v, there := objects[id]
+		if raw, _ := json.Marshal(v); there && string(raw) != string(e.Object) {
+			t.Fatalf("%s is\n%s\nthe journal says\n%s", id, raw, e.Object)
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package engine_test
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+func (w *world) createInstance(t *rapid.T) {
+	req := cloudsim.CreateInstance{
+		Name: rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "-a"}).Draw(t, "name"),
+		Zone: rapid.SampledFrom([]string{"sim-1a", "sim-1a", "sim-1b", "mars"}).Draw(t, "zone"),
+		Type: "small",
+	}
+	have := w.instances[named(w.instances, req.Name, func(i *vm) string { return i.Name })]
+	address := w.freeInstanceIP()
+	got, err := w.e.CreateInstance(w.ctx, req)
+	switch {
+	case req.Name == "-a":
+		agree(t, err, cloudsim.Invalid)
+	case have != nil && have.State == "terminating":
+		agree(t, err, cloudsim.Conflict)
+	case have != nil && have.Zone != req.Zone:
+		agree(t, err, cloudsim.Exists)
+	case have != nil:
+		agree(t, err, nil)
+		if got.InternalIP() != have.IP {
+			t.Fatalf("asked again, got %s, which is not %+v", got.ID, have)
+		}
+	case req.Zone == "mars":
+		agree(t, err, cloudsim.Invalid)
+	case address == "":
+		agree(t, err, cloudsim.Exhausted)
+	default:
+		agree(t, err, nil)
+		w.instances[w.id("i")] = &vm{Name: req.Name, Zone: req.Zone, State: "provisioning", IP: address, until: time.Now().Add(slow.Provision)}
+	}
+}
+
+func (w *world) moveInstance(t *rapid.T) {
+	id := some(t, w.instances)
+	i := w.instances[id]
+	verbs := map[string]struct {
+		do    func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)
+		from  []string
+		to    string
+		takes time.Duration
+	}{
+		"start":  {w.e.StartInstance, []string{"stopped"}, "starting", slow.Boot},
+		"stop":   {w.e.StopInstance, []string{"running", "rebooting"}, "stopping", slow.Shutdown},
+		"reboot": {w.e.RebootInstance, []string{"running"}, "rebooting", slow.Boot},
+		"delete": {w.e.DeleteInstance, []string{"provisioning", "running", "stopping", "stopped", "starting", "rebooting"}, "terminating", slow.Shutdown},
+	}
+	name := rapid.SampledFrom([]string{"start", "stop", "reboot", "delete"}).Draw(t, "verb")
+	verb := verbs[name]
+	_, err := verb.do(w.ctx, cloudsim.InstanceID(id))
+	switch {
+	case i == nil:
+		agree(t, err, cloudsim.NotFound)
+	case name == "delete" && i.State == "terminating":
+		agree(t, err, nil)
+	case !slices.Contains(verb.from, i.State):
+		agree(t, err, cloudsim.Conflict)
+	default:
+		agree(t, err, nil)
+		i.State, i.until = verb.to, time.Now().Add(verb.takes)
+	}
+}
+
+// addressNames also holds one by which the cloud itself names addresses.
+var addressNames = []string{"a", "b", "c", "lb-000001"}
+
+func (w *world) createAddress(t *rapid.T) {
+	req := cloudsim.CreateAddress{Name: rapid.SampledFrom(addressNames).Draw(t, "name")}
+	have := w.addresses[named(w.addresses, req.Name, func(a *ip) string { return a.Name })]
+	address := w.freeAddress()
+	_, err := w.e.CreateAddress(w.ctx, req)
+	switch {
+	case req.Name == "lb-000001":
+		agree(t, err, cloudsim.Invalid)
+	case have != nil:
+		agree(t, err, nil)
+	case address == "":
+		agree(t, err, cloudsim.Exhausted)
+	default:
+		agree(t, err, nil)
+		w.addresses[w.id("addr")] = &ip{Name: req.Name, IP: address, Static: true}
+	}
+}
+
+func (w *world) deleteAddress(t *rapid.T) {
+	id := some(t, w.addresses)
+	a := w.addresses[id]
+	err := w.e.DeleteAddress(w.ctx, cloudsim.AddressID(id))
+	switch {
+	case a == nil:
+		agree(t, err, cloudsim.NotFound)
+	case a.UsedBy != "":
+		agree(t, err, cloudsim.Conflict)
+	default:
+		agree(t, err, nil)
+		delete(w.addresses, id)
+	}
+}
+
+// draw makes what a caller may want of a load balancer.
+func (w *world) draw(t *rapid.T) (spec cloudsim.LoadBalancerSpec, targets []string, known bool) {
+	port := rapid.IntRange(80, 81).Draw(t, "port")
+	spec = cloudsim.LoadBalancerSpec{
+		Listeners:   []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: port, TargetPort: 30080}},
+		HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP},
+	}
+	spec.Targets, targets, known = w.drawTargets(t)
+	return spec, targets, known
+}
+
+func (w *world) drawTargets(t *rapid.T) (list []cloudsim.Target, ids []string, known bool) {
+	known = true
+	for range rapid.IntRange(0, 2).Draw(t, "targets") {
+		id := some(t, w.instances)
+		if slices.Contains(ids, id) {
+			continue
+		}
+		known = known && w.instances[id] != nil
+		ids, list = append(ids, id), append(list, cloudsim.Target{Instance: cloudsim.InstanceID(id)})
+	}
+	return list, ids, known
+}
+
+func (w *world) createBalancer(t *rapid.T) {
+	spec, targets, known := w.draw(t)
+	req := cloudsim.CreateLoadBalancer{
+		Name: rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "name"), Region: "sim-1", LoadBalancerSpec: spec,
+		IP: rapid.SampledFrom([]string{"", "", "127.65.0.1", "127.65.0.2"}).Draw(t, "ip"),
+	}
+	have := w.balancers[named(w.balancers, req.Name, func(l *lb) string { return l.Name })]
+	on := w.addresses[named(w.addresses, req.IP, func(a *ip) string { return a.IP })]
+	address := w.freeAddress()
+	got, err := w.e.CreateLoadBalancer(w.ctx, req)
+	switch {
+	case have != nil && have.State == "deleting":
+		agree(t, err, cloudsim.Conflict)
+	case have != nil && (req.IP != "" && req.IP != have.IP || spec.Listeners[0].Port != have.Port || !slices.Equal(targets, have.Targets)):
+		agree(t, err, cloudsim.Exists)
+	case have != nil:
+		agree(t, err, nil)
+	case !known, req.IP != "" && (on == nil || !on.Static):
+		agree(t, err, cloudsim.Invalid)
+	case req.IP != "" && on.UsedBy != "":
+		agree(t, err, cloudsim.Conflict)
+	case req.IP == "" && address == "":
+		agree(t, err, cloudsim.Exhausted)
+	default:
+		agree(t, err, nil)
+		l := &lb{Name: req.Name, State: "provisioning", IP: req.IP, Port: spec.Listeners[0].Port, Targets: targets, until: time.Now().Add(slow.LoadBalancer), rev: got.Revision}
+		id := w.id("lb")
+		w.balancers[id] = l
+		if on != nil {
+			on.UsedBy = id
+			return
+		}
+		l.IP = address
+		w.addresses[w.id("addr")] = &ip{Name: id, IP: address, UsedBy: id}
+	}
+}
+
+// change is what an update does to the model, after what only it refuses.
+func (w *world) change(t *rapid.T, l *lb, port int, targets []string, known bool, got cloudsim.LoadBalancer, err error) {
+	switch {
+	case l.State != "deleting" && l.Port == port && slices.Equal(l.Targets, targets):
+		agree(t, err, nil) // no work
+	case !known:
+		agree(t, err, cloudsim.Invalid)
+	case l.State == "deleting":
+		agree(t, err, cloudsim.Conflict)
+	default:
+		agree(t, err, nil)
+		l.Port, l.Targets, l.until, l.rev = port, targets, time.Now().Add(slow.LoadBalancer), got.Revision
+		if l.State == "active" {
+			l.State = "updating"
+		}
+	}
+}
+
+func (w *world) updateBalancer(t *rapid.T) {
+	id := some(t, w.balancers)
+	l := w.balancers[id]
+	spec, targets, known := w.draw(t)
+	now, getErr := w.e.GetLoadBalancer(w.ctx, cloudsim.LoadBalancerID(id))
+	rev := uint64(0)
+	match := rapid.SampledFrom([]string{"none", "now", "before"}).Draw(t, "If-Match")
+	switch {
+	case l == nil:
+		agree(t, getErr, cloudsim.NotFound)
+	case match == "now":
+		rev = now.Revision
+	case match == "before":
+		rev = l.rev
+	}
+	got, err := w.e.UpdateLoadBalancer(w.ctx, cloudsim.LoadBalancerID(id), cloudsim.UpdateLoadBalancer{LoadBalancerSpec: spec}, rev)
+	switch {
+	case l == nil:
+		agree(t, err, cloudsim.NotFound)
+	case rev != 0 && rev != now.Revision:
+		agree(t, err, cloudsim.Stale)
+	default:
+		w.change(t, l, spec.Listeners[0].Port, targets, known, got, err)
+	}
+}
+
+func (w *world) setTargets(t *rapid.T) {
+	id := some(t, w.balancers)
+	l := w.balancers[id]
+	list, targets, known := w.drawTargets(t)
+	got, err := w.e.SetLoadBalancerTargets(w.ctx, cloudsim.LoadBalancerID(id), cloudsim.SetTargets{Targets: list})
+	if l == nil {
+		agree(t, err, cloudsim.NotFound)
+		return
+	}
+	w.change(t, l, l.Port, targets, known, got, err)
+}
+
+func (w *world) deleteBalancer(t *rapid.T) {
+	id := some(t, w.balancers)
+	l := w.balancers[id]
+	_, err := w.e.DeleteLoadBalancer(w.ctx, cloudsim.LoadBalancerID(id))
+	switch {
+	case l == nil:
+		agree(t, err, cloudsim.NotFound)
+	case l.State == "deleting":
+		agree(t, err, nil)
+	default:
+		agree(t, err, nil)
+		l.State, l.until = "deleting", time.Now().Add(slow.LoadBalancer)
+	}
+}
