@@ -20,6 +20,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -62,24 +63,52 @@ type write struct {
 // Open opens the file at path and makes it if it is missing. It fails at once
 // if another process holds it.
 func Open(path string) (*Store, error) {
-	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: 200 * time.Millisecond, FreelistType: bolt.FreelistMapType})
+	db, err := open(path)
+	var errno syscall.Errno
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
 		return nil, fmt.Errorf("%s is in use by another cloud: stop it, or choose another data directory", path)
 	case errors.Is(err, os.ErrPermission):
 		return nil, fmt.Errorf("%s cannot be opened for writing: %w", path, err)
-	case err != nil:
+	case errors.As(err, &errno):
 		return nil, fmt.Errorf("open %s: %w", path, err)
+	case err != nil:
+		return nil, damaged(path, err)
 	}
 	s := &Store{Now: time.Now, db: db, bell: make(chan struct{})}
 	if err := s.stamp(path); err != nil {
+		if errors.Is(err, errPanic) {
+			err = damaged(path, err)
+		}
 		return nil, errors.Join(err, db.Close())
 	}
 	return s, nil
 }
 
+func damaged(path string, err error) error {
+	return fmt.Errorf("%s is damaged, or no cloud's file: %w; it was left as it is: put a copy of it back, or move it away to begin with an empty cloud", path, err)
+}
+
+// errPanic is what a panic becomes.
+var errPanic = errors.New("panic in a transaction")
+
+// caught turns a panic into *err, so that one request neither ends the process
+// nor leaves the file locked for the others. Defer it. The panic may be a
+// defect of ours, or bbolt's, which panics when it meets a page that is damaged.
+func caught(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("%w: %v", errPanic, p)
+	}
+}
+
+func open(path string) (db *bolt.DB, err error) {
+	defer caught(&err)
+	return bolt.Open(path, 0o600, &bolt.Options{Timeout: 200 * time.Millisecond, FreelistType: bolt.FreelistMapType})
+}
+
 // stamp marks a new file with the schema and refuses one of another.
-func (s *Store) stamp(path string) error {
+func (s *Store) stamp(path string) (err error) {
+	defer caught(&err)
 	return s.db.Update(func(tx *bolt.Tx) error {
 		b, err := tx.CreateBucketIfNotExists(bucketMeta)
 		if err != nil {
@@ -114,7 +143,8 @@ func (s *Store) tx(btx *bolt.Tx, requestID string) *Tx {
 }
 
 // View runs fn on the state as of now.
-func (s *Store) View(fn func(*Tx) error) error {
+func (s *Store) View(fn func(*Tx) error) (err error) {
+	defer caught(&err)
 	return s.db.View(func(btx *bolt.Tx) error { return fn(s.tx(btx, "")) })
 }
 
@@ -186,7 +216,8 @@ func (s *Store) commit(batch []*write) {
 }
 
 // try returns the index of the write that spoiled the transaction, or -1.
-func (s *Store) try(batch []*write) (int, error) {
+func (s *Store) try(batch []*write) (spoiler int, err error) {
+	defer caught(&err)
 	btx, err := s.db.Begin(true)
 	if err != nil {
 		return -1, err
@@ -211,15 +242,10 @@ func (s *Store) try(batch []*write) (int, error) {
 	return -1, nil
 }
 
-// run turns a panic into an error, so that a defect in one request neither
-// ends the process nor leaves the file locked for the others.
+// run runs fn. One that panicked may have written.
 func run(fn func(*Tx) error, t *Tx) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			t.dirty = true
-			err = fmt.Errorf("panic in a transaction: %v", p)
-		}
-	}()
+	defer func() { t.dirty = t.dirty || errors.Is(err, errPanic) }()
+	defer caught(&err)
 	return fn(t)
 }
 

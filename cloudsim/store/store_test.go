@@ -1,9 +1,13 @@
 package store_test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -294,5 +298,57 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	if _, err := store.Open(filepath.Join(path, "below-a-file")); err == nil {
 		t.Error("opened below a file")
+	}
+}
+
+// A damaged file is an error that says so, when it is opened or when the
+// damage is met, and never the end of the process; and it stays as it is.
+func TestDamagedFile(t *testing.T) {
+	good := filepath.Join(t.TempDir(), "cloud.db")
+	s, err := store.Open(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 200 {
+		if _, err := put(s, fmt.Sprintf("name-%d", n), "red"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	noise := bytes.Repeat([]byte{0xa5}, len(whole))
+	files := map[string][]byte{"cut": whole[:5000], "noise": noise}
+	page := os.Getpagesize()
+	for at := 2 * page; at < len(whole); at += page {
+		if id := binary.NativeEndian.Uint64(whole[at:]); id != uint64(at/page) {
+			continue // not the first of its pages, or never used
+		}
+		files[fmt.Sprintf("page %d", at/page)] = slices.Concat(whole[:at], noise[:page], whole[at+page:])
+	}
+	for name, damaged := range files {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "cloud.db")
+			if err := os.WriteFile(path, damaged, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s, err := store.Open(path)
+			if err != nil {
+				if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, damaged) {
+					t.Errorf("the file was changed (%v)", err)
+				}
+				return
+			}
+			defer s.Close()
+			_, err = put(s, "late", "red")
+			err = errors.Join(s.View((*store.Tx).CheckJournal), s.View(projects.Check), err)
+			if err == nil && !strings.HasPrefix(name, "page") { // that one may be free
+				t.Error("no error")
+			}
+		})
 	}
 }
