@@ -70,9 +70,16 @@ func open(d Dir) (unlock func(), err error) {
 		if r, err := d.record(); err == nil && r.Supervisor.runs() {
 			pid = fmt.Sprintf("pid %d", r.Supervisor.PID)
 		}
-		return nil, fmt.Errorf("a lab runs in %s already (%s); stop it with `allinone down --data-dir %s`", d, pid, d)
+		return nil, fmt.Errorf("a lab runs in %s already (%s); stop it with `allinone down --data-dir %s`", d, pid, quote(string(d)))
 	}
-	return unlock, err
+	if err != nil {
+		return nil, err
+	}
+	if err := d.forgetDamaged(); err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
 }
 
 // prepare checks the machine, and writes everything that the components read.

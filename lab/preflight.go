@@ -18,10 +18,14 @@ var upstream = []string{"etcd", "kube-apiserver", "kube-controller-manager", "ku
 // API server holds a socket per watch, the hypervisor several per node.
 const minFiles = 4096
 
+// minSpace is how much of the disk must be free: etcd alone allocates 128 MiB
+// in advance, and ends with a stack trace if it cannot.
+const minSpace = 256 << 20
+
 // preflight looks for what would stop the lab half way, and names all of it:
 // one line each, and what to do.
 func preflight(c Config, p ports) error {
-	return errors.Join(checkPrograms(c), checkFileLimit(), p.taken())
+	return errors.Join(checkPrograms(c), checkFileLimit(), checkSpace(c.DataDir, minSpace), p.taken())
 }
 
 func checkPrograms(c Config) error {
@@ -57,6 +61,18 @@ func checkFileLimit() error {
 	}
 	if lim.Max < minFiles {
 		return fmt.Errorf("only %d files may be open at once; allow %d with `ulimit -Hn %d`", lim.Max, minFiles, minFiles)
+	}
+	return nil
+}
+
+// checkSpace looks at what the user may fill, which is less than what is free.
+func checkSpace(d Dir, need uint64) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(string(d), &fs); err != nil {
+		return fmt.Errorf("looking for free space in data dir %s: %w", d, err)
+	}
+	if free := fs.Bavail * uint64(fs.Bsize); free < need {
+		return fmt.Errorf("data dir %s has %d MiB of free space; a lab needs %d MiB: free some, or choose another with --data-dir", d, free>>20, need>>20)
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func TestPreflight(t *testing.T) {
 				p[tc.takePort] = busy.Addr().(*net.TCPAddr).Port
 			}
 			got := ""
-			if err := preflight(Config{Self: tc.self, Kube: tc.kube, KubeBinDir: tc.binDir}, p); err != nil {
+			if err := preflight(Config{DataDir: Dir(base), Self: tc.self, Kube: tc.kube, KubeBinDir: tc.binDir}, p); err != nil {
 				got = err.Error()
 			}
 			said := strings.Split(got, "\n")
@@ -148,5 +148,15 @@ func TestConfigSaysAllThatIsWrong(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("nothing about %q in %v", want, err)
 		}
+	}
+}
+
+func TestCheckSpace(t *testing.T) {
+	d := newDir(t)
+	if err := checkSpace(d, 1); err != nil {
+		t.Error(err)
+	}
+	if err := checkSpace(d, 1<<62); err == nil || !strings.Contains(err.Error(), "free space") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -64,7 +66,7 @@ func (d Dir) openLog(name string) (*os.File, error) {
 }
 
 // lastWords is the end of a component's log, for the error that says that it
-// does not start.
+// does not start. What was said again and again is there once.
 func (d Dir) lastWords(name string) string {
 	f, err := os.Open(d.LogFile(name))
 	if err != nil {
@@ -82,7 +84,11 @@ func (d Dir) lastWords(name string) string {
 	if err != nil {
 		return ""
 	}
-	return string(b[:n])
+	lines := strings.Split(strings.TrimSpace(string(b[:n])), "\n")
+	if n == keep && len(lines) > 1 {
+		lines = lines[1:] // it has lost its beginning
+	}
+	return strings.Join(slices.Compact(lines), "\n")
 }
 
 // killGroup ends a program and all that it started. What is gone is no error.

@@ -122,9 +122,25 @@ func (d Dir) record() (record, error) {
 		return r, err
 	}
 	if err := json.Unmarshal(raw, &r); err != nil {
-		return record{}, fmt.Errorf("%s is damaged: %w", d.path("run.json"), err)
+		return record{}, fmt.Errorf("%w: %w; `allinone down` forgets it", damagedRecord(d.path("run.json")), err)
 	}
 	return r, nil
+}
+
+// damagedRecord is the error for a run.json that cannot be read, and its path.
+type damagedRecord string
+
+func (e damagedRecord) Error() string { return string(e) + " is damaged" }
+
+// forgetDamaged removes a run.json that cannot be read: it must keep nobody
+// from starting anew. The caller holds the lock, so no lab runs, and the
+// processes of one that was killed died with it.
+func (d Dir) forgetDamaged() error {
+	_, err := d.record()
+	if damaged, ok := errors.AsType[damagedRecord](err); ok {
+		return os.Remove(string(damaged))
+	}
+	return err
 }
 
 // diary keeps run.json true while the lab runs.

@@ -84,3 +84,33 @@ func TestDamagedStateIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// A record that cannot be read keeps nobody from starting, stopping or
+// forgetting a lab; it does keep Down from saying that nothing runs when
+// something does.
+func TestDamagedRecordIsForgotten(t *testing.T) {
+	dir := newDir(t)
+	damage := func() {
+		t.Helper()
+		if err := os.WriteFile(dir.path("run.json"), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damage()
+	unlock, err := open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damage()
+	if _, err := Down(t.Context(), dir, time.Minute); err == nil || !strings.Contains(err.Error(), "a lab runs there") {
+		t.Errorf("Down while a lab runs: %v", err)
+	}
+	unlock()
+	if stopped, err := Down(t.Context(), dir, time.Minute); err != nil || stopped {
+		t.Errorf("Down = %v, %v", stopped, err)
+	}
+	damage()
+	if err := Reset(t.Context(), dir, time.Minute); err != nil {
+		t.Error(err)
+	}
+}

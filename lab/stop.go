@@ -14,6 +14,9 @@ import (
 // It reports whether there was anything to stop.
 func Down(ctx context.Context, d Dir, patience time.Duration) (stopped bool, err error) {
 	r, err := d.record()
+	if _, damaged := errors.AsType[damagedRecord](err); damaged {
+		return false, d.downUnrecorded(err)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -29,6 +32,20 @@ func Down(ctx context.Context, d Dir, patience time.Duration) (stopped bool, err
 	// Only a supervisor that was killed leaves something.
 	swept, err := d.sweep(ctx)
 	return stopped || len(swept) > 0, err
+}
+
+// downUnrecorded is Down when what runs cannot be read, because: nothing does
+// if the lock is free.
+func (d Dir) downUnrecorded(because error) error {
+	unlock, err := d.lock()
+	if errors.Is(err, errLocked) {
+		return fmt.Errorf("%w, but a lab runs there: end its `allinone up` yourself", because)
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return d.forgetDamaged()
 }
 
 // awaitEnd waits for a process to end, and kills it when patience is over. One
