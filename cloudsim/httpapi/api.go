@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humamux"
@@ -52,9 +53,22 @@ func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 		a.refuse(w, r, cloudsim.Errorf(cloudsim.NotFound, "no route %s: see /openapi.json", r.URL.Path))
 	})
 	router.MethodNotAllowedHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", strings.Join(allowed(router, r), ", ")) // RFC 9110 section 15.5.6
 		a.refuse(w, r, &statusError{http.StatusMethodNotAllowed, cloudsim.Errorf(cloudsim.Invalid, "%s does not answer %s: see /openapi.json", r.URL.Path, r.Method)})
 	})
 	return a.outermost(router)
+}
+
+// allowed lists the methods that the route of r answers.
+func allowed(router *mux.Router, r *http.Request) (methods []string) {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		as := *r
+		as.Method = method
+		if m := (mux.RouteMatch{}); router.Match(&as, &m) && m.MatchErr == nil {
+			methods = append(methods, method)
+		}
+	}
+	return methods
 }
 
 func openAPI(version string) huma.Config {

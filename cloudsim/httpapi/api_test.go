@@ -66,8 +66,10 @@ func TestBadInput(t *testing.T) {
 		"a list":                {"POST", "/v1/instances", `[]`, nil, 400, cloudsim.Invalid, "object"},
 		"trailing":              {"POST", "/v1/instances", `{` + inst + `} x`, nil, 400, cloudsim.Invalid, "body"},
 		"unknown field":         {"POST", "/v1/instances", `{` + inst + `,"size":1}`, nil, 400, cloudsim.Invalid, "size"},
+		"name of another case":  {"POST", "/v1/instances", `{"NAME":"a","zone":"sim-1a","type":"small"}`, nil, 400, cloudsim.Invalid, `"NAME","reason":"unexpected`},
 		"wrong type":            {"POST", "/v1/instances", `{"name":1,"zone":"sim-1a","type":"small"}`, nil, 400, cloudsim.Invalid, "name"},
-		"missing field":         {"POST", "/v1/instances", `{"name":"a"}`, nil, 400, cloudsim.Invalid, "zone"},
+		"missing field":         {"POST", "/v1/instances", `{"name":"a"}`, nil, 400, cloudsim.Invalid, `{"field":"zone","reason":"is required"}`},
+		"missing below":         {"POST", "/v1/load-balancers", `{"name":"a","region":"sim-1","listeners":[{"protocol":"tcp","targetPort":1}],"healthCheck":{"protocol":"tcp"}}`, nil, 400, cloudsim.Invalid, `"listeners[0].port"`},
 		"bad name":              {"POST", "/v1/instances", `{"name":"A b","zone":"sim-1a","type":"small"}`, nil, 400, cloudsim.Invalid, "name"},
 		"deleted parent":        {"POST", "/v1/instances", `{"name":"a","zone":"sim-9","type":"small"}`, nil, 400, cloudsim.Invalid, "zone"},
 		"huge body":             {"POST", "/v1/instances", `{"name":"` + strings.Repeat("x", 2<<20) + `"}`, nil, 413, cloudsim.Invalid, "limit"},
@@ -145,6 +147,10 @@ func TestHeaders(t *testing.T) {
 	}
 	if resp.Header.Get("ETag") == "" {
 		t.Error("no ETag")
+	}
+	resp, _ = send(t, c, "PATCH", "/v1/instances", "{}")
+	if allow := resp.Header.Get("Allow"); allow != "GET, POST" {
+		t.Errorf("405 allows %q", allow)
 	}
 	resp, _ = send(t, c, "GET", "/v1/instances", "", "Authorization", "")
 	if resp.Header.Get("WWW-Authenticate") == "" {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/validation"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
@@ -59,7 +60,9 @@ func (p *problem) GetHeaders() http.Header {
 
 // Huma makes the errors of decoding and validation itself. This is its seam
 // for having them in our shape; it is a package variable of huma's, set once.
+// So is how names are read: "Name" is not "name", but an unknown field.
 func init() {
+	huma.ValidateStrictCasing = true
 	huma.NewErrorWithContext = func(hc huma.Context, code int, msg string, errs ...error) huma.StatusError {
 		return decoding(exchangeOf(hc.Context()).requestID, code, msg, errs)
 	}
@@ -87,6 +90,9 @@ func decoding(requestID string, code int, msg string, errs []error) *problem {
 			continue
 		}
 		f := cloudsim.FieldError{Field: strings.TrimPrefix(strings.TrimPrefix(d.Location, "body"), "."), Reason: d.Message}
+		if name, ok := required(d.Message); ok {
+			f = cloudsim.FieldError{Field: strings.TrimPrefix(f.Field+"."+name, "."), Reason: "is required"}
+		}
 		if f.Field == "" {
 			f.Field = "body"
 		}
@@ -97,6 +103,16 @@ func decoding(requestID string, code int, msg string, errs []error) *problem {
 		p.Detail = strings.Join(all, "; ")
 	}
 	return p
+}
+
+// required reads huma's words for a field that is missing, which it says of
+// what the field is missing from.
+func required(msg string) (name string, ok bool) {
+	before, after, _ := strings.Cut(validation.MsgExpectedRequiredProperty, "%s")
+	if name, ok = strings.CutPrefix(msg, before); !ok {
+		return "", false
+	}
+	return strings.CutSuffix(name, after)
 }
 
 func newProblem(code int, kind cloudsim.Kind, detail, requestID string) *problem {
