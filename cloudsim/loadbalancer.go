@@ -3,6 +3,7 @@ package cloudsim
 import (
 	"fmt"
 	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -251,8 +252,8 @@ func (c *checks) spec(s LoadBalancerSpec) {
 	c.between("healthCheck.timeoutMillis", h.TimeoutMillis, 0, 60_000)
 	c.between("healthCheck.healthyThreshold", h.HealthyThreshold, 0, 10)
 	c.between("healthCheck.unhealthyThreshold", h.UnhealthyThreshold, 0, 10)
-	if len(h.Path) > 1024 || h.Path != "" && !strings.HasPrefix(h.Path, "/") {
-		c.addf("healthCheck.path", "must begin with / and be at most 1024 bytes, got %q", clip(h.Path))
+	if _, err := url.ParseRequestURI(h.Path); h.Path != "" && (err != nil || len(h.Path) > 1024 || !strings.HasPrefix(h.Path, "/")) {
+		c.addf("healthCheck.path", "must be the path of a URL, begin with / and be at most 1024 bytes, got %q", clip(h.Path))
 	}
 }
 

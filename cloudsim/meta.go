@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Meta is what every resource has besides its id.
@@ -57,7 +58,7 @@ func (c *checks) labels(m map[string]string) {
 		if len(k) > MaxLabelKey || !labelKeyRE.MatchString(k) {
 			c.addf(field, "has the key %q; a key is letters, digits, '-', '_', '.', '/', at most %d", clip(k), MaxLabelKey)
 		}
-		if v := m[k]; len(v) > MaxLabelValue || strings.ContainsFunc(v, func(r rune) bool { return r < ' ' }) {
+		if v := m[k]; len(v) > MaxLabelValue || strings.ContainsFunc(v, unicode.IsControl) {
 			c.addf(field+"."+clip(k), "must be printable and at most %d bytes", MaxLabelValue)
 		}
 	}

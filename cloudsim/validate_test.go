@@ -71,3 +71,26 @@ func TestValidateNamesAllFields(t *testing.T) {
 		t.Fatalf("= %v; want three fields", err)
 	}
 }
+
+// What people read in a terminal and what probes write into a request holds
+// nothing that either takes for a command.
+func TestValidateRefusesControls(t *testing.T) {
+	label := func(v string) error {
+		return CreateInstance{Name: "a", Zone: "z", Type: "t", Labels: map[string]string{"k": v}}.Validate()
+	}
+	path := func(p string) error {
+		return UpdateLoadBalancer{LoadBalancerSpec: LoadBalancerSpec{
+			Listeners: []Listener{{TCP, 80, 30080}}, HealthCheck: HealthCheck{Protocol: HealthHTTP, Path: p},
+		}}.Validate()
+	}
+	for _, err := range []error{label("\u009b31m"), label("\x7f"), path("/\r\nX: y"), path("/%zz"), path("*")} {
+		if !errors.Is(err, Invalid) {
+			t.Errorf("= %v; want Invalid", err)
+		}
+	}
+	for _, err := range []error{label("é👩‍🚀"), path(""), path("/healthz?full=1")} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
