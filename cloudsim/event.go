@@ -42,6 +42,8 @@ const (
 	KindInstance     ResourceKind = "instance"
 	KindAddress      ResourceKind = "address"
 	KindLoadBalancer ResourceKind = "loadBalancer"
+	KindDiskType     ResourceKind = "diskType"
+	KindDisk         ResourceKind = "disk"
 	KindOperation    ResourceKind = "operation"
 )
 

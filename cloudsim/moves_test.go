@@ -12,7 +12,7 @@ import (
 // Conflict that changes nothing.
 func moveTest[S ~string](t *testing.T, states []S, want map[S]map[Verb]S, move func(S, Verb) (S, error)) {
 	t.Helper()
-	verbs := []Verb{Create, Update, Delete, Start, Stop, Reboot, Terminate, Settle, Fail}
+	verbs := []Verb{Create, Update, Delete, Start, Stop, Reboot, Terminate, Attach, Detach, Resize, Vacate, Settle, Fail}
 	for _, from := range states {
 		for _, verb := range verbs {
 			t.Run(fmt.Sprintf("%s/%s", from, verb), func(t *testing.T) {
@@ -62,6 +62,24 @@ func TestLoadBalancerMoves(t *testing.T) {
 		l := LoadBalancer{State: s}
 		err := l.Move(v)
 		return l.State, err
+	})
+}
+
+func TestDiskMoves(t *testing.T) {
+	want := map[DiskState]map[Verb]DiskState{
+		"creating":  {Settle: "available", Delete: "deleting"},
+		"available": {Attach: "attaching", Resize: "resizing", Delete: "deleting"},
+		"attaching": {Settle: "in-use", Detach: "detaching"},
+		"in-use":    {Attach: "attaching", Detach: "detaching", Resize: "resizing", Vacate: "available"},
+		"detaching": {Settle: "in-use"},
+		"resizing":  {Settle: "in-use"},
+		"deleting":  {Settle: "deleted"},
+		"deleted":   {},
+	}
+	moveTest(t, DiskStates(), want, func(s DiskState, v Verb) (DiskState, error) {
+		d := Disk{State: s}
+		err := d.Move(v)
+		return d.State, err
 	})
 }
 

@@ -26,6 +26,10 @@ const (
 	Stop      Verb = "stop"
 	Reboot    Verb = "reboot"
 	Terminate Verb = "terminate"
+	Attach    Verb = "attach"
+	Detach    Verb = "detach"
+	Resize    Verb = "resize"
+	Vacate    Verb = "vacate" // nothing is attached any more
 	Settle    Verb = "settle" // the simulated hardware finished
 	Fail      Verb = "fail"   // the simulated hardware gave up
 )

@@ -18,6 +18,7 @@ type InstanceType struct {
 	Meta
 	CPUs      int   `json:"cpus" doc:"Virtual processors" example:"2"`
 	MemoryMiB int64 `json:"memoryMiB" doc:"Memory in MiB" example:"4096"`
+	MaxDisks  int   `json:"maxDisks" doc:"Disks that can be attached at once" example:"8"`
 }
 
 // Catalogue is what a cloud offers. Applying one adds and changes; it removes
@@ -26,9 +27,10 @@ type Catalogue struct {
 	Regions       []Region
 	Zones         []Zone
 	InstanceTypes []InstanceType
+	DiskTypes     []DiskType
 }
 
-// DefaultCatalogue is one region of three zones, and three sizes.
+// DefaultCatalogue is one region of three zones, three sizes of machine and three types of disk.
 func DefaultCatalogue() Catalogue {
 	return Catalogue{
 		Regions: []Region{{Meta: Meta{Name: "sim-1"}}},
@@ -38,10 +40,11 @@ func DefaultCatalogue() Catalogue {
 			{Meta: Meta{Name: "sim-1c"}, Region: "sim-1"},
 		},
 		InstanceTypes: []InstanceType{
-			{Meta: Meta{Name: "small"}, CPUs: 2, MemoryMiB: 4096},
-			{Meta: Meta{Name: "medium"}, CPUs: 4, MemoryMiB: 8192},
-			{Meta: Meta{Name: "large"}, CPUs: 8, MemoryMiB: 32768},
+			{Meta: Meta{Name: "small"}, CPUs: 2, MemoryMiB: 4096, MaxDisks: 8},
+			{Meta: Meta{Name: "medium"}, CPUs: 4, MemoryMiB: 8192, MaxDisks: 16},
+			{Meta: Meta{Name: "large"}, CPUs: 8, MemoryMiB: 32768, MaxDisks: MaxDisksPerInstance},
 		},
+		DiskTypes: defaultDiskTypes(),
 	}
 }
 
@@ -64,6 +67,10 @@ func (c Catalogue) Validate() error {
 		if t.CPUs < 1 || t.MemoryMiB < 1 {
 			bad.addf("instanceTypes."+t.Name, "needs at least one CPU and one MiB of memory")
 		}
+		bad.between("instanceTypes."+t.Name+".maxDisks", t.MaxDisks, 0, MaxDisksPerInstance)
+	}
+	for _, t := range c.DiskTypes {
+		bad.diskType(t)
 	}
 	return bad.err()
 }

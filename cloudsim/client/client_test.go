@@ -72,6 +72,8 @@ func TestEveryVerb(t *testing.T) {
 		must(act(ctx, i.ID))(t)
 	}
 
+	everyDiskVerb(t, c, i)
+
 	lb := must(c.CreateLoadBalancer(ctx, balancer("lb", i.ID)))(t)
 	upd := balancer("")
 	upd.Listeners[0].Port = 81
@@ -112,6 +114,22 @@ func TestEveryVerb(t *testing.T) {
 		t.Error(err)
 	}
 	if err := admin.DeleteProject(ctx, p.ID); err != nil {
+		t.Error(err)
+	}
+	f := must(c.CreateFault(ctx, cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "zones.get"}, When: cloudsim.FaultWhen{Max: 1}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultThrottle},
+	}}))(t)
+	if _, err := c.GetZone(ctx, "sim-1b"); !errors.Is(err, cloudsim.Exhausted) {
+		t.Errorf("throttled: %v", err)
+	}
+	if f = must(c.GetFault(ctx, f.ID))(t); f.Hits != 1 || f.Seen != 1 {
+		t.Errorf("fault: %+v", f)
+	}
+	if l := must(c.ListFaults(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 1 {
+		t.Errorf("faults: %+v", l.Items)
+	}
+	must(c.FaultTargets(ctx))(t)
+	if err := c.DeleteFault(ctx, f.ID); err != nil {
 		t.Error(err)
 	}
 	if err := c.Ready(ctx); err != nil {

@@ -43,13 +43,14 @@ type Profile struct {
 	Boot         time.Duration // instance: starting, rebooting
 	Shutdown     time.Duration // instance: stopping, terminating
 	LoadBalancer time.Duration // load balancer: provisioning, updating, deleting
+	Disk         time.Duration // disk: creating, attaching, detaching, resizing, deleting
 }
 
 // The profiles that people choose by name. Realistic is short: it shows every
 // state to a watcher and keeps a lab quick.
 var (
 	Instant   = Profile{Name: "instant"}
-	Realistic = Profile{Name: "realistic", Provision: 400 * time.Millisecond, Boot: 800 * time.Millisecond, Shutdown: 800 * time.Millisecond, LoadBalancer: 250 * time.Millisecond}
+	Realistic = Profile{Name: "realistic", Provision: 400 * time.Millisecond, Boot: 800 * time.Millisecond, Shutdown: 800 * time.Millisecond, LoadBalancer: 250 * time.Millisecond, Disk: 300 * time.Millisecond}
 )
 
 // Profiles lists the profiles by name.
@@ -184,6 +185,8 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 		return e.settleInstance(tx, w)
 	case cloudsim.KindLoadBalancer:
 		return e.settleLoadBalancer(tx, w)
+	case cloudsim.KindDisk:
+		return e.settleDisk(tx, w)
 	case cloudsim.KindOperation:
 		return e.forgetOperation(tx, w)
 	case kindIdempotencyKey:
@@ -223,7 +226,8 @@ func (e *Engine) Check() error {
 	return e.store.View(func(tx *store.Tx) error {
 		for _, check := range []func(*store.Tx) error{
 			(*store.Tx).CheckJournal, projects.Check, tokens.Check, regions.Check, zones.Check, instanceTypes.Check,
-			instances.Check, addresses.Check, loadBalancers.Check, operations.Check, faults.Check,
+			diskTypes.Check,
+			instances.Check, addresses.Check, loadBalancers.Check, disks.Check, operations.Check, faults.Check,
 		} {
 			if err := check(tx); err != nil {
 				return err

@@ -137,6 +137,9 @@ func (e *Engine) settled(tx *store.Tx, i *cloudsim.Instance) error {
 	if err := e.forgetTarget(tx, i.ID); err != nil {
 		return err
 	}
+	if err := e.forgetAttachments(tx, i.ID); err != nil {
+		return err
+	}
 	return instances.Delete(tx, i)
 }
 

@@ -114,6 +114,7 @@ func (e *Engine) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error
 			{instances.Owned(tx, id), cloudsim.KindInstance},
 			{loadBalancers.Owned(tx, id), cloudsim.KindLoadBalancer},
 			{addresses.Owned(tx, id), cloudsim.KindAddress},
+			{disks.Owned(tx, id), cloudsim.KindDisk},
 		} {
 			if t.owned {
 				return cloudsim.Errorf(cloudsim.Conflict, "project %q still owns a resource of kind %s: delete it first", p.Name, t.kind)

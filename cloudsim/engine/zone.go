@@ -19,6 +19,11 @@ var (
 		ID:   func(z *cloudsim.Zone) string { return z.Name },
 		Meta: func(z *cloudsim.Zone) *cloudsim.Meta { return &z.Meta },
 	}
+	diskTypes = store.Table[cloudsim.DiskType]{
+		Kind: cloudsim.KindDiskType,
+		ID:   func(t *cloudsim.DiskType) string { return t.Name },
+		Meta: func(t *cloudsim.DiskType) *cloudsim.Meta { return &t.Meta },
+	}
 	instanceTypes = store.Table[cloudsim.InstanceType]{
 		Kind: cloudsim.KindInstanceType,
 		ID:   func(t *cloudsim.InstanceType) string { return t.Name },
@@ -35,8 +40,14 @@ func (e *Engine) applyCatalogue(tx *store.Tx) error {
 	if err := offer(tx, zones, c.Zones, func(have, want cloudsim.Zone) bool { return have.Region == want.Region }); err != nil {
 		return err
 	}
+	if err := offer(tx, diskTypes, c.DiskTypes, func(have, want cloudsim.DiskType) bool {
+		return have.MinGiB == want.MinGiB && have.MaxGiB == want.MaxGiB && have.DefaultIOPS == want.DefaultIOPS &&
+			have.MaxIOPS == want.MaxIOPS && have.MultiAttach == want.MultiAttach
+	}); err != nil {
+		return err
+	}
 	return offer(tx, instanceTypes, c.InstanceTypes, func(have, want cloudsim.InstanceType) bool {
-		return have.CPUs == want.CPUs && have.MemoryMiB == want.MemoryMiB
+		return have.CPUs == want.CPUs && have.MemoryMiB == want.MemoryMiB && have.MaxDisks == want.MaxDisks
 	})
 }
 
@@ -84,4 +95,14 @@ func (e *Engine) GetInstanceType(ctx context.Context, name string) (cloudsim.Ins
 // ListInstanceTypes returns one page of instance types.
 func (e *Engine) ListInstanceTypes(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.InstanceType], error) {
 	return page(ctx, e, instanceTypes, o, nil)
+}
+
+// GetDiskType returns a disk type by name.
+func (e *Engine) GetDiskType(ctx context.Context, name string) (cloudsim.DiskType, error) {
+	return read(ctx, e, diskTypes, name)
+}
+
+// ListDiskTypes returns one page of disk types.
+func (e *Engine) ListDiskTypes(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.DiskType], error) {
+	return page(ctx, e, diskTypes, o, nil)
 }

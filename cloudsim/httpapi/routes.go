@@ -39,6 +39,8 @@ func (a *api) routes() {
 	acts(a, "instances.reboot", post, "/v1/instances/{id}/reboot", "Begin to reboot an instance", e.RebootInstance)
 	acts(a, "instances.delete", http.MethodDelete, "/v1/instances/{id}", "Begin to terminate an instance; in the end it is not found", e.DeleteInstance)
 
+	a.diskRoutes()
+
 	handle(a, op{id: "addresses.create", method: post, path: "/v1/addresses", summary: "Reserve an address for load balancers", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createAddress)
 	lists(a, "addresses", "/v1/addresses", "addresses", engine.Read, e.ListAddresses)
 	gets(a, "addresses", "/v1/addresses/{id}", "an address", engine.Read, e.GetAddress, revOf[cloudsim.Address])

@@ -106,7 +106,7 @@ func millis(flag string, d time.Duration) (int, error) {
 // resourceKinds are the kinds that events speak of.
 var resourceKinds = []cloudsim.ResourceKind{
 	cloudsim.KindProject, cloudsim.KindToken, cloudsim.KindRegion, cloudsim.KindZone, cloudsim.KindInstanceType,
-	cloudsim.KindInstance, cloudsim.KindAddress, cloudsim.KindLoadBalancer, cloudsim.KindOperation,
+	cloudsim.KindInstance, cloudsim.KindAddress, cloudsim.KindLoadBalancer, cloudsim.KindDiskType, cloudsim.KindDisk, cloudsim.KindOperation,
 }
 
 // parseKinds reads names of kinds as people write them: load-balancer and

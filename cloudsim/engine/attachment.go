@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// AttachDisk begins to attach a disk and returns it. One that is attached the
+// same way is returned as it is. Invalid if there is no such instance in the
+// disk's zone, Conflict if the disk is in another or in another way, or the
+// instance terminates, Exhausted if it has as many disks as its type allows.
+func (e *Engine) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.AttachDisk) (cloudsim.Disk, error) {
+	if err := req.Validate(); err != nil {
+		return cloudsim.Disk{}, err
+	}
+	return e.changeDisk(ctx, id, cloudsim.Attach, func(tx *store.Tx, d *cloudsim.Disk) (bool, error) {
+		if have, ok := d.Attachment(req.Instance); ok {
+			return false, sameAttachment(d.ID, have, req)
+		}
+		if len(d.Attachments) > 0 && !d.MultiAttach {
+			return false, cloudsim.Errorf(cloudsim.Conflict, "cannot attach disk %s to %s: it is attached to %s", d.ID, req.Instance, d.Attachments[0].Instance)
+		}
+		device, err := roomFor(tx, d, req.Instance)
+		if err != nil {
+			return false, err
+		}
+		if err := d.Move(cloudsim.Attach); err != nil {
+			return false, err
+		}
+		d.Attachments = append(d.Attachments, cloudsim.Attachment{
+			Instance: req.Instance, ReadOnly: req.ReadOnly, Device: device, State: cloudsim.AttachmentAttaching,
+		})
+		return true, nil
+	})
+}
+
+// sameAttachment is nil if what there is is what is asked for.
+func sameAttachment(id cloudsim.DiskID, have cloudsim.Attachment, req cloudsim.AttachDisk) error {
+	switch {
+	case have.State == cloudsim.AttachmentDetaching:
+		return cloudsim.Errorf(cloudsim.Conflict, "cannot attach disk %s to %s: it is still detaching from it", id, req.Instance)
+	case have.ReadOnly && !req.ReadOnly:
+		return cloudsim.Errorf(cloudsim.Conflict, "disk %s is attached to %s read-only: detach it first", id, req.Instance)
+	case !have.ReadOnly && req.ReadOnly:
+		return cloudsim.Errorf(cloudsim.Conflict, "disk %s is attached to %s for writing: detach it first", id, req.Instance)
+	}
+	return nil
+}
+
+// roomFor returns the first free device of an instance that may have d.
+func roomFor(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string, error) {
+	i, err := instances.Get(tx, string(id))
+	switch {
+	case err != nil || i.Project != d.Project:
+		return "", unknown("instance", string(id), "see GET /v1/instances")
+	case i.Zone != d.Zone:
+		reason := "names " + string(id) + ", which is in zone " + i.Zone + "; disk " + string(d.ID) + " is in " + d.Zone
+		return "", &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "instance " + reason, Fields: []cloudsim.FieldError{{Field: "instance", Reason: reason}}}
+	case i.State == cloudsim.InstanceTerminating:
+		return "", cloudsim.Errorf(cloudsim.Conflict, "cannot attach disk %s to %s: it is terminating", d.ID, id)
+	}
+	ty, err := instanceTypes.Get(tx, i.Type)
+	if err != nil {
+		return "", err
+	}
+	there, err := disks.Lookup(tx, byInstance, string(id))
+	if err != nil {
+		return "", err
+	}
+	if len(there) >= ty.MaxDisks {
+		return "", cloudsim.Errorf(cloudsim.Exhausted, "instance %s has %d disks, as many as type %s can have", id, len(there), i.Type)
+	}
+	var used []string
+	for _, other := range there {
+		a, _ := other.Attachment(id)
+		used = append(used, a.Device)
+	}
+	device := "vdb"
+	for c := 'b'; slices.Contains(used, device); c++ {
+		device = "vd" + string(c)
+	}
+	return device, nil
+}
+
+// DetachDisk begins to detach a disk from an instance and returns it. One that
+// is not there, or on its way out, is returned as it is. Forced, it is out at
+// once; that is Conflict for an instance that could still write to it.
+func (e *Engine) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.DetachDisk) (d cloudsim.Disk, err error) {
+	if err := req.Validate(); err != nil {
+		return d, err
+	}
+	if req.Force {
+		return e.forceDetach(ctx, id, req.Instance)
+	}
+	return e.changeDisk(ctx, id, cloudsim.Detach, func(_ *store.Tx, d *cloudsim.Disk) (bool, error) {
+		have, ok := d.Attachment(req.Instance)
+		if !ok || have.State == cloudsim.AttachmentDetaching {
+			return false, nil
+		}
+		if d.State == cloudsim.DiskAttaching && have.State != cloudsim.AttachmentAttaching {
+			return false, cloudsim.Errorf(cloudsim.Conflict, "cannot detach disk %s from %s: it is attaching to another", d.ID, req.Instance)
+		}
+		if err := d.Move(cloudsim.Detach); err != nil {
+			return false, err
+		}
+		for n := range d.Attachments {
+			if d.Attachments[n].Instance == req.Instance {
+				d.Attachments[n].State = cloudsim.AttachmentDetaching
+			}
+		}
+		return true, nil
+	})
+}
+
+// forceDetach takes a disk from an instance that is off.
+func (e *Engine) forceDetach(ctx context.Context, id cloudsim.DiskID, from cloudsim.InstanceID) (d cloudsim.Disk, err error) {
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		if d, err = get(tx, call, disks, string(id)); err != nil {
+			return err
+		}
+		if _, ok := d.Attachment(from); !ok {
+			return nil
+		}
+		i, err := instances.Get(tx, string(from))
+		if err != nil {
+			return err // an instance that is gone has no attachments
+		}
+		if i.State != cloudsim.InstanceStopped && i.State != cloudsim.InstanceTerminating {
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot force disk %s out of %s: it is %s and could still write; stop it first", id, from, i.State)
+		}
+		return e.forgetAttachment(tx, &d, from)
+	})
+	return d, err
+}

@@ -1,0 +1,259 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+func slowDisks(c *engine.Config) { c.Profile = engine.Profile{Disk: 20 * time.Second} }
+
+func mustCreateDisk(t *testing.T, e *engine.Engine, ctx context.Context, name string, change ...func(*cloudsim.CreateDisk)) cloudsim.Disk {
+	t.Helper()
+	req := cloudsim.CreateDisk{Name: name, Zone: "sim-1a", Type: "fast", SizeGiB: 10}
+	for _, c := range change {
+		c(&req)
+	}
+	d, err := e.CreateDisk(ctx, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func shared(r *cloudsim.CreateDisk) { r.MultiAttach = true }
+
+// The whole life, each step through the state that a watcher sees, also over a
+// restart in the middle of a step.
+func TestDiskLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path, ctx := file(t), engine.AsCloud(t.Context())
+		e, down := boot(t, path, slowDisks)
+		defer func() { down() }()
+		i, d := mustCreate(t, e, ctx, "a"), mustCreateDisk(t, e, ctx, "data")
+		for _, step := range []struct {
+			act   func() (cloudsim.Disk, error)
+			via   cloudsim.DiskState
+			state cloudsim.DiskState
+		}{
+			{func() (cloudsim.Disk, error) { return e.GetDisk(ctx, d.ID) }, cloudsim.DiskCreating, cloudsim.DiskAvailable},
+			{func() (cloudsim.Disk, error) { return e.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: 11}) }, cloudsim.DiskResizing, cloudsim.DiskAvailable},
+			{func() (cloudsim.Disk, error) { return e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID}) }, cloudsim.DiskAttaching, cloudsim.DiskInUse},
+			{func() (cloudsim.Disk, error) { return e.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: 12}) }, cloudsim.DiskResizing, cloudsim.DiskInUse},
+			{func() (cloudsim.Disk, error) { return e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}) }, cloudsim.DiskDetaching, cloudsim.DiskAvailable},
+		} {
+			got, err := step.act()
+			if err != nil || got.State != step.via {
+				t.Fatalf("%s, %v; want %s", got.State, err, step.via)
+			}
+			if again, err := step.act(); err != nil || again.Revision != got.Revision {
+				t.Errorf("asking again while %s: revision %d after %d, %v", got.State, again.Revision, got.Revision, err)
+			}
+			time.Sleep(10 * time.Second)
+			down()
+			e, down = boot(t, path, slowDisks)
+			time.Sleep(11 * time.Second)
+			synctest.Wait()
+			if got, err = e.GetDisk(ctx, d.ID); err != nil || got.State != step.state {
+				t.Fatalf("%s, %v; want %s", got.State, err, step.state)
+			}
+			if op, err := e.GetOperation(ctx, got.Operation); err != nil || op.State != cloudsim.OperationDone {
+				t.Errorf("operation: %+v, %v", op, err)
+			}
+		}
+		if got, err := e.DeleteDisk(ctx, d.ID); err != nil || got.State != cloudsim.DiskDeleting || got.SizeGiB != 12 || len(got.Attachments) != 0 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		if _, err := e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "data", Zone: "sim-1a", Type: "fast", SizeGiB: 10}); !errors.Is(err, cloudsim.Conflict) {
+			t.Errorf("the name of what is being deleted: %v", err)
+		}
+		time.Sleep(21 * time.Second)
+		synctest.Wait()
+		if _, err := e.GetDisk(ctx, d.ID); !errors.Is(err, cloudsim.NotFound) {
+			t.Errorf("in the end: %v", err)
+		}
+	})
+}
+
+func TestDiskCreateIsIdempotentAndChecked(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	d := mustCreateDisk(t, e, ctx, "data")
+	if again := mustCreateDisk(t, e, ctx, "data"); again.ID != d.ID || again.Revision != d.Revision || d.IOPS != 10_000 {
+		t.Errorf("asking twice made %+v after %+v", again, d)
+	}
+	for name, tc := range map[string]struct {
+		change func(*cloudsim.CreateDisk)
+		kind   cloudsim.Kind
+		field  string
+	}{
+		"other size":      {func(r *cloudsim.CreateDisk) { r.Name, r.SizeGiB = "data", 11 }, cloudsim.Exists, ""},
+		"other zone":      {func(r *cloudsim.CreateDisk) { r.Name, r.Zone = "data", "sim-1b" }, cloudsim.Exists, ""},
+		"no such zone":    {func(r *cloudsim.CreateDisk) { r.Zone = "nope" }, cloudsim.Invalid, "zone"},
+		"no such type":    {func(r *cloudsim.CreateDisk) { r.Type = "nope" }, cloudsim.Invalid, "type"},
+		"below its type":  {func(r *cloudsim.CreateDisk) { r.SizeGiB = 3 }, cloudsim.Invalid, "sizeGiB"},
+		"above its type":  {func(r *cloudsim.CreateDisk) { r.SizeGiB = 65537 }, cloudsim.Invalid, "sizeGiB"},
+		"too many IOPS":   {func(r *cloudsim.CreateDisk) { r.IOPS = 100_001 }, cloudsim.Invalid, "iops"},
+		"no multi-attach": {func(r *cloudsim.CreateDisk) { r.Type, r.MultiAttach = "balanced", true }, cloudsim.Invalid, "multiAttach"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := cloudsim.CreateDisk{Name: "other", Zone: "sim-1a", Type: "fast", SizeGiB: 10}
+			tc.change(&req)
+			_, err := e.CreateDisk(ctx, req)
+			ce, ok := errors.AsType[*cloudsim.Error](err)
+			if !ok || ce.Kind != tc.kind || tc.field != "" && (len(ce.Fields) != 1 || ce.Fields[0].Field != tc.field) {
+				t.Errorf("= %v", err)
+			}
+		})
+	}
+}
+
+func TestAttachRules(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	a, b := mustCreate(t, e, ctx, "a"), mustCreate(t, e, ctx, "b")
+	far, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "far", Zone: "sim-1b", Type: "small"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, many := mustCreateDisk(t, e, ctx, "data"), mustCreateDisk(t, e, ctx, "many", shared)
+	attach := func(d cloudsim.Disk, to cloudsim.InstanceID, readOnly bool) (cloudsim.Disk, error) {
+		return e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: to, ReadOnly: readOnly})
+	}
+	if _, err := attach(d, "i-ffffff", false); !errors.Is(err, cloudsim.Invalid) {
+		t.Errorf("to nothing: %v", err)
+	}
+	if _, err := attach(d, far.ID, false); !errors.Is(err, cloudsim.Invalid) {
+		t.Errorf("to another zone: %v", err)
+	}
+	first, err := attach(d, a.ID, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := attach(d, a.ID, false); err != nil || again.Revision != first.Revision {
+		t.Errorf("again: revision %d after %d, %v", again.Revision, first.Revision, err)
+	}
+	if _, err := attach(d, a.ID, true); !errors.Is(err, cloudsim.Conflict) {
+		t.Errorf("again, in another way: %v", err)
+	}
+	if _, err := attach(d, b.ID, false); !errors.Is(err, cloudsim.Conflict) {
+		t.Errorf("elsewhere: %v", err)
+	}
+	for n, to := range []cloudsim.InstanceID{a.ID, b.ID} {
+		got, err := attach(many, to, false)
+		if err != nil || len(got.Attachments) != n+1 || got.State != cloudsim.DiskInUse {
+			t.Fatalf("to the %d. instance: %+v, %v", n+1, got, err)
+		}
+	}
+	if at, _ := must(e.GetDisk(ctx, many.ID))(t).Attachment(a.ID); at.Device != "vdc" {
+		t.Errorf("the second disk of an instance is %q", at.Device)
+	}
+	left, err := e.DetachDisk(ctx, many.ID, cloudsim.DetachDisk{Instance: a.ID})
+	if err != nil || left.State != cloudsim.DiskInUse || len(left.Attachments) != 1 {
+		t.Errorf("one of two detached: %+v, %v", left, err)
+	}
+	for n := range 7 { // a small instance can have eight
+		if _, err := attach(mustCreateDisk(t, e, ctx, fmt.Sprintf("more-%d", n)), a.ID, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := attach(mustCreateDisk(t, e, ctx, "ninth"), a.ID, false); !errors.Is(err, cloudsim.Exhausted) {
+		t.Errorf("one too many: %v", err)
+	}
+	if got, err := e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: b.ID}); err != nil || got.State != cloudsim.DiskInUse {
+		t.Errorf("from where it is not: %+v, %v", got, err)
+	}
+}
+
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// Force is for an instance that cannot write any more, and takes no time.
+func TestForcedDetach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := engine.AsCloud(t.Context())
+		e, down := boot(t, file(t), slowDisks)
+		defer down()
+		i, d := mustCreate(t, e, ctx, "a"), mustCreateDisk(t, e, ctx, "data")
+		time.Sleep(21 * time.Second)
+		synctest.Wait()
+		must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID}))(t)
+		time.Sleep(21 * time.Second)
+		synctest.Wait()
+		force := cloudsim.DetachDisk{Instance: i.ID, Force: true}
+		if _, err := e.DetachDisk(ctx, d.ID, force); !errors.Is(err, cloudsim.Conflict) {
+			t.Errorf("from one that runs: %v", err)
+		}
+		must(e.StopInstance(ctx, i.ID))(t)
+		must(e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}))(t) // would take 20 s
+		got, err := e.DetachDisk(ctx, d.ID, force)
+		if err != nil || got.State != cloudsim.DiskAvailable || len(got.Attachments) != 0 {
+			t.Fatalf("from one that is stopped: %+v, %v", got, err)
+		}
+		if op := must(e.GetOperation(ctx, got.Operation))(t); op.State != cloudsim.OperationDone {
+			t.Errorf("operation: %+v", op)
+		}
+		time.Sleep(21 * time.Second) // the work that was due finds nothing to do
+		synctest.Wait()
+		if late := must(e.GetDisk(ctx, d.ID))(t); late.Revision != got.Revision {
+			t.Errorf("changed again: %+v", late)
+		}
+	})
+}
+
+// An instance that is gone has no disks, whatever they were doing.
+func TestTerminationDetaches(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before func(context.Context, *engine.Engine, cloudsim.Disk, cloudsim.InstanceID) error
+		want   cloudsim.OperationState
+	}{
+		"attached": {func(context.Context, *engine.Engine, cloudsim.Disk, cloudsim.InstanceID) error {
+			time.Sleep(21 * time.Second)
+			synctest.Wait()
+			return nil
+		}, cloudsim.OperationDone},
+		"attaching": {func(context.Context, *engine.Engine, cloudsim.Disk, cloudsim.InstanceID) error { return nil }, cloudsim.OperationFailed},
+		"detaching": {func(ctx context.Context, e *engine.Engine, d cloudsim.Disk, i cloudsim.InstanceID) error {
+			_, err := e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i})
+			return err
+		}, cloudsim.OperationDone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := engine.AsCloud(t.Context())
+				e, down := boot(t, file(t), slowDisks)
+				defer down()
+				i, d := mustCreate(t, e, ctx, "a"), mustCreateDisk(t, e, ctx, "data")
+				time.Sleep(21 * time.Second)
+				synctest.Wait()
+				must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID}))(t)
+				if err := tc.before(ctx, e, d, i.ID); err != nil {
+					t.Fatal(err)
+				}
+				must(e.DeleteInstance(ctx, i.ID))(t) // gone at once
+				got := must(e.GetDisk(ctx, d.ID))(t)
+				if got.State != cloudsim.DiskAvailable || len(got.Attachments) != 0 {
+					t.Errorf("%+v", got)
+				}
+				if op := must(e.GetOperation(ctx, got.Operation))(t); op.State != tc.want {
+					t.Errorf("operation: %+v; want %s", op, tc.want)
+				}
+			})
+		})
+	}
+}

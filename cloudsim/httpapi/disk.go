@@ -1,0 +1,43 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+func (a *api) diskRoutes() {
+	e := a.engine
+	lists(a, "diskTypes", "/v1/disk-types", "disk types", engine.Read, e.ListDiskTypes)
+	gets(a, "diskTypes", "/v1/disk-types/{id}", "a disk type by name", engine.Read, e.GetDiskType, revOf[cloudsim.DiskType])
+
+	handle(a, op{id: "disks.create", method: post, path: "/v1/disks", summary: "Make a disk", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createDisk)
+	lists(a, "disks", "/v1/disks", "disks", engine.Read, e.ListDisks)
+	gets(a, "disks", "/v1/disks/{id}", "a disk", engine.Read, e.GetDisk, revOf[cloudsim.Disk])
+	asks(a, "disks.attach", "/v1/disks/{id}/attach", "Begin to attach a disk to an instance of its zone", e.AttachDisk)
+	asks(a, "disks.detach", "/v1/disks/{id}/detach", "Begin to detach a disk from an instance, or force it out of one that is off", e.DetachDisk)
+	asks(a, "disks.resize", "/v1/disks/{id}/resize", "Begin to grow a disk, attached or not", e.ResizeDisk)
+	acts(a, "disks.delete", http.MethodDelete, "/v1/disks/{id}", "Begin to delete a disk that is attached to nothing; in the end it is not found", e.DeleteDisk)
+}
+
+// askInput is a request for one resource that says how.
+type askInput[R any] struct {
+	ByID
+	Body R
+}
+
+// asks is acts for a verb that takes words.
+func asks[T cloudsim.Resource, ID ~string, R any](a *api, id, path, summary string, act func(context.Context, ID, R) (T, error)) {
+	handle(a, op{id: id, method: post, path: path, summary: summary, status: http.StatusAccepted, access: engine.Write},
+		func(ctx context.Context, in *askInput[R]) (*body[T], error) {
+			v, err := act(ctx, ID(in.ID), in.Body)
+			return answer(v, revOf(v), err)
+		})
+}
+
+func (a *api) createDisk(ctx context.Context, in *create[cloudsim.CreateDisk]) (*body[cloudsim.Disk], error) {
+	v, err := a.engine.CreateDisk(ctx, in.Body)
+	return answer(v, v.Revision, err)
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+var disks = kind[cloudsim.Disk, cloudsim.DiskID]{
+	kind: cloudsim.KindDisk, noun: "disk", plural: "disks", command: "disks", prefix: "disk-",
+	sample: "data-1", zoned: true,
+	id:    func(d cloudsim.Disk) string { return string(d.ID) },
+	state: func(d cloudsim.Disk) string { return string(d.State) },
+	columns: []column[cloudsim.Disk]{
+		{head: "ID", cell: func(d cloudsim.Disk) string { return string(d.ID) }},
+		{head: "NAME", cell: func(d cloudsim.Disk) string { return d.Name }},
+		{head: "STATE", cell: func(d cloudsim.Disk) string { return string(d.State) }},
+		{head: "ZONE", cell: func(d cloudsim.Disk) string { return d.Zone }},
+		{head: "TYPE", cell: func(d cloudsim.Disk) string { return d.Type }},
+		{head: "SIZE", cell: func(d cloudsim.Disk) string { return gibibytes(d.SizeGiB) }},
+		{head: "INSTANCES", cell: attachmentCell},
+		{head: "IOPS", wide: true, cell: func(d cloudsim.Disk) string { return strconv.Itoa(d.IOPS) }},
+		{head: "MULTI-ATTACH", wide: true, cell: func(d cloudsim.Disk) string { return yesNo(d.MultiAttach) }},
+	},
+	get:  (*client.Client).GetDisk,
+	list: (*client.Client).ListDisks,
+}
+
+var diskTypes = kind[cloudsim.DiskType, string]{
+	kind: cloudsim.KindDiskType, noun: "disk type", plural: "disk types", command: "disk-types", sample: "balanced",
+	id: func(t cloudsim.DiskType) string { return t.Name },
+	columns: []column[cloudsim.DiskType]{
+		{head: "NAME", cell: func(t cloudsim.DiskType) string { return t.Name }},
+		{head: "MIN", cell: func(t cloudsim.DiskType) string { return gibibytes(t.MinGiB) }},
+		{head: "MAX", cell: func(t cloudsim.DiskType) string { return gibibytes(t.MaxGiB) }},
+		{head: "IOPS", cell: func(t cloudsim.DiskType) string { return strconv.Itoa(t.DefaultIOPS) }},
+		{head: "MAX-IOPS", cell: func(t cloudsim.DiskType) string { return strconv.Itoa(t.MaxIOPS) }},
+		{head: "MULTI-ATTACH", cell: func(t cloudsim.DiskType) string { return yesNo(t.MultiAttach) }},
+	},
+	get:  (*client.Client).GetDiskType,
+	list: (*client.Client).ListDiskTypes,
+}
+
+func gibibytes(n int) string { return strconv.Itoa(n) + "GiB" }
+
+// attachmentCell is the instances that have a disk, and of each attachment
+// that is not plain what it is.
+func attachmentCell(d cloudsim.Disk) string {
+	var words []string
+	for _, a := range d.Attachments {
+		word := string(a.Instance)
+		if a.ReadOnly {
+			word += "(read-only)"
+		}
+		if a.State != cloudsim.AttachmentAttached {
+			word += "(" + string(a.State) + ")"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ",")
+}
+
+func newDisksCommand(c *cloudCLI) *cobra.Command {
+	cmd := disks.group("Block devices that outlive their instances", "disk")
+	cmd.AddCommand(
+		disks.listCommand(c),
+		disks.getCommand(c),
+		newCreateDiskCommand(c),
+		newAttachDiskCommand(c),
+		newDetachDiskCommand(c),
+		newResizeDiskCommand(c),
+		disks.deleteCommand(c, true, (*client.Client).DeleteDisk),
+	)
+	return cmd
+}
+
+func newDiskTypesCommand(c *cloudCLI) *cobra.Command {
+	cmd := diskTypes.group("Kinds of disks, with their limits", "disk-type")
+	cmd.AddCommand(diskTypes.listCommand(c), diskTypes.getCommand(c))
+	return cmd
+}
+
+func newCreateDiskCommand(c *cloudCLI) *cobra.Command {
+	var (
+		o      output
+		w      waiting
+		labels []string
+		size   string
+		req    cloudsim.CreateDisk
+	)
+	cmd := &cobra.Command{
+		Use: "create NAME --size GIB", Short: "Create a disk",
+		Long: `Create a disk. Asking again with the same words returns the first one.
+
+Without --zone it stands in the cloud's only zone; a cloud of several wants to
+be told. Without --type it is balanced.`,
+		Example: `  allinone cloud disks create data-1 --zone sim-1a --size 10
+  allinone cloud disks create shared --zone sim-1a --size 100GiB --type fast --multi-attach --wait`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
+			req.Name = args[0]
+			if req.SizeGiB, err = parseSize(size); err != nil {
+				return err
+			}
+			if req.Labels, err = parseLabels("label", labels); err != nil {
+				return err
+			}
+			if req.Zone, err = zones.theOnly(ctx, cl, "zone", req.Zone); err != nil {
+				return err
+			}
+			if err := req.Validate(); err != nil {
+				return err
+			}
+			made, err := cl.CreateDisk(ctx, req)
+			return showDisk(ctx, c, cl, o, w, made, err)
+		}),
+	}
+	o.flags(cmd)
+	w.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&req.Zone, "zone", "", "zone to stand in")
+	f.StringVar(&req.Type, "type", "balanced", "disk type")
+	f.StringVar(&size, "size", "", "size in `GIB`, e.g. 10 or 10GiB")
+	f.IntVar(&req.IOPS, "iops", 0, "operations a second (default the type's)")
+	f.BoolVar(&req.MultiAttach, "multi-attach", false, "let several instances have it at once")
+	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
+	_ = cmd.MarkFlagRequired("size")
+	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
+	_ = cmd.RegisterFlagCompletionFunc("type", names(c, diskTypes))
+	return cmd
+}
+
+// parseSize reads whole GiB, with or without the unit.
+func parseSize(s string) (int, error) {
+	plain := s
+	for _, unit := range []string{"GiB", "Gi"} {
+		plain = strings.TrimSuffix(plain, unit)
+	}
+	n, err := strconv.Atoi(plain)
+	if err != nil {
+		return 0, badFlag("size", s, "whole GiB, e.g. 10 or 10GiB")
+	}
+	return n, nil
+}
+
+// showDisk prints what a call answered, when its work is over with --wait.
+func showDisk(ctx context.Context, c *cloudCLI, cl *client.Client, o output, w waiting, d cloudsim.Disk, err error) error {
+	if err != nil {
+		return err
+	}
+	now, err := settle(ctx, c, cl, w, disks, []cloudsim.Disk{d})
+	return errors.Join(printResult(disks.printer(c, o), true, now), err)
+}
+
+// diskThenInstance completes a disk, then an instance.
+func diskThenInstance(c *cloudCLI) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, given []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		switch len(given) {
+		case 0:
+			return names(c, disks)(cmd, nil, part)
+		case 1:
+			return names(c, instances)(cmd, nil, part)
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func newAttachDiskCommand(c *cloudCLI) *cobra.Command {
+	var o output
+	var w waiting
+	var req cloudsim.AttachDisk
+	cmd := &cobra.Command{
+		Use: "attach DISK INSTANCE", Short: "Attach a disk to an instance of its zone",
+		Example: `  allinone cloud disks attach data-1 node-1 --wait
+  allinone cloud disks attach data-1 node-1 --read-only`,
+		Args: cobra.ExactArgs(2), ValidArgsFunction: diskThenInstance(c),
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			d, notDisk := disks.resolve(ctx, cl, args[0])
+			i, notInstance := instances.resolve(ctx, cl, args[1])
+			if notDisk != nil || notInstance != nil {
+				return errors.Join(notDisk, notInstance)
+			}
+			req.Instance = i.ID
+			d, err := cl.AttachDisk(ctx, d.ID, req)
+			return showDisk(ctx, c, cl, o, w, d, err)
+		}),
+	}
+	o.flags(cmd)
+	w.flags(cmd)
+	cmd.Flags().BoolVar(&req.ReadOnly, "read-only", false, "the instance may not write to it")
+	return cmd
+}
+
+func newDetachDiskCommand(c *cloudCLI) *cobra.Command {
+	var o output
+	var w waiting
+	var req cloudsim.DetachDisk
+	cmd := &cobra.Command{
+		Use: "detach DISK INSTANCE", Short: "Detach a disk from an instance",
+		Long: `Detach a disk from an instance. With --force it is out at once, without the
+instance's help; the instance must be stopped or terminating.`,
+		Example: `  allinone cloud disks detach data-1 node-1 --wait
+  allinone cloud disks detach data-1 node-1 --force`,
+		Args: cobra.ExactArgs(2), ValidArgsFunction: diskThenInstance(c),
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			d, notDisk := disks.resolve(ctx, cl, args[0])
+			i, notInstance := instances.resolve(ctx, cl, args[1])
+			if notDisk != nil || notInstance != nil {
+				return errors.Join(notDisk, notInstance)
+			}
+			req.Instance = i.ID
+			d, err := cl.DetachDisk(ctx, d.ID, req)
+			return showDisk(ctx, c, cl, o, w, d, err)
+		}),
+	}
+	o.flags(cmd)
+	w.flags(cmd)
+	cmd.Flags().BoolVar(&req.Force, "force", false, "take it at once from an instance that is off")
+	return cmd
+}
+
+func newResizeDiskCommand(c *cloudCLI) *cobra.Command {
+	var o output
+	var w waiting
+	var size string
+	cmd := &cobra.Command{
+		Use: "resize DISK --size GIB", Short: "Grow a disk, attached or not",
+		Example: `  allinone cloud disks resize data-1 --size 20
+  allinone cloud disks resize data-1 --size 20GiB --wait`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, disks)),
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			n, err := parseSize(size)
+			if err != nil {
+				return err
+			}
+			d, err := disks.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			d, err = cl.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: n})
+			return showDisk(ctx, c, cl, o, w, d, err)
+		}),
+	}
+	o.flags(cmd)
+	w.flags(cmd)
+	cmd.Flags().StringVar(&size, "size", "", "new size in `GIB`, e.g. 20 or 20GiB")
+	_ = cmd.MarkFlagRequired("size")
+	return cmd
+}
