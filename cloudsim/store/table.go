@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -256,11 +257,16 @@ func (t Table[T]) reindex(tx *Tx, b *bolt.Bucket, id string, v *T) error {
 	if v != nil {
 		after = t.keys(v)
 	}
-	same := func(a [2][]byte) func([2][]byte) bool {
-		return func(b [2][]byte) bool { return bytes.Equal(a[0], b[0]) && bytes.Equal(a[1], b[1]) }
+	// Sorted, so that five thousand entries are compared in milliseconds.
+	compare := func(a, b [2][]byte) int { return cmp.Or(bytes.Compare(a[0], b[0]), bytes.Compare(a[1], b[1])) }
+	slices.SortFunc(before, compare)
+	slices.SortFunc(after, compare)
+	in := func(all [][2][]byte, k [2][]byte) bool {
+		_, found := slices.BinarySearchFunc(all, k, compare)
+		return found
 	}
 	for _, k := range before {
-		if slices.ContainsFunc(after, same(k)) {
+		if in(after, k) {
 			continue
 		}
 		ix, err := tx.write(k[0])
@@ -272,7 +278,7 @@ func (t Table[T]) reindex(tx *Tx, b *bolt.Bucket, id string, v *T) error {
 		}
 	}
 	for _, k := range after {
-		if slices.ContainsFunc(before, same(k)) {
+		if in(before, k) {
 			continue
 		}
 		ix, err := tx.write(k[0])
