@@ -114,6 +114,15 @@ func problem(resp *http.Response, method, path string) error {
 	if err != nil || p.Status == 0 {
 		return cloudsim.Errorf(cloudsim.Unavailable, "%s %s: %s answered %s; is it a cloud?", method, path, resp.Request.URL.Host, resp.Status)
 	}
+	return errorOf(p)
+}
+
+// errorOf is a problem as an error. One that says nothing says its kind: an
+// empty message is no help in a log.
+func errorOf(p cloudsim.Problem) error {
+	if p.Detail == "" {
+		p.Detail = p.Kind.Error()
+	}
 	return &cloudsim.Error{Kind: p.Kind, Msg: p.Detail, Fields: p.Errors}
 }
 

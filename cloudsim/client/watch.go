@@ -48,7 +48,7 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 				return
 			}
 			if e.Problem != nil {
-				yield(cloudsim.Event{}, &cloudsim.Error{Kind: e.Problem.Kind, Msg: e.Problem.Detail})
+				yield(cloudsim.Event{}, errorOf(*e.Problem))
 				return
 			}
 			if e.Type == cloudsim.EventBookmark && o.Bookmark == 0 {
