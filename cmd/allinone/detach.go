@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -21,7 +20,8 @@ import (
 type news struct {
 	Line  string      `json:"line,omitempty"`
 	Ready *lab.Report `json:"ready,omitempty"`
-	Error string      `json:"error,omitempty"`
+	// Errors are what failed, each for itself: one may be of many lines.
+	Errors []string `json:"errors,omitempty"`
 }
 
 // message is the teller of a detached lab. Its listener may have gone, and
@@ -32,7 +32,7 @@ type message struct {
 }
 
 func (m message) progress(line string) { _ = m.out.Encode(news{Line: line}) }
-func (m message) failed(err error)     { _ = m.out.Encode(news{Error: err.Error()}) }
+func (m message) failed(err error)     { _ = m.out.Encode(news{Errors: errorsOf(err)}) }
 func (m message) ready(r lab.Report) {
 	_ = m.out.Encode(news{Ready: &r})
 	_ = m.pipe.Close()
@@ -99,10 +99,10 @@ func listen(hear io.Reader, w io.Writer) error {
 		case n.Ready != nil:
 			summarise(w, *n.Ready, false)
 			return nil
-		case n.Error != "":
+		case len(n.Errors) > 0:
 			var errs []error
-			for line := range strings.SplitSeq(n.Error, "\n") {
-				errs = append(errs, errors.New(line))
+			for _, e := range n.Errors {
+				errs = append(errs, errors.New(e))
 			}
 			return errors.Join(errs...)
 		default:

@@ -62,6 +62,27 @@ func newExitCodesTopic() *cobra.Command {
 	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: b.String()}
 }
 
+// joined are the errors that errors.Join made one of; nil if it did not.
+func joined(err error) []error {
+	many, ok := err.(interface{ Unwrap() []error })
+	if !ok || err.Error() != errors.Join(many.Unwrap()...).Error() {
+		return nil
+	}
+	return many.Unwrap()
+}
+
+// errorsOf are the words of an error, those of each that was joined for itself.
+func errorsOf(err error) (all []string) {
+	many := joined(err)
+	if many == nil {
+		return []string{err.Error()}
+	}
+	for _, err := range many {
+		all = append(all, errorsOf(err)...)
+	}
+	return all
+}
+
 // explain prints an error for a person: each of several on a line of its own,
 // and the fields of a request that is wrong one below the other.
 func explain(w io.Writer, path string, err error) {
@@ -69,8 +90,8 @@ func explain(w io.Writer, path string, err error) {
 		fmt.Fprintf(w, "%s: interrupted\n", path)
 		return
 	}
-	if many, ok := err.(interface{ Unwrap() []error }); ok && err.Error() == errors.Join(many.Unwrap()...).Error() {
-		for _, err := range many.Unwrap() {
+	if many := joined(err); many != nil {
+		for _, err := range many {
 			explain(w, path, err)
 		}
 		return

@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"syscall"
 	"testing"
@@ -58,6 +60,7 @@ func TestExplain(t *testing.T) {
 		{"one", errors.New("no"), "cmd: no\n"},
 		{"joined", errors.Join(errors.New("no"), errors.Join(errors.New("never"))), "cmd: no\ncmd: never\n"},
 		{"wrapping two is one error", fmt.Errorf("%w while %w", errors.New("no"), errors.New("at it")), "cmd: no while at it\n"},
+		{"many lines", errors.Join(errors.New("etcd does not start; its log ends:\nno\nroom"), errors.New("no")), "cmd: etcd does not start; its log ends:\nno\nroom\ncmd: no\n"},
 		{"fields", two, "cmd: 2 fields are wrong:\n  a is bad\n  b is worse\n"},
 		{"one field", &cloudsim.Error{Msg: "a is bad", Fields: two.Fields[:1]}, "cmd: a is bad\n"},
 		{"interrupted", fmt.Errorf("x: %w", context.Canceled), "cmd: interrupted\n"},
@@ -69,6 +72,18 @@ func TestExplain(t *testing.T) {
 				t.Error(d)
 			}
 		})
+	}
+}
+
+// A lab in the background fails in the words of one in the foreground.
+func TestDetachedErrors(t *testing.T) {
+	failed := errors.Join(errors.New("etcd does not start; its log ends:\nno\nroom"), errors.New("no"))
+	var pipe, got, want bytes.Buffer
+	message{out: json.NewEncoder(&pipe)}.failed(failed)
+	explain(&got, "cmd", listen(&pipe, io.Discard))
+	explain(&want, "cmd", failed)
+	if d := cmp.Diff(want.String(), got.String()); d != "" {
+		t.Error(d)
 	}
 }
 
