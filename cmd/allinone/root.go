@@ -67,6 +67,7 @@ subsystems that speak to it, and a lab that puts them together.`,
 func start(ctx context.Context, e env, args []string) int {
 	root := newRootCommand(e)
 	root.SetArgs(append([]string{}, args...)) // not nil: cobra would read os.Args
+	refuseUnknownTopics(root)
 	began := false
 	prepare(root, &began)
 	// cobra gives every command the flags that libraries put there, such as
@@ -118,6 +119,24 @@ func prepare(cmd *cobra.Command, began *bool) {
 	}
 	for _, sub := range cmd.Commands() {
 		prepare(sub, began)
+	}
+}
+
+// refuseUnknownTopics makes 'help' refuse a name that it does not know: cobra's
+// would show the help of the command above.
+func refuseUnknownTopics(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "help" {
+			continue
+		}
+		cmd.Args = func(_ *cobra.Command, args []string) error {
+			found, rest, err := root.Find(args)
+			if err == nil && found.HasSubCommands() && len(rest) > 0 {
+				return unknownCommand(found, rest[0])
+			}
+			return err
+		}
 	}
 }
 
