@@ -135,15 +135,15 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 	if tokenFile == "" {
 		tokenFile = filepath.Join(f.dataDir, "admin.token")
 	}
-	secret, err := ensureSecret(tokenFile)
-	if err != nil {
-		return fmt.Errorf("--admin-token-file: %w", err)
-	}
 	st, err := store.Open(filepath.Join(f.dataDir, "cloud.db"))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
+	secret, err := ensureSecret(tokenFile) // after Open, so that no other cloud makes it now
+	if err != nil {
+		return fmt.Errorf("--admin-token-file: %w", err)
+	}
 	eng := engine.New(log, st, cfg)
 	if err := errors.Join(eng.Prepare(), eng.EnsureAdmin(secret)); err != nil {
 		return err
@@ -205,20 +205,13 @@ func (f *cloudsimFlags) open() (net.Listener, error) {
 // ensureSecret reads a secret from a file that nobody else may read, and makes
 // the file with a new secret if it is missing.
 func ensureSecret(path string) (string, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	switch {
-	case err == nil:
-		secret := engine.NewSecret()
-		_, err = f.WriteString(secret + "\n")
-		return secret, errors.Join(err, f.Sync(), f.Close())
-	case !errors.Is(err, fs.ErrExist):
-		return "", err
-	}
 	info, err := os.Stat(path)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return newSecret(path)
+	case err != nil:
 		return "", err
-	}
-	if info.Mode().Perm()&0o077 != 0 {
+	case info.Mode().Perm()&0o077 != 0:
 		return "", fmt.Errorf("%s is readable by others (mode %04o): run chmod 600 on it", path, info.Mode().Perm())
 	}
 	raw, err := os.ReadFile(path)
@@ -228,6 +221,24 @@ func ensureSecret(path string) (string, error) {
 	secret := strings.TrimSpace(string(raw))
 	if len(secret) < 32 {
 		return "", fmt.Errorf("%s holds no token of at least 32 characters: remove it to have one made", path)
+	}
+	return secret, nil
+}
+
+// newSecret makes the file in one step: a process that is killed here leaves no
+// file without a secret.
+func newSecret(path string) (string, error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return "", err
+	}
+	secret := engine.NewSecret()
+	_, err = f.WriteString(secret + "\n")
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
 	}
 	return secret, nil
 }
