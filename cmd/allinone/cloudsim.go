@@ -135,15 +135,15 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 	if tokenFile == "" {
 		tokenFile = filepath.Join(f.dataDir, "admin.token")
 	}
+	secret, err := ensureSecret(tokenFile)
+	if err != nil {
+		return fmt.Errorf("--admin-token-file: %w", err)
+	}
 	st, err := store.Open(filepath.Join(f.dataDir, "cloud.db"))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	secret, err := ensureSecret(tokenFile) // after Open, so that no other cloud makes it now
-	if err != nil {
-		return fmt.Errorf("--admin-token-file: %w", err)
-	}
 	eng := engine.New(log, st, cfg)
 	if err := errors.Join(eng.Prepare(), eng.EnsureAdmin(secret)); err != nil {
 		return err
@@ -205,13 +205,39 @@ func (f *cloudsimFlags) open() (net.Listener, error) {
 // ensureSecret reads a secret from a file that nobody else may read, and makes
 // the file with a new secret if it is missing.
 func ensureSecret(path string) (string, error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if err := makeSecret(path); err != nil {
+			return "", err
+		}
+	}
+	return readSecret(path)
+}
+
+// makeSecret makes the file whole or not at all: half a token, left by a start
+// that was killed, would be in the way of every later one. Of two that come
+// together one wins, and both may read it.
+func makeSecret(path string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".secret-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	_, err = f.WriteString(engine.NewSecret() + "\n")
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+func readSecret(path string) (string, error) {
 	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return newSecret(path)
-	case err != nil:
+	if err != nil {
 		return "", err
-	case info.Mode().Perm()&0o077 != 0:
+	}
+	if info.Mode().Perm()&0o077 != 0 {
 		return "", fmt.Errorf("%s is readable by others (mode %04o): run chmod 600 on it", path, info.Mode().Perm())
 	}
 	raw, err := os.ReadFile(path)
@@ -221,24 +247,6 @@ func ensureSecret(path string) (string, error) {
 	secret := strings.TrimSpace(string(raw))
 	if len(secret) < 32 {
 		return "", fmt.Errorf("%s holds no token of at least 32 characters: remove it to have one made", path)
-	}
-	return secret, nil
-}
-
-// newSecret makes the file in one step: a process that is killed here leaves no
-// file without a secret.
-func newSecret(path string) (string, error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return "", err
-	}
-	secret := engine.NewSecret()
-	_, err = f.WriteString(secret + "\n")
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return "", errors.Join(err, os.Remove(f.Name()))
 	}
 	return secret, nil
 }
