@@ -1,0 +1,62 @@
+package cloudsim_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// FuzzValidate: any request that is JSON is valid, or Invalid with every fault
+// at its field, in words that can be sent and do not grow with the request.
+func FuzzValidate(f *testing.F) {
+	for _, s := range []string{
+		`{"name":"a","zone":"sim-1a","type":"small","role":"viewer","labels":{"a":"b"}}`,
+		`{"name":"-","labels":{"":"\u0000","a b":""},"role":"root","ttlSeconds":-1}`,
+		`{"name":"lb-000001","region":"sim-1","ip":"::1","listeners":[{"protocol":"tcp","port":80,"targetPort":1},{"protocol":"tcp","port":80,"targetPort":2}],"healthCheck":{"protocol":"http","path":"x"}}`,
+		`{"targets":[{"instance":"i-1"},{"instance":"i-1"},{}],"healthCheck":{"protocol":"udp","port":-1,"intervalMillis":-1}}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Add([]byte(`{"name":"` + strings.Repeat("x", 2000) + `"}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		check[cloudsim.CreateProject](t, raw)
+		check[cloudsim.CreateToken](t, raw)
+		check[cloudsim.CreateInstance](t, raw)
+		check[cloudsim.CreateAddress](t, raw)
+		check[cloudsim.CreateLoadBalancer](t, raw)
+		check[cloudsim.UpdateLoadBalancer](t, raw)
+		check[cloudsim.SetTargets](t, raw)
+		check[cloudsim.Problem](t, raw)
+		check[cloudsim.Event](t, raw)
+	})
+}
+
+// check reads raw as an R and validates it, if an R can be.
+func check[R any](t *testing.T, raw []byte) {
+	t.Helper()
+	var req R
+	if json.Unmarshal(raw, &req) != nil {
+		return
+	}
+	v, ok := any(req).(interface{ Validate() error })
+	if !ok {
+		return
+	}
+	err := v.Validate()
+	if err == nil {
+		return
+	}
+	e, ok := errors.AsType[*cloudsim.Error](err)
+	if !ok || e.Kind != cloudsim.Invalid || len(e.Fields) == 0 {
+		t.Fatalf("%T: %#v", req, err)
+	}
+	for _, f := range e.Fields {
+		if f.Field == "" || f.Reason == "" || !utf8.ValidString(f.Field+f.Reason) || len(f.Field+f.Reason) > 1000 {
+			t.Errorf("%T: %+v", req, f)
+		}
+	}
+}
