@@ -2,6 +2,7 @@ package cloudsim
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 )
@@ -151,6 +152,26 @@ func TestFaultWindow(t *testing.T) {
 		}
 		if got != tc.want {
 			t.Errorf("%s: %s; want %s", name, got, tc.want)
+		}
+	}
+}
+
+// A preset is made of faults that the cloud takes, called so that nobody
+// mistakes them for another preset's.
+func TestFaultPresets(t *testing.T) {
+	names := map[string]bool{}
+	for _, p := range FaultPresets() {
+		if p.About == "" || len(p.Faults) == 0 {
+			t.Errorf("%s does nothing, or does not say what", p.Name)
+		}
+		for _, f := range p.Faults {
+			if err := f.Validate(); err != nil {
+				t.Errorf("%s: %v", p.Name, err)
+			}
+			if !strings.HasPrefix(f.Name, p.Name) || names[f.Name] {
+				t.Errorf("%s has a fault called %s", p.Name, f.Name)
+			}
+			names[f.Name] = true
 		}
 	}
 }

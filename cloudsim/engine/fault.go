@@ -206,9 +206,7 @@ func (e *Engine) placeOf(s Subject) (*place, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := json.Unmarshal(raw, p); err != nil {
-			return &place{}, nil // its zone or labels are something else: it is nowhere
-		}
+		_ = json.Unmarshal(raw, p) // a zone or labels of another form match nothing
 	}
 	return p, nil
 }

@@ -70,9 +70,9 @@ func before(ctx context.Context, hit engine.Strike) error {
 		return struck(ctx, hit.Fault)
 	case cloudsim.FaultHang:
 		_ = pause(ctx, cloudsim.MaxFaultHang) // whoever left gets no reply either
-		panic(http.ErrAbortHandler)
+		drop()
 	case cloudsim.FaultDrop:
-		panic(http.ErrAbortHandler)
+		drop()
 	}
 	return nil
 }
@@ -84,11 +84,16 @@ func after(ctx context.Context, hit engine.Strike, failed error) error {
 	case hit.Fault == nil:
 		return nil
 	case hit.Fault.Effect.Type == cloudsim.FaultLoseReply:
-		panic(http.ErrAbortHandler)
+		drop()
 	case hit.Fault.Effect.Type == cloudsim.FaultErrorAfterCommit && failed == nil:
 		return struck(ctx, hit.Fault)
 	}
 	return nil
+}
+
+// drop ends the request by closing its connection without a reply.
+func drop() {
+	panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way that works for every protocol
 }
 
 // pause waits for d, or until the client left.

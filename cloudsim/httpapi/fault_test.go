@@ -37,6 +37,23 @@ func breaks(t *testing.T, c *client.Client, operation string, effect cloudsim.Fa
 
 const zonesOf = "/v1/zones"
 
+// noReply fails the test if a create is answered at all: an empty 200 is an
+// answer too.
+func noReply(t *testing.T, c *client.Client) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "POST", c.URL+"/v1/instances", strings.NewReader(`{"name":"a","zone":"sim-1a","type":"small"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, _ := c.Token()
+	req.Header.Set("Authorization", "Bearer "+secret)
+	req.Header.Set("Content-Type", "application/json")
+	if resp, err := c.HTTP.Do(req); err == nil {
+		resp.Body.Close()
+		t.Errorf("the reply is %s; want none", resp.Status)
+	}
+}
+
 func TestFaultErrors(t *testing.T) {
 	c := cloudtest.Start(t)
 	for name, tc := range map[string]struct {
@@ -74,11 +91,12 @@ func TestFaultErrors(t *testing.T) {
 func TestFaultLosesTheReply(t *testing.T) {
 	var log bytes.Buffer
 	c, ctx := cloudtest.Start(t, cloudtest.WithLog(slog.New(slog.NewTextHandler(&log, nil)))), t.Context()
-	f := breaks(t, c, "instances.create", cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply}, cloudsim.FaultWhen{Max: 1})
+	f := breaks(t, c, "instances.create", cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply}, cloudsim.FaultWhen{Max: 2})
 	req := cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}
 	if _, err := c.CreateInstance(ctx, req); !errors.Is(err, cloudsim.Unavailable) {
 		t.Fatalf("the reply was not lost: %v", err)
 	}
+	noReply(t, c)
 	l, err := c.ListInstances(ctx, cloudsim.ListOptions{})
 	if err != nil || len(l.Items) != 1 {
 		t.Fatalf("in the store: %+v, %v; want what was made", l.Items, err)
@@ -87,7 +105,7 @@ func TestFaultLosesTheReply(t *testing.T) {
 	if err != nil || again.ID != l.Items[0].ID {
 		t.Errorf("asked again: %s, %v; want %s", again.ID, err, l.Items[0].ID)
 	}
-	if f, err := c.GetFault(ctx, f.ID); err != nil || f.Hits != 1 {
+	if f, err := c.GetFault(ctx, f.ID); err != nil || f.Hits != 2 {
 		t.Errorf("%d hits, %v", f.Hits, err)
 	}
 	requests := map[cloudsim.ResourceKind]string{}
@@ -126,7 +144,8 @@ func TestFaultErrorAfterCommit(t *testing.T) {
 // A dropped call did nothing.
 func TestFaultDrops(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
-	breaks(t, c, "instances.create", cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, cloudsim.FaultWhen{Max: 1})
+	breaks(t, c, "instances.create", cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, cloudsim.FaultWhen{Max: 2})
+	noReply(t, c)
 	if _, err := c.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Unavailable) {
 		t.Fatalf("create: %v", err)
 	}

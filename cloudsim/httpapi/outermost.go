@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -61,7 +62,8 @@ func (a *api) outermost(next http.Handler) http.Handler {
 		r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 		defer func() {
 			p := recover()
-			dropped := p == http.ErrAbortHandler
+			cause, _ := p.(error)
+			dropped := errors.Is(cause, http.ErrAbortHandler)
 			if p != nil && !dropped {
 				a.log.ErrorContext(r.Context(), "panic", "requestId", x.requestID, "panic", p, "stack", string(debug.Stack()))
 				if rec.status == 0 {
@@ -73,7 +75,7 @@ func (a *api) outermost(next http.Handler) http.Handler {
 			a.log.DebugContext(r.Context(), "request", "requestId", x.requestID, "operation", x.operation, "caller", x.caller,
 				"method", r.Method, "path", r.URL.Path, "status", rec.status, "took", took, "fault", x.fault)
 			if dropped {
-				panic(p) // net/http closes the connection, and says nothing
+				panic(p) //nolint:forbidigo // net/http closes the connection, and says nothing
 			}
 		}()
 		next.ServeHTTP(rec, r)

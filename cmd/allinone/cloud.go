@@ -65,7 +65,7 @@ A resource is called by its name or by its id.`,
 		newDisksCommand(c),
 		newRegionsCommand(c), newZonesCommand(c), newInstanceTypesCommand(c), newDiskTypesCommand(c),
 		newOperationsCommand(c), newEventsCommand(c),
-		newProjectsCommand(c), newTokensCommand(c),
+		newProjectsCommand(c), newTokensCommand(c), newFaultsCommand(c),
 	)
 	return cmd
 }

@@ -107,6 +107,7 @@ func millis(flag string, d time.Duration) (int, error) {
 var resourceKinds = []cloudsim.ResourceKind{
 	cloudsim.KindProject, cloudsim.KindToken, cloudsim.KindRegion, cloudsim.KindZone, cloudsim.KindInstanceType,
 	cloudsim.KindInstance, cloudsim.KindAddress, cloudsim.KindLoadBalancer, cloudsim.KindDiskType, cloudsim.KindDisk, cloudsim.KindOperation,
+	cloudsim.KindFault,
 }
 
 // parseKinds reads names of kinds as people write them: load-balancer and

@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+var faults = kind[cloudsim.Fault, cloudsim.FaultID]{
+	kind: cloudsim.KindFault, noun: "fault", plural: "faults", command: "faults", prefix: "fault-",
+	sample: "lost-reply",
+	id:     func(f cloudsim.Fault) string { return string(f.ID) },
+	columns: []column[cloudsim.Fault]{
+		{head: "ID", cell: func(f cloudsim.Fault) string { return string(f.ID) }},
+		{head: "NAME", cell: func(f cloudsim.Fault) string { return f.Name }},
+		{head: "OPERATION", cell: func(f cloudsim.Fault) string { return f.Match.Operation }},
+		{head: "EFFECT", cell: func(f cloudsim.Fault) string { return string(f.Effect.Type) }},
+		{head: "HITS", cell: hitsCell},
+		{head: "SEEN", cell: func(f cloudsim.Fault) string { return strconv.FormatUint(f.Seen, 10) }},
+		{head: "CALLER", wide: true, cell: func(f cloudsim.Fault) string { return f.Match.Caller }},
+		{head: "TARGET", wide: true, cell: func(f cloudsim.Fault) string { return f.Match.Target }},
+		{head: "ZONE", wide: true, cell: func(f cloudsim.Fault) string { return f.Match.Zone }},
+	},
+	get:  (*client.Client).GetFault,
+	list: (*client.Client).ListFaults,
+}
+
+func hitsCell(f cloudsim.Fault) string {
+	hits := strconv.FormatUint(f.Hits, 10)
+	if f.When.Max > 0 {
+		hits += "/" + strconv.FormatUint(f.When.Max, 10)
+	}
+	return hits
+}
+
+func newFaultsCommand(c *cloudCLI) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: faults.command, Aliases: []string{"fault"}, Short: "Break calls on purpose",
+		Long: `Break calls on purpose: slow them down, refuse them, drop them, or do the work and
+lose the reply. A fault says which calls, which of those, and what happens to
+them; each hit is counted, and is an event with the id of the request.
+
+Commands on faults are never broken, so a broken cloud can be repaired.`,
+		Example: `  allinone cloud faults preset lost-reply
+  allinone cloud faults create slow --operation 'instances.*' --effect latency --latency 2s
+  allinone cloud faults list
+  allinone cloud faults delete lost-reply slow`,
+	}
+	cmd.AddCommand(
+		faults.listCommand(c),
+		faults.getCommand(c),
+		newCreateFaultCommand(c),
+		newFaultPresetCommand(c),
+		newFaultTargetsCommand(c),
+		faults.deleteCommand(c, false, whole(faults, (*client.Client).DeleteFault)),
+	)
+	return cmd
+}
+
+// faultFlags are the flags of a fault that are not fields of it as they stand.
+type faultFlags struct {
+	labels, matchLabels []string
+	effect, errorKind   string
+	probability         float64
+	from, until         string
+	after, lasts        time.Duration
+	retryAfter          time.Duration
+	latency, jitter     time.Duration
+}
+
+func newCreateFaultCommand(c *cloudCLI) *cobra.Command {
+	var (
+		o   output
+		in  faultFlags
+		req cloudsim.CreateFault
+	)
+	cmd := &cobra.Command{
+		Use: "create NAME --operation PATTERN --effect EFFECT", Short: "Break calls from now on",
+		Long: `Break calls from now on, until the fault is deleted, has hit --max times, or its
+time is over. Asking again with the same words returns the first one.
+
+Effects:
+  error             an error instead of the work
+  latency           the work, later: --latency, and --jitter at most on top
+  throttle          429 with Retry-After instead of the work
+  hang              nothing, until the caller leaves
+  drop              no work, and the connection closed without a reply
+  loseReply         the work, and the connection closed without a reply
+  errorAfterCommit  the work, and an error as the reply`,
+		Example: `  # The next load balancer is made, and nobody hears of it
+  allinone cloud faults create lost --operation loadBalancers.create --effect loseReply --max 1
+
+  # A third of the CCM's reads fail for ten minutes, the same third every time
+  allinone cloud faults create flaky --operation '*.get' --caller ccm --effect error --probability 0.33 --for 10m
+
+  # What is about one zone takes two to three seconds
+  allinone cloud faults create far --operation '*' --zone sim-1b --effect latency --latency 2s --jitter 1s`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			req.Name = args[0]
+			if err := in.into(&req); err != nil {
+				return err
+			}
+			if err := req.Validate(); err != nil {
+				return err
+			}
+			made, err := cl.CreateFault(ctx, req)
+			if err != nil {
+				return err
+			}
+			return faults.printer(c, o).one(made)
+		}),
+	}
+	o.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&req.Match.Operation, "operation", "", "`PATTERN` of operations, e.g. instances.* or '*'; see 'faults targets'")
+	f.StringVar(&req.Match.Caller, "caller", "", "only calls with the token of this name")
+	f.StringVar(&req.Match.Target, "target", "", "only calls about the resource with this `ID`")
+	f.StringVar(&req.Match.Zone, "zone", "", "only calls about a resource in this zone, or that make one there")
+	f.StringSliceVarP(&in.matchLabels, "selector", "l", nil, "only calls about a resource with the label `KEY=VALUE`; may be repeated")
+	f.Float64Var(&in.probability, "probability", 1, "chance that a matching call is hit, more than 0 and at most 1")
+	f.Uint64Var(&req.When.Seed, "seed", 0, "throws the dice: the same seed, fault id and calls give the same hits")
+	f.Uint64Var(&req.When.Skip, "skip", 0, "let so many matching calls pass first")
+	f.Uint64Var(&req.When.Max, "max", 0, "hit no more calls than this; 0 for no end")
+	f.DurationVar(&in.after, "after", 0, "begin so much later, e.g. 30s")
+	f.DurationVar(&in.lasts, "for", 0, "end so long after it began, e.g. 10m; 0 for no end")
+	f.StringVar(&in.from, "from", "", "begin at this `TIME`, RFC 3339")
+	f.StringVar(&in.until, "until", "", "end at this `TIME`, RFC 3339")
+	f.StringVar(&in.effect, "effect", "", "what happens to them: "+join(cloudsim.FaultEffects()))
+	f.StringVar(&in.errorKind, "kind", "", "`KIND` of the error: "+strings.Join(errorKinds(), ", "))
+	f.IntVar(&req.Effect.Status, "status", 0, "HTTP status of the error, instead of its kind's own")
+	f.StringVar(&req.Effect.Message, "message", "", "what the error says")
+	f.DurationVar(&in.retryAfter, "retry-after", 0, "Retry-After of the error, in whole seconds")
+	f.DurationVar(&in.latency, "latency", 0, "how much later, for the effect latency")
+	f.DurationVar(&in.jitter, "jitter", 0, "at most so much on top, for the effect latency")
+	f.StringArrayVar(&in.labels, "label", nil, "`KEY=VALUE` to label the fault with; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("effect", fixed(cloudsim.FaultEffects()...))
+	_ = cmd.RegisterFlagCompletionFunc("kind", fixed(errorKinds()...))
+	_ = cmd.RegisterFlagCompletionFunc("operation", operationNames(c))
+	_ = cmd.RegisterFlagCompletionFunc("caller", names(c, tokens))
+	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
+	return cmd
+}
+
+func errorKinds() []string {
+	var words []string
+	for _, k := range cloudsim.Kinds() {
+		words = append(words, k.Error())
+	}
+	return words
+}
+
+// into reads the flags into req, or says of each that it cannot be read.
+func (in faultFlags) into(req *cloudsim.CreateFault) error {
+	var errs [8]error
+	req.Labels, errs[0] = parseLabels("label", in.labels)
+	req.Match.Labels, errs[1] = parseLabels("selector", in.matchLabels)
+	req.When.From, errs[2] = instant("from", in.from)
+	req.When.Until, errs[3] = instant("until", in.until)
+	req.When.AfterSeconds, errs[4] = seconds("after", in.after)
+	req.When.ForSeconds, errs[5] = seconds("for", in.lasts)
+	retry, err := seconds("retry-after", in.retryAfter)
+	req.Effect.RetryAfterSeconds, errs[6] = int(retry), err
+	if in.errorKind != "" {
+		var k cloudsim.Kind
+		if _ = k.UnmarshalText([]byte(in.errorKind)); k.Error() != in.errorKind {
+			errs[7] = badFlag("kind", in.errorKind, "one of "+strings.Join(errorKinds(), ", "))
+		}
+		req.Effect.Kind = &k
+	}
+	if in.probability != 1 {
+		req.When.Probability = &in.probability
+	}
+	req.Effect.Type = cloudsim.FaultEffectType(in.effect)
+	req.Effect.LatencyMillis, req.Effect.JitterMillis = int(in.latency.Milliseconds()), int(in.jitter.Milliseconds())
+	var given []error
+	for _, err := range errs {
+		if err != nil {
+			given = append(given, err)
+		}
+	}
+	return oneOrMany(given)
+}
+
+func seconds(flag string, d time.Duration) (int64, error) {
+	if d < 0 || d%time.Second != 0 {
+		return 0, badFlag(flag, d.String(), "whole seconds, e.g. 90s")
+	}
+	return int64(d / time.Second), nil
+}
+
+func instant(flag, s string) (*time.Time, error) {
+	if s == "" {
+		return nil, nil
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return nil, badFlag(flag, s, "a time such as 2030-01-31T12:00:00Z")
+	}
+	t = t.UTC()
+	return &t, nil
+}
+
+// operationNames completes operation ids.
+func operationNames(c *cloudCLI) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+		defer cancel()
+		cl, err := c.client()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		targets, err := cl.FaultTargets(ctx)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var words []cobra.Completion
+		for _, t := range targets {
+			words = append(words, cobra.CompletionWithDesc(t.Operation, t.Summary))
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func newFaultTargetsCommand(c *cloudCLI) *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use: "targets", Short: "List the operations that can be broken",
+		Example: "  allinone cloud faults targets\n  allinone cloud faults targets -o name",
+		Args:    cobra.NoArgs,
+		RunE: c.run(func(ctx context.Context, cl *client.Client, _ []string) error {
+			targets, err := cl.FaultTargets(ctx)
+			if err != nil {
+				return err
+			}
+			return printer[cloudsim.FaultTarget]{
+				output: o, w: c.stdout,
+				id: func(t cloudsim.FaultTarget) string { return t.Operation },
+				columns: []column[cloudsim.FaultTarget]{
+					{head: "OPERATION", cell: func(t cloudsim.FaultTarget) string { return t.Operation }},
+					{head: "METHOD", cell: func(t cloudsim.FaultTarget) string { return t.Method }},
+					{head: "PATH", cell: func(t cloudsim.FaultTarget) string { return t.Path }},
+					{head: "SUMMARY", wide: true, cell: func(t cloudsim.FaultTarget) string { return t.Summary }},
+				},
+			}.list(targets)
+		}),
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func newFaultPresetCommand(c *cloudCLI) *cobra.Command {
+	var o output
+	var about strings.Builder
+	var presets []cobra.Completion
+	for _, p := range cloudsim.FaultPresets() {
+		fmt.Fprintf(&about, "\n\n%s\n  %s", p.Name, p.About)
+		presets = append(presets, cobra.CompletionWithDesc(p.Name, p.About))
+	}
+	cmd := &cobra.Command{
+		Use: "preset NAME", Short: "Make the faults of a known incident",
+		Long:    "Make the faults of a known incident, from now until they are deleted." + about.String(),
+		Example: "  allinone cloud faults preset lost-reply\n  allinone cloud faults preset cloud-down && allinone cloud faults delete cloud-down",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(cobra.FixedCompletions(presets, cobra.ShellCompDirectiveNoFileComp)),
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			var known []string
+			for _, p := range cloudsim.FaultPresets() {
+				if p.Name == args[0] {
+					return makePreset(ctx, cl, p, faults.printer(c, o))
+				}
+				known = append(known, p.Name)
+			}
+			return cloudsim.Errorf(cloudsim.NotFound, "no preset named %q; there are: %s", args[0], strings.Join(known, ", "))
+		}),
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+// makePreset makes what it can and prints it.
+func makePreset(ctx context.Context, cl *client.Client, p cloudsim.FaultPreset, out printer[cloudsim.Fault]) error {
+	var made []cloudsim.Fault
+	var failed []error
+	for _, req := range p.Faults {
+		f, err := cl.CreateFault(ctx, req)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		made = append(made, f)
+	}
+	return errors.Join(printResult(out, len(p.Faults) == 1, made), oneOrMany(failed))
+}
