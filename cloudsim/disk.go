@@ -72,6 +72,13 @@ type Disk struct {
 	MultiAttach bool         `json:"multiAttach,omitempty" doc:"Whether several instances may have it at once"`
 	State       DiskState    `json:"state" enum:"creating,available,attaching,in-use,detaching,resizing,deleting,deleted"`
 	Attachments []Attachment `json:"attachments,omitempty" doc:"The instances that have it, first come first"`
+	Status      DiskStatus   `json:"status" doc:"What the data plane made of it"`
+}
+
+// DiskStatus is what the data plane found.
+type DiskStatus struct {
+	SizeGiB int    `json:"sizeGiB,omitempty" doc:"How much of it is real; absent until it is made"`
+	Error   string `json:"error,omitempty" doc:"Why it is not what it should be"`
 }
 
 // Attachment returns d's attachment to an instance; false if there is none.

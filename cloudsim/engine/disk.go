@@ -235,6 +235,19 @@ func (e *Engine) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.D
 	})
 }
 
+// ReportDisk records what the data plane found. What is already known changes
+// nothing, so reporting it again costs no event.
+func (e *Engine) ReportDisk(ctx context.Context, id cloudsim.DiskID, s cloudsim.DiskStatus) error {
+	return e.update(ctx, func(tx *store.Tx, call Call) error {
+		d, err := get(tx, call, disks, string(id))
+		if err != nil || d.Status == s {
+			return err
+		}
+		d.Status = s
+		return disks.Put(tx, &d)
+	})
+}
+
 // forgetAttachments takes the disks out of an instance that is gone. Work that
 // was about that instance alone is over.
 func (e *Engine) forgetAttachments(tx *store.Tx, id cloudsim.InstanceID) error {

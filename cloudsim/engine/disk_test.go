@@ -183,6 +183,26 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
+// What the data plane reports stays beside what was asked, and costs an event
+// only when it is new.
+func TestReportDisk(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	d := mustCreateDisk(t, e, ctx, "data")
+	for range 2 {
+		if err := e.ReportDisk(ctx, d.ID, cloudsim.DiskStatus{SizeGiB: 10}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := must(e.GetDisk(ctx, d.ID))(t); got.Status.SizeGiB != 10 || got.Revision != d.Revision+1 {
+		t.Errorf("%+v after revision %d", got, d.Revision)
+	}
+	if err := e.ReportDisk(ctx, "disk-ffffff", cloudsim.DiskStatus{}); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("of a disk that is not there: %v", err)
+	}
+}
+
 // Force is for an instance that cannot write any more, and takes no time.
 func TestForcedDetach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

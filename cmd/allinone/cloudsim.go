@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+	diskfiles "github.com/cloudsim-dev/allinone/cloudsim/dataplane/disks"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
@@ -48,7 +49,8 @@ func newCloudsimCommand(e env) *cobra.Command {
 		Use:   "cloudsim",
 		Short: "Serve the simulated cloud",
 		Long: `Serve the simulated cloud: its REST API, and the data plane that makes its load
-balancers forward. Everything it knows is in one file in the data directory.
+balancers forward and its disks hold data. Everything it knows is in one file in
+the data directory; the data of its disks is beside it, in the folder disks.
 
 The admin token is read from a file, which is made when it is missing.
 The API's reference is at /docs of the address it listens on.`,
@@ -79,7 +81,7 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.readyFile, "ready-file", "", "write the URL here once it serves")
 	fl.StringVar(&f.tlsCert, "tls-cert-file", "", "certificate to serve HTTPS with (PEM)")
 	fl.StringVar(&f.tlsKey, "tls-private-key-file", "", "its private key (PEM)")
-	fl.BoolVar(&f.noDataPlane, "no-data-plane", false, "keep records only; load balancers do not forward")
+	fl.BoolVar(&f.noDataPlane, "no-data-plane", false, "keep records only; load balancers do not forward, disks have no data")
 	fl.Uint64Var(&f.journalKeep, "journal-keep", d.JournalKeep, "events to keep for watchers that were away")
 	fl.Var(&f.logFormat, "log-format", "log as text or json")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log every request")
@@ -168,6 +170,8 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 	if !f.noDataPlane {
 		parts = append(parts, func(ctx context.Context) error {
 			return dataplane.Run(engine.AsCloud(ctx), log.With("component", "dataplane"), dataplane.Config{Registry: metrics}, eng)
+		}, func(ctx context.Context) error {
+			return diskfiles.Run(engine.AsCloud(ctx), log.With("component", "disks"), diskfiles.Config{Dir: filepath.Join(f.dataDir, "disks")}, eng)
 		})
 	}
 	url := "http://" + ln.Addr().String()

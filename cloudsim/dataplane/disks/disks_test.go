@@ -1,0 +1,167 @@
+package disks_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane/disks"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// start runs a cloud, and returns its client and what starts and stops a
+// keeper of dir.
+func start(t *testing.T, dir string) (*client.Client, func() (stop func())) {
+	t.Helper()
+	engines := make(chan *engine.Engine, 1)
+	c := cloudtest.Start(t, cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
+		engines <- e
+		<-ctx.Done()
+		return nil
+	}))
+	e := <-engines
+	return c, func() func() {
+		ctx, cancel := context.WithCancel(engine.AsCloud(context.Background()))
+		done := make(chan error, 1)
+		go func() { done <- disks.Run(ctx, slog.New(slog.DiscardHandler), disks.Config{Dir: dir}, e) }()
+		return func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// until waits until ok, or ends the test.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s never came", what)
+		}
+	}
+}
+
+func status(t *testing.T, c *client.Client, id cloudsim.DiskID) cloudsim.DiskStatus {
+	t.Helper()
+	d, err := c.GetDisk(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Status
+}
+
+func create(t *testing.T, c *client.Client, name string, size int) cloudsim.Disk {
+	t.Helper()
+	d, err := c.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: name, Zone: "sim-1a", Type: "balanced", SizeGiB: size})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func gone(path string) bool { _, err := os.Stat(path); return errors.Is(err, fs.ErrNotExist) }
+
+// A disk is a file of its size that costs nothing until somebody writes; what
+// was written stays while it grows, and goes with the disk.
+func TestFileFollowsDisk(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "disks")
+	c, run := start(t, dir)
+	defer run()()
+	d := create(t, c, "data", 2)
+	until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 2 })
+	path := disks.Path(dir, d.ID)
+	info, err := os.Stat(path)
+	if err != nil || info.Size() != 2<<30 || info.Mode().Perm() != 0o600 {
+		t.Fatalf("%v, %v", info, err)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Blocks*512 > 1<<20 {
+		t.Errorf("an empty disk takes %d bytes", st.Blocks*512)
+	}
+	write(t, path, 1<<30, "kept")
+	if _, err := c.ResizeDisk(t.Context(), d.ID, cloudsim.ResizeDisk{SizeGiB: 3}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the growth", func() bool { return status(t, c, d.ID).SizeGiB == 3 })
+	if info, err = os.Stat(path); err != nil || info.Size() != 3<<30 || read(t, path, 1<<30) != "kept" {
+		t.Errorf("grown: %v, %v, %q", info, err, read(t, path, 1<<30))
+	}
+	if _, err := c.DeleteDisk(t.Context(), d.ID); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the removal", func() bool { return gone(path) })
+}
+
+func write(t *testing.T, path string, at int64, what string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt([]byte(what), at)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string, at int64) string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, 4)
+	if _, err := f.ReadAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// What happened while nobody kept the files is made up for: growth, deletion,
+// and a disk whose data was taken away, which is said and not hidden.
+func TestAfterRestart(t *testing.T) {
+	dir := t.TempDir()
+	c, run := start(t, dir)
+	stop := run()
+	grows, goes, lost := create(t, c, "grows", 1), create(t, c, "goes", 1), create(t, c, "lost", 1)
+	for _, d := range []cloudsim.Disk{grows, goes, lost} {
+		until(t, "a file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+	}
+	stop()
+	write(t, disks.Path(dir, grows.ID), 100, "kept")
+	foreign := filepath.Join(dir, "notes.txt")
+	if err := errors.Join(os.Remove(disks.Path(dir, lost.ID)), os.WriteFile(foreign, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.DeleteDisk(t.Context(), goes.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.ResizeDisk(t.Context(), grows.ID, cloudsim.ResizeDisk{SizeGiB: 2}); err != nil {
+		t.Fatal(err)
+	}
+	defer run()()
+	until(t, "the growth", func() bool { return status(t, c, grows.ID).SizeGiB == 2 })
+	until(t, "the removal", func() bool { return gone(disks.Path(dir, goes.ID)) })
+	until(t, "the error", func() bool { return strings.Contains(status(t, c, lost.ID).Error, "its data is gone") })
+	if read(t, disks.Path(dir, grows.ID), 100) != "kept" || gone(foreign) {
+		t.Error("more than the leftovers was touched")
+	}
+}
+
+func TestConfigNeedsAFolder(t *testing.T) {
+	if err := (disks.Config{}).Validate(); err == nil {
+		t.Error("no folder is no error")
+	}
+}
