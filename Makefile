@@ -34,8 +34,8 @@ reset: allinone ## forget its state
 test: ## quick tests, with the race detector (about a minute)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short ./...
 
-e2e: build ## boot real clusters and drive them
-	$(GO) test -count=1 -p 1 -timeout 20m ./lab/... ./cmd/allinone
+e2e: build ## boot real clusters, kill clouds, and the long proofs
+	$(GO) test -count=1 -p 1 -timeout 20m ./lab/... ./cloudsim/engine ./cloudsim/client ./cmd/allinone
 
 lint: ## static checks, whose messages teach
 	$(GO) vet ./... && $(GO) -C kube vet -trimpath .
