@@ -50,7 +50,7 @@ func (k kind[T, ID]) mayBeID(s string) bool {
 		return strings.Trim(s, ".") != "" // dots alone would be a path
 	}
 	rest, ok := strings.CutPrefix(s, k.prefix)
-	return ok && rest != "" && strings.Trim(rest, "0123456789") == ""
+	return ok && rest != "" && strings.Trim(rest, "0123456789abcdef") == ""
 }
 
 // maxHints is how many names an error mentions.

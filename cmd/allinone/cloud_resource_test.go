@@ -53,6 +53,10 @@ func TestResolve(t *testing.T) {
 	for n := range 2 * maxHints {
 		create(fmt.Sprintf("n%d", n))
 	}
+	const tenth = cloudsim.InstanceID("i-00000a") // ids count in hexadecimal
+	if got, err := instances.resolve(ctx, cl, string(tenth)); err != nil || got.ID != tenth {
+		t.Errorf("resolve(%q) = %s, %v", tenth, got.ID, err)
+	}
 	_, err = instances.resolve(ctx, cl, "nobody")
 	if got := strings.Count(fmt.Sprint(err), ", "); got != maxHints || !strings.HasSuffix(err.Error(), "…") {
 		t.Errorf("%v: %d names, want %d and a hint that there are more", err, got, maxHints)
