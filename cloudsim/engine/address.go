@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/big"
 	"net/netip"
 
@@ -18,6 +19,37 @@ var addresses = store.Table[cloudsim.Address]{
 	ID:    func(a *cloudsim.Address) string { return string(a.ID) },
 	Meta:  func(a *cloudsim.Address) *cloudsim.Meta { return &a.Meta },
 	Index: map[string]func(*cloudsim.Address) []string{byIP: func(a *cloudsim.Address) []string { return []string{a.IP} }},
+}
+
+// ranges remembers where addresses were taken from. A range counts its own
+// free addresses, so one that overlaps another would give some out twice.
+var ranges = store.Notes[netip.Prefix]{Name: "range"}
+
+// keepRanges refuses a range that differs from the one whose addresses are in
+// use.
+func (e *Engine) keepRanges(tx *store.Tx) error {
+	for _, r := range []struct {
+		key   string
+		want  netip.Prefix
+		inUse bool
+	}{
+		{"instances", e.cfg.Instances, instances.Any(tx)},
+		{"load balancers", e.cfg.LoadBalancers, addresses.Any(tx)},
+	} {
+		have, ok, err := ranges.Get(tx, r.key)
+		switch {
+		case err != nil:
+			return err
+		case ok && have == r.want:
+			continue
+		case ok && r.inUse:
+			return fmt.Errorf("addresses of %s are in use from %s, so their range cannot become %s: delete them first, or begin with another data directory", r.key, have, r.want)
+		}
+		if err := ranges.Put(tx, r.key, r.want); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // takeIP returns the lowest free address of a range, without its first and its

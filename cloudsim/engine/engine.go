@@ -86,6 +86,9 @@ func (e *Engine) Prepare() error {
 		return err
 	}
 	return e.store.Update("", func(tx *store.Tx) error {
+		if err := e.keepRanges(tx); err != nil {
+			return err
+		}
 		if err := e.applyCatalogue(tx); err != nil {
 			return err
 		}
@@ -159,24 +162,32 @@ func (e *Engine) settle() (did bool, err error) {
 	}); err != nil || !due {
 		return false, err
 	}
-	var failed []error
-	err = e.store.Update("", func(tx *store.Tx) error {
-		failed = nil
-		work, err := tx.TakeDue(settleBatch)
-		if err != nil {
-			return err
-		}
-		for _, w := range work {
-			if err := e.settleOne(tx, w); err != nil {
-				failed = append(failed, fmt.Errorf("%s %s %s: %w", w.Verb, w.Kind, w.ID, err))
+	dropped := map[store.Work]bool{}
+	for {
+		var bad store.Work
+		var why error
+		if err := e.store.Update("", func(tx *store.Tx) error {
+			why = nil
+			work, err := tx.TakeDue(settleBatch)
+			if err != nil {
+				return err
 			}
+			for _, w := range work {
+				if dropped[w] {
+					continue
+				}
+				if err := e.settleOne(tx, w); err != nil {
+					bad, why = w, err
+					return err // nothing half-done stays: the others run again without it
+				}
+			}
+			return nil
+		}); why == nil {
+			return true, err
 		}
-		return nil
-	})
-	for _, f := range failed {
-		e.log.Error("work that was due is dropped", "err", f)
+		dropped[bad] = true
+		e.log.Error("work that was due is dropped", "verb", bad.Verb, "kind", bad.Kind, "id", bad.ID, "err", why)
 	}
-	return true, err
 }
 
 func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {

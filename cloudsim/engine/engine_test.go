@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -347,6 +348,67 @@ func TestBookmarks(t *testing.T) {
 				t.Fatalf("%+v, %v; want a bookmark at %d", ev, err, l.Revision)
 			}
 			break
+		}
+	})
+}
+
+// An address is never given twice, whatever a restart is told of ranges.
+func TestRangesAreKeptWhileInUse(t *testing.T) {
+	path, ctx := file(t), engine.AsCloud(t.Context())
+	with := func(p string) func(*engine.Config) {
+		return func(c *engine.Config) { instant(c); c.Instances = prefix(t, p) }
+	}
+	e, down := boot(t, path, with("127.64.0.0/16"))
+	i := mustCreate(t, e, ctx, "a")
+	down()
+
+	st, err := store.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := engine.Default()
+	cfg.Instances = prefix(t, "127.64.0.0/17")
+	if err := engine.New(slog.New(slog.DiscardHandler), st, cfg).Prepare(); err == nil || !strings.Contains(err.Error(), "127.64.0.0/16") {
+		t.Errorf("an overlapping range while an instance stands in it: %v", err)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	e, down = boot(t, path, with("127.64.0.0/16"))
+	if _, err := e.DeleteInstance(ctx, i.ID); err != nil {
+		t.Fatal(err)
+	}
+	down()
+	_, down = boot(t, path, with("127.64.0.0/17"))
+	down()
+}
+
+// Work that cannot be done is dropped whole, and holds up no other.
+func TestBadWorkIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path, ctx := file(t), engine.AsCloud(t.Context())
+		e, down := boot(t, path)
+		i := mustCreate(t, e, ctx, "a")
+		down()
+		st, err := store.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := st.Update("", func(tx *store.Tx) error {
+			return tx.Later(tx.Now, store.Work{Kind: "unicorn", ID: "u-1", Verb: cloudsim.Settle})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := st.Close(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * slow.Provision) // both are due at the start
+		e, down = boot(t, path)
+		defer down()
+		synctest.Wait()
+		if i, err = e.GetInstance(ctx, i.ID); err != nil || i.State != cloudsim.InstanceRunning {
+			t.Errorf("%s, %v: want it to run", i.State, err)
 		}
 	})
 }

@@ -123,6 +123,14 @@ func (t Table[T]) Owned(tx *Tx, project cloudsim.ProjectID) bool {
 	return false
 }
 
+// Any reports whether there is a resource of this kind at all.
+func (t Table[T]) Any(tx *Tx) bool {
+	for range t.Scan(tx, "", "") {
+		return true
+	}
+	return false
+}
+
 // ids yields the ids that have value in an index, after the id after.
 func (t Table[T]) ids(tx *Tx, index, value, after string) func(func(string) bool) {
 	return func(yield func(string) bool) {

@@ -268,7 +268,7 @@ func newFaultPresetCommand(c *cloudCLI) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "preset NAME", Short: "Make the faults of a known incident",
 		Long:    "Make the faults of a known incident, from now until they are deleted." + about.String(),
-		Example: "  allinone cloud faults preset lost-reply\n  allinone cloud faults preset cloud-down && allinone cloud faults delete cloud-down",
+		Example: "  allinone cloud faults preset lost-reply\n  allinone cloud faults preset cloud-down\n  allinone cloud faults delete cloud-down",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(cobra.FixedCompletions(presets, cobra.ShellCompDirectiveNoFileComp)),
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
 			var known []string
