@@ -125,10 +125,12 @@ func (t Table[T]) Owned(tx *Tx, project cloudsim.ProjectID) bool {
 
 // Any reports whether there is a resource of this kind at all.
 func (t Table[T]) Any(tx *Tx) bool {
-	for range t.Scan(tx, "", "") {
-		return true
+	b := tx.read(t.bucket())
+	if b == nil {
+		return false
 	}
-	return false
+	k, _ := b.Cursor().First()
+	return k != nil
 }
 
 // ids yields the ids that have value in an index, after the id after.
