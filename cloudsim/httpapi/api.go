@@ -73,8 +73,8 @@ func allowed(router *mux.Router, r *http.Request) (methods []string) {
 
 func openAPI(version string) huma.Config {
 	cfg := huma.DefaultConfig("cloudsim", version)
-	cfg.Info.Description = "A cloud that is true on one machine. Errors are RFC 9457 problem documents; decide by their member `kind`. " +
-		"Creating by a name that exists with the same words returns what exists. Slow work is an operation: see the member `operation`."
+	cfg.Info.Description = "A cloud that is true on one machine. Errors are RFC 9457 problem documents; decide by their member kind. " +
+		"Creating by a name that exists with the same words returns what exists. Slow work is an operation: see the member operation."
 	cfg.OpenAPIPath = "/openapi"
 	cfg.DocsPath = ""    // ours, which needs no network: see reference.go
 	cfg.SchemasPath = "" // schemas are in the document
