@@ -171,6 +171,17 @@ func diskThenInstance(c *cloudCLI) cobra.CompletionFunc {
 	}
 }
 
+// diskAndInstance finds what both commands are about. An instance that is gone
+// may be called by its id: the cloud knows whether a disk is still on it.
+func diskAndInstance(ctx context.Context, cl *client.Client, args []string) (cloudsim.DiskID, cloudsim.InstanceID, error) {
+	d, notDisk := disks.resolve(ctx, cl, args[0])
+	i, notInstance := instances.resolve(ctx, cl, args[1])
+	if errors.Is(notInstance, cloudsim.NotFound) && instances.mayBeID(args[1]) {
+		i.ID, notInstance = cloudsim.InstanceID(args[1]), nil
+	}
+	return d.ID, i.ID, errors.Join(notDisk, notInstance)
+}
+
 func newAttachDiskCommand(c *cloudCLI) *cobra.Command {
 	var o output
 	var w waiting
@@ -181,13 +192,12 @@ func newAttachDiskCommand(c *cloudCLI) *cobra.Command {
   allinone cloud disks attach data-1 node-1 --read-only`,
 		Args: cobra.ExactArgs(2), ValidArgsFunction: diskThenInstance(c),
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
-			d, notDisk := disks.resolve(ctx, cl, args[0])
-			i, notInstance := instances.resolve(ctx, cl, args[1])
-			if notDisk != nil || notInstance != nil {
-				return errors.Join(notDisk, notInstance)
+			disk, instance, err := diskAndInstance(ctx, cl, args)
+			if err != nil {
+				return err
 			}
-			req.Instance = i.ID
-			d, err := cl.AttachDisk(ctx, d.ID, req)
+			req.Instance = instance
+			d, err := cl.AttachDisk(ctx, disk, req)
 			return showDisk(ctx, c, cl, o, w, d, err)
 		}),
 	}
@@ -209,13 +219,12 @@ instance's help; the instance must be stopped or terminating.`,
   allinone cloud disks detach data-1 node-1 --force`,
 		Args: cobra.ExactArgs(2), ValidArgsFunction: diskThenInstance(c),
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
-			d, notDisk := disks.resolve(ctx, cl, args[0])
-			i, notInstance := instances.resolve(ctx, cl, args[1])
-			if notDisk != nil || notInstance != nil {
-				return errors.Join(notDisk, notInstance)
+			disk, instance, err := diskAndInstance(ctx, cl, args)
+			if err != nil {
+				return err
 			}
-			req.Instance = i.ID
-			d, err := cl.DetachDisk(ctx, d.ID, req)
+			req.Instance = instance
+			d, err := cl.DetachDisk(ctx, disk, req)
 			return showDisk(ctx, c, cl, o, w, d, err)
 		}),
 	}
