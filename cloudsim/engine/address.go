@@ -74,6 +74,11 @@ func giveIP(tx *store.Tx, p netip.Prefix, ip netip.Addr) error {
 
 func nth(p netip.Prefix, n uint64) netip.Addr {
 	base := p.Masked().Addr()
+	if base.Is4() {
+		b := base.As4()
+		binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+uint32(n))
+		return netip.AddrFrom4(b)
+	}
 	b := base.AsSlice()
 	sum := new(big.Int).Add(new(big.Int).SetBytes(b), new(big.Int).SetUint64(n))
 	ip, _ := netip.AddrFromSlice(sum.FillBytes(b))

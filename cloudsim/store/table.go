@@ -7,9 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
-
-	bolt "go.etcd.io/bbolt"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
@@ -64,7 +63,8 @@ func (t Table[T]) NextID(tx *Tx) (string, error) {
 		return "", err
 	}
 	n, err := b.NextSequence()
-	return fmt.Sprintf("%s-%06x", t.Prefix, n), err
+	hex := strconv.FormatUint(n, 16)
+	return t.Prefix + "-" + "000000"[min(len(hex), 6):] + hex, err
 }
 
 // Get returns a resource, or NotFound.
@@ -187,7 +187,8 @@ func (t Table[T]) Scan(tx *Tx, project cloudsim.ProjectID, after string) func(fu
 	}
 }
 
-// Put stores v, sets its revision and times, and journals it.
+// Put stores v, sets its revision and times, and journals it. A v without
+// CreatedAt is new: nothing may be stored under its id.
 func (t Table[T]) Put(tx *Tx, v *T) error {
 	b, err := tx.write(t.bucket())
 	if err != nil {
@@ -200,15 +201,18 @@ func (t Table[T]) Put(tx *Tx, v *T) error {
 	if m.Revision, err = tx.nextRevision(); err != nil {
 		return err
 	}
-	if m.CreatedAt.IsZero() {
+	var old []byte
+	if m.CreatedAt.IsZero() { // new: nothing to look for
 		m.CreatedAt = tx.Now
+	} else {
+		old = b.Get([]byte(id))
 	}
 	m.UpdatedAt = tx.Now
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", t.Kind, id, err)
 	}
-	if err := t.reindex(tx, b, id, v); err != nil {
+	if err := t.reindex(tx, id, old, v); err != nil {
 		return err
 	}
 	if err := b.Put([]byte(id), raw); err != nil {
@@ -224,7 +228,7 @@ func (t Table[T]) Delete(tx *Tx, v *T) error {
 		return err
 	}
 	id, m := t.ID(v), t.Meta(v)
-	if err := t.reindex(tx, b, id, nil); err != nil {
+	if err := t.reindex(tx, id, b.Get([]byte(id)), nil); err != nil {
 		return err
 	}
 	if err := b.Delete([]byte(id)); err != nil {
@@ -253,16 +257,16 @@ func (t Table[T]) shown(v *T, raw []byte) []byte {
 	return public
 }
 
-// reindex replaces the index entries of what is stored under id by those of
+// reindex replaces the index entries of old, what is stored under id, by those of
 // v; nil v has none.
-func (t Table[T]) reindex(tx *Tx, b *bolt.Bucket, id string, v *T) error {
+func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 	var before, after [][2][]byte
-	if raw := b.Get([]byte(id)); raw != nil {
-		var old T
-		if err := json.Unmarshal(raw, &old); err != nil {
+	if old != nil {
+		var was T
+		if err := json.Unmarshal(old, &was); err != nil {
 			return fmt.Errorf("%s %s is damaged: %w", t.Kind, id, err)
 		}
-		before = t.keys(&old)
+		before = t.keys(&was)
 	}
 	if v != nil {
 		after = t.keys(v)
