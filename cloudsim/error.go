@@ -83,6 +83,11 @@ func Errorf(k Kind, format string, args ...any) error {
 	return &Error{Kind: k, Msg: err.Error(), Err: errors.Unwrap(err)}
 }
 
+// InvalidField makes an Invalid error about one field.
+func InvalidField(field, reason string) error {
+	return &Error{Kind: Invalid, Msg: field + " " + reason, Fields: []FieldError{{field, reason}}}
+}
+
 // KindOf reports the kind of err: Internal when nobody classified it.
 func KindOf(err error) Kind {
 	if e, ok := errors.AsType[*Error](err); ok {

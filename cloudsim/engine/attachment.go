@@ -57,8 +57,7 @@ func roomFor(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string, er
 	case err != nil || i.Project != d.Project:
 		return "", unknown("instance", string(id), "see GET /v1/instances")
 	case i.Zone != d.Zone:
-		reason := "names " + string(id) + ", which is in zone " + i.Zone + "; disk " + string(d.ID) + " is in " + d.Zone
-		return "", &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "instance " + reason, Fields: []cloudsim.FieldError{{Field: "instance", Reason: reason}}}
+		return "", cloudsim.InvalidField("instance", "names "+string(id)+", which is in zone "+i.Zone+"; disk "+string(d.ID)+" is in "+d.Zone)
 	case i.State == cloudsim.InstanceTerminating:
 		return "", cloudsim.Errorf(cloudsim.Conflict, "cannot attach disk %s to %s: it is terminating", d.ID, id)
 	}

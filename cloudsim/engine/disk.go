@@ -105,34 +105,8 @@ func (e *Engine) newDisk(tx *store.Tx, call Call, project cloudsim.ProjectID, re
 	return d, e.workOnDisk(tx, call, &d, cloudsim.Create)
 }
 
-// workOnDisk begins slow work whose verb was already moved, and settles it at
-// once if it takes no time.
 func (e *Engine) workOnDisk(tx *store.Tx, call Call, d *cloudsim.Disk, verb cloudsim.Verb) error {
-	takes := e.cfg.Profile.Disk
-	if err := e.begin(tx, call, verb, cloudsim.KindDisk, string(d.ID), &d.Meta, takes); err != nil {
-		return err
-	}
-	if err := disks.Put(tx, d); err != nil {
-		return err
-	}
-	if takes > 0 {
-		return nil
-	}
-	return e.settledDisk(tx, d)
-}
-
-// settleDisk is workOnDisk's second half, when it falls due.
-func (e *Engine) settleDisk(tx *store.Tx, w store.Work) error {
-	d, err := disks.Get(tx, w.ID)
-	switch {
-	case errors.Is(err, cloudsim.NotFound):
-		return nil
-	case err != nil:
-		return err
-	case d.Operation != w.Operation || !working(d):
-		return nil // newer work overtook this, or its instance is gone
-	}
-	return e.settledDisk(tx, &d)
+	return work(e, tx, call, disks, d, verb, e.cfg.Profile.Disk, e.settledDisk)
 }
 
 // working reports whether d waits for its work to settle.
@@ -141,6 +115,9 @@ func working(d cloudsim.Disk) bool {
 }
 
 func (e *Engine) settledDisk(tx *store.Tx, d *cloudsim.Disk) error {
+	if !working(*d) {
+		return nil // its instance went, and its work with it
+	}
 	if err := arrive(d); err != nil {
 		return err
 	}

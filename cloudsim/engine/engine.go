@@ -193,11 +193,11 @@ func (e *Engine) settle() (did bool, err error) {
 func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 	switch w.Kind {
 	case cloudsim.KindInstance:
-		return e.settleInstance(tx, w)
+		return settleDue(tx, instances, w, e.settledInstance)
 	case cloudsim.KindLoadBalancer:
-		return e.settleLoadBalancer(tx, w)
+		return settleDue(tx, loadBalancers, w, e.settledLoadBalancer)
 	case cloudsim.KindDisk:
-		return e.settleDisk(tx, w)
+		return settleDue(tx, disks, w, e.settledDisk)
 	case cloudsim.KindOperation:
 		return e.forgetOperation(tx, w)
 	case kindIdempotencyKey:

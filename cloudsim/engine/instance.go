@@ -86,40 +86,14 @@ func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID
 
 // unknown is Invalid for a field that names a parent that is not there.
 func unknown(field, value, hint string) error {
-	reason := "names " + value + ", which does not exist; " + hint
-	return &cloudsim.Error{Kind: cloudsim.Invalid, Msg: field + " " + reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}
+	return cloudsim.InvalidField(field, "names "+value+", which does not exist; "+hint)
 }
 
-// workOnInstance begins slow work whose verb was already moved, and settles it
-// at once if it takes no time.
 func (e *Engine) workOnInstance(tx *store.Tx, call Call, i *cloudsim.Instance, verb cloudsim.Verb, takes time.Duration) error {
-	if err := e.begin(tx, call, verb, cloudsim.KindInstance, string(i.ID), &i.Meta, takes); err != nil {
-		return err
-	}
-	if err := instances.Put(tx, i); err != nil {
-		return err
-	}
-	if takes > 0 {
-		return nil
-	}
-	return e.settled(tx, i)
+	return work(e, tx, call, instances, i, verb, takes, e.settledInstance)
 }
 
-// settleInstance is workOnInstance's second half, when it falls due.
-func (e *Engine) settleInstance(tx *store.Tx, w store.Work) error {
-	i, err := instances.Get(tx, w.ID)
-	switch {
-	case errors.Is(err, cloudsim.NotFound):
-		return nil
-	case err != nil:
-		return err
-	case i.Operation != w.Operation:
-		return nil // newer work overtook this
-	}
-	return e.settled(tx, &i)
-}
-
-func (e *Engine) settled(tx *store.Tx, i *cloudsim.Instance) error {
+func (e *Engine) settledInstance(tx *store.Tx, i *cloudsim.Instance) error {
 	if err := i.Move(cloudsim.Settle); err != nil {
 		return err
 	}

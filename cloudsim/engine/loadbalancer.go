@@ -119,33 +119,8 @@ func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region s
 	return &cloudsim.Error{Kind: cloudsim.Invalid, Msg: bad[0].Field + " " + bad[0].Reason, Fields: bad}
 }
 
-// workOnLoadBalancer begins slow work whose verb was already moved, and
-// settles it at once if it takes no time.
 func (e *Engine) workOnLoadBalancer(tx *store.Tx, call Call, l *cloudsim.LoadBalancer, verb cloudsim.Verb) error {
-	takes := e.cfg.Profile.LoadBalancer
-	if err := e.begin(tx, call, verb, cloudsim.KindLoadBalancer, string(l.ID), &l.Meta, takes); err != nil {
-		return err
-	}
-	if err := loadBalancers.Put(tx, l); err != nil {
-		return err
-	}
-	if takes > 0 {
-		return nil
-	}
-	return e.settledLoadBalancer(tx, l)
-}
-
-func (e *Engine) settleLoadBalancer(tx *store.Tx, w store.Work) error {
-	l, err := loadBalancers.Get(tx, w.ID)
-	switch {
-	case errors.Is(err, cloudsim.NotFound):
-		return nil
-	case err != nil:
-		return err
-	case l.Operation != w.Operation:
-		return nil // newer work overtook this
-	}
-	return e.settledLoadBalancer(tx, &l)
+	return work(e, tx, call, loadBalancers, l, verb, e.cfg.Profile.LoadBalancer, e.settledLoadBalancer)
 }
 
 func (e *Engine) settledLoadBalancer(tx *store.Tx, l *cloudsim.LoadBalancer) error {

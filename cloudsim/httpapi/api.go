@@ -136,8 +136,7 @@ func (a *api) door(o op) func(huma.Context, func(huma.Context)) {
 		x.operation = o.id
 		key := hc.Header("Idempotency-Key")
 		if len(key) > 255 {
-			a.refuseHuma(hc, &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "Idempotency-Key is longer than 255 characters",
-				Fields: []cloudsim.FieldError{{Field: "header.Idempotency-Key", Reason: "must be at most 255 characters"}}})
+			a.refuseHuma(hc, cloudsim.InvalidField("header.Idempotency-Key", "must be at most 255 characters"))
 			return
 		}
 		ctx, err := a.engine.Admit(hc.Context(), engine.Request{

@@ -138,7 +138,7 @@ func (a *api) createFault(ctx context.Context, in *create[cloudsim.CreateFault])
 	}
 	m := in.Body.Match
 	if !slices.ContainsFunc(a.targets, func(t cloudsim.FaultTarget) bool { return m.Covers(t.Operation) }) {
-		return nil, invalidField("match.operation", fmt.Sprintf("%.80q matches no operation that can be broken: see GET /v1/faults/targets", m.Operation))
+		return nil, cloudsim.InvalidField("match.operation", fmt.Sprintf("%.80q matches no operation that can be broken: see GET /v1/faults/targets", m.Operation))
 	}
 	v, err := a.engine.CreateFault(ctx, in.Body)
 	return answer(v, v.Revision, err)

@@ -92,7 +92,7 @@ func (in listInput) options() (cloudsim.ListOptions, error) {
 	for _, l := range in.Label {
 		k, v, ok := strings.Cut(l, "=")
 		if !ok || k == "" {
-			return o, invalidField("query.label", "must be key=value")
+			return o, cloudsim.InvalidField("query.label", "must be key=value")
 		}
 		if o.Labels == nil {
 			o.Labels = map[string]string{}

@@ -186,9 +186,5 @@ func revision(header string) (uint64, error) {
 			return rev, nil
 		}
 	}
-	return 0, invalidField("header.If-Match", fmt.Sprintf("must be one quoted revision, as in ETag, got %.80s", header))
-}
-
-func invalidField(field, reason string) error {
-	return &cloudsim.Error{Kind: cloudsim.Invalid, Msg: field + " " + reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}
+	return 0, cloudsim.InvalidField("header.If-Match", fmt.Sprintf("must be one quoted revision, as in ETag, got %.80s", header))
 }

@@ -1,0 +1,39 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// work begins slow work on v, whose verb was already moved, and settles it at
+// once if it takes no time.
+func work[T any](e *Engine, tx *store.Tx, call Call, t store.Table[T], v *T, verb cloudsim.Verb, takes time.Duration, settled func(*store.Tx, *T) error) error {
+	if err := e.begin(tx, call, verb, t.Kind, t.ID(v), t.Meta(v), takes); err != nil {
+		return err
+	}
+	if err := t.Put(tx, v); err != nil {
+		return err
+	}
+	if takes > 0 {
+		return nil
+	}
+	return settled(tx, v)
+}
+
+// settleDue is work's second half, when it falls due. What is gone, or was
+// overtaken by newer work, has nothing to settle.
+func settleDue[T any](tx *store.Tx, t store.Table[T], w store.Work, settled func(*store.Tx, *T) error) error {
+	v, err := t.Get(tx, w.ID)
+	switch {
+	case errors.Is(err, cloudsim.NotFound):
+		return nil
+	case err != nil:
+		return err
+	case t.Meta(&v).Operation != w.Operation:
+		return nil
+	}
+	return settled(tx, &v)
+}
