@@ -63,7 +63,9 @@ func identify(pid int) process {
 	// The second field is the command in parentheses and may hold anything;
 	// field 3 is the state, field 22 the start time: proc(5).
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 20 || fields[0] == "Z" { // a zombie runs no more
+	// A zombie runs no more, unless threads of it (field 20) still end: they
+	// hold its files and ports.
+	if len(fields) < 20 || fields[0] == "Z" && (fields[17] == "0" || fields[17] == "1") {
 		return process{}
 	}
 	start, err := strconv.ParseUint(fields[19], 10, 64)
