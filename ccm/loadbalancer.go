@@ -191,8 +191,8 @@ func (b *balancers) converge(ctx context.Context, cluster string, svc *v1.Servic
 				continue // room for its successor
 			}
 			return lb, err
-		case want.IP != "" && want.IP != lb.IP:
-			return lb, fmt.Errorf("load balancer %s has the address %s, which cannot be changed to %s: delete the Service and create it again", lb.ID, lb.IP, want.IP)
+		case len(want.Addresses) > 0 && want.Addresses[0] != lb.IP:
+			return lb, fmt.Errorf("load balancer %s has the address %s, which cannot be changed to %s: delete the Service and create it again", lb.ID, lb.IP, want.Addresses[0])
 		case same(lb, want):
 			return lb, nil
 		default:
@@ -251,7 +251,7 @@ func (b *balancers) active(ctx context.Context, lb cloudsim.LoadBalancer) (cloud
 		if lb.State == cloudsim.LoadBalancerProvisioning {
 			return false, nil
 		}
-		return len(lb.Status.Listeners) == len(lb.Listeners) || polls > b.unreported, nil
+		return lb.Reported() || polls > b.unreported, nil
 	})
 	switch {
 	case err != nil && !wait.Interrupted(err):

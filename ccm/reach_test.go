@@ -25,6 +25,7 @@ func TestServiceSaysWhereItIsReachable(t *testing.T) {
 	e := <-engines
 	report := func(l cloudsim.ListenerStatus) {
 		eventually(t, "the data plane hears of it", func() bool { return len(r.balancersInCloud(t)) == 1 })
+		l.IP = r.only(t).IP
 		if err := e.ReportLoadBalancer(engine.AsCloud(t.Context()), r.only(t).ID, cloudsim.LoadBalancerStatus{Listeners: []cloudsim.ListenerStatus{l}}); err != nil {
 			t.Error(err)
 		}

@@ -117,11 +117,13 @@ func wanted(cluster string, svc *v1.Service, targets []cloudsim.Target) cloudsim
 	want := cloudsim.CreateLoadBalancer{
 		Name:   loadBalancerName(svc),
 		Labels: ownership(cluster, svc),
-		IP:     cmp.Or(svc.Spec.LoadBalancerIP, svc.Annotations[AnnotationLoadBalancerIP]),
 		LoadBalancerSpec: cloudsim.LoadBalancerSpec{
 			Targets:     targets,
 			HealthCheck: healthCheck(svc),
 		},
+	}
+	if ip := cmp.Or(svc.Spec.LoadBalancerIP, svc.Annotations[AnnotationLoadBalancerIP]); ip != "" {
+		want.Addresses = []string{ip}
 	}
 	for _, p := range svc.Spec.Ports {
 		want.Listeners = append(want.Listeners, cloudsim.Listener{Protocol: cloudsim.TCP, Port: int(p.Port), TargetPort: int(p.NodePort)})
@@ -173,26 +175,23 @@ func same(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
 			return false
 		}
 	}
-	first := func(ls []cloudsim.Listener) int {
-		if len(ls) == 0 {
-			return 0
-		}
-		return ls[0].TargetPort
-	}
-	return lb.HealthCheck.WithDefaults(first(lb.Listeners)) == want.HealthCheck.WithDefaults(first(want.Listeners)) &&
-		slices.Equal(sortedListeners(lb.Listeners), sortedListeners(want.Listeners)) &&
-		sameTargets(lb.Targets, want.Targets)
+	return plain(lb.LoadBalancerSpec).Same(plain(want.LoadBalancerSpec))
 }
 
-func sortedListeners(ls []cloudsim.Listener) []cloudsim.Listener {
-	return slices.SortedFunc(slices.Values(ls), func(a, b cloudsim.Listener) int {
+// plain is a spec in one of the many ways to say the same.
+func plain(s cloudsim.LoadBalancerSpec) cloudsim.LoadBalancerSpec {
+	s.HealthCheck = s.Check()
+	s.Listeners = slices.SortedFunc(slices.Values(s.Listeners), func(a, b cloudsim.Listener) int {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
 	})
+	s.Targets = sortedTargets(s.Targets)
+	return s
+}
+
+func sortedTargets(ts []cloudsim.Target) []cloudsim.Target {
+	return slices.SortedFunc(slices.Values(ts), func(a, b cloudsim.Target) int { return cmp.Compare(a.Instance, b.Instance) })
 }
 
 func sameTargets(a, b []cloudsim.Target) bool {
-	sorted := func(ts []cloudsim.Target) []cloudsim.Target {
-		return slices.SortedFunc(slices.Values(ts), func(a, b cloudsim.Target) int { return cmp.Compare(a.Instance, b.Instance) })
-	}
-	return slices.Equal(sorted(a), sorted(b))
+	return slices.Equal(sortedTargets(a), sortedTargets(b))
 }

@@ -1,10 +1,7 @@
 package cloudsim
 
 import (
-	"fmt"
-	"net/netip"
-	"net/url"
-	"strings"
+	"slices"
 	"time"
 )
 
@@ -42,27 +39,87 @@ func LoadBalancerStates() []LoadBalancerState {
 // Protocol is what a listener forwards.
 type Protocol string
 
-// TCP is the only protocol listeners speak today.
-const TCP Protocol = "tcp"
+const (
+	TCP Protocol = "tcp" // connections
+	UDP Protocol = "udp" // flows: what one client's port sends and gets back
+)
 
-// Listener is a port of the load balancer and where its connections go.
+// Scheme says who a load balancer is for.
+type Scheme string
+
+const (
+	SchemeExternal Scheme = "external" // everybody who can reach the cloud's public addresses
+	SchemeInternal Scheme = "internal" // who is inside the cloud's network
+)
+
+// ListenerMode says what a client may assume of a listener. It is a hint that
+// the cloud keeps and passes on; packets take the same way in both modes.
+type ListenerMode string
+
+const (
+	// ModeProxy: a connection ends at the load balancer, so what it adds (a
+	// PROXY header, source ranges) is lost on any other way to the targets.
+	ModeProxy ListenerMode = "proxy"
+	// ModeVIP: going straight to a target is as good as going by its address.
+	ModeVIP ListenerMode = "vip"
+)
+
+// ProxyProtocol is how a listener tells targets who the client is: the header
+// of haproxy.org's PROXY protocol before the first byte of a connection.
+type ProxyProtocol string
+
+const (
+	ProxyV1 ProxyProtocol = "v1" // a line of text
+	ProxyV2 ProxyProtocol = "v2" // binary
+)
+
+// Listener is a port of the load balancer and where its connections go. The
+// zero value of a number means its default.
 type Listener struct {
-	Protocol   Protocol `json:"protocol" enum:"tcp"`
-	Port       int      `json:"port" minimum:"1" maximum:"65535" doc:"Port on the load balancer's address" example:"80"`
-	TargetPort int      `json:"targetPort" minimum:"1" maximum:"65535" doc:"Port on every target" example:"30080"`
+	Protocol           Protocol      `json:"protocol" enum:"tcp,udp"`
+	Port               int           `json:"port" minimum:"1" maximum:"65535" doc:"Port on each of the load balancer's addresses; TCP and UDP may share a number" example:"80"`
+	TargetPort         int           `json:"targetPort" minimum:"1" maximum:"65535" doc:"Port on every target" example:"30080"`
+	Mode               ListenerMode  `json:"mode,omitempty" enum:"vip,proxy" doc:"Whether clients may go straight to a target (vip) or must go by the load balancer (proxy, the default); a hint, such as Kubernetes publishes in ipMode"`
+	ProxyProtocol      ProxyProtocol `json:"proxyProtocol,omitempty" enum:"v1,v2" doc:"Send targets a PROXY protocol header; TCP only. Health checks send none"`
+	IdleTimeoutSeconds int           `json:"idleTimeoutSeconds,omitempty" minimum:"0" maximum:"86400" doc:"How long a connection may be silent in both directions before it is reset, or a UDP flow before it is forgotten; default 350 for TCP, 120 for UDP"`
+	MaxConnections     int           `json:"maxConnections,omitempty" minimum:"0" maximum:"1000000" doc:"Connections or UDP flows open at once; more are refused; default 10000"`
+}
+
+// EffectiveMode is the listener's mode with its default filled in.
+func (l Listener) EffectiveMode() ListenerMode {
+	if l.Mode == "" {
+		return ModeProxy
+	}
+	return l.Mode
+}
+
+// IdleTimeout is how long it may be silent, with its default filled in.
+func (l Listener) IdleTimeout() time.Duration {
+	switch {
+	case l.IdleTimeoutSeconds > 0:
+		return time.Duration(l.IdleTimeoutSeconds) * time.Second
+	case l.Protocol == UDP:
+		return 120 * time.Second
+	}
+	return 350 * time.Second
 }
 
 // Target is an instance that takes connections.
 type Target struct {
 	Instance InstanceID `json:"instance" example:"i-000001"`
+	Weight   int        `json:"weight,omitempty" minimum:"0" maximum:"256" doc:"Its share of the connections, beside the other targets' weights; default 1"`
 }
+
+// Share is the weight with its default filled in.
+func (t Target) Share() int { return max(t.Weight, 1) }
 
 // HealthCheck decides which targets take connections. The zero value of a
 // number means its default.
 type HealthCheck struct {
-	Protocol           HealthProtocol `json:"protocol" enum:"tcp,http" doc:"tcp: it accepts a connection; http: it answers GET with 200"`
-	Port               int            `json:"port,omitempty" minimum:"0" maximum:"65535" doc:"Port on every target; 0 means the first listener's targetPort"`
+	Protocol           HealthProtocol `json:"protocol" enum:"tcp,http,https" doc:"tcp: it accepts a connection; http, https: it answers GET as expected; certificates are not verified"`
+	Port               int            `json:"port,omitempty" minimum:"0" maximum:"65535" doc:"Port on every target; 0 means the targetPort of the first TCP listener"`
 	Path               string         `json:"path,omitempty" maxLength:"1024" doc:"Path to GET; default /"`
+	ExpectedCodes      string         `json:"expectedCodes,omitempty" maxLength:"128" doc:"Statuses that are well: numbers and ranges with commas between them; default 200" example:"200-299,401"`
 	IntervalMillis     int            `json:"intervalMillis,omitempty" minimum:"0" maximum:"300000" doc:"Time between two probes of a target; default 2000"`
 	TimeoutMillis      int            `json:"timeoutMillis,omitempty" minimum:"0" maximum:"60000" doc:"Time a probe may take; default 1000"`
 	HealthyThreshold   int            `json:"healthyThreshold,omitempty" minimum:"0" maximum:"10" doc:"Good probes in a row that make a target healthy; default 1"`
@@ -73,19 +130,24 @@ type HealthCheck struct {
 type HealthProtocol string
 
 const (
-	HealthTCP  HealthProtocol = "tcp"
-	HealthHTTP HealthProtocol = "http"
+	HealthTCP   HealthProtocol = "tcp"
+	HealthHTTP  HealthProtocol = "http"
+	HealthHTTPS HealthProtocol = "https"
 )
 
 // WithDefaults returns h with every default filled in, for a load balancer
-// whose first listener forwards to targetPort.
-func (h HealthCheck) WithDefaults(targetPort int) HealthCheck {
+// with these listeners.
+func (h HealthCheck) WithDefaults(listeners []Listener) HealthCheck {
 	def := func(n *int, d int) {
 		if *n == 0 {
 			*n = d
 		}
 	}
-	def(&h.Port, targetPort)
+	for _, l := range listeners {
+		if l.Protocol == TCP {
+			def(&h.Port, l.TargetPort)
+		}
+	}
 	def(&h.IntervalMillis, 2000)
 	def(&h.TimeoutMillis, 1000)
 	def(&h.HealthyThreshold, 1)
@@ -96,7 +158,21 @@ func (h HealthCheck) WithDefaults(targetPort int) HealthCheck {
 	if h.Path == "" {
 		h.Path = "/"
 	}
+	if h.ExpectedCodes == "" {
+		h.ExpectedCodes = "200"
+	}
 	return h
+}
+
+// Expects reports whether an answer with this status is well.
+func (h HealthCheck) Expects(status int) bool {
+	codes, _ := parseCodes(h.ExpectedCodes)
+	for _, c := range codes {
+		if c[0] <= status && status <= c[1] {
+			return true
+		}
+	}
+	return false
 }
 
 // Interval is the time between two probes.
@@ -109,38 +185,137 @@ func (h HealthCheck) Timeout() time.Duration {
 	return time.Duration(h.TimeoutMillis) * time.Millisecond
 }
 
+// Affinity says which connections go to the same target.
+type Affinity string
+
+const (
+	AffinityNone     Affinity = "none"     // each goes where there is most room
+	AffinityClientIP Affinity = "clientIP" // those of one client, while they follow each other within a time
+)
+
 // LoadBalancerSpec is what a person wants of a load balancer. An update
 // replaces it whole.
 type LoadBalancerSpec struct {
-	Listeners   []Listener  `json:"listeners" maxItems:"50" doc:"At least one; a protocol and port may appear once"`
-	Targets     []Target    `json:"targets,omitempty" maxItems:"5000" doc:"May be empty: then connections are refused"`
-	HealthCheck HealthCheck `json:"healthCheck" doc:"How targets are probed"`
+	Listeners              []Listener  `json:"listeners" maxItems:"50" doc:"At least one; a protocol and port may appear once"`
+	Targets                []Target    `json:"targets,omitempty" maxItems:"5000" doc:"May be empty: then connections are refused"`
+	HealthCheck            HealthCheck `json:"healthCheck" doc:"How targets are probed"`
+	SourceRanges           []string    `json:"sourceRanges,omitempty" maxItems:"200" doc:"Clients that may connect, of both families, in CIDR notation; all others are refused. Absent or empty: everybody" example:"[\"10.0.0.0/8\"]"`
+	Affinity               Affinity    `json:"affinity,omitempty" enum:"none,clientIP" doc:"clientIP sends a client to the target that it had before, on every listener, while that is healthy; default none"`
+	AffinityTimeoutSeconds int         `json:"affinityTimeoutSeconds,omitempty" minimum:"0" maximum:"86400" doc:"How long after its last connection or datagram a client is remembered; default 10800"`
+	DrainTimeoutSeconds    int         `json:"drainTimeoutSeconds,omitempty" minimum:"-1" maximum:"3600" doc:"How long connections may go on after their target or listener was taken away; default 30, -1 cuts them at once"`
 }
 
-// LoadBalancer forwards connections from one address to healthy targets.
+// DrainTimeout is how long what was taken away may go on, with its default
+// filled in; 0 is not at all.
+func (s LoadBalancerSpec) DrainTimeout() time.Duration {
+	if s.DrainTimeoutSeconds == 0 {
+		return 30 * time.Second
+	}
+	return time.Duration(max(s.DrainTimeoutSeconds, 0)) * time.Second
+}
+
+// AffinityTimeout is how long a client is remembered, with its default filled
+// in; 0 is not at all.
+func (s LoadBalancerSpec) AffinityTimeout() time.Duration {
+	switch {
+	case s.Affinity != AffinityClientIP:
+		return 0
+	case s.AffinityTimeoutSeconds == 0:
+		return 10800 * time.Second
+	}
+	return time.Duration(s.AffinityTimeoutSeconds) * time.Second
+}
+
+// Check is the health check with its defaults filled in.
+func (s LoadBalancerSpec) Check() HealthCheck { return s.HealthCheck.WithDefaults(s.Listeners) }
+
+// Same reports whether s and other ask for the same; nil and empty lists are
+// the same, but their order counts.
+func (s LoadBalancerSpec) Same(other LoadBalancerSpec) bool {
+	return s.HealthCheck == other.HealthCheck &&
+		s.Affinity == other.Affinity && s.AffinityTimeoutSeconds == other.AffinityTimeoutSeconds &&
+		s.DrainTimeoutSeconds == other.DrainTimeoutSeconds &&
+		slices.Equal(s.Listeners, other.Listeners) && slices.Equal(s.Targets, other.Targets) &&
+		slices.Equal(s.SourceRanges, other.SourceRanges)
+}
+
+// LoadBalancer forwards connections from its addresses to healthy targets.
 type LoadBalancer struct {
 	ID LoadBalancerID `json:"id" example:"lb-000001"`
 	Meta
 	LoadBalancerSpec
-	Region    string             `json:"region" example:"sim-1"`
-	State     LoadBalancerState  `json:"state" enum:"provisioning,active,updating,deleting,deleted"`
-	IP        string             `json:"ip" doc:"Where it listens" example:"127.65.0.1"`
-	AddressID AddressID          `json:"addressId" doc:"The address resource behind ip" example:"addr-000001"`
-	Status    LoadBalancerStatus `json:"status" doc:"What the data plane found; it changes without a request"`
+	Region    string                `json:"region" example:"sim-1"`
+	Scheme    Scheme                `json:"scheme" enum:"external,internal" doc:"Who it is for: which range its addresses come from. It never changes"`
+	State     LoadBalancerState     `json:"state" enum:"provisioning,active,updating,deleting,deleted"`
+	IP        string                `json:"ip" doc:"The first of its addresses" example:"127.65.0.1"`
+	Addresses []LoadBalancerAddress `json:"addresses" doc:"Where it listens: one address for each of its families, in the order of the families"`
+	Published []PublishedPort       `json:"published,omitempty" doc:"Where its listeners can be reached from outside the machine's network, where the cloud was started with a range of ports for that; one per listener while there are free ones"`
+	Status    LoadBalancerStatus    `json:"status" doc:"What the data plane found; it changes without a request"`
+}
+
+// LoadBalancerAddress is one address of a load balancer.
+type LoadBalancerAddress struct {
+	Family IPFamily  `json:"family" enum:"ipv4,ipv6"`
+	IP     string    `json:"ip" example:"127.65.0.1"`
+	ID     AddressID `json:"id" doc:"The address resource behind it" example:"addr-000001"`
+}
+
+// PublishedPort is a port of the cloud's host that stands for a listener.
+type PublishedPort struct {
+	Protocol      Protocol `json:"protocol" enum:"tcp,udp" doc:"Of the listener"`
+	Port          int      `json:"port" doc:"Of the listener" example:"80"`
+	Host          string   `json:"host" example:"127.0.0.1"`
+	PublishedPort int      `json:"publishedPort" example:"30080"`
+}
+
+// Families are the families of the addresses, in their order.
+func (l LoadBalancer) Families() []IPFamily {
+	var all []IPFamily
+	for _, a := range l.Addresses {
+		all = append(all, a.Family)
+	}
+	return all
+}
+
+// Reported reports whether the data plane has said of every listener, on every
+// address, where it can be reached or why not.
+func (l LoadBalancer) Reported() bool {
+	for _, li := range l.Listeners {
+		for _, a := range l.Addresses {
+			if !slices.ContainsFunc(l.Status.Listeners, func(s ListenerStatus) bool {
+				return s.Protocol == li.Protocol && s.Port == li.Port && s.IP == a.IP
+			}) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // LoadBalancerStatus is what the data plane reports.
 type LoadBalancerStatus struct {
-	Listeners []ListenerStatus `json:"listeners,omitempty" doc:"One per listener, in the same order"`
-	Targets   []TargetStatus   `json:"targets,omitempty" doc:"One per target, in the same order"`
+	Condition LoadBalancerCondition `json:"condition,omitempty" enum:"working,degraded,failed" doc:"Whether its listeners accept: all where they should, some or elsewhere, none; absent until that is known"`
+	Reason    string                `json:"reason,omitempty" doc:"Why it is not working, and what to do"`
+	Listeners []ListenerStatus      `json:"listeners,omitempty" doc:"One per listener and address, and one per published port, in the order of the listeners"`
+	Targets   []TargetStatus        `json:"targets,omitempty" doc:"One per target, in the same order; then those that were taken away and still have connections"`
 }
+
+// LoadBalancerCondition sums up a load balancer's listeners.
+type LoadBalancerCondition string
+
+const (
+	LoadBalancerWorking  LoadBalancerCondition = "working"
+	LoadBalancerDegraded LoadBalancerCondition = "degraded"
+	LoadBalancerFailed   LoadBalancerCondition = "failed"
+)
 
 // ListenerStatus says where a listener can really be reached.
 type ListenerStatus struct {
-	Protocol Protocol `json:"protocol" enum:"tcp"`
+	Protocol Protocol `json:"protocol" enum:"tcp,udp"`
 	Port     int      `json:"port"`
-	// Endpoint differs from the load balancer's ip:port where the machine
-	// gives it no such port, e.g. one below 1024 without privileges.
+	IP       string   `json:"ip" doc:"The address that this is about: one of the load balancer's, or the host of a published port"`
+	// Endpoint differs from ip:port where the machine gives it no such port,
+	// e.g. one below 1024 without privileges.
 	Endpoint string `json:"endpoint,omitempty" doc:"host:port that accepts connections; absent while there is none" example:"127.65.0.1:80"`
 	Error    string `json:"error,omitempty" doc:"Why there is no endpoint, or why it is another port"`
 }
@@ -152,13 +327,49 @@ const (
 	TargetInitial   TargetHealth = "initial" // not probed often enough yet: takes no connections
 	TargetHealthy   TargetHealth = "healthy"
 	TargetUnhealthy TargetHealth = "unhealthy"
+	TargetDraining  TargetHealth = "draining" // taken away: what it has may end in peace, for a while
 )
 
 // TargetStatus is the health of one target.
 type TargetStatus struct {
 	Instance InstanceID   `json:"instance"`
-	Health   TargetHealth `json:"health" enum:"initial,healthy,unhealthy"`
+	Health   TargetHealth `json:"health" enum:"initial,healthy,unhealthy,draining"`
 	Reason   string       `json:"reason,omitempty" doc:"Why it is not healthy"`
+}
+
+// LoadBalancerStats counts what passed through a load balancer since the data
+// plane started it. It is read from the data plane when it is asked for, and
+// kept nowhere: it makes no events.
+type LoadBalancerStats struct {
+	Listeners []ListenerStats `json:"listeners" doc:"One per listener, in the order of the spec"`
+	Targets   []TargetStats   `json:"targets" doc:"One per target, in the order of the spec; then those that drain"`
+}
+
+// ListenerStats counts the connections, or UDP flows, of one listener.
+type ListenerStats struct {
+	Protocol Protocol `json:"protocol" enum:"tcp,udp"`
+	Port     int      `json:"port"`
+	Accepted uint64   `json:"accepted" doc:"Connections or flows that clients began"`
+	Active   int      `json:"active" doc:"Open now"`
+	Refused  Refusals `json:"refused"`
+}
+
+// Refusals counts connections, or datagrams, that were not forwarded, by why.
+type Refusals struct {
+	SourceRange        uint64 `json:"sourceRange" doc:"The client is in none of the source ranges"`
+	NoHealthyTarget    uint64 `json:"noHealthyTarget"`
+	DialFailed         uint64 `json:"dialFailed" doc:"No target that was tried answered"`
+	TooManyConnections uint64 `json:"tooManyConnections"`
+}
+
+// TargetStats counts what one target was sent and sent back.
+type TargetStats struct {
+	Instance    InstanceID `json:"instance"`
+	Connections uint64     `json:"connections" doc:"Connections or flows forwarded to it"`
+	Active      int        `json:"active" doc:"Open now"`
+	FailedDials uint64     `json:"failedDials" doc:"Attempts to connect to it that failed"`
+	BytesIn     uint64     `json:"bytesIn" doc:"From clients to it"`
+	BytesOut    uint64     `json:"bytesOut" doc:"From it to clients"`
 }
 
 // Move applies verb, or returns Conflict and leaves l as it was.
@@ -169,16 +380,21 @@ func (l *LoadBalancer) Move(verb Verb) error {
 // CreateLoadBalancer asks for a load balancer. Asking again with the same name
 // and the same words returns the first one; with other words it is Exists.
 type CreateLoadBalancer struct {
-	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop"`
-	Labels map[string]string `json:"labels,omitempty"`
-	Region string            `json:"region" example:"sim-1"`
-	IP     string            `json:"ip,omitempty" doc:"A static address of the project to stand on; absent for one of the cloud's choice"`
+	Name      string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Region    string            `json:"region" example:"sim-1"`
+	Scheme    Scheme            `json:"scheme,omitempty" enum:"external,internal" doc:"Default external"`
+	Families  []IPFamily        `json:"families,omitempty" maxItems:"2" doc:"One address for each, in this order; default those of addresses, or else ipv4" example:"[\"ipv4\",\"ipv6\"]"`
+	Addresses []string          `json:"addresses,omitempty" maxItems:"2" doc:"Static addresses of the project to stand on, at most one per family; a family without gets one of the cloud's choice" example:"[\"127.65.0.1\"]"`
 	LoadBalancerSpec
 }
 
-// UpdateLoadBalancer replaces labels and spec. Name, region and address stay.
+// UpdateLoadBalancer replaces labels and spec. Name, region and scheme stay.
 type UpdateLoadBalancer struct {
-	Labels map[string]string `json:"labels,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Scheme    Scheme            `json:"scheme,omitempty" enum:"external,internal" doc:"Must be what it is: to change it, make another load balancer"`
+	Families  []IPFamily        `json:"families,omitempty" maxItems:"2" doc:"One address for each, in this order: a family that comes gets one, one that goes gives its back; absent: they stay"`
+	Addresses []string          `json:"addresses,omitempty" maxItems:"2" doc:"Static addresses of the project to stand on from now on, at most one per family; a family without keeps what it has"`
 	LoadBalancerSpec
 }
 
@@ -187,118 +403,49 @@ type SetTargets struct {
 	Targets []Target `json:"targets" maxItems:"5000"`
 }
 
-// Validate checks what needs no other state.
-func (r CreateLoadBalancer) Validate() error {
-	var c checks
-	c.name("name", r.Name)
-	c.name("region", r.Region)
-	c.labels(r.Labels)
-	if r.IP != "" {
-		if _, err := netip.ParseAddr(r.IP); err != nil {
-			c.addf("ip", "must be an IP address, got %q", clip(r.IP))
-		}
-	}
-	c.spec(r.LoadBalancerSpec)
-	return c.err()
-}
-
-// Validate checks what needs no other state.
-func (r UpdateLoadBalancer) Validate() error {
-	var c checks
-	c.labels(r.Labels)
-	c.spec(r.LoadBalancerSpec)
-	return c.err()
-}
-
-// Validate checks what needs no other state.
-func (r SetTargets) Validate() error {
-	var c checks
-	c.targets(r.Targets)
-	return c.err()
-}
-
-func (c *checks) spec(s LoadBalancerSpec) {
-	if len(s.Listeners) == 0 {
-		c.addf("listeners", "needs at least one entry")
-	}
-	if len(s.Listeners) > 50 {
-		c.addf("listeners", "has %d entries; at most 50 are kept", len(s.Listeners))
-		return
-	}
-	seen := map[Listener]int{}
-	for i, l := range s.Listeners {
-		at := fmt.Sprintf("listeners[%d].", i)
-		if l.Protocol != TCP {
-			c.addf(at+"protocol", "must be tcp, got %q", clip(string(l.Protocol)))
-		}
-		c.between(at+"port", l.Port, 1, 65535)
-		c.between(at+"targetPort", l.TargetPort, 1, 65535)
-		key := Listener{Protocol: l.Protocol, Port: l.Port}
-		if first, dup := seen[key]; dup {
-			c.addf(at+"port", "is %s/%d, as is listeners[%d]", l.Protocol, l.Port, first)
-		} else {
-			seen[key] = i
-		}
-	}
-	c.targets(s.Targets)
-	h := s.HealthCheck
-	switch h.Protocol {
-	case HealthTCP, HealthHTTP:
-	default:
-		c.addf("healthCheck.protocol", "must be tcp or http, got %q", clip(string(h.Protocol)))
-	}
-	c.between("healthCheck.port", h.Port, 0, 65535)
-	c.between("healthCheck.intervalMillis", h.IntervalMillis, 0, 300_000)
-	c.between("healthCheck.timeoutMillis", h.TimeoutMillis, 0, 60_000)
-	c.between("healthCheck.healthyThreshold", h.HealthyThreshold, 0, 10)
-	c.between("healthCheck.unhealthyThreshold", h.UnhealthyThreshold, 0, 10)
-	if _, err := url.ParseRequestURI(h.Path); h.Path != "" && (err != nil || len(h.Path) > 1024 || !strings.HasPrefix(h.Path, "/")) {
-		c.addf("healthCheck.path", "must be the path of a URL, begin with / and be at most 1024 bytes, got %q", clip(h.Path))
-	}
-}
-
-func (c *checks) targets(ts []Target) {
-	if len(ts) > 5000 {
-		c.addf("targets", "has %d entries; at most 5000 are kept", len(ts))
-		return
-	}
-	seen := make(map[InstanceID]int, len(ts))
-	for i, t := range ts {
-		at := fmt.Sprintf("targets[%d].instance", i)
-		if first, dup := seen[t.Instance]; dup {
-			c.addf(at, "is %q, as is targets[%d]", clip(string(t.Instance)), first)
-		}
-		seen[t.Instance] = i
-		if t.Instance == "" {
-			c.addf(at, "is required")
-		}
-	}
-}
-
-func (c *checks) between(field string, n, low, high int) {
-	if n < low || n > high {
-		c.addf(field, "must be between %d and %d, got %d", low, high, n)
-	}
-}
-
-// For returns the part of s that speaks of what spec asks for, in its order.
-func (s LoadBalancerStatus) For(spec LoadBalancerSpec) LoadBalancerStatus {
-	var out LoadBalancerStatus
-	for _, l := range spec.Listeners {
-		for _, have := range s.Listeners {
-			if have.Protocol == l.Protocol && have.Port == l.Port {
-				out.Listeners = append(out.Listeners, have)
+// StatusFor returns the part of s that speaks of what l is, in its order.
+func (l LoadBalancer) StatusFor(s LoadBalancerStatus) LoadBalancerStatus {
+	out := LoadBalancerStatus{Condition: s.Condition, Reason: s.Reason}
+	for _, li := range l.Listeners {
+		for _, ip := range l.standsOn(li) {
+			for _, have := range s.Listeners {
+				if have.Protocol == li.Protocol && have.Port == li.Port && have.IP == ip {
+					out.Listeners = append(out.Listeners, have)
+				}
 			}
 		}
+	}
+	if len(out.Listeners) == 0 {
+		out.Condition, out.Reason = "", ""
 	}
 	byInstance := make(map[InstanceID]TargetStatus, len(s.Targets))
 	for _, t := range s.Targets {
 		byInstance[t.Instance] = t
 	}
-	for _, t := range spec.Targets {
+	for _, t := range l.Targets {
 		if have, ok := byInstance[t.Instance]; ok {
 			out.Targets = append(out.Targets, have)
+			delete(byInstance, t.Instance)
+		}
+	}
+	for _, t := range s.Targets {
+		if _, left := byInstance[t.Instance]; left && t.Health == TargetDraining {
+			out.Targets = append(out.Targets, t)
 		}
 	}
 	return out
+}
+
+// standsOn lists the addresses that a listener has a socket on.
+func (l LoadBalancer) standsOn(li Listener) []string {
+	var ips []string
+	for _, a := range l.Addresses {
+		ips = append(ips, a.IP)
+	}
+	for _, p := range l.Published {
+		if p.Protocol == li.Protocol && p.Port == li.Port {
+			ips = append(ips, p.Host)
+		}
+	}
+	return ips
 }

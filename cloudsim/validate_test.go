@@ -2,18 +2,20 @@ package cloudsim
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
 
 func TestValidateNamesTheField(t *testing.T) {
 	good := LoadBalancerSpec{
-		Listeners:   []Listener{{TCP, 80, 30080}},
-		Targets:     []Target{{"i-000001"}},
+		Listeners:   []Listener{{Protocol: TCP, Port: 80, TargetPort: 30080}},
+		Targets:     []Target{{Instance: "i-000001"}},
 		HealthCheck: HealthCheck{Protocol: HealthTCP},
 	}
 	with := func(change func(*LoadBalancerSpec)) CreateLoadBalancer {
 		s := good
+		s.Listeners, s.Targets = slices.Clone(s.Listeners), slices.Clone(s.Targets)
 		change(&s)
 		return CreateLoadBalancer{Name: "lb", Region: "sim-1", LoadBalancerSpec: s}
 	}
@@ -22,26 +24,63 @@ func TestValidateNamesTheField(t *testing.T) {
 		req   interface{ Validate() error }
 		field string // "" means valid
 	}{
-		"instance":                {CreateInstance{Name: "a", Zone: "z", Type: "t"}, ""},
-		"instance without name":   {CreateInstance{Zone: "z", Type: "t"}, "name"},
-		"instance upper case":     {CreateInstance{Name: "A", Zone: "z", Type: "t"}, "name"},
-		"instance name too long":  {CreateInstance{Name: long, Zone: "z", Type: "t"}, "name"},
-		"instance name newline":   {CreateInstance{Name: "a\n", Zone: "z", Type: "t"}, "name"},
-		"instance without zone":   {CreateInstance{Name: "a", Type: "t"}, "zone"},
-		"label key":               {CreateInstance{Name: "a", Zone: "z", Type: "t", Labels: map[string]string{"": "v"}}, "labels"},
-		"label value":             {CreateInstance{Name: "a", Zone: "z", Type: "t", Labels: map[string]string{"k": "a\x00b"}}, "labels.k"},
-		"load balancer":           {with(func(*LoadBalancerSpec) {}), ""},
-		"no listener":             {with(func(s *LoadBalancerSpec) { s.Listeners = nil }), "listeners"},
-		"listener port 0":         {with(func(s *LoadBalancerSpec) { s.Listeners = []Listener{{TCP, 0, 1}} }), "listeners[0].port"},
-		"listener port too big":   {with(func(s *LoadBalancerSpec) { s.Listeners = []Listener{{TCP, 1, 65536}} }), "listeners[0].targetPort"},
-		"listener twice":          {with(func(s *LoadBalancerSpec) { s.Listeners = []Listener{{TCP, 1, 1}, {TCP, 1, 2}} }), "listeners[1].port"},
-		"listener protocol":       {with(func(s *LoadBalancerSpec) { s.Listeners = []Listener{{"sctp", 1, 1}} }), "listeners[0].protocol"},
-		"target twice":            {with(func(s *LoadBalancerSpec) { s.Targets = []Target{{"i-1"}, {"i-1"}} }), "targets[1].instance"},
-		"target empty":            {with(func(s *LoadBalancerSpec) { s.Targets = []Target{{""}} }), "targets[0].instance"},
-		"health protocol":         {with(func(s *LoadBalancerSpec) { s.HealthCheck.Protocol = "ping" }), "healthCheck.protocol"},
-		"health path":             {with(func(s *LoadBalancerSpec) { s.HealthCheck.Path = "healthz" }), "healthCheck.path"},
-		"health interval":         {with(func(s *LoadBalancerSpec) { s.HealthCheck.IntervalMillis = -1 }), "healthCheck.intervalMillis"},
-		"load balancer ip":        {CreateLoadBalancer{Name: "lb", Region: "r", IP: "1.2.3", LoadBalancerSpec: good}, "ip"},
+		"instance":               {CreateInstance{Name: "a", Zone: "z", Type: "t"}, ""},
+		"instance without name":  {CreateInstance{Zone: "z", Type: "t"}, "name"},
+		"instance upper case":    {CreateInstance{Name: "A", Zone: "z", Type: "t"}, "name"},
+		"instance name too long": {CreateInstance{Name: long, Zone: "z", Type: "t"}, "name"},
+		"instance name newline":  {CreateInstance{Name: "a\n", Zone: "z", Type: "t"}, "name"},
+		"instance without zone":  {CreateInstance{Name: "a", Type: "t"}, "zone"},
+		"label key":              {CreateInstance{Name: "a", Zone: "z", Type: "t", Labels: map[string]string{"": "v"}}, "labels"},
+		"label value":            {CreateInstance{Name: "a", Zone: "z", Type: "t", Labels: map[string]string{"k": "a\x00b"}}, "labels.k"},
+		"load balancer":          {with(func(*LoadBalancerSpec) {}), ""},
+		"no listener":            {with(func(s *LoadBalancerSpec) { s.Listeners = nil }), "listeners"},
+		"listener port 0":        {with(func(s *LoadBalancerSpec) { s.Listeners = []Listener{{Protocol: TCP, Port: 0, TargetPort: 1}} }), "listeners[0].port"},
+		"listener port too big":  {with(func(s *LoadBalancerSpec) { s.Listeners = []Listener{{Protocol: TCP, Port: 1, TargetPort: 65536}} }), "listeners[0].targetPort"},
+		"listener twice": {with(func(s *LoadBalancerSpec) {
+			s.Listeners = []Listener{{Protocol: TCP, Port: 1, TargetPort: 1}, {Protocol: TCP, Port: 1, TargetPort: 2}}
+		}), "listeners[1].port"},
+		"listener protocol": {with(func(s *LoadBalancerSpec) { s.Listeners = []Listener{{Protocol: "sctp", Port: 1, TargetPort: 1}} }), "listeners[0].protocol"},
+		"target twice":      {with(func(s *LoadBalancerSpec) { s.Targets = []Target{{Instance: "i-1"}, {Instance: "i-1"}} }), "targets[1].instance"},
+		"target empty":      {with(func(s *LoadBalancerSpec) { s.Targets = []Target{{Instance: ""}} }), "targets[0].instance"},
+		"health protocol":   {with(func(s *LoadBalancerSpec) { s.HealthCheck.Protocol = "ping" }), "healthCheck.protocol"},
+		"health path":       {with(func(s *LoadBalancerSpec) { s.HealthCheck.Path = "healthz" }), "healthCheck.path"},
+		"health interval":   {with(func(s *LoadBalancerSpec) { s.HealthCheck.IntervalMillis = -1 }), "healthCheck.intervalMillis"},
+		"listeners share a port": {with(func(s *LoadBalancerSpec) {
+			s.Listeners = []Listener{{Protocol: TCP, Port: 53, TargetPort: 1}, {Protocol: UDP, Port: 53, TargetPort: 1}}
+		}), ""},
+		"udp needs a probe port": {with(func(s *LoadBalancerSpec) { s.Listeners[0].Protocol = UDP }), "healthCheck.port"},
+		"proxy header on udp": {with(func(s *LoadBalancerSpec) {
+			s.Listeners[0] = Listener{Protocol: UDP, Port: 1, TargetPort: 1, ProxyProtocol: ProxyV1}
+			s.HealthCheck.Port = 1
+		}), "listeners[0].proxyProtocol"},
+		"proxy header as vip":    {with(func(s *LoadBalancerSpec) { s.Listeners[0].Mode, s.Listeners[0].ProxyProtocol = ModeVIP, ProxyV2 }), "listeners[0].mode"},
+		"proxy version":          {with(func(s *LoadBalancerSpec) { s.Listeners[0].ProxyProtocol = "v3" }), "listeners[0].proxyProtocol"},
+		"listener mode":          {with(func(s *LoadBalancerSpec) { s.Listeners[0].Mode = "dsr" }), "listeners[0].mode"},
+		"idle timeout":           {with(func(s *LoadBalancerSpec) { s.Listeners[0].IdleTimeoutSeconds = 86401 }), "listeners[0].idleTimeoutSeconds"},
+		"connection limit":       {with(func(s *LoadBalancerSpec) { s.Listeners[0].MaxConnections = -1 }), "listeners[0].maxConnections"},
+		"too many listeners":     {with(func(s *LoadBalancerSpec) { s.Listeners = make([]Listener, MaxListeners+1) }), "listeners"},
+		"too many targets":       {with(func(s *LoadBalancerSpec) { s.Targets = make([]Target, MaxTargets+1) }), "targets"},
+		"target weight":          {with(func(s *LoadBalancerSpec) { s.Targets[0].Weight = 257 }), "targets[0].weight"},
+		"source ranges":          {with(func(s *LoadBalancerSpec) { s.SourceRanges = []string{"10.0.0.0/8", "2001:db8::/32", "10.1.2.3/8"} }), ""},
+		"source range":           {with(func(s *LoadBalancerSpec) { s.SourceRanges = []string{"10.0.0.0"} }), "sourceRanges[0]"},
+		"too many source ranges": {with(func(s *LoadBalancerSpec) { s.SourceRanges = make([]string, MaxSourceRanges+1) }), "sourceRanges"},
+		"affinity":               {with(func(s *LoadBalancerSpec) { s.Affinity = "cookie" }), "affinity"},
+		"affinity timeout alone": {with(func(s *LoadBalancerSpec) { s.AffinityTimeoutSeconds = 1 }), "affinityTimeoutSeconds"},
+		"drain timeout":          {with(func(s *LoadBalancerSpec) { s.DrainTimeoutSeconds = -2 }), "drainTimeoutSeconds"},
+		"health codes": {with(func(s *LoadBalancerSpec) {
+			s.HealthCheck = HealthCheck{Protocol: HealthHTTP, ExpectedCodes: "200-299,401"}
+		}), ""},
+		"health codes backwards":  {with(func(s *LoadBalancerSpec) { s.HealthCheck = HealthCheck{Protocol: HealthHTTP, ExpectedCodes: "299-200"} }), "healthCheck.expectedCodes"},
+		"health codes of tcp":     {with(func(s *LoadBalancerSpec) { s.HealthCheck.ExpectedCodes = "200" }), "healthCheck.expectedCodes"},
+		"load balancer scheme":    {CreateLoadBalancer{Name: "lb", Region: "r", Scheme: "private", LoadBalancerSpec: good}, "scheme"},
+		"load balancer family":    {CreateLoadBalancer{Name: "lb", Region: "r", Families: []IPFamily{"ipv5"}, LoadBalancerSpec: good}, "families[0]"},
+		"family twice":            {CreateLoadBalancer{Name: "lb", Region: "r", Families: []IPFamily{IPv4, IPv4}, LoadBalancerSpec: good}, "families[1]"},
+		"two addresses of one":    {CreateLoadBalancer{Name: "lb", Region: "r", Addresses: []string{"1.1.1.1", "1.1.1.2"}, LoadBalancerSpec: good}, "addresses[1]"},
+		"address of no family":    {UpdateLoadBalancer{Families: []IPFamily{IPv4}, Addresses: []string{"::1"}, LoadBalancerSpec: good}, "addresses[0]"},
+		"address family":          {CreateAddress{Name: "a", Family: "ip"}, "family"},
+		"address scheme":          {CreateAddress{Name: "a", Scheme: "ip"}, "scheme"},
+		"address name":            {CreateAddress{Name: "lb-000001-ipv6"}, "name"},
+		"load balancer ip":        {CreateLoadBalancer{Name: "lb", Region: "r", Addresses: []string{"1.2.3"}, LoadBalancerSpec: good}, "addresses[0]"},
 		"disk":                    {CreateDisk{Name: "a", Zone: "z", Type: "t", SizeGiB: 1}, ""},
 		"disk without size":       {CreateDisk{Name: "a", Zone: "z", Type: "t"}, "sizeGiB"},
 		"disk too big for a file": {CreateDisk{Name: "a", Zone: "z", Type: "t", SizeGiB: MaxDiskGiB + 1}, "sizeGiB"},
@@ -89,7 +128,7 @@ func TestValidateRefusesControls(t *testing.T) {
 	}
 	path := func(p string) error {
 		return UpdateLoadBalancer{LoadBalancerSpec: LoadBalancerSpec{
-			Listeners: []Listener{{TCP, 80, 30080}}, HealthCheck: HealthCheck{Protocol: HealthHTTP, Path: p},
+			Listeners: []Listener{{Protocol: TCP, Port: 80, TargetPort: 30080}}, HealthCheck: HealthCheck{Protocol: HealthHTTP, Path: p},
 		}}.Validate()
 	}
 	for _, err := range []error{label("\u009b31m"), label("\x7f"), path("/\r\nX: y"), path("/%zz"), path("*")} {

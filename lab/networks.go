@@ -26,6 +26,14 @@ func networksFrom(octet int) networks {
 	return networks{fmt.Sprintf("127.%d.0.0/16", octet), fmt.Sprintf("127.%d.0.0/16", octet+1)}
 }
 
+// loadBalancers6 is the IPv6 range that goes with LoadBalancers, so that labs
+// that run side by side differ in it, too.
+func (n networks) loadBalancers6() string {
+	var octet int
+	_, _ = fmt.Sscanf(n.LoadBalancers, "127.%d.", &octet)
+	return fmt.Sprintf("fd00:127:%d::/64", octet)
+}
+
 // chooseNetworks keeps those of the last time, because instances have addresses
 // in them, and else takes the first that nobody listens in.
 func chooseNetworks(last networks) (networks, error) {

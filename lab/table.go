@@ -47,6 +47,7 @@ func (p *plan) cloud() component {
 			"cloudsim", "--listen=" + p.ports.addr("cloudsim"), "--data-dir=" + p.dir.path("cloud"),
 			"--admin-token-file=" + p.dir.AdminToken(), "--profile=" + p.Profile,
 			"--instance-range=" + p.networks.Instances, "--load-balancer-range=" + p.networks.LoadBalancers,
+			"--load-balancer-range6=" + p.networks.loadBalancers6(),
 		},
 		ready: httpProbe(url+"/readyz", nil),
 		then:  p.seed,

@@ -89,6 +89,9 @@ func TestEveryVerb(t *testing.T) {
 	}
 	must(c.GetLoadBalancer(ctx, lb.ID))(t)
 	must(c.ListLoadBalancers(ctx, cloudsim.ListOptions{}))(t)
+	if _, err := c.LoadBalancerStats(ctx, lb.ID); !errors.Is(err, cloudsim.Unavailable) {
+		t.Errorf("counters of a cloud that forwards nothing: %v", err)
+	}
 	must(c.DeleteLoadBalancer(ctx, lb.ID))(t)
 
 	a := must(c.CreateAddress(ctx, cloudsim.CreateAddress{Name: "front"}))(t)

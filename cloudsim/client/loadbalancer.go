@@ -32,6 +32,12 @@ func (c *Client) SetLoadBalancerTargets(ctx context.Context, id cloudsim.LoadBal
 	return call[cloudsim.LoadBalancer](ctx, c, "PUT", "/v1/load-balancers/"+seg(id)+"/targets", req)
 }
 
+// LoadBalancerStats returns what passed through a load balancer; Unavailable
+// while nothing forwards for it.
+func (c *Client) LoadBalancerStats(ctx context.Context, id cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, error) {
+	return call[cloudsim.LoadBalancerStats](ctx, c, "GET", "/v1/load-balancers/"+seg(id)+"/stats", nil)
+}
+
 // DeleteLoadBalancer begins to delete a load balancer and returns it. Deleting
 // one that is already being deleted returns it again; one that is gone is
 // NotFound.

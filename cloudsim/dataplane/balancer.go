@@ -30,7 +30,7 @@ type balancer struct {
 	revision uint64 // of the last apply; the plane's goroutine alone reads it
 
 	mu        sync.Mutex
-	ip        string
+	ips       []string
 	spec      cloudsim.LoadBalancerSpec
 	listeners map[string]*listener // by ip:port
 	targets   map[cloudsim.InstanceID]*target
@@ -64,13 +64,15 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ip, b.spec = lb.IP, lb.LoadBalancerSpec
+	b.ips, b.spec = ipsOf(lb), lb.LoadBalancerSpec
 	if b.reported != nil && !same(*b.reported, lb.Status) {
 		b.reported = nil // the change may have reset what was reported
 	}
 	b.setTargets(ctx, machines)
 	for _, want := range lb.Listeners {
-		b.setListener(ctx, want)
+		for _, ip := range b.ips {
+			b.setListener(ctx, ip, want)
+		}
 	}
 	b.settleAll()
 	b.news()
@@ -82,8 +84,15 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 
 // does reports whether b forwards by the rules of lb already.
 func (b *balancer) does(lb cloudsim.LoadBalancer) bool {
-	return b.ip == lb.IP && b.spec.HealthCheck == lb.HealthCheck &&
-		slices.Equal(b.spec.Listeners, lb.Listeners) && slices.Equal(b.spec.Targets, lb.Targets)
+	return slices.Equal(b.ips, ipsOf(lb)) && b.spec.Same(lb.LoadBalancerSpec)
+}
+
+func ipsOf(lb cloudsim.LoadBalancer) []string {
+	var ips []string
+	for _, a := range lb.Addresses {
+		ips = append(ips, a.IP)
+	}
+	return ips
 }
 
 // closeListeners closes those that which chooses; their ports are free when it
@@ -100,14 +109,17 @@ func (b *balancer) closeListeners(which func(*listener) bool) {
 }
 
 // setListener opens a listener, or points an open one elsewhere.
-func (b *balancer) setListener(ctx context.Context, want cloudsim.Listener) {
-	address := hostPort(b.ip, want.Port)
+func (b *balancer) setListener(ctx context.Context, ip string, want cloudsim.Listener) {
+	if want.Protocol != cloudsim.TCP {
+		return
+	}
+	address := hostPort(ip, want.Port)
 	if l := b.listeners[address]; l != nil {
 		l.targetPort = want.TargetPort
 		l.enqueue(b.order)
 		return
 	}
-	l := newListener(b.ip, want)
+	l := newListener(ip, want)
 	l.enqueue(b.order)
 	b.listeners[address] = l
 	ctx, l.cancel = context.WithCancel(ctx)
@@ -176,13 +188,7 @@ func (b *balancer) steerTarget(ctx context.Context, t *target, m machine) {
 }
 
 // check is the health check in force.
-func (b *balancer) check() cloudsim.HealthCheck {
-	targetPort := 0
-	if len(b.spec.Listeners) > 0 {
-		targetPort = b.spec.Listeners[0].TargetPort
-	}
-	return b.spec.HealthCheck.WithDefaults(targetPort)
-}
+func (b *balancer) check() cloudsim.HealthCheck { return b.spec.Check() }
 
 // judge takes in what a probe of t found.
 func (b *balancer) judge(ctx context.Context, t *target, found error) {

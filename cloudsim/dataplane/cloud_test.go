@@ -64,7 +64,8 @@ func (m *memory) putLB(lb cloudsim.LoadBalancer) {
 	if lb.State == "" {
 		lb.State = cloudsim.LoadBalancerActive
 	}
-	lb.Status = m.lbs[lb.ID].Status.For(lb.LoadBalancerSpec)
+	lb.Addresses = []cloudsim.LoadBalancerAddress{{Family: cloudsim.IPv4, IP: lb.IP}}
+	lb.Status = lb.StatusFor(m.lbs[lb.ID].Status)
 	m.keepLB(lb)
 }
 
@@ -216,7 +217,7 @@ func (m *memory) ReportLoadBalancer(_ context.Context, id cloudsim.LoadBalancerI
 		return cloudsim.Errorf(cloudsim.NotFound, "no load balancer %s", id)
 	}
 	m.reports[id] = append(m.reports[id], s)
-	lb.Status = s.For(lb.LoadBalancerSpec)
+	lb.Status = lb.StatusFor(s)
 	m.keepLB(lb)
 	return nil
 }

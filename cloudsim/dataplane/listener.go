@@ -41,7 +41,7 @@ func newListener(ip string, want cloudsim.Listener) *listener {
 
 // isIn reports whether lb still has this listener.
 func (l *listener) isIn(lb cloudsim.LoadBalancer) bool {
-	return l.ip == lb.IP && slices.ContainsFunc(lb.Listeners, func(want cloudsim.Listener) bool {
+	return slices.Contains(ipsOf(lb), l.ip) && slices.ContainsFunc(lb.Listeners, func(want cloudsim.Listener) bool {
 		return want.Protocol == l.protocol && want.Port == l.port
 	})
 }

@@ -66,7 +66,7 @@ func TestLowPortFallsBack(t *testing.T) {
 		t.Skip("not Linux: ", err)
 	}
 	want := cloudsim.ListenerStatus{
-		Protocol: cloudsim.TCP, Port: 80, Endpoint: f.lb.IP + ":10080",
+		Protocol: cloudsim.TCP, Port: 80, IP: f.lb.IP, Endpoint: f.lb.IP + ":10080",
 		Error: "port 80 needs privileges on this machine (net.ipv4.ip_unprivileged_port_start is " +
 			strings.TrimSpace(string(start)) + "): listening on 10080 instead",
 	}
@@ -91,7 +91,7 @@ func TestAddressesThatAreNone(t *testing.T) {
 		f.cloud.putLB(f.lb)
 		run(t, f.cloud, dataplane.Config{})
 		f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
-			want := []cloudsim.ListenerStatus{{Protocol: cloudsim.TCP, Port: port, Error: want}}
+			want := []cloudsim.ListenerStatus{{Protocol: cloudsim.TCP, Port: port, IP: ip, Error: want}}
 			return cmp.Diff(want, s.Listeners)
 		})
 	}

@@ -55,11 +55,13 @@ func (b *balancer) status() (s cloudsim.LoadBalancerStatus, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, want := range b.spec.Listeners {
-		ls := cloudsim.ListenerStatus{Protocol: want.Protocol, Port: want.Port}
-		if l := b.listeners[hostPort(b.ip, want.Port)]; l != nil { // nil while an update closes it
-			ls.Endpoint, ls.Error = l.endpoint, l.problem
+		for _, ip := range b.ips {
+			ls := cloudsim.ListenerStatus{Protocol: want.Protocol, Port: want.Port, IP: ip}
+			if l := b.listeners[hostPort(ip, want.Port)]; l != nil && want.Protocol == cloudsim.TCP { // nil while an update closes it
+				ls.Endpoint, ls.Error = l.endpoint, l.problem
+			}
+			s.Listeners = append(s.Listeners, ls)
 		}
-		s.Listeners = append(s.Listeners, ls)
 	}
 	for _, t := range b.order {
 		s.Targets = append(s.Targets, cloudsim.TargetStatus{

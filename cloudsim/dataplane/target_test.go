@@ -34,7 +34,7 @@ func TestVerdict(t *testing.T) {
 			"iiiiih"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			check := cloudsim.HealthCheck{HealthyThreshold: tc.healthy, UnhealthyThreshold: tc.unhealthy}.WithDefaults(1)
+			check := cloudsim.HealthCheck{HealthyThreshold: tc.healthy, UnhealthyThreshold: tc.unhealthy}.WithDefaults(nil)
 			v := verdict{health: cloudsim.TargetInitial}
 			var got strings.Builder
 			for _, p := range tc.probes {

@@ -1,12 +1,14 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/big"
 	"net/netip"
+	"slices"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
@@ -31,10 +33,13 @@ func (e *Engine) keepRanges(tx *store.Tx) error {
 	for _, r := range []struct {
 		key   string
 		want  netip.Prefix
-		inUse bool
+		inUse func(tx *store.Tx, have netip.Prefix) (bool, error)
 	}{
-		{"instances", e.cfg.Instances, instances.Any(tx)},
-		{"load balancers", e.cfg.LoadBalancers, addresses.Any(tx)},
+		{"instances", e.cfg.Instances, func(tx *store.Tx, _ netip.Prefix) (bool, error) { return instances.Any(tx), nil }},
+		{"load balancers", e.cfg.LoadBalancers, addressesIn},
+		{"load balancers, IPv6", e.cfg.LoadBalancers6, addressesIn},
+		{"internal load balancers", e.cfg.InternalLoadBalancers, addressesIn},
+		{"internal load balancers, IPv6", e.cfg.InternalLoadBalancers6, addressesIn},
 	} {
 		have, ok, err := ranges.Get(tx, r.key)
 		switch {
@@ -42,14 +47,34 @@ func (e *Engine) keepRanges(tx *store.Tx) error {
 			return err
 		case ok && have == r.want:
 			continue
-		case ok && r.inUse:
-			return fmt.Errorf("addresses of %s are in use from %s, so their range cannot become %s: delete them first, or begin with another data directory", r.key, have, r.want)
+		case ok && have.IsValid():
+			used, err := r.inUse(tx, have)
+			if err != nil {
+				return err
+			}
+			if used {
+				return fmt.Errorf("addresses of %s are in use from %s, so their range cannot become %s: delete them first, or begin with another data directory", r.key, have, r.want)
+			}
 		}
 		if err := ranges.Put(tx, r.key, r.want); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// addressesIn reports whether any address of load balancers is in a range.
+// O(addresses).
+func addressesIn(tx *store.Tx, p netip.Prefix) (bool, error) {
+	for a, err := range addresses.Scan(tx, "", "") {
+		if err != nil {
+			return false, err
+		}
+		if ip, err := netip.ParseAddr(a.IP); err == nil && p.Contains(ip) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // takeIP returns the lowest free address of a range, without its first and its
@@ -102,11 +127,17 @@ func (e *Engine) CreateAddress(ctx context.Context, req cloudsim.CreateAddress) 
 				return a, err
 			}
 			have, err := addresses.Named(tx, project, req.Name)
+			family, scheme := cmp.Or(req.Family, cloudsim.IPv4), cmp.Or(req.Scheme, cloudsim.SchemeExternal)
 			switch {
 			case errors.Is(err, cloudsim.NotFound):
-				return e.newAddress(tx, cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels}, true, "")
+				return e.newAddress(tx, cloudsim.Address{
+					Meta:   cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels},
+					Family: family, Scheme: scheme, Static: true,
+				})
 			case err != nil:
 				return have, err
+			case have.Family != family, have.Scheme != scheme:
+				return have, taken(cloudsim.KindAddress, req.Name, string(have.ID), fmt.Sprintf("family %s and scheme %s", have.Family, have.Scheme))
 			case !sameLabels(have.Labels, req.Labels):
 				return have, taken(cloudsim.KindAddress, req.Name, string(have.ID), "other labels")
 			}
@@ -117,8 +148,13 @@ func (e *Engine) CreateAddress(ctx context.Context, req cloudsim.CreateAddress) 
 	return a, err
 }
 
-func (e *Engine) newAddress(tx *store.Tx, m cloudsim.Meta, static bool, by cloudsim.LoadBalancerID) (a cloudsim.Address, err error) {
-	ip, err := takeIP(tx, e.cfg.LoadBalancers)
+// newAddress takes an IP of a's family and scheme and keeps it as a.
+func (e *Engine) newAddress(tx *store.Tx, a cloudsim.Address) (cloudsim.Address, error) {
+	from := e.cfg.rangeOf(a.Family, a.Scheme)
+	if !from.IsValid() {
+		return a, cloudsim.Errorf(cloudsim.Invalid, "this cloud has no %s addresses for load balancers: it was started without a range of them", a.Family)
+	}
+	ip, err := takeIP(tx, from)
 	if err != nil {
 		return a, err
 	}
@@ -126,8 +162,21 @@ func (e *Engine) newAddress(tx *store.Tx, m cloudsim.Meta, static bool, by cloud
 	if err != nil {
 		return a, err
 	}
-	a = cloudsim.Address{ID: cloudsim.AddressID(id), Meta: m, IP: ip.String(), Static: static, UsedBy: by}
+	a.ID, a.IP = cloudsim.AddressID(id), ip.String()
 	return a, addresses.Put(tx, &a)
+}
+
+// rangeOf is where load balancers of a scheme get their addresses of a family.
+// Without a range of their own, internal ones share that of the external ones.
+func (c Config) rangeOf(f cloudsim.IPFamily, s cloudsim.Scheme) netip.Prefix {
+	external, internal := c.LoadBalancers, c.InternalLoadBalancers
+	if f == cloudsim.IPv6 {
+		external, internal = c.LoadBalancers6, c.InternalLoadBalancers6
+	}
+	if s == cloudsim.SchemeInternal && internal.IsValid() {
+		return internal
+	}
+	return external
 }
 
 // GetAddress returns an address.
@@ -155,44 +204,116 @@ func (e *Engine) DeleteAddress(ctx context.Context, id cloudsim.AddressID) error
 }
 
 func (e *Engine) dropAddress(tx *store.Tx, a *cloudsim.Address) error {
-	if ip, err := netip.ParseAddr(a.IP); err == nil {
-		if err := giveIP(tx, e.cfg.LoadBalancers, ip); err != nil {
-			return err
-		}
+	ip, err := netip.ParseAddr(a.IP)
+	if err != nil {
+		return err
+	}
+	from := e.cfg.rangeOf(a.Family, a.Scheme)
+	if !from.Contains(ip) { // taken before internal ones had a range of their own
+		from = e.cfg.rangeOf(a.Family, cloudsim.SchemeExternal)
+	}
+	if err := giveIP(tx, from, ip); err != nil {
+		return err
 	}
 	return addresses.Delete(tx, a)
 }
 
-// standOn gives a new load balancer its address: the static one that it asked
-// for, or one of its own.
-func (e *Engine) standOn(tx *store.Tx, lb *cloudsim.LoadBalancer, ip string) error {
-	if ip == "" {
-		m := cloudsim.Meta{Name: string(lb.ID), Project: lb.Project}
-		a, err := e.newAddress(tx, m, false, lb.ID)
-		lb.IP, lb.AddressID = a.IP, a.ID
-		return err
+// familiesOf are the families that a new load balancer has: those asked for, or
+// those of the addresses that it asks for, or IPv4.
+func familiesOf(families []cloudsim.IPFamily, ips []string) []cloudsim.IPFamily {
+	if len(families) > 0 {
+		return families
 	}
+	for _, ip := range ips {
+		if a, err := netip.ParseAddr(ip); err == nil {
+			families = append(families, cloudsim.FamilyOf(a))
+		}
+	}
+	if len(families) == 0 {
+		return []cloudsim.IPFamily{cloudsim.IPv4}
+	}
+	return families
+}
+
+// stand gives a load balancer one address for each of families: the static one
+// of ips, or the one it has, or a new one. What it stood on and no longer does
+// is released.
+func (e *Engine) stand(tx *store.Tx, lb *cloudsim.LoadBalancer, families []cloudsim.IPFamily, ips []string) error {
+	had := map[cloudsim.IPFamily]cloudsim.LoadBalancerAddress{}
+	for _, a := range lb.Addresses {
+		had[a.Family] = a
+	}
+	lb.Addresses = nil
+	for _, f := range families {
+		at := slices.IndexFunc(ips, func(ip string) bool {
+			a, err := netip.ParseAddr(ip)
+			return err == nil && cloudsim.FamilyOf(a) == f
+		})
+		have, ok := had[f]
+		var a cloudsim.Address
+		var err error
+		switch {
+		case ok && (at < 0 || netip.MustParseAddr(ips[at]) == netip.MustParseAddr(have.IP)):
+			delete(had, f)
+			lb.Addresses = append(lb.Addresses, have)
+			continue
+		case at >= 0:
+			a, err = e.standOn(tx, lb, fmt.Sprintf("addresses[%d]", at), netip.MustParseAddr(ips[at]).String())
+		default:
+			a, err = e.newAddress(tx, cloudsim.Address{
+				Meta:   cloudsim.Meta{Name: ownAddressName(lb.ID, f), Project: lb.Project},
+				Family: f, Scheme: lb.Scheme, UsedBy: lb.ID,
+			})
+		}
+		if err != nil {
+			return err
+		}
+		lb.Addresses = append(lb.Addresses, cloudsim.LoadBalancerAddress{Family: f, IP: a.IP, ID: a.ID})
+	}
+	lb.IP = lb.Addresses[0].IP
+	for _, f := range []cloudsim.IPFamily{cloudsim.IPv4, cloudsim.IPv6} {
+		if a, left := had[f]; left {
+			if err := e.stepOff(tx, a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ownAddressName names an address that the cloud takes for a load balancer:
+// names that nobody can reserve (see cloudsim.CreateAddress).
+func ownAddressName(id cloudsim.LoadBalancerID, f cloudsim.IPFamily) string {
+	if f == cloudsim.IPv6 {
+		return string(id) + "-ipv6"
+	}
+	return string(id)
+}
+
+// standOn takes a static address of the project for lb.
+func (e *Engine) standOn(tx *store.Tx, lb *cloudsim.LoadBalancer, field, ip string) (cloudsim.Address, error) {
 	found, err := addresses.Lookup(tx, byIP, ip)
 	if err != nil {
-		return err
+		return cloudsim.Address{}, err
 	}
 	for _, a := range found {
 		switch {
 		case a.Project != lb.Project || !a.Static:
 		case a.UsedBy != "":
-			return cloudsim.Errorf(cloudsim.Conflict, "address %s (%s) is used by load balancer %s", a.ID, ip, a.UsedBy)
+			return a, cloudsim.Errorf(cloudsim.Conflict, "address %s (%s) is used by load balancer %s", a.ID, ip, a.UsedBy)
+		case a.Scheme != lb.Scheme:
+			return a, cloudsim.InvalidField(field, fmt.Sprintf("is %s, which is for %s load balancers, and this one is %s", ip, a.Scheme, lb.Scheme))
 		default:
 			a.UsedBy = lb.ID
-			lb.IP, lb.AddressID = a.IP, a.ID
-			return addresses.Put(tx, &a)
+			return a, addresses.Put(tx, &a)
 		}
 	}
-	return unknown("ip", ip, "reserve it first: POST /v1/addresses")
+	return cloudsim.Address{}, unknown(field, ip, "reserve it first: POST /v1/addresses")
 }
 
-// stepOff releases the address of a load balancer that is gone.
-func (e *Engine) stepOff(tx *store.Tx, lb *cloudsim.LoadBalancer) error {
-	a, err := addresses.Get(tx, string(lb.AddressID))
+// stepOff releases an address that a load balancer stood on.
+func (e *Engine) stepOff(tx *store.Tx, at cloudsim.LoadBalancerAddress) error {
+	a, err := addresses.Get(tx, string(at.ID))
 	if err != nil {
 		return err
 	}

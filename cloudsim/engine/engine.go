@@ -16,22 +16,28 @@ import (
 
 // Config says what cloud this is. The zero value is made whole by Default.
 type Config struct {
-	Catalogue     cloudsim.Catalogue // what is offered; added to what is there
-	Profile       Profile            // how long hardware takes
-	Instances     netip.Prefix       // where instances get their internal addresses
-	LoadBalancers netip.Prefix       // where load balancers get theirs
-	JournalKeep   uint64             // events kept for watchers that were away
+	Catalogue              cloudsim.Catalogue // what is offered; added to what is there
+	Profile                Profile            // how long hardware takes
+	Instances              netip.Prefix       // where instances get their internal addresses
+	LoadBalancers          netip.Prefix       // where load balancers get theirs
+	LoadBalancers6         netip.Prefix       // the same for IPv6; none: load balancers have no IPv6
+	InternalLoadBalancers  netip.Prefix       // of those whose scheme is internal; none: with the others
+	InternalLoadBalancers6 netip.Prefix       // the same for IPv6
+	Published              Published          // where listeners can be reached besides; none: nowhere
+	Meter                  Meter              // counts what load balancers forward; nil: nobody does
+	JournalKeep            uint64             // events kept for watchers that were away
 }
 
 // Default is the cloud that asks nothing of the machine: it lives on loopback,
 // because Linux answers all of 127/8 without configuration.
 func Default() Config {
 	return Config{
-		Catalogue:     cloudsim.DefaultCatalogue(),
-		Profile:       Realistic,
-		Instances:     netip.MustParsePrefix("127.64.0.0/16"),
-		LoadBalancers: netip.MustParsePrefix("127.65.0.0/16"),
-		JournalKeep:   100_000,
+		Catalogue:      cloudsim.DefaultCatalogue(),
+		Profile:        Realistic,
+		Instances:      netip.MustParsePrefix("127.64.0.0/16"),
+		LoadBalancers:  netip.MustParsePrefix("127.65.0.0/16"),
+		LoadBalancers6: netip.MustParsePrefix("fd00:127:65::/64"),
+		JournalKeep:    100_000,
 	}
 }
 
@@ -87,6 +93,9 @@ func (e *Engine) Prepare() error {
 	}
 	return e.store.Update("", func(tx *store.Tx) error {
 		if err := e.keepRanges(tx); err != nil {
+			return err
+		}
+		if err := e.republish(tx); err != nil {
 			return err
 		}
 		if err := e.applyCatalogue(tx); err != nil {

@@ -242,11 +242,11 @@ func TestStaticAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	req := loadBalancer("shop")
-	req.IP = "127.65.0.77"
+	req.Addresses = []string{"127.65.0.77"}
 	if _, err := e.CreateLoadBalancer(ctx, req); !errors.Is(err, cloudsim.Invalid) {
 		t.Errorf("an address that nobody reserved: %v", err)
 	}
-	req.IP = addr.IP
+	req.Addresses = []string{addr.IP}
 	lb, err := e.CreateLoadBalancer(ctx, req)
 	if err != nil || lb.IP != addr.IP {
 		t.Fatalf("%+v, %v", lb, err)

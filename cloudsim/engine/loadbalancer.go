@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
@@ -17,7 +20,7 @@ var loadBalancers = store.Table[cloudsim.LoadBalancer]{
 	Kind: cloudsim.KindLoadBalancer, Prefix: "lb",
 	ID:    func(l *cloudsim.LoadBalancer) string { return string(l.ID) },
 	Meta:  func(l *cloudsim.LoadBalancer) *cloudsim.Meta { return &l.Meta },
-	Index: map[string]func(*cloudsim.LoadBalancer) []string{byTarget: targetsOf},
+	Index: map[string]func(*cloudsim.LoadBalancer) []string{byTarget: targetsOf, byPublished: publishedOf},
 }
 
 func targetsOf(l *cloudsim.LoadBalancer) []string {
@@ -47,19 +50,6 @@ func (e *Engine) loadBalancerByName(tx *store.Tx, call Call, req cloudsim.Create
 	if err != nil {
 		return l, err
 	}
-	differs := func(have cloudsim.LoadBalancer) string {
-		switch {
-		case have.Region != req.Region:
-			return "region " + have.Region
-		case req.IP != "" && have.IP != req.IP:
-			return "address " + have.IP
-		case !sameLabels(have.Labels, req.Labels):
-			return "other labels"
-		case !sameSpec(have.LoadBalancerSpec, req.LoadBalancerSpec):
-			return "other listeners, targets or health check"
-		}
-		return ""
-	}
 	have, err := loadBalancers.Named(tx, project, req.Name)
 	switch {
 	case errors.Is(err, cloudsim.NotFound):
@@ -69,10 +59,36 @@ func (e *Engine) loadBalancerByName(tx *store.Tx, call Call, req cloudsim.Create
 	case have.State == cloudsim.LoadBalancerDeleting:
 		return l, cloudsim.Errorf(cloudsim.Conflict, "the load balancer %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
 	}
-	if d := differs(have); d != "" {
+	if d := differsFrom(have, req); d != "" {
 		return l, taken(cloudsim.KindLoadBalancer, req.Name, string(have.ID), d)
 	}
 	return have, nil
+}
+
+// differsFrom says what have is that req does not ask for; "" if nothing.
+func differsFrom(have cloudsim.LoadBalancer, req cloudsim.CreateLoadBalancer) string {
+	var ips []string
+	for _, a := range have.Addresses {
+		ips = append(ips, a.IP)
+	}
+	for _, ip := range req.Addresses {
+		if !slices.Contains(ips, ip) {
+			return "address " + strings.Join(ips, " and ")
+		}
+	}
+	switch {
+	case have.Region != req.Region:
+		return "region " + have.Region
+	case have.Scheme != cmp.Or(req.Scheme, cloudsim.SchemeExternal):
+		return "scheme " + string(have.Scheme)
+	case !slices.Equal(have.Families(), familiesOf(req.Families, req.Addresses)):
+		return fmt.Sprintf("families %v", have.Families())
+	case !sameLabels(have.Labels, req.Labels):
+		return "other labels"
+	case !have.Same(req.LoadBalancerSpec):
+		return "other listeners, targets, health check or rules"
+	}
+	return ""
 }
 
 func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateLoadBalancer) (l cloudsim.LoadBalancer, err error) {
@@ -91,9 +107,13 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 		Meta:             cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels},
 		LoadBalancerSpec: req.LoadBalancerSpec,
 		Region:           req.Region,
+		Scheme:           cmp.Or(req.Scheme, cloudsim.SchemeExternal),
 		State:            cloudsim.LoadBalancerProvisioning,
 	}
-	if err := e.standOn(tx, &l, req.IP); err != nil {
+	if err := e.stand(tx, &l, familiesOf(req.Families, req.Addresses), req.Addresses); err != nil {
+		return l, err
+	}
+	if err := e.publish(tx, &l); err != nil {
 		return l, err
 	}
 	return l, e.workOnLoadBalancer(tx, call, &l, cloudsim.Create)
@@ -133,8 +153,10 @@ func (e *Engine) settledLoadBalancer(tx *store.Tx, l *cloudsim.LoadBalancer) err
 	if l.State != cloudsim.LoadBalancerDeleted {
 		return loadBalancers.Put(tx, l)
 	}
-	if err := e.stepOff(tx, l); err != nil {
-		return err
+	for _, a := range l.Addresses {
+		if err := e.stepOff(tx, a); err != nil {
+			return err
+		}
 	}
 	return loadBalancers.Delete(tx, l)
 }
@@ -155,8 +177,21 @@ func (e *Engine) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 	if err := req.Validate(); err != nil {
 		return cloudsim.LoadBalancer{}, err
 	}
-	return e.changeLoadBalancer(ctx, id, rev, func(l *cloudsim.LoadBalancer) {
+	return e.changeLoadBalancer(ctx, id, rev, func(tx *store.Tx, l *cloudsim.LoadBalancer) error {
+		if req.Scheme != "" && req.Scheme != l.Scheme {
+			return cloudsim.InvalidField("scheme", fmt.Sprintf("is %s and cannot become %s: make another load balancer", l.Scheme, req.Scheme))
+		}
+		families := req.Families
+		if len(families) == 0 {
+			families = l.Families()
+		}
+		for i, ip := range req.Addresses {
+			if a, err := netip.ParseAddr(ip); err == nil && !slices.Contains(families, cloudsim.FamilyOf(a)) {
+				return cloudsim.InvalidField(fmt.Sprintf("addresses[%d]", i), fmt.Sprintf("is of %s, which is not a family of the load balancer: give families, too", cloudsim.FamilyOf(a)))
+			}
+		}
 		l.Labels, l.LoadBalancerSpec = req.Labels, req.LoadBalancerSpec
+		return e.stand(tx, l, families, req.Addresses)
 	})
 }
 
@@ -165,10 +200,13 @@ func (e *Engine) SetLoadBalancerTargets(ctx context.Context, id cloudsim.LoadBal
 	if err := req.Validate(); err != nil {
 		return cloudsim.LoadBalancer{}, err
 	}
-	return e.changeLoadBalancer(ctx, id, 0, func(l *cloudsim.LoadBalancer) { l.Targets = req.Targets })
+	return e.changeLoadBalancer(ctx, id, 0, func(_ *store.Tx, l *cloudsim.LoadBalancer) error {
+		l.Targets = req.Targets
+		return nil
+	})
 }
 
-func (e *Engine) changeLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID, rev uint64, change func(*cloudsim.LoadBalancer)) (l cloudsim.LoadBalancer, err error) {
+func (e *Engine) changeLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID, rev uint64, change func(*store.Tx, *cloudsim.LoadBalancer) error) (l cloudsim.LoadBalancer, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if l, err = get(tx, call, loadBalancers, string(id)); err != nil {
 			return err
@@ -177,26 +215,26 @@ func (e *Engine) changeLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 			return cloudsim.Errorf(cloudsim.Stale, "load balancer %s is at revision %d, not %d: read it again and decide anew", id, l.Revision, rev)
 		}
 		before := l
-		change(&l)
-		if sameLabels(before.Labels, l.Labels) && sameSpec(before.LoadBalancerSpec, l.LoadBalancerSpec) && before.State != cloudsim.LoadBalancerDeleting {
+		if err := l.Move(cloudsim.Update); err != nil {
+			return err
+		}
+		if err := change(tx, &l); err != nil {
+			return err
+		}
+		if sameLabels(before.Labels, l.Labels) && before.Same(l.LoadBalancerSpec) && slices.Equal(before.Addresses, l.Addresses) {
 			l = before
 			return nil
 		}
 		if err := e.checkTargets(tx, l.Project, l.Region, l.Targets); err != nil {
 			return err
 		}
-		if err := l.Move(cloudsim.Update); err != nil {
+		if err := e.publish(tx, &l); err != nil {
 			return err
 		}
-		l.Status = l.Status.For(l.LoadBalancerSpec)
+		l.Status = l.StatusFor(l.Status)
 		return e.workOnLoadBalancer(tx, call, &l, cloudsim.Update)
 	})
 	return l, err
-}
-
-// sameSpec compares what was asked for; nil and empty lists are the same.
-func sameSpec(a, b cloudsim.LoadBalancerSpec) bool {
-	return a.HealthCheck == b.HealthCheck && slices.Equal(a.Listeners, b.Listeners) && slices.Equal(a.Targets, b.Targets)
 }
 
 // DeleteLoadBalancer begins to delete a load balancer and returns it; one that
@@ -217,6 +255,29 @@ func (e *Engine) DeleteLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 	return l, err
 }
 
+// Meter counts what passes through load balancers. It reports false for one
+// that it does not forward for.
+type Meter interface {
+	LoadBalancerStats(cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool)
+}
+
+// LoadBalancerStats returns the counters of a load balancer; Unavailable while
+// nothing forwards for it.
+func (e *Engine) LoadBalancerStats(ctx context.Context, id cloudsim.LoadBalancerID) (s cloudsim.LoadBalancerStats, err error) {
+	l, err := e.GetLoadBalancer(ctx, id)
+	if err != nil {
+		return s, err
+	}
+	if e.cfg.Meter == nil {
+		return s, cloudsim.Errorf(cloudsim.Unavailable, "this cloud forwards nothing: it runs without a data plane")
+	}
+	s, ok := e.cfg.Meter.LoadBalancerStats(id)
+	if !ok {
+		return s, cloudsim.Errorf(cloudsim.Unavailable, "load balancer %s is %s, and nothing forwards for it yet", id, l.State)
+	}
+	return s, nil
+}
+
 // ReportLoadBalancer records what the data plane found. What is already known
 // changes nothing, so reporting it again costs no event.
 func (e *Engine) ReportLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID, s cloudsim.LoadBalancerStatus) error {
@@ -225,7 +286,7 @@ func (e *Engine) ReportLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 		if err != nil {
 			return err
 		}
-		s = s.For(l.LoadBalancerSpec)
+		s = l.StatusFor(s)
 		if reflect.DeepEqual(l.Status, s) {
 			return nil
 		}
@@ -242,7 +303,7 @@ func (e *Engine) forgetTarget(tx *store.Tx, id cloudsim.InstanceID) error {
 	}
 	for _, l := range found {
 		l.Targets = slices.DeleteFunc(l.Targets, func(t cloudsim.Target) bool { return t.Instance == id })
-		l.Status = l.Status.For(l.LoadBalancerSpec)
+		l.Status = l.StatusFor(l.Status)
 		if err := loadBalancers.Put(tx, &l); err != nil {
 			return err
 		}

@@ -135,28 +135,31 @@ func (w *world) createBalancer(t *rapid.T) {
 	spec, targets, known := w.draw(t)
 	req := cloudsim.CreateLoadBalancer{
 		Name: rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "name"), Region: "sim-1", LoadBalancerSpec: spec,
-		IP: rapid.SampledFrom([]string{"", "", "127.65.0.1", "127.65.0.2"}).Draw(t, "ip"),
+	}
+	static := rapid.SampledFrom([]string{"", "", "127.65.0.1", "127.65.0.2"}).Draw(t, "static address")
+	if static != "" {
+		req.Addresses = []string{static}
 	}
 	have := w.balancers[named(w.balancers, req.Name, func(l *lb) string { return l.Name })]
-	on := w.addresses[named(w.addresses, req.IP, func(a *ip) string { return a.IP })]
+	on := w.addresses[named(w.addresses, static, func(a *ip) string { return a.IP })]
 	address := w.freeAddress()
 	got, err := w.e.CreateLoadBalancer(w.ctx, req)
 	switch {
 	case have != nil && have.State == "deleting":
 		agree(t, err, cloudsim.Conflict)
-	case have != nil && (req.IP != "" && req.IP != have.IP || spec.Listeners[0].Port != have.Port || !slices.Equal(targets, have.Targets)):
+	case have != nil && (static != "" && static != have.IP || spec.Listeners[0].Port != have.Port || !slices.Equal(targets, have.Targets)):
 		agree(t, err, cloudsim.Exists)
 	case have != nil:
 		agree(t, err, nil)
-	case !known, req.IP != "" && (on == nil || !on.Static):
+	case !known, static != "" && (on == nil || !on.Static):
 		agree(t, err, cloudsim.Invalid)
-	case req.IP != "" && on.UsedBy != "":
+	case static != "" && on.UsedBy != "":
 		agree(t, err, cloudsim.Conflict)
-	case req.IP == "" && address == "":
+	case static == "" && address == "":
 		agree(t, err, cloudsim.Exhausted)
 	default:
 		agree(t, err, nil)
-		l := &lb{Name: req.Name, State: "provisioning", IP: req.IP, Port: spec.Listeners[0].Port, Targets: targets, until: time.Now().Add(slow.LoadBalancer), rev: got.Revision}
+		l := &lb{Name: req.Name, State: "provisioning", IP: static, Port: spec.Listeners[0].Port, Targets: targets, until: time.Now().Add(slow.LoadBalancer), rev: got.Revision}
 		id := w.id("lb")
 		w.balancers[id] = l
 		if on != nil {
@@ -173,10 +176,10 @@ func (w *world) change(t *rapid.T, l *lb, port int, targets []string, known bool
 	switch {
 	case l.State != "deleting" && l.Port == port && slices.Equal(l.Targets, targets):
 		agree(t, err, nil) // no work
-	case !known:
-		agree(t, err, cloudsim.Invalid)
 	case l.State == "deleting":
 		agree(t, err, cloudsim.Conflict)
+	case !known:
+		agree(t, err, cloudsim.Invalid)
 	default:
 		agree(t, err, nil)
 		l.Port, l.Targets, l.until, l.rev = port, targets, time.Now().Add(slow.LoadBalancer), got.Revision

@@ -49,8 +49,9 @@ func (a *api) routes() {
 	handle(a, op{id: "loadBalancers.create", method: post, path: "/v1/load-balancers", summary: "Make a load balancer", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createLoadBalancer)
 	lists(a, "loadBalancers", "/v1/load-balancers", "load balancers", engine.Read, e.ListLoadBalancers)
 	gets(a, "loadBalancers", "/v1/load-balancers/{id}", "a load balancer", engine.Read, e.GetLoadBalancer, revOf[cloudsim.LoadBalancer])
-	handle(a, op{id: "loadBalancers.update", method: http.MethodPut, path: "/v1/load-balancers/{id}", summary: "Replace labels, listeners, targets and health check", status: http.StatusAccepted, access: engine.Write}, a.updateLoadBalancer)
+	handle(a, op{id: "loadBalancers.update", method: http.MethodPut, path: "/v1/load-balancers/{id}", summary: "Replace labels, listeners, targets, health check and rules; change families and static addresses", status: http.StatusAccepted, access: engine.Write}, a.updateLoadBalancer)
 	handle(a, op{id: "loadBalancers.setTargets", method: http.MethodPut, path: "/v1/load-balancers/{id}/targets", summary: "Replace the whole set of targets", status: http.StatusAccepted, access: engine.Write}, a.setTargets)
+	handle(a, op{id: "loadBalancers.stats", method: http.MethodGet, path: "/v1/load-balancers/{id}/stats", summary: "Read what passed through a load balancer, by listener and by target", access: engine.Read}, a.loadBalancerStats)
 	acts(a, "loadBalancers.delete", http.MethodDelete, "/v1/load-balancers/{id}", "Begin to delete a load balancer; in the end it is not found", e.DeleteLoadBalancer)
 
 	lists(a, "operations", "/v1/operations", "operations; finished ones are kept for a day", engine.Read, e.ListOperations)
@@ -184,6 +185,11 @@ func (a *api) setTargets(ctx context.Context, in *struct {
 }) (*body[cloudsim.LoadBalancer], error) {
 	v, err := a.engine.SetLoadBalancerTargets(ctx, cloudsim.LoadBalancerID(in.ID), in.Body)
 	return answer(v, v.Revision, err)
+}
+
+func (a *api) loadBalancerStats(ctx context.Context, in *ByID) (*struct{ Body cloudsim.LoadBalancerStats }, error) {
+	v, err := a.engine.LoadBalancerStats(ctx, cloudsim.LoadBalancerID(in.ID))
+	return &struct{ Body cloudsim.LoadBalancerStats }{v}, err
 }
 
 func (a *api) getOperation(ctx context.Context, in *struct {

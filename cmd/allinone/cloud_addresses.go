@@ -17,6 +17,8 @@ var addresses = kind[cloudsim.Address, cloudsim.AddressID]{
 		{head: "ID", cell: func(a cloudsim.Address) string { return string(a.ID) }},
 		{head: "NAME", cell: func(a cloudsim.Address) string { return a.Name }},
 		{head: "IP", cell: func(a cloudsim.Address) string { return a.IP }},
+		{head: "FAMILY", wide: true, cell: func(a cloudsim.Address) string { return string(a.Family) }},
+		{head: "SCHEME", wide: true, cell: func(a cloudsim.Address) string { return string(a.Scheme) }},
 		{head: "RESERVED", cell: func(a cloudsim.Address) string { return yesNo(a.Static) }},
 		{head: "USED-BY", cell: func(a cloudsim.Address) string { return string(a.UsedBy) }},
 	},
@@ -33,17 +35,24 @@ func yesNo(b bool) string {
 
 func newAddressesCommand(c *cloudCLI) *cobra.Command {
 	cmd := addresses.group("IP addresses that load balancers stand on", "address", "addr")
+	var family, scheme string
+	create := addresses.createCommand(c, "Reserve an address; it is kept until it is deleted",
+		func(ctx context.Context, cl *client.Client, name string, labels map[string]string) (cloudsim.Address, error) {
+			req := cloudsim.CreateAddress{Name: name, Labels: labels, Family: cloudsim.IPFamily(family), Scheme: cloudsim.Scheme(scheme)}
+			if err := req.Validate(); err != nil {
+				return cloudsim.Address{}, err
+			}
+			return cl.CreateAddress(ctx, req)
+		})
+	create.Example += "\n  allinone cloud addresses create inside --family ipv6 --scheme internal"
+	create.Flags().StringVar(&family, "family", "", "ipv4 or ipv6 (default ipv4)")
+	create.Flags().StringVar(&scheme, "scheme", "", "which load balancers can stand on it: external or internal (default external)")
+	_ = create.RegisterFlagCompletionFunc("family", fixed(cloudsim.IPv4, cloudsim.IPv6))
+	_ = create.RegisterFlagCompletionFunc("scheme", fixed(cloudsim.SchemeExternal, cloudsim.SchemeInternal))
 	cmd.AddCommand(
 		addresses.listCommand(c),
 		addresses.getCommand(c),
-		addresses.createCommand(c, "Reserve an address; it is kept until it is deleted",
-			func(ctx context.Context, cl *client.Client, name string, labels map[string]string) (cloudsim.Address, error) {
-				req := cloudsim.CreateAddress{Name: name, Labels: labels}
-				if err := req.Validate(); err != nil {
-					return cloudsim.Address{}, err
-				}
-				return cl.CreateAddress(ctx, req)
-			}),
+		create,
 		addresses.deleteCommand(c, false, whole(addresses, (*client.Client).DeleteAddress)),
 	)
 	return cmd

@@ -33,12 +33,21 @@ func parseLabels(flag string, words []string) (map[string]string, error) {
 	return labels, nil
 }
 
-const listenerForm = "[tcp:]PORT:TARGETPORT, e.g. tcp:80:30080"
+const listenerForm = "[tcp:|udp:]PORT:TARGETPORT[:OPTION=VALUE...], e.g. tcp:80:30080"
 
-// parseListener reads [PROTOCOL:]PORT:TARGETPORT. Whether the protocol and the
-// ports are possible, the cloud says.
+// listenerOptions are what may follow a listener's ports.
+var listenerOptions = []string{"mode=vip|proxy", "proxy-protocol=v1|v2", "idle-timeout=DURATION", "max-connections=N"}
+
+// parseListener reads [PROTOCOL:]PORT:TARGETPORT[:OPTION=VALUE...]. Whether the
+// protocol, the ports and the values are possible, the cloud says.
 func parseListener(s string) (l cloudsim.Listener, err error) {
 	parts := strings.Split(s, ":")
+	for n := len(parts) - 1; n > 0 && strings.Contains(parts[n], "="); n-- {
+		if err := parseListenerOption(parts[n], &l); err != nil {
+			return l, err
+		}
+		parts = parts[:n]
+	}
 	if len(parts) == 2 {
 		parts = append([]string{string(cloudsim.TCP)}, parts...)
 	}
@@ -50,7 +59,31 @@ func parseListener(s string) (l cloudsim.Listener, err error) {
 	if err1 != nil || err2 != nil || parts[0] == "" {
 		return l, badFlag("listener", s, listenerForm)
 	}
-	return cloudsim.Listener{Protocol: cloudsim.Protocol(strings.ToLower(parts[0])), Port: port, TargetPort: target}, nil
+	l.Protocol, l.Port, l.TargetPort = cloudsim.Protocol(strings.ToLower(parts[0])), port, target
+	return l, nil
+}
+
+func parseListenerOption(s string, l *cloudsim.Listener) (err error) {
+	key, value, _ := strings.Cut(s, "=")
+	switch key {
+	case "mode":
+		l.Mode = cloudsim.ListenerMode(value)
+	case "proxy-protocol":
+		l.ProxyProtocol = cloudsim.ProxyProtocol(value)
+	case "idle-timeout":
+		d, derr := time.ParseDuration(value)
+		if derr != nil {
+			return badFlag("listener", s, "a duration, e.g. idle-timeout=90s")
+		}
+		l.IdleTimeoutSeconds, err = wholeSeconds("listener", d)
+	case "max-connections":
+		if l.MaxConnections, err = strconv.Atoi(value); err != nil {
+			return badFlag("listener", s, "a number, e.g. max-connections=100")
+		}
+	default:
+		return badFlag("listener", s, "an option of "+strings.Join(listenerOptions, ", "))
+	}
+	return err
 }
 
 func parseListeners(words []string) ([]cloudsim.Listener, error) {
@@ -65,7 +98,7 @@ func parseListeners(words []string) ([]cloudsim.Listener, error) {
 	return all, nil
 }
 
-const healthForm = "tcp[:PORT] or http[:PORT][/PATH], e.g. http:10256/healthz"
+const healthForm = "tcp[:PORT], http[:PORT][/PATH] or https[:PORT][/PATH], e.g. http:10256/healthz"
 
 // parseHealth reads PROTOCOL[:PORT][/PATH] into h; what is not given is the
 // cloud's default.
@@ -74,7 +107,7 @@ func parseHealth(s string, h *cloudsim.HealthCheck) error {
 	protocol, port, hasPort := strings.Cut(head, ":")
 	h.Protocol, h.Port, h.Path = cloudsim.HealthProtocol(strings.ToLower(protocol)), 0, ""
 	switch h.Protocol {
-	case cloudsim.HealthHTTP:
+	case cloudsim.HealthHTTP, cloudsim.HealthHTTPS:
 		if hasPath {
 			h.Path = "/" + path
 		}
@@ -101,6 +134,14 @@ func millis(flag string, d time.Duration) (int, error) {
 		return 0, badFlag(flag, d.String(), "at least 1ms")
 	}
 	return int(d.Milliseconds()), nil
+}
+
+// wholeSeconds is a duration of whole seconds, as the API takes it.
+func wholeSeconds(flag string, d time.Duration) (int, error) {
+	if d < time.Second || d%time.Second != 0 {
+		return 0, badFlag(flag, d.String(), "whole seconds, at least 1s")
+	}
+	return int(d / time.Second), nil
 }
 
 // resourceKinds are the kinds that events speak of.

@@ -31,7 +31,7 @@ func FuzzFlags(f *testing.F) {
 			if h.Port != 0 && !strings.Contains(s, strconv.Itoa(h.Port)) || !strings.HasSuffix(s, h.Path) {
 				t.Errorf("%q is read as %+v", s, h)
 			}
-			if h.Protocol != cloudsim.HealthTCP && h.Protocol != cloudsim.HealthHTTP {
+			if h.Protocol != cloudsim.HealthTCP && h.Protocol != cloudsim.HealthHTTP && h.Protocol != cloudsim.HealthHTTPS {
 				t.Errorf("%q is read as %+v", s, h)
 			}
 		}

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,15 +25,34 @@ var loadBalancers = kind[cloudsim.LoadBalancer, cloudsim.LoadBalancerID]{
 		{head: "ID", cell: func(l cloudsim.LoadBalancer) string { return string(l.ID) }},
 		{head: "NAME", cell: func(l cloudsim.LoadBalancer) string { return l.Name }},
 		{head: "STATE", cell: func(l cloudsim.LoadBalancer) string { return string(l.State) }},
-		{head: "IP", cell: func(l cloudsim.LoadBalancer) string { return l.IP }},
+		{head: "IP", cell: ipCell},
 		{head: "LISTENERS", cell: listenerCell},
 		{head: "ENDPOINTS", cell: endpointCell},
 		{head: "HEALTHY", cell: healthyCell},
 		{head: "TARGETS", wide: true, cell: targetCell},
+		{head: "PUBLISHED", wide: true, cell: publishedCell},
+		{head: "SCHEME", wide: true, cell: func(l cloudsim.LoadBalancer) string { return string(l.Scheme) }},
 		{head: "REGION", wide: true, cell: func(l cloudsim.LoadBalancer) string { return l.Region }},
 	},
 	get:  (*client.Client).GetLoadBalancer,
 	list: (*client.Client).ListLoadBalancers,
+}
+
+func ipCell(l cloudsim.LoadBalancer) string {
+	var words []string
+	for _, a := range l.Addresses {
+		words = append(words, a.IP)
+	}
+	return strings.Join(words, ",")
+}
+
+// publishedCell is where the listeners can be reached besides.
+func publishedCell(l cloudsim.LoadBalancer) string {
+	var words []string
+	for _, p := range l.Published {
+		words = append(words, fmt.Sprintf("%s:%d=%s", p.Protocol, p.Port, net.JoinHostPort(p.Host, strconv.Itoa(p.PublishedPort))))
+	}
+	return strings.Join(words, ",")
 }
 
 func listenerCell(l cloudsim.LoadBalancer) string {
@@ -92,96 +112,19 @@ func newLoadBalancersCommand(c *cloudCLI) *cobra.Command {
 		newCreateLoadBalancerCommand(c),
 		newUpdateLoadBalancerCommand(c),
 		newSetTargetsCommand(c),
+		newLoadBalancerStatsCommand(c),
 		loadBalancers.deleteCommand(c, true, (*client.Client).DeleteLoadBalancer),
 	)
 	return cmd
 }
 
-// specFlags are the flags that say what a load balancer should do.
-type specFlags struct {
-	listeners, targets, labels []string
-	health                     string
-	interval, timeout          time.Duration
-	healthy, unhealthy         int
-}
-
-func (s *specFlags) flags(c *cloudCLI, cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringSliceVar(&s.listeners, "listener", nil, "`PORT` to listen on and port of the targets, tcp:80:30080; may be repeated")
-	f.StringSliceVar(&s.targets, "target", nil, "`INSTANCE` that takes connections; may be repeated")
-	f.StringArrayVar(&s.labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
-	f.StringVar(&s.health, "health", "", "`PROBE` of the targets, http:10256/healthz or tcp:30080 (default tcp to the first listener's target port)")
-	f.DurationVar(&s.interval, "health-interval", 0, "time between two probes (default 2s)")
-	f.DurationVar(&s.timeout, "health-timeout", 0, "time a probe may take (default 1s)")
-	f.IntVar(&s.healthy, "healthy-after", 0, "good probes in a row that make a target healthy (default 1)")
-	f.IntVar(&s.unhealthy, "unhealthy-after", 0, "bad probes in a row that make a target unhealthy (default 2)")
-	_ = cmd.RegisterFlagCompletionFunc("target", names(c, instances))
-}
-
-// apply writes the flags that were given over labels and spec.
-func (s *specFlags) apply(ctx context.Context, cl *client.Client, given func(string) bool, labels map[string]string, spec *cloudsim.LoadBalancerSpec) (err error) {
-	if given("listener") {
-		if spec.Listeners, err = parseListeners(s.listeners); err != nil {
-			return err
-		}
-	}
-	if given("target") {
-		if spec.Targets, err = findTargets(ctx, cl, s.targets); err != nil {
-			return err
-		}
-	}
-	more, err := parseLabels("label", s.labels)
-	if err != nil {
-		return err
-	}
-	maps.Copy(labels, more)
-	return s.applyHealth(given, &spec.HealthCheck)
-}
-
-func (s *specFlags) applyHealth(given func(string) bool, h *cloudsim.HealthCheck) (err error) {
-	if given("health") {
-		if err := parseHealth(s.health, h); err != nil {
-			return err
-		}
-	}
-	if given("health-interval") {
-		if h.IntervalMillis, err = millis("health-interval", s.interval); err != nil {
-			return err
-		}
-	}
-	if given("health-timeout") {
-		if h.TimeoutMillis, err = millis("health-timeout", s.timeout); err != nil {
-			return err
-		}
-	}
-	if given("healthy-after") {
-		h.HealthyThreshold = s.healthy
-	}
-	if given("unhealthy-after") {
-		h.UnhealthyThreshold = s.unhealthy
-	}
-	return nil
-}
-
-func findTargets(ctx context.Context, cl *client.Client, namesOrIDs []string) ([]cloudsim.Target, error) {
-	found, err := instances.resolveAll(ctx, cl, namesOrIDs)
-	if err != nil {
-		return nil, err
-	}
-	targets := make([]cloudsim.Target, len(found))
-	for n, i := range found {
-		targets[n].Instance = i.ID
-	}
-	return targets, nil
-}
-
 func newCreateLoadBalancerCommand(c *cloudCLI) *cobra.Command {
 	var (
-		o       output
-		w       waiting
-		s       specFlags
-		address string
-		req     cloudsim.CreateLoadBalancer
+		o      output
+		w      waiting
+		s      specFlags
+		scheme string
+		req    cloudsim.CreateLoadBalancer
 	)
 	cmd := &cobra.Command{
 		Use: "create NAME --listener PORT", Short: "Create a load balancer",
@@ -189,7 +132,9 @@ func newCreateLoadBalancerCommand(c *cloudCLI) *cobra.Command {
 active, to the targets that are healthy. Asking again with the same words
 returns the first one.`,
 		Example: `  allinone cloud load-balancers create shop --listener tcp:80:30080 --target node-1 --target node-2
-  allinone cloud load-balancers create shop --listener 80:30080 --health http:10256/healthz --address shop --wait`,
+  allinone cloud load-balancers create shop --listener 80:30080 --health http:10256/healthz --address shop --wait
+  allinone cloud load-balancers create dns --listener udp:53:30053 --listener tcp:53:30053 --family ipv4,ipv6 --target node-1=3,node-2
+  allinone cloud load-balancers create inside --scheme internal --listener 443:30443:proxy-protocol=v2 --source-range 10.0.0.0/8`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.RunE = c.run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
@@ -202,7 +147,9 @@ returns the first one.`,
 		if req.Region, err = regions.theOnly(ctx, cl, "region", req.Region); err != nil {
 			return err
 		}
-		if req.IP, err = findIP(ctx, cl, address); err != nil {
+		req.Scheme = cloudsim.Scheme(scheme)
+		req.Families = s.familyList()
+		if req.Addresses, err = findIPs(ctx, cl, s.addresses); err != nil {
 			return err
 		}
 		if err := req.Validate(); err != nil {
@@ -219,9 +166,9 @@ returns the first one.`,
 	s.flags(c, cmd)
 	f := cmd.Flags()
 	f.StringVar(&req.Region, "region", "", "region to stand in (default the only one)")
-	f.StringVar(&address, "address", "", "reserved `ADDRESS` to stand on, by name, id or IP (default a new one)")
+	f.StringVar(&scheme, "scheme", "", "who it is for: external or internal (default external)")
 	_ = cmd.RegisterFlagCompletionFunc("region", names(c, regions))
-	_ = cmd.RegisterFlagCompletionFunc("address", names(c, addresses))
+	_ = cmd.RegisterFlagCompletionFunc("scheme", fixed(cloudsim.SchemeExternal, cloudsim.SchemeInternal))
 	return cmd
 }
 
@@ -230,13 +177,20 @@ func showLoadBalancer(ctx context.Context, c *cloudCLI, cl *client.Client, o out
 	return errors.Join(printResult(loadBalancers.printer(c, o), true, now), err)
 }
 
-// findIP is the IP of a reserved address.
-func findIP(ctx context.Context, cl *client.Client, address string) (string, error) {
-	if _, err := netip.ParseAddr(address); err == nil || address == "" {
-		return address, nil
+// findIPs are the IPs of reserved addresses, which are called by name, id or IP.
+func findIPs(ctx context.Context, cl *client.Client, called []string) ([]string, error) {
+	var ips []string
+	for _, word := range called {
+		if _, err := netip.ParseAddr(word); err != nil {
+			a, err := addresses.resolve(ctx, cl, word)
+			if err != nil {
+				return nil, err
+			}
+			word = a.IP
+		}
+		ips = append(ips, word)
 	}
-	a, err := addresses.resolve(ctx, cl, address)
-	return a.IP, err
+	return ips, nil
 }
 
 // staleTries is how often an update begins anew because somebody else, or the
@@ -252,10 +206,12 @@ func newUpdateLoadBalancerCommand(c *cloudCLI) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "update NAME", Short: "Change what a load balancer does",
-		Long: `Change what a load balancer does. What no flag names stays as it is; --listener
-and --target replace all listeners and all targets. It forwards all the while.`,
+		Long: `Change what a load balancer does. What no flag names stays as it is; --listener,
+--target and --source-range replace all of theirs. It forwards all the while.
+--family ipv4,ipv6 gives it a second address, --family ipv4 takes that back.`,
 		Example: `  allinone cloud load-balancers update shop --listener tcp:80:30081
-  allinone cloud load-balancers update shop --health http:10256/healthz --label team=shop --remove-label old`,
+  allinone cloud load-balancers update shop --health http:10256/healthz --label team=shop --remove-label old
+  allinone cloud load-balancers update shop --affinity clientIP --affinity-timeout 1h --source-range 127.0.0.0/8`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, loadBalancers)),
 	}
 	cmd.RunE = c.run(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -279,6 +235,10 @@ and --target replace all listeners and all targets. It forwards all the while.`,
 // update changes l by the flags, from what it is now: when it is no longer what
 // it was, it is read again.
 func (s *specFlags) update(ctx context.Context, cl *client.Client, given func(string) bool, l cloudsim.LoadBalancer, remove []string) (cloudsim.LoadBalancer, error) {
+	ips, err := findIPs(ctx, cl, s.addresses)
+	if err != nil {
+		return l, err
+	}
 	for range staleTries {
 		req := cloudsim.UpdateLoadBalancer{Labels: map[string]string{}, LoadBalancerSpec: l.LoadBalancerSpec}
 		maps.Copy(req.Labels, l.Labels)
@@ -288,6 +248,7 @@ func (s *specFlags) update(ctx context.Context, cl *client.Client, given func(st
 		for _, key := range remove {
 			delete(req.Labels, key)
 		}
+		req.Families, req.Addresses = s.familyList(), ips
 		if err := req.Validate(); err != nil {
 			return l, err
 		}
@@ -335,7 +296,7 @@ func newSetTargetsCommand(c *cloudCLI) *cobra.Command {
 	}
 	o.flags(cmd)
 	w.flags(cmd)
-	cmd.Flags().StringSliceVar(&targets, "target", nil, "`INSTANCE` that takes connections; may be repeated")
+	cmd.Flags().StringSliceVar(&targets, "target", nil, "`INSTANCE` that takes connections, node-1, or with a weight, node-1=3; may be repeated")
 	cmd.Flags().BoolVar(&none, "none", false, "leave it without targets")
 	_ = cmd.RegisterFlagCompletionFunc("target", names(c, instances))
 	return cmd

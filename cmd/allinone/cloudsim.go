@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,18 +30,21 @@ import (
 
 // cloudsimFlags is what a person may say of the cloud server.
 type cloudsimFlags struct {
-	listen            string
-	dataDir           string
-	adminTokenFile    string
-	profile           string
-	instanceRange     string
-	loadBalancerRange string
-	readyFile         string
-	tlsCert, tlsKey   string
-	noDataPlane       bool
-	journalKeep       uint64
-	logFormat         logging.Format
-	verbose           bool
+	listen                        string
+	dataDir                       string
+	adminTokenFile                string
+	profile                       string
+	instanceRange                 string
+	loadBalancerRange             string
+	loadBalancerRange6            string
+	internalRange, internalRange6 string
+	published                     string
+	readyFile                     string
+	tlsCert, tlsKey               string
+	noDataPlane                   bool
+	journalKeep                   uint64
+	logFormat                     logging.Format
+	verbose                       bool
 }
 
 func newCloudsimCommand(e env) *cobra.Command {
@@ -78,6 +82,10 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.profile, "profile", d.Profile.Name, "how long hardware takes: instant or realistic")
 	fl.StringVar(&f.instanceRange, "instance-range", d.Instances.String(), "where instances get their addresses")
 	fl.StringVar(&f.loadBalancerRange, "load-balancer-range", d.LoadBalancers.String(), "where load balancers get their addresses")
+	fl.StringVar(&f.loadBalancerRange6, "load-balancer-range6", d.LoadBalancers6.String(), "the same for IPv6; empty for none")
+	fl.StringVar(&f.internalRange, "internal-load-balancer-range", "", "where those of scheme internal get theirs (default with the others)")
+	fl.StringVar(&f.internalRange6, "internal-load-balancer-range6", "", "the same for IPv6")
+	fl.StringVar(&f.published, "published-ports", "", "`HOST:FIRST-LAST`: reach listeners at these ports of a host, besides, e.g. 127.0.0.1:30080-30099")
 	fl.StringVar(&f.readyFile, "ready-file", "", "write the URL here once it serves")
 	fl.StringVar(&f.tlsCert, "tls-cert-file", "", "certificate to serve HTTPS with (PEM)")
 	fl.StringVar(&f.tlsKey, "tls-private-key-file", "", "its private key (PEM)")
@@ -107,9 +115,37 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 		}
 		return p.Masked()
 	}
-	cfg.Instances, cfg.LoadBalancers = prefix("instance-range", f.instanceRange), prefix("load-balancer-range", f.loadBalancerRange)
-	if cfg.Instances.IsValid() && cfg.LoadBalancers.IsValid() && cfg.Instances.Overlaps(cfg.LoadBalancers) {
-		bad = append(bad, fmt.Errorf("--instance-range %s and --load-balancer-range %s overlap", cfg.Instances, cfg.LoadBalancers))
+	ranges := []struct {
+		flag, given string
+		set         *netip.Prefix
+		ipv6, must  bool
+	}{
+		{"instance-range", f.instanceRange, &cfg.Instances, false, true},
+		{"load-balancer-range", f.loadBalancerRange, &cfg.LoadBalancers, false, true},
+		{"load-balancer-range6", f.loadBalancerRange6, &cfg.LoadBalancers6, true, false},
+		{"internal-load-balancer-range", f.internalRange, &cfg.InternalLoadBalancers, false, false},
+		{"internal-load-balancer-range6", f.internalRange6, &cfg.InternalLoadBalancers6, true, false},
+	}
+	for i, r := range ranges {
+		*r.set = netip.Prefix{}
+		if r.given == "" && !r.must {
+			continue
+		}
+		*r.set = prefix(r.flag, r.given)
+		if r.set.IsValid() && r.set.Addr().Is6() != r.ipv6 {
+			bad = append(bad, fmt.Errorf("--%s %s is of the other family", r.flag, r.given))
+		}
+		for _, other := range ranges[:i] {
+			if r.set.IsValid() && other.set.IsValid() && r.set.Overlaps(*other.set) {
+				bad = append(bad, fmt.Errorf("--%s %s and --%s %s overlap", other.flag, other.set, r.flag, r.set))
+			}
+		}
+	}
+	if f.published != "" {
+		var err error
+		if cfg.Published, err = parsePublished(f.published); err != nil {
+			bad = append(bad, err)
+		}
 	}
 	var ok bool
 	if cfg.Profile, ok = engine.Profiles()[f.profile]; !ok {
@@ -123,6 +159,21 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	}
 	cfg.JournalKeep = f.journalKeep
 	return cfg, errors.Join(bad...)
+}
+
+// parsePublished reads HOST:FIRST-LAST.
+func parsePublished(s string) (engine.Published, error) {
+	host, ports, err := net.SplitHostPort(s)
+	low, high, isRange := strings.Cut(ports, "-")
+	if !isRange {
+		high = low
+	}
+	first, err1 := strconv.Atoi(low)
+	last, err2 := strconv.Atoi(high)
+	if _, ipErr := netip.ParseAddr(host); errors.Join(err, err1, err2, ipErr) != nil || first < 1 || last > 65535 || first > last {
+		return engine.Published{}, fmt.Errorf("--published-ports must be an IP address and a range of ports, such as 127.0.0.1:30080-30099, got %q", s)
+	}
+	return engine.Published{Host: host, First: first, Last: last}, nil
 }
 
 func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {

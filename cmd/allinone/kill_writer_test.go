@@ -126,7 +126,7 @@ func (w *writer) balancer(ctx context.Context, c *client.Client, n int) error {
 		case lb.ID == "":
 			req := cloudsim.CreateLoadBalancer{Name: fmt.Sprintf("lb-%d-%d", w.n, n), Region: "sim-1", LoadBalancerSpec: spec}
 			if n == 0 {
-				req.IP = w.addresses[0].IP
+				req.Addresses = []string{w.addresses[0].IP}
 			}
 			return c.CreateLoadBalancer(ctx, req)
 		case verb == 0:

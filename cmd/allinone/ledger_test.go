@@ -210,10 +210,12 @@ func checkWhole(ctx context.Context, e *engine.Engine) error {
 	for _, l := range ls {
 		hold("load balancer "+l.Name, string(l.ID))
 		work(l.Meta, string(l.ID), string(l.State), string(cloudsim.LoadBalancerActive))
-		if used[l.AddressID] != l.ID {
-			all = append(all, fmt.Errorf("%s stands on %s, which is used by %q", l.ID, l.AddressID, used[l.AddressID]))
+		for _, a := range l.Addresses {
+			if used[a.ID] != l.ID {
+				all = append(all, fmt.Errorf("%s stands on %s, which is used by %q", l.ID, a.ID, used[a.ID]))
+			}
+			delete(used, a.ID)
 		}
-		delete(used, l.AddressID)
 	}
 	for a, l := range used {
 		all = append(all, fmt.Errorf("%s is used by %s, which does not stand on it", a, l))

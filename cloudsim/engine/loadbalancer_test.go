@@ -1,0 +1,135 @@
+package engine_test
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// where lists the addresses of a load balancer.
+func where(l cloudsim.LoadBalancer) (ips []string) {
+	for _, a := range l.Addresses {
+		ips = append(ips, a.IP)
+	}
+	return ips
+}
+
+// A load balancer takes an address per family and gives back what it no longer
+// has; the one that stays does not change, and a reserved one is kept.
+func TestLoadBalancerFamilies(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.InternalLoadBalancers = netip.MustParsePrefix("127.66.0.0/16") })
+	defer down()
+	front6, err := e.CreateAddress(ctx, cloudsim.CreateAddress{Name: "front", Family: cloudsim.IPv6})
+	if err != nil || front6.IP != "fd00:127:65::1" {
+		t.Fatalf("%+v, %v", front6, err)
+	}
+	req := loadBalancer("shop")
+	lb, err := e.CreateLoadBalancer(ctx, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := lb.LoadBalancerSpec
+	both := []cloudsim.IPFamily{cloudsim.IPv4, cloudsim.IPv6}
+	for _, step := range []struct {
+		name string
+		ask  cloudsim.UpdateLoadBalancer
+		want []string
+		kind error
+	}{
+		{"a second family", cloudsim.UpdateLoadBalancer{Families: both}, []string{"127.65.0.1", "fd00:127:65::2"}, nil},
+		{"nothing said of families", cloudsim.UpdateLoadBalancer{}, []string{"127.65.0.1", "fd00:127:65::2"}, nil},
+		{"a reserved address", cloudsim.UpdateLoadBalancer{Addresses: []string{front6.IP}}, []string{"127.65.0.1", front6.IP}, nil},
+		{"an address that is nobody's", cloudsim.UpdateLoadBalancer{Addresses: []string{"127.65.0.9"}}, []string{"127.65.0.1", front6.IP}, cloudsim.Invalid},
+		{"the other order", cloudsim.UpdateLoadBalancer{Families: []cloudsim.IPFamily{cloudsim.IPv6, cloudsim.IPv4}}, []string{front6.IP, "127.65.0.1"}, nil},
+		{"another scheme", cloudsim.UpdateLoadBalancer{Scheme: cloudsim.SchemeInternal}, []string{front6.IP, "127.65.0.1"}, cloudsim.Invalid},
+		{"one family", cloudsim.UpdateLoadBalancer{Families: both[:1]}, []string{"127.65.0.1"}, nil},
+		{"an address of the other", cloudsim.UpdateLoadBalancer{Addresses: []string{front6.IP}}, []string{"127.65.0.1"}, cloudsim.Invalid},
+	} {
+		step.ask.LoadBalancerSpec = spec
+		_, err := e.UpdateLoadBalancer(ctx, lb.ID, step.ask, 0)
+		if step.kind == nil && err != nil || step.kind != nil && !errors.Is(err, step.kind) {
+			t.Errorf("%s: %v, want %v", step.name, err, step.kind)
+		}
+		got, _ := e.GetLoadBalancer(ctx, lb.ID)
+		if d := cmp.Diff(step.want, where(got)); d != "" {
+			t.Errorf("%s: %s", step.name, d)
+		}
+		if got.IP != where(got)[0] {
+			t.Errorf("%s: ip is %s, not the first of %v", step.name, got.IP, where(got))
+		}
+	}
+	left, err := e.ListAddresses(ctx, cloudsim.ListOptions{})
+	if err != nil || len(left.Items) != 2 || left.Items[0].UsedBy != "" {
+		t.Errorf("addresses: %+v, %v; want the reserved one, unused, and the load balancer's", left.Items, err)
+	}
+	inside := loadBalancer("inside")
+	inside.Scheme, inside.Families = cloudsim.SchemeInternal, both
+	if lb, err = e.CreateLoadBalancer(ctx, inside); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"127.66.0.1", "fd00:127:65::2"}, where(lb)); d != "" {
+		t.Errorf("an internal one: %s", d)
+	}
+	inside.Name, inside.Addresses = "inside2", []string{front6.IP}
+	if _, err := e.CreateLoadBalancer(ctx, inside); !errors.Is(err, cloudsim.Invalid) {
+		t.Errorf("an internal one on an external address: %v", err)
+	}
+}
+
+// Each listener has a published port while there are any: the lowest free one,
+// which it keeps, and which is free again when it goes. Another range gives
+// everybody new ones.
+func TestPublishedPorts(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	path := file(t)
+	publish := func(first, last int) func(*engine.Config) {
+		return func(c *engine.Config) { c.Published = engine.Published{Host: "127.0.0.1", First: first, Last: last} }
+	}
+	e, down := boot(t, path, instant, publish(30080, 30081))
+	published := func(l cloudsim.LoadBalancer, err error) (ports []int) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range l.Published {
+			ports = append(ports, p.PublishedPort)
+		}
+		return ports
+	}
+	expect := func(what string, want, got []int) {
+		t.Helper()
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: %s", what, d)
+		}
+	}
+	req := loadBalancer("a")
+	req.Listeners = append(req.Listeners, cloudsim.Listener{Protocol: cloudsim.UDP, Port: 80, TargetPort: 1})
+	a, err := e.CreateLoadBalancer(ctx, req)
+	expect("each protocol has its own ports", []int{30080, 30080}, published(a, err))
+	req = loadBalancer("b")
+	req.Listeners = append(req.Listeners, cloudsim.Listener{Protocol: cloudsim.TCP, Port: 81, TargetPort: 1})
+	b, err := e.CreateLoadBalancer(ctx, req)
+	expect("none is free for the second", []int{30081}, published(b, err))
+	if _, err := e.DeleteLoadBalancer(ctx, a.ID); err != nil {
+		t.Fatal(err)
+	}
+	update := cloudsim.UpdateLoadBalancer{LoadBalancerSpec: b.LoadBalancerSpec}
+	update.DrainTimeoutSeconds = 1
+	b, err = e.UpdateLoadBalancer(ctx, b.ID, update, 0)
+	expect("one is free again", []int{30081, 30080}, published(b, err))
+	down()
+	e, down = boot(t, path, instant, publish(30090, 30099))
+	b, err = e.GetLoadBalancer(ctx, b.ID)
+	expect("another range", []int{30090, 30091}, published(b, err))
+	down()
+	e, down = boot(t, path, instant)
+	defer down()
+	b, err = e.GetLoadBalancer(ctx, b.ID)
+	expect("none", nil, published(b, err))
+}

@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// Published is a range of ports of a host at which listeners can be reached
+// besides their own addresses, for clients that cannot reach those. The zero
+// value publishes nothing. Somebody else (such as a container engine) carries
+// the host's ports to this machine's.
+type Published struct {
+	Host        string
+	First, Last int
+}
+
+const byPublished = "published"
+
+func publishedOf(l *cloudsim.LoadBalancer) []string {
+	var keys []string
+	for _, p := range l.Published {
+		keys = append(keys, publishedKey(p.Protocol, p.PublishedPort))
+	}
+	return keys
+}
+
+func publishedKey(p cloudsim.Protocol, port int) string { return string(p) + "/" + strconv.Itoa(port) }
+
+// publish gives each listener of lb a published port: the one it has, or the
+// lowest that is free. When none is free it goes without, because the listener
+// works all the same. O(ports of the range).
+func (e *Engine) publish(tx *store.Tx, lb *cloudsim.LoadBalancer) error {
+	had := lb.Published
+	lb.Published = nil
+	r := e.cfg.Published
+	if r.Host == "" {
+		return nil
+	}
+	for _, l := range lb.Listeners {
+		at := slices.IndexFunc(had, func(p cloudsim.PublishedPort) bool { return p.Protocol == l.Protocol && p.Port == l.Port })
+		p := cloudsim.PublishedPort{Protocol: l.Protocol, Port: l.Port, Host: r.Host}
+		if at >= 0 && r.First <= had[at].PublishedPort && had[at].PublishedPort <= r.Last {
+			p.PublishedPort = had[at].PublishedPort
+		} else if err := e.choosePublished(tx, lb, had, &p); err != nil {
+			return err
+		}
+		if p.PublishedPort != 0 {
+			lb.Published = append(lb.Published, p)
+		}
+	}
+	return nil
+}
+
+// choosePublished sets p's port to the lowest that nobody has: neither another
+// load balancer, nor lb, nor lb until now.
+func (e *Engine) choosePublished(tx *store.Tx, lb *cloudsim.LoadBalancer, had []cloudsim.PublishedPort, p *cloudsim.PublishedPort) error {
+	for port := e.cfg.Published.First; port <= e.cfg.Published.Last; port++ {
+		same := func(o cloudsim.PublishedPort) bool { return o.Protocol == p.Protocol && o.PublishedPort == port }
+		if slices.ContainsFunc(lb.Published, same) || slices.ContainsFunc(had, same) {
+			continue
+		}
+		others, err := loadBalancers.Lookup(tx, byPublished, publishedKey(p.Protocol, port))
+		if err != nil {
+			return err
+		}
+		if len(others) == 0 {
+			p.PublishedPort = port
+			return nil
+		}
+	}
+	return nil
+}
+
+// publishedAs remembers the range that ports were last given from.
+var publishedAs = store.Notes[Published]{Name: "published"}
+
+// republish gives every load balancer published ports anew when the range is
+// not what it was.
+func (e *Engine) republish(tx *store.Tx) error {
+	have, _, err := publishedAs.Get(tx, "range")
+	if err != nil || have == e.cfg.Published {
+		return err
+	}
+	var all []cloudsim.LoadBalancer
+	for l, err := range loadBalancers.Scan(tx, "", "") {
+		if err != nil {
+			return err
+		}
+		all = append(all, l)
+	}
+	for _, l := range all {
+		before := l.Published
+		if err := e.publish(tx, &l); err != nil {
+			return err
+		}
+		if slices.Equal(before, l.Published) {
+			continue
+		}
+		l.Status = l.StatusFor(l.Status)
+		if err := loadBalancers.Put(tx, &l); err != nil {
+			return err
+		}
+	}
+	return publishedAs.Put(tx, "range", e.cfg.Published)
+}

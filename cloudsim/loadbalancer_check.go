@@ -1,0 +1,230 @@
+package cloudsim
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Limits of a load balancer.
+const (
+	MaxListeners    = 50
+	MaxTargets      = 5000
+	MaxSourceRanges = 200
+)
+
+// Validate checks what needs no other state.
+func (r CreateLoadBalancer) Validate() error {
+	var c checks
+	c.name("name", r.Name)
+	c.name("region", r.Region)
+	c.labels(r.Labels)
+	c.scheme("scheme", r.Scheme)
+	c.standing(r.Families, r.Addresses)
+	c.spec(r.LoadBalancerSpec)
+	return c.err()
+}
+
+// Validate checks what needs no other state.
+func (r UpdateLoadBalancer) Validate() error {
+	var c checks
+	c.labels(r.Labels)
+	c.scheme("scheme", r.Scheme)
+	c.standing(r.Families, r.Addresses)
+	c.spec(r.LoadBalancerSpec)
+	return c.err()
+}
+
+// Validate checks what needs no other state.
+func (r SetTargets) Validate() error {
+	var c checks
+	c.targets(r.Targets)
+	return c.err()
+}
+
+func (c *checks) scheme(field string, s Scheme) {
+	if s != "" && s != SchemeExternal && s != SchemeInternal {
+		c.addf(field, "must be external or internal, got %q", clip(string(s)))
+	}
+}
+
+// standing checks the families, and the static addresses that some of them
+// stand on.
+func (c *checks) standing(families []IPFamily, addresses []string) {
+	for i, f := range families {
+		at := fmt.Sprintf("families[%d]", i)
+		c.family(at, f)
+		if f != "" && slices.Index(families, f) < i {
+			c.addf(at, "is %q a second time", clip(string(f)))
+		}
+	}
+	seen := map[IPFamily]int{}
+	for i, a := range addresses {
+		at := fmt.Sprintf("addresses[%d]", i)
+		ip, err := netip.ParseAddr(a)
+		if err != nil || ip.Zone() != "" || ip.Is4In6() {
+			c.addf(at, "must be an IP address, got %q", clip(a))
+			continue
+		}
+		f := FamilyOf(ip)
+		if first, dup := seen[f]; dup {
+			c.addf(at, "is a second address of %s, beside addresses[%d]", f, first)
+		}
+		seen[f] = i
+		if len(families) > 0 && !slices.Contains(families, f) {
+			c.addf(at, "is of %s, which is not in families", f)
+		}
+	}
+}
+
+func (c *checks) spec(s LoadBalancerSpec) {
+	if len(s.Listeners) == 0 {
+		c.addf("listeners", "needs at least one entry")
+	}
+	if len(s.Listeners) > MaxListeners {
+		c.addf("listeners", "has %d entries; at most %d are kept", len(s.Listeners), MaxListeners)
+		return
+	}
+	c.listeners(s.Listeners)
+	c.targets(s.Targets)
+	c.healthCheck(s.HealthCheck)
+	if len(s.Listeners) > 0 && s.HealthCheck.Port == 0 && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Protocol != UDP }) {
+		c.addf("healthCheck.port", "is required when no listener is tcp: a probe needs a port of the targets that answers")
+	}
+	c.sourceRanges(s.SourceRanges)
+	switch s.Affinity {
+	case AffinityClientIP:
+	case "", AffinityNone:
+		if s.AffinityTimeoutSeconds != 0 {
+			c.addf("affinityTimeoutSeconds", "needs affinity clientIP")
+		}
+	default:
+		c.addf("affinity", "must be none or clientIP, got %q", clip(string(s.Affinity)))
+	}
+	c.between("affinityTimeoutSeconds", s.AffinityTimeoutSeconds, 0, 86400)
+	c.between("drainTimeoutSeconds", s.DrainTimeoutSeconds, -1, 3600)
+}
+
+func (c *checks) listeners(ls []Listener) {
+	seen := map[Listener]int{}
+	for i, l := range ls {
+		at := fmt.Sprintf("listeners[%d].", i)
+		if l.Protocol != TCP && l.Protocol != UDP {
+			c.addf(at+"protocol", "must be tcp or udp, got %q", clip(string(l.Protocol)))
+		}
+		c.between(at+"port", l.Port, 1, 65535)
+		c.between(at+"targetPort", l.TargetPort, 1, 65535)
+		c.between(at+"idleTimeoutSeconds", l.IdleTimeoutSeconds, 0, 86400)
+		c.between(at+"maxConnections", l.MaxConnections, 0, 1_000_000)
+		switch l.Mode {
+		case "", ModeVIP, ModeProxy:
+		default:
+			c.addf(at+"mode", "must be vip or proxy, got %q", clip(string(l.Mode)))
+		}
+		switch l.ProxyProtocol {
+		case "":
+		case ProxyV1, ProxyV2:
+			if l.Protocol == UDP {
+				c.addf(at+"proxyProtocol", "is for tcp only")
+			}
+			if l.Mode == ModeVIP {
+				c.addf(at+"mode", "must be proxy where there is a proxyProtocol: who goes straight to a target sends no header")
+			}
+		default:
+			c.addf(at+"proxyProtocol", "must be v1 or v2, got %q", clip(string(l.ProxyProtocol)))
+		}
+		key := Listener{Protocol: l.Protocol, Port: l.Port}
+		if first, dup := seen[key]; dup {
+			c.addf(at+"port", "is %s/%d, as is listeners[%d]", clip(string(l.Protocol)), l.Port, first)
+		} else {
+			seen[key] = i
+		}
+	}
+}
+
+func (c *checks) targets(ts []Target) {
+	if len(ts) > MaxTargets {
+		c.addf("targets", "has %d entries; at most %d are kept", len(ts), MaxTargets)
+		return
+	}
+	seen := make(map[InstanceID]int, len(ts))
+	for i, t := range ts {
+		first, dup := seen[t.Instance]
+		if !dup && t.Instance != "" && 0 <= t.Weight && t.Weight <= 256 {
+			seen[t.Instance] = i
+			continue // well, and there may be thousands
+		}
+		at := fmt.Sprintf("targets[%d].", i)
+		if dup {
+			c.addf(at+"instance", "is %q, as is targets[%d]", clip(string(t.Instance)), first)
+		}
+		if t.Instance == "" {
+			c.addf(at+"instance", "is required")
+		}
+		c.between(at+"weight", t.Weight, 0, 256)
+	}
+}
+
+func (c *checks) healthCheck(h HealthCheck) {
+	switch h.Protocol {
+	case HealthTCP:
+		if h.ExpectedCodes != "" {
+			c.addf("healthCheck.expectedCodes", "needs protocol http or https")
+		}
+	case HealthHTTP, HealthHTTPS:
+	default:
+		c.addf("healthCheck.protocol", "must be tcp, http or https, got %q", clip(string(h.Protocol)))
+	}
+	c.between("healthCheck.port", h.Port, 0, 65535)
+	c.between("healthCheck.intervalMillis", h.IntervalMillis, 0, 300_000)
+	c.between("healthCheck.timeoutMillis", h.TimeoutMillis, 0, 60_000)
+	c.between("healthCheck.healthyThreshold", h.HealthyThreshold, 0, 10)
+	c.between("healthCheck.unhealthyThreshold", h.UnhealthyThreshold, 0, 10)
+	if _, err := url.ParseRequestURI(h.Path); h.Path != "" && (err != nil || len(h.Path) > 1024 || !strings.HasPrefix(h.Path, "/")) {
+		c.addf("healthCheck.path", "must be the path of a URL, begin with / and be at most 1024 bytes, got %q", clip(h.Path))
+	}
+	if _, ok := parseCodes(h.ExpectedCodes); h.ExpectedCodes != "" && !ok {
+		c.addf("healthCheck.expectedCodes", "must be statuses from 100 to 599 and ranges of them, with commas between, such as 200-299,401; got %q", clip(h.ExpectedCodes))
+	}
+}
+
+// parseCodes reads "200-299,401" into ranges; false if it is anything else.
+func parseCodes(s string) (codes [][2]int, ok bool) {
+	if len(s) > 128 {
+		return nil, false
+	}
+	for part := range strings.SplitSeq(s, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		if !isRange {
+			high = low
+		}
+		a, err1 := strconv.Atoi(low)
+		b, err2 := strconv.Atoi(high)
+		if err1 != nil || err2 != nil || a < 100 || b > 599 || a > b {
+			return nil, false
+		}
+		codes = append(codes, [2]int{a, b})
+	}
+	return codes, true
+}
+
+func (c *checks) sourceRanges(ranges []string) {
+	if len(ranges) > MaxSourceRanges {
+		c.addf("sourceRanges", "has %d entries; at most %d are kept", len(ranges), MaxSourceRanges)
+		return
+	}
+	for i, r := range ranges {
+		if p, err := netip.ParsePrefix(r); err != nil || p.Addr().Is4In6() {
+			c.addf(fmt.Sprintf("sourceRanges[%d]", i), "must be a range such as 10.0.0.0/8 or 2001:db8::/32, got %q", clip(r))
+		}
+	}
+}
+
+func (c *checks) between(field string, n, low, high int) {
+	if n < low || n > high {
+		c.addf(field, "must be between %d and %d, got %d", low, high, n)
+	}
+}

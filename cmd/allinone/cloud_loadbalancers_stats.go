@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// statsRow is a line of a load balancer's counters: one of its listeners or
+// one of its targets.
+type statsRow struct {
+	what                string
+	connections, failed uint64
+	active              int
+	bytes               [2]string // in, out; a listener has none of its own
+	why                 string
+}
+
+var statsColumns = []column[statsRow]{
+	{head: "OF", cell: func(r statsRow) string { return r.what }},
+	{head: "CONNECTIONS", cell: func(r statsRow) string { return strconv.FormatUint(r.connections, 10) }},
+	{head: "ACTIVE", cell: func(r statsRow) string { return strconv.Itoa(r.active) }},
+	{head: "FAILED", cell: func(r statsRow) string { return strconv.FormatUint(r.failed, 10) }},
+	{head: "BYTES-IN", cell: func(r statsRow) string { return r.bytes[0] }},
+	{head: "BYTES-OUT", cell: func(r statsRow) string { return r.bytes[1] }},
+	{head: "WHY-FAILED", wide: true, cell: func(r statsRow) string { return r.why }},
+}
+
+func statsRows(s cloudsim.LoadBalancerStats) []statsRow {
+	var rows []statsRow
+	for _, l := range s.Listeners {
+		r := l.Refused
+		rows = append(rows, statsRow{
+			what: fmt.Sprintf("%s:%d", l.Protocol, l.Port), connections: l.Accepted, active: l.Active,
+			failed: r.SourceRange + r.NoHealthyTarget + r.DialFailed + r.TooManyConnections, why: refusalWords(r),
+		})
+	}
+	for _, t := range s.Targets {
+		rows = append(rows, statsRow{
+			what: string(t.Instance), connections: t.Connections, active: t.Active, failed: t.FailedDials,
+			bytes: [2]string{strconv.FormatUint(t.BytesIn, 10), strconv.FormatUint(t.BytesOut, 10)},
+		})
+	}
+	return rows
+}
+
+func refusalWords(r cloudsim.Refusals) string {
+	var words []string
+	for _, w := range []struct {
+		n    uint64
+		what string
+	}{{r.SourceRange, "source range"}, {r.NoHealthyTarget, "no healthy target"}, {r.DialFailed, "dial failed"}, {r.TooManyConnections, "too many connections"}} {
+		if w.n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", w.n, w.what))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+func newLoadBalancerStatsCommand(c *cloudCLI) *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use: "stats NAME", Short: "Count what passed through a load balancer",
+		Long: `Count what passed through a load balancer, by listener and by target, since the
+data plane began to forward for it. FAILED is what a listener refused, and how
+often a target could not be dialled; -o wide says why.`,
+		Example: `  allinone cloud load-balancers stats shop
+  allinone cloud load-balancers stats shop -o json`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, loadBalancers)),
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			l, err := loadBalancers.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			s, err := cl.LoadBalancerStats(ctx, l.ID)
+			if err != nil {
+				return err
+			}
+			p := printer[statsRow]{output: o, w: c.stdout, id: func(r statsRow) string { return r.what }, columns: statsColumns}
+			if o.format == formatJSON || o.format == formatYAML {
+				return p.encode(s)
+			}
+			return p.list(statsRows(s))
+		}),
+	}
+	o.flags(cmd)
+	return cmd
+}
