@@ -21,7 +21,7 @@ const KindFault ResourceKind = "fault"
 //
 // A call meets the rules after its token, its project and the form of its
 // request were found good, and before anything is done. Operations on faults
-// themselves meet none, so that a broken cloud can be repaired.
+// themselves and on the clock meet none, so that a broken cloud can be repaired.
 type Fault struct {
 	ID FaultID `json:"id" example:"fault-000001"`
 	Meta

@@ -119,6 +119,7 @@ func TestEveryVerb(t *testing.T) {
 	if err := admin.DeleteProject(ctx, p.ID); err != nil {
 		t.Error(err)
 	}
+	everyClockVerb(t, c)
 	f := must(c.CreateFault(ctx, cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{
 		Match: cloudsim.FaultMatch{Operation: "zones.get"}, When: cloudsim.FaultWhen{Max: 1}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultThrottle},
 	}}))(t)

@@ -24,9 +24,7 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 		for _, k := range o.Kinds {
 			q.Add("kind", string(k))
 		}
-		hc := *c.HTTP
-		hc.Timeout = 0 // a watch lives as long as its ctx
-		resp, err := c.do(ctx, &hc, http.MethodGet, "/v1/watch?"+q.Encode(), nil)
+		resp, err := c.do(ctx, c.patient().HTTP, http.MethodGet, "/v1/watch?"+q.Encode(), nil)
 		if err != nil {
 			if ctx.Err() == nil {
 				yield(cloudsim.Event{}, err)

@@ -42,6 +42,15 @@ type options struct {
 // instant.
 func WithProfile(p engine.Profile) Option { return func(o *options) { o.cfg.Profile = p } }
 
+// WithFrozenClock stops the cloud's time at a time; a zero one is the beginning
+// of 2030. AdvanceClock of the client moves it.
+func WithFrozenClock(at time.Time) Option {
+	if at.IsZero() {
+		at = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	return func(o *options) { o.cfg.FrozenAt = at }
+}
+
 // WithConfig changes anything else about the cloud.
 func WithConfig(change func(*engine.Config)) Option { return func(o *options) { change(&o.cfg) } }
 

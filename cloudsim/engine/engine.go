@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -26,6 +27,10 @@ type Config struct {
 	Published              Published          // where listeners can be reached besides; none: nowhere
 	Meter                  Meter              // counts what load balancers forward; nil: nobody does
 	JournalKeep            uint64             // events kept for watchers that were away
+
+	// FrozenAt is where the clock of a new cloud stands still; the zero time
+	// follows the machine.
+	FrozenAt time.Time
 }
 
 // Default is the cloud that asks nothing of the machine: it lives on loopback,
@@ -75,6 +80,10 @@ type Engine struct {
 	regionOf map[string]string
 
 	rules faultRules
+
+	// settling is held by who takes due work, so that an advance of the clock
+	// settles all of it, in its order.
+	settling sync.Mutex
 }
 
 // New assigns; Prepare and then Run work.
@@ -92,6 +101,9 @@ func (e *Engine) Prepare() error {
 		return err
 	}
 	return e.store.Update("", func(tx *store.Tx) error {
+		if err := e.startClock(tx); err != nil {
+			return err
+		}
 		if err := e.keepRanges(tx); err != nil {
 			return err
 		}
@@ -145,7 +157,7 @@ func (e *Engine) waitDue(ctx context.Context, bell <-chan struct{}) bool {
 	wait := time.Hour
 	_ = e.store.View(func(tx *store.Tx) error {
 		if at, ok := tx.NextDue(); ok {
-			wait = at.Sub(tx.Now)
+			wait = min(wait, tx.Clock().Takes(at.Sub(tx.Now)))
 		}
 		return nil
 	})
@@ -160,9 +172,10 @@ func (e *Engine) waitDue(ctx context.Context, bell <-chan struct{}) bool {
 	return true
 }
 
-// settle does what is due now and reports whether it did anything. One piece
-// of work that fails is logged and dropped: it must not stop the cloud.
+// settle does what is due now and reports whether it did anything.
 func (e *Engine) settle() (did bool, err error) {
+	e.settling.Lock()
+	defer e.settling.Unlock()
 	due := false
 	if err := e.store.View(func(tx *store.Tx) error {
 		at, ok := tx.NextDue()
@@ -171,28 +184,40 @@ func (e *Engine) settle() (did bool, err error) {
 	}); err != nil || !due {
 		return false, err
 	}
+	return true, e.settleIn(func(tx *store.Tx, settle func([]store.Work) error) error {
+		work, err := tx.TakeDue(settleBatch)
+		if err != nil {
+			return err
+		}
+		return settle(work)
+	})
+}
+
+// settleIn runs fn as one transaction that settles work. One piece of work
+// that fails is logged and dropped, and fn runs again without it: it must not
+// stop the cloud.
+func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error) error) error {
 	dropped := map[store.Work]bool{}
 	for {
 		var bad store.Work
 		var why error
-		if err := e.store.Update("", func(tx *store.Tx) error {
+		err := e.store.Update("", func(tx *store.Tx) error {
 			why = nil
-			work, err := tx.TakeDue(settleBatch)
-			if err != nil {
-				return err
-			}
-			for _, w := range work {
-				if dropped[w] {
-					continue
+			return fn(tx, func(work []store.Work) error {
+				for _, w := range work {
+					if dropped[w] {
+						continue
+					}
+					if err := e.settleOne(tx, w); err != nil {
+						bad, why = w, err
+						return err // nothing half-done stays: the others run again without it
+					}
 				}
-				if err := e.settleOne(tx, w); err != nil {
-					bad, why = w, err
-					return err // nothing half-done stays: the others run again without it
-				}
-			}
-			return nil
-		}); why == nil {
-			return true, err
+				return nil
+			})
+		})
+		if why == nil {
+			return err
 		}
 		dropped[bad] = true
 		e.log.Error("work that was due is dropped", "verb", bad.Verb, "kind", bad.Kind, "id", bad.ID, "err", why)

@@ -104,7 +104,7 @@ func (e *Engine) Decide(ctx context.Context, s Subject) (hit Strike, err error) 
 // matching are the ids of the rules that match a call, in order. What the
 // target is like is read once, and only for rules that ask.
 func (e *Engine) matching(live []cloudsim.Fault, call Call, s Subject) (ids []string, err error) {
-	now := e.store.Now()
+	now := e.Now()
 	var at *place
 	for i := range live {
 		f := &live[i]

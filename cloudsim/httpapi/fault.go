@@ -13,10 +13,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// breakable is fn behind the fault rules. Operations on faults stay whole, or
-// a broken cloud could not be repaired.
+// whole are the nouns whose operations no fault breaks, or a broken cloud
+// could not be repaired: what a person holds the cloud by.
+var whole = []string{"faults", "clock"}
+
+// breakable is fn behind the fault rules.
 func breakable[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
-	if tagOf(o.id) == "faults" {
+	if slices.Contains(whole, tagOf(o.id)) {
 		return fn
 	}
 	a.targets = append(a.targets, cloudsim.FaultTarget{Operation: o.id, Method: o.method, Path: o.path, Summary: o.summary})

@@ -39,7 +39,8 @@ const maxBatch = 512
 
 // Store is an open file. Make one with Open.
 type Store struct {
-	// Now is the clock, read once per transaction. Set it before use.
+	// Now is the machine's clock, read once per transaction. Set it before use.
+	// What transactions see is made of it by the Clock in the file.
 	Now func() time.Time
 
 	db *bolt.DB
@@ -130,8 +131,11 @@ func (s *Store) Close() error { return s.db.Close() }
 
 // Tx is a transaction. It must not be used after its function returned.
 type Tx struct {
-	// Now is the time of everything in the transaction, in UTC.
+	// Now is the time of everything in the transaction, in UTC. Only SetClock
+	// changes it.
 	Now time.Time
+	// Machine is the same instant on the machine's clock.
+	Machine time.Time
 
 	tx        *bolt.Tx
 	requestID string
@@ -139,7 +143,9 @@ type Tx struct {
 }
 
 func (s *Store) tx(btx *bolt.Tx, requestID string) *Tx {
-	return &Tx{Now: s.Now().UTC().Round(0), tx: btx, requestID: requestID}
+	t := &Tx{Machine: s.Now().UTC().Round(0), tx: btx, requestID: requestID}
+	t.Now = t.Clock().At(t.Machine)
+	return t
 }
 
 // View runs fn on the state as of now.

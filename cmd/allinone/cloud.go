@@ -66,6 +66,7 @@ A resource is called by its name or by its id.`,
 		newRegionsCommand(c), newZonesCommand(c), newInstanceTypesCommand(c), newDiskTypesCommand(c),
 		newOperationsCommand(c), newEventsCommand(c),
 		newProjectsCommand(c), newTokensCommand(c), newFaultsCommand(c),
+		newClockCommand(c),
 	)
 	return cmd
 }

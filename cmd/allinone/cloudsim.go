@@ -45,6 +45,8 @@ type cloudsimFlags struct {
 	journalKeep                   uint64
 	logFormat                     logging.Format
 	verbose                       bool
+
+	frozenAt string
 }
 
 func newCloudsimCommand(e env) *cobra.Command {
@@ -91,6 +93,7 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.tlsKey, "tls-private-key-file", "", "its private key (PEM)")
 	fl.BoolVar(&f.noDataPlane, "no-data-plane", false, "keep records only; load balancers do not forward, disks have no data")
 	fl.Uint64Var(&f.journalKeep, "journal-keep", d.JournalKeep, "events to keep for watchers that were away")
+	fl.StringVar(&f.frozenAt, "frozen-at", "", "the clock of a new cloud stands still at this `TIME`, RFC 3339; see 'allinone cloud clock'")
 	fl.Var(&f.logFormat, "log-format", "log as text or json")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log every request")
 	return cmd
@@ -158,6 +161,11 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 		bad = append(bad, errors.New("--tls-cert-file and --tls-private-key-file go together"))
 	}
 	cfg.JournalKeep = f.journalKeep
+	if at, err := instant("frozen-at", f.frozenAt); err != nil {
+		bad = append(bad, err)
+	} else if at != nil {
+		cfg.FrozenAt = *at
+	}
 	return cfg, errors.Join(bad...)
 }
 

@@ -1,0 +1,74 @@
+package client_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+)
+
+func everyClockVerb(t *testing.T, c *client.Client) {
+	ctx := t.Context()
+	if k := must(c.GetClock(ctx))(t); k.Mode != cloudsim.ClockReal || k.Rate != 1 {
+		t.Errorf("a new cloud's clock: %+v", k)
+	}
+	at := time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
+	if k := must(c.SetClock(ctx, cloudsim.SetClock{Time: &at, Rate: new(0.0)}))(t); k.Mode != cloudsim.ClockFrozen || !k.Now.Equal(at) {
+		t.Errorf("frozen: %+v", k)
+	}
+	if k := must(c.AdvanceClock(ctx, cloudsim.AdvanceClock{Seconds: 1.5}))(t); !k.Now.Equal(at.Add(1500 * time.Millisecond)) {
+		t.Errorf("advanced: %+v", k)
+	}
+	if k := must(c.SetClock(ctx, cloudsim.SetClock{Real: true}))(t); k.Mode != cloudsim.ClockReal || k.AheadSeconds != 0 {
+		t.Errorf("real again: %+v", k)
+	}
+}
+
+// A token lives as long as the cloud's clock says, also when that clock stands
+// still or jumps.
+func TestTokenExpiresOnTheClouds(t *testing.T) {
+	c, ctx := cloudtest.Start(t, cloudtest.WithFrozenClock(time.Time{})), t.Context()
+	tok := must(c.CreateToken(ctx, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleViewer, TTLSeconds: 3600}))(t)
+	brief := *c
+	brief.Token = client.StaticToken(tok.Secret)
+	if _, err := c.AdvanceClock(ctx, cloudsim.AdvanceClock{Seconds: 3599}); err != nil {
+		t.Fatal(err)
+	}
+	must(brief.ListZones(ctx, cloudsim.ListOptions{}))(t)
+	if _, err := c.AdvanceClock(ctx, cloudsim.AdvanceClock{Seconds: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := brief.ListZones(ctx, cloudsim.ListOptions{}); !errors.Is(err, cloudsim.Unauthenticated) {
+		t.Errorf("an hour later: %v", err)
+	}
+}
+
+// Whatever is wrong with a request names its field, and leaves the clock.
+func TestBadClock(t *testing.T) {
+	c, ctx := cloudtest.Start(t, cloudtest.WithFrozenClock(time.Time{})), t.Context()
+	early := time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)
+	for want, req := range map[string]cloudsim.SetClock{
+		"real":         {Real: true, Rate: new(1.0)},
+		"rate":         {Rate: new(-1.0)},
+		"time":         {Time: &early},
+		"aheadSeconds": {AheadSeconds: new(1e18)},
+	} {
+		_, err := c.SetClock(ctx, req)
+		e, _ := errors.AsType[*cloudsim.Error](err)
+		if e == nil || e.Kind != cloudsim.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != want {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	for range 25 { // ten years each: in the end there is no time left
+		if _, err := c.AdvanceClock(ctx, cloudsim.AdvanceClock{Seconds: cloudsim.MaxClockAdvance.Seconds()}); err != nil {
+			if !errors.Is(err, cloudsim.Invalid) {
+				t.Error(err)
+			}
+			return
+		}
+	}
+	t.Error("the clock has no end")
+}

@@ -1,0 +1,86 @@
+package cloudsim
+
+import "time"
+
+// ClockMode says how the cloud's time follows the machine's.
+type ClockMode string
+
+const (
+	ClockReal   ClockMode = "real"   // the machine's time
+	ClockOffset ClockMode = "offset" // as fast as the machine's, but another time
+	ClockFaster ClockMode = "faster"
+	ClockSlower ClockMode = "slower"
+	ClockFrozen ClockMode = "frozen" // stands still until it is advanced
+)
+
+// Clock is the cloud's time. Everything that takes time in the cloud follows
+// it: work that falls due, what is kept for a while, the expiry of tokens, the
+// windows of faults, every time in an answer.
+type Clock struct {
+	Mode         ClockMode  `json:"mode" enum:"real,offset,faster,slower,frozen"`
+	Now          time.Time  `json:"now" doc:"RFC 3339; the cloud's time when this was read"`
+	Rate         float64    `json:"rate" doc:"Seconds of the cloud per second of the machine; 0 stands still"`
+	AheadSeconds float64    `json:"aheadSeconds" doc:"How far it is ahead of the machine's clock; negative is behind"`
+	NextDue      *time.Time `json:"nextDue,omitempty" doc:"RFC 3339; when the next work falls due. Absent when nothing waits"`
+}
+
+// Limits of the clock.
+const (
+	MaxClockRate    = 10_000
+	MaxClockAdvance = 10 * 365 * 24 * time.Hour // by one call
+)
+
+// FirstClockTime and LastClockTime bound the times that a clock can show.
+var (
+	FirstClockTime = time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC)
+	LastClockTime  = time.Date(2190, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+// SetClock changes how time passes. What is not given stays as it is. Time may
+// be set back: what was due stays due at its time, and who measures durations
+// meets negative ones.
+type SetClock struct {
+	Real         bool       `json:"real,omitempty" doc:"Follow the machine again; excludes all others"`
+	Time         *time.Time `json:"time,omitempty" doc:"RFC 3339; what time it is now. Excludes aheadSeconds"`
+	AheadSeconds *float64   `json:"aheadSeconds,omitempty" doc:"How far to be ahead of the machine; negative is behind"`
+	Rate         *float64   `json:"rate,omitempty" minimum:"0" maximum:"10000" doc:"Seconds of the cloud per second of the machine; 0 stands still"`
+}
+
+// Validate checks what needs no other state.
+func (r SetClock) Validate() error {
+	var c checks
+	if r.Real && (r.Time != nil || r.AheadSeconds != nil || r.Rate != nil) {
+		c.addf("real", "follows the machine; time, aheadSeconds and rate cannot go with it")
+	}
+	if !r.Real && r.Time == nil && r.AheadSeconds == nil && r.Rate == nil {
+		c.addf("time", "or aheadSeconds, rate or real is required")
+	}
+	if r.Time != nil && r.AheadSeconds != nil {
+		c.addf("aheadSeconds", "says what time it is, and so does time: give one of them")
+	}
+	if r.Time != nil && (r.Time.Before(FirstClockTime) || r.Time.After(LastClockTime)) {
+		c.addf("time", "must be between %s and %s", FirstClockTime.Format(time.DateOnly), LastClockTime.Format(time.DateOnly))
+	}
+	const century = 100 * 365 * 24 * 3600
+	if s := r.AheadSeconds; s != nil && !(*s >= -century/2 && *s <= century) {
+		c.addf("aheadSeconds", "must be at most a century ahead and half a century behind, got %v", *s)
+	}
+	if x := r.Rate; x != nil && !(*x >= 0 && *x <= MaxClockRate) {
+		c.addf("rate", "must be between 0 and %d, got %v", MaxClockRate, *x)
+	}
+	return c.err()
+}
+
+// AdvanceClock moves the clock forward, whatever its mode.
+type AdvanceClock struct {
+	Seconds float64 `json:"seconds" minimum:"0" maximum:"315360000" doc:"How far; 0 settles what is due now" example:"90"`
+}
+
+// Validate checks what needs no other state.
+func (r AdvanceClock) Validate() error {
+	var c checks
+	if limit := MaxClockAdvance.Seconds(); !(r.Seconds >= 0 && r.Seconds <= limit) {
+		c.addf("seconds", "must be between 0 and %.0f (ten years), got %v", limit, r.Seconds)
+	}
+	return c.err()
+}

@@ -1,0 +1,196 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+var newYear = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func frozen(c *engine.Config) { c.FrozenAt = newYear }
+
+func advance(t *testing.T, e *engine.Engine, ctx context.Context, d time.Duration) cloudsim.Clock {
+	t.Helper()
+	k, err := e.AdvanceClock(ctx, cloudsim.AdvanceClock{Seconds: d.Seconds()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// When the clock was advanced, everything that fell due has settled: in order,
+// each at its own time, and nothing later.
+func TestAdvanceSettlesInOrder(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), frozen)
+	defer stop()
+	var made []cloudsim.Instance
+	for n := range 5 {
+		made = append(made, mustCreate(t, e, ctx, fmt.Sprintf("n%d", n)))
+		advance(t, e, ctx, 10*time.Second)
+	}
+	k := advance(t, e, ctx, 60*time.Second) // the first three are 90 s old and more
+	if want := newYear.Add(110 * time.Second); !k.Now.Equal(want) || k.Mode != cloudsim.ClockFrozen {
+		t.Errorf("the clock: %+v", k)
+	}
+	if k.NextDue == nil || !k.NextDue.Equal(newYear.Add(120*time.Second)) {
+		t.Errorf("next due: %v", k.NextDue)
+	}
+	for n, i := range made {
+		i, err := e.GetInstance(ctx, i.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		settled := newYear.Add(time.Duration(10*n)*time.Second + slow.Provision)
+		switch {
+		case n <= 2 && (i.State != cloudsim.InstanceRunning || !i.UpdatedAt.Equal(settled)):
+			t.Errorf("%s is %s since %s; want running since %s", i.ID, i.State, i.UpdatedAt, settled)
+		case n > 2 && i.State != cloudsim.InstanceProvisioning:
+			t.Errorf("%s is %s before its time", i.ID, i.State)
+		}
+	}
+	l, err := e.ListEvents(ctx, cloudsim.WatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.IsSortedFunc(l.Items, func(a, b cloudsim.Event) int { return a.Time.Compare(b.Time) }) {
+		t.Error("the journal's times are out of order")
+	}
+}
+
+// What an advance settles may put more on the due list: a finished operation
+// is forgotten a day later.
+func TestAdvanceFollowsTheChain(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), frozen)
+	defer stop()
+	i := mustCreate(t, e, ctx, "a")
+	advance(t, e, ctx, slow.Provision+24*time.Hour)
+	if _, err := e.GetOperation(ctx, i.Operation); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("the operation a day later: %v", err)
+	}
+}
+
+// A clock is what it was, after a restart; a frozen one has not moved.
+func TestClockSurvivesRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path, ctx := file(t), engine.AsCloud(t.Context())
+		e, stop := boot(t, path, frozen)
+		i := mustCreate(t, e, ctx, "a")
+		stop()
+		time.Sleep(time.Hour)
+		e, stop = boot(t, path) // without frozen: a cloud that is not new keeps its clock
+		if got := e.Now(); !got.Equal(newYear) {
+			t.Errorf("an hour later it is %s; want %s", got, newYear)
+		}
+		if i, _ = e.GetInstance(ctx, i.ID); i.State != cloudsim.InstanceProvisioning {
+			t.Errorf("time passed: %s", i.State)
+		}
+		if _, err := e.SetClock(ctx, cloudsim.SetClock{Rate: new(60.0)}); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		time.Sleep(time.Minute)
+		e, stop = boot(t, path)
+		defer stop()
+		if got, want := e.Now(), newYear.Add(time.Hour); !got.Equal(want) {
+			t.Errorf("a minute at 60 later it is %s; want %s", got, want)
+		}
+	})
+}
+
+// Work falls due by the cloud's clock: sooner on one that runs faster, not at
+// all on one that stands still, at once when it is set past.
+func TestWorkFollowsTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := engine.AsCloud(t.Context())
+		e, stop := boot(t, file(t))
+		defer stop()
+		state := func(id cloudsim.InstanceID) cloudsim.InstanceState {
+			synctest.Wait()
+			i, err := e.GetInstance(ctx, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return i.State
+		}
+		set := func(req cloudsim.SetClock) {
+			t.Helper()
+			if _, err := e.SetClock(ctx, req); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := mustCreate(t, e, ctx, "a")
+		set(cloudsim.SetClock{Rate: new(90.0)})
+		time.Sleep(999 * time.Millisecond)
+		before := state(a.ID)
+		time.Sleep(2 * time.Millisecond)
+		if after := state(a.ID); before != cloudsim.InstanceProvisioning || after != cloudsim.InstanceRunning {
+			t.Errorf("90 s at 90 a second: %s, then %s", before, after)
+		}
+		set(cloudsim.SetClock{Rate: new(0.0)})
+		b := mustCreate(t, e, ctx, "b")
+		time.Sleep(100 * time.Hour)
+		if got := state(b.ID); got != cloudsim.InstanceProvisioning {
+			t.Errorf("on a clock that stands still: %s", got)
+		}
+		set(cloudsim.SetClock{Real: true})
+		if got := state(b.ID); got != cloudsim.InstanceRunning {
+			t.Errorf("with the machine's time, 100 hours later: %s", got)
+		}
+		set(cloudsim.SetClock{AheadSeconds: new(-3600.0)})
+		if k, err := e.GetClock(ctx); err != nil || k.Mode != cloudsim.ClockOffset || k.AheadSeconds != -3600 {
+			t.Errorf("an hour behind: %+v, %v", k, err)
+		}
+		c := mustCreate(t, e, ctx, "c")
+		time.Sleep(slow.Provision)
+		if got := state(c.ID); got != cloudsim.InstanceRunning {
+			t.Errorf("an hour behind, after its time: %s", got)
+		}
+	})
+}
+
+// An advance on a running clock jumps, and the clock runs on from there.
+func TestAdvanceOfARunningClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := engine.AsCloud(t.Context())
+		e, stop := boot(t, file(t))
+		defer stop()
+		i, began := mustCreate(t, e, ctx, "a"), e.Now()
+		advance(t, e, ctx, 10*time.Minute)
+		i, err := e.GetInstance(ctx, i.ID)
+		if diff := cmp.Diff(began.Add(slow.Provision), i.UpdatedAt); err != nil || i.State != cloudsim.InstanceRunning || diff != "" {
+			t.Errorf("%s, %v, %s", i.State, err, diff)
+		}
+		time.Sleep(time.Second)
+		if got, want := e.Now(), began.Add(10*time.Minute+time.Second); !got.Equal(want) {
+			t.Errorf("it is %s; want %s", got, want)
+		}
+	})
+}
+
+// An advance that is given up leaves the clock where the work has come to.
+func TestAdvanceGivenUp(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), frozen)
+	defer stop()
+	mustCreate(t, e, ctx, "a")
+	late, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := e.AdvanceClock(late, cloudsim.AdvanceClock{Seconds: 3600}); !errors.Is(err, cloudsim.Unavailable) {
+		t.Errorf("given up: %v", err)
+	}
+	if got := e.Now(); !got.Equal(newYear) {
+		t.Errorf("it is %s", got)
+	}
+}

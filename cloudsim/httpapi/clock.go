@@ -1,0 +1,42 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// advanceTimeout bounds an advance of the clock, which takes as long as the
+// work that falls due.
+const advanceTimeout = 10 * time.Minute
+
+func (a *api) clockRoutes() {
+	handle(a, op{id: "clock.get", method: http.MethodGet, path: "/v1/clock", summary: "Read the cloud's time and how it passes", access: engine.Read},
+		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.Clock }, error) {
+			return plain(a.engine.GetClock(ctx))
+		})
+	handle(a, op{id: "clock.set", method: http.MethodPut, path: "/v1/clock", summary: "Freeze the clock, set it, make it run faster, or follow the machine again", access: engine.Admin},
+		func(ctx context.Context, in *create[cloudsim.SetClock]) (*struct{ Body cloudsim.Clock }, error) {
+			return plain(a.engine.SetClock(ctx, in.Body))
+		})
+	handle(a, op{id: "clock.advance", method: post, path: "/v1/clock/advance", summary: "Move the clock forward; answers when all that fell due has settled", access: engine.Admin},
+		func(ctx context.Context, in *create[cloudsim.AdvanceClock]) (*struct{ Body cloudsim.Clock }, error) {
+			if reply := exchangeOf(ctx).reply; reply != nil {
+				_ = reply.SetWriteDeadline(time.Now().Add(advanceTimeout))
+			}
+			ctx, cancel := context.WithTimeout(ctx, advanceTimeout-replyTimeout)
+			defer cancel()
+			return plain(a.engine.AdvanceClock(ctx, in.Body))
+		})
+}
+
+// plain is an answer that is no resource: it has no ETag.
+func plain[T any](v T, err error) (*struct{ Body T }, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &struct{ Body T }{v}, nil
+}
