@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -22,8 +23,17 @@ import (
 var testPrograms = map[string]func(args []string) error{
 	"serve":     testServe,
 	"stubborn":  testStubborn,
+	"headless":  testHeadless,
 	"fail":      func(args []string) error { return errors.New("no such luck: " + args[0]) },
 	"supervise": testSupervise,
+}
+
+// The program that ends its first thread must be on it: main is on it while
+// packages are initialised, and stays there if it is locked then.
+func init() {
+	if filepath.Base(os.Args[0]) == "headless" {
+		runtime.LockOSThread()
+	}
 }
 
 func TestMain(m *testing.M) {
@@ -89,6 +99,18 @@ func testStubborn(args []string) error {
 	for range time.Tick(time.Hour) {
 	}
 	return nil
+}
+
+// testHeadless ends its first thread and lives on in the others: to the kernel
+// it is a zombie that still holds its files and ports. This is what a killed
+// program looks like for a moment.
+func testHeadless([]string) error {
+	go func() {
+		for range time.Tick(time.Hour) {
+		}
+	}()
+	_, _, errno := unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
+	return errno
 }
 
 // testSupervise DIR ADDR JOURNAL is a process that runs a lab of two programs.

@@ -3,6 +3,8 @@ package lab
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +43,35 @@ func TestIdentify(t *testing.T) {
 	}
 	if !eventually(5*time.Second, func() bool { return !who.runs() }) {
 		t.Error("a zombie runs")
+	}
+}
+
+// A killed program whose first thread has ended and whose others have not
+// still holds its ports: whoever starts the next one must wait for it.
+func TestIdentifyOfAProcessWhoseFirstThreadEnded(t *testing.T) {
+	p := testProgram("headless")
+	cmd := &exec.Cmd{Path: p.path, Args: []string{p.name}}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := cmd.Process.Pid
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	zombie := func() bool {
+		stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+		return err == nil && strings.Contains(string(stat), ") Z ")
+	}
+	if !eventually(30*time.Second, zombie) {
+		t.Fatal("its first thread does not end")
+	}
+	who := identify(pid)
+	if !who.runs() {
+		t.Error("it is taken for gone while its threads run")
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if !eventually(30*time.Second, func() bool { return !who.runs() }) {
+		t.Error("it is not gone after it was killed")
 	}
 }
 
