@@ -10,9 +10,12 @@
 package ccm
 
 import (
+	"context"
 	"log/slog"
+	"sync"
+	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -26,8 +29,14 @@ import (
 // made once: the framework asks for them again for every node.
 type Provider struct {
 	log       *slog.Logger
+	cfg       Config
+	events    record.EventRecorder
+	mirror    *mirror
 	instances *instances
 	balancers *balancers
+
+	start sync.Once
+	runs  sync.WaitGroup
 }
 
 var (
@@ -35,36 +44,54 @@ var (
 	_ cloudprovider.InformerUser = (*Provider)(nil)
 )
 
-// New returns a provider that calls the cloud by api. region is where load
-// balancers are made; "" means the cloud's only one. What people should know
-// about a Service goes to events.
-func New(log *slog.Logger, api *client.Client, region string, events record.EventRecorder) *Provider {
+// New returns a provider that calls the cloud by api and does as cfg says. What
+// people should know about a Service or a Node goes to events.
+func New(log *slog.Logger, api *client.Client, cfg Config, events record.EventRecorder) *Provider {
+	m := newMirror(log, api)
 	return &Provider{
-		log:       log,
-		instances: &instances{api: api},
-		balancers: &balancers{log: log, api: api, events: events, region: region, patience: patience, unreported: unreported},
+		log: log, cfg: cfg, events: events, mirror: m,
+		instances: &instances{api: api, mirror: m, events: events, grace: cfg.NodeDeletionGrace.Duration, absent: map[nodeKey]time.Time{}},
+		balancers: &balancers{log: log, api: api, events: events, region: cfg.Region, patience: patience, unreported: unreported},
 	}
 }
 
-// Initialize has nothing to start: every call stands on its own.
-func (p *Provider) Initialize(cloudprovider.ControllerClientBuilder, <-chan struct{}) {}
+// Initialize starts to mirror the cloud until stop closes; Wait returns after
+// that. With leader migration upstream calls it twice.
+func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
+	p.start.Do(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		p.runs.Go(func() { <-stop; cancel() })
+		p.runs.Go(func() { p.mirror.run(ctx) })
+	})
+}
 
-// SetInformers makes the caches of the controllers smaller: nobody here reads
-// managedFields, which are a good part of a Node. An update without them keeps
-// them on the server.
+// Wait returns when everything that Initialize started has ended.
+func (p *Provider) Wait() { p.runs.Wait() }
+
+// SetInformers chooses how upstream's controllers see Nodes and Services, before
+// they are made. Their caches hold no managedFields, which nobody here reads and
+// which are a good part of a Node; an update without them keeps them on the
+// server. Services are shown as classView says.
 func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
-	for _, i := range []cache.SharedIndexInformer{f.Core().V1().Nodes().Informer(), f.Core().V1().Services().Informer()} {
-		if err := i.SetTransform(stripManagedFields); err != nil {
-			p.log.Warn("caches keep managedFields", "err", err)
+	set := func(i cache.SharedIndexInformer, t cache.TransformFunc) {
+		if err := i.SetTransform(t); err != nil {
+			p.log.Error("an informer cannot be given its view", "err", err)
 		}
 	}
+	set(f.Core().V1().Nodes().Informer(), strippedNode)
+	set(f.Core().V1().Services().Informer(), classView(p.cfg.LoadBalancerClass, !p.cfg.OnlyLoadBalancerClass))
 }
 
-func stripManagedFields(obj any) (any, error) {
-	if o, ok := obj.(metav1.Object); ok {
-		o.SetManagedFields(nil)
+// strippedNode is a Node without its managedFields. The object that an informer
+// was given may be somebody else's as well, so this is a copy of its skin.
+func strippedNode(obj any) (any, error) {
+	n, ok := obj.(*v1.Node)
+	if !ok {
+		return obj, nil
 	}
-	return obj, nil
+	view := *n
+	view.ManagedFields = nil
+	return &view, nil
 }
 
 // ProviderName is the scheme of our provider ids.

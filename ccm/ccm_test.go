@@ -33,6 +33,7 @@ type rig struct {
 	api      *client.Client // what the provider calls with; a test may spoil it
 	wire     *wire
 	events   *record.FakeRecorder
+	cfg      ccm.Config
 	provider *ccm.Provider
 }
 
@@ -49,7 +50,16 @@ func newRig(t *testing.T, opts ...cloudtest.Option) *rig {
 
 // again is the provider of another process: it knows nothing of the first.
 func (r *rig) again() *ccm.Provider {
-	return ccm.New(slog.New(slog.DiscardHandler), r.api, "", r.events).Hurry()
+	return ccm.New(slog.New(slog.DiscardHandler), r.api, r.cfg, r.events).Hurry()
+}
+
+// mirrored starts the provider's mirror of the cloud, and waits for it.
+func (r *rig) mirrored(t *testing.T) {
+	t.Helper()
+	stop := make(chan struct{})
+	r.provider.Initialize(nil, stop)
+	t.Cleanup(func() { close(stop); r.provider.Wait() })
+	eventually(t, "the cloud is mirrored", r.provider.Mirrored)
 }
 
 func (r *rig) instances() cloudprovider.InstancesV2 {

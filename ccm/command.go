@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -81,12 +80,6 @@ func defaults() (*options.CloudControllerManagerOptions, error) {
 	return opts, nil
 }
 
-// controllers is a copy, because upstream's map is a global that its own sample
-// edits. The one for routes is left in: it says itself that it has nothing to do.
-func controllers() map[string]app.ControllerInitFuncConstructor {
-	return maps.Clone(app.DefaultInitFuncConstructors)
-}
-
 // runner carries what the command was given to the places where upstream asks.
 type runner struct {
 	getenv   func(string) string
@@ -99,6 +92,8 @@ type runner struct {
 
 	log *slog.Logger // set by run, before provider is called
 	cfg Config       // likewise
+
+	made *Provider // by provider; nil before
 }
 
 func (r *runner) flags() cliflag.NamedFlagSets {
@@ -108,6 +103,11 @@ func (r *runner) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&r.flagged.TokenFile, "cloud-token-file", "", "File that holds the token to call the cloud with; read again for every call. Also "+EnvTokenFile+", or tokenFile in the file of --cloud-config.")
 	fs.StringVar(&r.flagged.Project, "cloud-project", "", "Project to work in, for an admin's token. Also "+EnvProject+", or project in the file of --cloud-config.")
 	fs.StringVar(&r.flagged.Region, "cloud-region", "", "Region to make load balancers in; the cloud's only one if empty. Also "+EnvRegion+", or region in the file of --cloud-config.")
+	fs.DurationVar(&r.flagged.NodeDeletionGrace.Duration, "node-deletion-grace", 0, "How long an instance must be gone until its Node is deleted. Also nodeDeletionGrace in the file of --cloud-config.")
+	fs.StringVar(&r.flagged.LoadBalancerClass, "load-balancer-class", "", "The spec.loadBalancerClass to serve beside Services that name none (default "+DefaultLoadBalancerClass+"). Also loadBalancerClass in the file of --cloud-config.")
+	fs.BoolVar(&r.flagged.OnlyLoadBalancerClass, "only-load-balancer-class", false, "Leave Services that name no class to somebody else. Also onlyLoadBalancerClass in the file of --cloud-config.")
+	fs.BoolVar(&r.flagged.DeleteOrphans, "delete-orphans", false, "Delete load balancers of this cluster whose Service is gone, instead of only reporting them. Also deleteOrphans in the file of --cloud-config.")
+	fs.DurationVar(&r.flagged.OrphanGrace.Duration, "orphan-grace", 0, "How long a load balancer must have been an orphan before it is deleted (default 10m). Also orphanGrace in the file of --cloud-config.")
 	return fss
 }
 
@@ -129,6 +129,9 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 	go func() { trimmed <- resident.Trim(ctx, r.log) }()
 	err = r.upstream(cmd, args)
 	cancel()
+	if r.made != nil {
+		r.made.Wait()
+	}
 	return errors.Join(err, <-trimmed)
 }
 
@@ -172,5 +175,6 @@ func (r *runner) config() (Config, error) {
 // own logging, which is why ours comes here.
 func (r *runner) provider(c *appconfig.CompletedConfig) cloudprovider.Interface {
 	logging.Klog(r.log)
-	return New(r.log, r.cfg.client(), r.cfg.Region, c.EventRecorder)
+	r.made = New(r.log, r.cfg.client(), r.cfg, c.EventRecorder)
+	return r.made
 }

@@ -8,8 +8,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -23,7 +26,24 @@ type Config struct {
 	TokenFile string `json:"tokenFile"`         // holds a bearer token of role editor; read again for every call. Relative to the configuration's own folder
 	Project   string `json:"project,omitempty"` // only for an admin's token, which is of no project
 	Region    string `json:"region,omitempty"`  // where load balancers are made; the cloud's only one if empty
+
+	// NodeDeletionGrace is how long an instance must be gone until its Node is
+	// deleted; none by default.
+	NodeDeletionGrace metav1.Duration `json:"nodeDeletionGrace,omitempty"`
+	// LoadBalancerClass is the spec.loadBalancerClass that is served beside
+	// Services that name none; DefaultLoadBalancerClass if empty.
+	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
+	// OnlyLoadBalancerClass leaves Services that name no class to somebody else.
+	OnlyLoadBalancerClass bool `json:"onlyLoadBalancerClass,omitempty"`
+	// DeleteOrphans deletes load balancers of this cluster whose Service is
+	// gone; without it they are only reported.
+	DeleteOrphans bool `json:"deleteOrphans,omitempty"`
+	// OrphanGrace is how long one must have been an orphan before it is
+	// deleted; 10 minutes if empty.
+	OrphanGrace metav1.Duration `json:"orphanGrace,omitempty"`
 }
+
+func (c Config) orphanGrace() time.Duration { return cmp.Or(c.OrphanGrace.Duration, 10*time.Minute) }
 
 // ReadConfig reads a cloud configuration. An unknown field is an error: it is
 // a misspelt one.
@@ -48,6 +68,12 @@ func (c Config) Over(below Config) Config {
 		TokenFile: cmp.Or(c.TokenFile, below.TokenFile),
 		Project:   cmp.Or(c.Project, below.Project),
 		Region:    cmp.Or(c.Region, below.Region),
+
+		NodeDeletionGrace:     cmp.Or(c.NodeDeletionGrace, below.NodeDeletionGrace),
+		LoadBalancerClass:     cmp.Or(c.LoadBalancerClass, below.LoadBalancerClass),
+		OnlyLoadBalancerClass: c.OnlyLoadBalancerClass || below.OnlyLoadBalancerClass,
+		DeleteOrphans:         c.DeleteOrphans || below.DeleteOrphans,
+		OrphanGrace:           cmp.Or(c.OrphanGrace, below.OrphanGrace),
 	}
 }
 
@@ -71,6 +97,15 @@ func (c Config) Validate() error {
 		add("tokenFile is required: --cloud-token-file, %s or tokenFile in the file of --cloud-config", EnvTokenFile)
 	} else if _, err := client.TokenFile(c.TokenFile)(); err != nil {
 		add("tokenFile: %w", err)
+	}
+	if c.NodeDeletionGrace.Duration < 0 {
+		add("nodeDeletionGrace must not be negative, got %s", c.NodeDeletionGrace.Duration)
+	}
+	if c.OrphanGrace.Duration < 0 {
+		add("orphanGrace must not be negative, got %s", c.OrphanGrace.Duration)
+	}
+	if problems := validation.IsQualifiedName(c.LoadBalancerClass); c.LoadBalancerClass != "" && len(problems) > 0 {
+		add("loadBalancerClass %q: %s", c.LoadBalancerClass, strings.Join(problems, "; "))
 	}
 	return errors.Join(bad...)
 }

@@ -54,8 +54,13 @@ func (r *rig) start(t *testing.T) plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{}, 3)
+	repair, err := r.provider.RunRepairer(ctx, p.kube, services, nodes, cluster, 50*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{}, 4)
 	for _, run := range []func(){
+		repair,
 		func() { nc.RunWithContext(ctx, metrics) },
 		func() { lc.Run(ctx, metrics) },
 		func() { sc.Run(ctx, 2, metrics) },

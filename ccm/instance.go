@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 	cloudapi "k8s.io/cloud-provider/api"
 
@@ -24,10 +26,14 @@ const instanceDeadline = 10 * time.Second
 
 // instances answers for nodes. It is a cloudprovider.InstancesV2.
 type instances struct {
-	api *client.Client
+	api    *client.Client
+	mirror *mirror
+	events record.EventRecorder
+	grace  time.Duration // how long an absence must last until it is told
 
-	mu   sync.Mutex
-	last sighting
+	mu     sync.Mutex
+	last   sighting
+	absent map[nodeKey]time.Time // since when; only with grace
 }
 
 // sighting is what InstanceExists saw last. The framework asks InstanceShutdown
@@ -62,12 +68,36 @@ func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 	case !found && node.Spec.ProviderID == "" && !awaitsCloud(node):
 		return false, fmt.Errorf("node %q has no provider id and no instance of its name, and does not wait for a cloud: it is not this cloud's", node.Name)
 	case !found:
-		return false, nil
+		return s.forgive(node), nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.absent, keyOf(node))
 	s.last = sighting{keyOf(node), i, time.Now()}
 	return true, nil
+}
+
+// forgive reports whether a node whose instance is gone is kept for now: an
+// absence is told only when it has lasted for the grace. A restart or another
+// leader counts anew, so the Node may stay a little longer, and never shorter.
+func (s *instances) forgive(node *v1.Node) bool {
+	if s.grace <= 0 {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, key := time.Now(), keyOf(node)
+	since, known := s.absent[key]
+	switch {
+	case known && now.Sub(since) >= s.grace:
+		delete(s.absent, key)
+		return false
+	case !known:
+		maps.DeleteFunc(s.absent, func(_ nodeKey, at time.Time) bool { return now.Sub(at) > 2*s.grace+time.Hour }) // Nodes that somebody else deleted
+		s.absent[key] = now
+		s.events.Eventf(node, v1.EventTypeWarning, "InstanceGone", "The cloud has no instance for this Node; it is deleted in %s unless the instance is there again", s.grace)
+	}
+	return true
 }
 
 // awaitsCloud reports whether the node still has the taint that kubelet's
@@ -135,7 +165,8 @@ func (s *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	return m, nil
 }
 
-// find returns the node's instance. False without an error is the cloud's clear
+// find returns the node's instance: what the mirror holds, else what the cloud
+// says. False without an error is the cloud's clear
 // word that it has none.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
 	if node.Spec.ProviderID == "" {
@@ -144,6 +175,9 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 	id, err := providerid.Parse(node.Spec.ProviderID)
 	if err != nil {
 		return cloudsim.Instance{}, false, fmt.Errorf("node %q: %w", node.Name, err)
+	}
+	if i, ok := s.mirror.instance(cloudsim.InstanceID(id.Instance)); ok && i.ProviderID == node.Spec.ProviderID && i.State != cloudsim.InstanceTerminated {
+		return i, true, nil
 	}
 	i, err := s.api.GetInstance(ctx, cloudsim.InstanceID(id.Instance))
 	switch {
@@ -179,6 +213,9 @@ func (s *instances) confirmAbsent(ctx context.Context, name string, id cloudsim.
 // findByName is for a node that was never initialised. Names are unique in a
 // project, so a second one means that the answer is not about one project.
 func (s *instances) findByName(ctx context.Context, name string) (cloudsim.Instance, bool, error) {
+	if i, ok := s.mirror.instanceNamed(name); ok && i.State != cloudsim.InstanceTerminated {
+		return i, true, nil
+	}
 	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	switch {
 	case err != nil:

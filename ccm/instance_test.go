@@ -1,6 +1,7 @@
 package ccm_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -294,5 +296,38 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	}
 	if off, err := r.instances().InstanceShutdown(t.Context(), nodes[1]); off || err != nil {
 		t.Errorf("node-1 is shut down: %v, %v; but it is node-0 that is", off, err)
+	}
+}
+
+// With a grace, an absence is told only when it has lasted that long; and an
+// instance that comes back in time was never gone.
+func TestNodeDeletionGrace(t *testing.T) {
+	r := newRig(t)
+	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: 200 * time.Millisecond}
+	r.provider = r.again()
+	i := r.machine(t, "node-1")
+	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	n, began := initialised(i), time.Now()
+	eventually(t, "the cloud forgets the instance", func() bool {
+		_, err := r.cloud.GetInstance(t.Context(), i.ID)
+		return errors.Is(err, cloudsim.NotFound)
+	})
+	eventually(t, "the instance is told to be gone", func() bool {
+		there, err := r.instances().InstanceExists(t.Context(), n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if down, err := r.instances().InstanceShutdown(t.Context(), n); err != nil || down {
+			t.Errorf("InstanceShutdown = %v, %v", down, err)
+		}
+		return !there
+	})
+	if lasted := time.Since(began); lasted < 200*time.Millisecond {
+		t.Errorf("it was told after %s", lasted)
+	}
+	if said := r.said(); strings.Count(said, "InstanceGone") != 1 {
+		t.Errorf("it said %q", said)
 	}
 }

@@ -37,10 +37,29 @@ var (
 	})
 )
 
+// What the controllers of ours did.
+var (
+	repairsTotal = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           "cloudsim_load_balancer_repairs_total",
+		Help:           "Load balancers, or their status in a Service, that were not as they should be and were repaired.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	orphanedBalancers = metrics.NewGauge(&metrics.GaugeOpts{
+		Name:           "cloudsim_orphaned_load_balancers",
+		Help:           "Load balancers of this cluster whose Service is gone.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	orphansDeletedTotal = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           "cloudsim_orphaned_load_balancers_deleted_total",
+		Help:           "Load balancers that were deleted because their Service was gone.",
+		StabilityLevel: metrics.ALPHA,
+	})
+)
+
 // registerMetrics puts the metrics beside upstream's, once in a process: the
 // command serves one registry.
 var registerMetrics = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(requestsTotal, requestDuration, connectionFailuresTotal)
+	legacyregistry.MustRegister(requestsTotal, requestDuration, connectionFailuresTotal, repairsTotal, orphanedBalancers, orphansDeletedTotal)
 })
 
 // transport keeps enough idle connections for all workers.

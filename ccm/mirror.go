@@ -1,0 +1,282 @@
+package ccm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+const (
+	// mirrorTrust is how long after its last word the watch is believed. The
+	// cloud says something at least every 15 seconds.
+	mirrorTrust = 40 * time.Second
+	// mirrorRetry is the longest pause before the mirror asks again.
+	mirrorRetry = 15 * time.Second
+)
+
+// mirror holds the cloud's instances and load balancers as its lists and its
+// watch tell them, so that a loop over all nodes costs the cloud nothing.
+//
+// It says yes, never no: what it does not hold, or holds of a cloud that has
+// been silent, the caller asks the cloud itself. So a mirror that is behind
+// costs a call, and can delete nothing.
+type mirror struct {
+	log *slog.Logger
+	api *client.Client
+
+	mu        sync.RWMutex
+	instances shelf[cloudsim.InstanceID, cloudsim.Instance]
+	balancers shelf[cloudsim.LoadBalancerID, cloudsim.LoadBalancer]
+	heard     time.Time // the watch's last word; zero while there is no watch
+	onChange  []func(balancer cloudsim.LoadBalancer)
+	onFresh   []func()
+}
+
+func newMirror(log *slog.Logger, api *client.Client) *mirror {
+	m := &mirror{log: log, api: api}
+	m.instances.id = func(i cloudsim.Instance) cloudsim.InstanceID { return i.ID }
+	m.balancers.id = func(lb cloudsim.LoadBalancer) cloudsim.LoadBalancerID { return lb.ID }
+	return m
+}
+
+// run keeps the mirror until ctx ends. What breaks, it logs once and begins
+// again: it lists anew, because that is the same work as finding out whether it
+// must.
+func (m *mirror) run(ctx context.Context) {
+	pause, told := time.Duration(0), false
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := m.follow(ctx)
+		m.mu.Lock()
+		m.heard = time.Time{}
+		m.mu.Unlock()
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > mirrorRetry {
+			pause, told = 0, false
+		}
+		if !told {
+			m.log.Warn("the cloud cannot be watched; every question goes to its API until it can", "err", err)
+			told = true
+		}
+		pause = min(max(2*pause, 100*time.Millisecond), mirrorRetry)
+		sleep(ctx, pause/2+rand.N(pause/2)) //nolint:gosec // spreads retries, protects nothing
+	}
+}
+
+// follow lists and then watches, until either fails.
+func (m *mirror) follow(ctx context.Context) error {
+	instances, at, err := client.All(ctx, m.api.ListInstances, cloudsim.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing instances: %w", err)
+	}
+	balancers, balancersAt, err := client.All(ctx, m.api.ListLoadBalancers, cloudsim.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing load balancers: %w", err)
+	}
+	m.mu.Lock()
+	m.instances.reset(instances)
+	m.balancers.reset(balancers)
+	m.mu.Unlock()
+	if balancersAt <= at {
+		m.hear()
+	}
+	for e, err := range m.api.Watch(ctx, cloudsim.WatchOptions{
+		Since: at, Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance, cloudsim.KindLoadBalancer}, Bookmark: time.Second,
+	}) {
+		if err != nil {
+			return err
+		}
+		if err := m.apply(e); err != nil {
+			return err
+		}
+		if e.Rev >= balancersAt {
+			m.hear() // the two lists are of one moment now
+		}
+	}
+	return cloudsim.Errorf(cloudsim.Unavailable, "the watch ended")
+}
+
+// hear notes that the watch lives, and tells who waited for that.
+func (m *mirror) hear() {
+	m.mu.Lock()
+	was := m.fresh()
+	m.heard = time.Now()
+	tell := m.onFresh
+	m.mu.Unlock()
+	if was {
+		return
+	}
+	for _, f := range tell {
+		f()
+	}
+}
+
+// fresh reports whether the mirror may be believed. The caller holds the lock.
+func (m *mirror) fresh() bool { return !m.heard.IsZero() && time.Since(m.heard) < mirrorTrust }
+
+// believed reports whether the mirror may be believed.
+func (m *mirror) believed() bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.fresh()
+}
+
+func (m *mirror) apply(e cloudsim.Event) error {
+	switch e.Kind {
+	case cloudsim.KindInstance:
+		_, err := applyTo(m, &m.instances, e)
+		return err
+	case cloudsim.KindLoadBalancer:
+		lb, err := applyTo(m, &m.balancers, e)
+		if err != nil {
+			return err
+		}
+		m.mu.RLock()
+		tell := m.onChange
+		m.mu.RUnlock()
+		for _, f := range tell {
+			f(lb)
+		}
+	}
+	return nil
+}
+
+func applyTo[ID ~string, T cloudsim.Resource](m *mirror, s *shelf[ID, T], e cloudsim.Event) (T, error) {
+	var v T
+	if err := json.Unmarshal(e.Object, &v); err != nil {
+		return v, fmt.Errorf("event %d of %s: %w", e.Rev, e.ID, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e.Type == cloudsim.EventDelete {
+		s.drop(ID(e.ID))
+	} else {
+		s.put(v)
+	}
+	return v, nil
+}
+
+// instance returns the instance of that id, if the mirror knows it.
+func (m *mirror) instance(id cloudsim.InstanceID) (cloudsim.Instance, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	i, ok := m.instances.byID[id]
+	return i, ok && m.fresh()
+}
+
+// instanceNamed returns the instance of that name, if the mirror knows exactly
+// one: names are unique in a project, and an admin's token sees more than one.
+func (m *mirror) instanceNamed(name string) (cloudsim.Instance, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	i, ok := m.instances.named(name)
+	return i, ok && m.fresh()
+}
+
+// balancerNamed is instanceNamed for load balancers.
+func (m *mirror) balancerNamed(name string) (cloudsim.LoadBalancer, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	lb, ok := m.balancers.named(name)
+	return lb, ok && m.fresh()
+}
+
+// allBalancers yields every load balancer, and false if the mirror may not be
+// believed.
+func (m *mirror) allBalancers() (iter.Seq[cloudsim.LoadBalancer], bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	all := make([]cloudsim.LoadBalancer, 0, len(m.balancers.byID))
+	for _, lb := range m.balancers.byID {
+		all = append(all, lb)
+	}
+	return func(yield func(cloudsim.LoadBalancer) bool) {
+		for _, lb := range all {
+			if !yield(lb) {
+				return
+			}
+		}
+	}, m.fresh()
+}
+
+// subscribe adds who is told of every change of a load balancer, and whenever
+// the mirror may be believed again. They are called one at a time and must not
+// wait.
+func (m *mirror) subscribe(change func(cloudsim.LoadBalancer), fresh func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.onChange, m.onFresh = append(m.onChange, change), append(m.onFresh, fresh)
+}
+
+// shelf keeps resources of a kind by id and by name.
+type shelf[ID ~string, T cloudsim.Resource] struct {
+	id     func(T) ID
+	byID   map[ID]T
+	byName map[string]map[ID]bool
+}
+
+func (s *shelf[ID, T]) reset(all []T) {
+	s.byID, s.byName = make(map[ID]T, len(all)), make(map[string]map[ID]bool, len(all))
+	for _, v := range all {
+		s.put(v)
+	}
+}
+
+// put keeps v unless something newer is there: the list of one kind may be
+// newer than the first events of the watch.
+func (s *shelf[ID, T]) put(v T) {
+	id := s.id(v)
+	if have, ok := s.byID[id]; ok {
+		if have.Head().Revision > v.Head().Revision {
+			return
+		}
+		s.drop(id)
+	}
+	s.byID[id] = v
+	name := v.Head().Name
+	if s.byName[name] == nil {
+		s.byName[name] = map[ID]bool{}
+	}
+	s.byName[name][id] = true
+}
+
+func (s *shelf[ID, T]) drop(id ID) {
+	v, ok := s.byID[id]
+	if !ok {
+		return
+	}
+	delete(s.byID, id)
+	ids := s.byName[v.Head().Name]
+	if delete(ids, id); len(ids) == 0 {
+		delete(s.byName, v.Head().Name)
+	}
+}
+
+func (s *shelf[ID, T]) named(name string) (v T, ok bool) {
+	if ids := s.byName[name]; len(ids) == 1 {
+		for id := range ids {
+			v, ok = s.byID[id]
+		}
+	}
+	return v, ok
+}
+
+// sleep waits for d, or less if ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

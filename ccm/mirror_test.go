@@ -1,0 +1,90 @@
+package ccm_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// A loop over all nodes costs the cloud nothing while it is mirrored.
+func TestMirrorAnswersForTheCloud(t *testing.T) {
+	r := newRig(t)
+	before := initialised(r.machine(t, "node-1"))
+	r.mirrored(t)
+	after := initialised(r.machine(t, "node-2")) // an event tells of it
+	eventually(t, "no call is made", func() bool {
+		r.wire.spoil(nil)
+		for _, n := range []string{before.Name, after.Name} {
+			// As a node that was never initialised, which is found by its name.
+			if _, err := r.instances().InstanceMetadata(t.Context(), node(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if there, err := r.instances().InstanceExists(t.Context(), after); err != nil || !there {
+			t.Fatalf("InstanceExists = %v, %v", there, err)
+		}
+		return len(r.wire.made(false)) == 0
+	})
+}
+
+// What the mirror does not hold, the cloud is asked for: it says yes, never no.
+func TestMirrorNeverSaysNo(t *testing.T) {
+	r := newRig(t)
+	gone := r.machine(t, "node-1")
+	r.mirrored(t)
+	if _, err := r.cloud.DeleteInstance(t.Context(), gone.ID); err != nil {
+		t.Fatal(err)
+	}
+	r.wire.spoil(nil)
+	eventually(t, "the instance is gone", func() bool {
+		there, err := r.instances().InstanceExists(t.Context(), initialised(gone))
+		return err == nil && !there
+	})
+	calls := strings.Join(r.wire.made(false), "\n")
+	for _, want := range []string{"GET /v1/instances/" + string(gone.ID), "GET /v1/instances"} {
+		if !strings.Contains(calls+"\n", want+"\n") {
+			t.Errorf("an absence without %s:\n%s", want, calls)
+		}
+	}
+	r.wire.spoil(func(int, *http.Request) fault { return fault{cut: true} })
+	if there, err := r.instances().InstanceExists(t.Context(), initialised(gone)); err == nil || there {
+		t.Errorf("with the cloud away, InstanceExists = %v, %v", there, err)
+	}
+}
+
+// A watch that broke is not believed any more, and is made again.
+func TestMirrorFollowsAgain(t *testing.T) {
+	r := newRig(t)
+	i := r.machine(t, "node-1")
+	r.wire.spoil(func(int, *http.Request) fault { return fault{cut: true} })
+	stop := make(chan struct{})
+	r.provider.Initialize(nil, stop)
+	t.Cleanup(func() { close(stop); r.provider.Wait() })
+	eventually(t, "three tries", func() bool { return len(r.wire.made(false)) >= 3 })
+	if r.provider.Mirrored() {
+		t.Error("a cloud that never answered is mirrored")
+	}
+	r.wire.spoil(nil)
+	eventually(t, "it is mirrored", r.provider.Mirrored)
+	r.wire.spoil(nil)
+	if there, err := r.instances().InstanceExists(t.Context(), initialised(i)); err != nil || !there || len(r.wire.made(false)) > 0 {
+		t.Errorf("InstanceExists = %v, %v with %v", there, err, r.wire.made(false))
+	}
+}
+
+// Another cloud counts its ids from 1 as well: the mirror's i-000001 is not
+// that cloud's.
+func TestMirrorKnowsForeignNodes(t *testing.T) {
+	r := newRig(t)
+	n := initialised(r.machine(t, "node-1"))
+	r.mirrored(t)
+	n.Spec.ProviderID = strings.Replace(n.Spec.ProviderID, "sim-1a", "sim-9z", 1)
+	if there, err := r.instances().InstanceExists(t.Context(), n); err == nil {
+		t.Errorf("InstanceExists = %v, %v", there, err)
+	}
+	if _, err := r.cloud.ListInstances(t.Context(), cloudsim.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,130 @@
+package ccm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// sweepPeriod is how often the cloud is swept for orphans.
+const sweepPeriod = time.Minute
+
+// sweeper looks for load balancers of this cluster whose Service is gone: one
+// whose finalizer somebody removed by hand, or of a namespace that was forced
+// away. Nobody would ever delete them, and they cost money in a real cloud. It
+// reports them; only if told to, it deletes them once they have been orphans
+// for the grace.
+type sweeper struct {
+	log     *slog.Logger
+	p       *Provider
+	kube    kubernetes.Interface
+	cluster string
+	delete  bool
+	grace   time.Duration
+
+	since map[cloudsim.LoadBalancerID]time.Time // the orphans, and since when
+}
+
+func newSweeper(p *Provider, kube kubernetes.Interface, cluster string) *sweeper {
+	return &sweeper{
+		log: p.log, p: p, kube: kube, cluster: cluster,
+		delete: p.cfg.DeleteOrphans, grace: p.cfg.orphanGrace(),
+		since: map[cloudsim.LoadBalancerID]time.Time{},
+	}
+}
+
+// run sweeps until ctx ends.
+func (s *sweeper) run(ctx context.Context) {
+	for tick := time.NewTicker(sweepPeriod); ; {
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		case <-tick.C:
+		}
+		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("the cloud is not swept for orphans", "err", err)
+		}
+	}
+}
+
+// sweep looks once. A cloud that cannot be watched, or an API server that does
+// not answer, has no orphans: nothing is known.
+func (s *sweeper) sweep(ctx context.Context) error {
+	all, fresh := s.p.mirror.allBalancers()
+	if !fresh {
+		return nil
+	}
+	ours := map[types.UID]cloudsim.LoadBalancer{}
+	for lb := range all {
+		if uid := lb.Labels[LabelServiceUID]; lb.Labels[LabelCluster] == s.cluster && uid != "" && lb.State != cloudsim.LoadBalancerDeleting {
+			ours[types.UID(uid)] = lb
+		}
+	}
+	// The mirror was read before the API server: a Service that was made in
+	// between is there, and one that is not there had its load balancer before.
+	services, err := s.kube.CoreV1().Services("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing Services: %w", err)
+	}
+	for _, svc := range services.Items {
+		delete(ours, svc.UID)
+	}
+	orphans := map[cloudsim.LoadBalancerID]bool{}
+	var errs []error
+	for _, lb := range ours {
+		orphans[lb.ID] = true
+		errs = append(errs, s.orphan(ctx, lb))
+	}
+	maps.DeleteFunc(s.since, func(id cloudsim.LoadBalancerID, _ time.Time) bool { return !orphans[id] })
+	orphanedBalancers.Set(float64(len(s.since)))
+	return errors.Join(errs...)
+}
+
+// orphan reports lb when it is new, and deletes it when it is old enough.
+func (s *sweeper) orphan(ctx context.Context, lb cloudsim.LoadBalancer) error {
+	since, known := s.since[lb.ID]
+	of := &v1.ObjectReference{
+		Kind: "Service", APIVersion: "v1", Namespace: lb.Labels[LabelServiceNamespace],
+		Name: lb.Labels[LabelServiceName], UID: types.UID(lb.Labels[LabelServiceUID]),
+	}
+	if !known {
+		s.since[lb.ID] = time.Now()
+		todo := "delete it in the cloud, or run the cloud controller manager with --delete-orphans"
+		if s.delete {
+			todo = fmt.Sprintf("it is deleted in %s unless the Service is there again", s.grace)
+		}
+		s.log.Warn("a load balancer is an orphan", "loadBalancer", lb.ID, "ip", lb.IP, "service", of.Namespace+"/"+of.Name)
+		s.p.events.Eventf(of, v1.EventTypeWarning, "OrphanedLoadBalancer", "The load balancer %s (%s) belongs to this Service, which is gone: %s", lb.ID, lb.IP, todo)
+		return nil
+	}
+	if !s.delete || time.Since(since) < s.grace {
+		return nil
+	}
+	// Once more, of the API server alone: what follows cannot be taken back.
+	switch svc, err := s.kube.CoreV1().Services(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{}); {
+	case err == nil && svc.UID == of.UID:
+		return nil
+	case err != nil && !apierrors.IsNotFound(err):
+		return fmt.Errorf("orphan %s: %w", lb.ID, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
+	defer cancel()
+	if _, err := s.p.balancers.api.DeleteLoadBalancer(ctx, lb.ID); err != nil && !errors.Is(err, cloudsim.NotFound) {
+		return fmt.Errorf("orphan %s: deleting it: %w", lb.ID, err)
+	}
+	orphansDeletedTotal.Inc()
+	s.p.events.Eventf(of, v1.EventTypeNormal, "DeletedOrphan", "Deleted the load balancer %s, whose Service was gone for %s", lb.ID, time.Since(since).Round(time.Second))
+	return nil
+}

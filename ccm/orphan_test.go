@@ -1,0 +1,99 @@
+package ccm_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/cloudsim-dev/allinone/ccm"
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// orphaned is a cloud with the load balancer of a Service that is there, that
+// of one that is gone, and those of others; it returns the orphan.
+func orphaned(t *testing.T, cfg ccm.Config) (*rig, *fake.Clientset, cloudsim.LoadBalancer) {
+	t.Helper()
+	r := newRig(t)
+	r.cfg = cfg
+	r.provider = r.again()
+	there, gone := service(), service(func(s *v1.Service) { s.Name, s.UID = "gone", "99999999-1111-2222-3333-444455556666" })
+	r.ensure(t, there)
+	r.ensure(t, gone)
+	_, err := r.balancers().EnsureLoadBalancer(t.Context(), "another-cluster", service(func(s *v1.Service) { s.UID = "88888888-1111-2222-3333-444455556666" }), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.cloud.CreateLoadBalancer(t.Context(), cloudsim.CreateLoadBalancer{Name: "by-hand", Region: "sim-1", LoadBalancerSpec: r.balancersInCloud(t)[0].LoadBalancerSpec}); err != nil {
+		t.Fatal(err)
+	}
+	r.mirrored(t)
+	for _, lb := range r.balancersInCloud(t) {
+		if lb.Labels[ccm.LabelServiceUID] == string(gone.UID) {
+			return r, fake.NewClientset(there), lb
+		}
+	}
+	t.Fatal("there is no orphan")
+	return nil, nil, cloudsim.LoadBalancer{}
+}
+
+func TestOrphanIsReportedOnce(t *testing.T) {
+	r, kube, orphan := orphaned(t, ccm.Config{})
+	sweep := r.provider.Sweeper(kube, cluster)
+	for range 3 {
+		if err := sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	said := r.said()
+	if strings.Count(said, "OrphanedLoadBalancer") != 1 || !strings.Contains(said, string(orphan.ID)) || !strings.Contains(said, "--delete-orphans") {
+		t.Errorf("it said %q", said)
+	}
+	if n := len(r.balancersInCloud(t)); n != 4 {
+		t.Errorf("%d load balancers are left of 4", n)
+	}
+}
+
+func TestOrphanIsDeletedAfterTheGrace(t *testing.T) {
+	r, kube, orphan := orphaned(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 30 * time.Millisecond}})
+	sweep := r.provider.Sweeper(kube, cluster)
+	if err := sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(r.balancersInCloud(t)); n != 4 {
+		t.Errorf("%d load balancers are left of 4 within the grace", n)
+	}
+	eventually(t, "the orphan is gone", func() bool {
+		if err := sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return len(r.balancersInCloud(t)) == 3
+	})
+	for _, lb := range r.balancersInCloud(t) {
+		if lb.ID == orphan.ID {
+			t.Error("another one was deleted")
+		}
+	}
+}
+
+// Nobody knows whose Services are gone while the API server does not say it.
+func TestNoOrphansWithoutTheAPIServer(t *testing.T) {
+	r, kube, _ := orphaned(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
+	kube.PrependReactor("list", "services", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errCut
+	})
+	sweep := r.provider.Sweeper(kube, cluster)
+	for range 3 {
+		if err := sweep(t.Context()); err == nil {
+			t.Fatal("the sweep went well")
+		}
+	}
+	if n := len(r.balancersInCloud(t)); n != 4 {
+		t.Errorf("%d load balancers are left of 4", n)
+	}
+}

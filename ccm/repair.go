@@ -1,0 +1,269 @@
+package ccm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	cloudapi "k8s.io/cloud-provider/api"
+	servicehelpers "k8s.io/cloud-provider/service/helpers"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+const (
+	// repairSettle is how long a Service must be left alone before its load
+	// balancer is compared: upstream's controller goes first.
+	repairSettle = 2 * time.Second
+	// repairPeriod is how often everything is compared without a reason.
+	repairPeriod = 5 * time.Minute
+)
+
+// repairer does what upstream's service controller leaves out. That one acts
+// when a Service changes, or a Node comes, goes or is excluded; a load balancer
+// that somebody changed or deleted in the cloud, a status that somebody wiped, and
+// a label of a node that a selector chooses by, it never looks at again.
+//
+// The repairer compares what every Service wants with what the mirror holds,
+// which costs the cloud nothing, when either changes. What differs, it has
+// ensured again, in the very way upstream does: to do so twice at once is safe.
+type repairer struct {
+	log      *slog.Logger
+	p        *Provider
+	kube     kubernetes.Interface
+	services corelisters.ServiceLister
+	nodes    corelisters.NodeLister
+	cluster  string
+	settle   time.Duration
+	queue    workqueue.TypedRateLimitingInterface[string]
+
+	mu      sync.Mutex
+	changed map[string]time.Time // when a Service that wants a load balancer last did
+}
+
+func newRepairer(p *Provider, kube kubernetes.Interface, services coreinformers.ServiceInformer, nodes coreinformers.NodeInformer, cluster string) (*repairer, error) {
+	r := &repairer{
+		log: p.log, p: p, kube: kube, services: services.Lister(), nodes: nodes.Lister(), cluster: cluster, settle: repairSettle,
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](5*time.Second, 5*time.Minute),
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "service-lb-repair"},
+		),
+		changed: map[string]time.Time{},
+	}
+	_, err1 := services.Informer().AddEventHandlerWithResyncPeriod(cache.ResourceEventHandlerFuncs{
+		AddFunc:    r.serviceChanged,
+		UpdateFunc: func(before, after any) { r.serviceUpdated(before, after) },
+		DeleteFunc: r.serviceGone,
+	}, repairPeriod)
+	_, err2 := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(before, after any) {
+			if nodeMatters(before.(*v1.Node), after.(*v1.Node)) {
+				r.all()
+			}
+		},
+	})
+	p.mirror.subscribe(r.balancerChanged, r.all)
+	return r, errors.Join(err1, err2)
+}
+
+// run repairs until ctx ends.
+func (r *repairer) run(ctx context.Context) {
+	var worker sync.WaitGroup
+	worker.Go(func() {
+		for r.next(ctx) {
+		}
+	})
+	<-ctx.Done()
+	r.queue.ShutDown()
+	worker.Wait()
+}
+
+func (r *repairer) next(ctx context.Context) bool {
+	key, shutdown := r.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer r.queue.Done(key)
+	wait, err := r.sync(ctx, key)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		r.log.Warn("a load balancer cannot be repaired", "service", key, "err", err)
+		r.queue.AddRateLimited(key)
+		return true
+	case wait > 0:
+		r.queue.AddAfter(key, wait)
+	}
+	r.queue.Forget(key)
+	return true
+}
+
+// serviceUpdated is also told of the periodic resync, with one Service twice;
+// that is compared at once.
+func (r *repairer) serviceUpdated(before, after any) {
+	if before.(*v1.Service).ResourceVersion == after.(*v1.Service).ResourceVersion {
+		r.enqueue(after, 0)
+		return
+	}
+	r.serviceChanged(after)
+}
+
+func (r *repairer) serviceChanged(obj any) {
+	svc, ok := obj.(*v1.Service)
+	if !ok || !served(svc) {
+		r.serviceGone(obj)
+		return
+	}
+	r.mu.Lock()
+	r.changed[name(svc)] = time.Now()
+	r.mu.Unlock()
+	r.enqueue(svc, r.settle)
+}
+
+func (r *repairer) serviceGone(obj any) {
+	if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.changed, key)
+	}
+}
+
+func (r *repairer) balancerChanged(lb cloudsim.LoadBalancer) {
+	if lb.Labels[LabelCluster] == r.cluster && lb.Labels[LabelServiceName] != "" {
+		r.queue.AddAfter(lb.Labels[LabelServiceNamespace]+"/"+lb.Labels[LabelServiceName], r.settle)
+	}
+}
+
+func (r *repairer) all() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key := range r.changed {
+		r.queue.AddAfter(key, r.settle)
+	}
+}
+
+func (r *repairer) enqueue(obj any, after time.Duration) {
+	if key, err := cache.MetaNamespaceKeyFunc(obj); err == nil {
+		r.queue.AddAfter(key, after)
+	}
+}
+
+// served reports whether upstream's controller, with our view of classes,
+// makes a load balancer for the Service and has begun to.
+func served(svc *v1.Service) bool {
+	return svc.Spec.Type == v1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass == nil &&
+		svc.DeletionTimestamp == nil && servicehelpers.HasLBFinalizer(svc)
+}
+
+// sync repairs one Service's load balancer if it must be. A positive wait says
+// when to look again.
+func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, err error) {
+	ns, n, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return 0, nil //nolint:nilerr // a key that is none never becomes one
+	}
+	svc, err := r.services.Services(ns).Get(n)
+	if apierrors.IsNotFound(err) || err == nil && !served(svc) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	r.mu.Lock()
+	left := r.settle - time.Since(r.changed[key])
+	r.mu.Unlock()
+	if left > 0 {
+		return left, nil
+	}
+	nodes, err := r.nodes.List(labels.Everything())
+	if err != nil {
+		return 0, err
+	}
+	nodes = eligible(nodes)
+	why, err := r.drift(ctx, svc, nodes)
+	if err != nil || why == "" {
+		return 0, err
+	}
+	return r.repair(ctx, svc, nodes, why)
+}
+
+// drift says what differs, or "" if nothing does that a repair would change.
+func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (string, error) {
+	if refusal(svc) != nil {
+		return "", nil // upstream's controller has told the Service
+	}
+	lb, known := r.p.mirror.balancerNamed(loadBalancerName(svc))
+	if !known {
+		var err error
+		ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
+		defer cancel()
+		if lb, known, err = r.p.balancers.find(ctx, r.cluster, svc); err != nil {
+			return "", err
+		}
+	} else if err := checkOwner(lb, r.cluster, svc); err != nil {
+		return "", nil //nolint:nilerr // upstream's controller has told the Service
+	}
+	targets, _ := targetsOf(nodes)
+	want := wanted(r.cluster, svc, r.existing(targets))
+	switch {
+	case !known && len(svc.Status.LoadBalancer.Ingress) == 0:
+		return "", nil // upstream's controller is still at it
+	case !known:
+		return "it was gone from the cloud", nil
+	case lb.State != cloudsim.LoadBalancerActive:
+		return "", nil // its next change brings it here again
+	case want.IP != "" && want.IP != lb.IP:
+		return "", nil
+	case !same(lb, want):
+		return "it was changed in the cloud, or its nodes were", nil
+	case !servicehelpers.LoadBalancerStatusEqual(&svc.Status.LoadBalancer, status(lb)):
+		return "the status of the Service did not show it", nil
+	}
+	return "", nil
+}
+
+// existing leaves out the targets that the cloud would refuse, if the mirror
+// can tell.
+func (r *repairer) existing(targets []cloudsim.Target) []cloudsim.Target {
+	if !r.p.mirror.believed() {
+		return targets
+	}
+	kept := make([]cloudsim.Target, 0, len(targets))
+	for _, t := range targets {
+		if i, ok := r.p.mirror.instance(t.Instance); ok && i.State != cloudsim.InstanceTerminated {
+			kept = append(kept, t)
+		}
+	}
+	return kept
+}
+
+func (r *repairer) repair(ctx context.Context, svc *v1.Service, nodes []*v1.Node, why string) (wait time.Duration, err error) {
+	st, err := r.p.balancers.EnsureLoadBalancer(ctx, r.cluster, svc, nodes)
+	if retry, ok := errors.AsType[*cloudapi.RetryError](err); ok {
+		return retry.RetryAfter(), nil
+	}
+	if err != nil {
+		r.p.events.Eventf(svc, v1.EventTypeWarning, "RepairLoadBalancerFailed", "The load balancer needs repair (%s), and that failed: %v", why, err)
+		return 0, err
+	}
+	if !servicehelpers.LoadBalancerStatusEqual(&svc.Status.LoadBalancer, st) {
+		after := svc.DeepCopy()
+		after.Status.LoadBalancer = *st
+		if _, err := servicehelpers.PatchService(r.kube.CoreV1(), svc, after); err != nil && !apierrors.IsNotFound(err) {
+			return 0, fmt.Errorf("writing the status: %w", err)
+		}
+	}
+	repairsTotal.Inc()
+	r.p.events.Eventf(svc, v1.EventTypeNormal, "RepairedLoadBalancer", "Repaired the load balancer: %s", why)
+	return 0, nil
+}

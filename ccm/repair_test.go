@@ -1,0 +1,95 @@
+package ccm_test
+
+import (
+	"errors"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// provided starts the controllers with a Service whose load balancer is in
+// place, and returns that. There are no nodes: upstream's service controller
+// has a data race between a Service and a Node that change together.
+func (r *rig) provided(t *testing.T) (plane, cloudsim.LoadBalancer) {
+	t.Helper()
+	r.mirrored(t)
+	p := r.start(t)
+	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), service(), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Service has its address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
+	return p, p.only(t)
+}
+
+func TestRepairOfADeletedLoadBalancer(t *testing.T) {
+	p, lb := newRig(t).provided(t)
+	if _, err := p.cloud.DeleteLoadBalancer(t.Context(), lb.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another one is there, and the Service shows it", func() bool {
+		all := p.balancersInCloud(t)
+		ingress := p.service(t).Status.LoadBalancer.Ingress
+		return len(all) == 1 && all[0].ID != lb.ID && len(ingress) == 1 && ingress[0].IP == all[0].IP
+	})
+}
+
+func TestRepairOfAChangedLoadBalancer(t *testing.T) {
+	r := newRig(t)
+	p, lb := r.provided(t)
+	spec := lb.LoadBalancerSpec
+	spec.Listeners = []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 9999, TargetPort: 9999}}
+	spec.Targets = []cloudsim.Target{{Instance: r.machine(t, "not-a-node").ID}}
+	if _, err := p.cloud.UpdateLoadBalancer(t.Context(), lb.ID, cloudsim.UpdateLoadBalancer{Labels: lb.Labels, LoadBalancerSpec: spec}, lb.Revision); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the listener is back, and the target that is no node gone", func() bool {
+		now := p.only(t)
+		return now.ID == lb.ID && now.Listeners[0].Port == 80 && len(now.Targets) == 0
+	})
+}
+
+func TestRepairOfAWipedStatus(t *testing.T) {
+	p, lb := newRig(t).provided(t)
+	s := p.service(t)
+	s.Status.LoadBalancer = v1.LoadBalancerStatus{}
+	if _, err := p.kube.CoreV1().Services("default").UpdateStatus(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Service shows its address again", func() bool {
+		ingress := p.service(t).Status.LoadBalancer.Ingress
+		return len(ingress) == 1 && ingress[0].IP == lb.IP
+	})
+}
+
+// Nothing is wrong with a load balancer that lacks a target whose instance is
+// gone while its Node is still there, nor with one that is on its way.
+func TestNoDrift(t *testing.T) {
+	r := newRig(t)
+	there, gone := initialised(r.machine(t, "node-1")), r.machine(t, "node-2")
+	if _, err := r.cloud.DeleteInstance(t.Context(), gone.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the instance is gone", func() bool {
+		_, err := r.cloud.GetInstance(t.Context(), gone.ID)
+		return errors.Is(err, cloudsim.NotFound)
+	})
+	r.mirrored(t)
+	s := service()
+	for _, step := range []func(){
+		func() {}, // nobody made it yet
+		func() { s.Status.LoadBalancer = *r.ensure(t, s, there) },
+	} {
+		step()
+		eventually(t, "there is no drift", func() bool { // once the mirror has seen it
+			why, err := r.provider.Drift(t.Context(), cluster, s, there, initialised(gone))
+			return err == nil && why == ""
+		})
+	}
+	eventually(t, "without the node there is", func() bool {
+		why, err := r.provider.Drift(t.Context(), cluster, s)
+		return err == nil && why != ""
+	})
+}
