@@ -222,7 +222,7 @@ func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node)
 		return "it was gone from the cloud", nil
 	case lb.State != cloudsim.LoadBalancerActive:
 		return "", nil // its next change brings it here again
-	case want.IP != "" && want.IP != lb.IP:
+	case len(want.Addresses) > 0 && want.Addresses[0] != lb.IP:
 		return "", nil
 	case !same(lb, want):
 		return "it was changed in the cloud, or its nodes were", nil
