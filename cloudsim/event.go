@@ -34,17 +34,20 @@ type Event struct {
 type ResourceKind string
 
 const (
-	KindProject      ResourceKind = "project"
-	KindToken        ResourceKind = "token"
-	KindRegion       ResourceKind = "region"
-	KindZone         ResourceKind = "zone"
-	KindInstanceType ResourceKind = "instanceType"
-	KindInstance     ResourceKind = "instance"
-	KindAddress      ResourceKind = "address"
-	KindLoadBalancer ResourceKind = "loadBalancer"
-	KindDiskType     ResourceKind = "diskType"
-	KindDisk         ResourceKind = "disk"
-	KindOperation    ResourceKind = "operation"
+	KindProject        ResourceKind = "project"
+	KindToken          ResourceKind = "token"
+	KindServiceAccount ResourceKind = "serviceAccount"
+	KindRole           ResourceKind = "role"
+	KindRoleBinding    ResourceKind = "roleBinding"
+	KindRegion         ResourceKind = "region"
+	KindZone           ResourceKind = "zone"
+	KindInstanceType   ResourceKind = "instanceType"
+	KindInstance       ResourceKind = "instance"
+	KindAddress        ResourceKind = "address"
+	KindLoadBalancer   ResourceKind = "loadBalancer"
+	KindDiskType       ResourceKind = "diskType"
+	KindDisk           ResourceKind = "disk"
+	KindOperation      ResourceKind = "operation"
 )
 
 // WatchOptions choose what a watch sees. The zero value sees all that the

@@ -57,12 +57,13 @@ type InstanceAddress struct {
 type Instance struct {
 	ID InstanceID `json:"id" example:"i-000001"`
 	Meta
-	Zone       string            `json:"zone" example:"sim-1a"`
-	Region     string            `json:"region" example:"sim-1"`
-	Type       string            `json:"type" doc:"Instance type" example:"small"`
-	State      InstanceState     `json:"state" enum:"provisioning,running,stopping,stopped,starting,rebooting,terminating,terminated"`
-	ProviderID string            `json:"providerID" doc:"What Kubernetes keeps in node.spec.providerID" example:"cloudsim://sim-1/sim-1a/i-000001"`
-	Addresses  []InstanceAddress `json:"addresses" doc:"In order of preference; kept across stop and start"`
+	Zone           string            `json:"zone" example:"sim-1a"`
+	Region         string            `json:"region" example:"sim-1"`
+	Type           string            `json:"type" doc:"Instance type" example:"small"`
+	State          InstanceState     `json:"state" enum:"provisioning,running,stopping,stopped,starting,rebooting,terminating,terminated"`
+	ProviderID     string            `json:"providerID" doc:"What Kubernetes keeps in node.spec.providerID" example:"cloudsim://sim-1/sim-1a/i-000001"`
+	Addresses      []InstanceAddress `json:"addresses" doc:"In order of preference; kept across stop and start"`
+	ServiceAccount ServiceAccountID  `json:"serviceAccount,omitempty" doc:"Who it is to the cloud" example:"sa-000001"`
 }
 
 // InternalIP is the address that load balancers forward to, or "".
@@ -87,6 +88,9 @@ type CreateInstance struct {
 	Zone   string            `json:"zone" example:"sim-1a"`
 	Type   string            `json:"type" example:"small"`
 	Labels map[string]string `json:"labels,omitempty"`
+	// ServiceAccount is who the instance is to the cloud: its metadata
+	// service hands out tokens of it.
+	ServiceAccount string `json:"serviceAccount,omitempty" maxLength:"128" example:"node" doc:"Id or name of the service account that it carries"`
 }
 
 // Validate checks what needs no other state.

@@ -25,23 +25,25 @@ func (p *plan) cloudClient() *client.Client {
 // tokenFile is where the secret of a component's own token is.
 func (d Dir) tokenFile(component string) string { return d.path("cloud", component+".token") }
 
-// tokens are what the lab's components may do in the cloud.
-var tokens = []struct {
+// accounts are who the lab's components are to the cloud, and their roles:
+// what each calls, and no more.
+var accounts = []struct {
 	name string
-	role cloudsim.Role
+	role cloudsim.RoleName
 }{
-	{"ccm", cloudsim.RoleEditor},
-	{"hypervisor", cloudsim.RoleViewer},
+	{"ccm", cloudsim.RoleCCM},
+	{"hypervisor", cloudsim.RoleHypervisor},
 }
 
-// seed makes what a lab needs in its cloud: each time, the components' tokens;
+// seed makes what a lab needs in its cloud: each time, the components'
+// service accounts;
 // the first time, the instances. Creating an instance is idempotent by name,
 // so an interrupted seed is repeated.
 func (p *plan) seed(ctx context.Context) error {
 	c := p.cloudClient()
-	for _, t := range tokens {
-		if err := ensureToken(ctx, c, t.name, t.role, p.dir.tokenFile(t.name)); err != nil {
-			return fmt.Errorf("token of %s: %w", t.name, err)
+	for _, a := range accounts {
+		if err := ensureAccount(ctx, c, a.name, a.role, p.dir.tokenFile(a.name)); err != nil {
+			return fmt.Errorf("service account of %s: %w", a.name, err)
 		}
 	}
 	m, err := p.dir.memory()
@@ -68,26 +70,38 @@ func firstInstances(n int) []cloudsim.CreateInstance {
 	return all
 }
 
-// ensureToken makes sure that file holds a token of that name which the cloud
-// takes. The cloud shows a secret once: if the file is lost, or was not yet
-// written when we died, the token is replaced.
-func ensureToken(ctx context.Context, c *client.Client, name string, role cloudsim.Role, file string) error {
-	as := *c
-	as.Token, as.Project = client.TokenFile(file), ""
-	_, err := as.ListInstances(ctx, cloudsim.ListOptions{Limit: 1})
-	if !errors.Is(err, cloudsim.Unauthenticated) {
+// ensureAccount makes sure that a service account has its role, and that file
+// holds a token of it which the cloud takes. The cloud shows a secret once: if
+// the file is lost, or was not yet written when we died, there is a new token,
+// and those before are revoked.
+func ensureAccount(ctx context.Context, c *client.Client, name string, role cloudsim.RoleName, file string) error {
+	a, err := c.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: name})
+	if err != nil {
 		return err
 	}
-	old, _, err := client.All(ctx, c.ListTokens, cloudsim.ListOptions{Name: name})
+	if _, err := c.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: name, Role: role, ServiceAccount: string(a.ID)}); err != nil {
+		return err
+	}
+	as := *c
+	as.Token, as.Project = client.TokenFile(file), ""
+	if me, err := as.WhoAmI(ctx); err == nil && me.ServiceAccount == a.ID {
+		return nil
+	} else if err != nil && !errors.Is(err, cloudsim.Unauthenticated) {
+		return err
+	}
+	old, _, err := client.All(ctx, c.ListTokens, cloudsim.ListOptions{})
 	if err != nil {
 		return err
 	}
 	for _, t := range old {
+		if t.ServiceAccount != a.ID {
+			continue
+		}
 		if err := c.DeleteToken(ctx, t.ID); err != nil && !errors.Is(err, cloudsim.NotFound) {
 			return err
 		}
 	}
-	t, err := c.CreateToken(ctx, cloudsim.CreateToken{Name: name, Role: role})
+	t, err := c.CreateToken(ctx, cloudsim.CreateToken{ServiceAccount: string(a.ID)})
 	if err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func TestEveryVerb(t *testing.T) {
 	admin.Project = ""
 	must(admin.GetProject(ctx, p.ID))(t)
 	must(admin.ListProjects(ctx, cloudsim.ListOptions{}))(t)
-	tok := must(admin.CreateToken(ctx, cloudsim.CreateToken{Name: "t", Role: cloudsim.RoleViewer, Project: p.ID}))(t)
+	tok := must(admin.CreateToken(ctx, cloudsim.CreateToken{Name: "t", Role: cloudsim.RoleReader, Project: p.ID}))(t)
 	must(admin.GetToken(ctx, tok.ID))(t)
 	must(admin.ListTokens(ctx, cloudsim.ListOptions{}))(t)
 	if err := admin.DeleteToken(ctx, tok.ID); err != nil {

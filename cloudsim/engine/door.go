@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
@@ -15,25 +16,33 @@ type Request struct {
 	Secret         string // bearer token; "" for none
 	Project        string // id or name that an admin chose; "" for none
 	IdempotencyKey string // "" for none
-	Access         Access // what the call needs
+	Operation      string // operation id; "" asks for the class of Access alone
+	Access         Access // the class of the operation
 }
 
-// Access is what a call needs of its caller.
+// Access is the class of an operation: which permissions hold for it beside
+// its own name.
 type Access uint8
 
 const (
-	Read  Access = iota // any role
-	Write               // editor or admin
-	Admin               // admin
+	Read   Access = iota // PermitRead
+	Write                // PermitWrite
+	Manage               // who may do what in a project: by name only
+	Admin                // of the whole cloud: by name, in all projects
+	Enter                // none: any token that is known; what is done asks Allowed
 )
 
 // Call is a request that passed the door.
 type Call struct {
 	RequestID      string
-	Caller         string // name of the token
-	Role           cloudsim.Role
-	Project        cloudsim.ProjectID // "" for an admin who chose none
+	Caller         string             // name of the service account, else of the token
+	Token          cloudsim.TokenID   // "" for the cloud itself
+	Project        cloudsim.ProjectID // "" for all
 	IdempotencyKey string
+
+	account cloudsim.ServiceAccountID
+	grants  []cloudsim.Grant
+	limited []string // what the operation is granted for, if not for every resource
 }
 
 type callKey struct{}
@@ -46,11 +55,16 @@ func CallOf(ctx context.Context) (Call, bool) {
 
 // AsCloud is ctx for work that the cloud does itself: it sees every project.
 func AsCloud(ctx context.Context) context.Context {
-	return context.WithValue(ctx, callKey{}, Call{Caller: "cloud", Role: cloudsim.RoleAdmin})
+	return context.WithValue(ctx, callKey{}, Call{Caller: "cloud", grants: []cloudsim.Grant{{
+		Role: cloudsim.RoleAdmin, Permissions: []cloudsim.Permission{cloudsim.PermitAll},
+	}}})
 }
 
-// Admit is the one door: authentication, role and project, in this order. The
-// ctx it returns is what the engine's methods want.
+// AllProjects is the project that a caller chooses to see all of them.
+const AllProjects = "*"
+
+// Admit is the one door: authentication, project and permission, in this
+// order. The ctx it returns is what the engine's methods want.
 func (e *Engine) Admit(ctx context.Context, r Request) (context.Context, error) {
 	if r.Secret == "" {
 		return nil, cloudsim.Errorf(cloudsim.Unauthenticated, "no token: send Authorization: Bearer TOKEN")
@@ -61,42 +75,53 @@ func (e *Engine) Admit(ctx context.Context, r Request) (context.Context, error) 
 		if err != nil {
 			return err
 		}
-		call.Caller, call.Role, call.Project = t.Name, t.Role, t.Project
-		if t.Role != cloudsim.RoleAdmin || r.Project == "" {
-			return checkChoice(tx, call, r.Project)
+		if err := call.identify(tx, t); err != nil {
+			return err
 		}
-		p, err := findProject(tx, r.Project)
-		call.Project = p.ID
-		return err
+		return call.choose(tx, r.Project)
 	}); err != nil {
 		return nil, err
 	}
-	if err := authorize(call, r.Access); err != nil {
+	if err := call.authorize(r.Operation, r.Access); err != nil {
 		return nil, err
 	}
 	return context.WithValue(ctx, callKey{}, call), nil
 }
 
-// checkChoice refuses a caller who chose a project that is not its own.
-func checkChoice(tx *store.Tx, call Call, chosen string) error {
-	if chosen == "" || chosen == string(call.Project) {
-		return nil
+// identify says who calls with t, and what it may do.
+func (c *Call) identify(tx *store.Tx, t cloudsim.Token) (err error) {
+	c.Caller, c.Token, c.Project, c.account = t.Name, t.ID, t.Project, t.ServiceAccount
+	if c.account != "" {
+		a, err := serviceAccounts.Get(tx, string(c.account))
+		if err != nil {
+			return err
+		}
+		c.Caller = a.Name
 	}
-	if p, err := findProject(tx, chosen); err != nil || p.ID != call.Project {
-		return cloudsim.Errorf(cloudsim.Denied, "token %q is for project %s only", call.Caller, call.Project)
-	}
-	return nil
+	c.grants, err = grantsOf(tx, t)
+	return err
 }
 
-func authorize(call Call, need Access) error {
-	switch {
-	case call.Role == cloudsim.RoleAdmin, need == Read, need == Write && call.Role == cloudsim.RoleEditor:
+// choose makes the call one of the project that its caller chose: its own, or
+// one where it has a role.
+func (c *Call) choose(tx *store.Tx, chosen string) error {
+	if chosen == "" || chosen == string(c.Project) {
 		return nil
-	case need == Admin:
-		return cloudsim.Errorf(cloudsim.Denied, "token %q has role %s; this needs admin", call.Caller, call.Role)
-	default:
-		return cloudsim.Errorf(cloudsim.Denied, "token %q has role %s; this needs editor", call.Caller, call.Role)
 	}
+	var p cloudsim.Project
+	err := error(nil)
+	if chosen != AllProjects {
+		p, err = findProject(tx, chosen)
+	}
+	if c.everywhere() {
+		c.Project = p.ID
+		return err
+	}
+	if err == nil && p.ID != "" && (p.ID == c.Project || slices.ContainsFunc(c.grants, func(g cloudsim.Grant) bool { return g.Project == p.ID })) {
+		c.Project = p.ID
+		return nil
+	}
+	return cloudsim.Errorf(cloudsim.Denied, "%s is for project %s only, and has no role in %q", c.who(), c.Project, chosen)
 }
 
 func authenticate(tx *store.Tx, secret string) (cloudsim.Token, error) {
@@ -131,5 +156,5 @@ func callOf(ctx context.Context) (Call, error) {
 
 // sees reports whether the call may see a resource with m.
 func (c Call) sees(m *cloudsim.Meta) bool {
-	return m.Project == "" || m.Project == c.Project || c.Role == cloudsim.RoleAdmin && c.Project == ""
+	return m.Project == "" || m.Project == c.Project || c.Project == "" && c.everywhere()
 }

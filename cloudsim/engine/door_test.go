@@ -39,8 +39,8 @@ func TestDoor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secrets := map[cloudsim.Role]string{}
-	for _, role := range []cloudsim.Role{cloudsim.RoleEditor, cloudsim.RoleViewer} {
+	secrets := map[cloudsim.RoleName]string{}
+	for _, role := range []cloudsim.RoleName{cloudsim.RoleWriter, cloudsim.RoleReader} {
 		tok, err := e.CreateToken(admin, cloudsim.CreateToken{Name: string(role), Role: role, Project: shop.ID})
 		if err != nil {
 			t.Fatal(err)
@@ -56,13 +56,13 @@ func TestDoor(t *testing.T) {
 		"admin":                   {engine.Request{Secret: "secret", Access: engine.Admin}, nil},
 		"admin by project name":   {engine.Request{Secret: "secret", Project: "shop", Access: engine.Write}, nil},
 		"admin, no such project":  {engine.Request{Secret: "secret", Project: "nope"}, cloudsim.NotFound},
-		"editor writes":           {engine.Request{Secret: secrets["editor"], Access: engine.Write}, nil},
-		"editor is no admin":      {engine.Request{Secret: secrets["editor"], Access: engine.Admin}, cloudsim.Denied},
-		"editor in own project":   {engine.Request{Secret: secrets["editor"], Project: "shop"}, nil},
-		"editor in other project": {engine.Request{Secret: secrets["editor"], Project: "default"}, cloudsim.Denied},
-		"editor, no such project": {engine.Request{Secret: secrets["editor"], Project: "nope"}, cloudsim.Denied},
-		"viewer reads":            {engine.Request{Secret: secrets["viewer"], Access: engine.Read}, nil},
-		"viewer does not write":   {engine.Request{Secret: secrets["viewer"], Access: engine.Write}, cloudsim.Denied},
+		"writer writes":           {engine.Request{Secret: secrets["writer"], Access: engine.Write}, nil},
+		"writer is no admin":      {engine.Request{Secret: secrets["writer"], Access: engine.Admin}, cloudsim.Denied},
+		"writer in own project":   {engine.Request{Secret: secrets["writer"], Project: "shop"}, nil},
+		"writer in other project": {engine.Request{Secret: secrets["writer"], Project: "default"}, cloudsim.Denied},
+		"writer, no such project": {engine.Request{Secret: secrets["writer"], Project: "nope"}, cloudsim.Denied},
+		"reader reads":            {engine.Request{Secret: secrets["reader"], Access: engine.Read}, nil},
+		"reader does not write":   {engine.Request{Secret: secrets["reader"], Access: engine.Write}, cloudsim.Denied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := e.Admit(t.Context(), tc.req); !errors.Is(err, tc.want) {
@@ -82,7 +82,7 @@ func TestProjectsDoNotSeeEachOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tok, err := e.CreateToken(admin, cloudsim.CreateToken{Name: "shop", Role: cloudsim.RoleEditor, Project: shop.ID})
+	tok, err := e.CreateToken(admin, cloudsim.CreateToken{Name: "shop", Role: cloudsim.RoleWriter, Project: shop.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,14 +134,14 @@ func TestTokens(t *testing.T) {
 		e, down := boot(t, file(t), instant)
 		defer down()
 		admin := enter(t, e, "secret", "")
-		tok, err := e.CreateToken(admin, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleEditor, TTLSeconds: 60})
+		tok, err := e.CreateToken(admin, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleWriter, TTLSeconds: 60})
 		if err != nil || tok.Secret == "" || tok.Hash != "" {
 			t.Fatalf("%+v, %v", tok, err)
 		}
 		if read, err := e.GetToken(admin, tok.ID); err != nil || read.Secret != "" || read.Hash != "" {
 			t.Errorf("a secret can be read again: %+v, %v", read, err)
 		}
-		if _, err := e.CreateToken(admin, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleEditor}); !errors.Is(err, cloudsim.Exists) {
+		if _, err := e.CreateToken(admin, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleWriter}); !errors.Is(err, cloudsim.Exists) {
 			t.Errorf("the same name: %v", err)
 		}
 		time.Sleep(59 * time.Second)

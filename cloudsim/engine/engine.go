@@ -120,6 +120,9 @@ func (e *Engine) Prepare() error {
 			}
 			e.regionOf[z.Name] = z.Region
 		}
+		if err := offerRoles(tx); err != nil {
+			return err
+		}
 		_, err := e.ensureProject(tx, DefaultProject)
 		return err
 	})
@@ -234,6 +237,8 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 		return settleDue(tx, disks, w, e.settledDisk)
 	case cloudsim.KindOperation:
 		return e.forgetOperation(tx, w)
+	case cloudsim.KindToken:
+		return forgetToken(tx, w)
 	case kindIdempotencyKey:
 		return idempotencyKeys.Delete(tx, w.ID)
 	}
@@ -270,7 +275,7 @@ func (e *Engine) Check() error {
 	}
 	return e.store.View(func(tx *store.Tx) error {
 		for _, check := range []func(*store.Tx) error{
-			(*store.Tx).CheckJournal, projects.Check, tokens.Check, regions.Check, zones.Check, instanceTypes.Check,
+			(*store.Tx).CheckJournal, projects.Check, tokens.Check, serviceAccounts.Check, roles.Check, roleBindings.Check, regions.Check, zones.Check, instanceTypes.Check,
 			diskTypes.Check,
 			instances.Check, addresses.Check, loadBalancers.Check, disks.Check, operations.Check, faults.Check,
 		} {

@@ -169,6 +169,7 @@ func count(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err error) {
 
 // place is where a resource is and how it is labelled, whatever its kind.
 type place struct {
+	Name   string            `json:"name"`
 	Zone   string            `json:"zone"`
 	Labels map[string]string `json:"labels"`
 }

@@ -114,7 +114,7 @@ func TestFaultMatches(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
 	admin := enter(t, e, "secret", "default")
-	ccm, err := e.CreateToken(admin, cloudsim.CreateToken{Name: "ccm", Role: cloudsim.RoleEditor})
+	ccm, err := e.CreateToken(admin, cloudsim.CreateToken{Name: "ccm", Role: cloudsim.RoleWriter})
 	if err != nil {
 		t.Fatal(err)
 	}

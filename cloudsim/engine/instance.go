@@ -15,6 +15,9 @@ var instances = store.Table[cloudsim.Instance]{
 	Kind: cloudsim.KindInstance, Prefix: "i",
 	ID:   func(i *cloudsim.Instance) string { return string(i.ID) },
 	Meta: func(i *cloudsim.Instance) *cloudsim.Meta { return &i.Meta },
+	Index: map[string]func(*cloudsim.Instance) []string{
+		byAccount: func(i *cloudsim.Instance) []string { return ofAccount(i.ServiceAccount) },
+	},
 }
 
 // CreateInstance makes an instance.
@@ -49,6 +52,8 @@ func (e *Engine) instanceByName(tx *store.Tx, call Call, req cloudsim.CreateInst
 		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "zone "+have.Zone+" and type "+have.Type)
 	case !sameLabels(have.Labels, req.Labels):
 		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "other labels")
+	case req.ServiceAccount != "" && !carries(tx, call, have, req.ServiceAccount):
+		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "another service account")
 	default:
 		return have, nil
 	}
@@ -62,6 +67,10 @@ func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID
 	if !instanceTypes.Has(tx, req.Type) {
 		return i, unknown("type", req.Type, "see GET /v1/instance-types")
 	}
+	account, err := accountToCarry(tx, call, project, req.ServiceAccount)
+	if err != nil {
+		return i, err
+	}
 	ip, err := takeIP(tx, e.cfg.Instances)
 	if err != nil {
 		return i, err
@@ -73,7 +82,7 @@ func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID
 	i = cloudsim.Instance{
 		ID:   cloudsim.InstanceID(id),
 		Meta: cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels},
-		Zone: req.Zone, Region: region, Type: req.Type,
+		Zone: req.Zone, Region: region, Type: req.Type, ServiceAccount: account,
 		State:      cloudsim.InstanceProvisioning,
 		ProviderID: providerid.ID{Region: region, Zone: req.Zone, Instance: id}.String(),
 		Addresses: []cloudsim.InstanceAddress{

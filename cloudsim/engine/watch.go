@@ -75,9 +75,10 @@ func (e *Engine) events(ctx context.Context, rev uint64, kinds []cloudsim.Resour
 		if err != nil {
 			return err
 		}
+		hears := call.hears()
 		for _, ev := range all {
 			next = ev.Rev
-			if call.hears(ev) && (len(kinds) == 0 || slices.Contains(kinds, ev.Kind)) {
+			if hears(ev) && (len(kinds) == 0 || slices.Contains(kinds, ev.Kind)) {
 				evs = append(evs, ev)
 			}
 		}
@@ -86,11 +87,16 @@ func (e *Engine) events(ctx context.Context, rev uint64, kinds []cloudsim.Resour
 	return evs, next, err
 }
 
-// hears reports whether the call may see an event. Tokens and faults are the
-// admins' business.
-func (c Call) hears(ev cloudsim.Event) bool {
-	if (ev.Kind == cloudsim.KindToken || ev.Kind == cloudsim.KindFault) && c.Role != cloudsim.RoleAdmin {
-		return false
+// hears returns what reports whether the call may see an event: it must be
+// permitted to read what the event is about.
+func (c Call) hears() func(cloudsim.Event) bool {
+	may := map[cloudsim.ResourceKind]bool{}
+	return func(ev cloudsim.Event) bool {
+		ok, known := may[ev.Kind]
+		if !known {
+			ok = c.mayRead(ev.Kind)
+			may[ev.Kind] = ok
+		}
+		return ok && c.sees(&cloudsim.Meta{Project: ev.Project})
 	}
-	return c.sees(&cloudsim.Meta{Project: ev.Project})
 }

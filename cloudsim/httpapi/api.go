@@ -99,7 +99,7 @@ type op struct {
 }
 
 // handle registers a route: the door first, then decoding and validation, then
-// the fault rules, then fn. What fn returns as error is written in one place and logged in one place.
+// permissions that are for some resources only, the fault rules, and fn. What fn returns as error is written in one place and logged in one place.
 func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	h := huma.Operation{
 		OperationID: o.id, Method: o.method, Path: o.path, Summary: o.summary,
@@ -111,7 +111,7 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	}
 	h.Parameters = append(h.Parameters, &huma.Param{
 		Name: "Cloud-Project", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
-		Description: "Id or name of the project to work in; for admin tokens, which belong to none",
+		Description: "Id or name of the project to work in, or * for all of them; for callers that have a role in others than their own",
 	})
 	if o.idemKey {
 		h.Parameters = append(h.Parameters, &huma.Param{
@@ -119,7 +119,7 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 			Description: "Up to 255 characters of the caller's choice. The same key with the same body within a day returns what the first request made",
 		})
 	}
-	fn = breakable(a, o, fn)
+	fn = limited(a, o, breakable(a, o, fn))
 	huma.Register(a.huma, h, func(ctx context.Context, in *I) (*O, error) {
 		out, err := fn(ctx, in)
 		if err != nil {
@@ -141,7 +141,7 @@ func (a *api) door(o op) func(huma.Context, func(huma.Context)) {
 		}
 		ctx, err := a.engine.Admit(hc.Context(), engine.Request{
 			ID: x.requestID, Secret: bearer(hc.Header("Authorization")), Project: hc.Header("Cloud-Project"),
-			IdempotencyKey: key, Access: o.access,
+			IdempotencyKey: key, Operation: o.id, Access: o.access,
 		})
 		if err != nil {
 			a.refuseHuma(hc, err)
@@ -151,6 +151,16 @@ func (a *api) door(o op) func(huma.Context, func(huma.Context)) {
 			x.caller = call.Caller
 		}
 		next(huma.WithContext(hc, ctx))
+	}
+}
+
+// limited is fn for those whose permission covers what the call is about.
+func limited[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
+	return func(ctx context.Context, in *I) (*O, error) {
+		if err := a.engine.MayTouch(ctx, subjectOf(o.id, in)); err != nil {
+			return nil, err
+		}
+		return fn(ctx, in)
 	}
 }
 

@@ -267,7 +267,7 @@ func TestFaultTargets(t *testing.T) {
 // Faults are the admins': a controller under test neither makes nor sees them.
 func TestFaultsAreTheAdmins(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
-	tok, err := c.CreateToken(ctx, cloudsim.CreateToken{Name: "ccm", Role: cloudsim.RoleEditor})
+	tok, err := c.CreateToken(ctx, cloudsim.CreateToken{Name: "ccm", Role: cloudsim.RoleWriter})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,8 @@ A resource is called by its name or by its id.`,
 		newDisksCommand(c),
 		newRegionsCommand(c), newZonesCommand(c), newInstanceTypesCommand(c), newDiskTypesCommand(c),
 		newOperationsCommand(c), newEventsCommand(c),
-		newProjectsCommand(c), newTokensCommand(c), newFaultsCommand(c),
+		newProjectsCommand(c), newTokensCommand(c), newServiceAccountsCommand(c), newRolesCommand(c), newRoleBindingsCommand(c), newWhoAmICommand(c),
+		newFaultsCommand(c),
 		newClockCommand(c),
 	)
 	return cmd

@@ -148,7 +148,7 @@ func wholeSeconds(flag string, d time.Duration) (int, error) {
 var resourceKinds = []cloudsim.ResourceKind{
 	cloudsim.KindProject, cloudsim.KindToken, cloudsim.KindRegion, cloudsim.KindZone, cloudsim.KindInstanceType,
 	cloudsim.KindInstance, cloudsim.KindAddress, cloudsim.KindLoadBalancer, cloudsim.KindDiskType, cloudsim.KindDisk, cloudsim.KindOperation,
-	cloudsim.KindFault,
+	cloudsim.KindFault, cloudsim.KindServiceAccount, cloudsim.KindRole, cloudsim.KindRoleBinding,
 }
 
 // parseKinds reads names of kinds as people write them: load-balancer and

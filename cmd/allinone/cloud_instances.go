@@ -94,6 +94,7 @@ be told. Without --type it is small.`,
 	w.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&req.Zone, "zone", "", "zone to stand in")
+	f.StringVar(&req.ServiceAccount, "service-account", "", "who it is to the cloud, by name or id")
 	f.StringVar(&req.Type, "type", "", "instance type (default small)")
 	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))

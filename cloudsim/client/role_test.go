@@ -1,0 +1,52 @@
+package client_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+)
+
+// Every verb of service accounts, roles and their bindings, over the wire.
+func TestEveryIdentityVerb(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+	a := must(c.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: "ci"}))(t)
+	must(c.GetServiceAccount(ctx, a.ID))(t)
+	must(c.ListServiceAccounts(ctx, cloudsim.ListOptions{}))(t)
+	r := must(c.CreateRole(ctx, cloudsim.CreateRole{Name: "looker", Permissions: []cloudsim.Permission{"instances.get"}}))(t)
+	must(c.GetRole(ctx, cloudsim.RoleName(r.Name)))(t)
+	if l := must(c.ListRoles(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != len(cloudsim.PredefinedRoles())+1 {
+		t.Errorf("roles: %+v", l.Items)
+	}
+	b := must(c.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: "b", Role: "looker", ServiceAccount: "ci", Resource: "web"}))(t)
+	must(c.GetRoleBinding(ctx, b.ID))(t)
+	must(c.ListRoleBindings(ctx, cloudsim.ListOptions{}))(t)
+	tok := must(c.CreateToken(ctx, cloudsim.CreateToken{ServiceAccount: "ci"}))(t)
+
+	as := *c
+	as.Token, as.Project = client.StaticToken(tok.Secret), ""
+	if me := must(as.WhoAmI(ctx))(t); me.Caller != "ci" || me.ServiceAccount != a.ID || len(me.Grants) != 1 || me.Grants[0].Resource != "web" {
+		t.Errorf("who: %+v", me)
+	}
+	web, db := must(c.CreateInstance(ctx, instance("web")))(t), must(c.CreateInstance(ctx, instance("db")))(t)
+	must(as.GetInstance(ctx, web.ID))(t)
+	for name, err := range map[string]error{
+		"another":   second(as.GetInstance(ctx, db.ID)),
+		"a list":    second(as.ListInstances(ctx, cloudsim.ListOptions{})),
+		"elsewhere": second(as.ListTokens(ctx, cloudsim.ListOptions{})),
+	} {
+		if !errors.Is(err, cloudsim.Denied) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := errors.Join(c.DeleteRoleBinding(ctx, b.ID), c.DeleteRole(ctx, cloudsim.RoleName(r.Name)), c.DeleteServiceAccount(ctx, a.ID)); err != nil {
+		t.Error(err)
+	}
+	if _, err := as.WhoAmI(ctx); !errors.Is(err, cloudsim.Unauthenticated) {
+		t.Errorf("after the account is gone: %v", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

@@ -1,0 +1,394 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+const (
+	byAccount = "account"
+	byRole    = "role"
+)
+
+// Roles are named by their ids, like the catalogue.
+var roles = store.Table[cloudsim.Role]{
+	Kind: cloudsim.KindRole,
+	ID:   func(r *cloudsim.Role) string { return r.Name },
+	Meta: func(r *cloudsim.Role) *cloudsim.Meta { return &r.Meta },
+}
+
+var roleBindings = store.Table[cloudsim.RoleBinding]{
+	Kind: cloudsim.KindRoleBinding, Prefix: "binding",
+	ID:   func(b *cloudsim.RoleBinding) string { return string(b.ID) },
+	Meta: func(b *cloudsim.RoleBinding) *cloudsim.Meta { return &b.Meta },
+	Index: map[string]func(*cloudsim.RoleBinding) []string{
+		byAccount: func(b *cloudsim.RoleBinding) []string { return ofAccount(b.ServiceAccount) },
+		byRole:    func(b *cloudsim.RoleBinding) []string { return ofRole(b.Role) },
+	},
+}
+
+func ofRole(name cloudsim.RoleName) []string {
+	if name == "" {
+		return nil
+	}
+	return []string{string(name)}
+}
+
+// predefined are the roles that need no look into the store.
+var predefined = func() map[cloudsim.RoleName]cloudsim.Role {
+	all := map[cloudsim.RoleName]cloudsim.Role{}
+	for _, r := range cloudsim.PredefinedRoles() {
+		all[cloudsim.RoleName(r.Name)] = r
+	}
+	return all
+}()
+
+// offerRoles writes the predefined roles, so that they are listed like others.
+func offerRoles(tx *store.Tx) error {
+	return offer(tx, roles, cloudsim.PredefinedRoles(), sameRole)
+}
+
+func sameRole(a, b cloudsim.Role) bool {
+	return a.Description == b.Description && slices.Equal(a.Permissions, b.Permissions) && a.Predefined == b.Predefined && sameLabels(a.Labels, b.Labels)
+}
+
+// findRole is the role that a request names.
+func findRole(tx *store.Tx, name cloudsim.RoleName) (cloudsim.Role, error) {
+	if r, ok := predefined[name]; ok {
+		return r, nil
+	}
+	r, err := roles.Get(tx, string(name))
+	if errors.Is(err, cloudsim.NotFound) {
+		return r, unknown("role", string(name), "see GET /v1/roles")
+	}
+	return r, err
+}
+
+// grantsOf is what a token may do: its role, or what its service account is
+// bound to.
+func grantsOf(tx *store.Tx, t cloudsim.Token) ([]cloudsim.Grant, error) {
+	if t.ServiceAccount == "" {
+		r, err := findRole(tx, t.Role)
+		if errors.Is(err, cloudsim.Invalid) {
+			return nil, nil // a role of another version of the cloud
+		}
+		return []cloudsim.Grant{{Role: t.Role, Permissions: r.Permissions, Project: t.Project}}, err
+	}
+	bound, err := roleBindings.Lookup(tx, byAccount, string(t.ServiceAccount))
+	if err != nil {
+		return nil, err
+	}
+	all := make([]cloudsim.Grant, len(bound))
+	for i, b := range bound {
+		r, err := findRole(tx, b.Role)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = cloudsim.Grant{Role: b.Role, Permissions: r.Permissions, Project: b.Project, Resource: b.Resource}
+	}
+	return all, nil
+}
+
+// permits reports whether permissions hold for an operation of a class.
+func permits(all []cloudsim.Permission, operation string, class Access) bool {
+	for _, p := range all {
+		switch {
+		case p == cloudsim.PermitRead && class == Read, p == cloudsim.PermitWrite && class == Write, p == cloudsim.PermitAll:
+			return true
+		case operation != "" && p.Names(operation):
+			return true
+		}
+	}
+	return false
+}
+
+// everywhere reports whether the call has a role in all projects.
+func (c Call) everywhere() bool {
+	return slices.ContainsFunc(c.grants, func(g cloudsim.Grant) bool { return g.Project == "" })
+}
+
+// where is whether g holds for an operation of the call's project.
+func (c Call) where(g cloudsim.Grant, class Access) bool {
+	return g.Project == "" || g.Project == c.Project && class != Admin
+}
+
+// authorize refuses what no grant of the call permits. What is granted for
+// some resources only passes, and is limited to them: see MayTouch.
+func (c *Call) authorize(operation string, class Access) error {
+	if class == Enter {
+		return nil
+	}
+	var limited []string
+	for _, g := range c.grants {
+		if !c.where(g, class) || !permits(g.Permissions, operation, class) {
+			continue
+		}
+		if g.Resource == "" {
+			return nil
+		}
+		limited = append(limited, g.Resource)
+	}
+	if limited == nil {
+		return c.denied(operation, class)
+	}
+	c.limited = limited
+	return nil
+}
+
+// who is the caller, for a person.
+func (c Call) who() string {
+	if c.account != "" {
+		return "service account \"" + c.Caller + "\" (" + string(c.account) + ")"
+	}
+	return "token \"" + c.Caller + "\""
+}
+
+// suggestion is the smallest role of those that people know which has a class.
+var suggestion = map[Access]cloudsim.RoleName{
+	Read: cloudsim.RoleReader, Write: cloudsim.RoleWriter, Manage: cloudsim.RoleAdmin, Admin: cloudsim.RoleAdmin,
+}
+
+// denied says what is missing, who misses it, what it has instead, and what
+// would help.
+func (c Call) denied(operation string, class Access) error {
+	have := make([]string, 0, len(c.grants))
+	for _, g := range c.grants {
+		have = append(have, string(g.Role))
+	}
+	holds := "it has no role"
+	if len(have) > 0 {
+		holds = "it has " + strings.Join(slices.Compact(slices.Sorted(slices.Values(have))), ", ")
+	}
+	missing := operation
+	if missing == "" {
+		missing = "of role " + string(suggestion[class])
+	}
+	scope := "in project " + string(c.Project)
+	if class == Admin || c.Project == "" {
+		scope = "in all projects"
+	}
+	help := "a token with role " + string(suggestion[class]) + " has it"
+	if c.account != "" {
+		help = "bind a role to it that has it, such as " + string(suggestion[class]) + ": POST /v1/role-bindings, or 'allinone cloud role-bindings create'"
+	}
+	return cloudsim.Errorf(cloudsim.Denied, "%s lacks the permission %s %s: %s; %s", c.who(), missing, scope, holds, help)
+}
+
+// mayRead reports whether the call may read resources of a kind.
+func (c Call) mayRead(kind cloudsim.ResourceKind) bool {
+	noun, class := nounOfKind(kind), Read
+	switch kind {
+	case cloudsim.KindToken, cloudsim.KindServiceAccount, cloudsim.KindRoleBinding:
+		class = Manage
+	case cloudsim.KindFault:
+		class = Admin
+	}
+	return slices.ContainsFunc(c.grants, func(g cloudsim.Grant) bool {
+		return c.where(g, class) && g.Resource == "" && (permits(g.Permissions, noun+".get", class) || permits(g.Permissions, noun+".list", class))
+	})
+}
+
+// nounOfKind is how operations call the resources of a kind; see kindOfNoun.
+func nounOfKind(kind cloudsim.ResourceKind) string {
+	if strings.HasSuffix(string(kind), "s") {
+		return string(kind) + "es"
+	}
+	return string(kind) + "s"
+}
+
+// mayGive refuses a caller who would give what it does not have itself.
+func (c Call) mayGive(g cloudsim.Grant) error {
+	for _, p := range g.Permissions {
+		if !slices.ContainsFunc(c.grants, func(own cloudsim.Grant) bool {
+			return own.Resource == "" && (own.Project == "" || own.Project == g.Project) &&
+				slices.ContainsFunc(own.Permissions, func(have cloudsim.Permission) bool { return have.Includes(p) })
+		}) {
+			return cloudsim.Errorf(cloudsim.Denied, "%s may not give role %s: it lacks its permission %s there itself", c.who(), g.Role, p)
+		}
+	}
+	return nil
+}
+
+// MayTouch refuses a call whose permission is for other resources than the one
+// that it is about.
+func (e *Engine) MayTouch(ctx context.Context, s Subject) error {
+	call, err := callOf(ctx)
+	if err != nil || call.limited == nil {
+		return err
+	}
+	at, err := e.placeOf(s)
+	if err != nil {
+		return err
+	}
+	for _, pattern := range call.limited {
+		if at.Name != "" && cloudsim.Glob(pattern, at.Name) || s.Target != "" && cloudsim.Glob(pattern, s.Target) {
+			return nil
+		}
+	}
+	return cloudsim.Errorf(cloudsim.Denied, "%s has the permission %s for %s only", call.who(), s.Operation, strings.Join(call.limited, ", "))
+}
+
+// Allowed refuses, as Denied, what the call in ctx may not do to the resource
+// of that name. It is for operations that are no routes of the API, such as
+// registry.pull, of class Read, of "team-a/web". Such a call passes the door
+// with Enter.
+func Allowed(ctx context.Context, operation string, class Access, resource string) error {
+	call, err := callOf(ctx)
+	if err != nil {
+		return err
+	}
+	call.limited = nil
+	if err := call.authorize(operation, class); err != nil || call.limited == nil {
+		return err
+	}
+	if slices.ContainsFunc(call.limited, func(pattern string) bool { return cloudsim.Glob(pattern, resource) }) {
+		return nil
+	}
+	return cloudsim.Errorf(cloudsim.Denied, "%s has the permission %s for %s only, not for %s", call.who(), operation, strings.Join(call.limited, ", "), resource)
+}
+
+// WhoAmI says who calls, and what it may do.
+func (e *Engine) WhoAmI(ctx context.Context) (cloudsim.Identity, error) {
+	c, err := callOf(ctx)
+	if err != nil {
+		return cloudsim.Identity{}, err
+	}
+	return cloudsim.Identity{Caller: c.Caller, Token: c.Token, ServiceAccount: c.account, Project: c.Project, Grants: append([]cloudsim.Grant{}, c.grants...)}, nil
+}
+
+// CreateRole makes a role.
+func (e *Engine) CreateRole(ctx context.Context, req cloudsim.CreateRole) (r cloudsim.Role, err error) {
+	if err := req.Validate(); err != nil {
+		return r, err
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		r, err = once(tx, call, roles, req, func() (cloudsim.Role, error) {
+			r := cloudsim.Role{Meta: cloudsim.Meta{Name: req.Name, Labels: req.Labels}, Description: req.Description, Permissions: req.Permissions}
+			switch have, err := roles.Get(tx, req.Name); {
+			case err == nil && !sameRole(have, r):
+				return have, cloudsim.Errorf(cloudsim.Exists, "role %q exists with other words: delete it first", req.Name)
+			case err == nil:
+				return have, nil
+			case !errors.Is(err, cloudsim.NotFound):
+				return r, err
+			}
+			if err := call.mayGive(cloudsim.Grant{Role: cloudsim.RoleName(r.Name), Permissions: r.Permissions}); err != nil {
+				return r, err
+			}
+			return r, roles.Put(tx, &r)
+		})
+		return err
+	})
+	return r, err
+}
+
+// GetRole returns a role by name.
+func (e *Engine) GetRole(ctx context.Context, name cloudsim.RoleName) (cloudsim.Role, error) {
+	return read(ctx, e, roles, string(name))
+}
+
+// ListRoles returns one page of roles.
+func (e *Engine) ListRoles(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Role], error) {
+	return page(ctx, e, roles, o, nil)
+}
+
+// DeleteRole removes a role that nobody has.
+func (e *Engine) DeleteRole(ctx context.Context, name cloudsim.RoleName) error {
+	return e.update(ctx, func(tx *store.Tx, call Call) error {
+		r, err := get(tx, call, roles, string(name))
+		if err != nil {
+			return err
+		}
+		bound, err1 := roleBindings.Lookup(tx, byRole, r.Name)
+		had, err2 := tokens.Lookup(tx, byRole, r.Name)
+		switch {
+		case err1 != nil || err2 != nil:
+			return errors.Join(err1, err2)
+		case r.Predefined:
+			return cloudsim.Errorf(cloudsim.Conflict, "the role %q is predefined and cannot be deleted", r.Name)
+		case len(bound) > 0:
+			return cloudsim.Errorf(cloudsim.Conflict, "the role %q is bound by %s: delete that first", r.Name, bound[0].ID)
+		case len(had) > 0:
+			return cloudsim.Errorf(cloudsim.Conflict, "the role %q is the role of %s: delete that first", r.Name, had[0].ID)
+		}
+		return roles.Delete(tx, &r)
+	})
+}
+
+// CreateRoleBinding gives a service account a role.
+func (e *Engine) CreateRoleBinding(ctx context.Context, req cloudsim.CreateRoleBinding) (b cloudsim.RoleBinding, err error) {
+	if err := req.Validate(); err != nil {
+		return b, err
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		b, err = once(tx, call, roleBindings, req, func() (cloudsim.RoleBinding, error) { return e.bindingByName(tx, call, req) })
+		return err
+	})
+	return b, err
+}
+
+func (e *Engine) bindingByName(tx *store.Tx, call Call, req cloudsim.CreateRoleBinding) (b cloudsim.RoleBinding, err error) {
+	project, err := e.home(tx, call)
+	if err != nil {
+		return b, err
+	}
+	call.Project = project
+	a, err := findAccount(tx, call, "serviceAccount", req.ServiceAccount)
+	if err != nil {
+		return b, err
+	}
+	role, err := findRole(tx, req.Role)
+	if err != nil {
+		return b, err
+	}
+	if req.AllProjects {
+		project = ""
+	}
+	b = cloudsim.RoleBinding{
+		Meta: cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels},
+		Role: req.Role, ServiceAccount: a.ID, Resource: req.Resource,
+	}
+	switch have, err := roleBindings.Named(tx, project, req.Name); {
+	case err == nil && (have.Role != b.Role || have.ServiceAccount != b.ServiceAccount || have.Resource != b.Resource || !sameLabels(have.Labels, b.Labels)):
+		return have, taken(cloudsim.KindRoleBinding, req.Name, string(have.ID), "another role, account, resource or labels")
+	case err == nil:
+		return have, nil
+	case !errors.Is(err, cloudsim.NotFound):
+		return b, err
+	}
+	if err := call.mayGive(cloudsim.Grant{Role: b.Role, Permissions: role.Permissions, Project: project}); err != nil {
+		return b, err
+	}
+	id, err := roleBindings.NextID(tx)
+	if err != nil {
+		return b, err
+	}
+	b.ID = cloudsim.RoleBindingID(id)
+	return b, roleBindings.Put(tx, &b)
+}
+
+// GetRoleBinding returns a role binding.
+func (e *Engine) GetRoleBinding(ctx context.Context, id cloudsim.RoleBindingID) (cloudsim.RoleBinding, error) {
+	return read(ctx, e, roleBindings, string(id))
+}
+
+// ListRoleBindings returns one page of role bindings.
+func (e *Engine) ListRoleBindings(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.RoleBinding], error) {
+	return page(ctx, e, roleBindings, o, nil)
+}
+
+// DeleteRoleBinding takes a role away, from the next call on.
+func (e *Engine) DeleteRoleBinding(ctx context.Context, id cloudsim.RoleBindingID) error {
+	return e.update(ctx, func(tx *store.Tx, call Call) error {
+		b, err := getOwn(tx, call, roleBindings, string(id))
+		if err != nil {
+			return err
+		}
+		return roleBindings.Delete(tx, &b)
+	})
+}

@@ -1,0 +1,230 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// account makes a service account with roles in the call's project and returns
+// the secret of a token of it.
+func account(t *testing.T, e *engine.Engine, ctx context.Context, name string, bindings ...cloudsim.CreateRoleBinding) string {
+	t.Helper()
+	a, err := e.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range bindings {
+		b.Name, b.ServiceAccount = name+"-"+string(rune('a'+i)), name
+		if _, err := e.CreateRoleBinding(ctx, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tok, err := e.CreateToken(ctx, cloudsim.CreateToken{ServiceAccount: string(a.ID)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok.Secret
+}
+
+// What a service account may do is what its bindings say, from the next call.
+func TestServiceAccount(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", engine.DefaultProject)
+	if _, err := e.CreateProject(admin, cloudsim.CreateProject{Name: "shop"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.CreateRole(admin, cloudsim.CreateRole{Name: "keeper", Permissions: []cloudsim.Permission{"disks.*", "tokens.list"}}); err != nil {
+		t.Fatal(err)
+	}
+	secret := account(t, e, admin, "sa", cloudsim.CreateRoleBinding{Role: "keeper"})
+	if _, err := e.CreateRoleBinding(enter(t, e, "secret", "shop"), cloudsim.CreateRoleBinding{Name: "b", Role: cloudsim.RoleReader, ServiceAccount: "sa-000001"}); err != nil {
+		t.Fatal(err)
+	}
+	allows := func(project, operation string, class engine.Access) error {
+		_, err := e.Admit(t.Context(), engine.Request{Secret: secret, Project: project, Operation: operation, Access: class})
+		return err
+	}
+	for name, tc := range map[string]struct {
+		project, operation string
+		class              engine.Access
+		want               error
+	}{
+		"by pattern":                       {"", "disks.create", engine.Write, nil},
+		"by name, of who may do what":      {"", "tokens.list", engine.Manage, nil},
+		"another name":                     {"", "tokens.create", engine.Manage, cloudsim.Denied},
+		"another noun":                     {"", "instances.list", engine.Read, cloudsim.Denied},
+		"in the project of another role":   {"shop", "instances.list", engine.Read, nil},
+		"what that role has not":           {"shop", "disks.create", engine.Write, cloudsim.Denied},
+		"a class holds for no tokens":      {"shop", "tokens.list", engine.Manage, cloudsim.Denied},
+		"of the whole cloud":               {"", "faults.create", engine.Admin, cloudsim.Denied},
+		"in all projects":                  {"*", "disks.list", engine.Read, cloudsim.Denied},
+		"in a project that does not exist": {"nope", "disks.list", engine.Read, cloudsim.Denied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := allows(tc.project, tc.operation, tc.class); !errors.Is(err, tc.want) {
+				t.Errorf("%v; want %v", err, tc.want)
+			}
+		})
+	}
+	err := allows("", "instances.list", engine.Read)
+	for _, word := range []string{`service account "sa" (sa-000001)`, "instances.list", "proj-000001", "keeper", "reader"} {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("%v does not say %s", err, word)
+		}
+	}
+	if err := e.DeleteRole(admin, "keeper"); !errors.Is(err, cloudsim.Conflict) {
+		t.Errorf("a role that is bound is deleted: %v", err)
+	}
+	l, err := e.ListRoleBindings(admin, cloudsim.ListOptions{Name: "sa-a"})
+	if err != nil || len(l.Items) != 1 {
+		t.Fatal(l, err)
+	}
+	if err := e.DeleteRoleBinding(admin, l.Items[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := allows("", "disks.create", engine.Write); !errors.Is(err, cloudsim.Denied) {
+		t.Errorf("after its binding is gone: %v", err)
+	}
+	if err := e.DeleteServiceAccount(admin, "sa-000001"); err != nil {
+		t.Fatal(err)
+	}
+	if err := allows("", "disks.create", engine.Enter); !errors.Is(err, cloudsim.Unauthenticated) {
+		t.Errorf("after the account is gone: %v", err)
+	}
+}
+
+// Nobody gives, or becomes, more than he is.
+func TestNobodyGivesWhatHeLacks(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", engine.DefaultProject)
+	if _, err := e.CreateRole(admin, cloudsim.CreateRole{Name: "steward", Permissions: []cloudsim.Permission{"@read", "tokens.*", "roleBindings.*", "serviceAccounts.*", "instances.*"}}); err != nil {
+		t.Fatal(err)
+	}
+	account(t, e, admin, "strong", cloudsim.CreateRoleBinding{Role: cloudsim.RoleAdmin, AllProjects: true})
+	secret := account(t, e, admin, "steward", cloudsim.CreateRoleBinding{Role: "steward"})
+	ctx, err := e.Admit(t.Context(), engine.Request{Secret: secret, Operation: "tokens.create", Access: engine.Manage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bind := func(role cloudsim.RoleName, all bool) error {
+		_, err := e.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: "b-" + string(role), Role: role, ServiceAccount: "steward", AllProjects: all})
+		return err
+	}
+	token := func(req cloudsim.CreateToken) error {
+		_, err := e.CreateToken(ctx, req)
+		return err
+	}
+	instance := func(account string) error {
+		_, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "as-" + account, Zone: "sim-1a", Type: "small", ServiceAccount: account})
+		return err
+	}
+	for name, tc := range map[string]struct{ got, want error }{
+		"bind what he has":            {bind(cloudsim.RoleReader, false), nil},
+		"bind more":                   {bind(cloudsim.RoleWriter, false), cloudsim.Denied},
+		"bind it everywhere":          {bind(cloudsim.RoleReader, true), cloudsim.Denied},
+		"a token with what he has":    {token(cloudsim.CreateToken{Name: "r", Role: cloudsim.RoleReader}), nil},
+		"a token with more":           {token(cloudsim.CreateToken{Name: "w", Role: cloudsim.RoleAdmin}), cloudsim.Denied},
+		"a token of a stronger one":   {token(cloudsim.CreateToken{ServiceAccount: "strong"}), cloudsim.Denied},
+		"an instance as himself":      {instance("steward"), nil},
+		"an instance as stronger one": {instance("strong"), cloudsim.Denied},
+		"revoke the admin":            {e.DeleteToken(ctx, "tok-000001"), cloudsim.Denied},
+		"an account in use":           {e.DeleteServiceAccount(ctx, "sa-000002"), cloudsim.Conflict},
+	} {
+		if !errors.Is(tc.got, tc.want) {
+			t.Errorf("%s: %v; want %v", name, tc.got, tc.want)
+		}
+	}
+}
+
+// A binding for some resources is for those, by name or id, and for no list.
+func TestBindingForResources(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", engine.DefaultProject)
+	secret := account(t, e, admin, "ci",
+		cloudsim.CreateRoleBinding{Role: cloudsim.RoleRegistryReader, Resource: "team-a/*"}, cloudsim.CreateRoleBinding{Role: cloudsim.RoleWriter, Resource: "web-*"})
+	web, db := mustCreate(t, e, admin, "web-1"), mustCreate(t, e, admin, "db")
+	ctx, err := e.Admit(t.Context(), engine.Request{Secret: secret, Operation: "instances.stop", Access: engine.Write})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		got, want error
+	}{
+		"pull":           {engine.Allowed(ctx, "registry.pull", engine.Read, "team-a/x/y"), nil},
+		"pull another":   {engine.Allowed(ctx, "registry.pull", engine.Read, "team-b/x"), cloudsim.Denied},
+		"push":           {engine.Allowed(ctx, "registry.push", engine.Write, "team-a/x"), cloudsim.Denied},
+		"stop":           {e.MayTouch(ctx, engine.Subject{Operation: "instances.stop", Target: string(web.ID)}), nil},
+		"stop another":   {e.MayTouch(ctx, engine.Subject{Operation: "instances.stop", Target: string(db.ID)}), cloudsim.Denied},
+		"create":         {e.MayTouch(ctx, engine.Subject{Operation: "instances.create", Body: cloudsim.CreateInstance{Name: "web-2"}}), nil},
+		"create another": {e.MayTouch(ctx, engine.Subject{Operation: "instances.create", Body: cloudsim.CreateInstance{Name: "db-2"}}), cloudsim.Denied},
+		"list":           {e.MayTouch(ctx, engine.Subject{Operation: "instances.list"}), cloudsim.Denied},
+	} {
+		if !errors.Is(tc.got, tc.want) {
+			t.Errorf("%s: %v; want %v", name, tc.got, tc.want)
+		}
+	}
+}
+
+// A watcher hears of what it may read, and of nothing else.
+func TestEventsNeedPermission(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", engine.DefaultProject)
+	secret := account(t, e, admin, "hypervisor", cloudsim.CreateRoleBinding{Role: cloudsim.RoleHypervisor})
+	mustCreate(t, e, admin, "a")
+	ctx, err := e.Admit(t.Context(), engine.Request{Secret: secret, Operation: "events.watch", Access: engine.Read})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := e.ListEvents(ctx, cloudsim.WatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard := map[cloudsim.ResourceKind]bool{}
+	for _, ev := range l.Items {
+		heard[ev.Kind] = true
+	}
+	if !heard[cloudsim.KindInstance] || heard[cloudsim.KindOperation] || heard[cloudsim.KindToken] || heard[cloudsim.KindServiceAccount] {
+		t.Errorf("hears of %v", heard)
+	}
+}
+
+// A service account's token expires on the cloud's clock; a day later it is gone.
+func TestServiceAccountTokenExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, down := boot(t, file(t), instant)
+		defer down()
+		admin := enter(t, e, "secret", engine.DefaultProject)
+		account(t, e, admin, "sa")
+		tok, err := e.CreateToken(admin, cloudsim.CreateToken{ServiceAccount: "sa", TTLSeconds: 60})
+		if err != nil || tok.Name != string(tok.ID) {
+			t.Fatalf("%+v, %v", tok, err)
+		}
+		admit := func() error {
+			_, err := e.Admit(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Enter})
+			return err
+		}
+		if err := admit(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if err := admit(); !errors.Is(err, cloudsim.Unauthenticated) || !strings.Contains(err.Error(), "expired") {
+			t.Errorf("at its expiry: %v", err)
+		}
+		time.Sleep(25 * time.Hour)
+		synctest.Wait()
+		if _, err := e.GetToken(admin, tok.ID); !errors.Is(err, cloudsim.NotFound) {
+			t.Errorf("a day later: %v", err)
+		}
+	})
+}

@@ -1,0 +1,199 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+var serviceAccounts = store.Table[cloudsim.ServiceAccount]{
+	Kind: cloudsim.KindServiceAccount, Prefix: "sa",
+	ID:   func(a *cloudsim.ServiceAccount) string { return string(a.ID) },
+	Meta: func(a *cloudsim.ServiceAccount) *cloudsim.Meta { return &a.Meta },
+}
+
+func ofAccount(id cloudsim.ServiceAccountID) []string {
+	if id == "" {
+		return nil
+	}
+	return []string{string(id)}
+}
+
+// findAccount is the service account that field of a request names by id, or
+// by its name in the call's project. Who has a role in all projects may name
+// one of any.
+func findAccount(tx *store.Tx, call Call, field, idOrName string) (cloudsim.ServiceAccount, error) {
+	a, err := serviceAccounts.Get(tx, idOrName)
+	if err == nil && !call.everywhere() && !call.sees(&a.Meta) {
+		err = cloudsim.NotFound
+	}
+	if errors.Is(err, cloudsim.NotFound) && call.Project != "" {
+		a, err = serviceAccounts.Named(tx, call.Project, idOrName)
+	}
+	if errors.Is(err, cloudsim.NotFound) {
+		return cloudsim.ServiceAccount{}, unknown(field, idOrName, "see GET /v1/service-accounts; a name needs a project")
+	}
+	return a, err
+}
+
+// accountToCarry is the service account that an instance asks for. Who makes
+// the instance gives it what the account may do, and must have that itself.
+func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrName string) (cloudsim.ServiceAccountID, error) {
+	if idOrName == "" {
+		return "", nil
+	}
+	call.Project = project
+	a, err := findAccount(tx, call, "serviceAccount", idOrName)
+	if err != nil {
+		return "", err
+	}
+	return a.ID, mayBe(tx, call, a)
+}
+
+// mayBe refuses a caller who would become more than it is.
+func mayBe(tx *store.Tx, call Call, a cloudsim.ServiceAccount) error {
+	all, err := grantsOf(tx, cloudsim.Token{ServiceAccount: a.ID})
+	for _, g := range all {
+		err = errors.Join(err, call.mayGive(g))
+	}
+	return err
+}
+
+// carries reports whether an instance carries the account of that id or name.
+func carries(tx *store.Tx, call Call, i cloudsim.Instance, idOrName string) bool {
+	call.Project = i.Project
+	a, err := findAccount(tx, call, "serviceAccount", idOrName)
+	return err == nil && a.ID == i.ServiceAccount
+}
+
+// getOwn is get for what the call means to take away: what is of no project is
+// the business of who has a role in all of them.
+func getOwn[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error) {
+	v, err := get(tx, call, t, id)
+	if err == nil && t.Meta(&v).Project == "" && !call.everywhere() {
+		return v, cloudsim.Errorf(cloudsim.Denied, "%s may not delete %s %s, which is for all projects: it has no role in all of them", call.who(), t.Kind, id)
+	}
+	return v, err
+}
+
+// CreateServiceAccount makes a service account, which may do nothing yet.
+func (e *Engine) CreateServiceAccount(ctx context.Context, req cloudsim.CreateServiceAccount) (a cloudsim.ServiceAccount, err error) {
+	if err := req.Validate(); err != nil {
+		return a, err
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		a, err = once(tx, call, serviceAccounts, req, func() (cloudsim.ServiceAccount, error) { return e.accountByName(tx, call, req) })
+		return err
+	})
+	return a, err
+}
+
+func (e *Engine) accountByName(tx *store.Tx, call Call, req cloudsim.CreateServiceAccount) (a cloudsim.ServiceAccount, err error) {
+	project, err := e.home(tx, call)
+	if err != nil {
+		return a, err
+	}
+	switch have, err := serviceAccounts.Named(tx, project, req.Name); {
+	case err == nil && (have.Description != req.Description || !sameLabels(have.Labels, req.Labels)):
+		return have, taken(cloudsim.KindServiceAccount, req.Name, string(have.ID), "another description or other labels")
+	case err == nil:
+		return have, nil
+	case !errors.Is(err, cloudsim.NotFound):
+		return a, err
+	}
+	id, err := serviceAccounts.NextID(tx)
+	if err != nil {
+		return a, err
+	}
+	a = cloudsim.ServiceAccount{
+		ID:          cloudsim.ServiceAccountID(id),
+		Meta:        cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels},
+		Description: req.Description,
+	}
+	return a, serviceAccounts.Put(tx, &a)
+}
+
+// GetServiceAccount returns a service account.
+func (e *Engine) GetServiceAccount(ctx context.Context, id cloudsim.ServiceAccountID) (cloudsim.ServiceAccount, error) {
+	return read(ctx, e, serviceAccounts, string(id))
+}
+
+// ListServiceAccounts returns one page of service accounts.
+func (e *Engine) ListServiceAccounts(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.ServiceAccount], error) {
+	return page(ctx, e, serviceAccounts, o, nil)
+}
+
+// DeleteServiceAccount removes a service account that no instance carries,
+// and with it its tokens and role bindings, at once.
+func (e *Engine) DeleteServiceAccount(ctx context.Context, id cloudsim.ServiceAccountID) error {
+	return e.update(ctx, func(tx *store.Tx, call Call) error {
+		a, err := get(tx, call, serviceAccounts, string(id))
+		if err != nil {
+			return err
+		}
+		carriers, err := instances.Lookup(tx, byAccount, string(id))
+		if err != nil {
+			return err
+		}
+		if len(carriers) > 0 {
+			return cloudsim.Errorf(cloudsim.Conflict, "service account %q is carried by instance %s: delete that first", a.Name, carriers[0].ID)
+		}
+		return removeAccount(tx, a)
+	})
+}
+
+func removeAccount(tx *store.Tx, a cloudsim.ServiceAccount) error {
+	its, err := tokens.Lookup(tx, byAccount, string(a.ID))
+	if err != nil {
+		return err
+	}
+	bound, err := roleBindings.Lookup(tx, byAccount, string(a.ID))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(deleteAll(tx, tokens, its), deleteAll(tx, roleBindings, bound)); err != nil {
+		return err
+	}
+	return serviceAccounts.Delete(tx, &a)
+}
+
+func deleteAll[T any](tx *store.Tx, t store.Table[T], all []T) error {
+	for i := range all {
+		if err := t.Delete(tx, &all[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeCallers removes a project's service accounts, role bindings and tokens.
+func (e *Engine) removeCallers(tx *store.Tx, id cloudsim.ProjectID) error {
+	accounts, err := owned(tx, serviceAccounts, id)
+	if err != nil {
+		return err
+	}
+	for _, a := range accounts {
+		if err := removeAccount(tx, a); err != nil {
+			return err
+		}
+	}
+	bound, err1 := owned(tx, roleBindings, id)
+	its, err2 := owned(tx, tokens, id)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	return errors.Join(deleteAll(tx, roleBindings, bound), deleteAll(tx, tokens, its))
+}
+
+// owned are the resources of a project.
+func owned[T any](tx *store.Tx, t store.Table[T], id cloudsim.ProjectID) (all []T, err error) {
+	for v, err := range t.Scan(tx, id, "") {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}

@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+const byHash = "hash"
+
+var tokens = store.Table[cloudsim.Token]{
+	Kind: cloudsim.KindToken, Prefix: "tok",
+	ID:     func(t *cloudsim.Token) string { return string(t.ID) },
+	Meta:   func(t *cloudsim.Token) *cloudsim.Meta { return &t.Meta },
+	Public: publicToken,
+	Index: map[string]func(*cloudsim.Token) []string{
+		byHash:    func(t *cloudsim.Token) []string { return []string{t.Hash} },
+		byAccount: func(t *cloudsim.Token) []string { return ofAccount(t.ServiceAccount) },
+		byRole:    func(t *cloudsim.Token) []string { return ofRole(t.Role) },
+	},
+}
+
+func publicToken(t cloudsim.Token) cloudsim.Token {
+	t.Hash, t.Secret = "", ""
+	return t
+}
+
+// CreateToken makes a token. Its Secret is in the result and nowhere else.
+func (e *Engine) CreateToken(ctx context.Context, req cloudsim.CreateToken) (t cloudsim.Token, err error) {
+	if err := req.Validate(); err != nil {
+		return t, err
+	}
+	secret := NewSecret()
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		t = cloudsim.Token{Meta: cloudsim.Meta{Name: req.Name}, Role: req.Role}
+		if err := e.placeToken(tx, call, &t, req); err != nil {
+			return err
+		}
+		if req.TTLSeconds > 0 {
+			until := tx.Now.Add(time.Duration(req.TTLSeconds) * time.Second)
+			t.ExpiresAt = &until
+		}
+		if have, err := tokens.Named(tx, t.Project, req.Name); req.Name != "" && err == nil {
+			return taken(cloudsim.KindToken, req.Name, string(have.ID), "a secret that is not shown again: delete it or choose another name")
+		}
+		return putToken(tx, &t, secret)
+	})
+	if err != nil {
+		return cloudsim.Token{}, err
+	}
+	t = publicToken(t)
+	t.Secret = secret
+	return t, nil
+}
+
+func putToken(tx *store.Tx, t *cloudsim.Token, secret string) error {
+	id, err := tokens.NextID(tx)
+	if err != nil {
+		return err
+	}
+	t.ID, t.Hash = cloudsim.TokenID(id), hashSecret(secret)
+	if t.Name == "" {
+		t.Name = id
+	}
+	if err := tokens.Put(tx, t); err != nil || t.ExpiresAt == nil {
+		return err
+	}
+	// For a day more it is known, so that its bearer hears that it expired.
+	return tx.Later(t.ExpiresAt.Add(retention), store.Work{Kind: cloudsim.KindToken, ID: id, Verb: cloudsim.Delete})
+}
+
+// placeToken says whose t is, and in which project.
+func (e *Engine) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req cloudsim.CreateToken) error {
+	if req.ServiceAccount != "" {
+		a, err := findAccount(tx, call, "serviceAccount", req.ServiceAccount)
+		t.ServiceAccount, t.Project = a.ID, a.Project
+		if err != nil {
+			return err
+		}
+		return mayBe(tx, call, a) // who makes a token may use it
+	}
+	role, err := findRole(tx, req.Role)
+	if err != nil {
+		return err
+	}
+	if req.Role != cloudsim.RoleAdmin {
+		if t.Project = req.Project; t.Project == "" {
+			if t.Project, err = e.home(tx, call); err != nil {
+				return err
+			}
+		}
+		if _, err := get(tx, call, projects, string(t.Project)); err != nil {
+			return err
+		}
+	}
+	return call.mayGive(cloudsim.Grant{Role: req.Role, Permissions: role.Permissions, Project: t.Project})
+}
+
+// forgetToken removes a token that expired long ago.
+func forgetToken(tx *store.Tx, w store.Work) error {
+	t, err := tokens.Get(tx, w.ID)
+	switch {
+	case errors.Is(err, cloudsim.NotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	return tokens.Delete(tx, &t)
+}
+
+// AdminToken is the name of the token that EnsureAdmin keeps.
+const AdminToken = "admin"
+
+// EnsureAdmin makes secret the secret of the admin token: the way in for who
+// owns the machine. It needs no call.
+func (e *Engine) EnsureAdmin(secret string) error {
+	return e.store.Update("", func(tx *store.Tx) error {
+		t, err := tokens.Named(tx, "", AdminToken)
+		switch {
+		case err != nil:
+			return putToken(tx, &cloudsim.Token{Meta: cloudsim.Meta{Name: AdminToken}, Role: cloudsim.RoleAdmin}, secret)
+		case t.Hash == hashSecret(secret):
+			return nil
+		}
+		t.Hash = hashSecret(secret)
+		return tokens.Put(tx, &t)
+	})
+}
+
+// NewSecret makes the secret of a token: 256 random bits.
+func NewSecret() string { return "cst_" + rand.Text() + rand.Text() }
+
+// GetToken returns a token without its secret.
+func (e *Engine) GetToken(ctx context.Context, id cloudsim.TokenID) (cloudsim.Token, error) {
+	t, err := read(ctx, e, tokens, string(id))
+	return publicToken(t), err
+}
+
+// ListTokens returns one page of tokens, without their secrets.
+func (e *Engine) ListTokens(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Token], error) {
+	return page(ctx, e, tokens, o, nil)
+}
+
+// DeleteToken revokes a token at once.
+func (e *Engine) DeleteToken(ctx context.Context, id cloudsim.TokenID) error {
+	return e.update(ctx, func(tx *store.Tx, call Call) error {
+		t, err := getOwn(tx, call, tokens, string(id))
+		if err != nil {
+			return err
+		}
+		return tokens.Delete(tx, &t)
+	})
+}

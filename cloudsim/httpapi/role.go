@@ -1,0 +1,39 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+func (a *api) roleRoutes() {
+	e := a.engine
+	handle(a, op{id: "roles.create", method: post, path: "/v1/roles", summary: "Make a role", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createRole)
+	lists(a, "roles", "/v1/roles", "roles", engine.Read, e.ListRoles)
+	gets(a, "roles", "/v1/roles/{id}", "a role by name", engine.Read, e.GetRole, revOf[cloudsim.Role])
+	deletes(a, "roles", "/v1/roles/{id}", "Remove a role that nobody has", engine.Admin, e.DeleteRole)
+
+	handle(a, op{id: "roleBindings.create", method: post, path: "/v1/role-bindings", summary: "Give a service account a role", status: http.StatusCreated, access: engine.Manage, idemKey: true}, a.createRoleBinding)
+	lists(a, "roleBindings", "/v1/role-bindings", "role bindings", engine.Manage, e.ListRoleBindings)
+	gets(a, "roleBindings", "/v1/role-bindings/{id}", "a role binding", engine.Manage, e.GetRoleBinding, revOf[cloudsim.RoleBinding])
+	deletes(a, "roleBindings", "/v1/role-bindings/{id}", "Take a role away, from the next call on", engine.Manage, e.DeleteRoleBinding)
+
+	handle(a, op{id: "identity.get", method: http.MethodGet, path: "/v1/whoami", summary: "Say who calls, and what it may do", access: engine.Enter}, a.whoAmI)
+}
+
+func (a *api) createRole(ctx context.Context, in *create[cloudsim.CreateRole]) (*body[cloudsim.Role], error) {
+	v, err := a.engine.CreateRole(ctx, in.Body)
+	return answer(v, v.Revision, err)
+}
+
+func (a *api) createRoleBinding(ctx context.Context, in *create[cloudsim.CreateRoleBinding]) (*body[cloudsim.RoleBinding], error) {
+	v, err := a.engine.CreateRoleBinding(ctx, in.Body)
+	return answer(v, v.Revision, err)
+}
+
+func (a *api) whoAmI(ctx context.Context, _ *none) (*struct{ Body cloudsim.Identity }, error) {
+	v, err := a.engine.WhoAmI(ctx)
+	return &struct{ Body cloudsim.Identity }{v}, err
+}

@@ -1,0 +1,191 @@
+package cloudsim
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// RoleName names a role, e.g. "ccm". A role's name is its id.
+type RoleName string
+
+// Role is a list of permissions under a name. Roles are the whole cloud's; who
+// has one where, a RoleBinding says.
+type Role struct {
+	Meta
+	Description string       `json:"description,omitempty" doc:"What it is for"`
+	Permissions []Permission `json:"permissions" doc:"What it permits"`
+	Predefined  bool         `json:"predefined,omitempty" doc:"Every cloud has it; it cannot be deleted"`
+}
+
+// Permission is an operation id in which * stands for any letters, such as
+// "disks.*" or "loadBalancers.create", or one of the classes PermitRead and
+// PermitWrite. Operations that say who may do what are in no class: a role has
+// them by name, or by "*". Operations of the whole cloud, such as
+// faults.create, also need a role that is held in all projects.
+type Permission string
+
+// The classes, which also hold for operations that are not yet thought of.
+const (
+	PermitRead  Permission = "@read"  // reads what a project owns, and the catalogue
+	PermitWrite Permission = "@write" // changes what a project owns
+	PermitAll   Permission = "*"
+)
+
+// Names reports whether p names operation; a class names none.
+func (p Permission) Names(operation string) bool { return Glob(string(p), operation) }
+
+// Includes reports whether whoever has p has all of other.
+func (p Permission) Includes(other Permission) bool {
+	return p == other || p == PermitAll || !strings.HasPrefix(string(other), "@") && Glob(string(p), string(other))
+}
+
+// The roles that every cloud has.
+const (
+	RoleAdmin          RoleName = "admin"
+	RoleWriter         RoleName = "writer"
+	RoleReader         RoleName = "reader"
+	RoleCCM            RoleName = "ccm"
+	RoleCSI            RoleName = "csi"
+	RoleNode           RoleName = "node"
+	RoleHypervisor     RoleName = "hypervisor"
+	RoleRegistryReader RoleName = "registry-reader"
+	RoleRegistryWriter RoleName = "registry-writer"
+)
+
+// PredefinedRoles are those roles. What a component of Kubernetes has is what
+// it calls, and no more.
+func PredefinedRoles() []Role {
+	role := func(name RoleName, about string, permissions ...Permission) Role {
+		return Role{Meta: Meta{Name: string(name)}, Description: about, Permissions: permissions, Predefined: true}
+	}
+	return []Role{
+		role(RoleAdmin, "Everything", PermitAll),
+		role(RoleWriter, "Read and change what a project owns", PermitRead, PermitWrite),
+		role(RoleReader, "Read what a project owns", PermitRead),
+		role(RoleCCM, "A cloud controller manager: instances read, load balancers and routes kept",
+			"instances.get", "instances.list", "regions.list",
+			"loadBalancers.create", "loadBalancers.get", "loadBalancers.list", "loadBalancers.update", "loadBalancers.setTargets", "loadBalancers.delete",
+			"routes.create", "routes.get", "routes.list", "routes.delete"),
+		role(RoleCSI, "A CSI driver: disks and snapshots kept",
+			"disks.*", "diskTypes.*", "snapshots.*", "groupSnapshots.*", "instances.get", "instances.list", "instanceTypes.get", "operations.get", "zones.list"),
+		role(RoleNode, "An instance about itself: its record, its images",
+			"instances.get", "registry.pull"),
+		role(RoleHypervisor, "Who makes instances real: it follows them and what they are",
+			"events.list", "events.watch", "instances.get", "instances.list", "instanceTypes.get", "zones.get", "zones.list"),
+		role(RoleRegistryReader, "Pull images", "registry.pull"),
+		role(RoleRegistryWriter, "Pull and push images", "registry.pull", "registry.push"),
+	}
+}
+
+// CreateRole asks for a role. It is idempotent by name.
+type CreateRole struct {
+	Name        string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"disk-keeper" doc:"Unique in the cloud"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Description string            `json:"description,omitempty" maxLength:"1024" doc:"What it is for"`
+	Permissions []Permission      `json:"permissions" minItems:"1" maxItems:"256" example:"[\"disks.*\",\"instances.get\"]" doc:"Operation ids in which * stands for any letters, or @read or @write"`
+}
+
+const (
+	maxDescription = 1024
+	maxPermissions = 256
+)
+
+var permissionRE = regexp.MustCompile(`^(@read|@write|[A-Za-z0-9*]{1,64}(\.[A-Za-z0-9*]{1,64})?)$`)
+
+// Validate checks what needs no other state.
+func (r CreateRole) Validate() error {
+	var c checks
+	c.name("name", r.Name)
+	c.labels(r.Labels)
+	c.description(r.Description)
+	if len(r.Permissions) == 0 || len(r.Permissions) > maxPermissions {
+		c.addf("permissions", "must be 1 to %d, got %d", maxPermissions, len(r.Permissions))
+	} else if i := slices.IndexFunc(r.Permissions, func(p Permission) bool { return !permissionRE.MatchString(string(p)) }); i >= 0 {
+		c.addf("permissions", "must be operation ids in which * stands for any letters, e.g. disks.*, or @read or @write; got %q", clip(string(r.Permissions[i])))
+	}
+	return c.err()
+}
+
+func (c *checks) description(s string) {
+	if len(s) > maxDescription {
+		c.addf("description", "must be at most %d bytes, got %d", maxDescription, len(s))
+	}
+}
+
+// RoleBindingID names a role binding, e.g. "binding-000001".
+type RoleBindingID string
+
+// RoleBinding gives a service account a role: in the project of the binding,
+// or in all of them if it has none; for every resource there, or for those
+// that Resource covers.
+type RoleBinding struct {
+	ID RoleBindingID `json:"id" example:"binding-000001"`
+	Meta
+	Role           RoleName         `json:"role" example:"registry-reader"`
+	ServiceAccount ServiceAccountID `json:"serviceAccount" example:"sa-000001"`
+	Resource       string           `json:"resource,omitempty" doc:"Names or ids of the resources it is for, in which * stands for any letters; absent for all" example:"team-a/*"`
+}
+
+// CreateRoleBinding asks for a role binding. It is idempotent by name.
+type CreateRoleBinding struct {
+	Name           string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ci-pulls"`
+	Labels         map[string]string `json:"labels,omitempty"`
+	Role           RoleName          `json:"role" minLength:"1" maxLength:"63" example:"registry-reader" doc:"See GET /v1/roles"`
+	ServiceAccount string            `json:"serviceAccount" minLength:"1" maxLength:"128" example:"ci" doc:"Id, or name in the binding's project"`
+	Resource       string            `json:"resource,omitempty" maxLength:"256" example:"team-a/*" doc:"Names or ids of the resources it is for, in which * stands for any letters; absent for all"`
+	AllProjects    bool              `json:"allProjects,omitempty" doc:"In every project, and for the operations of the whole cloud"`
+}
+
+// Validate checks what needs no other state.
+func (r CreateRoleBinding) Validate() error {
+	var c checks
+	c.name("name", r.Name)
+	c.labels(r.Labels)
+	c.name("role", string(r.Role))
+	if r.ServiceAccount == "" {
+		c.addf("serviceAccount", "is required")
+	}
+	if len(r.Resource) > 256 {
+		c.addf("resource", "must be at most 256 bytes, got %d", len(r.Resource))
+	}
+	return c.err()
+}
+
+// Glob reports whether s is pattern with any letters, also none, for each *.
+// A slash is a letter like others.
+func Glob(pattern, s string) bool {
+	head, rest, star := strings.Cut(pattern, "*")
+	s, ok := strings.CutPrefix(s, head)
+	if !ok || !star {
+		return ok && s == ""
+	}
+	for {
+		part, more, star := strings.Cut(rest, "*")
+		if !star {
+			return strings.HasSuffix(s, part)
+		}
+		i := strings.Index(s, part) // the first: what is left for the others is most
+		if i < 0 {
+			return false
+		}
+		s, rest = s[i+len(part):], more
+	}
+}
+
+// Identity is who a caller is, and what it may do.
+type Identity struct {
+	Caller         string           `json:"caller" doc:"The name of the service account, or of a token that belongs to none" example:"ccm"`
+	Token          TokenID          `json:"token" example:"tok-000001"`
+	ServiceAccount ServiceAccountID `json:"serviceAccount,omitempty" example:"sa-000001"`
+	Project        ProjectID        `json:"project,omitempty" doc:"The project that the call worked in; absent for all"`
+	Grants         []Grant          `json:"grants" doc:"What it may do, and where"`
+}
+
+// Grant is a role that a caller has somewhere.
+type Grant struct {
+	Role        RoleName     `json:"role"`
+	Permissions []Permission `json:"permissions"`
+	Project     ProjectID    `json:"project,omitempty" doc:"Absent for all projects"`
+	Resource    string       `json:"resource,omitempty" doc:"Names or ids that it is for; absent for all"`
+}

@@ -1,0 +1,55 @@
+package cloudsim
+
+import "time"
+
+// TokenID names a token; it is not the secret.
+type TokenID string
+
+// Token lets a caller in. The cloud keeps only a hash of its secret, and shows
+// the secret once, in the answer to its creation.
+type Token struct {
+	ID TokenID `json:"id" example:"tok-000001"`
+	Meta
+	// ServiceAccount is whose token it is; one of nobody's has Role, in its
+	// project, or in all of them if it has none.
+	ServiceAccount ServiceAccountID `json:"serviceAccount,omitempty" doc:"Whose token it is" example:"sa-000001"`
+	Role           RoleName         `json:"role,omitempty" doc:"What it may do, if it is no service account's" example:"reader"`
+	ExpiresAt      *time.Time       `json:"expiresAt,omitempty" doc:"RFC 3339; absent for one that does not expire"`
+	Hash           string           `json:"hash,omitempty" hidden:"true"` // hex SHA-256 of the secret; never leaves the engine
+	Secret         string           `json:"secret,omitempty" doc:"The bearer token; present only in the answer to its creation"`
+}
+
+// CreateToken asks for a token: one of a service account, or one of its own
+// that has a role. It is not idempotent by name, because the secret is shown
+// once: a name that is taken is Exists.
+type CreateToken struct {
+	Name           string    `json:"name,omitempty" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ccm" doc:"Required unless it is a service account's; absent for its id"`
+	ServiceAccount string    `json:"serviceAccount,omitempty" maxLength:"128" example:"ccm" doc:"Id or name of the service account that it is for. Excludes role and project"`
+	Role           RoleName  `json:"role,omitempty" maxLength:"63" example:"reader" doc:"What it may do; see GET /v1/roles. Excludes serviceAccount"`
+	Project        ProjectID `json:"project,omitempty" doc:"The project it is for; default is the caller's. Ignored for role admin"`
+	TTLSeconds     int64     `json:"ttlSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Life in seconds; 0 or absent for one that does not expire"`
+}
+
+// Validate checks what needs no other state.
+func (r CreateToken) Validate() error {
+	var c checks
+	switch {
+	case r.ServiceAccount == "":
+		c.name("name", r.Name)
+		c.name("role", string(r.Role))
+	default:
+		if r.Name != "" {
+			c.name("name", r.Name)
+		}
+		if r.Role != "" {
+			c.addf("role", "is for a token of its own; what a service account may do, its bindings say")
+		}
+		if r.Project != "" {
+			c.addf("project", "is for a token of its own; a service account's is in its project")
+		}
+	}
+	if r.TTLSeconds < 0 || r.TTLSeconds > 10*365*24*3600 {
+		c.addf("ttlSeconds", "must be between 0 and ten years, got %d", r.TTLSeconds)
+	}
+	return c.err()
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+var serviceAccounts = kind[cloudsim.ServiceAccount, cloudsim.ServiceAccountID]{
+	kind: cloudsim.KindServiceAccount, noun: "service account", plural: "service accounts", command: "service-accounts", prefix: "sa-",
+	sample: "ccm",
+	id:     func(a cloudsim.ServiceAccount) string { return string(a.ID) },
+	columns: []column[cloudsim.ServiceAccount]{
+		{head: "ID", cell: func(a cloudsim.ServiceAccount) string { return string(a.ID) }},
+		{head: "NAME", cell: func(a cloudsim.ServiceAccount) string { return a.Name }},
+		{head: "DESCRIPTION", cell: func(a cloudsim.ServiceAccount) string { return a.Description }},
+	},
+	get:  (*client.Client).GetServiceAccount,
+	list: (*client.Client).ListServiceAccounts,
+}
+
+func newServiceAccountsCommand(c *cloudCLI) *cobra.Command {
+	cmd := serviceAccounts.group("Who programs are in the cloud", "service-account", "sa")
+	cmd.Long = `Who programs are in the cloud. A service account may do what the roles permit that
+are bound to it, and calls with tokens of its own, which may be short-lived.`
+	cmd.Example = `  allinone cloud service-accounts create ci --role registry-reader
+  allinone cloud tokens create --service-account ci --ttl 1h --secret-file ci.token
+  allinone cloud --token-file ci.token whoami`
+	cmd.AddCommand(
+		serviceAccounts.listCommand(c),
+		serviceAccounts.getCommand(c),
+		newCreateServiceAccountCommand(c),
+		serviceAccounts.deleteCommand(c, false, whole(serviceAccounts, (*client.Client).DeleteServiceAccount)),
+	)
+	return cmd
+}
+
+func newCreateServiceAccountCommand(c *cloudCLI) *cobra.Command {
+	var (
+		o       output
+		labels  []string
+		granted []string
+		req     cloudsim.CreateServiceAccount
+	)
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "Create a service account",
+		Long: `Create a service account. It may do nothing until a role is bound to it; --role
+makes a role binding in its project, named after both.`,
+		Example: `  allinone cloud service-accounts create ccm --role ccm
+  allinone cloud service-accounts create ci --role registry-writer --role reader --project workshop`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
+			req.Name = args[0]
+			if req.Labels, err = parseLabels("label", labels); err != nil {
+				return err
+			}
+			if err := req.Validate(); err != nil {
+				return err
+			}
+			made, err := cl.CreateServiceAccount(ctx, req)
+			if err != nil {
+				return err
+			}
+			in := *cl
+			in.Project = made.Project
+			for _, role := range granted {
+				if _, err := in.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{
+					Name: bindingName(made.Name, role), Role: cloudsim.RoleName(role), ServiceAccount: string(made.ID),
+				}); err != nil {
+					return fmt.Errorf("service account %s is made, but not bound to role %s: %w", made.ID, role, err)
+				}
+			}
+			return serviceAccounts.printer(c, o).one(made)
+		}),
+	}
+	o.flags(cmd)
+	f := cmd.Flags()
+	f.StringSliceVar(&labels, "label", nil, "label it with `KEY=VALUE`; may be repeated")
+	f.StringSliceVar(&granted, "role", nil, "bind this `ROLE` to it in its project; may be repeated")
+	f.StringVar(&req.Description, "description", "", "what it is for")
+	_ = cmd.RegisterFlagCompletionFunc("role", names(c, roles))
+	return cmd
+}
+
+// bindingName is a name for the binding of a role to an account.
+func bindingName(account, role string) string {
+	name := account + "-" + role
+	return name[:min(len(name), cloudsim.MaxNameLength)]
+}
