@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"cloudsim/client":          {"cloudsim"},
 	"cloudsim/dataplane":       {"cloudsim"},
 	"cloudsim/dataplane/disks": {"cloudsim"},
-	"cloudsim/cloudtest":       {"cloudsim/client", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/store"},
+	"cloudsim/cloudtest":       {"cloudsim", "cloudsim/client", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/store"},
 	"ccm":                      {"cloudsim", "cloudsim/client", "internal/logging", "internal/providerid", "internal/resident"},
 	"lab":                      {"cloudsim", "cloudsim/client", "lab/hollow", "internal/run"},
 	"lab/hollow":               {"cloudsim", "cloudsim/client", "internal/run"},

@@ -41,7 +41,7 @@ func newRig(t *testing.T, opts ...cloudtest.Option) *rig {
 	t.Helper()
 	cloud := cloudtest.Start(t, opts...)
 	r := &rig{cloud: cloud, wire: &wire{next: cloud.HTTP.Transport}, events: record.NewFakeRecorder(100)}
-	spoilable := *cloud
+	spoilable := *cloudtest.As(t, cloud, "ccm", cloudsim.RoleCCM) // what it may do in a lab, and no more
 	spoilable.HTTP = &http.Client{Timeout: 10 * time.Second, Transport: r.wire}
 	r.api = &spoilable
 	r.provider = r.again()

@@ -183,7 +183,7 @@ func TestTwoOfOneName(t *testing.T) {
 	if _, err := other.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"}); err != nil {
 		t.Fatal(err)
 	}
-	r.api.Project = ""
+	r.api.Project, r.api.Token = "", r.cloud.Token
 	if m, err := r.instances().InstanceMetadata(t.Context(), node("node-1")); err == nil || !strings.Contains(err.Error(), "project") {
 		t.Errorf("InstanceMetadata = %+v, %v; want an error that speaks of the project", m, err)
 	}

@@ -33,23 +33,27 @@ type CreateToken struct {
 // Validate checks what needs no other state.
 func (r CreateToken) Validate() error {
 	var c checks
-	switch {
-	case r.ServiceAccount == "":
+	if r.ServiceAccount == "" {
 		c.name("name", r.Name)
 		c.name("role", string(r.Role))
-	default:
-		if r.Name != "" {
-			c.name("name", r.Name)
-		}
-		if r.Role != "" {
-			c.addf("role", "is for a token of its own; what a service account may do, its bindings say")
-		}
-		if r.Project != "" {
-			c.addf("project", "is for a token of its own; a service account's is in its project")
-		}
+	} else {
+		r.ofAccount(&c)
 	}
 	if r.TTLSeconds < 0 || r.TTLSeconds > 10*365*24*3600 {
 		c.addf("ttlSeconds", "must be between 0 and ten years, got %d", r.TTLSeconds)
 	}
 	return c.err()
+}
+
+// ofAccount checks a request for a service account's token.
+func (r CreateToken) ofAccount(c *checks) {
+	if r.Name != "" {
+		c.name("name", r.Name)
+	}
+	if r.Role != "" {
+		c.addf("role", "is for a token of its own; what a service account may do, its bindings say")
+	}
+	if r.Project != "" {
+		c.addf("project", "is for a token of its own; a service account's is in its project")
+	}
 }

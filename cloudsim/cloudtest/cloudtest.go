@@ -23,6 +23,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
@@ -110,4 +111,25 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 		URL: srv.URL, HTTP: &http.Client{Timeout: 30 * time.Second, Transport: srv.Client().Transport},
 		Token: client.StaticToken(secret), Project: engine.DefaultProject, UserAgent: "cloudtest",
 	}
+}
+
+// As is a client of the same cloud that is a service account with a role in
+// the default project: the way to find out what your controller needs.
+func As(tb testing.TB, c *client.Client, name string, role cloudsim.RoleName) *client.Client {
+	tb.Helper()
+	ctx := context.Background()
+	a, err := c.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: name})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := c.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: name + "-" + string(role), Role: role, ServiceAccount: string(a.ID)}); err != nil {
+		tb.Fatal(err)
+	}
+	t, err := c.CreateToken(ctx, cloudsim.CreateToken{ServiceAccount: string(a.ID)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	as := *c
+	as.Token, as.Project, as.UserAgent = client.StaticToken(t.Secret), "", name
+	return &as
 }

@@ -338,7 +338,7 @@ func (e *Engine) bindingByName(tx *store.Tx, call Call, req cloudsim.CreateRoleB
 		return b, err
 	}
 	call.Project = project
-	a, err := findAccount(tx, call, "serviceAccount", req.ServiceAccount)
+	a, err := findAccount(tx, call, req.ServiceAccount)
 	if err != nil {
 		return b, err
 	}

@@ -21,10 +21,10 @@ func ofAccount(id cloudsim.ServiceAccountID) []string {
 	return []string{string(id)}
 }
 
-// findAccount is the service account that field of a request names by id, or
+// findAccount is the service account that a request names by id, or
 // by its name in the call's project. Who has a role in all projects may name
 // one of any.
-func findAccount(tx *store.Tx, call Call, field, idOrName string) (cloudsim.ServiceAccount, error) {
+func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAccount, error) {
 	a, err := serviceAccounts.Get(tx, idOrName)
 	if err == nil && !call.everywhere() && !call.sees(&a.Meta) {
 		err = cloudsim.NotFound
@@ -33,7 +33,7 @@ func findAccount(tx *store.Tx, call Call, field, idOrName string) (cloudsim.Serv
 		a, err = serviceAccounts.Named(tx, call.Project, idOrName)
 	}
 	if errors.Is(err, cloudsim.NotFound) {
-		return cloudsim.ServiceAccount{}, unknown(field, idOrName, "see GET /v1/service-accounts; a name needs a project")
+		return cloudsim.ServiceAccount{}, unknown("serviceAccount", idOrName, "see GET /v1/service-accounts; a name needs a project")
 	}
 	return a, err
 }
@@ -45,7 +45,7 @@ func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrNam
 		return "", nil
 	}
 	call.Project = project
-	a, err := findAccount(tx, call, "serviceAccount", idOrName)
+	a, err := findAccount(tx, call, idOrName)
 	if err != nil {
 		return "", err
 	}
@@ -64,7 +64,7 @@ func mayBe(tx *store.Tx, call Call, a cloudsim.ServiceAccount) error {
 // carries reports whether an instance carries the account of that id or name.
 func carries(tx *store.Tx, call Call, i cloudsim.Instance, idOrName string) bool {
 	call.Project = i.Project
-	a, err := findAccount(tx, call, "serviceAccount", idOrName)
+	a, err := findAccount(tx, call, idOrName)
 	return err == nil && a.ID == i.ServiceAccount
 }
 
