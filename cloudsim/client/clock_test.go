@@ -31,7 +31,7 @@ func everyClockVerb(t *testing.T, c *client.Client) {
 // still or jumps.
 func TestTokenExpiresOnTheClouds(t *testing.T) {
 	c, ctx := cloudtest.Start(t, cloudtest.WithFrozenClock(time.Time{})), t.Context()
-	tok := must(c.CreateToken(ctx, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleViewer, TTLSeconds: 3600}))(t)
+	tok := must(c.CreateToken(ctx, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleReader, TTLSeconds: 3600}))(t)
 	brief := *c
 	brief.Token = client.StaticToken(tok.Secret)
 	if _, err := c.AdvanceClock(ctx, cloudsim.AdvanceClock{Seconds: 3599}); err != nil {
