@@ -1,6 +1,12 @@
 package cloudsim
 
-import "slices"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
 
 // DiskID names a disk, e.g. "disk-000001". It is never used again.
 type DiskID string
@@ -11,11 +17,14 @@ type DiskState string
 
 const (
 	DiskCreating  DiskState = "creating"
+	DiskCopying   DiskState = "copying"   // its time is over, the data of its source is not whole yet
+	DiskFailed    DiskState = "failed"    // the data of its source was never whole and cannot become so
 	DiskAvailable DiskState = "available" // attached to nothing
 	DiskAttaching DiskState = "attaching"
 	DiskInUse     DiskState = "in-use" // attached
 	DiskDetaching DiskState = "detaching"
-	DiskResizing  DiskState = "resizing" // attached or not: growing is online
+	DiskResizing  DiskState = "resizing"  // attached or not: growing is online
+	DiskModifying DiskState = "modifying" // likewise
 	DiskDeleting  DiskState = "deleting"
 	// DiskDeleted is the last value of a disk, in the event that says it is
 	// gone; the API answers NotFound for it.
@@ -26,20 +35,23 @@ const (
 // is to delete a disk that is attached. Work on an existing disk settles in
 // use; Vacate follows at once when nothing is attached.
 var diskMoves = map[DiskState]map[Verb]DiskState{
-	DiskCreating:  {Settle: DiskAvailable, Delete: DiskDeleting},
-	DiskAvailable: {Attach: DiskAttaching, Resize: DiskResizing, Delete: DiskDeleting},
+	DiskCreating:  {Settle: DiskAvailable, Copy: DiskCopying, Delete: DiskDeleting},
+	DiskCopying:   {Settle: DiskAvailable, Fail: DiskFailed, Delete: DiskDeleting},
+	DiskFailed:    {Delete: DiskDeleting},
+	DiskAvailable: {Attach: DiskAttaching, Resize: DiskResizing, Modify: DiskModifying, Delete: DiskDeleting},
 	DiskAttaching: {Settle: DiskInUse, Detach: DiskDetaching},
-	DiskInUse:     {Attach: DiskAttaching, Detach: DiskDetaching, Resize: DiskResizing, Vacate: DiskAvailable},
+	DiskInUse:     {Attach: DiskAttaching, Detach: DiskDetaching, Resize: DiskResizing, Modify: DiskModifying, Vacate: DiskAvailable},
 	DiskDetaching: {Settle: DiskInUse},
 	DiskResizing:  {Settle: DiskInUse},
+	DiskModifying: {Settle: DiskInUse},
 	DiskDeleting:  {Settle: DiskDeleted},
 }
 
 // DiskStates lists every state, for tests and help.
 func DiskStates() []DiskState {
 	return []DiskState{
-		DiskCreating, DiskAvailable, DiskAttaching, DiskInUse,
-		DiskDetaching, DiskResizing, DiskDeleting, DiskDeleted,
+		DiskCreating, DiskCopying, DiskFailed, DiskAvailable, DiskAttaching, DiskInUse,
+		DiskDetaching, DiskResizing, DiskModifying, DiskDeleting, DiskDeleted,
 	}
 }
 
@@ -60,25 +72,55 @@ type Attachment struct {
 	State    AttachmentState `json:"state" enum:"attaching,attached,detaching"`
 }
 
-// Disk is a block device that outlives the instances it is attached to.
+// Disk is a block device that outlives the instances it is attached to. It
+// stands in one zone, or is replicated in two of one region.
 type Disk struct {
 	ID DiskID `json:"id" example:"disk-000001"`
 	Meta
-	Zone        string       `json:"zone" doc:"Only instances of this zone may have it" example:"sim-1a"`
-	Region      string       `json:"region" example:"sim-1"`
-	Type        string       `json:"type" doc:"Disk type" example:"balanced"`
-	SizeGiB     int          `json:"sizeGiB" doc:"Size in GiB; it can grow and not shrink" example:"10"`
-	IOPS        int          `json:"iops" doc:"Operations a second that it is made for" example:"3000"`
-	MultiAttach bool         `json:"multiAttach,omitempty" doc:"Whether several instances may have it at once"`
-	State       DiskState    `json:"state" enum:"creating,available,attaching,in-use,detaching,resizing,deleting,deleted"`
-	Attachments []Attachment `json:"attachments,omitempty" doc:"The instances that have it, first come first"`
-	Status      DiskStatus   `json:"status" doc:"What the data plane made of it"`
+	Zone            string       `json:"zone,omitempty" doc:"Only instances of this zone may have it; absent for a regional disk" example:"sim-1a"`
+	ReplicaZones    []string     `json:"replicaZones,omitempty" doc:"The two zones of a regional disk, sorted; instances of either may have it"`
+	Region          string       `json:"region" example:"sim-1"`
+	Type            string       `json:"type" doc:"Disk type" example:"balanced"`
+	SizeGiB         int          `json:"sizeGiB" doc:"Size in GiB; it can grow and not shrink" example:"10"`
+	IOPS            int          `json:"iops" doc:"Operations a second that it is made for" example:"3000"`
+	ThroughputMiBps int          `json:"throughputMiBps" doc:"MiB a second that it is made for" example:"125"`
+	MultiAttach     bool         `json:"multiAttach,omitempty" doc:"Whether several instances may have it at once"`
+	SourceSnapshot  SnapshotID   `json:"sourceSnapshot,omitempty" doc:"The snapshot that it began with, which may be gone"`
+	SourceDisk      DiskID       `json:"sourceDisk,omitempty" doc:"The disk that it began as a copy of, which may be gone"`
+	State           DiskState    `json:"state" enum:"creating,copying,failed,available,attaching,in-use,detaching,resizing,modifying,deleting,deleted"`
+	Attachments     []Attachment `json:"attachments,omitempty" doc:"The instances that have it, first come first"`
+	ModifiedAt      *time.Time   `json:"modifiedAt,omitempty" doc:"When its type, IOPS or throughput were last changed, RFC 3339"`
+	Status          DiskStatus   `json:"status" doc:"What the data plane made of it"`
 }
 
-// DiskStatus is what the data plane found.
+// DiskStatus is what the data plane found of the data of a disk or a snapshot.
 type DiskStatus struct {
 	SizeGiB int    `json:"sizeGiB,omitempty" doc:"How much of it is real; absent until it is made"`
 	Error   string `json:"error,omitempty" doc:"Why it is not what it should be"`
+	Lost    bool   `json:"lost,omitempty" doc:"Its data, or that of its source, is gone"`
+}
+
+// Zones are the zones whose instances may have d: one, or two for a regional
+// disk.
+func (d Disk) Zones() []string { return zonesOf(d.Zone, d.ReplicaZones) }
+
+func zonesOf(zone string, replicas []string) []string {
+	if len(replicas) > 0 {
+		return replicas
+	}
+	return []string{zone}
+}
+
+// Source is the id of what d began as a copy of, or "".
+func (d Disk) Source() string { return cmp.Or(string(d.SourceSnapshot), string(d.SourceDisk)) }
+
+// HasData reports whether d is so far that its data may be copied.
+func (d Disk) HasData() bool {
+	switch d.State {
+	case DiskCreating, DiskCopying, DiskFailed, DiskDeleting, DiskDeleted:
+		return false
+	}
+	return true
 }
 
 // Attachment returns d's attachment to an instance; false if there is none.
@@ -95,34 +137,6 @@ func (d *Disk) Move(verb Verb) error {
 	return move(&d.State, diskMoves, verb, KindDisk, string(d.ID))
 }
 
-// DiskType is a kind of disk that the cloud offers.
-type DiskType struct {
-	Meta
-	MinGiB      int  `json:"minGiB" doc:"Smallest size in GiB" example:"1"`
-	MaxGiB      int  `json:"maxGiB" doc:"Largest size in GiB" example:"16384"`
-	DefaultIOPS int  `json:"defaultIOPS" doc:"Operations a second of a disk that asks for no number" example:"3000"`
-	MaxIOPS     int  `json:"maxIOPS" doc:"The most that a disk may ask for" example:"16000"`
-	MultiAttach bool `json:"multiAttach" doc:"Whether its disks can be attached to several instances at once"`
-}
-
-func defaultDiskTypes() []DiskType {
-	return []DiskType{
-		{Meta: Meta{Name: "standard"}, MinGiB: 1, MaxGiB: 16384, DefaultIOPS: 500, MaxIOPS: 500},
-		{Meta: Meta{Name: "balanced"}, MinGiB: 1, MaxGiB: 16384, DefaultIOPS: 3000, MaxIOPS: 16_000},
-		{Meta: Meta{Name: "fast"}, MinGiB: 4, MaxGiB: 65536, DefaultIOPS: 10_000, MaxIOPS: 100_000, MultiAttach: true},
-	}
-}
-
-func (c *checks) diskType(t DiskType) {
-	c.name("diskTypes", t.Name)
-	if t.MinGiB < 1 || t.MaxGiB < t.MinGiB {
-		c.addf("diskTypes."+t.Name, "needs a smallest size of at least 1 GiB and a largest that is no less")
-	}
-	if t.DefaultIOPS < 1 || t.MaxIOPS < t.DefaultIOPS {
-		c.addf("diskTypes."+t.Name, "needs a default of at least one operation a second and a maximum that is no less")
-	}
-}
-
 // MaxDisksPerInstance is as many as there are names of devices, vdb to vdz.
 const MaxDisksPerInstance = 25
 
@@ -133,40 +147,107 @@ const MaxDiskGiB = 1 << 20
 // CreateDisk asks for a disk. Asking again with the same name and the same
 // words returns the first one; with other words it is Exists.
 type CreateDisk struct {
-	Name        string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"data-1"`
-	Zone        string            `json:"zone" example:"sim-1a"`
-	Type        string            `json:"type" example:"balanced"`
-	SizeGiB     int               `json:"sizeGiB" doc:"Size in GiB, within the limits of its type" example:"10"`
-	IOPS        int               `json:"iops,omitempty" doc:"Operations a second; 0 or absent for the default of its type"`
-	MultiAttach bool              `json:"multiAttach,omitempty" doc:"Whether several instances may have it at once; its type must allow it"`
-	Labels      map[string]string `json:"labels,omitempty"`
+	Name            string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"data-1"`
+	Zone            string            `json:"zone,omitempty" doc:"The zone to stand in; absent for a regional disk" example:"sim-1a"`
+	ReplicaZones    []string          `json:"replicaZones,omitempty" maxItems:"2" doc:"For a regional disk, its two zones, of one region; its type must allow it"`
+	Type            string            `json:"type" example:"balanced"`
+	SizeGiB         int               `json:"sizeGiB,omitempty" doc:"Size in GiB, within the limits of its type and no less than its source's, which is also the default" example:"10"`
+	IOPS            int               `json:"iops,omitempty" doc:"Operations a second; 0 or absent for the default of its type"`
+	ThroughputMiBps int               `json:"throughputMiBps,omitempty" doc:"MiB a second; 0 or absent for the default of its type"`
+	MultiAttach     bool              `json:"multiAttach,omitempty" doc:"Whether several instances may have it at once; its type must allow it"`
+	SourceSnapshot  SnapshotID        `json:"sourceSnapshot,omitempty" maxLength:"128" doc:"The snapshot to begin with, of the same region"`
+	SourceDisk      DiskID            `json:"sourceDisk,omitempty" maxLength:"128" doc:"The disk to begin as a copy of, of the same type and zone; a regional disk may be a copy of one in one of its zones"`
+	Labels          map[string]string `json:"labels,omitempty"`
 }
+
+// Zones are the zones that r asks for.
+func (r CreateDisk) Zones() []string { return zonesOf(r.Zone, r.ReplicaZones) }
 
 // Validate checks what needs no other state.
 func (r CreateDisk) Validate() error {
 	var c checks
 	c.name("name", r.Name)
-	c.name("zone", r.Zone)
+	c.diskZones(r)
 	c.name("type", r.Type)
-	c.between("sizeGiB", r.SizeGiB, 1, MaxDiskGiB)
+	least := 1
+	if r.SourceSnapshot != "" || r.SourceDisk != "" {
+		least = 0 // its source's
+	}
+	c.between("sizeGiB", r.SizeGiB, least, MaxDiskGiB)
 	if r.IOPS < 0 {
 		c.addf("iops", "must not be negative, got %d", r.IOPS)
 	}
+	if r.ThroughputMiBps < 0 {
+		c.addf("throughputMiBps", "must not be negative, got %d", r.ThroughputMiBps)
+	}
+	if r.SourceSnapshot != "" && r.SourceDisk != "" {
+		c.addf("sourceDisk", "must be absent when there is a sourceSnapshot: a disk begins as a copy of one thing")
+	}
 	c.labels(r.Labels)
 	return c.err()
+}
+
+func (c *checks) diskZones(r CreateDisk) {
+	if len(r.ReplicaZones) == 0 {
+		c.name("zone", r.Zone)
+		return
+	}
+	if r.Zone != "" {
+		c.addf("zone", "must be absent when there are replicaZones")
+	}
+	if len(r.ReplicaZones) != 2 || r.ReplicaZones[0] == r.ReplicaZones[1] {
+		c.addf("replicaZones", "must be two zones")
+		return
+	}
+	for i, z := range r.ReplicaZones {
+		c.name(fmt.Sprintf("replicaZones[%d]", i), z)
+	}
 }
 
 // Of checks what t says of a disk of its type.
 func (r CreateDisk) Of(t DiskType) error {
 	var c checks
 	c.between("sizeGiB", r.SizeGiB, t.MinGiB, t.MaxGiB)
-	if r.IOPS > t.MaxIOPS {
-		c.addf("iops", "must be at most %d for type %s, got %d", t.MaxIOPS, t.Name, r.IOPS)
-	}
+	c.performance(t, r.IOPS, r.ThroughputMiBps)
 	if r.MultiAttach && !t.MultiAttach {
 		c.addf("multiAttach", "is not offered by type %s", t.Name)
 	}
+	if len(r.ReplicaZones) > 0 && !t.Regional {
+		c.addf("replicaZones", "are not offered by type %s", t.Name)
+	}
 	return c.err()
+}
+
+// OfSnapshot checks what the snapshot that r asks for says.
+func (r CreateDisk) OfSnapshot(s Snapshot, region string) error {
+	var c checks
+	c.noSmaller(r.SizeGiB, s.SizeGiB, "snapshot "+string(s.ID))
+	if region != s.Region {
+		c.addf("sourceSnapshot", "names %s, which is of region %s; the disk would be in %s", s.ID, s.Region, region)
+	}
+	return c.err()
+}
+
+// OfDisk checks what the disk that r asks for a copy of says.
+func (r CreateDisk) OfDisk(d Disk) error {
+	var c checks
+	c.noSmaller(r.SizeGiB, d.SizeGiB, "disk "+string(d.ID))
+	if r.Type != d.Type {
+		c.addf("type", "must be %s, which disk %s has: a copy is of the same type; go by a snapshot to change it, or modify the copy", d.Type, d.ID)
+	}
+	for _, z := range d.Zones() {
+		if !slices.Contains(r.Zones(), z) {
+			c.addf("sourceDisk", "names %s, which is in %s: a copy stands there too; go by a snapshot to change it", d.ID, strings.Join(d.Zones(), " and "))
+			break
+		}
+	}
+	return c.err()
+}
+
+func (c *checks) noSmaller(size, least int, source string) {
+	if size < least {
+		c.addf("sizeGiB", "must be at least %d, which %s has, got %d", least, source, size)
+	}
 }
 
 // AttachDisk asks for a disk to be in an instance. Asking again the same way
@@ -220,4 +301,58 @@ func (r ResizeDisk) Of(d Disk, t DiskType) error {
 		c.addf("sizeGiB", "must be at most %d for type %s, got %d", t.MaxGiB, t.Name, r.SizeGiB)
 	}
 	return c.err()
+}
+
+// ModifyDisk asks for another type, IOPS or throughput, attached or not. What
+// a disk has already changes nothing. One modification at a time is possible.
+type ModifyDisk struct {
+	Type            string `json:"type,omitempty" doc:"Another disk type; absent to keep it" example:"fast"`
+	IOPS            int    `json:"iops,omitempty" doc:"Operations a second; 0 or absent to keep them, or for the default of another type" example:"6000"`
+	ThroughputMiBps int    `json:"throughputMiBps,omitempty" doc:"MiB a second; 0 or absent to keep it, or for the default of another type" example:"250"`
+}
+
+// Validate checks what needs no other state.
+func (r ModifyDisk) Validate() error {
+	var c checks
+	if r == (ModifyDisk{}) {
+		c.addf("type", "is required, or iops, or throughputMiBps: nothing is asked for")
+	}
+	if r.Type != "" {
+		c.name("type", r.Type)
+	}
+	if r.IOPS < 0 {
+		c.addf("iops", "must not be negative, got %d", r.IOPS)
+	}
+	if r.ThroughputMiBps < 0 {
+		c.addf("throughputMiBps", "must not be negative, got %d", r.ThroughputMiBps)
+	}
+	return c.err()
+}
+
+// Apply changes d to what r asks for, t being the type that it then has, and
+// reports whether that is anything new. What t refuses is Invalid, and leaves
+// d as it was.
+func (r ModifyDisk) Apply(d *Disk, t DiskType) (changed bool, err error) {
+	var c checks
+	c.performance(t, r.IOPS, r.ThroughputMiBps)
+	if d.SizeGiB < t.MinGiB || d.SizeGiB > t.MaxGiB {
+		c.addf("type", "%s is from %d to %d GiB; disk %s has %d", t.Name, t.MinGiB, t.MaxGiB, d.ID, d.SizeGiB)
+	}
+	if d.MultiAttach && !t.MultiAttach {
+		c.addf("type", "%s offers no multiAttach, which disk %s has", t.Name, d.ID)
+	}
+	if len(d.ReplicaZones) > 0 && !t.Regional {
+		c.addf("type", "%s offers no replicaZones, which disk %s has", t.Name, d.ID)
+	}
+	if err := c.err(); err != nil {
+		return false, err
+	}
+	iops, throughput := d.IOPS, d.ThroughputMiBps
+	if d.Type != t.Name {
+		iops, throughput = t.DefaultIOPS, t.DefaultThroughputMiBps
+	}
+	iops, throughput = cmp.Or(r.IOPS, iops), cmp.Or(r.ThroughputMiBps, throughput)
+	changed = d.Type != t.Name || d.IOPS != iops || d.ThroughputMiBps != throughput
+	d.Type, d.IOPS, d.ThroughputMiBps = t.Name, iops, throughput
+	return changed, nil
 }

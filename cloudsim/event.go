@@ -50,6 +50,13 @@ const (
 	KindOperation      ResourceKind = "operation"
 )
 
+// Kinds of what is made of disks, and of what disks are made of.
+const (
+	KindDiskPool      ResourceKind = "diskPool"
+	KindSnapshot      ResourceKind = "snapshot"
+	KindSnapshotGroup ResourceKind = "snapshotGroup"
+)
+
 // WatchOptions choose what a watch sees. The zero value sees all that the
 // caller may see, from the first event that the journal still has.
 type WatchOptions struct {

@@ -17,6 +17,7 @@ func FuzzValidate(f *testing.F) {
 		`{"name":"a","zone":"sim-1a","type":"small","role":"viewer","labels":{"a":"b"}}`,
 		`{"name":"-","labels":{"":"\u0000","a b":""},"role":"root","ttlSeconds":-1}`,
 		`{"name":"lb-000001","region":"sim-1","ip":"::1","listeners":[{"protocol":"tcp","port":80,"targetPort":1},{"protocol":"tcp","port":80,"targetPort":2}],"healthCheck":{"protocol":"http","path":"x"}}`,
+		`{"name":"d","replicaZones":["a","a"],"type":"fast","sizeGiB":-1,"iops":-1,"sourceDisk":"d","sourceSnapshot":"s","disks":["x","x",""]}`,
 		`{"targets":[{"instance":"i-1"},{"instance":"i-1"},{}],"healthCheck":{"protocol":"udp","port":-1,"intervalMillis":-1}}`,
 	} {
 		f.Add([]byte(s))
@@ -30,6 +31,11 @@ func FuzzValidate(f *testing.F) {
 		check[cloudsim.CreateLoadBalancer](t, raw)
 		check[cloudsim.UpdateLoadBalancer](t, raw)
 		check[cloudsim.SetTargets](t, raw)
+		check[cloudsim.CreateDisk](t, raw)
+		check[cloudsim.ModifyDisk](t, raw)
+		check[cloudsim.CreateSnapshot](t, raw)
+		check[cloudsim.CreateSnapshotGroup](t, raw)
+		check[cloudsim.SetDiskPool](t, raw)
 		check[cloudsim.Problem](t, raw)
 		check[cloudsim.Event](t, raw)
 	})

@@ -87,6 +87,7 @@ type ListOptions struct {
 	Name   string            // exactly this name
 	Labels map[string]string // all of these labels with these values
 	Zone   string            // only resources of this zone, where the kind has one
+	Source string            // only what was made of this disk or snapshot, by id
 	After  string            // List.Next of the page before
 	Limit  int               // page size; 0 is DefaultPageSize, more than MaxPageSize is cut
 }

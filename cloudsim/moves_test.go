@@ -12,7 +12,7 @@ import (
 // Conflict that changes nothing.
 func moveTest[S ~string](t *testing.T, states []S, want map[S]map[Verb]S, move func(S, Verb) (S, error)) {
 	t.Helper()
-	verbs := []Verb{Create, Update, Delete, Start, Stop, Reboot, Terminate, Attach, Detach, Resize, Vacate, Settle, Fail}
+	verbs := []Verb{Create, Update, Delete, Start, Stop, Reboot, Terminate, Attach, Detach, Resize, Modify, Copy, Vacate, Settle, Fail}
 	for _, from := range states {
 		for _, verb := range verbs {
 			t.Run(fmt.Sprintf("%s/%s", from, verb), func(t *testing.T) {
@@ -67,12 +67,15 @@ func TestLoadBalancerMoves(t *testing.T) {
 
 func TestDiskMoves(t *testing.T) {
 	want := map[DiskState]map[Verb]DiskState{
-		"creating":  {Settle: "available", Delete: "deleting"},
-		"available": {Attach: "attaching", Resize: "resizing", Delete: "deleting"},
+		"creating":  {Settle: "available", Copy: "copying", Delete: "deleting"},
+		"copying":   {Settle: "available", Fail: "failed", Delete: "deleting"},
+		"failed":    {Delete: "deleting"},
+		"available": {Attach: "attaching", Resize: "resizing", Modify: "modifying", Delete: "deleting"},
 		"attaching": {Settle: "in-use", Detach: "detaching"},
-		"in-use":    {Attach: "attaching", Detach: "detaching", Resize: "resizing", Vacate: "available"},
+		"in-use":    {Attach: "attaching", Detach: "detaching", Resize: "resizing", Modify: "modifying", Vacate: "available"},
 		"detaching": {Settle: "in-use"},
 		"resizing":  {Settle: "in-use"},
+		"modifying": {Settle: "in-use"},
 		"deleting":  {Settle: "deleted"},
 		"deleted":   {},
 	}
@@ -81,6 +84,39 @@ func TestDiskMoves(t *testing.T) {
 		err := d.Move(v)
 		return d.State, err
 	})
+	if len(want) != len(DiskStates()) {
+		t.Error("a state is missing here or in DiskStates")
+	}
+}
+
+func TestSnapshotMoves(t *testing.T) {
+	want := map[SnapshotState]map[Verb]SnapshotState{
+		"creating": {Settle: "ready", Copy: "copying", Delete: "deleting"},
+		"copying":  {Settle: "ready", Fail: "failed", Delete: "deleting"},
+		"ready":    {Delete: "deleting"},
+		"failed":   {Delete: "deleting"},
+		"deleting": {Settle: "deleted"},
+		"deleted":  {},
+	}
+	moveTest(t, SnapshotStates(), want, func(from SnapshotState, v Verb) (SnapshotState, error) {
+		s := Snapshot{State: from}
+		err := s.Move(v)
+		if s.ReadyToUse != (s.State == "ready") {
+			t.Errorf("%s is ready to use: %t", s.State, s.ReadyToUse)
+		}
+		return s.State, err
+	})
+	moveTest(t, SnapshotStates(), want, func(from SnapshotState, v Verb) (SnapshotState, error) {
+		g := SnapshotGroup{State: from}
+		err := g.Move(v)
+		if g.ReadyToUse != (g.State == "ready") {
+			t.Errorf("a group that is %s is ready to use: %t", g.State, g.ReadyToUse)
+		}
+		return g.State, err
+	})
+	if len(want) != len(SnapshotStates()) {
+		t.Error("a state is missing here or in SnapshotStates")
+	}
 }
 
 func TestOperationMoves(t *testing.T) {

@@ -29,6 +29,8 @@ const (
 	Attach    Verb = "attach"
 	Detach    Verb = "detach"
 	Resize    Verb = "resize"
+	Modify    Verb = "modify"
+	Copy      Verb = "copy"   // its time is over, its data not whole
 	Vacate    Verb = "vacate" // nothing is attached any more
 	Settle    Verb = "settle" // the simulated hardware finished
 	Fail      Verb = "fail"   // the simulated hardware gave up

@@ -85,10 +85,45 @@ func TestValidateNamesTheField(t *testing.T) {
 		"disk without size":       {CreateDisk{Name: "a", Zone: "z", Type: "t"}, "sizeGiB"},
 		"disk too big for a file": {CreateDisk{Name: "a", Zone: "z", Type: "t", SizeGiB: MaxDiskGiB + 1}, "sizeGiB"},
 		"disk iops":               {CreateDisk{Name: "a", Zone: "z", Type: "t", SizeGiB: 1, IOPS: -1}, "iops"},
+		"disk throughput":         {CreateDisk{Name: "a", Zone: "z", Type: "t", SizeGiB: 1, ThroughputMiBps: -1}, "throughputMiBps"},
+		"disk nowhere":            {CreateDisk{Name: "a", Type: "t", SizeGiB: 1}, "zone"},
+		"disk regional":           {CreateDisk{Name: "a", ReplicaZones: []string{"y", "z"}, Type: "t", SizeGiB: 1}, ""},
+		"disk in one zone twice":  {CreateDisk{Name: "a", ReplicaZones: []string{"z", "z"}, Type: "t", SizeGiB: 1}, "replicaZones"},
+		"disk in one of two":      {CreateDisk{Name: "a", ReplicaZones: []string{"z"}, Type: "t", SizeGiB: 1}, "replicaZones"},
+		"disk in three":           {CreateDisk{Name: "a", ReplicaZones: []string{"x", "y", "z"}, Type: "t", SizeGiB: 1}, "replicaZones"},
+		"disk in a bad zone":      {CreateDisk{Name: "a", ReplicaZones: []string{"y", "Z"}, Type: "t", SizeGiB: 1}, "replicaZones[1]"},
+		"disk both ways":          {CreateDisk{Name: "a", Zone: "z", ReplicaZones: []string{"y", "z"}, Type: "t", SizeGiB: 1}, "zone"},
+		"disk of its source":      {CreateDisk{Name: "a", Zone: "z", Type: "t", SourceSnapshot: "snap-1"}, ""},
+		"disk of two sources":     {CreateDisk{Name: "a", Zone: "z", Type: "t", SourceSnapshot: "snap-1", SourceDisk: "disk-1"}, "sourceDisk"},
+		"disk of negative size":   {CreateDisk{Name: "a", Zone: "z", Type: "t", SizeGiB: -1, SourceDisk: "disk-1"}, "sizeGiB"},
+		"modify nothing":          {ModifyDisk{}, "type"},
+		"modify to a bad type":    {ModifyDisk{Type: "T"}, "type"},
+		"modify iops":             {ModifyDisk{IOPS: -1}, "iops"},
+		"modify throughput":       {ModifyDisk{ThroughputMiBps: -1}, "throughputMiBps"},
+		"pool":                    {SetDiskPool{}, ""},
+		"pool below nothing":      {SetDiskPool{SizeGiB: -1}, "sizeGiB"},
+		"pool too large to count": {SetDiskPool{SizeGiB: MaxPoolGiB + 1}, "sizeGiB"},
+		"snapshot":                {CreateSnapshot{Name: "a", Disk: "disk-1"}, ""},
+		"snapshot of nothing":     {CreateSnapshot{Name: "a"}, "disk"},
+		"snapshot without name":   {CreateSnapshot{Disk: "disk-1"}, "name"},
+		"snapshot named as an id": {CreateSnapshot{Name: "snap-00000a", Disk: "disk-1"}, "name"},
+		"snapshot label":          {CreateSnapshot{Name: "a", Disk: "disk-1", Labels: map[string]string{"": ""}}, "labels"},
+		"group":                   {CreateSnapshotGroup{Name: "a", Disks: []DiskID{"disk-1", "disk-2"}}, ""},
+		"group without name":      {CreateSnapshotGroup{Disks: []DiskID{"disk-1"}}, "name"},
+		"group of nothing":        {CreateSnapshotGroup{Name: "a"}, "disks"},
+		"group of too many":       {CreateSnapshotGroup{Name: "a", Disks: make([]DiskID, MaxGroupDisks+1)}, "disks"},
+		"group of one twice":      {CreateSnapshotGroup{Name: "a", Disks: []DiskID{"disk-1", "disk-1"}}, "disks"},
+		"group of an empty id":    {CreateSnapshotGroup{Name: "a", Disks: []DiskID{"disk-1", ""}}, "disks"},
+		"group label":             {CreateSnapshotGroup{Name: "a", Disks: []DiskID{"disk-1"}, Labels: map[string]string{"": ""}}, "labels"},
 		"attach to nothing":       {AttachDisk{}, "instance"},
 		"detach from nothing":     {DetachDisk{Force: true}, "instance"},
 		"resize to nothing":       {ResizeDisk{}, "sizeGiB"},
-		"disk type":               {Catalogue{DiskTypes: []DiskType{{Meta: Meta{Name: "t"}, MinGiB: 2, MaxGiB: 1, DefaultIOPS: 1, MaxIOPS: 1}}}, "diskTypes.t"},
+		"disk type":               {aDiskType(func(*DiskType) {}), ""},
+		"disk type's size":        {aDiskType(func(d *DiskType) { d.MinGiB = 3 }), "diskTypes.t"},
+		"disk type's least IOPS":  {aDiskType(func(d *DiskType) { d.MinIOPS = 0 }), "diskTypes.t"},
+		"disk type's usual IOPS":  {aDiskType(func(d *DiskType) { d.DefaultIOPS = 3 }), "diskTypes.t"},
+		"disk type's throughput":  {aDiskType(func(d *DiskType) { d.MinThroughputMiBps = 2 }), "diskTypes.t"},
+		"disk type's pool":        {aDiskType(func(d *DiskType) { d.PoolGiB = -1 }), "diskTypes.t.poolGiB"},
 		"too many disks":          {Catalogue{InstanceTypes: []InstanceType{{Meta: Meta{Name: "t"}, CPUs: 1, MemoryMiB: 1, MaxDisks: 26}}}, "instanceTypes.t.maxDisks"},
 		"token role":              {CreateToken{Name: "t", Role: "no role"}, "role"},
 		"token of nobody":         {CreateToken{Name: "t"}, "role"},
@@ -114,6 +149,15 @@ func TestValidateNamesTheField(t *testing.T) {
 			}
 		})
 	}
+}
+
+func aDiskType(change func(*DiskType)) Catalogue {
+	ty := DiskType{
+		Meta: Meta{Name: "t"}, MinGiB: 1, MaxGiB: 2, MinIOPS: 1, DefaultIOPS: 1, MaxIOPS: 2,
+		MinThroughputMiBps: 1, DefaultThroughputMiBps: 1, MaxThroughputMiBps: 1,
+	}
+	change(&ty)
+	return Catalogue{DiskTypes: []DiskType{ty}}
 }
 
 // A person fixes a request once: every wrong field is named.

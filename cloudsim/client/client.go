@@ -148,6 +148,7 @@ func listQuery(o cloudsim.ListOptions) string {
 	}
 	set("name", o.Name)
 	set("zone", o.Zone)
+	set("source", o.Source)
 	set("after", o.After)
 	if o.Limit != 0 {
 		q.Set("limit", strconv.Itoa(o.Limit))

@@ -22,8 +22,8 @@ func (c *Client) ListDisks(ctx context.Context, o cloudsim.ListOptions) (cloudsi
 }
 
 // AttachDisk begins to attach a disk and returns it. One that is attached the
-// same way is returned as it is; one that another instance has is Conflict,
-// and Exhausted is an instance that can have no more.
+// same way is returned as it is; one that another instance has is Conflict, an
+// instance that is not there NotFound, and one that can have no more Exhausted.
 func (c *Client) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.AttachDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/attach", req)
 }
@@ -40,8 +40,15 @@ func (c *Client) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/resize", req)
 }
 
+// ModifyDisk begins to change a disk's type, IOPS or throughput, attached or
+// not, and returns it. What it has already changes nothing; Conflict while
+// something else is done to it.
+func (c *Client) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ModifyDisk) (cloudsim.Disk, error) {
+	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/modify", req)
+}
+
 // DeleteDisk begins to delete a disk and returns it; Conflict while it is
-// attached. Deleting one that is already being deleted returns it again; one
+// attached, or a snapshot or a copy is being made of it. Deleting one that is already being deleted returns it again; one
 // that is gone is NotFound.
 func (c *Client) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "DELETE", "/v1/disks/"+seg(id), nil)

@@ -41,11 +41,65 @@ func everyDiskVerb(t *testing.T, c *client.Client, i cloudsim.Instance) {
 	if _, err := c.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: 10}); !errors.Is(err, cloudsim.Invalid) {
 		t.Errorf("shrinking: %v", err)
 	}
+	if d = must(c.ModifyDisk(ctx, d.ID, cloudsim.ModifyDisk{IOPS: 4000}))(t); d.IOPS != 4000 {
+		t.Errorf("modified: %+v", d)
+	}
+	everySnapshotVerb(t, c, d)
+	everyPoolVerb(t, c, d)
 	if d = must(c.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}))(t); d.State != cloudsim.DiskAvailable {
 		t.Errorf("detached: %+v", d)
 	}
 	must(c.DeleteDisk(ctx, d.ID))(t)
 	if _, err := c.GetDisk(ctx, d.ID); !errors.Is(err, cloudsim.NotFound) {
 		t.Errorf("after the deletion: %v", err)
+	}
+}
+
+func everySnapshotVerb(t *testing.T, c *client.Client, d cloudsim.Disk) {
+	t.Helper()
+	ctx := t.Context()
+	s := must(c.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "snap", Disk: d.ID}))(t)
+	if diff := cmp.Diff(s, must(c.GetSnapshot(ctx, s.ID))(t)); diff != "" || !s.ReadyToUse {
+		t.Errorf("get differs from create: %s", diff)
+	}
+	g := must(c.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{d.ID}}))(t)
+	if diff := cmp.Diff(g, must(c.GetSnapshotGroup(ctx, g.ID))(t)); diff != "" || len(g.Snapshots) != 1 {
+		t.Errorf("get differs from create: %s", diff)
+	}
+	for source, want := range map[string]int{string(d.ID): 2, "disk-ffffff": 0} {
+		if l := must(c.ListSnapshots(ctx, cloudsim.ListOptions{Source: source}))(t); len(l.Items) != want {
+			t.Errorf("snapshots of %s: %+v", source, l.Items)
+		}
+	}
+	if l := must(c.ListSnapshotGroups(ctx, cloudsim.ListOptions{Name: "group"}))(t); len(l.Items) != 1 {
+		t.Errorf("groups: %+v", l.Items)
+	}
+	if _, err := c.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "more", Disk: "disk-ffffff"}); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("of a disk that is not there: %v", err)
+	}
+	if _, err := c.DeleteSnapshot(ctx, g.Snapshots[0]); !errors.Is(err, cloudsim.Conflict) {
+		t.Errorf("deleting a member: %v", err)
+	}
+	must(c.DeleteSnapshotGroup(ctx, g.ID))(t)
+	must(c.DeleteSnapshot(ctx, s.ID))(t)
+	if _, err := c.GetSnapshot(ctx, s.ID); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("after the deletion: %v", err)
+	}
+}
+
+func everyPoolVerb(t *testing.T, c *client.Client, d cloudsim.Disk) {
+	t.Helper()
+	ctx := t.Context()
+	name := cloudsim.DiskPoolName(d.Zone, d.Type)
+	if p := must(c.GetDiskPool(ctx, name))(t); p.UsedGiB != d.SizeGiB {
+		t.Errorf("pool: %+v", p)
+	}
+	if l := must(c.ListDiskPools(ctx, cloudsim.ListOptions{Zone: d.Zone}))(t); len(l.Items) != 3 {
+		t.Errorf("pools: %+v", l.Items)
+	}
+	must(c.SetDiskPool(ctx, name, cloudsim.SetDiskPool{SizeGiB: d.SizeGiB}))(t)
+	_, err := c.CreateDisk(ctx, cloudsim.CreateDisk{Name: "more", Zone: d.Zone, Type: d.Type, SizeGiB: 1})
+	if !errors.Is(err, cloudsim.Exhausted) {
+		t.Errorf("a disk where there is no room: %v", err)
 	}
 }

@@ -3,15 +3,16 @@ package engine
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
 // AttachDisk begins to attach a disk and returns it. One that is attached the
-// same way is returned as it is. Invalid if there is no such instance in the
-// disk's zone, Conflict if the disk is in another or in another way, or the
-// instance terminates, Exhausted if it has as many disks as its type allows.
+// same way is returned as it is. NotFound if there is no such instance, Invalid
+// if it is in no zone of the disk, Conflict if another instance has the disk, or
+// this one in another way, or it terminates, Exhausted if it has as many disks as its type allows.
 func (e *Engine) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.AttachDisk) (cloudsim.Disk, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.Disk{}, err
@@ -55,9 +56,9 @@ func roomFor(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string, er
 	i, err := instances.Get(tx, string(id))
 	switch {
 	case err != nil || i.Project != d.Project:
-		return "", unknown("instance", string(id), "see GET /v1/instances")
-	case i.Zone != d.Zone:
-		return "", cloudsim.InvalidField("instance", "names "+string(id)+", which is in zone "+i.Zone+"; disk "+string(d.ID)+" is in "+d.Zone)
+		return "", missing("instance", string(id), "see GET /v1/instances")
+	case !slices.Contains(d.Zones(), i.Zone):
+		return "", cloudsim.InvalidField("instance", "names "+string(id)+", which is in zone "+i.Zone+"; disk "+string(d.ID)+" is in "+strings.Join(d.Zones(), " and "))
 	case i.State == cloudsim.InstanceTerminating:
 		return "", cloudsim.Errorf(cloudsim.Conflict, "cannot attach disk %s to %s: it is terminating", d.ID, id)
 	}
@@ -133,4 +134,45 @@ func (e *Engine) forceDetach(ctx context.Context, id cloudsim.DiskID, from cloud
 		return e.forgetAttachment(tx, &d, from)
 	})
 	return d, err
+}
+
+// forgetAttachments takes the disks out of an instance that is gone. Work that
+// was about that instance alone is over.
+func (e *Engine) forgetAttachments(tx *store.Tx, id cloudsim.InstanceID) error {
+	found, err := disks.Lookup(tx, byInstance, string(id))
+	if err != nil {
+		return err
+	}
+	for _, d := range found {
+		if err := e.forgetAttachment(tx, &d, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Engine) forgetAttachment(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) error {
+	was, _ := d.Attachment(id)
+	d.Attachments = slices.DeleteFunc(d.Attachments, func(a cloudsim.Attachment) bool { return a.Instance == id })
+	switch was.State {
+	case cloudsim.AttachmentAttaching:
+		if err := e.end(tx, d.Operation, cloudsim.Fail, &cloudsim.OperationError{Kind: cloudsim.Conflict, Detail: "instance " + string(id) + " is gone"}); err != nil {
+			return err
+		}
+		if err := arrive(d); err != nil {
+			return err
+		}
+	case cloudsim.AttachmentDetaching:
+		if err := e.end(tx, d.Operation, cloudsim.Settle, nil); err != nil {
+			return err
+		}
+		if err := arrive(d); err != nil {
+			return err
+		}
+	default:
+		if err := vacate(d); err != nil {
+			return err
+		}
+	}
+	return disks.Put(tx, d)
 }

@@ -1,9 +1,12 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
@@ -13,9 +16,25 @@ const byInstance = "instance"
 
 var disks = store.Table[cloudsim.Disk]{
 	Kind: cloudsim.KindDisk, Prefix: "disk",
-	ID:    func(d *cloudsim.Disk) string { return string(d.ID) },
-	Meta:  func(d *cloudsim.Disk) *cloudsim.Meta { return &d.Meta },
-	Index: map[string]func(*cloudsim.Disk) []string{byInstance: instancesOf},
+	ID:   func(d *cloudsim.Disk) string { return string(d.ID) },
+	Meta: func(d *cloudsim.Disk) *cloudsim.Meta { return &d.Meta },
+	Index: map[string]func(*cloudsim.Disk) []string{
+		byInstance: instancesOf,
+		bySource:   sourceOf,
+		byCopied: func(d *cloudsim.Disk) []string {
+			if d.State == cloudsim.DiskCreating || d.State == cloudsim.DiskCopying {
+				return sourceOf(d)
+			}
+			return nil
+		},
+	},
+}
+
+func sourceOf(d *cloudsim.Disk) []string {
+	if id := d.Source(); id != "" {
+		return []string{id}
+	}
+	return nil
 }
 
 func instancesOf(d *cloudsim.Disk) []string {
@@ -62,12 +81,16 @@ func (e *Engine) diskByName(tx *store.Tx, call Call, req cloudsim.CreateDisk) (d
 // diskDiffers says what a disk has that the request does not ask for, or "".
 func diskDiffers(have cloudsim.Disk, req cloudsim.CreateDisk) string {
 	switch {
-	case have.Zone != req.Zone || have.Type != req.Type:
-		return "zone " + have.Zone + " and type " + have.Type
-	case have.SizeGiB != req.SizeGiB:
+	case !slices.Equal(have.Zones(), slices.Sorted(slices.Values(req.Zones()))) || have.Type != req.Type:
+		return "zone " + strings.Join(have.Zones(), " and ") + " and type " + have.Type
+	case have.SourceSnapshot != req.SourceSnapshot || have.SourceDisk != req.SourceDisk:
+		return "another source"
+	case have.SizeGiB != req.SizeGiB && (req.SizeGiB != 0 || have.Source() == ""):
 		return "another size"
 	case req.IOPS != 0 && have.IOPS != req.IOPS:
 		return "other IOPS"
+	case req.ThroughputMiBps != 0 && have.ThroughputMiBps != req.ThroughputMiBps:
+		return "another throughput"
 	case have.MultiAttach != req.MultiAttach:
 		return "another multiAttach"
 	case !sameLabels(have.Labels, req.Labels):
@@ -77,32 +100,91 @@ func diskDiffers(have cloudsim.Disk, req cloudsim.CreateDisk) string {
 }
 
 func (e *Engine) newDisk(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateDisk) (d cloudsim.Disk, err error) {
-	region, ok := e.regionOf[req.Zone]
-	if !ok {
-		return d, unknown("zone", req.Zone, "see GET /v1/zones")
+	region, err := e.regionOfDisk(req)
+	if err != nil {
+		return d, err
 	}
 	ty, err := diskTypes.Get(tx, req.Type)
 	if errors.Is(err, cloudsim.NotFound) {
 		return d, unknown("type", req.Type, "see GET /v1/disk-types")
 	}
-	if err := errors.Join(err, req.Of(ty)); err != nil {
+	if err != nil {
+		return d, err
+	}
+	if err := fromSource(tx, project, region, &req); err != nil {
+		return d, err
+	}
+	if err := req.Of(ty); err != nil {
+		return d, err
+	}
+	d = cloudsim.Disk{
+		Meta: cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels},
+		Zone: req.Zone, ReplicaZones: slices.Sorted(slices.Values(req.ReplicaZones)), Region: region, Type: req.Type,
+		SizeGiB: req.SizeGiB, MultiAttach: req.MultiAttach,
+		IOPS: cmp.Or(req.IOPS, ty.DefaultIOPS), ThroughputMiBps: cmp.Or(req.ThroughputMiBps, ty.DefaultThroughputMiBps),
+		SourceSnapshot: req.SourceSnapshot, SourceDisk: req.SourceDisk,
+		State: cloudsim.DiskCreating,
+	}
+	if err := takePools(tx, d.Zones(), d.Type, d.SizeGiB); err != nil {
 		return d, err
 	}
 	id, err := disks.NextID(tx)
 	if err != nil {
 		return d, err
 	}
-	d = cloudsim.Disk{
-		ID:   cloudsim.DiskID(id),
-		Meta: cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels},
-		Zone: req.Zone, Region: region, Type: req.Type,
-		SizeGiB: req.SizeGiB, IOPS: req.IOPS, MultiAttach: req.MultiAttach,
-		State: cloudsim.DiskCreating,
-	}
-	if d.IOPS == 0 {
-		d.IOPS = ty.DefaultIOPS
-	}
+	d.ID = cloudsim.DiskID(id)
 	return d, e.workOnDisk(tx, call, &d, cloudsim.Create)
+}
+
+// regionOfDisk is the region that all zones of the request are in.
+func (e *Engine) regionOfDisk(req cloudsim.CreateDisk) (region string, err error) {
+	field := "zone"
+	if len(req.ReplicaZones) > 0 {
+		field = "replicaZones"
+	}
+	for _, z := range req.Zones() {
+		r, ok := e.regionOf[z]
+		switch {
+		case !ok:
+			return "", unknown(field, z, "see GET /v1/zones")
+		case region != "" && r != region:
+			return "", cloudsim.InvalidField(field, "must be of one region; "+z+" is in "+r)
+		}
+		region = r
+	}
+	return region, nil
+}
+
+// fromSource checks what the request says of its source, if it has one, and
+// gives the disk its source's size if it asks for none.
+func fromSource(tx *store.Tx, project cloudsim.ProjectID, region string, req *cloudsim.CreateDisk) error {
+	switch {
+	case req.SourceSnapshot != "":
+		s, err := snapshots.Get(tx, string(req.SourceSnapshot))
+		switch {
+		case errors.Is(err, cloudsim.NotFound) || err == nil && s.Project != project:
+			return missing("sourceSnapshot", string(req.SourceSnapshot), "see GET /v1/snapshots")
+		case err != nil:
+			return err
+		case !s.ReadyToUse:
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot make a disk of snapshot %s: it is %s", s.ID, s.State)
+		}
+		req.SizeGiB = cmp.Or(req.SizeGiB, s.SizeGiB)
+		return req.OfSnapshot(s, region)
+	case req.SourceDisk != "":
+		d, err := disks.Get(tx, string(req.SourceDisk))
+		switch {
+		case errors.Is(err, cloudsim.NotFound) || err == nil && d.Project != project:
+			return missing("sourceDisk", string(req.SourceDisk), "see GET /v1/disks")
+		case err != nil:
+			return err
+		case !d.HasData():
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot make a copy of disk %s: it is %s", d.ID, d.State)
+		}
+		req.SizeGiB = cmp.Or(req.SizeGiB, d.SizeGiB)
+		return req.OfDisk(d)
+	}
+	return nil
 }
 
 func (e *Engine) workOnDisk(tx *store.Tx, call Call, d *cloudsim.Disk, verb cloudsim.Verb) error {
@@ -111,23 +193,108 @@ func (e *Engine) workOnDisk(tx *store.Tx, call Call, d *cloudsim.Disk, verb clou
 
 // working reports whether d waits for its work to settle.
 func working(d cloudsim.Disk) bool {
-	return d.State != cloudsim.DiskAvailable && d.State != cloudsim.DiskInUse
+	switch d.State {
+	case cloudsim.DiskAvailable, cloudsim.DiskInUse, cloudsim.DiskFailed, cloudsim.DiskCopying:
+		return false
+	}
+	return true
 }
 
 func (e *Engine) settledDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	if !working(*d) {
 		return nil // its instance went, and its work with it
 	}
+	if d.State == cloudsim.DiskCreating && d.Source() != "" && e.lacksData(d.Status) {
+		if err := d.Move(cloudsim.Copy); err != nil {
+			return err
+		}
+		return e.copiedDisk(tx, d)
+	}
+	return e.finishDisk(tx, d)
+}
+
+// finishDisk ends the work on d well.
+func (e *Engine) finishDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	if err := arrive(d); err != nil {
 		return err
 	}
 	if err := e.end(tx, d.Operation, cloudsim.Settle, nil); err != nil {
 		return err
 	}
-	if d.State == cloudsim.DiskDeleted {
-		return disks.Delete(tx, d)
+	if d.State != cloudsim.DiskDeleted {
+		return disks.Put(tx, d)
 	}
-	return disks.Put(tx, d)
+	if err := givePools(tx, d.Zones(), d.Type, d.SizeGiB); err != nil {
+		return err
+	}
+	return disks.Delete(tx, d)
+}
+
+// copiedDisk puts a disk after its status may have changed. One that was
+// copying goes on if its data is whole, and fails if it is lost.
+func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {
+	switch {
+	case d.State != cloudsim.DiskCopying || e.lacksData(d.Status) && !d.Status.Lost:
+		return disks.Put(tx, d)
+	case e.lacksData(d.Status):
+		if err := d.Move(cloudsim.Fail); err != nil {
+			return err
+		}
+		if err := e.end(tx, d.Operation, cloudsim.Fail, lost(d.Status)); err != nil {
+			return err
+		}
+		return disks.Put(tx, d)
+	}
+	return e.finishDisk(tx, d)
+}
+
+// waitForNoData ends the waiting for data that no data plane will report any
+// more: the cloud was started without one.
+func (e *Engine) waitForNoData(tx *store.Tx) error {
+	if e.cfg.DiskData {
+		return nil
+	}
+	ds, err := copying(tx, disks, func(d *cloudsim.Disk) bool { return d.State == cloudsim.DiskCopying })
+	if err != nil {
+		return err
+	}
+	for i := range ds {
+		if err := e.finishDisk(tx, &ds[i]); err != nil {
+			return err
+		}
+	}
+	gs, err := copying(tx, snapshotGroups, func(g *cloudsim.SnapshotGroup) bool { return g.State == cloudsim.SnapshotCopying })
+	if err != nil {
+		return err
+	}
+	for i := range gs {
+		if err := e.settledSnapshotGroup(tx, &gs[i]); err != nil {
+			return err
+		}
+	}
+	ss, err := copying(tx, snapshots, func(s *cloudsim.Snapshot) bool { return s.State == cloudsim.SnapshotCopying })
+	if err != nil {
+		return err
+	}
+	for i := range ss { // the members of groups are ready by now
+		if err := e.settledSnapshot(tx, &ss[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copying reads the resources of a table that is(v): all before any is changed.
+func copying[T any](tx *store.Tx, t store.Table[T], is func(*T) bool) (all []T, err error) {
+	for v, err := range t.Scan(tx, "", "") {
+		if err != nil {
+			return nil, err
+		}
+		if is(&v) {
+			all = append(all, v)
+		}
+	}
+	return all, nil
 }
 
 // arrive moves d to where its work leads: what was attaching is attached, and
@@ -160,9 +327,15 @@ func (e *Engine) GetDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk
 	return read(ctx, e, disks, string(id))
 }
 
-// ListDisks returns one page of disks.
+// ListDisks returns one page of disks. A regional disk is in both its zones; a
+// source is a disk or a snapshot.
 func (e *Engine) ListDisks(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Disk], error) {
-	return page(ctx, e, disks, o, func(d *cloudsim.Disk) string { return d.Zone })
+	return page(ctx, e, disks, o, func(d *cloudsim.Disk) string {
+		if slices.Contains(d.ReplicaZones, o.Zone) {
+			return o.Zone
+		}
+		return d.Zone
+	})
 }
 
 // changeDisk runs change as one transaction; change says whether it changed
@@ -196,17 +369,64 @@ func (e *Engine) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 		if err := d.Move(cloudsim.Resize); err != nil {
 			return false, err
 		}
+		if err := takePools(tx, d.Zones(), d.Type, req.SizeGiB-d.SizeGiB); err != nil {
+			return false, err
+		}
 		d.SizeGiB = req.SizeGiB
 		return true, nil
 	})
 }
 
+// ModifyDisk begins to change the type, IOPS or throughput of a disk, attached
+// or not, and returns it. Conflict while something else is done to it, and
+// during its cool-down if the cloud has one.
+func (e *Engine) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ModifyDisk) (cloudsim.Disk, error) {
+	if err := req.Validate(); err != nil {
+		return cloudsim.Disk{}, err
+	}
+	return e.changeDisk(ctx, id, cloudsim.Modify, func(tx *store.Tx, d *cloudsim.Disk) (bool, error) {
+		was := *d
+		ty, err := diskTypes.Get(tx, cmp.Or(req.Type, d.Type))
+		switch {
+		case errors.Is(err, cloudsim.NotFound):
+			return false, unknown("type", req.Type, "see GET /v1/disk-types")
+		case err != nil:
+			return false, err
+		}
+		changed, err := req.Apply(d, ty)
+		if err != nil || !changed && was.State != cloudsim.DiskDeleting {
+			return false, err
+		}
+		if err := d.Move(cloudsim.Modify); err != nil {
+			return false, err
+		}
+		if until := was.ModifiedAt; until != nil && tx.Now.Before(until.Add(e.cfg.DiskCooldown)) {
+			return false, cloudsim.Errorf(cloudsim.Conflict, "cannot modify disk %s: it was at %s, and can be again at %s", id, until.Format(time.RFC3339), until.Add(e.cfg.DiskCooldown).Format(time.RFC3339))
+		}
+		if d.Type != was.Type {
+			if err := takePools(tx, d.Zones(), d.Type, d.SizeGiB); err != nil {
+				return false, err
+			}
+			if err := givePools(tx, d.Zones(), was.Type, d.SizeGiB); err != nil {
+				return false, err
+			}
+		}
+		now := tx.Now
+		d.ModifiedAt = &now
+		return true, nil
+	})
+}
+
 // DeleteDisk begins to delete a disk and returns it; one that is already being
-// deleted is returned as it is. Conflict while it is attached.
+// deleted is returned as it is. Conflict while it is attached, and while a
+// snapshot or a copy is being made of it; those that are whole stay.
 func (e *Engine) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) {
-	return e.changeDisk(ctx, id, cloudsim.Delete, func(_ *store.Tx, d *cloudsim.Disk) (bool, error) {
+	return e.changeDisk(ctx, id, cloudsim.Delete, func(tx *store.Tx, d *cloudsim.Disk) (bool, error) {
 		if d.State == cloudsim.DiskDeleting {
 			return false, nil
+		}
+		if err := free(tx, cloudsim.KindDisk, string(id)); err != nil {
+			return false, err
 		}
 		return true, d.Move(cloudsim.Delete)
 	})
@@ -221,47 +441,6 @@ func (e *Engine) ReportDisk(ctx context.Context, id cloudsim.DiskID, s cloudsim.
 			return err
 		}
 		d.Status = s
-		return disks.Put(tx, &d)
+		return e.copiedDisk(tx, &d)
 	})
-}
-
-// forgetAttachments takes the disks out of an instance that is gone. Work that
-// was about that instance alone is over.
-func (e *Engine) forgetAttachments(tx *store.Tx, id cloudsim.InstanceID) error {
-	found, err := disks.Lookup(tx, byInstance, string(id))
-	if err != nil {
-		return err
-	}
-	for _, d := range found {
-		if err := e.forgetAttachment(tx, &d, id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (e *Engine) forgetAttachment(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) error {
-	was, _ := d.Attachment(id)
-	d.Attachments = slices.DeleteFunc(d.Attachments, func(a cloudsim.Attachment) bool { return a.Instance == id })
-	switch was.State {
-	case cloudsim.AttachmentAttaching:
-		if err := e.end(tx, d.Operation, cloudsim.Fail, &cloudsim.OperationError{Kind: cloudsim.Conflict, Detail: "instance " + string(id) + " is gone"}); err != nil {
-			return err
-		}
-		if err := arrive(d); err != nil {
-			return err
-		}
-	case cloudsim.AttachmentDetaching:
-		if err := e.end(tx, d.Operation, cloudsim.Settle, nil); err != nil {
-			return err
-		}
-		if err := arrive(d); err != nil {
-			return err
-		}
-	default:
-		if err := vacate(d); err != nil {
-			return err
-		}
-	}
-	return disks.Put(tx, d)
 }

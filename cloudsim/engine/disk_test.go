@@ -101,6 +101,17 @@ func TestDiskCreateIsIdempotentAndChecked(t *testing.T) {
 		"below its type":  {func(r *cloudsim.CreateDisk) { r.SizeGiB = 3 }, cloudsim.Invalid, "sizeGiB"},
 		"above its type":  {func(r *cloudsim.CreateDisk) { r.SizeGiB = 65537 }, cloudsim.Invalid, "sizeGiB"},
 		"too many IOPS":   {func(r *cloudsim.CreateDisk) { r.IOPS = 100_001 }, cloudsim.Invalid, "iops"},
+		"other source":    {func(r *cloudsim.CreateDisk) { r.Name, r.SourceDisk = "data", d.ID }, cloudsim.Exists, ""},
+		"other IOPS":      {func(r *cloudsim.CreateDisk) { r.Name, r.IOPS = "data", 20_000 }, cloudsim.Exists, ""},
+		"other MiB/s":     {func(r *cloudsim.CreateDisk) { r.Name, r.ThroughputMiBps = "data", 501 }, cloudsim.Exists, ""},
+		"other type":      {func(r *cloudsim.CreateDisk) { r.Name, r.Type = "data", "balanced" }, cloudsim.Exists, ""},
+		"other labels":    {func(r *cloudsim.CreateDisk) { r.Name, r.Labels = "data", map[string]string{"a": "b"} }, cloudsim.Exists, ""},
+		"shared":          {func(r *cloudsim.CreateDisk) { r.Name, r.MultiAttach = "data", true }, cloudsim.Exists, ""},
+		"bad name":        {func(r *cloudsim.CreateDisk) { r.Name = "-" }, cloudsim.Invalid, "name"},
+		"too few IOPS":    {func(r *cloudsim.CreateDisk) { r.IOPS = 999 }, cloudsim.Invalid, "iops"},
+		"too few MiB/s":   {func(r *cloudsim.CreateDisk) { r.ThroughputMiBps = 99 }, cloudsim.Invalid, "throughputMiBps"},
+		"too many MiB/s":  {func(r *cloudsim.CreateDisk) { r.ThroughputMiBps = 4001 }, cloudsim.Invalid, "throughputMiBps"},
+		"not regional":    {func(r *cloudsim.CreateDisk) { r.Zone, r.ReplicaZones = "", []string{"sim-1a", "sim-1b"} }, cloudsim.Invalid, "replicaZones"},
 		"no multi-attach": {func(r *cloudsim.CreateDisk) { r.Type, r.MultiAttach = "balanced", true }, cloudsim.Invalid, "multiAttach"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +139,7 @@ func TestAttachRules(t *testing.T) {
 	attach := func(d cloudsim.Disk, to cloudsim.InstanceID, readOnly bool) (cloudsim.Disk, error) {
 		return e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: to, ReadOnly: readOnly})
 	}
-	if _, err := attach(d, "i-ffffff", false); !errors.Is(err, cloudsim.Invalid) {
+	if _, err := attach(d, "i-ffffff", false); !errors.Is(err, cloudsim.NotFound) {
 		t.Errorf("to nothing: %v", err)
 	}
 	if _, err := attach(d, far.ID, false); !errors.Is(err, cloudsim.Invalid) {

@@ -31,6 +31,13 @@ type Config struct {
 	// FrozenAt is where the clock of a new cloud stands still; the zero time
 	// follows the machine.
 	FrozenAt time.Time
+
+	// DiskData says that a data plane keeps the data of disks: what begins as
+	// a copy is ready when that reports its data whole, not by the clock alone.
+	DiskData bool
+	// DiskCooldown is how long a disk that was modified cannot be again; 0 is
+	// not at all.
+	DiskCooldown time.Duration
 }
 
 // Default is the cloud that asks nothing of the machine: it lives on loopback,
@@ -54,7 +61,7 @@ type Profile struct {
 	Boot         time.Duration // instance: starting, rebooting
 	Shutdown     time.Duration // instance: stopping, terminating
 	LoadBalancer time.Duration // load balancer: provisioning, updating, deleting
-	Disk         time.Duration // disk: creating, attaching, detaching, resizing, deleting
+	Disk         time.Duration // disk: creating, attaching, detaching, resizing, modifying, deleting; snapshot: creating, deleting
 }
 
 // The profiles that people choose by name. Realistic is short: it shows every
@@ -119,6 +126,12 @@ func (e *Engine) Prepare() error {
 				return err
 			}
 			e.regionOf[z.Name] = z.Region
+		}
+		if err := e.keepDiskPools(tx); err != nil {
+			return err
+		}
+		if err := e.waitForNoData(tx); err != nil {
+			return err
 		}
 		if err := offerRoles(tx); err != nil {
 			return err
@@ -235,6 +248,10 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 		return settleDue(tx, loadBalancers, w, e.settledLoadBalancer)
 	case cloudsim.KindDisk:
 		return settleDue(tx, disks, w, e.settledDisk)
+	case cloudsim.KindSnapshot:
+		return settleDue(tx, snapshots, w, e.settledSnapshot)
+	case cloudsim.KindSnapshotGroup:
+		return settleDue(tx, snapshotGroups, w, e.settledSnapshotGroup)
 	case cloudsim.KindOperation:
 		return e.forgetOperation(tx, w)
 	case cloudsim.KindToken:
@@ -276,8 +293,9 @@ func (e *Engine) Check() error {
 	return e.store.View(func(tx *store.Tx) error {
 		for _, check := range []func(*store.Tx) error{
 			(*store.Tx).CheckJournal, projects.Check, tokens.Check, serviceAccounts.Check, roles.Check, roleBindings.Check, regions.Check, zones.Check, instanceTypes.Check,
-			diskTypes.Check,
+			diskTypes.Check, diskPools.Check,
 			instances.Check, addresses.Check, loadBalancers.Check, disks.Check, operations.Check, faults.Check,
+			snapshots.Check, snapshotGroups.Check, checkDiskPools,
 		} {
 			if err := check(tx); err != nil {
 				return err

@@ -98,6 +98,8 @@ func (e *Engine) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error
 			{loadBalancers.Owned(tx, id), cloudsim.KindLoadBalancer},
 			{addresses.Owned(tx, id), cloudsim.KindAddress},
 			{disks.Owned(tx, id), cloudsim.KindDisk},
+			{snapshotGroups.Owned(tx, id), cloudsim.KindSnapshotGroup},
+			{snapshots.Owned(tx, id), cloudsim.KindSnapshot},
 		} {
 			if t.owned {
 				return cloudsim.Errorf(cloudsim.Conflict, "project %q still owns a resource of kind %s: delete it first", p.Name, t.kind)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strconv"
+	"strings"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
@@ -43,9 +45,13 @@ func read[T any](ctx context.Context, e *Engine, t store.Table[T], id string) (v
 }
 
 // page returns one page of a table. zone tells where a resource is, for kinds
-// that are somewhere. A name is looked up in its index; labels and zone are
-// compared with every resource of the project.
+// that are somewhere. A name is looked up in its index, and a source too where
+// the kind has that index; labels and zone are compared with every resource of
+// the project.
 func page[T any](ctx context.Context, e *Engine, t store.Table[T], o cloudsim.ListOptions, zone func(*T) string) (l cloudsim.List[T], err error) {
+	if o.After != "" && t.Prefix != "" && !strings.HasPrefix(o.After, t.Prefix+"-") {
+		return l, cloudsim.InvalidField("after", "must be the member next of the page before, which is an id of this kind; got "+strconv.Quote(clip(o.After)))
+	}
 	call, err := callOf(ctx)
 	if err != nil {
 		return l, err
@@ -96,6 +102,12 @@ func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptio
 	if t.Prefix == "" {
 		project = "" // the catalogue is everybody's
 	}
+	if o.Source != "" {
+		if t.Index[bySource] == nil {
+			return func(func(T, error) bool) {}
+		}
+		return t.Find(tx, bySource, o.Source, o.After)
+	}
 	if o.Name == "" || project == "" || o.After != "" {
 		return t.Scan(tx, project, o.After)
 	}
@@ -108,6 +120,9 @@ func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptio
 	}
 }
 
+// clip keeps a hostile value from filling an error message.
+func clip(s string) string { return s[:min(len(s), 80)] }
+
 // home is the project that a call creates in.
 func (e *Engine) home(tx *store.Tx, call Call) (cloudsim.ProjectID, error) {
 	if call.Project != "" {
@@ -119,6 +134,13 @@ func (e *Engine) home(tx *store.Tx, call Call) (cloudsim.ProjectID, error) {
 
 // sameLabels compares labels; nil and empty are the same.
 func sameLabels(a, b map[string]string) bool { return maps.Equal(a, b) }
+
+// missing is NotFound for what a field of a request names and the caller cannot
+// see. The field tells it from what the path names.
+func missing(field, id, hint string) error {
+	reason := "names " + id + ", which does not exist; " + hint
+	return &cloudsim.Error{Kind: cloudsim.NotFound, Msg: field + " " + reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}
+}
 
 // taken is the error for a name that belongs to a resource that differs.
 func taken(kind cloudsim.ResourceKind, name, id, differs string) error {

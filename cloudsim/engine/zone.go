@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"reflect"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
@@ -41,8 +42,8 @@ func (e *Engine) applyCatalogue(tx *store.Tx) error {
 		return err
 	}
 	if err := offer(tx, diskTypes, c.DiskTypes, func(have, want cloudsim.DiskType) bool {
-		return have.MinGiB == want.MinGiB && have.MaxGiB == want.MaxGiB && have.DefaultIOPS == want.DefaultIOPS &&
-			have.MaxIOPS == want.MaxIOPS && have.MultiAttach == want.MultiAttach
+		want.Meta = have.Meta
+		return reflect.DeepEqual(have, want)
 	}); err != nil {
 		return err
 	}

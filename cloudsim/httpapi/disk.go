@@ -13,12 +13,17 @@ func (a *api) diskRoutes() {
 	lists(a, "diskTypes", "/v1/disk-types", "disk types", engine.Read, e.ListDiskTypes)
 	gets(a, "diskTypes", "/v1/disk-types/{id}", "a disk type by name", engine.Read, e.GetDiskType, revOf[cloudsim.DiskType])
 
+	lists(a, "diskPools", "/v1/disk-pools", "disk pools: the capacity of each zone for each type", engine.Read, e.ListDiskPools)
+	gets(a, "diskPools", "/v1/disk-pools/{id}", "a disk pool by name", engine.Read, e.GetDiskPool, revOf[cloudsim.DiskPool])
+	handle(a, op{id: "diskPools.set", method: http.MethodPut, path: "/v1/disk-pools/{id}", summary: "Change the size of a disk pool", access: engine.Admin}, a.setDiskPool)
+
 	handle(a, op{id: "disks.create", method: post, path: "/v1/disks", summary: "Make a disk", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createDisk)
 	lists(a, "disks", "/v1/disks", "disks", engine.Read, e.ListDisks)
 	gets(a, "disks", "/v1/disks/{id}", "a disk", engine.Read, e.GetDisk, revOf[cloudsim.Disk])
 	asks(a, "disks.attach", "/v1/disks/{id}/attach", "Begin to attach a disk to an instance of its zone", e.AttachDisk)
 	asks(a, "disks.detach", "/v1/disks/{id}/detach", "Begin to detach a disk from an instance, or force it out of one that is off", e.DetachDisk)
 	asks(a, "disks.resize", "/v1/disks/{id}/resize", "Begin to grow a disk, attached or not", e.ResizeDisk)
+	asks(a, "disks.modify", "/v1/disks/{id}/modify", "Begin to change the type, IOPS or throughput of a disk, attached or not", e.ModifyDisk)
 	acts(a, "disks.delete", http.MethodDelete, "/v1/disks/{id}", "Begin to delete a disk that is attached to nothing; in the end it is not found", e.DeleteDisk)
 }
 
@@ -35,6 +40,11 @@ func asks[T cloudsim.Resource, ID ~string, R any](a *api, id, path, summary stri
 			v, err := act(ctx, ID(in.ID), in.Body)
 			return answer(v, revOf(v), err)
 		})
+}
+
+func (a *api) setDiskPool(ctx context.Context, in *askInput[cloudsim.SetDiskPool]) (*body[cloudsim.DiskPool], error) {
+	v, err := a.engine.SetDiskPool(ctx, in.ID, in.Body)
+	return answer(v, v.Revision, err)
 }
 
 func (a *api) createDisk(ctx context.Context, in *create[cloudsim.CreateDisk]) (*body[cloudsim.Disk], error) {

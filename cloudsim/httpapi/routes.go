@@ -42,6 +42,7 @@ func (a *api) routes() {
 	acts(a, "instances.delete", http.MethodDelete, "/v1/instances/{id}", "Begin to terminate an instance; in the end it is not found", e.DeleteInstance)
 
 	a.diskRoutes()
+	a.snapshotRoutes()
 
 	handle(a, op{id: "addresses.create", method: post, path: "/v1/addresses", summary: "Reserve an address for load balancers", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createAddress)
 	lists(a, "addresses", "/v1/addresses", "addresses", engine.Read, e.ListAddresses)
@@ -85,15 +86,16 @@ func (b ByID) target() string { return b.ID }
 
 // listInput is a request for a page.
 type listInput struct {
-	Name  string   `query:"name" maxLength:"63" doc:"Only the resource of exactly this name"`
-	Label []string `query:"label,explode" maxItems:"16" doc:"Only resources with this label, as key=value; may be given many times"`
-	Zone  string   `query:"zone" maxLength:"63" doc:"Only resources in this zone"`
-	After string   `query:"after" maxLength:"128" doc:"The member next of the page before"`
-	Limit int      `query:"limit" minimum:"0" maximum:"5000" doc:"Page size; 0 or absent for 500"`
+	Name   string   `query:"name" maxLength:"63" doc:"Only the resource of exactly this name"`
+	Label  []string `query:"label,explode" maxItems:"16" doc:"Only resources with this label, as key=value; may be given many times"`
+	Zone   string   `query:"zone" maxLength:"63" doc:"Only resources in this zone"`
+	Source string   `query:"source" maxLength:"128" doc:"Only what was made of the disk or snapshot with this id"`
+	After  string   `query:"after" maxLength:"128" doc:"The member next of the page before"`
+	Limit  int      `query:"limit" minimum:"0" maximum:"5000" doc:"Page size; 0 or absent for 500"`
 }
 
 func (in listInput) options() (cloudsim.ListOptions, error) {
-	o := cloudsim.ListOptions{Name: in.Name, Zone: in.Zone, After: in.After, Limit: in.Limit}
+	o := cloudsim.ListOptions{Name: in.Name, Zone: in.Zone, Source: in.Source, After: in.After, Limit: in.Limit}
 	for _, l := range in.Label {
 		k, v, ok := strings.Cut(l, "=")
 		if !ok || k == "" {

@@ -115,6 +115,18 @@ func (t Table[T]) Lookup(tx *Tx, index, value string) ([]T, error) {
 	return all, nil
 }
 
+// Find is Lookup that reads as it goes: the resources that have value in an
+// index, after the id after. It stops at the first that cannot be read.
+func (t Table[T]) Find(tx *Tx, index, value, after string) func(func(T, error) bool) {
+	return func(yield func(T, error) bool) {
+		for id := range t.ids(tx, index, value, after) {
+			if v, err := t.Get(tx, id); !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // Owned reports whether project owns a resource of this kind.
 func (t Table[T]) Owned(tx *Tx, project cloudsim.ProjectID) bool {
 	for range t.ids(tx, byProject, string(project), "") {
@@ -159,11 +171,7 @@ func (t Table[T]) ids(tx *Tx, index, value, after string) func(func(string) bool
 func (t Table[T]) Scan(tx *Tx, project cloudsim.ProjectID, after string) func(func(T, error) bool) {
 	return func(yield func(T, error) bool) {
 		if project != "" {
-			for id := range t.ids(tx, byProject, string(project), after) {
-				if v, err := t.Get(tx, id); !yield(v, err) || err != nil {
-					return
-				}
-			}
+			t.Find(tx, byProject, string(project), after)(yield)
 			return
 		}
 		b := tx.read(t.bucket())

@@ -62,7 +62,7 @@ A resource is called by its name or by its id.`,
 	_ = cmd.RegisterFlagCompletionFunc("project", names(c, projects)) // fails for an unknown flag only
 	cmd.AddCommand(
 		newInstancesCommand(c), newLoadBalancersCommand(c), newAddressesCommand(c),
-		newDisksCommand(c),
+		newDisksCommand(c), newSnapshotsCommand(c), newSnapshotGroupsCommand(c), newDiskPoolsCommand(c),
 		newRegionsCommand(c), newZonesCommand(c), newInstanceTypesCommand(c), newDiskTypesCommand(c),
 		newOperationsCommand(c), newEventsCommand(c),
 		newProjectsCommand(c), newTokensCommand(c), newServiceAccountsCommand(c), newRolesCommand(c), newRoleBindingsCommand(c), newWhoAmICommand(c),

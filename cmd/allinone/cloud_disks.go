@@ -14,19 +14,22 @@ import (
 
 var disks = kind[cloudsim.Disk, cloudsim.DiskID]{
 	kind: cloudsim.KindDisk, noun: "disk", plural: "disks", command: "disks", prefix: "disk-",
-	sample: "data-1", zoned: true,
+	sample: "data-1", zoned: true, sourced: true,
 	id:    func(d cloudsim.Disk) string { return string(d.ID) },
 	state: func(d cloudsim.Disk) string { return string(d.State) },
 	columns: []column[cloudsim.Disk]{
 		{head: "ID", cell: func(d cloudsim.Disk) string { return string(d.ID) }},
 		{head: "NAME", cell: func(d cloudsim.Disk) string { return d.Name }},
 		{head: "STATE", cell: func(d cloudsim.Disk) string { return string(d.State) }},
-		{head: "ZONE", cell: func(d cloudsim.Disk) string { return d.Zone }},
+		{head: "ZONE", cell: func(d cloudsim.Disk) string { return strings.Join(d.Zones(), ",") }},
 		{head: "TYPE", cell: func(d cloudsim.Disk) string { return d.Type }},
 		{head: "SIZE", cell: func(d cloudsim.Disk) string { return gibibytes(d.SizeGiB) }},
 		{head: "INSTANCES", cell: attachmentCell},
 		{head: "IOPS", wide: true, cell: func(d cloudsim.Disk) string { return strconv.Itoa(d.IOPS) }},
+		{head: "MIB/S", wide: true, cell: func(d cloudsim.Disk) string { return strconv.Itoa(d.ThroughputMiBps) }},
 		{head: "MULTI-ATTACH", wide: true, cell: func(d cloudsim.Disk) string { return yesNo(d.MultiAttach) }},
+		{head: "SOURCE", wide: true, cell: cloudsim.Disk.Source},
+		{head: "DATA", wide: true, cell: func(d cloudsim.Disk) string { return dataCell(d.Status) }},
 	},
 	get:  (*client.Client).GetDisk,
 	list: (*client.Client).ListDisks,
@@ -41,10 +44,26 @@ var diskTypes = kind[cloudsim.DiskType, string]{
 		{head: "MAX", cell: func(t cloudsim.DiskType) string { return gibibytes(t.MaxGiB) }},
 		{head: "IOPS", cell: func(t cloudsim.DiskType) string { return strconv.Itoa(t.DefaultIOPS) }},
 		{head: "MAX-IOPS", cell: func(t cloudsim.DiskType) string { return strconv.Itoa(t.MaxIOPS) }},
+		{head: "MIB/S", cell: func(t cloudsim.DiskType) string { return strconv.Itoa(t.DefaultThroughputMiBps) }},
+		{head: "MAX-MIB/S", cell: func(t cloudsim.DiskType) string { return strconv.Itoa(t.MaxThroughputMiBps) }},
 		{head: "MULTI-ATTACH", cell: func(t cloudsim.DiskType) string { return yesNo(t.MultiAttach) }},
+		{head: "REGIONAL", cell: func(t cloudsim.DiskType) string { return yesNo(t.Regional) }},
+		{head: "MIN-IOPS", wide: true, cell: func(t cloudsim.DiskType) string { return strconv.Itoa(t.MinIOPS) }},
+		{head: "MIN-MIB/S", wide: true, cell: func(t cloudsim.DiskType) string { return strconv.Itoa(t.MinThroughputMiBps) }},
 	},
 	get:  (*client.Client).GetDiskType,
 	list: (*client.Client).ListDiskTypes,
+}
+
+// dataCell is what the data plane made of a disk or a snapshot.
+func dataCell(s cloudsim.DiskStatus) string {
+	switch {
+	case s.Error != "":
+		return s.Error
+	case s.SizeGiB == 0:
+		return ""
+	}
+	return gibibytes(s.SizeGiB)
 }
 
 func gibibytes(n int) string { return strconv.Itoa(n) + "GiB" }
@@ -75,6 +94,7 @@ func newDisksCommand(c *cloudCLI) *cobra.Command {
 		newAttachDiskCommand(c),
 		newDetachDiskCommand(c),
 		newResizeDiskCommand(c),
+		newModifyDiskCommand(c),
 		disks.deleteCommand(c, true, (*client.Client).DeleteDisk),
 	)
 	return cmd
@@ -92,27 +112,41 @@ func newCreateDiskCommand(c *cloudCLI) *cobra.Command {
 		w      waiting
 		labels []string
 		size   string
+		from   diskSource
 		req    cloudsim.CreateDisk
 	)
 	cmd := &cobra.Command{
-		Use: "create NAME --size GIB", Short: "Create a disk",
+		Use: "create NAME", Short: "Create a disk, empty or as a copy",
 		Long: `Create a disk. Asking again with the same words returns the first one.
 
 Without --zone it stands in the cloud's only zone; a cloud of several wants to
-be told. Without --type it is balanced.`,
+be told. With two --replica-zone it is a regional disk, which instances of
+either zone can have. Without --type it is balanced.
+
+It is empty, or begins as a copy of a snapshot of its region or of a disk of its
+type and zone; then --size may be left out.`,
 		Example: `  allinone cloud disks create data-1 --zone sim-1a --size 10
-  allinone cloud disks create shared --zone sim-1a --size 100GiB --type fast --multi-attach --wait`,
+  allinone cloud disks create shared --zone sim-1a --size 100GiB --type fast --multi-attach --wait
+  allinone cloud disks create safe --replica-zone sim-1a --replica-zone sim-1b --size 10
+  allinone cloud disks create restored --zone sim-1b --from-snapshot before-upgrade`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
 			req.Name = args[0]
-			if req.SizeGiB, err = parseSize(size); err != nil {
+			if size != "" {
+				if req.SizeGiB, err = parseSize(size); err != nil {
+					return err
+				}
+			}
+			if err := from.resolve(ctx, cl, &req); err != nil {
 				return err
 			}
 			if req.Labels, err = parseLabels("label", labels); err != nil {
 				return err
 			}
-			if req.Zone, err = zones.theOnly(ctx, cl, "zone", req.Zone); err != nil {
-				return err
+			if len(req.ReplicaZones) == 0 {
+				if req.Zone, err = zones.theOnly(ctx, cl, "zone", req.Zone); err != nil {
+					return err
+				}
 			}
 			if err := req.Validate(); err != nil {
 				return err
@@ -126,12 +160,17 @@ be told. Without --type it is balanced.`,
 	f := cmd.Flags()
 	f.StringVar(&req.Zone, "zone", "", "zone to stand in")
 	f.StringVar(&req.Type, "type", "balanced", "disk type")
-	f.StringVar(&size, "size", "", "size in `GIB`, e.g. 10 or 10GiB")
+	f.StringVar(&size, "size", "", "size in `GIB`, e.g. 10 or 10GiB (default the source's)")
+	f.StringArrayVar(&req.ReplicaZones, "replica-zone", nil, "one of the two zones of a regional disk")
 	f.IntVar(&req.IOPS, "iops", 0, "operations a second (default the type's)")
+	f.IntVar(&req.ThroughputMiBps, "throughput", 0, "`MIB` a second (default the type's)")
+	from.flags(c, cmd)
 	f.BoolVar(&req.MultiAttach, "multi-attach", false, "let several instances have it at once")
 	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
-	_ = cmd.MarkFlagRequired("size")
+	cmd.MarkFlagsOneRequired("size", "from-snapshot", "from-disk")
+	cmd.MarkFlagsMutuallyExclusive("zone", "replica-zone")
 	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
+	_ = cmd.RegisterFlagCompletionFunc("replica-zone", names(c, zones))
 	_ = cmd.RegisterFlagCompletionFunc("type", names(c, diskTypes))
 	return cmd
 }
@@ -261,4 +300,78 @@ func newResizeDiskCommand(c *cloudCLI) *cobra.Command {
 	cmd.Flags().StringVar(&size, "size", "", "new size in `GIB`, e.g. 20 or 20GiB")
 	_ = cmd.MarkFlagRequired("size")
 	return cmd
+}
+
+func newModifyDiskCommand(c *cloudCLI) *cobra.Command {
+	var o output
+	var w waiting
+	var req cloudsim.ModifyDisk
+	cmd := &cobra.Command{
+		Use: "modify DISK", Short: "Change the type, IOPS or throughput of a disk, attached or not",
+		Long: `Change the type, IOPS or throughput of a disk, attached or not. Another type
+brings its own IOPS and throughput unless they are given too.`,
+		Example: `  allinone cloud disks modify data-1 --type fast --wait
+  allinone cloud disks modify data-1 --iops 6000 --throughput 250`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, disks)),
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			if err := req.Validate(); err != nil {
+				return err
+			}
+			d, err := disks.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			d, err = cl.ModifyDisk(ctx, d.ID, req)
+			return showDisk(ctx, c, cl, o, w, d, err)
+		}),
+	}
+	o.flags(cmd)
+	w.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&req.Type, "type", "", "another disk type")
+	f.IntVar(&req.IOPS, "iops", 0, "operations a second")
+	f.IntVar(&req.ThroughputMiBps, "throughput", 0, "`MIB` a second")
+	cmd.MarkFlagsOneRequired("type", "iops", "throughput")
+	_ = cmd.RegisterFlagCompletionFunc("type", names(c, diskTypes))
+	return cmd
+}
+
+// diskSource is what a new disk begins as a copy of, as a person calls it.
+type diskSource struct{ snapshot, disk string }
+
+func (s *diskSource) flags(c *cloudCLI, cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&s.snapshot, "from-snapshot", "", "`SNAPSHOT` to begin with")
+	f.StringVar(&s.disk, "from-disk", "", "`DISK` to begin as a copy of")
+	cmd.MarkFlagsMutuallyExclusive("from-snapshot", "from-disk")
+	_ = cmd.RegisterFlagCompletionFunc("from-snapshot", names(c, snapshots))
+	_ = cmd.RegisterFlagCompletionFunc("from-disk", names(c, disks))
+}
+
+// resolve puts the source's id into req. One that is called by an id need not
+// be there any more: the cloud knows what it made of it before.
+func (s *diskSource) resolve(ctx context.Context, cl *client.Client, req *cloudsim.CreateDisk) error {
+	if s.snapshot != "" {
+		found, err := snapshots.resolve(ctx, cl, s.snapshot)
+		switch {
+		case err == nil:
+			req.SourceSnapshot = found.ID
+		case errors.Is(err, cloudsim.NotFound) && snapshots.mayBeID(s.snapshot):
+			req.SourceSnapshot = cloudsim.SnapshotID(s.snapshot)
+		default:
+			return err
+		}
+	}
+	if s.disk != "" {
+		found, err := disks.resolve(ctx, cl, s.disk)
+		switch {
+		case err == nil:
+			req.SourceDisk = found.ID
+		case errors.Is(err, cloudsim.NotFound) && disks.mayBeID(s.disk):
+			req.SourceDisk = cloudsim.DiskID(s.disk)
+		default:
+			return err
+		}
+	}
+	return nil
 }

@@ -149,6 +149,7 @@ var resourceKinds = []cloudsim.ResourceKind{
 	cloudsim.KindProject, cloudsim.KindToken, cloudsim.KindRegion, cloudsim.KindZone, cloudsim.KindInstanceType,
 	cloudsim.KindInstance, cloudsim.KindAddress, cloudsim.KindLoadBalancer, cloudsim.KindDiskType, cloudsim.KindDisk, cloudsim.KindOperation,
 	cloudsim.KindFault, cloudsim.KindServiceAccount, cloudsim.KindRole, cloudsim.KindRoleBinding,
+	cloudsim.KindFault, cloudsim.KindDiskPool, cloudsim.KindSnapshot, cloudsim.KindSnapshotGroup,
 }
 
 // parseKinds reads names of kinds as people write them: load-balancer and

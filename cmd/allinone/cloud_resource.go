@@ -24,6 +24,7 @@ type kind[T cloudsim.Resource, ID ~string] struct {
 	prefix  string // of its ids, e.g. "i-"; "" when its name is its id
 	sample  string // a name for examples
 	zoned   bool   // lists can choose a zone
+	sourced bool   // lists can choose what it was made of
 
 	id    func(T) string
 	state func(T) string // nil when it has none
@@ -140,6 +141,7 @@ func (k kind[T, ID]) listCommand(c *cloudCLI) *cobra.Command {
 		labels   []string
 		where    cloudsim.ListOptions
 		watching bool
+		source   string
 	)
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List " + k.plural, Args: cobra.NoArgs,
@@ -151,6 +153,9 @@ func (k kind[T, ID]) listCommand(c *cloudCLI) *cobra.Command {
 	}
 	cmd.RunE = c.run(func(ctx context.Context, cl *client.Client, _ []string) (err error) {
 		if where.Labels, err = parseLabels("selector", labels); err != nil {
+			return err
+		}
+		if where.Source, err = sourceID(ctx, cl, source); err != nil {
 			return err
 		}
 		p := k.printer(c, o)
@@ -174,6 +179,10 @@ func (k kind[T, ID]) listCommand(c *cloudCLI) *cobra.Command {
 	if k.zoned {
 		f.StringVar(&where.Zone, "zone", "", "only those in this zone")
 		_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
+	}
+	if k.sourced {
+		f.StringVar(&source, "source", "", "only those made of this `DISK`, or of the snapshot with this id")
+		_ = cmd.RegisterFlagCompletionFunc("source", names(c, disks))
 	}
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -156,13 +157,22 @@ func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 			return false
 		}
 	}
-	if w.where.Zone == "" {
+	if w.where.Zone == "" && w.where.Source == "" {
 		return true
 	}
 	var in struct {
-		Zone string `json:"zone"`
+		Zone           string   `json:"zone"`
+		ReplicaZones   []string `json:"replicaZones"`
+		Disk           string   `json:"disk"`
+		SourceDisk     string   `json:"sourceDisk"`
+		SourceSnapshot string   `json:"sourceSnapshot"`
 	}
-	return json.Unmarshal(ev.Object, &in) == nil && in.Zone == w.where.Zone
+	if err := json.Unmarshal(ev.Object, &in); err != nil {
+		return false
+	}
+	inZone := w.where.Zone == "" || slices.Contains(append(in.ReplicaZones, in.Zone), w.where.Zone)
+	ofSource := w.where.Source == "" || slices.Contains([]string{in.Disk, in.SourceDisk, in.SourceSnapshot}, w.where.Source)
+	return inZone && ofSource
 }
 
 // stream prints rows as they come.

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -46,7 +47,8 @@ type cloudsimFlags struct {
 	logFormat                     logging.Format
 	verbose                       bool
 
-	frozenAt string
+	frozenAt     string
+	diskCooldown time.Duration
 }
 
 func newCloudsimCommand(e env) *cobra.Command {
@@ -94,6 +96,7 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.BoolVar(&f.noDataPlane, "no-data-plane", false, "keep records only; load balancers do not forward, disks have no data")
 	fl.Uint64Var(&f.journalKeep, "journal-keep", d.JournalKeep, "events to keep for watchers that were away")
 	fl.StringVar(&f.frozenAt, "frozen-at", "", "the clock of a new cloud stands still at this `TIME`, RFC 3339; see 'allinone cloud clock'")
+	fl.DurationVar(&f.diskCooldown, "disk-modify-cooldown", d.DiskCooldown, "how long a disk that was modified cannot be again")
 	fl.Var(&f.logFormat, "log-format", "log as text or json")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log every request")
 	return cmd
@@ -160,7 +163,10 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	if (f.tlsCert == "") != (f.tlsKey == "") {
 		bad = append(bad, errors.New("--tls-cert-file and --tls-private-key-file go together"))
 	}
-	cfg.JournalKeep = f.journalKeep
+	cfg.JournalKeep, cfg.DiskCooldown = f.journalKeep, f.diskCooldown
+	if f.diskCooldown < 0 {
+		bad = append(bad, fmt.Errorf("--disk-modify-cooldown must not be negative, got %s", f.diskCooldown))
+	}
 	if at, err := instant("frozen-at", f.frozenAt); err != nil {
 		bad = append(bad, err)
 	} else if at != nil {

@@ -1,0 +1,32 @@
+package cloudsim
+
+// DiskPool is the capacity that a zone has for disks of a type. Its name, and
+// id, is zone and type with a dot between, e.g. "sim-1a.fast". A regional disk
+// takes its size from the pools of both its zones.
+type DiskPool struct {
+	Meta
+	Zone    string `json:"zone" example:"sim-1a"`
+	Type    string `json:"type" doc:"Disk type" example:"fast"`
+	SizeGiB int    `json:"sizeGiB" doc:"What it holds when it is empty, in GiB" example:"1048576"`
+	UsedGiB int    `json:"usedGiB" doc:"What its disks take, in GiB; counted when it is read, so that a watch does not see it change" example:"10"`
+	FreeGiB int    `json:"freeGiB" doc:"What is left, in GiB; not less than 0" example:"1048566"`
+}
+
+// DiskPoolName is the name of the pool of a zone and a disk type.
+func DiskPoolName(zone, diskType string) string { return zone + "." + diskType }
+
+// MaxPoolGiB bounds a pool, so that sums of sizes stay numbers: an exbibyte.
+const MaxPoolGiB = 1 << 30
+
+// SetDiskPool asks for a pool to have a size. One that is less than its disks
+// take is a pool that is full: no disk is lost.
+type SetDiskPool struct {
+	SizeGiB int `json:"sizeGiB" minimum:"0" doc:"New size in GiB; 0 for a pool without room" example:"100"`
+}
+
+// Validate checks what needs no other state.
+func (r SetDiskPool) Validate() error {
+	var c checks
+	c.between("sizeGiB", r.SizeGiB, 0, MaxPoolGiB)
+	return c.err()
+}

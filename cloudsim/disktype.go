@@ -1,0 +1,63 @@
+package cloudsim
+
+// DiskType is a kind of disk that the cloud offers.
+type DiskType struct {
+	Meta
+	MinGiB                 int  `json:"minGiB" doc:"Smallest size in GiB" example:"1"`
+	MaxGiB                 int  `json:"maxGiB" doc:"Largest size in GiB" example:"16384"`
+	MinIOPS                int  `json:"minIOPS" doc:"The least operations a second that a disk may ask for" example:"500"`
+	DefaultIOPS            int  `json:"defaultIOPS" doc:"Operations a second of a disk that asks for no number" example:"3000"`
+	MaxIOPS                int  `json:"maxIOPS" doc:"The most that a disk may ask for" example:"16000"`
+	MinThroughputMiBps     int  `json:"minThroughputMiBps" doc:"The least MiB a second that a disk may ask for" example:"50"`
+	DefaultThroughputMiBps int  `json:"defaultThroughputMiBps" doc:"MiB a second of a disk that asks for no number" example:"125"`
+	MaxThroughputMiBps     int  `json:"maxThroughputMiBps" doc:"The most that a disk may ask for" example:"1000"`
+	MultiAttach            bool `json:"multiAttach" doc:"Whether its disks can be attached to several instances at once"`
+	Regional               bool `json:"regional" doc:"Whether its disks can be replicated in two zones"`
+	PoolGiB                int  `json:"poolGiB" doc:"What a zone has of it at first; see /v1/disk-pools" example:"1048576"`
+}
+
+// defaultPoolGiB is a pebibyte: more than a lab runs out of by accident.
+const defaultPoolGiB = 1 << 20
+
+func defaultDiskTypes() []DiskType {
+	return []DiskType{
+		{
+			Meta: Meta{Name: "standard"}, MinGiB: 1, MaxGiB: 16384, MinIOPS: 500, DefaultIOPS: 500, MaxIOPS: 500,
+			MinThroughputMiBps: 60, DefaultThroughputMiBps: 60, MaxThroughputMiBps: 60, Regional: true, PoolGiB: defaultPoolGiB,
+		},
+		{
+			Meta: Meta{Name: "balanced"}, MinGiB: 1, MaxGiB: 16384, MinIOPS: 500, DefaultIOPS: 3000, MaxIOPS: 16_000,
+			MinThroughputMiBps: 50, DefaultThroughputMiBps: 125, MaxThroughputMiBps: 1000, Regional: true, PoolGiB: defaultPoolGiB,
+		},
+		{
+			Meta: Meta{Name: "fast"}, MinGiB: 4, MaxGiB: 65536, MinIOPS: 1000, DefaultIOPS: 10_000, MaxIOPS: 100_000,
+			MinThroughputMiBps: 100, DefaultThroughputMiBps: 500, MaxThroughputMiBps: 4000, MultiAttach: true, PoolGiB: defaultPoolGiB,
+		},
+	}
+}
+
+func (c *checks) diskType(t DiskType) {
+	field := "diskTypes." + t.Name
+	c.name("diskTypes", t.Name)
+	if t.MinGiB < 1 || t.MaxGiB < t.MinGiB {
+		c.addf(field, "needs a smallest size of at least 1 GiB and a largest that is no less")
+	}
+	ordered := func(what string, least, usual, most int) {
+		if least < 1 || usual < least || most < usual {
+			c.addf(field, "needs at least 1 %s, a default that is no less and a maximum that is no less than that", what)
+		}
+	}
+	ordered("operation a second", t.MinIOPS, t.DefaultIOPS, t.MaxIOPS)
+	ordered("MiB a second", t.MinThroughputMiBps, t.DefaultThroughputMiBps, t.MaxThroughputMiBps)
+	c.between(field+".poolGiB", t.PoolGiB, 0, MaxPoolGiB)
+}
+
+// performance checks what a disk of type t asks for; 0 asks for the default.
+func (c *checks) performance(t DiskType, iops, throughput int) {
+	if iops != 0 && (iops < t.MinIOPS || iops > t.MaxIOPS) {
+		c.addf("iops", "must be between %d and %d for type %s, got %d", t.MinIOPS, t.MaxIOPS, t.Name, iops)
+	}
+	if throughput != 0 && (throughput < t.MinThroughputMiBps || throughput > t.MaxThroughputMiBps) {
+		c.addf("throughputMiBps", "must be between %d and %d for type %s, got %d", t.MinThroughputMiBps, t.MaxThroughputMiBps, t.Name, throughput)
+	}
+}

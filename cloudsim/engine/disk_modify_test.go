@@ -1,0 +1,181 @@
+package engine_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// One modification at a time, attached or not; what a disk has already is none.
+func TestModifyDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := engine.AsCloud(t.Context())
+		e, down := boot(t, file(t), slowDisks)
+		defer down()
+		rest := func() { time.Sleep(21 * time.Second); synctest.Wait() }
+		i := mustCreate(t, e, ctx, "a")
+		d := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "data", Zone: "sim-1a", Type: "balanced", SizeGiB: 10, IOPS: 4000}))(t)
+		modify := func(req cloudsim.ModifyDisk) (cloudsim.Disk, error) { return e.ModifyDisk(ctx, d.ID, req) }
+		_, err := modify(cloudsim.ModifyDisk{IOPS: 5000})
+		refused(t, "before it is made", err, cloudsim.Conflict, "")
+		rest()
+		was := must(modify(cloudsim.ModifyDisk{IOPS: 4000, Type: "balanced"}))(t)
+		if was.State != cloudsim.DiskAvailable || was.ModifiedAt != nil {
+			t.Errorf("to what it is: %+v", was)
+		}
+		must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID}))(t)
+		rest()
+		got := must(modify(cloudsim.ModifyDisk{Type: "fast", ThroughputMiBps: 600}))(t)
+		if got.State != cloudsim.DiskModifying || got.Type != "fast" || got.IOPS != 10_000 || got.ThroughputMiBps != 600 || got.ModifiedAt == nil {
+			t.Errorf("another type: %+v", got)
+		}
+		if again := must(modify(cloudsim.ModifyDisk{Type: "fast", ThroughputMiBps: 600}))(t); again.Revision != got.Revision {
+			t.Errorf("asked again: %+v", again)
+		}
+		_, err = modify(cloudsim.ModifyDisk{IOPS: 20_000})
+		refused(t, "a second at a time", err, cloudsim.Conflict, "")
+		rest()
+		if got = must(e.GetDisk(ctx, d.ID))(t); got.State != cloudsim.DiskInUse {
+			t.Errorf("in the end: %+v", got)
+		}
+		if op := must(e.GetOperation(ctx, got.Operation))(t); op.Verb != cloudsim.Modify || op.State != cloudsim.OperationDone {
+			t.Errorf("operation: %+v", op)
+		}
+		if got = must(modify(cloudsim.ModifyDisk{IOPS: 20_000}))(t); got.IOPS != 20_000 || got.ThroughputMiBps != 600 {
+			t.Errorf("at once again, without a cool-down: %+v", got)
+		}
+		rest()
+		must(e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}))(t)
+		rest()
+		must(e.DeleteDisk(ctx, d.ID))(t)
+		_, err = modify(cloudsim.ModifyDisk{IOPS: 20_000})
+		refused(t, "while it is deleted, to what it is", err, cloudsim.Conflict, "")
+		_, err = e.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: 10})
+		refused(t, "while it is deleted, to the size that it is", err, cloudsim.Conflict, "")
+	})
+}
+
+func TestModifyDiskIsChecked(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	small := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "small", Zone: "sim-1a", Type: "balanced", SizeGiB: 1}))(t)
+	large := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "large", Zone: "sim-1a", Type: "fast", SizeGiB: 20_000}))(t)
+	many := mustCreateDisk(t, e, ctx, "many", shared)
+	for name, tc := range map[string]struct {
+		id    cloudsim.DiskID
+		req   cloudsim.ModifyDisk
+		kind  cloudsim.Kind
+		field string
+	}{
+		"nothing":              {small.ID, cloudsim.ModifyDisk{}, cloudsim.Invalid, "type"},
+		"no such type":         {small.ID, cloudsim.ModifyDisk{Type: "nope"}, cloudsim.Invalid, "type"},
+		"too small for it":     {small.ID, cloudsim.ModifyDisk{Type: "fast"}, cloudsim.Invalid, "type"},
+		"too large for it":     {large.ID, cloudsim.ModifyDisk{Type: "balanced"}, cloudsim.Invalid, "type"},
+		"shared, and it is no": {many.ID, cloudsim.ModifyDisk{Type: "balanced"}, cloudsim.Invalid, "type"},
+		"too many IOPS":        {small.ID, cloudsim.ModifyDisk{IOPS: 16_001}, cloudsim.Invalid, "iops"},
+		"too few MiB/s":        {small.ID, cloudsim.ModifyDisk{ThroughputMiBps: 49}, cloudsim.Invalid, "throughputMiBps"},
+		"no such disk":         {"disk-ffffff", cloudsim.ModifyDisk{IOPS: 1}, cloudsim.NotFound, ""},
+	} {
+		_, err := e.ModifyDisk(ctx, tc.id, tc.req)
+		refused(t, name, err, tc.kind, tc.field)
+	}
+}
+
+// A cloud may have a cool-down, and a modification that changes nothing does
+// not wait for it.
+func TestModifyCooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := engine.AsCloud(t.Context())
+		e, down := boot(t, file(t), instant, func(c *engine.Config) { c.DiskCooldown = time.Hour })
+		defer down()
+		d := mustCreateDisk(t, e, ctx, "data")
+		must(e.ModifyDisk(ctx, d.ID, cloudsim.ModifyDisk{IOPS: 20_000}))(t)
+		time.Sleep(time.Hour - time.Second)
+		must(e.ModifyDisk(ctx, d.ID, cloudsim.ModifyDisk{IOPS: 20_000}))(t)
+		_, err := e.ModifyDisk(ctx, d.ID, cloudsim.ModifyDisk{IOPS: 30_000})
+		refused(t, "too soon", err, cloudsim.Conflict, "")
+		time.Sleep(2 * time.Second)
+		must(e.ModifyDisk(ctx, d.ID, cloudsim.ModifyDisk{IOPS: 30_000}))(t)
+	})
+}
+
+// What a disk may begin as a copy of.
+func TestDiskOfSource(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant, func(c *engine.Config) {
+		c.Catalogue.Regions = append(c.Catalogue.Regions, cloudsim.Region{Meta: cloudsim.Meta{Name: "far"}})
+		c.Catalogue.Zones = append(c.Catalogue.Zones, cloudsim.Zone{Meta: cloudsim.Meta{Name: "far-a"}, Region: "far"})
+	})
+	defer down()
+	d := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "data", Zone: "sim-1a", Type: "balanced", SizeGiB: 10}))(t)
+	both := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "both", ReplicaZones: []string{"sim-1a", "sim-1b"}, Type: "balanced", SizeGiB: 10}))(t)
+	s := mustSnapshot(t, e, ctx, "snap", d.ID)
+	one := func(zone, ty string, size int) cloudsim.CreateDisk {
+		return cloudsim.CreateDisk{Name: "new", Zone: zone, Type: ty, SizeGiB: size}
+	}
+	two := cloudsim.CreateDisk{Name: "new", ReplicaZones: []string{"sim-1b", "sim-1c"}, Type: "balanced"}
+	for name, tc := range map[string]struct {
+		req   cloudsim.CreateDisk
+		of    cloudsim.DiskID // "" for the snapshot
+		kind  error           // nil for none
+		field string
+	}{
+		"of a snapshot, as large":     {one("sim-1b", "balanced", 0), "", nil, ""},
+		"of a snapshot, larger":       {one("sim-1b", "fast", 11), "", nil, ""},
+		"of a snapshot, smaller":      {one("sim-1b", "fast", 9), "", cloudsim.Invalid, "sizeGiB"},
+		"of a snapshot, elsewhere":    {one("far-a", "fast", 0), "", cloudsim.Invalid, "sourceSnapshot"},
+		"a copy, as large":            {one("sim-1a", "balanced", 0), d.ID, nil, ""},
+		"a copy, larger":              {one("sim-1a", "balanced", 11), d.ID, nil, ""},
+		"a copy, smaller":             {one("sim-1a", "balanced", 9), d.ID, cloudsim.Invalid, "sizeGiB"},
+		"a copy, too large":           {one("sim-1a", "balanced", 16385), d.ID, cloudsim.Invalid, "sizeGiB"},
+		"a copy of another type":      {one("sim-1a", "fast", 0), d.ID, cloudsim.Invalid, "type"},
+		"a copy in another zone":      {one("sim-1b", "balanced", 0), d.ID, cloudsim.Invalid, "sourceDisk"},
+		"a copy that is regional":     {cloudsim.CreateDisk{Name: "new", ReplicaZones: []string{"sim-1a", "sim-1c"}, Type: "balanced"}, d.ID, nil, ""},
+		"a regional copy elsewhere":   {two, d.ID, cloudsim.Invalid, "sourceDisk"},
+		"a zonal copy of a regional":  {one("sim-1a", "balanced", 0), both.ID, cloudsim.Invalid, "sourceDisk"},
+		"a copy of a regional beside": {two, both.ID, cloudsim.Invalid, "sourceDisk"},
+		"a copy of nothing":           {one("sim-1a", "balanced", 0), "disk-ffffff", cloudsim.NotFound, "sourceDisk"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.req.SourceDisk = tc.of; tc.of == "" {
+				tc.req.SourceSnapshot = s.ID
+			}
+			got, err := e.CreateDisk(ctx, tc.req)
+			if tc.kind != nil {
+				refused(t, name, err, cloudsim.KindOf(tc.kind), tc.field)
+				return
+			}
+			if want := max(10, tc.req.SizeGiB); err != nil || got.SizeGiB != want || got.State != cloudsim.DiskAvailable {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			if again := must(e.CreateDisk(ctx, tc.req))(t); again.Revision != got.Revision {
+				t.Errorf("asked again: %+v", again)
+			}
+			must(e.DeleteDisk(ctx, got.ID))(t)
+		})
+	}
+}
+
+// A page goes on where the one before ended, whatever came or went; what no
+// page said is refused.
+func TestDiskPages(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	for _, name := range []string{"a", "b", "c"} {
+		mustCreateDisk(t, e, ctx, name)
+	}
+	first := must(e.ListDisks(ctx, cloudsim.ListOptions{Limit: 2}))(t)
+	must(e.DeleteDisk(ctx, first.Items[1].ID))(t)
+	if rest := must(e.ListDisks(ctx, cloudsim.ListOptions{Limit: 2, After: first.Next}))(t); len(rest.Items) != 1 || rest.Items[0].Name != "c" || rest.Next != "" {
+		t.Errorf("after %s: %+v", first.Next, rest)
+	}
+	for _, token := range []string{"-1", "0", "garbage", "i-000001"} {
+		_, err := e.ListDisks(ctx, cloudsim.ListOptions{After: token})
+		refused(t, token, err, cloudsim.Invalid, "after")
+	}
+}

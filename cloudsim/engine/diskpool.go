@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+var diskPools = store.Table[cloudsim.DiskPool]{
+	Kind: cloudsim.KindDiskPool,
+	ID:   func(p *cloudsim.DiskPool) string { return p.Name },
+	Meta: func(p *cloudsim.DiskPool) *cloudsim.Meta { return &p.Meta },
+}
+
+// diskPoolUsed counts what disks take of a pool, by its name, in GiB. It is no
+// part of the pool's record: a disk that comes is no news of the pool, and
+// would make the pool's the busiest record of all.
+var diskPoolUsed = store.Notes[int]{Name: "diskPoolUsed"}
+
+// keepDiskPools makes the pools that are missing, and counts what is used.
+func (e *Engine) keepDiskPools(tx *store.Tx) error {
+	used, err := countDiskPools(tx)
+	if err != nil {
+		return err
+	}
+	for _, zone := range slices.Sorted(maps.Keys(e.regionOf)) {
+		for ty, err := range diskTypes.Scan(tx, "", "") {
+			if err != nil {
+				return err
+			}
+			name := cloudsim.DiskPoolName(zone, ty.Name)
+			if diskPools.Has(tx, name) {
+				continue
+			}
+			p := cloudsim.DiskPool{Meta: cloudsim.Meta{Name: name}, Zone: zone, Type: ty.Name, SizeGiB: ty.PoolGiB}
+			if err := diskPools.Put(tx, &p); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		if err := diskPoolUsed.Put(tx, name, used[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// countDiskPools adds up what all disks take, by pool.
+func countDiskPools(tx *store.Tx) (map[string]int, error) {
+	used := map[string]int{}
+	for d, err := range disks.Scan(tx, "", "") {
+		if err != nil {
+			return nil, err
+		}
+		for _, z := range d.Zones() {
+			used[cloudsim.DiskPoolName(z, d.Type)] += d.SizeGiB
+		}
+	}
+	return used, nil
+}
+
+// checkDiskPools reports pools whose count is not what their disks take.
+func checkDiskPools(tx *store.Tx) error {
+	want, err := countDiskPools(tx)
+	if err != nil {
+		return err
+	}
+	have := map[string]int{}
+	for p, err := range diskPools.Scan(tx, "", "") {
+		if err != nil {
+			return err
+		}
+		n, _, err := diskPoolUsed.Get(tx, p.Name)
+		if err != nil {
+			return err
+		}
+		if n != 0 {
+			have[p.Name] = n
+		}
+	}
+	if !maps.Equal(have, want) {
+		return fmt.Errorf("disk pools count %v; their disks take %v", have, want)
+	}
+	return nil
+}
+
+// takePools takes gib from the pool of a type in each of zones; Exhausted, and
+// nothing is taken that the transaction keeps, if one has too little.
+func takePools(tx *store.Tx, zones []string, diskType string, gib int) error {
+	for _, zone := range zones {
+		p, err := diskPools.Get(tx, cloudsim.DiskPoolName(zone, diskType))
+		if err != nil {
+			return err
+		}
+		if p, err = withUsed(tx, p); err != nil {
+			return err
+		}
+		if gib > p.FreeGiB {
+			return cloudsim.Errorf(cloudsim.Exhausted, "disk pool %s has %d of %d GiB left, and %d are asked for: ask for less, for another zone or type, or have the pool made larger", p.Name, p.FreeGiB, p.SizeGiB, gib)
+		}
+		if err := diskPoolUsed.Put(tx, p.Name, p.UsedGiB+gib); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// givePools gives back what takePools took.
+func givePools(tx *store.Tx, zones []string, diskType string, gib int) error {
+	for _, zone := range zones {
+		name := cloudsim.DiskPoolName(zone, diskType)
+		used, _, err := diskPoolUsed.Get(tx, name)
+		if err != nil {
+			return err
+		}
+		if err := diskPoolUsed.Put(tx, name, used-gib); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withUsed is p with what is used and free of it now.
+func withUsed(tx *store.Tx, p cloudsim.DiskPool) (cloudsim.DiskPool, error) {
+	used, _, err := diskPoolUsed.Get(tx, p.Name)
+	p.UsedGiB, p.FreeGiB = used, max(0, p.SizeGiB-used)
+	return p, err
+}
+
+// GetDiskPool returns a pool and what is left of it.
+func (e *Engine) GetDiskPool(ctx context.Context, name string) (p cloudsim.DiskPool, err error) {
+	call, err := callOf(ctx)
+	if err != nil {
+		return p, err
+	}
+	err = e.store.View(func(tx *store.Tx) error {
+		if p, err = get(tx, call, diskPools, name); err != nil {
+			return err
+		}
+		p, err = withUsed(tx, p)
+		return err
+	})
+	return p, err
+}
+
+// ListDiskPools returns one page of pools and what is left of them.
+func (e *Engine) ListDiskPools(ctx context.Context, o cloudsim.ListOptions) (l cloudsim.List[cloudsim.DiskPool], err error) {
+	if l, err = page(ctx, e, diskPools, o, func(p *cloudsim.DiskPool) string { return p.Zone }); err != nil {
+		return l, err
+	}
+	err = e.store.View(func(tx *store.Tx) error {
+		for i := range l.Items {
+			if l.Items[i], err = withUsed(tx, l.Items[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return l, err
+}
+
+// SetDiskPool changes the size of a pool. Disks that are there stay, also when
+// they take more than that.
+func (e *Engine) SetDiskPool(ctx context.Context, name string, req cloudsim.SetDiskPool) (p cloudsim.DiskPool, err error) {
+	if err := req.Validate(); err != nil {
+		return p, err
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		if p, err = get(tx, call, diskPools, name); err != nil {
+			return err
+		}
+		if p.SizeGiB != req.SizeGiB {
+			p.SizeGiB = req.SizeGiB
+			if err := diskPools.Put(tx, &p); err != nil {
+				return err
+			}
+		}
+		p, err = withUsed(tx, p)
+		return err
+	})
+	return p, err
+}

@@ -1,0 +1,136 @@
+package engine_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// A zone has only so much of a type. What disks take is counted through all
+// that happens to them, and over a restart.
+func TestDiskPools(t *testing.T) {
+	path, ctx := file(t), engine.AsCloud(t.Context())
+	e, down := boot(t, path, instant)
+	defer func() { down() }()
+	if l := must(e.ListDiskPools(ctx, cloudsim.ListOptions{Zone: "sim-1b"}))(t); len(l.Items) != 3 || l.Items[0].Name != "sim-1b.balanced" || l.Items[0].FreeGiB != 1<<20 {
+		t.Errorf("pools of a zone: %+v", l.Items)
+	}
+	const fast, balanced = "sim-1a.fast", "sim-1a.balanced"
+	set := func(pool string, size int) { must(e.SetDiskPool(ctx, pool, cloudsim.SetDiskPool{SizeGiB: size}))(t) }
+	expect := func(what, pool string, used, left int) {
+		t.Helper()
+		if p := must(e.GetDiskPool(ctx, pool))(t); p.UsedGiB != used || p.FreeGiB != left {
+			t.Errorf("%s: %s has %d used, %d free; want %d, %d", what, pool, p.UsedGiB, p.FreeGiB, used, left)
+		}
+	}
+	set(fast, 25)
+	a := mustCreateDisk(t, e, ctx, "a")
+	expect("one disk", fast, 10, 15)
+	mustCreateDisk(t, e, ctx, "a")
+	expect("asked again", fast, 10, 15)
+	mustCreateDisk(t, e, ctx, "b")
+	_, err := e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "c", Zone: "sim-1a", Type: "fast", SizeGiB: 6})
+	refused(t, "one too many", err, cloudsim.Exhausted, "")
+	if err == nil || !strings.Contains(err.Error(), "sim-1a.fast has 5 of 25 GiB left") {
+		t.Errorf("it says %v", err)
+	}
+	_, err = e.ResizeDisk(ctx, a.ID, cloudsim.ResizeDisk{SizeGiB: 16})
+	refused(t, "growing too far", err, cloudsim.Exhausted, "")
+	must(e.ResizeDisk(ctx, a.ID, cloudsim.ResizeDisk{SizeGiB: 15}))(t)
+	expect("grown", fast, 25, 0)
+	must(e.ModifyDisk(ctx, a.ID, cloudsim.ModifyDisk{Type: "balanced"}))(t)
+	expect("of another type", fast, 10, 15)
+	expect("of another type", balanced, 15, 1<<20-15)
+	set(balanced, 15)
+	set(fast, 12)
+	_, err = e.ModifyDisk(ctx, a.ID, cloudsim.ModifyDisk{Type: "fast"})
+	refused(t, "back, where there is no room", err, cloudsim.Exhausted, "")
+	expect("refused", balanced, 15, 0)
+	set(fast, 5)
+	expect("made smaller than its disks", fast, 10, 0)
+	down()
+	e, down = boot(t, path, instant)
+	expect("after a restart", fast, 10, 0)
+	must(e.DeleteDisk(ctx, a.ID))(t)
+	expect("deleted", balanced, 0, 15)
+	_, err = e.SetDiskPool(ctx, "sim-1a.nope", cloudsim.SetDiskPool{})
+	refused(t, "no such pool", err, cloudsim.NotFound, "")
+	_, err = e.SetDiskPool(ctx, fast, cloudsim.SetDiskPool{SizeGiB: -1})
+	refused(t, "less than nothing", err, cloudsim.Invalid, "sizeGiB")
+}
+
+// A regional disk takes its size in both its zones or in none, and instances
+// of both may have it.
+func TestRegionalDisk(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant, func(c *engine.Config) {
+		c.Catalogue.Regions = append(c.Catalogue.Regions, cloudsim.Region{Meta: cloudsim.Meta{Name: "far"}})
+		c.Catalogue.Zones = append(c.Catalogue.Zones, cloudsim.Zone{Meta: cloudsim.Meta{Name: "far-a"}, Region: "far"})
+	})
+	defer down()
+	create := func(name string, zones ...string) (cloudsim.Disk, error) {
+		return e.CreateDisk(ctx, cloudsim.CreateDisk{Name: name, ReplicaZones: zones, Type: "balanced", SizeGiB: 10})
+	}
+	_, err := create("x", "sim-1a", "nope")
+	refused(t, "no such zone", err, cloudsim.Invalid, "replicaZones")
+	_, err = create("x", "sim-1a", "far-a")
+	refused(t, "of two regions", err, cloudsim.Invalid, "replicaZones")
+	d := must(create("x", "sim-1b", "sim-1a"))(t)
+	if again := must(create("x", "sim-1a", "sim-1b"))(t); again.Revision != d.Revision || d.Zone != "" || d.Region != "sim-1" {
+		t.Errorf("%+v, then %+v", d, again)
+	}
+	_, err = create("x", "sim-1a", "sim-1c")
+	refused(t, "in other zones", err, cloudsim.Exists, "")
+	must(e.SetDiskPool(ctx, "sim-1b.balanced", cloudsim.SetDiskPool{SizeGiB: 15}))(t)
+	_, err = create("y", "sim-1a", "sim-1b")
+	refused(t, "one of two pools is used up", err, cloudsim.Exhausted, "")
+	for _, pool := range []string{"sim-1a.balanced", "sim-1b.balanced"} {
+		if p := must(e.GetDiskPool(ctx, pool))(t); p.UsedGiB != 10 {
+			t.Errorf("%+v", p)
+		}
+	}
+	for zone, want := range map[string]int{"sim-1a": 1, "sim-1b": 1, "sim-1c": 0, "": 1} {
+		if l := must(e.ListDisks(ctx, cloudsim.ListOptions{Zone: zone}))(t); len(l.Items) != want {
+			t.Errorf("disks of zone %q: %+v", zone, l.Items)
+		}
+	}
+	for _, zone := range []string{"sim-1a", "sim-1b"} {
+		i := must(e.CreateInstance(ctx, cloudsim.CreateInstance{Name: zone, Zone: zone, Type: "small"}))(t)
+		must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID}))(t)
+		must(e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}))(t)
+	}
+	i := must(e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "c", Zone: "sim-1c", Type: "small"}))(t)
+	_, err = e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID})
+	refused(t, "to a third zone", err, cloudsim.Invalid, "instance")
+	_, err = e.ModifyDisk(ctx, d.ID, cloudsim.ModifyDisk{Type: "fast"})
+	refused(t, "to a type that is not regional", err, cloudsim.Invalid, "type")
+}
+
+// An outage of one zone, as a fault, takes that zone's disks and leaves the
+// regional ones: they move to the other zone.
+func TestRegionalDiskSurvivesItsZone(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	a := mustCreate(t, e, ctx, "a")
+	b := must(e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "b", Zone: "sim-1b", Type: "small"}))(t)
+	zonal := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "zonal", Zone: "sim-1a", Type: "balanced", SizeGiB: 1}))(t)
+	regional := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "regional", ReplicaZones: []string{"sim-1a", "sim-1b"}, Type: "balanced", SizeGiB: 1}))(t)
+	must(e.AttachDisk(ctx, regional.ID, cloudsim.AttachDisk{Instance: a.ID}))(t)
+	must(e.StopInstance(ctx, a.ID))(t)
+	must(e.CreateFault(ctx, cloudsim.CreateFault{Name: "outage", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "disks.*", Zone: "sim-1a"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: new(cloudsim.Unavailable)},
+	}}))(t)
+	for id, want := range map[cloudsim.DiskID]bool{zonal.ID: true, regional.ID: false} {
+		hit := must(e.Decide(ctx, engine.Subject{Operation: "disks.detach", Target: string(id)}))(t)
+		if (hit.Fault != nil) != want {
+			t.Errorf("%s is hit: %t", id, !want)
+		}
+	}
+	must(e.DetachDisk(ctx, regional.ID, cloudsim.DetachDisk{Instance: a.ID, Force: true}))(t)
+	if got := must(e.AttachDisk(ctx, regional.ID, cloudsim.AttachDisk{Instance: b.ID}))(t); got.State != cloudsim.DiskInUse {
+		t.Errorf("%+v", got)
+	}
+}

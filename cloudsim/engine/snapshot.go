@@ -1,0 +1,214 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+const (
+	bySource = "source" // of what it was made
+	byCopied = "copied" // of what it is still being copied
+)
+
+var snapshots = store.Table[cloudsim.Snapshot]{
+	Kind: cloudsim.KindSnapshot, Prefix: "snap",
+	ID:   func(s *cloudsim.Snapshot) string { return string(s.ID) },
+	Meta: func(s *cloudsim.Snapshot) *cloudsim.Meta { return &s.Meta },
+	Index: map[string]func(*cloudsim.Snapshot) []string{
+		bySource: func(s *cloudsim.Snapshot) []string { return []string{string(s.Disk)} },
+		byCopied: func(s *cloudsim.Snapshot) []string {
+			if s.State == cloudsim.SnapshotCreating || s.State == cloudsim.SnapshotCopying {
+				return []string{string(s.Disk)}
+			}
+			return nil
+		},
+	},
+}
+
+// CreateSnapshot begins to take a snapshot of a disk. NotFound if there is no
+// such disk, Conflict if it has no data yet or any more.
+func (e *Engine) CreateSnapshot(ctx context.Context, req cloudsim.CreateSnapshot) (s cloudsim.Snapshot, err error) {
+	if err := req.Validate(); err != nil {
+		return s, err
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		s, err = once(tx, call, snapshots, req, func() (cloudsim.Snapshot, error) { return e.snapshotByName(tx, call, req) })
+		return err
+	})
+	return s, err
+}
+
+// snapshotByName returns the snapshot that already answers the request, or
+// takes one.
+func (e *Engine) snapshotByName(tx *store.Tx, call Call, req cloudsim.CreateSnapshot) (s cloudsim.Snapshot, err error) {
+	project, err := e.home(tx, call)
+	if err != nil {
+		return s, err
+	}
+	switch have, err := snapshots.Named(tx, project, req.Name); {
+	case errors.Is(err, cloudsim.NotFound):
+		if s, err = newSnapshot(tx, project, req.Disk, "disk"); err != nil {
+			return s, err
+		}
+		s.Name, s.Labels = req.Name, req.Labels
+		return s, work(e, tx, call, snapshots, &s, cloudsim.Create, e.cfg.Profile.Disk, e.settledSnapshot)
+	case err != nil:
+		return s, err
+	case have.State == cloudsim.SnapshotDeleting:
+		return s, cloudsim.Errorf(cloudsim.Conflict, "the snapshot %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
+	case have.Disk != req.Disk:
+		return s, taken(cloudsim.KindSnapshot, req.Name, string(have.ID), "disk "+string(have.Disk))
+	case !sameLabels(have.Labels, req.Labels):
+		return s, taken(cloudsim.KindSnapshot, req.Name, string(have.ID), "other labels")
+	default:
+		return have, nil
+	}
+}
+
+// newSnapshot is a snapshot of a disk, named by its id and not yet stored.
+func newSnapshot(tx *store.Tx, project cloudsim.ProjectID, of cloudsim.DiskID, field string) (s cloudsim.Snapshot, err error) {
+	d, err := disks.Get(tx, string(of))
+	switch {
+	case errors.Is(err, cloudsim.NotFound) || err == nil && d.Project != project:
+		return s, missing(field, string(of), "see GET /v1/disks")
+	case err != nil:
+		return s, err
+	case !d.HasData():
+		return s, cloudsim.Errorf(cloudsim.Conflict, "cannot take a snapshot of disk %s: it is %s", of, d.State)
+	}
+	id, err := snapshots.NextID(tx)
+	return cloudsim.Snapshot{
+		ID: cloudsim.SnapshotID(id), Meta: cloudsim.Meta{Name: id, Project: project},
+		Disk: of, Region: d.Region, SizeGiB: d.SizeGiB, State: cloudsim.SnapshotCreating,
+	}, err
+}
+
+func (e *Engine) settledSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
+	if s.State == cloudsim.SnapshotCreating && e.lacksData(s.Status) {
+		if err := s.Move(cloudsim.Copy); err != nil {
+			return err
+		}
+		return e.copiedSnapshot(tx, s)
+	}
+	if err := s.Move(cloudsim.Settle); err != nil {
+		return err
+	}
+	if err := e.end(tx, s.Operation, cloudsim.Settle, nil); err != nil {
+		return err
+	}
+	if s.State == cloudsim.SnapshotDeleted {
+		return snapshots.Delete(tx, s)
+	}
+	return snapshots.Put(tx, s)
+}
+
+// lacksData reports whether what begins as a copy has to wait for its data.
+func (e *Engine) lacksData(s cloudsim.DiskStatus) bool { return e.cfg.DiskData && s.SizeGiB == 0 }
+
+// lost is why an operation failed whose data cannot be had any more.
+func lost(s cloudsim.DiskStatus) *cloudsim.OperationError {
+	return &cloudsim.OperationError{Kind: cloudsim.NotFound, Detail: s.Error}
+}
+
+// copiedSnapshot puts a snapshot that was copying, after its status may have
+// changed: it goes on if the data is whole, and fails if it is lost.
+func (e *Engine) copiedSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
+	switch {
+	case s.State != cloudsim.SnapshotCopying || e.lacksData(s.Status) && !s.Status.Lost:
+		return snapshots.Put(tx, s)
+	case e.lacksData(s.Status):
+		if err := s.Move(cloudsim.Fail); err != nil {
+			return err
+		}
+		if err := e.end(tx, s.Operation, cloudsim.Fail, lost(s.Status)); err != nil {
+			return err
+		}
+		return snapshots.Put(tx, s)
+	}
+	return e.settledSnapshot(tx, s)
+}
+
+// GetSnapshot returns a snapshot; NotFound once it is deleted.
+func (e *Engine) GetSnapshot(ctx context.Context, id cloudsim.SnapshotID) (cloudsim.Snapshot, error) {
+	return read(ctx, e, snapshots, string(id))
+}
+
+// ListSnapshots returns one page of snapshots; a source is a disk.
+func (e *Engine) ListSnapshots(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Snapshot], error) {
+	return page(ctx, e, snapshots, o, nil)
+}
+
+// DeleteSnapshot begins to delete a snapshot and returns it; one that is
+// already being deleted is returned as it is. Conflict while a disk is being
+// made from it, and for one of a group, which is deleted whole.
+func (e *Engine) DeleteSnapshot(ctx context.Context, id cloudsim.SnapshotID) (s cloudsim.Snapshot, err error) {
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		if s, err = get(tx, call, snapshots, string(id)); err != nil {
+			return err
+		}
+		switch {
+		case s.Group != "":
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot delete snapshot %s: it is of group %s, which is deleted whole", id, s.Group)
+		case s.State == cloudsim.SnapshotDeleting:
+			return nil
+		}
+		if err := free(tx, cloudsim.KindSnapshot, string(id)); err != nil {
+			return err
+		}
+		if err := s.Move(cloudsim.Delete); err != nil {
+			return err
+		}
+		return work(e, tx, call, snapshots, &s, cloudsim.Delete, e.cfg.Profile.Disk, e.settledSnapshot)
+	})
+	return s, err
+}
+
+// free is Conflict while a disk or a snapshot is being copied that something is
+// being made of.
+func free(tx *store.Tx, kind cloudsim.ResourceKind, id string) error {
+	for d, err := range disks.Find(tx, byCopied, id, "") {
+		if err != nil {
+			return err
+		}
+		return cloudsim.Errorf(cloudsim.Conflict, "cannot delete %s %s: disk %s is being made of it", kind, id, d.ID)
+	}
+	for s, err := range snapshots.Find(tx, byCopied, id, "") {
+		if err != nil {
+			return err
+		}
+		return cloudsim.Errorf(cloudsim.Conflict, "cannot delete %s %s: snapshot %s is being taken of it", kind, id, s.ID)
+	}
+	return nil
+}
+
+// ReportSnapshots records what the data plane found of snapshots, all in one
+// transaction: the members of a group become ready together. What is already
+// known changes nothing; a snapshot that is gone is passed over.
+func (e *Engine) ReportSnapshots(ctx context.Context, reports []cloudsim.SnapshotReport) error {
+	return e.update(ctx, func(tx *store.Tx, call Call) error {
+		var groups []cloudsim.SnapshotGroupID
+		for _, r := range reports {
+			s, err := get(tx, call, snapshots, string(r.ID))
+			if errors.Is(err, cloudsim.NotFound) || err == nil && s.Status == r.Status {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			s.Status = r.Status
+			if s.Group != "" {
+				groups = append(groups, s.Group)
+				err = snapshots.Put(tx, &s)
+			} else {
+				err = e.copiedSnapshot(tx, &s)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return e.copiedGroups(tx, groups)
+	})
+}

@@ -1,0 +1,387 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// kept is a cloud whose disks have a data plane: the test.
+func kept(c *engine.Config) { c.DiskData = true }
+
+func mustSnapshot(t *testing.T, e *engine.Engine, ctx context.Context, name string, of cloudsim.DiskID) cloudsim.Snapshot {
+	t.Helper()
+	return must(e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: name, Disk: of}))(t)
+}
+
+// refused fails unless err is of that kind and, if field is not "", about that field.
+func refused(t *testing.T, what string, err error, kind cloudsim.Kind, field string) {
+	t.Helper()
+	ce, ok := errors.AsType[*cloudsim.Error](err)
+	if !ok || ce.Kind != kind || field != "" && (len(ce.Fields) != 1 || ce.Fields[0].Field != field) {
+		t.Errorf("%s: %v; want %s %s", what, err, kind, field)
+	}
+}
+
+// whole is what a data plane reports of data of size GiB.
+func whole(size int) cloudsim.DiskStatus { return cloudsim.DiskStatus{SizeGiB: size} }
+
+var gone = cloudsim.DiskStatus{Error: "its data is gone", Lost: true}
+
+// A snapshot is ready when its time is over and its data is whole, whichever
+// comes first, also over a restart; its operation lasts as long.
+func TestSnapshotIsReadyWithItsData(t *testing.T) {
+	for name, early := range map[string]bool{"data first": true, "time first": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				path, ctx := file(t), engine.AsCloud(t.Context())
+				e, down := boot(t, path, slowDisks, kept)
+				defer func() { down() }()
+				d := mustCreateDisk(t, e, ctx, "data")
+				time.Sleep(21 * time.Second)
+				synctest.Wait()
+				s := mustSnapshot(t, e, ctx, "snap", d.ID)
+				report := func() {
+					if err := e.ReportSnapshots(ctx, []cloudsim.SnapshotReport{{ID: s.ID, Status: whole(10)}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if early {
+					report()
+				}
+				if s = must(e.GetSnapshot(ctx, s.ID))(t); s.State != cloudsim.SnapshotCreating || s.ReadyToUse || s.SizeGiB != 10 || s.Disk != d.ID || s.Region != "sim-1" {
+					t.Errorf("at first: %+v", s)
+				}
+				time.Sleep(10 * time.Second)
+				down()
+				e, down = boot(t, path, slowDisks, kept)
+				time.Sleep(11 * time.Second)
+				synctest.Wait()
+				if !early {
+					if s = must(e.GetSnapshot(ctx, s.ID))(t); s.State != cloudsim.SnapshotCopying || s.ReadyToUse {
+						t.Errorf("in time, without data: %+v", s)
+					}
+					if op := must(e.GetOperation(ctx, s.Operation))(t); op.Over() {
+						t.Errorf("the operation is over: %+v", op)
+					}
+					report()
+				}
+				if s = must(e.GetSnapshot(ctx, s.ID))(t); s.State != cloudsim.SnapshotReady || !s.ReadyToUse {
+					t.Errorf("in the end: %+v", s)
+				}
+				if op := must(e.GetOperation(ctx, s.Operation))(t); op.State != cloudsim.OperationDone || op.Verb != cloudsim.Create {
+					t.Errorf("operation: %+v", op)
+				}
+				rev := s.Revision
+				report()
+				if s = must(e.GetSnapshot(ctx, s.ID))(t); s.Revision != rev {
+					t.Error("what is known made an event")
+				}
+			})
+		})
+	}
+}
+
+func TestSnapshotCreateIsIdempotentAndChecked(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	d, other := mustCreateDisk(t, e, ctx, "data"), mustCreateDisk(t, e, ctx, "other")
+	s := mustSnapshot(t, e, ctx, "snap", d.ID)
+	if again := mustSnapshot(t, e, ctx, "snap", d.ID); again.Revision != s.Revision || !again.CreatedAt.Equal(s.CreatedAt) {
+		t.Errorf("asking twice made %+v after %+v", again, s)
+	}
+	_, err := e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "snap", Disk: other.ID})
+	refused(t, "of another disk", err, cloudsim.Exists, "")
+	_, err = e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "snap", Disk: d.ID, Labels: map[string]string{"a": "b"}})
+	refused(t, "with other labels", err, cloudsim.Exists, "")
+	_, err = e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "more", Disk: "disk-ffffff"})
+	refused(t, "of nothing", err, cloudsim.NotFound, "disk")
+	_, err = e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "more"})
+	refused(t, "unnamed disk", err, cloudsim.Invalid, "disk")
+	mustSnapshot(t, e, ctx, "third", other.ID)
+	for source, want := range map[string]int{string(d.ID): 1, string(other.ID): 1, "disk-ffffff": 0, "": 2} {
+		if l := must(e.ListSnapshots(ctx, cloudsim.ListOptions{Source: source}))(t); len(l.Items) != want {
+			t.Errorf("of source %q: %+v", source, l.Items)
+		}
+	}
+	must(e.DeleteDisk(ctx, d.ID))(t)
+	if s = must(e.GetSnapshot(ctx, s.ID))(t); !s.ReadyToUse {
+		t.Errorf("without its disk: %+v", s)
+	}
+	must(e.DeleteSnapshot(ctx, s.ID))(t)
+	_, err = e.GetSnapshot(ctx, s.ID)
+	refused(t, "deleted", err, cloudsim.NotFound, "")
+}
+
+// What is being copied keeps what it is a copy of, until it is whole.
+func TestSourceStaysWhileItIsCopied(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant, kept)
+	defer down()
+	d := mustCreateDisk(t, e, ctx, "data")
+	s := mustSnapshot(t, e, ctx, "snap", d.ID)
+	if s.State != cloudsim.SnapshotCopying {
+		t.Fatalf("%+v", s)
+	}
+	restore := cloudsim.CreateDisk{Name: "restored", Zone: "sim-1b", Type: "balanced", SourceSnapshot: s.ID}
+	_, err := e.CreateDisk(ctx, restore)
+	refused(t, "of a snapshot that is not ready", err, cloudsim.Conflict, "")
+	_, err = e.DeleteDisk(ctx, d.ID)
+	refused(t, "deleting the disk of a snapshot that is not ready", err, cloudsim.Conflict, "")
+	report := func(of cloudsim.DiskStatus) error {
+		return e.ReportSnapshots(ctx, []cloudsim.SnapshotReport{{ID: s.ID, Status: of}, {ID: "snap-ffffff"}})
+	}
+	if err := report(cloudsim.DiskStatus{Error: "no space"}); err != nil {
+		t.Fatal(err)
+	}
+	if s = must(e.GetSnapshot(ctx, s.ID))(t); s.State != cloudsim.SnapshotCopying || s.Status.Error != "no space" {
+		t.Errorf("without space: %+v", s)
+	}
+	if err := report(whole(10)); err != nil {
+		t.Fatal(err)
+	}
+	r := must(e.CreateDisk(ctx, restore))(t)
+	if r.State != cloudsim.DiskCopying || r.SizeGiB != 10 || r.SourceSnapshot != s.ID {
+		t.Fatalf("restored: %+v", r)
+	}
+	_, err = e.DeleteSnapshot(ctx, s.ID)
+	refused(t, "deleting the snapshot of a disk that is not ready", err, cloudsim.Conflict, "")
+	copied := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "copy", Zone: "sim-1a", Type: "fast", SourceDisk: d.ID}))(t)
+	_, err = e.DeleteDisk(ctx, d.ID)
+	refused(t, "deleting the source of a disk that is not ready", err, cloudsim.Conflict, "")
+	for _, made := range []cloudsim.Disk{r, copied} {
+		if err := e.ReportDisk(ctx, made.ID, whole(10)); err != nil {
+			t.Fatal(err)
+		}
+		now := must(e.GetDisk(ctx, made.ID))(t)
+		if op := must(e.GetOperation(ctx, now.Operation))(t); now.State != cloudsim.DiskAvailable || op.State != cloudsim.OperationDone {
+			t.Errorf("%+v, %+v", now, op)
+		}
+	}
+	must(e.DeleteSnapshot(ctx, s.ID))(t)
+	must(e.DeleteDisk(ctx, d.ID))(t)
+	if again := must(e.CreateDisk(ctx, restore))(t); again.ID != r.ID {
+		t.Errorf("asked again when its source is gone: %+v", again)
+	}
+	if l := must(e.ListDisks(ctx, cloudsim.ListOptions{Source: string(s.ID)}))(t); len(l.Items) != 1 || l.Items[0].ID != r.ID {
+		t.Errorf("disks of the snapshot: %+v", l.Items)
+	}
+}
+
+// What can never be copied fails, and can only be deleted.
+func TestLostSourceFails(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant, kept)
+	defer down()
+	d := mustCreateDisk(t, e, ctx, "data")
+	if err := e.ReportDisk(ctx, d.ID, gone); err != nil {
+		t.Fatal(err)
+	}
+	if d = must(e.GetDisk(ctx, d.ID))(t); d.State != cloudsim.DiskAvailable {
+		t.Errorf("a disk that lost its data: %+v", d)
+	}
+	s := mustSnapshot(t, e, ctx, "snap", d.ID)
+	c := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "copy", Zone: "sim-1a", Type: "fast", SourceDisk: d.ID}))(t)
+	if err := errors.Join(e.ReportDisk(ctx, c.ID, gone), e.ReportSnapshots(ctx, []cloudsim.SnapshotReport{{ID: s.ID, Status: gone}})); err != nil {
+		t.Fatal(err)
+	}
+	s, c = must(e.GetSnapshot(ctx, s.ID))(t), must(e.GetDisk(ctx, c.ID))(t)
+	if s.State != cloudsim.SnapshotFailed || c.State != cloudsim.DiskFailed {
+		t.Errorf("%+v, %+v", s, c)
+	}
+	for _, id := range []cloudsim.OperationID{s.Operation, c.Operation} {
+		if op := must(e.GetOperation(ctx, id))(t); op.State != cloudsim.OperationFailed || !strings.Contains(op.Error.Detail, "gone") {
+			t.Errorf("operation: %+v", op)
+		}
+	}
+	_, err := e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "third", Zone: "sim-1a", Type: "fast", SourceSnapshot: s.ID})
+	refused(t, "of what failed", err, cloudsim.Conflict, "")
+	_, err = e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "third", Zone: "sim-1a", Type: "fast", SourceDisk: c.ID})
+	refused(t, "a copy of what failed", err, cloudsim.Conflict, "")
+	_, err = e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "third", Disk: c.ID})
+	refused(t, "a snapshot of what failed", err, cloudsim.Conflict, "")
+	must(e.DeleteSnapshot(ctx, s.ID))(t)
+	must(e.DeleteDisk(ctx, c.ID))(t)
+	must(e.DeleteDisk(ctx, d.ID))(t)
+}
+
+// What waits for a data plane when the cloud starts without one waits no more.
+func TestNoDataPlaneAnyMore(t *testing.T) {
+	path, ctx := file(t), engine.AsCloud(t.Context())
+	e, down := boot(t, path, instant, kept)
+	d := mustCreateDisk(t, e, ctx, "data")
+	s := mustSnapshot(t, e, ctx, "snap", d.ID)
+	g := must(e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{d.ID}}))(t)
+	c := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "copy", Zone: "sim-1a", Type: "fast", SourceDisk: d.ID}))(t)
+	down()
+	e, down = boot(t, path, instant)
+	defer down()
+	s, g, c = must(e.GetSnapshot(ctx, s.ID))(t), must(e.GetSnapshotGroup(ctx, g.ID))(t), must(e.GetDisk(ctx, c.ID))(t)
+	if !s.ReadyToUse || !g.ReadyToUse || c.State != cloudsim.DiskAvailable {
+		t.Errorf("%+v, %+v, %+v", s, g, c)
+	}
+}
+
+// The states that a deletion passes, and the name that it keeps meanwhile.
+func TestSnapshotDeletionTakesTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := engine.AsCloud(t.Context())
+		e, down := boot(t, file(t), slowDisks)
+		defer down()
+		rest := func() { time.Sleep(21 * time.Second); synctest.Wait() }
+		d := mustCreateDisk(t, e, ctx, "data")
+		_, err := e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "early", Disk: d.ID})
+		refused(t, "of a disk that is not made", err, cloudsim.Conflict, "")
+		rest()
+		s := mustSnapshot(t, e, ctx, "snap", d.ID)
+		g := must(e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{d.ID}}))(t)
+		rest()
+		for range 2 {
+			if s, err := e.DeleteSnapshot(ctx, s.ID); err != nil || s.State != cloudsim.SnapshotDeleting {
+				t.Fatalf("%+v, %v", s, err)
+			}
+			if g, err := e.DeleteSnapshotGroup(ctx, g.ID); err != nil || g.State != cloudsim.SnapshotDeleting {
+				t.Fatalf("%+v, %v", g, err)
+			}
+		}
+		_, err = e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: "snap", Disk: d.ID})
+		refused(t, "the name of what is being deleted", err, cloudsim.Conflict, "")
+		_, err = e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{d.ID}})
+		refused(t, "the group's likewise", err, cloudsim.Conflict, "")
+		rest()
+		_, err = e.GetSnapshot(ctx, s.ID)
+		refused(t, "deleted", err, cloudsim.NotFound, "")
+		_, err = e.GetSnapshotGroup(ctx, g.ID)
+		refused(t, "deleted", err, cloudsim.NotFound, "")
+		if l := must(e.ListSnapshots(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 0 {
+			t.Errorf("left: %+v", l.Items)
+		}
+	})
+}
+
+// A group is all or none, from its creation to its end.
+func TestSnapshotGroup(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant, kept)
+	defer down()
+	a, b := mustCreateDisk(t, e, ctx, "a"), mustCreateDisk(t, e, ctx, "b")
+	create := func(name string, of ...cloudsim.DiskID) (cloudsim.SnapshotGroup, error) {
+		return e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: name, Disks: of})
+	}
+	_, err := create("group", a.ID, "disk-ffffff")
+	refused(t, "of a disk that is not there", err, cloudsim.NotFound, "disks")
+	if l := must(e.ListSnapshots(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 0 {
+		t.Errorf("half a group: %+v", l.Items)
+	}
+	_, err = create("group")
+	refused(t, "of nothing", err, cloudsim.Invalid, "disks")
+	g := must(create("group", b.ID, a.ID))(t)
+	if again := must(create("group", a.ID, b.ID))(t); again.Revision != g.Revision || g.State != cloudsim.SnapshotCopying {
+		t.Errorf("asking twice made %+v after %+v", again, g)
+	}
+	_, err = create("group", a.ID)
+	refused(t, "of other disks", err, cloudsim.Exists, "")
+	_, err = e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{a.ID, b.ID}, Labels: map[string]string{"a": "b"}})
+	refused(t, "with other labels", err, cloudsim.Exists, "")
+
+	one := []cloudsim.SnapshotReport{{ID: g.Snapshots[0], Status: whole(10)}}
+	both := append(slices.Clone(one), cloudsim.SnapshotReport{ID: g.Snapshots[1], Status: whole(10)})
+	states := func() (all []cloudsim.SnapshotState) {
+		for _, id := range g.Snapshots {
+			s := must(e.GetSnapshot(ctx, id))(t)
+			if s.Group != g.ID || s.ReadyToUse != (s.State == cloudsim.SnapshotReady) {
+				t.Errorf("member: %+v", s)
+			}
+			all = append(all, s.State)
+		}
+		g = must(e.GetSnapshotGroup(ctx, g.ID))(t)
+		return append(all, g.State)
+	}
+	for _, step := range []struct {
+		report []cloudsim.SnapshotReport
+		want   cloudsim.SnapshotState
+	}{{one, cloudsim.SnapshotCopying}, {both, cloudsim.SnapshotReady}} {
+		if err := e.ReportSnapshots(ctx, step.report); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range states() {
+			if s != step.want {
+				t.Errorf("%d reported: %s", len(step.report), s)
+			}
+		}
+	}
+	if op := must(e.GetOperation(ctx, g.Operation))(t); op.State != cloudsim.OperationDone || op.Target != string(g.ID) {
+		t.Errorf("operation: %+v", op)
+	}
+	_, err = e.DeleteSnapshot(ctx, g.Snapshots[0])
+	refused(t, "deleting a member", err, cloudsim.Conflict, "")
+	r := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "restored", Zone: "sim-1a", Type: "fast", SourceSnapshot: g.Snapshots[1]}))(t)
+	_, err = e.DeleteSnapshotGroup(ctx, g.ID)
+	refused(t, "while a disk is made of a member", err, cloudsim.Conflict, "")
+	if err := e.ReportDisk(ctx, r.ID, whole(10)); err != nil {
+		t.Fatal(err)
+	}
+	must(e.DeleteSnapshotGroup(ctx, g.ID))(t)
+	for _, id := range g.Snapshots {
+		_, err = e.GetSnapshot(ctx, id)
+		refused(t, "deleted", err, cloudsim.NotFound, "")
+	}
+}
+
+// A group of which one member's data is lost has failed whole.
+func TestSnapshotGroupFailsWhole(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant, kept)
+	defer down()
+	a, b := mustCreateDisk(t, e, ctx, "a"), mustCreateDisk(t, e, ctx, "b")
+	g := must(e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{a.ID, b.ID}}))(t)
+	if err := e.ReportSnapshots(ctx, []cloudsim.SnapshotReport{{ID: g.Snapshots[1], Status: gone}}); err != nil {
+		t.Fatal(err)
+	}
+	g = must(e.GetSnapshotGroup(ctx, g.ID))(t)
+	op := must(e.GetOperation(ctx, g.Operation))(t)
+	if g.State != cloudsim.SnapshotFailed || op.State != cloudsim.OperationFailed || !strings.Contains(op.Error.Detail, "gone") {
+		t.Errorf("%+v, %+v", g, op)
+	}
+	for _, id := range g.Snapshots {
+		if s := must(e.GetSnapshot(ctx, id))(t); s.State != cloudsim.SnapshotFailed {
+			t.Errorf("member: %+v", s)
+		}
+	}
+	must(e.DeleteSnapshotGroup(ctx, g.ID))(t)
+}
+
+// Snapshots of one project cannot be seen from another, nor used.
+func TestSnapshotsKeepToTheirProject(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	d := mustCreateDisk(t, e, ctx, "data")
+	s := mustSnapshot(t, e, ctx, "snap", d.ID)
+	p := must(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
+	tok := must(e.CreateToken(ctx, cloudsim.CreateToken{Name: "t", Role: cloudsim.RoleWriter, Project: p.ID}))(t)
+	their := must(e.Admit(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Write}))(t)
+	_, err := e.GetSnapshot(their, s.ID)
+	refused(t, "reading it", err, cloudsim.NotFound, "")
+	_, err = e.CreateSnapshot(their, cloudsim.CreateSnapshot{Name: "snap", Disk: d.ID})
+	refused(t, "taking one", err, cloudsim.NotFound, "disk")
+	_, err = e.CreateDisk(their, cloudsim.CreateDisk{Name: "x", Zone: "sim-1a", Type: "fast", SourceSnapshot: s.ID})
+	refused(t, "restoring it", err, cloudsim.NotFound, "sourceSnapshot")
+	_, err = e.CreateDisk(their, cloudsim.CreateDisk{Name: "x", Zone: "sim-1a", Type: "fast", SourceDisk: d.ID})
+	refused(t, "copying the disk", err, cloudsim.NotFound, "sourceDisk")
+	if l := must(e.ListSnapshots(their, cloudsim.ListOptions{Source: string(d.ID)}))(t); len(l.Items) != 0 {
+		t.Errorf("listed: %+v", l.Items)
+	}
+	mine := must(e.CreateDisk(their, cloudsim.CreateDisk{Name: "x", Zone: "sim-1a", Type: "fast", SizeGiB: 4}))(t)
+	must(e.CreateSnapshotGroup(their, cloudsim.CreateSnapshotGroup{Name: "g", Disks: []cloudsim.DiskID{mine.ID}}))(t)
+	must(e.DeleteDisk(their, mine.ID))(t)
+	refused(t, "deleting a project with snapshots", e.DeleteProject(ctx, p.ID), cloudsim.Conflict, "")
+}

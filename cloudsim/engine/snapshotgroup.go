@@ -1,0 +1,210 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+var snapshotGroups = store.Table[cloudsim.SnapshotGroup]{
+	Kind: cloudsim.KindSnapshotGroup, Prefix: "sgrp",
+	ID:   func(g *cloudsim.SnapshotGroup) string { return string(g.ID) },
+	Meta: func(g *cloudsim.SnapshotGroup) *cloudsim.Meta { return &g.Meta },
+}
+
+// CreateSnapshotGroup begins to take snapshots of several disks at one
+// instant: of all, or of none.
+func (e *Engine) CreateSnapshotGroup(ctx context.Context, req cloudsim.CreateSnapshotGroup) (g cloudsim.SnapshotGroup, err error) {
+	if err := req.Validate(); err != nil {
+		return g, err
+	}
+	req.Disks = slices.Sorted(slices.Values(req.Disks)) // the order is no other words
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		g, err = once(tx, call, snapshotGroups, req, func() (cloudsim.SnapshotGroup, error) { return e.groupByName(tx, call, req) })
+		return err
+	})
+	return g, err
+}
+
+// groupByName returns the group that already answers the request, or takes one.
+func (e *Engine) groupByName(tx *store.Tx, call Call, req cloudsim.CreateSnapshotGroup) (g cloudsim.SnapshotGroup, err error) {
+	project, err := e.home(tx, call)
+	if err != nil {
+		return g, err
+	}
+	switch have, err := snapshotGroups.Named(tx, project, req.Name); {
+	case errors.Is(err, cloudsim.NotFound):
+		return e.newGroup(tx, call, project, req)
+	case err != nil:
+		return g, err
+	case have.State == cloudsim.SnapshotDeleting:
+		return g, cloudsim.Errorf(cloudsim.Conflict, "the snapshot group %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
+	case !slices.Equal(have.Disks, req.Disks):
+		return g, taken(cloudsim.KindSnapshotGroup, req.Name, string(have.ID), "other disks")
+	case !sameLabels(have.Labels, req.Labels):
+		return g, taken(cloudsim.KindSnapshotGroup, req.Name, string(have.ID), "other labels")
+	default:
+		return have, nil
+	}
+}
+
+func (e *Engine) newGroup(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateSnapshotGroup) (g cloudsim.SnapshotGroup, err error) {
+	members := make([]cloudsim.Snapshot, len(req.Disks))
+	for i, d := range req.Disks {
+		if members[i], err = newSnapshot(tx, project, d, "disks"); err != nil {
+			return g, err
+		}
+	}
+	id, err := snapshotGroups.NextID(tx)
+	if err != nil {
+		return g, err
+	}
+	g = cloudsim.SnapshotGroup{
+		ID: cloudsim.SnapshotGroupID(id), Meta: cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels},
+		Disks: req.Disks, State: cloudsim.SnapshotCreating,
+	}
+	for i := range members {
+		m := &members[i]
+		m.Group, m.Labels = g.ID, req.Labels
+		g.Snapshots = append(g.Snapshots, m.ID)
+		if err := snapshots.Put(tx, m); err != nil {
+			return g, err
+		}
+	}
+	return g, work(e, tx, call, snapshotGroups, &g, cloudsim.Create, e.cfg.Profile.Disk, e.settledSnapshotGroup)
+}
+
+// members reads the snapshots of a group.
+func members(tx *store.Tx, g *cloudsim.SnapshotGroup) ([]cloudsim.Snapshot, error) {
+	all := make([]cloudsim.Snapshot, len(g.Snapshots))
+	for i, id := range g.Snapshots {
+		var err error
+		if all[i], err = snapshots.Get(tx, string(id)); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// moveGroup moves a group and its members as one, and puts them; who are
+// deleted are gone.
+func moveGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []cloudsim.Snapshot, verb cloudsim.Verb) error {
+	for i := range all {
+		m := &all[i]
+		if err := m.Move(verb); err != nil {
+			return err
+		}
+		put := snapshots.Put
+		if m.State == cloudsim.SnapshotDeleted {
+			put = snapshots.Delete
+		}
+		if err := put(tx, m); err != nil {
+			return err
+		}
+	}
+	return g.Move(verb)
+}
+
+func (e *Engine) settledSnapshotGroup(tx *store.Tx, g *cloudsim.SnapshotGroup) error {
+	all, err := members(tx, g)
+	if err != nil {
+		return err
+	}
+	if g.State == cloudsim.SnapshotCreating && slices.ContainsFunc(all, func(m cloudsim.Snapshot) bool { return e.lacksData(m.Status) }) {
+		if err := moveGroup(tx, g, all, cloudsim.Copy); err != nil {
+			return err
+		}
+		return e.copiedGroup(tx, g, all)
+	}
+	if err := moveGroup(tx, g, all, cloudsim.Settle); err != nil {
+		return err
+	}
+	if err := e.end(tx, g.Operation, cloudsim.Settle, nil); err != nil {
+		return err
+	}
+	if g.State == cloudsim.SnapshotDeleted {
+		return snapshotGroups.Delete(tx, g)
+	}
+	return snapshotGroups.Put(tx, g)
+}
+
+// copiedGroup puts a group that was copying: it goes on when the data of all
+// members is whole, and fails when that of one is lost.
+func (e *Engine) copiedGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []cloudsim.Snapshot) error {
+	for _, m := range all {
+		if !e.lacksData(m.Status) || !m.Status.Lost {
+			continue
+		}
+		if err := moveGroup(tx, g, all, cloudsim.Fail); err != nil {
+			return err
+		}
+		if err := e.end(tx, g.Operation, cloudsim.Fail, lost(m.Status)); err != nil {
+			return err
+		}
+		return snapshotGroups.Put(tx, g)
+	}
+	if slices.ContainsFunc(all, func(m cloudsim.Snapshot) bool { return e.lacksData(m.Status) }) {
+		return snapshotGroups.Put(tx, g)
+	}
+	return e.settledSnapshotGroup(tx, g)
+}
+
+// copiedGroups is copiedGroup for the groups whose members were reported.
+func (e *Engine) copiedGroups(tx *store.Tx, ids []cloudsim.SnapshotGroupID) error {
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		g, err := snapshotGroups.Get(tx, string(id))
+		if err != nil {
+			return err
+		}
+		if g.State != cloudsim.SnapshotCopying {
+			continue
+		}
+		all, err := members(tx, &g)
+		if err != nil {
+			return err
+		}
+		if err := e.copiedGroup(tx, &g, all); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// GetSnapshotGroup returns a group; NotFound once it is deleted.
+func (e *Engine) GetSnapshotGroup(ctx context.Context, id cloudsim.SnapshotGroupID) (cloudsim.SnapshotGroup, error) {
+	return read(ctx, e, snapshotGroups, string(id))
+}
+
+// ListSnapshotGroups returns one page of groups.
+func (e *Engine) ListSnapshotGroups(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.SnapshotGroup], error) {
+	return page(ctx, e, snapshotGroups, o, nil)
+}
+
+// DeleteSnapshotGroup begins to delete a group and its members, and returns
+// it; one that is already being deleted is returned as it is. Conflict while a
+// disk is being made from a member.
+func (e *Engine) DeleteSnapshotGroup(ctx context.Context, id cloudsim.SnapshotGroupID) (g cloudsim.SnapshotGroup, err error) {
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		if g, err = get(tx, call, snapshotGroups, string(id)); err != nil || g.State == cloudsim.SnapshotDeleting {
+			return err
+		}
+		for _, m := range g.Snapshots {
+			if err := free(tx, cloudsim.KindSnapshot, string(m)); err != nil {
+				return err
+			}
+		}
+		all, err := members(tx, &g)
+		if err != nil {
+			return err
+		}
+		if err := moveGroup(tx, &g, all, cloudsim.Delete); err != nil {
+			return err
+		}
+		return work(e, tx, call, snapshotGroups, &g, cloudsim.Delete, e.cfg.Profile.Disk, e.settledSnapshotGroup)
+	})
+	return g, err
+}

@@ -1,0 +1,57 @@
+package cloudsim
+
+import "slices"
+
+// SnapshotGroupID names a group of snapshots, e.g. "sgrp-000001". It is never
+// used again.
+type SnapshotGroupID string
+
+// SnapshotGroup is snapshots of several disks, all of one instant. They become
+// ready together or not at all, and are deleted together.
+type SnapshotGroup struct {
+	ID SnapshotGroupID `json:"id" example:"sgrp-000001"`
+	Meta
+	Disks      []DiskID      `json:"disks" doc:"The disks it was taken of, sorted"`
+	Snapshots  []SnapshotID  `json:"snapshots" doc:"Its members, in the order of disks"`
+	State      SnapshotState `json:"state" enum:"creating,copying,ready,failed,deleting,deleted"`
+	ReadyToUse bool          `json:"readyToUse" doc:"Whether disks can be made from its members"`
+}
+
+// Move applies verb, or returns Conflict and leaves g as it was.
+func (g *SnapshotGroup) Move(verb Verb) error {
+	err := move(&g.State, snapshotMoves, verb, KindSnapshotGroup, string(g.ID))
+	g.ReadyToUse = g.State == SnapshotReady
+	return err
+}
+
+// MaxGroupDisks bounds how many disks are held to one instant.
+const MaxGroupDisks = 32
+
+// CreateSnapshotGroup asks for snapshots of several disks at one instant.
+// Asking again with the same name and the same words, the disks in any order,
+// returns the first one; with other words it is Exists.
+type CreateSnapshotGroup struct {
+	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"nightly"`
+	Disks  []DiskID          `json:"disks" maxItems:"32" doc:"The disks, attached or not, each once" example:"[\"disk-000001\",\"disk-000002\"]"`
+	Labels map[string]string `json:"labels,omitempty" doc:"Labels of the group and of its members"`
+}
+
+// Validate checks what needs no other state.
+func (r CreateSnapshotGroup) Validate() error {
+	var c checks
+	c.name("name", r.Name)
+	if len(r.Disks) < 1 || len(r.Disks) > MaxGroupDisks {
+		c.addf("disks", "must be between 1 and %d, got %d", MaxGroupDisks, len(r.Disks))
+		return c.err()
+	}
+	for i, d := range r.Disks {
+		switch {
+		case d == "":
+			c.addf("disks", "has an empty id at %d", i)
+		case slices.Contains(r.Disks[:i], d):
+			c.addf("disks", "has %s twice", clip(string(d)))
+		}
+	}
+	c.labels(r.Labels)
+	return c.err()
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+var snapshots = kind[cloudsim.Snapshot, cloudsim.SnapshotID]{
+	kind: cloudsim.KindSnapshot, noun: "snapshot", plural: "snapshots", command: "snapshots", prefix: "snap-",
+	sample: "before-upgrade", sourced: true,
+	id:    func(s cloudsim.Snapshot) string { return string(s.ID) },
+	state: func(s cloudsim.Snapshot) string { return string(s.State) },
+	columns: []column[cloudsim.Snapshot]{
+		{head: "ID", cell: func(s cloudsim.Snapshot) string { return string(s.ID) }},
+		{head: "NAME", cell: func(s cloudsim.Snapshot) string { return s.Name }},
+		{head: "STATE", cell: func(s cloudsim.Snapshot) string { return string(s.State) }},
+		{head: "DISK", cell: func(s cloudsim.Snapshot) string { return string(s.Disk) }},
+		{head: "SIZE", cell: func(s cloudsim.Snapshot) string { return gibibytes(s.SizeGiB) }},
+		{head: "GROUP", cell: func(s cloudsim.Snapshot) string { return string(s.Group) }},
+		{head: "REGION", wide: true, cell: func(s cloudsim.Snapshot) string { return s.Region }},
+		{head: "DATA", wide: true, cell: func(s cloudsim.Snapshot) string { return dataCell(s.Status) }},
+	},
+	get:  (*client.Client).GetSnapshot,
+	list: (*client.Client).ListSnapshots,
+}
+
+// sourceID is the id of what a person means by a source: an id as it is,
+// because what was made of a disk outlives it, else the disk of that name.
+func sourceID(ctx context.Context, cl *client.Client, nameOrID string) (string, error) {
+	if nameOrID == "" || snapshots.mayBeID(nameOrID) {
+		return nameOrID, nil
+	}
+	d, err := disks.resolve(ctx, cl, nameOrID)
+	if errors.Is(err, cloudsim.NotFound) && disks.mayBeID(nameOrID) {
+		return nameOrID, nil
+	}
+	return string(d.ID), err
+}
+
+func newSnapshotsCommand(c *cloudCLI) *cobra.Command {
+	cmd := snapshots.group("What disks held at an instant", "snapshot")
+	cmd.AddCommand(
+		snapshots.listCommand(c),
+		snapshots.getCommand(c),
+		newCreateSnapshotCommand(c),
+		snapshots.deleteCommand(c, true, (*client.Client).DeleteSnapshot),
+	)
+	return cmd
+}
+
+func newCreateSnapshotCommand(c *cloudCLI) *cobra.Command {
+	var (
+		o      output
+		w      waiting
+		labels []string
+		disk   string
+	)
+	cmd := &cobra.Command{
+		Use: "create NAME --disk DISK", Short: "Take a snapshot of a disk, attached or not",
+		Long: `Take a snapshot of a disk, attached or not. It holds what was written by one
+instant, as after a power cut. Asking again with the same words returns the
+first one.`,
+		Example: `  allinone cloud snapshots create before-upgrade --disk data-1 --wait
+  allinone cloud disks create restored --zone sim-1a --from-snapshot before-upgrade`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
+			req := cloudsim.CreateSnapshot{Name: args[0]}
+			if req.Labels, err = parseLabels("label", labels); err != nil {
+				return err
+			}
+			d, err := disks.resolve(ctx, cl, disk)
+			if err != nil {
+				return err
+			}
+			req.Disk = d.ID
+			made, err := cl.CreateSnapshot(ctx, req)
+			if err != nil {
+				return err
+			}
+			now, err := settle(ctx, c, cl, w, snapshots, []cloudsim.Snapshot{made})
+			return errors.Join(printResult(snapshots.printer(c, o), true, now), err)
+		}),
+	}
+	o.flags(cmd)
+	w.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&disk, "disk", "", "`DISK` to take it of")
+	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
+	_ = cmd.MarkFlagRequired("disk")
+	_ = cmd.RegisterFlagCompletionFunc("disk", names(c, disks))
+	return cmd
+}
