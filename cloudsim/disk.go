@@ -35,13 +35,13 @@ const (
 // is to delete a disk that is attached. Work on an existing disk settles in
 // use; Vacate follows at once when nothing is attached.
 var diskMoves = map[DiskState]map[Verb]DiskState{
-	DiskCreating:  {Settle: DiskAvailable, Copy: DiskCopying, Delete: DiskDeleting},
+	DiskCreating:  {Settle: DiskAvailable, Cancel: DiskDeleting, Copy: DiskCopying, Delete: DiskDeleting},
 	DiskCopying:   {Settle: DiskAvailable, Fail: DiskFailed, Delete: DiskDeleting},
 	DiskFailed:    {Delete: DiskDeleting},
 	DiskAvailable: {Attach: DiskAttaching, Resize: DiskResizing, Modify: DiskModifying, Delete: DiskDeleting},
-	DiskAttaching: {Settle: DiskInUse, Detach: DiskDetaching},
+	DiskAttaching: {Settle: DiskInUse, Cancel: DiskInUse, Detach: DiskDetaching},
 	DiskInUse:     {Attach: DiskAttaching, Detach: DiskDetaching, Resize: DiskResizing, Modify: DiskModifying, Vacate: DiskAvailable},
-	DiskDetaching: {Settle: DiskInUse},
+	DiskDetaching: {Settle: DiskInUse, Cancel: DiskInUse},
 	DiskResizing:  {Settle: DiskInUse},
 	DiskModifying: {Settle: DiskInUse},
 	DiskDeleting:  {Settle: DiskDeleted},

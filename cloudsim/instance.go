@@ -21,11 +21,11 @@ const (
 
 // instanceMoves is the whole life of an instance. What is not in it is a Conflict.
 var instanceMoves = map[InstanceState]map[Verb]InstanceState{
-	InstanceProvisioning: {Settle: InstanceRunning, Terminate: InstanceTerminating},
+	InstanceProvisioning: {Settle: InstanceRunning, Cancel: InstanceTerminating, Terminate: InstanceTerminating},
 	InstanceRunning:      {Stop: InstanceStopping, Reboot: InstanceRebooting, Terminate: InstanceTerminating},
 	InstanceStopping:     {Settle: InstanceStopped, Terminate: InstanceTerminating},
 	InstanceStopped:      {Start: InstanceStarting, Terminate: InstanceTerminating},
-	InstanceStarting:     {Settle: InstanceRunning, Terminate: InstanceTerminating},
+	InstanceStarting:     {Settle: InstanceRunning, Cancel: InstanceStopped, Terminate: InstanceTerminating},
 	InstanceRebooting:    {Settle: InstanceRunning, Stop: InstanceStopping, Terminate: InstanceTerminating},
 	InstanceTerminating:  {Settle: InstanceTerminated},
 }

@@ -22,7 +22,7 @@ const (
 
 // loadBalancerMoves is the whole life of a load balancer.
 var loadBalancerMoves = map[LoadBalancerState]map[Verb]LoadBalancerState{
-	LoadBalancerProvisioning: {Settle: LoadBalancerActive, Update: LoadBalancerProvisioning, Delete: LoadBalancerDeleting},
+	LoadBalancerProvisioning: {Settle: LoadBalancerActive, Cancel: LoadBalancerDeleting, Update: LoadBalancerProvisioning, Delete: LoadBalancerDeleting},
 	LoadBalancerActive:       {Update: LoadBalancerUpdating, Delete: LoadBalancerDeleting},
 	LoadBalancerUpdating:     {Settle: LoadBalancerActive, Update: LoadBalancerUpdating, Delete: LoadBalancerDeleting},
 	LoadBalancerDeleting:     {Settle: LoadBalancerDeleted},

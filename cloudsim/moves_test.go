@@ -12,7 +12,7 @@ import (
 // Conflict that changes nothing.
 func moveTest[S ~string](t *testing.T, states []S, want map[S]map[Verb]S, move func(S, Verb) (S, error)) {
 	t.Helper()
-	verbs := []Verb{Create, Update, Delete, Start, Stop, Reboot, Terminate, Attach, Detach, Resize, Modify, Copy, Vacate, Settle, Fail}
+	verbs := []Verb{Create, Update, Delete, Start, Stop, Reboot, Terminate, Attach, Detach, Resize, Modify, Copy, Vacate, Settle, Fail, Cancel}
 	for _, from := range states {
 		for _, verb := range verbs {
 			t.Run(fmt.Sprintf("%s/%s", from, verb), func(t *testing.T) {
@@ -31,11 +31,11 @@ func moveTest[S ~string](t *testing.T, states []S, want map[S]map[Verb]S, move f
 
 func TestInstanceMoves(t *testing.T) {
 	want := map[InstanceState]map[Verb]InstanceState{
-		"provisioning": {Settle: "running", Terminate: "terminating"},
+		"provisioning": {Settle: "running", Cancel: "terminating", Terminate: "terminating"},
 		"running":      {Stop: "stopping", Reboot: "rebooting", Terminate: "terminating"},
 		"stopping":     {Settle: "stopped", Terminate: "terminating"},
 		"stopped":      {Start: "starting", Terminate: "terminating"},
-		"starting":     {Settle: "running", Terminate: "terminating"},
+		"starting":     {Settle: "running", Cancel: "stopped", Terminate: "terminating"},
 		"rebooting":    {Settle: "running", Stop: "stopping", Terminate: "terminating"},
 		"terminating":  {Settle: "terminated"},
 		"terminated":   {},
@@ -52,7 +52,7 @@ func TestInstanceMoves(t *testing.T) {
 
 func TestLoadBalancerMoves(t *testing.T) {
 	want := map[LoadBalancerState]map[Verb]LoadBalancerState{
-		"provisioning": {Settle: "active", Update: "provisioning", Delete: "deleting"},
+		"provisioning": {Settle: "active", Cancel: "deleting", Update: "provisioning", Delete: "deleting"},
 		"active":       {Update: "updating", Delete: "deleting"},
 		"updating":     {Settle: "active", Update: "updating", Delete: "deleting"},
 		"deleting":     {Settle: "deleted"},
@@ -67,13 +67,13 @@ func TestLoadBalancerMoves(t *testing.T) {
 
 func TestDiskMoves(t *testing.T) {
 	want := map[DiskState]map[Verb]DiskState{
-		"creating":  {Settle: "available", Copy: "copying", Delete: "deleting"},
+		"creating":  {Settle: "available", Cancel: "deleting", Copy: "copying", Delete: "deleting"},
 		"copying":   {Settle: "available", Fail: "failed", Delete: "deleting"},
 		"failed":    {Delete: "deleting"},
 		"available": {Attach: "attaching", Resize: "resizing", Modify: "modifying", Delete: "deleting"},
-		"attaching": {Settle: "in-use", Detach: "detaching"},
+		"attaching": {Settle: "in-use", Cancel: "in-use", Detach: "detaching"},
 		"in-use":    {Attach: "attaching", Detach: "detaching", Resize: "resizing", Modify: "modifying", Vacate: "available"},
-		"detaching": {Settle: "in-use"},
+		"detaching": {Settle: "in-use", Cancel: "in-use"},
 		"resizing":  {Settle: "in-use"},
 		"modifying": {Settle: "in-use"},
 		"deleting":  {Settle: "deleted"},
@@ -121,10 +121,11 @@ func TestSnapshotMoves(t *testing.T) {
 
 func TestOperationMoves(t *testing.T) {
 	want := map[OperationState]map[Verb]OperationState{
-		"pending": {Start: "running", Fail: "failed"},
-		"running": {Settle: "done", Fail: "failed"},
-		"done":    {},
-		"failed":  {},
+		"pending":   {Start: "running", Fail: "failed"},
+		"running":   {Settle: "done", Fail: "failed", Cancel: "cancelled"},
+		"done":      {},
+		"failed":    {},
+		"cancelled": {},
 	}
 	moveTest(t, slices.Sorted(maps.Keys(want)), want, func(s OperationState, v Verb) (OperationState, error) {
 		o := Operation{State: s}

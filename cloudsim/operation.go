@@ -13,6 +13,8 @@ const (
 	OperationRunning OperationState = "running"
 	OperationDone    OperationState = "done"
 	OperationFailed  OperationState = "failed" // Error says why
+
+	OperationCancelled OperationState = "cancelled" // called off; Error says by whom
 )
 
 // Verb is what happens to a resource.
@@ -34,12 +36,13 @@ const (
 	Vacate    Verb = "vacate" // nothing is attached any more
 	Settle    Verb = "settle" // the simulated hardware finished
 	Fail      Verb = "fail"   // the simulated hardware gave up
+	Cancel    Verb = "cancel" // called off before it settled
 )
 
 // operationMoves is the whole life of an operation.
 var operationMoves = map[OperationState]map[Verb]OperationState{
 	OperationPending: {Start: OperationRunning, Fail: OperationFailed},
-	OperationRunning: {Settle: OperationDone, Fail: OperationFailed},
+	OperationRunning: {Settle: OperationDone, Fail: OperationFailed, Cancel: OperationCancelled},
 }
 
 // Operation is slow work that was accepted: who asked for it, on what, and how
@@ -50,11 +53,16 @@ type Operation struct {
 	Verb      Verb            `json:"verb" doc:"What is being done" example:"stop"`
 	Kind      ResourceKind    `json:"kind" doc:"Kind of the resource it works on" example:"instance"`
 	Target    string          `json:"target" doc:"Id of the resource it works on" example:"i-000001"`
-	State     OperationState  `json:"state" enum:"pending,running,done,failed"`
+	State     OperationState  `json:"state" enum:"pending,running,done,failed,cancelled"`
 	RequestID string          `json:"requestId" doc:"The request that asked for it"`
 	Caller    string          `json:"caller" doc:"Name of the token that asked for it"`
 	EndedAt   *time.Time      `json:"endedAt,omitempty" doc:"RFC 3339; absent while it is not over"`
-	Error     *OperationError `json:"error,omitempty" doc:"Why it failed"`
+	Error     *OperationError `json:"error,omitempty" doc:"Why it failed, or who called it off"`
+
+	DueAt    *time.Time `json:"dueAt,omitempty" doc:"RFC 3339; when it is due to be over. Absent for what takes no time"`
+	Percent  int        `json:"percent" doc:"How much of its time has passed; 100 only when it is done" example:"40"`
+	HeldBy   string     `json:"heldBy,omitempty" doc:"Id of the hold, or fault, that keeps it from ending though it is due" example:"hold-000001"`
+	Released bool       `json:"released,omitempty" doc:"It was released: no hold keeps it any more"`
 }
 
 // OperationError says why an operation failed.
@@ -64,7 +72,24 @@ type OperationError struct {
 }
 
 // Over reports whether o has ended, well or not.
-func (o Operation) Over() bool { return o.State == OperationDone || o.State == OperationFailed }
+func (o Operation) Over() bool {
+	return o.State == OperationDone || o.State == OperationFailed || o.State == OperationCancelled
+}
+
+// PercentAt is how much of o's time has passed at now: 100 is done, and
+// nothing else is. It is the truth, because time is all that work takes.
+func (o Operation) PercentAt(now time.Time) int {
+	switch {
+	case o.State == OperationDone:
+		return 100
+	case o.Over():
+		return o.Percent // where it was called off
+	case o.DueAt == nil || !now.Before(*o.DueAt):
+		return 99
+	}
+	all := o.DueAt.Sub(o.CreatedAt)
+	return min(99, max(0, int(100*float64(now.Sub(o.CreatedAt))/float64(all))))
+}
 
 // Move applies verb, or returns Conflict and leaves o as it was.
 func (o *Operation) Move(verb Verb) error {

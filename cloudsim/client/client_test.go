@@ -120,6 +120,7 @@ func TestEveryVerb(t *testing.T) {
 		t.Error(err)
 	}
 	everyClockVerb(t, c)
+	everyHoldVerb(t, c)
 	f := must(c.CreateFault(ctx, cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{
 		Match: cloudsim.FaultMatch{Operation: "zones.get"}, When: cloudsim.FaultWhen{Max: 1}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultThrottle},
 	}}))(t)

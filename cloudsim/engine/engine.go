@@ -295,6 +295,7 @@ func (e *Engine) Check() error {
 			(*store.Tx).CheckJournal, projects.Check, tokens.Check, serviceAccounts.Check, roles.Check, roleBindings.Check, regions.Check, zones.Check, instanceTypes.Check,
 			diskTypes.Check, diskPools.Check,
 			instances.Check, addresses.Check, loadBalancers.Check, disks.Check, operations.Check, faults.Check,
+			holds.Check,
 			snapshots.Check, snapshotGroups.Check, checkDiskPools,
 		} {
 			if err := check(tx); err != nil {

@@ -13,18 +13,31 @@ var operations = store.Table[cloudsim.Operation]{
 	Kind: cloudsim.KindOperation, Prefix: "op",
 	ID:   func(o *cloudsim.Operation) string { return string(o.ID) },
 	Meta: func(o *cloudsim.Operation) *cloudsim.Meta { return &o.Meta },
+	Index: map[string]func(*cloudsim.Operation) []string{byHold: func(o *cloudsim.Operation) []string {
+		if o.HeldBy == "" {
+			return nil
+		}
+		return []string{o.HeldBy}
+	}},
 }
+
+const byHold = "hold"
 
 // begin records that slow work on a resource has begun, ends the operation
 // that worked on it before, and puts its settling on the due list. m is the
-// resource's; the caller puts the resource afterwards.
-func (e *Engine) begin(tx *store.Tx, call Call, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, takes time.Duration) error {
+// resource's; the caller puts the resource afterwards, and settles it at once
+// unless it waits: for its time, or for a hold.
+func (e *Engine) begin(tx *store.Tx, call Call, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, profile time.Duration) (waits bool, err error) {
 	if err := e.supersede(tx, m.Operation, verb); err != nil {
-		return err
+		return false, err
+	}
+	lasts, err := takes(tx, kind, verb, profile)
+	if err != nil {
+		return false, err
 	}
 	opID, err := operations.NextID(tx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	op := cloudsim.Operation{
 		ID:   cloudsim.OperationID(opID),
@@ -33,16 +46,20 @@ func (e *Engine) begin(tx *store.Tx, call Call, verb cloudsim.Verb, kind cloudsi
 		State: cloudsim.OperationPending, RequestID: call.RequestID, Caller: call.Caller,
 	}
 	if err := op.Move(cloudsim.Start); err != nil {
-		return err
+		return false, err
 	}
 	m.Operation = op.ID
+	if lasts > 0 {
+		due := tx.Now.Add(lasts)
+		op.DueAt = &due
+	}
 	if err := operations.Put(tx, &op); err != nil {
-		return err
+		return false, err
 	}
-	if takes <= 0 {
-		return nil // the caller settles at once
+	if lasts <= 0 {
+		return held(tx, op)
 	}
-	return tx.Later(tx.Now.Add(takes), store.Work{Kind: kind, ID: id, Verb: cloudsim.Settle, Operation: op.ID})
+	return true, tx.Later(*op.DueAt, store.Work{Kind: kind, ID: id, Verb: cloudsim.Settle, Operation: op.ID})
 }
 
 // supersede ends an operation that a newer verb overtook.
@@ -62,11 +79,12 @@ func (e *Engine) end(tx *store.Tx, id cloudsim.OperationID, verb cloudsim.Verb, 
 	if err != nil {
 		return err
 	}
+	op.Percent = op.PercentAt(tx.Now) // while it is not over
 	if err := op.Move(verb); err != nil {
 		return err
 	}
 	now := tx.Now
-	op.EndedAt, op.Error = &now, why
+	op.EndedAt, op.Error, op.HeldBy, op.Percent = &now, why, "", op.PercentAt(now)
 	if err := operations.Put(tx, &op); err != nil {
 		return err
 	}
@@ -86,13 +104,22 @@ func (e *Engine) forgetOperation(tx *store.Tx, w store.Work) error {
 
 // GetOperation returns an operation.
 func (e *Engine) GetOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
-	return read(ctx, e, operations, string(id))
+	op, err := read(ctx, e, operations, string(id))
+	if err == nil {
+		op.Percent = op.PercentAt(e.Now())
+	}
+	return op, err
 }
 
 // ListOperations returns one page of operations. Finished ones are kept for a
 // day.
 func (e *Engine) ListOperations(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Operation], error) {
-	return page(ctx, e, operations, o, nil)
+	l, err := page(ctx, e, operations, o, nil)
+	now := e.Now()
+	for i := range l.Items {
+		l.Items[i].Percent = l.Items[i].PercentAt(now)
+	}
+	return l, err
 }
 
 // AwaitOperation returns an operation when it is over, or as it is after wait.

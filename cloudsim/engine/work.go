@@ -9,22 +9,21 @@ import (
 )
 
 // work begins slow work on v, whose verb was already moved, and settles it at
-// once if it takes no time.
+// once if it takes no time and no hold keeps it. takes is what the profile
+// says; a person may have said otherwise.
 func work[T any](e *Engine, tx *store.Tx, call Call, t store.Table[T], v *T, verb cloudsim.Verb, takes time.Duration, settled func(*store.Tx, *T) error) error {
-	if err := e.begin(tx, call, verb, t.Kind, t.ID(v), t.Meta(v), takes); err != nil {
+	waits, err := e.begin(tx, call, verb, t.Kind, t.ID(v), t.Meta(v), takes)
+	if err != nil {
 		return err
 	}
-	if err := t.Put(tx, v); err != nil {
+	if err := t.Put(tx, v); err != nil || waits {
 		return err
-	}
-	if takes > 0 {
-		return nil
 	}
 	return settled(tx, v)
 }
 
-// settleDue is work's second half, when it falls due. What is gone, or was
-// overtaken by newer work, has nothing to settle.
+// settleDue is work's second half, when it falls due. What is gone, was
+// overtaken by newer work, called off, or is held, has nothing to settle.
 func settleDue[T any](tx *store.Tx, t store.Table[T], w store.Work, settled func(*store.Tx, *T) error) error {
 	v, err := t.Get(tx, w.ID)
 	switch {
@@ -34,6 +33,9 @@ func settleDue[T any](tx *store.Tx, t store.Table[T], w store.Work, settled func
 		return err
 	case t.Meta(&v).Operation != w.Operation:
 		return nil
+	}
+	if nothing, err := idle(tx, w.Operation); nothing || err != nil {
+		return err
 	}
 	return settled(tx, &v)
 }

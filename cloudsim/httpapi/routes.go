@@ -59,8 +59,10 @@ func (a *api) routes() {
 
 	lists(a, "operations", "/v1/operations", "operations; finished ones are kept for a day", engine.Read, e.ListOperations)
 	handle(a, op{id: "operations.get", method: http.MethodGet, path: "/v1/operations/{id}", summary: "Read an operation, or wait until it is over", access: engine.Read}, a.getOperation)
+	acts(a, "operations.cancel", post, "/v1/operations/{id}/cancel", "Call work off before it has settled, where that is possible", e.CancelOperation)
 
 	a.clockRoutes()
+	a.holdRoutes()
 
 	handle(a, op{id: "faults.create", method: post, path: "/v1/faults", summary: "Break calls on purpose", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createFault)
 	lists(a, "faults", "/v1/faults", "faults and what they have counted", engine.Admin, e.ListFaults)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +23,9 @@ var operations = kind[cloudsim.Operation, cloudsim.OperationID]{
 		{head: "KIND", cell: func(o cloudsim.Operation) string { return string(o.Kind) }},
 		{head: "TARGET", cell: func(o cloudsim.Operation) string { return o.Target }},
 		{head: "STATE", cell: func(o cloudsim.Operation) string { return string(o.State) }},
+		{head: "DONE", cell: func(o cloudsim.Operation) string { return strconv.Itoa(o.Percent) + "%" }},
 		{head: "TOOK", cell: tookCell},
+		{head: "HELD BY", wide: true, cell: func(o cloudsim.Operation) string { return o.HeldBy }},
 		{head: "CALLER", cell: func(o cloudsim.Operation) string { return o.Caller }},
 		{head: "ERROR", cell: func(o cloudsim.Operation) string {
 			if o.Error == nil {
@@ -45,7 +48,7 @@ func tookCell(o cloudsim.Operation) string {
 
 func newOperationsCommand(c *cloudCLI) *cobra.Command {
 	cmd := operations.group("Slow work that the cloud was asked for", "operation", "op")
-	cmd.AddCommand(operations.listCommand(c), operations.getCommand(c), newWaitCommand(c))
+	cmd.AddCommand(operations.listCommand(c), operations.getCommand(c), newWaitCommand(c), newCancelCommand(c), newReleaseCommand(c))
 	return cmd
 }
 
@@ -70,5 +73,43 @@ func newWaitCommand(c *cloudCLI) *cobra.Command {
 	}
 	o.flags(cmd)
 	w.timeoutFlag(cmd)
+	return cmd
+}
+
+func newCancelCommand(c *cloudCLI) *cobra.Command {
+	return eachOperation(c, &cobra.Command{
+		Use: "cancel ID...", Short: "Call work off before it has settled",
+		Long: `Call work off before it has settled, where a cloud can: an instance, disk or load
+balancer that is being made goes away, an instance that is starting is stopped, a
+disk that is attaching is not attached, and one that is detaching stays.`,
+		Example: "  allinone cloud operations cancel op-000001",
+	}, (*client.Client).CancelOperation)
+}
+
+func newReleaseCommand(c *cloudCLI) *cobra.Command {
+	return eachOperation(c, &cobra.Command{
+		Use: "release ID...", Short: "Let held work settle, and leave its hold in place",
+		Example: "  allinone cloud operations list -o wide    # see HELD BY\n  allinone cloud operations release op-000001",
+	}, (*client.Client).ReleaseOperation)
+}
+
+// eachOperation completes cmd with what does act to every operation named.
+func eachOperation(c *cloudCLI, cmd *cobra.Command, act func(*client.Client, context.Context, cloudsim.OperationID) (cloudsim.Operation, error)) *cobra.Command {
+	var o output
+	cmd.Args, cmd.ValidArgsFunction = cobra.MinimumNArgs(1), names(c, operations)
+	cmd.RunE = c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+		var done []cloudsim.Operation
+		var failed []error
+		for _, id := range args {
+			op, err := act(cl, ctx, cloudsim.OperationID(id))
+			if err != nil {
+				failed = append(failed, err)
+				continue
+			}
+			done = append(done, op)
+		}
+		return errors.Join(printResult(operations.printer(c, o), len(args) == 1, done), oneOrMany(failed))
+	})
+	o.flags(cmd)
 	return cmd
 }

@@ -52,7 +52,7 @@ func (w waiting) await(ctx context.Context, c *cloudCLI, cl *client.Client, ids 
 			continue
 		}
 		ops = append(ops, op)
-		if op.State == cloudsim.OperationFailed {
+		if op.Over() && op.State != cloudsim.OperationDone {
 			errs = append(errs, failure(op))
 		}
 	}
@@ -65,7 +65,7 @@ func failure(op cloudsim.Operation) error {
 	if op.Error != nil {
 		why = *op.Error
 	}
-	return cloudsim.Errorf(why.Kind, "%s failed: %s", describe(op), why.Detail)
+	return cloudsim.Errorf(why.Kind, "%s %s: %s", describe(op), op.State, why.Detail)
 }
 
 func describe(op cloudsim.Operation) string {

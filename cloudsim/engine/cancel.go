@@ -1,0 +1,92 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// CancelOperation calls work off before it has settled. What can be called off
+// is what has Cancel in its table of moves: a resource that is being made goes
+// away, what is starting is stopped again, what is attaching is not attached,
+// what is detaching stays. Everything else is Conflict, as in a real cloud:
+// nobody brings back what is being deleted.
+func (e *Engine) CancelOperation(ctx context.Context, id cloudsim.OperationID) (op cloudsim.Operation, err error) {
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		if op, err = get(tx, call, operations, string(id)); err != nil {
+			return err
+		}
+		if op.Over() {
+			return cloudsim.Errorf(cloudsim.Conflict, "operation %s is %s: it cannot be cancelled any more", id, op.State)
+		}
+		why := &cloudsim.OperationError{Kind: cloudsim.Conflict, Detail: "cancelled by " + call.Caller}
+		if err := e.end(tx, id, cloudsim.Cancel, why); err != nil {
+			return err
+		}
+		if err := e.undo(tx, op); err != nil {
+			return err
+		}
+		op, err = operations.Get(tx, string(id))
+		return err
+	})
+	return op, err
+}
+
+// undo brings a resource to where it is when its work was called off.
+func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
+	switch op.Kind {
+	case cloudsim.KindInstance:
+		return undoWork(tx, op, instances, func(i *cloudsim.Instance) error {
+			if err := i.Move(cloudsim.Cancel); err != nil || i.State != cloudsim.InstanceTerminating {
+				return err
+			}
+			return e.settledInstance(tx, i)
+		})
+	case cloudsim.KindLoadBalancer:
+		return undoWork(tx, op, loadBalancers, func(l *cloudsim.LoadBalancer) error {
+			if err := l.Move(cloudsim.Cancel); err != nil {
+				return err
+			}
+			return e.settledLoadBalancer(tx, l)
+		})
+	case cloudsim.KindDisk:
+		return undoWork(tx, op, disks, func(d *cloudsim.Disk) error { return e.undoDisk(tx, d) })
+	}
+	return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel the %s of %s %s", op.Verb, op.Kind, op.Target)
+}
+
+// undoWork undoes on the resource of an operation, and stores it unless it is
+// gone.
+func undoWork[T any](tx *store.Tx, op cloudsim.Operation, t store.Table[T], undo func(*T) error) error {
+	v, err := t.Get(tx, op.Target)
+	if err != nil {
+		return err
+	}
+	if t.Meta(&v).Operation != op.ID {
+		return cloudsim.Errorf(cloudsim.Conflict, "operation %s no longer works on %s %s", op.ID, op.Kind, op.Target)
+	}
+	if err := undo(&v); err != nil || !t.Has(tx, op.Target) {
+		return err
+	}
+	return t.Put(tx, &v)
+}
+
+func (e *Engine) undoDisk(tx *store.Tx, d *cloudsim.Disk) error {
+	if err := d.Move(cloudsim.Cancel); err != nil {
+		return err
+	}
+	if d.State == cloudsim.DiskDeleting {
+		return e.settledDisk(tx, d)
+	}
+	var stay []cloudsim.Attachment
+	for _, a := range d.Attachments {
+		if a.State == cloudsim.AttachmentAttaching {
+			continue
+		}
+		a.State = cloudsim.AttachmentAttached
+		stay = append(stay, a)
+	}
+	d.Attachments = stay
+	return vacate(d)
+}

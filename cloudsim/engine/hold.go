@@ -1,0 +1,185 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+var holds = store.Table[cloudsim.Hold]{
+	Kind: cloudsim.KindHold, Prefix: "hold",
+	ID:   func(h *cloudsim.Hold) string { return string(h.ID) },
+	Meta: func(h *cloudsim.Hold) *cloudsim.Meta { return &h.Meta },
+}
+
+// idle reports whether an operation that is due has nothing to settle: it was
+// called off, or a hold keeps it.
+func idle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
+	if id == "" {
+		return false, nil
+	}
+	op, err := operations.Get(tx, string(id))
+	switch {
+	case errors.Is(err, cloudsim.NotFound) || err == nil && op.Over():
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	return held(tx, op)
+}
+
+// held reports whether a hold keeps an operation from settling, and records
+// it. It is asked when the work is due, so a hold that was made meanwhile holds.
+func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
+	for h, err := range holds.Scan(tx, "", "") {
+		if err != nil {
+			return false, err
+		}
+		if h.Holds(op) {
+			op.HeldBy = string(h.ID)
+			return true, operations.Put(tx, &op)
+		}
+	}
+	return false, nil
+}
+
+// letGo makes a held operation due now.
+func letGo(tx *store.Tx, op *cloudsim.Operation) error {
+	op.HeldBy = ""
+	if err := operations.Put(tx, op); err != nil {
+		return err
+	}
+	return tx.Later(tx.Now, store.Work{Kind: op.Kind, ID: op.Target, Verb: cloudsim.Settle, Operation: op.ID})
+}
+
+// CreateHold keeps work from settling, from when it returned.
+func (e *Engine) CreateHold(ctx context.Context, req cloudsim.CreateHold) (h cloudsim.Hold, err error) {
+	if err := req.Validate(); err != nil {
+		return h, err
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		h, err = once(tx, call, holds, req, func() (cloudsim.Hold, error) { return makeHold(tx, req) })
+		return err
+	})
+	return h, err
+}
+
+func makeHold(tx *store.Tx, req cloudsim.CreateHold) (h cloudsim.Hold, err error) {
+	have, err := holds.Named(tx, "", req.Name)
+	switch {
+	case err == nil && (have.HoldSpec != req.HoldSpec || !maps.Equal(have.Labels, req.Labels)):
+		return have, taken(cloudsim.KindHold, req.Name, string(have.ID), "other words: delete it first")
+	case err == nil:
+		return have, nil
+	case !errors.Is(err, cloudsim.NotFound):
+		return h, err
+	}
+	id, err := holds.NextID(tx)
+	if err != nil {
+		return h, err
+	}
+	h = cloudsim.Hold{ID: cloudsim.HoldID(id), Meta: cloudsim.Meta{Name: req.Name, Labels: req.Labels}, HoldSpec: req.HoldSpec}
+	return h, holds.Put(tx, &h)
+}
+
+// GetHold returns a hold.
+func (e *Engine) GetHold(ctx context.Context, id cloudsim.HoldID) (cloudsim.Hold, error) {
+	return read(ctx, e, holds, string(id))
+}
+
+// ListHolds returns one page of holds.
+func (e *Engine) ListHolds(ctx context.Context, o cloudsim.ListOptions) (l cloudsim.List[cloudsim.Hold], err error) {
+	if ctx, err = everywhere(ctx); err != nil {
+		return l, err
+	}
+	return page(ctx, e, holds, o, nil)
+}
+
+// DeleteHold removes a hold. What it kept settles at once, unless another hold
+// keeps it.
+func (e *Engine) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
+	return e.update(ctx, func(tx *store.Tx, call Call) error {
+		h, err := get(tx, call, holds, string(id))
+		if err != nil {
+			return err
+		}
+		kept, err := operations.Lookup(tx, byHold, string(id))
+		if err != nil {
+			return err
+		}
+		for i := range kept {
+			if err := letGo(tx, &kept[i]); err != nil {
+				return err
+			}
+		}
+		return holds.Delete(tx, &h)
+	})
+}
+
+// ReleaseOperation takes one operation out of the reach of all holds; it
+// settles when it is due. Conflict when it is over.
+func (e *Engine) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) (op cloudsim.Operation, err error) {
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		if op, err = get(tx, call, operations, string(id)); err != nil {
+			return err
+		}
+		if op.Over() {
+			return cloudsim.Errorf(cloudsim.Conflict, "operation %s is %s: there is nothing to release", id, op.State)
+		}
+		op.Released = true
+		if op.HeldBy == "" {
+			return operations.Put(tx, &op)
+		}
+		return letGo(tx, &op)
+	})
+	return op, err
+}
+
+// durations overrule the profile, for work that begins from now on.
+var durations = store.Notes[cloudsim.WorkDurations]{Name: "durations"}
+
+const allDurations = "all"
+
+// takes is how long work takes: what a person said, else what the profile says.
+func takes(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, profile time.Duration) (time.Duration, error) {
+	said, ok, err := durations.Get(tx, allDurations)
+	if err != nil || !ok {
+		return profile, err
+	}
+	for _, d := range said.Items {
+		if d.Covers(kind, verb) {
+			return time.Duration(d.Millis) * time.Millisecond, nil
+		}
+	}
+	return profile, nil
+}
+
+// GetDurations returns what overrules the profile.
+func (e *Engine) GetDurations(ctx context.Context) (d cloudsim.WorkDurations, err error) {
+	if _, err := callOf(ctx); err != nil {
+		return d, err
+	}
+	err = e.store.View(func(tx *store.Tx) error {
+		d, _, err = durations.Get(tx, allDurations)
+		return err
+	})
+	if d.Items == nil {
+		d.Items = []cloudsim.WorkDuration{}
+	}
+	return d, err
+}
+
+// SetDurations replaces what overrules the profile.
+func (e *Engine) SetDurations(ctx context.Context, req cloudsim.WorkDurations) (cloudsim.WorkDurations, error) {
+	if err := req.Validate(); err != nil {
+		return req, err
+	}
+	if req.Items == nil {
+		req.Items = []cloudsim.WorkDuration{}
+	}
+	return req, e.update(ctx, func(tx *store.Tx, _ Call) error { return durations.Put(tx, allDurations, req) })
+}

@@ -1,0 +1,172 @@
+package engine_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// A hold keeps what is in between there: also across a restart, also work that
+// was under way before it; and lets go of all of it when it is deleted.
+func TestHold(t *testing.T) {
+	path, ctx := file(t), engine.AsCloud(t.Context())
+	e, stop := boot(t, path, frozen)
+	a := mustCreate(t, e, ctx, "a")
+	h, err := e.CreateHold(ctx, cloudsim.CreateHold{Name: "h", HoldSpec: cloudsim.HoldSpec{
+		Transition: cloudsim.Transition{Kind: cloudsim.KindInstance, Verb: cloudsim.Create},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := mustCreate(t, e, ctx, "b")
+	advance(t, e, ctx, time.Hour)
+	stop()
+	e, stop = boot(t, path)
+	defer stop()
+	advance(t, e, ctx, time.Hour)
+	state := func(id cloudsim.InstanceID, want cloudsim.InstanceState) {
+		t.Helper()
+		if i, err := e.GetInstance(ctx, id); err != nil || i.State != want {
+			t.Errorf("%s is %s, %v; want %s", id, i.State, err, want)
+		}
+	}
+	state(a.ID, cloudsim.InstanceProvisioning)
+	state(b.ID, cloudsim.InstanceProvisioning)
+	if op, err := e.GetOperation(ctx, a.Operation); err != nil || op.HeldBy != string(h.ID) || op.Percent != 99 || op.Over() {
+		t.Errorf("the operation: %+v, %v", op, err)
+	}
+	if _, err := e.ReleaseOperation(ctx, a.Operation); err != nil {
+		t.Fatal(err)
+	}
+	advance(t, e, ctx, 0)
+	state(a.ID, cloudsim.InstanceRunning)
+	state(b.ID, cloudsim.InstanceProvisioning)
+	if err := e.DeleteHold(ctx, h.ID); err != nil {
+		t.Fatal(err)
+	}
+	advance(t, e, ctx, 0)
+	state(b.ID, cloudsim.InstanceRunning)
+}
+
+// What is called off goes back to where the table says, and its work does not
+// settle later; what cannot be called off stays as it was.
+func TestCancel(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), frozen)
+	defer stop()
+	cancel := func(id cloudsim.OperationID) error {
+		t.Helper()
+		op, err := e.CancelOperation(ctx, id)
+		if err == nil && (op.State != cloudsim.OperationCancelled || op.Error == nil || op.EndedAt == nil) {
+			t.Errorf("cancelled: %+v", op)
+		}
+		return err
+	}
+	a := mustCreate(t, e, ctx, "a")
+	advance(t, e, ctx, slow.Provision/2)
+	if op, _ := e.GetOperation(ctx, a.Operation); op.Percent != 50 {
+		t.Errorf("half of its time later: %d%%", op.Percent)
+	}
+	if err := cancel(a.Operation); err != nil {
+		t.Error(err)
+	}
+	if _, err := e.GetInstance(ctx, a.ID); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("an instance that was called off: %v", err)
+	}
+	b := mustCreate(t, e, ctx, "b")
+	if b.InternalIP() != a.InternalIP() {
+		t.Errorf("the address did not come back: %s", b.InternalIP())
+	}
+	advance(t, e, ctx, time.Hour)
+	if b, _ = e.StopInstance(ctx, b.ID); !errors.Is(cancel(b.Operation), cloudsim.Conflict) {
+		t.Error("a stop was called off")
+	}
+	advance(t, e, ctx, time.Hour)
+	b, err := e.StartInstance(ctx, b.ID)
+	if err = errors.Join(err, cancel(b.Operation)); err != nil {
+		t.Error(err)
+	}
+	if err := cancel(b.Operation); !errors.Is(err, cloudsim.Conflict) {
+		t.Errorf("twice: %v", err)
+	}
+	advance(t, e, ctx, time.Hour) // the start that was called off falls due
+	if b, _ = e.GetInstance(ctx, b.ID); b.State != cloudsim.InstanceStopped {
+		t.Errorf("a start that was called off: %s", b.State)
+	}
+}
+
+// A disk that is attaching is not attached, one that is detaching stays, one
+// that is being made goes; so does a load balancer.
+func TestCancelDisksAndLoadBalancers(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), frozen, func(c *engine.Config) { c.Profile.Disk = time.Minute })
+	defer stop()
+	i := mustCreate(t, e, ctx, "i")
+	make := func(name string) cloudsim.Disk {
+		d, err := e.CreateDisk(ctx, cloudsim.CreateDisk{Name: name, Zone: "sim-1a", Type: "balanced", SizeGiB: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	d, gone := make("d"), make("gone")
+	_, err := e.CancelOperation(ctx, gone.Operation)
+	if _, missing := e.GetDisk(ctx, gone.ID); err != nil || !errors.Is(missing, cloudsim.NotFound) {
+		t.Errorf("a disk that was called off: %v, %v", err, missing)
+	}
+	advance(t, e, ctx, time.Hour)
+	check := func(what string, err error, want cloudsim.DiskState, attached int) {
+		t.Helper()
+		advance(t, e, ctx, time.Hour)
+		if d, _ = e.GetDisk(ctx, d.ID); err != nil || d.State != want || len(d.Attachments) != attached {
+			t.Errorf("%s: %s with %d attachments, %v", what, d.State, len(d.Attachments), err)
+		}
+	}
+	d, err = e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID})
+	_, err2 := e.CancelOperation(ctx, d.Operation)
+	check("attaching", errors.Join(err, err2), cloudsim.DiskAvailable, 0)
+	_, err = e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID})
+	check("attached", err, cloudsim.DiskInUse, 1)
+	d, err = e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID})
+	_, err2 = e.CancelOperation(ctx, d.Operation)
+	check("detaching", errors.Join(err, err2), cloudsim.DiskInUse, 1)
+
+	lb, err := e.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{Name: "lb", Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{
+		Listeners:   []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 80, TargetPort: 30080}},
+		HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthHTTP, Port: 10256, Path: "/healthz"},
+	}})
+	_, err2 = e.CancelOperation(ctx, lb.Operation)
+	if _, missing := e.GetLoadBalancer(ctx, lb.ID); errors.Join(err, err2) != nil || !errors.Is(missing, cloudsim.NotFound) {
+		t.Errorf("a load balancer that was called off: %v, %v, %v", err, err2, missing)
+	}
+}
+
+// Work takes as long as a person said, and otherwise what the profile says.
+func TestDurations(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), frozen)
+	defer stop()
+	if _, err := e.SetDurations(ctx, cloudsim.WorkDurations{Items: []cloudsim.WorkDuration{
+		{Transition: cloudsim.Transition{Kind: cloudsim.KindInstance, Verb: cloudsim.Create}, Millis: 500},
+		{Transition: cloudsim.Transition{Kind: cloudsim.Any, Verb: cloudsim.Stop}, Millis: 0},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	i := mustCreate(t, e, ctx, "a")
+	advance(t, e, ctx, 499*time.Millisecond)
+	before, _ := e.GetInstance(ctx, i.ID)
+	advance(t, e, ctx, time.Millisecond)
+	after, _ := e.GetInstance(ctx, i.ID)
+	if before.State != cloudsim.InstanceProvisioning || after.State != cloudsim.InstanceRunning {
+		t.Errorf("after 499 ms %s, after 500 %s", before.State, after.State)
+	}
+	if i, err := e.StopInstance(ctx, i.ID); err != nil || i.State != cloudsim.InstanceStopped {
+		t.Errorf("a stop that takes no time: %s, %v", i.State, err)
+	}
+	if i, err := e.StartInstance(ctx, i.ID); err != nil || i.State != cloudsim.InstanceStarting {
+		t.Errorf("a start, as the profile says: %s, %v", i.State, err)
+	}
+}

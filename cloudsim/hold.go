@@ -1,0 +1,130 @@
+package cloudsim
+
+import (
+	"fmt"
+	"slices"
+)
+
+// HoldID names a hold, e.g. "hold-000001".
+type HoldID string
+
+// KindHold is the kind of holds in events.
+const KindHold ResourceKind = "hold"
+
+// Any stands for every kind, or every verb, in a Transition.
+const Any = "*"
+
+// Transition names slow work: a verb on a kind of resource.
+type Transition struct {
+	Kind ResourceKind `json:"kind" pattern:"^([A-Za-z]{1,40}|\\*)$" example:"instance" doc:"Kind of resource; * for all"`
+	Verb Verb         `json:"verb" pattern:"^([A-Za-z]{1,40}|\\*)$" example:"stop" doc:"What is being done; * for all"`
+}
+
+// Covers reports whether work is what t names.
+func (t Transition) Covers(kind ResourceKind, verb Verb) bool {
+	return (t.Kind == Any || t.Kind == kind) && (t.Verb == Any || t.Verb == verb)
+}
+
+// Transitions lists all work that takes time. What it leads to is in the table
+// of moves of its kind.
+func Transitions() []Transition {
+	return []Transition{
+		{KindInstance, Create}, {KindInstance, Start}, {KindInstance, Stop}, {KindInstance, Reboot}, {KindInstance, Terminate},
+		{KindLoadBalancer, Create}, {KindLoadBalancer, Update}, {KindLoadBalancer, Delete},
+		{KindDisk, Create}, {KindDisk, Attach}, {KindDisk, Detach}, {KindDisk, Resize}, {KindDisk, Modify}, {KindDisk, Delete},
+		{KindSnapshot, Create}, {KindSnapshot, Delete}, {KindSnapshotGroup, Create}, {KindSnapshotGroup, Delete},
+	}
+}
+
+// check refuses what names no work.
+func (t Transition) check(c *checks, field string) {
+	for _, known := range Transitions() {
+		if t.Covers(known.Kind, known.Verb) {
+			return
+		}
+	}
+	c.addf(field, "%q of %q is no work that takes time; there is: %s", clip(string(t.Verb)), clip(string(t.Kind)), transitionNames())
+}
+
+func transitionNames() (all string) {
+	for n, t := range Transitions() {
+		if n > 0 {
+			all += ", "
+		}
+		all += string(t.Kind) + " " + string(t.Verb)
+	}
+	return all
+}
+
+// Hold keeps slow work from settling: it stays in its intermediate state, with
+// its operation running, until the hold is deleted or the operation released.
+// Work that is already under way is held too, when it falls due.
+type Hold struct {
+	ID HoldID `json:"id" example:"hold-000001"`
+	Meta
+	HoldSpec
+}
+
+// HoldSpec says what is held.
+type HoldSpec struct {
+	Transition
+	Target string `json:"target,omitempty" maxLength:"128" example:"i-000001" doc:"Id of the only resource it is for; absent for all"`
+}
+
+// Holds reports whether h keeps o from settling.
+func (h Hold) Holds(o Operation) bool {
+	return !o.Released && h.Covers(o.Kind, o.Verb) && (h.Target == "" || h.Target == o.Target)
+}
+
+// CreateHold asks for a hold. It is idempotent by name.
+type CreateHold struct {
+	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"slow-stop" doc:"Unique in the cloud"`
+	Labels map[string]string `json:"labels,omitempty" doc:"Of the hold itself"`
+	HoldSpec
+}
+
+// Validate checks what needs no other state.
+func (r CreateHold) Validate() error {
+	var c checks
+	c.name("name", r.Name)
+	c.labels(r.Labels)
+	r.check(&c, "verb")
+	if len(r.Target) > 128 {
+		c.addf("target", "must be an id of at most 128 characters")
+	}
+	return c.err()
+}
+
+// MaxDuration is the longest that work can be made to take, in milliseconds.
+const MaxDuration = 24 * 3600 * 1000
+
+// WorkDuration is how long slow work takes from now on.
+type WorkDuration struct {
+	Transition
+	Millis int64 `json:"millis" minimum:"0" maximum:"86400000" example:"30000" doc:"0 settles at once"`
+}
+
+// WorkDurations overrule the cloud's profile. The first that covers some work
+// says how long it takes; work that is under way keeps the time it has.
+type WorkDurations struct {
+	Items []WorkDuration `json:"items" maxItems:"100" doc:"Asked in this order"`
+}
+
+// Validate checks what needs no other state.
+func (r WorkDurations) Validate() error {
+	var c checks
+	if len(r.Items) > 100 {
+		c.addf("items", "has %d entries; at most 100 are kept", len(r.Items))
+		return c.err()
+	}
+	for n, d := range r.Items {
+		d.check(&c, fmt.Sprintf("items[%d].verb", n))
+		if d.Millis < 0 || d.Millis > MaxDuration {
+			c.addf(fmt.Sprintf("items[%d].millis", n), "must be between 0 and %d, got %d", MaxDuration, d.Millis)
+		}
+		if first := slices.IndexFunc(r.Items, func(o WorkDuration) bool { return o.Transition == d.Transition }); first < n {
+			c.addf(fmt.Sprintf("items[%d]", n), "says the same as items[%d]", first)
+		}
+	}
+	return c.err()
+}

@@ -1,0 +1,34 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+func (a *api) holdRoutes() {
+	e := a.engine
+	handle(a, op{id: "holds.create", method: post, path: "/v1/holds", summary: "Keep slow work from settling", status: http.StatusCreated, access: engine.Admin, idemKey: true},
+		func(ctx context.Context, in *create[cloudsim.CreateHold]) (*body[cloudsim.Hold], error) {
+			v, err := e.CreateHold(ctx, in.Body)
+			return answer(v, v.Revision, err)
+		})
+	lists(a, "holds", "/v1/holds", "holds", engine.Admin, e.ListHolds)
+	gets(a, "holds", "/v1/holds/{id}", "a hold", engine.Admin, e.GetHold, revOf[cloudsim.Hold])
+	deletes(a, "holds", "/v1/holds/{id}", "Remove a hold; what it kept settles", engine.Admin, e.DeleteHold)
+	handle(a, op{id: "holds.release", method: post, path: "/v1/operations/{id}/release", summary: "Take one operation out of the reach of all holds", status: http.StatusAccepted, access: engine.Admin},
+		func(ctx context.Context, in *ByID) (*body[cloudsim.Operation], error) {
+			v, err := e.ReleaseOperation(ctx, cloudsim.OperationID(in.ID))
+			return answer(v, v.Revision, err)
+		})
+	handle(a, op{id: "durations.get", method: http.MethodGet, path: "/v1/durations", summary: "Read how long work takes, where that is not as the profile says", access: engine.Read},
+		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.WorkDurations }, error) {
+			return plain(e.GetDurations(ctx))
+		})
+	handle(a, op{id: "durations.set", method: http.MethodPut, path: "/v1/durations", summary: "Say how long work takes from now on; replaces what was said before", access: engine.Admin},
+		func(ctx context.Context, in *create[cloudsim.WorkDurations]) (*struct{ Body cloudsim.WorkDurations }, error) {
+			return plain(e.SetDurations(ctx, in.Body))
+		})
+}
