@@ -1,0 +1,280 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Agent keeps sessions with servers.
+type Agent struct {
+	log     *slog.Logger
+	cfg     Config
+	metrics *metrics
+	lost    chan struct{} // a session ended; holds one ring
+	open    atomic.Int64  // connections to targets
+
+	mu       sync.Mutex
+	sessions map[string]*session // by server id
+	count    int                 // of servers, as the last of them said
+}
+
+// New checks cfg and makes an Agent; Run does the work.
+func New(log *slog.Logger, cfg Config) (*Agent, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	a := &Agent{log: log, cfg: cfg, lost: make(chan struct{}, 1), sessions: map[string]*session{}}
+	var err error
+	a.metrics, err = newMetrics(cfg.Registry, a)
+	return a, err
+}
+
+// Run makes an Agent of cfg and runs it until ctx ends.
+func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
+	a, err := New(log, cfg)
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}
+
+// Ready says why the agent is of no use now, or nothing.
+func (a *Agent) Ready() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.sessions) == 0 {
+		return errors.New("connected to no server")
+	}
+	return nil
+}
+
+// Run keeps the agent connected until ctx ends. Then it tells the servers that
+// it leaves, waits up to the drain timeout for its connections to end, and
+// cuts those that have not.
+func (a *Agent) Run(ctx context.Context) error {
+	// Sessions outlive ctx until they are drained.
+	live, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var running sync.WaitGroup
+	pause := a.cfg.SyncInterval
+	for ctx.Err() == nil {
+		if a.sync(ctx, live, &running) {
+			pause = a.cfg.SyncInterval
+		} else {
+			pause = min(pause*3/2, a.cfg.SyncIntervalCap)
+		}
+		a.rest(ctx, pause)
+	}
+	a.drain()
+	cancel()
+	running.Wait()
+	return nil
+}
+
+// rest waits, with a little chance so that agents do not call in step; a
+// session that ends wakes it, but not at once: whoever ended it may be busy.
+func (a *Agent) rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // no secret
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-a.lost:
+		short := time.NewTimer(rand.N(a.cfg.SyncInterval / 4)) //nolint:gosec // no secret
+		defer short.Stop()
+		select {
+		case <-ctx.Done():
+		case <-short.C:
+		}
+	}
+}
+
+// sync calls the servers that are missing, and reports whether all went well.
+func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
+	places, err := a.places(ctx)
+	if err != nil {
+		a.log.Warn("a server's name has no address now; trying again", "err", err)
+	}
+	missing := a.uncalled(places)
+	if len(missing) == 0 && len(places) > 0 && a.wanted(ctx) > a.connected() {
+		// Several servers are behind one address: call until each was met.
+		missing = []place{places[rand.N(len(places))]} //nolint:gosec // no secret
+	}
+	var calls sync.WaitGroup
+	var failed atomic.Bool
+	for _, p := range missing {
+		calls.Go(func() {
+			if err := a.call(ctx, live, p, running); err != nil && ctx.Err() == nil {
+				failed.Store(true)
+				a.metrics.callFailed()
+				a.log.Warn("a server cannot be reached; trying again", "server", p.addr, "err", err)
+			}
+		})
+	}
+	calls.Wait()
+	return err == nil && !failed.Load()
+}
+
+// place is where a server, or what leads to several, is.
+type place struct {
+	addr string // IP:port
+	host string // as it was configured, for TLS
+}
+
+// places resolves the servers' names. What resolves is returned beside the
+// error for what does not.
+func (a *Agent) places(ctx context.Context) ([]place, error) {
+	var all []place
+	var errs []error
+	for _, s := range a.cfg.Servers {
+		host, port, err := net.SplitHostPort(s)
+		if err != nil {
+			return nil, err // Validate has seen to it
+		}
+		found := []string{host}
+		if net.ParseIP(host) == nil {
+			ctx, cancel := context.WithTimeout(ctx, a.cfg.DialTimeout)
+			found, err = net.DefaultResolver.LookupHost(ctx, host)
+			cancel()
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, ip := range found {
+			p := place{net.JoinHostPort(ip, port), host}
+			if !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+// uncalled are the places that no session leads to.
+func (a *Agent) uncalled(places []place) []place {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(places), func(p place) bool {
+		for _, s := range a.sessions {
+			if slices.Contains(s.places, p) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func (a *Agent) connected() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.sessions)
+}
+
+// wanted is how many servers there are: as the counter says, else as they say.
+func (a *Agent) wanted(ctx context.Context) int {
+	if a.cfg.Counter != nil {
+		ctx, cancel := context.WithTimeout(ctx, a.cfg.DialTimeout)
+		defer cancel()
+		n, err := a.cfg.Counter.Servers(ctx)
+		if err == nil && n > 0 {
+			a.metrics.knownServers(n)
+			return n
+		}
+		if err != nil {
+			a.log.Warn("the servers cannot be counted; believing what they say", "err", err)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.metrics.knownServers(a.count)
+	return a.count
+}
+
+// call makes a session with the server at p, unless there is one with that
+// server already.
+func (a *Agent) call(ctx, live context.Context, p place, running *sync.WaitGroup) error {
+	s, err := a.connect(ctx, live, p)
+	if err != nil {
+		return err
+	}
+	if !a.add(s) {
+		s.cc.Close()
+		return nil
+	}
+	running.Go(func() {
+		err := s.serve()
+		a.remove(s)
+		if live.Err() == nil {
+			a.log.Warn("lost a server; calling again", "server", s.serverID, "address", p.addr, "err", err)
+		}
+	})
+	a.log.Info("connected to a server", "server", s.serverID, "address", p.addr, "streams", s.secret != "", "servers", s.count)
+	return nil
+}
+
+// add reports whether a session is with a server that has none yet. The other
+// one learns where the server is, too.
+func (a *Agent) add(s *session) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.count = s.count
+	if old := a.sessions[s.serverID]; old != nil {
+		if !slices.Contains(old.places, s.places[0]) {
+			old.places = append(old.places, s.places[0])
+		}
+		return false
+	}
+	a.sessions[s.serverID] = s
+	return true
+}
+
+func (a *Agent) remove(s *session) {
+	a.mu.Lock()
+	delete(a.sessions, s.serverID)
+	a.mu.Unlock()
+	select {
+	case a.lost <- struct{}{}:
+	default:
+	}
+}
+
+// drain tells the servers to prefer others, and waits until no connection is
+// left or time is up.
+func (a *Agent) drain() {
+	a.mu.Lock()
+	for _, s := range a.sessions {
+		s.drain()
+	}
+	a.mu.Unlock()
+	end := time.NewTimer(a.cfg.DrainTimeout)
+	defer end.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	if n := a.open.Load(); n > 0 {
+		a.log.Info("leaving when the connections have ended", "connections", n, "at most", a.cfg.DrainTimeout)
+	}
+	for a.open.Load() > 0 {
+		select {
+		case <-tick.C:
+		case <-end.C:
+			a.log.Warn("cutting connections that did not end in time", "connections", a.open.Load())
+			return
+		}
+	}
+}
+
+// errNoHeader is what a server that is none says by saying nothing.
+var errNoHeader = errors.New("it does not answer like a network proxy server")
+
+func headerError(key string, got []string) error {
+	return fmt.Errorf("%w: %d values of %s, want one", errNoHeader, len(got), key)
+}

@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
+)
+
+// Segments of the way that packets go, as upstream names them.
+const (
+	fromServer = iota
+	toServer
+)
+
+var segments = [...]string{fromServer: "from_server", toServer: "to_server"}
+
+// packetTypes is how many types of packets upstream has.
+const packetTypes = 7
+
+// metrics has upstream's names, and bytes.
+type metrics struct {
+	dialSeconds prometheus.Histogram
+	dialFailed  *prometheus.CounterVec
+	serverFail  prometheus.Counter
+	known       prometheus.Gauge
+	cut         prometheus.Counter
+	toTarget    prometheus.Counter
+	fromTarget  prometheus.Counter
+	packets     [len(segments)][packetTypes]prometheus.Counter
+}
+
+const prefix = "konnectivity_network_proxy_agent_"
+
+func newMetrics(reg prometheus.Registerer, a *Agent) (*metrics, error) {
+	opts := func(name, help string) prometheus.Opts { return prometheus.Opts{Name: prefix + name, Help: help} }
+	packets := prometheus.NewCounterVec(prometheus.CounterOpts(opts("stream_packets_total", "Packets on the Connect stream.")), []string{"segment", "packet_type"})
+	bytes := prometheus.NewCounterVec(prometheus.CounterOpts(opts("bytes_total", "Bytes of connections, by where they go.")), []string{"direction"})
+	m := &metrics{
+		dialSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: prefix + "dial_duration_seconds", Help: "How long targets took to be connected to.",
+			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 2.5, 10, 30},
+		}),
+		dialFailed: prometheus.NewCounterVec(prometheus.CounterOpts(opts("endpoint_dial_failure_total", "Dials of targets that failed.")), []string{"reason"}),
+		serverFail: prometheus.NewCounter(prometheus.CounterOpts(opts("server_call_failures_total", "Calls to servers that failed."))),
+		known:      prometheus.NewGauge(prometheus.GaugeOpts(opts("known_server_count", "Servers that there are, as far as is known."))),
+		cut:        prometheus.NewCounter(prometheus.CounterOpts(opts("slow_targets_cut_total", "Connections cut because the target did not read, on upstream's wire."))),
+		toTarget:   bytes.WithLabelValues("to_target"),
+		fromTarget: bytes.WithLabelValues("from_target"),
+	}
+	for seg, name := range segments {
+		for typ, label := range client.PacketType_name {
+			m.packets[seg][typ] = packets.WithLabelValues(name, label)
+		}
+	}
+	servers := prometheus.NewGaugeFunc(prometheus.GaugeOpts(opts("open_server_connections", "Sessions with servers.")),
+		func() float64 { return float64(a.connected()) })
+	targets := prometheus.NewGaugeFunc(prometheus.GaugeOpts(opts("open_endpoint_connections", "Connections to targets.")),
+		func() float64 { return float64(a.open.Load()) })
+	if reg == nil {
+		return m, nil
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.dialSeconds, m.dialFailed, m.serverFail, m.known, m.cut, packets, bytes, servers, targets} {
+		errs = append(errs, reg.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+func (m *metrics) packet(segment int, typ client.PacketType) {
+	if typ >= 0 && int(typ) < len(m.packets[segment]) {
+		m.packets[segment][typ].Inc()
+	}
+}
+
+func (m *metrics) dialed(took time.Duration, err error) {
+	if err == nil {
+		m.dialSeconds.Observe(took.Seconds())
+		return
+	}
+	reason := "unknown"
+	var ne net.Error
+	if errors.As(err, &ne) && ne.Timeout() {
+		reason = "timeout"
+	}
+	m.dialFailed.WithLabelValues(reason).Inc()
+}
+
+func (m *metrics) callFailed()        { m.serverFail.Inc() }
+func (m *metrics) knownServers(n int) { m.known.Set(float64(n)) }
+func (m *metrics) cutOff()            { m.cut.Inc() }

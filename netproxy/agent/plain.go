@@ -1,0 +1,158 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/mem"
+
+	"github.com/cloudsim-dev/allinone/netproxy/socket"
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
+)
+
+// plainConns are the connections that share the Connect stream: upstream's wire.
+type plainConns struct {
+	mu   sync.Mutex
+	last int64
+	open map[int64]*plainConn
+}
+
+// plainConn is one of them.
+type plainConn struct {
+	id    int64
+	conn  net.Conn
+	queue *wire.Queue // towards the target
+}
+
+// flushTime is for a target to take what was sent before the close.
+const flushTime = 5 * time.Second
+
+func (p *plainConns) add(conn net.Conn, q *wire.Queue) *plainConn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last++
+	c := &plainConn{p.last, conn, q}
+	p.open[c.id] = c
+	return c
+}
+
+func (p *plainConns) get(id int64) *plainConn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open[id]
+}
+
+func (p *plainConns) remove(id int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.open, id)
+}
+
+func (p *plainConns) closeAll(why error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.open {
+		c.queue.Close(why)
+		socket.Abort(c.conn)
+	}
+}
+
+// deliver puts a packet where its target reads, and answers for one that has none.
+func (p *plainConns) deliver(s *session, pkt *wire.Packet) {
+	if pkt.ID == 0 {
+		pkt.Data.Free()
+		return
+	}
+	if c := p.get(pkt.ID); c != nil {
+		if errors.Is(c.queue.Push(pkt.Data), wire.ErrSlow) {
+			s.agent.metrics.cutOff()
+			socket.Abort(c.conn)
+		}
+		return
+	}
+	pkt.Data.Free()
+	s.post(wire.CloseResponse(pkt.ID, "there is no connection of this id"))
+}
+
+// closeRequest ends a connection when what was sent before has been written.
+func (p *plainConns) closeRequest(s *session, id int64) {
+	if c := p.get(id); c != nil {
+		c.finish()
+		return
+	}
+	s.post(wire.CloseResponse(id, "there is no connection of this id"))
+}
+
+// finish ends a connection when its target has taken what is queued.
+func (c *plainConn) finish() {
+	_ = c.conn.SetWriteDeadline(time.Now().Add(flushTime)) // closed already is as good
+	c.queue.Close(io.EOF)
+}
+
+// servePlain carries a connection until it ends, and tells the server.
+func (s *session) servePlain(random int64, conn net.Conn) {
+	q := wire.NewQueue(s.agent.cfg.QueueBytes, s.agent.cfg.StallGrace)
+	c := s.plain.add(conn, q)
+	defer s.plain.remove(c.id)
+	if s.out.Send(s.ctx, wire.DialResponse(random, c.id)) != nil {
+		return // the session ends
+	}
+	s.agent.metrics.packet(toServer, wire.DialResponse(0, 0).Type)
+	var down sync.WaitGroup
+	down.Go(func() {
+		err := writeAll(conn, q, s.agent.metrics)
+		if err != nil {
+			socket.Abort(conn)
+		}
+		conn.Close() // ends the reading
+		q.Close(errors.Join(err, net.ErrClosed))
+	})
+	err := s.readAll(c.id, conn)
+	c.finish()
+	down.Wait()
+	why := ""
+	switch cause := q.Why(); {
+	case errors.Is(cause, wire.ErrSlow):
+		why = cause.Error()
+	case err != nil && !errors.Is(err, net.ErrClosed):
+		why = err.Error()
+	}
+	// The server may have gone: then it needs no answer.
+	_ = s.out.Send(s.ctx, wire.CloseResponse(c.id, why))
+}
+
+// readAll sends what the target says until it ends.
+func (s *session) readAll(id int64, conn net.Conn) error {
+	r := socket.NewReader(conn)
+	for {
+		data, err := r.Read()
+		if err != nil {
+			return wire.EndOf(err)
+		}
+		s.agent.metrics.fromTarget.Add(float64(data.Len()))
+		p := wire.DataPacket(id, mem.BufferSlice{data})
+		s.agent.metrics.packet(toServer, p.Type)
+		if s.out.Send(s.ctx, p) != nil {
+			return context.Cause(s.ctx)
+		}
+	}
+}
+
+// writeAll writes what is queued until the queue ends.
+func writeAll(conn net.Conn, q *wire.Queue, m *metrics) error {
+	w := socket.NewWriter(conn)
+	for {
+		data, err := q.Pop()
+		if err != nil {
+			return wire.EndOf(err)
+		}
+		m.toTarget.Add(float64(data.Len()))
+		if err := w.Write(data); err != nil {
+			return err
+		}
+	}
+}

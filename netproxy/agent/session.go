@@ -1,0 +1,294 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
+
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
+)
+
+const (
+	// connectTimeout is for a server to answer a call. Upstream's agent waits
+	// for ever.
+	connectTimeout = 10 * time.Second
+	// keepaliveTimeout is for the answer to a sign of life.
+	keepaliveTimeout = 10 * time.Second
+	// maxDials bounds the dials of one server at once.
+	maxDials = 4096
+)
+
+// session is the agent's call to one server.
+type session struct {
+	agent    *Agent
+	serverID string
+	count    int     // of servers, as this one says
+	places   []place // under the agent's lock
+	cc       *grpc.ClientConn
+	stream   grpc.ClientStream
+	secret   string // of the extension; "" without
+	out      *wire.Outbox
+	ctx      context.Context // of everything in the session
+	end      context.CancelCauseFunc
+	work     sync.WaitGroup
+	dials    dials
+	plain    plainConns
+}
+
+// connect calls a server. ctx bounds the call, live the session.
+func (a *Agent) connect(ctx, live context.Context, p place) (*session, error) {
+	cc, err := grpc.NewClient("passthrough:///"+p.addr, a.dialOptions(p)...)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{agent: a, places: []place{p}, cc: cc, out: wire.NewOutbox()}
+	s.ctx, s.end = context.WithCancelCause(live)
+	s.dials.pending = map[int64]context.CancelFunc{}
+	s.plain.open = map[int64]*plainConn{}
+	if err := s.greet(ctx); err != nil {
+		s.end(err)
+		cc.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (a *Agent) dialOptions(p place) []grpc.DialOption {
+	creds := insecure.NewCredentials()
+	if a.cfg.TLS != nil {
+		conf := a.cfg.TLS.Clone()
+		if conf.ServerName == "" {
+			conf.ServerName = p.host
+		}
+		creds = credentials.NewTLS(conf)
+	}
+	// A machine that vanished is noticed by TCP, a process that hangs by gRPC.
+	// Upstream's server hangs up on who asks more often than every 30 s.
+	dialer := net.Dialer{Timeout: connectTimeout, KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3,
+	}}
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(creds), grpc.WithAuthority(p.host),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "tcp", addr)
+		}),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.Codec{})),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time: a.cfg.KeepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true,
+		}),
+		grpc.WithInitialWindowSize(wire.StreamWindow), grpc.WithInitialConnWindowSize(wire.ConnWindow),
+		grpc.WithWriteBufferSize(wire.WriteBuffer), grpc.WithReadBufferSize(wire.ReadBuffer), grpc.WithSharedWriteBuffer(true),
+		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithUserAgent("allinone-proxy-agent"),
+	}
+}
+
+// greet opens the Connect stream and reads what the server says of itself.
+func (s *session) greet(ctx context.Context) error {
+	md, err := s.agent.introduction()
+	if err != nil {
+		return err
+	}
+	bound, cancel := context.WithTimeoutCause(ctx, connectTimeout, errNoHeader)
+	defer cancel()
+	stop := context.AfterFunc(bound, func() { s.end(context.Cause(bound)) })
+	defer stop()
+	s.stream, err = s.cc.NewStream(metadata.NewOutgoingContext(s.ctx, md), &wire.StreamDesc, wire.MethodConnect)
+	if err != nil {
+		return s.because(err)
+	}
+	h, err := s.stream.Header()
+	if err != nil {
+		return s.because(err)
+	}
+	if len(h.Get(wire.KeyServerID)) == 0 {
+		// It ended the call before it said who it is: it says why at the end.
+		if err := s.stream.RecvMsg(&wire.Packet{}); err != nil {
+			return s.because(err)
+		}
+	}
+	return s.read(h)
+}
+
+// because prefers why the session was ended to what gRPC makes of it.
+func (s *session) because(err error) error {
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	return err
+}
+
+func (s *session) read(h metadata.MD) error {
+	ids, counts := h.Get(wire.KeyServerID), h.Get(wire.KeyServerCount)
+	if len(ids) != 1 {
+		return headerError(wire.KeyServerID, ids)
+	}
+	if len(counts) != 1 {
+		return headerError(wire.KeyServerCount, counts)
+	}
+	n, err := strconv.Atoi(counts[0])
+	if err != nil {
+		return fmt.Errorf("%w: %s is %q", errNoHeader, wire.KeyServerCount, counts[0])
+	}
+	s.serverID, s.count = ids[0], n
+	if secrets := h.Get(wire.KeySession); s.agent.cfg.Streams && len(secrets) == 1 {
+		s.secret = secrets[0]
+	}
+	return nil
+}
+
+// introduction is what the agent says of itself.
+func (a *Agent) introduction() (metadata.MD, error) {
+	md := metadata.Pairs(wire.KeyAgentID, a.cfg.ID, wire.KeyAgentIdentifiers, a.cfg.Identifiers.String())
+	if a.cfg.Streams {
+		md.Set(wire.KeyStreams, wire.StreamsVersion)
+	}
+	if a.cfg.Zone != "" {
+		md.Set(wire.KeyZone, a.cfg.Zone)
+	}
+	return md, a.showToken(md)
+}
+
+func (a *Agent) showToken(md metadata.MD) error {
+	if a.cfg.TokenFile == "" {
+		return nil
+	}
+	raw, err := os.ReadFile(a.cfg.TokenFile)
+	if err != nil {
+		return fmt.Errorf("token for the server: %w", err)
+	}
+	md.Set(wire.KeyAuthorization, wire.BearerPrefix+strings.TrimSpace(string(raw)))
+	return nil
+}
+
+// serve works until the session ends, and returns why. All its connections
+// have ended then.
+func (s *session) serve() error {
+	s.work.Go(func() { s.end(s.out.Run(s.ctx, func(p *wire.Packet) error { return s.stream.SendMsg(p) })) })
+	if s.secret != "" && s.agent.cfg.TokenFile != "" {
+		s.work.Go(s.renew)
+	}
+	for {
+		var p wire.Packet
+		if err := s.stream.RecvMsg(&p); err != nil {
+			s.end(err)
+			break
+		}
+		s.agent.metrics.packet(fromServer, p.Type)
+		s.handle(&p)
+	}
+	err := context.Cause(s.ctx)
+	s.cc.Close()
+	s.plain.closeAll(err)
+	s.work.Wait()
+	return err
+}
+
+// handle never waits for a target, except as Queue does.
+func (s *session) handle(p *wire.Packet) {
+	switch p.Type {
+	case client.PacketType_DIAL_REQ:
+		s.accept(p)
+	case client.PacketType_DIAL_CLS:
+		s.dials.cancel(p.Random)
+	case client.PacketType_DATA:
+		s.plain.deliver(s, p)
+	case client.PacketType_CLOSE_REQ:
+		s.plain.closeRequest(s, p.ID)
+	default: // another version's
+		p.Data.Free()
+	}
+}
+
+func (s *session) post(p *wire.Packet) {
+	s.agent.metrics.packet(toServer, p.Type)
+	s.out.Post(p)
+}
+
+func (s *session) drain() {
+	s.post(wire.Drain())
+}
+
+// renew shows the server a fresh token before it asks itself whether the one
+// that it knows is still good.
+func (s *session) renew() {
+	tick := time.NewTicker(s.agent.cfg.RenewInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := s.showAgain(); err != nil && s.ctx.Err() == nil {
+			s.agent.log.Warn("the token cannot be renewed; trying again", "server", s.serverID, "err", err)
+		}
+	}
+}
+
+func (s *session) showAgain() error {
+	md := metadata.Pairs(wire.KeySession, s.secret)
+	if err := s.agent.showToken(md); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(s.ctx, md), connectTimeout)
+	defer cancel()
+	stream, err := s.cc.NewStream(ctx, &wire.StreamDesc, wire.MethodRenew)
+	if err != nil {
+		return err
+	}
+	if err := stream.CloseSend(); err != nil {
+		return err
+	}
+	return wire.EndOf(stream.RecvMsg(&wire.Chunk{}))
+}
+
+// dials are those that were asked for and not answered.
+type dials struct {
+	mu      sync.Mutex
+	pending map[int64]context.CancelFunc
+}
+
+var (
+	errDuplicate = errors.New("a dial of this number is under way")
+	errBusy      = fmt.Errorf("%d dials are under way", maxDials)
+)
+
+func (d *dials) begin(random int64, cancel context.CancelFunc) (wire.Cause, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.pending[random] != nil {
+		return wire.Invalid, errDuplicate
+	}
+	if len(d.pending) >= maxDials {
+		return wire.Busy, errBusy
+	}
+	d.pending[random] = cancel
+	return wire.Unknown, nil
+}
+
+func (d *dials) done(random int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.pending, random)
+}
+
+func (d *dials) cancel(random int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if cancel := d.pending[random]; cancel != nil {
+		cancel()
+	}
+}

@@ -1,0 +1,206 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/cloudsim-dev/allinone/netproxy/socket"
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
+)
+
+// accept begins a dial that the server asks for.
+func (s *session) accept(p *wire.Packet) {
+	random, protocol, address := p.Random, p.Protocol, p.Address
+	ctx, cancel := context.WithTimeout(s.ctx, s.agent.cfg.DialTimeout)
+	if cause, err := s.dials.begin(random, cancel); err != nil {
+		cancel()
+		s.refuse(random, cause, err)
+		return
+	}
+	s.work.Go(func() {
+		conn, err := s.dial(ctx, protocol, address)
+		s.dials.done(random)
+		cancel()
+		if err != nil {
+			s.refuse(random, causeOf(err), err)
+			return
+		}
+		defer conn.Close()
+		s.agent.open.Add(1)
+		defer s.agent.open.Add(-1)
+		if s.secret == "" {
+			s.servePlain(random, conn)
+		} else {
+			s.serveStream(random, conn)
+		}
+	})
+}
+
+func (s *session) dial(ctx context.Context, protocol, address string) (net.Conn, error) {
+	if protocol != "tcp" && protocol != "udp" {
+		return nil, net.UnknownNetworkError(protocol)
+	}
+	began := time.Now()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, protocol, address)
+	if ctx.Err() != nil && err == nil {
+		conn.Close() // nobody waits for it any more
+		return nil, ctx.Err()
+	}
+	s.agent.metrics.dialed(time.Since(began), err)
+	return conn, err
+}
+
+// refuse answers a dial. An upstream server gets the error alone.
+func (s *session) refuse(random int64, cause wire.Cause, err error) {
+	text := err.Error()
+	if s.secret != "" {
+		text = cause.Text(text)
+	}
+	s.post(wire.DialFailed(random, text))
+}
+
+// causeOf is the word for an error of dialling.
+func causeOf(err error) wire.Cause {
+	var unknown net.UnknownNetworkError
+	var addr *net.AddrError
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &unknown), errors.As(err, &addr):
+		return wire.Invalid
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return wire.Refused
+	case errors.As(err, &dns), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return wire.Unreachable
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
+		return wire.TimedOut
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.EADDRNOTAVAIL):
+		return wire.Busy
+	}
+	return wire.Failed
+}
+
+// stallProbe is how long a target may stand still before the agent asks whether
+// its client is still there.
+const stallProbe = 20 * time.Second
+
+// tunnel is a connection that has a stream of its own.
+type tunnel struct {
+	conn   net.Conn
+	stream grpc.ClientStream
+	m      *metrics
+
+	sending sync.Mutex // one message at a time
+	cause   atomic.Pointer[error] // why conn was closed by us: the first reason
+}
+
+// serveStream carries a connection until it ends.
+func (s *session) serveStream(random int64, conn net.Conn) {
+	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(s.ctx,
+		metadata.Pairs(wire.KeySession, s.secret, wire.KeyDial, strconv.FormatInt(random, 10))))
+	defer cancel()
+	stream, err := s.cc.NewStream(ctx, &wire.StreamDesc, wire.MethodOpen)
+	if err != nil {
+		return // the session ends, or has
+	}
+	t := &tunnel{conn: conn, stream: stream, m: s.agent.metrics}
+	unbind := context.AfterFunc(s.ctx, func() { t.close(context.Cause(s.ctx)) })
+	defer unbind()
+	var up sync.WaitGroup
+	up.Go(t.fromTarget)
+	err = t.toTarget()
+	if err != nil {
+		socket.Abort(conn)
+	}
+	t.close(err)
+	cancel()
+	up.Wait()
+}
+
+// fromTarget sends what the target says until it ends, and how.
+func (t *tunnel) fromTarget() {
+	r := socket.NewReader(t.conn)
+	for {
+		data, err := r.Read()
+		if err != nil {
+			t.last(err)
+			return
+		}
+		t.m.fromTarget.Add(float64(data.Len()))
+		if t.send(&wire.Chunk{Kind: wire.Data, Data: mem.BufferSlice{data}}) != nil {
+			return // the stream has ended, which toTarget sees
+		}
+	}
+}
+
+// last tells the server how the target ended. If the stream has ended, the
+// server knows better.
+func (t *tunnel) last(err error) {
+	if errors.Is(err, io.EOF) {
+		_ = t.send(&wire.Chunk{Kind: wire.EOF})
+		return
+	}
+	if cause := t.cause.Load(); cause != nil && *cause != nil {
+		err = *cause
+	}
+	_ = t.send(wire.ResetChunk(err.Error()))
+}
+
+func (t *tunnel) send(c *wire.Chunk) error {
+	t.sending.Lock()
+	defer t.sending.Unlock()
+	return t.stream.SendMsg(c)
+}
+
+// wanted asks the server, by no data at all, whether anybody still waits for
+// what a target that stands still has not taken.
+func (t *tunnel) wanted() error { return t.send(&wire.Chunk{Kind: wire.Data}) }
+
+// toTarget writes what the server sends until the stream ends. An error says
+// that it ended badly.
+func (t *tunnel) toTarget() error {
+	if _, err := t.stream.Header(); err != nil { // from here on gRPC keeps nothing for a retry
+		return err
+	}
+	w := socket.NewWriter(t.conn)
+	if _, packets := t.conn.(*net.UDPConn); !packets {
+		w.OnStall(stallProbe, t.wanted)
+	}
+	for {
+		var c wire.Chunk
+		if err := t.stream.RecvMsg(&c); err != nil {
+			return wire.EndOf(err)
+		}
+		var err error
+		switch c.Kind {
+		case wire.Data:
+			t.m.toTarget.Add(float64(c.Data.Len()))
+			err = w.Write(c.Data)
+		case wire.EOF:
+			err = socket.CloseWrite(t.conn)
+		case wire.Reset:
+			c.Free()
+			return errors.New("reset by the client")
+		}
+		if err != nil {
+			t.close(err) // fromTarget tells the server, which ends the stream
+		}
+	}
+}
+
+func (t *tunnel) close(cause error) {
+	t.cause.CompareAndSwap(nil, &cause)
+	t.conn.Close()
+}

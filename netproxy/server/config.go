@@ -1,0 +1,125 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Mode is how a frontend is spoken to. The names are upstream's.
+type Mode string
+
+const (
+	GRPC        Mode = "grpc"
+	HTTPConnect Mode = "http-connect"
+)
+
+// Frontend is where clients, such as kube-apiserver, come in.
+type Frontend struct {
+	Mode     Mode
+	Listener net.Listener
+	TLS      *tls.Config // nil: none, as on a Unix socket
+}
+
+// Authenticator says whether a token is an agent's.
+type Authenticator interface {
+	// Authenticate fails with ErrDenied if the token is not good, and with
+	// any other error if that cannot be known now.
+	Authenticate(ctx context.Context, token string) error
+}
+
+// ErrDenied is an Authenticator's no.
+var ErrDenied = errors.New("the token is not one of an agent")
+
+// Config is what a server needs. Default has the values that nobody needs to
+// think about.
+type Config struct {
+	ID    string // tells servers apart
+	Count int    // of servers, told to agents
+	Zone  string // where it runs, for the strategy zone
+
+	Frontends []Frontend
+	Agents    net.Listener
+	AgentTLS  *tls.Config // nil takes plaintext, for tests and local sockets
+	// Authenticator checks agents' tokens; nil asks for none.
+	Authenticator  Authenticator
+	ReviewInterval time.Duration // between checks of an agent that stays
+
+	Strategies []Strategy
+	// Streams accepts the extension.
+	Streams bool
+
+	DialTimeout       time.Duration // from a frontend's wish to its answer
+	KeepaliveTime     time.Duration // of silence before an agent is asked for a sign
+	FrontendKeepalive time.Duration // the same for gRPC frontends
+	HeaderTimeout     time.Duration // for a client to say what it wants
+	HalfCloseTimeout  time.Duration // of silence after one end has said all
+	DrainTimeout      time.Duration // for connections to end when the server is told to stop
+	QueueBytes        int           // for each connection through upstream's agents
+	StallGrace        time.Duration // how long a client may hold up others there
+
+	// Registry takes the metrics, Tracer the spans; nil for none.
+	Registry prometheus.Registerer
+	Tracer   trace.TracerProvider
+}
+
+// Default is a server without a place to listen.
+func Default() Config {
+	return Config{
+		Count: 1, Streams: true, Strategies: []Strategy{ByDefault}, ReviewInterval: 10 * time.Minute,
+		DialTimeout: 10 * time.Second, KeepaliveTime: 10 * time.Second, FrontendKeepalive: time.Hour,
+		HeaderTimeout: 10 * time.Second, HalfCloseTimeout: time.Minute, DrainTimeout: 30 * time.Second,
+		QueueBytes: 512 << 10, StallGrace: time.Second,
+	}
+}
+
+// Validate reports everything that is wrong with the Config at once.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if c.ID == "" {
+		bad("server id must not be empty")
+	}
+	if c.Count < 1 {
+		bad("server count must be at least 1, got %d", c.Count)
+	}
+	if c.Agents == nil {
+		bad("there must be a listener for agents")
+	}
+	if len(c.Frontends) == 0 {
+		bad("there must be at least one frontend")
+	}
+	for _, f := range c.Frontends {
+		if f.Mode != GRPC && f.Mode != HTTPConnect {
+			bad("mode must be %s or %s, got %q", GRPC, HTTPConnect, f.Mode)
+		}
+		if f.Listener == nil {
+			bad("frontend %s has no listener", f.Mode)
+		}
+	}
+	if len(c.Strategies) == 0 {
+		bad("there must be at least one strategy")
+	}
+	for name, d := range map[string]time.Duration{
+		"dial timeout": c.DialTimeout, "keepalive time": c.KeepaliveTime, "frontend keepalive time": c.FrontendKeepalive,
+		"header timeout": c.HeaderTimeout, "half-close timeout": c.HalfCloseTimeout, "stall grace": c.StallGrace,
+		"review interval": c.ReviewInterval,
+	} {
+		if d <= 0 {
+			bad("%s must be more than nothing, got %s", name, d)
+		}
+	}
+	if c.DrainTimeout < 0 {
+		bad("drain timeout must not be negative, got %s", c.DrainTimeout)
+	}
+	if c.QueueBytes < 64<<10 {
+		bad("queue must hold at least 64 KiB, got %d bytes", c.QueueBytes)
+	}
+	return errors.Join(errs...)
+}

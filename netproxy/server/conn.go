@@ -1,0 +1,115 @@
+package server
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// conn is a connection that a client has got, for those who count and show.
+type conn struct {
+	id      int64
+	mode    Mode
+	target  target
+	session *session
+	since   time.Time
+	toward  atomic.Int64 // bytes to the target
+	back    atomic.Int64 // bytes from the target
+	place   *destination
+}
+
+// destination is what is known of a host that clients connect to.
+type destination struct {
+	host   string
+	open   atomic.Int64
+	opened atomic.Int64
+	toward atomic.Int64
+	back   atomic.Int64
+}
+
+const (
+	// maxDestinations bounds the hosts that are counted each for itself.
+	maxDestinations = 500
+	otherHosts      = "other"
+)
+
+// conns are the connections that are open.
+type conns struct {
+	mu     sync.Mutex
+	last   int64
+	open   map[int64]*conn
+	places map[string]*destination
+}
+
+func (c *conns) add(mode Mode, t target, ses *session) *conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last++
+	n := &conn{id: c.last, mode: mode, target: t, session: ses, since: time.Now(), place: c.destination(t.host)}
+	n.place.open.Add(1)
+	n.place.opened.Add(1)
+	c.open[n.id] = n
+	return n
+}
+
+// destination counts all hosts that come late as one.
+func (c *conns) destination(host string) *destination {
+	if c.places[host] == nil && len(c.places) >= maxDestinations {
+		host = otherHosts
+	}
+	if c.places[host] == nil {
+		c.places[host] = &destination{host: host}
+	}
+	return c.places[host]
+}
+
+func (c *conns) remove(n *conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, n.id)
+	n.place.open.Add(-1)
+}
+
+func (c *conns) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open)
+}
+
+func (c *conns) list() (open []*conn, places []*destination) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.open {
+		open = append(open, n)
+	}
+	for _, p := range c.places {
+		places = append(places, p)
+	}
+	return open, places
+}
+
+// began counts a connection that the client is about to be told of.
+func (s *Server) began(mode Mode, t target, ses *session) *conn {
+	return s.conns.add(mode, t, ses)
+}
+
+// ended is the last that is heard of a connection.
+func (s *Server) ended(c *conn) {
+	c.session.load.Add(-1)
+	s.conns.remove(c)
+	s.metrics.lifetime.Observe(time.Since(c.since).Seconds())
+}
+
+func (s *Server) countToward(c *conn, n int) {
+	c.toward.Add(int64(n))
+	c.place.toward.Add(int64(n))
+	c.session.toward.Add(int64(n))
+	s.metrics.toTarget.Add(float64(n))
+}
+
+func (s *Server) countBack(c *conn, n int) {
+	c.back.Add(int64(n))
+	c.place.back.Add(int64(n))
+	c.session.back.Add(int64(n))
+	s.metrics.fromTarget.Add(float64(n))
+}

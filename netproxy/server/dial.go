@@ -1,0 +1,204 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
+)
+
+// link is a connection to a target, through an agent. See the package comment
+// for who calls what.
+type link interface {
+	// recv waits for the next thing that the target says; io.EOF when the link
+	// has ended well. The caller frees what it gets.
+	recv(c *wire.Chunk) error
+	// carry runs up, once, on a goroutine of the link's; send waits while the
+	// target does not read. When up returns, the link ends: with its error.
+	carry(up func(send func(*wire.Chunk) error) error)
+	// drop ends a link that nobody carries.
+	drop()
+}
+
+// maxAttempts bounds the agents that one dial tries.
+const maxAttempts = 3
+
+// failure is a dial that did not work.
+type failure struct {
+	reason string // upstream's label of dial_failure_count
+	err    error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// Upstream's reasons, and ours.
+const (
+	reasonNoAgent       = "no_agent"
+	reasonErrorResponse = "error_response"
+	reasonAgentLost     = "backend_close"
+	reasonTimeout       = "backend_dial_timeout"
+	reasonFrontend      = "frontend_close"
+	reasonInvalid       = "invalid_request"
+	reasonStopping      = "stopping"
+)
+
+var (
+	errAgentLost = errors.New("the agent went away")
+	errNoAgent   = errors.New("no network proxy agent is connected, so nothing behind the proxy can be reached: start one with 'allinone proxy agent'")
+)
+
+// dial connects to t through the agent that the strategies choose, and through
+// another one if that helps. It returns within the dial timeout.
+func (s *Server) dial(ctx context.Context, t target) (link, *session, error) {
+	began := time.Now()
+	s.metrics.pending.Inc()
+	defer s.metrics.pending.Dec()
+	bound, cancel := context.WithTimeout(ctx, s.cfg.DialTimeout)
+	defer cancel()
+	var tried []*session
+	var last *failure
+	for len(tried) < maxAttempts {
+		ses := s.choose(t, tried)
+		if ses == nil {
+			break
+		}
+		tried = append(tried, ses)
+		l, again, err := ses.dial(bound, t)
+		if err == nil {
+			s.metrics.dialSeconds.Observe(time.Since(began).Seconds())
+			return l, ses, nil
+		}
+		last = s.explain(ctx, bound, ses, t, err)
+		if !again || bound.Err() != nil {
+			break
+		}
+		s.metrics.retries.Inc()
+	}
+	if last == nil {
+		last = s.noAgent(t)
+	}
+	s.metrics.dialFailed.WithLabelValues(last.reason).Inc()
+	return nil, nil, last
+}
+
+// noAgent says which of two things is missing.
+func (s *Server) noAgent(t target) *failure {
+	if n := len(s.agents.list()); n > 0 {
+		return &failure{reasonNoAgent, fmt.Errorf("none of the %d network proxy agents is one for %s by the strategies %v", n, t.host, s.cfg.Strategies)}
+	}
+	return &failure{reasonNoAgent, errNoAgent}
+}
+
+// explain finds the reason of a dial's error.
+func (s *Server) explain(ctx, bound context.Context, ses *session, t target, err error) *failure {
+	switch {
+	case ctx.Err() != nil:
+		return &failure{reasonFrontend, fmt.Errorf("the client went away while %s was dialled", t.address)}
+	case bound.Err() != nil:
+		return &failure{reasonTimeout, fmt.Errorf("agent %s did not connect to %s within %s", ses.agentID, t.address, s.cfg.DialTimeout)}
+	case errors.Is(err, errAgentLost):
+		return &failure{reasonAgentLost, fmt.Errorf("agent %s went away while it dialled %s", ses.agentID, t.address)}
+	}
+	return &failure{reasonErrorResponse, fmt.Errorf("agent %s: %w", ses.agentID, err)}
+}
+
+// dial asks the agent for a connection; again says whether another agent may do
+// better.
+func (s *session) dial(ctx context.Context, t target) (l link, again bool, err error) {
+	s.load.Add(1)
+	defer func() {
+		if err != nil {
+			s.load.Add(-1)
+		}
+	}()
+	random, d, err := s.expect()
+	if err != nil {
+		return nil, true, err
+	}
+	if err := s.ask(ctx, wire.DialRequest(random, t.protocol, t.address)); err != nil {
+		s.forget(random, d)
+		return nil, s.ctx.Err() != nil, err
+	}
+	select {
+	case a := <-d.answer:
+		return a.link, a.cause.Retry() || errors.Is(a.err, errAgentLost), a.err
+	case <-ctx.Done():
+		s.forget(random, d)
+		return nil, false, ctx.Err()
+	}
+}
+
+// ask sends a packet, unless ctx or the session end first.
+func (s *session) ask(ctx context.Context, p *wire.Packet) error {
+	both, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	err := s.out.Send(both, p)
+	if err != nil && s.ctx.Err() != nil {
+		return errAgentLost
+	}
+	return err
+}
+
+// expect makes a number that no dial of the session has.
+func (s *session) expect() (int64, *pendingDial, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0, nil, errAgentLost
+	}
+	for {
+		random := rand.Int64() //nolint:gosec // a number, not a secret: the session's is
+		if random != 0 && s.dials[random] == nil {
+			d := &pendingDial{make(chan dialAnswer, 1)}
+			s.dials[random] = d
+			return random, d, nil
+		}
+	}
+}
+
+// claim takes a dial out of those that wait, so that it is answered once.
+func (s *session) claim(random int64) *pendingDial {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.dials[random]
+	delete(s.dials, random)
+	return d
+}
+
+// forget gives a dial up: the agent is told, and what it may have answered in
+// this moment is ended.
+func (s *session) forget(random int64, d *pendingDial) {
+	if s.claim(random) != nil {
+		s.out.Post(wire.DialClose(random))
+		return
+	}
+	if a := <-d.answer; a.link != nil {
+		a.link.drop()
+	}
+}
+
+// dialled is the answer of an agent: that it failed, or, on upstream's wire, a
+// connection.
+func (s *session) dialled(p *wire.Packet) {
+	d := s.claim(p.Random)
+	switch {
+	case d == nil && p.Error == "" && p.ID != 0 && s.secret == "":
+		s.out.Post(wire.CloseRequest(p.ID)) // nobody waits for it any more
+	case d == nil:
+	case p.Error != "" && s.secret != "":
+		cause, why := wire.CutCause(p.Error)
+		d.answer <- dialAnswer{cause: cause, err: errors.New(why)}
+	case p.Error != "":
+		d.answer <- dialAnswer{err: errors.New(p.Error)}
+	case p.ID == 0 || s.secret != "":
+		d.answer <- dialAnswer{err: errors.New("it answered without a connection")}
+	default:
+		l, err := s.newPlainLink(p.ID)
+		d.answer <- dialAnswer{link: l, err: err}
+	}
+}

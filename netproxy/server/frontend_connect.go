@@ -1,0 +1,349 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/mem"
+
+	"github.com/cloudsim-dev/allinone/netproxy/socket"
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
+)
+
+// maxHead bounds what a client may say before the blank line.
+const maxHead = 16 << 10
+
+// refusal is a request that is answered by a status.
+type refusal struct {
+	code int
+	why  string
+}
+
+func (r *refusal) Error() string { return r.why }
+
+// readConnect reads a CONNECT request (RFC 9110, 9.3.6) from r, and not a byte
+// more: what is left in r is the client's first data.
+func readConnect(r *bufio.Reader) (*http.Request, error) {
+	var head bytes.Buffer
+	for {
+		line, err := r.ReadSlice('\n')
+		head.Write(line)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull) || head.Len() > maxHead:
+			return nil, &refusal{http.StatusRequestHeaderFieldsTooLarge, "the request is too long"}
+		case err != nil:
+			return nil, err
+		}
+		if len(bytes.TrimRight(line, "\r\n")) == 0 {
+			if head.Len() == len(line) { // RFC 9112, 2.2: an empty line before is ignored
+				head.Reset()
+				continue
+			}
+			break
+		}
+	}
+	req, err := http.ReadRequest(bufio.NewReader(&head))
+	if err != nil {
+		return nil, &refusal{http.StatusBadRequest, "this is not an HTTP/1.1 request"}
+	}
+	if req.Method != http.MethodConnect {
+		return nil, &refusal{http.StatusMethodNotAllowed, "only CONNECT is spoken here"}
+	}
+	if req.ContentLength > 0 || len(req.TransferEncoding) > 0 {
+		return nil, &refusal{http.StatusBadRequest, "a CONNECT request has no body"}
+	}
+	return req, nil
+}
+
+// tunnelled is a connection of a client that speaks HTTP CONNECT.
+type tunnelled struct {
+	server *Server
+	client net.Conn
+	reader *socket.Reader
+	first  mem.BufferSlice // what the client said before it was answered
+	conn   *conn
+
+	done chan struct{} // closed when the target has said all
+	ends atomic.Int32  // directions that have ended
+	gone atomic.Bool   // the client has broken the connection
+
+	mu    sync.Mutex
+	timer *time.Timer // runs once one direction has ended
+}
+
+// serveConnect serves one client until its connection ends.
+func (s *Server) serveConnect(ctx context.Context, client net.Conn) {
+	defer client.Close()
+	s.metrics.httpConnections.Inc()
+	defer s.metrics.httpConnections.Dec()
+	t := &tunnelled{server: s, client: client, reader: socket.NewReader(client), done: make(chan struct{})}
+	l, err := t.accept(ctx)
+	if err != nil {
+		t.refuse(err)
+		return
+	}
+	defer s.ended(t.conn)
+	if _, err := io.WriteString(client, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		l.drop()
+		return
+	}
+	l.carry(t.toTarget)
+	t.fromTarget(l)
+}
+
+// accept reads what the client wants, and connects to it.
+func (t *tunnelled) accept(ctx context.Context) (link, error) {
+	req, err := t.head()
+	if err != nil {
+		return nil, err
+	}
+	// The target is the request's, not Host: kube-apiserver sends 127.0.0.1 there.
+	to, err := parseTarget("tcp", req.RequestURI)
+	if err != nil {
+		t.server.metrics.dialFailed.WithLabelValues(reasonInvalid).Inc()
+		return nil, &refusal{http.StatusBadRequest, err.Error()}
+	}
+	ctx, span := t.server.trace(extract(ctx, req.Header), HTTPConnect, req.RequestURI)
+	l, ses, err := t.dial(ctx, to)
+	endSpan(span, err)
+	if err != nil {
+		return nil, err
+	}
+	t.conn = t.server.began(HTTPConnect, to, ses)
+	return l, nil
+}
+
+// readers of heads: a connection has one only until it is answered.
+var heads = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }}
+
+// head reads the request within the header timeout.
+func (t *tunnelled) head() (*http.Request, error) {
+	if err := t.client.SetDeadline(time.Now().Add(t.server.cfg.HeaderTimeout)); err != nil {
+		return nil, err
+	}
+	r := heads.Get().(*bufio.Reader)
+	r.Reset(t.client)
+	defer func() { r.Reset(nil); heads.Put(r) }()
+	req, err := readConnect(r)
+	if err != nil {
+		return nil, err
+	}
+	if n := r.Buffered(); n > 0 {
+		rest, err := r.Peek(n)
+		if err != nil {
+			return nil, err
+		}
+		t.first = mem.BufferSlice{mem.SliceBuffer(bytes.Clone(rest))}
+	}
+	return req, t.client.SetDeadline(time.Time{})
+}
+
+// dial connects, and stops if the client leaves meanwhile.
+func (t *tunnelled) dial(ctx context.Context, to target) (link, *session, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watching := make(chan error, 1)
+	go func() {
+		data, err := t.reader.Read()
+		if err == nil { // it speaks before it is answered
+			t.first = append(t.first, data)
+		} else if !errors.Is(err, os.ErrDeadlineExceeded) {
+			cancel()
+		}
+		watching <- err
+	}()
+	l, ses, err := t.server.dial(ctx, to)
+	if e := t.client.SetReadDeadline(time.Unix(1, 0)); e != nil && err == nil {
+		l.drop()
+		ses.load.Add(-1)
+		err = errGaveUp
+	}
+	<-watching
+	if err != nil {
+		return nil, nil, err
+	}
+	return l, ses, t.client.SetReadDeadline(time.Time{})
+}
+
+// refuse answers with a status whose text says why: of an answer that is not
+// 200, kube-apiserver logs the first line only.
+func (t *tunnelled) refuse(err error) {
+	code := http.StatusBadGateway
+	var r *refusal
+	var f *failure
+	switch {
+	case errors.As(err, &r):
+		code = r.code
+	case errors.As(err, &f):
+		code = statusOf(f.reason)
+	default:
+		return // it is gone, or too slow
+	}
+	why := oneLine(err.Error())
+	if t.client.SetDeadline(time.Now().Add(t.server.cfg.HeaderTimeout)) == nil {
+		// If it has gone there is nobody to tell.
+		fmt.Fprintf(t.client, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
+			code, why, len(why)+1, why)
+	}
+	t.server.log.Debug("a client is refused", "status", code, "why", why)
+}
+
+func statusOf(reason string) int {
+	switch reason {
+	case reasonNoAgent, reasonAgentLost, reasonStopping:
+		return http.StatusServiceUnavailable
+	case reasonTimeout:
+		return http.StatusGatewayTimeout
+	}
+	return http.StatusBadGateway
+}
+
+// oneLine is text that cannot end a status line early.
+func oneLine(text string) string {
+	const most = 500
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return ' '
+		}
+		return r
+	}, text)
+	return text[:min(len(text), most)]
+}
+
+// toTarget sends what the client says. It runs on the link's goroutine, and
+// returns when both directions have ended or one has broken.
+func (t *tunnelled) toTarget(send func(*wire.Chunk) error) error {
+	if len(t.first) > 0 {
+		first := t.first
+		t.first = nil
+		t.server.countToward(t.conn, first.Len())
+		if err := send(&wire.Chunk{Kind: wire.Data, Data: first}); err != nil {
+			return err
+		}
+	}
+	for {
+		data, err := t.reader.Read()
+		if errors.Is(err, io.EOF) {
+			return t.clientEnded(send)
+		}
+		if err != nil {
+			t.gone.Store(true)
+			return errGaveUp
+		}
+		t.server.countToward(t.conn, data.Len())
+		if err := send(&wire.Chunk{Kind: wire.Data, Data: mem.BufferSlice{data}}); err != nil {
+			return err
+		}
+	}
+}
+
+// clientEnded tells the target that the client has said all, and waits for the
+// target to do the same. Upstream's wire cannot tell: there it is the end.
+func (t *tunnelled) clientEnded(send func(*wire.Chunk) error) error {
+	both := t.halfClosed()
+	if err := send(&wire.Chunk{Kind: wire.EOF}); err != nil {
+		return wire.EndOf(err)
+	}
+	if !both {
+		<-t.done
+	}
+	return nil
+}
+
+// fromTarget writes what the target says until the link has ended.
+func (t *tunnelled) fromTarget(l link) {
+	err := t.copyBack(l)
+	if err != nil {
+		if !t.gone.Load() {
+			t.server.log.Debug("a connection broke", "target", t.conn.target.address, "agent", t.conn.session.agentID, "because", t.server.lost(t.conn, err))
+		}
+		socket.Abort(t.client)
+	}
+	close(t.done)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+}
+
+// copyBack returns nil if everything has been said, in both directions.
+func (t *tunnelled) copyBack(l link) error {
+	w := socket.NewWriter(t.client)
+	for {
+		var c wire.Chunk
+		err := l.recv(&c)
+		if errors.Is(err, io.EOF) || err != nil && t.ends.Load() == 2 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch c.Kind {
+		case wire.Data:
+			t.server.countBack(t.conn, c.Data.Len())
+			err = w.Write(c.Data)
+		case wire.EOF:
+			err = socket.CloseWrite(t.client)
+			if t.halfClosed() {
+				return nil
+			}
+		case wire.Reset:
+			err = errors.New(string(c.Data.Materialize()))
+			c.Free()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// halfClosed notes that one direction has ended, and reports whether it was the
+// second. The other may go on, but not for ever in silence: a client that has
+// gone looks like one that has said all.
+func (t *tunnelled) halfClosed() (both bool) {
+	if t.ends.Add(1) == 2 {
+		return true
+	}
+	t.watchSilence(-1)
+	return false
+}
+
+// watchSilence ends the connection when nothing moves for the half-close timeout.
+func (t *tunnelled) watchSilence(before int64) {
+	now := t.conn.toward.Load() + t.conn.back.Load()
+	if now == before {
+		socket.Abort(t.client)
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	select {
+	case <-t.done:
+	default:
+		t.timer = time.AfterFunc(t.server.cfg.HalfCloseTimeout, func() { t.watchSilence(now) })
+	}
+}
+
+// connectTLS is what a frontend over TCP speaks: HTTP/1.1, because a tunnel
+// needs the connection for itself.
+func connectTLS(ln net.Listener, conf *tls.Config) net.Listener {
+	if conf == nil {
+		return ln
+	}
+	conf = conf.Clone()
+	conf.NextProtos = []string{"http/1.1"}
+	return tls.NewListener(ln, conf)
+}

@@ -1,0 +1,203 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
+
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
+)
+
+// caller is a Proxy stream: one connection of a client that speaks gRPC. A
+// client that goes away while its dial is under way ends the stream, and with
+// it the dial.
+type caller struct {
+	server *Server
+	stream grpc.ServerStream
+	conn   *conn
+
+	gone  atomic.Bool   // the client has closed its connection, or left
+	spoke chan struct{} // closed when the client has sent something after its answer
+	once  sync.Once
+
+	mu sync.Mutex // one message at a time
+}
+
+// open connects to what the client asks for.
+func (c *caller) open(ctx context.Context, ask *wire.Packet) (link, error) {
+	to, err := parseTarget(ask.Protocol, ask.Address)
+	if err != nil {
+		c.server.metrics.dialFailed.WithLabelValues(reasonInvalid).Inc()
+		return nil, err
+	}
+	l, ses, err := c.server.dial(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	c.conn = c.server.began(GRPC, to, ses)
+	return l, nil
+}
+
+// proxy is the Proxy method.
+func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
+	s.metrics.connections.WithLabelValues("Proxy").Inc()
+	defer s.metrics.connections.WithLabelValues("Proxy").Dec()
+	c := &caller{server: s, stream: stream, spoke: make(chan struct{})}
+	ask, err := c.wish()
+	if err != nil {
+		return err
+	}
+	ctx, span := s.trace(stream.Context(), GRPC, ask.Address)
+	l, err := c.open(ctx, ask)
+	endSpan(span, err)
+	if err != nil {
+		return c.send(wire.DialFailed(ask.Random, err.Error()))
+	}
+	defer s.ended(c.conn)
+	if err := c.send(wire.DialResponse(ask.Random, c.conn.id)); err != nil {
+		l.drop()
+		return err
+	}
+	l.carry(c.toTarget)
+	why := c.fromTarget(l)
+	c.settle()
+	return c.send(wire.CloseResponse(c.conn.id, why))
+}
+
+// settleTime is for a client to take notice of its connection.
+const settleTime = 10 * time.Millisecond
+
+// settle waits, before the first thing that a target says by itself, until the
+// client can have taken notice of the answer: konnectivity-client (v0.34 to
+// v0.37) enters a connection in its books on another goroutine than the one
+// that reads, and until then drops what comes for it.
+func (c *caller) settle() {
+	c.once.Do(func() {
+		t := time.NewTimer(settleTime)
+		defer t.Stop()
+		select {
+		case <-c.spoke:
+		case <-c.stream.Context().Done():
+		case <-t.C:
+		}
+	})
+}
+
+// wish waits for the client's DIAL_REQ, and ignores what makes no sense before.
+func (c *caller) wish() (*wire.Packet, error) {
+	for {
+		p, err := c.read()
+		if err != nil {
+			return nil, wire.EndOf(err)
+		}
+		switch p.Type {
+		case client.PacketType_DIAL_REQ:
+			return p, nil
+		case client.PacketType_CLOSE_REQ:
+			if err := c.send(wire.CloseResponse(p.ID, "there is no connection of this id")); err != nil {
+				return nil, err
+			}
+		case client.PacketType_DIAL_CLS:
+			return nil, status.Error(codes.Canceled, "the client gave the dial up")
+		default:
+			p.Data.Free()
+		}
+	}
+}
+
+func (c *caller) read() (*wire.Packet, error) {
+	var p wire.Packet
+	err := c.stream.RecvMsg(&p)
+	if err == nil {
+		c.server.metrics.packet(fromClient, p.Type)
+	}
+	return &p, err
+}
+
+func (c *caller) send(p *wire.Packet) error {
+	c.server.metrics.packet(toClient, p.Type)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stream.SendMsg(p)
+}
+
+// errGaveUp is a client that closes its connection or leaves.
+var errGaveUp = errors.New("the client went away")
+
+// toTarget sends what the client says, until it closes the connection. It runs
+// on the link's goroutine.
+func (c *caller) toTarget(send func(*wire.Chunk) error) error {
+	for first := true; ; first = false {
+		p, err := c.read()
+		if first {
+			close(c.spoke)
+		}
+		if err != nil {
+			c.gone.Store(true)
+			return errGaveUp
+		}
+		switch {
+		case p.Type == client.PacketType_DATA && p.ID == c.conn.id:
+			c.server.countToward(c.conn, p.Data.Len())
+			err = send(&wire.Chunk{Kind: wire.Data, Data: p.Data})
+		case p.Type == client.PacketType_CLOSE_REQ && p.ID == c.conn.id, p.Type == client.PacketType_DIAL_CLS:
+			c.gone.Store(true)
+			return nil
+		case p.Type == client.PacketType_CLOSE_REQ:
+			err = c.send(wire.CloseResponse(p.ID, "there is no connection of this id"))
+		case p.Type == client.PacketType_DIAL_REQ:
+			err = c.send(wire.DialFailed(p.Random, "this stream has its connection: open another for another"))
+		default:
+			p.Data.Free()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// fromTarget sends what the target says until it ends, and returns why it
+// ended: "" if it ended well. The protocol has no half-close, so the target's
+// end is the end.
+func (c *caller) fromTarget(l link) string {
+	for {
+		var chunk wire.Chunk
+		err := l.recv(&chunk)
+		switch {
+		case errors.Is(err, io.EOF), err != nil && c.gone.Load():
+			return ""
+		case err != nil:
+			return c.server.lost(c.conn, err)
+		}
+		switch chunk.Kind {
+		case wire.Data:
+			c.settle()
+			c.server.countBack(c.conn, chunk.Data.Len())
+			if err := c.send(wire.DataPacket(c.conn.id, chunk.Data)); err != nil {
+				return ""
+			}
+		case wire.EOF:
+			return ""
+		case wire.Reset:
+			why := string(chunk.Data.Materialize())
+			chunk.Free()
+			return why
+		}
+	}
+}
+
+// lost puts into words for a client why a link broke.
+func (s *Server) lost(c *conn, err error) string {
+	if c.session.ctx.Err() != nil || status.Code(err) == codes.Canceled || status.Code(err) == codes.Unavailable {
+		return "agent " + c.session.agentID + " went away, and with it this connection"
+	}
+	return err.Error()
+}

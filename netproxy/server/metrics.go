@@ -1,0 +1,157 @@
+package server
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
+)
+
+// Segments of the way that packets go, as upstream names them.
+const (
+	fromClient = iota
+	toClient
+	fromAgent
+	toAgent
+)
+
+var segments = [...]string{fromClient: "from_client", toClient: "to_client", fromAgent: "from_agent", toAgent: "to_agent"}
+
+// packetTypes is how many types of packets upstream has.
+const packetTypes = 7
+
+const prefix = "konnectivity_network_proxy_server_"
+
+// metrics has upstream's names where upstream has one.
+type metrics struct {
+	dialSeconds     prometheus.Histogram
+	lifetime        prometheus.Histogram
+	connections     *prometheus.GaugeVec
+	httpConnections prometheus.Gauge
+	pending         prometheus.Gauge
+	dialFailed      *prometheus.CounterVec
+	retries         prometheus.Counter
+	cut             prometheus.Counter
+	refusedAgents   prometheus.Counter
+	toTarget        prometheus.Counter
+	fromTarget      prometheus.Counter
+	packets         [len(segments)][packetTypes]prometheus.Counter
+}
+
+func opts(name, help string) prometheus.Opts { return prometheus.Opts{Name: prefix + name, Help: help} }
+
+func histogram(name, help string, buckets ...float64) prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets})
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts(opts(name, help)))
+}
+
+func gauge(name, help string) prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts(opts(name, help)))
+}
+
+func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
+	packets := prometheus.NewCounterVec(prometheus.CounterOpts(opts("stream_packets_total", "Packets, by where they were seen.")), []string{"segment", "packet_type"})
+	bytes := prometheus.NewCounterVec(prometheus.CounterOpts(opts("bytes_total", "Bytes of connections, by where they go.")), []string{"direction"})
+	m := &metrics{
+		dialSeconds:     histogram("dial_duration_seconds", "From a client's wish to a connection.", 0.005, 0.025, 0.1, 0.5, 2.5, 10, 30),
+		lifetime:        histogram("connection_duration_seconds", "How long connections lived.", 0.1, 1, 10, 60, 600, 3600, 86400),
+		connections:     prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("grpc_connections", "Streams that are open.")), []string{"service_method"}),
+		httpConnections: gauge("http_connections", "HTTP CONNECT clients."),
+		pending:         gauge("pending_backend_dials", "Dials that are under way."),
+		dialFailed:      prometheus.NewCounterVec(prometheus.CounterOpts(opts("dial_failure_count", "Dials that failed, by reason.")), []string{"reason"}),
+		retries:         counter("dial_retries_total", "Dials that were tried again with another agent."),
+		cut:             counter("slow_clients_cut_total", "Connections cut because the client did not read, through upstream's agents."),
+		refusedAgents:   counter("refused_agents_total", "Agents that were not let in."),
+		toTarget:        bytes.WithLabelValues("to_target"),
+		fromTarget:      bytes.WithLabelValues("from_target"),
+	}
+	for seg, name := range segments {
+		for typ, label := range client.PacketType_name {
+			m.packets[seg][typ] = packets.WithLabelValues(name, label)
+		}
+	}
+	if reg == nil {
+		return m, nil
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{
+		m.dialSeconds, m.lifetime, m.connections, m.httpConnections, m.pending, m.dialFailed, m.retries, m.cut, m.refusedAgents,
+		packets, bytes, &collector{s},
+	} {
+		errs = append(errs, reg.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+func (m *metrics) packet(segment int, typ client.PacketType) {
+	if typ >= 0 && int(typ) < len(m.packets[segment]) {
+		m.packets[segment][typ].Inc()
+	}
+}
+
+func (m *metrics) agentRefused() { m.refusedAgents.Inc() }
+
+// collector reads figures when somebody asks for them.
+type collector struct{ server *Server }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(prefix+name, help, labels, nil)
+}
+
+var (
+	descEstablished = desc("established_connections", "Connections that are open.")
+	descReady       = desc("ready_backends", "Agents that are connected.", "proxy_strategy")
+	descAgentOpen   = desc("agent_connections", "Connections and dials of an agent.", "agent")
+	descAgentBytes  = desc("agent_bytes_total", "Bytes through an agent, since it connected.", "agent", "direction")
+	descPlaceOpen   = desc("destination_connections", "Connections to a host; late comers are counted as other.", "destination")
+	descPlaceOpened = desc("destination_connections_total", "Connections to a host, ever.", "destination")
+	descPlaceBytes  = desc("destination_bytes_total", "Bytes of a host.", "destination", "direction")
+)
+
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descEstablished, descReady, descAgentOpen, descAgentBytes, descPlaceOpen, descPlaceOpened, descPlaceBytes} {
+		out <- d
+	}
+}
+
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	s := c.server
+	now := func(d *prometheus.Desc, v int64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	}
+	ever := func(d *prometheus.Desc, v int64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	now(descEstablished, int64(s.conns.count()))
+	sessions := s.agents.list()
+	for _, by := range s.cfg.Strategies {
+		n := int64(0)
+		for _, ses := range sessions {
+			if ses.suits(by, s.cfg.Zone) {
+				n++
+			}
+		}
+		now(descReady, n, string(by))
+	}
+	type sum struct{ open, toward, back int64 }
+	agents := map[string]sum{} // an agent may have several sessions
+	for _, ses := range sessions {
+		a := agents[ses.agentID]
+		agents[ses.agentID] = sum{a.open + ses.load.Load(), a.toward + ses.toward.Load(), a.back + ses.back.Load()}
+	}
+	for id, a := range agents {
+		now(descAgentOpen, a.open, id)
+		ever(descAgentBytes, a.toward, id, "to_target")
+		ever(descAgentBytes, a.back, id, "from_target")
+	}
+	_, places := s.conns.list()
+	for _, p := range places {
+		now(descPlaceOpen, p.open.Load(), p.host)
+		ever(descPlaceOpened, p.opened.Load(), p.host)
+		ever(descPlaceBytes, p.toward.Load(), p.host, "to_target")
+		ever(descPlaceBytes, p.back.Load(), p.host, "from_target")
+	}
+}

@@ -1,0 +1,109 @@
+package server
+
+import (
+	"errors"
+	"io"
+
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
+)
+
+// plainLink is a link that shares the Connect stream: upstream's wire.
+type plainLink struct {
+	session *session
+	id      int64 // the agent's
+	queue   *wire.Queue
+}
+
+var errDuplicateID = errors.New("the agent gave a connection the id of another")
+
+func (s *session) newPlainLink(id int64) (link, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errAgentLost
+	}
+	if s.plain[id] != nil {
+		return nil, errDuplicateID
+	}
+	l := &plainLink{s, id, wire.NewQueue(s.server.cfg.QueueBytes, s.server.cfg.StallGrace)}
+	s.plain[id] = l
+	return l, nil
+}
+
+func (s *session) plainLink(id int64) *plainLink {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.plain[id]
+}
+
+func (s *session) removePlain(id int64) *plainLink {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.plain[id]
+	delete(s.plain, id)
+	return l
+}
+
+// deliver puts data where its frontend reads.
+func (s *session) deliver(p *wire.Packet) {
+	l := s.plainLink(p.ID)
+	if l == nil {
+		p.Data.Free() // of a connection that we have closed
+		return
+	}
+	if errors.Is(l.queue.Push(p.Data), wire.ErrSlow) {
+		s.server.metrics.cut.Inc()
+		s.server.log.Warn("a connection is cut so that others go on", "agent", s.agentID, "connection", p.ID, "because", wire.ErrSlow)
+	}
+}
+
+// closedByAgent ends a link when what came before has been read.
+func (s *session) closedByAgent(p *wire.Packet) {
+	if l := s.removePlain(p.ID); l != nil {
+		if p.Error != "" {
+			l.queue.Close(errors.New(p.Error))
+		}
+		l.queue.Close(io.EOF)
+	}
+}
+
+// recv turns the agent's end into an EOF: upstream's has closed both directions
+// then, but a client may still want to hear what is left.
+func (l *plainLink) recv(c *wire.Chunk) error {
+	data, err := l.queue.Pop()
+	*c = wire.Chunk{Kind: wire.Data, Data: data}
+	return err
+}
+
+func (l *plainLink) carry(up func(func(*wire.Chunk) error) error) {
+	l.session.server.readers.Go(func() {
+		_ = up(l.send) // the agent cannot be told why
+		if l.session.removePlain(l.id) != nil {
+			// In its turn, after what was sent. If the session ends meanwhile,
+			// the agent closes by itself.
+			_ = l.session.out.Send(l.session.ctx, wire.CloseRequest(l.id))
+		}
+		l.queue.Close(io.EOF)
+	})
+}
+
+// errNoHalfClose ends a link whose client has said all: upstream's wire has no
+// way to tell the target and to go on listening.
+var errNoHalfClose = errors.New("upstream's agents cannot close one direction alone")
+
+func (l *plainLink) send(c *wire.Chunk) error {
+	switch c.Kind {
+	case wire.EOF:
+		return io.EOF
+	case wire.Reset:
+		c.Free()
+		return errNoHalfClose
+	}
+	return l.session.out.Send(l.session.ctx, wire.DataPacket(l.id, c.Data))
+}
+
+func (l *plainLink) drop() {
+	if l.session.removePlain(l.id) != nil {
+		l.session.out.Post(wire.CloseRequest(l.id))
+	}
+}

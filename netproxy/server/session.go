@@ -1,0 +1,248 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
+
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
+)
+
+// session is one Connect stream of an agent.
+type session struct {
+	server      *Server
+	agentID     string
+	identifiers wire.Identifiers
+	zone        string
+	peer        string
+	since       time.Time
+	secret      string // of the extension; "" for upstream's agents
+
+	out      *wire.Outbox
+	ctx      context.Context // ends with the session
+	end      context.CancelCauseFunc
+	draining atomic.Bool
+	load     atomic.Int64 // links and dials under way
+	toward   atomic.Int64 // bytes to targets
+	back     atomic.Int64 // bytes from targets
+
+	mu     sync.Mutex
+	token  string
+	dials  map[int64]*pendingDial // by random
+	plain  map[int64]*plainLink   // by the agent's id
+	closed bool
+}
+
+// pendingDial is a dial that the agent has not answered.
+type pendingDial struct{ answer chan dialAnswer } // holds one
+
+type dialAnswer struct {
+	link  link
+	cause wire.Cause
+	err   error
+}
+
+// connect is the Connect method.
+func (s *Server) connect(_ any, stream grpc.ServerStream) error {
+	ses, err := s.introduce(stream)
+	if err != nil {
+		s.metrics.agentRefused()
+		s.log.Warn("an agent is refused", "from", peerOf(stream.Context()), "err", err)
+		return err
+	}
+	header := metadata.Pairs(wire.KeyServerID, s.cfg.ID, wire.KeyServerCount, fmt.Sprint(s.cfg.Count))
+	if ses.secret != "" {
+		header.Set(wire.KeyStreams, wire.StreamsVersion)
+		header.Set(wire.KeySession, ses.secret)
+	}
+	if err := s.agents.add(ses); err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	defer s.agents.remove(ses)
+	if err := stream.SendHeader(header); err != nil {
+		return err
+	}
+	log := s.log.With("agent", ses.agentID, "from", ses.peer)
+	log.Info("an agent connected", "streams", ses.secret != "", "identifiers", ses.identifiers.String(), "zone", ses.zone)
+	s.metrics.connections.WithLabelValues("Connect").Inc()
+	defer s.metrics.connections.WithLabelValues("Connect").Dec()
+	err = ses.serve(stream)
+	log.Info("an agent left", "because", err, "connections", ses.load.Load())
+	return status.Error(codes.Unavailable, err.Error())
+}
+
+// introduce reads who calls, and refuses who may not.
+func (s *Server) introduce(stream grpc.ServerStream) (*session, error) {
+	ctx := stream.Context()
+	md, _ := metadata.FromIncomingContext(ctx)
+	bad := func(format string, args ...any) (*session, error) {
+		return nil, status.Errorf(codes.InvalidArgument, format, args...)
+	}
+	ids, texts := md.Get(wire.KeyAgentID), md.Get(wire.KeyAgentIdentifiers)
+	if len(ids) != 1 || ids[0] == "" {
+		return bad("metadata %s must be there once, and not empty", wire.KeyAgentID)
+	}
+	if len(texts) > 1 {
+		return bad("metadata %s must be there at most once", wire.KeyAgentIdentifiers)
+	}
+	identifiers, err := wire.ParseIdentifiers(strings.Join(texts, ""))
+	if err != nil {
+		return bad("%v", err)
+	}
+	ses := &session{
+		server: s, agentID: ids[0], identifiers: identifiers, zone: strings.Join(md.Get(wire.KeyZone), ""),
+		peer: peerOf(ctx), since: time.Now(), token: bearer(md),
+		out: wire.NewOutbox(), dials: map[int64]*pendingDial{}, plain: map[int64]*plainLink{},
+	}
+	if err := s.authenticate(ctx, ses.token); err != nil {
+		return nil, err
+	}
+	if s.cfg.Streams && strings.Join(md.Get(wire.KeyStreams), "") == wire.StreamsVersion {
+		ses.secret = rand.Text()
+	}
+	ses.ctx, ses.end = context.WithCancelCause(ctx)
+	return ses, nil
+}
+
+func bearer(md metadata.MD) string {
+	token, _ := strings.CutPrefix(strings.Join(md.Get(wire.KeyAuthorization), ""), wire.BearerPrefix)
+	return token
+}
+
+func peerOf(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok {
+		return p.Addr.String()
+	}
+	return ""
+}
+
+// authenticate turns an Authenticator's answer into a status.
+func (s *Server) authenticate(ctx context.Context, token string) error {
+	if s.cfg.Authenticator == nil {
+		return nil
+	}
+	if token == "" {
+		return status.Error(codes.Unauthenticated, "the agent shows no token")
+	}
+	switch err := s.cfg.Authenticator.Authenticate(ctx, token); {
+	case errors.Is(err, ErrDenied):
+		return status.Error(codes.Unauthenticated, err.Error())
+	case err != nil:
+		return status.Errorf(codes.Unavailable, "the agent's token cannot be checked now: %v", err)
+	}
+	return nil
+}
+
+// serve works until the session ends, and returns why.
+func (s *session) serve(stream grpc.ServerStream) error {
+	// RecvMsg returns when the method does, so who reads is waited for by the
+	// server, at its end.
+	s.server.readers.Go(func() { s.end(s.read(stream)) })
+	if s.secret != "" && s.server.cfg.Authenticator != nil {
+		s.server.readers.Go(s.review)
+	}
+	s.end(s.out.Run(s.ctx, func(p *wire.Packet) error {
+		s.server.metrics.packet(toAgent, p.Type)
+		return stream.SendMsg(p)
+	}))
+	err := context.Cause(s.ctx)
+	s.bury(err)
+	return err
+}
+
+// bury fails the dials and ends the links that are left.
+func (s *session) bury(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, d := range s.dials {
+		d.answer <- dialAnswer{err: errAgentLost}
+	}
+	s.dials = nil
+	for _, l := range s.plain {
+		l.queue.Close(fmt.Errorf("%w: %w", errAgentLost, err))
+	}
+	s.plain = nil
+}
+
+func (s *session) read(stream grpc.ServerStream) error {
+	for {
+		var p wire.Packet
+		if err := stream.RecvMsg(&p); err != nil {
+			return err
+		}
+		s.server.metrics.packet(fromAgent, p.Type)
+		s.handle(&p)
+	}
+}
+
+// handle never waits for a client, except as Queue does.
+func (s *session) handle(p *wire.Packet) {
+	switch p.Type {
+	case client.PacketType_DIAL_RSP:
+		s.dialled(p)
+	case client.PacketType_DATA:
+		s.deliver(p)
+	case client.PacketType_CLOSE_RSP:
+		s.closedByAgent(p)
+	case client.PacketType_DRAIN:
+		if !s.draining.Swap(true) {
+			s.server.log.Info("an agent is about to leave", "agent", s.agentID, "connections", s.load.Load())
+		}
+	default: // another version's
+		p.Data.Free()
+	}
+}
+
+// review asks again and again whether the agent's token, which it renews, is
+// still good, and ends the session when it is not.
+func (s *session) review() {
+	tick := time.NewTicker(s.server.cfg.ReviewInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.mu.Lock()
+		token := s.token
+		s.mu.Unlock()
+		err := s.server.authenticate(s.ctx, token)
+		switch {
+		case status.Code(err) == codes.Unauthenticated:
+			s.end(err)
+		case err != nil && s.ctx.Err() == nil:
+			s.server.log.Warn("an agent stays without a check of its token", "agent", s.agentID, "err", err)
+		}
+	}
+}
+
+// renew is the Renew method: an agent shows a new token.
+func (s *Server) renew(_ any, stream grpc.ServerStream) error {
+	md, _ := metadata.FromIncomingContext(stream.Context())
+	ses := s.agents.withSecret(strings.Join(md.Get(wire.KeySession), ""))
+	if ses == nil {
+		return status.Error(codes.NotFound, "there is no such session")
+	}
+	token := bearer(md)
+	if err := s.authenticate(stream.Context(), token); err != nil {
+		return err
+	}
+	ses.mu.Lock()
+	ses.token = token
+	ses.mu.Unlock()
+	return nil
+}

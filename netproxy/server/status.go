@@ -1,0 +1,89 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
+)
+
+// Status is what a server does now.
+type Status struct {
+	ID          string             `json:"id"`
+	Ready       bool               `json:"ready"`
+	Reason      string             `json:"reason,omitempty"` // why it is not ready
+	Strategies  []Strategy         `json:"strategies"`
+	Agents      []AgentStatus      `json:"agents"`
+	Connections []ConnectionStatus `json:"connections"`
+}
+
+// AgentStatus is a session of an agent. Bytes are since it connected.
+type AgentStatus struct {
+	ID          string           `json:"id"`
+	Address     string           `json:"address"`
+	Since       time.Time        `json:"since"`
+	Zone        string           `json:"zone,omitempty"`
+	Identifiers wire.Identifiers `json:"identifiers"`
+	Streams     bool             `json:"streams"` // it has a stream for each connection
+	Draining    bool             `json:"draining"`
+	Connections int64            `json:"connections"` // and dials
+	ToTarget    int64            `json:"toTarget"`    // bytes
+	FromTarget  int64            `json:"fromTarget"`
+}
+
+// ConnectionStatus is a connection that is open.
+type ConnectionStatus struct {
+	ID         int64     `json:"id"`
+	Frontend   Mode      `json:"frontend"`
+	Protocol   string    `json:"protocol"`
+	Target     string    `json:"target"`
+	Agent      string    `json:"agent"`
+	Since      time.Time `json:"since"`
+	ToTarget   int64     `json:"toTarget"` // bytes
+	FromTarget int64     `json:"fromTarget"`
+}
+
+// Status reports what the server does now, in a stable order.
+func (s *Server) Status() Status {
+	out := Status{ID: s.cfg.ID, Strategies: s.cfg.Strategies, Agents: []AgentStatus{}, Connections: []ConnectionStatus{}}
+	if err := s.Ready(); err != nil {
+		out.Reason = err.Error()
+	} else {
+		out.Ready = true
+	}
+	for _, a := range s.agents.list() {
+		out.Agents = append(out.Agents, AgentStatus{
+			ID: a.agentID, Address: a.peer, Since: a.since, Zone: a.zone, Identifiers: a.identifiers, Streams: a.secret != "",
+			Draining: a.draining.Load(), Connections: a.load.Load(), ToTarget: a.toward.Load(), FromTarget: a.back.Load(),
+		})
+	}
+	slices.SortFunc(out.Agents, func(a, b AgentStatus) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), a.Since.Compare(b.Since))
+	})
+	open, _ := s.conns.list()
+	for _, c := range open {
+		out.Connections = append(out.Connections, ConnectionStatus{
+			ID: c.id, Frontend: c.mode, Protocol: c.target.protocol, Target: c.target.address, Agent: c.session.agentID,
+			Since: c.since, ToTarget: c.toward.Load(), FromTarget: c.back.Load(),
+		})
+	}
+	slices.SortFunc(out.Connections, func(a, b ConnectionStatus) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+// Ready says why the server is of no use now, or nothing.
+func (s *Server) Ready() error {
+	if s.stopping.Load() {
+		return errStopping
+	}
+	for _, ses := range s.agents.list() {
+		for _, by := range s.cfg.Strategies {
+			if ses.suits(by, s.cfg.Zone) {
+				return nil
+			}
+		}
+	}
+	return errors.New("no agent is connected that a strategy would choose")
+}

@@ -1,0 +1,166 @@
+package server
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Strategy is a way to choose an agent for a destination. Several are asked in
+// their order; the first that finds one wins. All prefer agents that are not
+// about to leave.
+type Strategy string
+
+const (
+	// ByHost takes agents whose host, ipv4 or ipv6 identifier is the destination.
+	ByHost Strategy = "destHost"
+	// ByCIDR takes agents with the narrowest cidr identifier around the destination.
+	ByCIDR Strategy = "destCIDR"
+	// ByZone takes agents of the server's own zone.
+	ByZone Strategy = "zone"
+	// ByDefaultRoute takes agents that call themselves the default route.
+	ByDefaultRoute Strategy = "defaultRoute"
+	// ByLoad takes the agent with the fewest connections and dials.
+	ByLoad Strategy = "least-loaded"
+	// ByDefault takes any agent.
+	ByDefault Strategy = "default"
+)
+
+// Strategies are all that there are.
+var Strategies = []Strategy{ByHost, ByCIDR, ByZone, ByDefaultRoute, ByLoad, ByDefault}
+
+// ParseStrategies reads names that commas separate.
+func ParseStrategies(text string) ([]Strategy, error) {
+	var all []Strategy
+	for name := range strings.SplitSeq(text, ",") {
+		s := Strategy(strings.TrimSpace(name))
+		if !slices.Contains(Strategies, s) {
+			return nil, fmt.Errorf("strategy must be one of %v, got %q", Strategies, name)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// target is what a frontend wants to reach.
+type target struct {
+	protocol string // tcp or udp
+	address  string // host:port
+	host     string
+	ip       netip.Addr // of host; zero if it is a name
+}
+
+// parseTarget refuses what no agent could dial.
+func parseTarget(protocol, address string) (target, error) {
+	t := target{protocol: protocol, address: address}
+	if protocol != "tcp" && protocol != "udp" {
+		return t, fmt.Errorf("protocol must be tcp or udp, got %q", protocol)
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		return t, fmt.Errorf("address must be host:port, got %q", address)
+	}
+	if n, err := net.LookupPort(protocol, port); err != nil || n == 0 {
+		return t, fmt.Errorf("address %q has no port that can be dialled", address)
+	}
+	t.host = host
+	if ip, err := netip.ParseAddr(host); err == nil {
+		t.ip = ip.Unmap()
+	}
+	return t, nil
+}
+
+// choose picks a session for t that is not in tried, nil if there is none.
+func (s *Server) choose(t target, tried []*session) *session {
+	s.agents.mu.RLock()
+	defer s.agents.mu.RUnlock()
+	for _, draining := range []bool{false, true} {
+		usable := func(ses *session) bool {
+			return ses.draining.Load() == draining && !slices.Contains(tried, ses)
+		}
+		for _, strategy := range s.cfg.Strategies {
+			if ses := s.agents.pick(strategy, t, s.cfg.Zone, usable); ses != nil {
+				return ses
+			}
+		}
+	}
+	return nil
+}
+
+// pick is a strategy's choice among the usable sessions.
+func (a *agents) pick(by Strategy, t target, zone string, usable func(*session) bool) *session {
+	switch by {
+	case ByHost:
+		return anyOf(a.byHost[t.host], usable)
+	case ByCIDR:
+		return a.narrowest(t, usable)
+	case ByZone:
+		return anyOf(a.all, func(s *session) bool { return zone != "" && s.zone == zone && usable(s) })
+	case ByDefaultRoute:
+		return anyOf(a.all, func(s *session) bool { return s.identifiers.DefaultRoute && usable(s) })
+	case ByLoad:
+		return leastLoaded(a.all, usable)
+	case ByDefault:
+		return anyOf(a.all, usable)
+	}
+	return nil
+}
+
+// anyOf begins at a random place, so that equal agents share the work.
+func anyOf(all []*session, ok func(*session) bool) *session {
+	if len(all) == 0 {
+		return nil
+	}
+	start := rand.IntN(len(all)) //nolint:gosec // no secret
+	for i := range all {
+		if s := all[(start+i)%len(all)]; ok(s) {
+			return s
+		}
+	}
+	return nil
+}
+
+func (a *agents) narrowest(t target, usable func(*session) bool) *session {
+	if !t.ip.IsValid() {
+		return nil
+	}
+	best := -1
+	for _, s := range a.all {
+		if usable(s) {
+			best = max(best, s.around(t.ip))
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	return anyOf(a.all, func(s *session) bool { return s.around(t.ip) == best && usable(s) })
+}
+
+// around is the length of the narrowest range of the agent that holds ip, -1
+// without one.
+func (s *session) around(ip netip.Addr) int {
+	best := -1
+	for _, p := range s.identifiers.CIDR {
+		if p.Contains(ip) {
+			best = max(best, p.Bits())
+		}
+	}
+	return best
+}
+
+func leastLoaded(all []*session, usable func(*session) bool) *session {
+	if len(all) == 0 {
+		return nil
+	}
+	var best *session
+	start := rand.IntN(len(all)) //nolint:gosec // no secret
+	for i := range all {
+		if s := all[(start+i)%len(all)]; usable(s) && (best == nil || s.load.Load() < best.load.Load()) {
+			best = s
+		}
+	}
+	return best
+}

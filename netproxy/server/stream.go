@@ -1,0 +1,61 @@
+package server
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
+)
+
+// streamLink is a link with a gRPC stream of its own.
+type streamLink struct {
+	stream  grpc.ServerStream
+	carrier chan func(func(*wire.Chunk) error) error // holds one; closed: dropped
+}
+
+// open is the Open method: an agent has connected to a target. Its goroutine
+// carries what goes there.
+func (s *Server) open(_ any, stream grpc.ServerStream) error {
+	md, _ := metadata.FromIncomingContext(stream.Context())
+	ses := s.agents.withSecret(strings.Join(md.Get(wire.KeySession), ""))
+	if ses == nil {
+		return status.Error(codes.NotFound, "there is no such session")
+	}
+	random, err := strconv.ParseInt(strings.Join(md.Get(wire.KeyDial), ""), 10, 64)
+	if err != nil {
+		return status.Errorf(codes.InvalidArgument, "metadata %s must be the number of a dial", wire.KeyDial)
+	}
+	d := ses.claim(random)
+	if d == nil {
+		return status.Error(codes.NotFound, "nobody waits for this dial")
+	}
+	if err := stream.SendHeader(nil); err != nil {
+		d.answer <- dialAnswer{err: errAgentLost}
+		return err
+	}
+	l := &streamLink{stream, make(chan func(func(*wire.Chunk) error) error, 1)}
+	d.answer <- dialAnswer{link: l}
+	select {
+	case up, ok := <-l.carrier:
+		if !ok {
+			return status.Error(codes.Canceled, "nobody waits for this dial any more")
+		}
+		if err := up(l.send); err != nil {
+			return status.Error(codes.Aborted, err.Error())
+		}
+		return nil
+	case <-stream.Context().Done():
+		return context.Cause(stream.Context())
+	}
+}
+
+func (l *streamLink) send(c *wire.Chunk) error                     { return l.stream.SendMsg(c) }
+func (l *streamLink) recv(c *wire.Chunk) error                     { return l.stream.RecvMsg(c) }
+func (l *streamLink) carry(up func(func(*wire.Chunk) error) error) { l.carrier <- up }
+func (l *streamLink) drop()                                        { close(l.carrier) }

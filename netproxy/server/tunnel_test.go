@@ -1,0 +1,191 @@
+package server_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/netproxy/agent"
+)
+
+// wires are the two ways to carry a connection between server and agent.
+var wires = []struct {
+	name    string
+	streams bool
+}{{"streams", true}, {"plain", false}}
+
+// everyWay runs f for both frontends over both wires.
+func everyWay(t *testing.T, f func(t *testing.T, d dialer, streams bool)) {
+	for _, w := range wires {
+		t.Run(w.name, func(t *testing.T) {
+			b := newBench(t)
+			b.agent("one", func(c *agent.Config) { c.Streams = w.streams })
+			for _, d := range b.dialers() {
+				t.Run(d.name, func(t *testing.T) { f(t, d, w.streams) })
+			}
+			b.await("all connections to end", func() bool { return len(b.server.Status().Connections) == 0 })
+		})
+	}
+}
+
+func mustDial(t testing.TB, d dialer, addr string) net.Conn {
+	t.Helper()
+	c, err := d.dial(addr)
+	if err != nil {
+		t.Fatalf("%s: %v", d.name, err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func TestEcho(t *testing.T) {
+	everyWay(t, func(t *testing.T, d dialer, _ bool) {
+		c := mustDial(t, d, target(t, echo))
+		roundTrip(t, c, "hello")
+		roundTrip(t, c, "again")
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Bytes arrive complete and in order, both ways at once.
+func TestBulk(t *testing.T) {
+	data := make([]byte, 8<<20)
+	_, _ = rand.Read(data)
+	everyWay(t, func(t *testing.T, d dialer, _ bool) {
+		c := mustDial(t, d, target(t, echo))
+		var sending sync.WaitGroup
+		sending.Go(func() {
+			// In pieces: gRPC takes no message above 4 MiB.
+			for piece := range slices.Chunk(data, 100_000) {
+				if _, err := c.Write(piece); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		got := make([]byte, len(data))
+		if _, err := io.ReadFull(c, got); err != nil {
+			t.Fatal(err)
+		}
+		sending.Wait()
+		if !bytes.Equal(got, data) {
+			t.Error("the bytes differ")
+		}
+	})
+}
+
+// A target that speaks first is heard after the proxy's answer, and completely.
+func TestTargetSpeaksFirst(t *testing.T) {
+	addr := target(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "220 ready\r\n") })
+	everyWay(t, func(t *testing.T, d dialer, _ bool) {
+		for range 200 {
+			c := mustDial(t, d, addr)
+			if got, err := io.ReadAll(c); err != nil || string(got) != "220 ready\r\n" {
+				t.Fatalf("got %q, %v", got, err)
+			}
+			c.Close()
+		}
+	})
+}
+
+// What the client says before it is answered is not lost.
+func TestClientSpeaksEarly(t *testing.T) {
+	addr := target(t, echo)
+	for _, w := range wires {
+		b := newBench(t)
+		b.agent("one", func(c *agent.Config) { c.Streams = w.streams })
+		conn, err := net.Dial("unix", b.connect)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, "CONNECT "+addr+" HTTP/1.1\r\nHost: x\r\n\r\nearly"); err != nil {
+			t.Fatal(err)
+		}
+		want := "HTTP/1.1 200 Connection established\r\n\r\nearly"
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(conn, got); err != nil || string(got) != want {
+			t.Fatalf("%s: got %q, %v", w.name, got, err)
+		}
+	}
+}
+
+// A client that has said all still hears the answer.
+func TestHalfClose(t *testing.T) {
+	b := newBench(t)
+	b.agent("one")
+	addr := target(t, func(c *net.TCPConn) {
+		n, _ := io.Copy(io.Discard, c)
+		_, _ = io.WriteString(c, "got "+string(rune('0'+n)))
+	})
+	c := mustDial(t, dialer{"http-connect", b.dialConnect}, addr)
+	if _, err := io.WriteString(c, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.(*buffered).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(c); err != nil || string(got) != "got 5" {
+		t.Fatalf("got %q, %v", got, err)
+	}
+}
+
+// A target that has said all still hears the client.
+func TestTargetHalfCloses(t *testing.T) {
+	b := newBench(t)
+	b.agent("one")
+	heard := make(chan string, 1)
+	addr := target(t, func(c *net.TCPConn) {
+		_ = c.CloseWrite()
+		all, _ := io.ReadAll(c)
+		heard <- string(all)
+	})
+	c := mustDial(t, dialer{"http-connect", b.dialConnect}, addr)
+	if got, err := io.ReadAll(c); err != nil || len(got) > 0 {
+		t.Fatalf("got %q, %v", got, err)
+	}
+	if _, err := io.WriteString(c, "still here"); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if got := <-heard; got != "still here" {
+		t.Errorf("the target heard %q", got)
+	}
+}
+
+// A client that leaves takes the target's connection with it.
+func TestClientLeaves(t *testing.T) {
+	everyWay(t, func(t *testing.T, d dialer, _ bool) {
+		ended := make(chan struct{})
+		addr := target(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c); close(ended) })
+		c := mustDial(t, d, addr)
+		if _, err := io.WriteString(c, "hello"); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		select {
+		case <-ended:
+		case <-time.After(patience):
+			t.Error("the target still has its connection")
+		}
+	})
+}
+
+// A target that ends ends the client's connection, after all it said.
+func TestTargetLeaves(t *testing.T) {
+	everyWay(t, func(t *testing.T, d dialer, _ bool) {
+		data := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+		c := mustDial(t, d, target(t, func(c *net.TCPConn) { _, _ = c.Write(data) }))
+		got, err := io.ReadAll(c)
+		if err != nil || !bytes.Equal(got, data) {
+			t.Errorf("got %d bytes, %v; want %d", len(got), err, len(data))
+		}
+	})
+}

@@ -1,0 +1,58 @@
+package wire
+
+import "google.golang.org/grpc"
+
+// Methods of the three services.
+const (
+	MethodProxy   = "/ProxyService/Proxy"
+	MethodConnect = "/AgentService/Connect"
+	MethodOpen    = "/cloudsim.netproxy.v1.Tunnel/Open"
+	MethodRenew   = "/cloudsim.netproxy.v1.Tunnel/Renew"
+)
+
+// Keys of gRPC metadata. Those without x- are upstream's.
+const (
+	KeyServerID         = "serverid"
+	KeyServerCount      = "servercount"
+	KeyAgentID          = "agentid"
+	KeyAgentIdentifiers = "agentidentifiers"
+	KeyAuthorization    = "authorization"
+	KeyStreams          = "x-tunnel-streams"
+	KeySession          = "x-tunnel-session"
+	KeyDial             = "x-tunnel-dial"
+	KeyZone             = "x-tunnel-zone"
+)
+
+// StreamsVersion is what KeyStreams says.
+const StreamsVersion = "1"
+
+// BearerPrefix stands before the token in KeyAuthorization.
+const BearerPrefix = "Bearer "
+
+// StreamDesc describes every stream of the three services to a client.
+var StreamDesc = grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
+
+// ProxyService is what frontends call.
+func ProxyService(proxy grpc.StreamHandler) *grpc.ServiceDesc {
+	return service("ProxyService", map[string]grpc.StreamHandler{"Proxy": proxy})
+}
+
+// AgentService is what every agent calls.
+func AgentService(connect grpc.StreamHandler) *grpc.ServiceDesc {
+	return service("AgentService", map[string]grpc.StreamHandler{"Connect": connect})
+}
+
+// TunnelService is what agents call that have negotiated it.
+func TunnelService(open, renew grpc.StreamHandler) *grpc.ServiceDesc {
+	return service("cloudsim.netproxy.v1.Tunnel", map[string]grpc.StreamHandler{"Open": open, "Renew": renew})
+}
+
+func service(name string, methods map[string]grpc.StreamHandler) *grpc.ServiceDesc {
+	d := &grpc.ServiceDesc{ServiceName: name, HandlerType: (*any)(nil)}
+	for method, handler := range methods {
+		d.Streams = append(d.Streams, grpc.StreamDesc{
+			StreamName: method, Handler: handler, ServerStreams: true, ClientStreams: true,
+		})
+	}
+	return d
+}

@@ -1,0 +1,226 @@
+package wire
+
+import (
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
+)
+
+// Packet is upstream's packet, flat. Which fields mean something depends on
+// Type; a field that the sender left out is zero. Types that are not known are
+// for the receiver to ignore.
+type Packet struct {
+	Type     client.PacketType
+	ID       int64  // connectID: CLOSE_REQ, CLOSE_RSP, DATA, DIAL_RSP
+	Random   int64  // of the dial: DIAL_REQ, DIAL_RSP, DIAL_CLS
+	Protocol string // DIAL_REQ: tcp or udp
+	Address  string // DIAL_REQ: host:port
+	Error    string // DIAL_RSP, CLOSE_RSP
+	// Data is what a DATA packet carries. Sending a packet gives it away; who
+	// receives one must Free it.
+	Data mem.BufferSlice
+}
+
+// DialRequest asks for a connection; random names the answer.
+func DialRequest(random int64, protocol, address string) *Packet {
+	return &Packet{Type: client.PacketType_DIAL_REQ, Random: random, Protocol: protocol, Address: address}
+}
+
+// DialResponse answers: id names the connection from now on.
+func DialResponse(random, id int64) *Packet {
+	return &Packet{Type: client.PacketType_DIAL_RSP, Random: random, ID: id}
+}
+
+// DialFailed answers that there is no connection, and why.
+func DialFailed(random int64, why string) *Packet {
+	return &Packet{Type: client.PacketType_DIAL_RSP, Random: random, Error: why}
+}
+
+// DialClose says that nobody waits for a dial any more.
+func DialClose(random int64) *Packet {
+	return &Packet{Type: client.PacketType_DIAL_CLS, Random: random}
+}
+
+// CloseRequest asks the other end to close a connection.
+func CloseRequest(id int64) *Packet { return &Packet{Type: client.PacketType_CLOSE_REQ, ID: id} }
+
+// CloseResponse says that a connection is closed; why is empty if all is well.
+func CloseResponse(id int64, why string) *Packet {
+	return &Packet{Type: client.PacketType_CLOSE_RSP, ID: id, Error: why}
+}
+
+// Drain says that an agent is about to leave.
+func Drain() *Packet { return &Packet{Type: client.PacketType_DRAIN} }
+
+// DataPacket carries data, which it takes over.
+func DataPacket(id int64, data mem.BufferSlice) *Packet {
+	return &Packet{Type: client.PacketType_DATA, ID: id, Data: data}
+}
+
+// Fields of client.proto.
+const (
+	fieldType    protowire.Number = 1
+	fieldData    protowire.Number = 4
+	fieldConnID  protowire.Number = 1
+	fieldPayload protowire.Number = 3
+)
+
+// marshal puts a DATA packet's header before its bytes, which are not copied.
+func (p *Packet) marshal() (mem.BufferSlice, error) {
+	if p.Type != client.PacketType_DATA {
+		raw, err := proto.Marshal(p.message())
+		return mem.BufferSlice{mem.SliceBuffer(raw)}, err
+	}
+	n := p.Data.Len()
+	size := protowire.SizeTag(fieldConnID) + protowire.SizeVarint(uint64(p.ID)) + protowire.SizeTag(fieldPayload) + protowire.SizeBytes(n)
+	h := make([]byte, 0, 32)
+	h = protowire.AppendTag(h, fieldType, protowire.VarintType)
+	h = protowire.AppendVarint(h, uint64(client.PacketType_DATA))
+	h = protowire.AppendTag(h, fieldData, protowire.BytesType)
+	h = protowire.AppendVarint(h, uint64(size))
+	h = protowire.AppendTag(h, fieldConnID, protowire.VarintType)
+	h = protowire.AppendVarint(h, uint64(p.ID))
+	h = protowire.AppendTag(h, fieldPayload, protowire.BytesType)
+	h = protowire.AppendVarint(h, uint64(n))
+	return append(mem.BufferSlice{mem.SliceBuffer(h)}, p.Data...), nil
+}
+
+func (p *Packet) message() *client.Packet {
+	m := &client.Packet{Type: p.Type}
+	switch p.Type {
+	case client.PacketType_DIAL_REQ:
+		m.Payload = &client.Packet_DialRequest{DialRequest: &client.DialRequest{Protocol: p.Protocol, Address: p.Address, Random: p.Random}}
+	case client.PacketType_DIAL_RSP:
+		m.Payload = &client.Packet_DialResponse{DialResponse: &client.DialResponse{Error: p.Error, ConnectID: p.ID, Random: p.Random}}
+	case client.PacketType_CLOSE_REQ:
+		m.Payload = &client.Packet_CloseRequest{CloseRequest: &client.CloseRequest{ConnectID: p.ID}}
+	case client.PacketType_CLOSE_RSP:
+		m.Payload = &client.Packet_CloseResponse{CloseResponse: &client.CloseResponse{Error: p.Error, ConnectID: p.ID}}
+	case client.PacketType_DIAL_CLS:
+		m.Payload = &client.Packet_CloseDial{CloseDial: &client.CloseDial{Random: p.Random}}
+	case client.PacketType_DRAIN:
+		m.Payload = &client.Packet_Drain{Drain: &client.Drain{}}
+	}
+	return m
+}
+
+// unmarshal takes a packet from what gRPC read, which stays gRPC's: what the
+// packet keeps of it, it holds a reference to. A DATA packet as every protobuf
+// library writes it is not copied.
+func (p *Packet) unmarshal(raw mem.BufferSlice) error {
+	if id, data, ok := cutData(raw); ok {
+		*p = Packet{Type: client.PacketType_DATA, ID: id, Data: data}
+		return nil
+	}
+	var m client.Packet
+	buf := raw.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buf.Free()
+	if err := proto.Unmarshal(buf.ReadOnlyData(), &m); err != nil {
+		return err
+	}
+	*p = flat(&m)
+	return nil
+}
+
+// flat reads the payload that the type asks for; another one counts as left out.
+func flat(m *client.Packet) Packet {
+	p := Packet{Type: m.GetType()}
+	switch p.Type {
+	case client.PacketType_DIAL_REQ:
+		d := m.GetDialRequest()
+		p.Protocol, p.Address, p.Random = d.GetProtocol(), d.GetAddress(), d.GetRandom()
+	case client.PacketType_DIAL_RSP:
+		d := m.GetDialResponse()
+		p.Error, p.ID, p.Random = d.GetError(), d.GetConnectID(), d.GetRandom()
+	case client.PacketType_CLOSE_REQ:
+		p.ID = m.GetCloseRequest().GetConnectID()
+	case client.PacketType_CLOSE_RSP:
+		p.ID, p.Error = m.GetCloseResponse().GetConnectID(), m.GetCloseResponse().GetError()
+	case client.PacketType_DIAL_CLS:
+		p.Random = m.GetCloseDial().GetRandom()
+	case client.PacketType_DATA:
+		p.ID = m.GetData().GetConnectID()
+		if data := m.GetData().GetData(); len(data) > 0 {
+			p.Data = mem.BufferSlice{mem.SliceBuffer(data)}
+		}
+	}
+	return p
+}
+
+// cutData recognises a DATA packet whose fields stand in their order, and
+// whose bytes are the last thing in it.
+func cutData(raw mem.BufferSlice) (id int64, data mem.BufferSlice, ok bool) {
+	if len(raw) == 0 {
+		return 0, nil, false
+	}
+	head := raw[0].ReadOnlyData()
+	at := head
+	typ, at, ok := varint(at, fieldType)
+	if !ok || client.PacketType(typ) != client.PacketType_DATA {
+		return 0, nil, false
+	}
+	size, at, ok := length(at, fieldData)
+	if !ok || size != uint64(raw.Len()-(len(head)-len(at))) {
+		return 0, nil, false
+	}
+	conn, at, ok := varint(at, fieldConnID)
+	if !ok {
+		return 0, nil, false
+	}
+	size, at, ok = length(at, fieldPayload)
+	offset := len(head) - len(at)
+	if !ok || size != uint64(raw.Len()-offset) {
+		return 0, nil, false
+	}
+	return int64(conn), skip(raw, offset), true
+}
+
+// varint reads a field of that number and type.
+func varint(b []byte, field protowire.Number) (uint64, []byte, bool) {
+	rest, ok := tag(b, field, protowire.VarintType)
+	if !ok {
+		return 0, nil, false
+	}
+	v, n := protowire.ConsumeVarint(rest)
+	if n < 0 {
+		return 0, nil, false
+	}
+	return v, rest[n:], true
+}
+
+// length reads the length of a field of bytes, not the bytes.
+func length(b []byte, field protowire.Number) (uint64, []byte, bool) {
+	rest, ok := tag(b, field, protowire.BytesType)
+	if !ok {
+		return 0, nil, false
+	}
+	v, n := protowire.ConsumeVarint(rest)
+	if n < 0 {
+		return 0, nil, false
+	}
+	return v, rest[n:], true
+}
+
+func tag(b []byte, field protowire.Number, typ protowire.Type) ([]byte, bool) {
+	num, t, n := protowire.ConsumeTag(b)
+	if n < 0 || num != field || t != typ {
+		return nil, false
+	}
+	return b[n:], true
+}
+
+// skip is raw without its first n bytes, which are in its first buffer; it
+// holds references of its own.
+func skip(raw mem.BufferSlice, n int) mem.BufferSlice {
+	out := make(mem.BufferSlice, 0, len(raw))
+	if n < raw[0].Len() {
+		_, rest := mem.SplitUnsafe(raw[0], n)
+		out = append(out, rest)
+	}
+	for _, b := range raw[1:] {
+		b.Ref()
+		out = append(out, b)
+	}
+	return out
+}

@@ -1,0 +1,28 @@
+package wire
+
+import (
+	"errors"
+	"io"
+)
+
+// Sizes that both ends give to gRPC. A stream window bounds what waits in
+// memory for a reader that stands still. The window of the whole connection is
+// given back as bytes arrive, read or not, so it bounds nothing but what is
+// under way.
+const (
+	StreamWindow = 1 << 20
+	ConnWindow   = 16 << 20
+	WriteBuffer  = 64 << 10
+	ReadBuffer   = 32 << 10
+	// FrontendReadBuffer is small: a gRPC client brings a connection of its own
+	// for each tunnelled one.
+	FrontendReadBuffer = 4 << 10
+)
+
+// EndOf is the error of a stream's last receive, nil for an end without one.
+func EndOf(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
