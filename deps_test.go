@@ -29,31 +29,39 @@ var mayImport = map[string][]string{
 	"ccm":                      {"cloudsim", "cloudsim/client", "internal/logging", "internal/providerid", "internal/resident"},
 	"lab":                      {"cloudsim", "cloudsim/client", "lab/hollow", "internal/run"},
 	"lab/hollow":               {"cloudsim", "cloudsim/client", "internal/run"},
+	"netproxy/wire":            {},
+	"netproxy/socket":          {},
+	"netproxy/certs":           {},
+	"netproxy/server":          {"internal/run", "netproxy/socket", "netproxy/wire"},
+	"netproxy/agent":           {"netproxy/socket", "netproxy/wire"},
+	"netproxy/kube":            {"netproxy/server"},
 	"internal/resident":        {},
 	"internal/run":             {},
 	"internal/logging":         {},
 	"internal/providerid":      {},
 	"cmd/allinone": {
 		"cloudsim", "cloudsim/client", "cloudsim/dataplane", "cloudsim/dataplane/disks", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/store",
-		"ccm", "lab", "internal/logging", "internal/resident", "internal/run",
+		"ccm", "lab", "netproxy/agent", "netproxy/certs", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/logging", "internal/resident", "internal/run",
 	},
 }
 
 // onlyIn keeps heavy or telling dependencies in one place. A name covers what
 // is below it.
 var onlyIn = map[string][]string{
-	"go.etcd.io/bbolt":              {"cloudsim/store"},
-	"github.com/gorilla/mux":        {"cloudsim/httpapi"},
-	"github.com/danielgtaylor/huma": {"cloudsim/httpapi"},
-	"k8s.io/cloud-provider":         {"ccm"},
-	"k8s.io/controller-manager":     {"ccm"},
-	"k8s.io/klog":                   {"ccm", "internal/logging"},
-	"k8s.io/client-go":              {"ccm", "lab", "lab/hollow"},
-	"github.com/spf13/cobra":        {"cmd/allinone", "ccm"}, // the ccm's is upstream's own command
-	"net/http/httptest":             {"cloudsim/cloudtest"},
-	"testing":                       {"cloudsim/cloudtest"},
-	"os/exec":                       {"lab", "cmd/allinone"},
-	"unsafe":                        {},
+	"go.etcd.io/bbolt":                    {"cloudsim/store"},
+	"github.com/gorilla/mux":              {"cloudsim/httpapi"},
+	"github.com/danielgtaylor/huma":       {"cloudsim/httpapi"},
+	"k8s.io/cloud-provider":               {"ccm"},
+	"k8s.io/controller-manager":           {"ccm"},
+	"k8s.io/klog":                         {"ccm", "internal/logging"},
+	"k8s.io/client-go":                    {"ccm", "lab", "lab/hollow", "netproxy/kube"},
+	"github.com/spf13/cobra":              {"cmd/allinone", "ccm"}, // the ccm's is upstream's own command
+	"net/http/httptest":                   {"cloudsim/cloudtest"},
+	"testing":                             {"cloudsim/cloudtest"},
+	"os/exec":                             {"lab", "cmd/allinone"},
+	"google.golang.org/grpc":              {"netproxy/wire", "netproxy/socket", "netproxy/server", "netproxy/agent"},
+	"sigs.k8s.io/apiserver-network-proxy": {"netproxy/wire", "netproxy/server", "netproxy/agent"},
+	"unsafe":                              {},
 }
 
 // standardOnly import nothing from outside: whoever links the cloud's client

@@ -36,6 +36,7 @@ var commands = []struct {
 	{groupCloud, newCloudsimCommand},
 	{groupCloud, newCloudCommand},
 	{groupSubsystems, newCCMCommand},
+	{groupSubsystems, newProxyCommand},
 }
 
 func main() {

@@ -181,22 +181,24 @@ func (a *Agent) connected() int {
 
 // wanted is how many servers there are: as the counter says, else as they say.
 func (a *Agent) wanted(ctx context.Context) int {
+	a.mu.Lock()
+	n := a.count
+	a.mu.Unlock()
 	if a.cfg.Counter != nil {
 		ctx, cancel := context.WithTimeout(ctx, a.cfg.DialTimeout)
 		defer cancel()
-		n, err := a.cfg.Counter.Servers(ctx)
-		if err == nil && n > 0 {
-			a.metrics.knownServers(n)
-			return n
-		}
-		if err != nil {
+		counted, err := a.cfg.Counter.Servers(ctx)
+		switch {
+		case err != nil:
 			a.log.Warn("the servers cannot be counted; believing what they say", "err", err)
+		case a.cfg.CountSource == CountMax:
+			n = max(n, counted)
+		case counted > 0:
+			n = counted
 		}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.metrics.knownServers(a.count)
-	return a.count
+	a.metrics.knownServers(n)
+	return n
 }
 
 // call makes a session with the server at p, unless there is one with that

@@ -31,14 +31,16 @@ type Config struct {
 	// Servers are host:port each. A name is resolved again and again, and each
 	// of its addresses is a server, or what leads to servers.
 	Servers []string
-	// TLS secures the calls; nil sends plaintext, for tests and local sockets.
-	// Without a ServerName it is the host of the server.
-	TLS *tls.Config
+	// TLS makes the configuration of each call anew; nil sends plaintext, for
+	// tests and local sockets. Without a ServerName it is the host of the server.
+	TLS func() (*tls.Config, error)
 	// TokenFile holds a token for the server, read anew for each call; "" for none.
 	TokenFile string
 	// Counter says how many servers to look for behind the addresses; nil
 	// believes the servers.
 	Counter Counter
+	// CountSource is CountDefault, or CountMax to believe the larger of both.
+	CountSource string
 	// Streams offers the extension.
 	Streams bool
 
@@ -55,10 +57,16 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
+// What CountSource may be: upstream's words.
+const (
+	CountDefault = "default"
+	CountMax     = "max"
+)
+
 // Default is an agent that calls a server on this machine.
 func Default() Config {
 	return Config{
-		Servers: []string{"127.0.0.1:8091"}, Streams: true,
+		Servers: []string{"127.0.0.1:8091"}, Streams: true, CountSource: CountDefault,
 		SyncInterval: time.Second, SyncIntervalCap: 10 * time.Second, KeepaliveTime: 30 * time.Second,
 		DialTimeout: 5 * time.Second, DrainTimeout: 30 * time.Second, RenewInterval: 5 * time.Minute,
 		QueueBytes: 512 << 10, StallGrace: time.Second,
@@ -87,6 +95,9 @@ func (c Config) Validate() error {
 		if d <= 0 {
 			bad("%s must be more than nothing, got %s", name, d)
 		}
+	}
+	if c.CountSource != CountDefault && c.CountSource != CountMax {
+		bad("server count source must be %s or %s, got %q", CountDefault, CountMax, c.CountSource)
 	}
 	if c.DrainTimeout < 0 {
 		bad("drain timeout must not be negative, got %s", c.DrainTimeout)

@@ -50,7 +50,11 @@ type session struct {
 
 // connect calls a server. ctx bounds the call, live the session.
 func (a *Agent) connect(ctx, live context.Context, p place) (*session, error) {
-	cc, err := grpc.NewClient("passthrough:///"+p.addr, a.dialOptions(p)...)
+	o, err := a.dialOptions(p)
+	if err != nil {
+		return nil, err
+	}
+	cc, err := grpc.NewClient("passthrough:///"+p.addr, o...)
 	if err != nil {
 		return nil, err
 	}
@@ -66,10 +70,13 @@ func (a *Agent) connect(ctx, live context.Context, p place) (*session, error) {
 	return s, nil
 }
 
-func (a *Agent) dialOptions(p place) []grpc.DialOption {
+func (a *Agent) dialOptions(p place) ([]grpc.DialOption, error) {
 	creds := insecure.NewCredentials()
 	if a.cfg.TLS != nil {
-		conf := a.cfg.TLS.Clone()
+		conf, err := a.cfg.TLS()
+		if err != nil {
+			return nil, err
+		}
 		if conf.ServerName == "" {
 			conf.ServerName = p.host
 		}
@@ -92,7 +99,7 @@ func (a *Agent) dialOptions(p place) []grpc.DialOption {
 		grpc.WithInitialWindowSize(wire.StreamWindow), grpc.WithInitialConnWindowSize(wire.ConnWindow),
 		grpc.WithWriteBufferSize(wire.WriteBuffer), grpc.WithReadBufferSize(wire.ReadBuffer), grpc.WithSharedWriteBuffer(true),
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithUserAgent("allinone-proxy-agent"),
-	}
+	}, nil
 }
 
 // greet opens the Connect stream and reads what the server says of itself.

@@ -102,7 +102,7 @@ type tunnel struct {
 	stream grpc.ClientStream
 	m      *metrics
 
-	sending sync.Mutex // one message at a time
+	sending sync.Mutex            // one message at a time
 	cause   atomic.Pointer[error] // why conn was closed by us: the first reason
 }
 

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
+	"github.com/cloudsim-dev/allinone/internal/logging"
+	"github.com/cloudsim-dev/allinone/netproxy/kube"
+)
+
+func newProxyCommand(e env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "proxy",
+		Short: "Carry the control plane's traffic to nodes: a network proxy (Konnectivity)",
+		Long: `Carry the control plane's traffic to nodes: the API server network proxy of
+KEP-1281, known as Konnectivity. The server stands beside kube-apiserver, agents
+stand where nodes, pods and services can be reached, and call the server; logs,
+exec, port-forward, webhooks and aggregated APIs then need no way from the
+control plane to the nodes.
+
+Server and agent work with upstream's agent, server and clients too
+(kubernetes-sigs/apiserver-network-proxy), and take the same flags.`,
+		Example: `  # Keys, certificates and kube-apiserver's configuration, and how to start all
+  allinone proxy config --out ./proxy
+
+  # What goes through a server, live
+  allinone proxy status --watch`,
+	}
+	cmd.AddCommand(newProxyServerCommand(e), newProxyAgentCommand(e), newProxyStatusCommand(e))
+	return cmd
+}
+
+// proxyLog is the logging of both ends. Upstream's verbosity is understood.
+type proxyLog struct {
+	format    logging.Format
+	verbosity int
+}
+
+func (l *proxyLog) flags(fl *pflag.FlagSet) {
+	l.format = logging.Text
+	fl.Var(&l.format, "log-format", "log as text or json")
+	fl.IntVarP(&l.verbosity, "v", "v", 0, "log level as upstream counts: 5 and more logs connections that break")
+}
+
+func (l *proxyLog) logger(e env) *slog.Logger {
+	level := slog.LevelInfo
+	if l.verbosity >= 5 {
+		level = slog.LevelDebug
+	}
+	return logging.New(e.stderr, level, l.format)
+}
+
+// proxySide is what both ends serve for those who watch them.
+type proxySide struct {
+	healthHost string
+	healthPort int
+	adminHost  string
+	adminPort  int
+	profiling  bool
+	contention bool
+}
+
+func (s *proxySide) profilingFlags(fl *pflag.FlagSet) {
+	fl.BoolVar(&s.profiling, "enable-profiling", false, "serve pprof on the admin port")
+	fl.BoolVar(&s.contention, "enable-contention-profiling", false, "record lock contention for pprof; needs --enable-profiling")
+}
+
+// metricsRegistry has what every process tells of itself.
+func metricsRegistry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+// serve serves health and admin ports until ctx ends; a port of 0 is left out.
+// status may be nil.
+func (s *proxySide) serve(ctx context.Context, reg *prometheus.Registry, ready func() error, status http.Handler) ([]func(context.Context) error, error) {
+	if s.contention {
+		runtime.SetBlockProfileRate(1)
+	}
+	var parts []func(context.Context) error
+	for _, p := range []struct {
+		flag, host string
+		port       int
+		handler    http.Handler
+	}{
+		{"health", s.healthHost, s.healthPort, healthHandler(reg, ready)},
+		{"admin", s.adminHost, s.adminPort, s.adminHandler(reg, status)},
+	} {
+		if p.port == 0 {
+			continue
+		}
+		var lc net.ListenConfig
+		ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(p.host, strconv.Itoa(p.port)))
+		if err != nil {
+			return nil, fmt.Errorf("%s port: %w", p.flag, err)
+		}
+		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, ln, p.handler) })
+	}
+	return parts, nil
+}
+
+// healthHandler says the truth: alive always, ready when of use.
+func healthHandler(reg *prometheus.Registry, ready func() error) http.Handler {
+	mux := http.NewServeMux()
+	alive := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
+	isReady := func(w http.ResponseWriter, _ *http.Request) {
+		if err := ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	}
+	mux.HandleFunc("/healthz", alive)
+	mux.HandleFunc("/livez", alive)
+	mux.HandleFunc("/readyz", isReady)
+	mux.HandleFunc("/ready", isReady)
+	mux.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	return mux
+}
+
+func (s *proxySide) adminHandler(reg *prometheus.Registry, status http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	if status != nil {
+		mux.Handle(statusPath, status)
+	}
+	if s.profiling {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}
+
+// kubeAccess is how either end reaches the Kubernetes API.
+type kubeAccess struct {
+	kube.Access
+	leaseNamespace string
+	leaseLabel     string
+}
+
+func (k *kubeAccess) flags(fl *pflag.FlagSet) {
+	fl.StringVar(&k.Kubeconfig, "kubeconfig", "", "file to reach the Kubernetes API with (default: the pod's service account)")
+	fl.StringVar(&k.ContentType, "kube-api-content-type", "application/vnd.kubernetes.protobuf", "content type of requests to the Kubernetes API")
+	fl.StringVar(&k.leaseNamespace, "lease-namespace", "kube-system", "namespace of the servers' leases")
+	fl.StringVar(&k.leaseLabel, "lease-label", "k8s-app=konnectivity-server", "label of the servers' leases")
+}
+
+// label is the lease label as a map.
+func (k *kubeAccess) label() (map[string]string, error) {
+	labels := map[string]string{}
+	for pair := range strings.SplitSeq(k.leaseLabel, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" {
+			return nil, fmt.Errorf("--lease-label must be key=value, got %q", pair)
+		}
+		labels[key] = value
+	}
+	return labels, nil
+}
+
+// ignored adds upstream's flags that have nothing to set here, so that its
+// command lines go on working.
+func ignored(fl *pflag.FlagSet, add func(), names ...string) {
+	add()
+	for _, n := range names {
+		_ = fl.MarkHidden(n) // fails for an unknown flag only
+	}
+}
+
+// tlsMinVersion reads upstream's names.
+func tlsMinVersion(name string) (uint16, error) {
+	switch name {
+	case "", "VersionTLS12":
+		return tls.VersionTLS12, nil
+	case "VersionTLS13":
+		return tls.VersionTLS13, nil
+	}
+	return 0, fmt.Errorf("--tls-min-version must be VersionTLS12 or VersionTLS13, got %q", name)
+}
+
+// cipherSuites reads Go's names of suites that are not broken.
+func cipherSuites(names []string) ([]uint16, error) {
+	var ids []uint16
+	var errs []error
+	for _, n := range names {
+		i := slices.IndexFunc(tls.CipherSuites(), func(c *tls.CipherSuite) bool { return c.Name == n })
+		if i < 0 {
+			errs = append(errs, fmt.Errorf("--cipher-suites: %q is not known, or not safe", n))
+			continue
+		}
+		ids = append(ids, tls.CipherSuites()[i].ID)
+	}
+	return ids, errors.Join(errs...)
+}
+
+// ownID is a flag, else an environment variable, else the host's name.
+func ownID(flag, env string) (string, error) {
+	if flag != "" {
+		return flag, nil
+	}
+	if env != "" {
+		return env, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("an id is required: this host has no name: %w", err)
+	}
+	return fmt.Sprintf("%s-%d", host, os.Getpid()), nil
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/netproxy/server"
+)
+
+// proxyStatusFlags is what a person may say of a look at a server.
+type proxyStatusFlags struct {
+	url         string
+	connections bool
+	watch       bool
+	every       time.Duration
+	output
+}
+
+func newProxyStatusCommand(e env) *cobra.Command {
+	f := proxyStatusFlags{}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show a server's agents, connections and bytes",
+		Long: `Show a server's agents, connections and bytes, as its admin port tells them.
+TO TARGET and FROM TARGET are bytes: of an agent since it connected, of a
+connection since it began.`,
+		Example: `  allinone proxy status
+  allinone proxy status --connections --watch
+  allinone proxy status --server http://127.0.0.1:8095 -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e.stdout) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.url, "server", "http://127.0.0.1:8095", "where the server's admin port is")
+	fl.BoolVarP(&f.connections, "connections", "c", false, "show each connection")
+	fl.BoolVarP(&f.watch, "watch", "w", false, "show again and again, until Ctrl-C")
+	fl.DurationVar(&f.every, "interval", 2*time.Second, "time between two looks of --watch")
+	f.flags(cmd)
+	return cmd
+}
+
+func (f *proxyStatusFlags) run(ctx context.Context, w io.Writer) error {
+	for {
+		s, err := fetchProxyStatus(ctx, f.url)
+		if err == nil {
+			err = f.print(w, s)
+		}
+		if err != nil && !f.watch {
+			return err
+		}
+		if err != nil {
+			fmt.Fprintln(w, err)
+		}
+		if !f.watch {
+			return nil
+		}
+		t := time.NewTimer(f.every)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case <-t.C:
+		}
+		if f.format == formatTable || f.format == formatWide {
+			fmt.Fprintln(w)
+		}
+	}
+}
+
+// maxStatus bounds what is read of a server: some 100,000 connections.
+const maxStatus = 32 << 20
+
+func fetchProxyStatus(ctx context.Context, url string) (s server.Status, err error) {
+	client := &http.Client{Timeout: 10 * time.Second}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+statusPath, nil)
+	if err != nil {
+		return s, cloudsim.Errorf(cloudsim.Invalid, "--server: %w", err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return s, cloudsim.Errorf(cloudsim.Unavailable, "no network proxy server answers at %s; start one with 'allinone proxy server', or say where with --server: %w", url, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return s, cloudsim.Errorf(cloudsim.Unavailable, "%s answers %s: is it the admin port of a network proxy server?", url, resp.Status)
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxStatus)).Decode(&s); err != nil {
+		return s, cloudsim.Errorf(cloudsim.Unavailable, "%s is no network proxy server: %w", url, err)
+	}
+	return s, nil
+}
+
+func (f *proxyStatusFlags) print(w io.Writer, s server.Status) error {
+	agents := proxyAgentPrinter(w, f.output)
+	if f.format == formatJSON || f.format == formatYAML {
+		return agents.encode(s)
+	}
+	if f.format != formatName {
+		state := "ready"
+		if !s.Ready {
+			state = "not ready: " + s.Reason
+		}
+		fmt.Fprintf(w, "Server %s is %s; %d agents, %d connections.\n\n", s.ID, state, len(s.Agents), len(s.Connections))
+	}
+	if f.connections {
+		return proxyConnectionPrinter(w, f.output).list(s.Connections)
+	}
+	return agents.list(s.Agents)
+}
+
+func proxyAgentPrinter(w io.Writer, o output) printer[server.AgentStatus] {
+	type agent = server.AgentStatus
+	return printer[agent]{output: o, w: w, id: func(a agent) string { return a.ID }, columns: []column[agent]{
+		{head: "AGENT", cell: func(a agent) string { return a.ID }},
+		{head: "ADDRESS", cell: func(a agent) string { return a.Address }},
+		{head: "ZONE", cell: func(a agent) string { return a.Zone }},
+		{head: "WIRE", cell: agentWire},
+		{head: "CONNECTIONS", cell: func(a agent) string { return strconv.FormatInt(a.Connections, 10) }},
+		{head: "TO TARGET", cell: func(a agent) string { return bytesCell(a.ToTarget) }},
+		{head: "FROM TARGET", cell: func(a agent) string { return bytesCell(a.FromTarget) }},
+		{head: "AGE", cell: func(a agent) string { return age(a.Since) }},
+		{head: "IDENTIFIERS", wide: true, cell: func(a agent) string { return a.Identifiers.String() }},
+	}}
+}
+
+func agentWire(a server.AgentStatus) string {
+	wire := "upstream's"
+	if a.Streams {
+		wire = "streams"
+	}
+	if a.Draining {
+		wire += ", leaving"
+	}
+	return wire
+}
+
+func proxyConnectionPrinter(w io.Writer, o output) printer[server.ConnectionStatus] {
+	type conn = server.ConnectionStatus
+	return printer[conn]{output: o, w: w, id: func(c conn) string { return strconv.FormatInt(c.ID, 10) }, columns: []column[conn]{
+		{head: "ID", cell: func(c conn) string { return strconv.FormatInt(c.ID, 10) }},
+		{head: "FRONTEND", cell: func(c conn) string { return string(c.Frontend) }},
+		{head: "TARGET", cell: func(c conn) string { return c.Protocol + "/" + c.Target }},
+		{head: "AGENT", cell: func(c conn) string { return c.Agent }},
+		{head: "TO TARGET", cell: func(c conn) string { return bytesCell(c.ToTarget) }},
+		{head: "FROM TARGET", cell: func(c conn) string { return bytesCell(c.FromTarget) }},
+		{head: "AGE", cell: func(c conn) string { return age(c.Since) }},
+	}}
+}
+
+// bytesCell is a size in the unit a person would use.
+func bytesCell(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	v, u := float64(n), 0
+	for v >= 1024 && u < len(units)-1 {
+		v /= 1024
+		u++
+	}
+	if u == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", v, units[u])
+}
