@@ -161,7 +161,7 @@ func (f *proxyServerFlags) watcherFlags(fl *pflag.FlagSet) {
 func (f *proxyServerFlags) complete() error {
 	var errs [4]error
 	f.ID, errs[0] = ownID(f.serverID, f.envID)
-	f.Config.Strategies, errs[1] = server.ParseStrategies(f.strategies)
+	f.Strategies, errs[1] = server.ParseStrategies(f.strategies)
 	f.Streams = !f.plainOnly
 	if f.cluster.Cert == "" || f.cluster.Key == "" {
 		errs[2] = errors.New("--cluster-cert and --cluster-key are required: agents come in over TLS; 'allinone proxy config' makes them")

@@ -209,11 +209,11 @@ func (a *Agent) call(ctx, live context.Context, p place, running *sync.WaitGroup
 		return err
 	}
 	if !a.add(s) {
-		s.cc.Close()
+		s.hangUp()
 		return nil
 	}
 	running.Go(func() {
-		err := s.serve()
+		err := s.serve() //nolint:contextcheck // a session has a context of its own
 		a.remove(s)
 		if live.Err() == nil {
 			a.log.Warn("lost a server; calling again", "server", s.serverID, "address", p.addr, "err", err)

@@ -64,7 +64,7 @@ func (a *Agent) connect(ctx, live context.Context, p place) (*session, error) {
 	s.plain.open = map[int64]*plainConn{}
 	if err := s.greet(ctx); err != nil {
 		s.end(err)
-		cc.Close()
+		s.hangUp()
 		return nil, err
 	}
 	return s, nil
@@ -112,7 +112,7 @@ func (s *session) greet(ctx context.Context) error {
 	defer cancel()
 	stop := context.AfterFunc(bound, func() { s.end(context.Cause(bound)) })
 	defer stop()
-	s.stream, err = s.cc.NewStream(metadata.NewOutgoingContext(s.ctx, md), &wire.StreamDesc, wire.MethodConnect)
+	s.stream, err = s.cc.NewStream(metadata.NewOutgoingContext(s.ctx, md), &wire.StreamDesc, wire.MethodConnect) //nolint:contextcheck // it outlives the call
 	if err != nil {
 		return s.because(err)
 	}
@@ -127,6 +127,11 @@ func (s *session) greet(ctx context.Context) error {
 		}
 	}
 	return s.read(h)
+}
+
+// hangUp closes the call, and with it every stream.
+func (s *session) hangUp() {
+	_ = s.cc.Close() // closed before is as good
 }
 
 // because prefers why the session was ended to what gRPC makes of it.
@@ -197,7 +202,7 @@ func (s *session) serve() error {
 		s.handle(&p)
 	}
 	err := context.Cause(s.ctx)
-	s.cc.Close()
+	s.hangUp()
 	s.plain.closeAll(err)
 	s.work.Wait()
 	return err

@@ -136,7 +136,8 @@ func (s *session) dial(ctx context.Context, t target) (l link, again bool, err e
 func (s *session) ask(ctx context.Context, p *wire.Packet) error {
 	both, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
+	unbind := context.AfterFunc(s.ctx, cancel) //nolint:contextcheck // either may end it
+	defer unbind()
 	err := s.out.Send(both, p)
 	if err != nil && s.ctx.Err() != nil {
 		return errAgentLost

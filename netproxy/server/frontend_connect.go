@@ -154,23 +154,22 @@ func (t *tunnelled) head() (*http.Request, error) {
 func (t *tunnelled) dial(ctx context.Context, to target) (link, *session, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	watching := make(chan error, 1)
-	go func() {
+	var watching sync.WaitGroup
+	watching.Go(func() {
 		data, err := t.reader.Read()
 		if err == nil { // it speaks before it is answered
 			t.first = append(t.first, data)
 		} else if !errors.Is(err, os.ErrDeadlineExceeded) {
 			cancel()
 		}
-		watching <- err
-	}()
+	})
 	l, ses, err := t.server.dial(ctx, to)
 	if e := t.client.SetReadDeadline(time.Unix(1, 0)); e != nil && err == nil {
 		l.drop()
 		ses.load.Add(-1)
 		err = errGaveUp
 	}
-	<-watching
+	watching.Wait()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -180,7 +179,7 @@ func (t *tunnelled) dial(ctx context.Context, to target) (link, *session, error)
 // refuse answers with a status whose text says why: of an answer that is not
 // 200, kube-apiserver logs the first line only.
 func (t *tunnelled) refuse(err error) {
-	code := http.StatusBadGateway
+	var code int
 	var r *refusal
 	var f *failure
 	switch {

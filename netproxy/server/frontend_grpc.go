@@ -73,7 +73,7 @@ func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 }
 
 // settleTime is for a client to take notice of its connection.
-const settleTime = 10 * time.Millisecond
+const settleTime = 20 * time.Millisecond
 
 // settle waits, before the first thing that a target says by itself, until the
 // client can have taken notice of the answer: konnectivity-client (v0.34 to
