@@ -48,6 +48,10 @@ const (
 	KindDiskType       ResourceKind = "diskType"
 	KindDisk           ResourceKind = "disk"
 	KindOperation      ResourceKind = "operation"
+
+	KindNetwork ResourceKind = "network"
+	KindSubnet  ResourceKind = "subnet"
+	KindRoute   ResourceKind = "route"
 )
 
 // Kinds of what is made of disks, and of what disks are made of.

@@ -19,6 +19,8 @@ func FuzzValidate(f *testing.F) {
 		`{"name":"lb-000001","region":"sim-1","ip":"::1","listeners":[{"protocol":"tcp","port":80,"targetPort":1},{"protocol":"tcp","port":80,"targetPort":2}],"healthCheck":{"protocol":"http","path":"x"}}`,
 		`{"name":"d","replicaZones":["a","a"],"type":"fast","sizeGiB":-1,"iops":-1,"sourceDisk":"d","sourceSnapshot":"s","disks":["x","x",""]}`,
 		`{"targets":[{"instance":"i-1"},{"instance":"i-1"},{}],"healthCheck":{"protocol":"udp","port":-1,"intervalMillis":-1}}`,
+		`{"name":"n","ipv4":"10.0.0.0/8","ipv6":"fd00::/8","podRanges":{"ipv4":"10.1.0.0/16","ipv4Mask":24,"ipv6Mask":-1},"maxRoutes":-1}`,
+		`{"name":"n","network":"net-1","zone":"-","ipv4":"::ffff:1.2.3.4/96","ipv6":"fe80::%eth0/64"}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -36,6 +38,9 @@ func FuzzValidate(f *testing.F) {
 		check[cloudsim.CreateSnapshot](t, raw)
 		check[cloudsim.CreateSnapshotGroup](t, raw)
 		check[cloudsim.SetDiskPool](t, raw)
+		check[cloudsim.CreateNetwork](t, raw)
+		check[cloudsim.UpdateNetwork](t, raw)
+		check[cloudsim.CreateSubnet](t, raw)
 		check[cloudsim.Problem](t, raw)
 		check[cloudsim.Event](t, raw)
 	})

@@ -64,6 +64,10 @@ type Instance struct {
 	ProviderID     string            `json:"providerID" doc:"What Kubernetes keeps in node.spec.providerID" example:"cloudsim://sim-1/sim-1a/i-000001"`
 	Addresses      []InstanceAddress `json:"addresses" doc:"In order of preference; kept across stop and start"`
 	ServiceAccount ServiceAccountID  `json:"serviceAccount,omitempty" doc:"Who it is to the cloud" example:"sa-000001"`
+
+	Network   NetworkID `json:"network,omitempty" doc:"The network it stands in" example:"net-000001"`
+	Subnet    SubnetID  `json:"subnet,omitempty" doc:"The subnet that gave it its addresses" example:"subnet-000001"`
+	PodRanges []string  `json:"podRanges,omitempty" doc:"What its network gave it for its pods, IPv4 first; for node.spec.podCIDRs" example:"[\"10.244.0.0/24\"]"`
 }
 
 // InternalIP is the address that load balancers forward to, or "".
@@ -75,6 +79,9 @@ func (i Instance) InternalIP() string {
 	}
 	return ""
 }
+
+// InNetwork is the network that it stands in.
+func (i Instance) InNetwork() NetworkID { return i.Network }
 
 // Move applies verb, or returns Conflict and leaves i as it was.
 func (i *Instance) Move(verb Verb) error {
@@ -91,6 +98,11 @@ type CreateInstance struct {
 	// ServiceAccount is who the instance is to the cloud: its metadata
 	// service hands out tokens of it.
 	ServiceAccount string `json:"serviceAccount,omitempty" maxLength:"128" example:"node" doc:"Id or name of the service account that it carries"`
+	// Without Network and Subnet it stands in the default network of its
+	// project; with Network alone, in the subnet of it that serves the fewest
+	// zones besides its own, the oldest of several.
+	Network NetworkID `json:"network,omitempty" maxLength:"128" doc:"Network to stand in; absent for that of subnet, or for the default one of its project" example:"net-000001"`
+	Subnet  SubnetID  `json:"subnet,omitempty" maxLength:"128" doc:"Subnet to stand in; absent for one of the network that serves its zone" example:"subnet-000001"`
 }
 
 // Validate checks what needs no other state.

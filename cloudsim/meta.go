@@ -90,6 +90,8 @@ type ListOptions struct {
 	Source string            // only what was made of this disk or snapshot, by id
 	After  string            // List.Next of the page before
 	Limit  int               // page size; 0 is DefaultPageSize, more than MaxPageSize is cut
+
+	Network NetworkID // only resources in this network, where the kind has one
 }
 
 // Resource is what every resource can do: show what it shares with all others.

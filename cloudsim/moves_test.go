@@ -119,6 +119,35 @@ func TestSnapshotMoves(t *testing.T) {
 	}
 }
 
+func TestNetworkMoves(t *testing.T) {
+	want := map[NetworkState]map[Verb]NetworkState{
+		"creating":  {Settle: "available", Delete: "deleting"},
+		"available": {Update: "updating", Delete: "deleting"},
+		"updating":  {Settle: "available", Update: "updating", Delete: "deleting"},
+		"deleting":  {Settle: "deleted"},
+		"deleted":   {},
+	}
+	moveTest(t, NetworkStates(), want, func(s NetworkState, v Verb) (NetworkState, error) {
+		n := Network{State: s}
+		err := n.Move(v)
+		return n.State, err
+	})
+}
+
+func TestSubnetMoves(t *testing.T) {
+	want := map[SubnetState]map[Verb]SubnetState{
+		"creating":  {Settle: "available", Delete: "deleting"},
+		"available": {Delete: "deleting"},
+		"deleting":  {Settle: "deleted"},
+		"deleted":   {},
+	}
+	moveTest(t, SubnetStates(), want, func(s SubnetState, v Verb) (SubnetState, error) {
+		n := Subnet{State: s}
+		err := n.Move(v)
+		return n.State, err
+	})
+}
+
 func TestOperationMoves(t *testing.T) {
 	want := map[OperationState]map[Verb]OperationState{
 		"pending":   {Start: "running", Fail: "failed"},

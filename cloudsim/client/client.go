@@ -149,6 +149,7 @@ func listQuery(o cloudsim.ListOptions) string {
 	set("name", o.Name)
 	set("zone", o.Zone)
 	set("source", o.Source)
+	set("network", string(o.Network))
 	set("after", o.After)
 	if o.Limit != 0 {
 		q.Set("limit", strconv.Itoa(o.Limit))

@@ -73,6 +73,7 @@ func TestEveryVerb(t *testing.T) {
 	}
 
 	everyDiskVerb(t, c, i)
+	everyNetworkVerb(t, c)
 
 	lb := must(c.CreateLoadBalancer(ctx, balancer("lb", i.ID)))(t)
 	upd := balancer("")

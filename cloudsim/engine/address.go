@@ -28,14 +28,15 @@ var addresses = store.Table[cloudsim.Address]{
 var ranges = store.Notes[netip.Prefix]{Name: "range"}
 
 // keepRanges refuses a range that differs from the one whose addresses are in
-// use.
+// use. That of instances is kept by their networks: see keepDefaultNetworks.
+// In a file from before there were networks, this is what knows it.
 func (e *Engine) keepRanges(tx *store.Tx) error {
 	for _, r := range []struct {
 		key   string
 		want  netip.Prefix
 		inUse func(tx *store.Tx, have netip.Prefix) (bool, error)
 	}{
-		{"instances", e.cfg.Instances, func(tx *store.Tx, _ netip.Prefix) (bool, error) { return instances.Any(tx), nil }},
+		{"instances", e.cfg.Instances, func(tx *store.Tx, _ netip.Prefix) (bool, error) { return !networks.Any(tx) && instances.Any(tx), nil }},
 		{"load balancers", e.cfg.LoadBalancers, addressesIn},
 		{"load balancers, IPv6", e.cfg.LoadBalancers6, addressesIn},
 		{"internal load balancers", e.cfg.InternalLoadBalancers, addressesIn},
@@ -53,7 +54,7 @@ func (e *Engine) keepRanges(tx *store.Tx) error {
 				return err
 			}
 			if used {
-				return fmt.Errorf("addresses of %s are in use from %s, so their range cannot become %s: delete them first, or begin with another data directory", r.key, have, r.want)
+				return rangeInUse(r.key, have.String(), r.want.String())
 			}
 		}
 		if err := ranges.Put(tx, r.key, r.want); err != nil {
@@ -75,6 +76,10 @@ func addressesIn(tx *store.Tx, p netip.Prefix) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+func rangeInUse(of, have, want string) error {
+	return fmt.Errorf("addresses of %s are in use from %s, so their range cannot become %s: delete them first, or begin with another data directory", of, have, want)
 }
 
 // takeIP returns the lowest free address of a range, without its first and its

@@ -19,7 +19,9 @@ import (
 type Config struct {
 	Catalogue              cloudsim.Catalogue // what is offered; added to what is there
 	Profile                Profile            // how long hardware takes
-	Instances              netip.Prefix       // where instances get their internal addresses
+	Instances              netip.Prefix       // IPv4 range of the networks that projects are made with
+	Instances6             netip.Prefix       // the same for IPv6; none: instances in them have no IPv6
+	Pods                   cloudsim.PodRanges // what they give each instance for its pods; the zero value for nothing
 	LoadBalancers          netip.Prefix       // where load balancers get theirs
 	LoadBalancers6         netip.Prefix       // the same for IPv6; none: load balancers have no IPv6
 	InternalLoadBalancers  netip.Prefix       // of those whose scheme is internal; none: with the others
@@ -62,13 +64,14 @@ type Profile struct {
 	Shutdown     time.Duration // instance: stopping, terminating
 	LoadBalancer time.Duration // load balancer: provisioning, updating, deleting
 	Disk         time.Duration // disk: creating, attaching, detaching, resizing, modifying, deleting; snapshot: creating, deleting
+	Network      time.Duration // network, subnet, route: creating, updating, deleting
 }
 
 // The profiles that people choose by name. Realistic is short: it shows every
 // state to a watcher and keeps a lab quick.
 var (
 	Instant   = Profile{Name: "instant"}
-	Realistic = Profile{Name: "realistic", Provision: 400 * time.Millisecond, Boot: 800 * time.Millisecond, Shutdown: 800 * time.Millisecond, LoadBalancer: 250 * time.Millisecond, Disk: 300 * time.Millisecond}
+	Realistic = Profile{Name: "realistic", Provision: 400 * time.Millisecond, Boot: 800 * time.Millisecond, Shutdown: 800 * time.Millisecond, LoadBalancer: 250 * time.Millisecond, Disk: 300 * time.Millisecond, Network: 200 * time.Millisecond}
 )
 
 // Profiles lists the profiles by name.
@@ -104,6 +107,9 @@ func (e *Engine) Prepare() error {
 	if err := e.cfg.Catalogue.Validate(); err != nil {
 		return fmt.Errorf("catalogue: %w", err)
 	}
+	if err := e.cfg.validRanges(); err != nil {
+		return err
+	}
 	if err := e.loadFaults(); err != nil {
 		return err
 	}
@@ -136,8 +142,10 @@ func (e *Engine) Prepare() error {
 		if err := offerRoles(tx); err != nil {
 			return err
 		}
-		_, err := e.ensureProject(tx, DefaultProject)
-		return err
+		if _, err := e.ensureProject(tx, DefaultProject); err != nil {
+			return err
+		}
+		return e.keepDefaultNetworks(tx)
 	})
 }
 
@@ -252,6 +260,10 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 		return settleDue(tx, snapshots, w, e.settledSnapshot)
 	case cloudsim.KindSnapshotGroup:
 		return settleDue(tx, snapshotGroups, w, e.settledSnapshotGroup)
+	case cloudsim.KindNetwork:
+		return settleDue(tx, networks, w, e.settledNetwork)
+	case cloudsim.KindSubnet:
+		return settleDue(tx, subnets, w, e.settledSubnet)
 	case cloudsim.KindOperation:
 		return e.forgetOperation(tx, w)
 	case cloudsim.KindToken:
@@ -294,6 +306,7 @@ func (e *Engine) Check() error {
 		for _, check := range []func(*store.Tx) error{
 			(*store.Tx).CheckJournal, projects.Check, tokens.Check, serviceAccounts.Check, roles.Check, roleBindings.Check, regions.Check, zones.Check, instanceTypes.Check,
 			diskTypes.Check, diskPools.Check,
+			networks.Check, subnets.Check,
 			instances.Check, addresses.Check, loadBalancers.Check, disks.Check, operations.Check, faults.Check,
 			holds.Check,
 			snapshots.Check, snapshotGroups.Check, checkDiskPools,

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -17,8 +16,16 @@ var instances = store.Table[cloudsim.Instance]{
 	Meta: func(i *cloudsim.Instance) *cloudsim.Meta { return &i.Meta },
 	Index: map[string]func(*cloudsim.Instance) []string{
 		byAccount: func(i *cloudsim.Instance) []string { return ofAccount(i.ServiceAccount) },
+		bySubnet: func(i *cloudsim.Instance) []string {
+			if i.Subnet == "" {
+				return nil // made before there were subnets: see adopt
+			}
+			return []string{string(i.Subnet)}
+		},
 	},
 }
+
+const bySubnet = "subnet"
 
 // CreateInstance makes an instance.
 func (e *Engine) CreateInstance(ctx context.Context, req cloudsim.CreateInstance) (i cloudsim.Instance, err error) {
@@ -50,6 +57,8 @@ func (e *Engine) instanceByName(tx *store.Tx, call Call, req cloudsim.CreateInst
 		return i, cloudsim.Errorf(cloudsim.Conflict, "the instance %q before, %s, is still terminating: ask again when it is gone", req.Name, have.ID)
 	case have.Zone != req.Zone || have.Type != req.Type:
 		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "zone "+have.Zone+" and type "+have.Type)
+	case req.Network != "" && req.Network != have.Network || req.Subnet != "" && req.Subnet != have.Subnet:
+		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "network "+string(have.Network)+" and subnet "+string(have.Subnet))
 	case !sameLabels(have.Labels, req.Labels):
 		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "other labels")
 	case req.ServiceAccount != "" && !carries(tx, call, have, req.ServiceAccount):
@@ -71,7 +80,15 @@ func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID
 	if err != nil {
 		return i, err
 	}
-	ip, err := takeIP(tx, e.cfg.Instances)
+	n, s, err := e.place(tx, project, region, req)
+	if err != nil {
+		return i, err
+	}
+	ips, err := takeAddresses(tx, s)
+	if err != nil {
+		return i, err
+	}
+	pods, err := takePodRanges(tx, n)
 	if err != nil {
 		return i, err
 	}
@@ -85,10 +102,8 @@ func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID
 		Zone: req.Zone, Region: region, Type: req.Type, ServiceAccount: account,
 		State:      cloudsim.InstanceProvisioning,
 		ProviderID: providerid.ID{Region: region, Zone: req.Zone, Instance: id}.String(),
-		Addresses: []cloudsim.InstanceAddress{
-			{Type: cloudsim.AddressInternal, Address: ip.String()},
-			{Type: cloudsim.AddressHostname, Address: req.Name},
-		},
+		Network:    n.ID, Subnet: s.ID, PodRanges: pods,
+		Addresses: append(ips, cloudsim.InstanceAddress{Type: cloudsim.AddressHostname, Address: req.Name}),
 	}
 	return i, e.workOnInstance(tx, call, &i, cloudsim.Create, e.cfg.Profile.Provision)
 }
@@ -112,10 +127,8 @@ func (e *Engine) settledInstance(tx *store.Tx, i *cloudsim.Instance) error {
 	if i.State != cloudsim.InstanceTerminated {
 		return instances.Put(tx, i)
 	}
-	if ip, err := netip.ParseAddr(i.InternalIP()); err == nil {
-		if err := giveIP(tx, e.cfg.Instances, ip); err != nil {
-			return err
-		}
+	if err := giveAddresses(tx, i); err != nil {
+		return err
 	}
 	if err := e.forgetTarget(tx, i.ID); err != nil {
 		return err

@@ -33,7 +33,10 @@ func (e *Engine) makeProject(tx *store.Tx, req cloudsim.CreateProject) (p clouds
 	}
 	p.ID = cloudsim.ProjectID(id)
 	p.Meta = cloudsim.Meta{Name: req.Name, Project: p.ID, Labels: req.Labels}
-	return p, projects.Put(tx, &p)
+	if err := projects.Put(tx, &p); err != nil {
+		return p, err
+	}
+	return p, e.makeDefaultNetwork(tx, p.ID)
 }
 
 // findProject resolves an id or a name.
@@ -104,6 +107,9 @@ func (e *Engine) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error
 			if t.owned {
 				return cloudsim.Errorf(cloudsim.Conflict, "project %q still owns a resource of kind %s: delete it first", p.Name, t.kind)
 			}
+		}
+		if err := dropDefaultNetwork(tx, id); err != nil {
+			return err
 		}
 		if err := e.removeCallers(tx, id); err != nil {
 			return err

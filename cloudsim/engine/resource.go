@@ -62,6 +62,11 @@ func page[T any](ctx context.Context, e *Engine, t store.Table[T], o cloudsim.Li
 	}
 	limit = min(limit, cloudsim.MaxPageSize)
 	match := func(v *T) bool {
+		if o.Network != "" {
+			if in, ok := any(*v).(interface{ InNetwork() cloudsim.NetworkID }); !ok || in.InNetwork() != o.Network {
+				return false
+			}
+		}
 		m := t.Meta(v)
 		if !call.sees(m) || o.Name != "" && m.Name != o.Name || o.Zone != "" && (zone == nil || zone(v) != o.Zone) {
 			return false

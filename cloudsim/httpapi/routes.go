@@ -41,6 +41,7 @@ func (a *api) routes() {
 	acts(a, "instances.reboot", post, "/v1/instances/{id}/reboot", "Begin to reboot an instance", e.RebootInstance)
 	acts(a, "instances.delete", http.MethodDelete, "/v1/instances/{id}", "Begin to terminate an instance; in the end it is not found", e.DeleteInstance)
 
+	a.networkRoutes()
 	a.diskRoutes()
 	a.snapshotRoutes()
 
@@ -88,16 +89,17 @@ func (b ByID) target() string { return b.ID }
 
 // listInput is a request for a page.
 type listInput struct {
-	Name   string   `query:"name" maxLength:"63" doc:"Only the resource of exactly this name"`
-	Label  []string `query:"label,explode" maxItems:"16" doc:"Only resources with this label, as key=value; may be given many times"`
-	Zone   string   `query:"zone" maxLength:"63" doc:"Only resources in this zone"`
-	Source string   `query:"source" maxLength:"128" doc:"Only what was made of the disk or snapshot with this id"`
-	After  string   `query:"after" maxLength:"128" doc:"The member next of the page before"`
-	Limit  int      `query:"limit" minimum:"0" maximum:"5000" doc:"Page size; 0 or absent for 500"`
+	Name    string   `query:"name" maxLength:"63" doc:"Only the resource of exactly this name"`
+	Label   []string `query:"label,explode" maxItems:"16" doc:"Only resources with this label, as key=value; may be given many times"`
+	Zone    string   `query:"zone" maxLength:"63" doc:"Only resources in this zone"`
+	Source  string   `query:"source" maxLength:"128" doc:"Only what was made of the disk or snapshot with this id"`
+	Network string   `query:"network" maxLength:"128" doc:"Only resources in the network of this id"`
+	After   string   `query:"after" maxLength:"128" doc:"The member next of the page before"`
+	Limit   int      `query:"limit" minimum:"0" maximum:"5000" doc:"Page size; 0 or absent for 500"`
 }
 
 func (in listInput) options() (cloudsim.ListOptions, error) {
-	o := cloudsim.ListOptions{Name: in.Name, Zone: in.Zone, Source: in.Source, After: in.After, Limit: in.Limit}
+	o := cloudsim.ListOptions{Name: in.Name, Zone: in.Zone, Source: in.Source, Network: cloudsim.NetworkID(in.Network), After: in.After, Limit: in.Limit}
 	for _, l := range in.Label {
 		k, v, ok := strings.Cut(l, "=")
 		if !ok || k == "" {

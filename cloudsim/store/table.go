@@ -127,6 +127,18 @@ func (t Table[T]) Find(tx *Tx, index, value, after string) func(func(T, error) b
 	}
 }
 
+// Count says how many resources have value in an index, up to limit. It reads
+// no resource.
+func (t Table[T]) Count(tx *Tx, index, value string, limit int) int {
+	n := 0
+	for range t.ids(tx, index, value, "") {
+		if n++; n >= limit {
+			break
+		}
+	}
+	return n
+}
+
 // Owned reports whether project owns a resource of this kind.
 func (t Table[T]) Owned(tx *Tx, project cloudsim.ProjectID) bool {
 	for range t.ids(tx, byProject, string(project), "") {

@@ -150,6 +150,7 @@ var resourceKinds = []cloudsim.ResourceKind{
 	cloudsim.KindInstance, cloudsim.KindAddress, cloudsim.KindLoadBalancer, cloudsim.KindDiskType, cloudsim.KindDisk, cloudsim.KindOperation,
 	cloudsim.KindFault, cloudsim.KindServiceAccount, cloudsim.KindRole, cloudsim.KindRoleBinding,
 	cloudsim.KindFault, cloudsim.KindDiskPool, cloudsim.KindSnapshot, cloudsim.KindSnapshotGroup,
+	cloudsim.KindNetwork, cloudsim.KindSubnet, cloudsim.KindRoute,
 }
 
 // parseKinds reads names of kinds as people write them: load-balancer and

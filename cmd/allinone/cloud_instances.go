@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +14,7 @@ import (
 
 var instances = kind[cloudsim.Instance, cloudsim.InstanceID]{
 	kind: cloudsim.KindInstance, noun: "instance", plural: "instances", command: "instances", prefix: "i-",
-	sample: "node-1", zoned: true,
+	sample: "node-1", zoned: true, networked: true,
 	id:    func(i cloudsim.Instance) string { return string(i.ID) },
 	state: func(i cloudsim.Instance) string { return string(i.State) },
 	columns: []column[cloudsim.Instance]{
@@ -24,6 +25,8 @@ var instances = kind[cloudsim.Instance, cloudsim.InstanceID]{
 		{head: "TYPE", cell: func(i cloudsim.Instance) string { return i.Type }},
 		{head: "INTERNAL-IP", cell: cloudsim.Instance.InternalIP},
 		{head: "EXTERNAL-IP", wide: true, cell: externalIP},
+		{head: "SUBNET", wide: true, cell: func(i cloudsim.Instance) string { return string(i.Subnet) }},
+		{head: "POD-RANGES", wide: true, cell: func(i cloudsim.Instance) string { return strings.Join(i.PodRanges, ",") }},
 		{head: "PROVIDER-ID", wide: true, cell: func(i cloudsim.Instance) string { return i.ProviderID }},
 	},
 	get:  (*client.Client).GetInstance,
@@ -57,6 +60,7 @@ func newCreateInstanceCommand(c *cloudCLI) *cobra.Command {
 		o      output
 		w      waiting
 		labels []string
+		at     placeFlags
 		req    cloudsim.CreateInstance
 	)
 	cmd := &cobra.Command{
@@ -64,9 +68,12 @@ func newCreateInstanceCommand(c *cloudCLI) *cobra.Command {
 		Long: `Create an instance. Asking again with the same words returns the first one.
 
 Without --zone it stands in the cloud's only zone; a cloud of several wants to
-be told. Without --type it is small.`,
+be told. Without --type it is small. Without --network and --subnet it stands in
+the default network; of a network it takes the subnet that is nearest to its
+zone.`,
 		Example: `  allinone cloud instances create node-4 --zone sim-1a
-  allinone cloud instances create node-5 --zone sim-1b --type large --label pool=gpu --wait`,
+  allinone cloud instances create node-5 --zone sim-1b --type large --label pool=gpu --wait
+  allinone cloud instances create till-1 --zone sim-1a --subnet shop-a`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
 			req.Name = args[0]
@@ -77,6 +84,9 @@ be told. Without --type it is small.`,
 				return err
 			}
 			if req.Type, err = defaultType(ctx, cl, req.Type); err != nil {
+				return err
+			}
+			if err := at.resolve(ctx, cl, &req); err != nil {
 				return err
 			}
 			if err := req.Validate(); err != nil {
@@ -99,7 +109,37 @@ be told. Without --type it is small.`,
 	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
 	_ = cmd.RegisterFlagCompletionFunc("type", names(c, instanceTypes))
+	at.flags(c, cmd)
 	return cmd
+}
+
+// placeFlags say where in the networks an instance stands.
+type placeFlags struct{ network, subnet string }
+
+func (p *placeFlags) flags(c *cloudCLI, cmd *cobra.Command) {
+	cmd.Flags().StringVar(&p.network, "network", "", "`NETWORK` to stand in (default the project's own)")
+	cmd.Flags().StringVar(&p.subnet, "subnet", "", "`SUBNET` to stand in (default the nearest of the network)")
+	_ = cmd.RegisterFlagCompletionFunc("network", names(c, networks))
+	_ = cmd.RegisterFlagCompletionFunc("subnet", names(c, subnets))
+}
+
+// resolve writes the ids of what the flags name into req.
+func (p placeFlags) resolve(ctx context.Context, cl *client.Client, req *cloudsim.CreateInstance) error {
+	if p.network != "" {
+		n, err := networks.resolve(ctx, cl, p.network)
+		if err != nil {
+			return err
+		}
+		req.Network = n.ID
+	}
+	if p.subnet != "" {
+		s, err := subnets.resolve(ctx, cl, p.subnet)
+		if err != nil {
+			return err
+		}
+		req.Subnet = s.ID
+	}
+	return nil
 }
 
 // smallType is the default type of a cloud that has it.

@@ -26,6 +26,8 @@ type kind[T cloudsim.Resource, ID ~string] struct {
 	zoned   bool   // lists can choose a zone
 	sourced bool   // lists can choose what it was made of
 
+	networked bool // lists can choose a network
+
 	id    func(T) string
 	state func(T) string // nil when it has none
 	// columns come before the ones that all kinds have.
@@ -142,6 +144,7 @@ func (k kind[T, ID]) listCommand(c *cloudCLI) *cobra.Command {
 		where    cloudsim.ListOptions
 		watching bool
 		source   string
+		network  string
 	)
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List " + k.plural, Args: cobra.NoArgs,
@@ -157,6 +160,13 @@ func (k kind[T, ID]) listCommand(c *cloudCLI) *cobra.Command {
 		}
 		if where.Source, err = sourceID(ctx, cl, source); err != nil {
 			return err
+		}
+		if network != "" {
+			n, err := networks.resolve(ctx, cl, network)
+			if err != nil {
+				return err
+			}
+			where.Network = n.ID
 		}
 		p := k.printer(c, o)
 		if watching {
@@ -183,6 +193,10 @@ func (k kind[T, ID]) listCommand(c *cloudCLI) *cobra.Command {
 	if k.sourced {
 		f.StringVar(&source, "source", "", "only those made of this `DISK`, or of the snapshot with this id")
 		_ = cmd.RegisterFlagCompletionFunc("source", names(c, disks))
+	}
+	if k.networked {
+		f.StringVar(&network, "network", "", "only those in this `NETWORK`")
+		_ = cmd.RegisterFlagCompletionFunc("network", names(c, networks))
 	}
 	return cmd
 }

@@ -157,7 +157,7 @@ func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 			return false
 		}
 	}
-	if w.where.Zone == "" && w.where.Source == "" {
+	if w.where.Zone == "" && w.where.Source == "" && w.where.Network == "" {
 		return true
 	}
 	var in struct {
@@ -166,13 +166,15 @@ func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 		Disk           string   `json:"disk"`
 		SourceDisk     string   `json:"sourceDisk"`
 		SourceSnapshot string   `json:"sourceSnapshot"`
+		Network        string   `json:"network"`
 	}
 	if err := json.Unmarshal(ev.Object, &in); err != nil {
 		return false
 	}
 	inZone := w.where.Zone == "" || slices.Contains(append(in.ReplicaZones, in.Zone), w.where.Zone)
 	ofSource := w.where.Source == "" || slices.Contains([]string{in.Disk, in.SourceDisk, in.SourceSnapshot}, w.where.Source)
-	return inZone && ofSource
+	inNetwork := w.where.Network == "" || in.Network == string(w.where.Network)
+	return inZone && ofSource && inNetwork
 }
 
 // stream prints rows as they come.

@@ -35,7 +35,8 @@ type cloudsimFlags struct {
 	dataDir                       string
 	adminTokenFile                string
 	profile                       string
-	instanceRange                 string
+	instanceRange, instanceRange6 string
+	pods                          podFlags
 	loadBalancerRange             string
 	loadBalancerRange6            string
 	internalRange, internalRange6 string
@@ -84,7 +85,9 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.dataDir, "data-dir", defaultCloudDir(e.getenv), "folder to keep the cloud in (env CLOUDSIM_DATA_DIR, folder cloud below it)")
 	fl.StringVar(&f.adminTokenFile, "admin-token-file", "", "file of the admin token; made when missing (default admin.token in the data directory)")
 	fl.StringVar(&f.profile, "profile", d.Profile.Name, "how long hardware takes: instant or realistic")
-	fl.StringVar(&f.instanceRange, "instance-range", d.Instances.String(), "where instances get their addresses")
+	fl.StringVar(&f.instanceRange, "instance-range", d.Instances.String(), "where instances get their addresses: the range of the networks that projects are made with")
+	fl.StringVar(&f.instanceRange6, "instance-range6", "", "where they get an IPv6 address besides; empty for none")
+	f.pods.flags(fl)
 	fl.StringVar(&f.loadBalancerRange, "load-balancer-range", d.LoadBalancers.String(), "where load balancers get their addresses")
 	fl.StringVar(&f.loadBalancerRange6, "load-balancer-range6", d.LoadBalancers6.String(), "the same for IPv6; empty for none")
 	fl.StringVar(&f.internalRange, "internal-load-balancer-range", "", "where those of scheme internal get theirs (default with the others)")
@@ -127,6 +130,7 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 		ipv6, must  bool
 	}{
 		{"instance-range", f.instanceRange, &cfg.Instances, false, true},
+		{"instance-range6", f.instanceRange6, &cfg.Instances6, true, false},
 		{"load-balancer-range", f.loadBalancerRange, &cfg.LoadBalancers, false, true},
 		{"load-balancer-range6", f.loadBalancerRange6, &cfg.LoadBalancers6, true, false},
 		{"internal-load-balancer-range", f.internalRange, &cfg.InternalLoadBalancers, false, false},
@@ -153,6 +157,7 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 			bad = append(bad, err)
 		}
 	}
+	bad = append(bad, f.pods.apply(&cfg.Pods))
 	var ok bool
 	if cfg.Profile, ok = engine.Profiles()[f.profile]; !ok {
 		bad = append(bad, fmt.Errorf("--profile must be instant or realistic, got %q", f.profile))

@@ -1,0 +1,55 @@
+package client_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// everyNetworkVerb is TestEveryVerb's part of networks and what is in them.
+func everyNetworkVerb(t *testing.T, c *client.Client) {
+	t.Helper()
+	ctx := t.Context()
+	n := must(c.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "shop", IPv4: "10.10.0.0/16", IPv6: "fd10::/48"}))(t)
+	if diff := cmp.Diff(n, must(c.GetNetwork(ctx, n.ID))(t)); diff != "" {
+		t.Errorf("get differs from create: %s", diff)
+	}
+	if l := must(c.ListNetworks(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 2 || !l.Items[0].Default {
+		t.Errorf("networks: %+v", l.Items)
+	}
+	spec := cloudsim.NetworkSpec{PodRanges: cloudsim.PodRanges{IPv4: "10.11.0.0/16"}}
+	n2 := must(c.UpdateNetwork(ctx, n.ID, cloudsim.UpdateNetwork{NetworkSpec: spec}, n.Revision))(t)
+	if n2.PodRanges.IPv4Mask != 24 {
+		t.Errorf("updated: %+v", n2)
+	}
+	if _, err := c.UpdateNetwork(ctx, n.ID, cloudsim.UpdateNetwork{}, n.Revision); !errors.Is(err, cloudsim.Stale) {
+		t.Errorf("an update decided on an old revision: %v", err)
+	}
+	s := must(c.CreateSubnet(ctx, cloudsim.CreateSubnet{Name: "shop-a", Network: n.ID, Zone: "sim-1a", IPv4: "10.10.1.0/24"}))(t)
+	if diff := cmp.Diff(s, must(c.GetSubnet(ctx, s.ID))(t)); diff != "" {
+		t.Errorf("get differs from create: %s", diff)
+	}
+	if l := must(c.ListSubnets(ctx, cloudsim.ListOptions{Network: n.ID}))(t); len(l.Items) != 1 {
+		t.Errorf("subnets of the network: %+v", l.Items)
+	}
+	i := must(c.CreateInstance(ctx, cloudsim.CreateInstance{Name: "till", Zone: "sim-1a", Type: "small", Subnet: s.ID}))(t)
+	if i.InternalIP() != "10.10.1.2" || i.Network != n.ID || !cmp.Equal(i.PodRanges, []string{"10.11.0.0/24"}) {
+		t.Errorf("instance: %+v", i)
+	}
+	if l := must(c.ListInstances(ctx, cloudsim.ListOptions{Network: n.ID}))(t); len(l.Items) != 1 {
+		t.Errorf("instances of the network: %+v", l.Items)
+	}
+	if _, err := c.DeleteSubnet(ctx, s.ID); !errors.Is(err, cloudsim.Conflict) {
+		t.Errorf("deleting what is used: %v", err)
+	}
+	must(c.DeleteInstance(ctx, i.ID))(t)
+	must(c.DeleteSubnet(ctx, s.ID))(t)
+	must(c.DeleteNetwork(ctx, n.ID))(t)
+	if _, err := c.GetNetwork(ctx, n.ID); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("after the deletion: %v", err)
+	}
+}

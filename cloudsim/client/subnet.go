@@ -1,0 +1,29 @@
+package client
+
+import (
+	"context"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// CreateSubnet makes a subnet. It takes instances once it is available: see State and Operation.
+func (c *Client) CreateSubnet(ctx context.Context, req cloudsim.CreateSubnet) (cloudsim.Subnet, error) {
+	return call[cloudsim.Subnet](ctx, c, "POST", "/v1/subnets", req)
+}
+
+// GetSubnet returns a subnet.
+func (c *Client) GetSubnet(ctx context.Context, id cloudsim.SubnetID) (cloudsim.Subnet, error) {
+	return call[cloudsim.Subnet](ctx, c, "GET", "/v1/subnets/"+seg(id), nil)
+}
+
+// ListSubnets returns one page of subnets.
+func (c *Client) ListSubnets(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Subnet], error) {
+	return call[cloudsim.List[cloudsim.Subnet]](ctx, c, "GET", "/v1/subnets"+listQuery(o), nil)
+}
+
+// DeleteSubnet begins to delete a subnet and returns it; Conflict while
+// instances stand in it. Deleting one that is already being deleted returns it
+// again; one that is gone is NotFound.
+func (c *Client) DeleteSubnet(ctx context.Context, id cloudsim.SubnetID) (cloudsim.Subnet, error) {
+	return call[cloudsim.Subnet](ctx, c, "DELETE", "/v1/subnets/"+seg(id), nil)
+}

@@ -1,0 +1,270 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+var networks = store.Table[cloudsim.Network]{
+	Kind: cloudsim.KindNetwork, Prefix: "net",
+	ID:   func(n *cloudsim.Network) string { return string(n.ID) },
+	Meta: func(n *cloudsim.Network) *cloudsim.Meta { return &n.Meta },
+}
+
+// byNetwork finds what is in a network.
+const byNetwork = "network"
+
+// CreateNetwork makes a network. Conflict if one of its ranges overlaps that
+// of another network of the cloud.
+func (e *Engine) CreateNetwork(ctx context.Context, req cloudsim.CreateNetwork) (n cloudsim.Network, err error) {
+	if err := req.Validate(); err != nil {
+		return n, err
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		n, err = once(tx, call, networks, req, func() (cloudsim.Network, error) { return e.networkByName(tx, call, req) })
+		return err
+	})
+	return n, err
+}
+
+// networkByName returns the network that already answers the request, or makes
+// one.
+func (e *Engine) networkByName(tx *store.Tx, call Call, req cloudsim.CreateNetwork) (n cloudsim.Network, err error) {
+	project, err := e.home(tx, call)
+	if err != nil {
+		return n, err
+	}
+	spec := wholeNetworkSpec(req.NetworkSpec)
+	have, err := networks.Named(tx, project, req.Name)
+	switch {
+	case errors.Is(err, cloudsim.NotFound):
+	case err != nil:
+		return n, err
+	case have.State == cloudsim.NetworkDeleting:
+		return n, cloudsim.Errorf(cloudsim.Conflict, "the network %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
+	case have.IPv4 != req.IPv4 || have.IPv6 != req.IPv6:
+		return n, taken(cloudsim.KindNetwork, req.Name, string(have.ID), "other ranges")
+	case have.NetworkSpec != spec:
+		return n, taken(cloudsim.KindNetwork, req.Name, string(have.ID), "other pod ranges or another limit of routes")
+	case !sameLabels(have.Labels, req.Labels):
+		return n, taken(cloudsim.KindNetwork, req.Name, string(have.ID), "other labels")
+	default:
+		return have, nil
+	}
+	n = cloudsim.Network{
+		Meta: cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels}, NetworkSpec: spec,
+		IPv4: req.IPv4, IPv6: req.IPv6, State: cloudsim.NetworkCreating,
+	}
+	if err := e.apart(tx, n); err != nil {
+		return n, err
+	}
+	id, err := networks.NextID(tx)
+	if err != nil {
+		return n, err
+	}
+	n.ID = cloudsim.NetworkID(id)
+	return n, e.workOnNetwork(tx, call, &n, cloudsim.Create)
+}
+
+// wholeNetworkSpec is a spec with every default filled in.
+func wholeNetworkSpec(s cloudsim.NetworkSpec) cloudsim.NetworkSpec {
+	s.PodRanges = s.PodRanges.WithDefaults()
+	if s.MaxRoutes == 0 {
+		s.MaxRoutes = cloudsim.DefaultMaxRoutes
+	}
+	return s
+}
+
+// apart is Conflict if n, which may be new, would overlap what another network
+// or the load balancers have: all of them are on one machine. Default networks
+// share what is exactly the same.
+func (e *Engine) apart(tx *store.Tx, n cloudsim.Network) error {
+	if err := e.keepsClear(n); err != nil {
+		return err
+	}
+	mine := spans(n)
+	for other, err := range networks.Scan(tx, "", "") {
+		if err != nil {
+			return err
+		}
+		a, b, ok := clash(mine, spans(other), n.Default && other.Default)
+		switch {
+		case !ok || other.ID == n.ID:
+		case other.Project != n.Project:
+			return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, which a network of another project has; the networks of a cloud share one machine", a, b)
+		default:
+			return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s of network %s (%s); the networks of a cloud share one machine", a, b, other.ID, other.Name)
+		}
+	}
+	return nil
+}
+
+// keepsClear is Conflict if n overlaps what the cloud keeps for itself.
+func (e *Engine) keepsClear(n cloudsim.Network) error {
+	if a, b, ok := clash(spans(n), whole(e.cfg.LoadBalancers, e.cfg.LoadBalancers6, e.cfg.InternalLoadBalancers, e.cfg.InternalLoadBalancers6), false); ok {
+		return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, where load balancers get their addresses", a, b)
+	}
+	if n.Default {
+		return nil
+	}
+	if a, b, ok := clash(spans(n), append(whole(e.cfg.Instances, e.cfg.Instances6), e.cfg.Pods.Families()...), false); ok {
+		return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, which is for the networks that projects are made with", a, b)
+	}
+	return nil
+}
+
+// spans are all ranges of n, with what one instance gets of each.
+func spans(n cloudsim.Network) []cloudsim.PodRange {
+	return append(whole(n.Ranges()...), n.PodRanges.Families()...)
+}
+
+// whole are ranges of which an instance gets one address.
+func whole(all ...netip.Prefix) []cloudsim.PodRange {
+	var out []cloudsim.PodRange
+	for _, p := range all {
+		if p.IsValid() {
+			out = append(out, cloudsim.PodRange{In: p.Masked(), Bits: p.Addr().BitLen()})
+		}
+	}
+	return out
+}
+
+// clash finds the first two that overlap; those that are the same do not if
+// they are shared.
+func clash(mine, theirs []cloudsim.PodRange, shared bool) (a, b netip.Prefix, ok bool) {
+	for _, m := range mine {
+		for _, t := range theirs {
+			if m.In.Overlaps(t.In) && (!shared || m != t) {
+				return m.In, t.In, true
+			}
+		}
+	}
+	return a, b, false
+}
+
+func (e *Engine) workOnNetwork(tx *store.Tx, call Call, n *cloudsim.Network, verb cloudsim.Verb) error {
+	return work(e, tx, call, networks, n, verb, e.cfg.Profile.Network, e.settledNetwork)
+}
+
+func (e *Engine) settledNetwork(tx *store.Tx, n *cloudsim.Network) error {
+	if err := n.Move(cloudsim.Settle); err != nil {
+		return err
+	}
+	if err := e.end(tx, n.Operation, cloudsim.Settle, nil); err != nil {
+		return err
+	}
+	if n.State == cloudsim.NetworkDeleted {
+		return networks.Delete(tx, n)
+	}
+	return networks.Put(tx, n)
+}
+
+// GetNetwork returns a network; NotFound once it is deleted.
+func (e *Engine) GetNetwork(ctx context.Context, id cloudsim.NetworkID) (cloudsim.Network, error) {
+	return read(ctx, e, networks, string(id))
+}
+
+// ListNetworks returns one page of networks.
+func (e *Engine) ListNetworks(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Network], error) {
+	return page(ctx, e, networks, o, nil)
+}
+
+// UpdateNetwork replaces labels and spec; Stale if rev is neither 0 nor its
+// revision, Conflict if its pod ranges would change while instances have some.
+// What changes nothing is no work.
+func (e *Engine) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req cloudsim.UpdateNetwork, rev uint64) (n cloudsim.Network, err error) {
+	if err := req.Validate(); err != nil {
+		return n, err
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		if n, err = get(tx, call, networks, string(id)); err != nil {
+			return err
+		}
+		if rev != 0 && rev != n.Revision {
+			return cloudsim.Errorf(cloudsim.Stale, "network %s is at revision %d, not %d: read it again and decide anew", id, n.Revision, rev)
+		}
+		if err := req.Of(n); err != nil {
+			return err
+		}
+		spec := wholeNetworkSpec(req.NetworkSpec)
+		if sameLabels(n.Labels, req.Labels) && n.NetworkSpec == spec && n.State != cloudsim.NetworkDeleting {
+			return nil
+		}
+		if n.PodRanges != spec.PodRanges {
+			if err := podRangesFree(tx, n); err != nil {
+				return err
+			}
+		}
+		n.Labels, n.NetworkSpec = req.Labels, spec
+		if err := e.apart(tx, n); err != nil {
+			return err
+		}
+		if err := n.Move(cloudsim.Update); err != nil {
+			return err
+		}
+		return e.workOnNetwork(tx, call, &n, cloudsim.Update)
+	})
+	return n, err
+}
+
+// podRangesFree is Conflict while an instance has pod ranges of n.
+func podRangesFree(tx *store.Tx, n cloudsim.Network) error {
+	in, err := subnets.Lookup(tx, byNetwork, string(n.ID))
+	if err != nil {
+		return err
+	}
+	for _, s := range in {
+		there, err := instances.Lookup(tx, bySubnet, string(s.ID))
+		if err != nil {
+			return err
+		}
+		for _, i := range there {
+			if len(i.PodRanges) > 0 {
+				return cloudsim.Errorf(cloudsim.Conflict, "instance %s (%s) has the pod range %s of network %s: delete such instances before its pod ranges change", i.ID, i.Name, i.PodRanges[0], n.ID)
+			}
+		}
+	}
+	return nil
+}
+
+// DeleteNetwork begins to delete a network and returns it; one that is already
+// being deleted is returned as it is. Conflict while something is in it.
+func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cloudsim.Network, err error) {
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		if n, err = get(tx, call, networks, string(id)); err != nil || n.State == cloudsim.NetworkDeleting {
+			return err
+		}
+		if n.Default {
+			return cloudsim.Errorf(cloudsim.Conflict, "network %s (%s) is the one that its project was made with: it goes with the project", n.ID, n.Name)
+		}
+		if err := unused(tx, cloudsim.KindNetwork, string(id), subnets, byNetwork); err != nil {
+			return err
+		}
+		if err := n.Move(cloudsim.Delete); err != nil {
+			return err
+		}
+		return e.workOnNetwork(tx, call, &n, cloudsim.Delete)
+	})
+	return n, err
+}
+
+// unused is Conflict that names who has id in an index of users.
+func unused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, users store.Table[T], index string) error {
+	for first, err := range users.Find(tx, index, id, "") {
+		if err != nil {
+			return err
+		}
+		more := ""
+		if n := users.Count(tx, index, id, 1000); n > 1 {
+			more = fmt.Sprintf(" and %d more", n-1)
+		}
+		return cloudsim.Errorf(cloudsim.Conflict, "%s %s is used by %s %s (%s)%s: delete that first",
+			kind, id, users.Kind, users.ID(&first), users.Meta(&first).Name, more)
+	}
+	return nil
+}

@@ -1,0 +1,391 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// have returns v, or ends the test.
+func have[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// denied wants an error of a kind that says all words.
+func denied(t *testing.T, err error, kind cloudsim.Kind, words ...string) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Errorf("%v; want %s", err, kind)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q; want it to say %q", err, w)
+		}
+	}
+}
+
+// shop makes a network of both families with pod ranges, and a subnet in it.
+func shop(t *testing.T, e *engine.Engine, ctx context.Context) (cloudsim.Network, cloudsim.Subnet) {
+	t.Helper()
+	n := have(e.CreateNetwork(ctx, cloudsim.CreateNetwork{
+		Name: "shop", IPv4: "10.10.0.0/16", IPv6: "fd10::/48",
+		NetworkSpec: cloudsim.NetworkSpec{PodRanges: cloudsim.PodRanges{IPv4: "10.11.0.0/23", IPv6: "fd11::/56"}},
+	}))(t)
+	s := have(e.CreateSubnet(ctx, cloudsim.CreateSubnet{Name: "shop-a", Network: n.ID, Zone: "sim-1a", IPv4: "10.10.1.0/29", IPv6: "fd10:0:0:1::/64"}))(t)
+	return n, s
+}
+
+func in(name string, s cloudsim.SubnetID) cloudsim.CreateInstance {
+	return cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small", Subnet: s}
+}
+
+func ips(i cloudsim.Instance) (all []string) {
+	for _, a := range i.Addresses {
+		if a.Type == cloudsim.AddressInternal {
+			all = append(all, a.Address)
+		}
+	}
+	return all
+}
+
+// A subnet gives the lowest free address of each family, keeps its first, its
+// last and its gateway, and takes back what is released.
+func TestSubnetGivesAddresses(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	n, s := shop(t, e, ctx)
+	if s.Gateway != "10.10.1.1" || s.GatewayIPv6 != "fd10:0:0:1::1" || s.Region != "sim-1" {
+		t.Errorf("subnet: %+v", s)
+	}
+	var last cloudsim.Instance
+	for k, want := range [][]string{{"10.10.1.2", "fd10:0:0:1::2"}, {"10.10.1.3", "fd10:0:0:1::3"}} {
+		last = have(e.CreateInstance(ctx, in(fmt.Sprintf("i-%d", k), s.ID)))(t)
+		if diff := cmp.Diff(want, ips(last)); diff != "" || last.Network != n.ID || last.Subnet != s.ID {
+			t.Errorf("%+v: %s", last, diff)
+		}
+	}
+	if diff := cmp.Diff([]string{"10.11.1.0/24", "fd11:0:0:1::/64"}, last.PodRanges); diff != "" {
+		t.Errorf("pod ranges of the second: %s", diff)
+	}
+	_, err := e.CreateInstance(ctx, in("third", s.ID))
+	denied(t, err, cloudsim.Exhausted, "pod ranges", string(n.ID), "10.11.0.0/23")
+	first := have(e.ListInstances(ctx, cloudsim.ListOptions{Network: n.ID}))(t).Items[0]
+	have(e.DeleteInstance(ctx, first.ID))(t)
+	again := have(e.CreateInstance(ctx, in("third", s.ID)))(t)
+	if diff := cmp.Diff(ips(first), ips(again)); diff != "" || !cmp.Equal(first.PodRanges, again.PodRanges) {
+		t.Errorf("what was released is not given again: %s %v", diff, again.PodRanges)
+	}
+	if l := have(e.ListInstances(ctx, cloudsim.ListOptions{Network: "net-000001"}))(t); len(l.Items) != 0 {
+		t.Errorf("in the default network: %v", l.Items)
+	}
+}
+
+// The error for a subnet without a free address names it.
+func TestSubnetIsExhausted(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	n := have(e.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "tiny", IPv4: "10.10.0.0/29"}))(t)
+	s := have(e.CreateSubnet(ctx, cloudsim.CreateSubnet{Name: "tiny-a", Network: n.ID, IPv4: "10.10.0.0/30"}))(t)
+	if i := have(e.CreateInstance(ctx, in("a", s.ID)))(t); i.InternalIP() != "10.10.0.2" {
+		t.Errorf("a /30 has one address beside the gateway: %s", i.InternalIP())
+	}
+	_, err := e.CreateInstance(ctx, in("b", s.ID))
+	denied(t, err, cloudsim.Exhausted, string(s.ID), "tiny-a", "10.10.0.0/30")
+	_, err = e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "b", Zone: "sim-1a", Type: "small", Network: n.ID})
+	denied(t, err, cloudsim.Exhausted, "tiny-a")
+}
+
+// A request that cannot be met says which field is wrong, and nothing is done.
+func TestNetworkRefusals(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	n, s := shop(t, e, ctx)
+	other := have(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
+	abroad := have(e.Admit(t.Context(), engine.Request{Secret: "secret", Project: string(other.ID), Access: engine.Write}))(t)
+	before := have(e.ListNetworks(ctx, cloudsim.ListOptions{}))(t).Revision
+	network := func(req cloudsim.CreateNetwork) error { _, err := e.CreateNetwork(ctx, req); return err }
+	subnet := func(ctx context.Context, req cloudsim.CreateSubnet) error {
+		req.Name, req.Network = "new", n.ID
+		_, err := e.CreateSubnet(ctx, req)
+		return err
+	}
+	instance := func(ctx context.Context, req cloudsim.CreateInstance) error {
+		req.Name, req.Type = "new", "small"
+		_, err := e.CreateInstance(ctx, req)
+		return err
+	}
+	for name, tc := range map[string]struct {
+		err   error
+		kind  cloudsim.Kind
+		words []string
+	}{
+		"overlaps a network":         {network(cloudsim.CreateNetwork{Name: "b", IPv4: "10.10.128.0/17"}), cloudsim.Conflict, []string{"10.10.0.0/16", "(shop)"}},
+		"overlaps its pods":          {network(cloudsim.CreateNetwork{Name: "b", IPv4: "10.11.0.0/16"}), cloudsim.Conflict, []string{"10.11.0.0/23"}},
+		"overlaps load balancers":    {network(cloudsim.CreateNetwork{Name: "b", IPv4: "127.65.1.0/24"}), cloudsim.Conflict, []string{"load balancers"}},
+		"overlaps default networks":  {network(cloudsim.CreateNetwork{Name: "b", IPv4: "127.64.1.0/24"}), cloudsim.Conflict, []string{"projects"}},
+		"other ranges":               {network(cloudsim.CreateNetwork{Name: "shop", IPv4: "10.20.0.0/16"}), cloudsim.Exists, []string{string(n.ID)}},
+		"outside the network":        {subnet(ctx, cloudsim.CreateSubnet{IPv4: "10.20.1.0/24"}), cloudsim.Invalid, []string{"ipv4 must be inside 10.10.0.0/16"}},
+		"wider than the network":     {subnet(ctx, cloudsim.CreateSubnet{IPv4: "10.0.0.0/8"}), cloudsim.Invalid, []string{"ipv4"}},
+		"overlaps a subnet":          {subnet(ctx, cloudsim.CreateSubnet{IPv4: "10.10.1.0/24"}), cloudsim.Conflict, []string{string(s.ID)}},
+		"no such zone":               {subnet(ctx, cloudsim.CreateSubnet{IPv4: "10.10.2.0/24", Zone: "mars"}), cloudsim.Invalid, []string{"zone names mars"}},
+		"no such region":             {subnet(ctx, cloudsim.CreateSubnet{IPv4: "10.10.2.0/24", Region: "mars"}), cloudsim.Invalid, []string{"region names mars"}},
+		"another project's network":  {subnet(abroad, cloudsim.CreateSubnet{IPv4: "10.10.2.0/24"}), cloudsim.Invalid, []string{"network names"}},
+		"another project's subnet":   {instance(abroad, cloudsim.CreateInstance{Zone: "sim-1a", Subnet: s.ID}), cloudsim.Invalid, []string{"subnet names"}},
+		"a zone it does not serve":   {instance(ctx, cloudsim.CreateInstance{Zone: "sim-1b", Subnet: s.ID}), cloudsim.Invalid, []string{"subnet names", "sim-1b"}},
+		"no subnet that serves it":   {instance(ctx, cloudsim.CreateInstance{Zone: "sim-1b", Network: n.ID}), cloudsim.Invalid, []string{"network names", "sim-1b"}},
+		"a subnet of another":        {instance(ctx, cloudsim.CreateInstance{Zone: "sim-1a", Network: "net-000001", Subnet: s.ID}), cloudsim.Invalid, []string{"subnet names"}},
+		"the network is used":        {why(e.DeleteNetwork(ctx, n.ID)), cloudsim.Conflict, []string{string(s.ID)}},
+		"the default network":        {why(e.DeleteNetwork(ctx, "net-000001")), cloudsim.Conflict, []string{"goes with the project"}},
+		"the default subnet":         {why(e.DeleteSubnet(ctx, "subnet-000001")), cloudsim.Conflict, []string{"goes with the project"}},
+		"pod ranges over its ranges": {why(e.UpdateNetwork(ctx, n.ID, cloudsim.UpdateNetwork{NetworkSpec: cloudsim.NetworkSpec{PodRanges: cloudsim.PodRanges{IPv4: "10.10.4.0/22"}}}, 0)), cloudsim.Invalid, []string{"podRanges.ipv4"}},
+	} {
+		t.Run(name, func(t *testing.T) { denied(t, tc.err, tc.kind, tc.words...) })
+	}
+	if l := have(e.ListNetworks(ctx, cloudsim.ListOptions{}))(t); l.Revision != before {
+		t.Errorf("revision %d after %d: something was done", l.Revision, before)
+	}
+}
+
+// why is the error of a call whose answer does not matter.
+func why[T any](_ T, err error) error { return err }
+
+// What is used says by whom, and goes when it is not.
+func TestNetworkInUse(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	p := have(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
+	mine := have(e.Admit(t.Context(), engine.Request{Secret: "secret", Project: string(p.ID), Access: engine.Write}))(t)
+	n, s := shop(t, e, mine)
+	a := have(e.CreateInstance(mine, in("a", s.ID)))(t)
+	b := have(e.CreateInstance(mine, in("b", s.ID)))(t)
+	spec := cloudsim.NetworkSpec{PodRanges: cloudsim.PodRanges{IPv4: "10.12.0.0/16"}}
+	_, err := e.UpdateNetwork(mine, n.ID, cloudsim.UpdateNetwork{NetworkSpec: spec}, 0)
+	denied(t, err, cloudsim.Conflict, string(a.ID), "10.11.0.0/24")
+	_, err = e.DeleteSubnet(mine, s.ID)
+	denied(t, err, cloudsim.Conflict, string(a.ID), "1 more")
+	for _, i := range []cloudsim.InstanceID{a.ID, b.ID} {
+		have(e.DeleteInstance(mine, i))(t)
+	}
+	if got := have(e.UpdateNetwork(mine, n.ID, cloudsim.UpdateNetwork{NetworkSpec: spec}, 0))(t); got.PodRanges.IPv4Mask != 24 || got.MaxRoutes != cloudsim.DefaultMaxRoutes || got.State != cloudsim.NetworkAvailable {
+		t.Errorf("updated: %+v", got)
+	}
+	_, err = e.UpdateNetwork(mine, n.ID, cloudsim.UpdateNetwork{}, n.Revision)
+	denied(t, err, cloudsim.Stale)
+	denied(t, e.DeleteProject(ctx, p.ID), cloudsim.Conflict, string(n.ID))
+	have(e.DeleteSubnet(mine, s.ID))(t)
+	have(e.DeleteNetwork(mine, n.ID))(t)
+	if err := e.DeleteProject(ctx, p.ID); err != nil {
+		t.Error(err)
+	}
+	if l := have(e.ListNetworks(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 1 {
+		t.Errorf("after its project a default network is there: %+v", l.Items)
+	}
+}
+
+// Every project has a network of its own, and no two instances an address.
+func TestDefaultNetworksShareAddresses(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Pods.IPv4 = "10.244.0.0/16" })
+	defer down()
+	p := have(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
+	abroad := have(e.Admit(t.Context(), engine.Request{Secret: "secret", Project: string(p.ID), Access: engine.Write}))(t)
+	a, b := mustCreate(t, e, ctx, "a"), mustCreate(t, e, abroad, "a")
+	if a.Network == b.Network || a.InternalIP() != "127.64.0.1" || b.InternalIP() != "127.64.0.2" {
+		t.Errorf("%+v and %+v", a, b)
+	}
+	if a.PodRanges[0] != "10.244.0.0/24" || b.PodRanges[0] != "10.244.1.0/24" {
+		t.Errorf("pods: %v and %v", a.PodRanges, b.PodRanges)
+	}
+}
+
+// Of several subnets the nearest takes an instance, the oldest first.
+func TestNearestSubnet(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	n := have(e.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "n", IPv4: "10.10.0.0/16"}))(t)
+	for _, s := range []cloudsim.CreateSubnet{
+		{Name: "all", IPv4: "10.10.0.0/24"},
+		{Name: "region", IPv4: "10.10.1.0/24", Region: "sim-1"},
+		{Name: "zone", IPv4: "10.10.2.0/24", Zone: "sim-1a"},
+		{Name: "zone-2", IPv4: "10.10.3.0/24", Zone: "sim-1a"},
+	} {
+		s.Network = n.ID
+		have(e.CreateSubnet(ctx, s))(t)
+	}
+	for zone, want := range map[string]string{"sim-1a": "10.10.2.2", "sim-1b": "10.10.1.2"} {
+		i := have(e.CreateInstance(ctx, cloudsim.CreateInstance{Name: zone, Zone: zone, Type: "small", Network: n.ID}))(t)
+		if i.InternalIP() != want {
+			t.Errorf("in %s: %s; want %s", zone, i.InternalIP(), want)
+		}
+	}
+	if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "sim-1a", Zone: "sim-1a", Type: "small", Network: "net-000001"}); !errors.Is(err, cloudsim.Exists) {
+		t.Errorf("the same name in another network: %v", err)
+	}
+}
+
+// Networks and subnets take time, also across a restart; meanwhile nothing
+// can be put into them.
+func TestNetworkLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path, ctx := file(t), engine.AsCloud(t.Context())
+		takes := func(c *engine.Config) { c.Profile.Network = time.Minute }
+		e, down := boot(t, path, takes)
+		n := have(e.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "n", IPv4: "10.10.0.0/16"}))(t)
+		req := cloudsim.CreateSubnet{Name: "s", Network: n.ID, IPv4: "10.10.0.0/24"}
+		_, err := e.CreateSubnet(ctx, req)
+		denied(t, err, cloudsim.Conflict, "creating")
+		down()
+		e, down = boot(t, path, takes)
+		defer down()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		s := have(e.CreateSubnet(ctx, req))(t)
+		_, err = e.CreateInstance(ctx, in("a", s.ID))
+		denied(t, err, cloudsim.Conflict, "creating")
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if op := have(e.GetOperation(ctx, s.Operation))(t); op.State != cloudsim.OperationDone || op.Kind != cloudsim.KindSubnet {
+			t.Errorf("operation: %+v", op)
+		}
+		have(e.DeleteSubnet(ctx, s.ID))(t)
+		_, err = e.CreateInstance(ctx, in("a", s.ID))
+		denied(t, err, cloudsim.Conflict, "deleting")
+		_, err = e.DeleteNetwork(ctx, n.ID)
+		denied(t, err, cloudsim.Conflict, string(s.ID))
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		have(e.DeleteNetwork(ctx, n.ID))(t)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if _, err := e.GetNetwork(ctx, n.ID); !errors.Is(err, cloudsim.NotFound) {
+			t.Errorf("after the deletion: %v", err)
+		}
+	})
+}
+
+// What calls have made keeps the configuration from taking its addresses.
+func TestConfiguredRangesKeepClear(t *testing.T) {
+	path, ctx := file(t), engine.AsCloud(t.Context())
+	e, down := boot(t, path, instant)
+	shop(t, e, ctx)
+	have(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
+	down()
+	for name, change := range map[string]func(*engine.Config){
+		"instances":      func(c *engine.Config) { c.Instances = prefix(t, "10.10.0.0/24") },
+		"load balancers": func(c *engine.Config) { c.LoadBalancers = prefix(t, "10.10.0.0/24") },
+		"pods":           func(c *engine.Config) { c.Pods.IPv4 = "10.10.0.0/24" },
+		"both the same":  func(c *engine.Config) { c.LoadBalancers = c.Instances },
+		"no IPv4":        func(c *engine.Config) { c.Instances = prefix(t, "fd00::/64") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := prepare(t, path, change); err == nil {
+				t.Error("it starts")
+			}
+		})
+	}
+	e, down = boot(t, path, instant, func(c *engine.Config) {
+		c.Instances, c.Instances6, c.Pods.IPv4 = prefix(t, "127.70.0.0/17"), prefix(t, "fd70::/64"), "10.244.0.0/16"
+	})
+	defer down()
+	if i := mustCreate(t, e, ctx, "a"); !cmp.Equal(ips(i), []string{"127.70.0.1", "fd70::2"}) || len(i.PodRanges) != 1 {
+		t.Errorf("after all default networks moved: %+v", i)
+	}
+}
+
+// prepare opens the file with another configuration, and says what it thinks.
+func prepare(t *testing.T, path string, change func(*engine.Config)) error {
+	t.Helper()
+	st := have(store.Open(path))(t)
+	defer st.Close()
+	cfg := engine.Default()
+	change(&cfg)
+	return engine.New(slog.New(slog.DiscardHandler), st, cfg).Prepare()
+}
+
+// A file from before there were networks is taken over: instances keep their
+// addresses and stand in the default network, which gives none of them again.
+func TestOldFileIsAdopted(t *testing.T) {
+	path, ctx := file(t), engine.AsCloud(t.Context())
+	e, down := boot(t, path, instant)
+	a, b := mustCreate(t, e, ctx, "a"), mustCreate(t, e, ctx, "b")
+	down()
+	forgetNetworks(t, path, a, b)
+
+	if err := prepare(t, path, func(c *engine.Config) { c.Instances = prefix(t, "127.70.0.0/16") }); err == nil || !strings.Contains(err.Error(), "127.64.0.0/16") {
+		t.Errorf("another range while instances stand in the old one: %v", err)
+	}
+	e, down = boot(t, path, instant)
+	defer down()
+	now := have(e.GetInstance(ctx, a.ID))(t)
+	if now.Network == "" || now.Subnet == "" || !cmp.Equal(now.Addresses, a.Addresses) {
+		t.Errorf("adopted: %+v", now)
+	}
+	have(e.DeleteInstance(ctx, a.ID))(t)
+	for _, name := range []string{"c", "d"} {
+		if i := mustCreate(t, e, ctx, name); i.InternalIP() == b.InternalIP() {
+			t.Errorf("%s has the address of %s", i.ID, b.ID)
+		}
+	}
+}
+
+// forgetNetworks makes of a file what it was before there were networks.
+func forgetNetworks(t *testing.T, path string, all ...cloudsim.Instance) {
+	t.Helper()
+	st := have(store.Open(path))(t)
+	defer st.Close()
+	instances := store.Table[cloudsim.Instance]{
+		Kind: cloudsim.KindInstance, ID: func(i *cloudsim.Instance) string { return string(i.ID) }, Meta: func(i *cloudsim.Instance) *cloudsim.Meta { return &i.Meta },
+		Index: map[string]func(*cloudsim.Instance) []string{"subnet": func(i *cloudsim.Instance) []string {
+			if i.Subnet == "" {
+				return nil
+			}
+			return []string{string(i.Subnet)}
+		}},
+	}
+	networks := store.Table[cloudsim.Network]{
+		Kind: cloudsim.KindNetwork, ID: func(n *cloudsim.Network) string { return string(n.ID) }, Meta: func(n *cloudsim.Network) *cloudsim.Meta { return &n.Meta },
+	}
+	subnets := store.Table[cloudsim.Subnet]{
+		Kind: cloudsim.KindSubnet, ID: func(s *cloudsim.Subnet) string { return string(s.ID) }, Meta: func(s *cloudsim.Subnet) *cloudsim.Meta { return &s.Meta },
+		Index: map[string]func(*cloudsim.Subnet) []string{"network": func(s *cloudsim.Subnet) []string { return []string{string(s.Network)} }},
+	}
+	if err := st.Update("", func(tx *store.Tx) error {
+		n, err1 := networks.Get(tx, "net-000001")
+		s, err2 := subnets.Get(tx, "subnet-000001")
+		if err := errors.Join(err1, err2, networks.Delete(tx, &n), subnets.Delete(tx, &s)); err != nil {
+			return err
+		}
+		for _, i := range all {
+			i.Network, i.Subnet = "", ""
+			if err := instances.Put(tx, &i); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}

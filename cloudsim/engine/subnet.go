@@ -1,0 +1,301 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+var subnets = store.Table[cloudsim.Subnet]{
+	Kind: cloudsim.KindSubnet, Prefix: "subnet",
+	ID:    func(s *cloudsim.Subnet) string { return string(s.ID) },
+	Meta:  func(s *cloudsim.Subnet) *cloudsim.Meta { return &s.Meta },
+	Index: map[string]func(*cloudsim.Subnet) []string{byNetwork: func(s *cloudsim.Subnet) []string { return []string{string(s.Network)} }},
+}
+
+// CreateSubnet makes a subnet. Conflict if its range overlaps that of another
+// subnet of the network.
+func (e *Engine) CreateSubnet(ctx context.Context, req cloudsim.CreateSubnet) (s cloudsim.Subnet, err error) {
+	if err := req.Validate(); err != nil {
+		return s, err
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		s, err = once(tx, call, subnets, req, func() (cloudsim.Subnet, error) { return e.subnetByName(tx, call, req) })
+		return err
+	})
+	return s, err
+}
+
+// subnetByName returns the subnet that already answers the request, or makes
+// one.
+func (e *Engine) subnetByName(tx *store.Tx, call Call, req cloudsim.CreateSubnet) (s cloudsim.Subnet, err error) {
+	project, err := e.home(tx, call)
+	if err != nil {
+		return s, err
+	}
+	if req.Region, err = e.regionFor(req.Region, req.Zone); err != nil {
+		return s, err
+	}
+	have, err := subnets.Named(tx, project, req.Name)
+	switch {
+	case errors.Is(err, cloudsim.NotFound):
+		return e.newSubnet(tx, call, project, req)
+	case err != nil:
+		return s, err
+	case have.State == cloudsim.SubnetDeleting:
+		return s, cloudsim.Errorf(cloudsim.Conflict, "the subnet %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
+	case have.Network != req.Network:
+		return s, taken(cloudsim.KindSubnet, req.Name, string(have.ID), "network "+string(have.Network))
+	case have.IPv4 != req.IPv4 || have.IPv6 != req.IPv6:
+		return s, taken(cloudsim.KindSubnet, req.Name, string(have.ID), "other ranges")
+	case have.Region != req.Region || have.Zone != req.Zone:
+		return s, taken(cloudsim.KindSubnet, req.Name, string(have.ID), "another region or zone")
+	case !sameLabels(have.Labels, req.Labels):
+		return s, taken(cloudsim.KindSubnet, req.Name, string(have.ID), "other labels")
+	}
+	return have, nil
+}
+
+// regionFor checks where a subnet is to serve, and returns the region: that of
+// the zone if only this is named.
+func (e *Engine) regionFor(region, zone string) (string, error) {
+	if zone == "" {
+		if region != "" && !slices.ContainsFunc(e.cfg.Catalogue.Regions, func(r cloudsim.Region) bool { return r.Name == region }) {
+			return "", unknown("region", region, "see GET /v1/regions")
+		}
+		return region, nil
+	}
+	of, ok := e.regionOf[zone]
+	switch {
+	case !ok:
+		return "", unknown("zone", zone, "see GET /v1/zones")
+	case region != "" && region != of:
+		return "", cloudsim.InvalidField("zone", "names "+zone+", which is in region "+of)
+	}
+	return of, nil
+}
+
+func (e *Engine) newSubnet(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateSubnet) (s cloudsim.Subnet, err error) {
+	n, err := usableNetwork(tx, project, req.Network)
+	if err != nil {
+		return s, err
+	}
+	if err := req.Of(n); err != nil {
+		return s, err
+	}
+	s = cloudsim.Subnet{
+		Meta: cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels}, Network: n.ID,
+		Region: req.Region, Zone: req.Zone, IPv4: req.IPv4, IPv6: req.IPv6, State: cloudsim.SubnetCreating,
+	}
+	beside, err := subnets.Lookup(tx, byNetwork, string(n.ID))
+	if err != nil {
+		return s, err
+	}
+	for _, other := range beside {
+		for _, mine := range s.Ranges() {
+			for _, theirs := range other.Ranges() {
+				if mine.Overlaps(theirs) {
+					return s, cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, the range of subnet %s (%s)", mine, theirs, other.ID, other.Name)
+				}
+			}
+		}
+	}
+	id, err := subnets.NextID(tx)
+	if err != nil {
+		return s, err
+	}
+	s.ID = cloudsim.SubnetID(id)
+	setGateways(&s)
+	return s, e.workOnSubnet(tx, call, &s, cloudsim.Create)
+}
+
+// setGateways keeps an address of each range for the way out.
+func setGateways(s *cloudsim.Subnet) {
+	s.Gateway, s.GatewayIPv6 = "", ""
+	for _, r := range s.Ranges() {
+		g := cloudsim.GatewayOf(r)
+		switch {
+		case !g.IsValid():
+		case g.Is4():
+			s.Gateway = g.String()
+		default:
+			s.GatewayIPv6 = g.String()
+		}
+	}
+}
+
+// usableNetwork is a network of the project that something may be put into.
+func usableNetwork(tx *store.Tx, project cloudsim.ProjectID, id cloudsim.NetworkID) (cloudsim.Network, error) {
+	n, err := networks.Get(tx, string(id))
+	switch {
+	case errors.Is(err, cloudsim.NotFound) || err == nil && n.Project != project:
+		return n, unknown("network", string(id), "see GET /v1/networks")
+	case err != nil:
+		return n, err
+	case !n.Usable():
+		return n, cloudsim.Errorf(cloudsim.Conflict, "network %s (%s) is %s: nothing can be put into it", n.ID, n.Name, n.State)
+	}
+	return n, nil
+}
+
+func (e *Engine) workOnSubnet(tx *store.Tx, call Call, s *cloudsim.Subnet, verb cloudsim.Verb) error {
+	return work(e, tx, call, subnets, s, verb, e.cfg.Profile.Network, e.settledSubnet)
+}
+
+func (e *Engine) settledSubnet(tx *store.Tx, s *cloudsim.Subnet) error {
+	if err := s.Move(cloudsim.Settle); err != nil {
+		return err
+	}
+	if err := e.end(tx, s.Operation, cloudsim.Settle, nil); err != nil {
+		return err
+	}
+	if s.State == cloudsim.SubnetDeleted {
+		return subnets.Delete(tx, s)
+	}
+	return subnets.Put(tx, s)
+}
+
+// GetSubnet returns a subnet; NotFound once it is deleted.
+func (e *Engine) GetSubnet(ctx context.Context, id cloudsim.SubnetID) (cloudsim.Subnet, error) {
+	return read(ctx, e, subnets, string(id))
+}
+
+// ListSubnets returns one page of subnets. A zone chooses those that are for
+// this zone alone.
+func (e *Engine) ListSubnets(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Subnet], error) {
+	return page(ctx, e, subnets, o, func(s *cloudsim.Subnet) string { return s.Zone })
+}
+
+// DeleteSubnet begins to delete a subnet and returns it; one that is already
+// being deleted is returned as it is. Conflict while instances stand in it.
+func (e *Engine) DeleteSubnet(ctx context.Context, id cloudsim.SubnetID) (s cloudsim.Subnet, err error) {
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		if s, err = get(tx, call, subnets, string(id)); err != nil || s.State == cloudsim.SubnetDeleting {
+			return err
+		}
+		n, err := networks.Get(tx, string(s.Network))
+		if err != nil {
+			return err
+		}
+		if n.Default {
+			return cloudsim.Errorf(cloudsim.Conflict, "subnet %s (%s) is the one that its project was made with: it goes with the project", s.ID, s.Name)
+		}
+		if err := unused(tx, cloudsim.KindSubnet, string(id), instances, bySubnet); err != nil {
+			return err
+		}
+		if err := s.Move(cloudsim.Delete); err != nil {
+			return err
+		}
+		return e.workOnSubnet(tx, call, &s, cloudsim.Delete)
+	})
+	return s, err
+}
+
+// place finds where a new instance of a project is to stand.
+func (e *Engine) place(tx *store.Tx, project cloudsim.ProjectID, region string, req cloudsim.CreateInstance) (n cloudsim.Network, s cloudsim.Subnet, err error) {
+	if req.Subnet != "" {
+		s, err = subnets.Get(tx, string(req.Subnet))
+		switch {
+		case errors.Is(err, cloudsim.NotFound) || err == nil && s.Project != project:
+			return n, s, unknown("subnet", string(req.Subnet), "see GET /v1/subnets")
+		case err != nil:
+			return n, s, err
+		case req.Network != "" && req.Network != s.Network:
+			return n, s, cloudsim.InvalidField("subnet", "names "+string(s.ID)+", which is in network "+string(s.Network))
+		case !s.Serves(region, req.Zone):
+			return n, s, cloudsim.InvalidField("subnet", "names "+string(s.ID)+", which serves "+cmp.Or(s.Zone, s.Region)+" and not zone "+req.Zone)
+		case s.State != cloudsim.SubnetAvailable:
+			return n, s, cloudsim.Errorf(cloudsim.Conflict, "subnet %s (%s) is %s: nothing can be put into it", s.ID, s.Name, s.State)
+		}
+		n, err = usableNetwork(tx, project, s.Network)
+		return n, s, err
+	}
+	if req.Network == "" {
+		n, err = networks.Named(tx, project, cloudsim.DefaultNetwork)
+	} else {
+		n, err = usableNetwork(tx, project, req.Network)
+	}
+	if err != nil {
+		return n, s, err
+	}
+	s, err = nearest(tx, n, region, req.Zone)
+	return n, s, err
+}
+
+// nearest is the subnet of n that serves the fewest zones besides this one, the
+// oldest of several.
+func nearest(tx *store.Tx, n cloudsim.Network, region, zone string) (cloudsim.Subnet, error) {
+	all, err := subnets.Lookup(tx, byNetwork, string(n.ID))
+	if err != nil {
+		return cloudsim.Subnet{}, err
+	}
+	all = slices.DeleteFunc(all, func(s cloudsim.Subnet) bool {
+		return !s.Serves(region, zone) || s.State != cloudsim.SubnetAvailable
+	})
+	if len(all) == 0 {
+		return cloudsim.Subnet{}, cloudsim.InvalidField("network", "names "+string(n.ID)+", which has no subnet that serves zone "+zone+"; see POST /v1/subnets")
+	}
+	width := func(s cloudsim.Subnet) int {
+		switch {
+		case s.Zone != "":
+			return 0
+		case s.Region != "":
+			return 1
+		}
+		return 2
+	}
+	return slices.MinFunc(all, func(a, b cloudsim.Subnet) int { return width(a) - width(b) }), nil
+}
+
+// takeAddresses gives a new instance the lowest free address of each family
+// that its subnet has; Exhausted when one has no more.
+func takeAddresses(tx *store.Tx, s cloudsim.Subnet) ([]cloudsim.InstanceAddress, error) {
+	var all []cloudsim.InstanceAddress
+	for _, r := range s.Ranges() {
+		ip, err := takeIP(tx, r)
+		if err == nil && ip == cloudsim.GatewayOf(r) {
+			ip, err = takeIP(tx, r) // the first in the range, and never given back
+		}
+		if errors.Is(err, cloudsim.Exhausted) {
+			return nil, cloudsim.Errorf(cloudsim.Exhausted, "all addresses of subnet %s (%s, %s) are taken: delete instances, or use another subnet", s.ID, s.Name, r)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, cloudsim.InstanceAddress{Type: cloudsim.AddressInternal, Address: ip.String()})
+	}
+	return all, nil
+}
+
+// giveAddresses returns the addresses of an instance that is gone, and its pod
+// ranges.
+func giveAddresses(tx *store.Tx, i *cloudsim.Instance) error {
+	s, err := subnets.Get(tx, string(i.Subnet))
+	if err != nil {
+		return err
+	}
+	n, err := networks.Get(tx, string(i.Network))
+	if err != nil {
+		return err
+	}
+	for _, a := range i.Addresses {
+		ip, err := netip.ParseAddr(a.Address)
+		if err != nil || a.Type != cloudsim.AddressInternal {
+			continue
+		}
+		for _, r := range s.Ranges() {
+			if ip == cloudsim.GatewayOf(r) {
+				continue // given before gateways were kept
+			}
+			if err := giveIP(tx, r, ip); err != nil {
+				return err
+			}
+		}
+	}
+	return givePodRanges(tx, n, i.PodRanges)
+}

@@ -1,0 +1,262 @@
+package cloudsim
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// NetworkID names a network, e.g. "net-000001". It is never used again.
+type NetworkID string
+
+// NetworkState is where a network is in its life.
+type NetworkState string
+
+const (
+	NetworkCreating  NetworkState = "creating"
+	NetworkAvailable NetworkState = "available"
+	NetworkUpdating  NetworkState = "updating" // as usable as an available one, by its new settings
+	NetworkDeleting  NetworkState = "deleting"
+	// NetworkDeleted is the last value of a network, in the event that says it
+	// is gone; the API answers NotFound for it.
+	NetworkDeleted NetworkState = "deleted"
+)
+
+// networkMoves is the whole life of a network. What is not in it is a Conflict.
+var networkMoves = map[NetworkState]map[Verb]NetworkState{
+	NetworkCreating:  {Settle: NetworkAvailable, Delete: NetworkDeleting},
+	NetworkAvailable: {Update: NetworkUpdating, Delete: NetworkDeleting},
+	NetworkUpdating:  {Settle: NetworkAvailable, Update: NetworkUpdating, Delete: NetworkDeleting},
+	NetworkDeleting:  {Settle: NetworkDeleted},
+}
+
+// NetworkStates lists every state, for tests and help.
+func NetworkStates() []NetworkState {
+	return []NetworkState{NetworkCreating, NetworkAvailable, NetworkUpdating, NetworkDeleting, NetworkDeleted}
+}
+
+// DefaultNetwork is the name of the network, and of its one subnet, that every
+// project is made with.
+const DefaultNetwork = "default"
+
+// DefaultMaxRoutes is how many routes a network may have that says no number.
+const DefaultMaxRoutes = 1000
+
+// PodRanges says where a network takes the ranges that it gives to its
+// instances for their pods, one of each family that is set. The zero value
+// gives none.
+type PodRanges struct {
+	IPv4     string `json:"ipv4,omitempty" doc:"Range to take from" example:"10.244.0.0/16"`
+	IPv4Mask int    `json:"ipv4Mask,omitempty" minimum:"0" maximum:"30" doc:"Bits of the range that each instance gets; default 24" example:"24"`
+	IPv6     string `json:"ipv6,omitempty" doc:"Range to take from" example:"fd10:244::/56"`
+	IPv6Mask int    `json:"ipv6Mask,omitempty" minimum:"0" maximum:"126" doc:"Bits of the range that each instance gets; default 64" example:"64"`
+}
+
+// WithDefaults returns p with a mask for every range.
+func (p PodRanges) WithDefaults() PodRanges {
+	if p.IPv4 != "" && p.IPv4Mask == 0 {
+		p.IPv4Mask = 24
+	}
+	if p.IPv6 != "" && p.IPv6Mask == 0 {
+		p.IPv6Mask = 64
+	}
+	return p
+}
+
+// PodRange is one family of PodRanges: each instance gets Bits of In.
+type PodRange struct {
+	In   netip.Prefix
+	Bits int
+}
+
+// Families lists what is set, IPv4 first. What is no range, is left out: see
+// CreateNetwork.Validate.
+func (p PodRanges) Families() []PodRange {
+	p = p.WithDefaults()
+	var all []PodRange
+	for _, f := range []struct {
+		in   string
+		bits int
+	}{{p.IPv4, p.IPv4Mask}, {p.IPv6, p.IPv6Mask}} {
+		if in, err := netip.ParsePrefix(f.in); err == nil {
+			all = append(all, PodRange{In: in, Bits: f.bits})
+		}
+	}
+	return all
+}
+
+// NetworkSpec is what a person may change of a network. An update replaces it
+// whole.
+type NetworkSpec struct {
+	PodRanges PodRanges `json:"podRanges,omitzero" doc:"What each new instance gets for its pods; absent for nothing"`
+	MaxRoutes int       `json:"maxRoutes,omitempty" minimum:"0" maximum:"100000" doc:"How many routes it may have; default 1000" example:"1000"`
+}
+
+// Network is a private network (a VPC). Its subnets lie in its ranges.
+// Instances stand in subnets; routes say where the rest of its traffic goes.
+type Network struct {
+	ID NetworkID `json:"id" example:"net-000001"`
+	Meta
+	NetworkSpec
+	IPv4    string       `json:"ipv4" doc:"Range of its subnets" example:"10.10.0.0/16"`
+	IPv6    string       `json:"ipv6,omitempty" doc:"Range of its subnets; absent without IPv6" example:"fd10::/48"`
+	Default bool         `json:"default,omitempty" doc:"Whether it is the one that its project was made with; it stays as long as the project"`
+	State   NetworkState `json:"state" enum:"creating,available,updating,deleting,deleted"`
+}
+
+// Ranges are the network's own ranges, IPv4 first.
+func (n Network) Ranges() []netip.Prefix { return prefixes(n.IPv4, n.IPv6) }
+
+// Usable reports whether something new may be put into n.
+func (n Network) Usable() bool { return n.State == NetworkAvailable || n.State == NetworkUpdating }
+
+// Move applies verb, or returns Conflict and leaves n as it was.
+func (n *Network) Move(verb Verb) error {
+	return move(&n.State, networkMoves, verb, KindNetwork, string(n.ID))
+}
+
+// CreateNetwork asks for a network. Asking again with the same name and the
+// same words returns the first one; with other words it is Exists.
+//
+// The networks of a cloud are on one machine, whose addresses are real:
+// ranges of two networks do not overlap, whoever they belong to. The networks
+// that projects are made with are the exception; they share one range, and no
+// two instances an address.
+type CreateNetwork struct {
+	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop"`
+	Labels map[string]string `json:"labels,omitempty"`
+	IPv4   string            `json:"ipv4" doc:"Range of its subnets, from a /8 to a /30" example:"10.10.0.0/16"`
+	IPv6   string            `json:"ipv6,omitempty" doc:"Range of its subnets; absent for a network without IPv6" example:"fd10::/48"`
+	NetworkSpec
+}
+
+// UpdateNetwork replaces labels and spec. Name and ranges stay.
+type UpdateNetwork struct {
+	Labels map[string]string `json:"labels,omitempty"`
+	NetworkSpec
+}
+
+// Validate checks what needs no other state.
+func (r CreateNetwork) Validate() error {
+	var c checks
+	c.name("name", r.Name)
+	c.labels(r.Labels)
+	c.networkRanges(r.IPv4, r.IPv6)
+	c.networkSpec(r.NetworkSpec)
+	c.apart(namedRanges(r.IPv4, r.IPv6, r.PodRanges))
+	return c.err()
+}
+
+// Validate checks what needs no other state.
+func (r UpdateNetwork) Validate() error {
+	var c checks
+	c.labels(r.Labels)
+	c.networkSpec(r.NetworkSpec)
+	return c.err()
+}
+
+// Of checks what the network itself says of its new spec.
+func (r UpdateNetwork) Of(n Network) error {
+	var c checks
+	c.apart(namedRanges(n.IPv4, n.IPv6, r.PodRanges))
+	return c.err()
+}
+
+// Bounds of ranges, in bits: a range of /30 has two addresses for instances,
+// or one beside a gateway.
+const (
+	minNetworkBits = 8
+	maxNetworkBits = 30
+	maxIPv6Bits    = 126
+)
+
+// networkRanges checks the ranges of a network or a subnet.
+func (c *checks) networkRanges(ipv4, ipv6 string) {
+	if ipv4 == "" {
+		c.addf("ipv4", "is required")
+	} else {
+		c.prefix("ipv4", ipv4, minNetworkBits, maxNetworkBits)
+	}
+	if ipv6 != "" {
+		c.prefix("ipv6", ipv6, minNetworkBits, maxIPv6Bits)
+	}
+}
+
+func (c *checks) networkSpec(s NetworkSpec) {
+	p := s.PodRanges.WithDefaults()
+	c.between("maxRoutes", s.MaxRoutes, 0, 100_000)
+	for _, f := range []struct {
+		field, in string
+		bits, max int
+	}{{"podRanges.ipv4", p.IPv4, p.IPv4Mask, maxNetworkBits}, {"podRanges.ipv6", p.IPv6, p.IPv6Mask, maxIPv6Bits}} {
+		switch {
+		case f.in == "" && f.bits != 0:
+			c.addf(f.field+"Mask", "needs %s", f.field)
+		case f.in == "":
+		default:
+			if in, ok := c.prefix(f.field, f.in, minNetworkBits, f.max); ok {
+				c.between(f.field+"Mask", f.bits, in.Bits(), f.max)
+			}
+		}
+	}
+}
+
+// prefix reads the range of a field, whose name tells its family.
+func (c *checks) prefix(field, s string, least, most int) (netip.Prefix, bool) {
+	p, err := netip.ParsePrefix(s)
+	six := strings.HasSuffix(field, "ipv6")
+	switch {
+	case err != nil || p.Addr().Is6() != six || p.Addr().Is4In6():
+		family, example := "IPv4", "10.10.0.0/16"
+		if six {
+			family, example = "IPv6", "fd10::/48"
+		}
+		c.addf(field, "must be a range of %s addresses such as %s, got %q", family, example, clip(s))
+	case p.Masked() != p:
+		c.addf(field, "must begin where its range begins: want %s, got %s", p.Masked(), p)
+	case p.Bits() < least || p.Bits() > most:
+		c.addf(field, "must be between a /%d and a /%d, got /%d", least, most, p.Bits())
+	case p.Addr().IsMulticast() || p.Addr().IsUnspecified() || p.Addr().IsLinkLocalUnicast():
+		c.addf(field, "must be addresses that machines can have, got %s", p)
+	default:
+		return p, true
+	}
+	return netip.Prefix{}, false
+}
+
+// namedRange is a range and the field that it comes from.
+type namedRange struct {
+	field string
+	netip.Prefix
+}
+
+func namedRanges(ipv4, ipv6 string, pods PodRanges) []namedRange {
+	var all []namedRange
+	for _, r := range [][2]string{{"ipv4", ipv4}, {"ipv6", ipv6}, {"podRanges.ipv4", pods.IPv4}, {"podRanges.ipv6", pods.IPv6}} {
+		if p, err := netip.ParsePrefix(r[1]); err == nil {
+			all = append(all, namedRange{r[0], p})
+		}
+	}
+	return all
+}
+
+// apart checks that no two ranges overlap.
+func (c *checks) apart(all []namedRange) {
+	for i, r := range all {
+		for _, before := range all[:i] {
+			if r.Overlaps(before.Prefix) {
+				c.addf(r.field, "%s overlaps %s, which is %s", r, before.field, before.Prefix)
+			}
+		}
+	}
+}
+
+// prefixes reads those that are ranges.
+func prefixes(words ...string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, s := range words {
+		if p, err := netip.ParsePrefix(s); err == nil {
+			all = append(all, p)
+		}
+	}
+	return all
+}

@@ -1,0 +1,120 @@
+package cloudsim
+
+import "net/netip"
+
+// SubnetID names a subnet, e.g. "subnet-000001". It is never used again.
+type SubnetID string
+
+// SubnetState is where a subnet is in its life.
+type SubnetState string
+
+const (
+	SubnetCreating  SubnetState = "creating"
+	SubnetAvailable SubnetState = "available"
+	SubnetDeleting  SubnetState = "deleting"
+	// SubnetDeleted is the last value of a subnet, in the event that says it is
+	// gone; the API answers NotFound for it.
+	SubnetDeleted SubnetState = "deleted"
+)
+
+// subnetMoves is the whole life of a subnet. What is not in it is a Conflict.
+var subnetMoves = map[SubnetState]map[Verb]SubnetState{
+	SubnetCreating:  {Settle: SubnetAvailable, Delete: SubnetDeleting},
+	SubnetAvailable: {Delete: SubnetDeleting},
+	SubnetDeleting:  {Settle: SubnetDeleted},
+}
+
+// SubnetStates lists every state, for tests and help.
+func SubnetStates() []SubnetState {
+	return []SubnetState{SubnetCreating, SubnetAvailable, SubnetDeleting, SubnetDeleted}
+}
+
+// Subnet is the part of a network that instances stand in. It gives each the
+// lowest address that is free, of both families if it has both.
+type Subnet struct {
+	ID SubnetID `json:"id" example:"subnet-000001"`
+	Meta
+	Network NetworkID   `json:"network" example:"net-000001"`
+	Region  string      `json:"region,omitempty" doc:"Only instances of this region may stand in it; absent for all regions" example:"sim-1"`
+	Zone    string      `json:"zone,omitempty" doc:"Only instances of this zone may stand in it; absent for all zones" example:"sim-1a"`
+	IPv4    string      `json:"ipv4" doc:"Its range. The first and the last address are kept, as is the gateway" example:"10.10.1.0/24"`
+	IPv6    string      `json:"ipv6,omitempty" doc:"Its range; absent without IPv6" example:"fd10:0:0:1::/64"`
+	State   SubnetState `json:"state" enum:"creating,available,deleting,deleted"`
+
+	Gateway     string `json:"gateway,omitempty" doc:"Where instances send what is not for the subnet; absent on loopback, which has none" example:"10.10.1.1"`
+	GatewayIPv6 string `json:"gatewayIPv6,omitempty" doc:"The same for IPv6" example:"fd10:0:0:1::1"`
+}
+
+// Ranges are the subnet's ranges, IPv4 first.
+func (s Subnet) Ranges() []netip.Prefix { return prefixes(s.IPv4, s.IPv6) }
+
+// Serves reports whether instances of a zone may stand in s.
+func (s Subnet) Serves(region, zone string) bool {
+	return (s.Region == "" || s.Region == region) && (s.Zone == "" || s.Zone == zone)
+}
+
+// GatewayOf is the address of a range that its gateway has; not valid on
+// loopback, where there is nothing to go through.
+func GatewayOf(r netip.Prefix) netip.Addr {
+	if r.Addr().IsLoopback() {
+		return netip.Addr{}
+	}
+	return r.Masked().Addr().Next()
+}
+
+// InNetwork is the network that it is part of.
+func (s Subnet) InNetwork() NetworkID { return s.Network }
+
+// Move applies verb, or returns Conflict and leaves s as it was.
+func (s *Subnet) Move(verb Verb) error {
+	return move(&s.State, subnetMoves, verb, KindSubnet, string(s.ID))
+}
+
+// CreateSubnet asks for a subnet. Asking again with the same name and the same
+// words returns the first one; with other words it is Exists.
+type CreateSubnet struct {
+	Name    string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop-a"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Network NetworkID         `json:"network" maxLength:"128" example:"net-000002"`
+	Region  string            `json:"region,omitempty" maxLength:"63" doc:"For a regional subnet; absent for all regions, or for that of the zone" example:"sim-1"`
+	Zone    string            `json:"zone,omitempty" maxLength:"63" doc:"For a zonal subnet" example:"sim-1a"`
+	IPv4    string            `json:"ipv4" doc:"Inside the network's range and apart from its other subnets" example:"10.10.1.0/24"`
+	IPv6    string            `json:"ipv6,omitempty" doc:"The same, of a network with IPv6" example:"fd10:0:0:1::/64"`
+}
+
+// Validate checks what needs no other state.
+func (r CreateSubnet) Validate() error {
+	var c checks
+	c.name("name", r.Name)
+	c.labels(r.Labels)
+	if r.Network == "" {
+		c.addf("network", "is required")
+	}
+	if r.Region != "" {
+		c.name("region", r.Region)
+	}
+	if r.Zone != "" {
+		c.name("zone", r.Zone)
+	}
+	c.networkRanges(r.IPv4, r.IPv6)
+	return c.err()
+}
+
+// Of checks what its network says of a subnet.
+func (r CreateSubnet) Of(n Network) error {
+	var c checks
+	for _, f := range []struct{ field, part, whole string }{{"ipv4", r.IPv4, n.IPv4}, {"ipv6", r.IPv6, n.IPv6}} {
+		part, err := netip.ParsePrefix(f.part)
+		if err != nil {
+			continue // absent
+		}
+		whole, err := netip.ParsePrefix(f.whole)
+		switch {
+		case err != nil:
+			c.addf(f.field, "is %s, but network %s has no IPv6 range", part, n.ID)
+		case whole.Bits() > part.Bits() || !whole.Contains(part.Addr()):
+			c.addf(f.field, "must be inside %s, the range of network %s; got %s", whole, n.ID, part)
+		}
+	}
+	return c.err()
+}

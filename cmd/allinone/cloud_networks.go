@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+var networks = kind[cloudsim.Network, cloudsim.NetworkID]{
+	kind: cloudsim.KindNetwork, noun: "network", plural: "networks", command: "networks", prefix: "net-",
+	sample: "shop",
+	id:     func(n cloudsim.Network) string { return string(n.ID) },
+	state:  func(n cloudsim.Network) string { return string(n.State) },
+	columns: []column[cloudsim.Network]{
+		{head: "ID", cell: func(n cloudsim.Network) string { return string(n.ID) }},
+		{head: "NAME", cell: func(n cloudsim.Network) string { return n.Name }},
+		{head: "STATE", cell: func(n cloudsim.Network) string { return string(n.State) }},
+		{head: "IPV4", cell: func(n cloudsim.Network) string { return n.IPv4 }},
+		{head: "IPV6", cell: func(n cloudsim.Network) string { return n.IPv6 }},
+		{head: "POD-RANGES", cell: podRangesCell},
+		{head: "MAX-ROUTES", wide: true, cell: func(n cloudsim.Network) string { return strconv.Itoa(n.MaxRoutes) }},
+		{head: "DEFAULT", wide: true, cell: func(n cloudsim.Network) string { return yesNo(n.Default) }},
+	},
+	get:  (*client.Client).GetNetwork,
+	list: (*client.Client).ListNetworks,
+}
+
+// podRangesCell says of each family what is cut into what.
+func podRangesCell(n cloudsim.Network) string {
+	var words []string
+	for _, r := range n.PodRanges.Families() {
+		words = append(words, fmt.Sprintf("/%d of %s", r.Bits, r.In))
+	}
+	return strings.Join(words, ", ")
+}
+
+func newNetworksCommand(c *cloudCLI) *cobra.Command {
+	cmd := networks.group("Private networks that subnets, instances and routes are in", "network", "net", "vpc")
+	cmd.AddCommand(
+		networks.listCommand(c),
+		networks.getCommand(c),
+		newCreateNetworkCommand(c),
+		newUpdateNetworkCommand(c),
+		networks.deleteCommand(c, true, (*client.Client).DeleteNetwork),
+	)
+	return cmd
+}
+
+// podFlags say what a network gives its instances for their pods.
+type podFlags struct {
+	given       *pflag.FlagSet
+	ranges      []string
+	mask, mask6 int
+}
+
+func (p *podFlags) flags(f *pflag.FlagSet) {
+	p.given = f
+	f.StringSliceVar(&p.ranges, "pod-range", nil, "`RANGE` to give each new instance a part of for its pods, 10.244.0.0/16; one of each family")
+	f.IntVar(&p.mask, "pod-mask", 0, "`BITS` of an instance's IPv4 part (default 24)")
+	f.IntVar(&p.mask6, "pod-mask6", 0, "`BITS` of an instance's IPv6 part (default 64)")
+}
+
+// apply writes the flags over r: what is not given stays, but the ranges are
+// replaced together. What they mean together, the cloud says.
+func (p *podFlags) apply(r *cloudsim.PodRanges) error {
+	if p.given != nil && p.given.Changed("pod-range") {
+		*r = cloudsim.PodRanges{}
+		for _, s := range p.ranges {
+			in := &r.IPv4
+			if strings.Contains(s, ":") {
+				in = &r.IPv6
+			}
+			if *in != "" {
+				return badFlag("pod-range", s, "one range of each family")
+			}
+			*in = s
+		}
+	}
+	if p.mask != 0 {
+		r.IPv4Mask = p.mask
+	}
+	if p.mask6 != 0 {
+		r.IPv6Mask = p.mask6
+	}
+	return nil
+}
+
+func newCreateNetworkCommand(c *cloudCLI) *cobra.Command {
+	var (
+		o      output
+		w      waiting
+		pods   podFlags
+		labels []string
+		req    cloudsim.CreateNetwork
+	)
+	cmd := &cobra.Command{
+		Use: "create NAME --ipv4 RANGE", Short: "Create a network",
+		Long: `Create a network. It is usable once it is available; then it wants a subnet.
+Asking again with the same words returns the first one.
+
+The networks of a cloud are on one machine, so their ranges do not overlap.
+With --pod-range each instance gets a part of that range for its pods.`,
+		Example: `  allinone cloud networks create shop --ipv4 10.10.0.0/16 --wait
+  allinone cloud networks create shop --ipv4 10.10.0.0/16 --ipv6 fd10::/48 --pod-range 10.11.0.0/16 --pod-range fd11::/56 --wait`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.RunE = c.run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
+		req.Name = args[0]
+		if req.Labels, err = parseLabels("label", labels); err != nil {
+			return err
+		}
+		if err := pods.apply(&req.PodRanges); err != nil {
+			return err
+		}
+		if err := req.Validate(); err != nil {
+			return err
+		}
+		made, err := cl.CreateNetwork(ctx, req)
+		return showNetwork(ctx, c, cl, o, w, made, err)
+	})
+	o.flags(cmd)
+	w.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&req.IPv4, "ipv4", "", "`RANGE` of its subnets")
+	f.StringVar(&req.IPv6, "ipv6", "", "IPv6 `RANGE` of its subnets (default none)")
+	f.IntVar(&req.MaxRoutes, "max-routes", 0, "how many routes it may have (default 1000)")
+	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
+	pods.flags(f)
+	_ = cmd.MarkFlagRequired("ipv4")
+	return cmd
+}
+
+// showNetwork prints what a call answered, when its work is over with --wait.
+func showNetwork(ctx context.Context, c *cloudCLI, cl *client.Client, o output, w waiting, n cloudsim.Network, err error) error {
+	if err != nil {
+		return err
+	}
+	now, err := settle(ctx, c, cl, w, networks, []cloudsim.Network{n})
+	return errors.Join(printResult(networks.printer(c, o), true, now), err)
+}
+
+func newUpdateNetworkCommand(c *cloudCLI) *cobra.Command {
+	var (
+		o      output
+		w      waiting
+		pods   podFlags
+		routes int
+		labels []string
+		remove []string
+	)
+	cmd := &cobra.Command{
+		Use: "update NAME", Short: "Change the settings of a network",
+		Long: `Change the settings of a network. What no flag names stays as it is; --pod-range
+replaces the pod ranges, and '--pod-range=' takes them away. They can change
+while no instance has one.`,
+		Example: `  allinone cloud networks update default --pod-range 10.244.0.0/16 --pod-mask 24
+  allinone cloud networks update shop --max-routes 200 --label team=shop --remove-label old`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, networks)),
+	}
+	cmd.RunE = c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+		more, err := parseLabels("label", labels)
+		if err != nil {
+			return err
+		}
+		n, err := networks.resolve(ctx, cl, args[0])
+		if err != nil {
+			return err
+		}
+		given := cmd.Flags().Changed
+		n, err = updateNetwork(ctx, cl, n, func(req *cloudsim.UpdateNetwork) error {
+			maps.Copy(req.Labels, more)
+			for _, key := range remove {
+				delete(req.Labels, key)
+			}
+			if given("max-routes") {
+				req.MaxRoutes = routes
+			}
+			return pods.apply(&req.PodRanges)
+		})
+		return showNetwork(ctx, c, cl, o, w, n, err)
+	})
+	o.flags(cmd)
+	w.flags(cmd)
+	f := cmd.Flags()
+	f.IntVar(&routes, "max-routes", 0, "how many routes it may have")
+	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
+	f.StringArrayVar(&remove, "remove-label", nil, "take the label with this `KEY` away; may be repeated")
+	pods.flags(f)
+	return cmd
+}
+
+// updateNetwork changes n from what it is now: when it is no longer what it
+// was, it is read again.
+func updateNetwork(ctx context.Context, cl *client.Client, n cloudsim.Network, change func(*cloudsim.UpdateNetwork) error) (cloudsim.Network, error) {
+	for range staleTries {
+		req := cloudsim.UpdateNetwork{Labels: map[string]string{}, NetworkSpec: n.NetworkSpec}
+		maps.Copy(req.Labels, n.Labels)
+		if err := errors.Join(change(&req), req.Validate()); err != nil {
+			return n, err
+		}
+		changed, err := cl.UpdateNetwork(ctx, n.ID, req, n.Revision)
+		if !errors.Is(err, cloudsim.Stale) {
+			return changed, err
+		}
+		if n, err = cl.GetNetwork(ctx, n.ID); err != nil {
+			return n, err
+		}
+	}
+	return n, cloudsim.Errorf(cloudsim.Stale, "network %s changes all the time: gave up after %d tries", n.ID, staleTries)
+}
