@@ -51,7 +51,7 @@ func New(log *slog.Logger, api *client.Client, cfg Config, events record.EventRe
 	return &Provider{
 		log: log, cfg: cfg, events: events, mirror: m,
 		instances: &instances{api: api, mirror: m, events: events, grace: cfg.NodeDeletionGrace.Duration, absent: map[nodeKey]time.Time{}},
-		balancers: &balancers{log: log, api: api, events: events, region: cfg.Region, patience: patience, unreported: unreported},
+		balancers: &balancers{log: log, api: api, events: events, region: cfg.Region, mode: modes[cfg.ipMode()], patience: patience, unreported: unreported},
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
@@ -35,12 +36,19 @@ type Config struct {
 	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
 	// OnlyLoadBalancerClass leaves Services that name no class to somebody else.
 	OnlyLoadBalancerClass bool `json:"onlyLoadBalancerClass,omitempty"`
+	// LoadBalancerIPMode is what Services publish that do not choose by
+	// annotation: Proxy, the default, or VIP (KEP-1860).
+	LoadBalancerIPMode v1.LoadBalancerIPMode `json:"loadBalancerIPMode,omitempty"`
 	// DeleteOrphans deletes load balancers of this cluster whose Service is
 	// gone; without it they are only reported.
 	DeleteOrphans bool `json:"deleteOrphans,omitempty"`
 	// OrphanGrace is how long one must have been an orphan before it is
 	// deleted; 10 minutes if empty.
 	OrphanGrace metav1.Duration `json:"orphanGrace,omitempty"`
+}
+
+func (c Config) ipMode() v1.LoadBalancerIPMode {
+	return cmp.Or(c.LoadBalancerIPMode, v1.LoadBalancerIPModeProxy)
 }
 
 func (c Config) orphanGrace() time.Duration { return cmp.Or(c.OrphanGrace.Duration, 10*time.Minute) }
@@ -72,6 +80,7 @@ func (c Config) Over(below Config) Config {
 		NodeDeletionGrace:     cmp.Or(c.NodeDeletionGrace, below.NodeDeletionGrace),
 		LoadBalancerClass:     cmp.Or(c.LoadBalancerClass, below.LoadBalancerClass),
 		OnlyLoadBalancerClass: c.OnlyLoadBalancerClass || below.OnlyLoadBalancerClass,
+		LoadBalancerIPMode:    cmp.Or(c.LoadBalancerIPMode, below.LoadBalancerIPMode),
 		DeleteOrphans:         c.DeleteOrphans || below.DeleteOrphans,
 		OrphanGrace:           cmp.Or(c.OrphanGrace, below.OrphanGrace),
 	}
@@ -100,6 +109,9 @@ func (c Config) Validate() error {
 	}
 	if c.NodeDeletionGrace.Duration < 0 {
 		add("nodeDeletionGrace must not be negative, got %s", c.NodeDeletionGrace.Duration)
+	}
+	if _, ok := modes[c.ipMode()]; !ok {
+		add("loadBalancerIPMode must be Proxy or VIP, got %q", c.LoadBalancerIPMode)
 	}
 	if c.OrphanGrace.Duration < 0 {
 		add("orphanGrace must not be negative, got %s", c.OrphanGrace.Duration)

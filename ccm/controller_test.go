@@ -326,13 +326,13 @@ func TestFinalizerWaits(t *testing.T) {
 func TestRefusalIsAnEvent(t *testing.T) {
 	r := newRig(t)
 	p := r.start(t)
-	s := service(func(s *v1.Service) { s.Spec.Ports[0].Protocol, s.Spec.Ports[0].Port = v1.ProtocolUDP, 5353 })
+	s := service(func(s *v1.Service) { s.Spec.Ports[0].Protocol, s.Spec.Ports[0].Port = v1.ProtocolSCTP, 5353 })
 	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "a Warning names the port", func() bool {
 		w := p.warned(t)
-		return strings.Contains(w, "5353") && strings.Contains(w, "UDP")
+		return strings.Contains(w, "5353") && strings.Contains(w, "SCTP")
 	})
 	if all := r.balancersInCloud(t); len(all) > 0 {
 		t.Errorf("it made %+v", all)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"regexp"
 	"slices"
 	"strconv"
@@ -50,8 +51,12 @@ type balancers struct {
 	patience   wait.Backoff
 	unreported int
 
+	mode cloudsim.ListenerMode // of listeners whose Service does not choose one
+
 	mu     sync.Mutex
 	region string
+
+	sharing sync.Mutex // who joins or leaves a shared load balancer is alone
 }
 
 // GetLoadBalancerName returns the name that the Service's load balancer has in
@@ -82,12 +87,12 @@ func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, svc 
 	if svc.DeletionTimestamp != nil {
 		return svc.Status.LoadBalancer.DeepCopy(), nil
 	}
-	if err := refusal(svc); err != nil {
+	want, err := wanted(cluster, svc, b.targets(svc, nodes), b.mode)
+	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
-	want := wanted(cluster, svc, b.targets(svc, nodes))
 	lb, err := b.converge(ctx, cluster, svc, want)
 	if err != nil {
 		return nil, err
@@ -115,6 +120,9 @@ func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, svc 
 	case lb.State == cloudsim.LoadBalancerDeleting:
 		return nil
 	}
+	if _, err := nodeSelector(svc); err != nil {
+		return err
+	}
 	targets := b.targets(svc, nodes)
 	for range attempts {
 		if sameTargets(lb.Targets, targets) {
@@ -141,26 +149,62 @@ func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, svc 
 func (b *balancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, svc *v1.Service) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
-	lb, found, err := b.find(ctx, cluster, svc)
-	if err != nil || !found {
-		return err
-	}
-	if lb.State != cloudsim.LoadBalancerDeleting {
-		switch _, err := b.api.DeleteLoadBalancer(ctx, lb.ID); {
-		case errors.Is(err, cloudsim.NotFound):
-			return nil
-		case err != nil:
-			return fmt.Errorf("load balancer %s: deleting it: %w", lb.ID, err)
+	for range attempts {
+		lb, found, err := b.find(ctx, cluster, svc)
+		if err != nil || !found {
+			return err
 		}
+		switch err := b.giveUp(ctx, lb, svc); cloudsim.KindOf(err) {
+		case cloudsim.NotFound:
+			return nil
+		case cloudsim.Stale:
+			continue // somebody joined, or left
+		default:
+			if err != nil {
+				return fmt.Errorf("load balancer %s: deleting it: %w", lb.ID, err)
+			}
+		}
+		if shared(lb) && len(members(lb)) > 1 {
+			return nil // it stays for the others
+		}
+		return b.gone(ctx, lb)
 	}
-	return b.gone(ctx, lb)
+	return fmt.Errorf("load balancer of %s: it changes all the time", name(svc))
 }
 
-// find returns the Service's load balancer, or an error if what has its name is
-// not the Service's.
+// giveUp deletes lb, or the Service's share of it. Both may be under way.
+func (b *balancers) giveUp(ctx context.Context, lb cloudsim.LoadBalancer, svc *v1.Service) error {
+	switch {
+	case lb.State == cloudsim.LoadBalancerDeleting:
+		return nil
+	case shared(lb):
+		b.sharing.Lock()
+		defer b.sharing.Unlock()
+		return b.leave(ctx, lb, string(svc.UID))
+	}
+	_, err := b.api.DeleteLoadBalancer(ctx, lb.ID)
+	return err
+}
+
+// find returns the Service's load balancer: its own, or the one that it shares,
+// whatever its annotations ask for now. What has its name and is not its own is
+// an error.
 func (b *balancers) find(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
-	var none cloudsim.LoadBalancer
-	n := loadBalancerName(svc)
+	lb, found, err := b.named(ctx, loadBalancerName(svc))
+	if err != nil || found {
+		return lb, found, errors.Join(err, checkOwner(lb, cluster, svc))
+	}
+	l, err := b.api.ListLoadBalancers(ctx, cloudsim.ListOptions{Labels: map[string]string{
+		LabelCluster: cluster, labelMemberPrefix + string(svc.UID): name(svc),
+	}})
+	if err != nil || len(l.Items) == 0 {
+		return lb, false, err
+	}
+	return l.Items[0], true, nil
+}
+
+// named returns the load balancer of that name.
+func (b *balancers) named(ctx context.Context, n string) (none cloudsim.LoadBalancer, found bool, err error) {
 	l, err := b.api.ListLoadBalancers(ctx, cloudsim.ListOptions{Name: n})
 	switch {
 	case err != nil:
@@ -172,47 +216,63 @@ func (b *balancers) find(ctx context.Context, cluster string, svc *v1.Service) (
 	case l.Items[0].Name != n:
 		return none, false, fmt.Errorf("looking for load balancer %s: the cloud answered with %q", n, l.Items[0].Name)
 	}
-	return l.Items[0], true, checkOwner(l.Items[0], cluster, svc)
+	return l.Items[0], true, nil
 }
 
 // converge brings the load balancer from whatever is there to want, beginning
 // anew when somebody else changed it in between.
 func (b *balancers) converge(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
+	if want.Labels[LabelShared] != "" {
+		b.sharing.Lock()
+		defer b.sharing.Unlock()
+	}
 	for range attempts {
-		var found bool
-		lb, found, err = b.find(ctx, cluster, svc)
-		switch {
-		case err != nil:
-			return lb, err
-		case !found:
-			lb, err = b.create(ctx, want)
-		case lb.State == cloudsim.LoadBalancerDeleting:
-			if err = b.gone(ctx, lb); err == nil {
-				continue // room for its successor
-			}
-			return lb, err
-		case len(want.Addresses) > 0 && want.Addresses[0] != lb.IP:
-			return lb, fmt.Errorf("load balancer %s has the address %s, which cannot be changed to %s: delete the Service and create it again", lb.ID, lb.IP, want.Addresses[0])
-		case same(lb, want):
-			return lb, nil
-		default:
-			lb, err = b.update(ctx, lb, want)
-		}
-		if err == nil {
+		var again bool
+		if lb, again, err = b.step(ctx, cluster, svc, want); err == nil && !again {
 			return lb, nil
 		}
 		if known, ok := knownTargets(want.Targets, err); ok {
 			b.log.Warn("targets are left out", "service", name(svc), "reason", err)
 			want.Targets = known
-			continue
+			again = true
 		}
 		switch cloudsim.KindOf(err) {
 		case cloudsim.Exists, cloudsim.Stale, cloudsim.NotFound:
-			continue // another run, or a person, was quicker: look again
+			again = true // another run, or a person, was quicker: look again
 		}
-		break
+		if !again {
+			break
+		}
+	}
+	if _, ok := errors.AsType[*api.RetryError](err); ok {
+		return lb, err
 	}
 	return lb, fmt.Errorf("load balancer %s: %w", want.Name, err)
+}
+
+// step looks at what is there and does one thing about it; again says that
+// there is more to do.
+func (b *balancers) step(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, again bool, err error) {
+	lb, found, err := b.find(ctx, cluster, svc)
+	if err == nil && !found && want.Labels[LabelShared] != "" {
+		lb, found, err = b.named(ctx, want.Name)
+	}
+	switch {
+	case err != nil:
+		return lb, false, err
+	case !found:
+		lb, err = b.create(ctx, want)
+		return lb, false, err
+	case lb.State == cloudsim.LoadBalancerDeleting:
+		return lb, true, b.gone(ctx, lb) // then there is room for its successor
+	case lb.Name != want.Name:
+		return lb, false, fmt.Errorf("the Service is on %s (%s), and annotation %s cannot be changed: delete the Service and create it again", lb.ID, lb.Name, AnnotationLoadBalancerShared)
+	}
+	if want, err = joined(lb, want, string(svc.UID)); err != nil || same(lb, want) {
+		return lb, false, err
+	}
+	lb, err = b.update(ctx, lb, want)
+	return lb, false, err
 }
 
 // create is safe to repeat: the name is unique in the cloud, and asking again
@@ -233,7 +293,9 @@ func (b *balancers) update(ctx context.Context, lb cloudsim.LoadBalancer, want c
 			labels[k] = v
 		}
 	}
-	return b.api.UpdateLoadBalancer(ctx, lb.ID, cloudsim.UpdateLoadBalancer{Labels: labels, LoadBalancerSpec: want.LoadBalancerSpec}, lb.Revision)
+	return b.api.UpdateLoadBalancer(ctx, lb.ID, cloudsim.UpdateLoadBalancer{
+		Labels: labels, Scheme: want.Scheme, Families: want.Families, Addresses: want.Addresses, LoadBalancerSpec: want.LoadBalancerSpec,
+	}, lb.Revision)
 }
 
 // active waits until lb forwards and its listeners are known.
@@ -299,10 +361,15 @@ func (b *balancers) regionName(ctx context.Context) (string, error) {
 	return b.region, nil
 }
 
-// targets are the nodes' instances. A node of another cloud is left out, and
-// the Service is told: its pods there get no traffic.
+// targets are the instances of the nodes that the Service chooses. A node of
+// another cloud is left out, and the Service is told: its pods there get no
+// traffic. A selector that cannot be read chooses nothing; wanted refuses it.
 func (b *balancers) targets(svc *v1.Service, nodes []*v1.Node) []cloudsim.Target {
-	targets, skipped := targetsOf(nodes)
+	by, err := nodeSelector(svc)
+	if err != nil {
+		return nil
+	}
+	targets, skipped := targetsOf(chosen(nodes, by))
 	for _, err := range skipped {
 		b.events.Eventf(svc, v1.EventTypeWarning, "NodeNotInCloud", "Left out of the load balancer: %v", err)
 	}
@@ -313,15 +380,21 @@ func (b *balancers) targets(svc *v1.Service, nodes []*v1.Node) []cloudsim.Target
 // the Service shows.
 func (b *balancers) tellWhere(svc *v1.Service, lb cloudsim.LoadBalancer) {
 	for _, l := range lb.Status.Listeners {
-		shown := lb.IP + ":" + strconv.Itoa(l.Port)
+		shown := net.JoinHostPort(l.IP, strconv.Itoa(l.Port))
 		switch {
-		case l.Endpoint == shown:
+		case !ofLoadBalancer(lb, l), l.Endpoint == shown:
 		case l.Endpoint != "":
-			b.events.Eventf(svc, v1.EventTypeNormal, "ListenerElsewhere", "Port %d of %s is reachable at %s%s", l.Port, lb.IP, l.Endpoint, because(l.Error))
+			b.events.Eventf(svc, v1.EventTypeNormal, "ListenerElsewhere", "Port %d of %s is reachable at %s%s", l.Port, l.IP, l.Endpoint, because(l.Error))
 		case l.Error != "":
-			b.events.Eventf(svc, v1.EventTypeWarning, "ListenerUnreachable", "Port %d of %s is not reachable%s", l.Port, lb.IP, because(l.Error))
+			b.events.Eventf(svc, v1.EventTypeWarning, "ListenerUnreachable", "Port %d of %s is not reachable%s", l.Port, l.IP, because(l.Error))
 		}
 	}
+}
+
+// ofLoadBalancer reports whether l is about an address of lb, not about a port
+// that the cloud's host publishes for it.
+func ofLoadBalancer(lb cloudsim.LoadBalancer, l cloudsim.ListenerStatus) bool {
+	return slices.ContainsFunc(lb.Addresses, func(a cloudsim.LoadBalancerAddress) bool { return a.IP == l.IP })
 }
 
 func because(reason string) string {
@@ -331,15 +404,49 @@ func because(reason string) string {
 	return ": " + reason
 }
 
-// status is what Kubernetes publishes. The cloud forwards connections with an
-// address of its own, so its mode is Proxy (KEP-1860): kube-proxy must not take
-// a short cut to the pods.
+// unreachable is the error of a port in the status of a Service that no client
+// can connect to (v1.PortStatus).
+const unreachable = "cloudsim.dev/ListenerUnreachable"
+
+// status is what Kubernetes publishes: every address, in the order of the
+// families, and the ports only when one of them does not work. The mode
+// (KEP-1860) is VIP, by which kube-proxy takes a short cut to the pods, if all
+// listeners allow it.
 func status(lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
+	st := &v1.LoadBalancerStatus{}
 	if lb.State != cloudsim.LoadBalancerActive && lb.State != cloudsim.LoadBalancerUpdating {
-		return &v1.LoadBalancerStatus{}
+		return st
 	}
-	mode := v1.LoadBalancerIPModeProxy
-	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: lb.IP, IPMode: &mode}}}
+	mode := v1.LoadBalancerIPModeVIP
+	if slices.ContainsFunc(lb.Listeners, func(l cloudsim.Listener) bool { return l.EffectiveMode() == cloudsim.ModeProxy }) {
+		mode = v1.LoadBalancerIPModeProxy
+	}
+	for _, a := range lb.Addresses {
+		st.Ingress = append(st.Ingress, v1.LoadBalancerIngress{IP: a.IP, IPMode: &mode, Ports: portStatus(lb, a.IP)})
+	}
+	return st
+}
+
+// portStatus is nil while every listener works at ip: the API wants all ports
+// of a Service or none.
+func portStatus(lb cloudsim.LoadBalancer, ip string) []v1.PortStatus {
+	var ports []v1.PortStatus
+	broken := false
+	for _, l := range lb.Status.Listeners {
+		if l.IP != ip {
+			continue
+		}
+		p := v1.PortStatus{Port: int32(l.Port), Protocol: v1.Protocol(strings.ToUpper(string(l.Protocol)))} //nolint:gosec // a port
+		if l.Endpoint == "" && l.Error != "" {
+			reason := unreachable
+			p.Error, broken = &reason, true
+		}
+		ports = append(ports, p)
+	}
+	if !broken {
+		return nil
+	}
+	return ports
 }
 
 var targetField = regexp.MustCompile(`^targets\[(\d+)\]\.instance$`)

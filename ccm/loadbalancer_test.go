@@ -28,7 +28,7 @@ func TestEnsureMakesWhatTheServiceSays(t *testing.T) {
 	st := r.ensure(t, s, initialised(b), initialised(a))
 	lb := r.only(t)
 	want := cloudsim.LoadBalancerSpec{
-		Listeners:   []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 80, TargetPort: 30080}, {Protocol: cloudsim.TCP, Port: 443, TargetPort: 30443}},
+		Listeners:   []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 80, TargetPort: 30080, Mode: cloudsim.ModeProxy}, {Protocol: cloudsim.TCP, Port: 443, TargetPort: 30443, Mode: cloudsim.ModeProxy}},
 		Targets:     []cloudsim.Target{{Instance: a.ID}, {Instance: b.ID}},
 		HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthHTTP, Port: 10256, Path: "/healthz", IntervalMillis: 2000, TimeoutMillis: 1000, HealthyThreshold: 1, UnhealthyThreshold: 2},
 	}

@@ -33,14 +33,20 @@ type sweeper struct {
 	delete  bool
 	grace   time.Duration
 
-	since map[cloudsim.LoadBalancerID]time.Time // the orphans, and since when
+	since map[orphan]time.Time // the orphans, and since when
+}
+
+// orphan is a load balancer, or a share of one, of a Service that is gone.
+type orphan struct {
+	lb cloudsim.LoadBalancerID
+	member
 }
 
 func newSweeper(p *Provider, kube kubernetes.Interface, cluster string) *sweeper {
 	return &sweeper{
 		log: p.log, p: p, kube: kube, cluster: cluster,
 		delete: p.cfg.DeleteOrphans, grace: p.cfg.orphanGrace(),
-		since: map[cloudsim.LoadBalancerID]time.Time{},
+		since: map[orphan]time.Time{},
 	}
 }
 
@@ -67,9 +73,15 @@ func (s *sweeper) sweep(ctx context.Context) error {
 		return nil
 	}
 	ours := map[types.UID]cloudsim.LoadBalancer{}
+	whose := map[types.UID]member{}
 	for lb := range all {
-		if uid := lb.Labels[LabelServiceUID]; lb.Labels[LabelCluster] == s.cluster && uid != "" && lb.State != cloudsim.LoadBalancerDeleting {
-			ours[types.UID(uid)] = lb
+		if lb.Labels[LabelCluster] != s.cluster || lb.State == cloudsim.LoadBalancerDeleting {
+			continue
+		}
+		for _, m := range members(lb) {
+			if uid := types.UID(m.uid); m.uid != "" {
+				ours[uid], whose[uid] = lb, m
+			}
 		}
 	}
 	// The mirror was read before the API server: a Service that was made in
@@ -81,26 +93,24 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	for _, svc := range services.Items {
 		delete(ours, svc.UID)
 	}
-	orphans := map[cloudsim.LoadBalancerID]bool{}
+	still := map[orphan]bool{}
 	var errs []error
-	for _, lb := range ours {
-		orphans[lb.ID] = true
-		errs = append(errs, s.orphan(ctx, lb))
+	for uid, lb := range ours {
+		o := orphan{lb.ID, whose[uid]}
+		still[o] = true
+		errs = append(errs, s.meet(ctx, o, lb))
 	}
-	maps.DeleteFunc(s.since, func(id cloudsim.LoadBalancerID, _ time.Time) bool { return !orphans[id] })
+	maps.DeleteFunc(s.since, func(o orphan, _ time.Time) bool { return !still[o] })
 	orphanedBalancers.Set(float64(len(s.since)))
 	return errors.Join(errs...)
 }
 
-// orphan reports lb when it is new, and deletes it when it is old enough.
-func (s *sweeper) orphan(ctx context.Context, lb cloudsim.LoadBalancer) error {
-	since, known := s.since[lb.ID]
-	of := &v1.ObjectReference{
-		Kind: "Service", APIVersion: "v1", Namespace: lb.Labels[LabelServiceNamespace],
-		Name: lb.Labels[LabelServiceName], UID: types.UID(lb.Labels[LabelServiceUID]),
-	}
+// meet reports an orphan when it is new, and deletes it when it is old enough.
+func (s *sweeper) meet(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) error {
+	since, known := s.since[o]
+	of := &v1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: o.namespace, Name: o.name, UID: types.UID(o.uid)}
 	if !known {
-		s.since[lb.ID] = time.Now()
+		s.since[o] = time.Now()
 		todo := "delete it in the cloud, or run the cloud controller manager with --delete-orphans"
 		if s.delete {
 			todo = fmt.Sprintf("it is deleted in %s unless the Service is there again", s.grace)
@@ -121,7 +131,8 @@ func (s *sweeper) orphan(ctx context.Context, lb cloudsim.LoadBalancer) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
-	if _, err := s.p.balancers.api.DeleteLoadBalancer(ctx, lb.ID); err != nil && !errors.Is(err, cloudsim.NotFound) {
+	gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: of.UID}}
+	if err := s.p.balancers.giveUp(ctx, lb, gone); err != nil && !errors.Is(err, cloudsim.NotFound) {
 		return fmt.Errorf("orphan %s: deleting it: %w", lb.ID, err)
 	}
 	orphansDeletedTotal.Inc()

@@ -139,8 +139,11 @@ func (r *repairer) serviceGone(obj any) {
 }
 
 func (r *repairer) balancerChanged(lb cloudsim.LoadBalancer) {
-	if lb.Labels[LabelCluster] == r.cluster && lb.Labels[LabelServiceName] != "" {
-		r.queue.AddAfter(lb.Labels[LabelServiceNamespace]+"/"+lb.Labels[LabelServiceName], r.settle)
+	if lb.Labels[LabelCluster] != r.cluster {
+		return
+	}
+	for _, m := range members(lb) {
+		r.queue.AddAfter(m.namespace+"/"+m.name, r.settle)
 	}
 }
 
@@ -199,22 +202,28 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 
 // drift says what differs, or "" if nothing does that a repair would change.
 func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (string, error) {
-	if refusal(svc) != nil {
-		return "", nil // upstream's controller has told the Service
+	by, err := nodeSelector(svc)
+	if err != nil {
+		return "", nil //nolint:nilerr // upstream's controller has told the Service
 	}
-	lb, known := r.p.mirror.balancerNamed(loadBalancerName(svc))
+	targets, _ := targetsOf(chosen(nodes, by))
+	want, err := wanted(r.cluster, svc, r.existing(targets), r.p.balancers.mode)
+	if err != nil {
+		return "", nil //nolint:nilerr // likewise
+	}
+	lb, known := r.p.mirror.balancerNamed(want.Name)
 	if !known {
-		var err error
 		ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 		defer cancel()
 		if lb, known, err = r.p.balancers.find(ctx, r.cluster, svc); err != nil {
 			return "", err
 		}
 	} else if err := checkOwner(lb, r.cluster, svc); err != nil {
-		return "", nil //nolint:nilerr // upstream's controller has told the Service
+		return "", nil //nolint:nilerr // likewise
 	}
-	targets, _ := targetsOf(nodes)
-	want := wanted(r.cluster, svc, r.existing(targets))
+	if want, err = joined(lb, want, string(svc.UID)); err != nil {
+		return "", nil //nolint:nilerr // likewise
+	}
 	switch {
 	case !known && len(svc.Status.LoadBalancer.Ingress) == 0:
 		return "", nil // upstream's controller is still at it
@@ -222,8 +231,6 @@ func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node)
 		return "it was gone from the cloud", nil
 	case lb.State != cloudsim.LoadBalancerActive:
 		return "", nil // its next change brings it here again
-	case len(want.Addresses) > 0 && want.Addresses[0] != lb.IP:
-		return "", nil
 	case !same(lb, want):
 		return "it was changed in the cloud, or its nodes were", nil
 	case !servicehelpers.LoadBalancerStatusEqual(&svc.Status.LoadBalancer, status(lb)):

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	servicehelpers "k8s.io/cloud-provider/service/helpers"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -24,11 +26,6 @@ const (
 	LabelServiceNamespace = "kubernetes.io/service-namespace"
 	LabelServiceName      = "kubernetes.io/service-name"
 )
-
-// AnnotationLoadBalancerIP asks for a static address of the cloud, as
-// spec.loadBalancerIP does, which Kubernetes deprecated. If both are set they
-// must agree.
-const AnnotationLoadBalancerIP = "cloudsim.dev/load-balancer-ip"
 
 // How targets are probed: short, because a lab is watched by a person.
 const (
@@ -68,6 +65,9 @@ func ownership(cluster string, svc *v1.Service) map[string]string {
 // another cluster or Service, as after a cluster was restored from a backup of
 // another: two clusters must not fight over one.
 func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error {
+	if lb.ID == "" || shared(lb) && lb.Labels[LabelCluster] == cluster {
+		return nil
+	}
 	for _, l := range []struct{ key, want string }{{LabelCluster, cluster}, {LabelServiceUID, string(svc.UID)}} {
 		if have := lb.Labels[l.key]; have != l.want {
 			return fmt.Errorf("load balancer %s (%s) is not this Service's: its label %s is %q, not %q; delete it in the cloud, or correct the label if it is", lb.ID, lb.Name, l.key, have, l.want)
@@ -76,59 +76,101 @@ func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error
 	return nil
 }
 
-// refusal is why the cloud cannot do what a Service asks for; nil when it can.
-// Doing a part in silence would be worse: a Service that looks restricted and
-// is open, or one port that never answers.
-func refusal(svc *v1.Service) error {
-	var bad []error
-	add := func(format string, args ...any) { bad = append(bad, fmt.Errorf(format, args...)) }
-	s := svc.Spec
-	if len(s.Ports) == 0 {
-		add("spec.ports is empty")
-	}
-	for i, p := range s.Ports {
-		at := fmt.Sprintf("spec.ports[%d]", i)
-		switch {
-		case p.Protocol != v1.ProtocolTCP && p.Protocol != "":
-			add("%s: port %d is %s, and this cloud's load balancers forward TCP only", at, p.Port, p.Protocol)
-		case p.NodePort == 0:
-			add("%s: port %d has no nodePort, which this cloud's load balancers forward to: leave spec.allocateLoadBalancerNodePorts true", at, p.Port)
-		}
-	}
-	if ranges, err := servicehelpers.GetLoadBalancerSourceRanges(svc); err != nil {
-		add("spec.loadBalancerSourceRanges: %w", err)
-	} else if !servicehelpers.IsAllowAll(ranges) {
-		add("spec.loadBalancerSourceRanges is not supported: this cloud's load balancers are open to everybody")
-	}
-	if s.SessionAffinity == v1.ServiceAffinityClientIP {
-		add("spec.sessionAffinity ClientIP is not supported: this cloud's load balancers spread connections over all nodes")
-	}
-	if len(s.IPFamilies) > 0 && !slices.Contains(s.IPFamilies, v1.IPv4Protocol) {
-		add("spec.ipFamilies is IPv6 only, and this cloud's load balancers have an IPv4 address")
-	}
-	if s.LoadBalancerIP != "" && svc.Annotations[AnnotationLoadBalancerIP] != "" && s.LoadBalancerIP != svc.Annotations[AnnotationLoadBalancerIP] {
-		add("spec.loadBalancerIP is %s but annotation %s is %s", s.LoadBalancerIP, AnnotationLoadBalancerIP, svc.Annotations[AnnotationLoadBalancerIP])
-	}
-	return errors.Join(bad...)
-}
+// families are Kubernetes' families in the cloud's words.
+var families = map[v1.IPFamily]cloudsim.IPFamily{v1.IPv4Protocol: cloudsim.IPv4, v1.IPv6Protocol: cloudsim.IPv6}
 
-// wanted is the load balancer that a Service asks for, without its region.
-func wanted(cluster string, svc *v1.Service, targets []cloudsim.Target) cloudsim.CreateLoadBalancer {
+var protocols = map[v1.Protocol]cloudsim.Protocol{"": cloudsim.TCP, v1.ProtocolTCP: cloudsim.TCP, v1.ProtocolUDP: cloudsim.UDP}
+
+// wanted is the load balancer that a Service asks for, without its region, or
+// every reason why the cloud cannot do that. Doing a part in silence would be
+// worse: a Service that looks restricted and is open, or a port that never
+// answers.
+func wanted(cluster string, svc *v1.Service, targets []cloudsim.Target, mode cloudsim.ListenerMode) (cloudsim.CreateLoadBalancer, error) {
+	var bad []error
+	add := func(err error) { bad = append(bad, err) }
+	s := svc.Spec
 	want := cloudsim.CreateLoadBalancer{
 		Name:   loadBalancerName(svc),
 		Labels: ownership(cluster, svc),
+		Scheme: cloudsim.SchemeExternal,
 		LoadBalancerSpec: cloudsim.LoadBalancerSpec{
 			Targets:     targets,
 			HealthCheck: healthCheck(svc),
 		},
 	}
-	if ip := cmp.Or(svc.Spec.LoadBalancerIP, svc.Annotations[AnnotationLoadBalancerIP]); ip != "" {
-		want.Addresses = []string{ip}
+	if len(s.Ports) == 0 {
+		add(errors.New("spec.ports is empty"))
 	}
-	for _, p := range svc.Spec.Ports {
-		want.Listeners = append(want.Listeners, cloudsim.Listener{Protocol: cloudsim.TCP, Port: int(p.Port), TargetPort: int(p.NodePort)})
+	for i, p := range s.Ports {
+		l := cloudsim.Listener{Protocol: protocols[p.Protocol], Port: int(p.Port), TargetPort: int(p.NodePort), Mode: mode}
+		switch {
+		case l.Protocol == "":
+			add(fmt.Errorf("spec.ports[%d]: port %d is %s, and this cloud's load balancers forward TCP and UDP", i, p.Port, p.Protocol))
+		case l.TargetPort == 0:
+			add(fmt.Errorf("spec.ports[%d]: port %d has no nodePort, which this cloud's load balancers forward to: leave spec.allocateLoadBalancerNodePorts true", i, p.Port))
+		}
+		want.Listeners = append(want.Listeners, l)
 	}
-	return want
+	for _, f := range s.IPFamilies {
+		want.Families = append(want.Families, families[f])
+	}
+	if s.SessionAffinity == v1.ServiceAffinityClientIP {
+		want.Affinity = cloudsim.AffinityClientIP
+		if c := s.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+			want.AffinityTimeoutSeconds = int(*c.ClientIP.TimeoutSeconds)
+		}
+	}
+	var err error
+	if want.SourceRanges, err = sourceRanges(svc); err != nil {
+		add(err)
+	}
+	if want.Addresses, err = staticAddresses(svc); err != nil {
+		add(err)
+	}
+	if _, err := nodeSelector(svc); err != nil {
+		add(err)
+	}
+	if err := annotated(&want, svc); err != nil {
+		add(err)
+	}
+	if err := share(&want, cluster, svc); err != nil {
+		add(err)
+	}
+	return want, errors.Join(bad...)
+}
+
+// sourceRanges are those of the Service, sorted: the field's, or else the
+// annotation's. None lets everybody in, of both families.
+func sourceRanges(svc *v1.Service) ([]string, error) {
+	if len(svc.Spec.LoadBalancerSourceRanges) == 0 && strings.TrimSpace(svc.Annotations[v1.AnnotationLoadBalancerSourceRangesKey]) == "" {
+		return nil, nil
+	}
+	set, err := servicehelpers.GetLoadBalancerSourceRanges(svc)
+	if err != nil {
+		return nil, fmt.Errorf("spec.loadBalancerSourceRanges: %w", err)
+	}
+	all := set.StringSlice()
+	slices.Sort(all)
+	return all, nil
+}
+
+// staticAddresses are those that the Service asks to stand on.
+func staticAddresses(svc *v1.Service) ([]string, error) {
+	field, annotation := svc.Spec.LoadBalancerIP, svc.Annotations[AnnotationLoadBalancerIP]
+	if annotation == "" {
+		if field == "" {
+			return nil, nil
+		}
+		return []string{field}, nil
+	}
+	var all []string
+	for ip := range strings.SplitSeq(annotation, ",") {
+		all = append(all, strings.TrimSpace(ip))
+	}
+	if field != "" && !slices.Contains(all, field) {
+		return nil, fmt.Errorf("spec.loadBalancerIP is %s but annotation %s is %s", field, AnnotationLoadBalancerIP, annotation)
+	}
+	return all, nil
 }
 
 // healthCheck asks the node whether it would serve: with externalTrafficPolicy
@@ -145,6 +187,20 @@ func healthCheck(svc *v1.Service) cloudsim.HealthCheck {
 		IntervalMillis: probeInterval, TimeoutMillis: probeTimeout,
 		HealthyThreshold: 1, UnhealthyThreshold: 2,
 	}
+}
+
+// chosen are the nodes that a Service's selector chooses.
+func chosen(nodes []*v1.Node, by labels.Selector) []*v1.Node {
+	if by.Empty() {
+		return nodes
+	}
+	var kept []*v1.Node
+	for _, n := range nodes {
+		if by.Matches(labels.Set(n.Labels)) {
+			kept = append(kept, n)
+		}
+	}
+	return kept
 }
 
 // targetsOf are the instances behind nodes, each once, and the nodes that have
@@ -168,22 +224,43 @@ func targetsOf(nodes []*v1.Node) (targets []cloudsim.Target, skipped []error) {
 }
 
 // same reports whether lb already is what is wanted: the same rules in whatever
-// order, and our labels among its own.
+// order, on the same addresses, and our labels among its own.
 func same(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
-	for k, v := range want.Labels {
+	return hasLabels(lb, want.Labels) && standsOn(lb, want) && lb.Scheme == want.Scheme &&
+		plain(lb.LoadBalancerSpec).Same(plain(want.LoadBalancerSpec))
+}
+
+func hasLabels(lb cloudsim.LoadBalancer, labels map[string]string) bool {
+	for k, v := range labels {
 		if lb.Labels[k] != v {
 			return false
 		}
 	}
-	return plain(lb.LoadBalancerSpec).Same(plain(want.LoadBalancerSpec))
+	return true
+}
+
+// standsOn reports whether lb has the families and static addresses of want.
+func standsOn(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
+	for _, ip := range want.Addresses {
+		if !slices.ContainsFunc(lb.Addresses, func(a cloudsim.LoadBalancerAddress) bool { return a.IP == ip }) {
+			return false
+		}
+	}
+	return len(want.Families) == 0 || slices.Equal(lb.Families(), want.Families)
 }
 
 // plain is a spec in one of the many ways to say the same.
 func plain(s cloudsim.LoadBalancerSpec) cloudsim.LoadBalancerSpec {
 	s.HealthCheck = s.Check()
+	s.AffinityTimeoutSeconds = int(s.AffinityTimeout().Seconds())
+	s.DrainTimeoutSeconds = int(s.DrainTimeout().Seconds())
 	s.Listeners = slices.SortedFunc(slices.Values(s.Listeners), func(a, b cloudsim.Listener) int {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
 	})
+	for i, l := range s.Listeners {
+		s.Listeners[i].Mode = l.EffectiveMode()
+	}
+	s.Affinity = cmp.Or(s.Affinity, cloudsim.AffinityNone)
 	s.Targets = sortedTargets(s.Targets)
 	return s
 }

@@ -2,6 +2,7 @@ package ccm_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,8 +35,8 @@ func TestStaticAddress(t *testing.T) {
 			if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, other, nil); err == nil || !strings.Contains(err.Error(), string(before.ID)) {
 				t.Errorf("an address in use: %v; want an error that says by what", err)
 			}
-			if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(func(s *v1.Service) { ask(s, "127.65.200.200") }), nil); err == nil || !strings.Contains(err.Error(), addr.IP) {
-				t.Errorf("another address: %v; want an error", err)
+			if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(func(s *v1.Service) { ask(s, "127.65.200.200") }), nil); err == nil || !strings.Contains(err.Error(), "127.65.200.200") {
+				t.Errorf("an address that nobody reserved: %v; want an error", err)
 			}
 			if d := cmp.Diff(before, r.only(t)); d != "" {
 				t.Errorf("load balancer (-before +after):\n%s", d)
@@ -61,25 +62,25 @@ func TestRefuses(t *testing.T) {
 		change func(*v1.Service)
 		says   []string
 	}{
-		"UDP beside TCP": {func(s *v1.Service) {
-			s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "dns", Protocol: v1.ProtocolUDP, Port: 80, NodePort: 30053})
-		}, []string{"spec.ports[1]", "80", "UDP"}},
-		"SCTP":          {func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }, []string{"spec.ports[0]", "80", "SCTP"}},
-		"no node port":  {func(s *v1.Service) { s.Spec.Ports[0].NodePort = 0 }, []string{"allocateLoadBalancerNodePorts", "80"}},
-		"source ranges": {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} }, []string{"loadBalancerSourceRanges"}},
-		"source ranges, annotation": {func(s *v1.Service) {
-			s.Annotations = map[string]string{v1.AnnotationLoadBalancerSourceRangesKey: "10.0.0.0/8"}
-		}, []string{"loadBalancerSourceRanges"}},
+		"SCTP":                  {func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }, []string{"spec.ports[0]", "80", "SCTP"}},
+		"no node port":          {func(s *v1.Service) { s.Spec.Ports[0].NodePort = 0 }, []string{"allocateLoadBalancerNodePorts", "80"}},
 		"damaged source ranges": {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"everybody"} }, []string{"loadBalancerSourceRanges", "everybody"}},
-		"session affinity":      {func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }, []string{"sessionAffinity"}},
-		"IPv6 only":             {func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }, []string{"ipFamilies"}},
 		"no ports":              {func(s *v1.Service) { s.Spec.Ports = nil }, []string{"spec.ports"}},
 		"two addresses": {func(s *v1.Service) {
 			s.Spec.LoadBalancerIP, s.Annotations = "1.1.1.1", map[string]string{ccm.AnnotationLoadBalancerIP: "2.2.2.2"}
 		}, []string{"1.1.1.1", "2.2.2.2"}},
 		"two things": {func(s *v1.Service) {
-			s.Spec.SessionAffinity, s.Spec.Ports[0].Protocol = v1.ServiceAffinityClientIP, v1.ProtocolUDP
-		}, []string{"sessionAffinity", "UDP"}},
+			s.Spec.LoadBalancerSourceRanges, s.Spec.Ports[0].Protocol = []string{"everybody"}, v1.ProtocolSCTP
+		}, []string{"everybody", "SCTP"}},
+		"a misspelt annotation":     {annotate("proxy-protocoll", "v1"), []string{"proxy-protocoll", "not known"}},
+		"a scheme of another cloud": {annotate("scheme", "internet-facing"), []string{"scheme", "external or internal", "internet-facing"}},
+		"a health check nowhere":    {annotate("health-check-port", "0"), []string{"health-check-port", "1 and 65535"}},
+		"an idle timeout of ever":   {annotate("idle-timeout", "never"), []string{"idle-timeout", "90s", "never"}},
+		"a damaged node selector":   {annotate("node-selector", "a=b=c"), []string{"node-selector"}},
+		"a share of a Local Service": {func(s *v1.Service) {
+			s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal
+			annotate("shared", "front")(s)
+		}, []string{"shared", "Cluster"}},
 		"an address nobody reserved": {func(s *v1.Service) { s.Spec.LoadBalancerIP = "127.65.200.200" }, []string{"127.65.200.200"}},
 		"no address at all":          {func(s *v1.Service) { s.Spec.LoadBalancerIP = "lb.example.com" }, []string{"lb.example.com"}},
 	} {
@@ -108,14 +109,155 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// A range that lets everybody in restricts nothing, and dual stack has IPv4.
-func TestAcceptsWhatChangesNothing(t *testing.T) {
+func annotate(key, value string) func(*v1.Service) {
+	return func(s *v1.Service) {
+		if s.Annotations == nil {
+			s.Annotations = map[string]string{}
+		}
+		s.Annotations["cloudsim.dev/load-balancer-"+key] = value
+	}
+}
+
+// Every field and annotation of a Service arrives at the load balancer, also
+// when it comes later, and goes when it goes.
+func TestServiceBecomesLoadBalancer(t *testing.T) {
+	five := int32(5)
+	for name, tc := range map[string]struct {
+		change func(*v1.Service)
+		want   func(*cloudsim.LoadBalancerSpec)
+	}{
+		"UDP beside TCP on one port": {func(s *v1.Service) {
+			s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "quic", Protocol: v1.ProtocolUDP, Port: 80, NodePort: 30081})
+		}, func(w *cloudsim.LoadBalancerSpec) {
+			w.Listeners = append(w.Listeners, cloudsim.Listener{Protocol: cloudsim.UDP, Port: 80, TargetPort: 30081, Mode: cloudsim.ModeProxy})
+		}},
+		"source ranges, the field over the annotation": {func(s *v1.Service) {
+			s.Spec.LoadBalancerSourceRanges = []string{" 10.0.0.0/8 ", "::/0"}
+			s.Annotations = map[string]string{v1.AnnotationLoadBalancerSourceRangesKey: "192.168.0.0/16"}
+		}, func(w *cloudsim.LoadBalancerSpec) { w.SourceRanges = []string{"10.0.0.0/8", "::/0"} }},
+		"source ranges, the annotation": {func(s *v1.Service) {
+			s.Annotations = map[string]string{v1.AnnotationLoadBalancerSourceRangesKey: "192.168.0.0/16, 10.0.0.0/8"}
+		}, func(w *cloudsim.LoadBalancerSpec) { w.SourceRanges = []string{"10.0.0.0/8", "192.168.0.0/16"} }},
+		"affinity": {func(s *v1.Service) {
+			s.Spec.SessionAffinity = v1.ServiceAffinityClientIP
+			s.Spec.SessionAffinityConfig = &v1.SessionAffinityConfig{ClientIP: &v1.ClientIPConfig{TimeoutSeconds: &five}}
+		}, func(w *cloudsim.LoadBalancerSpec) {
+			w.Affinity, w.AffinityTimeoutSeconds = cloudsim.AffinityClientIP, 5
+		}},
+		"Local": {func(s *v1.Service) {
+			s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 31000
+		}, func(w *cloudsim.LoadBalancerSpec) { w.HealthCheck.Port = 31000 }},
+		"mode":            {annotate("ip-mode", "VIP"), func(w *cloudsim.LoadBalancerSpec) { w.Listeners[0].Mode = cloudsim.ModeVIP }},
+		"PROXY protocol":  {annotate("proxy-protocol", "v2"), func(w *cloudsim.LoadBalancerSpec) { w.Listeners[0].ProxyProtocol = cloudsim.ProxyV2 }},
+		"idle timeout":    {annotate("idle-timeout", "5m"), func(w *cloudsim.LoadBalancerSpec) { w.Listeners[0].IdleTimeoutSeconds = 300 }},
+		"max connections": {annotate("max-connections", "7"), func(w *cloudsim.LoadBalancerSpec) { w.Listeners[0].MaxConnections = 7 }},
+		"no drain":        {annotate("drain-timeout", "0s"), func(w *cloudsim.LoadBalancerSpec) { w.DrainTimeoutSeconds = -1 }},
+		"drain":           {annotate("drain-timeout", "90s"), func(w *cloudsim.LoadBalancerSpec) { w.DrainTimeoutSeconds = 90 }},
+		"TCP probes": {annotate("health-check-protocol", "tcp"), func(w *cloudsim.LoadBalancerSpec) {
+			w.HealthCheck.Protocol, w.HealthCheck.Path = cloudsim.HealthTCP, ""
+		}},
+		"probes elsewhere": {func(s *v1.Service) {
+			annotate("health-check-port", "8080")(s)
+			annotate("health-check-path", "/ready")(s)
+			annotate("health-check-interval", "1500ms")(s)
+			annotate("health-check-timeout", "250ms")(s)
+			annotate("healthy-threshold", "3")(s)
+			annotate("unhealthy-threshold", "4")(s)
+		}, func(w *cloudsim.LoadBalancerSpec) {
+			w.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthHTTP, Port: 8080, Path: "/ready", IntervalMillis: 1500, TimeoutMillis: 250, HealthyThreshold: 3, UnhealthyThreshold: 4}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.ensure(t, service())
+			plain := r.only(t)
+			want := plain.LoadBalancerSpec
+			want.Listeners = slices.Clone(want.Listeners)
+			tc.want(&want)
+			for _, step := range []struct {
+				what string
+				svc  *v1.Service
+				want cloudsim.LoadBalancerSpec
+			}{{"with it", service(tc.change), want}, {"without it again", service(), plain.LoadBalancerSpec}} {
+				r.ensure(t, step.svc)
+				if d := cmp.Diff(step.want, r.only(t).LoadBalancerSpec); d != "" {
+					t.Errorf("%s (-want +got):\n%s", step.what, d)
+				}
+				r.wire.spoil(nil)
+				r.ensure(t, step.svc)
+				if made := r.wire.made(true); len(made) > 0 {
+					t.Errorf("%s: asked again, it made %v", step.what, made)
+				}
+			}
+		})
+	}
+}
+
+// The status shows every address in the order of the families; taking a family
+// away keeps the other's.
+func TestDualStack(t *testing.T) {
 	r := newRig(t)
-	r.ensure(t, service(func(s *v1.Service) {
-		s.Spec.LoadBalancerSourceRanges = []string{" 0.0.0.0/0 "}
-		s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol, v1.IPv4Protocol}
-	}))
-	r.only(t)
+	of := func(fs ...v1.IPFamily) *v1.Service { return service(func(s *v1.Service) { s.Spec.IPFamilies = fs }) }
+	both := r.ensure(t, of(v1.IPv6Protocol, v1.IPv4Protocol))
+	if len(both.Ingress) != 2 || !strings.Contains(both.Ingress[0].IP, ":") || strings.Contains(both.Ingress[1].IP, ":") {
+		t.Fatalf("its status is %+v", both.Ingress)
+	}
+	one := r.ensure(t, of(v1.IPv6Protocol))
+	if d := cmp.Diff(both.Ingress[:1], one.Ingress); d != "" {
+		t.Errorf("with IPv6 only (-before +after):\n%s", d)
+	}
+	four := r.ensure(t, of(v1.IPv4Protocol))
+	if len(four.Ingress) != 1 || strings.Contains(four.Ingress[0].IP, ":") {
+		t.Errorf("with IPv4 only it is %+v", four.Ingress)
+	}
+}
+
+func TestScheme(t *testing.T) {
+	r := newRig(t)
+	r.ensure(t, service(annotate("scheme", "internal")))
+	if lb := r.only(t); lb.Scheme != cloudsim.SchemeInternal {
+		t.Errorf("it is %s", lb.Scheme)
+	}
+	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(), nil); err == nil || !strings.Contains(err.Error(), "scheme") {
+		t.Errorf("made external: %v; want an error that speaks of the scheme", err)
+	}
+}
+
+// A short cut to the pods would lose the header, so the mode is Proxy with one.
+func TestIPMode(t *testing.T) {
+	r := newRig(t)
+	for mode, svc := range map[v1.LoadBalancerIPMode]*v1.Service{
+		v1.LoadBalancerIPModeVIP:   service(annotate("ip-mode", "VIP")),
+		v1.LoadBalancerIPModeProxy: service(annotate("ip-mode", "VIP"), annotate("proxy-protocol", "v1")),
+	} {
+		if st := r.ensure(t, svc); *st.Ingress[0].IPMode != mode {
+			t.Errorf("%v: mode %s, want %s", svc.Annotations, *st.Ingress[0].IPMode, mode)
+		}
+	}
+}
+
+func TestNodeSelector(t *testing.T) {
+	r := newRig(t)
+	front, back := initialised(r.machine(t, "front")), initialised(r.machine(t, "back"))
+	front.Labels = map[string]string{"role": "front"}
+	s := service(annotate("node-selector", "role in (front)"))
+	targets := func(when string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, i := range r.only(t).Targets {
+			got = append(got, string(i.Instance))
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", when, d)
+		}
+	}
+	r.ensure(t, s, front, back)
+	targets("at first", "i-000001")
+	back.Labels = map[string]string{"role": "front"}
+	if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, []*v1.Node{front, back}); err != nil {
+		t.Fatal(err)
+	}
+	targets("after a label changed", "i-000001", "i-000002")
 }
 
 // With one region there is nothing to configure; with two there is.

@@ -1,0 +1,209 @@
+package ccm
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// The annotations of a Service that speak of its load balancer. What a field of
+// the Service can say, no annotation of ours says again, but for the address,
+// whose field Kubernetes deprecated: if both are set they must agree.
+const (
+	annotationPrefix = "cloudsim.dev/load-balancer-"
+
+	AnnotationLoadBalancerIP           = annotationPrefix + "ip"
+	AnnotationLoadBalancerScheme       = annotationPrefix + "scheme"
+	AnnotationLoadBalancerShared       = annotationPrefix + "shared"
+	AnnotationLoadBalancerNodeSelector = annotationPrefix + "node-selector"
+	AnnotationLoadBalancerIPMode       = annotationPrefix + "ip-mode"
+)
+
+// Annotation is one of them, for whoever writes the reference.
+type Annotation struct {
+	Key     string
+	Takes   string // the values
+	Default string
+	Doc     string
+
+	set func(want *cloudsim.CreateLoadBalancer, value string) error // nil: read elsewhere
+}
+
+// Annotations lists them in the order of the reference.
+func Annotations() []Annotation {
+	return []Annotation{
+		{Key: AnnotationLoadBalancerIP, Takes: "one address, or one of each family with a comma between them", Default: "the cloud chooses", Doc: "Stand on these addresses, which somebody reserved in the cloud. They stay reserved when the Service is deleted."},
+		{Key: AnnotationLoadBalancerScheme, Takes: "external or internal", Default: "external", Doc: "Who can reach it. It cannot be changed later.", set: setScheme},
+		{Key: AnnotationLoadBalancerShared, Takes: "a name", Default: "none", Doc: "Share one load balancer, and its addresses, with the Services of this namespace that give the same name. Their ports must differ and everything else must be the same; externalTrafficPolicy must be Cluster. It cannot be changed later."},
+		{Key: AnnotationLoadBalancerNodeSelector, Takes: "a label selector", Default: "all nodes", Doc: "Send traffic only to nodes with these labels. It is followed when labels of nodes change."},
+		{Key: AnnotationLoadBalancerIPMode, Takes: "VIP or Proxy", Default: "loadBalancerIPMode of the configuration", Doc: "Whether pods of the cluster may take the short way to the Service's pods (VIP) or must go by the load balancer (Proxy); KEP-1860.", set: setIPMode},
+		{Key: annotationPrefix + "proxy-protocol", Takes: "v1 or v2", Default: "none", Doc: "Send a PROXY protocol header on every TCP connection, so that pods learn who the client is. It implies the mode Proxy.", set: setProxyProtocol},
+		{Key: annotationPrefix + "idle-timeout", Takes: "a duration of whole seconds", Default: "350s for TCP, 120s for UDP", Doc: "Cut a connection, or forget a UDP flow, that was silent for so long.", set: setIdleTimeout},
+		{Key: annotationPrefix + "max-connections", Takes: "a number", Default: "10000", Doc: "Connections that each port has open at once; more are refused.", set: number(1, 1000000, func(w *cloudsim.CreateLoadBalancer, n int) {
+			for i := range w.Listeners {
+				w.Listeners[i].MaxConnections = n
+			}
+		})},
+		{Key: annotationPrefix + "drain-timeout", Takes: "a duration of whole seconds", Default: "30s", Doc: "How long connections go on after their node was taken away; 0s cuts them at once.", set: setDrainTimeout},
+		{Key: annotationPrefix + "health-check-protocol", Takes: "http, https or tcp", Default: "http", Doc: "How nodes are probed. With externalTrafficPolicy Local, kube-proxy's answer at healthCheckNodePort is what keeps traffic from nodes without a pod.", set: setHealthProtocol},
+		{Key: annotationPrefix + "health-check-port", Takes: "a port", Default: "10256, which is kube-proxy's; healthCheckNodePort with externalTrafficPolicy Local", Doc: "Where nodes are probed.", set: number(1, 65535, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.Port = n })},
+		{Key: annotationPrefix + "health-check-path", Takes: "a path", Default: "/healthz", Doc: "What is asked for over http or https.", set: setHealthPath},
+		{Key: annotationPrefix + "health-check-interval", Takes: "a duration", Default: "2s", Doc: "The time between two probes of a node.", set: millis(300_000, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.IntervalMillis = n })},
+		{Key: annotationPrefix + "health-check-timeout", Takes: "a duration", Default: "1s", Doc: "The time that a probe may take.", set: millis(60_000, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.TimeoutMillis = n })},
+		{Key: annotationPrefix + "healthy-threshold", Takes: "1 to 10", Default: "1", Doc: "Good probes in a row that let traffic to a node.", set: number(1, 10, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.HealthyThreshold = n })},
+		{Key: annotationPrefix + "unhealthy-threshold", Takes: "1 to 10", Default: "2", Doc: "Bad probes in a row that keep traffic from a node.", set: number(1, 10, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.UnhealthyThreshold = n })},
+		{Key: v1.AnnotationLoadBalancerSourceRangesKey, Takes: "CIDRs with commas between them", Default: "everybody", Doc: "Who may connect, if spec.loadBalancerSourceRanges does not say it."},
+	}
+}
+
+// annotated makes want what the Service's annotations say. One that begins like
+// ours and is none is a mistake in writing, and an error: what it was meant to
+// restrict would be open.
+func annotated(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
+	var bad []error
+	known := map[string]bool{}
+	for _, a := range Annotations() {
+		known[a.Key] = true
+		value, given := svc.Annotations[a.Key]
+		if !given || a.set == nil {
+			continue
+		}
+		if err := a.set(want, strings.TrimSpace(value)); err != nil {
+			bad = append(bad, fmt.Errorf("annotation %s must be %s: %w, got %q", a.Key, a.Takes, err, value))
+		}
+	}
+	for key := range svc.Annotations {
+		if strings.HasPrefix(key, annotationPrefix) && !known[key] {
+			bad = append(bad, fmt.Errorf("annotation %s is not known", key))
+		}
+	}
+	return errors.Join(bad...)
+}
+
+var errValue = errors.New("that it is not")
+
+func setScheme(w *cloudsim.CreateLoadBalancer, v string) error {
+	w.Scheme = cloudsim.Scheme(v)
+	if w.Scheme != cloudsim.SchemeExternal && w.Scheme != cloudsim.SchemeInternal {
+		return errValue
+	}
+	return nil
+}
+
+// modes are the modes of a listener by the names of Kubernetes.
+var modes = map[v1.LoadBalancerIPMode]cloudsim.ListenerMode{
+	v1.LoadBalancerIPModeVIP:   cloudsim.ModeVIP,
+	v1.LoadBalancerIPModeProxy: cloudsim.ModeProxy,
+}
+
+func setIPMode(w *cloudsim.CreateLoadBalancer, v string) error {
+	mode, ok := modes[v1.LoadBalancerIPMode(v)]
+	if !ok {
+		return errValue
+	}
+	for i := range w.Listeners {
+		w.Listeners[i].Mode = mode
+	}
+	return nil
+}
+
+// setProxyProtocol comes after setIPMode: a short way would go without the
+// header.
+func setProxyProtocol(w *cloudsim.CreateLoadBalancer, v string) error {
+	p := cloudsim.ProxyProtocol(v)
+	if p != cloudsim.ProxyV1 && p != cloudsim.ProxyV2 {
+		return errValue
+	}
+	for i, l := range w.Listeners {
+		if l.Protocol == cloudsim.TCP {
+			w.Listeners[i].ProxyProtocol = p
+		}
+		w.Listeners[i].Mode = cloudsim.ModeProxy
+	}
+	return nil
+}
+
+func setIdleTimeout(w *cloudsim.CreateLoadBalancer, v string) error {
+	n, err := seconds(v, 1, 86400)
+	for i := range w.Listeners {
+		w.Listeners[i].IdleTimeoutSeconds = n
+	}
+	return err
+}
+
+func setDrainTimeout(w *cloudsim.CreateLoadBalancer, v string) error {
+	n, err := seconds(v, 0, 3600)
+	if w.DrainTimeoutSeconds = n; n == 0 {
+		w.DrainTimeoutSeconds = -1 // the cloud's word for "at once"
+	}
+	return err
+}
+
+func setHealthProtocol(w *cloudsim.CreateLoadBalancer, v string) error {
+	w.HealthCheck.Protocol = cloudsim.HealthProtocol(v)
+	switch w.HealthCheck.Protocol {
+	case cloudsim.HealthTCP:
+		w.HealthCheck.Path = ""
+	case cloudsim.HealthHTTP, cloudsim.HealthHTTPS:
+	default:
+		return errValue
+	}
+	return nil
+}
+
+func setHealthPath(w *cloudsim.CreateLoadBalancer, v string) error {
+	if w.HealthCheck.Path = v; !strings.HasPrefix(v, "/") {
+		return errors.New("a path begins with /")
+	}
+	return nil
+}
+
+func number(least, most int, set func(*cloudsim.CreateLoadBalancer, int)) func(*cloudsim.CreateLoadBalancer, string) error {
+	return func(w *cloudsim.CreateLoadBalancer, v string) error {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("between %d and %d", least, most)
+		}
+		set(w, n)
+		return nil
+	}
+}
+
+func millis(most int, set func(*cloudsim.CreateLoadBalancer, int)) func(*cloudsim.CreateLoadBalancer, string) error {
+	return func(w *cloudsim.CreateLoadBalancer, v string) error {
+		d, err := time.ParseDuration(v)
+		if err != nil || d < time.Millisecond || d > time.Duration(most)*time.Millisecond || d%time.Millisecond != 0 {
+			return fmt.Errorf("like 1500ms or 2s, at most %s", time.Duration(most)*time.Millisecond)
+		}
+		set(w, int(d.Milliseconds()))
+		return nil
+	}
+}
+
+func seconds(v string, least, most int) (int, error) {
+	d, err := time.ParseDuration(v)
+	if n := int(d / time.Second); err == nil && d%time.Second == 0 && n >= least && n <= most {
+		return n, nil
+	}
+	return 0, fmt.Errorf("like 90s or 5m, between %ds and %ds", least, most)
+}
+
+// nodeSelector chooses the nodes that a Service's load balancer sends to.
+func nodeSelector(svc *v1.Service) (labels.Selector, error) {
+	value, given := svc.Annotations[AnnotationLoadBalancerNodeSelector]
+	if !given {
+		return labels.Everything(), nil
+	}
+	s, err := labels.Parse(value)
+	if err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", AnnotationLoadBalancerNodeSelector, err)
+	}
+	return s, nil
+}

@@ -1,0 +1,153 @@
+package ccm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// A shared load balancer carries who shares it in its labels: its name among
+// people, and for every Service whose it is and which listeners are that
+// Service's. So a Service finds its share by its UID, whatever its annotations
+// say by then, and nobody takes another's port.
+const (
+	LabelShared       = "kubernetes.io/shared-load-balancer" // namespace/name
+	labelMemberPrefix = "service.kubernetes.io/"             // + UID: namespace/name
+	labelPortsPrefix  = "ports.kubernetes.io/"               // + UID: tcp-80.udp-53
+)
+
+// share makes want a share of a load balancer, if the Service asks for that.
+func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) error {
+	group, asked := svc.Annotations[AnnotationLoadBalancerShared]
+	if !asked {
+		return nil
+	}
+	at := "annotation " + AnnotationLoadBalancerShared
+	switch {
+	case !nameRE.MatchString(group):
+		return fmt.Errorf("%s must be lower-case letters, digits and dashes, got %q", at, group)
+	case svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal:
+		return fmt.Errorf("%s needs spec.externalTrafficPolicy Cluster: one health check cannot tell for several Services where their pods are", at)
+	case svc.Annotations[AnnotationLoadBalancerNodeSelector] != "":
+		return fmt.Errorf("%s and %s exclude each other: all who share have the same nodes", at, AnnotationLoadBalancerNodeSelector)
+	}
+	var ports []string
+	for _, l := range want.Listeners {
+		ports = append(ports, portName(l))
+	}
+	slices.Sort(ports)
+	value := strings.Join(ports, ".")
+	if len(value) > cloudsim.MaxLabelValue {
+		return fmt.Errorf("%s: a Service with %d ports is too large to share", at, len(ports))
+	}
+	group = svc.Namespace + "/" + group
+	sum := sha256.Sum256([]byte(cluster + "/" + group))
+	want.Name = "k8s-shared-" + hex.EncodeToString(sum[:16])
+	want.Labels = map[string]string{
+		LabelCluster:                        cluster,
+		LabelShared:                         group,
+		labelMemberPrefix + string(svc.UID): name(svc),
+		labelPortsPrefix + string(svc.UID):  value,
+	}
+	return nil
+}
+
+func portName(l cloudsim.Listener) string { return string(l.Protocol) + "-" + strconv.Itoa(l.Port) }
+
+// shared reports whether several Services may be on lb.
+func shared(lb cloudsim.LoadBalancer) bool { return lb.Labels[LabelShared] != "" }
+
+// member is a Service that a load balancer is for.
+type member struct{ uid, namespace, name string }
+
+// members are the Services that lb is for, by what its labels say.
+func members(lb cloudsim.LoadBalancer) []member {
+	if !shared(lb) {
+		return []member{{lb.Labels[LabelServiceUID], lb.Labels[LabelServiceNamespace], lb.Labels[LabelServiceName]}}
+	}
+	var all []member
+	for _, key := range slices.Sorted(maps.Keys(lb.Labels)) {
+		if uid, ok := strings.CutPrefix(key, labelMemberPrefix); ok {
+			namespace, n, _ := strings.Cut(lb.Labels[key], "/")
+			all = append(all, member{uid, namespace, n})
+		}
+	}
+	return all
+}
+
+// portsOf are the listeners of lb that are the member's.
+func portsOf(lb cloudsim.LoadBalancer, uid string) []string {
+	return strings.Split(lb.Labels[labelPortsPrefix+uid], ".")
+}
+
+// joined is want with what the others who share lb have there: their listeners
+// and labels stay. It is an error if one of them has a port that want has, or if
+// want asks for what would change the others.
+func joined(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, uid string) (cloudsim.CreateLoadBalancer, error) {
+	if !shared(lb) {
+		return want, nil
+	}
+	var bad []error
+	mine := map[string]bool{}
+	for _, l := range want.Listeners {
+		mine[portName(l)] = true
+	}
+	whose := map[string]member{}
+	for _, m := range members(lb) {
+		if m.uid == uid {
+			continue
+		}
+		for _, p := range portsOf(lb, m.uid) {
+			whose[p] = m
+			if mine[p] {
+				bad = append(bad, fmt.Errorf("port %s of the shared load balancer %s is the Service's %s/%s", p, lb.ID, m.namespace, m.name))
+			}
+		}
+	}
+	if len(whose) == 0 {
+		return want, nil
+	}
+	rest := func(s cloudsim.LoadBalancerSpec) cloudsim.LoadBalancerSpec {
+		s.Listeners, s.Targets = nil, nil
+		return s
+	}
+	if !rest(plain(lb.LoadBalancerSpec)).Same(rest(plain(want.LoadBalancerSpec))) || !standsOn(lb, want) || lb.Scheme != want.Scheme {
+		bad = append(bad, fmt.Errorf("the load balancer %s is shared with others who ask for another scheme, address, health check, source ranges, affinity or timeout: make these the same on all", lb.ID))
+	}
+	all := want
+	all.Listeners, all.Labels = slices.Clone(want.Listeners), maps.Clone(lb.Labels)
+	maps.Copy(all.Labels, want.Labels)
+	for _, l := range lb.Listeners {
+		if _, ok := whose[portName(l)]; ok {
+			all.Listeners = append(all.Listeners, l)
+		}
+	}
+	return all, errors.Join(bad...)
+}
+
+// leave takes the member's listeners and labels from a shared load balancer,
+// and deletes it after the last. The caller holds b.sharing: in between nobody
+// of this process joins, and if another one does, the repairer makes it anew.
+func (b *balancers) leave(ctx context.Context, lb cloudsim.LoadBalancer, uid string) error {
+	keep := cloudsim.UpdateLoadBalancer{Labels: maps.Clone(lb.Labels), LoadBalancerSpec: lb.LoadBalancerSpec}
+	delete(keep.Labels, labelMemberPrefix+uid)
+	delete(keep.Labels, labelPortsPrefix+uid)
+	mine := portsOf(lb, uid)
+	keep.Listeners = slices.DeleteFunc(slices.Clone(lb.Listeners), func(l cloudsim.Listener) bool { return slices.Contains(mine, portName(l)) })
+	if len(members(lb)) > 1 && len(keep.Listeners) > 0 {
+		_, err := b.api.UpdateLoadBalancer(ctx, lb.ID, keep, lb.Revision)
+		return err
+	}
+	_, err := b.api.DeleteLoadBalancer(ctx, lb.ID)
+	return err
+}

@@ -1,0 +1,135 @@
+package ccm_test
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/cloudsim-dev/allinone/ccm"
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// sharing is a Service that shares the load balancer "front" with a port.
+func sharing(n string, port int32, change ...func(*v1.Service)) *v1.Service {
+	return service(append([]func(*v1.Service){annotate("shared", "front"), func(s *v1.Service) {
+		s.Name, s.UID = n, types.UID("00000000-1111-2222-3333-0000000000"+n)
+		s.Spec.Ports[0].Port, s.Spec.Ports[0].NodePort = port, 30000+port
+	}}, change...)...)
+}
+
+func (r *rig) ports(t *testing.T) (ports []int) {
+	t.Helper()
+	for _, l := range r.only(t).Listeners {
+		ports = append(ports, l.Port)
+	}
+	return ports
+}
+
+func TestSharedFromFirstToLast(t *testing.T) {
+	r := newRig(t)
+	one, two := sharing("01", 80), sharing("02", 81)
+	first, second := r.ensure(t, one), r.ensure(t, two)
+	if first.Ingress[0].IP != second.Ingress[0].IP {
+		t.Errorf("they stand on %s and %s", first.Ingress[0].IP, second.Ingress[0].IP)
+	}
+	if got := r.ports(t); len(got) != 2 {
+		t.Errorf("its ports are %v", got)
+	}
+	one.Spec.Ports[0].Port = 82
+	r.ensure(t, one)
+	if got := r.ports(t); len(got) != 2 || got[0]+got[1] != 82+81 {
+		t.Errorf("after a change its ports are %v", got)
+	}
+	r.wire.spoil(nil)
+	r.ensure(t, one)
+	r.ensure(t, two)
+	if made := r.wire.made(true); len(made) > 0 {
+		t.Errorf("asked again, they made %v", made)
+	}
+	// The annotation is gone by the time the Service goes.
+	one.Annotations = nil
+	if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, one); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.ports(t); len(got) != 1 || got[0] != 81 {
+		t.Errorf("after the first left its ports are %v", got)
+	}
+	if _, exists, err := r.balancers().GetLoadBalancer(t.Context(), cluster, one); err != nil || exists {
+		t.Errorf("the first still has it: %v, %v", exists, err)
+	}
+	if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, two); err != nil {
+		t.Fatal(err)
+	}
+	if all := r.balancersInCloud(t); len(all) != 0 {
+		t.Errorf("after the last there is %+v", all)
+	}
+}
+
+// What one of them asks for never changes what another has.
+func TestSharedRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		other *v1.Service
+		says  string
+	}{
+		"a port that another has": {sharing("02", 80), "default/01"},
+		"other source ranges":     {sharing("02", 81, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} }), "source ranges"},
+		"another family":          {sharing("02", 81, func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }), "address"},
+		"a share of one that stood alone": {service(annotate("shared", "front"), func(s *v1.Service) {
+			s.UID = "alone"
+		}), "cannot be changed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.ensure(t, sharing("01", 80))
+			before := r.only(t)
+			if tc.other.UID == "alone" {
+				alone := tc.other.DeepCopy()
+				alone.Annotations = nil
+				r.ensure(t, alone)
+			}
+			if st, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, tc.other, nil); err == nil || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("got %v, %v; want an error that says %q", st, err, tc.says)
+			}
+			now, err := r.cloud.GetLoadBalancer(t.Context(), before.ID)
+			if err != nil || now.Revision != before.Revision {
+				t.Errorf("the shared one was changed to %+v, %v", now, err)
+			}
+		})
+	}
+}
+
+// Another namespace's "front" is another one: nobody puts himself before
+// somebody else's address by a name.
+func TestSharedIsOfANamespace(t *testing.T) {
+	r := newRig(t)
+	r.ensure(t, sharing("01", 80))
+	r.ensure(t, sharing("02", 81, func(s *v1.Service) { s.Namespace = "other" }))
+	if all := r.balancersInCloud(t); len(all) != 2 {
+		t.Errorf("there are %d load balancers", len(all))
+	}
+}
+
+// Of a shared load balancer only the share of the Service that is gone goes.
+func TestOrphanedShare(t *testing.T) {
+	r := newRig(t)
+	r.cfg = ccm.Config{DeleteOrphans: true}
+	r.cfg.OrphanGrace.Duration = 1
+	r.provider = r.again()
+	here := sharing("02", 81)
+	r.ensure(t, sharing("01", 80))
+	r.ensure(t, here)
+	r.mirrored(t)
+	sweep := r.provider.Sweeper(fake.NewClientset(here), cluster)
+	eventually(t, "the share is gone", func() bool {
+		if err := sweep(t.Context()); err != nil && cloudsim.KindOf(err) != cloudsim.Stale {
+			t.Fatal(err)
+		}
+		return len(r.ports(t)) == 1
+	})
+	if got := r.ports(t); got[0] != 81 {
+		t.Errorf("left is %v", got)
+	}
+}
