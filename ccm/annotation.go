@@ -46,19 +46,19 @@ func Annotations() []Annotation {
 		{Key: AnnotationLoadBalancerIPMode, Takes: "VIP or Proxy", Default: "loadBalancerIPMode of the configuration", Doc: "Whether pods of the cluster may take the short way to the Service's pods (VIP) or must go by the load balancer (Proxy); KEP-1860.", set: setIPMode},
 		{Key: annotationPrefix + "proxy-protocol", Takes: "v1 or v2", Default: "none", Doc: "Send a PROXY protocol header on every TCP connection, so that pods learn who the client is. It implies the mode Proxy.", set: setProxyProtocol},
 		{Key: annotationPrefix + "idle-timeout", Takes: "a duration of whole seconds", Default: "350s for TCP, 120s for UDP", Doc: "Cut a connection, or forget a UDP flow, that was silent for so long.", set: setIdleTimeout},
-		{Key: annotationPrefix + "max-connections", Takes: "a number", Default: "10000", Doc: "Connections that each port has open at once; more are refused.", set: number(1, 1000000, func(w *cloudsim.CreateLoadBalancer, n int) {
+		{Key: annotationPrefix + "max-connections", Takes: "a number", Default: "10000", Doc: "Connections that each port has open at once; more are refused.", set: number(1000000, func(w *cloudsim.CreateLoadBalancer, n int) {
 			for i := range w.Listeners {
 				w.Listeners[i].MaxConnections = n
 			}
 		})},
 		{Key: annotationPrefix + "drain-timeout", Takes: "a duration of whole seconds", Default: "30s", Doc: "How long connections go on after their node was taken away; 0s cuts them at once.", set: setDrainTimeout},
 		{Key: annotationPrefix + "health-check-protocol", Takes: "http, https or tcp", Default: "http", Doc: "How nodes are probed. With externalTrafficPolicy Local, kube-proxy's answer at healthCheckNodePort is what keeps traffic from nodes without a pod.", set: setHealthProtocol},
-		{Key: annotationPrefix + "health-check-port", Takes: "a port", Default: "10256, which is kube-proxy's; healthCheckNodePort with externalTrafficPolicy Local", Doc: "Where nodes are probed.", set: number(1, 65535, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.Port = n })},
+		{Key: annotationPrefix + "health-check-port", Takes: "a port", Default: "10256, which is kube-proxy's; healthCheckNodePort with externalTrafficPolicy Local", Doc: "Where nodes are probed.", set: number(65535, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.Port = n })},
 		{Key: annotationPrefix + "health-check-path", Takes: "a path", Default: "/healthz", Doc: "What is asked for over http or https.", set: setHealthPath},
 		{Key: annotationPrefix + "health-check-interval", Takes: "a duration", Default: "2s", Doc: "The time between two probes of a node.", set: millis(300_000, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.IntervalMillis = n })},
 		{Key: annotationPrefix + "health-check-timeout", Takes: "a duration", Default: "1s", Doc: "The time that a probe may take.", set: millis(60_000, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.TimeoutMillis = n })},
-		{Key: annotationPrefix + "healthy-threshold", Takes: "1 to 10", Default: "1", Doc: "Good probes in a row that let traffic to a node.", set: number(1, 10, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.HealthyThreshold = n })},
-		{Key: annotationPrefix + "unhealthy-threshold", Takes: "1 to 10", Default: "2", Doc: "Bad probes in a row that keep traffic from a node.", set: number(1, 10, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.UnhealthyThreshold = n })},
+		{Key: annotationPrefix + "healthy-threshold", Takes: "1 to 10", Default: "1", Doc: "Good probes in a row that let traffic to a node.", set: number(10, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.HealthyThreshold = n })},
+		{Key: annotationPrefix + "unhealthy-threshold", Takes: "1 to 10", Default: "2", Doc: "Bad probes in a row that keep traffic from a node.", set: number(10, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.UnhealthyThreshold = n })},
 		{Key: v1.AnnotationLoadBalancerSourceRangesKey, Takes: "CIDRs with commas between them", Default: "everybody", Doc: "Who may connect, if spec.loadBalancerSourceRanges does not say it."},
 	}
 }
@@ -165,11 +165,11 @@ func setHealthPath(w *cloudsim.CreateLoadBalancer, v string) error {
 	return nil
 }
 
-func number(least, most int, set func(*cloudsim.CreateLoadBalancer, int)) func(*cloudsim.CreateLoadBalancer, string) error {
+func number(most int, set func(*cloudsim.CreateLoadBalancer, int)) func(*cloudsim.CreateLoadBalancer, string) error {
 	return func(w *cloudsim.CreateLoadBalancer, v string) error {
 		n, err := strconv.Atoi(v)
-		if err != nil || n < least || n > most {
-			return fmt.Errorf("between %d and %d", least, most)
+		if err != nil || n < 1 || n > most {
+			return fmt.Errorf("between 1 and %d", most)
 		}
 		set(w, n)
 		return nil
