@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -14,15 +15,14 @@ import (
 // apply, steer and stop; what they share with the balancer's own goroutines is
 // behind mu.
 type balancer struct {
-	id      cloudsim.LoadBalancerID
-	log     *slog.Logger
-	cfg     Config
-	metrics *metrics
-	prober  *prober
-	cloud   Cloud
+	id     cloudsim.LoadBalancerID
+	log    *slog.Logger
+	cfg    Config
+	prober *prober
+	cloud  Cloud
 
-	// work counts the goroutines: one reports, one per listener accepts, one
-	// per running target probes, and two per connection forward.
+	// work counts the goroutines: one reports, one per socket accepts, one
+	// per running target probes, two per connection and one per flow forward.
 	work       sync.WaitGroup
 	stopReport context.CancelFunc
 	changed    chan struct{} // holds one token while there may be news to report
@@ -30,27 +30,33 @@ type balancer struct {
 	revision uint64 // of the last apply; the plane's goroutine alone reads it
 
 	mu        sync.Mutex
-	ips       []string
-	spec      cloudsim.LoadBalancerSpec
-	listeners map[string]*listener // by ip:port
+	lb        cloudsim.LoadBalancer // by whose rules it works
+	check     cloudsim.HealthCheck
+	sources   []netip.Prefix
+	listeners map[port]*listener
+	sockets   map[socketKey]*socket
 	targets   map[cloudsim.InstanceID]*target
 	order     []*target // those of the spec, in its order
-	conns     map[*conn]struct{}
-	open      int                          // accepted and not yet closed, also those not yet in conns
+	seats     int       // slots that were given
+	kept      affinity
+	sessions  map[*session]struct{}
+	refused   map[refusal]uint64           // by listeners that are gone
 	stopped   bool                         // takes no more connections
 	reported  *cloudsim.LoadBalancerStatus // what the cloud was last told; nil when that is not known
 }
 
 func newBalancer(p *plane, id cloudsim.LoadBalancerID) *balancer {
 	return &balancer{
-		id: id, log: p.log.With("loadBalancer", id), cfg: p.cfg, metrics: p.metrics, prober: p.prober, cloud: p.cloud,
+		id: id, log: p.log.With("loadBalancer", id), cfg: p.cfg, prober: p.prober, cloud: p.cloud,
 		changed:   make(chan struct{}, 1),
-		listeners: map[string]*listener{}, targets: map[cloudsim.InstanceID]*target{}, conns: map[*conn]struct{}{},
+		listeners: map[port]*listener{}, sockets: map[socketKey]*socket{},
+		targets: map[cloudsim.InstanceID]*target{}, sessions: map[*session]struct{}{},
+		refused: map[refusal]uint64{},
 	}
 }
 
 // apply makes b what lb says. What lb does not change, it does not touch: not
-// a listener, not a probe, not a connection. News from before the last apply,
+// a socket, not a probe, not a connection. News from before the last apply,
 // and the echo of b's own reports, change nothing.
 func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines map[cloudsim.InstanceID]machine) {
 	if lb.Revision < b.revision {
@@ -60,19 +66,24 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 	if b.does(lb) {
 		return
 	}
-	b.closeListeners(func(l *listener) bool { return !l.isIn(lb) })
+	sockets := b.cfg.socketsOf(lb)
+	b.closeSockets(func(s *socket) bool {
+		return !slices.ContainsFunc(sockets, func(want *socket) bool {
+			return want.key == s.key && want.bind == s.bind && want.l.port == s.l.port
+		})
+	})
 
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ips, b.spec = ipsOf(lb), lb.LoadBalancerSpec
+	b.lb, b.check, b.sources = lb, lb.Check(), prefixes(lb.SourceRanges)
+	b.kept.set(lb.AffinityTimeout())
 	if b.reported != nil && !same(*b.reported, lb.Status) {
 		b.reported = nil // the change may have reset what was reported
 	}
+	b.setListeners()
 	b.setTargets(ctx, machines)
-	for _, want := range lb.Listeners {
-		for _, ip := range b.ips {
-			b.setListener(ctx, ip, want)
-		}
+	for _, s := range sockets {
+		b.setSocket(ctx, s)
 	}
 	b.settleAll()
 	b.news()
@@ -84,48 +95,56 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 
 // does reports whether b forwards by the rules of lb already.
 func (b *balancer) does(lb cloudsim.LoadBalancer) bool {
-	return slices.Equal(b.ips, ipsOf(lb)) && b.spec.Same(lb.LoadBalancerSpec)
+	return slices.Equal(b.lb.Addresses, lb.Addresses) && slices.Equal(b.lb.Published, lb.Published) && b.lb.Same(lb.LoadBalancerSpec)
 }
 
-func ipsOf(lb cloudsim.LoadBalancer) []string {
-	var ips []string
-	for _, a := range lb.Addresses {
-		ips = append(ips, a.IP)
-	}
-	return ips
-}
-
-// closeListeners closes those that which chooses; their ports are free when it
-// returns. It must not hold mu, which an accepting listener may wait for.
-func (b *balancer) closeListeners(which func(*listener) bool) {
-	for address, l := range b.listeners {
-		if which(l) {
-			l.close()
+// closeSockets closes those that which chooses; their ports are free when it
+// returns. It must not hold mu, which an accepting socket may wait for.
+func (b *balancer) closeSockets(which func(*socket) bool) {
+	for key, s := range b.sockets {
+		if which(s) {
+			s.close()
 			b.mu.Lock()
-			delete(b.listeners, address)
+			delete(b.sockets, key)
 			b.mu.Unlock()
 		}
 	}
 }
 
-// setListener opens a listener, or points an open one elsewhere.
-func (b *balancer) setListener(ctx context.Context, ip string, want cloudsim.Listener) {
-	if want.Protocol != cloudsim.TCP {
+// setListeners makes listeners those of the spec. The connections of one that
+// is gone keep it until they end.
+func (b *balancer) setListeners() {
+	gone := b.listeners
+	b.listeners = map[port]*listener{}
+	for _, spec := range b.lb.Listeners {
+		p := port{spec.Protocol, spec.Port}
+		l := gone[p]
+		if l == nil {
+			l = newListener(p)
+		}
+		delete(gone, p)
+		l.set(spec, b.cfg)
+		b.listeners[p] = l
+	}
+	for _, l := range gone {
+		for why, n := range l.refused {
+			b.refused[why] += n
+		}
+	}
+}
+
+// setSocket opens a socket that is not open yet.
+func (b *balancer) setSocket(ctx context.Context, s *socket) {
+	if b.sockets[s.key] != nil {
 		return
 	}
-	address := hostPort(ip, want.Port)
-	if l := b.listeners[address]; l != nil {
-		l.targetPort = want.TargetPort
-		l.enqueue(b.order)
-		return
-	}
-	l := newListener(ip, want)
-	l.enqueue(b.order)
-	b.listeners[address] = l
-	ctx, l.cancel = context.WithCancel(ctx)
+	s.l = b.listeners[s.l.port]
+	s.closed = make(chan struct{})
+	b.sockets[s.key] = s
+	ctx, s.cancel = context.WithCancel(ctx)
 	b.work.Go(func() {
-		defer close(l.closed)
-		b.listen(ctx, l)
+		defer close(s.closed)
+		b.listen(ctx, s)
 	})
 }
 
@@ -135,19 +154,22 @@ func (b *balancer) setTargets(ctx context.Context, machines map[cloudsim.Instanc
 	for _, t := range b.order {
 		t.listed = false
 	}
-	b.order = make([]*target, 0, len(b.spec.Targets))
-	for _, want := range b.spec.Targets {
+	b.order = make([]*target, 0, len(b.lb.Targets))
+	for _, want := range b.lb.Targets {
 		t := b.targets[want.Instance]
 		if t == nil {
-			t = newTarget(want.Instance, b.metrics.target(b.id, want.Instance))
+			t = &target{instance: want.Instance}
 			b.targets[want.Instance] = t
 		}
-		t.listed = true
+		t.listed, t.weight = true, want.Share()
 		b.order = append(b.order, t)
+		b.steerTarget(ctx, t, machines[t.instance])
 	}
 	for id, t := range b.targets {
-		b.steerTarget(ctx, t, machines[id])
-		b.forgetIfUnused(t)
+		if !t.listed {
+			b.steerTarget(ctx, t, machines[id])
+			b.forgetIfUnused(t)
+		}
 	}
 }
 
@@ -166,29 +188,27 @@ func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine)
 // once when it is not. A changed health check starts new probes, but what the
 // old ones found stands until those say otherwise.
 func (b *balancer) steerTarget(ctx context.Context, t *target, m machine) {
-	check := b.check()
-	probe := t.listed && m.state == cloudsim.InstanceRunning && m.ip != ""
-	if t.stopProbe != nil && (!probe || t.machine.ip != m.ip || t.check != check) {
+	probe := t.listed && m.state == cloudsim.InstanceRunning && m.ip() != ""
+	if t.stopProbe != nil && (!probe || t.machine.ip() != m.ip() || t.check != b.check) {
 		t.stopProbe()
 		t.stopProbe = nil
 	}
-	if probe && (t.machine.state != m.state || t.machine.ip != m.ip) {
+	if probe && (t.machine.state != m.state || t.machine.ip() != m.ip()) {
 		t.verdict = verdict{health: cloudsim.TargetInitial, reason: "no probe has ended yet"}
 	}
 	if !probe {
 		t.verdict = verdict{health: cloudsim.TargetUnhealthy, reason: m.why(t.instance)}
 	}
-	t.machine, t.check = m, check
+	t.machine, t.check = m, b.check
 	if probe && t.stopProbe == nil {
 		ctx, t.stopProbe = context.WithCancel(ctx)
+		check := b.check
 		b.work.Go(func() {
-			b.prober.run(ctx, check, m.ip, func(found error) { b.judge(ctx, t, found) })
+			b.prober.run(ctx, check, m.ip(), func(found error) { b.judge(ctx, t, found) })
 		})
 	}
+	b.seat(t)
 }
-
-// check is the health check in force.
-func (b *balancer) check() cloudsim.HealthCheck { return b.spec.Check() }
 
 // judge takes in what a probe of t found.
 func (b *balancer) judge(ctx context.Context, t *target, found error) {
@@ -205,24 +225,30 @@ func (b *balancer) judge(ctx context.Context, t *target, found error) {
 	b.news()
 	if t.health != before.health {
 		b.log.Info("target is "+string(t.health), "instance", t.instance, "reason", t.reason)
+		b.seat(t)
+		b.settleAll()
 	}
 }
 
 // forgetIfUnused drops a target that left and has no connection any more.
 func (b *balancer) forgetIfUnused(t *target) {
-	if !t.listed && t.active == 0 {
-		delete(b.targets, t.instance)
-		b.metrics.forgetTarget(b.id, t.instance)
+	if t.listed || t.active > 0 || b.targets[t.instance] != t {
+		return
 	}
+	delete(b.targets, t.instance)
+	for _, l := range b.listeners {
+		delete(l.slots, t)
+	}
+	b.news() // it drains no more
 }
 
-// stop closes every listener and gives the connections grace. It does not wait
+// stop closes every socket and gives the connections grace. It does not wait
 // for them: work does.
 func (b *balancer) stop(grace time.Duration) {
 	if b.stopReport != nil {
 		b.stopReport()
 	}
-	b.closeListeners(func(*listener) bool { return true })
+	b.closeSockets(func(*socket) bool { return true })
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, t := range b.targets {
@@ -231,8 +257,8 @@ func (b *balancer) stop(grace time.Duration) {
 		}
 	}
 	b.stopped = true
-	for c := range b.conns {
-		c.drain(grace)
+	for s := range b.sessions {
+		s.drain(grace)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -31,19 +32,32 @@ type Config struct {
 	// give to an unprivileged program. Default 10000: 80 becomes 10080.
 	LowPortOffset int
 	// DrainTimeout is how long a connection may go on after its target or its
-	// listener was taken away. Default 30 s; a negative one cuts it at once.
+	// listener was taken away, where the load balancer does not say. Default 30 s; a negative one cuts it at once.
 	DrainTimeout time.Duration
-	// IdleTimeout is how long a connection may be silent in both directions;
-	// it is cut within a quarter of it more. Bytes that wait for a slow reader
-	// are not silence (on Linux, which can tell). Default 350 s; a negative one lets it be silent for ever.
+	// IdleTimeout is how long a connection may be silent in both directions
+	// where its listener does not say; it is cut within a quarter of it more.
+	// Bytes that wait for a slow reader are not silence (on Linux, which can
+	// tell). Default 350 s; a negative one lets it be silent for ever.
 	IdleTimeout time.Duration
+	// FlowTimeout is the same for UDP. Default 120 s.
+	FlowTimeout time.Duration
 	// ShutdownGrace is how long connections may go on after the context of
 	// Run ended. Default 2 s; a negative one cuts them at once.
 	ShutdownGrace time.Duration
-	// MaxConnections bounds the open connections of one load balancer; more
-	// are reset. Default 10,000. Each needs two file descriptors, and two more
-	// per direction while bytes move.
+	// MaxConnections bounds the open connections, or flows, of a listener that
+	// does not say; more are refused. Default 10,000. A connection needs two
+	// file descriptors, and two more per direction while many bytes move; a
+	// flow needs one.
 	MaxConnections int
+	// PublishedBind is the address of this machine at which published ports
+	// are opened; absent: at the published host itself.
+	PublishedBind string
+	// Claim are ranges that Run makes addresses of this machine, where it may
+	// (Linux, with CAP_NET_ADMIN), and gives back at its end.
+	Claim []netip.Prefix
+	// Counters are read by whoever wants to know what passes; nil if nobody
+	// does.
+	Counters *Counters
 	// Registry gets the metrics, for as long as Run runs; nil keeps none.
 	Registry prometheus.Registerer
 
@@ -58,6 +72,11 @@ func (c Config) Validate() error {
 	if c.LowPortOffset < 0 || c.LowPortOffset > 65535-1023 {
 		errs = append(errs, fmt.Errorf("LowPortOffset must be between 0 and %d, got %d", 65535-1023, c.LowPortOffset))
 	}
+	if c.PublishedBind != "" {
+		if _, err := netip.ParseAddr(c.PublishedBind); err != nil {
+			errs = append(errs, fmt.Errorf("PublishedBind must be an IP address, got %q", c.PublishedBind))
+		}
+	}
 	if c.MaxConnections < 0 {
 		errs = append(errs, fmt.Errorf("MaxConnections must not be negative, got %d", c.MaxConnections))
 	}
@@ -70,10 +89,9 @@ func (c Config) withDefaults() Config {
 	def(&c.IdleTimeout, 350*time.Second)
 	def(&c.ShutdownGrace, 2*time.Second)
 	def(&c.MaxConnections, 10_000)
-	if c.listen == nil {
-		var lc net.ListenConfig
-		lc.SetMultipathTCP(false) // the kernel splices plain TCP only
-		c.listen = lc.Listen
+	def(&c.FlowTimeout, 120*time.Second)
+	if c.Counters == nil {
+		c.Counters = NewCounters()
 	}
 	return c
 }
@@ -97,15 +115,20 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 		return fmt.Errorf("data plane: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	m := newMetrics()
 	if cfg.Registry != nil {
+		m := metrics{cfg.Counters}
 		if err := cfg.Registry.Register(m); err != nil {
 			return fmt.Errorf("data plane: metrics: %w", err)
 		}
 		defer cfg.Registry.Unregister(m)
 	}
+	release, err := claim(log, cfg.Claim)
+	if err != nil {
+		return fmt.Errorf("data plane: %w", err)
+	}
+	defer release()
 	p := &plane{
-		log: log, cfg: cfg, cloud: cloud, metrics: m, prober: newProber(),
+		log: log, cfg: cfg, cloud: cloud, prober: newProber(),
 		machines:  map[cloudsim.InstanceID]machine{},
 		balancers: map[cloudsim.LoadBalancerID]*balancer{},
 	}
@@ -120,19 +143,10 @@ type plane struct {
 	log       *slog.Logger
 	cfg       Config
 	cloud     Cloud
-	metrics   *metrics
 	prober    *prober
 	machines  map[cloudsim.InstanceID]machine
 	balancers map[cloudsim.LoadBalancerID]*balancer
 	ending    sync.WaitGroup // load balancers that were stopped and not yet empty
-}
-
-// machine is what the data plane knows of an instance; the zero value is one
-// that does not exist.
-type machine struct {
-	revision uint64
-	state    cloudsim.InstanceState
-	ip       string
 }
 
 // putInstance takes in an instance as it now is.
@@ -140,7 +154,7 @@ func (p *plane) putInstance(ctx context.Context, i cloudsim.Instance) {
 	if i.Revision < p.machines[i.ID].revision {
 		return // news from before the list
 	}
-	m := machine{revision: i.Revision, state: i.State, ip: i.InternalIP()}
+	m := machineOf(i)
 	p.machines[i.ID] = m
 	p.steer(ctx, i.ID, m)
 }
@@ -179,6 +193,7 @@ func (p *plane) putLoadBalancer(ctx context.Context, lb cloudsim.LoadBalancer) {
 	if b == nil {
 		b = newBalancer(p, lb.ID)
 		p.balancers[lb.ID] = b
+		p.cfg.Counters.add(b)
 	}
 	b.apply(ctx, lb, p.machines)
 }
@@ -196,7 +211,7 @@ func (p *plane) stop(b *balancer, grace time.Duration) {
 	b.stop(grace)
 	p.ending.Go(func() {
 		b.work.Wait()
-		p.metrics.forget(b.id)
+		p.cfg.Counters.remove(b)
 	})
 }
 

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +29,11 @@ func newProber() *prober {
 	return &prober{
 		slots: make(chan struct{}, maxProbes),
 		http: &http.Transport{
-			DialContext:            (&net.Dialer{}).DialContext,
+			DialContext: (&net.Dialer{}).DialContext,
+			TLSClientConfig: &tls.Config{
+				MinVersion:         tls.VersionTLS12,
+				InsecureSkipVerify: true, //nolint:gosec // a probe asks whether it answers, as real clouds do; it tells no secret
+			},
 			DisableKeepAlives:      true, // each probe proves that it can connect
 			DisableCompression:     true,
 			MaxResponseHeaderBytes: 64 << 10,
@@ -65,9 +70,9 @@ func (p *prober) probe(ctx context.Context, check cloudsim.HealthCheck, ip strin
 	ctx, cancel := context.WithTimeout(ctx, check.Timeout())
 	defer cancel()
 	address := hostPort(ip, check.Port)
-	if check.Protocol == cloudsim.HealthHTTP {
-		url := "http://" + address + check.Path
-		if why := p.get(ctx, url); why != "" {
+	if check.Protocol != cloudsim.HealthTCP {
+		url := string(check.Protocol) + "://" + address + check.Path
+		if why := p.get(ctx, url, check); why != "" {
 			return fmt.Errorf("GET %s: %s", url, why)
 		}
 		return nil
@@ -81,9 +86,9 @@ func (p *prober) probe(ctx context.Context, check cloudsim.HealthCheck, ip strin
 	return nil
 }
 
-// get returns "" for an answer of 200. It follows no redirect: where that
+// get returns "" for an answer that check expects. It follows no redirect: where that
 // leads is not the target.
-func (p *prober) get(ctx context.Context, url string) string {
+func (p *prober) get(ctx context.Context, url string, check cloudsim.HealthCheck) string {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return "not a URL"
@@ -95,8 +100,8 @@ func (p *prober) get(ctx context.Context, url string) string {
 	}
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, maxProbeBody) // closing with bytes unread would be a reset
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Sprintf("answered %d, want 200", resp.StatusCode)
+	if !check.Expects(resp.StatusCode) {
+		return fmt.Sprintf("answered %d, want %s", resp.StatusCode, check.ExpectedCodes)
 	}
 	return ""
 }

@@ -2,95 +2,169 @@ package dataplane
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"runtime"
 	"slices"
-	"strconv"
-	"strings"
-	"syscall"
+	"sync/atomic"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// listener is one port of a balancer.
+// port is what a listener is known by.
+type port struct {
+	protocol cloudsim.Protocol
+	number   int
+}
+
+// listener is one port of a balancer, on all of its addresses.
 type listener struct {
+	port
+	idle  atomic.Int64 // the idle timeout, in ns; 0 for none
+	proxy atomic.Value // of cloudsim.ProxyProtocol
+
+	// Behind the balancer's mu.
+	spec     cloudsim.Listener
+	queue    queue
+	slots    map[*target]*slot
+	open     int // taken in and not yet gone
+	accepted uint64
+	refused  map[refusal]uint64
+}
+
+func newListener(p port) *listener {
+	return &listener{port: p, slots: map[*target]*slot{}, refused: map[refusal]uint64{}}
+}
+
+// set makes l what its line in the spec says.
+func (l *listener) set(spec cloudsim.Listener, cfg Config) {
+	l.spec = spec
+	idle := time.Duration(spec.IdleTimeoutSeconds) * time.Second
+	switch {
+	case idle > 0:
+	case l.protocol == cloudsim.UDP:
+		idle = cfg.FlowTimeout
+	default:
+		idle = cfg.IdleTimeout
+	}
+	l.idle.Store(int64(max(idle, 0)))
+	l.proxy.Store(spec.ProxyProtocol)
+}
+
+func (l *listener) proxyProtocol() cloudsim.ProxyProtocol {
+	return l.proxy.Load().(cloudsim.ProxyProtocol)
+}
+
+// limit is how many connections may be open.
+func (l *listener) limit(cfg Config) int {
+	if l.spec.MaxConnections > 0 {
+		return l.spec.MaxConnections
+	}
+	return cfg.MaxConnections
+}
+
+// socketKey is where a socket should be: at a port of one of the load
+// balancer's addresses, or at a published port of the host.
+type socketKey struct {
 	protocol cloudsim.Protocol
 	ip       string
 	port     int
-	cancel   context.CancelFunc
-	closed   chan struct{} // closed when the port is free
+}
+
+// socket is a place where clients reach a listener.
+type socket struct {
+	key    socketKey
+	l      *listener
+	bind   string // the address to open it at; of a published port it may differ from key.ip
+	cancel context.CancelFunc
+	closed chan struct{} // closed when the port is free
 
 	// Behind the balancer's mu.
-	targetPort int
-	queue      []*target // in the order in which they are next
-	endpoint   string
-	problem    string
+	endpoint string
+	problem  string
 }
 
-func newListener(ip string, want cloudsim.Listener) *listener {
-	return &listener{
-		protocol: want.Protocol, ip: ip, port: want.Port, targetPort: want.TargetPort,
-		closed: make(chan struct{}),
+// socketsOf are the sockets that a load balancer should have, listener by
+// listener, and where each is to be opened.
+func (c Config) socketsOf(lb cloudsim.LoadBalancer) []*socket {
+	var all []*socket
+	for _, l := range lb.Listeners {
+		for _, a := range lb.Addresses {
+			all = append(all, &socket{key: socketKey{l.Protocol, a.IP, l.Port}, bind: a.IP, l: &listener{port: port{l.Protocol, l.Port}}})
+		}
+		for _, p := range lb.Published {
+			if p.Protocol == l.Protocol && p.Port == l.Port {
+				bind := p.Host
+				if c.PublishedBind != "" {
+					bind = c.PublishedBind
+				}
+				all = append(all, &socket{key: socketKey{l.Protocol, p.Host, p.PublishedPort}, bind: bind, l: &listener{port: port{l.Protocol, l.Port}}})
+			}
+		}
 	}
-}
-
-// isIn reports whether lb still has this listener.
-func (l *listener) isIn(lb cloudsim.LoadBalancer) bool {
-	return slices.Contains(ipsOf(lb), l.ip) && slices.ContainsFunc(lb.Listeners, func(want cloudsim.Listener) bool {
-		return want.Protocol == l.protocol && want.Port == l.port
-	})
+	return all
 }
 
 // close frees the port. Connections being dialled are reset, open ones stay.
-func (l *listener) close() {
-	l.cancel()
-	<-l.closed
+func (s *socket) close() {
+	s.cancel()
+	<-s.closed
 }
 
-// listen holds l's port until ctx ends. While it cannot have it, it tries
-// again, with pauses that grow from 50 ms to 5 s.
-func (b *balancer) listen(ctx context.Context, l *listener) {
+// listen holds a socket's port until ctx ends. While it cannot have it, it
+// tries again, with pauses that grow from 50 ms to 5 s.
+func (b *balancer) listen(ctx context.Context, s *socket) {
 	again := backoff{first: 50 * time.Millisecond, most: 5 * time.Second}
 	last := ""
 	for ctx.Err() == nil {
-		ln, problem := b.cfg.bind(ctx, l.ip, l.port)
+		bound, problem := b.cfg.bind(ctx, s)
 		if ctx.Err() == nil && problem != "" && problem != last {
-			b.log.Warn("listener is not where it should be", "listener", hostPort(l.ip, l.port), "reason", problem)
+			b.log.Warn("listener is not where it should be", "protocol", s.key.protocol, "listener", hostPort(s.key.ip, s.key.port), "reason", problem)
 		}
 		last = problem
-		if ln == nil {
-			b.place(l, "", problem)
+		if bound == nil {
+			b.place(s, "", problem)
 			again.wait(ctx)
 			continue
 		}
-		b.place(l, ln.Addr().String(), problem)
-		b.log.Info("listening", "endpoint", ln.Addr().String())
+		again.reset()
+		endpoint := s.endpointOf(bound.Addr())
+		b.place(s, endpoint, problem)
+		b.log.Info("listening", "protocol", s.key.protocol, "endpoint", endpoint)
 		closed := make(chan struct{})
 		context.AfterFunc(ctx, func() {
 			defer close(closed)
-			_ = ln.Close() // returns when the port is free; accept may return before
+			_ = bound.Close() // returns when the port is free; accept may return before
 		})
-		b.accept(ctx, l, ln)
+		if bound.packets != nil {
+			(&packets{b: b, socket: s, conn: bound.packets, flows: map[netip.AddrPort]*flow{}}).receive(ctx)
+		} else {
+			b.accept(ctx, s, bound.streams)
+		}
 		<-closed
 	}
 }
 
-// place notes where l can be reached.
-func (b *balancer) place(l *listener, endpoint, problem string) {
+// endpointOf is where clients reach what listens at a: its own address, or the
+// host at which somebody else publishes it.
+func (s *socket) endpointOf(a net.Addr) string {
+	if s.bind == s.key.ip {
+		return a.String()
+	}
+	return hostPort(s.key.ip, s.key.port)
+}
+
+// place notes where a socket can be reached.
+func (b *balancer) place(s *socket, endpoint, problem string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l.endpoint, l.problem = endpoint, problem
+	s.endpoint, s.problem = endpoint, problem
 	b.news()
 }
 
-// accept serves l's connections until ctx ends. It outlives a machine that is
-// short of file descriptors.
-func (b *balancer) accept(ctx context.Context, l *listener, ln net.Listener) {
+// accept serves a socket's connections until ctx ends. It outlives a machine
+// that is short of file descriptors.
+func (b *balancer) accept(ctx context.Context, s *socket, ln net.Listener) {
 	again := backoff{first: 5 * time.Millisecond, most: time.Second}
 	for {
 		nc, err := ln.Accept()
@@ -109,71 +183,24 @@ func (b *balancer) accept(ctx context.Context, l *listener, ln net.Listener) {
 		}
 		again.reset()
 		client := nc.(*net.TCPConn)
-		if !b.admit() {
-			b.refuse(client, refusedLimit)
+		from := client.RemoteAddr().(*net.TCPAddr).AddrPort()
+		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+		first, why := b.begin(s.l, from.Addr(), nil)
+		if why != "" {
+			reset(client)
 			continue
 		}
-		b.work.Go(func() {
-			defer b.discharge()
-			b.serve(ctx, l, client)
-		})
+		b.work.Go(func() { b.serve(ctx, s, client, from, first) })
 	}
 }
 
-// bind listens on ip:port, or, where this machine keeps low ports to itself, on
-// a high one. Without a listener, the problem says why; with one, it says why
-// it is another port.
-func (c Config) bind(ctx context.Context, ip string, port int) (ln net.Listener, problem string) {
-	if a, err := netip.ParseAddr(ip); err != nil || a.IsUnspecified() {
-		// The empty and the unspecified address would mean every address
-		// of the machine.
-		return nil, fmt.Sprintf("%q is no address to listen on", ip)
+// prefixes reads source ranges; the cloud has seen to it that they are.
+func prefixes(ranges []string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, r := range ranges {
+		if p, err := netip.ParsePrefix(r); err == nil {
+			all = append(all, p.Masked())
+		}
 	}
-	ln, err := c.listen(ctx, "tcp", hostPort(ip, port))
-	if err == nil {
-		return ln, ""
-	}
-	if !errors.Is(err, syscall.EACCES) || port >= 1024 {
-		return nil, explain(err, ip, port)
-	}
-	high := port + c.LowPortOffset
-	denied := fmt.Sprintf("port %d needs privileges on this machine%s", port, unprivilegedStart())
-	if ln, err = c.listen(ctx, "tcp", hostPort(ip, high)); err != nil {
-		return nil, fmt.Sprintf("%s, and %d in its place cannot be had: %s", denied, high, explain(err, ip, high))
-	}
-	return ln, fmt.Sprintf("%s: listening on %d instead", denied, high)
-}
-
-// unprivilegedStart quotes the setting that decides which ports are low, where
-// there is one.
-func unprivilegedStart() string {
-	raw, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprintf(" (net.ipv4.ip_unprivileged_port_start is %s)", strings.TrimSpace(string(raw)))
-}
-
-// explain says why a port cannot be had, and what to do.
-func explain(err error, ip string, port int) string {
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Sprintf("another program listens on %s or on port %d of all addresses; trying again until it is free", hostPort(ip, port), port)
-	case errors.Is(err, syscall.EADDRNOTAVAIL) && runtime.GOOS != "linux" && netip.MustParseAddr(ip).IsLoopback():
-		return fmt.Sprintf("%s is not an address of this machine: %s answers 127.0.0.1 only until each other loopback address is added (on macOS: sudo ifconfig lo0 alias %s)", ip, runtime.GOOS, ip)
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Sprintf("%s is not an address of this machine; trying again until it is", ip)
-	}
-	return fmt.Sprintf("cannot listen on %s: %s", hostPort(ip, port), cause(err))
-}
-
-func hostPort(ip string, port int) string { return net.JoinHostPort(ip, strconv.Itoa(port)) }
-
-// cause is an error's heart in words: without addresses, which have ports that
-// differ each time.
-func cause(err error) string {
-	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		return errno.Error()
-	}
-	return err.Error()
+	return slices.Clip(all)
 }

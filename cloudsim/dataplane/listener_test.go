@@ -84,7 +84,7 @@ func TestAddressesThatAreNone(t *testing.T) {
 		"0.0.0.0":   `"0.0.0.0" is no address to listen on`,
 		"::":        `"::" is no address to listen on`,
 		"shop.test": `"shop.test" is no address to listen on`,
-		"192.0.2.1": "192.0.2.1 is not an address of this machine; trying again until it is",
+		"192.0.2.1": "192.0.2.1 is not an address of this machine; trying again until it is. To make it one: sudo ip route add local 192.0.2.1 dev lo, or run the cloud as root with --claim-addresses",
 	} {
 		f := newFleet(t, 1, each(echo))
 		f.lb.IP = ip

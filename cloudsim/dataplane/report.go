@@ -3,6 +3,8 @@ package dataplane
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -48,25 +50,31 @@ func (b *balancer) report(ctx context.Context) {
 	}
 }
 
-// status is what b found: a status per listener and per target, in the order
-// of the spec. known is true if the cloud was told just this; if not, the
+// status is what b found: a status per socket and per target, in the order of
+// the spec, and one per target that drains. known is true if the cloud was told just this; if not, the
 // caller must tell, and b takes it as told.
 func (b *balancer) status() (s cloudsim.LoadBalancerStatus, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, want := range b.spec.Listeners {
-		for _, ip := range b.ips {
-			ls := cloudsim.ListenerStatus{Protocol: want.Protocol, Port: want.Port, IP: ip}
-			if l := b.listeners[hostPort(ip, want.Port)]; l != nil && want.Protocol == cloudsim.TCP { // nil while an update closes it
-				ls.Endpoint, ls.Error = l.endpoint, l.problem
-			}
-			s.Listeners = append(s.Listeners, ls)
+	for _, want := range b.cfg.socketsOf(b.lb) {
+		ls := cloudsim.ListenerStatus{Protocol: want.l.protocol, Port: want.l.number, IP: want.key.ip}
+		if open := b.sockets[want.key]; open != nil { // nil while an update closes it
+			ls.Endpoint, ls.Error = open.endpoint, open.problem
 		}
+		s.Listeners = append(s.Listeners, ls)
 	}
+	s.Condition, s.Reason = conditionOf(s.Listeners)
 	for _, t := range b.order {
 		s.Targets = append(s.Targets, cloudsim.TargetStatus{
 			Instance: t.instance, Health: t.health, Reason: t.reason,
 		})
+	}
+	for _, id := range slices.Sorted(maps.Keys(b.targets)) {
+		if t := b.targets[id]; !t.listed {
+			s.Targets = append(s.Targets, cloudsim.TargetStatus{
+				Instance: id, Health: cloudsim.TargetDraining, Reason: "taken away; the connections that it has may end",
+			})
+		}
 	}
 	if b.reported != nil && same(*b.reported, s) {
 		return s, true
@@ -83,5 +91,36 @@ func (b *balancer) forgetReport() {
 }
 
 func same(a, b cloudsim.LoadBalancerStatus) bool {
-	return slices.Equal(a.Listeners, b.Listeners) && slices.Equal(a.Targets, b.Targets)
+	return a.Condition == b.Condition && a.Reason == b.Reason &&
+		slices.Equal(a.Listeners, b.Listeners) && slices.Equal(a.Targets, b.Targets)
+}
+
+// conditionOf sums up sockets: all are where they should be, or some, or none.
+// The reason is that of the first that is not. It is "" while none has been
+// tried.
+func conditionOf(sockets []cloudsim.ListenerStatus) (c cloudsim.LoadBalancerCondition, reason string) {
+	open, well, known := 0, 0, 0
+	for _, s := range sockets {
+		if s.Endpoint != "" || s.Error != "" {
+			known++
+		}
+		if s.Endpoint != "" {
+			open++
+		}
+		if s.Endpoint != "" && s.Error == "" {
+			well++
+		}
+		if s.Error != "" && reason == "" {
+			reason = fmt.Sprintf("%s/%d on %s: %s", s.Protocol, s.Port, s.IP, s.Error)
+		}
+	}
+	switch {
+	case known < len(sockets):
+		return "", ""
+	case well == len(sockets):
+		return cloudsim.LoadBalancerWorking, ""
+	case open == 0:
+		return cloudsim.LoadBalancerFailed, reason
+	}
+	return cloudsim.LoadBalancerDegraded, reason
 }

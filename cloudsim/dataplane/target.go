@@ -3,7 +3,8 @@ package dataplane
 import (
 	"context"
 	"fmt"
-	"slices"
+	"net/netip"
+	"sync/atomic"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
@@ -12,17 +13,62 @@ import (
 // still has connections.
 type target struct {
 	instance cloudsim.InstanceID
-	stats    targetStats
-	listed   bool // it is in the spec
-	machine  machine
+	bytes    [2]atomic.Uint64 // forwarded, by direction
+
+	// Behind the balancer's mu.
+	listed  bool // it is in the spec
+	weight  int
+	machine machine
 	verdict
 	check     cloudsim.HealthCheck // by which it is probed
 	stopProbe context.CancelFunc   // nil while it is not
 	active    int                  // connections, also those being dialled
+
+	connections, failedDials uint64
 }
 
-func newTarget(id cloudsim.InstanceID, stats targetStats) *target {
-	return &target{instance: id, stats: stats}
+// takes reports whether it may be chosen.
+func (t *target) takes() bool { return t.listed && t.health == cloudsim.TargetHealthy }
+
+// machine is what the data plane knows of an instance; the zero value is one
+// that does not exist.
+type machine struct {
+	revision uint64
+	state    cloudsim.InstanceState
+	ips      [2]string // internal: the one that is probed, and one of the other family
+}
+
+func machineOf(i cloudsim.Instance) machine {
+	m := machine{revision: i.Revision, state: i.State}
+	for _, a := range i.Addresses {
+		ip, err := netip.ParseAddr(a.Address)
+		switch {
+		case err != nil || a.Type != cloudsim.AddressInternal:
+		case m.ips[0] == "":
+			m.ips[0] = a.Address
+		case m.ips[1] == "" && ip.Is4() != isIPv4(m.ips[0]):
+			m.ips[1] = a.Address
+		}
+	}
+	return m
+}
+
+func isIPv4(ip string) bool {
+	a, err := netip.ParseAddr(ip)
+	return err == nil && a.Is4()
+}
+
+// ip is where it is probed, or "".
+func (m machine) ip() string { return m.ips[0] }
+
+// reach is where a client's connections go: to the address of the client's
+// family if it has one, and else to the other, because a connection to a
+// target is one of the load balancer's own.
+func (m machine) reach(client netip.Addr) string {
+	if m.ips[1] != "" && isIPv4(m.ips[1]) == client.Is4() {
+		return m.ips[1]
+	}
+	return m.ips[0]
 }
 
 // why says why a machine takes no connections.
@@ -70,50 +116,4 @@ func (v verdict) after(found error, check cloudsim.HealthCheck) verdict {
 		v.reason = found.Error()
 	}
 	return v
-}
-
-// pick chooses the healthy target with the fewest connections, and among
-// equals the one that l chose longest ago; nil if there is none besides tried.
-// It counts the connection: whoever picks must release. O(targets), but it
-// stops at the first that is idle.
-func (b *balancer) pick(l *listener, tried []*target) (t *target, ip string, port int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	best := -1
-	for at, t := range l.queue {
-		if t.health != cloudsim.TargetHealthy || slices.Contains(tried, t) {
-			continue
-		}
-		if best < 0 || t.active < l.queue[best].active {
-			best = at
-		}
-		if t.active == 0 {
-			break
-		}
-	}
-	if best < 0 {
-		return nil, "", 0
-	}
-	t = l.queue[best]
-	l.queue = append(slices.Delete(l.queue, best, best+1), t)
-	t.active++
-	return t, t.machine.ip, l.targetPort
-}
-
-// enqueue makes l's queue the targets of order: those that left go, new ones
-// come first, the others keep their turn.
-func (l *listener) enqueue(order []*target) {
-	old := slices.DeleteFunc(l.queue, func(t *target) bool { return !t.listed })
-	had := make(map[*target]bool, len(old))
-	for _, t := range old {
-		had[t] = true
-	}
-	l.queue = slices.DeleteFunc(slices.Clone(order), func(t *target) bool { return had[t] })
-	l.queue = append(l.queue, old...)
-}
-
-// release takes back what pick counted.
-func (b *balancer) release(t *target) {
-	t.active--
-	b.forgetIfUnused(t)
 }

@@ -2,8 +2,16 @@ package dataplane
 
 import (
 	"errors"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
@@ -58,54 +66,179 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+// chooser is a balancer with one listener, for who is chosen next.
+type chooser struct {
+	*balancer
+	l *listener
+	t *testing.T
+}
+
+func newChooser(t *testing.T, weights map[cloudsim.InstanceID]int) chooser {
+	c := chooser{newBalancer(&plane{log: slog.New(slog.DiscardHandler)}, "lb"), newListener(port{cloudsim.TCP, 80}), t}
+	c.listeners[c.l.port] = c.l
+	for _, id := range slices.Sorted(maps.Keys(weights)) {
+		c.add(id, weights[id])
+	}
+	return c
+}
+
+func (c chooser) add(id cloudsim.InstanceID, weight int) {
+	c.targets[id] = &target{instance: id, listed: true, weight: weight, verdict: verdict{health: cloudsim.TargetHealthy}}
+	c.seat(c.targets[id])
+}
+
+func (c chooser) health(id cloudsim.InstanceID, h cloudsim.TargetHealth) {
+	c.targets[id].health = h
+	c.seat(c.targets[id])
+}
+
+func (c chooser) pick(client netip.Addr) choice {
+	c.t.Helper()
+	p, ok := c.balancer.pick(c.l, client, nil)
+	if !ok {
+		c.t.Fatal("nobody was picked")
+	}
+	return p
+}
+
+// take picks n times, and says who; ends releases each at once.
+func (c chooser) take(n int, ends bool) (got string) {
+	c.t.Helper()
+	for range n {
+		p := c.pick(netip.Addr{})
+		got += string(p.target.instance)
+		if ends {
+			c.release(c.l, p.slot)
+		}
+	}
+	return got
+}
+
 // Who is next: the fewest connections first, then the longest wait; a target
 // that comes late is not made to wait a round.
 func TestPick(t *testing.T) {
-	b := &balancer{}
-	l := &listener{}
-	for _, id := range []cloudsim.InstanceID{"a", "b", "c"} {
-		b.order = append(b.order, &target{instance: id, listed: true, verdict: verdict{health: cloudsim.TargetHealthy}})
-	}
-	l.enqueue(b.order)
-	pick := func() *target {
-		t.Helper()
-		p, _, _ := b.pick(l, nil)
-		if p == nil {
-			t.Fatal("nobody was picked")
-		}
-		return p
-	}
-	var got string
-	take := func(ends bool) {
-		t.Helper()
-		p := pick()
-		got += string(p.instance)
-		if ends {
-			p.active--
-		}
-	}
-	for range 4 {
-		take(true) // a b c a
-	}
-	take(false) // b, who stays busy
-	for range 4 {
-		take(true) // c a c a
-	}
-	b.order[2].health = cloudsim.TargetUnhealthy
-	take(true) // a, alone
-	b.order[2].health = cloudsim.TargetHealthy
-	take(true) // c, who waited
-	d := &target{instance: "d", listed: true, verdict: verdict{health: cloudsim.TargetHealthy}}
-	b.order[0].listed = false
-	b.order = append(b.order[1:], d)
-	l.enqueue(b.order)
-	for range 3 {
-		take(true) // d c d: a is gone
-	}
+	c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})
+	got := c.take(4, true)  // a b c a
+	got += c.take(1, false) // b, who stays busy
+	got += c.take(4, true)  // c a c a
+	c.health("c", cloudsim.TargetUnhealthy)
+	got += c.take(1, true) // a, alone
+	c.health("c", cloudsim.TargetHealthy)
+	got += c.take(1, true) // c, who waited
+	c.targets["a"].listed = false
+	c.seat(c.targets["a"])
+	c.add("d", 1)
+	got += c.take(3, true) // d c d: a is gone
 	if want := "abcabcacaacdcd"; got != want {
 		t.Errorf("picked %s, want %s", got, want)
 	}
-	if p, _, _ := b.pick(l, b.order); p != nil {
-		t.Errorf("picked %s, who was tried", p.instance)
+	if p, ok := c.balancer.pick(c.l, netip.Addr{}, slices.Collect(maps.Values(c.targets))); ok {
+		t.Errorf("picked %s, who was tried", p.target.instance)
+	}
+	if got := c.take(2, true); got != "cd" && got != "dc" {
+		t.Errorf("after all were tried: %s", got)
+	}
+}
+
+// A target gets its weight's share, of connections that end at once as of those
+// that stay. One that was away gets no more than its share when it is back.
+func TestWeights(t *testing.T) {
+	count := func(s string) map[rune]int {
+		n := map[rune]int{}
+		for _, r := range s {
+			n[r]++
+		}
+		return n
+	}
+	for _, ends := range []bool{true, false} {
+		c := newChooser(t, map[cloudsim.InstanceID]int{"a": 3, "b": 1})
+		if d := cmp.Diff(map[rune]int{'a': 30, 'b': 10}, count(c.take(40, ends))); d != "" {
+			t.Errorf("ends at once: %v: %s", ends, d)
+		}
+	}
+	c := newChooser(t, map[cloudsim.InstanceID]int{"a": 3, "b": 1})
+	c.health("b", cloudsim.TargetUnhealthy)
+	c.take(1000, true)
+	c.health("b", cloudsim.TargetHealthy)
+	if n := count(c.take(40, true))['b']; n < 10 || n > 11 {
+		t.Errorf("back from illness, b got %d of 40, want its quarter", n)
+	}
+}
+
+// A client keeps its target while that is well, for a time that each visit
+// renews; the client that was here longest ago is forgotten when there are too
+// many.
+func TestAffinity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})
+		c.kept.set(time.Minute)
+		ann, bob := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
+		visit := func(who netip.Addr) cloudsim.InstanceID {
+			p := c.pick(who)
+			c.release(c.l, p.slot)
+			return p.target.instance
+		}
+		first := visit(ann)
+		for range 5 {
+			time.Sleep(50 * time.Second)
+			if now := visit(ann); now != first {
+				t.Fatalf("went to %s and then to %s", first, now)
+			}
+		}
+		if other := visit(bob); other == first {
+			t.Errorf("two clients went to %s, with two targets idle", other)
+		}
+		c.health(first, cloudsim.TargetUnhealthy)
+		second := visit(ann)
+		c.health(first, cloudsim.TargetHealthy)
+		if now := visit(ann); second == first || now != second {
+			t.Errorf("%s fell ill; then it was %s and then %s", first, second, now)
+		}
+		time.Sleep(61 * time.Second)
+		seen := map[cloudsim.InstanceID]bool{}
+		for range 3 {
+			seen[visit(ann)] = true
+			time.Sleep(61 * time.Second)
+		}
+		if len(seen) < 2 {
+			t.Errorf("with more than a minute between visits it saw %v only", seen)
+		}
+		for n := range maxKept + 10 {
+			visit(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}))
+		}
+		if n := len(c.kept.byClient); n != maxKept || c.kept.recent.Len() != n {
+			t.Errorf("%d clients are remembered, %d in order; want %d", n, c.kept.recent.Len(), maxKept)
+		}
+		if c.kept.set(0); len(c.kept.byClient) != 0 {
+			t.Error("clients are remembered without affinity")
+		}
+	})
+}
+
+// A target is reached at its address of the client's family, or at the other
+// if it has only that.
+func TestReach(t *testing.T) {
+	v4, v6 := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
+	internal := func(ips ...string) (i cloudsim.Instance) {
+		i.Addresses = []cloudsim.InstanceAddress{{Type: cloudsim.AddressExternal, Address: "203.0.113.1"}}
+		for _, ip := range ips {
+			i.Addresses = append(i.Addresses, cloudsim.InstanceAddress{Type: cloudsim.AddressInternal, Address: ip})
+		}
+		return i
+	}
+	for _, tc := range []struct {
+		of           cloudsim.Instance
+		from4, from6 string
+	}{
+		{internal(), "", ""},
+		{internal("10.1.0.1"), "10.1.0.1", "10.1.0.1"},
+		{internal("fd01::1"), "fd01::1", "fd01::1"},
+		{internal("10.1.0.1", "10.1.0.2", "fd01::1"), "10.1.0.1", "fd01::1"},
+		{internal("fd01::1", "10.1.0.1"), "10.1.0.1", "fd01::1"},
+	} {
+		m := machineOf(tc.of)
+		if got4, got6 := m.reach(v4), m.reach(v6); got4 != tc.from4 || got6 != tc.from6 {
+			t.Errorf("%v: reached at %q and %q, want %q and %q", tc.of.Addresses, got4, got6, tc.from4, tc.from6)
+		}
 	}
 }

@@ -120,6 +120,12 @@ func offset(p netip.Prefix, ip netip.Addr) uint64 {
 	return binary.BigEndian.Uint64(b[8:]) - binary.BigEndian.Uint64(a[8:])
 }
 
+// LoadBalancerRanges lists the ranges that load balancers get addresses from.
+func (c Config) LoadBalancerRanges() []netip.Prefix {
+	all := []netip.Prefix{c.LoadBalancers, c.LoadBalancers6, c.InternalLoadBalancers, c.InternalLoadBalancers6}
+	return slices.DeleteFunc(all, func(p netip.Prefix) bool { return !p.IsValid() })
+}
+
 // CreateAddress reserves an address.
 func (e *Engine) CreateAddress(ctx context.Context, req cloudsim.CreateAddress) (a cloudsim.Address, err error) {
 	if err := req.Validate(); err != nil {

@@ -40,7 +40,8 @@ type cloudsimFlags struct {
 	loadBalancerRange             string
 	loadBalancerRange6            string
 	internalRange, internalRange6 string
-	published                     string
+	published, publishedBind      string
+	claimAddresses                bool
 	readyFile                     string
 	tlsCert, tlsKey               string
 	noDataPlane                   bool
@@ -93,6 +94,8 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.internalRange, "internal-load-balancer-range", "", "where those of scheme internal get theirs (default with the others)")
 	fl.StringVar(&f.internalRange6, "internal-load-balancer-range6", "", "the same for IPv6")
 	fl.StringVar(&f.published, "published-ports", "", "`HOST:FIRST-LAST`: reach listeners at these ports of a host, besides, e.g. 127.0.0.1:30080-30099")
+	fl.StringVar(&f.publishedBind, "published-bind", "", "address of this machine to open published ports at, where another program carries HOST's ports here (default HOST)")
+	fl.BoolVar(&f.claimAddresses, "claim-addresses", false, "make the load balancers' ranges addresses of this machine while the cloud runs; Linux, needs CAP_NET_ADMIN")
 	fl.StringVar(&f.readyFile, "ready-file", "", "write the URL here once it serves")
 	fl.StringVar(&f.tlsCert, "tls-cert-file", "", "certificate to serve HTTPS with (PEM)")
 	fl.StringVar(&f.tlsKey, "tls-private-key-file", "", "its private key (PEM)")
@@ -216,6 +219,10 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
+	counters := dataplane.NewCounters()
+	if !f.noDataPlane {
+		cfg.Meter = counters
+	}
 	eng := engine.New(log, st, cfg)
 	if err := errors.Join(eng.Prepare(), eng.EnsureAdmin(secret)); err != nil {
 		return err
@@ -224,11 +231,11 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	return f.serve(ctx, log, ln, eng, cfg)
+	return f.serve(ctx, log, ln, eng, cfg, counters)
 }
 
 // serve runs the engine, its API and the data plane until ctx ends.
-func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.Listener, eng *engine.Engine, cfg engine.Config) error {
+func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.Listener, eng *engine.Engine, cfg engine.Config, counters *dataplane.Counters) error {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	api := httpapi.New(log, eng, httpapi.Config{Version: version(), Profile: cfg.Profile.Name, Metrics: metrics}) //nolint:contextcheck // each request has its own
@@ -238,8 +245,12 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		func(ctx context.Context) error { return resident.Trim(ctx, log) },
 	}
 	if !f.noDataPlane {
+		plane := dataplane.Config{Registry: metrics, Counters: counters, PublishedBind: f.publishedBind}
+		if f.claimAddresses {
+			plane.Claim = cfg.LoadBalancerRanges()
+		}
 		parts = append(parts, func(ctx context.Context) error {
-			return dataplane.Run(engine.AsCloud(ctx), log.With("component", "dataplane"), dataplane.Config{Registry: metrics}, eng)
+			return dataplane.Run(engine.AsCloud(ctx), log.With("component", "dataplane"), plane, eng)
 		}, func(ctx context.Context) error {
 			return diskfiles.Run(engine.AsCloud(ctx), log.With("component", "disks"), diskfiles.Config{Dir: filepath.Join(f.dataDir, "disks")}, eng)
 		})

@@ -1,0 +1,131 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// bound is an open socket: one of the two.
+type bound struct {
+	streams net.Listener
+	packets *net.UDPConn
+}
+
+func (o *bound) Addr() net.Addr {
+	if o.packets != nil {
+		return o.packets.LocalAddr()
+	}
+	return o.streams.Addr()
+}
+
+func (o *bound) Close() error {
+	if o.packets != nil {
+		return o.packets.Close()
+	}
+	return o.streams.Close()
+}
+
+// open opens a socket at ip:port, and nowhere else. An address that is this
+// machine's by a route only (see Claim) needs the permission to be bound
+// without an interface that has it.
+func (c Config) open(ctx context.Context, protocol cloudsim.Protocol, ip string, port int) (*bound, error) {
+	o, err := c.openWith(ctx, net.ListenConfig{}, protocol, ip, port)
+	if errors.Is(err, syscall.EADDRNOTAVAIL) && isLocal(ip) {
+		return c.openWith(ctx, net.ListenConfig{Control: freebind}, protocol, ip, port)
+	}
+	return o, err
+}
+
+func (c Config) openWith(ctx context.Context, lc net.ListenConfig, protocol cloudsim.Protocol, ip string, port int) (*bound, error) {
+	address := hostPort(ip, port)
+	if protocol == cloudsim.UDP {
+		pc, err := lc.ListenPacket(ctx, "udp", address)
+		if err != nil {
+			return nil, err
+		}
+		return &bound{packets: pc.(*net.UDPConn)}, nil
+	}
+	lc.SetMultipathTCP(false) // the kernel splices plain TCP only
+	lc.KeepAlive = -1         // the idle timeout ends what is dead
+	listen := lc.Listen
+	if c.listen != nil {
+		listen = c.listen
+	}
+	ln, err := listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return &bound{streams: ln}, nil
+}
+
+// bind opens a socket where it should be, or, where this machine keeps low
+// ports to itself, at a high port. Without a socket, the problem says why; with
+// one, it says why it is another port.
+func (c Config) bind(ctx context.Context, s *socket) (o *bound, problem string) {
+	ip, port := s.bind, s.key.port
+	a, err := netip.ParseAddr(ip)
+	if err != nil || a.IsUnspecified() && s.bind == s.key.ip {
+		// The empty and the unspecified address would mean every address
+		// of the machine.
+		return nil, fmt.Sprintf("%q is no address to listen on", ip)
+	}
+	o, err = c.open(ctx, s.key.protocol, ip, port)
+	if err == nil {
+		return o, ""
+	}
+	if !errors.Is(err, syscall.EACCES) || port >= 1024 {
+		return nil, explain(err, ip, port)
+	}
+	high := port + c.LowPortOffset
+	denied := fmt.Sprintf("port %d needs privileges on this machine%s", port, unprivilegedStart())
+	if o, err = c.open(ctx, s.key.protocol, ip, high); err != nil {
+		return nil, fmt.Sprintf("%s, and %d in its place cannot be had: %s", denied, high, explain(err, ip, high))
+	}
+	return o, fmt.Sprintf("%s: listening on %d instead", denied, high)
+}
+
+// unprivilegedStart quotes the setting that decides which ports are low, where
+// there is one.
+func unprivilegedStart() string {
+	raw, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf(" (net.ipv4.ip_unprivileged_port_start is %s)", strings.TrimSpace(string(raw)))
+}
+
+// explain says why a port cannot be had, and what to do.
+func explain(err error, ip string, port int) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Sprintf("another program listens on %s or on port %d of all addresses; trying again until it is free", hostPort(ip, port), port)
+	case errors.Is(err, syscall.EADDRNOTAVAIL) && runtime.GOOS != "linux" && netip.MustParseAddr(ip).IsLoopback():
+		return fmt.Sprintf("%s is not an address of this machine: %s answers 127.0.0.1 only until each other loopback address is added (on macOS: sudo ifconfig lo0 alias %s)", ip, runtime.GOOS, ip)
+	case errors.Is(err, syscall.EADDRNOTAVAIL) && runtime.GOOS == "linux":
+		return fmt.Sprintf("%s is not an address of this machine; trying again until it is. To make it one: sudo ip route add local %s dev lo, or run the cloud as root with --claim-addresses", ip, ip)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Sprintf("%s is not an address of this machine; trying again until it is", ip)
+	}
+	return fmt.Sprintf("cannot listen on %s: %s", hostPort(ip, port), cause(err))
+}
+
+func hostPort(ip string, port int) string { return net.JoinHostPort(ip, strconv.Itoa(port)) }
+
+// cause is an error's heart in words: without addresses, which have ports that
+// differ each time.
+func cause(err error) string {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno.Error()
+	}
+	return err.Error()
+}

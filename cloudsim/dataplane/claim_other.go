@@ -1,0 +1,23 @@
+//go:build !linux
+
+package dataplane
+
+import (
+	"log/slog"
+	"net/netip"
+	"syscall"
+)
+
+// claim cannot be done here: each address has to be given to an interface.
+func claim(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) {
+	for _, p := range ranges {
+		if !p.Addr().IsLoopback() {
+			log.Warn("ranges of addresses can be claimed on Linux only", "range", p.String())
+		}
+	}
+	return func() {}, nil
+}
+
+func isLocal(string) bool { return false }
+
+func freebind(string, string, syscall.RawConn) error { return nil }

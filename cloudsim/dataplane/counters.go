@@ -1,0 +1,99 @@
+package dataplane
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Counters tells what passes through the load balancers of a data plane. It
+// may be read at any time, also before the plane runs and after.
+type Counters struct {
+	mu        sync.Mutex
+	balancers map[cloudsim.LoadBalancerID]*balancer
+}
+
+// NewCounters returns the counters of a data plane that does not run yet.
+func NewCounters() *Counters {
+	return &Counters{balancers: map[cloudsim.LoadBalancerID]*balancer{}}
+}
+
+func (c *Counters) add(b *balancer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.balancers[b.id] = b
+}
+
+// remove forgets b, unless another has taken its place.
+func (c *Counters) remove(b *balancer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.balancers[b.id] == b {
+		delete(c.balancers, b.id)
+	}
+}
+
+// LoadBalancerStats is what passed through a load balancer since this data
+// plane began to forward for it; false if it does not. O(targets).
+func (c *Counters) LoadBalancerStats(id cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool) {
+	c.mu.Lock()
+	b := c.balancers[id]
+	c.mu.Unlock()
+	if b == nil {
+		return cloudsim.LoadBalancerStats{}, false
+	}
+	return b.stats(), true
+}
+
+func (c *Counters) all() []*balancer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.balancers))
+}
+
+func (b *balancer) stats() cloudsim.LoadBalancerStats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := cloudsim.LoadBalancerStats{Listeners: []cloudsim.ListenerStats{}, Targets: []cloudsim.TargetStats{}}
+	for _, spec := range b.lb.Listeners {
+		l := b.listeners[port{spec.Protocol, spec.Port}]
+		s.Listeners = append(s.Listeners, cloudsim.ListenerStats{
+			Protocol: spec.Protocol, Port: spec.Port, Accepted: l.accepted, Active: l.open,
+			Refused: cloudsim.Refusals{
+				SourceRange: l.refused[refusedSource], NoHealthyTarget: l.refused[refusedNoTarget],
+				DialFailed: l.refused[refusedDial], TooManyConnections: l.refused[refusedLimit],
+			},
+		})
+	}
+	for _, t := range b.order {
+		s.Targets = append(s.Targets, t.stats())
+	}
+	for _, id := range slices.Sorted(maps.Keys(b.targets)) {
+		if t := b.targets[id]; !t.listed {
+			s.Targets = append(s.Targets, t.stats())
+		}
+	}
+	return s
+}
+
+func (t *target) stats() cloudsim.TargetStats {
+	return cloudsim.TargetStats{
+		Instance: t.instance, Connections: t.connections, Active: t.active, FailedDials: t.failedDials,
+		BytesIn: t.bytes[in].Load(), BytesOut: t.bytes[out].Load(),
+	}
+}
+
+// refusals are those of all listeners together, also of those that are gone.
+func (b *balancer) refusals() map[refusal]uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := maps.Clone(b.refused)
+	for _, l := range b.listeners {
+		for why, n := range l.refused {
+			all[why] += n
+		}
+	}
+	return all
+}

@@ -1,0 +1,195 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// flow is what one client's port sends to a UDP listener, and what comes back:
+// a socket of its own to one target, until both have been silent for the idle
+// timeout.
+type flow struct {
+	session
+	peer   netip.AddrPort // the client's port
+	server *net.UDPConn
+	last   atomic.Int64 // when a datagram last passed, in ns since began
+}
+
+// began is where flows count their time from: a monotonic clock.
+var began = time.Now()
+
+func (f *flow) passed() { f.last.Store(int64(time.Since(began))) }
+
+func (f *flow) silence() time.Duration { return time.Since(began) - time.Duration(f.last.Load()) }
+
+// packets is a UDP socket at work.
+type packets struct {
+	b      *balancer
+	socket *socket
+	conn   *net.UDPConn
+
+	mu    sync.Mutex
+	flows map[netip.AddrPort]*flow
+}
+
+// receive forwards datagrams until ctx ends, which closes its socket; then it
+// ends every flow.
+func (p *packets) receive(ctx context.Context) {
+	defer p.end()
+	_ = p.conn.SetReadBuffer(1 << 20) // a burst waits rather than is lost; the kernel may give less
+	again := backoff{first: 5 * time.Millisecond, most: time.Second}
+	buf := make([]byte, maxDatagram)
+	for {
+		n, from, err := p.conn.ReadFromUDPAddrPort(buf)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			if again.next == 0 {
+				p.b.log.Warn("cannot receive datagrams; trying again", "endpoint", p.conn.LocalAddr().String(), "error", err)
+			}
+			again.wait(ctx)
+			continue
+		}
+		again.reset()
+		p.forward(buf[:n], from)
+	}
+}
+
+// forward sends a datagram on: in its client's flow, or in a new one. A target
+// that says it has nobody there loses the flow, and the datagram goes to
+// another.
+func (p *packets) forward(datagram []byte, from netip.AddrPort) {
+	p.mu.Lock()
+	f := p.flows[from]
+	p.mu.Unlock()
+	var tried []*target
+	for f != nil && !p.send(f, datagram) {
+		tried = append(tried, f.target)
+		f = nil
+		if len(tried) < dialAttempts {
+			f = p.open(from, tried)
+		}
+	}
+	if f == nil && tried == nil {
+		if f = p.open(from, nil); f != nil {
+			p.send(f, datagram)
+		}
+	}
+}
+
+// send reports whether the datagram went to the flow's target.
+func (p *packets) send(f *flow, datagram []byte) bool {
+	n, err := f.server.Write(datagram)
+	switch {
+	case err == nil:
+		f.passed()
+		f.target.bytes[in].Add(uint64(n))
+		return true
+	case errors.Is(err, syscall.ECONNREFUSED):
+		p.b.dialFailed(f.target)
+	case !errors.Is(err, net.ErrClosed):
+		return true // lost, as datagrams may be: too long, or no room to send it
+	}
+	p.close(f)
+	return false
+}
+
+// open begins a flow; nil if the rules or the machine do not allow it.
+func (p *packets) open(from netip.AddrPort, tried []*target) *flow {
+	client := from.Addr().Unmap()
+	to, why := p.b.begin(p.socket.l, client, tried)
+	if why != "" {
+		return nil
+	}
+	server, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(addrPort(to.ip, to.port)))
+	if err != nil {
+		p.b.abandon(p.socket.l, to)
+		return nil
+	}
+	f := &flow{peer: from, server: server}
+	f.session = session{b: p.b, l: p.socket.l, socket: p.socket, client: client, choice: to, cut: func() { _ = server.Close() }}
+	f.passed()
+	if !p.b.join(&f.session) {
+		_ = server.Close()
+		p.b.abandon(p.socket.l, to)
+		return nil
+	}
+	p.mu.Lock()
+	p.flows[from] = f
+	p.mu.Unlock()
+	p.b.work.Go(func() {
+		p.answer(f)
+		p.close(f)
+		p.b.leave(&f.session)
+	})
+	return f
+}
+
+// close ends a flow: the next datagram of its client begins another.
+func (p *packets) close(f *flow) {
+	p.mu.Lock()
+	if p.flows[f.peer] == f {
+		delete(p.flows, f.peer)
+	}
+	p.mu.Unlock()
+	_ = f.server.Close()
+}
+
+// end closes every flow.
+func (p *packets) end() {
+	p.mu.Lock()
+	all := p.flows
+	p.flows = map[netip.AddrPort]*flow{}
+	p.mu.Unlock()
+	for _, f := range all {
+		_ = f.server.Close()
+	}
+}
+
+// answer carries the target's datagrams back until the flow is silent for too
+// long, or is closed.
+func (p *packets) answer(f *flow) {
+	reads, err := newLender(f.server, maxDatagram)
+	if err != nil {
+		return
+	}
+	for {
+		if idle := time.Duration(f.l.idle.Load()); idle > 0 {
+			left := idle - f.silence()
+			if left <= 0 {
+				return
+			}
+			_ = f.server.SetReadDeadline(time.Now().Add(left))
+		}
+		for err == nil {
+			err = p.answerOne(f, reads)
+		}
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			p.b.dialFailed(f.target)
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+		err = nil
+	}
+}
+
+func (p *packets) answerOne(f *flow, reads *lender) error {
+	datagram, err := reads.read()
+	defer reads.giveBack()
+	if err != nil {
+		return err
+	}
+	f.passed()
+	f.target.bytes[out].Add(uint64(len(datagram)))
+	_, _ = p.conn.WriteToUDPAddrPort(datagram, f.peer) // a client that is gone does not end the flow: silence will
+	return nil
+}

@@ -1,0 +1,38 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// proxyV2Signature begins every binary header: PROXY protocol, section 2.2.
+const proxyV2Signature = "\r\n\r\n\x00\r\nQUIT\n"
+
+// proxyHeader is what a target is told before a client's first byte: who the
+// client is and what it connected to. Both addresses are of one family, that
+// of the client's connection. (haproxy.org, The PROXY protocol, versions 1
+// and 2, sections 2.1 and 2.2.)
+func proxyHeader(v cloudsim.ProxyProtocol, client, at netip.AddrPort) []byte {
+	from, to := client.Addr().Unmap().WithZone(""), at.Addr().Unmap().WithZone("")
+	if v == cloudsim.ProxyV1 {
+		family := "TCP6"
+		if from.Is4() {
+			family = "TCP4"
+		}
+		return fmt.Appendf(nil, "PROXY %s %s %s %d %d\r\n", family, from, to, client.Port(), at.Port())
+	}
+	const proxied, tcp4, tcp6 = 0x21, 0x11, 0x21
+	family := byte(tcp6)
+	if from.Is4() {
+		family = tcp4
+	}
+	addresses := append(from.AsSlice(), to.AsSlice()...)
+	h := append([]byte(proxyV2Signature), proxied, family)
+	h = binary.BigEndian.AppendUint16(h, uint16(len(addresses)+4))
+	h = append(h, addresses...)
+	h = binary.BigEndian.AppendUint16(h, client.Port())
+	return binary.BigEndian.AppendUint16(h, at.Port())
+}
