@@ -64,7 +64,10 @@ func (m *memory) putLB(lb cloudsim.LoadBalancer) {
 	if lb.State == "" {
 		lb.State = cloudsim.LoadBalancerActive
 	}
-	lb.Addresses = []cloudsim.LoadBalancerAddress{{Family: cloudsim.IPv4, IP: lb.IP}}
+	if len(lb.Addresses) < 2 {
+		lb.Addresses = []cloudsim.LoadBalancerAddress{{Family: cloudsim.IPv4, IP: lb.IP}}
+	}
+	lb.Addresses, lb.Published, lb.SourceRanges = slices.Clone(lb.Addresses), slices.Clone(lb.Published), slices.Clone(lb.SourceRanges)
 	lb.Status = lb.StatusFor(m.lbs[lb.ID].Status)
 	m.keepLB(lb)
 }
@@ -244,7 +247,13 @@ func (m *memory) await(t testing.TB, id cloudsim.LoadBalancerID, is func(cloudsi
 }
 
 func satisfies(lb cloudsim.LoadBalancer, is func(cloudsim.LoadBalancerStatus) string) string {
-	if len(lb.Status.Listeners) != len(lb.Listeners) || len(lb.Status.Targets) != len(lb.Targets) {
+	draining := 0
+	for _, t := range lb.Status.Targets {
+		if t.Health == cloudsim.TargetDraining {
+			draining++
+		}
+	}
+	if !lb.Reported() || len(lb.Status.Targets)-draining != len(lb.Targets) {
 		return fmt.Sprintf("%+v is not a status of all of %+v", lb.Status, lb.LoadBalancerSpec)
 	}
 	if why := is(lb.Status); why != "" {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -71,7 +72,7 @@ type server struct {
 // serve listens on ip:port, 0 for any port, until close or the test's end.
 func serve(t testing.TB, ip string, port int, handle func(*net.TCPConn)) *server {
 	t.Helper()
-	ln, err := net.Listen("tcp", fmt.Sprintf("%s:%d", ip, port))
+	ln, err := net.Listen("tcp", net.JoinHostPort(ip, strconv.Itoa(port)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,218 @@
+package dataplane_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+)
+
+// Who is in no source range is refused at once, and counted; a changed rule is
+// for new connections, and the open ones stay.
+func TestSourceRanges(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, each(echo))
+	udpStop, at := udpServer(t, f.servers[0].ip, 0, "u")
+	defer udpStop()
+	f.lb.Listeners = append(f.lb.Listeners, cloudsim.Listener{Protocol: cloudsim.UDP, Port: port, TargetPort: at})
+	f.lb.SourceRanges = []string{"127.0.0.9/32", "fd00::/8", "127.0.1.7/24"} // host bits do not matter
+	counters := dataplane.NewCounters()
+	f.up(t, dataplane.Config{Counters: counters})
+	from := func(ip string) *net.Dialer { return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}} }
+	talk := func(ip string) bool {
+		c, err := from(ip).Dial("tcp", f.address())
+		if err != nil {
+			if isReset(err) {
+				return false
+			}
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "x")
+		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_, err = c.Read(make([]byte, 1))
+		if err != nil && !isReset(err) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	for ip, in := range map[string]bool{"127.0.0.9": true, "127.0.0.8": false, "127.0.1.200": true, "127.0.2.1": false} {
+		if talk(ip) != in {
+			t.Errorf("%s let in: %v, want %v", ip, !in, in)
+		}
+	}
+	if who := dialUDP(t, f.address()).tryAsk("x"); who != "" {
+		t.Error("a datagram of 127.0.0.1 was let in")
+	}
+	s, _ := counters.LoadBalancerStats(lbID)
+	if s.Listeners[0].Refused.SourceRange != 2 || s.Listeners[1].Refused.SourceRange != 1 {
+		t.Errorf("refused %+v", s.Listeners)
+	}
+	open, err := from("127.0.0.9").Dial("tcp", f.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	kept := client{open.(*net.TCPConn), t}
+	kept.alive()
+	f.lb.SourceRanges = []string{"127.0.2.0/24"}
+	f.cloud.putLB(f.lb)
+	eventually(t, func() string {
+		if talk("127.0.0.9") || !talk("127.0.2.1") {
+			return "the new ranges are not in force"
+		}
+		return ""
+	})
+	kept.alive()
+	f.lb.SourceRanges = nil
+	f.cloud.putLB(f.lb)
+	eventually(t, func() string {
+		if !talk("127.0.0.9") {
+			return "without ranges somebody is kept out"
+		}
+		return ""
+	})
+}
+
+// Targets are told who the client is, and what it connected to, before its
+// first byte; probes say nothing of the kind.
+func TestProxyProtocol(t *testing.T) {
+	t.Parallel()
+	for _, version := range []cloudsim.ProxyProtocol{cloudsim.ProxyV1, cloudsim.ProxyV2} {
+		heard := make(chan []byte, 100)
+		f := newFleet(t, 1, each(func(c *net.TCPConn) {
+			b := make([]byte, 28)
+			n, _ := io.ReadFull(c, b[:16])
+			if n < 16 {
+				return // a probe
+			}
+			if bytes.HasPrefix(b, []byte("PROXY")) {
+				line, _ := bufio.NewReader(io.MultiReader(bytes.NewReader(b[:16]), c)).ReadBytes('\n')
+				heard <- line
+			} else if _, err := io.ReadFull(c, b[16:]); err == nil {
+				heard <- b
+			}
+			echo(c)
+		}))
+		f.lb.Listeners[0].ProxyProtocol = version
+		f.up(t, dataplane.Config{})
+		c := dial(t, f.address())
+		me := c.LocalAddr().(*net.TCPAddr).AddrPort()
+		want := fmt.Appendf(nil, "PROXY TCP4 %s %s %d %d\r\n", me.Addr(), f.lb.IP, me.Port(), port)
+		if version == cloudsim.ProxyV2 {
+			want = []byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c")
+			want = append(append(want, me.Addr().AsSlice()...), netip.MustParseAddr(f.lb.IP).AsSlice()...)
+			want = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(want, me.Port()), port)
+		}
+		if d := cmp.Diff(want, <-heard); d != "" {
+			t.Errorf("%s: %s", version, d)
+		}
+		if version == cloudsim.ProxyV2 {
+			c.alive()
+		}
+	}
+}
+
+// A load balancer forwards on both of its families, to targets that have only
+// one; without an address of its own it says what to do, and goes on with the
+// other.
+func TestDualStack(t *testing.T) {
+	t.Parallel()
+	if ln, err := net.Listen("tcp", "[::1]:0"); err != nil {
+		t.Skip("no IPv6 here: ", err)
+	} else {
+		ln.Close()
+	}
+	f := newFleet(t, 1, named)
+	spare := serve(t, "::1", 0, named(9)) // finds a free port of ::1
+	spare.close()
+	f.lb.Listeners[0].Port = spare.port
+	f.lb.Addresses = []cloudsim.LoadBalancerAddress{{Family: cloudsim.IPv4, IP: f.lb.IP}, {Family: cloudsim.IPv6, IP: "::1"}}
+	f.up(t, dataplane.Config{})
+	for _, ip := range []string{f.lb.IP, "::1"} {
+		if word, refused := ask(t, net.JoinHostPort(ip, fmt.Sprint(spare.port))); word != "i-000001" {
+			t.Errorf("on %s: %q, refused %v", ip, word, refused)
+		}
+	}
+	open := dial(t, net.JoinHostPort(f.lb.IP, fmt.Sprint(spare.port)))
+	open.line()
+	f.lb.Addresses[1].IP = "2001:db8::7"
+	f.cloud.putLB(f.lb)
+	s := f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
+		if s.Condition != cloudsim.LoadBalancerDegraded {
+			return "want it degraded"
+		}
+		return ""
+	})
+	if s.Listeners[0].Error != "" || !strings.Contains(s.Listeners[1].Error, "ip route add local 2001:db8::7 dev lo") || !strings.Contains(s.Reason, s.Listeners[1].Error) {
+		t.Errorf("status %+v; want the reason and what to do at the second address, and nothing at the first", s)
+	}
+	if _, err := open.Write([]byte("x")); err != nil {
+		t.Errorf("a connection on the address that stayed: %v", err)
+	}
+}
+
+// A published port leads to its listener; a load balancer that cannot have it
+// is degraded.
+func TestPublishedPort(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, named)
+	host := lbIP()
+	taken := serve(t, host, 0, named(9))
+	f.lb.Published = []cloudsim.PublishedPort{{Protocol: cloudsim.TCP, Port: port, Host: "192.0.2.1", PublishedPort: taken.port}}
+	f.cloud.putLB(f.lb)
+	run(t, f.cloud, dataplane.Config{PublishedBind: host})
+	condition := func(want cloudsim.LoadBalancerCondition) cloudsim.LoadBalancerStatus {
+		return f.cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
+			if s.Condition != want {
+				return "want it " + string(want)
+			}
+			return ""
+		})
+	}
+	condition(cloudsim.LoadBalancerDegraded)
+	taken.close()
+	s := condition(cloudsim.LoadBalancerWorking)
+	want := cloudsim.ListenerStatus{Protocol: cloudsim.TCP, Port: port, IP: "192.0.2.1", Endpoint: fmt.Sprintf("192.0.2.1:%d", taken.port)}
+	if d := cmp.Diff(want, s.Listeners[1]); d != "" {
+		t.Error(d)
+	}
+	f.cloud.await(t, lbID, ready)
+	if word, _ := ask(t, fmt.Sprintf("%s:%d", host, taken.port)); word != "i-000001" {
+		t.Errorf("the published port leads to %q", word)
+	}
+}
+
+// A client keeps its target, also where another is less busy.
+func TestClientAffinity(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3, named)
+	f.lb.Affinity = cloudsim.AffinityClientIP
+	f.up(t, dataplane.Config{})
+	first := dial(t, f.address())
+	who := first.line()
+	for range 5 {
+		if word, _ := ask(t, f.address()); word != who {
+			t.Fatalf("reached %s, and then %s", who, word)
+		}
+	}
+	f.lb.Affinity = cloudsim.AffinityNone
+	f.cloud.putLB(f.lb)
+	eventually(t, func() string {
+		if word, _ := ask(t, f.address()); word == who {
+			return "all go to " + who
+		}
+		return ""
+	})
+}

@@ -1,0 +1,304 @@
+package dataplane_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+)
+
+// udpServer answers every datagram with its name, a colon and the datagram.
+func udpServer(t testing.TB, ip string, port int, name string) (stop func(), at int) {
+	t.Helper()
+	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(ip), Port: port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for b := make([]byte, 64<<10); ; {
+			n, from, err := c.ReadFromUDPAddrPort(b)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				_, _ = c.WriteToUDPAddrPort(append([]byte(name+":"), b[:n]...), from)
+			}
+		}
+	}()
+	stop = func() { c.Close(); <-done }
+	t.Cleanup(stop)
+	return stop, c.LocalAddr().(*net.UDPAddr).Port
+}
+
+// udpFleet is a fleet with a UDP listener on the same number as its TCP one.
+// Probes ask the TCP servers.
+func udpFleet(t testing.TB, n int) (f *fleet, stops []func()) {
+	t.Helper()
+	f = newFleet(t, n, named)
+	at := 0
+	for i, s := range f.servers {
+		var stop func()
+		stop, at = udpServer(t, s.ip, at, string(instance(i+1)))
+		stops = append(stops, stop)
+	}
+	f.lb.Listeners = append(f.lb.Listeners, cloudsim.Listener{Protocol: cloudsim.UDP, Port: port, TargetPort: at})
+	return f, stops
+}
+
+// udpClient is a client's port.
+type udpClient struct {
+	*net.UDPConn
+	t testing.TB
+}
+
+func dialUDP(t testing.TB, address string) udpClient {
+	t.Helper()
+	c, err := net.Dial("udp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return udpClient{c.(*net.UDPConn), t}
+}
+
+// tryAsk sends a word once and waits a while for its answer; "" if none comes.
+func (c udpClient) tryAsk(word string) string {
+	c.t.Helper()
+	if _, err := c.Write([]byte(word)); err != nil && !isRefused(err) {
+		c.t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+	b := make([]byte, 64<<10)
+	for {
+		n, err := c.Read(b)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return ""
+		case err != nil && !isRefused(err):
+			c.t.Fatal(err)
+		case err == nil && bytes.HasSuffix(b[:n], []byte(":"+word)):
+			return string(b[:n-len(word)-1])
+		}
+	}
+}
+
+func isRefused(err error) bool {
+	return err != nil && bytes.Contains([]byte(err.Error()), []byte("refused"))
+}
+
+// ask asks until an answer comes: a datagram may be lost.
+func (c udpClient) ask(word string) (who string) {
+	c.t.Helper()
+	eventually(c.t, func() string {
+		if who = c.tryAsk(word); who == "" {
+			return "no answer to " + word
+		}
+		return ""
+	})
+	return who
+}
+
+// TCP and UDP share a port number. A client's datagrams go to one target, and
+// clients spread over all.
+func TestUDP(t *testing.T) {
+	t.Parallel()
+	f, _ := udpFleet(t, 2)
+	counters := dataplane.NewCounters()
+	f.up(t, dataplane.Config{Counters: counters})
+	if word, _ := ask(t, f.address()); word == "" {
+		t.Error("no answer over TCP")
+	}
+	seen := map[string]int{}
+	for range 6 {
+		c := dialUDP(t, f.address())
+		who := c.ask("first")
+		for range 5 {
+			if again := c.ask("again"); again != who {
+				t.Fatalf("a client's datagrams reached %s and %s", who, again)
+			}
+		}
+		seen[who]++
+	}
+	if d := cmp.Diff(map[string]int{"i-000001": 3, "i-000002": 3}, seen); d != "" {
+		t.Errorf("clients by target: %s", d)
+	}
+	c := dialUDP(t, f.address())
+	c.ask("")
+	c.ask(string(bytes.Repeat([]byte("x"), 60_000)))
+	s, ok := counters.LoadBalancerStats(lbID)
+	if l := s.Listeners[1]; !ok || l.Active != 7 || l.Accepted != 7 || l.Refused != (cloudsim.Refusals{}) {
+		t.Errorf("counted %+v, %v", l, ok)
+	}
+	if in := s.Targets[0].BytesIn + s.Targets[1].BytesIn; in < 60_000+30*5 {
+		t.Errorf("%d bytes went in", in)
+	}
+}
+
+// A flow ends when it is silent, and leaves nothing; one that speaks goes on.
+func TestFlowExpires(t *testing.T) {
+	f, _ := udpFleet(t, 1)
+	f.lb.HealthCheck.IntervalMillis = 300_000
+	counters := dataplane.NewCounters()
+	const idle = 300 * time.Millisecond
+	f.up(t, dataplane.Config{Counters: counters, FlowTimeout: idle})
+	flows := func() int {
+		s, _ := counters.LoadBalancerStats(lbID)
+		return s.Listeners[1].Active
+	}
+	speaks := dialUDP(t, f.address())
+	speaks.ask("begin")
+	goroutines, descriptors := runtime.NumGoroutine(), openDescriptors(t)
+	var silent []udpClient
+	for n := range 20 {
+		c := dialUDP(t, f.address())
+		c.ask(fmt.Sprint("once ", n))
+		silent = append(silent, c)
+	}
+	for _, c := range silent {
+		c.Close()
+	}
+	eventually(t, func() string {
+		speaks.ask("still here")
+		if n := flows(); n != 1 {
+			return fmt.Sprintf("%d flows", n)
+		}
+		return ""
+	})
+	eventually(t, func() string {
+		speaks.ask("still here")
+		g, d := runtime.NumGoroutine(), openDescriptors(t)
+		if g > goroutines || d > descriptors {
+			return fmt.Sprintf("%d goroutines, %d descriptors; %d and %d before", g, d, goroutines, descriptors)
+		}
+		return ""
+	})
+	s, _ := counters.LoadBalancerStats(lbID)
+	if s.Listeners[1].Accepted != 21 {
+		t.Errorf("%d flows began, want 21: the one that speaks was one all the time", s.Listeners[1].Accepted)
+	}
+	eventually(t, func() string {
+		if n := flows(); n != 0 {
+			return fmt.Sprintf("%d flows", n)
+		}
+		return ""
+	})
+}
+
+// A flow leaves a target that has nobody there, one that fell ill and one that
+// was taken away: its next datagram reaches another.
+func TestFlowMovesOn(t *testing.T) {
+	t.Parallel()
+	f, stops := udpFleet(t, 3)
+	counters := dataplane.NewCounters()
+	f.up(t, dataplane.Config{Counters: counters, DrainTimeout: -1})
+	c := dialUDP(t, f.address())
+	at := func(who string) int {
+		for n := range f.servers {
+			if string(instance(n+1)) == who {
+				return n
+			}
+		}
+		t.Fatalf("answered by %q", who)
+		return 0
+	}
+	movesFrom := func(who string) string {
+		t.Helper()
+		var now string
+		eventually(t, func() string {
+			if now = c.tryAsk("where"); now == who || now == "" {
+				return "answered by " + now
+			}
+			return ""
+		})
+		return now
+	}
+	who := c.ask("where")
+	first := at(who)
+	stops[first]() // its probes go on to be well
+	who = movesFrom(who)
+	failed := uint64(0)
+	s, _ := counters.LoadBalancerStats(lbID)
+	for _, target := range s.Targets {
+		failed += target.FailedDials
+	}
+	if failed == 0 {
+		t.Error("no failed dial was counted")
+	}
+	ill := at(who)
+	f.servers[ill].close()
+	for n := range 3 {
+		if n != ill && n != first {
+			who = movesFrom(who)
+			if who != string(instance(n+1)) {
+				t.Errorf("went to %s, want %s", who, instance(n+1))
+			}
+		}
+	}
+	f.lb.Targets = nil
+	f.cloud.putLB(f.lb)
+	eventually(t, func() string {
+		if now := c.tryAsk("where"); now != "" {
+			return "still answered by " + now
+		}
+		return ""
+	})
+}
+
+// One flow too many is refused; when another ends there is room again.
+func TestMaxFlows(t *testing.T) {
+	t.Parallel()
+	f, _ := udpFleet(t, 1)
+	f.lb.Listeners[1].MaxConnections = 1
+	counters := dataplane.NewCounters()
+	f.up(t, dataplane.Config{Counters: counters, FlowTimeout: 300 * time.Millisecond})
+	first, second := dialUDP(t, f.address()), dialUDP(t, f.address())
+	first.ask("a")
+	if _, err := second.Write([]byte("b")); err != nil {
+		t.Fatal(err)
+	}
+	first.ask("a")
+	eventually(t, func() string {
+		if s, _ := counters.LoadBalancerStats(lbID); s.Listeners[1].Refused.TooManyConnections == 0 {
+			first.tryAsk("a")
+			_, _ = second.Write([]byte("b"))
+			return "nothing was refused"
+		}
+		return ""
+	})
+	second.ask("b") // after the first fell silent
+}
+
+// A UDP listener that goes takes its flows with it, and its port is free.
+func TestUDPListenerGoes(t *testing.T) {
+	t.Parallel()
+	f, _ := udpFleet(t, 1)
+	f.up(t, dataplane.Config{})
+	c := dialUDP(t, f.address())
+	c.ask("a")
+	udp := f.lb.Listeners[1]
+	f.lb.Listeners = f.lb.Listeners[:1]
+	f.cloud.putLB(f.lb)
+	eventually(t, func() string {
+		ln, err := net.ListenPacket("udp", f.address())
+		if err != nil {
+			return err.Error()
+		}
+		ln.Close()
+		return ""
+	})
+	f.lb.Listeners = append(f.lb.Listeners, udp)
+	f.cloud.putLB(f.lb)
+	f.cloud.await(t, lbID, ready)
+	c.ask("b")
+}
