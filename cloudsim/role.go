@@ -69,7 +69,7 @@ func PredefinedRoles() []Role {
 			"loadBalancers.create", "loadBalancers.get", "loadBalancers.list", "loadBalancers.update", "loadBalancers.setTargets", "loadBalancers.delete",
 			"routes.create", "routes.get", "routes.list", "routes.delete"),
 		role(RoleCSI, "A CSI driver: disks and snapshots kept",
-			"disks.*", "diskTypes.*", "snapshots.*", "groupSnapshots.*", "instances.get", "instances.list", "instanceTypes.get", "operations.get", "zones.list"),
+			"disks.*", "diskTypes.*", "snapshots.*", "snapshotGroups.*", "diskPools.get", "diskPools.list", "instances.get", "instances.list", "instanceTypes.get", "operations.get", "zones.list"),
 		role(RoleNode, "An instance about itself: its record, its images",
 			"instances.get", "registry.pull"),
 		role(RoleHypervisor, "Who makes instances real: it follows them and what they are",

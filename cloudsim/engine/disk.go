@@ -353,7 +353,8 @@ func (e *Engine) changeDisk(ctx context.Context, id cloudsim.DiskID, verb clouds
 	return d, err
 }
 
-// ResizeDisk begins to grow a disk, attached or not, and returns it.
+// ResizeDisk begins to grow a disk, attached or not, and returns it. Conflict
+// while a snapshot or a copy is being made of it, which has its size of now.
 func (e *Engine) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ResizeDisk) (cloudsim.Disk, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.Disk{}, err
@@ -365,6 +366,9 @@ func (e *Engine) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 		}
 		if req.SizeGiB == d.SizeGiB && d.State != cloudsim.DiskDeleting {
 			return false, nil
+		}
+		if err := free(tx, cloudsim.Resize, cloudsim.KindDisk, string(id)); err != nil {
+			return false, err
 		}
 		if err := d.Move(cloudsim.Resize); err != nil {
 			return false, err
@@ -425,7 +429,7 @@ func (e *Engine) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.D
 		if d.State == cloudsim.DiskDeleting {
 			return false, nil
 		}
-		if err := free(tx, cloudsim.KindDisk, string(id)); err != nil {
+		if err := free(tx, cloudsim.Delete, cloudsim.KindDisk, string(id)); err != nil {
 			return false, err
 		}
 		return true, d.Move(cloudsim.Delete)

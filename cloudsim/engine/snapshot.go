@@ -155,7 +155,7 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, id cloudsim.SnapshotID) (s 
 		case s.State == cloudsim.SnapshotDeleting:
 			return nil
 		}
-		if err := free(tx, cloudsim.KindSnapshot, string(id)); err != nil {
+		if err := free(tx, cloudsim.Delete, cloudsim.KindSnapshot, string(id)); err != nil {
 			return err
 		}
 		if err := s.Move(cloudsim.Delete); err != nil {
@@ -168,18 +168,18 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, id cloudsim.SnapshotID) (s 
 
 // free is Conflict while a disk or a snapshot is being copied that something is
 // being made of.
-func free(tx *store.Tx, kind cloudsim.ResourceKind, id string) error {
+func free(tx *store.Tx, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string) error {
 	for d, err := range disks.Find(tx, byCopied, id, "") {
 		if err != nil {
 			return err
 		}
-		return cloudsim.Errorf(cloudsim.Conflict, "cannot delete %s %s: disk %s is being made of it", kind, id, d.ID)
+		return cloudsim.Errorf(cloudsim.Conflict, "cannot %s %s %s: disk %s is being made of it", verb, kind, id, d.ID)
 	}
 	for s, err := range snapshots.Find(tx, byCopied, id, "") {
 		if err != nil {
 			return err
 		}
-		return cloudsim.Errorf(cloudsim.Conflict, "cannot delete %s %s: snapshot %s is being taken of it", kind, id, s.ID)
+		return cloudsim.Errorf(cloudsim.Conflict, "cannot %s %s %s: snapshot %s is being taken of it", verb, kind, id, s.ID)
 	}
 	return nil
 }

@@ -193,7 +193,7 @@ func (e *Engine) DeleteSnapshotGroup(ctx context.Context, id cloudsim.SnapshotGr
 			return err
 		}
 		for _, m := range g.Snapshots {
-			if err := free(tx, cloudsim.KindSnapshot, string(m)); err != nil {
+			if err := free(tx, cloudsim.Delete, cloudsim.KindSnapshot, string(m)); err != nil {
 				return err
 			}
 		}

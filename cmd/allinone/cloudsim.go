@@ -171,7 +171,7 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	if (f.tlsCert == "") != (f.tlsKey == "") {
 		bad = append(bad, errors.New("--tls-cert-file and --tls-private-key-file go together"))
 	}
-	cfg.JournalKeep, cfg.DiskCooldown = f.journalKeep, f.diskCooldown
+	cfg.JournalKeep, cfg.DiskCooldown, cfg.DiskData = f.journalKeep, f.diskCooldown, !f.noDataPlane
 	if f.diskCooldown < 0 {
 		bad = append(bad, fmt.Errorf("--disk-modify-cooldown must not be negative, got %s", f.diskCooldown))
 	}

@@ -1,8 +1,12 @@
-// Package disks makes disks true: each is a sparse file of its size in one
-// folder, DIR/disk-000001.img. The bytes are whoever's the disk is attached to;
-// this package makes the file, lets it grow, removes it with the disk, and
-// reports how far that is. It never shrinks a file, and never makes one anew
-// for a disk that had its data already.
+// Package disks makes disks and snapshots true: each is a sparse file of its
+// size in one folder, DIR/disk-000001.img and DIR/snap-000001.img. The bytes of
+// a disk are whoever's it is attached to; this package makes the file, as a copy
+// of another if the disk has a source, lets it grow, removes it with the disk,
+// and reports how far that is. A snapshot's file is read-only. It never shrinks
+// a file, and never makes one anew for a disk that had its data already.
+//
+// A copy is made beside its place and renamed when it is whole: a process that
+// is killed meanwhile leaves nothing that counts, and the next one begins anew.
 package disks
 
 import (
@@ -15,7 +19,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
+	"regexp"
+	"sync"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -25,7 +30,9 @@ import (
 type Cloud interface {
 	ListDisks(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Disk], error)
 	Watch(context.Context, cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error]
+	ListSnapshots(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Snapshot], error)
 	ReportDisk(context.Context, cloudsim.DiskID, cloudsim.DiskStatus) error
+	ReportSnapshots(context.Context, []cloudsim.SnapshotReport) error
 }
 
 // Config says where the files are.
@@ -49,6 +56,11 @@ const (
 
 // Path is where the data of a disk is below dir.
 func Path(dir string, id cloudsim.DiskID) string {
+	return filepath.Join(dir, string(id)+suffix)
+}
+
+// SnapshotPath is where the data of a snapshot is below dir.
+func SnapshotPath(dir string, id cloudsim.SnapshotID) string {
 	return filepath.Join(dir, string(id)+suffix)
 }
 
@@ -79,87 +91,136 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 
 // keeper is Run at work.
 type keeper struct {
-	log    *slog.Logger
-	dir    string
-	cloud  Cloud
-	failed map[cloudsim.DiskID]cloudsim.Disk // to be tried again
+	log   *slog.Logger
+	dir   string
+	cloud Cloud
+	*jobs
+
+	mu      sync.Mutex
+	failed  map[cloudsim.DiskID]cloudsim.Disk                                      // to be tried again
+	members map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot // of groups that are not whole
 }
 
-// follow lists, removes what no disk has, and then watches; it says why it
+// follow lists, removes what nothing has, and then watches; it says why it
 // ended. A list makes everything true, so nothing is remembered between two.
 func (k *keeper) follow(ctx context.Context) error {
 	k.failed = map[cloudsim.DiskID]cloudsim.Disk{}
-	known := map[string]bool{}
-	rev, after := uint64(0), ""
-	for {
-		l, err := k.cloud.ListDisks(ctx, cloudsim.ListOptions{After: after})
-		if err != nil {
+	k.members = map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot{}
+	k.jobs = newJobs()
+	defer k.running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // before the wait
+	ds, rev, err := all(ctx, k.cloud.ListDisks)
+	if err != nil {
+		return err
+	}
+	ss, _, err := all(ctx, k.cloud.ListSnapshots)
+	if err != nil {
+		return err
+	}
+	if err := k.sweep(ds, ss); err != nil {
+		return err
+	}
+	for _, d := range ds {
+		if err := k.put(ctx, d); err != nil {
 			return err
 		}
-		if after == "" {
-			rev = l.Revision
-		}
-		for _, d := range l.Items {
-			known[string(d.ID)+suffix] = true
-			if err := k.put(ctx, d); err != nil {
-				return err
-			}
-		}
-		if after = l.Next; after == "" {
-			break
-		}
 	}
-	if err := k.sweep(known); err != nil {
+	if err := k.putSnapshots(ctx, ss); err != nil {
 		return err
 	}
 	for e, err := range k.cloud.Watch(ctx, cloudsim.WatchOptions{
-		Since: rev, Kinds: []cloudsim.ResourceKind{cloudsim.KindDisk}, Bookmark: retryEvery,
+		Since: rev, Kinds: []cloudsim.ResourceKind{cloudsim.KindDisk, cloudsim.KindSnapshot, cloudsim.KindSnapshotGroup}, Bookmark: retryEvery,
 	}) {
 		if err != nil {
 			return err
 		}
 		if err := k.handle(ctx, e); err != nil {
-			return err
+			return fmt.Errorf("event %d, %s %s: %w", e.Rev, e.Kind, e.ID, err)
 		}
 	}
 	return cloudsim.Errorf(cloudsim.Unavailable, "the watch ended")
 }
 
+// all reads every page of a list; rev is the first's.
+func all[T any](ctx context.Context, page func(context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)) (items []T, rev uint64, err error) {
+	for after := ""; ; {
+		l, err := page(ctx, cloudsim.ListOptions{After: after})
+		if err != nil {
+			return nil, 0, err
+		}
+		if after == "" {
+			rev = l.Revision
+		}
+		items = append(items, l.Items...)
+		if after = l.Next; after == "" {
+			return items, rev, nil
+		}
+	}
+}
+
 func (k *keeper) handle(ctx context.Context, e cloudsim.Event) error {
-	switch e.Type {
-	case cloudsim.EventBookmark:
+	switch {
+	case e.Type == cloudsim.EventBookmark:
 		for _, d := range k.failed {
 			if err := k.put(ctx, d); err != nil {
 				return err
 			}
 		}
 		return nil
-	case cloudsim.EventDelete:
-		id := cloudsim.DiskID(e.ID)
-		delete(k.failed, id)
-		if err := os.Remove(Path(k.dir, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			k.log.Error("the data of a disk that is gone stays until the next start", "disk", id, "error", err)
-		}
-		return nil
+	case e.Kind == cloudsim.KindSnapshot:
+		return k.handleSnapshot(ctx, e)
+	case e.Kind == cloudsim.KindSnapshotGroup:
+		return k.handleGroup(ctx, e)
 	}
 	var d cloudsim.Disk
 	if err := json.Unmarshal(e.Object, &d); err != nil {
-		return cloudsim.Errorf(cloudsim.Internal, "event %d, %s %s: %w", e.Rev, e.Kind, e.ID, err)
+		return err
 	}
-	return k.put(ctx, d)
+	if e.Type != cloudsim.EventDelete {
+		return k.put(ctx, d)
+	}
+	k.setFailed(d, false)
+	k.forget(string(d.ID), Path(k.dir, d.ID))
+	return nil
 }
 
-// put makes the file of d true and reports it. The error is the cloud's; the
-// file's own is in the report.
+// forget removes the file of what is gone, after whoever makes it.
+func (k *keeper) forget(job, path string) {
+	k.stop(job)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		k.log.Error("the data of what is gone stays until the next start", "of", job, "error", reason(err))
+	}
+}
+
+func (k *keeper) setFailed(d cloudsim.Disk, failed bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if failed {
+		k.failed[d.ID] = d
+	} else {
+		delete(k.failed, d.ID)
+	}
+}
+
+// put makes the file of d true and reports it; of one that begins as a copy,
+// it begins to. The error is the cloud's; the file's own is in the report.
 func (k *keeper) put(ctx context.Context, d cloudsim.Disk) error {
-	if d.State == cloudsim.DiskDeleting {
+	k.setFailed(d, false)
+	switch {
+	case d.State == cloudsim.DiskDeleting:
+		k.stop(string(d.ID))
+		return nil
+	case d.State == cloudsim.DiskFailed:
+		return nil
+	case d.Source() != "" && d.Status.SizeGiB == 0:
+		k.fill(ctx, d)
 		return nil
 	}
 	status := cloudsim.DiskStatus{SizeGiB: d.SizeGiB}
-	delete(k.failed, d.ID)
 	if err := k.make(d); err != nil {
-		k.failed[d.ID] = d
-		status = cloudsim.DiskStatus{SizeGiB: d.Status.SizeGiB, Error: reason(err)}
+		k.setFailed(d, true)
+		status = cloudsim.DiskStatus{SizeGiB: d.Status.SizeGiB, Error: reason(err), Lost: errors.Is(err, errLost)}
 		if status != d.Status {
 			k.log.Error("cannot make the data of a disk", "disk", d.ID, "error", err)
 		}
@@ -167,10 +228,42 @@ func (k *keeper) put(ctx context.Context, d cloudsim.Disk) error {
 	if status == d.Status {
 		return nil
 	}
-	if err := k.cloud.ReportDisk(ctx, d.ID, status); err != nil && !errors.Is(err, cloudsim.NotFound) {
+	return k.reportDisk(ctx, d.ID, status)
+}
+
+func (k *keeper) reportDisk(ctx context.Context, id cloudsim.DiskID, s cloudsim.DiskStatus) error {
+	if err := k.cloud.ReportDisk(ctx, id, s); err != nil && !errors.Is(err, cloudsim.NotFound) {
 		return err
 	}
 	return nil
+}
+
+// fill begins to copy the data of a disk's source, and ends with a report.
+func (k *keeper) fill(ctx context.Context, d cloudsim.Disk) {
+	c := copying{from: Path(k.dir, d.SourceDisk), to: Path(k.dir, d.ID), bytes: int64(d.SizeGiB) << 30, mode: 0o600}
+	if d.SourceSnapshot != "" {
+		c.from = SnapshotPath(k.dir, d.SourceSnapshot)
+	}
+	said := d.Status
+	k.start(ctx, string(d.ID), func(ctx context.Context) error {
+		status := cloudsim.DiskStatus{SizeGiB: d.SizeGiB}
+		err := k.within(ctx, func() error { return copyTogether(ctx, []copying{c}) })
+		if err != nil {
+			status = cloudsim.DiskStatus{Error: "of its source: " + reason(err), Lost: errors.Is(err, errLost) && !k.unmade(d.SourceDisk)}
+		}
+		return k.told(ctx, d.ID, err, status == said, func() error {
+			said = status
+			return k.reportDisk(ctx, d.ID, status)
+		}, status.Lost)
+	})
+}
+
+// unmade reports whether a disk has no file because it could not be made yet.
+func (k *keeper) unmade(id cloudsim.DiskID) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d, failed := k.failed[id]
+	return failed && d.Status.SizeGiB == 0
 }
 
 var errLost = errors.New("its data is gone: there is no file for it any more")
@@ -207,14 +300,22 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// sweep removes the files of disks that went while nobody looked.
-func (k *keeper) sweep(known map[string]bool) error {
+// sweep removes the files of what went while nobody looked, and what a copy
+// that was interrupted left.
+func (k *keeper) sweep(ds []cloudsim.Disk, ss []cloudsim.Snapshot) error {
+	known := map[string]bool{}
+	for _, d := range ds {
+		known[string(d.ID)+suffix] = true
+	}
+	for _, s := range ss {
+		known[string(s.ID)+suffix] = true
+	}
 	there, err := os.ReadDir(k.dir)
 	if err != nil {
 		return err
 	}
 	for _, f := range there {
-		if known[f.Name()] || !strings.HasPrefix(f.Name(), "disk-") || !strings.HasSuffix(f.Name(), suffix) {
+		if known[f.Name()] || !ours.MatchString(f.Name()) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(k.dir, f.Name())); err != nil {
@@ -223,3 +324,6 @@ func (k *keeper) sweep(known map[string]bool) error {
 	}
 	return nil
 }
+
+// ours are the names that this package gives.
+var ours = regexp.MustCompile(`^(disk|snap)-[0-9a-f]+\.img(\.part)?$`)

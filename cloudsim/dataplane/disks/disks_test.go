@@ -24,7 +24,7 @@ import (
 func start(t *testing.T, dir string) (*client.Client, func() (stop func())) {
 	t.Helper()
 	engines := make(chan *engine.Engine, 1)
-	c := cloudtest.Start(t, cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
+	c := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.DiskData = true }), cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
 		engines <- e
 		<-ctx.Done()
 		return nil
@@ -46,7 +46,7 @@ func start(t *testing.T, dir string) (*client.Client, func() (stop func())) {
 // until waits until ok, or ends the test.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%s never came", what)
 		}

@@ -1,0 +1,233 @@
+package disks
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const (
+	part  = ".part"  // of a name: it is not whole
+	chunk = 16 << 20 // copied between two looks at ctx
+	// tick is longer than the kernel's clock of file times takes to tick: a
+	// file last written longer ago than this shows the next write.
+	tick = 20 * time.Millisecond
+	// tries is how often a copy is made anew of data that changed meanwhile.
+	tries = 5
+	// patience is how long one try waits until nobody writes.
+	patience = 2 * time.Second
+)
+
+var errBusy = errors.New("it is written to all the time: it waits for a moment in which nobody writes, or for a file system that can clone files (XFS, Btrfs)")
+
+// copying is one file to be made as a copy of another.
+type copying struct {
+	from, to string
+	bytes    int64 // size of the copy; at least the source's
+	mode     fs.FileMode
+}
+
+// copyTogether makes copies that show their sources at one instant, as a power
+// cut would, and puts all in their places, or none that lasts: a file is in its
+// place only when it is whole, and a set that is not complete is made anew. A
+// set that is complete stays as it is.
+//
+// A file system that clones makes one copy at an instant. Elsewhere a copy
+// takes time, and it is good if no source was written to in that time.
+func copyTogether(ctx context.Context, all []copying) error {
+	if complete(all) {
+		return nil
+	}
+	defer func() {
+		for _, c := range all {
+			_ = os.Remove(c.to + part) // in its place by now, or of no use
+		}
+	}()
+	for _, c := range all {
+		if err := os.Remove(c.to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	for try := 0; ; try++ {
+		steady, err := copyOnce(ctx, all)
+		if err != nil {
+			return err
+		}
+		if steady {
+			break
+		}
+		if try == tries {
+			return errBusy
+		}
+	}
+	for _, c := range all {
+		if err := os.Rename(c.to+part, c.to); err != nil {
+			return err
+		}
+	}
+	return syncDir(filepath.Dir(all[0].to))
+}
+
+func complete(all []copying) bool {
+	for _, c := range all {
+		if _, err := os.Stat(c.to); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// copyOnce copies each source beside its place, and reports whether all were
+// at one instant what the copies are.
+func copyOnce(ctx context.Context, all []copying) (steady bool, err error) {
+	before, err := quiet(ctx, all)
+	if err != nil {
+		return false, err
+	}
+	cloned := true
+	for _, c := range all {
+		atOnce, err := c.copy(ctx)
+		if err != nil {
+			return false, err
+		}
+		cloned = cloned && atOnce
+	}
+	if cloned && len(all) == 1 {
+		return true, nil
+	}
+	for i, c := range all {
+		now, err := stat(c.from)
+		if err != nil {
+			return false, err
+		}
+		if now != before[i] {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// written tells whether a file was written to between two looks at it.
+type written struct {
+	at   time.Time
+	size int64
+}
+
+func stat(path string) (written, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return written{}, errLost
+	}
+	if err != nil {
+		return written{}, err
+	}
+	return written{info.ModTime(), info.Size()}, nil
+}
+
+// quiet waits until the last write to each source is a while ago, or its
+// patience is over, and says when that was.
+func quiet(ctx context.Context, all []copying) ([]written, error) {
+	found := make([]written, len(all))
+	for end := time.Now().Add(patience); ; {
+		var last time.Time
+		for i, c := range all {
+			var err error
+			if found[i], err = stat(c.from); err != nil {
+				return nil, err
+			}
+			if found[i].at.After(last) {
+				last = found[i].at
+			}
+		}
+		now := time.Now()
+		if ago := now.Sub(last); ago > tick || ago < -tick || now.After(end) { // or of a clock that was set back
+			return found, nil
+		}
+		pause := time.NewTimer(tick)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return nil, ctx.Err()
+		case <-pause.C:
+		}
+	}
+}
+
+// copy makes the file beside its place, durable; atOnce says that it is what
+// the source was at one instant, whoever wrote to that.
+func (c copying) copy(ctx context.Context) (atOnce bool, err error) {
+	from, err := os.Open(c.from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, errLost
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	to, err := os.OpenFile(c.to+part, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	if atOnce = clone(to, from) == nil; !atOnce {
+		if err := copyData(ctx, to, from); err != nil {
+			return false, err
+		}
+	}
+	info, err := to.Stat()
+	if err != nil {
+		return false, err
+	}
+	if info.Size() < c.bytes {
+		if err := to.Truncate(c.bytes); err != nil {
+			return false, err
+		}
+	}
+	return atOnce, errors.Join(to.Chmod(c.mode), to.Sync())
+}
+
+// copyData copies what from holds and leaves its holes as holes.
+func copyData(ctx context.Context, to, from *os.File) error {
+	info, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	if err := to.Truncate(info.Size()); err != nil {
+		return err
+	}
+	for at := int64(0); ; {
+		begin, end, err := nextData(from, at, info.Size())
+		if err != nil || begin >= end {
+			return err
+		}
+		for begin < end {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			n := min(chunk, end-begin)
+			if _, err := from.Seek(begin, io.SeekStart); err != nil {
+				return err
+			}
+			if _, err := to.Seek(begin, io.SeekStart); err != nil {
+				return err
+			}
+			if _, err := io.CopyN(to, from, n); err != nil {
+				return err
+			}
+			begin += n
+		}
+		at = end
+	}
+}

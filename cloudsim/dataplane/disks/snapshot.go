@@ -1,0 +1,125 @@
+package disks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// pending reports whether the data of a snapshot or a group is still to be made.
+func pending(s cloudsim.SnapshotState) bool {
+	return s == cloudsim.SnapshotCreating || s == cloudsim.SnapshotCopying
+}
+
+// putSnapshots begins to take what is not taken, the members of a group
+// together, and says of what was taken whether it is still there.
+func (k *keeper) putSnapshots(ctx context.Context, ss []cloudsim.Snapshot) error {
+	for _, s := range ss {
+		if err := k.putSnapshot(ctx, s); err != nil {
+			return err
+		}
+	}
+	for id := range k.members {
+		k.takeGroup(ctx, id)
+	}
+	return nil
+}
+
+func (k *keeper) putSnapshot(ctx context.Context, s cloudsim.Snapshot) error {
+	switch {
+	case pending(s.State) && s.Group != "":
+		if k.members[s.Group] == nil {
+			k.members[s.Group] = map[cloudsim.SnapshotID]cloudsim.Snapshot{}
+		}
+		k.members[s.Group][s.ID] = s // taken when all are known
+		return nil
+	case pending(s.State):
+		k.take(ctx, string(s.ID), []cloudsim.Snapshot{s})
+		return nil
+	case s.State != cloudsim.SnapshotReady || s.Status.SizeGiB == 0:
+		return nil
+	}
+	status := cloudsim.DiskStatus{SizeGiB: s.Status.SizeGiB}
+	if _, err := os.Stat(SnapshotPath(k.dir, s.ID)); errors.Is(err, fs.ErrNotExist) {
+		status.Error, status.Lost = errLost.Error(), true
+	}
+	if status == s.Status {
+		return nil
+	}
+	return k.cloud.ReportSnapshots(ctx, []cloudsim.SnapshotReport{{ID: s.ID, Status: status}})
+}
+
+func (k *keeper) handleSnapshot(ctx context.Context, e cloudsim.Event) error {
+	var s cloudsim.Snapshot
+	if err := json.Unmarshal(e.Object, &s); err != nil {
+		return err
+	}
+	name := string(s.ID)
+	if s.Group != "" {
+		name = string(s.Group)
+	}
+	switch {
+	case e.Type == cloudsim.EventDelete:
+		k.forget(name, SnapshotPath(k.dir, s.ID))
+		return nil
+	case s.State == cloudsim.SnapshotDeleting:
+		k.stop(name)
+		return nil
+	}
+	return k.putSnapshot(ctx, s)
+}
+
+// handleGroup takes a group: its event comes after those of its members.
+func (k *keeper) handleGroup(ctx context.Context, e cloudsim.Event) error {
+	var g cloudsim.SnapshotGroup
+	if err := json.Unmarshal(e.Object, &g); err != nil {
+		return err
+	}
+	if pending(g.State) && e.Type != cloudsim.EventDelete {
+		k.takeGroup(ctx, g.ID)
+	} else {
+		delete(k.members, g.ID)
+	}
+	return nil
+}
+
+func (k *keeper) takeGroup(ctx context.Context, id cloudsim.SnapshotGroupID) {
+	ids := slices.Sorted(maps.Keys(k.members[id]))
+	all := make([]cloudsim.Snapshot, len(ids))
+	for i, s := range ids {
+		all[i] = k.members[id][s]
+	}
+	k.take(ctx, string(id), all)
+}
+
+// take begins to copy the disks of snapshots at one instant, and ends with one
+// report of all.
+func (k *keeper) take(ctx context.Context, name string, all []cloudsim.Snapshot) {
+	var cs []copying
+	var said []cloudsim.SnapshotReport
+	for _, s := range all {
+		cs = append(cs, copying{from: Path(k.dir, s.Disk), to: SnapshotPath(k.dir, s.ID), bytes: int64(s.SizeGiB) << 30, mode: 0o400})
+		said = append(said, cloudsim.SnapshotReport{ID: s.ID, Status: s.Status})
+	}
+	k.start(ctx, name, func(ctx context.Context) error {
+		err := k.within(ctx, func() error { return copyTogether(ctx, cs) })
+		lost := errors.Is(err, errLost) && !slices.ContainsFunc(all, func(s cloudsim.Snapshot) bool { return k.unmade(s.Disk) })
+		reports := make([]cloudsim.SnapshotReport, len(all))
+		for i, s := range all {
+			reports[i] = cloudsim.SnapshotReport{ID: s.ID, Status: cloudsim.DiskStatus{SizeGiB: s.SizeGiB}}
+			if err != nil {
+				reports[i].Status = cloudsim.DiskStatus{Error: "of its disk: " + reason(err), Lost: lost}
+			}
+		}
+		return k.told(ctx, name, err, slices.Equal(reports, said), func() error {
+			said = reports
+			return k.cloud.ReportSnapshots(ctx, reports)
+		}, lost)
+	})
+}

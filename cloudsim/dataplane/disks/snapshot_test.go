@@ -1,0 +1,285 @@
+package disks_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane/disks"
+)
+
+func snapshot(t *testing.T, c *client.Client, name string, of cloudsim.DiskID) cloudsim.Snapshot {
+	t.Helper()
+	s, err := c.CreateSnapshot(t.Context(), cloudsim.CreateSnapshot{Name: name, Disk: of})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// done waits for the operation that works on a resource, and fails if that did.
+func done(t *testing.T, c *client.Client, of cloudsim.Resource) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	if op, err := c.WaitOperation(ctx, of.Head().Operation); err != nil || op.State != cloudsim.OperationDone {
+		t.Fatalf("%+v, %v", op, err)
+	}
+}
+
+func copyOf(t *testing.T, c *client.Client, req cloudsim.CreateDisk) cloudsim.Disk {
+	t.Helper()
+	req.Zone, req.Type = "sim-1a", "balanced"
+	d, err := c.CreateDisk(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// A snapshot is a sparse, read-only file of what the disk held; a disk made of
+// it, and a copy, begin with that and go their own ways.
+func TestCopies(t *testing.T) {
+	dir := t.TempDir()
+	c, run := start(t, dir)
+	defer run()()
+	d := create(t, c, "data", 2)
+	until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 2 })
+	path := disks.Path(dir, d.ID)
+	for _, at := range []int64{0, 1 << 30, 2<<30 - 4} {
+		write(t, path, at, "then")
+	}
+	s := snapshot(t, c, "snap", d.ID)
+	done(t, c, s)
+	write(t, path, 1<<30, "late")
+	info, err := os.Stat(disks.SnapshotPath(dir, s.ID))
+	if err != nil || info.Size() != 2<<30 || info.Mode().Perm() != 0o400 {
+		t.Fatalf("%v, %v", info, err)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Blocks*512 > 1<<20 {
+		t.Errorf("three blocks take %d bytes", st.Blocks*512)
+	}
+	restored := copyOf(t, c, cloudsim.CreateDisk{Name: "restored", SourceSnapshot: s.ID, SizeGiB: 3})
+	copied := copyOf(t, c, cloudsim.CreateDisk{Name: "copied", SourceDisk: d.ID})
+	for what, tc := range map[string]struct {
+		d    cloudsim.Disk
+		size int64
+		mid  string
+	}{"restored": {restored, 3, "then"}, "copied": {copied, 2, "late"}} {
+		done(t, c, tc.d)
+		path := disks.Path(dir, tc.d.ID)
+		info, err := os.Stat(path)
+		if err != nil || info.Size() != tc.size<<30 || info.Mode().Perm() != 0o600 {
+			t.Fatalf("%s: %v, %v", what, info, err)
+		}
+		for at, want := range map[int64]string{0: "then", 1 << 30: tc.mid, 2<<30 - 4: "then"} {
+			if got := read(t, path, at); got != want {
+				t.Errorf("%s holds %q at %d; want %q", what, got, at, want)
+			}
+		}
+		write(t, path, 0, "own.")
+	}
+	if read(t, path, 0) != "then" || read(t, disks.SnapshotPath(dir, s.ID), 0) != "then" {
+		t.Error("a copy writes to its source")
+	}
+	if _, err := c.DeleteDisk(t.Context(), d.ID); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the removal", func() bool { return gone(path) })
+	again := copyOf(t, c, cloudsim.CreateDisk{Name: "again", SourceSnapshot: s.ID})
+	done(t, c, again)
+	if got := read(t, disks.Path(dir, again.ID), 1<<30); got != "then" {
+		t.Errorf("restored without the disk: %q", got)
+	}
+	if _, err := c.DeleteSnapshot(t.Context(), s.ID); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the removal", func() bool { return gone(disks.SnapshotPath(dir, s.ID)) })
+	if left, err := filepath.Glob(filepath.Join(dir, "*.part")); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// A source that is lost is a failure that says so, not an empty copy; and
+// deleting what waits leaves nothing.
+func TestCopyOfNothing(t *testing.T) {
+	dir := t.TempDir()
+	c, run := start(t, dir)
+	defer run()()
+	d := create(t, c, "data", 1)
+	until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+	kept := snapshot(t, c, "kept", d.ID)
+	done(t, c, kept)
+	if err := errors.Join(os.Remove(disks.Path(dir, d.ID)), os.Remove(disks.SnapshotPath(dir, kept.ID))); err != nil {
+		t.Fatal(err)
+	}
+	s := snapshot(t, c, "snap", d.ID)
+	r := copyOf(t, c, cloudsim.CreateDisk{Name: "restored", SourceSnapshot: kept.ID})
+	for _, id := range []cloudsim.OperationID{s.Operation, r.Operation} {
+		op, err := c.WaitOperation(t.Context(), id)
+		if err != nil || op.State != cloudsim.OperationFailed || !strings.Contains(op.Error.Detail, "its data is gone") || strings.Contains(op.Error.Detail, dir) {
+			t.Errorf("%+v, %v", op, err)
+		}
+	}
+	if _, err := c.DeleteDisk(t.Context(), r.ID); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.DeleteSnapshot(t.Context(), s.ID); err != nil {
+		t.Error(err)
+	}
+	if !gone(disks.Path(dir, r.ID)) || !gone(disks.SnapshotPath(dir, s.ID)) {
+		t.Error("files without data")
+	}
+}
+
+// A copy that cannot be made yet waits, says why, and is made when it can be;
+// what went while nobody looked goes, and so does what an interrupted copy left.
+func TestCopiesAfterRestart(t *testing.T) {
+	dir := t.TempDir()
+	c, run := start(t, dir)
+	stop := run()
+	d := create(t, c, "data", 1)
+	until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+	write(t, disks.Path(dir, d.ID), 100, "kept")
+	old, lost := snapshot(t, c, "old", d.ID), snapshot(t, c, "lost", d.ID)
+	done(t, c, old)
+	done(t, c, lost)
+	stop()
+	s := snapshot(t, c, "snap", d.ID)
+	g, err := c.CreateSnapshotGroup(t.Context(), cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{d.ID}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := disks.SnapshotPath(dir, s.ID) + ".part"
+	stray := disks.SnapshotPath(dir, "snap-ffffff") + ".part"
+	if _, err := c.DeleteSnapshot(t.Context(), old.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(part, []byte("half"), 0o600), os.WriteFile(stray, []byte("half"), 0o600), os.Remove(disks.SnapshotPath(dir, lost.ID))); err != nil {
+		t.Fatal(err)
+	}
+	defer run()()
+	done(t, c, s)
+	done(t, c, g)
+	for _, id := range []cloudsim.SnapshotID{s.ID, g.Snapshots[0]} {
+		if got := read(t, disks.SnapshotPath(dir, id), 100); got != "kept" {
+			t.Errorf("%s holds %q", id, got)
+		}
+	}
+	until(t, "the loss", func() bool {
+		now, err := c.GetSnapshot(t.Context(), lost.ID)
+		return err == nil && now.Status.Lost
+	})
+	if !gone(part) || !gone(stray) || !gone(disks.SnapshotPath(dir, old.ID)) {
+		t.Error("leftovers")
+	}
+}
+
+// counter writes the next number to both files again and again, the first
+// file first, until it is stopped.
+func counter(t *testing.T, pause time.Duration, paths ...string) (stop func()) {
+	t.Helper()
+	var writing sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	writing.Go(func() {
+		for n := uint64(1); ctx.Err() == nil; n++ {
+			for _, p := range paths {
+				f, err := os.OpenFile(p, os.O_WRONLY, 0)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, err = f.WriteAt(binary.BigEndian.AppendUint64(nil, n), 0)
+				if err := errors.Join(err, f.Close()); err != nil {
+					t.Error(err)
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
+		}
+	})
+	return func() { cancel(); writing.Wait() }
+}
+
+func counted(t *testing.T, path string) uint64 {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, 8)
+	if _, err := f.ReadAt(b, 0); err != nil {
+		t.Fatal(err)
+	}
+	return binary.BigEndian.Uint64(b)
+}
+
+// The members of a group show one instant: what was written first to one disk
+// and then to the other is in both, or in the first, or in none.
+func TestGroupIsOneInstant(t *testing.T) {
+	dir := t.TempDir()
+	c, run := start(t, dir)
+	defer run()()
+	a, b := create(t, c, "a", 1), create(t, c, "b", 1)
+	bulk := bytes.Repeat([]byte("data"), 8<<20)
+	for _, d := range []cloudsim.Disk{a, b} {
+		until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+		write(t, disks.Path(dir, d.ID), 4096, string(bulk))
+	}
+	defer counter(t, 200*time.Millisecond, disks.Path(dir, a.ID), disks.Path(dir, b.ID))()
+	for n := range 8 {
+		g, err := c.CreateSnapshotGroup(t.Context(), cloudsim.CreateSnapshotGroup{Name: "group-" + string(rune('a'+n)), Disks: []cloudsim.DiskID{a.ID, b.ID}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the group", func() bool {
+			now, err := c.GetSnapshotGroup(t.Context(), g.ID)
+			return err == nil && now.ReadyToUse
+		})
+		first, second := counted(t, disks.SnapshotPath(dir, g.Snapshots[0])), counted(t, disks.SnapshotPath(dir, g.Snapshots[1]))
+		if first != second && first != second+1 {
+			t.Errorf("at one instant the disks were at %d and %d", first, second)
+		}
+		if _, err := c.DeleteSnapshotGroup(t.Context(), g.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A disk that is written to without a pause is not copied torn: the snapshot
+// waits and says why, and is taken when the writing ends.
+func TestBusyDiskWaits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("its patience takes half a minute")
+	}
+	dir := t.TempDir()
+	c, run := start(t, dir)
+	defer run()()
+	d := create(t, c, "data", 1)
+	until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+	stop := counter(t, time.Microsecond, disks.Path(dir, d.ID))
+	s := snapshot(t, c, "snap", d.ID)
+	until(t, "an end of its patience, or a clone", func() bool {
+		now, err := c.GetSnapshot(t.Context(), s.ID)
+		return err == nil && (now.ReadyToUse || strings.Contains(now.Status.Error, "written to all the time"))
+	})
+	stop()
+	done(t, c, s)
+	if _, err := os.Stat(disks.SnapshotPath(dir, s.ID)); errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
