@@ -7,10 +7,10 @@ KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
 export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help build allinone kube up down reset test e2e lint vuln generate generated bench check clean
+.PHONY: help build allinone kube konnectivity up down reset test e2e lint vuln generate generated bench check clean
 
 help: ## show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: allinone kube ## build bin/allinone and bin/kube
 
@@ -21,6 +21,10 @@ allinone:
 kube: ## build bin/kube: Kubernetes, etcd and kwok in one file
 	@[ -x bin/kube ] || echo "building bin/kube from source: about 6 minutes on 2 cores, once"
 	@hack/with-progress bin/kube $(GO) -C kube build -trimpath -ldflags '$(KUBE_LD)' -o ../bin/kube .
+
+konnectivity: ## build upstream's network proxy and clients, for tests and benchmarks
+	@hack/with-progress bin/konnectivity $(GO) -C netproxy/interop build -o ../../bin/konnectivity .
+	@hack/with-progress bin/konnectivity-0.37 $(GO) -C netproxy/interop build -modfile=go37.mod -o ../../bin/konnectivity-0.37 .
 
 up: build ## boot a cluster on a simulated cloud; Ctrl-C stops it
 	@bin/allinone up $(ARGS)
@@ -34,8 +38,8 @@ reset: allinone ## forget its state
 test: ## quick tests, with the race detector (about a minute)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short ./...
 
-e2e: build ## boot real clusters, kill clouds, and the long proofs
-	$(GO) test -count=1 -p 1 -timeout 20m ./lab/... ./cloudsim/engine ./cloudsim/client ./cmd/allinone
+e2e: build konnectivity ## boot real clusters, kill clouds, and the long proofs
+	$(GO) test -count=1 -p 1 -timeout 20m ./lab/... ./netproxy/... ./cloudsim/engine ./cloudsim/client ./cmd/allinone
 
 lint: ## static checks, whose messages teach
 	$(GO) vet ./... && $(GO) -C kube vet -trimpath .
@@ -50,7 +54,7 @@ generate: ## write docs/reference anew
 generated: generate ## fail if docs/reference is stale
 	@git diff --exit-code -- docs/reference || { echo "docs/reference is stale: run make generate and commit"; exit 1; }
 
-bench: build ## measure, each beside its limit in the same run
+bench: build konnectivity ## measure, each beside its limit in the same run
 	$(GO) test -run '^$$' -bench . -benchtime 2s ./cloudsim/... && $(GO) test -run '^$$' -bench . -benchtime 3x -timeout 20m ./cmd/allinone
 
 check: test lint vuln generated e2e ## exactly what CI runs

@@ -129,7 +129,7 @@ func (f *proxyAgentFlags) complete() error {
 		f.Servers = append(f.Servers, h)
 	}
 	o := certs.Options{NextProtos: f.alpn}
-	f.TLS = func() (*tls.Config, error) { return certs.Client(f.files, o) }
+	f.TLS = func() (*tls.Config, error) { return certs.ClientConfig(f.files, o) }
 	return errors.Join(errs[:]...)
 }
 
@@ -137,6 +137,7 @@ func (f *proxyAgentFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err := f.complete(); err != nil {
 		return err
 	}
+	wire.QuietGRPC()
 	if _, err := f.TLS(); err != nil { // what is wrong from the start is said at once
 		return fmt.Errorf("--ca-cert, --agent-cert: %w", err)
 	}

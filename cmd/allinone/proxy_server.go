@@ -21,6 +21,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 	"github.com/cloudsim-dev/allinone/netproxy/kube"
 	"github.com/cloudsim-dev/allinone/netproxy/server"
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
 // statusPath is where the admin port says what goes through a server.
@@ -199,6 +200,7 @@ func (f *proxyServerFlags) run(ctx context.Context, log *slog.Logger) (err error
 	if err := f.complete(); err != nil {
 		return err
 	}
+	wire.QuietGRPC()
 	reg := metricsRegistry()
 	f.Registry = reg
 	stopTracing, err := f.traceTo(ctx)
@@ -271,7 +273,7 @@ func (f *proxyServerFlags) open(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	o := certs.Options{MinVersion: minimum, CipherSuites: suites, NextProtos: []string{"h2"}}
-	if f.AgentTLS, err = certs.Server(log, f.cluster, o); err != nil {
+	if f.AgentTLS, err = certs.ServerConfig(log, f.cluster, o); err != nil {
 		return fmt.Errorf("--cluster-cert: %w", err)
 	}
 	var lc net.ListenConfig
@@ -305,7 +307,7 @@ func (f *proxyServerFlags) openFrontend(ctx context.Context, log *slog.Logger, p
 	if front.Mode == server.HTTPConnect {
 		o.NextProtos = []string{"http/1.1"}
 	}
-	if front.TLS, err = certs.Server(log, f.front, o); err != nil {
+	if front.TLS, err = certs.ServerConfig(log, f.front, o); err != nil {
 		return front, err
 	}
 	var lc net.ListenConfig

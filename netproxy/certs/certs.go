@@ -1,6 +1,6 @@
 // Package certs keeps TLS configurations that follow their files: a new
 // certificate or authority is used from the next handshake on, without a
-// restart. It makes no certificates.
+// restart. Make makes a first set of them.
 package certs
 
 import (
@@ -28,10 +28,10 @@ type Options struct {
 	ServerName   string   // of the server that a client calls
 }
 
-// Server is the configuration of a server. With a CA, clients must show a
+// ServerConfig is the configuration of a server. With a CA, clients must show a
 // certificate of it. When the files change to something that cannot be used,
 // the last good ones stay in use and log is told.
-func Server(log *slog.Logger, f Files, o Options) (*tls.Config, error) {
+func ServerConfig(log *slog.Logger, f Files, o Options) (*tls.Config, error) {
 	r := &reloader{log: log, files: f, options: o}
 	if _, err := r.current(); err != nil {
 		return nil, err
@@ -41,9 +41,9 @@ func Server(log *slog.Logger, f Files, o Options) (*tls.Config, error) {
 	return first, nil
 }
 
-// Client is the configuration of a client, read from the files at each call: a
+// ClientConfig is the configuration of a client, read from the files at each call: a
 // client asks for it when it connects.
-func Client(f Files, o Options) (*tls.Config, error) {
+func ClientConfig(f Files, o Options) (*tls.Config, error) {
 	conf := o.base()
 	conf.ServerName = o.ServerName
 	if f.Cert != "" || f.Key != "" {

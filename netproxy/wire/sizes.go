@@ -3,7 +3,14 @@ package wire
 import (
 	"errors"
 	"io"
+
+	"google.golang.org/grpc/grpclog"
 )
+
+// QuietGRPC stops gRPC from writing to stderr by itself: what matters comes as
+// an error and is logged once. It sets a global and may not run beside gRPC.
+func QuietGRPC() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)) }
+
 
 // Sizes that both ends give to gRPC. A stream window bounds what waits in
 // memory for a reader that stands still. The window of the whole connection is
