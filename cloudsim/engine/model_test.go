@@ -29,11 +29,15 @@ func TestModel(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(undated{t}, func(rt *rapid.T) {
-			e, down := boot(t, file(t), func(c *engine.Config) { c.Instances, c.LoadBalancers = fewInstances, fewAddresses })
+			e, down := boot(t, file(t), func(c *engine.Config) { 
+				c.Instances, c.LoadBalancers = fewInstances, fewAddresses
+				c.Profile.Disk, c.DiskData = diskWork, true
+			})
 			defer down() // checks the file
 			w := &world{
 				e: e, ctx: engine.AsCloud(t.Context()), seq: map[string]int{},
 				instances: map[string]*vm{}, addresses: map[string]*ip{}, balancers: map[string]*lb{},
+				disks: map[string]*vol{}, snapshots: map[string]*shot{},
 			}
 			rt.Repeat(map[string]func(*rapid.T){
 				"":               w.same,
@@ -46,6 +50,14 @@ func TestModel(t *testing.T) {
 				"updateBalancer": w.updateBalancer,
 				"setTargets":     w.setTargets,
 				"deleteBalancer": w.deleteBalancer,
+				"createDisk":     w.createDisk,
+				"attachDisk":     w.attachDisk,
+				"detachDisk":     w.detachDisk,
+				"resizeDisk":     w.resizeDisk,
+				"deleteDisk":     w.deleteDisk,
+				"createSnapshot": w.createSnapshot,
+				"deleteSnapshot": w.deleteSnapshot,
+				"reportData":     w.reportData,
 			})
 		})
 	})
@@ -69,6 +81,8 @@ type world struct {
 	instances map[string]*vm
 	addresses map[string]*ip
 	balancers map[string]*lb
+	disks     map[string]*vol
+	snapshots map[string]*shot
 }
 
 // vm, ip and lb are what the model knows of a resource; exported fields are
@@ -170,8 +184,12 @@ func (w *world) settle(now time.Time) {
 			for _, l := range w.balancers {
 				l.Targets = slices.DeleteFunc(l.Targets, func(t string) bool { return t == id })
 			}
+			for _, d := range w.disks {
+				d.lose(id)
+			}
 		}
 	}
+	w.settleDisks(now)
 	for id, l := range w.balancers {
 		if l.until.IsZero() || l.until.After(now) {
 			continue
@@ -222,13 +240,15 @@ func (w *world) same(t *rapid.T) {
 		}
 		balancers[string(l.ID)] = v
 	}
+	volumes, shots := w.seenDisks(t, objects)
 	opt := cmp.FilterPath(func(p cmp.Path) bool {
 		f, ok := p.Last().(cmp.StructField)
 		return ok && (f.Name() == "until" || f.Name() == "rev")
 	}, cmp.Ignore())
-	exported := cmp.AllowUnexported(vm{}, lb{})
+	exported := cmp.AllowUnexported(vm{}, lb{}, vol{}, shot{})
 	same := cmp.Comparer(slices.Equal[[]string]) // nil and empty are the same
 	diff := cmp.Diff(w.instances, instances, opt, exported) + cmp.Diff(w.addresses, addresses) + cmp.Diff(w.balancers, balancers, opt, exported, same)
+	diff += cmp.Diff(w.disks, volumes, opt, exported) + cmp.Diff(w.snapshots, shots, opt, exported)
 	if diff != "" {
 		t.Fatalf("model (-) and cloud (+) differ:\n%s", diff)
 	}
