@@ -29,11 +29,14 @@ import (
 // made once: the framework asks for them again for every node.
 type Provider struct {
 	log       *slog.Logger
-	cfg       Config
+	settings  *Settings
 	events    record.EventRecorder
 	mirror    *mirror
 	instances *instances
 	balancers *balancers
+
+	// reread returns the configuration as it is on disk; nil if it is not.
+	reread func() (Config, error)
 
 	start sync.Once
 	runs  sync.WaitGroup
@@ -44,14 +47,14 @@ var (
 	_ cloudprovider.InformerUser = (*Provider)(nil)
 )
 
-// New returns a provider that calls the cloud by api and does as cfg says. What
+// New returns a provider that calls the cloud by api and does as settings say. What
 // people should know about a Service or a Node goes to events.
-func New(log *slog.Logger, api *client.Client, cfg Config, events record.EventRecorder) *Provider {
+func New(log *slog.Logger, api *client.Client, settings *Settings, events record.EventRecorder) *Provider {
 	m := newMirror(log, api)
 	return &Provider{
-		log: log, cfg: cfg, events: events, mirror: m,
-		instances: &instances{api: api, mirror: m, events: events, grace: cfg.NodeDeletionGrace.Duration, absent: map[nodeKey]time.Time{}},
-		balancers: &balancers{log: log, api: api, events: events, region: cfg.Region, mode: modes[cfg.ipMode()], patience: patience, unreported: unreported},
+		log: log, settings: settings, events: events, mirror: m,
+		instances: &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]time.Time{}},
+		balancers: &balancers{log: log, api: api, events: events, settings: settings, patience: patience, unreported: unreported},
 	}
 }
 
@@ -62,6 +65,9 @@ func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-ch
 		ctx, cancel := context.WithCancel(context.Background())
 		p.runs.Go(func() { <-stop; cancel() })
 		p.runs.Go(func() { p.mirror.run(ctx) })
+		if p.reread != nil {
+			p.runs.Go(func() { reloader{p.log, p, p.reread}.run(ctx) })
+		}
 	})
 }
 
@@ -73,13 +79,14 @@ func (p *Provider) Wait() { p.runs.Wait() }
 // which are a good part of a Node; an update without them keeps them on the
 // server. Services are shown as classView says.
 func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
+	cfg := p.settings.Get()
 	set := func(i cache.SharedIndexInformer, t cache.TransformFunc) {
 		if err := i.SetTransform(t); err != nil {
 			p.log.Error("an informer cannot be given its view", "err", err)
 		}
 	}
 	set(f.Core().V1().Nodes().Informer(), strippedNode)
-	set(f.Core().V1().Services().Informer(), classView(p.cfg.LoadBalancerClass, !p.cfg.OnlyLoadBalancerClass))
+	set(f.Core().V1().Services().Informer(), classView(cfg.LoadBalancerClass, !cfg.OnlyLoadBalancerClass))
 }
 
 // strippedNode is a Node without its managedFields. The object that an informer
@@ -115,5 +122,5 @@ func (p *Provider) Zones() (cloudprovider.Zones, bool) { return nil, false }
 // Clusters is not offered: nothing calls it.
 func (p *Provider) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
 
-// Routes is not offered: the cloud has none.
+// Routes makes routes to the pods of nodes.
 func (p *Provider) Routes() (cloudprovider.Routes, bool) { return nil, false }

@@ -50,7 +50,7 @@ func newRig(t *testing.T, opts ...cloudtest.Option) *rig {
 
 // again is the provider of another process: it knows nothing of the first.
 func (r *rig) again() *ccm.Provider {
-	return ccm.New(slog.New(slog.DiscardHandler), r.api, r.cfg, r.events).Hurry()
+	return ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(r.cfg), r.events).Hurry()
 }
 
 // mirrored starts the provider's mirror of the cloud, and waits for it.

@@ -176,6 +176,10 @@ func (r *runner) config() (Config, error) {
 // own logging, which is why ours comes here.
 func (r *runner) provider(c *appconfig.CompletedConfig) cloudprovider.Interface {
 	logging.Klog(r.log)
-	r.made = New(r.log, r.cfg.client(), r.cfg, c.EventRecorder)
+	settings := NewSettings(r.cfg)
+	r.made = New(r.log, settings.client(), settings, c.EventRecorder)
+	if r.opts.KubeCloudShared.CloudProvider.CloudConfigFile != "" {
+		r.made.reread = r.config
+	}
 	return r.made
 }

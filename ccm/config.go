@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -128,15 +127,3 @@ const (
 	callTimeout    = 10 * time.Second
 	connectTimeout = 3 * time.Second
 )
-
-// client returns a client of the cloud that counts its calls and keeps its
-// connections.
-func (c Config) client() *client.Client {
-	return &client.Client{
-		URL:       c.URL,
-		HTTP:      &http.Client{Timeout: callTimeout, Transport: measure(transport())},
-		Token:     client.TokenFile(c.TokenFile),
-		Project:   cloudsim.ProjectID(c.Project),
-		UserAgent: "allinone-ccm",
-	}
-}

@@ -16,6 +16,8 @@ import (
 const (
 	ServiceRepairController = "service-lb-repair-controller"
 	ServiceOrphanController = "service-lb-orphan-controller"
+	NodeLabelController     = "cloud-node-label-controller"
+	NodeIPAMController      = "cloud-node-ipam-controller"
 )
 
 // controllers are upstream's and ours. Upstream's map is a global that its own
@@ -29,6 +31,8 @@ func controllers() map[string]app.ControllerInitFuncConstructor {
 	}{
 		ServiceRepairController: {"service-controller", makeRepairer},
 		ServiceOrphanController: {"service-controller", makeSweeper},
+		NodeLabelController:     {"node-controller", makeLabeler},
+		NodeIPAMController:      {"node-controller", makeAllocator},
 	} {
 		all[name] = app.ControllerInitFuncConstructor{
 			InitContext: app.ControllerInitContext{ClientName: c.client},
@@ -39,7 +43,7 @@ func controllers() map[string]app.ControllerInitFuncConstructor {
 }
 
 // makeController makes a controller of ours before the informers start, and
-// returns what runs it until its context ends.
+// returns what runs it until its context ends; nil if it is not wanted.
 type makeController func(p *Provider, client string, c *appconfig.CompletedConfig) (run func(context.Context), err error)
 
 func (m makeController) constructor(name string) app.InitFuncConstructor {
@@ -47,7 +51,7 @@ func (m makeController) constructor(name string) app.InitFuncConstructor {
 		return func(ctx context.Context, cc controllermanager.ControllerContext) (controller.Interface, bool, error) {
 			p := cloud.(*Provider)
 			run, err := m(p, ic.ClientName, c)
-			if err != nil {
+			if err != nil || run == nil {
 				return nil, false, err
 			}
 			p.runs.Go(func() {
@@ -79,4 +83,29 @@ func makeSweeper(p *Provider, client string, c *appconfig.CompletedConfig) (func
 		return nil, err
 	}
 	return newSweeper(p, kube, c.ComponentConfig.KubeCloudShared.ClusterName).run, nil
+}
+
+func makeLabeler(p *Provider, client string, c *appconfig.CompletedConfig) (func(context.Context), error) {
+	kube, err := c.ClientBuilder.Client(client)
+	if err != nil {
+		return nil, err
+	}
+	return (&labeler{p.log, p, kube, c.SharedInformers.Core().V1().Nodes().Lister()}).run, nil
+}
+
+// makeAllocator makes none unless upstream's two flags ask for it.
+func makeAllocator(p *Provider, client string, c *appconfig.CompletedConfig) (func(context.Context), error) {
+	shared := c.ComponentConfig.KubeCloudShared
+	if !shared.AllocateNodeCIDRs || shared.CIDRAllocatorType != CloudAllocator {
+		return nil, nil
+	}
+	kube, err := c.ClientBuilder.Client(client)
+	if err != nil {
+		return nil, err
+	}
+	a, err := newAllocator(p, kube, c.SharedInformers.Core().V1().Nodes(), shared.ClusterCIDR)
+	if err != nil {
+		return nil, err
+	}
+	return a.run, nil
 }

@@ -8,6 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
 // Hurry makes p hand work in progress to the framework almost at once.
@@ -44,3 +47,25 @@ func (p *Provider) Mirrored() bool { return p.mirror.believed() }
 func (p *Provider) Drift(ctx context.Context, cluster string, svc *v1.Service, nodes ...*v1.Node) (string, error) {
 	return (&repairer{p: p, cluster: cluster}).drift(ctx, svc, nodes)
 }
+
+// MirroredInstance is an instance as the mirror holds it.
+func (p *Provider) MirroredInstance(id cloudsim.InstanceID) (cloudsim.Instance, bool) {
+	return p.mirror.instance(id)
+}
+
+// SyncLabels makes a Node's labels its instance's.
+func (p *Provider) SyncLabels(ctx context.Context, kube kubernetes.Interface, n *v1.Node) error {
+	return (&labeler{log: p.log, p: p, kube: kube}).sync(ctx, n)
+}
+
+// RunAllocator runs an allocator of pod ranges.
+func (p *Provider) RunAllocator(ctx context.Context, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR string) (run func(), err error) {
+	a, err := newAllocator(p, kube, nodes, clusterCIDR)
+	if err != nil {
+		return nil, err
+	}
+	return func() { a.run(ctx) }, nil
+}
+
+// Client calls the cloud that the settings name.
+func (s *Settings) Client() *client.Client { return s.client() }

@@ -26,10 +26,10 @@ const instanceDeadline = 10 * time.Second
 
 // instances answers for nodes. It is a cloudprovider.InstancesV2.
 type instances struct {
-	api    *client.Client
-	mirror *mirror
-	events record.EventRecorder
-	grace  time.Duration // how long an absence must last until it is told
+	api      *client.Client
+	mirror   *mirror
+	events   record.EventRecorder
+	settings *Settings
 
 	mu     sync.Mutex
 	last   sighting
@@ -81,7 +81,8 @@ func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 // absence is told only when it has lasted for the grace. A restart or another
 // leader counts anew, so the Node may stay a little longer, and never shorter.
 func (s *instances) forgive(node *v1.Node) bool {
-	if s.grace <= 0 {
+	grace := s.settings.Get().NodeDeletionGrace.Duration
+	if grace <= 0 {
 		return false
 	}
 	s.mu.Lock()
@@ -89,13 +90,13 @@ func (s *instances) forgive(node *v1.Node) bool {
 	now, key := time.Now(), keyOf(node)
 	since, known := s.absent[key]
 	switch {
-	case known && now.Sub(since) >= s.grace:
+	case known && now.Sub(since) >= grace:
 		delete(s.absent, key)
 		return false
 	case !known:
-		maps.DeleteFunc(s.absent, func(_ nodeKey, at time.Time) bool { return now.Sub(at) > 2*s.grace+time.Hour }) // Nodes that somebody else deleted
+		maps.DeleteFunc(s.absent, func(_ nodeKey, at time.Time) bool { return now.Sub(at) > 2*grace+time.Hour }) // Nodes that somebody else deleted
 		s.absent[key] = now
-		s.events.Eventf(node, v1.EventTypeWarning, "InstanceGone", "The cloud has no instance for this Node; it is deleted in %s unless the instance is there again", s.grace)
+		s.events.Eventf(node, v1.EventTypeWarning, "InstanceGone", "The cloud has no instance for this Node; it is deleted in %s unless the instance is there again", grace)
 	}
 	return true
 }
@@ -165,19 +166,33 @@ func (s *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	return m, nil
 }
 
+// mirrored returns the node's instance if the mirror knows it. It costs no call.
+func (s *instances) mirrored(node *v1.Node) (cloudsim.Instance, bool) {
+	if node.Spec.ProviderID == "" {
+		i, ok := s.mirror.instanceNamed(node.Name)
+		return i, ok && i.State != cloudsim.InstanceTerminated
+	}
+	id, err := providerid.Parse(node.Spec.ProviderID)
+	if err != nil {
+		return cloudsim.Instance{}, false
+	}
+	i, ok := s.mirror.instance(cloudsim.InstanceID(id.Instance))
+	return i, ok && i.ProviderID == node.Spec.ProviderID && i.State != cloudsim.InstanceTerminated
+}
+
 // find returns the node's instance: what the mirror holds, else what the cloud
 // says. False without an error is the cloud's clear
 // word that it has none.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
+	if i, ok := s.mirrored(node); ok {
+		return i, true, nil
+	}
 	if node.Spec.ProviderID == "" {
 		return s.findByName(ctx, node.Name)
 	}
 	id, err := providerid.Parse(node.Spec.ProviderID)
 	if err != nil {
 		return cloudsim.Instance{}, false, fmt.Errorf("node %q: %w", node.Name, err)
-	}
-	if i, ok := s.mirror.instance(cloudsim.InstanceID(id.Instance)); ok && i.ProviderID == node.Spec.ProviderID && i.State != cloudsim.InstanceTerminated {
-		return i, true, nil
 	}
 	i, err := s.api.GetInstance(ctx, cloudsim.InstanceID(id.Instance))
 	switch {
@@ -213,9 +228,6 @@ func (s *instances) confirmAbsent(ctx context.Context, name string, id cloudsim.
 // findByName is for a node that was never initialised. Names are unique in a
 // project, so a second one means that the answer is not about one project.
 func (s *instances) findByName(ctx context.Context, name string) (cloudsim.Instance, bool, error) {
-	if i, ok := s.mirror.instanceNamed(name); ok && i.State != cloudsim.InstanceTerminated {
-		return i, true, nil
-	}
 	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	switch {
 	case err != nil:

@@ -48,10 +48,9 @@ type balancers struct {
 	log        *slog.Logger
 	api        *client.Client
 	events     record.EventRecorder
+	settings   *Settings
 	patience   wait.Backoff
 	unreported int
-
-	mode cloudsim.ListenerMode // of listeners whose Service does not choose one
 
 	mu     sync.Mutex
 	region string
@@ -87,7 +86,7 @@ func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, svc 
 	if svc.DeletionTimestamp != nil {
 		return svc.Status.LoadBalancer.DeepCopy(), nil
 	}
-	want, err := wanted(cluster, svc, b.targets(svc, nodes), b.mode)
+	want, err := wanted(cluster, svc, b.targets(svc, nodes), b.mode())
 	if err != nil {
 		return nil, err
 	}
@@ -342,9 +341,15 @@ func (b *balancers) gone(ctx context.Context, lb cloudsim.LoadBalancer) error {
 	return fmt.Errorf("load balancer %s: waiting until it is deleted: %w", lb.ID, err)
 }
 
+// mode is that of listeners whose Service does not choose one.
+func (b *balancers) mode() cloudsim.ListenerMode { return modes[b.settings.Get().ipMode()] }
+
 // regionName is the region to make load balancers in: the configured one, else
 // the cloud's only one, asked for once.
 func (b *balancers) regionName(ctx context.Context) (string, error) {
+	if configured := b.settings.Get().Region; configured != "" {
+		return configured, nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.region != "" {
@@ -359,6 +364,12 @@ func (b *balancers) regionName(ctx context.Context) (string, error) {
 	}
 	b.region = l.Items[0].Name
 	return b.region, nil
+}
+
+func (b *balancers) forgetRegion() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.region = ""
 }
 
 // targets are the instances of the nodes that the Service chooses. A node of

@@ -205,7 +205,7 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 // fails, and so no Service shows a Warning.
 func TestPatience(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = 200 * time.Millisecond }))
-	p := ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.Config{}, r.events)
+	p := ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(ccm.Config{}), r.events)
 	b, _ := p.LoadBalancer()
 	for range 2 { // the second time the first is still being deleted by somebody
 		if st, err := b.EnsureLoadBalancer(t.Context(), cluster, service(), nil); err != nil || len(st.Ingress) != 1 {

@@ -49,6 +49,11 @@ var (
 		Help:           "Load balancers of this cluster whose Service is gone.",
 		StabilityLevel: metrics.ALPHA,
 	})
+	reloadFailed = metrics.NewGauge(&metrics.GaugeOpts{
+		Name:           "cloudsim_config_reload_failed",
+		Help:           "1 while the configuration that is on disk is wrong, and an older one is used.",
+		StabilityLevel: metrics.ALPHA,
+	})
 	orphansDeletedTotal = metrics.NewCounter(&metrics.CounterOpts{
 		Name:           "cloudsim_orphaned_load_balancers_deleted_total",
 		Help:           "Load balancers that were deleted because their Service was gone.",
@@ -59,7 +64,7 @@ var (
 // registerMetrics puts the metrics beside upstream's, once in a process: the
 // command serves one registry.
 var registerMetrics = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(requestsTotal, requestDuration, connectionFailuresTotal, repairsTotal, orphanedBalancers, orphansDeletedTotal)
+	legacyregistry.MustRegister(requestsTotal, requestDuration, connectionFailuresTotal, repairsTotal, orphanedBalancers, orphansDeletedTotal, reloadFailed)
 })
 
 // transport keeps enough idle connections for all workers.
@@ -96,7 +101,7 @@ func (m measured) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // words are the parts of a path that name a route; anything else is an id.
-var words = []string{"v1", "instances", "load-balancers", "targets", "regions", "readyz"}
+var words = []string{"v1", "instances", "load-balancers", "targets", "regions", "routes", "watch", "readyz"}
 
 // operation is the route of a request, without what would make a series of
 // every instance.

@@ -35,7 +35,8 @@ type mirror struct {
 	mu        sync.RWMutex
 	instances shelf[cloudsim.InstanceID, cloudsim.Instance]
 	balancers shelf[cloudsim.LoadBalancerID, cloudsim.LoadBalancer]
-	heard     time.Time // the watch's last word; zero while there is no watch
+	heard     time.Time          // the watch's last word; zero while there is no watch
+	cancel    context.CancelFunc // ends the watch of now
 	onChange  []func(balancer cloudsim.LoadBalancer)
 	onFresh   []func()
 }
@@ -54,10 +55,13 @@ func (m *mirror) run(ctx context.Context) {
 	pause, told := time.Duration(0), false
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := m.follow(ctx)
+		following, cancel := context.WithCancel(ctx)
 		m.mu.Lock()
-		m.heard = time.Time{}
+		m.cancel = cancel
 		m.mu.Unlock()
+		err := m.follow(following)
+		cancel()
+		m.distrust()
 		if ctx.Err() != nil {
 			return
 		}
@@ -71,6 +75,23 @@ func (m *mirror) run(ctx context.Context) {
 		pause = min(max(2*pause, 100*time.Millisecond), mirrorRetry)
 		sleep(ctx, pause/2+rand.N(pause/2)) //nolint:gosec // spreads retries, protects nothing
 	}
+}
+
+// again begins anew: another cloud may be asked now. What is held is not
+// believed until then.
+func (m *mirror) again() {
+	m.distrust()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.cancel != nil {
+		m.cancel()
+	}
+}
+
+func (m *mirror) distrust() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.heard = time.Time{}
 }
 
 // follow lists and then watches, until either fails.

@@ -30,8 +30,6 @@ type sweeper struct {
 	p       *Provider
 	kube    kubernetes.Interface
 	cluster string
-	delete  bool
-	grace   time.Duration
 
 	since map[orphan]time.Time // the orphans, and since when
 }
@@ -43,11 +41,7 @@ type orphan struct {
 }
 
 func newSweeper(p *Provider, kube kubernetes.Interface, cluster string) *sweeper {
-	return &sweeper{
-		log: p.log, p: p, kube: kube, cluster: cluster,
-		delete: p.cfg.DeleteOrphans, grace: p.cfg.orphanGrace(),
-		since: map[orphan]time.Time{},
-	}
+	return &sweeper{log: p.log, p: p, kube: kube, cluster: cluster, since: map[orphan]time.Time{}}
 }
 
 // run sweeps until ctx ends.
@@ -107,19 +101,20 @@ func (s *sweeper) sweep(ctx context.Context) error {
 
 // meet reports an orphan when it is new, and deletes it when it is old enough.
 func (s *sweeper) meet(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) error {
+	cfg := s.p.settings.Get()
 	since, known := s.since[o]
 	of := &v1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: o.namespace, Name: o.name, UID: types.UID(o.uid)}
 	if !known {
 		s.since[o] = time.Now()
 		todo := "delete it in the cloud, or run the cloud controller manager with --delete-orphans"
-		if s.delete {
-			todo = fmt.Sprintf("it is deleted in %s unless the Service is there again", s.grace)
+		if cfg.DeleteOrphans {
+			todo = fmt.Sprintf("it is deleted in %s unless the Service is there again", cfg.orphanGrace())
 		}
 		s.log.Warn("a load balancer is an orphan", "loadBalancer", lb.ID, "ip", lb.IP, "service", of.Namespace+"/"+of.Name)
 		s.p.events.Eventf(of, v1.EventTypeWarning, "OrphanedLoadBalancer", "The load balancer %s (%s) belongs to this Service, which is gone: %s", lb.ID, lb.IP, todo)
 		return nil
 	}
-	if !s.delete || time.Since(since) < s.grace {
+	if !cfg.DeleteOrphans || time.Since(since) < cfg.orphanGrace() {
 		return nil
 	}
 	// Once more, of the API server alone: what follows cannot be taken back.

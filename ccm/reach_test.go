@@ -30,7 +30,7 @@ func TestServiceSaysWhereItIsReachable(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	r.provider = ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.Config{}, r.events) // as patient as in life
+	r.provider = ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(ccm.Config{}), r.events) // as patient as in life
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

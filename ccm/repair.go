@@ -207,7 +207,7 @@ func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node)
 		return "", nil //nolint:nilerr // upstream's controller has told the Service
 	}
 	targets, _ := targetsOf(chosen(nodes, by))
-	want, err := wanted(r.cluster, svc, r.existing(targets), r.p.balancers.mode)
+	want, err := wanted(r.cluster, svc, r.existing(targets), r.p.balancers.mode())
 	if err != nil {
 		return "", nil //nolint:nilerr // likewise
 	}

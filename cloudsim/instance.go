@@ -114,3 +114,16 @@ func (r CreateInstance) Validate() error {
 	c.labels(r.Labels)
 	return c.err()
 }
+
+// UpdateInstance replaces the labels of an instance. All else of it stays what
+// it was made.
+type UpdateInstance struct {
+	Labels map[string]string `json:"labels" doc:"All of them: one that is not here goes"`
+}
+
+// Validate checks what needs no other state.
+func (r UpdateInstance) Validate() error {
+	var c checks
+	c.labels(r.Labels)
+	return c.err()
+}

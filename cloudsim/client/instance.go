@@ -21,6 +21,12 @@ func (c *Client) ListInstances(ctx context.Context, o cloudsim.ListOptions) (clo
 	return call[cloudsim.List[cloudsim.Instance]](ctx, c, "GET", "/v1/instances"+listQuery(o), nil)
 }
 
+// UpdateInstance replaces an instance's labels. A rev other than 0 makes it
+// conditional: Stale if the instance has changed since that revision.
+func (c *Client) UpdateInstance(ctx context.Context, id cloudsim.InstanceID, req cloudsim.UpdateInstance, rev uint64) (cloudsim.Instance, error) {
+	return call[cloudsim.Instance](ctx, c, "PUT", "/v1/instances/"+seg(id), req, ifMatch(rev))
+}
+
 // StartInstance begins to start an instance; Conflict if it is in no state for that.
 func (c *Client) StartInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/start", nil)

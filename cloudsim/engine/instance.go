@@ -159,6 +159,28 @@ func (e *Engine) StopInstance(ctx context.Context, id cloudsim.InstanceID) (clou
 	return e.moveInstance(ctx, id, cloudsim.Stop, e.cfg.Profile.Shutdown)
 }
 
+// UpdateInstance replaces an instance's labels, in whatever state it is. With a
+// rev other than 0, only if that is still its revision.
+func (e *Engine) UpdateInstance(ctx context.Context, id cloudsim.InstanceID, req cloudsim.UpdateInstance, rev uint64) (i cloudsim.Instance, err error) {
+	if err := req.Validate(); err != nil {
+		return i, err
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		if i, err = get(tx, call, instances, string(id)); err != nil {
+			return err
+		}
+		if rev != 0 && rev != i.Revision {
+			return cloudsim.Errorf(cloudsim.Stale, "instance %s is at revision %d, not %d: read it again and decide anew", id, i.Revision, rev)
+		}
+		if sameLabels(i.Labels, req.Labels) {
+			return nil
+		}
+		i.Labels = req.Labels
+		return instances.Put(tx, &i)
+	})
+	return i, err
+}
+
 // RebootInstance begins to reboot an instance.
 func (e *Engine) RebootInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return e.moveInstance(ctx, id, cloudsim.Reboot, e.cfg.Profile.Boot)

@@ -36,6 +36,7 @@ func (a *api) routes() {
 	handle(a, op{id: "instances.create", method: post, path: "/v1/instances", summary: "Make an instance", status: http.StatusCreated, access: engine.Write, idemKey: true}, a.createInstance)
 	lists(a, "instances", "/v1/instances", "instances", engine.Read, e.ListInstances)
 	gets(a, "instances", "/v1/instances/{id}", "an instance", engine.Read, e.GetInstance, revOf[cloudsim.Instance])
+	handle(a, op{id: "instances.update", method: http.MethodPut, path: "/v1/instances/{id}", summary: "Replace an instance's labels", access: engine.Write}, a.updateInstance)
 	acts(a, "instances.start", post, "/v1/instances/{id}/start", "Begin to start a stopped instance", e.StartInstance)
 	acts(a, "instances.stop", post, "/v1/instances/{id}/stop", "Begin to stop an instance; it keeps its addresses", e.StopInstance)
 	acts(a, "instances.reboot", post, "/v1/instances/{id}/reboot", "Begin to reboot an instance", e.RebootInstance)
@@ -173,6 +174,19 @@ func (a *api) createAddress(ctx context.Context, in *create[cloudsim.CreateAddre
 
 func (a *api) createLoadBalancer(ctx context.Context, in *create[cloudsim.CreateLoadBalancer]) (*body[cloudsim.LoadBalancer], error) {
 	v, err := a.engine.CreateLoadBalancer(ctx, in.Body)
+	return answer(v, v.Revision, err)
+}
+
+func (a *api) updateInstance(ctx context.Context, in *struct {
+	ByID
+	IfMatch string `header:"If-Match" doc:"An ETag: change only if this is still the revision"`
+	Body    cloudsim.UpdateInstance
+}) (*body[cloudsim.Instance], error) {
+	rev, err := revision(in.IfMatch)
+	if err != nil {
+		return nil, err
+	}
+	v, err := a.engine.UpdateInstance(ctx, cloudsim.InstanceID(in.ID), in.Body, rev)
 	return answer(v, v.Revision, err)
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -47,6 +48,7 @@ func newInstancesCommand(c *cloudCLI) *cobra.Command {
 		instances.listCommand(c),
 		instances.getCommand(c),
 		newCreateInstanceCommand(c),
+		newLabelInstanceCommand(c),
 		instances.actionCommand(c, "start", "Start stopped instances", (*client.Client).StartInstance),
 		instances.actionCommand(c, "stop", "Stop running instances; they keep their addresses", (*client.Client).StopInstance),
 		instances.actionCommand(c, "reboot", "Reboot running instances", (*client.Client).RebootInstance),
@@ -110,6 +112,47 @@ zone.`,
 	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
 	_ = cmd.RegisterFlagCompletionFunc("type", names(c, instanceTypes))
 	at.flags(c, cmd)
+	return cmd
+}
+
+func newLabelInstanceCommand(c *cloudCLI) *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use: "label INSTANCE KEY=VALUE... KEY-...", Short: "Set labels of an instance, and remove others",
+		Long: `Set labels of an instance with KEY=VALUE, and remove them with KEY-, as kubectl
+label does for a Node. The cloud controller manager brings them to the Node.`,
+		Example: "  allinone cloud instances label node-1 team=red tier-",
+		Args:    cobra.MinimumNArgs(2), ValidArgsFunction: names(c, instances),
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			i, err := instances.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			labels := maps.Clone(i.Labels)
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			var set []string
+			for _, a := range args[1:] {
+				if key, remove := strings.CutSuffix(a, "-"); remove && !strings.Contains(a, "=") {
+					delete(labels, key)
+				} else {
+					set = append(set, a)
+				}
+			}
+			more, err := parseLabels("label", set)
+			if err != nil {
+				return err
+			}
+			maps.Copy(labels, more)
+			now, err := cl.UpdateInstance(ctx, i.ID, cloudsim.UpdateInstance{Labels: labels}, i.Revision)
+			if err != nil {
+				return err
+			}
+			return printResult(instances.printer(c, o), true, []cloudsim.Instance{now})
+		}),
+	}
+	o.flags(cmd)
 	return cmd
 }
 

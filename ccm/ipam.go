@@ -1,0 +1,153 @@
+package ccm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// CloudAllocator is the --cidr-allocator-type by which pod ranges come from the
+// cloud's network, beside --allocate-node-cidrs. kube-controller-manager must
+// run with --allocate-node-cidrs=false then: two allocators fight.
+const CloudAllocator = "CloudAllocator"
+
+const ipamWorkers = 10
+
+// allocator writes the pod ranges that the cloud's network gave to an instance
+// into its Node's spec.podCIDRs: they are given when the instance is made and
+// taken back when it is gone, so there is nothing to keep here and nothing to
+// leak. Ranges of a Node are written once; Kubernetes does not let them change.
+type allocator struct {
+	log      *slog.Logger
+	p        *Provider
+	kube     kubernetes.Interface
+	nodes    corelisters.NodeLister
+	clusters []netip.Prefix // --cluster-cidr; what is outside is not routed
+	queue    workqueue.TypedRateLimitingInterface[string]
+}
+
+func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR string) (*allocator, error) {
+	a := &allocator{
+		log: p.log, p: p, kube: kube, nodes: nodes.Lister(),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "cloud-node-ipam"},
+		),
+	}
+	for s := range strings.SplitSeq(clusterCIDR, ",") {
+		if s = strings.TrimSpace(s); s == "" {
+			continue
+		}
+		c, err := netip.ParsePrefix(s)
+		if err != nil {
+			return nil, fmt.Errorf("--cluster-cidr: %w", err)
+		}
+		a.clusters = append(a.clusters, c.Masked())
+	}
+	add := func(obj any) {
+		if n, ok := obj.(*v1.Node); ok && len(n.Spec.PodCIDRs) == 0 && n.DeletionTimestamp == nil {
+			a.queue.Add(n.Name)
+		}
+	}
+	_, err := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: add, UpdateFunc: func(_, after any) { add(after) },
+	})
+	return a, err
+}
+
+// run allocates until ctx ends.
+func (a *allocator) run(ctx context.Context) {
+	var workers sync.WaitGroup
+	for range ipamWorkers {
+		workers.Go(func() {
+			for a.next(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	a.queue.ShutDown()
+	workers.Wait()
+}
+
+func (a *allocator) next(ctx context.Context) bool {
+	name, shutdown := a.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer a.queue.Done(name)
+	if err := a.sync(ctx, name); err != nil {
+		if ctx.Err() == nil {
+			a.log.Warn("a node gets no pod range", "node", name, "err", err)
+		}
+		a.queue.AddRateLimited(name)
+		return true
+	}
+	a.queue.Forget(name)
+	return true
+}
+
+// sync writes one Node's ranges, if it has none.
+func (a *allocator) sync(ctx context.Context, name string) error {
+	node, err := a.nodes.Get(name)
+	if apierrors.IsNotFound(err) || err == nil && len(node.Spec.PodCIDRs) > 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
+	defer cancel()
+	i, found, err := a.p.instances.find(ctx, node)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return fmt.Errorf("its instance is not there (yet)")
+	case len(i.PodRanges) == 0:
+		a.p.events.Eventf(node, v1.EventTypeWarning, "CIDRNotAvailable", "Instance %s has no pod range: give its network %s podRanges, and make the instance again", i.ID, i.Network)
+		return fmt.Errorf("instance %s has no pod range", i.ID)
+	}
+	if err := a.within(i.PodRanges); err != nil {
+		a.p.events.Eventf(node, v1.EventTypeWarning, "CIDRAssignmentFailed", "Instance %s: %v", i.ID, err)
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"podCIDR": i.PodRanges[0], "podCIDRs": i.PodRanges}})
+	if err != nil {
+		return err
+	}
+	if _, err := a.kube.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("writing its pod ranges: %w", err)
+	}
+	a.log.Info("a node has its pod ranges", "node", name, "podCIDRs", i.PodRanges)
+	return nil
+}
+
+// within refuses ranges that no route would be made for.
+func (a *allocator) within(ranges []string) error {
+	for _, s := range ranges {
+		r, err := netip.ParsePrefix(s)
+		if err != nil {
+			return fmt.Errorf("its pod range %q: %w", s, err)
+		}
+		if len(a.clusters) > 0 && !slices.ContainsFunc(a.clusters, func(c netip.Prefix) bool { return c.Bits() <= r.Bits() && c.Contains(r.Addr()) }) {
+			return fmt.Errorf("its pod range %s is outside of --cluster-cidr %v", s, a.clusters)
+		}
+	}
+	return nil
+}

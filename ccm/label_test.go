@@ -1,0 +1,77 @@
+package ccm_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Labels of an instance follow to its Node after that was initialised; what a
+// person put on the Node, and what is Kubernetes' own, stays.
+func TestNodeLabelsFollow(t *testing.T) {
+	r := newRig(t)
+	i, err := r.cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{
+		Name: "node-1", Zone: "sim-1a", Type: "small",
+		Labels: map[string]string{"team": "red", "tier": "cloud's", "topology.kubernetes.io/zone": "elsewhere"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.mirrored(t)
+	n := initialised(i)
+	n.Labels = map[string]string{"topology.kubernetes.io/zone": "sim-1a", "tier": "person's", "mine": "yes"}
+	kube := fake.NewClientset(n)
+	step := func(when string, want map[string]string) {
+		t.Helper()
+		now, err := kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.provider.SyncLabels(t.Context(), kube, now); err != nil {
+			t.Fatal(err)
+		}
+		if now, err = kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, now.Labels); d != "" {
+			t.Errorf("%s (-want +got):\n%s", when, d)
+		}
+	}
+	own := map[string]string{"topology.kubernetes.io/zone": "sim-1a", "tier": "person's", "mine": "yes"}
+	with := func(more ...string) map[string]string {
+		all := map[string]string{}
+		for k, v := range own {
+			all[k] = v
+		}
+		for at := 0; at < len(more); at += 2 {
+			all[more[at]] = more[at+1]
+		}
+		return all
+	}
+	step("at first", with("team", "red"))
+	kube.ClearActions()
+	step("again", with("team", "red"))
+	for _, a := range kube.Actions() {
+		if a.GetVerb() == "patch" {
+			t.Error("it was patched though nothing had changed")
+		}
+	}
+	relabel := func(labels map[string]string) {
+		t.Helper()
+		if i, err = r.cloud.UpdateInstance(t.Context(), i.ID, cloudsim.UpdateInstance{Labels: labels}, 0); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the mirror shows it", func() bool {
+			m, ok := r.provider.MirroredInstance(i.ID)
+			return ok && m.Revision == i.Revision
+		})
+	}
+	relabel(map[string]string{"team": "blue", "new": "1"})
+	step("after a change and one more", with("team", "blue", "new", "1"))
+	relabel(map[string]string{"new": "1"})
+	step("after one went", with("new", "1"))
+}

@@ -1,0 +1,67 @@
+package ccm_test
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/cloudsim-dev/allinone/ccm"
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+)
+
+// Another address, token and project are used from the next call on, by the
+// same provider; also where the cloud is below a path.
+func TestReload(t *testing.T) {
+	first, second := cloudtest.Start(t), cloudtest.Start(t)
+	dir := t.TempDir()
+	secret := func(name, s string) string {
+		p := filepath.Join(dir, name)
+		if err := os.WriteFile(p, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	token := func(source func() (string, error)) string {
+		s, err := source()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if _, err := second.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"}); err != nil {
+		t.Fatal(err)
+	}
+	to, err := url.Parse(second.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	below := httptest.NewServer(http.StripPrefix("/east", httputil.NewSingleHostReverseProxy(to)))
+	t.Cleanup(below.Close)
+	settings := ccm.NewSettings(ccm.Config{URL: first.URL, TokenFile: secret("first", token(first.Token)), Project: string(first.Project)})
+	p := ccm.New(slog.New(slog.DiscardHandler), settings.Client(), settings, record.NewFakeRecorder(10))
+	stop := make(chan struct{})
+	p.Initialize(nil, stop)
+	t.Cleanup(func() { close(stop); p.Wait() })
+	eventually(t, "the first cloud is mirrored", p.Mirrored)
+	i, _ := p.InstancesV2()
+	if _, err := i.InstanceMetadata(t.Context(), node("node-1")); err == nil {
+		t.Fatal("the first cloud has the second's instance")
+	}
+	p.Reload(ccm.Config{
+		URL: below.URL + "/east", TokenFile: secret("second", token(second.Token)), Project: string(second.Project),
+		NodeDeletionGrace: metav1.Duration{Duration: 1},
+	})
+	eventually(t, "the second cloud is mirrored", p.Mirrored)
+	if m, err := i.InstanceMetadata(t.Context(), node("node-1")); err != nil || m.Zone != "sim-1a" {
+		t.Errorf("metadata from the second cloud: %+v, %v", m, err)
+	}
+}
