@@ -21,6 +21,7 @@ func FuzzValidate(f *testing.F) {
 		`{"targets":[{"instance":"i-1"},{"instance":"i-1"},{}],"healthCheck":{"protocol":"udp","port":-1,"intervalMillis":-1}}`,
 		`{"name":"n","ipv4":"10.0.0.0/8","ipv6":"fd00::/8","podRanges":{"ipv4":"10.1.0.0/16","ipv4Mask":24,"ipv6Mask":-1},"maxRoutes":-1}`,
 		`{"name":"n","network":"net-1","zone":"-","ipv4":"::ffff:1.2.3.4/96","ipv6":"fe80::%eth0/64"}`,
+		`{"name":"r","destination":"10.0.0.1/8","nextHop":""}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -41,6 +42,7 @@ func FuzzValidate(f *testing.F) {
 		check[cloudsim.CreateNetwork](t, raw)
 		check[cloudsim.UpdateNetwork](t, raw)
 		check[cloudsim.CreateSubnet](t, raw)
+		check[cloudsim.CreateRoute](t, raw)
 		check[cloudsim.Problem](t, raw)
 		check[cloudsim.Event](t, raw)
 	})

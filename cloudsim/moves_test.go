@@ -12,7 +12,7 @@ import (
 // Conflict that changes nothing.
 func moveTest[S ~string](t *testing.T, states []S, want map[S]map[Verb]S, move func(S, Verb) (S, error)) {
 	t.Helper()
-	verbs := []Verb{Create, Update, Delete, Start, Stop, Reboot, Terminate, Attach, Detach, Resize, Modify, Copy, Vacate, Settle, Fail, Cancel}
+	verbs := []Verb{Create, Update, Delete, Start, Stop, Reboot, Terminate, Attach, Detach, Resize, Modify, Copy, Vacate, Settle, Fail, Cancel, Lose, Regain}
 	for _, from := range states {
 		for _, verb := range verbs {
 			t.Run(fmt.Sprintf("%s/%s", from, verb), func(t *testing.T) {
@@ -131,6 +131,21 @@ func TestNetworkMoves(t *testing.T) {
 		n := Network{State: s}
 		err := n.Move(v)
 		return n.State, err
+	})
+}
+
+func TestRouteMoves(t *testing.T) {
+	want := map[RouteState]map[Verb]RouteState{
+		"creating":  {Settle: "active", Delete: "deleting"},
+		"active":    {Lose: "blackhole", Delete: "deleting"},
+		"blackhole": {Regain: "active", Delete: "deleting"},
+		"deleting":  {Settle: "deleted"},
+		"deleted":   {},
+	}
+	moveTest(t, RouteStates(), want, func(s RouteState, v Verb) (RouteState, error) {
+		r := Route{State: s}
+		err := r.Move(v)
+		return r.State, err
 	})
 }
 

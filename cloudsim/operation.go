@@ -34,6 +34,8 @@ const (
 	Modify    Verb = "modify"
 	Copy      Verb = "copy"   // its time is over, its data not whole
 	Vacate    Verb = "vacate" // nothing is attached any more
+	Lose      Verb = "lose"   // the next hop does not run any more
+	Regain    Verb = "regain" // it runs again
 	Settle    Verb = "settle" // the simulated hardware finished
 	Fail      Verb = "fail"   // the simulated hardware gave up
 	Cancel    Verb = "cancel" // called off before it settled

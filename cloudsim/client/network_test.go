@@ -43,6 +43,24 @@ func everyNetworkVerb(t *testing.T, c *client.Client) {
 	if l := must(c.ListInstances(ctx, cloudsim.ListOptions{Network: n.ID}))(t); len(l.Items) != 1 {
 		t.Errorf("instances of the network: %+v", l.Items)
 	}
+	r := must(c.CreateRoute(ctx, cloudsim.CreateRoute{Name: "pods", Destination: i.PodRanges[0], NextHop: i.ID, Labels: map[string]string{"cluster": "a"}}))(t)
+	if r.State != cloudsim.RouteActive || r.Network != n.ID {
+		t.Errorf("route: %+v", r)
+	}
+	if diff := cmp.Diff(r, must(c.GetRoute(ctx, r.ID))(t)); diff != "" {
+		t.Errorf("get differs from create: %s", diff)
+	}
+	for o, want := range map[*cloudsim.ListOptions]int{
+		{Network: n.ID}: 1, {Network: "net-000001"}: 0, {Labels: map[string]string{"cluster": "a"}}: 1, {Labels: map[string]string{"cluster": "b"}}: 0,
+	} {
+		if l := must(c.ListRoutes(ctx, *o))(t); len(l.Items) != want {
+			t.Errorf("routes by %+v: %+v", o, l.Items)
+		}
+	}
+	must(c.DeleteRoute(ctx, r.ID))(t)
+	if _, err := c.GetRoute(ctx, r.ID); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("after the deletion: %v", err)
+	}
 	if _, err := c.DeleteSubnet(ctx, s.ID); !errors.Is(err, cloudsim.Conflict) {
 		t.Errorf("deleting what is used: %v", err)
 	}

@@ -264,6 +264,8 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 		return settleDue(tx, networks, w, e.settledNetwork)
 	case cloudsim.KindSubnet:
 		return settleDue(tx, subnets, w, e.settledSubnet)
+	case cloudsim.KindRoute:
+		return settleDue(tx, routes, w, e.settledRoute)
 	case cloudsim.KindOperation:
 		return e.forgetOperation(tx, w)
 	case cloudsim.KindToken:
@@ -306,7 +308,7 @@ func (e *Engine) Check() error {
 		for _, check := range []func(*store.Tx) error{
 			(*store.Tx).CheckJournal, projects.Check, tokens.Check, serviceAccounts.Check, roles.Check, roleBindings.Check, regions.Check, zones.Check, instanceTypes.Check,
 			diskTypes.Check, diskPools.Check,
-			networks.Check, subnets.Check,
+			networks.Check, subnets.Check, routes.Check,
 			instances.Check, addresses.Check, loadBalancers.Check, disks.Check, operations.Check, faults.Check,
 			holds.Check,
 			snapshots.Check, snapshotGroups.Check, checkDiskPools,

@@ -114,7 +114,10 @@ func unknown(field, value, hint string) error {
 }
 
 func (e *Engine) workOnInstance(tx *store.Tx, call Call, i *cloudsim.Instance, verb cloudsim.Verb, takes time.Duration) error {
-	return work(e, tx, call, instances, i, verb, takes, e.settledInstance)
+	if err := work(e, tx, call, instances, i, verb, takes, e.settledInstance); err != nil {
+		return err
+	}
+	return reroute(tx, i)
 }
 
 func (e *Engine) settledInstance(tx *store.Tx, i *cloudsim.Instance) error {
@@ -122,6 +125,9 @@ func (e *Engine) settledInstance(tx *store.Tx, i *cloudsim.Instance) error {
 		return err
 	}
 	if err := e.end(tx, i.Operation, cloudsim.Settle, nil); err != nil {
+		return err
+	}
+	if err := reroute(tx, i); err != nil {
 		return err
 	}
 	if i.State != cloudsim.InstanceTerminated {

@@ -245,6 +245,9 @@ func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cl
 		if err := unused(tx, cloudsim.KindNetwork, string(id), subnets, byNetwork); err != nil {
 			return err
 		}
+		if err := unused(tx, cloudsim.KindNetwork, string(id), routes, byNetwork); err != nil {
+			return err
+		}
 		if err := n.Move(cloudsim.Delete); err != nil {
 			return err
 		}

@@ -179,6 +179,9 @@ func dropDefaultNetwork(tx *store.Tx, project cloudsim.ProjectID) error {
 		own = append(own, n)
 	}
 	for _, n := range own {
+		if err := unused(tx, cloudsim.KindNetwork, string(n.ID), routes, byNetwork); err != nil {
+			return err
+		}
 		in, err := subnets.Lookup(tx, byNetwork, string(n.ID))
 		if err != nil {
 			return err

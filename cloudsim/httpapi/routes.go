@@ -43,6 +43,7 @@ func (a *api) routes() {
 	acts(a, "instances.delete", http.MethodDelete, "/v1/instances/{id}", "Begin to terminate an instance; in the end it is not found", e.DeleteInstance)
 
 	a.networkRoutes()
+	a.routeRoutes()
 	a.diskRoutes()
 	a.snapshotRoutes()
 

@@ -63,7 +63,7 @@ A resource is called by its name or by its id.`,
 	cmd.AddCommand(
 		newInstancesCommand(c), newLoadBalancersCommand(c), newAddressesCommand(c),
 		newDisksCommand(c), newSnapshotsCommand(c), newSnapshotGroupsCommand(c), newDiskPoolsCommand(c),
-		newNetworksCommand(c), newSubnetsCommand(c),
+		newNetworksCommand(c), newSubnetsCommand(c), newRoutesCommand(c),
 		newRegionsCommand(c), newZonesCommand(c), newInstanceTypesCommand(c), newDiskTypesCommand(c),
 		newOperationsCommand(c), newEventsCommand(c),
 		newProjectsCommand(c), newTokensCommand(c), newServiceAccountsCommand(c), newRolesCommand(c), newRoleBindingsCommand(c), newWhoAmICommand(c),

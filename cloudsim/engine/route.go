@@ -1,0 +1,184 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+const (
+	byDestination = "destination"
+	byNextHop     = "nextHop"
+)
+
+var routes = store.Table[cloudsim.Route]{
+	Kind: cloudsim.KindRoute, Prefix: "route",
+	ID:   func(r *cloudsim.Route) string { return string(r.ID) },
+	Meta: func(r *cloudsim.Route) *cloudsim.Meta { return &r.Meta },
+	Index: map[string]func(*cloudsim.Route) []string{
+		byNetwork:     func(r *cloudsim.Route) []string { return []string{string(r.Network)} },
+		byNextHop:     func(r *cloudsim.Route) []string { return []string{string(r.NextHop)} },
+		byDestination: func(r *cloudsim.Route) []string { return []string{destinationKey(r.Network, r.Destination)} },
+	},
+}
+
+func destinationKey(n cloudsim.NetworkID, destination string) string {
+	return string(n) + " " + destination
+}
+
+// CreateRoute makes a route. Exists if the network has one to the same
+// destination, Exhausted if it has as many as it may.
+func (e *Engine) CreateRoute(ctx context.Context, req cloudsim.CreateRoute) (r cloudsim.Route, err error) {
+	if err := req.Validate(); err != nil {
+		return r, err
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		r, err = once(tx, call, routes, req, func() (cloudsim.Route, error) { return e.routeByName(tx, call, req) })
+		return err
+	})
+	return r, err
+}
+
+// routeByName returns the route that already answers the request, or makes
+// one.
+func (e *Engine) routeByName(tx *store.Tx, call Call, req cloudsim.CreateRoute) (r cloudsim.Route, err error) {
+	project, err := e.home(tx, call)
+	if err != nil {
+		return r, err
+	}
+	have, err := routes.Named(tx, project, req.Name)
+	switch {
+	case errors.Is(err, cloudsim.NotFound):
+		return e.newRoute(tx, call, project, req)
+	case err != nil:
+		return r, err
+	case have.State == cloudsim.RouteDeleting:
+		return r, cloudsim.Errorf(cloudsim.Conflict, "the route %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
+	case have.Destination != req.Destination || have.NextHop != req.NextHop:
+		return r, taken(cloudsim.KindRoute, req.Name, string(have.ID), "destination "+have.Destination+" and next hop "+string(have.NextHop))
+	case req.Network != "" && have.Network != req.Network:
+		return r, taken(cloudsim.KindRoute, req.Name, string(have.ID), "network "+string(have.Network))
+	case !sameLabels(have.Labels, req.Labels):
+		return r, taken(cloudsim.KindRoute, req.Name, string(have.ID), "other labels")
+	}
+	return have, nil
+}
+
+func (e *Engine) newRoute(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateRoute) (r cloudsim.Route, err error) {
+	hop, err := instances.Get(tx, string(req.NextHop))
+	switch {
+	case errors.Is(err, cloudsim.NotFound) || err == nil && hop.Project != project:
+		return r, unknown("nextHop", string(req.NextHop), "see GET /v1/instances")
+	case err != nil:
+		return r, err
+	}
+	if req.Network == "" {
+		req.Network = hop.Network
+	}
+	n, err := usableNetwork(tx, project, req.Network)
+	if err != nil {
+		return r, err
+	}
+	if err := req.Of(n, hop); err != nil {
+		return r, err
+	}
+	for there, err := range routes.Find(tx, byDestination, destinationKey(n.ID, req.Destination), "") {
+		if err != nil {
+			return r, err
+		}
+		return r, cloudsim.Errorf(cloudsim.Exists, "network %s has a route to %s: %s (%s) by %s", n.ID, req.Destination, there.ID, there.Name, there.NextHop)
+	}
+	if routes.Count(tx, byNetwork, string(n.ID), n.MaxRoutes) >= n.MaxRoutes {
+		return r, cloudsim.Errorf(cloudsim.Exhausted, "network %s (%s) has %d routes, as many as it may: delete one, or raise its maxRoutes", n.ID, n.Name, n.MaxRoutes)
+	}
+	id, err := routes.NextID(tx)
+	if err != nil {
+		return r, err
+	}
+	r = cloudsim.Route{
+		ID: cloudsim.RouteID(id), Meta: cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels},
+		Network: n.ID, Destination: req.Destination, NextHop: hop.ID, State: cloudsim.RouteCreating,
+	}
+	return r, e.workOnRoute(tx, call, &r, cloudsim.Create)
+}
+
+func (e *Engine) workOnRoute(tx *store.Tx, call Call, r *cloudsim.Route, verb cloudsim.Verb) error {
+	return work(e, tx, call, routes, r, verb, e.cfg.Profile.Network, e.settledRoute)
+}
+
+func (e *Engine) settledRoute(tx *store.Tx, r *cloudsim.Route) error {
+	if err := r.Move(cloudsim.Settle); err != nil {
+		return err
+	}
+	if err := e.end(tx, r.Operation, cloudsim.Settle, nil); err != nil {
+		return err
+	}
+	if r.State == cloudsim.RouteDeleted {
+		return routes.Delete(tx, r)
+	}
+	hop, err := instances.Get(tx, string(r.NextHop))
+	if err != nil && !errors.Is(err, cloudsim.NotFound) {
+		return err
+	}
+	if err != nil || !hop.Carries() {
+		if err := r.Move(cloudsim.Lose); err != nil {
+			return err
+		}
+	}
+	return routes.Put(tx, r)
+}
+
+// reroute brings the routes by an instance to whether it carries what is sent
+// to it. Those that are being made or deleted look for themselves when they
+// settle.
+func reroute(tx *store.Tx, i *cloudsim.Instance) error {
+	by, err := routes.Lookup(tx, byNextHop, string(i.ID))
+	if err != nil {
+		return err
+	}
+	for _, r := range by {
+		verb := cloudsim.Verb("")
+		switch {
+		case r.State == cloudsim.RouteActive && !i.Carries():
+			verb = cloudsim.Lose
+		case r.State == cloudsim.RouteBlackhole && i.Carries():
+			verb = cloudsim.Regain
+		default:
+			continue
+		}
+		if err := r.Move(verb); err != nil {
+			return err
+		}
+		if err := routes.Put(tx, &r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// GetRoute returns a route; NotFound once it is deleted.
+func (e *Engine) GetRoute(ctx context.Context, id cloudsim.RouteID) (cloudsim.Route, error) {
+	return read(ctx, e, routes, string(id))
+}
+
+// ListRoutes returns one page of routes.
+func (e *Engine) ListRoutes(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Route], error) {
+	return page(ctx, e, routes, o, nil)
+}
+
+// DeleteRoute begins to delete a route and returns it; one that is already
+// being deleted is returned as it is.
+func (e *Engine) DeleteRoute(ctx context.Context, id cloudsim.RouteID) (r cloudsim.Route, err error) {
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		if r, err = get(tx, call, routes, string(id)); err != nil || r.State == cloudsim.RouteDeleting {
+			return err
+		}
+		if err := r.Move(cloudsim.Delete); err != nil {
+			return err
+		}
+		return e.workOnRoute(tx, call, &r, cloudsim.Delete)
+	})
+	return r, err
+}

@@ -1,0 +1,119 @@
+package cloudsim
+
+import "net/netip"
+
+// RouteID names a route, e.g. "route-000001". It is never used again.
+type RouteID string
+
+// RouteState is where a route is in its life.
+type RouteState string
+
+const (
+	RouteCreating RouteState = "creating"
+	RouteActive   RouteState = "active"
+	// RouteBlackhole drops what is sent to it, because its next hop does not
+	// run. It is active again when the next hop is; one that is gone for ever
+	// leaves it so until it is deleted.
+	RouteBlackhole RouteState = "blackhole"
+	RouteDeleting  RouteState = "deleting"
+	// RouteDeleted is the last value of a route, in the event that says it is
+	// gone; the API answers NotFound for it.
+	RouteDeleted RouteState = "deleted"
+)
+
+// routeMoves is the whole life of a route. What is not in it is a Conflict.
+var routeMoves = map[RouteState]map[Verb]RouteState{
+	RouteCreating:  {Settle: RouteActive, Delete: RouteDeleting},
+	RouteActive:    {Lose: RouteBlackhole, Delete: RouteDeleting},
+	RouteBlackhole: {Regain: RouteActive, Delete: RouteDeleting},
+	RouteDeleting:  {Settle: RouteDeleted},
+}
+
+// RouteStates lists every state, for tests and help.
+func RouteStates() []RouteState {
+	return []RouteState{RouteCreating, RouteActive, RouteBlackhole, RouteDeleting, RouteDeleted}
+}
+
+// Route says where a network sends what is for a destination outside its own
+// range. Of several that match, the longest destination wins.
+type Route struct {
+	ID RouteID `json:"id" example:"route-000001"`
+	Meta
+	Network     NetworkID  `json:"network" example:"net-000001"`
+	Destination string     `json:"destination" doc:"Range of addresses" example:"10.244.1.0/24"`
+	NextHop     InstanceID `json:"nextHop" doc:"The instance that gets what is sent there" example:"i-000001"`
+	State       RouteState `json:"state" enum:"creating,active,blackhole,deleting,deleted" doc:"blackhole: the next hop does not run, and what is sent there is lost"`
+}
+
+// Carries reports whether an instance takes traffic that is routed to it: from
+// when it runs first until it is off or on its way out.
+func (i Instance) Carries() bool {
+	return i.State == InstanceRunning || i.State == InstanceRebooting || i.State == InstanceStopping
+}
+
+// InNetwork is the network whose traffic it is about.
+func (r Route) InNetwork() NetworkID { return r.Network }
+
+// Move applies verb, or returns Conflict and leaves r as it was.
+func (r *Route) Move(verb Verb) error {
+	return move(&r.State, routeMoves, verb, KindRoute, string(r.ID))
+}
+
+// CreateRoute asks for a route. Asking again with the same name and the same
+// words returns the first one; with other words it is Exists, and so is
+// another name for a destination that the network has a route to.
+type CreateRoute struct {
+	Name        string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"node-1-pods"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Network     NetworkID         `json:"network,omitempty" maxLength:"128" doc:"Absent for the network of the next hop" example:"net-000001"`
+	Destination string            `json:"destination" maxLength:"64" doc:"Range of addresses outside the network's own; narrower and wider ones than those of other routes are fine" example:"10.244.1.0/24"`
+	NextHop     InstanceID        `json:"nextHop" maxLength:"128" doc:"An instance in the network" example:"i-000001"`
+}
+
+// Validate checks what needs no other state.
+func (r CreateRoute) Validate() error {
+	var c checks
+	c.name("name", r.Name)
+	c.labels(r.Labels)
+	p, err := netip.ParsePrefix(r.Destination)
+	switch {
+	case r.Destination == "":
+		c.addf("destination", "is required")
+	case err != nil || p.Addr().Is4In6():
+		c.addf("destination", "must be a range of addresses such as 10.244.1.0/24, got %q", clip(r.Destination))
+	case p.Masked().String() != r.Destination:
+		c.addf("destination", "must be written as %s, got %q", p.Masked(), clip(r.Destination))
+	case p.Addr().IsMulticast() || p.Addr().IsLinkLocalUnicast():
+		c.addf("destination", "must be addresses that are routed, got %s", p)
+	}
+	if r.NextHop == "" {
+		c.addf("nextHop", "is required")
+	}
+	return c.err()
+}
+
+// Of checks what its network and its next hop say of a route.
+func (r CreateRoute) Of(n Network, hop Instance) error {
+	var c checks
+	to, err := netip.ParsePrefix(r.Destination)
+	if err != nil {
+		return err // Validate refuses it
+	}
+	for _, own := range n.Ranges() {
+		if own.Bits() <= to.Bits() && own.Contains(to.Addr()) {
+			c.addf("destination", "must not be inside %s, the range of network %s, which needs no route; got %s", own, n.ID, to)
+		}
+	}
+	if hop.Network != n.ID {
+		c.addf("nextHop", "names %s, which is in network %s and not in %s", hop.ID, hop.Network, n.ID)
+	}
+	reachable := false
+	for _, a := range hop.Addresses {
+		ip, err := netip.ParseAddr(a.Address)
+		reachable = reachable || err == nil && a.Type == AddressInternal && ip.Is4() == to.Addr().Is4()
+	}
+	if !reachable {
+		c.addf("nextHop", "names %s, which has no address of the family of %s", hop.ID, to)
+	}
+	return c.err()
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+var routes = kind[cloudsim.Route, cloudsim.RouteID]{
+	kind: cloudsim.KindRoute, noun: "route", plural: "routes", command: "routes", prefix: "route-",
+	sample: "node-1-pods", networked: true,
+	id:    func(r cloudsim.Route) string { return string(r.ID) },
+	state: func(r cloudsim.Route) string { return string(r.State) },
+	columns: []column[cloudsim.Route]{
+		{head: "ID", cell: func(r cloudsim.Route) string { return string(r.ID) }},
+		{head: "NAME", cell: func(r cloudsim.Route) string { return r.Name }},
+		{head: "STATE", cell: func(r cloudsim.Route) string { return string(r.State) }},
+		{head: "NETWORK", cell: func(r cloudsim.Route) string { return string(r.Network) }},
+		{head: "DESTINATION", cell: func(r cloudsim.Route) string { return r.Destination }},
+		{head: "NEXT-HOP", cell: func(r cloudsim.Route) string { return string(r.NextHop) }},
+	},
+	get:  (*client.Client).GetRoute,
+	list: (*client.Client).ListRoutes,
+}
+
+func newRoutesCommand(c *cloudCLI) *cobra.Command {
+	cmd := routes.group("Where networks send what is not for them", "route")
+	cmd.AddCommand(
+		routes.listCommand(c),
+		routes.getCommand(c),
+		newCreateRouteCommand(c),
+		routes.deleteCommand(c, true, (*client.Client).DeleteRoute),
+	)
+	return cmd
+}
+
+func newCreateRouteCommand(c *cloudCLI) *cobra.Command {
+	var (
+		o                output
+		w                waiting
+		labels           []string
+		network, nextHop string
+		req              cloudsim.CreateRoute
+	)
+	cmd := &cobra.Command{
+		Use: "create NAME --destination RANGE --next-hop INSTANCE", Short: "Create a route",
+		Long: `Create a route: what an instance of the network sends to RANGE goes to INSTANCE.
+Asking again with the same words returns the first one.
+
+While the instance does not run the route is a blackhole. Of several routes to
+an address the narrowest wins; there are no two to the same range.`,
+		Example: `  allinone cloud routes create node-1-pods --destination 10.244.1.0/24 --next-hop node-1
+  allinone cloud routes create way-out --destination 0.0.0.0/0 --next-hop gateway-1 --network shop --wait`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
+			req.Name = args[0]
+			if req.Labels, err = parseLabels("label", labels); err != nil {
+				return err
+			}
+			hop, err := instances.resolve(ctx, cl, nextHop)
+			if err != nil {
+				return err
+			}
+			req.NextHop = hop.ID
+			if network != "" {
+				n, err := networks.resolve(ctx, cl, network)
+				if err != nil {
+					return err
+				}
+				req.Network = n.ID
+			}
+			if err := req.Validate(); err != nil {
+				return err
+			}
+			made, err := cl.CreateRoute(ctx, req)
+			if err != nil {
+				return err
+			}
+			now, err := settle(ctx, c, cl, w, routes, []cloudsim.Route{made})
+			return errors.Join(printResult(routes.printer(c, o), true, now), err)
+		}),
+	}
+	o.flags(cmd)
+	w.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&req.Destination, "destination", "", "`RANGE` of addresses outside the network")
+	f.StringVar(&nextHop, "next-hop", "", "`INSTANCE` that gets what is sent there")
+	f.StringVar(&network, "network", "", "`NETWORK` whose traffic it is about (default that of the instance)")
+	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
+	_ = errors.Join(cmd.MarkFlagRequired("destination"), cmd.MarkFlagRequired("next-hop")) // fail for an unknown flag only
+	_ = cmd.RegisterFlagCompletionFunc("next-hop", names(c, instances))
+	_ = cmd.RegisterFlagCompletionFunc("network", names(c, networks))
+	return cmd
+}
