@@ -122,6 +122,9 @@ func TestEveryVerb(t *testing.T) {
 	}
 	everyClockVerb(t, c)
 	everyHoldVerb(t, c)
+	if w := must(c.Why(ctx, "instance/held"))(t); !w.Gone || len(w.Steps) == 0 {
+		t.Errorf("why: %+v", w)
+	}
 	f := must(c.CreateFault(ctx, cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{
 		Match: cloudsim.FaultMatch{Operation: "zones.get"}, When: cloudsim.FaultWhen{Max: 1}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultThrottle},
 	}}))(t)

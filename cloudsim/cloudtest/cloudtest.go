@@ -52,6 +52,9 @@ func WithFrozenClock(at time.Time) Option {
 	return func(o *options) { o.cfg.FrozenAt = at }
 }
 
+// WithSeed makes what would be random repeatable, but secrets.
+func WithSeed(seed uint64) Option { return func(o *options) { o.cfg.Seed = seed } }
+
 // WithConfig changes anything else about the cloud.
 func WithConfig(change func(*engine.Config)) Option { return func(o *options) { change(&o.cfg) } }
 

@@ -35,6 +35,7 @@ const (
 // Call is a request that passed the door.
 type Call struct {
 	RequestID      string
+	Operation      string             // operation id; "" for the cloud itself
 	Caller         string             // name of the service account, else of the token
 	Token          cloudsim.TokenID   // "" for the cloud itself
 	Project        cloudsim.ProjectID // "" for all
@@ -69,7 +70,7 @@ func (e *Engine) Admit(ctx context.Context, r Request) (context.Context, error) 
 	if r.Secret == "" {
 		return nil, cloudsim.Errorf(cloudsim.Unauthenticated, "no token: send Authorization: Bearer TOKEN")
 	}
-	call := Call{RequestID: r.ID, IdempotencyKey: r.IdempotencyKey}
+	call := Call{RequestID: r.ID, Operation: r.Operation, IdempotencyKey: r.IdempotencyKey}
 	if err := e.store.View(func(tx *store.Tx) error {
 		t, err := authenticate(tx, r.Secret)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +31,9 @@ type Config struct {
 	Meter                  Meter              // counts what load balancers forward; nil: nobody does
 	JournalKeep            uint64             // events kept for watchers that were away
 
+	// Seed makes what would be random repeatable, but secrets: the same calls
+	// get the same request ids and meet the same faults. 0 is random.
+	Seed uint64
 	// FrozenAt is where the clock of a new cloud stands still; the zero time
 	// follows the machine.
 	FrozenAt time.Time
@@ -91,6 +95,8 @@ type Engine struct {
 
 	rules faultRules
 
+	requests requestIDs
+
 	// settling is held by who takes due work, so that an advance of the clock
 	// settles all of it, in its order.
 	settling sync.Mutex
@@ -142,6 +148,7 @@ func (e *Engine) Prepare() error {
 		if err := offerRoles(tx); err != nil {
 			return err
 		}
+		e.requests.begin = tx.Revision()
 		if _, err := e.ensureProject(tx, DefaultProject); err != nil {
 			return err
 		}
@@ -249,6 +256,7 @@ func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error)
 }
 
 func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
+	tx.Caller, tx.Cause = "cloud", strings.TrimSpace(string(w.Verb)+" "+string(w.Operation))
 	switch w.Kind {
 	case cloudsim.KindInstance:
 		return settleDue(tx, instances, w, e.settledInstance)

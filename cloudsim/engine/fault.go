@@ -89,6 +89,7 @@ func (e *Engine) Decide(ctx context.Context, s Subject) (hit Strike, err error) 
 	}
 	usedUp := false
 	err = e.store.Update(call.RequestID, func(tx *store.Tx) (err error) {
+		tx.Caller, tx.Cause = call.Caller, strings.TrimSpace(s.Operation+" "+s.Target)
 		hit, usedUp, err = count(tx, ids)
 		return err
 	})
@@ -233,6 +234,9 @@ func everywhere(ctx context.Context) (context.Context, error) {
 func (e *Engine) CreateFault(ctx context.Context, req cloudsim.CreateFault) (f cloudsim.Fault, err error) {
 	if err := req.Validate(); err != nil {
 		return f, err
+	}
+	if req.When.Seed == 0 && (req.When.Probability != nil || req.Effect.JitterMillis > 0) {
+		req.When.Seed = e.cfg.Seed // the cloud's dice, unless it has its own
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if f, err = once(tx, call, faults, req, func() (cloudsim.Fault, error) { return makeFault(tx, req) }); err != nil {

@@ -47,13 +47,14 @@ func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	return false, nil
 }
 
-// letGo makes a held operation due now.
-func letGo(tx *store.Tx, op *cloudsim.Operation) error {
+// letGo settles a held operation at once: in the same transaction, so that the
+// same calls leave the same journal.
+func (e *Engine) letGo(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {
 		return err
 	}
-	return tx.Later(tx.Now, store.Work{Kind: op.Kind, ID: op.Target, Verb: cloudsim.Settle, Operation: op.ID})
+	return e.settleOne(tx, store.Work{Kind: op.Kind, ID: op.Target, Verb: cloudsim.Settle, Operation: op.ID})
 }
 
 // CreateHold keeps work from settling, from when it returned.
@@ -107,16 +108,19 @@ func (e *Engine) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 		if err != nil {
 			return err
 		}
+		if err := holds.Delete(tx, &h); err != nil { // first: it must not keep what it lets go
+			return err
+		}
 		kept, err := operations.Lookup(tx, byHold, string(id))
 		if err != nil {
 			return err
 		}
 		for i := range kept {
-			if err := letGo(tx, &kept[i]); err != nil {
+			if err := e.letGo(tx, &kept[i]); err != nil {
 				return err
 			}
 		}
-		return holds.Delete(tx, &h)
+		return nil
 	})
 }
 
@@ -134,7 +138,11 @@ func (e *Engine) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) 
 		if op.HeldBy == "" {
 			return operations.Put(tx, &op)
 		}
-		return letGo(tx, &op)
+		if err := e.letGo(tx, &op); err != nil {
+			return err
+		}
+		op, err = operations.Get(tx, string(id))
+		return err
 	})
 	return op, err
 }

@@ -17,7 +17,10 @@ func (e *Engine) update(ctx context.Context, fn func(*store.Tx, Call) error) err
 	if err != nil {
 		return err
 	}
-	return e.store.Update(call.RequestID, func(tx *store.Tx) error { return fn(tx, call) })
+	return e.store.Update(call.RequestID, func(tx *store.Tx) error {
+		tx.Caller, tx.Cause = call.Caller, call.Operation
+		return fn(tx, call)
+	})
 }
 
 // get returns a resource that the call may see. One that it may not see is

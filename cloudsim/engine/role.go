@@ -185,7 +185,7 @@ func (c Call) mayRead(kind cloudsim.ResourceKind) bool {
 	switch kind {
 	case cloudsim.KindToken, cloudsim.KindServiceAccount, cloudsim.KindRoleBinding:
 		class = Manage
-	case cloudsim.KindFault:
+	case cloudsim.KindFault, cloudsim.KindHold:
 		class = Admin
 	}
 	return slices.ContainsFunc(c.grants, func(g cloudsim.Grant) bool {

@@ -2,8 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,7 +51,7 @@ func (a *api) outermost(next http.Handler) http.Handler {
 		begin := time.Now()
 		x := &exchange{requestID: r.Header.Get("X-Request-Id")}
 		if !requestIDRE.MatchString(x.requestID) {
-			x.requestID = newRequestID()
+			x.requestID = a.engine.NewRequestID()
 		}
 		rec := &recorder{ResponseWriter: w}
 		rec.Header().Set("X-Request-Id", x.requestID)
@@ -80,12 +78,6 @@ func (a *api) outermost(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(rec, r)
 	})
-}
-
-func newRequestID() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the process instead
-	return "req-" + hex.EncodeToString(b[:])
 }
 
 // recorder remembers the status.

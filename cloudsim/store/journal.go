@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -22,7 +23,7 @@ func (t *Tx) nextRevision() (uint64, error) {
 func (t *Tx) journal(typ cloudsim.EventType, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, object []byte) error {
 	raw := appendEvent(make([]byte, 0, len(object)+256), cloudsim.Event{
 		Rev: m.Revision, Time: t.Now, Type: typ, Kind: kind, ID: id,
-		Project: m.Project, RequestID: t.requestID, Object: object,
+		Project: m.Project, RequestID: t.requestID, Caller: t.Caller, Cause: t.Cause, Object: object,
 	})
 	b, err := t.write(bucketJournal)
 	if err != nil {
@@ -72,6 +73,26 @@ func (t *Tx) Since(rev uint64, limit int) ([]cloudsim.Event, error) {
 		evs = append(evs, e)
 	}
 	return evs, nil
+}
+
+// Mentions calls fn with the events that hold a word, as a quoted string of its
+// own or within one, in order. It reads the whole journal, and decodes what
+// holds the word.
+func (t *Tx) Mentions(word string, fn func(cloudsim.Event) error) error {
+	b := t.read(bucketJournal)
+	if b == nil {
+		return nil
+	}
+	return b.ForEach(func(k, raw []byte) error {
+		if !bytes.Contains(raw, []byte(word)) {
+			return nil
+		}
+		var e cloudsim.Event
+		if err := json.Unmarshal(raw, &e); err != nil {
+			return fmt.Errorf("event %d is damaged: %w", fromU64(k), err)
+		}
+		return fn(e)
+	})
 }
 
 // Compact forgets the oldest events so that keep of them stay, at most limit
@@ -133,6 +154,12 @@ func appendEvent(b []byte, e cloudsim.Event) []byte {
 	}
 	if e.RequestID != "" {
 		b = appendString(append(b, `,"requestId":`...), e.RequestID)
+	}
+	if e.Caller != "" {
+		b = appendString(append(b, `,"caller":`...), e.Caller)
+	}
+	if e.Cause != "" {
+		b = appendString(append(b, `,"cause":`...), e.Cause)
 	}
 	if e.Object != nil {
 		b = append(append(b, `,"object":`...), e.Object...)

@@ -134,6 +134,9 @@ type Tx struct {
 	// Now is the time of everything in the transaction, in UTC. Only SetClock
 	// changes it.
 	Now time.Time
+	// Caller and Cause are in the events that the transaction writes from when
+	// they are set: who acts, and why.
+	Caller, Cause string
 	// Machine is the same instant on the machine's clock.
 	Machine time.Time
 

@@ -50,6 +50,7 @@ type cloudsimFlags struct {
 	verbose                       bool
 
 	frozenAt     string
+	seed         uint64
 	diskCooldown time.Duration
 }
 
@@ -101,6 +102,7 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.tlsKey, "tls-private-key-file", "", "its private key (PEM)")
 	fl.BoolVar(&f.noDataPlane, "no-data-plane", false, "keep records only; load balancers do not forward, disks have no data")
 	fl.Uint64Var(&f.journalKeep, "journal-keep", d.JournalKeep, "events to keep for watchers that were away")
+	fl.Uint64Var(&f.seed, "seed", 0, "makes what would be random repeatable, but secrets; 0 is random")
 	fl.StringVar(&f.frozenAt, "frozen-at", "", "the clock of a new cloud stands still at this `TIME`, RFC 3339; see 'allinone cloud clock'")
 	fl.DurationVar(&f.diskCooldown, "disk-modify-cooldown", d.DiskCooldown, "how long a disk that was modified cannot be again")
 	fl.Var(&f.logFormat, "log-format", "log as text or json")
@@ -172,6 +174,7 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 		bad = append(bad, errors.New("--tls-cert-file and --tls-private-key-file go together"))
 	}
 	cfg.JournalKeep, cfg.DiskCooldown, cfg.DiskData = f.journalKeep, f.diskCooldown, !f.noDataPlane
+	cfg.Seed = f.seed
 	if f.diskCooldown < 0 {
 		bad = append(bad, fmt.Errorf("--disk-modify-cooldown must not be negative, got %s", f.diskCooldown))
 	}

@@ -1,0 +1,262 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// Why tells what brought an object where it is: by its id, or as kind/name. It
+// is read from the journal, so it also tells of what is gone, as far back as
+// the journal reaches. NotFound when the journal does not know the object.
+func (e *Engine) Why(ctx context.Context, object string) (w cloudsim.Why, err error) {
+	call, err := callOf(ctx)
+	if err != nil {
+		return w, err
+	}
+	if object == "" || len(object) > 200 {
+		return w, cloudsim.InvalidField("query.object", "must be an id such as i-000001, or kind/name such as instance/node-1")
+	}
+	err = e.store.View(func(tx *store.Tx) error {
+		kind, id, err := whatIs(tx, call, object)
+		if err != nil {
+			return err
+		}
+		w = cloudsim.Why{Kind: kind, ID: id, Since: tx.Floor(), Steps: []cloudsim.WhyStep{}, Waits: []cloudsim.WhyWait{}}
+		s := story{why: &w, hears: call.hears(), requests: map[string]bool{}}
+		if err := s.read(tx); err != nil {
+			return err
+		}
+		return s.waits(tx)
+	})
+	return w, err
+}
+
+// whatIs finds the object that a person means: the last one that had that name.
+func whatIs(tx *store.Tx, call Call, object string) (kind cloudsim.ResourceKind, id string, err error) {
+	wantKind, word, named := strings.Cut(object, "/")
+	if !named {
+		word = object
+	}
+	hears := call.hears()
+	err = tx.Mentions(`"`+word+`"`, func(ev cloudsim.Event) error {
+		if !hears(ev) || named && !strings.EqualFold(string(ev.Kind), wantKind) {
+			return nil
+		}
+		var head struct{ Name string }
+		if ev.ID == word || named && json.Unmarshal(ev.Object, &head) == nil && head.Name == word {
+			kind, id = ev.Kind, ev.ID
+		}
+		return nil
+	})
+	if err == nil && id == "" {
+		hint := "an id such as i-000001, or kind/name such as instance/node-1"
+		err = cloudsim.Errorf(cloudsim.NotFound, "the journal, which begins after revision %d, knows no %.80q: want %s", tx.Floor(), object, hint)
+	}
+	return kind, id, err
+}
+
+// story is a Why that is being read from the journal.
+type story struct {
+	why      *cloudsim.Why
+	hears    func(cloudsim.Event) bool
+	requests map[string]bool // that touched the object
+	before   map[string]any  // the object before the next event
+}
+
+func (s *story) read(tx *store.Tx) error {
+	if err := tx.Mentions(s.why.ID, func(ev cloudsim.Event) error {
+		if !s.hears(ev) {
+			return nil
+		}
+		switch {
+		case ev.ID == s.why.ID && ev.Kind == s.why.Kind:
+			s.requests[ev.RequestID] = true
+			return s.changed(ev)
+		case ev.Kind == cloudsim.KindOperation:
+			return s.operated(ev)
+		case ev.Kind == cloudsim.KindFault && slices.Contains(strings.Fields(ev.Cause), s.why.ID):
+			s.struck(ev)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := s.strikes(tx); err != nil {
+		return err
+	}
+	slices.SortStableFunc(s.why.Steps, func(a, b cloudsim.WhyStep) int { return int(int64(a.Rev) - int64(b.Rev)) })
+	s.why.Steps = slices.CompactFunc(s.why.Steps, func(a, b cloudsim.WhyStep) bool { return a.Rev == b.Rev })
+	if n := len(s.why.Steps); n > cloudsim.MaxWhySteps {
+		s.why.Steps = s.why.Steps[n-cloudsim.MaxWhySteps:]
+	}
+	return nil
+}
+
+// strikes adds the faults that struck calls which made the object: those have
+// no target yet, only a request.
+func (s *story) strikes(tx *store.Tx) error {
+	delete(s.requests, "")
+	return tx.Mentions(`"kind":"`+string(cloudsim.KindFault)+`"`, func(ev cloudsim.Event) error {
+		if ev.Kind == cloudsim.KindFault && s.requests[ev.RequestID] && s.hears(ev) {
+			s.struck(ev)
+		}
+		return nil
+	})
+}
+
+func (s *story) add(ev cloudsim.Event, text string) {
+	s.why.Steps = append(s.why.Steps, cloudsim.WhyStep{
+		Rev: ev.Rev, Time: ev.Time, Caller: ev.Caller, Cause: ev.Cause, RequestID: ev.RequestID, Kind: ev.Kind, ID: ev.ID, Text: text,
+	})
+}
+
+// changed tells how the object differs from what it was.
+func (s *story) changed(ev cloudsim.Event) error {
+	now := map[string]any{}
+	if err := json.Unmarshal(ev.Object, &now); err != nil {
+		return fmt.Errorf("event %d: %w", ev.Rev, err)
+	}
+	s.why.Name, _ = now["name"].(string)
+	state, _ := now["state"].(string)
+	was, _ := s.before["state"].(string)
+	var text []string
+	switch {
+	case s.before == nil:
+		text = append(text, strings.TrimSpace("is there: "+state))
+	case state != was:
+		text = append(text, was+" → "+state)
+	}
+	if s.before != nil {
+		text = append(text, differences(s.before, now)...)
+	}
+	if s.why.Gone = ev.Type == cloudsim.EventDelete; s.why.Gone {
+		text = append(text, "is gone")
+	}
+	s.before, s.why.State = now, state
+	if s.why.Gone {
+		s.before = nil
+	}
+	s.add(ev, strings.Join(text, "; "))
+	return nil
+}
+
+// differences names the fields that changed, in order, but those that always do.
+func differences(was, is map[string]any) (text []string) {
+	for _, k := range slices.Sorted(maps.Keys(is)) {
+		if k == "revision" || k == "updatedAt" || k == "state" || reflect.DeepEqual(was[k], is[k]) {
+			continue
+		}
+		v, err := json.Marshal(is[k])
+		if err != nil || len(v) > 120 {
+			text = append(text, k+" changed")
+			continue
+		}
+		text = append(text, k+" is "+string(v))
+	}
+	return text
+}
+
+// operated tells of an operation on the object.
+func (s *story) operated(ev cloudsim.Event) error {
+	var op cloudsim.Operation
+	if err := json.Unmarshal(ev.Object, &op); err != nil {
+		return fmt.Errorf("event %d: %w", ev.Rev, err)
+	}
+	if op.Target != s.why.ID || op.Kind != s.why.Kind || ev.Type == cloudsim.EventDelete {
+		return nil
+	}
+	s.requests[op.RequestID] = true
+	text := fmt.Sprintf("%s of it, asked by %s in %s: %s", op.Verb, op.Caller, op.RequestID, op.State)
+	switch {
+	case op.Error != nil:
+		text += ": " + op.Error.Detail
+	case op.HeldBy != "":
+		text += ", held by " + op.HeldBy
+	case op.Released && !op.Over():
+		text += ", released"
+	case !op.Over() && op.DueAt != nil:
+		text += ", due at " + op.DueAt.Format(time.RFC3339Nano)
+	}
+	s.add(ev, text)
+	return nil
+}
+
+// struck tells of a fault that struck a call about the object.
+func (s *story) struck(ev cloudsim.Event) {
+	var f cloudsim.Fault
+	if json.Unmarshal(ev.Object, &f) == nil && f.Hits > 0 && ev.RequestID != "" && ev.Type == cloudsim.EventPut {
+		s.add(ev, fmt.Sprintf("fault %s (%s) struck the call: %s", f.ID, f.Name, f.Effect.Type))
+	}
+}
+
+// waits tells what the object waits for now.
+func (s *story) waits(tx *store.Tx) error {
+	if s.why.Gone {
+		return nil
+	}
+	id, _ := s.before["operation"].(string)
+	op, err := operations.Get(tx, id)
+	if err != nil && !errors.Is(err, cloudsim.NotFound) {
+		return err
+	}
+	if err == nil && !op.Over() {
+		if err := s.waitsFor(tx, op); err != nil {
+			return err
+		}
+	}
+	if !s.hears(cloudsim.Event{Kind: cloudsim.KindFault}) {
+		return nil
+	}
+	for f, err := range faults.Scan(tx, "", "") {
+		if err != nil {
+			return err
+		}
+		if f.ActiveAt(tx.Now) && (f.Match.Target == s.why.ID || f.Match.Target == "" && f.Match.Covers(nounOfKind(s.why.Kind)+".get")) {
+			s.wait(string(f.ID), nil, fmt.Sprintf("fault %s may strike calls about it: %s on %s", f.Name, f.Effect.Type, f.Match.Operation))
+		}
+	}
+	return nil
+}
+
+// waitsFor tells why an operation is not over.
+func (s *story) waitsFor(tx *store.Tx, op cloudsim.Operation) error {
+	switch {
+	case op.HeldBy != "":
+		name := op.HeldBy
+		if h, err := holds.Get(tx, op.HeldBy); err == nil {
+			name = h.Name
+		}
+		s.wait(op.HeldBy, nil, fmt.Sprintf("%s keeps its %s (%s) from settling: release the operation, or delete what holds it", name, op.Verb, op.ID))
+	case op.DueAt != nil:
+		text := fmt.Sprintf("its %s (%s) settles in %s", op.Verb, op.ID, max(0, op.DueAt.Sub(tx.Now)).Round(time.Millisecond))
+		if c := tx.Clock(); !c.Real() && c.Rate == 0 {
+			text += "; the clock stands still: advance or resume it"
+		}
+		s.wait(string(op.ID), op.DueAt, text)
+	default:
+		s.wait(string(op.ID), nil, fmt.Sprintf("its %s (%s) is %s", op.Verb, op.ID, op.State))
+	}
+	for h, err := range holds.Scan(tx, "", "") {
+		if err != nil {
+			return err
+		}
+		if h.Holds(op) && op.HeldBy == "" {
+			s.wait(string(h.ID), nil, fmt.Sprintf("hold %s will keep its %s (%s) from settling", h.Name, op.Verb, op.ID))
+		}
+	}
+	return nil
+}
+
+func (s *story) wait(id string, until *time.Time, text string) {
+	s.why.Waits = append(s.why.Waits, cloudsim.WhyWait{ID: id, Until: until, Text: text})
+}

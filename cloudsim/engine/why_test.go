@@ -1,0 +1,109 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// admitted is ctx of a request with that id, for an operation.
+func admitted(t *testing.T, e *engine.Engine, id, operation string) context.Context {
+	t.Helper()
+	ctx, err := e.Admit(t.Context(), engine.Request{ID: id, Secret: "secret", Operation: operation, Access: engine.Write, Project: engine.DefaultProject})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ctx
+}
+
+// Why tells the calls with their callers and request ids, the work, what holds
+// it, and, when all is over, what became of it.
+func TestWhy(t *testing.T) {
+	e, stop := boot(t, file(t), frozen)
+	defer stop()
+	as := func(id, operation string) context.Context { return admitted(t, e, id, operation) }
+	i := mustCreate(t, e, as("req-make", "instances.create"), "node-1")
+	advance(t, e, engine.AsCloud(t.Context()), time.Hour)
+	if _, err := e.CreateHold(as("req-hold", "holds.create"), cloudsim.CreateHold{Name: "slow-stop", HoldSpec: cloudsim.HoldSpec{
+		Transition: cloudsim.Transition{Kind: cloudsim.KindInstance, Verb: cloudsim.Stop},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.StopInstance(as("req-stop", "instances.stop"), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	advance(t, e, engine.AsCloud(t.Context()), time.Hour)
+	w := whyOf(t, e, as("req-why", "why.get"), "instance/node-1")
+	if w.ID != string(i.ID) || w.State != "stopping" || len(w.Waits) != 1 || !strings.Contains(w.Waits[0].Text, "slow-stop keeps its stop") {
+		t.Errorf("held: %+v", w)
+	}
+	for _, want := range []struct{ request, cause, text string }{
+		{"req-make", "instances.create", "is there: provisioning"},
+		{"", "settle op-000001", "provisioning → running"},
+		{"req-stop", "instances.stop", "running → stopping"},
+		{"req-stop", "instances.stop", "stop of it, asked by admin in req-stop: running"},
+		{"", "settle op-000002", "held by hold-000001"},
+	} {
+		if !tells(w, want.request, want.cause, want.text) {
+			t.Errorf("it does not tell of %+v in %+v", want, w.Steps)
+		}
+	}
+	if _, err := e.DeleteInstance(as("req-delete", "instances.delete"), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	advance(t, e, engine.AsCloud(t.Context()), time.Hour)
+	if w := whyOf(t, e, as("req-why", "why.get"), string(i.ID)); !w.Gone || len(w.Waits) != 0 || !tells(w, "", "settle op-000003", "is gone") {
+		t.Errorf("when it is gone: %+v", w)
+	}
+	if _, err := e.Why(as("req-why", "why.get"), "instance/nobody"); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("of nobody: %v", err)
+	}
+}
+
+// Why tells of the faults that struck calls about an object, and of those that
+// may strike the next.
+func TestWhyTellsOfFaults(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), instant)
+	defer stop()
+	i := mustCreate(t, e, ctx, "node-1")
+	if _, err := e.CreateFault(ctx, cloudsim.CreateFault{Name: "flaky", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "instances.*"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	struck := admitted(t, e, "req-struck", "instances.stop")
+	if hit, err := e.Decide(struck, engine.Subject{Operation: "instances.stop", Target: string(i.ID)}); err != nil || hit.Fault == nil {
+		t.Fatalf("%+v, %v", hit, err)
+	}
+	w := whyOf(t, e, ctx, string(i.ID))
+	if !tells(w, "req-struck", "instances.stop "+string(i.ID), "fault fault-000001 (flaky) struck the call: error") {
+		t.Errorf("steps: %+v", w.Steps)
+	}
+	if len(w.Waits) != 1 || w.Waits[0].ID != "fault-000001" {
+		t.Errorf("waits: %+v", w.Waits)
+	}
+}
+
+func whyOf(t *testing.T, e *engine.Engine, ctx context.Context, object string) cloudsim.Why {
+	t.Helper()
+	w, err := e.Why(ctx, object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func tells(w cloudsim.Why, request, cause, text string) bool {
+	for _, s := range w.Steps {
+		if s.RequestID == request && s.Cause == cause && strings.Contains(s.Text, text) && s.Caller != "" {
+			return true
+		}
+	}
+	return false
+}
