@@ -122,6 +122,7 @@ func TestEveryVerb(t *testing.T) {
 	}
 	everyClockVerb(t, c)
 	everyHoldVerb(t, c)
+	everyStateVerb(t, c)
 	if w := must(c.Why(ctx, "instance/held"))(t); !w.Gone || len(w.Steps) == 0 {
 		t.Errorf("why: %+v", w)
 	}

@@ -76,6 +76,7 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 	for _, opt := range opts {
 		opt(&o)
 	}
+	o.cfg.StateDir = filepath.Join(tb.TempDir(), "states")
 	st, err := store.Open(filepath.Join(tb.TempDir(), "cloud.db"))
 	if err != nil {
 		tb.Fatal(err)

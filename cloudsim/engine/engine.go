@@ -34,6 +34,8 @@ type Config struct {
 	// Seed makes what would be random repeatable, but secrets: the same calls
 	// get the same request ids and meet the same faults. 0 is random.
 	Seed uint64
+	// StateDir is where states are saved; "" saves none.
+	StateDir string
 	// FrozenAt is where the clock of a new cloud stands still; the zero time
 	// follows the machine.
 	FrozenAt time.Time
@@ -89,8 +91,9 @@ type Engine struct {
 	store *store.Store
 	cfg   Config
 
-	// regionOf says which region a zone is in. Prepare fills it; nothing
-	// else writes zones, so every create may read it instead of the store.
+	// regionOf says which region a zone is in. Only prepare writes zones and
+	// fills it, in a transaction; so every other transaction that writes may
+	// read it instead of the store.
 	regionOf map[string]string
 
 	rules faultRules
@@ -123,37 +126,42 @@ func (e *Engine) Prepare() error {
 		if err := e.startClock(tx); err != nil {
 			return err
 		}
-		if err := e.keepRanges(tx); err != nil {
-			return err
-		}
-		if err := e.republish(tx); err != nil {
-			return err
-		}
-		if err := e.applyCatalogue(tx); err != nil {
-			return err
-		}
-		e.regionOf = map[string]string{}
-		for z, err := range zones.Scan(tx, "", "") {
-			if err != nil {
-				return err
-			}
-			e.regionOf[z.Name] = z.Region
-		}
-		if err := e.keepDiskPools(tx); err != nil {
-			return err
-		}
-		if err := e.waitForNoData(tx); err != nil {
-			return err
-		}
-		if err := offerRoles(tx); err != nil {
-			return err
-		}
 		e.requests.begin = tx.Revision()
-		if _, err := e.ensureProject(tx, DefaultProject); err != nil {
+		return e.prepare(tx)
+	})
+}
+
+// prepare makes the contents of the file fit this cloud.
+func (e *Engine) prepare(tx *store.Tx) error {
+	if err := e.keepRanges(tx); err != nil {
+		return err
+	}
+	if err := e.republish(tx); err != nil {
+		return err
+	}
+	if err := e.applyCatalogue(tx); err != nil {
+		return err
+	}
+	e.regionOf = map[string]string{}
+	for z, err := range zones.Scan(tx, "", "") {
+		if err != nil {
 			return err
 		}
-		return e.keepDefaultNetworks(tx)
-	})
+		e.regionOf[z.Name] = z.Region
+	}
+	if err := e.keepDiskPools(tx); err != nil {
+		return err
+	}
+	if err := e.waitForNoData(tx); err != nil {
+		return err
+	}
+	if err := offerRoles(tx); err != nil {
+		return err
+	}
+	if _, err := e.ensureProject(tx, DefaultProject); err != nil {
+		return err
+	}
+	return e.keepDefaultNetworks(tx)
 }
 
 // retention is how long finished operations and idempotency keys are kept.

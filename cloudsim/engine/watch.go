@@ -14,7 +14,9 @@ import (
 // ctx ends. It yields an error once, last: Gone when o.Since was compacted.
 func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 	return func(yield func(cloudsim.Event, error) bool) {
-		rev := o.Since
+		rev, next, epoch := o.Since, uint64(0), uint64(0)
+		var evs []cloudsim.Event
+		var err error
 		var idle <-chan time.Time // never, without bookmarks
 		if o.Bookmark > 0 {
 			t := time.NewTicker(o.Bookmark)
@@ -23,7 +25,15 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 		}
 		for {
 			bell := e.store.Bell() // before reading: see Bell
-			evs, next, err := e.events(ctx, rev, o.Kinds)
+			if epoch == 0 {
+				err = e.sameEpoch(rev, &epoch)
+			}
+			if err == nil {
+				evs, next, err = e.events(ctx, rev, o.Kinds)
+			}
+			if err == nil {
+				err = e.sameEpoch(rev, &epoch) // after reading: what was read is of the life that the watch began in
+			}
 			if err != nil {
 				yield(cloudsim.Event{}, err)
 				return
@@ -48,6 +58,21 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 			}
 		}
 	}
+}
+
+// sameEpoch is Gone when the contents of the file were replaced since the watch
+// began, or since it last read: its revisions are of a life that is over.
+func (e *Engine) sameEpoch(rev uint64, epoch *uint64) error {
+	return e.store.View(func(tx *store.Tx) error {
+		now := tx.Epoch()
+		if *epoch == 0 && (rev == 0 || rev >= now) {
+			*epoch = max(now, 1) // 1 is a cloud whose contents never were replaced
+		}
+		if *epoch != max(now, 1) {
+			return cloudsim.Errorf(cloudsim.Gone, "a state was loaded at revision %d, and revision %d is from before: list again and watch from there", now, rev)
+		}
+		return nil
+	})
 }
 
 // ListEvents returns up to o.Limit events after since. Next is set when there

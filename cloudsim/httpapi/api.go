@@ -6,6 +6,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -95,7 +96,8 @@ type op struct {
 	summary string
 	status  int // of success; 0 is 200
 	access  engine.Access
-	idemKey bool // takes an Idempotency-Key
+	idemKey bool  // takes an Idempotency-Key
+	body    int64 // most bytes of the request's body; 0 is maxBody
 }
 
 // handle registers a route: the door first, then decoding and validation, then
@@ -103,7 +105,7 @@ type op struct {
 func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	h := huma.Operation{
 		OperationID: o.id, Method: o.method, Path: o.path, Summary: o.summary,
-		DefaultStatus: o.status, MaxBodyBytes: maxBody,
+		DefaultStatus: o.status, MaxBodyBytes: cmp.Or(o.body, maxBody),
 		Tags:        []string{tagOf(o.id)},
 		Security:    []map[string][]string{{"token": {}}},
 		Middlewares: huma.Middlewares{a.door(o)},

@@ -15,7 +15,7 @@ import (
 
 // whole are the nouns whose operations no fault breaks, or a broken cloud
 // could not be repaired: what a person holds the cloud by.
-var whole = []string{"faults", "clock", "holds", "durations", "why"}
+var whole = []string{"faults", "clock", "holds", "durations", "why", "states"}
 
 // breakable is fn behind the fault rules.
 func breakable[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {

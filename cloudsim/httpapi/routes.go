@@ -67,6 +67,7 @@ func (a *api) routes() {
 	a.clockRoutes()
 	a.holdRoutes()
 	a.whyRoutes()
+	a.stateRoutes()
 
 	handle(a, op{id: "faults.create", method: post, path: "/v1/faults", summary: "Break calls on purpose", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createFault)
 	lists(a, "faults", "/v1/faults", "faults and what they have counted", engine.Admin, e.ListFaults)

@@ -217,6 +217,7 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return fmt.Errorf("--admin-token-file: %w", err)
 	}
+	cfg.StateDir = filepath.Join(f.dataDir, "states")
 	st, err := store.Open(filepath.Join(f.dataDir, "cloud.db"))
 	if err != nil {
 		return err

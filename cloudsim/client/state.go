@@ -1,0 +1,75 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// SaveState saves the whole cloud as it is now; admins only, as is all about
+// states.
+func (c *Client) SaveState(ctx context.Context, req cloudsim.SaveState) (cloudsim.State, error) {
+	return call[cloudsim.State](ctx, c.patient(), "POST", "/v1/states", req)
+}
+
+// ListStates returns every state that was saved.
+func (c *Client) ListStates(ctx context.Context) (cloudsim.States, error) {
+	return call[cloudsim.States](ctx, c, "GET", "/v1/states", nil)
+}
+
+// LoadState makes the cloud what it was when the state was saved. Watches end
+// with Gone.
+func (c *Client) LoadState(ctx context.Context, name string) error {
+	_, err := call[struct{}](ctx, c.patient(), "POST", "/v1/states/"+seg(name)+"/load", nil)
+	return err
+}
+
+// DeleteState forgets a saved state.
+func (c *Client) DeleteState(ctx context.Context, name string) error {
+	_, err := call[struct{}](ctx, c, "DELETE", "/v1/states/"+seg(name), nil)
+	return err
+}
+
+// ResetState makes the cloud empty; projects and who may call stay. Watches end
+// with Gone.
+func (c *Client) ResetState(ctx context.Context) error {
+	_, err := call[struct{}](ctx, c.patient(), "POST", "/v1/states/reset", nil)
+	return err
+}
+
+// DiffStates compares two states; "" is the cloud as it is now.
+func (c *Client) DiffStates(ctx context.Context, from, to string) (cloudsim.StateDiff, error) {
+	q := url.Values{}
+	if from != "" {
+		q.Set("from", from)
+	}
+	if to != "" {
+		q.Set("to", to)
+	}
+	return call[cloudsim.StateDiff](ctx, c.patient(), "GET", "/v1/states/diff?"+q.Encode(), nil)
+}
+
+// ExportState writes a saved state as one file that any cloud can import.
+func (c *Client) ExportState(ctx context.Context, name string, w io.Writer) error {
+	resp, err := c.do(ctx, c.patient().HTTP, http.MethodGet, "/v1/states/"+seg(name)+"/export", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return cloudsim.Errorf(cloudsim.Unavailable, "exporting %s: %w", name, err)
+	}
+	return nil
+}
+
+// ImportState keeps an exported state under a name.
+func (c *Client) ImportState(ctx context.Context, name string, r io.Reader) (cloudsim.State, error) {
+	return call[cloudsim.State](ctx, c.patient(), "PUT", "/v1/states/"+seg(name), nil, func(req *http.Request) {
+		req.Body = io.NopCloser(r)
+		req.ContentLength = -1
+		req.Header.Set("Content-Type", "application/octet-stream")
+	})
+}

@@ -1,0 +1,55 @@
+package client_test
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+)
+
+func everyStateVerb(t *testing.T, c *client.Client) {
+	ctx := t.Context()
+	must(c.SaveState(ctx, cloudsim.SaveState{Name: "s", RecordsOnly: true}))(t)
+	if l := must(c.ListStates(ctx))(t); len(l.Items) != 1 || l.Items[0].Name != "s" || l.Items[0].Bytes == 0 {
+		t.Errorf("states: %+v", l.Items)
+	}
+	if d := must(c.DiffStates(ctx, "s", ""))(t); len(d.Items) != 0 {
+		t.Errorf("diff: %+v", d.Items)
+	}
+	var file bytes.Buffer
+	if err := c.ExportState(ctx, "s", &file); err != nil {
+		t.Fatal(err)
+	}
+	must(c.ImportState(ctx, "t", &file))(t)
+	for _, act := range []error{c.LoadState(ctx, "t"), c.DeleteState(ctx, "t")} {
+		if act != nil {
+			t.Error(act)
+		}
+	}
+}
+
+func TestStateRefuses(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+	if _, err := c.CreateDisk(ctx, cloudsim.CreateDisk{Name: "d", Zone: "sim-1a", Type: "balanced", SizeGiB: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.SaveState(ctx, cloudsim.SaveState{Name: "s"}); !errors.Is(err, cloudsim.Conflict) {
+		t.Errorf("disks without a word about their data: %v", err)
+	}
+	if _, err := c.SaveState(ctx, cloudsim.SaveState{Name: "../s", RecordsOnly: true}); !errors.Is(err, cloudsim.Invalid) {
+		t.Errorf("a name that is a path: %v", err)
+	}
+	if err := c.LoadState(ctx, ".."); !errors.Is(err, cloudsim.Invalid) && !errors.Is(err, cloudsim.NotFound) && !errors.Is(err, cloudsim.Unavailable) {
+		t.Errorf("a name that is a path: %v", err)
+	}
+	if _, err := c.ImportState(ctx, "s", bytes.NewReader([]byte("no"))); !errors.Is(err, cloudsim.Invalid) {
+		t.Errorf("no state: %v", err)
+	}
+	if err := c.ResetState(ctx); err != nil {
+		t.Error(err)
+	}
+	must(c.SaveState(ctx, cloudsim.SaveState{Name: "s"}))(t)
+}

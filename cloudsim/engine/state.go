@@ -1,0 +1,355 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+const stateSuffix = ".state"
+
+// statePath is where a state is kept.
+func (e *Engine) statePath(name string) (string, error) {
+	if e.cfg.StateDir == "" {
+		return "", cloudsim.Errorf(cloudsim.Unavailable, "this cloud has no folder to keep states in")
+	}
+	if err := (cloudsim.SaveState{Name: name}).Validate(); err != nil {
+		return "", err
+	}
+	return filepath.Join(e.cfg.StateDir, name+stateSuffix), nil
+}
+
+// SaveState saves the whole cloud as it is now. Calls go on meanwhile and are
+// not in it.
+func (e *Engine) SaveState(ctx context.Context, req cloudsim.SaveState) (s cloudsim.State, err error) {
+	if _, err := callOf(ctx); err != nil {
+		return s, err
+	}
+	if err := req.Validate(); err != nil {
+		return s, err
+	}
+	if err := e.store.View(func(tx *store.Tx) error {
+		if disks.Any(tx) && !req.RecordsOnly {
+			return cloudsim.Errorf(cloudsim.Conflict, "there are disks, whose data is not saved with a state: set recordsOnly to save the records alone")
+		}
+		return nil
+	}); err != nil {
+		return s, err
+	}
+	return e.keepState(req.Name, func(f *os.File) error {
+		_, err := e.store.WriteTo(f)
+		return err
+	})
+}
+
+// keepState makes the file of a state, whole or not at all, once it was found
+// to be good.
+func (e *Engine) keepState(name string, write func(*os.File) error) (s cloudsim.State, err error) {
+	path, err := e.statePath(name)
+	if err != nil {
+		return s, err
+	}
+	if err := os.MkdirAll(e.cfg.StateDir, 0o700); err != nil {
+		return s, err
+	}
+	f, err := os.CreateTemp(e.cfg.StateDir, ".saving-*") // mode 0600
+	if err != nil {
+		return s, err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	err = write(f)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return s, err
+	}
+	if err := e.withState(f.Name(), func(*store.Store) error { return nil }); err != nil {
+		return s, err
+	}
+	if err := os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) {
+		return s, cloudsim.Errorf(cloudsim.Exists, "there is a state named %q: delete it first, or choose another name", name)
+	} else if err != nil {
+		return s, err
+	}
+	return e.stateAt(path)
+}
+
+// withState opens a saved state and checks all of it before fn sees it.
+func (e *Engine) withState(path string, fn func(*store.Store) error) error {
+	st, err := store.OpenSaved(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return cloudsim.Errorf(cloudsim.NotFound, "no state named %q", strings.TrimSuffix(filepath.Base(path), stateSuffix))
+	}
+	if err == nil {
+		defer func() { _ = st.Close() }() // nothing was written
+		err = New(e.log, st, e.cfg).Check()
+	}
+	if err != nil {
+		return cloudsim.Errorf(cloudsim.Invalid, "the state is damaged, or none: %w", err)
+	}
+	return fn(st)
+}
+
+func (e *Engine) stateAt(path string) (s cloudsim.State, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return s, err
+	}
+	s = cloudsim.State{Name: strings.TrimSuffix(filepath.Base(path), stateSuffix), SavedAt: info.ModTime().UTC(), Bytes: info.Size()}
+	st, err := store.OpenSaved(path)
+	if err != nil {
+		return s, err
+	}
+	err = st.View(func(tx *store.Tx) error { s.Revision = tx.Revision(); return nil })
+	return s, errors.Join(err, st.Close())
+}
+
+// ListStates returns every state that was saved.
+func (e *Engine) ListStates(ctx context.Context) (l cloudsim.States, err error) {
+	if _, err := callOf(ctx); err != nil {
+		return l, err
+	}
+	l.Items = []cloudsim.State{}
+	found, err := filepath.Glob(filepath.Join(e.cfg.StateDir, "*"+stateSuffix))
+	if err != nil || e.cfg.StateDir == "" {
+		return l, err
+	}
+	for _, path := range found {
+		s, err := e.stateAt(path)
+		if err != nil {
+			return l, fmt.Errorf("%s: %w", path, err)
+		}
+		l.Items = append(l.Items, s)
+	}
+	return l, nil
+}
+
+// DeleteState forgets a saved state.
+func (e *Engine) DeleteState(ctx context.Context, name string) error {
+	if _, err := callOf(ctx); err != nil {
+		return err
+	}
+	path, err := e.statePath(name)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); errors.Is(err, fs.ErrNotExist) {
+		return cloudsim.Errorf(cloudsim.NotFound, "no state named %q", name)
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// LoadState makes the cloud what it was when the state was saved, in one
+// transaction: after a crash it is the old one or the new one. Ids, addresses
+// and open operations are those of then; work that is due by now settles. Who
+// could call before the load still can, with the same token. Watches end with
+// Gone.
+func (e *Engine) LoadState(ctx context.Context, name string) error {
+	path, err := e.statePath(name)
+	if err != nil {
+		return err
+	}
+	return e.withState(path, func(from *store.Store) error {
+		return e.replace(ctx, func(tx *store.Tx) error {
+			own, err := tokensOf(tx)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(tx.Replace(from), e.prepare(tx)); err != nil {
+				return cloudsim.Errorf(cloudsim.Conflict, "the state does not fit this cloud: %w", err)
+			}
+			return keepTokens(tx, own)
+		})
+	})
+}
+
+// accessKinds are what a reset leaves: who may call, and as what.
+var accessKinds = []cloudsim.ResourceKind{
+	cloudsim.KindProject, cloudsim.KindToken, cloudsim.KindServiceAccount, cloudsim.KindRole, cloudsim.KindRoleBinding,
+}
+
+// ResetState makes the cloud empty, in one transaction. Projects stay, and who
+// may call; so does the clock. Ids begin anew; revisions do not, and watches
+// end with Gone.
+func (e *Engine) ResetState(ctx context.Context) error {
+	return e.replace(ctx, func(tx *store.Tx) error {
+		return errors.Join(tx.Replace(nil, accessKinds...), e.prepare(tx))
+	})
+}
+
+// replace changes the contents by fn while nobody settles work, and makes anew
+// what the engine keeps in memory of them.
+func (e *Engine) replace(ctx context.Context, fn func(*store.Tx) error) error {
+	e.settling.Lock()
+	defer e.settling.Unlock()
+	if err := e.update(ctx, func(tx *store.Tx, _ Call) error { return fn(tx) }); err != nil {
+		return err
+	}
+	return e.loadFaults()
+}
+
+func tokensOf(tx *store.Tx) (all []cloudsim.Token, err error) {
+	for t, err := range tokens.Scan(tx, "", "") {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// keepTokens makes the secrets of own good for what they were good for, where
+// their project and service account are there too.
+func keepTokens(tx *store.Tx, own []cloudsim.Token) error {
+	for _, t := range own {
+		if t.Project != "" && !projects.Has(tx, string(t.Project)) || t.ServiceAccount != "" && !serviceAccounts.Has(tx, string(t.ServiceAccount)) {
+			continue
+		}
+		have, err := tokens.Named(tx, t.Project, t.Name)
+		switch {
+		case errors.Is(err, cloudsim.NotFound):
+			id, err := tokens.NextID(tx)
+			if err != nil {
+				return err
+			}
+			have = t
+			have.ID, have.CreatedAt = cloudsim.TokenID(id), time.Time{} // new here
+		case err != nil:
+			return err
+		case have.Hash == t.Hash:
+			continue
+		}
+		have.Hash = t.Hash
+		if err := tokens.Put(tx, &have); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ExportState writes a state as one file that ImportState of any cloud reads.
+func (e *Engine) ExportState(ctx context.Context, name string, w io.Writer) error {
+	if _, err := callOf(ctx); err != nil {
+		return err
+	}
+	path, err := e.statePath(name)
+	if err != nil {
+		return err
+	}
+	return e.withState(path, func(*store.Store) error {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }() // it was read
+		return pack(w, name, f)
+	})
+}
+
+// ImportState keeps a state that was exported, under a name; it changes nothing
+// else. What is not whole and right is Invalid, and not kept.
+func (e *Engine) ImportState(ctx context.Context, name string, r io.Reader) (cloudsim.State, error) {
+	if _, err := callOf(ctx); err != nil {
+		return cloudsim.State{}, err
+	}
+	return e.keepState(name, func(f *os.File) error { return unpack(f, r) })
+}
+
+// DiffStates compares two states; "" is the cloud as it is now.
+func (e *Engine) DiffStates(ctx context.Context, from, to string) (d cloudsim.StateDiff, err error) {
+	if _, err := callOf(ctx); err != nil {
+		return d, err
+	}
+	a, err := e.objectsOf(from)
+	if err != nil {
+		return d, err
+	}
+	b, err := e.objectsOf(to)
+	if err != nil {
+		return d, err
+	}
+	d.Items = []cloudsim.StateChange{}
+	for k, was := range a {
+		switch is, ok := b[k]; {
+		case !ok:
+			d.Items = append(d.Items, change(k, was, "removed"))
+		case !reflect.DeepEqual(was, is):
+			c := change(k, is, "changed")
+			c.Fields = fieldsThatDiffer(was, is)
+			d.Items = append(d.Items, c)
+		}
+	}
+	for k, is := range b {
+		if _, ok := a[k]; !ok {
+			d.Items = append(d.Items, change(k, is, "added"))
+		}
+	}
+	slices.SortFunc(d.Items, func(x, y cloudsim.StateChange) int {
+		return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.ID, y.ID))
+	})
+	return d, nil
+}
+
+type objectKey struct {
+	kind cloudsim.ResourceKind
+	id   string
+}
+
+func change(k objectKey, object map[string]any, what string) cloudsim.StateChange {
+	name, _ := object["name"].(string)
+	return cloudsim.StateChange{Kind: k.kind, ID: k.id, Name: name, Change: what}
+}
+
+func fieldsThatDiffer(was, is map[string]any) (names []string) {
+	all := maps.Clone(was)
+	maps.Copy(all, is)
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		if !reflect.DeepEqual(was[k], is[k]) {
+			names = append(names, k)
+		}
+	}
+	return names
+}
+
+// objectsOf reads every object of a state, but what is different in any two:
+// revisions, times, and the secrets of tokens.
+func (e *Engine) objectsOf(name string) (all map[objectKey]map[string]any, err error) {
+	all = map[objectKey]map[string]any{}
+	read := func(st *store.Store) error {
+		return st.View(func(tx *store.Tx) error {
+			return tx.Objects(func(kind cloudsim.ResourceKind, id string, raw []byte) error {
+				object := map[string]any{}
+				if err := json.Unmarshal(raw, &object); err != nil {
+					return fmt.Errorf("%s %s: %w", kind, id, err)
+				}
+				for _, k := range []string{"revision", "createdAt", "updatedAt", "hash"} {
+					delete(object, k)
+				}
+				all[objectKey{kind, id}] = object
+				return nil
+			})
+		})
+	}
+	if name == "" {
+		return all, read(e.store)
+	}
+	path, err := e.statePath(name)
+	if err != nil {
+		return nil, err
+	}
+	return all, e.withState(path, read)
+}

@@ -1,0 +1,233 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+func withStates(dir string) func(*engine.Config) {
+	return func(c *engine.Config) { c.StateDir = dir }
+}
+
+// A load brings back ids, addresses, provider ids, open operations, faults,
+// holds and the clock, and nothing of what came after; also after a restart.
+func TestLoadState(t *testing.T) {
+	path, dir, ctx := file(t), t.TempDir(), engine.AsCloud(t.Context())
+	e, stop := boot(t, path, frozen, withStates(dir))
+	a := mustCreate(t, e, ctx, "a") // its work is open
+	_, err1 := e.CreateFault(ctx, cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "zones.get"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultDrop},
+	}})
+	_, err2 := e.SaveState(ctx, cloudsim.SaveState{Name: "then"})
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: "then"}); !errors.Is(err, cloudsim.Exists) {
+		t.Errorf("saved twice: %v", err)
+	}
+	advance(t, e, ctx, time.Hour)
+	mustCreate(t, e, ctx, "b")
+	err := e.DeleteFault(ctx, "fault-000001")
+	_, err2 = e.DeleteInstance(ctx, a.ID)
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	advance(t, e, ctx, time.Hour)
+	if err := e.LoadState(ctx, "then"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		got, err := e.GetInstance(ctx, a.ID)
+		if diff := cmp.Diff(a, got); err != nil || diff != "" {
+			t.Errorf("the instance: %v\n%s", err, diff)
+		}
+		if l, _ := e.ListInstances(ctx, cloudsim.ListOptions{}); len(l.Items) != 1 {
+			t.Errorf("%d instances; want one", len(l.Items))
+		}
+		if op, err := e.GetOperation(ctx, a.Operation); err != nil || op.Over() {
+			t.Errorf("its operation: %+v, %v", op, err)
+		}
+		if now := e.Now(); !now.Equal(newYear) {
+			t.Errorf("it is %s", now)
+		}
+		if hit, err := e.Decide(ctx, engine.Subject{Operation: "zones.get"}); err != nil || hit.Fault == nil {
+			t.Errorf("the fault does not strike: %v", err)
+		}
+		stop()
+		e, stop = boot(t, path, withStates(dir))
+	}
+	defer stop()
+	advance(t, e, ctx, time.Hour)
+	if i, err := e.GetInstance(ctx, a.ID); err != nil || i.State != cloudsim.InstanceRunning {
+		t.Errorf("its work: %s, %v", i.State, err)
+	}
+	if b := mustCreate(t, e, ctx, "c"); b.ID != "i-000002" {
+		t.Errorf("the next id is %s", b.ID)
+	}
+}
+
+// Watches from before a load are Gone, also when their revision is reached
+// again; those that begin after it go on.
+func TestWatchesEndWithALoad(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
+	defer stop()
+	mustCreate(t, e, ctx, "a")
+	if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := e.ListInstances(ctx, cloudsim.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := make(chan error, 1)
+	go func() {
+		for _, err := range e.Watch(ctx, cloudsim.WatchOptions{Since: before.Revision}) {
+			if err != nil {
+				running <- err
+			}
+		}
+	}()
+	if err := e.LoadState(ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-running; !errors.Is(err, cloudsim.Gone) {
+		t.Errorf("a watch that ran: %v", err)
+	}
+	after, err := e.ListInstances(ctx, cloudsim.ListOptions{})
+	if err != nil || after.Revision <= before.Revision {
+		t.Errorf("revisions went from %d to %d, %v", before.Revision, after.Revision, err)
+	}
+	mustCreate(t, e, ctx, "b")
+	for _, err := range e.Watch(ctx, cloudsim.WatchOptions{Since: before.Revision}) {
+		if !errors.Is(err, cloudsim.Gone) {
+			t.Errorf("a watch from before: %v", err)
+		}
+		break
+	}
+	for ev, err := range e.Watch(ctx, cloudsim.WatchOptions{Since: after.Revision, Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance}}) {
+		if err != nil || ev.ID != "i-000002" {
+			t.Errorf("a watch from after: %+v, %v", ev, err)
+		}
+		break
+	}
+}
+
+// Who could call before a load or a reset still can; a reset leaves no
+// resource, and ids begin anew.
+func TestResetState(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
+	defer stop()
+	mustCreate(t, e, ctx, "a")
+	if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	tok, err := e.CreateToken(ctx, cloudsim.CreateToken{Name: "late", Role: cloudsim.RoleReader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	may := func(when string) {
+		t.Helper()
+		for _, secret := range []string{"secret", tok.Secret} {
+			if _, err := e.Admit(t.Context(), engine.Request{Secret: secret, Access: engine.Read}); err != nil {
+				t.Errorf("%s: %v", when, err)
+			}
+		}
+	}
+	if err := e.LoadState(ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	may("after a load")
+	if err := e.ResetState(ctx); err != nil {
+		t.Fatal(err)
+	}
+	may("after a reset")
+	if l, err := e.ListInstances(ctx, cloudsim.ListOptions{}); err != nil || len(l.Items) != 0 {
+		t.Errorf("instances after a reset: %+v, %v", l.Items, err)
+	}
+	if i := mustCreate(t, e, ctx, "b"); i.ID != "i-000001" || i.State != cloudsim.InstanceRunning {
+		t.Errorf("the first instance after a reset: %+v", i)
+	}
+}
+
+// An exported state is imported by another cloud; what is damaged, cut off or
+// something else is refused, and nothing is kept of it.
+func TestExportImport(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
+	defer stop()
+	a := mustCreate(t, e, ctx, "a")
+	var out bytes.Buffer
+	_, err := e.SaveState(ctx, cloudsim.SaveState{Name: "s"})
+	if err := errors.Join(err, e.ExportState(ctx, "s", &out)); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "states")
+	other, stopOther := boot(t, file(t), instant, withStates(dir))
+	defer stopOther()
+	whole := out.Bytes()
+	noise := bytes.Clone(whole)
+	for i := len(noise) / 2; i < len(noise)/2+64; i++ {
+		noise[i] ^= 0xa5
+	}
+	for what, bad := range map[string][]byte{"nothing": nil, "text": []byte("hello"), "cut": whole[:len(whole)/2], "noise": noise} {
+		if _, err := other.ImportState(ctx, "bad", bytes.NewReader(bad)); !errors.Is(err, cloudsim.Invalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if _, err := other.ImportState(ctx, "moved", bytes.NewReader(whole)); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := other.DiffStates(ctx, "moved", ""); err != nil || len(d.Items) == 0 {
+		t.Errorf("diff before: %+v, %v", d, err)
+	}
+	if err := other.LoadState(ctx, "moved"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := other.GetInstance(ctx, a.ID); err != nil || got.ProviderID != a.ProviderID {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if d, err := other.DiffStates(ctx, "moved", ""); err != nil || len(d.Items) != 0 {
+		t.Errorf("diff after: %+v, %v", d, err)
+	}
+	if err := errors.Join(other.DeleteState(ctx, "moved")); err != nil {
+		t.Error(err)
+	}
+	if err := other.LoadState(ctx, "moved"); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("one that is gone: %v", err)
+	}
+}
+
+// A state that does not fit is refused, and the cloud is as it was.
+func TestLoadRefuses(t *testing.T) {
+	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())
+	e, stop := boot(t, file(t), instant, withStates(dir))
+	mustCreate(t, e, ctx, "a")
+	if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	e, stop = boot(t, file(t), instant, withStates(dir), func(c *engine.Config) { c.Instances = c.LoadBalancers })
+	defer stop()
+	b := mustCreate(t, e, ctx, "b")
+	if err := e.LoadState(ctx, "s"); !errors.Is(err, cloudsim.Conflict) {
+		t.Errorf("a state with other address ranges: %v", err)
+	}
+	if got, err := e.GetInstance(ctx, b.ID); err != nil || got.Name != "b" {
+		t.Errorf("what was there: %+v, %v", got, err)
+	}
+}
