@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -221,7 +222,7 @@ func TestLoadRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop()
-	e, stop = boot(t, file(t), instant, withStates(dir), func(c *engine.Config) { c.Instances = c.LoadBalancers })
+	e, stop = boot(t, file(t), instant, withStates(dir), func(c *engine.Config) { c.Instances = netip.MustParsePrefix("127.70.0.0/16") })
 	defer stop()
 	b := mustCreate(t, e, ctx, "b")
 	if err := e.LoadState(ctx, "s"); !errors.Is(err, cloudsim.Conflict) {
