@@ -68,7 +68,7 @@ A resource is called by its name or by its id.`,
 		newOperationsCommand(c), newEventsCommand(c),
 		newProjectsCommand(c), newTokensCommand(c), newServiceAccountsCommand(c), newRolesCommand(c), newRoleBindingsCommand(c), newWhoAmICommand(c),
 		newFaultsCommand(c),
-		newClockCommand(c), newHoldsCommand(c), newDurationsCommand(c), newWhyCommand(c), newStateCommand(c),
+		newClockCommand(c), newHoldsCommand(c), newDurationsCommand(c), newWhyCommand(c), newStateCommand(c), newApplyCommand(c),
 	)
 	return cmd
 }
