@@ -2,15 +2,17 @@
 // listeners, targets and health checks, it does with real sockets.
 //
 // It lists and watches load balancers and instances. A load balancer that is
-// active or updating has one TCP listener per entry of Listeners, on its own
-// address. A connection goes to the healthy target with the fewest connections;
-// among equals, to the one whose turn is longest ago, so that requests made one
-// after another spread evenly. What it finds, it reports back: where listeners can be reached
-// and what the probes say of each target.
+// active or updating has a TCP or UDP socket per entry of Listeners, on each of
+// its addresses and at the port of the host that it is published at. A
+// connection goes to the healthy target with the fewest connections for its
+// weight; among equals, to the one whose turn is longest ago, so that requests
+// made one after another spread by weight; with affinity, to the one that its
+// client had before. What it finds, it reports back: where listeners can be
+// reached and what the probes say of each target.
 //
 // What a client may rely on:
 //
-//   - No healthy target, too many connections, or no target that can be
+//   - A client in none of the source ranges, no healthy target, too many connections, or no target that can be
 //     dialled: the connection is accepted and reset at once. (A closed port
 //     would refuse as fast, but opening and closing ports with the health of
 //     targets would lose the connections of the moment between.)
@@ -23,6 +25,12 @@
 //   - An instance that is off, rebooting or gone, and a load balancer that is
 //     deleted, have their connections reset at once: that machine has lost them.
 //   - A connection on which nobody says anything for Config.IdleTimeout is reset.
+//   - A UDP flow is what one client's port sends and gets back, by a socket of
+//     its own. It leaves a target that turned unhealthy, that has nobody there
+//     or that was taken away: its next datagram begins a new flow.
+//   - A PROXY header names the client and the address that it connected to.
+//     Probes send none: they go to health ports, which do not speak it.
+//   - New source ranges are for new connections.
 //   - An update touches only the listeners and connections that it makes invalid.
 //
 // Bytes move from socket to socket inside the kernel where it can (splice on

@@ -95,7 +95,7 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 	if !regions.Has(tx, req.Region) {
 		return l, unknown("region", req.Region, "see GET /v1/regions")
 	}
-	if err := e.checkTargets(tx, project, req.Region, req.Targets); err != nil {
+	if err := e.checkTargets(tx, project, req.Region, req.Targets, nil); err != nil {
 		return l, err
 	}
 	id, err := loadBalancers.NextID(tx)
@@ -120,10 +120,18 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 }
 
 // checkTargets refuses targets that are not instances of the project and the
-// region. One request names all that are wrong.
-func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region string, targets []cloudsim.Target) error {
+// region; had are known to be: an instance that goes leaves its load balancers.
+// One request names all that are wrong. It reads every target that is new.
+func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region string, targets, had []cloudsim.Target) error {
+	known := make(map[cloudsim.InstanceID]bool, len(had))
+	for _, t := range had {
+		known[t.Instance] = true
+	}
 	var bad []cloudsim.FieldError
 	for n, t := range targets {
+		if known[t.Instance] {
+			continue
+		}
 		field := fmt.Sprintf("targets[%d].instance", n)
 		i, err := instances.Get(tx, string(t.Instance))
 		switch {
@@ -225,7 +233,7 @@ func (e *Engine) changeLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 			l = before
 			return nil
 		}
-		if err := e.checkTargets(tx, l.Project, l.Region, l.Targets); err != nil {
+		if err := e.checkTargets(tx, l.Project, l.Region, l.Targets, before.Targets); err != nil {
 			return err
 		}
 		if err := e.publish(tx, &l); err != nil {

@@ -1,0 +1,81 @@
+package dataplane
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// News of an instance from before what is known of it changes nothing.
+func TestOldNewsOfAnInstance(t *testing.T) {
+	p := &plane{log: slog.New(slog.DiscardHandler), machines: map[cloudsim.InstanceID]machine{}}
+	vm := cloudsim.Instance{ID: "i-000001", State: cloudsim.InstanceRunning}
+	vm.Revision = 5
+	p.putInstance(t.Context(), vm)
+	vm.Revision, vm.State = 4, cloudsim.InstanceProvisioning
+	p.putInstance(t.Context(), vm)
+	if m := p.machines[vm.ID]; m.state != cloudsim.InstanceRunning {
+		t.Errorf("it is %s by old news", m.state)
+	}
+}
+
+// A report that comes back as an event is nothing to look at again.
+func TestOwnReportsAreNoNews(t *testing.T) {
+	b := newBalancer(&plane{log: slog.New(slog.DiscardHandler)}, "lb-000001")
+	b.stopReport = func() {} // nobody reports: the token stays
+	lb := cloudsim.LoadBalancer{ID: b.id}
+	lb.Targets = []cloudsim.Target{{Instance: "i-000001"}}
+	lb.Revision = 1
+	b.apply(t.Context(), lb, nil)
+	select {
+	case <-b.changed:
+	default:
+		t.Fatal("new rules are no news")
+	}
+	lb.Revision, lb.Status.Condition = 2, cloudsim.LoadBalancerWorking
+	b.apply(t.Context(), lb, nil)
+	if len(b.changed) > 0 {
+		t.Error("its own report is news")
+	}
+}
+
+// A claimed range is this machine's: any address of it can be listened on and
+// reached, without an interface that has it. Given back, it is not.
+func TestClaim(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for a network namespace of its own")
+	}
+	runtime.LockOSThread() // and never unlocked: the thread ends with the test
+	inOwnNetwork(t)
+	log := slog.New(slog.DiscardHandler)
+	for _, tc := range []struct{ claimed, ip string }{{"2001:db8:7::/64", "2001:db8:7::9"}, {"203.0.113.0/24", "203.0.113.9"}} {
+		if isLocal(tc.ip) {
+			t.Fatalf("%s is local before", tc.ip)
+		}
+		release, err := claim(log, []netip.Prefix{netip.MustParsePrefix(tc.claimed)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, protocol := range []cloudsim.Protocol{cloudsim.TCP, cloudsim.UDP} {
+			o, err := Config{}.open(t.Context(), protocol, tc.ip, 8080)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := net.Dial(string(protocol), hostPort(tc.ip, 8080))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+			o.Close()
+		}
+		release()
+		if _, err := (Config{}).open(t.Context(), cloudsim.TCP, tc.ip, 8080); err == nil || isLocal(tc.ip) {
+			t.Errorf("%s is local after: %v", tc.ip, err)
+		}
+	}
+}
