@@ -29,7 +29,7 @@ func TestModel(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(undated{t}, func(rt *rapid.T) {
-			e, down := boot(t, file(t), func(c *engine.Config) { 
+			e, down := boot(t, file(t), func(c *engine.Config) {
 				c.Instances, c.LoadBalancers = fewInstances, fewAddresses
 				c.Profile.Disk, c.DiskData = diskWork, true
 			})

@@ -81,7 +81,7 @@ func (j *jobs) within(ctx context.Context, do func() error) error {
 // that need not stay, or a report that did not arrive.
 func (k *keeper) told(ctx context.Context, of any, failed error, before bool, report func() error, lost bool) error {
 	if ctx.Err() != nil {
-		return nil // it was stopped: what became of it says nothing
+		return nil //nolint:nilerr // it was stopped: what became of it says nothing
 	}
 	if before {
 		return failed
