@@ -7,7 +7,7 @@ KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
 export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help build allinone kube konnectivity up down reset test e2e lint vuln generate generated bench check clean
+.PHONY: help build allinone kube konnectivity machine up down reset test e2e lint vuln generate generated bench check clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ konnectivity: ## build upstream's network proxy and clients, for tests and bench
 	@hack/with-progress bin/konnectivity $(GO) -C netproxy/interop build -o ../../bin/konnectivity .
 	@hack/with-progress bin/konnectivity-0.37 $(GO) -C netproxy/interop build -modfile=go37.mod -o ../../bin/konnectivity-0.37 .
 
+machine: ## build bin/machine: what real nodes are made of (see docs/real-nodes.md)
+	@hack/with-progress bin/machine hack/build-machine bin/machine
+
 up: build ## boot a cluster on a simulated cloud; Ctrl-C stops it
 	@bin/allinone up $(ARGS)
 
@@ -38,11 +41,11 @@ reset: allinone ## forget its state
 test: ## quick tests, with the race detector (about a minute)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short ./...
 
-e2e: build konnectivity ## boot real clusters, kill clouds, and the long proofs
-	$(GO) test -count=1 -p 1 -timeout 20m ./lab/... ./netproxy/... ./cloudsim/engine ./cloudsim/client ./cmd/allinone
+e2e: build konnectivity $(if $(filter 0,$(shell id -u)),machine) ## boot real clusters, kill clouds, and the long proofs
+	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./cloudsim/engine ./cloudsim/client ./cmd/allinone
 
 lint: ## static checks, whose messages teach
-	$(GO) vet ./... && $(GO) -C kube vet -trimpath .
+	$(GO) vet ./... && $(GO) -C kube vet -trimpath . && $(GO) -C kube/dns vet . && $(GO) -C kube/machine vet ./pause
 	$(GO) run $(GOLANGCI) run ./...
 
 vuln: ## known vulnerabilities in what we call

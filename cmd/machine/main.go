@@ -1,0 +1,34 @@
+// Command machine is the first process of a real node. The hypervisor starts
+// it in new namespaces; nobody else has a use for it. It is a program of its
+// own, and not a part of allinone, because every node runs one: it takes 2 MiB
+// where allinone takes 30.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/cloudsim-dev/allinone/lab/real/boot"
+)
+
+func main() {
+	if len(os.Args) != 2 || os.Getpid() != 1 {
+		fmt.Fprintln(os.Stderr, "machine: the hypervisor of `allinone up --nodes real` runs this, as `machine SPEC`, in namespaces of its own")
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	log := slog.New(slog.NewTextHandler(os.Stdout, nil))
+	spec, err := boot.Load(os.Args[1])
+	if err == nil {
+		err = boot.Run(ctx, log, spec, os.Stdin)
+	}
+	if err != nil {
+		log.Error("the machine ends", "err", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,156 @@
+package boot
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// build puts the machine's root together and moves into it. Nothing that is
+// mounted here is seen outside, and afterwards nothing of the host is seen in
+// here but what the Spec names: the order is what makes it so. First the mount
+// namespace is cut off from the host's, then the new root is filled, then the
+// old one is let go, and last the new one is shared with the namespaces below
+// it, so that what a CSI driver mounts in its container reaches the kubelet.
+func build(s Spec) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("cutting off the host's mounts: %w", err)
+	}
+	if err := unix.Mount("machine", s.Root, "tmpfs", unix.MS_NOSUID, "mode=755,size=64m"); err != nil {
+		return fmt.Errorf("root in memory: %w", err)
+	}
+	in := func(path string) string { return filepath.Join(s.Root, path) }
+	for _, d := range append([]string{"/proc", "/tmp", "/run", "/old"}, s.Dirs...) {
+		if err := os.MkdirAll(in(d), 0o755); err != nil {
+			return err
+		}
+	}
+	for _, b := range s.Binds {
+		if err := b.mount(in(b.To)); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(
+		mount("tmpfs", in("/run"), unix.MS_NOSUID|unix.MS_NODEV, "mode=755"),
+		mount("tmpfs", in("/tmp"), unix.MS_NOSUID|unix.MS_NODEV, "mode=1777"),
+		mount("proc", in("/proc"), unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""),
+	); err != nil {
+		return err
+	}
+	if err := tunables(s); err != nil {
+		return err
+	}
+	if err := pivot(s.Root); err != nil {
+		return err
+	}
+	// CNI keeps the pods' network namespaces as mounts here.
+	if err := os.MkdirAll("/run/netns", 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("sharing mounts inside the machine: %w", err)
+	}
+	return nil
+}
+
+func mount(kind, at string, flags uintptr, data string) error {
+	if err := unix.Mount(kind, at, kind, flags, data); err != nil {
+		return fmt.Errorf("mounting %s on %s: %w", kind, at, err)
+	}
+	return nil
+}
+
+// mount binds b at a path, which it makes. A link of the host that has the same
+// place in the machine stays a link: /bin is one on today's distributions.
+func (b Bind) mount(at string) error {
+	info, err := os.Lstat(b.From)
+	if b.Optional && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		if b.To == b.From {
+			return copyLink(b.From, at)
+		}
+		info, err = os.Stat(b.From) // the mount follows it
+	}
+	if err != nil {
+		return err
+	}
+	if err := makeTarget(at, info.IsDir()); err != nil {
+		return err
+	}
+	flags := uintptr(unix.MS_BIND)
+	if b.Recursive {
+		flags |= unix.MS_REC
+	}
+	if err := unix.Mount(b.From, at, "", flags, ""); err != nil {
+		return fmt.Errorf("binding %s to %s: %w", b.From, b.To, err)
+	}
+	if b.ReadOnly {
+		if err := unix.Mount("", at, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+			return fmt.Errorf("making %s read-only: %w", b.To, err)
+		}
+	}
+	return nil
+}
+
+func copyLink(from, at string) error {
+	target, err := os.Readlink(from)
+	if err != nil {
+		return err
+	}
+	return os.Symlink(target, at)
+}
+
+func makeTarget(at string, dir bool) error {
+	if dir {
+		return os.MkdirAll(at, 0o755)
+	}
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(at, os.O_CREATE|os.O_WRONLY, 0o600) // what is bound there has its own mode
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// tunables puts a file of the machine's own over each kernel setting.
+func tunables(s Spec) error {
+	dir := filepath.Join(s.Root, "run", "tunables")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for setting, value := range s.Tunables {
+		own := filepath.Join(dir, strings.ReplaceAll(strings.TrimPrefix(setting, "/"), "/", "."))
+		if err := os.WriteFile(own, []byte(value+"\n"), 0o644); err != nil { //nolint:gosec // kernel settings are readable by all
+			return err
+		}
+		err := unix.Mount(own, filepath.Join(s.Root, setting), "", unix.MS_BIND, "")
+		if err != nil && !errors.Is(err, unix.ENOENT) { // a kernel need not have it
+			return fmt.Errorf("own %s: %w", setting, err)
+		}
+	}
+	return nil
+}
+
+// pivot makes root the root, and lets go of the old one.
+func pivot(root string) error {
+	old := filepath.Join(root, "old")
+	if err := unix.PivotRoot(root, old); err != nil {
+		return fmt.Errorf("pivoting to %s: %w", root, err)
+	}
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	if err := unix.Unmount("/old", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("letting go of the host's root: %w", err)
+	}
+	return os.Remove("/old")
+}

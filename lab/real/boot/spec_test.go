@@ -1,0 +1,49 @@
+package boot
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+func testSpec() Spec {
+	return Spec{
+		Hostname: "node-1", Root: "/somewhere", Dirs: []string{"/etc"}, Binds: []Bind{{From: "/usr", To: "/usr"}},
+		Tunables: map[string]string{"/proc/sys/kernel/panic": "10"},
+		Programs: []Program{{Name: "p", Path: "/p", Log: "/p.log"}},
+	}
+}
+
+func TestSpecValidate(t *testing.T) {
+	if err := testSpec().Validate(); err != nil {
+		t.Fatalf("a good spec: %v", err)
+	}
+	for want, spoil := range map[string]func(*Spec){
+		"hostname":        func(s *Spec) { s.Hostname = "" },
+		"root":            func(s *Spec) { s.Root = "relative" },
+		"dirs":            func(s *Spec) { s.Dirs[0] = "etc" },
+		"binds.from":      func(s *Spec) { s.Binds[0].From = "" },
+		"binds.to":        func(s *Spec) { s.Binds[0].To = "usr" },
+		"tunables":        func(s *Spec) { s.Tunables["kernel.panic"] = "1" },
+		"programs.p.path": func(s *Spec) { s.Programs[0].Path = "p" },
+		"programs.p.log":  func(s *Spec) { s.Programs[0].Log = "" },
+		"grace":           func(s *Spec) { s.Grace = -1 },
+	} {
+		s := testSpec()
+		spoil(&s)
+		if err := s.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: the error does not say what is wrong: %v", want, err)
+		}
+	}
+}
+
+// A machine whose hypervisor died before it was complete does nothing.
+func TestNothingRunsBeforeGo(t *testing.T) {
+	for _, said := range []string{"", "g", "stop"} {
+		err := Run(context.Background(), slog.New(slog.DiscardHandler), testSpec(), strings.NewReader(said))
+		if err == nil || !strings.Contains(err.Error(), "hypervisor") {
+			t.Errorf("told %q, it ends with %v", said, err)
+		}
+	}
+}
