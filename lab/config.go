@@ -13,6 +13,8 @@ type Nodes string
 const (
 	// Hollow instances are a record in the cloud and a Node that kwok keeps alive.
 	Hollow Nodes = "hollow"
+	// Real instances are machines: namespaces with a kubelet. They need root.
+	Real Nodes = "real"
 	// None leaves instances a record; the user brings nodes.
 	None Nodes = "none"
 )
@@ -30,6 +32,7 @@ type Config struct {
 	Self       string        // the allinone executable, for the parts that run as processes
 	Kube       string        // upstream's multi-call binary
 	KubeBinDir string        // upstream's own binaries, taken before Kube's; "" for none
+	MachineDir string        // what real machines are made of; needed for them only
 	PortBase   *int          // first port; 0 picks free ones; nil keeps those of the last time
 	Nodes      Nodes         // what an instance is
 	Instances  int           // how many the first start of a data dir creates
@@ -66,8 +69,8 @@ func (c Config) Validate() error {
 	if c.Kube == "" {
 		bad("the kube executable is not known")
 	}
-	if c.Nodes != Hollow && c.Nodes != None {
-		bad("nodes must be %s or %s, got %q", Hollow, None, c.Nodes)
+	if c.Nodes != Hollow && c.Nodes != Real && c.Nodes != None {
+		bad("nodes must be %s, %s or %s, got %q", Hollow, Real, None, c.Nodes)
 	}
 	if c.Instances < 0 || c.Instances > maxInstances {
 		bad("instances must be between 0 and %d, got %d", maxInstances, c.Instances)

@@ -11,12 +11,17 @@ import (
 // answers at a pod's or a service's address.
 const (
 	serviceRange = "10.96.0.0/16"
-	// podRange gives each node a /24: room for 16,384 nodes.
+	// podRange gives each hollow node a /24: room for 16,384 nodes. Real ones have
+	// the lab's own: see realNetworks.
 	podRange = "10.128.0.0/10"
 )
 
-// firstServiceIP is the address of the Service "kubernetes".
-var firstServiceIP = net.IPv4(10, 96, 0, 1).To4()
+// firstServiceIP is the address of the Service "kubernetes", clusterDNS that of
+// the name server.
+var (
+	firstServiceIP = net.IPv4(10, 96, 0, 1).To4()
+	clusterDNS     = net.IPv4(10, 96, 0, 10).To4()
+)
 
 // How a node that fell silent is noticed. kwok renews a node's Lease every
 // quarter of leaseSeconds. A kwok that was killed and started again takes the
@@ -41,6 +46,7 @@ type plan struct {
 	began    time.Time
 	pki      pki
 	programs programs
+	say      func(format string, args ...any) // to people
 }
 
 // etcd keeps fsync on: what the API server acknowledged survives SIGKILL and
@@ -65,33 +71,31 @@ func (p plan) etcd(conf *tls.Config) component {
 	}
 }
 
-// apiServer binds to loopback, which no Endpoints object may name: the
-// Service "kubernetes" has none. Anonymous requests are refused; our own
+// apiServer binds to loopback; see endpointFlags for how pods find it. Anonymous requests are refused; our own
 // probes carry a certificate.
 func (p plan) apiServer(conf *tls.Config) component {
 	url := p.ports.url("https", "kube-apiserver")
 	return component{
 		name: "kube-apiserver", address: url, program: p.programs.find("kube-apiserver"),
-		args: []string{
-			"--bind-address=" + host, "--advertise-address=" + host, fmt.Sprintf("--secure-port=%d", p.ports["kube-apiserver"]),
-			"--endpoint-reconciler-type=none",
-			"--tls-cert-file=" + p.pki.crt("kube-apiserver"), "--tls-private-key-file=" + p.pki.key("kube-apiserver"),
-			"--client-ca-file=" + p.pki.crt(clusterCA), "--anonymous-auth=false",
+		args: append(p.endpointFlags(),
+			"--bind-address="+host, fmt.Sprintf("--secure-port=%d", p.ports["kube-apiserver"]),
+			"--tls-cert-file="+p.pki.crt("kube-apiserver"), "--tls-private-key-file="+p.pki.key("kube-apiserver"),
+			"--client-ca-file="+p.pki.crt(clusterCA), "--anonymous-auth=false",
 			"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
-			"--etcd-servers=" + p.ports.url("https", "etcd"), "--etcd-cafile=" + p.pki.crt(etcdCA),
-			"--etcd-certfile=" + p.pki.crt("kube-apiserver-etcd-client"), "--etcd-keyfile=" + p.pki.key("kube-apiserver-etcd-client"),
-			"--kubelet-client-certificate=" + p.pki.crt("kube-apiserver-kubelet-client"),
-			"--kubelet-client-key=" + p.pki.key("kube-apiserver-kubelet-client"),
-			"--kubelet-certificate-authority=" + p.pki.crt(clusterCA), "--kubelet-preferred-address-types=InternalIP,Hostname",
+			"--etcd-servers="+p.ports.url("https", "etcd"), "--etcd-cafile="+p.pki.crt(etcdCA),
+			"--etcd-certfile="+p.pki.crt("kube-apiserver-etcd-client"), "--etcd-keyfile="+p.pki.key("kube-apiserver-etcd-client"),
+			"--kubelet-client-certificate="+p.pki.crt("kube-apiserver-kubelet-client"),
+			"--kubelet-client-key="+p.pki.key("kube-apiserver-kubelet-client"),
+			"--kubelet-certificate-authority="+p.pki.crt(clusterCA), "--kubelet-preferred-address-types=InternalIP,Hostname",
 			"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-			"--service-account-signing-key-file=" + p.pki.key("service-account"),
-			"--service-account-key-file=" + p.pki.dir + "/service-account.pub",
-			"--service-cluster-ip-range=" + serviceRange, "--allow-privileged", "--profiling=false",
-			"--requestheader-client-ca-file=" + p.pki.crt(frontProxyCA), "--requestheader-allowed-names=front-proxy-client",
+			"--service-account-signing-key-file="+p.pki.key("service-account"),
+			"--service-account-key-file="+p.pki.dir+"/service-account.pub",
+			"--service-cluster-ip-range="+serviceRange, "--allow-privileged", "--profiling=false",
+			"--requestheader-client-ca-file="+p.pki.crt(frontProxyCA), "--requestheader-allowed-names=front-proxy-client",
 			"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",
 			"--requestheader-username-headers=X-Remote-User",
-			"--proxy-client-cert-file=" + p.pki.crt("front-proxy-client"), "--proxy-client-key-file=" + p.pki.key("front-proxy-client"),
-		},
+			"--proxy-client-cert-file="+p.pki.crt("front-proxy-client"), "--proxy-client-key-file="+p.pki.key("front-proxy-client"),
+		),
 		after: []string{"etcd"},
 		ready: httpProbe(url+"/readyz", conf),
 	}
@@ -104,7 +108,7 @@ func (p plan) controllerManager(conf *tls.Config) component {
 	return component{
 		name: name, address: p.ports.url("https", name), program: p.programs.find(name),
 		args: append(p.secure(name),
-			"--cloud-provider=external", "--allocate-node-cidrs", "--cluster-cidr="+podRange, "--service-cluster-ip-range="+serviceRange,
+			"--cloud-provider=external", "--allocate-node-cidrs", "--cluster-cidr="+p.pods(), "--service-cluster-ip-range="+serviceRange,
 			"--root-ca-file="+p.pki.crt(clusterCA), "--service-account-private-key-file="+p.pki.key("service-account"),
 			"--cluster-signing-cert-file="+p.pki.crt(clusterCA), "--cluster-signing-key-file="+p.pki.key(clusterCA),
 			"--use-service-account-credentials", "--leader-elect=false", "--profiling=false",

@@ -35,6 +35,12 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 	if err != nil {
 		return err
 	}
+	if c.Nodes != Real { // else its machines are taken over
+		swept, err = c.DataDir.sweepMachines(ctx, swept)
+	}
+	if err != nil {
+		return err
+	}
 	if len(swept) > 0 {
 		say("ended what an earlier run left: %s", strings.Join(swept, ", "))
 	}
@@ -88,11 +94,15 @@ func prepare(c Config, say func(string, ...any)) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{Config: c, dir: c.DataDir, began: time.Now(), programs: programs{c.Kube, c.KubeBinDir}}
+	p := &plan{Config: c, dir: c.DataDir, began: time.Now(), programs: programs{c.Kube, c.KubeBinDir}, say: say}
 	if p.ports, err = choosePorts(c.PortBase, m.Ports); err != nil {
 		return nil, err
 	}
-	p.networks, err = chooseNetworks(m.Networks)
+	if c.Nodes == Real {
+		p.networks, err = realNetworks(m.Networks)
+	} else {
+		p.networks, err = chooseNetworks(m.Networks)
+	}
 	if err := errors.Join(preflight(c, p.ports), err); err != nil {
 		return nil, err
 	}
@@ -100,7 +110,7 @@ func prepare(c Config, say func(string, ...any)) (*plan, error) {
 	if err := c.DataDir.remember(m); err != nil {
 		return nil, err
 	}
-	p.pki = pki{dir: c.DataDir.path("pki"), now: time.Now()}
+	p.pki = pki{dir: c.DataDir.path("pki"), now: time.Now(), server: p.serverIPs()}
 	made, err := p.pki.ensure()
 	if err != nil {
 		return nil, err
@@ -156,7 +166,7 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string,
 	if err != nil {
 		return err
 	}
-	d := &diary{dir: p.dir, now: record{Supervisor: identify(os.Getpid()), Since: p.began}}
+	d := &diary{dir: p.dir, now: record{Supervisor: identify(os.Getpid()), Nodes: p.Nodes, Since: p.began}}
 	for _, c := range table {
 		file := c.name
 		if c.run != nil {
@@ -203,7 +213,7 @@ func (p *plan) announce(ctx context.Context, units []*unit, d *diary, say func(s
 		}
 	}
 	var warning string
-	if p.Nodes == Hollow {
+	if p.Nodes != None {
 		late, err := p.awaitNodes(deadline)
 		if err != nil {
 			return err

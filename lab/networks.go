@@ -11,10 +11,12 @@ import (
 
 // networks is where a lab's cloud gives addresses. Linux answers all of 127/8
 // without configuration; each lab of a machine has two /16 of it, so that two
-// labs can run side by side.
+// labs can run side by side. Real machines have a VPC instead: see realNetworks.
 type networks struct {
 	Instances     string `json:"instances"`
 	LoadBalancers string `json:"loadBalancers"`
+	VPC           string `json:"vpc,omitempty"`  // of real machines
+	Pods          string `json:"pods,omitempty"` // theirs
 }
 
 const (
@@ -23,7 +25,7 @@ const (
 )
 
 func networksFrom(octet int) networks {
-	return networks{fmt.Sprintf("127.%d.0.0/16", octet), fmt.Sprintf("127.%d.0.0/16", octet+1)}
+	return networks{Instances: fmt.Sprintf("127.%d.0.0/16", octet), LoadBalancers: fmt.Sprintf("127.%d.0.0/16", octet+1)}
 }
 
 // loadBalancers6 is the IPv6 range that goes with LoadBalancers, so that labs

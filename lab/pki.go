@@ -60,12 +60,12 @@ const (
 
 // leaves is every certificate of a lab. A component that serves and calls uses
 // one certificate for both.
-func leaves() []leaf {
+func (p pki) leaves() []leaf {
 	local := []string{"localhost"}
 	return []leaf{
 		{name: "kube-apiserver", ca: clusterCA, user: "kube-apiserver", use: asServer,
 			dns: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
-			ips: append(slices.Clone(loopback), firstServiceIP)},
+			ips: append(append(slices.Clone(loopback), firstServiceIP), p.server...)},
 		{name: "kube-apiserver-kubelet-client", ca: clusterCA, user: "kube-apiserver-kubelet-client", group: []string{"system:masters"}, use: asClient},
 		{name: "kube-apiserver-etcd-client", ca: etcdCA, user: "kube-apiserver", use: asClient},
 		{name: "front-proxy-client", ca: frontProxyCA, user: "front-proxy-client", use: asClient},
@@ -75,14 +75,16 @@ func leaves() []leaf {
 		{name: "ccm", ca: clusterCA, user: userCCM, use: asBoth, dns: local, ips: loopback},
 		{name: "kwok", ca: clusterCA, user: userKwok, use: asClient},
 		{name: "hypervisor", ca: clusterCA, user: userHypervisor, use: asClient},
+		{name: "kube-proxy", ca: clusterCA, user: "system:kube-proxy", use: asClient},
 		{name: "admin", ca: clusterCA, user: "cloudsim:admin", group: []string{"system:masters"}, use: asClient},
 	}
 }
 
 // pki is the folder of a lab's keys and certificates.
 type pki struct {
-	dir string
-	now time.Time
+	dir    string
+	now    time.Time
+	server []net.IP // of the API server, besides loopback
 }
 
 func (p pki) crt(name string) string { return filepath.Join(p.dir, name+".crt") }
@@ -103,7 +105,7 @@ func (p pki) ensure() (made []string, err error) {
 		}
 		cas[name] = ca
 	}
-	for _, l := range leaves() {
+	for _, l := range p.leaves() {
 		fresh, err := p.ensureLeaf(l, cas[l.ca])
 		if err != nil {
 			return made, fmt.Errorf("certificate %s: %w", l.name, err)

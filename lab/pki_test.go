@@ -22,7 +22,7 @@ func newPKI(t *testing.T) pki {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := 3 + len(leaves()) + 1; len(made) != want {
+	if want := 3 + len((pki{}).leaves()) + 1; len(made) != want {
 		t.Fatalf("made %d: %v; want %d", len(made), made, want)
 	}
 	return p
@@ -56,7 +56,7 @@ func TestPKIIsPrivateAndStays(t *testing.T) {
 func TestPKIRenews(t *testing.T) {
 	every := func(ca string) []string {
 		var all []string
-		for _, l := range leaves() {
+		for _, l := range (pki{}).leaves() {
 			if ca == "" || l.ca == ca {
 				all = append(all, l.name)
 			}
@@ -195,7 +195,7 @@ func (p pki) handshake(t *testing.T, server, serverCA, client, clientCA string) 
 
 func TestUsersAreWhatRBACKnows(t *testing.T) {
 	for _, user := range []string{userCCM, userKwok, userHypervisor} {
-		if !slices.ContainsFunc(leaves(), func(l leaf) bool { return l.user == user }) {
+		if !slices.ContainsFunc((pki{}).leaves(), func(l leaf) bool { return l.user == user }) {
 			t.Errorf("%s has no certificate", user)
 		}
 		if !strings.Contains(string(rbacObjects), "kind: User, name: "+user+"}") {

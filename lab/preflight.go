@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,7 +26,7 @@ const minSpace = 256 << 20
 // preflight looks for what would stop the lab half way, and names all of it:
 // one line each, and what to do.
 func preflight(c Config, p ports) error {
-	return errors.Join(checkPrograms(c), checkFileLimit(), checkSpace(c.DataDir, minSpace), p.taken())
+	return errors.Join(checkPrograms(c), checkMachines(c), checkFileLimit(), checkSpace(c.DataDir, minSpace), p.taken())
 }
 
 func checkPrograms(c Config) error {
@@ -48,6 +49,27 @@ func checkPrograms(c Config) error {
 	for path, names := range missing {
 		errs = append(errs, fmt.Errorf("program for %s is missing at %s: %w; run `make build`, or name a folder with upstream's own by --kube-bin-dir",
 			strings.Join(names, ", "), path, rootCause(isExecutable(path))))
+	}
+	return errors.Join(errs...)
+}
+
+// checkMachines looks for what real machines need; doctor says more.
+func checkMachines(c Config) error {
+	if c.Nodes != Real {
+		return nil
+	}
+	var errs []error
+	if os.Geteuid() != 0 {
+		errs = append(errs, errors.New("real nodes need root: run it with sudo, or use --nodes hollow"))
+	}
+	missing := map[string]error{}
+	for name, path := range realPrograms(c).Required() {
+		if err := isExecutable(path); err != nil {
+			missing[name] = err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
+		errs = append(errs, fmt.Errorf("%s for real nodes is missing: %w; run `make machine`", name, missing[name]))
 	}
 	return errors.Join(errs...)
 }

@@ -11,27 +11,44 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 )
 
 //go:embed rbac.yaml
 var rbacObjects []byte
 
-// applyRBAC makes the roles of rbac.yaml what that file says. It is run each
-// time the API server becomes ready, before anybody who needs them starts: a
-// component that begins with "forbidden" backs off for seconds.
-func (p *plan) applyRBAC(ctx context.Context) error {
+//go:embed dns.yaml
+var dnsObjects []byte
+
+// furnish puts into the cluster what it needs to begin with. It is run each
+// time the API server becomes ready, before anybody who needs the roles starts:
+// a component that begins with "forbidden" backs off for seconds. On hollow
+// nodes nothing would answer as a name server.
+func (p *plan) furnish(ctx context.Context) error {
 	k, err := p.kubernetes()
 	if err != nil {
 		return err
 	}
-	for _, doc := range bytes.Split(rbacObjects, []byte("\n---\n")) {
+	if err := apply(ctx, k, rbacObjects); err != nil || p.Nodes != Real {
+		return err
+	}
+	return apply(ctx, k, dnsObjects)
+}
+
+// apply makes the objects of a file what it says.
+func apply(ctx context.Context, k *kubernetes.Clientset, file []byte) error {
+	groups := map[string]rest.Interface{
+		"v1": k.CoreV1().RESTClient(), "apps/v1": k.AppsV1().RESTClient(), "rbac.authorization.k8s.io/v1": k.RbacV1().RESTClient(),
+	}
+	for _, doc := range bytes.Split(file, []byte("\n---\n")) {
 		var o metav1.PartialObjectMetadata
 		if err := yaml.Unmarshal(doc, &o); err != nil {
-			return fmt.Errorf("rbac.yaml: %w", err)
+			return fmt.Errorf("an object to apply: %w", err)
 		}
 		apply := func(ctx context.Context) error {
-			return k.RbacV1().RESTClient().Patch(types.ApplyYAMLPatchType).
+			return groups[o.APIVersion].Patch(types.ApplyYAMLPatchType).
 				NamespaceIfScoped(o.Namespace, o.Namespace != "").
 				Resource(strings.ToLower(o.Kind)+"s").Name(o.Name).
 				Param("fieldManager", "cloudsim").Param("force", "true").

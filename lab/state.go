@@ -112,6 +112,7 @@ type running struct {
 // record is run.json: what runs now.
 type record struct {
 	Supervisor process   `json:"supervisor"`
+	Nodes      Nodes     `json:"nodes"`
 	Since      time.Time `json:"since"`
 	Ready      bool      `json:"ready"`
 	Components []running `json:"components"` // in the table's order

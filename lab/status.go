@@ -17,7 +17,9 @@ type Report struct {
 	CloudURL   string            `json:"cloudURL,omitempty"`
 	Kubeconfig string            `json:"kubeconfig"`
 	EnvFile    string            `json:"envFile"`
-	PID        int               `json:"pid"` // of the process that runs the lab; 0 when none does
+	Nodes      Nodes             `json:"nodes,omitempty"`
+	Host       string            `json:"host"` // what is this lab's on the host has it in its name
+	PID        int               `json:"pid"`  // of the process that runs the lab; 0 when none does
 	Since      time.Time         `json:"since"`
 	Ready      bool              `json:"ready"`
 	Components []ComponentReport `json:"components"`
@@ -50,7 +52,7 @@ func Status(d Dir) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	out := Report{DataDir: d, Kubeconfig: d.Kubeconfig(), EnvFile: d.EnvFile(), Components: []ComponentReport{}}
+	out := Report{DataDir: d, Kubeconfig: d.Kubeconfig(), EnvFile: d.EnvFile(), Host: d.hash(), Nodes: r.Nodes, Components: []ComponentReport{}}
 	if m.Ports != nil { // it was started before
 		out.CloudURL = ports(m.Ports).url("http", "cloudsim")
 	}

@@ -31,6 +31,9 @@ func Down(ctx context.Context, d Dir, patience time.Duration) (stopped bool, err
 	}
 	// Only a supervisor that was killed leaves something.
 	swept, err := d.sweep(ctx)
+	if err == nil {
+		swept, err = d.sweepMachines(ctx, swept)
+	}
 	return stopped || len(swept) > 0, err
 }
 

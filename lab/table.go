@@ -26,13 +26,17 @@ func (p *plan) components(log *slog.Logger) ([]component, error) {
 		return nil, err
 	}
 	apiServer := p.apiServer(clusterTLS)
-	apiServer.then = p.applyRBAC
+	apiServer.then = p.furnish
 	table := []component{
 		p.cloud(), p.etcd(etcdTLS), apiServer,
 		p.controllerManager(clusterTLS), p.scheduler(clusterTLS), p.ccm(clusterTLS),
 	}
-	if p.Nodes == Hollow {
+	switch p.Nodes {
+	case Hollow:
 		table = append(table, p.kwok(), p.hypervisor(log))
+	case Real:
+		table[0].before = p.layNetwork
+		table = append(table, p.realHypervisor(log))
 	}
 	return table, nil
 }
@@ -92,14 +96,19 @@ func (p *plan) kwok() component {
 
 // hypervisor makes instances nodes. It is a part of this process.
 func (p *plan) hypervisor(log *slog.Logger) component {
-	c := *p.cloudClient()
-	c.Token, c.Project, c.UserAgent = client.TokenFile(p.dir.tokenFile("hypervisor")), "", "allinone-hypervisor"
-	conf := hollow.Config{Cloud: &c, Kubeconfig: p.dir.configFile("hypervisor.kubeconfig")}
+	conf := hollow.Config{Cloud: p.hypervisorClient(), Kubeconfig: p.dir.configFile("hypervisor.kubeconfig")}
 	return component{
 		name:  "hypervisor",
 		run:   func(ctx context.Context) error { return hollow.Run(ctx, log.With("component", "hypervisor"), conf) },
 		after: []string{"cloudsim", "kube-apiserver"},
 	}
+}
+
+// hypervisorClient is the cloud as the hypervisor sees it.
+func (p *plan) hypervisorClient() *client.Client {
+	c := *p.cloudClient()
+	c.Token, c.Project, c.UserAgent = client.TokenFile(p.dir.tokenFile("hypervisor")), "", "allinone-hypervisor"
+	return &c
 }
 
 // kubernetes is the API as the administrator. It dials when it is first used.

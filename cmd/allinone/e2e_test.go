@@ -160,6 +160,20 @@ func (l *labRun) pids() map[string]int {
 
 // page gets a URL and returns the first value of a "key: value" line.
 func page(url, key string) (string, error) {
+	said, err := fetch(url)
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(said) {
+		if v, ok := strings.CutPrefix(line, key+":"); ok {
+			return strings.TrimSpace(v), nil
+		}
+	}
+	return "", fmt.Errorf("no %s in %q", key, said)
+}
+
+// fetch gets a URL by a connection of its own.
+func fetch(url string) (string, error) {
 	hc := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := hc.Get(url)
 	if err != nil {
@@ -167,15 +181,10 @@ func page(url, key string) (string, error) {
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return "", err
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, raw)
 	}
-	for line := range strings.Lines(string(raw)) {
-		if v, ok := strings.CutPrefix(line, key+":"); ok {
-			return strings.TrimSpace(v), nil
-		}
-	}
-	return "", fmt.Errorf("%s: no %s in %q", resp.Status, key, raw)
+	return string(raw), err
 }
 
 // serve makes a Service of type LoadBalancer with three pods, and returns the

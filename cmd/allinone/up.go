@@ -61,7 +61,7 @@ and the same cloud.`,
 	}
 	fl := cmd.Flags()
 	dataDirFlag(fl, &f.dataDir, e)
-	fl.StringVar((*string)(&f.Nodes), "nodes", string(f.Nodes), "what an instance is: hollow (a node kept alive by kwok) or none (a record)")
+	fl.StringVar((*string)(&f.Nodes), "nodes", string(f.Nodes), "what an instance is: hollow (a node kept alive by kwok), real (a machine with a kubelet; needs Linux and root) or none (a record)")
 	fl.IntVar(&f.Instances, "instances", f.Instances, "how many instances the first start of a data dir creates")
 	fl.StringVar(&f.Profile, "profile", f.Profile, "how long the cloud's hardware takes: instant or realistic")
 	fl.IntVar(&f.portBase, "port-base", lab.DefaultPortBase, "first of the ports that the lab uses; 0 picks free ones (default: those of the last time)")
@@ -73,7 +73,7 @@ and the same cloud.`,
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "write more of it")
 	fl.IntVar(&f.reportTo, "report-to", 0, "")
 	_ = fl.MarkHidden("report-to") // fails for an unknown flag only
-	_ = cmd.RegisterFlagCompletionFunc("nodes", fixed(lab.Hollow, lab.None))
+	_ = cmd.RegisterFlagCompletionFunc("nodes", fixed(lab.Hollow, lab.Real, lab.None))
 	_ = cmd.RegisterFlagCompletionFunc("profile", fixed("instant", "realistic"))
 	return cmd
 }
@@ -101,6 +101,7 @@ func (f *upFlags) complete(fl *pflag.FlagSet) (err error) {
 		return err
 	}
 	f.Kube = filepath.Join(filepath.Dir(f.Self), "kube")
+	f.MachineDir = filepath.Join(filepath.Dir(f.Self), "machine")
 	if f.KubeBinDir != "" {
 		if f.KubeBinDir, err = filepath.Abs(f.KubeBinDir); err != nil {
 			return err
@@ -167,6 +168,10 @@ func summarise(w io.Writer, r lab.Report, foreground bool) {
 	if r.Warning != "" {
 		fmt.Fprintf(w, "\nBut: %s.\n", r.Warning)
 	}
+	image := "--image=web"
+	if r.Nodes == lab.Real {
+		image = "--image=" + lab.TestImage + " -- /agnhost netexec"
+	}
 	stop := "Ctrl-C stops it."
 	if !foreground {
 		stop = "'allinone down' stops it."
@@ -186,7 +191,7 @@ Three things to try:
   kubectl get nodes -o wide -L topology.kubernetes.io/zone
 
   # 2. A load balancer that forwards
-  kubectl create deployment web --image=web --replicas=3
+  kubectl create deployment web --replicas=3 %s
   kubectl expose deployment web --type=LoadBalancer --port=8080
   kubectl wait service web --for=jsonpath='{.status.loadBalancer.ingress[0].ip}'
   curl http://$(kubectl get service web -o jsonpath='{.status.loadBalancer.ingress[0].ip}'):8080/
@@ -196,7 +201,7 @@ Three things to try:
   kubectl get nodes --watch
 
 %s
-`, shellWord(r.Kubeconfig), shellWord(r.EnvFile), stop)
+`, shellWord(r.Kubeconfig), shellWord(r.EnvFile), image, stop)
 }
 
 // shellWord is s as one word of a shell; most paths need no quotes.

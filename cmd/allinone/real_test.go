@@ -1,0 +1,310 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// agnhost is upstream's test server, which real machines have an image of.
+const agnhost = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
+
+// newRealLab is a lab of real machines, which need root and `make machine`.
+func newRealLab(t *testing.T) *labRun {
+	t.Helper()
+	l := newLab(t)
+	if os.Geteuid() != 0 {
+		t.Skip("real nodes need root")
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(l.allinone), "machine", "containerd")); err != nil {
+		t.Fatalf("%v: run make machine", err)
+	}
+	return l
+}
+
+// left is everything on the host that belongs to a lab's machines: processes
+// by their cgroup, cgroups, links, mounts.
+func (l *labRun) left() []string {
+	l.t.Helper()
+	var all []string
+	hash := l.hash()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, l.dir) {
+			all = append(all, "mount "+line)
+		}
+	}
+	hosts, err := net.Interfaces()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, i := range hosts {
+		if strings.HasPrefix(i.Name, "csim-"+hash) {
+			all = append(all, "link "+i.Name)
+		}
+	}
+	for _, pattern := range []string{"/sys/fs/cgroup/cloudsim-", "/sys/fs/cgroup/*/cloudsim-"} {
+		found, err := filepath.Glob(pattern + hash)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		all = append(all, found...)
+	}
+	for _, pid := range l.processes() {
+		all = append(all, fmt.Sprintf("process %s", pid))
+	}
+	return all
+}
+
+// hash is what the lab's things on the host have in their names.
+func (l *labRun) hash() string {
+	l.t.Helper()
+	for line := range strings.Lines(l.must(l.allinone, "status", "-o", "json")) {
+		if _, after, ok := strings.Cut(line, `"host": "`); ok {
+			return strings.TrimRight(after, "\",\n")
+		}
+	}
+	l.t.Fatal("status does not say what the lab is called on the host")
+	return ""
+}
+
+// processes are those in the lab's cgroups, by pid and name.
+func (l *labRun) processes() []string {
+	var all []string
+	group := "/cloudsim-" + l.hash()
+	stats, _ := filepath.Glob("/proc/[0-9]*/cgroup")
+	for _, path := range stats {
+		raw, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(raw), group) {
+			continue
+		}
+		comm, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "comm"))
+		stat, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "stat"))
+		if bytes.Contains(stat, []byte(") Z ")) {
+			continue // ended; whoever it was left to has not looked yet
+		}
+		all = append(all, filepath.Base(filepath.Dir(path))+" "+strings.TrimSpace(string(comm)))
+	}
+	return all
+}
+
+// machinePID is the first process of an instance's machine.
+func (l *labRun) machinePID(id string) int {
+	l.t.Helper()
+	for _, p := range l.processes() {
+		pid, name, _ := strings.Cut(p, " ")
+		line, err := os.ReadFile("/proc/" + pid + "/cmdline")
+		if err == nil && name == "machine" && strings.Contains(string(line), "/"+id+"/") {
+			var n int
+			if _, err := fmt.Sscan(pid, &n); err == nil {
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// TestReal takes a cluster of real machines through what docs/real-nodes.md
+// promises.
+func TestReal(t *testing.T) {
+	l := newRealLab(t)
+	began := time.Now()
+	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--port-base", "0", "--profile", "instant")
+	t.Logf("three real nodes after %s", time.Since(began).Round(time.Millisecond))
+	for _, step := range []struct {
+		name string
+		run  func(*labRun, *testing.T)
+	}{
+		{"pods", (*labRun).testRealPods},
+		{"load balancer", (*labRun).testRealLoadBalancer},
+		{"instances", (*labRun).testRealInstances},
+		{"SIGKILL of a machine", (*labRun).testRealCrash},
+		{"SIGKILL of the lab", (*labRun).testRealAdoption},
+		{"nothing is left", (*labRun).testRealCleanup},
+	} {
+		if !t.Run(step.name, func(t *testing.T) {
+			mine := *l
+			mine.t = t
+			step.run(&mine, t)
+		}) {
+			return // each step stands on the one before
+		}
+	}
+}
+
+// podsByNode are a deployment's pods and their addresses, by their nodes.
+func (l *labRun) podsByNode(name string) map[string][2]string {
+	l.t.Helper()
+	all := map[string][2]string{}
+	for line := range strings.Lines(l.kubectl("get", "pods", "-l", "app="+name, "-o",
+		`jsonpath={range .items[*]}{.spec.nodeName} {.metadata.name} {.status.podIP}{"\n"}{end}`)) {
+		if f := strings.Fields(line); len(f) == 3 {
+			all[f[0]] = [2]string{f[1], f[2]}
+		}
+	}
+	return all
+}
+
+// Pods run on every node, reach each other by address, by the name of their
+// service, and the API server; logs and exec work.
+func (l *labRun) testRealPods(t *testing.T) {
+	l.kubectl("create", "deployment", "web", "--image="+agnhost, "--replicas=3", "--", "/agnhost", "netexec", "--http-port=8080")
+	l.kubectl("expose", "deployment", "web", "--type=LoadBalancer", "--port=80", "--target-port=8080")
+	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
+	l.kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=90s")
+	pods := l.podsByNode("web")
+	if len(pods) != 3 {
+		t.Fatalf("the pods are not spread over three nodes: %v", pods)
+	}
+	for node, pod := range pods {
+		for other, to := range pods {
+			l.kubectl("exec", pod[0], "--", "/agnhost", "connect", "--timeout=5s", to[1]+":8080")
+			t.Logf("%s reaches a pod of %s", node, other)
+		}
+		l.kubectl("exec", pod[0], "--", "/agnhost", "connect", "--timeout=5s", "web.default.svc.cluster.local:80")
+		l.kubectl("exec", pod[0], "--", "/agnhost", "connect", "--timeout=5s", "kubernetes.default:443")
+		if out := l.kubectl("logs", pod[0]); !strings.Contains(out, "Started HTTP server") {
+			t.Errorf("logs of %s: %q", pod[0], out)
+		}
+	}
+}
+
+// answersFrom asks a load balancer n times and counts who answers.
+func (l *labRun) answersFrom(url string, n int) (map[string]int, error) {
+	seen := map[string]int{}
+	for range n {
+		who, err := fetch(url + "hostname")
+		if err != nil {
+			return seen, err
+		}
+		seen[who]++
+	}
+	return seen, nil
+}
+
+func (l *labRun) realURL(service string) string {
+	l.t.Helper()
+	l.kubectl("wait", "service", service, "--for=jsonpath={.status.loadBalancer.ingress[0].ip}", "--timeout=60s")
+	return "http://" + l.kubectl("get", "service", service, "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}") + "/"
+}
+
+func (l *labRun) testRealLoadBalancer(*testing.T) {
+	url := l.realURL("web")
+	l.until("every pod takes requests through the load balancer", func() string {
+		if seen, err := l.answersFrom(url, 60); err != nil || len(seen) != 3 {
+			return fmt.Sprint(seen, err)
+		}
+		return ""
+	})
+}
+
+// An instance that is stopped, started, created or deleted is a machine that
+// goes off, comes back with its disk, joins, or is gone.
+func (l *labRun) testRealInstances(t *testing.T) {
+	l.cloud("instances", "stop", "node-1", "--wait")
+	l.until("the machine is off", func() string {
+		if pid := l.machinePID("i-000001"); pid != 0 {
+			return fmt.Sprintf("pid %d runs", pid)
+		}
+		return ""
+	})
+	began := time.Now()
+	l.cloud("instances", "start", "node-1", "--wait")
+	l.until("it is on again", func() string {
+		if l.machinePID("i-000001") == 0 {
+			return "no process"
+		}
+		return ""
+	})
+	l.kubectl("wait", "node", "node-1", "--for=condition=Ready", "--timeout=90s")
+	t.Logf("Ready %s after start", time.Since(began).Round(time.Millisecond))
+
+	l.cloud("instances", "delete", "node-2", "--wait")
+	l.untilPrints("the cloud controller manager deletes the node", "", "get", "node", "node-2", "--ignore-not-found", "-o", "name")
+	began = time.Now()
+	l.cloud("instances", "create", "node-4", "--zone", "sim-1b", "--wait")
+	l.untilPrints("a new instance joins", "True", "get", "node", "node-4", "--ignore-not-found",
+		"-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+	t.Logf("from POST to Ready: %s", time.Since(began).Round(time.Millisecond))
+	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
+}
+
+// A machine whose first process is killed is off, with all that ran in it, and
+// nothing but its own traffic suffers. A reboot brings it back.
+func (l *labRun) testRealCrash(t *testing.T) {
+	pid := l.machinePID("i-000003")
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatalf("machine of node-3 (pid %d): %v", pid, err)
+	}
+	url := l.realURL("web")
+	l.until("the load balancer leaves the dead machine out", func() string {
+		if _, err := l.answersFrom(url, 60); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	l.until("nothing of the machine runs", func() string {
+		if pid := l.machinePID("i-000003"); pid != 0 {
+			return fmt.Sprintf("pid %d", pid)
+		}
+		return ""
+	})
+	l.cloud("instances", "reboot", "node-3", "--wait")
+	l.until("it is rebooted", func() string {
+		if l.machinePID("i-000003") == 0 {
+			return "no process"
+		}
+		return ""
+	})
+	l.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=90s")
+}
+
+// Machines outlive a lab that is killed, and the next one takes them over:
+// containers go on.
+func (l *labRun) testRealAdoption(t *testing.T) {
+	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
+	before := l.machinePID("i-000001")
+	pods := l.podsByNode("web")
+	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	l.must(l.allinone, "up", "--detach", "--nodes", "real")
+	if after := l.machinePID("i-000001"); after != before || after == 0 {
+		t.Errorf("the machine has pid %d after the lab was killed, and had %d", after, before)
+	}
+	if now := l.podsByNode("web"); fmt.Sprint(now) != fmt.Sprint(pods) {
+		t.Errorf("pods are %v, and were %v", now, pods)
+	}
+	url := l.realURL("web")
+	l.until("the load balancer answers", func() string {
+		if _, err := l.answersFrom(url, 20); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// When the lab is killed, `down` finds and ends everything.
+func (l *labRun) testRealCleanup(t *testing.T) {
+	if len(l.left()) == 0 {
+		t.Fatal("this test would not see a running lab")
+	}
+	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	l.must(l.allinone, "down")
+	if left := l.left(); len(left) > 0 {
+		t.Errorf("left behind:\n%s", strings.Join(slices.Sorted(slices.Values(left)), "\n"))
+	}
+	l.must(l.allinone, "reset", "--yes")
+}

@@ -1,0 +1,230 @@
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/cloudsim-dev/allinone/lab/real"
+)
+
+// TestImage is an image that every real machine has: upstream's test server.
+const TestImage = real.TestImage
+
+// Real machines are in a VPC of the lab's own: two private /16, one for the
+// VPC and one for pods, that nothing on this host has a route to.
+const (
+	firstVPC = 100 // 10.100.0.0/16, with its pods in 10.101.0.0/16
+	lastVPC  = 198
+)
+
+func realNetworksFrom(octet int) networks {
+	return networks{
+		Instances: fmt.Sprintf("10.%d.0.0/17", octet), LoadBalancers: fmt.Sprintf("10.%d.128.0/18", octet),
+		VPC: fmt.Sprintf("10.%d.0.0/16", octet), Pods: fmt.Sprintf("10.%d.0.0/16", octet+1),
+	}
+}
+
+// realNetworks keeps those of the last time, because instances have addresses
+// in them, and else takes the first that is free.
+func realNetworks(last networks) (networks, error) {
+	switch {
+	case last.VPC != "":
+		return last, nil
+	case last.Instances != "":
+		return last, errors.New("the instances in this data dir are not real machines, and their addresses are not in a VPC; start real ones in another --data-dir, or forget these with `allinone reset`")
+	}
+	for octet := firstVPC; octet <= lastVPC; octet += 2 {
+		n := realNetworksFrom(octet)
+		free, err := real.Free(netip.MustParsePrefix(n.VPC), netip.MustParsePrefix(n.Pods))
+		if err != nil || free {
+			return n, err
+		}
+	}
+	return last, fmt.Errorf("this host has routes into every network between 10.%d.0.0 and 10.%d.0.0", firstVPC, lastVPC+1)
+}
+
+// addresses of the router and of the host are the last but one of the VPC's
+// /24, where the cloud gives none.
+func (n networks) real(d Dir) real.Network {
+	vpc := netip.MustParsePrefix(n.VPC)
+	base := vpc.Addr().As4()
+	at := func(last byte) netip.Addr { return netip.AddrFrom4([4]byte{base[0], base[1], 255, last}) }
+	return real.Network{
+		VPC: vpc, Router: at(1), Host: at(2), Link: d.cable(),
+		LoadBalancers: netip.MustParsePrefix(n.LoadBalancers), Pods: netip.MustParsePrefix(n.Pods),
+	}
+}
+
+// hash tells what labs have on the host apart.
+func (d Dir) hash() string {
+	sum := sha256.Sum256([]byte(d))
+	return hex.EncodeToString(sum[:4])
+}
+
+func (d Dir) machines() string    { return d.path("real") }
+func (d Dir) machineName() string { return "cloudsim-" + d.hash() }
+func (d Dir) cable() string       { return "csim-" + d.hash() }
+
+// sweepMachines ends the machines that an earlier run left, and adds to swept.
+func (d Dir) sweepMachines(ctx context.Context, swept []string) ([]string, error) {
+	left, err := real.Runs(d.machines(), d.machineName())
+	if err != nil || !left {
+		return swept, err
+	}
+	if err := real.Clean(ctx, d.machines(), d.machineName(), d.cable()); err != nil {
+		return swept, fmt.Errorf("ending the machines of an earlier run: %w", err)
+	}
+	return append(swept, "machines"), nil
+}
+
+// layNetwork makes the VPC before the cloud starts, whose data plane listens on
+// addresses in it.
+func (p *plan) layNetwork(context.Context) error {
+	return real.Lay(p.dir.machines(), p.networks.real(p.dir))
+}
+
+// endpointFlags say where pods find the API server. Loopback is no address that
+// the Service "kubernetes" may lead to: without a VPC it leads nowhere.
+func (p *plan) endpointFlags() []string {
+	if p.Nodes != Real {
+		return []string{"--advertise-address=" + host, "--endpoint-reconciler-type=none"}
+	}
+	return []string{"--advertise-address=" + p.networks.real(p.dir).Host.String()}
+}
+
+// serverIPs are the API server's addresses besides loopback.
+func (p *plan) serverIPs() []net.IP {
+	if p.Nodes != Real {
+		return nil
+	}
+	return []net.IP{p.networks.real(p.dir).Host.AsSlice()}
+}
+
+// pods is where pods have their addresses.
+func (p *plan) pods() string {
+	if p.Nodes == Real {
+		return p.networks.Pods
+	}
+	return podRange
+}
+
+// realHypervisor makes instances machines. It is a part of this process.
+func (p *plan) realHypervisor(log *slog.Logger) component {
+	return component{
+		name: "hypervisor",
+		run: func(ctx context.Context) error {
+			k, err := p.hypervisorKube()
+			if err != nil {
+				return err
+			}
+			return real.Run(ctx, log.With("component", "hypervisor"), p.realConfig(k))
+		},
+		after: []string{"cloudsim", "kube-apiserver"},
+	}
+}
+
+func (p *plan) realConfig(k kubernetes.Interface) real.Config {
+	n := p.networks.real(p.dir)
+	api, cloud := p.ports["kube-apiserver"], p.ports["cloudsim"]
+	return real.Config{
+		Cloud: p.hypervisorClient(), Dir: p.dir.machines(), Name: p.dir.machineName(), Network: n,
+		Programs: realPrograms(p.Config), ClusterDNS: clusterDNS.String(),
+		Endpoints: map[int]string{api: p.ports.addr("kube-apiserver"), cloud: p.ports.addr("cloudsim")},
+		Identify: func(dir, host string, address netip.Addr) error {
+			return p.pki.identifyMachine(dir, fmt.Sprintf("https://%s", net.JoinHostPort(n.Host.String(), fmt.Sprint(api))), host, address)
+		},
+		NodeOf: func(ctx context.Context, name string) (string, error) {
+			node, err := k.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return "", nil
+			}
+			if err != nil {
+				return "", err
+			}
+			return node.Spec.ProviderID, nil
+		},
+		Routes: func(ctx context.Context) (map[netip.Prefix]netip.Addr, error) { return podRoutes(ctx, k) },
+		Say:    p.say,
+	}
+}
+
+// podRoutes lead each node's pod range to its instance.
+func podRoutes(ctx context.Context, k kubernetes.Interface) (map[netip.Prefix]netip.Addr, error) {
+	nodes, err := k.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return nil, err
+	}
+	routes := map[netip.Prefix]netip.Addr{}
+	for _, n := range nodes.Items {
+		to, err := netip.ParsePrefix(n.Spec.PodCIDR)
+		if err != nil {
+			continue // it has none yet
+		}
+		for _, a := range n.Status.Addresses {
+			if via, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
+				routes[to] = via
+			}
+		}
+	}
+	return routes, nil
+}
+
+// hypervisorKube is the cluster as the hypervisor sees it.
+func (p *plan) hypervisorKube() (*kubernetes.Clientset, error) {
+	conf, err := clientcmd.BuildConfigFromFlags("", p.dir.configFile("hypervisor.kubeconfig"))
+	if err != nil {
+		return nil, err
+	}
+	conf.QPS, conf.UserAgent = -1, "allinone-hypervisor"
+	return kubernetes.NewForConfig(conf)
+}
+
+func realPrograms(c Config) real.Programs {
+	all := programs{c.Kube, c.KubeBinDir}
+	return real.Programs{
+		Machine: c.MachineDir, Images: filepath.Join(c.MachineDir, "images"),
+		Kubelet: all.find("kubelet").path, Proxy: all.find("kube-proxy").path, Kubectl: all.find("kubectl").path,
+	}
+}
+
+// identifyMachine writes who a machine is in the cluster, and whom it trusts.
+// The certificates are made anew for each boot: an address may have changed.
+func (p pki) identifyMachine(dir, server, name string, address netip.Addr) error {
+	ca, err := p.load(clusterCA)
+	if err != nil {
+		return err
+	}
+	machine := pki{dir: dir, now: p.now}
+	raw, err := os.ReadFile(p.crt(clusterCA))
+	if err != nil {
+		return err
+	}
+	if err := writeFile(machine.crt(clusterCA), raw); err != nil {
+		return err
+	}
+	for _, l := range []leaf{
+		{name: "kubelet", user: "system:node:" + name, group: []string{"system:nodes"}, use: asServer, dns: []string{name}, ips: []net.IP{address.AsSlice()}},
+		{name: "kubelet-client", user: "system:node:" + name, group: []string{"system:nodes"}, use: asClient},
+	} {
+		if _, err := machine.ensureLeaf(l, ca); err != nil {
+			return fmt.Errorf("certificate %s: %w", l.name, err)
+		}
+	}
+	return errors.Join(
+		machine.writeKubeconfig(filepath.Join(dir, "kubelet.kubeconfig"), server, "kubelet-client"),
+		p.writeKubeconfig(filepath.Join(dir, "kube-proxy.kubeconfig"), server, "kube-proxy"))
+}

@@ -1,0 +1,267 @@
+package real
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cgroup is a path below each of the host's hierarchies: one on cgroup v2, one
+// per controller on v1. It is the list of a machine's processes that survives
+// the death of the hypervisor, and it holds the machine to its size.
+type cgroup struct {
+	hierarchies []hierarchy
+	name        string // without a leading slash
+}
+
+// hierarchy is a place where the host mounts cgroups.
+type hierarchy struct {
+	path        string
+	unified     bool     // v2
+	controllers []string // of v1
+}
+
+func (h hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
+
+// hierarchies finds them in the table of mounts: proc_pid_mountinfo(5). When a
+// controller is mounted twice, the first counts.
+func hierarchies() ([]hierarchy, error) {
+	raw, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var all []hierarchy
+	seen := map[string]bool{}
+	for line := range strings.Lines(string(raw)) {
+		before, after, ok := strings.Cut(line, " - ")
+		left, right := strings.Fields(before), strings.Fields(after)
+		if !ok || len(left) < 5 || len(right) < 3 || (right[0] != "cgroup" && right[0] != "cgroup2") {
+			continue
+		}
+		h := hierarchy{path: left[4], unified: right[0] == "cgroup2"}
+		if !h.unified {
+			h.controllers = strings.Split(right[2], ",")
+		}
+		key := right[0] + right[2]
+		if h.unified {
+			key = right[0]
+		}
+		if !seen[key] {
+			seen[key] = true
+			all = append(all, h)
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("no cgroup hierarchy is mounted")
+	}
+	return all, nil
+}
+
+// below is a cgroup in this one.
+func (c cgroup) below(name string) cgroup {
+	return cgroup{c.hierarchies, filepath.Join(c.name, name)}
+}
+
+func (c cgroup) in(h hierarchy) string { return filepath.Join(h.path, c.name) }
+
+// size is what a machine may use; 0 does not limit.
+type size struct {
+	memory int64 // bytes
+	cpus   int
+}
+
+// create makes the cgroup, and what is above it, and makes its controllers
+// available to what is below it.
+func (c cgroup) create() error {
+	if parent := filepath.Dir(c.name); parent != "." {
+		if err := (cgroup{c.hierarchies, parent}).create(); err != nil {
+			return err
+		}
+	}
+	for _, h := range c.hierarchies {
+		dir := c.in(h)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if h.has("cpuset") {
+			if err := inheritCPUs(dir); err != nil {
+				return err
+			}
+		}
+		if h.unified {
+			if err := delegate(filepath.Dir(dir)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// inheritCPUs gives a cpuset those of its parent: an empty one takes no process.
+func inheritCPUs(dir string) error {
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		now, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			return err
+		}
+		if len(bytes.TrimSpace(now)) > 0 {
+			continue
+		}
+		above, err := os.ReadFile(filepath.Join(filepath.Dir(dir), file))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), above, 0o644); err != nil { //nolint:gosec // the kernel made it
+			return err
+		}
+	}
+	return nil
+}
+
+// delegate makes every controller that a v2 cgroup has available below it.
+func delegate(dir string) error {
+	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	for name := range strings.FieldsSeq(string(have)) {
+		err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+name), 0o644) //nolint:gosec // the kernel made it
+		if err != nil {
+			return fmt.Errorf("delegating %s below %s: %w", name, dir, err)
+		}
+	}
+	return nil
+}
+
+// limit holds all that is in the cgroup to a size.
+func (c cgroup) limit(s size) error {
+	const period = 100_000 // microseconds
+	set := func(h hierarchy, file, value string) error {
+		return os.WriteFile(filepath.Join(c.in(h), file), []byte(value), 0o644) //nolint:gosec // the kernel made it
+	}
+	var errs []error
+	for _, h := range c.hierarchies {
+		memory, quota := strconv.FormatInt(s.memory, 10), strconv.Itoa(s.cpus*period)
+		switch {
+		case h.unified && c.offers(h, "memory"):
+			errs = append(errs, set(h, "memory.max", memory), set(h, "cpu.max", fmt.Sprintf("%s %d", quota, period)))
+		case h.has("memory"):
+			errs = append(errs, set(h, "memory.limit_in_bytes", memory))
+		case h.has("cpu"):
+			errs = append(errs, set(h, "cpu.cfs_period_us", strconv.Itoa(period)), set(h, "cpu.cfs_quota_us", quota))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// offers reports whether a v2 cgroup has a controller: on a host where v1 has
+// it, it has not.
+func (c cgroup) offers(h hierarchy, controller string) bool {
+	have, err := os.ReadFile(filepath.Join(c.in(h), "cgroup.controllers"))
+	return err == nil && slices.Contains(strings.Fields(string(have)), controller)
+}
+
+// join moves a process into the cgroup, in every hierarchy.
+func (c cgroup) join(pid int) error {
+	for _, h := range c.hierarchies {
+		err := os.WriteFile(filepath.Join(c.in(h), "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644) //nolint:gosec // the kernel made it
+		if err != nil {
+			return fmt.Errorf("cgroup %s: %w", c.in(h), err)
+		}
+	}
+	return nil
+}
+
+// processes are all in the cgroup and below it. None is no error.
+func (c cgroup) processes() ([]int, error) {
+	var pids []int
+	for _, h := range c.hierarchies {
+		err := filepath.WalkDir(c.in(h), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return ignoreGone(err)
+			}
+			raw, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+			if err != nil {
+				return ignoreGone(err)
+			}
+			for field := range strings.FieldsSeq(string(raw)) {
+				if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+					pids = append(pids, pid)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids), nil
+}
+
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+// destroy kills everything in the cgroup and removes it. It returns when
+// nothing of it is left, or an error that says what is.
+func (c cgroup) destroy(ctx context.Context) error {
+	const patience = 15 * time.Second
+	deadline := time.Now().Add(patience)
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		left, err := c.processes()
+		if err != nil {
+			return err
+		}
+		for _, pid := range left {
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("killing pid %d of cgroup %s: %w", pid, c.name, err)
+			}
+		}
+		if len(left) == 0 {
+			if err = c.remove(); err == nil {
+				return nil
+			}
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("cgroup %s does not end within %s: processes %v: %w", c.name, patience, left, err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("cgroup %s is still ending: %w", c.name, context.Cause(ctx))
+		}
+	}
+}
+
+// remove removes the empty folders, the deepest first.
+func (c cgroup) remove() error {
+	var errs []error
+	for _, h := range c.hierarchies {
+		var dirs []string
+		err := filepath.WalkDir(c.in(h), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return ignoreGone(err)
+		})
+		errs = append(errs, err)
+		for _, dir := range slices.Backward(dirs) {
+			errs = append(errs, ignoreGone(os.Remove(dir)))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,93 @@
+package real
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// Config is what a hypervisor of real machines needs.
+type Config struct {
+	// Cloud sees the instances of one project; each becomes a machine. It
+	// needs to read instances, instance types and events.
+	Cloud *client.Client
+	// Dir is the hypervisor's own folder, absolute: machines, the network,
+	// images.
+	Dir string
+	// Name tells this lab's cgroups from those of others on the host.
+	Name    string
+	Network Network
+	// Programs are what machines run.
+	Programs Programs
+	// ClusterDNS is the address of the cluster's name server.
+	ClusterDNS string
+	// Endpoints are ports of the host's address in the VPC, by the address
+	// that each leads to: what runs on the host and machines must reach.
+	Endpoints map[int]string
+	// Identify writes into a folder who a machine is in the cluster: ca.crt,
+	// kubelet.crt and kubelet.key for its server, kubelet.kubeconfig and
+	// kube-proxy.kubeconfig.
+	Identify func(dir, host string, address netip.Addr) error
+	// NodeOf is the provider id of the cluster's Node of that name, or "".
+	NodeOf func(ctx context.Context, name string) (providerID string, err error)
+	// Routes is the table of the VPC's router: the instance's address that each
+	// range is behind.
+	Routes func(ctx context.Context) (map[netip.Prefix]netip.Addr, error)
+	// Say tells people of what takes long.
+	Say func(format string, args ...any)
+}
+
+// Programs are files of the host.
+type Programs struct {
+	Machine string // folder of containerd, runc, the machine's first process, and cni/
+	Images  string // folder of what the images are made of
+	Kubelet string
+	Proxy   string
+	Kubectl string
+}
+
+// kube are upstream's programs on a machine, by name.
+func (p Programs) kube() map[string]string {
+	return map[string]string{"kubelet": p.Kubelet, "kube-proxy": p.Proxy, "kubectl": p.Kubectl}
+}
+
+// Required are all files that must be there, by what they are.
+func (p Programs) Required() map[string]string {
+	all := p.kube()
+	for _, name := range []string{"machine", "containerd", "containerd-shim-runc-v2", "ctr", "runc"} {
+		all[name] = filepath.Join(p.Machine, name)
+	}
+	for _, plugin := range []string{"bridge", "host-local", "loopback", "portmap"} {
+		all["CNI plugin "+plugin] = filepath.Join(p.Machine, "cni", plugin)
+	}
+	for _, m := range builtImages(p.Images) {
+		all["image "+m.ref] = m.program
+	}
+	return all
+}
+
+// Validate says everything that is wrong with c.
+func (c Config) Validate() error {
+	var errs []error
+	if c.Cloud == nil || c.Cloud.URL == "" || c.Cloud.HTTP == nil {
+		errs = append(errs, errors.New("cloud needs a URL and an HTTP client"))
+	}
+	if !filepath.IsAbs(c.Dir) {
+		errs = append(errs, fmt.Errorf("dir must be an absolute path, got %q", c.Dir))
+	}
+	if c.Name == "" {
+		errs = append(errs, errors.New("name is required"))
+	}
+	if c.Identify == nil || c.NodeOf == nil || c.Routes == nil || c.Say == nil {
+		errs = append(errs, errors.New("identify, node-of, routes and say are required"))
+	}
+	if os.Geteuid() != 0 {
+		errs = append(errs, errors.New("real machines need root"))
+	}
+	return errors.Join(append(errs, c.Network.Validate())...)
+}

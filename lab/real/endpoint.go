@@ -1,0 +1,78 @@
+package real
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// serveEndpoints lets machines reach what listens on the host's loopback, at
+// the host's address in the VPC: the API server and the cloud. The price is a
+// copy of what they say, which the kernel makes from socket to socket.
+func (h *hypervisor) serveEndpoints(ctx context.Context) (*errgroup.Group, error) {
+	work, ctx := errgroup.WithContext(ctx)
+	for port, to := range h.cfg.Endpoints {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(h.cfg.Network.Host.String(), strconv.Itoa(port)))
+		if err != nil {
+			return nil, fmt.Errorf("endpoint in the VPC: %w", err)
+		}
+		work.Go(func() error { return forward(ctx, l, to) })
+	}
+	return work, nil
+}
+
+// forward carries connections until ctx ends; those that are open end then.
+func forward(ctx context.Context, l net.Listener, to string) error {
+	var open sync.WaitGroup
+	defer open.Wait()
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	var pause backoff
+	for {
+		from, err := l.Accept()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		case err != nil: // out of files, for a moment
+			pause.wait(ctx)
+			continue
+		}
+		pause.reset()
+		open.Go(func() { carry(ctx, from, to) })
+	}
+}
+
+// carry joins a connection to the one behind it.
+func carry(ctx context.Context, from net.Conn, to string) {
+	defer from.Close()
+	behind, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", to)
+	if err != nil {
+		return // the machine sees a connection that ends, and tries again
+	}
+	defer behind.Close()
+	stop := context.AfterFunc(ctx, func() { _ = errors.Join(from.Close(), behind.Close()) })
+	defer stop()
+	var both sync.WaitGroup
+	both.Go(func() { pump(behind, from) })
+	both.Go(func() { pump(from, behind) })
+	both.Wait()
+}
+
+// pump copies until one side says no more, and passes that on.
+func pump(to, from net.Conn) {
+	_, err := io.Copy(to, from)
+	if c, ok := to.(*net.TCPConn); ok && err == nil {
+		_ = c.CloseWrite() // it may be closed already
+		return
+	}
+	_ = errors.Join(to.Close(), from.Close())
+}

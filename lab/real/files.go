@@ -1,0 +1,193 @@
+package real
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"text/template"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/lab/real/boot"
+)
+
+// Where a machine has its things. Those are upstream's standard paths: what
+// runs on a node needs no other configuration than on any node.
+const (
+	etcKubernetes = "/etc/kubernetes"
+	programsDir   = "/opt/machine"
+	kubeDir       = "/opt/kube"
+	cniDir        = "/opt/cni/bin"
+	criSocket     = "/run/containerd/containerd.sock"
+	logDir        = "/var/log"
+)
+
+// shutdownGrace is between the power button and the power cut.
+const shutdownGrace = 3 * time.Second
+
+//go:embed files
+var fileTemplates embed.FS
+
+// values are what the templates of a machine's files use.
+type values struct {
+	Host           string
+	Address        netip.Addr
+	CgroupRoot     string
+	ClusterDNS     string
+	ClusterDomain  string
+	Pods           netip.Prefix
+	PauseImage     string
+	ReservedMemory int64 // bytes of the host that the machine has not
+	ReservedCPU    int64 // thousandths
+}
+
+// folder is a machine's on the host: its disk, its configuration and its logs.
+type folder string
+
+func (f folder) path(elem ...string) string {
+	return filepath.Join(append([]string{string(f)}, elem...)...)
+}
+
+// Disk holds what stays when the machine is off.
+var diskDirs = map[string]string{
+	"disk/kubelet":    "/var/lib/kubelet",
+	"disk/containerd": "/var/lib/containerd",
+	"disk/cni":        "/var/lib/cni",
+	"disk/log":        logDir,
+	"disk/cni-net":    "/etc/cni/net.d",
+	"etc/kubernetes":  etcKubernetes,
+}
+
+// prepare makes the disk of a new machine.
+func (f folder) prepare(images string) error {
+	for dir := range diskDirs {
+		if dir == "disk/containerd" {
+			continue
+		}
+		if err := os.MkdirAll(f.path(dir), 0o755); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{f.path("etc"), f.path("root")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	return clone(images, f.path("disk/containerd"))
+}
+
+// write writes what the machine reads when it boots.
+func (f folder) write(i cloudsim.Instance, v values) error {
+	files := map[string]string{
+		"kubelet.yaml": "etc/kubernetes/kubelet.yaml", "proxy.yaml": "etc/kubernetes/proxy.yaml",
+		"containerd.toml": "etc/kubernetes/containerd.toml", "cni.conflist": "etc/kubernetes/cni.conflist",
+	}
+	all, err := template.ParseFS(fileTemplates, "files/*")
+	if err != nil {
+		return err
+	}
+	for name, at := range files {
+		var b bytes.Buffer
+		if err := all.ExecuteTemplate(&b, name, v); err != nil {
+			return err
+		}
+		if err := os.WriteFile(f.path(at), b.Bytes(), 0o600); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		f.text("etc/hostname", i.Name+"\n"),
+		f.text("etc/hosts", fmt.Sprintf("127.0.0.1 localhost\n::1 localhost\n%s %s\n", v.Address, i.Name)),
+		f.text("etc/machine-id", machineID(i)+"\n"),
+		f.text("etc/resolv.conf", "# The cloud has no name server; cluster names are CoreDNS's business.\n"))
+}
+
+func (f folder) text(name, content string) error {
+	return os.WriteFile(f.path(name), []byte(content), 0o644) //nolint:gosec // everyone in the machine reads these
+}
+
+// machineID is the same for one instance, always, and no other's.
+func machineID(i cloudsim.Instance) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "machine %s %d", i.ProviderID, i.CreatedAt.UnixNano()))
+	return hex.EncodeToString(sum[:16])
+}
+
+// tunables are settings that kubelet insists on and that belong to the whole
+// host: machines read kubelet's values, and the host keeps its own.
+func tunables() map[string]string {
+	return map[string]string{
+		"/proc/sys/vm/overcommit_memory":      "1",
+		"/proc/sys/vm/panic_on_oom":           "0",
+		"/proc/sys/kernel/panic":              "10",
+		"/proc/sys/kernel/panic_on_oops":      "1",
+		"/proc/sys/kernel/keys/root_maxkeys":  "1000000",
+		"/proc/sys/kernel/keys/root_maxbytes": "25000000",
+	}
+}
+
+// spec is how a machine boots.
+func (f folder) spec(i cloudsim.Instance, p Programs) boot.Spec {
+	s := boot.Spec{
+		Hostname: i.Name, Root: f.path("root"), Tunables: tunables(), Grace: shutdownGrace,
+		Dirs: []string{"/etc", "/root", "/var/lib", "/var/tmp", "/mnt", "/opt/cni"},
+		Env:  []string{"PATH=" + programsDir + ":" + kubeDir + ":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"},
+	}
+	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
+		s.Binds = append(s.Binds, boot.Bind{From: dir, To: dir, ReadOnly: true, Optional: true})
+	}
+	for _, file := range []string{"/etc/ssl", "/etc/ca-certificates", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/protocols",
+		"/etc/services", "/etc/mke2fs.conf", "/etc/ld.so.cache", "/etc/alternatives", "/etc/os-release"} {
+		s.Binds = append(s.Binds, boot.Bind{From: file, To: file, ReadOnly: true, Optional: true})
+	}
+	for _, name := range []string{"hostname", "hosts", "machine-id", "resolv.conf"} {
+		s.Binds = append(s.Binds, boot.Bind{From: f.path("etc", name), To: "/etc/" + name})
+	}
+	for _, dir := range []string{"/dev", "/sys"} {
+		s.Binds = append(s.Binds, boot.Bind{From: dir, To: dir, Recursive: true})
+	}
+	for _, dir := range sortedKeys(diskDirs) {
+		s.Binds = append(s.Binds, boot.Bind{From: f.path(dir), To: diskDirs[dir]})
+	}
+	// The folder and not its files: runc executes itself from a copy of its
+	// folder, where a file that is bound would be an empty one.
+	s.Binds = append(s.Binds,
+		boot.Bind{From: p.Machine, To: programsDir, ReadOnly: true},
+		boot.Bind{From: filepath.Join(p.Machine, "cni"), To: cniDir, ReadOnly: true})
+	for name, file := range p.kube() {
+		s.Binds = append(s.Binds, boot.Bind{From: file, To: filepath.Join(kubeDir, name), ReadOnly: true})
+	}
+	s.Programs = services()
+	return s
+}
+
+// services are what runs on a machine, in the order they start.
+func services() []boot.Program {
+	program := func(dir, name string, args ...string) boot.Program {
+		return boot.Program{Name: name, Path: filepath.Join(dir, name), Args: args, Log: filepath.Join(logDir, name+".log")}
+	}
+	kubelet := program(kubeDir, "kubelet",
+		"--config="+etcKubernetes+"/kubelet.yaml", "--kubeconfig="+etcKubernetes+"/kubelet.kubeconfig", "--cloud-provider=external")
+	kubelet.Await = criSocket
+	return []boot.Program{
+		program(programsDir, "containerd", "--config="+etcKubernetes+"/containerd.toml"),
+		kubelet,
+		program(kubeDir, "kube-proxy", "--config="+etcKubernetes+"/proxy.yaml"),
+	}
+}
+
+// writeSpec writes the Spec for the machine's first process.
+func (f folder) writeSpec(s boot.Spec) (path string, err error) {
+	raw, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	path = f.path("boot.json")
+	return path, os.WriteFile(path, raw, 0o600)
+}

@@ -1,0 +1,250 @@
+package real
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// hypervisor makes the machines what the cloud says of its instances.
+type hypervisor struct {
+	log    *slog.Logger
+	cfg    Config
+	vpc    *vpc
+	images string // every new disk begins as a copy of this folder
+	cgroup cgroup // of all machines
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	keepers map[cloudsim.InstanceID]*keeper
+}
+
+// keeper is the goroutine that works on one machine, and its letter box: it
+// reads the latest of what the cloud says.
+type keeper struct {
+	news chan struct{} // holds one
+	mu   sync.Mutex
+	want cloudsim.Instance
+	gone bool
+}
+
+func (k *keeper) tell(i cloudsim.Instance, gone bool) {
+	k.mu.Lock()
+	if i.Revision >= k.want.Revision {
+		k.want, k.gone = i, gone
+	}
+	k.mu.Unlock()
+	select {
+	case k.news <- struct{}{}:
+	default:
+	}
+}
+
+func (k *keeper) latest() (cloudsim.Instance, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.want, k.gone
+}
+
+// Run makes instances true as real machines until ctx ends; then it switches
+// all of them off and takes the network away. Their disks stay. The cloud need
+// not be there when it starts, nor stay.
+//
+// A hypervisor that is killed leaves its machines running: the next one takes
+// them over, or Clean ends them.
+func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	h := &hypervisor{log: log, cfg: cfg, keepers: map[cloudsim.InstanceID]*keeper{}}
+	if err := h.open(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.close(context.WithoutCancel(ctx))) }()
+	endpoints, err := h.serveEndpoints(ctx)
+	if err != nil {
+		return err
+	}
+	if err := h.adopt(ctx); err != nil {
+		return err
+	}
+	h.wg.Go(func() { h.route(ctx) })
+	h.follow(ctx)
+	h.wg.Wait()
+	return endpoints.Wait()
+}
+
+// open makes what all machines share.
+func (h *hypervisor) open(ctx context.Context) (err error) {
+	if err := os.MkdirAll(filepath.Join(h.cfg.Dir, "machines"), 0o700); err != nil {
+		return err
+	}
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	h.cgroup = cgroup{all, h.cfg.Name}
+	if h.vpc, err = openVPC(filepath.Join(h.cfg.Dir, vpcFile), h.cfg.Network); err != nil {
+		return err
+	}
+	store := imageStore{dir: filepath.Join(h.cfg.Dir, "images"), programs: h.cfg.Programs.Machine, images: h.cfg.Programs.Images}
+	h.images, err = store.ensure(ctx, h.cfg.Say)
+	if err != nil {
+		return errors.Join(err, h.close(ctx))
+	}
+	return nil
+}
+
+// close ends what is left, after all keepers are done.
+func (h *hypervisor) close(ctx context.Context) error {
+	return errors.Join(h.vpc.close(), Clean(ctx, h.cfg.Dir, h.cfg.Name, h.cfg.Network.Link))
+}
+
+// adopt looks at every machine's folder before the cloud is asked: what runs
+// goes on meanwhile.
+func (h *hypervisor) adopt(ctx context.Context) error {
+	ids, err := h.left()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		m := h.newMachine(id)
+		if err := m.adopt(ctx); err != nil {
+			return fmt.Errorf("machine of %s: %w", id, err)
+		}
+		h.begin(ctx, m)
+	}
+	return nil
+}
+
+// begin starts the keeper of a machine.
+func (h *hypervisor) begin(ctx context.Context, m *machine) *keeper {
+	k := &keeper{news: make(chan struct{}, 1)}
+	h.mu.Lock()
+	h.keepers[m.id] = k
+	h.mu.Unlock()
+	h.wg.Go(func() { h.keep(ctx, m, k) })
+	return k
+}
+
+// tell hands what the cloud says of an instance to its keeper.
+func (h *hypervisor) tell(ctx context.Context, i cloudsim.Instance, gone bool) {
+	h.mu.Lock()
+	k := h.keepers[i.ID]
+	h.mu.Unlock()
+	if k == nil {
+		if gone {
+			return
+		}
+		k = h.begin(ctx, h.newMachine(i.ID))
+	}
+	k.tell(i, gone)
+}
+
+// prune tells the keepers of what a complete list does not have.
+func (h *hypervisor) prune(list []cloudsim.Instance) {
+	there := map[cloudsim.InstanceID]bool{}
+	for _, i := range list {
+		there[i.ID] = true
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, k := range h.keepers {
+		if !there[id] {
+			last, _ := k.latest()
+			last.ID = id
+			k.tell(last, true)
+		}
+	}
+}
+
+// keep works on one machine until it is scrapped, or ctx ends and it is off.
+func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
+	var pause backoff
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+			continue
+		case <-k.news:
+		case <-m.ended():
+			m.log.Warn("the machine went off by itself; it stays off until the instance is rebooted", "console", m.folder.path("console.log"))
+			m.crashed = m.booted
+			if err := m.powerOff(ctx); err != nil {
+				m.log.Error("cleaning up after a crash", "err", err)
+			}
+			continue
+		}
+		done, err := h.settle(ctx, m, k)
+		if done {
+			return
+		}
+		if err == nil || ctx.Err() != nil {
+			pause.reset()
+			continue
+		}
+		m.log.Error("the machine is not as it should be; trying again", "err", err)
+		pause.wait(ctx)
+		i, gone := k.latest()
+		k.tell(i, gone)
+	}
+	if err := m.shutDown(context.WithoutCancel(ctx)); err != nil {
+		m.log.Error("switching off", "err", err)
+	}
+}
+
+// settle makes a machine what the cloud says now, and reports whether it is
+// scrapped.
+func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bool, err error) {
+	i, gone := k.latest()
+	if gone {
+		if err := m.scrap(ctx); err != nil {
+			return false, err
+		}
+		h.mu.Lock()
+		delete(h.keepers, m.id)
+		h.mu.Unlock()
+		m.log.Info("scrapped")
+		return true, nil
+	}
+	switch i.State {
+	case cloudsim.InstanceProvisioning:
+		return false, m.folder.prepare(h.images)
+	case cloudsim.InstanceStarting, cloudsim.InstanceStopped, cloudsim.InstanceTerminated:
+		return false, m.powerOff(ctx)
+	case cloudsim.InstanceStopping, cloudsim.InstanceRebooting, cloudsim.InstanceTerminating:
+		return false, m.shutDown(ctx)
+	}
+	switch {
+	case m.crashed == i.Operation:
+		return false, nil
+	case m.on() && m.booted == i.Operation:
+		return false, nil
+	case m.on():
+		if err := m.shutDown(ctx); err != nil { // a reboot of which we missed the middle
+			return false, err
+		}
+	}
+	return false, m.boot(ctx, i)
+}
+
+// backoff waits from 100 ms to 5 s, twice as long each time.
+type backoff struct{ next time.Duration }
+
+func (b *backoff) reset() { b.next = 0 }
+
+func (b *backoff) wait(ctx context.Context) {
+	b.next = min(max(2*b.next, 100*time.Millisecond), 5*time.Second)
+	t := time.NewTimer(b.next)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

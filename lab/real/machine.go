@@ -1,0 +1,311 @@
+package real
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/lab/real/boot"
+)
+
+// machine is the hardware of one instance. One goroutine works on it.
+type machine struct {
+	h      *hypervisor
+	id     cloudsim.InstanceID
+	folder folder
+	cgroup cgroup
+	log    *slog.Logger
+
+	// init is the first process; nil while the machine is off.
+	init *process
+	// booted is the operation that made it run; "" while it is off.
+	booted cloudsim.OperationID
+	// crashed is the operation of a boot that ended by itself. The cloud calls
+	// such an instance running, as clouds do, until somebody reboots it.
+	crashed cloudsim.OperationID
+}
+
+func (h *hypervisor) newMachine(id cloudsim.InstanceID) *machine {
+	return &machine{
+		h: h, id: id, folder: folder(filepath.Join(h.cfg.Dir, "machines", string(id))),
+		cgroup: h.cgroup.below(string(id)), log: h.log.With("instance", string(id)),
+	}
+}
+
+// process is one that need not be our child: it may have been started by a
+// hypervisor that is no more.
+type process struct {
+	pid   int
+	ended chan struct{} // closed when it has
+	fd    *os.File
+}
+
+// follow watches the process that has pid now.
+func follow(pid int) (*process, error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{pid: pid, ended: make(chan struct{}), fd: os.NewFile(uintptr(fd), "pidfd")}
+	raw, err := p.fd.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, p.fd.Close())
+	}
+	go func() {
+		defer close(p.ended)
+		// A pidfd is readable once its process has ended: pidfd_open(2).
+		err := raw.Read(func(fd uintptr) bool {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) //nolint:gosec // a descriptor is small
+			return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+		})
+		_ = err // the file was closed: nobody waits any more
+	}()
+	return p, nil
+}
+
+func (p *process) signal(sig unix.Signal) error {
+	var failed error
+	raw, err := p.fd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	err = raw.Control(func(fd uintptr) { failed = unix.PidfdSendSignal(int(fd), sig, nil, 0) })
+	if errors.Is(failed, unix.ESRCH) {
+		return nil
+	}
+	return errors.Join(err, failed)
+}
+
+func (m *machine) on() bool {
+	if m.init == nil {
+		return false
+	}
+	select {
+	case <-m.init.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// ended is closed when the machine goes off by itself; nil while it is off.
+func (m *machine) ended() <-chan struct{} {
+	if m.init == nil {
+		return nil
+	}
+	return m.init.ended
+}
+
+// adopt takes over a machine that an earlier hypervisor left running.
+func (m *machine) adopt(ctx context.Context) error {
+	pids, err := m.cgroup.below("machine").processes()
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if !isFirst(pid) {
+			continue
+		}
+		operation, err := os.ReadFile(m.folder.path("booted"))
+		if err != nil {
+			break // it was just being started: it ends by itself
+		}
+		if m.init, err = follow(pid); err != nil {
+			return err
+		}
+		m.booted = cloudsim.OperationID(strings.TrimSpace(string(operation)))
+		m.log.Info("took over a running machine", "pid", pid)
+		return nil
+	}
+	return m.cgroup.destroy(ctx)
+}
+
+// isFirst reports whether a process is the first of a PID namespace that is
+// the host's child: proc_pid_status(5).
+func isFirst(pid int) bool {
+	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			ids := strings.Fields(rest)
+			return len(ids) == 2 && ids[1] == "1"
+		}
+	}
+	return false
+}
+
+// boot switches the machine on.
+func (m *machine) boot(ctx context.Context, i cloudsim.Instance) error {
+	began := time.Now()
+	if err := m.h.awaitName(ctx, i); err != nil {
+		return err
+	}
+	address, err := netip.ParseAddr(i.InternalIP())
+	if err != nil {
+		return fmt.Errorf("internal address of %s: %w", i.ID, err)
+	}
+	typ, err := m.h.cfg.Cloud.GetInstanceType(ctx, i.Type)
+	if err != nil {
+		return fmt.Errorf("instance type %s: %w", i.Type, err)
+	}
+	spec, err := m.install(i, typ, address)
+	if err != nil {
+		return err
+	}
+	if err := m.start(ctx, i, typ, spec, address); err != nil {
+		return errors.Join(err, m.powerOff(ctx))
+	}
+	m.log.Info("booted", "name", i.Name, "address", address, "pid", m.init.pid, "took", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// install writes what the machine reads.
+func (m *machine) install(i cloudsim.Instance, typ cloudsim.InstanceType, address netip.Addr) (spec string, err error) {
+	if err := m.folder.prepare(m.h.images); err != nil {
+		return "", err
+	}
+	memory, err := hostMemory()
+	if err != nil {
+		return "", err
+	}
+	v := values{
+		Host: i.Name, Address: address, CgroupRoot: m.cgroup.name, ClusterDNS: m.h.cfg.ClusterDNS, ClusterDomain: "cluster.local",
+		Pods: m.h.cfg.Network.Pods, PauseImage: PauseImage,
+		ReservedMemory: max(0, memory-typ.MemoryMiB<<20), ReservedCPU: 1000 * int64(max(0, runtime.NumCPU()-typ.CPUs)),
+	}
+	if err := m.folder.write(i, v); err != nil {
+		return "", err
+	}
+	if err := m.h.cfg.Identify(m.folder.path("etc/kubernetes"), i.Name, address); err != nil {
+		return "", fmt.Errorf("certificates: %w", err)
+	}
+	if err := os.WriteFile(m.folder.path("booted"), []byte(i.Operation), 0o600); err != nil {
+		return "", err
+	}
+	return m.folder.writeSpec(m.folder.spec(i, m.h.cfg.Programs))
+}
+
+// start runs the machine's first process in namespaces of its own. It does
+// nothing before it is told to, and it is told when all that can fail is done.
+func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.InstanceType, spec string, address netip.Addr) error {
+	if err := m.cgroup.destroy(ctx); err != nil { // what a crash left
+		return err
+	}
+	inside := m.cgroup.below("machine")
+	if err := inside.create(); err != nil {
+		return err
+	}
+	if err := m.cgroup.limit(size{memory: typ.MemoryMiB << 20, cpus: typ.CPUs}); err != nil {
+		return err
+	}
+	console, err := os.OpenFile(m.folder.path("console.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer console.Close()
+	cmd := exec.Command(filepath.Join(m.h.cfg.Programs.Machine, "machine"), spec)
+	cmd.Dir, cmd.Env = "/", []string{}
+	cmd.Stdout, cmd.Stderr = console, console
+	cmd.SysProcAttr = &unix.SysProcAttr{
+		Setsid:     true,
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWPID | unix.CLONE_NEWNET,
+	}
+	button, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	defer button.Close()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() { _ = cmd.Wait() }() // m.init tells of its end; this only buries it
+	if m.init, err = follow(cmd.Process.Pid); err != nil {
+		return err
+	}
+	m.booted = i.Operation
+	if err := inside.join(cmd.Process.Pid); err != nil {
+		return err
+	}
+	if err := m.h.vpc.attach(string(m.id), cmd.Process.Pid, address); err != nil {
+		return err
+	}
+	_, err = button.Write([]byte(boot.Go))
+	return err
+}
+
+// shutDown presses the power button and waits for the machine to go off.
+func (m *machine) shutDown(ctx context.Context) error {
+	if !m.on() {
+		return m.powerOff(ctx)
+	}
+	m.log.Info("shutting down")
+	if err := m.init.signal(unix.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-m.init.ended:
+	case <-ctx.Done():
+	case <-time.After(2 * shutdownGrace):
+	}
+	return m.powerOff(ctx)
+}
+
+// powerOff cuts the power: when it returns nothing of the machine runs, and
+// its cable and its cgroups are gone. Its disk stays.
+func (m *machine) powerOff(ctx context.Context) error {
+	if m.init != nil {
+		if err := m.init.signal(unix.SIGKILL); err != nil {
+			return err
+		}
+		<-m.init.ended
+		_ = m.init.fd.Close() // only ever read
+		m.init, m.booted = nil, ""
+		m.log.Info("off")
+	}
+	return errors.Join(m.cgroup.destroy(ctx), m.h.vpc.detach(string(m.id)))
+}
+
+// scrap removes a machine with its disk.
+func (m *machine) scrap(ctx context.Context) error {
+	if err := m.powerOff(ctx); err != nil {
+		return err
+	}
+	return os.RemoveAll(string(m.folder))
+}
+
+// hostMemory is all that the host has, in bytes.
+func hostMemory() (int64, error) {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0, err
+	}
+	return int64(info.Totalram) * int64(info.Unit), nil //nolint:gosec // no host has 8 EiB
+}
+
+// left are the instances that have a machine's folder.
+func (h *hypervisor) left() ([]cloudsim.InstanceID, error) {
+	entries, err := os.ReadDir(filepath.Join(h.cfg.Dir, "machines"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var ids []cloudsim.InstanceID
+	for _, e := range entries {
+		ids = append(ids, cloudsim.InstanceID(e.Name()))
+	}
+	return ids, err
+}

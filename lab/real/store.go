@@ -1,0 +1,244 @@
+package real
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// imageStore makes, once, the folder of a containerd that has every image
+// unpacked. Each machine's disk begins as a copy of it that shares the files:
+// a link each, so that ten machines keep one agnhost on the disk and in the
+// page cache. containerd never changes a layer or a blob; it only adds and
+// removes.
+type imageStore struct {
+	dir      string // holds one store by its key
+	programs string // containerd and ctr
+	images   string // what the images are made of, and archives of more
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// archives are those that people put beside the images' programs.
+func (s imageStore) archives() ([]string, error) {
+	return filepath.Glob(filepath.Join(s.images, "*.tar"))
+}
+
+// key names the content of the store: another release of a program, or another
+// archive, is another store.
+func (s imageStore) key() (string, error) {
+	files, err := s.archives()
+	if err != nil {
+		return "", err
+	}
+	for _, m := range builtImages(s.images) {
+		files = append(files, m.program)
+	}
+	files = append(files, filepath.Join(s.programs, "containerd"))
+	sum := sha256.New()
+	for _, f := range files {
+		info, err := os.Stat(f)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(sum, f, info.Size(), info.ModTime().UnixNano())
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:12], nil
+}
+
+// ensure returns the store's folder. Making it takes some seconds and is told.
+func (s imageStore) ensure(ctx context.Context, say func(string, ...any)) (string, error) {
+	key, err := s.key()
+	if err != nil {
+		return "", fmt.Errorf("images: %w; run `make machine`", err)
+	}
+	dir := filepath.Join(s.dir, key)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	if err := os.RemoveAll(s.dir); err != nil { // those of earlier releases; machines have their own links
+		return "", err
+	}
+	work := filepath.Join(s.dir, "work")
+	if err := os.MkdirAll(work, 0o700); err != nil {
+		return "", err
+	}
+	began := time.Now()
+	if err := s.fill(ctx, work); err != nil {
+		return "", fmt.Errorf("unpacking images: %w", err)
+	}
+	if err := os.Rename(filepath.Join(work, "root"), dir); err != nil {
+		return "", err
+	}
+	say("unpacked the machines' images in %.1fs", time.Since(began).Seconds())
+	return dir, os.RemoveAll(work)
+}
+
+// fill runs a containerd in a mount namespace of its own and has it import
+// every image.
+func (s imageStore) fill(ctx context.Context, work string) (err error) {
+	socket := filepath.Join(work, "s")
+	config := filepath.Join(work, "containerd.toml")
+	err = os.WriteFile(config, fmt.Appendf(nil, storeConfig, filepath.Join(work, "root"), filepath.Join(work, "state"), socket), 0o600)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	var said strings.Builder
+	daemon := exec.CommandContext(ctx, filepath.Join(s.programs, "containerd"), "--config", config)
+	daemon.Stdout, daemon.Stderr = &said, &said
+	daemon.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Unshareflags: unix.CLONE_NEWNS}
+	daemon.Cancel = func() error { return daemon.Process.Signal(unix.SIGTERM) }
+	daemon.WaitDelay = 10 * time.Second
+	if err := daemon.Start(); err != nil {
+		return err
+	}
+	defer func() {
+		cancel()
+		_ = daemon.Wait() // it was told to end
+		if err != nil {
+			err = fmt.Errorf("%w; containerd said:\n%s", err, lastLines(said.String(), 5))
+		}
+	}()
+	if err := s.awaitSocket(ctx, socket); err != nil {
+		return err
+	}
+	return s.importAll(ctx, socket)
+}
+
+// storeConfig runs no containers, and so none of what serves the kubelet.
+const storeConfig = `version = 3
+root = %q
+state = %q
+disabled_plugins = ["io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "io.containerd.nri.v1.nri"]
+[grpc]
+address = %q
+[ttrpc]
+address = ""
+`
+
+func (s imageStore) awaitSocket(ctx context.Context, socket string) error {
+	for {
+		_, err := os.Stat(socket)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("containerd does not answer: %w", context.Cause(ctx))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (s imageStore) importAll(ctx context.Context, socket string) error {
+	for _, m := range builtImages(s.images) {
+		r, w := io.Pipe()
+		written := make(chan error, 1)
+		go func() {
+			err := m.writeArchive(w)
+			written <- errors.Join(err, w.CloseWithError(err))
+		}()
+		err := s.importOne(ctx, socket, "-", r)
+		if err := errors.Join(err, r.Close(), <-written); err != nil {
+			return fmt.Errorf("image %s: %w", m.ref, err)
+		}
+	}
+	archives, err := s.archives()
+	if err != nil {
+		return err
+	}
+	for _, a := range archives {
+		if err := s.importOne(ctx, socket, a, nil); err != nil {
+			return fmt.Errorf("archive %s: %w", a, err)
+		}
+	}
+	return nil
+}
+
+func (s imageStore) importOne(ctx context.Context, socket, archive string, stdin io.Reader) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(s.programs, "ctr"), "--address", socket, "--namespace", "k8s.io",
+		"images", "import", "--digests=false", archive)
+	cmd.Stdin = stdin
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, lastLines(string(out), 3))
+	}
+	return nil
+}
+
+func lastLines(s string, n int) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// clone copies a store to a machine's disk: folders are made anew, files are
+// linked, and the database, which containerd writes into, is copied. It is
+// there whole or not at all.
+func clone(from, to string) error {
+	if _, err := os.Stat(to); err == nil {
+		return nil
+	}
+	work := to + ".new"
+	if err := os.RemoveAll(work); err != nil {
+		return err
+	}
+	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		return cloneEntry(path, filepath.Join(work, rel), d)
+	})
+	if err != nil {
+		return fmt.Errorf("copying the images: %w", err)
+	}
+	return os.Rename(work, to)
+}
+
+func cloneEntry(from, to string, d fs.DirEntry) error {
+	info, err := d.Info()
+	if err != nil {
+		return err
+	}
+	switch {
+	case d.IsDir():
+		if err := os.Mkdir(to, 0o700); err != nil {
+			return err
+		}
+		return os.Chmod(to, info.Mode()) // Mkdir's would lose the sticky bit, and some to the umask
+	case strings.HasSuffix(from, ".db"):
+		return copyFile(from, to)
+	}
+	return os.Link(from, to)
+}
+
+func copyFile(from, to string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}

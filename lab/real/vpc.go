@@ -1,0 +1,356 @@
+package real
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Network is where a lab's machines are. Its addresses must not be in use on
+// the host or beyond.
+type Network struct {
+	// VPC holds the router, the host and every instance and load balancer.
+	VPC netip.Prefix
+	// Router and Host are their addresses in the VPC.
+	Router, Host netip.Addr
+	// LoadBalancers is a part of VPC. Each of its addresses is the host's.
+	LoadBalancers netip.Prefix
+	// Pods is what the machines' pod ranges are parts of; not in VPC.
+	Pods netip.Prefix
+	// Link names the host's end of the cable to the VPC: 15 letters at most.
+	Link string
+}
+
+// Validate says everything that is wrong with n.
+func (n Network) Validate() error {
+	var errs []error
+	for name, a := range map[string]netip.Addr{"router": n.Router, "host": n.Host} {
+		if !n.VPC.Contains(a) {
+			errs = append(errs, fmt.Errorf("the %s's address %s is not in the VPC %s", name, a, n.VPC))
+		}
+	}
+	if !n.VPC.Contains(n.LoadBalancers.Addr()) || n.LoadBalancers.Bits() < n.VPC.Bits() {
+		errs = append(errs, fmt.Errorf("load balancers %s are not in the VPC %s", n.LoadBalancers, n.VPC))
+	}
+	if n.VPC.Overlaps(n.Pods) {
+		errs = append(errs, fmt.Errorf("pods %s overlap the VPC %s", n.Pods, n.VPC))
+	}
+	if n.Link == "" || len(n.Link) > unix.IFNAMSIZ-1 {
+		errs = append(errs, fmt.Errorf("the link's name must have 1 to %d letters, got %q", unix.IFNAMSIZ-1, n.Link))
+	}
+	return errors.Join(errs...)
+}
+
+const (
+	bridgeName = "vpc"
+	// hostPort is the router's end of the host's cable.
+	hostPort = "host"
+)
+
+// vpc is a network namespace that is the lab's router: a bridge, to which the
+// host and every machine have a cable, and a table of routes. The host itself
+// gets one link and two routes, which are gone with the namespace; its own
+// forwarding and its firewall are not touched.
+type vpc struct {
+	Network
+	file string // the namespace, mounted, so that it outlives us
+	ns   netns.NsHandle
+	link *netlink.Handle // in the namespace
+}
+
+// openVPC makes the VPC, or takes over what an earlier run left of it.
+func openVPC(file string, n Network) (*vpc, error) {
+	v := &vpc{Network: n, file: file}
+	var err error
+	if v.ns, err = netns.GetFromPath(file); err != nil || !isNetNS(file) {
+		if v.ns, err = newNetNS(file); err != nil {
+			return nil, fmt.Errorf("network namespace of the VPC: %w", err)
+		}
+	}
+	if v.link, err = netlink.NewHandleAt(v.ns); err != nil {
+		return nil, errors.Join(err, v.ns.Close())
+	}
+	if err := v.wire(); err != nil {
+		return nil, errors.Join(err, v.close())
+	}
+	return v, nil
+}
+
+func isNetNS(file string) bool {
+	var fs unix.Statfs_t
+	return unix.Statfs(file, &fs) == nil && fs.Type == unix.NSFS_MAGIC
+}
+
+// newNetNS makes a network namespace that forwards, and mounts it at file.
+func newNetNS(file string) (netns.NsHandle, error) {
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		return netns.None(), err
+	}
+	failed := make(chan error, 1)
+	go func() {
+		// The thread is in another namespace then, and of no other use: it
+		// ends with this goroutine, because it is never unlocked.
+		runtime.LockOSThread()
+		failed <- func() error {
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			if err := unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), file, "", unix.MS_BIND, ""); err != nil {
+				return err
+			}
+			for setting, value := range map[string]string{
+				"net/ipv4/ip_forward":                  "1",
+				"net/ipv4/conf/all/send_redirects":     "0", // the way between two pods is through the router
+				"net/ipv4/conf/default/send_redirects": "0",
+			} {
+				if err := os.WriteFile(filepath.Join("/proc/sys", setting), []byte(value), 0o644); err != nil { //nolint:gosec // the kernel made it
+					return err
+				}
+			}
+			return nil
+		}()
+	}()
+	if err := <-failed; err != nil {
+		return netns.None(), err
+	}
+	return netns.GetFromPath(file)
+}
+
+func (v *vpc) close() error {
+	v.link.Close()
+	return v.ns.Close()
+}
+
+// wire makes the bridge and the host's cable as they should be.
+func (v *vpc) wire() error {
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}
+	if err := v.link.LinkAdd(bridge); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("bridge: %w", err)
+	}
+	if err := up(v.link, "lo"); err != nil {
+		return err
+	}
+	if err := configure(v.link, bridgeName, v.in(v.Router)); err != nil {
+		return err
+	}
+	host, err := netlink.NewHandle()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	if _, err := host.LinkByName(v.Link); err != nil {
+		cable := &netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: v.Link}, PeerName: hostPort, PeerNamespace: netlink.NsFd(v.ns),
+		}
+		if err := host.LinkAdd(cable); err != nil {
+			return fmt.Errorf("link %s: %w", v.Link, err)
+		}
+	}
+	if err := errors.Join(v.plug(hostPort), configure(host, v.Link, v.in(v.Host))); err != nil {
+		return err
+	}
+	return errors.Join(v.hostRoutes(host), v.routerRoutes())
+}
+
+// in is an address with the VPC's mask.
+func (v *vpc) in(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, v.VPC.Bits()) }
+
+// hostRoutes lead pods' addresses to the router, and make every address of a
+// load balancer the host's own, so that the data plane can listen on any.
+func (v *vpc) hostRoutes(host *netlink.Handle) error {
+	cable, err := host.LinkByName(v.Link)
+	if err != nil {
+		return err
+	}
+	index := cable.Attrs().Index
+	for _, r := range []netlink.Route{
+		{LinkIndex: index, Dst: ipNet(v.Pods), Gw: v.Router.AsSlice()},
+		{LinkIndex: index, Dst: ipNet(v.LoadBalancers), Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST},
+	} {
+		if err := host.RouteReplace(&r); err != nil {
+			return fmt.Errorf("route to %s: %w", r.Dst, err)
+		}
+	}
+	return nil
+}
+
+// routerRoutes refuse what the cloud has no route for, instead of dropping it.
+func (v *vpc) routerRoutes() error {
+	r := netlink.Route{Dst: ipNet(v.Pods), Type: unix.RTN_UNREACHABLE}
+	if err := v.link.RouteReplace(&r); err != nil {
+		return fmt.Errorf("route to %s: %w", r.Dst, err)
+	}
+	return nil
+}
+
+// attach gives the machine whose first process is pid a cable to the VPC.
+func (v *vpc) attach(name string, pid int, address netip.Addr) error {
+	if err := v.detach(name); err != nil {
+		return err
+	}
+	a4 := address.As4()
+	cable := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsPid(pid),
+		// The same address has the same card after each boot, so that nobody
+		// asks a card that is gone.
+		PeerHardwareAddr: net.HardwareAddr{2, 0, a4[0], a4[1], a4[2], a4[3]},
+	}
+	if err := v.link.LinkAdd(cable); err != nil {
+		return fmt.Errorf("link %s: %w", name, err)
+	}
+	if err := v.plug(name); err != nil {
+		return err
+	}
+	ns, err := netns.GetFromPid(pid)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }() // only ever read
+	inside, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		return err
+	}
+	defer inside.Close()
+	if err := errors.Join(up(inside, "lo"), configure(inside, "eth0", v.in(address))); err != nil {
+		return err
+	}
+	eth0, err := inside.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	gateway := &netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: v.Router.AsSlice()}
+	if err := inside.RouteReplace(gateway); err != nil {
+		return fmt.Errorf("default route: %w", err)
+	}
+	return nil
+}
+
+// detach takes a machine's cable away. None is no error.
+func (v *vpc) detach(name string) error {
+	l, err := v.link.LinkByName(name)
+	if isNoLink(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := v.link.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("link %s: %w", name, err)
+	}
+	return nil
+}
+
+// plug puts the router's end of a cable into the bridge.
+func (v *vpc) plug(name string) error {
+	l, err := v.link.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", name, err)
+	}
+	bridge, err := v.link.LinkByName(bridgeName)
+	if err != nil {
+		return err
+	}
+	if err := v.link.LinkSetMaster(l, bridge); err != nil {
+		return fmt.Errorf("link %s: %w", name, err)
+	}
+	return v.link.LinkSetUp(l)
+}
+
+// destroyVPC takes away the namespace at file and all that is in it. The kernel
+// does that in its own time; the host's link goes at once. None is no error.
+func destroyVPC(file, link string) error {
+	if l, err := netlink.LinkByName(link); err == nil {
+		if err := netlink.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("link %s: %w", link, err)
+		}
+	} else if !isNoLink(err) {
+		return err
+	}
+	if !isNetNS(file) {
+		return nil
+	}
+	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("network namespace %s: %w", file, err)
+	}
+	return os.Remove(file)
+}
+
+func up(h *netlink.Handle, name string) error {
+	l, err := h.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", name, err)
+	}
+	return h.LinkSetUp(l)
+}
+
+// configure gives a link an address and switches it on.
+func configure(h *netlink.Handle, name string, address netip.Prefix) error {
+	l, err := h.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", name, err)
+	}
+	a := &netlink.Addr{IPNet: &net.IPNet{IP: address.Addr().AsSlice(), Mask: net.CIDRMask(address.Bits(), address.Addr().BitLen())}}
+	if err := h.AddrReplace(l, a); err != nil {
+		return fmt.Errorf("address %s of %s: %w", address, name, err)
+	}
+	return h.LinkSetUp(l)
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func isNoLink(err error) bool {
+	_, ok := errors.AsType[netlink.LinkNotFoundError](err)
+	return ok
+}
+
+// Lay makes the network that Run will use, for who listens on an address in it
+// before Run begins.
+func Lay(dir string, n Network) error {
+	if err := n.Validate(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	v, err := openVPC(filepath.Join(dir, vpcFile), n)
+	if err != nil {
+		return err
+	}
+	return v.close()
+}
+
+// Free reports whether the host has no route into any of the networks, but its
+// default one.
+func Free(networks ...netip.Prefix) (bool, error) {
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return false, fmt.Errorf("reading the host's routes: %w", err)
+	}
+	for _, r := range routes {
+		if r.Dst == nil {
+			continue
+		}
+		to, ok := netip.AddrFromSlice(r.Dst.IP.To4())
+		bits, _ := r.Dst.Mask.Size()
+		if !ok || bits == 0 {
+			continue
+		}
+		for _, n := range networks {
+			if n.Overlaps(netip.PrefixFrom(to, bits)) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
