@@ -29,8 +29,11 @@ func networksFrom(octet int) networks {
 }
 
 // loadBalancers6 is the IPv6 range that goes with LoadBalancers, so that labs
-// that run side by side differ in it, too.
+// that run side by side differ in it, too. A VPC has none.
 func (n networks) loadBalancers6() string {
+	if n.VPC != "" {
+		return ""
+	}
 	var octet int
 	_, _ = fmt.Sscanf(n.LoadBalancers, "127.%d.", &octet)
 	return fmt.Sprintf("fd00:127:%d::/64", octet)
