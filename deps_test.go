@@ -62,7 +62,7 @@ var onlyIn = map[string][]string{
 	"net/http/httptest":                   {"cloudsim/cloudtest"},
 	"testing":                             {"cloudsim/cloudtest"},
 	"os/exec":                             {"lab", "lab/real", "cmd/allinone"},
-	"github.com/vishvananda":              {"lab/real"},
+	"github.com/vishvananda":              {"cloudsim/dataplane", "lab/real"},
 	"google.golang.org/grpc":              {"netproxy/wire", "netproxy/socket", "netproxy/server", "netproxy/agent"},
 	"sigs.k8s.io/apiserver-network-proxy": {"netproxy/wire", "netproxy/server", "netproxy/agent"},
 	"unsafe":                              {},
