@@ -49,4 +49,20 @@ func TestEveryIdentityVerb(t *testing.T) {
 	}
 }
 
+// Quotas over the wire.
+func TestEveryQuotaVerb(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+	one := int64(1)
+	if q := must(c.SetQuota(ctx, cloudsim.QuotaInstances, cloudsim.SetQuota{Limit: &one}))(t); q.Limit != 1 || *q.Used != 0 {
+		t.Errorf("set: %+v", q)
+	}
+	must(c.CreateInstance(ctx, instance("a")))(t)
+	if _, err := c.CreateInstance(ctx, instance("b")); !errors.Is(err, cloudsim.Exhausted) {
+		t.Errorf("one too many: %v", err)
+	}
+	if all := must(c.ListQuotas(ctx))(t); len(all) != len(cloudsim.QuotaNames()) {
+		t.Errorf("quotas: %+v", all)
+	}
+}
+
 func second[T any](_ T, err error) error { return err }

@@ -20,6 +20,7 @@ var addresses = store.Table[cloudsim.Address]{
 	Kind: cloudsim.KindAddress, Prefix: "addr",
 	ID:    func(a *cloudsim.Address) string { return string(a.ID) },
 	Meta:  func(a *cloudsim.Address) *cloudsim.Meta { return &a.Meta },
+	Uses:  store.One[cloudsim.Address](cloudsim.QuotaAddresses),
 	Index: map[string]func(*cloudsim.Address) []string{byIP: func(a *cloudsim.Address) []string { return []string{a.IP} }},
 }
 
@@ -164,6 +165,9 @@ func (e *Engine) newAddress(tx *store.Tx, a cloudsim.Address) (cloudsim.Address,
 	from := e.cfg.rangeOf(a.Family, a.Scheme)
 	if !from.IsValid() {
 		return a, cloudsim.Errorf(cloudsim.Invalid, "this cloud has no %s addresses for load balancers: it was started without a range of them", a.Family)
+	}
+	if err := e.room(tx, a.Project, store.Use{Name: cloudsim.QuotaAddresses, N: 1}); err != nil {
+		return a, err
 	}
 	ip, err := takeIP(tx, from)
 	if err != nil {

@@ -18,6 +18,7 @@ var disks = store.Table[cloudsim.Disk]{
 	Kind: cloudsim.KindDisk, Prefix: "disk",
 	ID:   func(d *cloudsim.Disk) string { return string(d.ID) },
 	Meta: func(d *cloudsim.Disk) *cloudsim.Meta { return &d.Meta },
+	Uses: usesOfDisk,
 	Index: map[string]func(*cloudsim.Disk) []string{
 		byInstance: instancesOf,
 		bySource:   sourceOf,
@@ -35,6 +36,10 @@ func sourceOf(d *cloudsim.Disk) []string {
 		return []string{id}
 	}
 	return nil
+}
+
+func usesOfDisk(d *cloudsim.Disk) []store.Use {
+	return []store.Use{{Name: cloudsim.QuotaDisks, N: 1}, {Name: cloudsim.QuotaDiskGiB, N: int64(d.SizeGiB)}}
 }
 
 func instancesOf(d *cloudsim.Disk) []string {
@@ -124,6 +129,9 @@ func (e *Engine) newDisk(tx *store.Tx, call Call, project cloudsim.ProjectID, re
 		IOPS: cmp.Or(req.IOPS, ty.DefaultIOPS), ThroughputMiBps: cmp.Or(req.ThroughputMiBps, ty.DefaultThroughputMiBps),
 		SourceSnapshot: req.SourceSnapshot, SourceDisk: req.SourceDisk,
 		State: cloudsim.DiskCreating,
+	}
+	if err := e.room(tx, project, usesOfDisk(&d)...); err != nil {
+		return d, err
 	}
 	if err := takePools(tx, d.Zones(), d.Type, d.SizeGiB); err != nil {
 		return d, err
@@ -371,6 +379,9 @@ func (e *Engine) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 			return false, err
 		}
 		if err := d.Move(cloudsim.Resize); err != nil {
+			return false, err
+		}
+		if err := e.room(tx, d.Project, store.Use{Name: cloudsim.QuotaDiskGiB, N: int64(req.SizeGiB - d.SizeGiB)}); err != nil {
 			return false, err
 		}
 		if err := takePools(tx, d.Zones(), d.Type, req.SizeGiB-d.SizeGiB); err != nil {

@@ -5,6 +5,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -18,18 +19,19 @@ import (
 
 // Config says what cloud this is. The zero value is made whole by Default.
 type Config struct {
-	Catalogue              cloudsim.Catalogue // what is offered; added to what is there
-	Profile                Profile            // how long hardware takes
-	Instances              netip.Prefix       // IPv4 range of the networks that projects are made with
-	Instances6             netip.Prefix       // the same for IPv6; none: instances in them have no IPv6
-	Pods                   cloudsim.PodRanges // what they give each instance for its pods; the zero value for nothing
-	LoadBalancers          netip.Prefix       // where load balancers get theirs
-	LoadBalancers6         netip.Prefix       // the same for IPv6; none: load balancers have no IPv6
-	InternalLoadBalancers  netip.Prefix       // of those whose scheme is internal; none: with the others
-	InternalLoadBalancers6 netip.Prefix       // the same for IPv6
-	Published              Published          // where listeners can be reached besides; none: nowhere
-	Meter                  Meter              // counts what load balancers forward; nil: nobody does
-	JournalKeep            uint64             // events kept for watchers that were away
+	Catalogue              cloudsim.Catalogue           // what is offered; added to what is there
+	Profile                Profile                      // how long hardware takes
+	Instances              netip.Prefix                 // IPv4 range of the networks that projects are made with
+	Instances6             netip.Prefix                 // the same for IPv6; none: instances in them have no IPv6
+	Pods                   cloudsim.PodRanges           // what they give each instance for its pods; the zero value for nothing
+	LoadBalancers          netip.Prefix                 // where load balancers get theirs
+	LoadBalancers6         netip.Prefix                 // the same for IPv6; none: load balancers have no IPv6
+	InternalLoadBalancers  netip.Prefix                 // of those whose scheme is internal; none: with the others
+	InternalLoadBalancers6 netip.Prefix                 // the same for IPv6
+	Published              Published                    // where listeners can be reached besides; none: nowhere
+	Meter                  Meter                        // counts what load balancers forward; nil: nobody does
+	Quotas                 map[cloudsim.QuotaName]int64 // limits of projects that were not told otherwise; absent for cloudsim.DefaultQuotas
+	JournalKeep            uint64                       // events kept for watchers that were away
 
 	// Seed makes what would be random repeatable, but secrets: the same calls
 	// get the same request ids and meet the same faults. 0 is random.
@@ -116,7 +118,7 @@ func (e *Engine) Prepare() error {
 	if err := e.cfg.Catalogue.Validate(); err != nil {
 		return fmt.Errorf("catalogue: %w", err)
 	}
-	if err := e.cfg.validRanges(); err != nil {
+	if err := errors.Join(e.cfg.validRanges(), cloudsim.ValidateQuotas(e.cfg.Quotas)); err != nil {
 		return err
 	}
 	if err := e.loadFaults(); err != nil {
@@ -155,7 +157,7 @@ func (e *Engine) prepare(tx *store.Tx) error {
 	if err := e.waitForNoData(tx); err != nil {
 		return err
 	}
-	if err := offerRoles(tx); err != nil {
+	if err := errors.Join(offerRoles(tx), countUses(tx)); err != nil {
 		return err
 	}
 	if _, err := e.ensureProject(tx, DefaultProject); err != nil {

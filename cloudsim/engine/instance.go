@@ -14,6 +14,7 @@ var instances = store.Table[cloudsim.Instance]{
 	Kind: cloudsim.KindInstance, Prefix: "i",
 	ID:   func(i *cloudsim.Instance) string { return string(i.ID) },
 	Meta: func(i *cloudsim.Instance) *cloudsim.Meta { return &i.Meta },
+	Uses: store.One[cloudsim.Instance](cloudsim.QuotaInstances),
 	Index: map[string]func(*cloudsim.Instance) []string{
 		byAccount: func(i *cloudsim.Instance) []string { return ofAccount(i.ServiceAccount) },
 		bySubnet: func(i *cloudsim.Instance) []string {
@@ -75,6 +76,9 @@ func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID
 	}
 	if !instanceTypes.Has(tx, req.Type) {
 		return i, unknown("type", req.Type, "see GET /v1/instance-types")
+	}
+	if err := e.room(tx, project, store.Use{Name: cloudsim.QuotaInstances, N: 1}); err != nil {
+		return i, err
 	}
 	account, err := accountToCarry(tx, call, project, req.ServiceAccount)
 	if err != nil {

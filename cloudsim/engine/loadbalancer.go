@@ -20,6 +20,7 @@ var loadBalancers = store.Table[cloudsim.LoadBalancer]{
 	Kind: cloudsim.KindLoadBalancer, Prefix: "lb",
 	ID:    func(l *cloudsim.LoadBalancer) string { return string(l.ID) },
 	Meta:  func(l *cloudsim.LoadBalancer) *cloudsim.Meta { return &l.Meta },
+	Uses:  store.One[cloudsim.LoadBalancer](cloudsim.QuotaLoadBalancers),
 	Index: map[string]func(*cloudsim.LoadBalancer) []string{byTarget: targetsOf, byPublished: publishedOf},
 }
 
@@ -96,6 +97,12 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 		return l, unknown("region", req.Region, "see GET /v1/regions")
 	}
 	if err := e.checkTargets(tx, project, req.Region, req.Targets, nil); err != nil {
+		return l, err
+	}
+	if err := errors.Join(
+		e.room(tx, project, store.Use{Name: cloudsim.QuotaLoadBalancers, N: 1}),
+		e.roomWithin(tx, project, cloudsim.QuotaListeners, len(req.Listeners)),
+	); err != nil {
 		return l, err
 	}
 	id, err := loadBalancers.NextID(tx)
@@ -196,6 +203,11 @@ func (e *Engine) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 		for i, ip := range req.Addresses {
 			if a, err := netip.ParseAddr(ip); err == nil && !slices.Contains(families, cloudsim.FamilyOf(a)) {
 				return cloudsim.InvalidField(fmt.Sprintf("addresses[%d]", i), fmt.Sprintf("is of %s, which is not a family of the load balancer: give families, too", cloudsim.FamilyOf(a)))
+			}
+		}
+		if len(req.Listeners) > len(l.Listeners) {
+			if err := e.roomWithin(tx, l.Project, cloudsim.QuotaListeners, len(req.Listeners)); err != nil {
+				return err
 			}
 		}
 		l.Labels, l.LoadBalancerSpec = req.Labels, req.LoadBalancerSpec

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
@@ -111,7 +112,7 @@ func (e *Engine) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error
 		if err := dropDefaultNetwork(tx, id); err != nil {
 			return err
 		}
-		if err := e.removeCallers(tx, id); err != nil {
+		if err := errors.Join(e.removeCallers(tx, id), forgetQuotas(tx, id)); err != nil {
 			return err
 		}
 		return projects.Delete(tx, &p)

@@ -12,6 +12,7 @@ var serviceAccounts = store.Table[cloudsim.ServiceAccount]{
 	Kind: cloudsim.KindServiceAccount, Prefix: "sa",
 	ID:   func(a *cloudsim.ServiceAccount) string { return string(a.ID) },
 	Meta: func(a *cloudsim.ServiceAccount) *cloudsim.Meta { return &a.Meta },
+	Uses: store.One[cloudsim.ServiceAccount](cloudsim.QuotaServiceAccounts),
 }
 
 func ofAccount(id cloudsim.ServiceAccountID) []string {
@@ -101,6 +102,9 @@ func (e *Engine) accountByName(tx *store.Tx, call Call, req cloudsim.CreateServi
 	case err == nil:
 		return have, nil
 	case !errors.Is(err, cloudsim.NotFound):
+		return a, err
+	}
+	if err := e.room(tx, project, store.Use{Name: cloudsim.QuotaServiceAccounts, N: 1}); err != nil {
 		return a, err
 	}
 	id, err := serviceAccounts.NextID(tx)

@@ -25,6 +25,7 @@ func (a *api) routes() {
 	deletes(a, "tokens", "/v1/tokens/{id}", "Revoke a token at once", engine.Manage, e.DeleteToken)
 	a.serviceAccountRoutes()
 	a.roleRoutes()
+	a.quotaRoutes()
 
 	lists(a, "regions", "/v1/regions", "regions", engine.Read, e.ListRegions)
 	gets(a, "regions", "/v1/regions/{id}", "a region by name", engine.Read, e.GetRegion, revOf[cloudsim.Region])

@@ -22,6 +22,7 @@ type Table[T any] struct {
 	ID     func(*T) string              // where a resource keeps its id
 	Meta   func(*T) *cloudsim.Meta      // where it keeps the rest
 	Public func(T) T                    // what its events show; nil shows all of it
+	Uses   func(*T) []Use               // what it takes from its project, which is counted; nil for nothing
 	Index  map[string]func(*T) []string // further keys to find it by; values must hold no NUL
 }
 
@@ -287,6 +288,11 @@ func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 			return fmt.Errorf("%s %s is damaged: %w", t.Kind, id, err)
 		}
 		before = t.keys(&was)
+		if err := t.recount(tx, &was, v); err != nil {
+			return err
+		}
+	} else if err := t.recount(tx, nil, v); err != nil {
+		return err
 	}
 	if v != nil {
 		after = t.keys(v)
@@ -328,7 +334,7 @@ func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 
 // Check reports resources and index entries that do not match each other.
 func (t Table[T]) Check(tx *Tx) error {
-	var all []error
+	all := []error{t.checkUsage(tx)}
 	want := map[string]bool{}
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {

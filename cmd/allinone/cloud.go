@@ -66,7 +66,7 @@ A resource is called by its name or by its id.`,
 		newNetworksCommand(c), newSubnetsCommand(c), newRoutesCommand(c),
 		newRegionsCommand(c), newZonesCommand(c), newInstanceTypesCommand(c), newDiskTypesCommand(c),
 		newOperationsCommand(c), newEventsCommand(c),
-		newProjectsCommand(c), newTokensCommand(c), newServiceAccountsCommand(c), newRolesCommand(c), newRoleBindingsCommand(c), newWhoAmICommand(c),
+		newProjectsCommand(c), newTokensCommand(c), newServiceAccountsCommand(c), newRolesCommand(c), newRoleBindingsCommand(c), newWhoAmICommand(c), newQuotasCommand(c),
 		newFaultsCommand(c),
 		newClockCommand(c), newHoldsCommand(c), newDurationsCommand(c), newWhyCommand(c), newStateCommand(c), newApplyCommand(c),
 	)

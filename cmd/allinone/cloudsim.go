@@ -45,6 +45,7 @@ type cloudsimFlags struct {
 	readyFile                     string
 	tlsCert, tlsKey               string
 	noDataPlane                   bool
+	quotas                        []string
 	journalKeep                   uint64
 	logFormat                     logging.Format
 	verbose                       bool
@@ -101,6 +102,7 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.tlsCert, "tls-cert-file", "", "certificate to serve HTTPS with (PEM)")
 	fl.StringVar(&f.tlsKey, "tls-private-key-file", "", "its private key (PEM)")
 	fl.BoolVar(&f.noDataPlane, "no-data-plane", false, "keep records only; load balancers do not forward, disks have no data")
+	fl.StringSliceVar(&f.quotas, "quota", nil, "`NAME=LIMIT` of projects that were not told otherwise, e.g. instances=10; may be repeated")
 	fl.Uint64Var(&f.journalKeep, "journal-keep", d.JournalKeep, "events to keep for watchers that were away")
 	fl.Uint64Var(&f.seed, "seed", 0, "makes what would be random repeatable, but secrets; 0 is random")
 	fl.StringVar(&f.frozenAt, "frozen-at", "", "the clock of a new cloud stands still at this `TIME`, RFC 3339; see 'allinone cloud clock'")
@@ -172,6 +174,10 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	}
 	if (f.tlsCert == "") != (f.tlsKey == "") {
 		bad = append(bad, errors.New("--tls-cert-file and --tls-private-key-file go together"))
+	}
+	var err error
+	if cfg.Quotas, err = parseQuotas("quota", f.quotas); err != nil {
+		bad = append(bad, err)
 	}
 	cfg.JournalKeep, cfg.DiskCooldown, cfg.DiskData = f.journalKeep, f.diskCooldown, !f.noDataPlane
 	cfg.Seed = f.seed

@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// quotaLimits are the limits that differ from the default, by project and name.
+var quotaLimits = store.Notes[int64]{Name: "quota"}
+
+func quotaKey(project cloudsim.ProjectID, name cloudsim.QuotaName) string {
+	return string(project) + "\x00" + string(name)
+}
+
+// quotaDefault is the limit of a project that was not told otherwise.
+func (e *Engine) quotaDefault(name cloudsim.QuotaName) int64 {
+	if n, ok := e.cfg.Quotas[name]; ok {
+		return n
+	}
+	return cloudsim.DefaultQuotas()[name]
+}
+
+func (e *Engine) quotaLimit(tx *store.Tx, project cloudsim.ProjectID, name cloudsim.QuotaName) (int64, error) {
+	n, ok, err := quotaLimits.Get(tx, quotaKey(project, name))
+	if err != nil || ok {
+		return n, err
+	}
+	return e.quotaDefault(name), nil
+}
+
+// room refuses, as Exhausted, what would take more than a project may have.
+// Ask before the first write: a transaction that fails before it wrote costs
+// its neighbours nothing.
+func (e *Engine) room(tx *store.Tx, project cloudsim.ProjectID, wanted ...store.Use) error {
+	for _, w := range wanted {
+		limit, err := e.quotaLimit(tx, project, w.Name)
+		if err != nil {
+			return err
+		}
+		if used := tx.Used(project, w.Name); used+w.N > limit {
+			return overQuota(project, w.Name, used, w.N, limit)
+		}
+	}
+	return nil
+}
+
+// roomWithin is room for a quota of each resource, which nobody counts.
+func (e *Engine) roomWithin(tx *store.Tx, project cloudsim.ProjectID, name cloudsim.QuotaName, n int) error {
+	limit, err := e.quotaLimit(tx, project, name)
+	if err == nil && int64(n) > limit {
+		return overQuota(project, name, 0, int64(n), limit)
+	}
+	return err
+}
+
+// overQuota names the quota, how much of it is used, its limit, and how to
+// raise it.
+func overQuota(project cloudsim.ProjectID, name cloudsim.QuotaName, used, wanted, limit int64) error {
+	return cloudsim.Errorf(cloudsim.Exhausted,
+		"quota %s of project %s: %d used, %d wanted, limit %d; delete what is not needed, or raise it: PUT /v1/quotas/%s, or 'allinone cloud quotas set %s=%d --project %s'",
+		name, project, used, wanted, limit, name, name, used+wanted, project)
+}
+
+// countUses counts what is in a file that was made before there were counts.
+func countUses(tx *store.Tx) error {
+	for _, count := range []func(*store.Tx) error{instances.Count, disks.Count, addresses.Count, loadBalancers.Count, serviceAccounts.Count} {
+		if err := count(tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Engine) quota(tx *store.Tx, project cloudsim.ProjectID, name cloudsim.QuotaName) (q cloudsim.Quota, err error) {
+	q = cloudsim.Quota{Name: name, Project: project, Default: e.quotaDefault(name)}
+	if name != cloudsim.QuotaListeners {
+		used := tx.Used(project, name)
+		q.Used = &used
+	}
+	q.Limit, err = e.quotaLimit(tx, project, name)
+	return q, err
+}
+
+// ListQuotas returns the quotas of the call's project, else of the default one.
+func (e *Engine) ListQuotas(ctx context.Context) (all cloudsim.Quotas, err error) {
+	call, err := callOf(ctx)
+	if err != nil {
+		return all, err
+	}
+	err = e.store.View(func(tx *store.Tx) error {
+		project, err := e.home(tx, call)
+		if err != nil {
+			return err
+		}
+		all.Items = nil
+		for _, name := range cloudsim.QuotaNames() {
+			q, err := e.quota(tx, project, name)
+			if err != nil {
+				return err
+			}
+			all.Items = append(all.Items, q)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// SetQuota changes a limit of the call's project, else of the default one. One
+// that is below what is used takes nothing away.
+func (e *Engine) SetQuota(ctx context.Context, name cloudsim.QuotaName, req cloudsim.SetQuota) (q cloudsim.Quota, err error) {
+	if err := req.Validate(); err != nil {
+		return q, err
+	}
+	if !slices.Contains(cloudsim.QuotaNames(), name) {
+		return q, cloudsim.Errorf(cloudsim.NotFound, "no quota %.80q; there are %v", name, cloudsim.QuotaNames())
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		project, err := e.home(tx, call)
+		if err != nil {
+			return err
+		}
+		key := quotaKey(project, name)
+		if req.Limit == nil {
+			err = quotaLimits.Delete(tx, key)
+		} else {
+			err = quotaLimits.Put(tx, key, *req.Limit)
+		}
+		if err != nil {
+			return err
+		}
+		q, err = e.quota(tx, project, name)
+		return err
+	})
+	return q, err
+}
+
+// forgetQuotas removes the limits of a project that goes.
+func forgetQuotas(tx *store.Tx, project cloudsim.ProjectID) error {
+	for _, name := range cloudsim.QuotaNames() {
+		if err := quotaLimits.Delete(tx, quotaKey(project, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// A crowd that creates at once makes exactly as many as there may be, and who
+// asks again for what there is gets it. boot checks the counts at the end.
+func TestQuotaIsExactInACrowd(t *testing.T) {
+	const limit, crowd = 7, 60
+	path := file(t)
+	e, down := boot(t, path, instant, func(c *engine.Config) { c.Quotas = map[cloudsim.QuotaName]int64{cloudsim.QuotaInstances: limit} })
+	ctx := enter(t, e, "secret", engine.DefaultProject)
+	var made atomic.Int64
+	var wg sync.WaitGroup
+	for n := range crowd {
+		wg.Go(func() {
+			_, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: fmt.Sprint("i", n), Zone: "sim-1a", Type: "small"})
+			switch {
+			case err == nil:
+				made.Add(1)
+			case !errors.Is(err, cloudsim.Exhausted):
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if made.Load() != limit {
+		t.Fatalf("made %d of %d", made.Load(), limit)
+	}
+	l, err := e.ListInstances(ctx, cloudsim.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := mustCreate(t, e, ctx, l.Items[0].Name); again.ID != l.Items[0].ID {
+		t.Errorf("asked again: %s", again.ID)
+	}
+	_, err = e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "more", Zone: "sim-1a", Type: "small"})
+	for _, word := range []string{"instances", "proj-000001", "7 used", "limit 7", "quotas set instances=8"} {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("%v does not say %q", err, word)
+		}
+	}
+	if _, err := e.DeleteInstance(ctx, l.Items[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	mustCreate(t, e, ctx, "more")
+	down() // a restart keeps the counts
+
+	e, down = boot(t, path, instant)
+	defer down()
+	if q := quotaOf(t, e, cloudsim.QuotaInstances); *q.Used != limit || q.Limit != q.Default {
+		t.Errorf("after a restart: %+v", q)
+	}
+}
+
+func quotaOf(t *testing.T, e *engine.Engine, name cloudsim.QuotaName) cloudsim.Quota {
+	t.Helper()
+	all, err := e.ListQuotas(enter(t, e, "secret", engine.DefaultProject))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range all.Items {
+		if q.Name == name {
+			return q
+		}
+	}
+	t.Fatalf("no quota %s in %v", name, all.Items)
+	return cloudsim.Quota{}
+}
+
+// Every quota is one that somebody keeps to.
+func TestEachQuota(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	ctx := enter(t, e, "secret", engine.DefaultProject)
+	set := func(name cloudsim.QuotaName, n int64) {
+		t.Helper()
+		if _, err := e.SetQuota(ctx, name, cloudsim.SetQuota{Limit: &n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, cloudsim.Exhausted) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	disk := func(name string, size int) (cloudsim.Disk, error) {
+		return e.CreateDisk(ctx, cloudsim.CreateDisk{Name: name, Zone: "sim-1a", Type: "standard", SizeGiB: size})
+	}
+	set(cloudsim.QuotaDiskGiB, 30)
+	d, err := disk("a", 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = disk("b", 11)
+	full("GiB", err)
+	_, err = e.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: 31})
+	full("GiB of a resize", err)
+	if _, err = e.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: 30}); err != nil {
+		t.Error(err)
+	}
+	if q := quotaOf(t, e, cloudsim.QuotaDiskGiB); *q.Used != 30 || q.Limit != 30 {
+		t.Errorf("%+v", q)
+	}
+	set(cloudsim.QuotaDisks, 1)
+	_, err = disk("c", 1)
+	full("disks", err)
+
+	set(cloudsim.QuotaListeners, 1)
+	lb := loadBalancer("lb")
+	lb.Listeners = append(lb.Listeners, cloudsim.Listener{Protocol: cloudsim.TCP, Port: 81, TargetPort: 81})
+	_, err = e.CreateLoadBalancer(ctx, lb)
+	full("listeners", err)
+	set(cloudsim.QuotaLoadBalancers, 0)
+	_, err = e.CreateLoadBalancer(ctx, loadBalancer("lb"))
+	full("load balancers", err)
+	set(cloudsim.QuotaAddresses, 0)
+	_, err = e.CreateAddress(ctx, cloudsim.CreateAddress{Name: "a"})
+	full("addresses", err)
+	set(cloudsim.QuotaServiceAccounts, 0)
+	_, err = e.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: "a"})
+	full("service accounts", err)
+	if _, err := e.SetQuota(ctx, "nope", cloudsim.SetQuota{}); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("no such quota: %v", err)
+	}
+	if q, err := e.SetQuota(ctx, cloudsim.QuotaAddresses, cloudsim.SetQuota{}); err != nil || q.Limit != q.Default {
+		t.Errorf("back to the default: %+v, %v", q, err)
+	}
+}

@@ -1,0 +1,136 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Use is how much of something a resource takes from its project: an instance
+// is 1 of "instances", a disk 1 of "disks" and its size of "diskGiB".
+type Use struct {
+	Name cloudsim.QuotaName
+	N    int64
+}
+
+// One is what most resources take: one of their kind.
+func One[T any](name cloudsim.QuotaName) func(*T) []Use {
+	return func(*T) []Use { return []Use{{name, 1}} }
+}
+
+var (
+	bucketUsage = []byte("usage")
+	keyCounted  = []byte("counted") // all that was there when counting began is counted
+)
+
+func usageKey(project cloudsim.ProjectID, name cloudsim.QuotaName) []byte {
+	return []byte(string(project) + "\x00" + string(name))
+}
+
+// Used is how much of name the resources of project take. It costs one read,
+// however many they are: counts change in the transaction that changes them.
+func (t *Tx) Used(project cloudsim.ProjectID, name cloudsim.QuotaName) int64 {
+	b := t.read(bucketUsage)
+	if b == nil {
+		return 0
+	}
+	raw := b.Get(usageKey(project, name))
+	if raw == nil {
+		return 0
+	}
+	return int64(fromU64(raw))
+}
+
+func (t *Tx) use(project cloudsim.ProjectID, name cloudsim.QuotaName, n int64) error {
+	b, err := t.write(bucketUsage)
+	if err != nil {
+		return err
+	}
+	key, sum := usageKey(project, name), t.Used(project, name)+n
+	if sum == 0 {
+		return b.Delete(key)
+	}
+	return b.Put(key, u64(uint64(sum)))
+}
+
+// recount changes the counts by what is differs from was; either may be nil.
+func (t Table[T]) recount(tx *Tx, was, is *T) error {
+	if t.Uses == nil {
+		return nil
+	}
+	if was != nil && is != nil && t.Meta(was).Project == t.Meta(is).Project && slices.Equal(t.Uses(was), t.Uses(is)) {
+		return nil // as nearly always
+	}
+	add := func(v *T, sign int64) error {
+		if v == nil {
+			return nil
+		}
+		for _, u := range t.Uses(v) {
+			if err := tx.use(t.Meta(v).Project, u.Name, sign*u.N); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return errors.Join(add(was, -1), add(is, 1))
+}
+
+// Count counts what is in the table already, for a file that was made before
+// there were counts. It reads the whole table, once in the life of a file.
+func (t Table[T]) Count(tx *Tx) error {
+	meta, err := tx.write(bucketMeta)
+	if err != nil {
+		return err
+	}
+	key := slices.Concat(keyCounted, []byte("/"+string(t.Kind)))
+	if meta.Get(key) != nil {
+		return nil
+	}
+	for v, err := range t.Scan(tx, "", "") {
+		if err != nil {
+			return err
+		}
+		if err := t.recount(tx, nil, &v); err != nil {
+			return err
+		}
+	}
+	return meta.Put(key, []byte{1})
+}
+
+// checkUsage reports counts that are not what the table's resources take.
+func (t Table[T]) checkUsage(tx *Tx) error {
+	if t.Uses == nil {
+		return nil
+	}
+	want, names := map[string]int64{}, map[cloudsim.QuotaName]bool{}
+	for v, err := range t.Scan(tx, "", "") {
+		if err != nil {
+			return err
+		}
+		for _, u := range t.Uses(&v) {
+			want[string(usageKey(t.Meta(&v).Project, u.Name))] += u.N
+			names[u.Name] = true
+		}
+	}
+	var all []error
+	for key, n := range want {
+		project, name, _ := strings.Cut(key, "\x00")
+		if have := tx.Used(cloudsim.ProjectID(project), cloudsim.QuotaName(name)); have != n {
+			all = append(all, fmt.Errorf("%s uses %d %s, and %d are counted", project, n, name, have))
+		}
+	}
+	b := tx.read(bucketUsage)
+	if b == nil {
+		return errors.Join(all...)
+	}
+	return errors.Join(append(all, b.ForEach(func(k, _ []byte) error {
+		_, name, _ := strings.Cut(string(k), "\x00")
+		if names[cloudsim.QuotaName(name)] && want[string(k)] == 0 {
+			return fmt.Errorf("%q is counted, and nothing uses it", k)
+		}
+		return nil
+	}))...)
+}
