@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Kind is the class of a failure. It is itself an error, so callers write
@@ -68,7 +69,9 @@ type Error struct {
 	Kind   Kind
 	Msg    string       // for the caller; safe to send
 	Fields []FieldError // what is wrong where, for Invalid
-	Err    error        // cause; for the log only
+	// RetryAfter is when asking again may help; 0 when nobody knows.
+	RetryAfter time.Duration
+	Err        error // cause; for the log only
 }
 
 func (e *Error) Error() string { return e.Msg }

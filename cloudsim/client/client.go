@@ -9,10 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
@@ -36,6 +38,12 @@ type Client struct {
 	Project cloudsim.ProjectID
 	// UserAgent names the caller in the cloud's journal and metrics.
 	UserAgent string
+	// Retries is how often a call that the cloud refused with a Retry-After
+	// is repeated, if it may be: one that reads, replaces or deletes. It waits
+	// as long as the cloud says, and up to a half more, so that a crowd does
+	// not come back at once; never past the end of ctx. 0 returns the refusal,
+	// an Error with RetryAfter.
+	Retries int
 }
 
 // maxReply bounds what a call reads: a full page of the largest objects.
@@ -44,7 +52,7 @@ const maxReply = 64 << 20
 // call is one request with a JSON body and a JSON answer; either may be nil.
 // path segments that come from a caller are escaped by it with seg.
 func call[T any](ctx context.Context, c *Client, method, path string, in any, opts ...func(*http.Request)) (out T, err error) {
-	resp, err := c.do(ctx, c.HTTP, method, path, in, opts...)
+	resp, err := c.insist(ctx, method, path, in, opts...)
 	if err != nil {
 		return out, err
 	}
@@ -58,6 +66,28 @@ func call[T any](ctx context.Context, c *Client, method, path string, in any, op
 		return out, cloudsim.Errorf(cloudsim.Unavailable, "%s %s: reading the answer: %w", method, path, err)
 	}
 	return out, nil
+}
+
+// insist is do, and again where Retries allows it.
+func (c *Client) insist(ctx context.Context, method, path string, in any, opts ...func(*http.Request)) (*http.Response, error) {
+	for n := 0; ; n++ {
+		resp, err := c.do(ctx, c.HTTP, method, path, in, opts...)
+		e, ok := errors.AsType[*cloudsim.Error](err)
+		if !ok || e.RetryAfter == 0 || n >= c.Retries || method == http.MethodPost {
+			return resp, err
+		}
+		wait := e.RetryAfter + rand.N(e.RetryAfter/2+1) //nolint:gosec // it spreads callers, and keeps no secret
+		if end, ok := ctx.Deadline(); ok && time.Until(end) < wait {
+			return nil, err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, err
+		case <-timer.C:
+		}
+	}
 }
 
 func (c *Client) do(ctx context.Context, hc *http.Client, method, path string, in any, opts ...func(*http.Request)) (*http.Response, error) {
@@ -103,7 +133,11 @@ func (c *Client) do(ctx context.Context, hc *http.Client, method, path string, i
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	return nil, problem(resp, method, path)
+	err = problem(resp, method, path)
+	if e, ok := errors.AsType[*cloudsim.Error](err); ok {
+		e.RetryAfter = retryAfter(resp)
+	}
+	return nil, err
 }
 
 // problem reads an error reply. One that is not the cloud's own, from a proxy
@@ -124,6 +158,15 @@ func errorOf(p cloudsim.Problem) error {
 		p.Detail = p.Kind.Error()
 	}
 	return &cloudsim.Error{Kind: p.Kind, Msg: p.Detail, Fields: p.Errors}
+}
+
+// retryAfter is what the reply says about asking again, or 0.
+func retryAfter(resp *http.Response) time.Duration {
+	s, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if err != nil || s < 0 {
+		return 0
+	}
+	return time.Duration(s) * time.Second
 }
 
 func seg[S ~string](id S) string { return url.PathEscape(string(id)) }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
@@ -40,6 +41,7 @@ type Call struct {
 	Token          cloudsim.TokenID   // "" for the cloud itself
 	Project        cloudsim.ProjectID // "" for all
 	IdempotencyKey string
+	At             time.Time // when it came, on the cloud's clock
 
 	account cloudsim.ServiceAccountID
 	grants  []cloudsim.Grant
@@ -64,14 +66,16 @@ func AsCloud(ctx context.Context) context.Context {
 // AllProjects is the project that a caller chooses to see all of them.
 const AllProjects = "*"
 
-// Admit is the one door: authentication, project and permission, in this
-// order. The ctx it returns is what the engine's methods want.
+// Admit is the one door: authentication, rate limit, project and permission,
+// in this order. The ctx it returns is what the engine's methods want; with an
+// error it says who called, if anybody knows, and permits nothing.
 func (e *Engine) Admit(ctx context.Context, r Request) (context.Context, error) {
 	if r.Secret == "" {
-		return nil, cloudsim.Errorf(cloudsim.Unauthenticated, "no token: send Authorization: Bearer TOKEN")
+		return ctx, cloudsim.Errorf(cloudsim.Unauthenticated, "no token: send Authorization: Bearer TOKEN")
 	}
 	call := Call{RequestID: r.ID, Operation: r.Operation, IdempotencyKey: r.IdempotencyKey}
 	if err := e.store.View(func(tx *store.Tx) error {
+		call.At = tx.Now
 		t, err := authenticate(tx, r.Secret)
 		if err != nil {
 			return err
@@ -79,14 +83,24 @@ func (e *Engine) Admit(ctx context.Context, r Request) (context.Context, error) 
 		if err := call.identify(tx, t); err != nil {
 			return err
 		}
+		if err := e.throttle(call, r.Access); err != nil {
+			return err
+		}
 		return call.choose(tx, r.Project)
 	}); err != nil {
-		return nil, err
+		return refused(ctx, call), err
 	}
 	if err := call.authorize(r.Operation, r.Access); err != nil {
-		return nil, err
+		return refused(ctx, call), err
 	}
 	return context.WithValue(ctx, callKey{}, call), nil
+}
+
+// refused is ctx for the record of a call that did not pass: it says who
+// called, and permits nothing.
+func refused(ctx context.Context, c Call) context.Context {
+	c.grants, c.Project = nil, "-" // no project has this id
+	return context.WithValue(ctx, callKey{}, c)
 }
 
 // identify says who calls with t, and what it may do.

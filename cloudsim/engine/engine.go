@@ -31,6 +31,7 @@ type Config struct {
 	Published              Published                    // where listeners can be reached besides; none: nowhere
 	Meter                  Meter                        // counts what load balancers forward; nil: nobody does
 	Quotas                 map[cloudsim.QuotaName]int64 // limits of projects that were not told otherwise; absent for cloudsim.DefaultQuotas
+	RateLimits             cloudsim.RateLimits          // until others are set; the zero value limits nobody
 	JournalKeep            uint64                       // events kept for watchers that were away
 
 	// Seed makes what would be random repeatable, but secrets: the same calls
@@ -98,7 +99,9 @@ type Engine struct {
 	// read it instead of the store.
 	regionOf map[string]string
 
-	rules faultRules
+	rules  faultRules
+	rates  rates
+	ledger ledger
 
 	requests requestIDs
 
@@ -121,7 +124,7 @@ func (e *Engine) Prepare() error {
 	if err := errors.Join(e.cfg.validRanges(), cloudsim.ValidateQuotas(e.cfg.Quotas)); err != nil {
 		return err
 	}
-	if err := e.loadFaults(); err != nil {
+	if err := errors.Join(e.loadFaults(), e.loadRates(), e.ResetBill(context.Background())); err != nil {
 		return err
 	}
 	return e.store.Update("", func(tx *store.Tx) error {

@@ -76,7 +76,11 @@ func putToken(tx *store.Tx, t *cloudsim.Token, secret string) error {
 // placeToken says whose t is, and in which project.
 func (e *Engine) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req cloudsim.CreateToken) error {
 	if req.ServiceAccount != "" {
-		a, err := findAccount(tx, call, req.ServiceAccount)
+		in := call
+		if home, err := e.home(tx, call); err == nil {
+			in.Project = home
+		}
+		a, err := findAccount(tx, in, req.ServiceAccount)
 		t.ServiceAccount, t.Project = a.ID, a.Project
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -33,6 +34,9 @@ type Config struct {
 	// Metrics is where request metrics are registered and what /metrics shows.
 	// It must not be shared by two APIs.
 	Metrics *prometheus.Registry
+	// Audit gets a JSON document and a newline for each call that ended; nil
+	// keeps calls in memory only.
+	Audit io.Writer
 }
 
 type api struct {
@@ -40,13 +44,14 @@ type api struct {
 	engine  *engine.Engine
 	huma    huma.API
 	metrics *metrics
+	audit   audit
 	targets []cloudsim.FaultTarget // what faults can break; routes fills it
 }
 
 // New returns the API of e.
 func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 	router := mux.NewRouter()
-	a := &api{log: log, engine: e, metrics: newMetrics(cfg.Metrics)}
+	a := &api{log: log, engine: e, metrics: newMetrics(cfg.Metrics), audit: audit{w: cfg.Audit}}
 	a.huma = humamux.New(router, openAPI(cfg.Version))
 	a.routes()
 	a.plainRoutes(router, cfg)
@@ -145,12 +150,15 @@ func (a *api) door(o op) func(huma.Context, func(huma.Context)) {
 			ID: x.requestID, Secret: bearer(hc.Header("Authorization")), Project: hc.Header("Cloud-Project"),
 			IdempotencyKey: key, Operation: o.id, Access: o.access,
 		})
+		if call, ok := engine.CallOf(ctx); ok {
+			x.caller, x.at = call.Caller, call.At
+		}
 		if err != nil {
 			a.refuseHuma(hc, err)
 			return
 		}
-		if call, ok := engine.CallOf(ctx); ok {
-			x.caller = call.Caller
+		if id := hc.Param("id"); id != "" {
+			x.target = id
 		}
 		next(huma.WithContext(hc, ctx))
 	}

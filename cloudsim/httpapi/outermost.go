@@ -25,6 +25,10 @@ type exchange struct {
 	operation string // "" until a route was found
 	caller    string // "" until the door was passed
 	fault     string // id of the fault that struck it; "" for none
+	target    string // id in the path
+	outcome   string // kind of the error that was sent; "" for none
+	throttled bool
+	at        time.Time // when it came, on the cloud's clock; zero before the door
 
 	reply *http.ResponseController // of the connection; for what takes long on purpose
 }
@@ -70,6 +74,7 @@ func (a *api) outermost(next http.Handler) http.Handler {
 			}
 			took := time.Since(begin)
 			a.metrics.observe(x.operation, rec.status, took)
+			a.record(x, rec, dropped, took)
 			a.log.DebugContext(r.Context(), "request", "requestId", x.requestID, "operation", x.operation, "caller", x.caller,
 				"method", r.Method, "path", r.URL.Path, "status", rec.status, "took", took, "fault", x.fault)
 			if dropped {
@@ -84,6 +89,7 @@ func (a *api) outermost(next http.Handler) http.Handler {
 type recorder struct {
 	http.ResponseWriter
 	status int
+	bytes  int64
 }
 
 func (r *recorder) WriteHeader(code int) {
@@ -97,7 +103,9 @@ func (r *recorder) Write(b []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}
-	return r.ResponseWriter.Write(b)
+	n, err := r.ResponseWriter.Write(b)
+	r.bytes += int64(n)
+	return n, err
 }
 
 // Unwrap lets http.ResponseController reach the connection.
@@ -136,6 +144,7 @@ func (a *api) plainRoutes(router *mux.Router, cfg Config) {
 		return func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, s) }
 	}
 	router.HandleFunc("/healthz", text("ok")).Methods(http.MethodGet)
+	router.HandleFunc("/livez", text("ok")).Methods(http.MethodGet)
 	router.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
 		if err := a.engine.Ready(); err != nil {
 			a.refuse(w, r, cloudsim.Errorf(cloudsim.Unavailable, "the store does not answer: %w", err))

@@ -26,6 +26,7 @@ func (a *api) routes() {
 	a.serviceAccountRoutes()
 	a.roleRoutes()
 	a.quotaRoutes()
+	a.billRoutes()
 
 	lists(a, "regions", "/v1/regions", "regions", engine.Read, e.ListRegions)
 	gets(a, "regions", "/v1/regions/{id}", "a region by name", engine.Read, e.GetRegion, revOf[cloudsim.Region])

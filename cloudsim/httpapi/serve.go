@@ -5,11 +5,24 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"time"
 )
 
 // shutdownGrace is how long running requests may take after ctx ended.
 const shutdownGrace = 5 * time.Second
+
+// ServeProfiles serves Go's profiles below /debug/pprof/ on ln until ctx ends.
+// Whoever reaches ln can read what is in memory: let it be loopback.
+func ServeProfiles(ctx context.Context, ln net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return Serve(ctx, ln, mux)
+}
 
 // Serve answers on ln until ctx ends, then lets requests finish.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {

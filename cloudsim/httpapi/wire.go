@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -127,6 +128,7 @@ func newProblem(code int, kind cloudsim.Kind, detail, requestID string) *problem
 func (a *api) problem(ctx context.Context, err error) *problem {
 	x := exchangeOf(ctx)
 	if p, ok := errors.AsType[*problem](err); ok {
+		x.outcome, x.throttled = p.Kind.Error(), p.Status == http.StatusTooManyRequests
 		return p
 	}
 	kind, detail := cloudsim.KindOf(err), err.Error()
@@ -142,8 +144,10 @@ func (a *api) problem(ctx context.Context, err error) *problem {
 		detail = "internal error; the cloud's log has request " + x.requestID
 	}
 	p := newProblem(code, kind, detail, x.requestID)
+	x.outcome = kind.Error()
 	if e, ok := errors.AsType[*cloudsim.Error](err); ok {
 		p.Errors = e.Fields
+		p.retryAfter = int(math.Ceil(e.RetryAfter.Seconds()))
 	}
 	return p
 }
@@ -160,6 +164,10 @@ func (a *api) refuseHuma(hc huma.Context, err error) {
 	p := a.problem(hc.Context(), err)
 	if p.Kind == cloudsim.Unauthenticated {
 		hc.SetHeader("WWW-Authenticate", `Bearer realm="cloudsim"`)
+	}
+	if p.retryAfter > 0 {
+		exchangeOf(hc.Context()).throttled = p.Status == http.StatusTooManyRequests
+		hc.SetHeader("Retry-After", strconv.Itoa(p.retryAfter))
 	}
 	hc.SetHeader("Content-Type", p.ContentType(""))
 	hc.SetStatus(p.Status)

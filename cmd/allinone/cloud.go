@@ -67,6 +67,7 @@ A resource is called by its name or by its id.`,
 		newRegionsCommand(c), newZonesCommand(c), newInstanceTypesCommand(c), newDiskTypesCommand(c),
 		newOperationsCommand(c), newEventsCommand(c),
 		newProjectsCommand(c), newTokensCommand(c), newServiceAccountsCommand(c), newRolesCommand(c), newRoleBindingsCommand(c), newWhoAmICommand(c), newQuotasCommand(c),
+		newRateLimitsCommand(c), newBillCommand(c), newAuditCommand(c),
 		newFaultsCommand(c),
 		newClockCommand(c), newHoldsCommand(c), newDurationsCommand(c), newWhyCommand(c), newStateCommand(c), newApplyCommand(c),
 	)
@@ -130,6 +131,7 @@ func (c *cloudCLI) client() (*client.Client, error) {
 		HTTP:      &http.Client{Timeout: callTimeout},
 		Project:   cloudsim.ProjectID(cmp.Or(c.project, c.getenv("CLOUDSIM_PROJECT"))),
 		UserAgent: "allinone/" + version(),
+		Retries:   3,
 	}
 	if tokenFile != "" {
 		cl.Token = client.TokenFile(tokenFile)

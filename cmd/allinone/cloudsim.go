@@ -46,6 +46,8 @@ type cloudsimFlags struct {
 	tlsCert, tlsKey               string
 	noDataPlane                   bool
 	quotas                        []string
+	rateRead, rateWrite           string
+	auditFile, pprofListen        string
 	journalKeep                   uint64
 	logFormat                     logging.Format
 	verbose                       bool
@@ -103,6 +105,10 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.tlsKey, "tls-private-key-file", "", "its private key (PEM)")
 	fl.BoolVar(&f.noDataPlane, "no-data-plane", false, "keep records only; load balancers do not forward, disks have no data")
 	fl.StringSliceVar(&f.quotas, "quota", nil, "`NAME=LIMIT` of projects that were not told otherwise, e.g. instances=10; may be repeated")
+	fl.StringVar(&f.rateRead, "rate-limit-read", "", "how often each caller may read: PERSECOND:BURST, e.g. 10:20; see 'allinone cloud rate-limits'")
+	fl.StringVar(&f.rateWrite, "rate-limit-write", "", "how often each caller may do anything else")
+	fl.StringVar(&f.auditFile, "audit-file", "", "add every call to this `FILE`, a JSON document a line")
+	fl.StringVar(&f.pprofListen, "pprof-listen", "", "serve Go profiles on this loopback address, e.g. 127.0.0.1:6060")
 	fl.Uint64Var(&f.journalKeep, "journal-keep", d.JournalKeep, "events to keep for watchers that were away")
 	fl.Uint64Var(&f.seed, "seed", 0, "makes what would be random repeatable, but secrets; 0 is random")
 	fl.StringVar(&f.frozenAt, "frozen-at", "", "the clock of a new cloud stands still at this `TIME`, RFC 3339; see 'allinone cloud clock'")
@@ -175,10 +181,7 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	if (f.tlsCert == "") != (f.tlsKey == "") {
 		bad = append(bad, errors.New("--tls-cert-file and --tls-private-key-file go together"))
 	}
-	var err error
-	if cfg.Quotas, err = parseQuotas("quota", f.quotas); err != nil {
-		bad = append(bad, err)
-	}
+	bad = append(bad, f.limits(&cfg))
 	cfg.JournalKeep, cfg.DiskCooldown, cfg.DiskData = f.journalKeep, f.diskCooldown, !f.noDataPlane
 	cfg.Seed = f.seed
 	if f.diskCooldown < 0 {
@@ -205,6 +208,18 @@ func parsePublished(s string) (engine.Published, error) {
 		return engine.Published{}, fmt.Errorf("--published-ports must be an IP address and a range of ports, such as 127.0.0.1:30080-30099, got %q", s)
 	}
 	return engine.Published{Host: host, First: first, Last: last}, nil
+}
+
+// limits reads what callers may have and how often they may call.
+func (f *cloudsimFlags) limits(cfg *engine.Config) error {
+	var quotas, read, write, profiles error
+	cfg.Quotas, quotas = parseQuotas("quota", f.quotas)
+	cfg.RateLimits.Read, read = parseRate("rate-limit-read", f.rateRead)
+	cfg.RateLimits.Write, write = parseRate("rate-limit-write", f.rateWrite)
+	if at, err := netip.ParseAddrPort(f.pprofListen); f.pprofListen != "" && (err != nil || !at.Addr().IsLoopback()) {
+		profiles = fmt.Errorf("--pprof-listen must be a loopback address and a port, such as 127.0.0.1:6060, got %q: profiles are for who owns the machine", f.pprofListen)
+	}
+	return errors.Join(quotas, read, write, cfg.RateLimits.Validate(), profiles)
 }
 
 func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
@@ -248,11 +263,27 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.Listener, eng *engine.Engine, cfg engine.Config, counters *dataplane.Counters) error {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	api := httpapi.New(log, eng, httpapi.Config{Version: version(), Profile: cfg.Profile.Name, Metrics: metrics}) //nolint:contextcheck // each request has its own
+	apiCfg := httpapi.Config{Version: version(), Profile: cfg.Profile.Name, Metrics: metrics}
+	if f.auditFile != "" {
+		file, err := os.OpenFile(f.auditFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		if err != nil {
+			return errors.Join(fmt.Errorf("--audit-file: %w", err), ln.Close())
+		}
+		defer func() { _ = file.Close() }()
+		apiCfg.Audit = file
+	}
+	api := httpapi.New(log, eng, apiCfg) //nolint:contextcheck // each request has its own
 	parts := []func(context.Context) error{
 		eng.Run,
 		func(ctx context.Context) error { return httpapi.Serve(ctx, ln, api) },
 		func(ctx context.Context) error { return resident.Trim(ctx, log) },
+	}
+	if f.pprofListen != "" {
+		profiles, err := net.Listen("tcp", f.pprofListen)
+		if err != nil {
+			return errors.Join(fmt.Errorf("--pprof-listen: %w", err), ln.Close())
+		}
+		parts = append(parts, func(ctx context.Context) error { return httpapi.ServeProfiles(ctx, profiles) })
 	}
 	if !f.noDataPlane {
 		plane := dataplane.Config{Registry: metrics, Counters: counters, PublishedBind: f.publishedBind}

@@ -1,0 +1,142 @@
+package cloudsim
+
+import "time"
+
+// AuditEntry is one call of the API, as it ended.
+type AuditEntry struct {
+	Time      time.Time `json:"time" doc:"When it came, RFC 3339, on the cloud's clock"`
+	RequestID string    `json:"requestId"`
+	Caller    string    `json:"caller,omitempty" doc:"Name of the service account or token; absent for one that nobody knows"`
+	Operation string    `json:"operation" example:"instances.create"`
+	Target    string    `json:"target,omitempty" doc:"Id in the path" example:"i-000001"`
+	Outcome   string    `json:"outcome" doc:"ok, dropped for a reply that was never sent, or the kind of the error" example:"not_found"`
+	Status    int       `json:"status,omitempty" doc:"HTTP status; absent for a reply that was never sent"`
+	Fault     FaultID   `json:"fault,omitempty" doc:"The fault that struck it"`
+	Throttled bool      `json:"throttled,omitempty" doc:"A rate limit or a fault answered 429"`
+	Millis    float64   `json:"millis" doc:"How long it took"`
+	Bytes     int64     `json:"bytes" doc:"Length of the reply"`
+}
+
+// Outcomes that are no kind of error.
+const (
+	OutcomeOK      = "ok"
+	OutcomeDropped = "dropped"
+)
+
+// AuditTrail is the most recent calls, oldest first.
+type AuditTrail struct {
+	Items   []AuditEntry `json:"items"`
+	Dropped uint64       `json:"dropped" doc:"Older calls that are not kept in memory any more; see --audit-file"`
+}
+
+// AuditOptions choose calls. The zero value chooses all.
+type AuditOptions struct {
+	Caller    string    // name of the service account or token
+	Operation string    // pattern of operation ids; "" for all
+	Since     time.Time // not before
+	Limit     int       // at most so many, the newest; 0 for all that are kept
+}
+
+// Covers reports whether o chooses e.
+func (o AuditOptions) Covers(e AuditEntry) bool {
+	return (o.Caller == "" || o.Caller == e.Caller) && (o.Operation == "" || Glob(o.Operation, e.Operation)) && !e.Time.Before(o.Since)
+}
+
+// Bill is what callers asked of the API in a window.
+type Bill struct {
+	From     time.Time  `json:"from" doc:"Begin of the window: the start of the cloud, the last reset, or what was asked for"`
+	To       time.Time  `json:"to"`
+	Complete bool       `json:"complete" doc:"False if the window reaches back to calls that are not kept any more"`
+	Rows     []BillRow  `json:"rows" doc:"Sorted by caller and operation"`
+	Total    BillCounts `json:"total"`
+}
+
+// BillRow is what one caller asked of one operation.
+type BillRow struct {
+	Caller    string `json:"caller" doc:"Empty for callers that nobody knows"`
+	Operation string `json:"operation"`
+	BillCounts
+}
+
+// BillCounts are sums over calls.
+type BillCounts struct {
+	Calls     uint64            `json:"calls"`
+	Throttled uint64            `json:"throttled" doc:"Answered 429 by a rate limit or a fault"`
+	Denied    uint64            `json:"denied" doc:"For want of a permission or of a token"`
+	Failed    uint64            `json:"failed" doc:"Answered with an error, or not at all"`
+	Errors    map[string]uint64 `json:"errors,omitempty" doc:"Failed calls by kind of error"`
+	Faults    uint64            `json:"faults" doc:"Calls that a fault struck"`
+	Millis    float64           `json:"millis" doc:"Sum of how long they took"`
+	Bytes     int64             `json:"bytes" doc:"Sum of the replies"`
+}
+
+// Add counts a call.
+func (b *BillCounts) Add(e AuditEntry) {
+	b.Calls++
+	b.Millis += e.Millis
+	b.Bytes += e.Bytes
+	if e.Fault != "" {
+		b.Faults++
+	}
+	if e.Throttled {
+		b.Throttled++
+	}
+	if e.Outcome == OutcomeOK {
+		return
+	}
+	b.Failed++
+	if e.Outcome == Denied.Error() || e.Outcome == Unauthenticated.Error() {
+		b.Denied++
+	}
+	if b.Errors == nil {
+		b.Errors = map[string]uint64{}
+	}
+	b.Errors[e.Outcome]++
+}
+
+// Merge adds the sums of other.
+func (b *BillCounts) Merge(other BillCounts) {
+	b.Calls += other.Calls
+	b.Throttled += other.Throttled
+	b.Denied += other.Denied
+	b.Failed += other.Failed
+	b.Faults += other.Faults
+	b.Millis += other.Millis
+	b.Bytes += other.Bytes
+	for kind, n := range other.Errors {
+		if b.Errors == nil {
+			b.Errors = map[string]uint64{}
+		}
+		b.Errors[kind] += n
+	}
+}
+
+// RateLimits bound how often each caller may call. They are of the whole
+// cloud; each caller has its own buckets, one for calls that read and one for
+// all others.
+type RateLimits struct {
+	Read  Rate `json:"read,omitzero" doc:"Of calls that read; absent for no limit"`
+	Write Rate `json:"write,omitzero" doc:"Of all others; absent for no limit"`
+}
+
+// Rate is a token bucket on the cloud's clock.
+type Rate struct {
+	PerSecond float64 `json:"perSecond,omitempty" minimum:"0" maximum:"1000000" example:"10" doc:"Calls a second in the long run; 0 for no limit"`
+	Burst     int     `json:"burst,omitempty" minimum:"0" maximum:"1000000" example:"20" doc:"Calls at once after a rest; at least 1 with a limit"`
+}
+
+// Validate checks what needs no other state.
+func (r RateLimits) Validate() error {
+	var c checks
+	for field, rate := range map[string]Rate{"read": r.Read, "write": r.Write} {
+		switch {
+		case !(rate.PerSecond >= 0 && rate.PerSecond <= 1e6):
+			c.addf(field+".perSecond", "must be between 0 and a million, got %v", rate.PerSecond)
+		case rate.Burst < 0 || rate.Burst > 1e6:
+			c.addf(field+".burst", "must be between 0 and a million, got %d", rate.Burst)
+		case (rate.PerSecond == 0) != (rate.Burst == 0):
+			c.addf(field, "needs both perSecond and burst, or neither for no limit")
+		}
+	}
+	return c.err()
+}

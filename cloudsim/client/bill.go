@@ -1,0 +1,58 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+func auditQuery(o cloudsim.AuditOptions) string {
+	q := url.Values{}
+	if o.Caller != "" {
+		q.Set("caller", o.Caller)
+	}
+	if o.Operation != "" {
+		q.Set("operation", o.Operation)
+	}
+	if !o.Since.IsZero() {
+		q.Set("since", o.Since.Format(time.RFC3339Nano))
+	}
+	if o.Limit != 0 {
+		q.Set("limit", strconv.Itoa(o.Limit))
+	}
+	if len(q) == 0 {
+		return ""
+	}
+	return "?" + q.Encode()
+}
+
+// Bill sums what callers asked of the API, since the last reset or since
+// o.Since; admins only. A restart of the cloud begins a new bill.
+func (c *Client) Bill(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
+	o.Limit = 0
+	return call[cloudsim.Bill](ctx, c, "GET", "/v1/bill"+auditQuery(o), nil)
+}
+
+// ResetBill begins a new window of the bill.
+func (c *Client) ResetBill(ctx context.Context) error {
+	_, err := call[struct{}](ctx, c, "DELETE", "/v1/bill", nil)
+	return err
+}
+
+// Audit returns the most recent calls, oldest first; admins only.
+func (c *Client) Audit(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
+	return call[cloudsim.AuditTrail](ctx, c, "GET", "/v1/audit"+auditQuery(o), nil)
+}
+
+// RateLimits returns how often each caller may call.
+func (c *Client) RateLimits(ctx context.Context) (cloudsim.RateLimits, error) {
+	return call[cloudsim.RateLimits](ctx, c, "GET", "/v1/rate-limits", nil)
+}
+
+// SetRateLimits changes how often each caller may call; admins only.
+func (c *Client) SetRateLimits(ctx context.Context, req cloudsim.RateLimits) (cloudsim.RateLimits, error) {
+	return call[cloudsim.RateLimits](ctx, c, "PUT", "/v1/rate-limits", req)
+}

@@ -1,0 +1,83 @@
+package client_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+)
+
+// How many calls did my controller make, and how did they end?
+func TestBill(t *testing.T) {
+	cloud, ctx := cloudtest.Start(t), t.Context()
+	mine := cloudtest.As(t, cloud, "mine", cloudsim.RoleReader)
+	if err := cloud.ResetBill(ctx); err != nil {
+		t.Fatal(err)
+	}
+	must(mine.ListInstances(ctx, cloudsim.ListOptions{}))(t)
+	must(mine.ListInstances(ctx, cloudsim.ListOptions{}))(t)
+	_, _ = mine.GetInstance(ctx, "i-00000f")
+	_, _ = mine.CreateInstance(ctx, instance("a"))
+	f := must(cloud.CreateFault(ctx, cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "zones.list"}, When: cloudsim.FaultWhen{Max: 2}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultThrottle},
+	}}))(t)
+	_, _ = mine.ListZones(ctx, cloudsim.ListOptions{})
+
+	b := must(cloud.Bill(ctx, cloudsim.AuditOptions{Caller: "mine"}))(t)
+	if b.Total.Calls != 5 || b.Total.Denied != 1 || b.Total.Throttled != 1 || b.Total.Faults != 1 || b.Total.Failed != 3 ||
+		b.Total.Errors["not_found"] != 1 || b.Total.Errors["denied"] != 1 || b.Total.Errors["exhausted"] != 1 || !b.Complete {
+		t.Errorf("bill: %+v", b)
+	}
+	if len(b.Rows) != 4 || b.Rows[2].Operation != "instances.list" || b.Rows[2].Calls != 2 || b.Rows[2].Bytes == 0 {
+		t.Errorf("rows: %+v", b.Rows)
+	}
+	if since := must(cloud.Bill(ctx, cloudsim.AuditOptions{Caller: "mine", Since: b.From}))(t); since.Total.Calls != 5 {
+		t.Errorf("since the reset: %+v", since.Total)
+	}
+	trail := must(cloud.Audit(ctx, cloudsim.AuditOptions{Caller: "mine", Operation: "zones.*"}))(t)
+	if len(trail.Items) != 1 || trail.Items[0].Fault != f.ID || trail.Items[0].Outcome != "exhausted" || trail.Items[0].Status != 429 || trail.Items[0].RequestID == "" {
+		t.Errorf("audit: %+v", trail)
+	}
+	if err := cloud.ResetBill(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if b := must(cloud.Bill(ctx, cloudsim.AuditOptions{Caller: "mine"}))(t); b.Total.Calls != 0 {
+		t.Errorf("after a reset: %+v", b)
+	}
+}
+
+// A caller that comes too often is told when to come again, on the cloud's
+// clock, and does; others are not in its way.
+func TestRateLimits(t *testing.T) {
+	cloud, ctx := cloudtest.Start(t), t.Context()
+	mine, other := cloudtest.As(t, cloud, "mine", cloudsim.RoleReader), cloudtest.As(t, cloud, "other", cloudsim.RoleReader)
+	must(cloud.SetClock(ctx, cloudsim.SetClock{Rate: new(0.0)}))(t)
+	must(cloud.SetRateLimits(ctx, cloudsim.RateLimits{Read: cloudsim.Rate{PerSecond: 0.5, Burst: 2}}))(t)
+	for range 2 {
+		must(mine.ListZones(ctx, cloudsim.ListOptions{}))(t)
+	}
+	_, err := mine.ListZones(ctx, cloudsim.ListOptions{})
+	e, ok := errors.AsType[*cloudsim.Error](err)
+	if !ok || e.Kind != cloudsim.Exhausted || e.RetryAfter != 2*time.Second {
+		t.Fatalf("the third: %#v", err)
+	}
+	must(other.ListZones(ctx, cloudsim.ListOptions{}))(t)
+	must(cloud.AdvanceClock(ctx, cloudsim.AdvanceClock{Seconds: 2}))(t)
+	must(mine.ListZones(ctx, cloudsim.ListOptions{}))(t)
+	if _, err := mine.ListZones(ctx, cloudsim.ListOptions{}); !errors.Is(err, cloudsim.Exhausted) {
+		t.Errorf("only one came back: %v", err)
+	}
+	must(cloud.SetClock(ctx, cloudsim.SetClock{Real: true}))(t)
+	must(cloud.SetRateLimits(ctx, cloudsim.RateLimits{Read: cloudsim.Rate{PerSecond: 20, Burst: 1}}))(t)
+	patient := *mine
+	patient.Retries = 20
+	for range 3 {
+		must(patient.ListZones(ctx, cloudsim.ListOptions{}))(t)
+	}
+	if _, err := cloud.SetRateLimits(ctx, cloudsim.RateLimits{Read: cloudsim.Rate{PerSecond: 1}}); !errors.Is(err, cloudsim.Invalid) {
+		t.Errorf("a rate without a burst: %v", err)
+	}
+	must(cloud.SetRateLimits(ctx, cloudsim.RateLimits{}))(t)
+}

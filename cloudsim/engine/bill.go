@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// auditKeep is how many calls are kept in memory: some megabytes.
+const auditKeep = 16_384
+
+// ledger is what was called. It is in memory, because a call that reads must
+// not cost a write of the store: a restart begins a new one.
+type ledger struct {
+	mu    sync.Mutex
+	ring  []cloudsim.AuditEntry
+	total uint64 // entries ever; ring[total % len] is the oldest once it is full
+	from  time.Time
+	rows  map[billKey]*cloudsim.BillCounts
+}
+
+type billKey struct{ caller, operation string }
+
+// Record counts a call that ended. It costs a lock and no I/O.
+func (e *Engine) Record(entry cloudsim.AuditEntry) {
+	l := &e.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.ring) < auditKeep {
+		l.ring = append(l.ring, entry)
+	} else {
+		l.ring[l.total%auditKeep] = entry
+	}
+	l.total++
+	if l.rows == nil {
+		l.rows = map[billKey]*cloudsim.BillCounts{}
+	}
+	key := billKey{entry.Caller, entry.Operation}
+	row := l.rows[key]
+	if row == nil {
+		row = &cloudsim.BillCounts{}
+		l.rows[key] = row
+	}
+	row.Add(entry)
+}
+
+// kept returns the entries in memory, oldest first. Call it with the lock.
+func (l *ledger) kept() []cloudsim.AuditEntry {
+	if len(l.ring) < auditKeep {
+		return l.ring
+	}
+	oldest := l.total % auditKeep
+	return slices.Concat(l.ring[oldest:], l.ring[:oldest])
+}
+
+// Audit returns the calls that o chooses, of those that are kept.
+func (e *Engine) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
+	l := &e.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := cloudsim.AuditTrail{Items: []cloudsim.AuditEntry{}, Dropped: l.total - uint64(len(l.ring))}
+	for _, entry := range l.kept() {
+		if o.Covers(entry) {
+			all.Items = append(all.Items, entry)
+		}
+	}
+	if o.Limit > 0 && len(all.Items) > o.Limit {
+		all.Items = all.Items[len(all.Items)-o.Limit:]
+	}
+	return all, nil
+}
+
+// Bill sums the calls that o chooses: all since the last reset, or those since
+// a time that are kept.
+func (e *Engine) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
+	now := e.Now()
+	l := &e.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := cloudsim.Bill{From: l.from, To: now, Complete: true, Rows: []cloudsim.BillRow{}}
+	rows := map[billKey]*cloudsim.BillCounts{}
+	if o.Since.IsZero() {
+		for key, row := range l.rows {
+			if o.Covers(cloudsim.AuditEntry{Caller: key.caller, Operation: key.operation}) {
+				rows[key] = row
+			}
+		}
+	} else {
+		b.From = o.Since
+		kept := l.kept()
+		b.Complete = l.total == uint64(len(kept)) || kept[0].Time.Before(o.Since)
+		for _, entry := range kept {
+			if !o.Covers(entry) {
+				continue
+			}
+			key := billKey{entry.Caller, entry.Operation}
+			if rows[key] == nil {
+				rows[key] = &cloudsim.BillCounts{}
+			}
+			rows[key].Add(entry)
+		}
+	}
+	for key, row := range rows {
+		r := cloudsim.BillRow{Caller: key.caller, Operation: key.operation, BillCounts: *row}
+		r.Errors = maps.Clone(row.Errors)
+		b.Rows = append(b.Rows, r)
+		b.Total.Merge(*row)
+	}
+	slices.SortFunc(b.Rows, func(x, y cloudsim.BillRow) int {
+		return cmp.Or(cmp.Compare(x.Caller, y.Caller), cmp.Compare(x.Operation, y.Operation))
+	})
+	return b, nil
+}
+
+// ResetBill begins a new window of the bill. The audit trail stays.
+func (e *Engine) ResetBill(context.Context) error {
+	now := e.Now()
+	l := &e.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rows, l.from = nil, now
+	return nil
+}

@@ -1,0 +1,110 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+func (a *api) billRoutes() {
+	handle(a, op{id: "bill.get", method: http.MethodGet, path: "/v1/bill", summary: "Sum what callers asked of the API since the last reset, or since a time", access: engine.Admin}, a.getBill)
+	handle(a, op{id: "bill.reset", method: http.MethodDelete, path: "/v1/bill", summary: "Begin a new window of the bill", status: http.StatusNoContent, access: engine.Admin}, a.resetBill)
+	handle(a, op{id: "audit.list", method: http.MethodGet, path: "/v1/audit", summary: "List the most recent calls", access: engine.Admin}, a.listAudit)
+	handle(a, op{id: "rateLimits.get", method: http.MethodGet, path: "/v1/rate-limits", summary: "Read how often each caller may call", access: engine.Read},
+		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.RateLimits }, error) {
+			return plain(a.engine.GetRateLimits(ctx))
+		})
+	handle(a, op{id: "rateLimits.set", method: http.MethodPut, path: "/v1/rate-limits", summary: "Change how often each caller may call", access: engine.Admin},
+		func(ctx context.Context, in *create[cloudsim.RateLimits]) (*struct{ Body cloudsim.RateLimits }, error) {
+			return plain(a.engine.SetRateLimits(ctx, in.Body))
+		})
+}
+
+type auditInput struct {
+	Caller    string    `query:"caller" maxLength:"63" doc:"Only calls of the service account or token of this name"`
+	Operation string    `query:"operation" maxLength:"128" doc:"Only operations that match; * stands for any letters"`
+	Since     time.Time `query:"since" doc:"RFC 3339; only calls that came then or later, on the cloud's clock"`
+}
+
+func (in auditInput) options() cloudsim.AuditOptions {
+	return cloudsim.AuditOptions{Caller: in.Caller, Operation: in.Operation, Since: in.Since}
+}
+
+func (a *api) getBill(ctx context.Context, in *auditInput) (*struct{ Body cloudsim.Bill }, error) {
+	return plain(a.engine.Bill(ctx, in.options()))
+}
+
+func (a *api) resetBill(ctx context.Context, _ *none) (*none, error) {
+	return nil, a.engine.ResetBill(ctx)
+}
+
+// AuditFilter is exported because huma reads embedded structs only when they
+// are.
+type AuditFilter = auditInput
+
+func (a *api) listAudit(ctx context.Context, in *struct {
+	AuditFilter
+	Limit int `query:"limit" minimum:"0" maximum:"16384" doc:"At most so many, the newest; 0 or absent for 500"`
+}) (*struct{ Body cloudsim.AuditTrail }, error) {
+	o := in.options()
+	if o.Limit = in.Limit; o.Limit == 0 {
+		o.Limit = cloudsim.DefaultPageSize
+	}
+	return plain(a.engine.Audit(ctx, o))
+}
+
+// audit writes calls to a file, one at a time.
+type audit struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+// record keeps a call that ended, in memory and in the audit file. Who looks
+// at the bill does not change it.
+func (a *api) record(x *exchange, rec *recorder, dropped bool, took time.Duration) {
+	if noun := tagOf(x.operation); x.operation == "" || noun == "bill" || noun == "audit" {
+		return
+	}
+	e := cloudsim.AuditEntry{
+		Time: x.at, RequestID: x.requestID, Caller: x.caller, Operation: x.operation, Target: x.target,
+		Outcome: outcomeOf(x, rec.status, dropped), Status: rec.status, Fault: cloudsim.FaultID(x.fault), Throttled: x.throttled,
+		Millis: float64(took.Microseconds()) / 1000, Bytes: rec.bytes,
+	}
+	if e.Time.IsZero() {
+		e.Time = a.engine.Now()
+	}
+	a.engine.Record(e)
+	if a.audit.w == nil {
+		return
+	}
+	line, err := json.Marshal(e)
+	if err != nil {
+		a.log.Error("a call is not in the audit file", "requestId", e.RequestID, "err", err)
+		return
+	}
+	a.audit.mu.Lock()
+	defer a.audit.mu.Unlock()
+	if _, err := a.audit.w.Write(append(line, '\n')); err != nil {
+		a.log.Error("a call is not in the audit file", "requestId", e.RequestID, "err", err)
+	}
+}
+
+func outcomeOf(x *exchange, status int, dropped bool) string {
+	switch {
+	case dropped || status == 0:
+		return cloudsim.OutcomeDropped
+	case status < 400:
+		return cloudsim.OutcomeOK
+	case x.outcome != "":
+		return x.outcome
+	case status < 500: // it could not be decoded
+		return cloudsim.Invalid.Error()
+	}
+	return cloudsim.Internal.Error()
+}
