@@ -17,10 +17,6 @@ const (
 	QuotaLoadBalancers   QuotaName = "loadBalancers"
 	QuotaListeners       QuotaName = "listenersPerLoadBalancer"
 	QuotaAddresses       QuotaName = "addresses"
-	QuotaNetworks        QuotaName = "networks"
-	QuotaSubnets         QuotaName = "subnets"
-	QuotaRoutes          QuotaName = "routes"
-	QuotaRepositories    QuotaName = "repositories"
 	QuotaServiceAccounts QuotaName = "serviceAccounts"
 )
 
@@ -30,8 +26,7 @@ func DefaultQuotas() map[QuotaName]int64 {
 	return map[QuotaName]int64{
 		QuotaInstances: 50_000, QuotaDisks: 50_000, QuotaDiskGiB: 1 << 30, QuotaSnapshots: 50_000,
 		QuotaLoadBalancers: 20_000, QuotaListeners: 100, QuotaAddresses: 40_000,
-		QuotaNetworks: 1000, QuotaSubnets: 10_000, QuotaRoutes: 100_000,
-		QuotaRepositories: 10_000, QuotaServiceAccounts: 1000,
+		QuotaServiceAccounts: 1000,
 	}
 }
 

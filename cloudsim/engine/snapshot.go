@@ -17,6 +17,7 @@ var snapshots = store.Table[cloudsim.Snapshot]{
 	Kind: cloudsim.KindSnapshot, Prefix: "snap",
 	ID:   func(s *cloudsim.Snapshot) string { return string(s.ID) },
 	Meta: func(s *cloudsim.Snapshot) *cloudsim.Meta { return &s.Meta },
+	Uses: store.One[cloudsim.Snapshot](cloudsim.QuotaSnapshots),
 	Index: map[string]func(*cloudsim.Snapshot) []string{
 		bySource: func(s *cloudsim.Snapshot) []string { return []string{string(s.Disk)} },
 		byCopied: func(s *cloudsim.Snapshot) []string {
@@ -50,7 +51,7 @@ func (e *Engine) snapshotByName(tx *store.Tx, call Call, req cloudsim.CreateSnap
 	}
 	switch have, err := snapshots.Named(tx, project, req.Name); {
 	case errors.Is(err, cloudsim.NotFound):
-		if s, err = newSnapshot(tx, project, req.Disk, "disk"); err != nil {
+		if s, err = e.newSnapshot(tx, project, req.Disk, "disk"); err != nil {
 			return s, err
 		}
 		s.Name, s.Labels = req.Name, req.Labels
@@ -69,7 +70,7 @@ func (e *Engine) snapshotByName(tx *store.Tx, call Call, req cloudsim.CreateSnap
 }
 
 // newSnapshot is a snapshot of a disk, named by its id and not yet stored.
-func newSnapshot(tx *store.Tx, project cloudsim.ProjectID, of cloudsim.DiskID, field string) (s cloudsim.Snapshot, err error) {
+func (e *Engine) newSnapshot(tx *store.Tx, project cloudsim.ProjectID, of cloudsim.DiskID, field string) (s cloudsim.Snapshot, err error) {
 	d, err := disks.Get(tx, string(of))
 	switch {
 	case errors.Is(err, cloudsim.NotFound) || err == nil && d.Project != project:
@@ -78,6 +79,9 @@ func newSnapshot(tx *store.Tx, project cloudsim.ProjectID, of cloudsim.DiskID, f
 		return s, err
 	case !d.HasData():
 		return s, cloudsim.Errorf(cloudsim.Conflict, "cannot take a snapshot of disk %s: it is %s", of, d.State)
+	}
+	if err := e.room(tx, d.Project, store.Use{Name: cloudsim.QuotaSnapshots, N: 1}); err != nil {
+		return s, err
 	}
 	id, err := snapshots.NextID(tx)
 	return cloudsim.Snapshot{

@@ -54,7 +54,7 @@ func (e *Engine) groupByName(tx *store.Tx, call Call, req cloudsim.CreateSnapsho
 func (e *Engine) newGroup(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateSnapshotGroup) (g cloudsim.SnapshotGroup, err error) {
 	members := make([]cloudsim.Snapshot, len(req.Disks))
 	for i, d := range req.Disks {
-		if members[i], err = newSnapshot(tx, project, d, "disks"); err != nil {
+		if members[i], err = e.newSnapshot(tx, project, d, "disks"); err != nil {
 			return g, err
 		}
 	}
