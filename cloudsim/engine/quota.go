@@ -66,7 +66,7 @@ func overQuota(project cloudsim.ProjectID, name cloudsim.QuotaName, used, wanted
 
 // countUses counts what is in a file that was made before there were counts.
 func countUses(tx *store.Tx) error {
-	for _, count := range []func(*store.Tx) error{instances.Count, disks.Count, snapshots.Count, addresses.Count, loadBalancers.Count, serviceAccounts.Count} {
+	for _, count := range []func(*store.Tx) error{instances.CountUses, disks.CountUses, snapshots.CountUses, addresses.CountUses, loadBalancers.CountUses, serviceAccounts.CountUses} {
 		if err := count(tx); err != nil {
 			return err
 		}

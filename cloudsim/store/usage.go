@@ -78,9 +78,9 @@ func (t Table[T]) recount(tx *Tx, was, is *T) error {
 	return errors.Join(add(was, -1), add(is, 1))
 }
 
-// Count counts what is in the table already, for a file that was made before
+// CountUses counts what is in the table already, for a file that was made before
 // there were counts. It reads the whole table, once in the life of a file.
-func (t Table[T]) Count(tx *Tx) error {
+func (t Table[T]) CountUses(tx *Tx) error {
 	meta, err := tx.write(bucketMeta)
 	if err != nil {
 		return err
