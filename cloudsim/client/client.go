@@ -41,10 +41,14 @@ type Client struct {
 	// Retries is how often a call that the cloud refused with a Retry-After
 	// is repeated, if it may be: one that reads, replaces or deletes. It waits
 	// as long as the cloud says, and up to a half more, so that a crowd does
-	// not come back at once; never past the end of ctx. 0 returns the refusal,
-	// an Error with RetryAfter.
+	// not come back at once; never past the end of ctx, and never longer than
+	// MaxRetryWait. 0 returns the refusal, an Error with RetryAfter.
 	Retries int
 }
+
+// MaxRetryWait is the longest that Retries wait for one repetition. Who is told
+// to come back later than that gets the refusal.
+const MaxRetryWait = 30 * time.Second
 
 // maxReply bounds what a call reads: a full page of the largest objects.
 const maxReply = 64 << 20
@@ -73,7 +77,7 @@ func (c *Client) insist(ctx context.Context, method, path string, in any, opts .
 	for n := 0; ; n++ {
 		resp, err := c.do(ctx, c.HTTP, method, path, in, opts...)
 		e, ok := errors.AsType[*cloudsim.Error](err)
-		if !ok || e.RetryAfter == 0 || n >= c.Retries || method == http.MethodPost {
+		if !ok || e.RetryAfter == 0 || e.RetryAfter > MaxRetryWait || n >= c.Retries || method == http.MethodPost {
 			return resp, err
 		}
 		wait := e.RetryAfter + rand.N(e.RetryAfter/2+1) //nolint:gosec // it spreads callers, and keeps no secret

@@ -199,7 +199,7 @@ func (e *Engine) replace(ctx context.Context, fn func(*store.Tx) error) error {
 	if err := e.update(ctx, func(tx *store.Tx, _ Call) error { return fn(tx) }); err != nil {
 		return err
 	}
-	return e.loadFaults()
+	return errors.Join(e.loadFaults(), e.loadRates())
 }
 
 func tokensOf(tx *store.Tx) (all []cloudsim.Token, err error) {
