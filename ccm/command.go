@@ -176,6 +176,9 @@ func (r *runner) config() (Config, error) {
 // own logging, which is why ours comes here.
 func (r *runner) provider(c *appconfig.CompletedConfig) cloudprovider.Interface {
 	logging.Klog(r.log)
+	if r.opts.Generic.LeaderMigration.Enabled && r.opts.Generic.LeaderMigration.ControllerMigrationConfig == "" {
+		migrating(&c.ComponentConfig.Generic.LeaderMigration)
+	}
 	settings := NewSettings(r.cfg)
 	r.made = New(r.log, settings.client(), settings, c.EventRecorder)
 	if r.opts.KubeCloudShared.CloudProvider.CloudConfigFile != "" {

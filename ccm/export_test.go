@@ -23,6 +23,7 @@ func (p *Provider) Hurry() *Provider {
 var (
 	Measure   = measure
 	Operation = operation
+	Migrating = migrating
 )
 
 // RunRepairer runs a repairer that leaves a Service alone for settle only.
@@ -69,3 +70,6 @@ func (p *Provider) RunAllocator(ctx context.Context, kube kubernetes.Interface, 
 
 // Client calls the cloud that the settings name.
 func (s *Settings) Client() *client.Client { return s.client() }
+
+// Health is what /healthz says of the cloud.
+func (p *Provider) Health() error { return health{p}.Check(nil) }

@@ -3,6 +3,7 @@ package ccm
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -36,6 +37,7 @@ type mirror struct {
 	instances shelf[cloudsim.InstanceID, cloudsim.Instance]
 	balancers shelf[cloudsim.LoadBalancerID, cloudsim.LoadBalancer]
 	heard     time.Time          // the watch's last word; zero while there is no watch
+	failed    error              // why there is no watch
 	cancel    context.CancelFunc // ends the watch of now
 	onChange  []func(balancer cloudsim.LoadBalancer)
 	onFresh   []func()
@@ -65,6 +67,9 @@ func (m *mirror) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		m.mu.Lock()
+		m.failed = err
+		m.mu.Unlock()
 		if time.Since(began) > mirrorRetry {
 			pause, told = 0, false
 		}
@@ -86,6 +91,19 @@ func (m *mirror) again() {
 	if m.cancel != nil {
 		m.cancel()
 	}
+}
+
+// health is why the cloud cannot be watched, or nil.
+func (m *mirror) health() error {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	switch {
+	case m.fresh():
+		return nil
+	case m.failed != nil:
+		return fmt.Errorf("the cloud cannot be watched: %w", m.failed)
+	}
+	return errors.New("the cloud has not been heard of yet, or not for a while")
 }
 
 func (m *mirror) distrust() {

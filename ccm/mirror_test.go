@@ -66,8 +66,14 @@ func TestMirrorFollowsAgain(t *testing.T) {
 	if r.provider.Mirrored() {
 		t.Error("a cloud that never answered is mirrored")
 	}
+	if err := r.provider.Health(); err == nil || !strings.Contains(err.Error(), errCut.Error()) {
+		t.Errorf("its health is %v; want why it cannot be watched", err)
+	}
 	r.wire.spoil(nil)
 	eventually(t, "it is mirrored", r.provider.Mirrored)
+	if err := r.provider.Health(); err != nil {
+		t.Errorf("its health is %v", err)
+	}
 	r.wire.spoil(nil)
 	if there, err := r.instances().InstanceExists(t.Context(), initialised(i)); err != nil || !there || len(r.wire.made(false)) > 0 {
 		t.Errorf("InstanceExists = %v, %v with %v", there, err, r.wire.made(false))

@@ -1,0 +1,43 @@
+package ccm_test
+
+import (
+	"testing"
+
+	"k8s.io/controller-manager/config"
+	"k8s.io/controller-manager/pkg/leadermigration"
+	migrationconfig "k8s.io/controller-manager/pkg/leadermigration/config"
+
+	"github.com/cloudsim-dev/allinone/ccm"
+)
+
+// Upstream's default names two of the three controllers wrongly, so that they
+// would run under the main lock, which a kube-controller-manager of the time
+// before does not share. Ours moves all that touch a cloud's load balancers,
+// routes and nodes.
+func TestLeaderMigrationNamesTheControllers(t *testing.T) {
+	verdict := func(c *config.LeaderMigrationConfiguration, name string) leadermigration.FilterResult {
+		return leadermigration.NewLeaderMigrator(c, "cloud-controller-manager").FilterFunc(name)
+	}
+	c := migrationconfig.DefaultLeaderMigrationConfiguration()
+	if verdict(c, "service-lb-controller") == leadermigration.ControllerMigrated {
+		t.Log("upstream's default is right now: migrating can go")
+	}
+	ccm.Migrating(c)
+	ccm.Migrating(c) // twice is once
+	for name, want := range map[string]leadermigration.FilterResult{
+		"service-lb-controller": leadermigration.ControllerMigrated, "node-route-controller": leadermigration.ControllerMigrated,
+		"cloud-node-lifecycle-controller": leadermigration.ControllerMigrated, ccm.ServiceRepairController: leadermigration.ControllerMigrated,
+		ccm.ServiceOrphanController: leadermigration.ControllerMigrated, "cloud-node-controller": leadermigration.ControllerNonMigrated,
+		ccm.CloudHealthController: leadermigration.ControllerNonMigrated,
+	} {
+		if got := verdict(c, name); got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	if errs := migrationconfig.ValidateLeaderMigrationConfiguration(c); len(errs) > 0 {
+		t.Errorf("upstream finds it wrong: %v", errs)
+	}
+	if len(c.ControllerLeaders) != 7 { // upstream's three, and four more
+		t.Errorf("there are %d: %+v", len(c.ControllerLeaders), c.ControllerLeaders)
+	}
+}
