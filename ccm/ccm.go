@@ -34,6 +34,7 @@ type Provider struct {
 	mirror    *mirror
 	instances *instances
 	balancers *balancers
+	routes    *routes
 
 	// reread returns the configuration as it is on disk; nil if it is not.
 	reread func() (Config, error)
@@ -55,6 +56,7 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 		log: log, settings: settings, events: events, mirror: m,
 		instances: &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]time.Time{}},
 		balancers: &balancers{log: log, api: api, events: events, settings: settings, patience: patience, unreported: unreported},
+		routes:    &routes{api: api, mirror: m, patience: patience},
 	}
 }
 
@@ -123,4 +125,4 @@ func (p *Provider) Zones() (cloudprovider.Zones, bool) { return nil, false }
 func (p *Provider) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
 
 // Routes makes routes to the pods of nodes.
-func (p *Provider) Routes() (cloudprovider.Routes, bool) { return nil, false }
+func (p *Provider) Routes() (cloudprovider.Routes, bool) { return p.routes, true }

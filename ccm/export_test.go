@@ -16,6 +16,7 @@ import (
 // Hurry makes p hand work in progress to the framework almost at once.
 func (p *Provider) Hurry() *Provider {
 	p.balancers.patience = wait.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 3}
+	p.routes.patience = p.balancers.patience
 	p.balancers.unreported = 0
 	return p
 }

@@ -2,6 +2,7 @@ package ccm_test
 
 import (
 	"context"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -12,6 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
 // allocating runs an allocator over these nodes.
@@ -39,7 +42,7 @@ func (r *rig) allocating(t *testing.T, clusterCIDR string, nodes ...*v1.Node) *f
 // podded is a cloud whose default network gives pod ranges of both families.
 func podded(t *testing.T) *rig {
 	t.Helper()
-	r := newRig(t)
+	r := newRig(t, cloudtest.WithConfig(func(c *engine.Config) { c.Instances6 = netip.MustParsePrefix("fd64::/64") }))
 	l, err := r.cloud.ListNetworks(t.Context(), cloudsim.ListOptions{Name: cloudsim.DefaultNetwork})
 	if err != nil || len(l.Items) != 1 {
 		t.Fatalf("the default network: %+v, %v", l.Items, err)

@@ -1,0 +1,153 @@
+package ccm_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+func (r *rig) routes() cloudprovider.Routes {
+	routes, _ := r.provider.Routes()
+	return routes
+}
+
+func routeTo(node, cidr string) *cloudprovider.Route {
+	return &cloudprovider.Route{TargetNode: types.NodeName(node), DestinationCIDR: cidr}
+}
+
+// listed are the cluster's routes as "destination node", sorted.
+func (r *rig) listed(t *testing.T, cluster string) []string {
+	t.Helper()
+	l, err := r.routes().ListRoutes(t.Context(), cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, route := range l {
+		s := route.DestinationCIDR + " " + string(route.TargetNode)
+		if route.Blackhole {
+			s += "blackhole"
+		}
+		out = append(out, s)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestRoutesFromCreateToDelete(t *testing.T) {
+	r := podded(t)
+	r.machine(t, "node-1")
+	both := []*cloudprovider.Route{routeTo("node-1", "10.244.0.0/24"), routeTo("node-1", "fd10:244::/64")}
+	for range 2 { // the second time changes nothing
+		for _, route := range both {
+			if err := r.routes().CreateRoute(t.Context(), cluster, "the-uid-of-the-node", route); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := r.listed(t, cluster); len(got) != 2 || got[0] != "10.244.0.0/24 node-1" || got[1] != "fd10:244::/64 node-1" {
+		t.Errorf("routes are %v", got)
+	}
+	if got := r.listed(t, "another-cluster"); len(got) != 0 {
+		t.Errorf("another cluster has %v", got)
+	}
+	l, err := r.routes().ListRoutes(t.Context(), cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // one that is gone is fine
+		for _, route := range l {
+			if err := r.routes().DeleteRoute(t.Context(), cluster, route); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := r.listed(t, cluster); len(got) != 0 {
+		t.Errorf("left are %v", got)
+	}
+}
+
+// A destination of ours that leads to another node is made to lead here; one
+// that a person, or another cluster, has a route to is refused and left.
+func TestRouteThatIsThere(t *testing.T) {
+	r := podded(t)
+	there, here := r.machine(t, "node-1"), r.machine(t, "node-2")
+	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-2", "10.244.7.0/24")); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.listed(t, cluster); len(got) != 1 || got[0] != "10.244.7.0/24 node-2" {
+		t.Errorf("routes are %v", got)
+	}
+	person, err := r.cloud.CreateRoute(t.Context(), cloudsim.CreateRoute{Name: "by-hand", Destination: "10.244.9.0/24", NextHop: there.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-2", "10.244.9.0/24")); err == nil || !strings.Contains(err.Error(), "10.244.9.0/24") {
+		t.Errorf("over a person's route: %v", err)
+	}
+	if now, err := r.cloud.GetRoute(t.Context(), person.ID); err != nil || now.NextHop != there.ID {
+		t.Errorf("the person's route became %+v, %v", now, err)
+	}
+	if err := r.routes().CreateRoute(t.Context(), "another-cluster", "", routeTo("node-1", "10.244.7.0/24")); err == nil {
+		t.Error("another cluster took the route over")
+	}
+	_ = here
+}
+
+// A stopped instance is not gone: its Node is there, and so is its route.
+func TestRouteOfAStoppedInstance(t *testing.T) {
+	r := podded(t)
+	i := r.machine(t, "node-1")
+	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.0.0/24")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.cloud.StopInstance(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.listed(t, cluster); len(got) != 1 || got[0] != "10.244.0.0/24 node-1" {
+		t.Errorf("of a stopped instance: %v", got)
+	}
+	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is a black hole", func() bool {
+		got := r.listed(t, cluster)
+		return len(got) == 1 && got[0] == "10.244.0.0/24 blackhole"
+	})
+}
+
+// A cloud that is slow is asked again at once, which upstream does for a
+// conflict only; a reply that was lost costs nothing.
+func TestRouteThatTakesTime(t *testing.T) {
+	r := newRig(t, slow(func(p *engine.Profile) { p.Network = 300 * time.Millisecond }))
+	r.machine(t, "node-1")
+	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.0.0/24")); !apierrors.IsConflict(err) {
+		t.Errorf("while it is being made: %v", err)
+	}
+	eventually(t, "it is made", func() bool {
+		return r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.0.0/24")) == nil
+	})
+	r.wire.spoil(func(n int, req *http.Request) fault { return fault{loseReply: req.Method == http.MethodPost} })
+	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.1.0/24")); err == nil {
+		t.Error("a lost reply went unseen")
+	}
+	r.wire.spoil(nil)
+	eventually(t, "the second try finds it", func() bool {
+		return r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.1.0/24")) == nil
+	})
+	if got := r.listed(t, cluster); len(got) != 2 {
+		t.Errorf("routes are %v", got)
+	}
+}
