@@ -28,17 +28,20 @@ const (
 // Config is what a lab is made of. The zero value is not valid; Default gives
 // the values that the command line begins with.
 type Config struct {
-	DataDir    Dir           // absolute
-	Self       string        // the allinone executable, for the parts that run as processes
-	Kube       string        // upstream's multi-call binary
-	KubeBinDir string        // upstream's own binaries, taken before Kube's; "" for none
-	MachineDir string        // what real machines are made of; needed for them only
-	PortBase   *int          // first port; 0 picks free ones; nil keeps those of the last time
-	Nodes      Nodes         // what an instance is
-	Instances  int           // how many the first start of a data dir creates
-	Profile    string        // how long the cloud's hardware takes: realistic or instant
-	Timeout    time.Duration // for everything to become ready
-	Grace      time.Duration // between asking a process to stop and killing it
+	DataDir    Dir    // absolute
+	Self       string // the allinone executable, for the parts that run as processes
+	Kube       string // upstream's multi-call binary
+	KubeBinDir string // upstream's own binaries, taken before Kube's; "" for none
+	MachineDir string // what real machines are made of; needed for them only
+	PortBase   *int   // first port; 0 picks free ones; nil keeps those of the last time
+	Nodes      Nodes  // what an instance is
+	Instances  int    // how many the first start of a data dir creates
+	Profile    string // how long the cloud's hardware takes: realistic or instant
+	// NetworkProxy carries what kube-apiserver sends to nodes through a network
+	// proxy (KEP-1281); without it kube-apiserver dials nodes itself.
+	NetworkProxy bool
+	Timeout      time.Duration // for everything to become ready
+	Grace        time.Duration // between asking a process to stop and killing it
 
 	// Progress is told, in one line each and one at a time, what happens
 	// until the lab is ready and whenever something is started again. It may
@@ -51,7 +54,7 @@ type Config struct {
 // Default is a lab of three hollow nodes.
 func Default() Config {
 	return Config{
-		Nodes: Hollow, Instances: 3, Profile: "realistic",
+		Nodes: Hollow, Instances: 3, Profile: "realistic", NetworkProxy: true,
 		Timeout: 2 * time.Minute, Grace: 10 * time.Second,
 	}
 }

@@ -75,9 +75,13 @@ func (p plan) etcd(conf *tls.Config) component {
 // probes carry a certificate.
 func (p plan) apiServer(conf *tls.Config) component {
 	url := p.ports.url("https", "kube-apiserver")
+	var egress []string
+	if p.NetworkProxy {
+		egress = []string{"--egress-selector-config-file=" + p.dir.configFile("egress.yaml")}
+	}
 	return component{
 		name: "kube-apiserver", address: url, program: p.programs.find("kube-apiserver"),
-		args: append(p.endpointFlags(),
+		args: append(append(egress, p.endpointFlags()...),
 			"--bind-address="+host, fmt.Sprintf("--secure-port=%d", p.ports["kube-apiserver"]),
 			"--tls-cert-file="+p.pki.crt("kube-apiserver"), "--tls-private-key-file="+p.pki.key("kube-apiserver"),
 			"--client-ca-file="+p.pki.crt(clusterCA), "--anonymous-auth=false",

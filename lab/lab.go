@@ -144,7 +144,7 @@ func (p *plan) writeFiles() error {
 	return errors.Join(
 		writeFile(p.dir.configFile("kwok.yaml"), kwokConfig),
 		writeFile(p.dir.EnvFile(), []byte(envScript(p.dir, p.ports.url("http", "cloudsim")))),
-		p.writeWhereCloud())
+		p.writeEgress(), p.writeWhereCloud())
 }
 
 // writeWhereCloud tells the cloud's CLI how this lab's cloud is called.

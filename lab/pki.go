@@ -31,6 +31,7 @@ const (
 	clusterCA    = "ca"
 	frontProxyCA = "front-proxy-ca"
 	etcdCA       = "etcd-ca"
+	proxyCA      = "proxy-ca"
 )
 
 // leaf is a certificate that somebody uses.
@@ -76,6 +77,8 @@ func (p pki) leaves() []leaf {
 		{name: "kwok", ca: clusterCA, user: userKwok, use: asClient},
 		{name: "hypervisor", ca: clusterCA, user: userHypervisor, use: asClient},
 		{name: "kube-proxy", ca: clusterCA, user: "system:kube-proxy", use: asClient},
+		{name: "proxy-server", ca: proxyCA, user: "proxy-server", use: asServer, dns: local, ips: loopback},
+		{name: "proxy-agent", ca: proxyCA, user: "proxy-agent", use: asClient},
 		{name: "admin", ca: clusterCA, user: "cloudsim:admin", group: []string{"system:masters"}, use: asClient},
 	}
 }
@@ -95,7 +98,7 @@ func (p pki) key(name string) string { return filepath.Join(p.dir, name+".key") 
 // names it made.
 func (p pki) ensure() (made []string, err error) {
 	cas := map[string]*keyPair{}
-	for _, name := range []string{clusterCA, frontProxyCA, etcdCA} {
+	for _, name := range []string{clusterCA, frontProxyCA, etcdCA, proxyCA} {
 		ca, fresh, err := p.ensureCA(name)
 		if err != nil {
 			return made, fmt.Errorf("certificate authority %s: %w", name, err)
@@ -189,25 +192,8 @@ func (l leaf) is(c *x509.Certificate) bool {
 // issue makes a key, signs template with ca, or with itself if ca is nil, and
 // writes both down.
 func (p pki) issue(name string, template *x509.Certificate, ca *keyPair) (*keyPair, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return nil, err
-	}
-	template.SerialNumber = serial
 	template.NotBefore = p.now.Add(-time.Hour) // for clocks that differ a little
-	signer := keyPair{template, key}
-	if ca != nil {
-		signer = *ca
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, signer.cert, &key.PublicKey, signer.key)
-	if err != nil {
-		return nil, err
-	}
-	cert, err := x509.ParseCertificate(der)
+	key, cert, err := sign(template, ca)
 	if err != nil {
 		return nil, err
 	}
@@ -217,8 +203,57 @@ func (p pki) issue(name string, template *x509.Certificate, ca *keyPair) (*keyPa
 	}
 	err = errors.Join(
 		writeDurably(p.key(name), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: rawKey})),
-		writeDurably(p.crt(name), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+		writeDurably(p.crt(name), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})))
 	return &keyPair{cert, key}, err
+}
+
+// sign makes a key and a certificate for it: of ca, or its own if ca is nil.
+func sign(template *x509.Certificate, ca *keyPair) (*ecdsa.PrivateKey, *x509.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
+		return nil, nil, err
+	}
+	signer := keyPair{template, key}
+	if ca != nil {
+		signer = *ca
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, signer.cert, &key.PublicKey, signer.key)
+	if err != nil {
+		return nil, nil, err
+	}
+	cert, err := x509.ParseCertificate(der)
+	return key, cert, err
+}
+
+// kubelet makes what a hollow machine's kubelet shows to kube-apiserver, and
+// asks of it. The key is never written down: the machine is gone with us.
+func (p pki) kubelet(node, ip string) (*tls.Config, error) {
+	ca, err := p.load(clusterCA)
+	if err != nil {
+		return nil, err
+	}
+	key, cert, err := sign(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
+		NotBefore:   time.Now().Add(-time.Hour),
+		NotAfter:    time.Now().Add(leafLife),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: asServer,
+		DNSNames:    []string{node},
+		IPAddresses: []net.IP{net.ParseIP(ip)},
+	}, ca)
+	if err != nil {
+		return nil, err
+	}
+	clients := x509.NewCertPool()
+	clients.AddCert(ca.cert)
+	return &tls.Config{
+		Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}},
+		ClientCAs:    clients, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"http/1.1"},
+	}, nil
 }
 
 // ensureServiceAccountKey makes the key that signs service accounts' tokens.

@@ -31,6 +31,9 @@ func (p *plan) components(log *slog.Logger) ([]component, error) {
 		p.cloud(), p.etcd(etcdTLS), apiServer,
 		p.controllerManager(clusterTLS), p.scheduler(clusterTLS), p.ccm(clusterTLS),
 	}
+	if p.NetworkProxy {
+		table = append(table, p.proxyServer(), p.proxyAgent())
+	}
 	switch p.Nodes {
 	case Hollow:
 		table = append(table, p.kwok(), p.hypervisor(log))
@@ -96,7 +99,7 @@ func (p *plan) kwok() component {
 
 // hypervisor makes instances nodes. It is a part of this process.
 func (p *plan) hypervisor(log *slog.Logger) component {
-	conf := hollow.Config{Cloud: p.hypervisorClient(), Kubeconfig: p.dir.configFile("hypervisor.kubeconfig")}
+	conf := hollow.Config{Cloud: p.hypervisorClient(), Kubeconfig: p.dir.configFile("hypervisor.kubeconfig"), Kubelet: p.pki.kubelet}
 	return component{
 		name:  "hypervisor",
 		run:   func(ctx context.Context) error { return hollow.Run(ctx, log.With("component", "hypervisor"), conf) },

@@ -66,6 +66,7 @@ and the same cloud.`,
 	fl.StringVar(&f.Profile, "profile", f.Profile, "how long the cloud's hardware takes: instant or realistic")
 	fl.IntVar(&f.portBase, "port-base", lab.DefaultPortBase, "first of the ports that the lab uses; 0 picks free ones (default: those of the last time)")
 	fl.StringVar(&f.KubeBinDir, "kube-bin-dir", "", "folder with upstream's own binaries, to use instead of bin/kube")
+	fl.BoolVar(&f.NetworkProxy, "network-proxy", f.NetworkProxy, "carry kube-apiserver's connections to nodes through a network proxy")
 	fl.DurationVar(&f.Timeout, "timeout", f.Timeout, "how long everything may take to become ready")
 	fl.DurationVar(&f.Grace, "grace", f.Grace, "how long a process may take to stop before it is killed")
 	fl.BoolVarP(&f.detach, "detach", "d", false, "run in the background; return when it is ready")

@@ -24,6 +24,9 @@ type Config struct {
 	// watch nodes, services and endpointslices, create and patch nodes, and
 	// patch nodes/status.
 	Kubeconfig string
+	// Kubelet makes each machine answer where its kubelet would. It may be nil:
+	// then nothing does.
+	Kubelet KubeletTLS
 }
 
 // Validate says everything that is wrong with c.
@@ -59,7 +62,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	p, err := newProxy(log, factory, f)
+	p, err := newProxy(log, factory, f, cfg.Kubelet)
 	if err != nil {
 		return err
 	}

@@ -34,14 +34,15 @@ type proxy struct {
 	services corelisters.ServiceLister
 	slices   discoverylisters.EndpointSliceLister
 	synced   []cache.InformerSynced
+	kubelet  KubeletTLS    // nil: machines have none
 	bell     chan struct{} // something changed; holds one ring
 	on       map[cloudsim.InstanceID]*responder
 }
 
-func newProxy(log *slog.Logger, factory informers.SharedInformerFactory, f *fleet) (*proxy, error) {
+func newProxy(log *slog.Logger, factory informers.SharedInformerFactory, f *fleet, kubelet KubeletTLS) (*proxy, error) {
 	nodes, services, slices := factory.Core().V1().Nodes(), factory.Core().V1().Services(), factory.Discovery().V1().EndpointSlices()
 	p := &proxy{
-		log: log, fleet: f, nodes: nodes.Lister(), services: services.Lister(), slices: slices.Lister(),
+		log: log, fleet: f, kubelet: kubelet, nodes: nodes.Lister(), services: services.Lister(), slices: slices.Lister(),
 		bell: make(chan struct{}, 1), on: map[cloudsim.InstanceID]*responder{},
 	}
 	f.hear = append(f.hear, func(string) { p.ring() })
@@ -159,10 +160,10 @@ func (p *proxy) sync(ctx context.Context) (complete bool) {
 	for id, m := range want {
 		r := p.on[id]
 		if r == nil {
-			r = &responder{log: p.log, ip: m.InternalIP(), broke: p.ring, open: map[socketKey]*socket{}, failed: map[socketKey]string{}}
+			r = &responder{log: p.log, kubelet: p.kubelet, ip: m.InternalIP(), broke: p.ring, open: map[socketKey]*socket{}, failed: map[socketKey]string{}}
 			p.on[id] = r
 		}
-		if !r.sync(ctx, t.views(m, about[id])) {
+		if !r.sync(ctx, t.views(m, about[id], p.kubelet != nil)) {
 			complete = false
 		}
 	}
@@ -184,9 +185,12 @@ func (p *proxy) proxied(m machine) (facts, bool) {
 
 // views is what the sockets of a machine answer from; a node port that leads
 // nowhere has none.
-func (t *table) views(m machine, f facts) map[socketKey]*view {
+func (t *table) views(m machine, f facts, kubelet bool) map[socketKey]*view {
 	base := view{node: m.Name, zone: m.Zone, eligible: f.eligible}
 	out := map[socketKey]*view{{proxyHealthz, proxyHealthPort}: &base}
+	if kubelet {
+		out[socketKey{kubeletAPI, kubeletPort}] = &base
+	}
 	for _, s := range t.services {
 		endpoints := s.from(m.Name, f.zone)
 		if len(endpoints) == 0 {

@@ -2,7 +2,9 @@ package hollow
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -28,6 +30,7 @@ const (
 	nodePortUDP   role = "UDP node port"
 	checkNodePort role = "health check node port"
 	proxyHealthz  role = "kube-proxy health"
+	kubeletAPI    role = "kubelet"
 )
 
 // socketKey tells the sockets of one machine apart.
@@ -39,11 +42,12 @@ type socketKey struct {
 // responder is what answers on one machine's address. One goroutine, the
 // proxy's, calls its methods.
 type responder struct {
-	log    *slog.Logger
-	ip     string
-	broke  func() // a socket died by itself
-	open   map[socketKey]*socket
-	failed map[socketKey]string // why one is not open, as it was logged
+	log     *slog.Logger
+	kubelet KubeletTLS
+	ip      string
+	broke   func() // a socket died by itself
+	open    map[socketKey]*socket
+	failed  map[socketKey]string // why one is not open, as it was logged
 }
 
 // socket is one open port.
@@ -119,13 +123,24 @@ func (r *responder) listen(ctx context.Context, key socketKey, v *view) (*socket
 		s.served.Go(func() { r.ended(key, s, echo(conn, s.view.Load)) })
 		return s, nil
 	}
+	var secure *tls.Config
+	if key.role == kubeletAPI {
+		var err error
+		if secure, err = r.kubelet(v.node, r.ip); err != nil {
+			return nil, fmt.Errorf("certificate of the kubelet: %w", err)
+		}
+	}
 	ln, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
+	ln = netutil.LimitListener(ln, maxConns)
+	if secure != nil {
+		ln = tls.NewListener(ln, secure)
+	}
 	srv := r.server(key.role, s.view.Load)
 	s.close = srv.Close
-	s.served.Go(func() { r.ended(key, s, srv.Serve(netutil.LimitListener(ln, maxConns))) })
+	s.served.Go(func() { r.ended(key, s, srv.Serve(ln)) })
 	return s, nil
 }
 
@@ -141,6 +156,9 @@ func (r *responder) server(role role, now func() *view) *http.Server {
 		ErrorLog:          slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
 	}
 	switch role {
+	case kubeletAPI:
+		srv.Handler = kubeletHandler(now)
+		srv.ReadTimeout, srv.WriteTimeout = 0, 0 // logs may be followed for long
 	case checkNodePort:
 		srv.Handler = serviceHealthHandler(now)
 	case proxyHealthz:

@@ -164,7 +164,7 @@ func TestOnlyNodePorts(t *testing.T) {
 	}
 	s := &service{byNode: map[string][]endpoint{}}
 	s.cluster = []endpoint{{addr: netip.MustParseAddrPort("10.0.0.1:80"), ready: true}}
-	v := (&table{services: []*service{s}}).views(machine{Instance: cloudsim.Instance{}}, facts{})
+	v := (&table{services: []*service{s}}).views(machine{Instance: cloudsim.Instance{}}, facts{}, false)
 	if len(v) != 2 {
 		t.Errorf("%d sockets, want the node port and the proxy's health", len(v))
 	}

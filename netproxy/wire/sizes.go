@@ -11,7 +11,6 @@ import (
 // an error and is logged once. It sets a global and may not run beside gRPC.
 func QuietGRPC() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)) }
 
-
 // Sizes that both ends give to gRPC. A stream window bounds what waits in
 // memory for a reader that stands still. The window of the whole connection is
 // given back as bytes arrive, read or not, so it bounds nothing but what is

@@ -1,0 +1,68 @@
+package lab
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cloudsim-dev/allinone/netproxy/egress"
+)
+
+// maxSocketPath is what unix(7) has room for, with a byte for its end.
+const maxSocketPath = 107
+
+// proxySocket is where kube-apiserver finds the network proxy: in the data dir,
+// or, if that has too long a name for a socket, in the folder for temporary
+// files.
+func (d Dir) proxySocket() string {
+	path := d.path("proxy.sock")
+	if len(path) <= maxSocketPath {
+		return path
+	}
+	name := sha256.Sum256([]byte(d))
+	return filepath.Join(os.TempDir(), fmt.Sprintf("cloudsim-%x.sock", name[:8]))
+}
+
+// writeEgress tells kube-apiserver where the network proxy is.
+func (p *plan) writeEgress() error {
+	raw, err := egress.Selector{Socket: p.dir.proxySocket(), HTTPConnect: true}.YAML()
+	if err != nil {
+		return err
+	}
+	return writeFile(p.dir.configFile("egress.yaml"), raw)
+}
+
+// proxyServer carries what kube-apiserver sends to nodes (KEP-1281). Nothing
+// waits for it: kube-apiserver dials it when it has something to send.
+func (p *plan) proxyServer() component {
+	health := p.ports.url("http", "proxy-health")
+	return component{
+		name: "proxy-server", address: p.ports.url("http", "proxy-admin"), program: program{p.Self, "allinone"},
+		args: []string{
+			"proxy", "server", "--server-id=lab", "--mode=http-connect", "--uds-name=" + p.dir.proxySocket(), "--server-port=0",
+			"--agent-bind-address=" + host, fmt.Sprintf("--agent-port=%d", p.ports["proxy-agents"]),
+			"--cluster-cert=" + p.pki.crt("proxy-server"), "--cluster-key=" + p.pki.key("proxy-server"), "--cluster-ca-cert=" + p.pki.crt(proxyCA),
+			"--health-bind-address=" + host, fmt.Sprintf("--health-port=%d", p.ports["proxy-health"]),
+			"--admin-bind-address=" + host, fmt.Sprintf("--admin-port=%d", p.ports["proxy-admin"]),
+			"--graceful-shutdown-timeout=2s", // who watches or follows does not stop by itself
+		},
+		ready: httpProbe(health+"/healthz", nil),
+	}
+}
+
+// proxyAgent stands where the nodes are: on this machine.
+func (p *plan) proxyAgent() component {
+	health := p.ports.url("http", "proxy-agent")
+	return component{
+		name: "proxy-agent", address: health, program: program{p.Self, "allinone"},
+		args: []string{
+			"proxy", "agent", "--agent-id=lab", "--proxy-server-host=" + host, fmt.Sprintf("--proxy-server-port=%d", p.ports["proxy-agents"]),
+			"--ca-cert=" + p.pki.crt(proxyCA), "--agent-cert=" + p.pki.crt("proxy-agent"), "--agent-key=" + p.pki.key("proxy-agent"),
+			"--health-server-host=" + host, fmt.Sprintf("--health-server-port=%d", p.ports["proxy-agent"]), "--admin-server-port=0",
+			"--sync-interval-cap=1s", "--graceful-shutdown-timeout=2s",
+		},
+		after: []string{"proxy-server"},
+		ready: httpProbe(health+"/readyz", nil),
+	}
+}
