@@ -22,7 +22,7 @@ func newPKI(t *testing.T) pki {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := 3 + len((pki{}).leaves()) + 1; len(made) != want {
+	if want := 4 + len((pki{}).leaves()) + 1; len(made) != want {
 		t.Fatalf("made %d: %v; want %d", len(made), made, want)
 	}
 	return p

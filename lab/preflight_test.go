@@ -144,7 +144,7 @@ func TestConfigSaysAllThatIsWrong(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"data dir", "allinone executable", "kube executable", `nodes must be hollow, real or none, got "virtual"`, "instances", "profile", "port base must be 0 or between 1024 and 65528", "timeout", "grace"} {
+	for _, want := range []string{"data dir", "allinone executable", "kube executable", `nodes must be hollow, real or none, got "virtual"`, "instances", "profile", "port base must be 0 or between 1024 and 65524", "timeout", "grace"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("nothing about %q in %v", want, err)
 		}
