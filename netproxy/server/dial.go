@@ -18,7 +18,9 @@ type link interface {
 	recv(c *wire.Chunk) error
 	// carry runs up, once, on a goroutine of the link's; send waits while the
 	// target does not read. When up returns, the link ends: with its error.
-	carry(up func(send func(*wire.Chunk) error) error)
+	// cut is called if the link must end because the client stands still: it
+	// makes who writes to the client stop, as far as that is possible.
+	carry(up func(send func(*wire.Chunk) error) error, cut func())
 	// drop ends a link that nobody carries.
 	drop()
 }

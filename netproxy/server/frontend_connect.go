@@ -99,7 +99,7 @@ func (s *Server) serveConnect(ctx context.Context, client net.Conn) {
 		l.drop()
 		return
 	}
-	l.carry(t.toTarget)
+	l.carry(t.toTarget, func() { socket.Abort(client) })
 	t.fromTarget(l)
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"io"
+	"sync/atomic"
 
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
@@ -12,6 +13,7 @@ type plainLink struct {
 	session *session
 	id      int64 // the agent's
 	queue   *wire.Queue
+	cut     atomic.Pointer[func()] // ends the client's side
 }
 
 var errDuplicateID = errors.New("the agent gave a connection the id of another")
@@ -25,7 +27,7 @@ func (s *session) newPlainLink(id int64) (link, error) {
 	if s.plain[id] != nil {
 		return nil, errDuplicateID
 	}
-	l := &plainLink{s, id, wire.NewQueue(s.server.cfg.QueueBytes, s.server.cfg.StallGrace)}
+	l := &plainLink{session: s, id: id, queue: wire.NewQueue(s.server.cfg.QueueBytes, s.server.cfg.StallGrace)}
 	s.plain[id] = l
 	return l, nil
 }
@@ -53,6 +55,10 @@ func (s *session) deliver(p *wire.Packet) {
 	}
 	if errors.Is(l.queue.Push(p.Data), wire.ErrSlow) {
 		s.server.metrics.cut.Inc()
+		l.drop()
+		if cut := l.cut.Load(); cut != nil {
+			(*cut)()
+		}
 		s.server.log.Warn("a connection is cut so that others go on", "agent", s.agentID, "connection", p.ID, "because", wire.ErrSlow)
 	}
 }
@@ -75,7 +81,8 @@ func (l *plainLink) recv(c *wire.Chunk) error {
 	return err
 }
 
-func (l *plainLink) carry(up func(func(*wire.Chunk) error) error) {
+func (l *plainLink) carry(up func(func(*wire.Chunk) error) error, cut func()) {
+	l.cut.Store(&cut)
 	l.session.server.readers.Go(func() {
 		_ = up(l.send) // the agent cannot be told why
 		if l.session.removePlain(l.id) != nil {
@@ -102,6 +109,8 @@ func (l *plainLink) send(c *wire.Chunk) error {
 	return l.session.out.Send(l.session.ctx, wire.DataPacket(l.id, c.Data))
 }
 
+// drop tells the agent to close, unless it has done so, and does not wait for its
+// turn.
 func (l *plainLink) drop() {
 	if l.session.removePlain(l.id) != nil {
 		l.session.out.Post(wire.CloseRequest(l.id))

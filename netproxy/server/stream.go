@@ -55,7 +55,7 @@ func (s *Server) open(_ any, stream grpc.ServerStream) error {
 	}
 }
 
-func (l *streamLink) send(c *wire.Chunk) error                     { return l.stream.SendMsg(c) }
-func (l *streamLink) recv(c *wire.Chunk) error                     { return l.stream.RecvMsg(c) }
-func (l *streamLink) carry(up func(func(*wire.Chunk) error) error) { l.carrier <- up }
-func (l *streamLink) drop()                                        { close(l.carrier) }
+func (l *streamLink) send(c *wire.Chunk) error                               { return l.stream.SendMsg(c) }
+func (l *streamLink) recv(c *wire.Chunk) error                               { return l.stream.RecvMsg(c) }
+func (l *streamLink) carry(up func(func(*wire.Chunk) error) error, _ func()) { l.carrier <- up }
+func (l *streamLink) drop()                                                  { close(l.carrier) }

@@ -1,0 +1,381 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/pkg/client"
+)
+
+// The limits, beside upstream in the same run.
+const (
+	minBulk16  = 2.0  // of upstream's throughput with 16 connections
+	maxCPU     = 0.6  // of upstream's CPU for a byte
+	minDials   = 1.0  // of upstream's dials a second
+	maxIdle    = 1.0  // of upstream's memory for an idle connection
+	minStalled = 0.95 // of the throughput without a stalled reader
+)
+
+// How long and how often each figure is taken.
+const (
+	benchRounds = 3
+	benchSpan   = 2 * time.Second
+	idleConns   = 1000
+)
+
+// way is how a benchmark gets a connection.
+type way struct {
+	name string
+	dial func(addr string) (net.Conn, error)
+	pids []int // of server and agent
+}
+
+// startWays starts ours and upstream's server and agent for a mode.
+func startWays(b *testing.B, mode string) (us, them way) {
+	b.Helper()
+	var out [2]way
+	for i, s := range []side{ours, theirs} {
+		l := newProxyLab(b)
+		server := l.server(s, mode)
+		agent := l.agent(s)
+		out[i] = way{name: s.name, pids: []int{server.Pid, agent.Pid}, dial: func(addr string) (net.Conn, error) { return benchConnect(l.socket, addr) }}
+		if mode == "grpc" {
+			out[i].dial = func(addr string) (net.Conn, error) { return benchTunnel(l.socket, addr) }
+		}
+	}
+	return out[0], out[1]
+}
+
+func benchTunnel(socket, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	tunnel, err := client.CreateSingleUseGrpcTunnelWithContext(ctx, context.Background(), "unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	return tunnel.DialContext(ctx, "tcp", addr)
+}
+
+func benchConnect(socket, addr string) (net.Conn, error) {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", addr)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, errors.New(resp.Status)
+	}
+	return conn, nil
+}
+
+// worker is a target that floods (a connection's first byte 'd'), swallows
+// ('u') or echoes ('e').
+func worker(b *testing.B) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { ln.Close() })
+	go func() { // ends with the listener; the connections end with their clients
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go work(c)
+		}
+	}()
+	return ln.Addr().String()
+}
+
+func work(c net.Conn) {
+	defer c.Close()
+	first := make([]byte, 1)
+	if _, err := c.Read(first); err != nil {
+		return
+	}
+	switch buf := make([]byte, 64<<10); first[0] {
+	case 'd':
+		for {
+			if _, err := c.Write(buf); err != nil {
+				return
+			}
+		}
+	case 'u':
+		_, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{c}, buf)
+	default:
+		_, _ = io.Copy(c, c)
+	}
+}
+
+// bulk is MB/s and CPU seconds of server and agent for a GB.
+func (w way) bulk(b *testing.B, addr string, conns int, direction byte) (rate, cpu float64) {
+	b.Helper()
+	var moved atomic.Int64
+	var all sync.WaitGroup
+	var open []net.Conn
+	for range conns {
+		c, err := w.dial(addr)
+		if err != nil {
+			b.Fatalf("%s: %v", w.name, err)
+		}
+		open = append(open, c)
+		all.Go(func() { pump(c, direction, &moved) })
+	}
+	time.Sleep(benchSpan / 4) // until it flows
+	before, cpuBefore, began := moved.Load(), cpuOf(b, w.pids), time.Now()
+	time.Sleep(benchSpan)
+	bytes, took := float64(moved.Load()-before), time.Since(began).Seconds()
+	cpu = cpuOf(b, w.pids) - cpuBefore
+	for _, c := range open {
+		go c.Close() // konnectivity-client waits for the answer of one that is flooded
+	}
+	all.Wait()
+	return bytes / took / 1e6, cpu / (bytes / 1e9)
+}
+
+func pump(c net.Conn, direction byte, moved *atomic.Int64) {
+	buf := make([]byte, 32<<10)
+	if _, err := c.Write([]byte{direction}); err != nil {
+		return
+	}
+	for {
+		var n int
+		var err error
+		if direction == 'u' {
+			n, err = c.Write(buf)
+		} else {
+			n, err = c.Read(buf)
+		}
+		moved.Add(int64(n))
+		if err != nil {
+			return
+		}
+	}
+}
+
+// cpuOf is the CPU seconds of processes so far.
+func cpuOf(b *testing.B, pids []int) (sum float64) {
+	b.Helper()
+	for _, pid := range pids {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			b.Fatal(err)
+		}
+		fields := strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:]))
+		var user, system float64
+		if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
+			b.Fatal(err)
+		}
+		sum += (user + system) / 100 // USER_HZ is 100 on Linux
+	}
+	return sum
+}
+
+// dials is how many connections a second are made and closed, by four at once.
+func (w way) dials(b *testing.B, addr string) float64 {
+	b.Helper()
+	var n atomic.Int64
+	var all sync.WaitGroup
+	end := time.Now().Add(benchSpan)
+	for range 4 {
+		all.Go(func() {
+			for time.Now().Before(end) {
+				c, err := w.dial(addr)
+				if err != nil {
+					b.Errorf("%s: %v", w.name, err)
+					return
+				}
+				n.Add(1)
+				c.Close()
+			}
+		})
+	}
+	all.Wait()
+	return float64(n.Load()) / benchSpan.Seconds()
+}
+
+// latency is the median and the 99th percentile of a byte's way and back, µs.
+func (w way) latency(b *testing.B, addr string) (p50, p99 float64) {
+	b.Helper()
+	c, err := w.dial(addr)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	var took []float64
+	one := []byte{'e'}
+	for range 2000 {
+		began := time.Now()
+		if _, err := c.Write(one); err != nil {
+			b.Fatal(err)
+		}
+		if len(took) == 0 { // the first byte is the target's to take
+			if _, err := c.Write(one); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if _, err := c.Read(one); err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, float64(time.Since(began).Microseconds()))
+	}
+	slices.Sort(took)
+	return took[len(took)/2], took[len(took)*99/100]
+}
+
+// idle is KiB of server and agent for each of many idle connections.
+func (w way) idle(b *testing.B, addr string) float64 {
+	b.Helper()
+	before := residentOf(b, w.pids)
+	var open []net.Conn
+	for range idleConns {
+		c, err := w.dial(addr)
+		if err != nil {
+			b.Fatal(err)
+		}
+		open = append(open, c)
+	}
+	time.Sleep(time.Second)
+	after := residentOf(b, w.pids)
+	for _, c := range open {
+		c.Close()
+	}
+	return (after - before) / idleConns
+}
+
+func residentOf(b *testing.B, pids []int) (kib float64) {
+	b.Helper()
+	for _, pid := range pids {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(raw), "RssAnon:")
+		var n float64
+		if _, err := fmt.Sscan(rest, &n); err != nil {
+			b.Fatal(err)
+		}
+		kib += n
+	}
+	return kib
+}
+
+// stalled is the throughput beside a reader that stands still, by that without.
+func (w way) stalled(b *testing.B, addr string) float64 {
+	b.Helper()
+	before, _ := w.bulk(b, addr, 4, 'd')
+	c, err := w.dial(addr)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { go c.Close() }()
+	if _, err := c.Write([]byte{'d'}); err != nil {
+		b.Fatal(err)
+	}
+	time.Sleep(benchSpan / 2) // until everything in between is full
+	during, _ := w.bulk(b, addr, 4, 'd')
+	return during / before
+}
+
+func median(all []float64) float64 {
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// figures are the rounds of each measure.
+type figures map[string][]float64
+
+func (f figures) add(name string, v float64) { f[name] = append(f[name], v) }
+
+func (w way) measure(b *testing.B, addr string, f figures) {
+	for _, conns := range []int{1, 16} {
+		for _, d := range []byte{'d', 'u'} {
+			rate, cpu := w.bulk(b, addr, conns, d)
+			f.add(fmt.Sprintf("%c%d MB/s", d, conns), rate)
+			if len(w.pids) > 0 {
+				f.add(fmt.Sprintf("%c%d cpu-s/GB", d, conns), cpu)
+			}
+		}
+	}
+	f.add("dials/s", w.dials(b, addr))
+	p50, p99 := w.latency(b, addr)
+	f.add("p50 µs", p50)
+	f.add("p99 µs", p99)
+}
+
+// BenchmarkNetworkProxy measures our server and agent beside upstream's and a
+// direct connection in the same run: medians of rounds that take turns. It
+// fails where a limit is broken.
+func BenchmarkNetworkProxy(b *testing.B) {
+	addr := worker(b)
+	direct := way{name: "direct", dial: func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) }}
+	for _, mode := range []string{"grpc", "http-connect"} {
+		b.Run(mode, func(b *testing.B) {
+			us, them := startWays(b, mode)
+			got := map[string]figures{"ours": {}, "upstream": {}, "direct": {}}
+			for range benchRounds {
+				for _, w := range []way{us, them, direct} {
+					w.measure(b, addr, got[w.name])
+				}
+			}
+			got["ours"].add("idle KiB", us.idle(b, addr))
+			got["upstream"].add("idle KiB", them.idle(b, addr))
+			stalled := us.stalled(b, addr)
+			reportProxy(b, mode, got, stalled)
+			for range b.N - 1 { // the rounds are inside
+			}
+		})
+	}
+}
+
+func reportProxy(b *testing.B, mode string, got map[string]figures, stalled float64) {
+	b.Helper()
+	var names []string
+	for name := range got["ours"] {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	ratio := map[string]float64{}
+	for _, name := range names {
+		o, u := median(got["ours"][name]), median(got["upstream"][name])
+		ratio[name] = o / u
+		line := fmt.Sprintf("%-12s %-12s ours %9.1f  upstream %9.1f  ratio %5.2f", mode, name, o, u, o/u)
+		if d := got["direct"][name]; len(d) > 0 {
+			line += fmt.Sprintf("  direct %9.1f", median(d))
+		}
+		b.Log(line)
+	}
+	b.Logf("%-12s stalled      ours keeps %.0f %%", mode, stalled*100)
+	limit := func(name string, v float64, ok bool) {
+		b.ReportMetric(v, strings.ReplaceAll(name, " ", "-"))
+		if !ok {
+			b.Errorf("%s: %s is %.2f, beyond its limit", mode, name, v)
+		}
+	}
+	for _, d := range []string{"d16", "u16"} {
+		limit(d+" throughput-ratio", ratio[d+" MB/s"], ratio[d+" MB/s"] >= minBulk16)
+		limit(d+" cpu-ratio", ratio[d+" cpu-s/GB"], ratio[d+" cpu-s/GB"] <= maxCPU)
+	}
+	limit("dial ratio", ratio["dials/s"], ratio["dials/s"] >= minDials)
+	limit("idle ratio", ratio["idle KiB"], ratio["idle KiB"] <= maxIdle)
+	limit("stalled ratio", stalled, stalled >= minStalled)
+}

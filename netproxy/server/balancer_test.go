@@ -1,0 +1,26 @@
+package server_test
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// balancer forwards each connection to the next of the addresses.
+func balancer(t testing.TB, turn chan string) (addr string) {
+	return target(t, func(c *net.TCPConn) {
+		to := <-turn
+		turn <- to
+		up, err := net.Dial("tcp", to)
+		if err != nil {
+			return
+		}
+		defer up.Close()
+		var back sync.WaitGroup
+		back.Go(func() { _, _ = io.Copy(c, up); c.Close() })
+		_, _ = io.Copy(up, c)
+		up.Close()
+		back.Wait()
+	})
+}

@@ -1,0 +1,498 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
+
+	"github.com/cloudsim-dev/allinone/netproxy/agent"
+	"github.com/cloudsim-dev/allinone/netproxy/server"
+)
+
+// rawStream opens a method as any program could that has the protocol's types.
+func rawStream(t testing.TB, addr, method string, md ...string) (grpc.ClientStream, context.CancelFunc) {
+	t.Helper()
+	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), md...), patience)
+	t.Cleanup(func() { cancel(); cc.Close() })
+	s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, cancel
+}
+
+func recvPacket(t testing.TB, s grpc.ClientStream) *client.Packet {
+	t.Helper()
+	var p client.Packet
+	if err := s.RecvMsg(&p); err != nil {
+		t.Fatal(err)
+	}
+	return &p
+}
+
+func dialReq(random int64, addr string) *client.Packet {
+	return &client.Packet{Type: client.PacketType_DIAL_REQ, Payload: &client.Packet_DialRequest{
+		DialRequest: &client.DialRequest{Protocol: "tcp", Address: addr, Random: random}}}
+}
+
+func data(id int64, text string) *client.Packet {
+	return &client.Packet{Type: client.PacketType_DATA, Payload: &client.Packet_Data{Data: &client.Data{ConnectID: id, Data: []byte(text)}}}
+}
+
+// The answer comes before the first thing that a target says by itself.
+func TestAnswerComesFirst(t *testing.T) {
+	addr := target(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "220 ready\r\n") })
+	for _, w := range wires {
+		b := newBench(t)
+		b.agent("one", func(c *agent.Config) { c.Streams = w.streams })
+		for range 20 {
+			s, done := rawStream(t, "unix://"+b.grpc, "/ProxyService/Proxy")
+			if err := s.SendMsg(dialReq(7, addr)); err != nil {
+				t.Fatal(err)
+			}
+			first, second := recvPacket(t, s), recvPacket(t, s)
+			if r := first.GetDialResponse(); r.GetRandom() != 7 || r.GetError() != "" || r.GetConnectID() == 0 {
+				t.Fatalf("%s: first %v", w.name, first)
+			}
+			if string(second.GetData().GetData()) != "220 ready\r\n" {
+				t.Fatalf("%s: second %v", w.name, second)
+			}
+			done()
+		}
+	}
+}
+
+// A client may send nonsense: it is answered or ignored, and nobody else hears
+// of it.
+func TestHostileClient(t *testing.T) {
+	b := newBench(t)
+	b.agent("one")
+	addr := target(t, echo)
+	good := mustDial(t, dialer{"http-connect", b.dialConnect}, addr)
+	s, _ := rawStream(t, "unix://"+b.grpc, "/ProxyService/Proxy")
+	for _, p := range []*client.Packet{
+		{Type: 99}, {Type: client.PacketType_DATA}, data(0, "x"), data(1<<40, "x"), {Type: client.PacketType_DIAL_RSP}, {Type: client.PacketType_DRAIN},
+	} {
+		if err := s.SendMsg(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.SendMsg(&client.Packet{Type: client.PacketType_CLOSE_REQ, Payload: &client.Packet_CloseRequest{CloseRequest: &client.CloseRequest{ConnectID: 5}}}); err != nil {
+		t.Fatal(err)
+	}
+	if p := recvPacket(t, s); p.GetCloseResponse().GetError() == "" || p.GetCloseResponse().GetConnectID() != 5 {
+		t.Errorf("close of what is not there: %v", p)
+	}
+	if err := s.SendMsg(dialReq(1, addr)); err != nil {
+		t.Fatal(err)
+	}
+	id := recvPacket(t, s).GetDialResponse().GetConnectID()
+	for _, p := range []*client.Packet{{Type: 99}, data(0, "zero"), data(id+1, "foreign"), dialReq(2, addr), data(id, "mine")} {
+		if err := s.SendMsg(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p := recvPacket(t, s); p.GetDialResponse().GetRandom() != 2 || p.GetDialResponse().GetError() == "" {
+		t.Errorf("second dial on a stream: %v", p)
+	}
+	if p := recvPacket(t, s); string(p.GetData().GetData()) != "mine" {
+		t.Errorf("got %v", p)
+	}
+	roundTrip(t, good, "still here")
+}
+
+// A dial that cannot work is refused at once, with a reason.
+func TestRefusals(t *testing.T) {
+	b := newBench(t)
+	for _, d := range b.dialers() {
+		if _, err := d.dial("127.0.0.1:1"); err == nil || !strings.Contains(err.Error(), "no network proxy agent is connected") {
+			t.Errorf("%s without an agent: %v", d.name, err)
+		}
+	}
+	b.agent("one")
+	for addr, want := range map[string]string{
+		"127.0.0.1:1": "refused", "nowhere": "host:port", "127.0.0.1:0": "no port", ":80": "host:port",
+	} {
+		for _, d := range b.dialers() {
+			if _, err := d.dial(addr); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s to %q: %v; want %q", d.name, addr, err, want)
+			}
+		}
+	}
+}
+
+// What is no CONNECT request gets a status that says why.
+func TestBadRequests(t *testing.T) {
+	b := newBench(t, func(c *server.Config) { c.HeaderTimeout = 300 * time.Millisecond })
+	for request, want := range map[string]string{
+		"GET / HTTP/1.1\r\nHost: x\r\n\r\n":                                      "HTTP/1.1 405 ",
+		"nonsense\r\n\r\n":                                                       "HTTP/1.1 400 ",
+		"CONNECT a:1 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n":           "HTTP/1.1 400 ",
+		"CONNECT a HTTP/1.1\r\nHost: x\r\n\r\n":                                  "HTTP/1.1 400 ",
+		"CONNECT a:1 HTTP/1.1\r\nX: " + strings.Repeat("x", 20<<10) + "\r\n\r\n": "HTTP/1.1 431 ",
+		"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n":                                    "", // never ends: hung up on
+		"":                                                                       "",
+	} {
+		conn, err := net.Dial("unix", b.connect)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		_, _ = io.WriteString(conn, request) // it may hang up before the end
+		got, err := io.ReadAll(conn)
+		if errors.Is(err, os.ErrDeadlineExceeded) || !strings.HasPrefix(string(got), want) || want == "" && len(got) > 0 {
+			t.Errorf("%.40q: %.60q, %v; want %q", request, got, err, want)
+		}
+		conn.Close()
+	}
+}
+
+// One connection that stands still slows nobody, on the extension.
+func TestStalledReaderHurtsNobody(t *testing.T) {
+	b := newBench(t)
+	b.agent("one")
+	flood := target(t, func(c *net.TCPConn) {
+		for buf := make([]byte, 64<<10); ; {
+			if _, err := c.Write(buf); err != nil {
+				return
+			}
+		}
+	})
+	for _, d := range b.dialers() {
+		stalled := mustDial(t, d, flood)
+		b.await("the stalled connection to be full", func() bool {
+			return full(b, 1<<20)
+		})
+		for range 20 {
+			c := mustDial(t, d, target(t, echo))
+			roundTrip(t, c, strings.Repeat("x", 1<<20))
+			c.Close()
+		}
+		stalled.Close()
+		b.await("it to end", func() bool { return len(b.server.Status().Connections) == 0 })
+	}
+}
+
+// full reports whether some connection has moved n bytes and moves no more.
+func full(b *bench, n int64) bool {
+	before := b.server.Status().Connections
+	time.Sleep(50 * time.Millisecond)
+	after := b.server.Status().Connections
+	return len(before) == 1 && len(after) == 1 && before[0].FromTarget == after[0].FromTarget && after[0].FromTarget > n/16
+}
+
+// On upstream's wire a reader that stands still is cut off, and alone.
+func TestStalledReaderIsCutOnUpstreamsWire(t *testing.T) {
+	b := newBench(t, func(c *server.Config) { c.StallGrace = 200 * time.Millisecond })
+	b.agent("one", func(c *agent.Config) { c.Streams = false })
+	flood := target(t, func(c *net.TCPConn) {
+		for buf := make([]byte, 64<<10); ; {
+			if _, err := c.Write(buf); err != nil {
+				return
+			}
+		}
+	})
+	d := dialer{"http-connect", b.dialConnect}
+	good := mustDial(t, d, target(t, echo))
+	mustDial(t, d, flood) // and never read
+	b.await("the stalled connection to be cut", func() bool { return len(b.server.Status().Connections) <= 2 && agentLoad(b) == 1 })
+	roundTrip(t, good, strings.Repeat("still here", 1000))
+}
+
+func agentLoad(b *bench) int64 {
+	n := int64(0)
+	for _, a := range b.server.Status().Agents {
+		n += a.Connections
+	}
+	return n
+}
+
+// An agent that vanishes ends its connections and dials, and another takes over.
+func TestAgentVanishes(t *testing.T) {
+	everyWay(t, func(t *testing.T, d dialer, _ bool) {
+		b := newBench(t)
+		stop := b.agent("first")
+		ways := map[string]dialer{"grpc": {d.name, b.dialGRPC}, "http-connect": {d.name, b.dialConnect}}
+		c := mustDial(t, ways[d.name], target(t, echo))
+		roundTrip(t, c, "hello")
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(c); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the connection did not end: %v", err)
+		}
+		b.await("it to be forgotten", func() bool { return len(b.server.Status().Agents) == 0 && len(b.server.Status().Connections) == 0 })
+		b.agent("second")
+		roundTrip(t, mustDial(t, ways[d.name], target(t, echo)), "again")
+	})
+}
+
+// A dial is over when its time is, and when its client is.
+func TestDialsAreBounded(t *testing.T) {
+	b := newBench(t, func(c *server.Config) { c.DialTimeout = 300 * time.Millisecond })
+	// An agent that never answers.
+	s, _ := rawStream(t, b.agents, "/AgentService/Connect", "agentid", "mute")
+	if _, err := s.Header(); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range b.dialers() {
+		began := time.Now()
+		_, err := d.dial("192.0.2.1:80")
+		if err == nil || !strings.Contains(err.Error(), "mute did not connect to 192.0.2.1:80 within 300ms") {
+			t.Errorf("%s: %v", d.name, err)
+		}
+		if took := time.Since(began); took > patience/2 {
+			t.Errorf("%s took %s", d.name, took)
+		}
+	}
+	if agentLoad(b) != 0 {
+		t.Errorf("%d dials are left", agentLoad(b))
+	}
+}
+
+func TestDialEndsWithItsClient(t *testing.T) {
+	b := newBench(t, func(c *server.Config) { c.DialTimeout = patience })
+	s, _ := rawStream(t, b.agents, "/AgentService/Connect", "agentid", "mute")
+	if _, err := s.Header(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("unix", b.connect)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, "CONNECT 192.0.2.1:80 HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	caller, leave := rawStream(t, "unix://"+b.grpc, "/ProxyService/Proxy")
+	if err := caller.SendMsg(dialReq(1, "192.0.2.1:80")); err != nil {
+		t.Fatal(err)
+	}
+	b.await("both dials", func() bool { return agentLoad(b) == 2 })
+	conn.Close()
+	leave()
+	b.await("both dials to end", func() bool { return agentLoad(b) == 0 })
+}
+
+// An agent may answer nonsense too.
+func TestHostileAgent(t *testing.T) {
+	b := newBench(t, func(c *server.Config) { c.Strategies = []server.Strategy{server.ByHost} })
+	s, _ := rawStream(t, b.agents, "/AgentService/Connect", "agentid", "evil", "agentidentifiers", "host=evil")
+	if _, err := s.Header(); err != nil {
+		t.Fatal(err)
+	}
+	b.agent("good", func(c *agent.Config) { c.Identifiers.Host = []string{"127.0.0.1"} })
+	for _, p := range []*client.Packet{
+		{Type: 99}, {Type: client.PacketType_DATA}, data(5, "x"), {Type: client.PacketType_CLOSE_RSP}, {Type: client.PacketType_DIAL_REQ},
+		{Type: client.PacketType_DIAL_RSP, Payload: &client.Packet_DialResponse{DialResponse: &client.DialResponse{Random: 42, ConnectID: 9}}},
+	} {
+		if err := s.SendMsg(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p := recvPacket(t, s); p.GetCloseRequest().GetConnectID() != 9 {
+		t.Errorf("an answer to nobody's dial: %v; want CLOSE_REQ of it", p)
+	}
+	for _, tc := range []struct {
+		answer *client.DialResponse
+		want   string
+	}{
+		{&client.DialResponse{}, "without a connection"},
+		{&client.DialResponse{ConnectID: 1}, ""},
+		{&client.DialResponse{ConnectID: 1}, "the id of another"},
+		{&client.DialResponse{Error: "evil\r\nHTTP/1.1 200 OK"}, "502 agent evil: evil  HTTP/1.1 200 OK"},
+	} {
+		result := make(chan error, 1)
+		go func() {
+			c, err := b.dialConnect("evil:1")
+			if err == nil {
+				t.Cleanup(func() { c.Close() })
+			}
+			result <- err
+		}()
+		tc.answer.Random = recvPacket(t, s).GetDialRequest().GetRandom()
+		if err := s.SendMsg(&client.Packet{Type: client.PacketType_DIAL_RSP, Payload: &client.Packet_DialResponse{DialResponse: tc.answer}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-result; (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%v: %v; want %q", tc.answer, err, tc.want)
+		}
+	}
+	roundTrip(t, mustDial(t, dialer{"http-connect", b.dialConnect}, target(t, echo)), "unharmed")
+}
+
+func TestAgentsAreChecked(t *testing.T) {
+	b := newBench(t, func(c *server.Config) { c.Authenticator = onlyToken("secret") })
+	for name, md := range map[string][]string{
+		"no id":             {"authorization", "Bearer secret"},
+		"two ids":           {"agentid", "a", "agentid", "b", "authorization", "Bearer secret"},
+		"bad identifiers":   {"agentid", "a", "agentidentifiers", "colour=red", "authorization", "Bearer secret"},
+		"bad cidr":          {"agentid", "a", "agentidentifiers", "cidr=10.0.0.0", "authorization", "Bearer secret"},
+		"no token":          {"agentid", "a"},
+		"a token of others": {"agentid", "a", "authorization", "Bearer other"},
+	} {
+		s, _ := rawStream(t, b.agents, "/AgentService/Connect", md...)
+		if err := s.RecvMsg(&client.Packet{}); err == nil {
+			t.Errorf("%s: let in", name)
+		}
+	}
+	s, _ := rawStream(t, b.agents, "/cloudsim.netproxy.v1.Tunnel/Open", "x-tunnel-session", "guess", "x-tunnel-dial", "1")
+	if err := s.RecvMsg(&client.Packet{}); err == nil {
+		t.Error("a tunnel without a session was let in")
+	}
+	file := t.TempDir() + "/token"
+	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.agent("good", func(c *agent.Config) { c.TokenFile = file })
+}
+
+type onlyToken string
+
+func (o onlyToken) Authenticate(_ context.Context, token string) error {
+	if token != string(o) {
+		return server.ErrDenied
+	}
+	return nil
+}
+
+// A token that is no longer good ends the session, also of an agent that stays;
+// one that was renewed does not.
+func TestTokensAreReviewed(t *testing.T) {
+	good := &rotating{}
+	good.set("first")
+	b := newBench(t, func(c *server.Config) { c.Authenticator, c.ReviewInterval = good, 20*time.Millisecond })
+	file := t.TempDir() + "/token"
+	write := func(token string) {
+		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first")
+	b.agent("one", func(c *agent.Config) { c.TokenFile, c.RenewInterval = file, 20*time.Millisecond })
+	c := mustDial(t, dialer{"http-connect", b.dialConnect}, target(t, echo))
+	good.set("first", "second")
+	write("second")
+	b.await("the token to be renewed", func() bool { return good.saw("second") })
+	good.set("second")
+	seen := good.count()
+	b.await("some more reviews", func() bool { return good.count() > seen+5 })
+	roundTrip(t, c, "still here")
+	good.set("third")
+	b.await("the agent to be sent away", func() bool { return !b.has("one") })
+}
+
+type rotating struct {
+	mu    sync.Mutex
+	good  []string
+	seen  map[string]bool
+	calls int
+}
+
+func (r *rotating) set(tokens ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.good, r.seen = tokens, map[string]bool{}
+}
+
+func (r *rotating) saw(token string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seen[token]
+}
+
+func (r *rotating) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls
+}
+
+func (r *rotating) Authenticate(_ context.Context, token string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls++
+	r.seen[token] = true
+	for _, g := range r.good {
+		if g == token {
+			return nil
+		}
+	}
+	return server.ErrDenied
+}
+
+// Connections that are opened and dropped, in every way, leave nothing behind.
+func TestNothingLeaks(t *testing.T) {
+	rounds := 5000
+	if testing.Short() {
+		rounds = 200
+	}
+	for _, w := range wires {
+		t.Run(w.name, func(t *testing.T) {
+			b := newBench(t)
+			b.agent("one", func(c *agent.Config) { c.Streams = w.streams })
+			addr := target(t, echo)
+			ways := b.dialers()
+			openAndDrop(t, ways, addr, 50) // what is made once is made now
+			b.await("the first to end", func() bool { return agentLoad(b) == 0 })
+			goroutines, files := runtime.NumGoroutine(), openFiles(t)
+			openAndDrop(t, ways, addr, rounds)
+			b.await("all to end", func() bool { return agentLoad(b) == 0 && len(b.server.Status().Connections) == 0 })
+			b.await(fmt.Sprintf("goroutines to be about %d", goroutines), func() bool { return runtime.NumGoroutine() <= goroutines+10 })
+			b.await(fmt.Sprintf("files to be about %d", files), func() bool { return openFiles(t) <= files+10 })
+		})
+	}
+}
+
+// openAndDrop dials n times, some at once, and leaves in different ways.
+func openAndDrop(t *testing.T, ways []dialer, addr string, n int) {
+	var all sync.WaitGroup
+	work := make(chan int)
+	for range 16 {
+		all.Go(func() {
+			for i := range work {
+				c, err := ways[i%len(ways)].dial(addr)
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				if i%3 > 0 {
+					_, _ = io.WriteString(c, "hello")
+				}
+				if i%3 > 1 {
+					_, _ = c.Read(make([]byte, 3))
+				}
+				c.Close()
+			}
+		})
+	}
+	for i := range n {
+		work <- i
+	}
+	close(work)
+	all.Wait()
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip(err)
+	}
+	return len(all)
+}

@@ -1,0 +1,66 @@
+package server_test
+
+import (
+	"net"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/netproxy/agent"
+	"github.com/cloudsim-dev/allinone/netproxy/server"
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
+)
+
+// The agent that a strategy should choose is the one that the server shows.
+func TestStrategies(t *testing.T) {
+	addr := target(t, echo)
+	_, port, _ := net.SplitHostPort(addr)
+	for _, tc := range []struct {
+		strategies, right, wrong string
+		zones                    [2]string
+	}{
+		{strategies: "destHost", right: "ipv4=127.0.0.1", wrong: "ipv4=127.0.0.2"},
+		{strategies: "destHost,default", right: "host=127.0.0.1", wrong: ""},
+		{strategies: "destCIDR", right: "cidr=127.0.0.0/24", wrong: "cidr=127.0.0.0/8"},
+		{strategies: "defaultRoute", right: "default-route=true", wrong: "default-route=false"},
+		{strategies: "zone,default", zones: [2]string{"a", "b"}},
+	} {
+		t.Run(tc.strategies, func(t *testing.T) {
+			b := newBench(t, func(c *server.Config) {
+				var err error
+				if c.Strategies, err = server.ParseStrategies(tc.strategies); err != nil {
+					t.Fatal(err)
+				}
+				c.Zone = "a"
+			})
+			for i, text := range []string{tc.right, tc.wrong} {
+				id, err := wire.ParseIdentifiers(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.agent([]string{"right", "wrong"}[i], func(c *agent.Config) { c.Identifiers, c.Zone = id, tc.zones[i] })
+			}
+			for range 10 {
+				mustDial(t, dialer{"http-connect", b.dialConnect}, net.JoinHostPort("127.0.0.1", port))
+			}
+			for _, a := range b.server.Status().Agents {
+				if a.ID == "wrong" && a.Connections > 0 {
+					t.Errorf("%d of 10 connections go through the wrong agent", a.Connections)
+				}
+			}
+		})
+	}
+}
+
+func TestLeastLoaded(t *testing.T) {
+	b := newBench(t, func(c *server.Config) { c.Strategies = []server.Strategy{server.ByLoad} })
+	b.agent("one")
+	b.agent("two")
+	addr := target(t, echo)
+	for range 10 {
+		mustDial(t, dialer{"http-connect", b.dialConnect}, addr)
+	}
+	for _, a := range b.server.Status().Agents {
+		if a.Connections != 5 {
+			t.Errorf("agent %s has %d of 10 connections", a.ID, a.Connections)
+		}
+	}
+}
