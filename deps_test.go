@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 	"internal/providerid":      {},
 	"cmd/allinone": {
 		"cloudsim", "cloudsim/client", "cloudsim/dataplane", "cloudsim/dataplane/disks", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/store",
-		"ccm", "lab", "netproxy/agent", "netproxy/certs", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/logging", "internal/resident", "internal/run",
+		"ccm", "lab", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/logging", "internal/resident", "internal/run",
 	},
 }
 

@@ -44,7 +44,7 @@ Server and agent work with upstream's agent, server and clients too
   # What goes through a server, live
   allinone proxy status --watch`,
 	}
-	cmd.AddCommand(newProxyServerCommand(e), newProxyAgentCommand(e), newProxyStatusCommand(e))
+	cmd.AddCommand(newProxyServerCommand(e), newProxyAgentCommand(e), newProxyConfigCommand(e), newProxyStatusCommand(e))
 	return cmd
 }
 

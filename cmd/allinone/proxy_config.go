@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"text/template"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/netproxy/certs"
+	"github.com/cloudsim-dev/allinone/netproxy/egress"
+)
+
+// proxyConfigFlags is what a person may say of files for a network proxy.
+type proxyConfigFlags struct {
+	Out    string
+	Socket string
+	TCP    string
+	Hosts  []string
+	Image  string
+}
+
+//go:embed proxy_manifests.yaml
+var proxyManifests string
+
+func newProxyConfigCommand(e env) *cobra.Command {
+	var f proxyConfigFlags
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Write what kube-apiserver, a server and agents need",
+		Long: `Write what kube-apiserver, a network proxy server and its agents need, into a
+folder: keys and certificates, mode 0600, of two authorities, so that an agent
+cannot pose as a client; egress.yaml for kube-apiserver's
+--egress-selector-config-file; and manifests.yaml for agents in the cluster.
+
+It writes over nothing.`,
+		Example: `  allinone proxy config --out ./proxy --host proxy.example
+  kube-apiserver --egress-selector-config-file ./proxy/egress.yaml …
+
+  # kube-apiserver on another machine than the server
+  allinone proxy config --out ./proxy --host proxy.example --tcp proxy.example:8090`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return f.run(e.stdout) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.Out, "out", "", "folder to write into")
+	fl.StringVar(&f.Socket, "uds-name", "", "Unix socket between kube-apiserver and server (default proxy.sock in the folder)")
+	fl.StringVar(&f.TCP, "tcp", "", "HOST:PORT of the server, for HTTP CONNECT over TCP instead of a socket")
+	fl.StringSliceVar(&f.Hosts, "host", nil, "names and addresses by which agents and clients call the server")
+	fl.StringVar(&f.Image, "image", "allinone", "image with allinone, for the manifests")
+	_ = cmd.MarkFlagRequired("out") // fails for an unknown flag only
+	_ = cmd.MarkFlagDirname("out")
+	return cmd
+}
+
+func (f *proxyConfigFlags) run(w io.Writer) (err error) {
+	if f.Out, err = filepath.Abs(f.Out); err != nil {
+		return err
+	}
+	if f.Socket == "" {
+		f.Socket = f.File("proxy.sock")
+	}
+	way := egress.Selector{Socket: f.Socket}
+	if f.TCP != "" {
+		way = egress.Selector{
+			URL: "https://" + f.TCP, CABundle: f.File(certs.FrontendCA + ".crt"),
+			ClientCert: f.File(certs.Client + ".crt"), ClientKey: f.File(certs.Client + ".key"),
+		}
+	}
+	config, err := way.YAML()
+	if err != nil {
+		return err
+	}
+	var manifests bytes.Buffer
+	t, err := template.New("manifests").Parse(proxyManifests)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(certs.Make(f.Out, f.Hosts, time.Now()), t.Execute(&manifests, f)); err != nil {
+		return err
+	}
+	if err := errors.Join(
+		os.WriteFile(f.File("egress.yaml"), config, 0o600),
+		os.WriteFile(f.File("manifests.yaml"), manifests.Bytes(), 0o600),
+	); err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(w, f.next())
+	return err
+}
+
+// File is a file in the folder.
+func (f *proxyConfigFlags) File(name string) string { return filepath.Join(f.Out, name) }
+
+// Host is how agents call the server.
+func (f *proxyConfigFlags) Host() string {
+	if len(f.Hosts) > 0 {
+		return f.Hosts[0]
+	}
+	return "127.0.0.1"
+}
+
+// next tells how to start everything.
+func (f *proxyConfigFlags) next() string {
+	front := "--uds-name " + shellWord(f.Socket) + " --server-port 0"
+	if f.TCP != "" {
+		front = "--mode http-connect --server-cert " + shellWord(f.File(certs.Frontend+".crt")) + " --server-key " + shellWord(f.File(certs.Frontend+".key")) +
+			" \\\n    --server-ca-cert " + shellWord(f.File(certs.FrontendCA+".crt"))
+	}
+	file := func(name string) string { return shellWord(f.File(name)) }
+	return fmt.Sprintf(`Wrote keys, certificates, egress.yaml and manifests.yaml into %s. Start the parts:
+
+  allinone proxy server %s \
+    --cluster-cert %s --cluster-key %s --cluster-ca-cert %s
+  allinone proxy agent --proxy-server-host %s \
+    --ca-cert %s --agent-cert %s --agent-key %s
+  kube-apiserver --egress-selector-config-file %s …
+
+Or run agents in the cluster: kubectl apply -f %s, once the Secret that it
+names is there.
+`, shellWord(f.Out), front, file("server.crt"), file("server.key"), file("agents-ca.crt"), shellWord(f.Host()),
+		file("agents-ca.crt"), file("agent.crt"), file("agent.key"), file("egress.yaml"), file("manifests.yaml"))
+}
