@@ -14,10 +14,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 
+	"github.com/cloudsim-dev/allinone/netproxy/socket"
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
@@ -98,7 +100,7 @@ func (a *Agent) dialOptions(p place) ([]grpc.DialOption, error) {
 		}),
 		grpc.WithInitialWindowSize(wire.StreamWindow), grpc.WithInitialConnWindowSize(wire.ConnWindow),
 		grpc.WithWriteBufferSize(wire.WriteBuffer), grpc.WithReadBufferSize(wire.ReadBuffer), grpc.WithSharedWriteBuffer(true),
-		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithUserAgent("allinone-proxy-agent"),
+		experimental.WithBufferPool(socket.Pool), grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithUserAgent("allinone-proxy-agent"),
 	}, nil
 }
 

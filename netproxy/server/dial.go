@@ -136,6 +136,9 @@ func (s *session) dial(ctx context.Context, t target) (l link, again bool, err e
 
 // ask sends a packet, unless ctx or the session end first.
 func (s *session) ask(ctx context.Context, p *wire.Packet) error {
+	if s.out.Offer(p) {
+		return nil
+	}
 	both, cancel := context.WithCancel(ctx)
 	defer cancel()
 	unbind := context.AfterFunc(s.ctx, cancel) //nolint:contextcheck // either may end it

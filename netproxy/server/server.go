@@ -12,9 +12,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/cloudsim-dev/allinone/internal/run"
+	"github.com/cloudsim-dev/allinone/netproxy/socket"
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
@@ -67,7 +69,7 @@ func grpcServer(read int, creds credentials.TransportCredentials, alive time.Dur
 		grpc.WriteBufferSize(wire.WriteBuffer), grpc.ReadBufferSize(read), grpc.SharedWriteBuffer(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: alive, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.WaitForHandlers(true), grpc.MaxHeaderListSize(64 << 10),
+		experimental.BufferPool(socket.Pool), grpc.WaitForHandlers(true), grpc.MaxHeaderListSize(64 << 10),
 	}
 	if creds != nil {
 		o = append(o, grpc.Creds(creds))

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	readSize = 32 << 10
-	// smallRead is copied out of its buffer, which would hold 30 times as
+	readSize = 64 << 10
+	// smallRead is copied out of its buffer, which would hold 60 times as
 	// much memory while it waits to be sent.
 	smallRead = 1 << 10
 	// datagram is the largest that UDP can carry.
@@ -70,7 +70,7 @@ func (r *Reader) Read() (mem.Buffer, error) {
 
 // attempt reads without waiting; false asks to be called when there is more.
 func (r *Reader) attempt(fd uintptr) bool {
-	buf := mem.DefaultBufferPool().Get(readSize)
+	buf := Pool.Get(readSize)
 	for {
 		n, err := syscall.Read(int(fd), *buf)
 		if n > 0 {
@@ -80,7 +80,7 @@ func (r *Reader) attempt(fd uintptr) bool {
 		if errors.Is(err, syscall.EINTR) {
 			continue
 		}
-		mem.DefaultBufferPool().Put(buf)
+		Pool.Put(buf)
 		if errors.Is(err, syscall.EAGAIN) {
 			return false
 		}
@@ -98,13 +98,13 @@ func (r *Reader) readThrough() (mem.Buffer, error) {
 	if r.busy {
 		size = readSize
 	}
-	buf := mem.DefaultBufferPool().Get(size)
+	buf := Pool.Get(size)
 	n, err := r.conn.Read(*buf)
 	r.busy = n >= smallRead
 	if n > 0 {
 		return take(buf, n), nil
 	}
-	mem.DefaultBufferPool().Put(buf)
+	Pool.Put(buf)
 	if err == nil {
 		err = io.ErrNoProgress
 	}
@@ -127,11 +127,11 @@ func (r *Reader) readDatagram() (mem.Buffer, error) {
 func take(buf *[]byte, n int) mem.Buffer {
 	if n <= smallRead {
 		small := append([]byte(nil), (*buf)[:n]...)
-		mem.DefaultBufferPool().Put(buf)
+		Pool.Put(buf)
 		return mem.SliceBuffer(small)
 	}
 	*buf = (*buf)[:n]
-	return mem.NewBuffer(buf, mem.DefaultBufferPool())
+	return mem.NewBuffer(buf, Pool)
 }
 
 // Writer writes buffers to a socket. One goroutine may use it.

@@ -23,12 +23,25 @@ func NewOutbox() *Outbox {
 
 // Send adds p in its turn, unless ctx ends first: then it frees p's data.
 func (o *Outbox) Send(ctx context.Context, p *Packet) error {
+	if o.Offer(p) {
+		return nil
+	}
 	select {
 	case o.packets <- p:
 		return nil
 	case <-ctx.Done():
 		p.Data.Free()
 		return context.Cause(ctx)
+	}
+}
+
+// Offer adds p if that can be done at once.
+func (o *Outbox) Offer(p *Packet) bool {
+	select {
+	case o.packets <- p:
+		return true
+	default:
+		return false
 	}
 }
 

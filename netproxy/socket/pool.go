@@ -1,0 +1,50 @@
+package socket
+
+import (
+	"sync"
+
+	"google.golang.org/grpc/mem"
+)
+
+// Pool has the buffers of sockets and of gRPC's frames. Unlike gRPC's own it
+// does not clear what it gives: every buffer is cut to what was read into it.
+var Pool mem.BufferPool = newPool(1<<10, 4<<10, 16<<10, 64<<10)
+
+type pool struct {
+	sizes []int
+	tiers []sync.Pool // of *[]byte
+}
+
+func newPool(sizes ...int) *pool {
+	p := &pool{sizes: sizes, tiers: make([]sync.Pool, len(sizes))}
+	for i, size := range sizes {
+		p.tiers[i].New = func() any {
+			b := make([]byte, size)
+			return &b
+		}
+	}
+	return p
+}
+
+// Get returns a buffer of length n, with anything in it.
+func (p *pool) Get(n int) *[]byte {
+	for i, size := range p.sizes {
+		if n <= size {
+			b := p.tiers[i].Get().(*[]byte)
+			*b = (*b)[:n]
+			return b
+		}
+	}
+	b := make([]byte, n)
+	return &b
+}
+
+// Put takes a buffer of Get back.
+func (p *pool) Put(b *[]byte) {
+	for i, size := range p.sizes {
+		if cap(*b) == size {
+			p.tiers[i].Put(b)
+			return
+		}
+	}
+}
