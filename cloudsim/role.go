@@ -73,7 +73,7 @@ func PredefinedRoles() []Role {
 		role(RoleNode, "An instance about itself: its record, its images",
 			"instances.get", "registry.pull"),
 		role(RoleHypervisor, "Who makes instances real: it follows them and what they are",
-			"events.list", "events.watch", "instances.get", "instances.list", "instanceTypes.get", "zones.get", "zones.list"),
+			"events.list", "events.watch", "instances.get", "instances.list", "instanceTypes.get", "routes.get", "routes.list", "zones.get", "zones.list"),
 		role(RoleRegistryReader, "Pull images", "registry.pull"),
 		role(RoleRegistryWriter, "Pull and push images", "registry.pull", "registry.push"),
 	}

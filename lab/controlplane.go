@@ -105,14 +105,14 @@ func (p plan) apiServer(conf *tls.Config) component {
 	}
 }
 
-// controllerManager is the one without a cloud. It hands out the nodes' pod
-// networks, because the cloud has none to give.
+// controllerManager is the one without a cloud.
 func (p plan) controllerManager(conf *tls.Config) component {
 	const name = "kube-controller-manager"
+	_, pods, _ := p.podFlags()
 	return component{
 		name: name, address: p.ports.url("https", name), program: p.programs.find(name),
-		args: append(p.secure(name),
-			"--cloud-provider=external", "--allocate-node-cidrs", "--cluster-cidr="+p.pods(), "--service-cluster-ip-range="+serviceRange,
+		args: append(append(p.secure(name), pods...),
+			"--cloud-provider=external", "--service-cluster-ip-range="+serviceRange,
 			"--root-ca-file="+p.pki.crt(clusterCA), "--service-account-private-key-file="+p.pki.key("service-account"),
 			"--cluster-signing-cert-file="+p.pki.crt(clusterCA), "--cluster-signing-key-file="+p.pki.key(clusterCA),
 			"--use-service-account-credentials", "--leader-elect=false", "--profiling=false",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -114,12 +115,18 @@ func (p *plan) serverIPs() []net.IP {
 	return []net.IP{p.networks.real(p.dir).Host.AsSlice()}
 }
 
-// pods is where pods have their addresses.
-func (p *plan) pods() string {
-	if p.Nodes == Real {
-		return p.networks.Pods
+// podFlags say who gives nodes their pod ranges, and where the way to them is.
+// Of hollow nodes it is kube-controller-manager, and nowhere. Of real ones it
+// is the cloud: its network gives each instance a range when it is made, and
+// the cloud controller manager writes it into the Node and a route to it into
+// the cloud's table.
+func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
+	if p.Nodes != Real {
+		return nil, []string{"--allocate-node-cidrs", "--cluster-cidr=" + podRange}, nil
 	}
-	return podRange
+	pods := "--cluster-cidr=" + p.networks.Pods
+	return []string{"--pod-range=" + p.networks.Pods}, []string{"--allocate-node-cidrs=false", pods},
+		[]string{"--allocate-node-cidrs", "--cidr-allocator-type=CloudAllocator", "--configure-cloud-routes", pods, "--route-reconciliation-period=10s"}
 }
 
 // realHypervisor makes instances machines. It is a part of this process.
@@ -157,30 +164,35 @@ func (p *plan) realConfig(k kubernetes.Interface) real.Config {
 			}
 			return node.Spec.ProviderID, nil
 		},
-		Routes: func(ctx context.Context) (map[netip.Prefix]netip.Addr, error) { return podRoutes(ctx, k) },
-		Say:    p.say,
+		NotReady: func(ctx context.Context, name, providerID string) error {
+			return notReadyNode(ctx, k, name, providerID)
+		},
+		Say: p.say,
 	}
 }
 
-// podRoutes lead each node's pod range to its instance.
-func podRoutes(ctx context.Context, k kubernetes.Interface) (map[netip.Prefix]netip.Addr, error) {
-	nodes, err := k.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+// notReadyNode says in a machine's Node what its kubelet has no time to say.
+func notReadyNode(ctx context.Context, k kubernetes.Interface, name, providerID string) error {
+	node, err := k.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && node.Spec.ProviderID != providerID {
+		return nil
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	routes := map[netip.Prefix]netip.Addr{}
-	for _, n := range nodes.Items {
-		to, err := netip.ParsePrefix(n.Spec.PodCIDR)
-		if err != nil {
-			continue // it has none yet
-		}
-		for _, a := range n.Status.Addresses {
-			if via, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
-				routes[to] = via
-			}
-		}
+	now := metav1.Now()
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": node.UID},
+		"status": map[string]any{"conditions": []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: "node is shutting down",
+			LastHeartbeatTime: now, LastTransitionTime: now,
+		}}},
+	})
+	if err != nil {
+		return err
 	}
-	return routes, nil
+	_, err = k.CoreV1().Nodes().PatchStatus(ctx, name, patch)
+	return err
 }
 
 // hypervisorKube is the cluster as the hypervisor sees it.

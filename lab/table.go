@@ -48,14 +48,15 @@ func (p *plan) components(log *slog.Logger) ([]component, error) {
 // first instances boot while the control plane starts.
 func (p *plan) cloud() component {
 	url := p.ports.url("http", "cloudsim")
+	pods, _, _ := p.podFlags()
 	return component{
 		name: "cloudsim", address: url, program: program{p.Self, "allinone"},
-		args: []string{
+		args: append([]string{
 			"cloudsim", "--listen=" + p.ports.addr("cloudsim"), "--data-dir=" + p.dir.path("cloud"),
 			"--admin-token-file=" + p.dir.AdminToken(), "--profile=" + p.Profile,
 			"--instance-range=" + p.networks.Instances, "--load-balancer-range=" + p.networks.LoadBalancers,
 			"--load-balancer-range6=" + p.networks.loadBalancers6(),
-		},
+		}, pods...),
 		ready: httpProbe(url+"/readyz", nil),
 		then:  p.seed,
 	}
@@ -66,9 +67,10 @@ func (p *plan) cloud() component {
 // that is not ready is gone or stopped: it asks the cloud about those only.
 func (p *plan) ccm(conf *tls.Config) component {
 	url := p.ports.url("https", "ccm")
+	_, _, pods := p.podFlags()
 	return component{
 		name: "ccm", address: url, program: program{p.Self, "allinone"},
-		args: append(append([]string{"ccm"}, p.secure("ccm")...),
+		args: append(append(append([]string{"ccm"}, p.secure("ccm")...), pods...),
 			"--cloud-url="+p.ports.url("http", "cloudsim"), "--cloud-token-file="+p.dir.tokenFile("ccm"),
 			"--cluster-name=lab", "--leader-elect=false", "--profiling=false", "--node-monitor-period=1s",
 		),

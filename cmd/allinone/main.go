@@ -33,6 +33,7 @@ var commands = []struct {
 	{groupLab, newStatusCommand},
 	{groupLab, newDownCommand},
 	{groupLab, newResetCommand},
+	{groupLab, newDoctorCommand},
 	{groupCloud, newCloudsimCommand},
 	{groupCloud, newCloudCommand},
 	{groupSubsystems, newCCMCommand},

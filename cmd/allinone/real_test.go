@@ -126,6 +126,7 @@ func TestReal(t *testing.T) {
 		run  func(*labRun, *testing.T)
 	}{
 		{"pods", (*labRun).testRealPods},
+		{"routes", (*labRun).testRealRoutes},
 		{"load balancer", (*labRun).testRealLoadBalancer},
 		{"instances", (*labRun).testRealInstances},
 		{"SIGKILL of a machine", (*labRun).testRealCrash},
@@ -177,6 +178,42 @@ func (l *labRun) testRealPods(t *testing.T) {
 			t.Errorf("logs of %s: %q", pod[0], out)
 		}
 	}
+}
+
+// The way between two nodes' pods is the cloud's route, and nothing else: without
+// it they do not reach each other, until the route controller repairs it.
+func (l *labRun) testRealRoutes(t *testing.T) {
+	pods := l.podsByNode("web")
+	reach := func() error {
+		_, err := l.try(l.kubectlPath(), "exec", pods["node-1"][0], "--", "/agnhost", "connect", "--timeout=2s", pods["node-2"][1]+":8080")
+		return err
+	}
+	if err := reach(); err != nil {
+		t.Fatal(err)
+	}
+	pods2 := l.kubectl("get", "node", "node-2", "-o", "jsonpath={.spec.podCIDR}")
+	var id string
+	for line := range strings.Lines(l.cloud("routes", "list", "--no-headers")) {
+		if f := strings.Fields(line); slices.Contains(f, pods2) {
+			id = f[0]
+		}
+	}
+	if id == "" {
+		t.Fatalf("the cloud has no route to %s, the pods of node-2", pods2)
+	}
+	l.cloud("routes", "delete", id, "--wait")
+	l.until("the pods of node-2 are cut off", func() string {
+		if reach() == nil {
+			return "they are reached without a route"
+		}
+		return ""
+	})
+	l.until("the route controller makes the route again, and they are reached", func() string {
+		if err := reach(); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 }
 
 // answersFrom asks a load balancer n times and counts who answers.

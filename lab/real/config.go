@@ -14,7 +14,7 @@ import (
 // Config is what a hypervisor of real machines needs.
 type Config struct {
 	// Cloud sees the instances of one project; each becomes a machine. It
-	// needs to read instances, instance types and events.
+	// needs to read instances, instance types, routes and events.
 	Cloud *client.Client
 	// Dir is the hypervisor's own folder, absolute: machines, the network,
 	// images.
@@ -35,9 +35,10 @@ type Config struct {
 	Identify func(dir, host string, address netip.Addr) error
 	// NodeOf is the provider id of the cluster's Node of that name, or "".
 	NodeOf func(ctx context.Context, name string) (providerID string, err error)
-	// Routes is the table of the VPC's router: the instance's address that each
-	// range is behind.
-	Routes func(ctx context.Context) (map[netip.Prefix]netip.Addr, error)
+	// NotReady writes into the Node of a machine that was shut down that it is
+	// not ready, as a kubelet does that systemd tells of a shutdown: machines
+	// have no systemd.
+	NotReady func(ctx context.Context, name, providerID string) error
 	// Say tells people of what takes long.
 	Say func(format string, args ...any)
 }
@@ -83,8 +84,8 @@ func (c Config) Validate() error {
 	if c.Name == "" {
 		errs = append(errs, errors.New("name is required"))
 	}
-	if c.Identify == nil || c.NodeOf == nil || c.Routes == nil || c.Say == nil {
-		errs = append(errs, errors.New("identify, node-of, routes and say are required"))
+	if c.Identify == nil || c.NodeOf == nil || c.NotReady == nil || c.Say == nil {
+		errs = append(errs, errors.New("identify, node-of, not-ready and say are required"))
 	}
 	if os.Geteuid() != 0 {
 		errs = append(errs, errors.New("real machines need root"))

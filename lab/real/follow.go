@@ -48,28 +48,50 @@ func (h *hypervisor) catchUp(ctx context.Context, rev *uint64, complete *bool) e
 	if err != nil {
 		return err
 	}
+	routes, _, err := client.All(ctx, h.cfg.Cloud.ListRoutes, cloudsim.ListOptions{}) // no older than the instances
+	if err != nil {
+		return err
+	}
 	h.prune(all)
 	for _, i := range all {
 		h.tell(ctx, i, false)
 	}
+	h.table.fill(routes)
 	*rev, *complete = at, true
 	return nil
 }
 
 func (h *hypervisor) watch(ctx context.Context, rev *uint64, pause *backoff) error {
-	o := cloudsim.WatchOptions{Since: *rev, Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance}}
+	o := cloudsim.WatchOptions{Since: *rev, Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance, cloudsim.KindRoute}}
 	for e, err := range h.cfg.Cloud.Watch(ctx, o) {
 		if err != nil {
 			return err
 		}
-		var i cloudsim.Instance
-		if err := json.Unmarshal(e.Object, &i); err != nil {
-			return cloudsim.Errorf(cloudsim.Gone, "event %d of %s is not an instance: %w", e.Rev, e.ID, err)
+		if err := h.hear(ctx, e); err != nil {
+			return cloudsim.Errorf(cloudsim.Gone, "event %d of %s cannot be read: %w", e.Rev, e.ID, err)
 		}
-		h.tell(ctx, i, e.Type == cloudsim.EventDelete)
 		*rev = e.Rev
 		pause.reset()
 	}
+	return nil
+}
+
+// hear passes an event on.
+func (h *hypervisor) hear(ctx context.Context, e cloudsim.Event) error {
+	gone := e.Type == cloudsim.EventDelete
+	if e.Kind == cloudsim.KindRoute {
+		var r cloudsim.Route
+		if err := json.Unmarshal(e.Object, &r); err != nil {
+			return err
+		}
+		h.table.put(r, gone)
+		return nil
+	}
+	var i cloudsim.Instance
+	if err := json.Unmarshal(e.Object, &i); err != nil {
+		return err
+	}
+	h.tell(ctx, i, gone)
 	return nil
 }
 

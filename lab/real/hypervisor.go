@@ -20,6 +20,7 @@ type hypervisor struct {
 	vpc    *vpc
 	images string // every new disk begins as a copy of this folder
 	cgroup cgroup // of all machines
+	table  *table
 	wg     sync.WaitGroup
 
 	mu      sync.Mutex
@@ -63,7 +64,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	h := &hypervisor{log: log, cfg: cfg, keepers: map[cloudsim.InstanceID]*keeper{}}
+	h := &hypervisor{log: log, cfg: cfg, table: newTable(), keepers: map[cloudsim.InstanceID]*keeper{}}
 	if err := h.open(ctx); err != nil {
 		return err
 	}
@@ -136,6 +137,7 @@ func (h *hypervisor) begin(ctx context.Context, m *machine) *keeper {
 
 // tell hands what the cloud says of an instance to its keeper.
 func (h *hypervisor) tell(ctx context.Context, i cloudsim.Instance, gone bool) {
+	h.table.locate(i)
 	h.mu.Lock()
 	k := h.keepers[i.ID]
 	h.mu.Unlock()
@@ -219,7 +221,7 @@ func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bo
 	case cloudsim.InstanceStarting, cloudsim.InstanceStopped, cloudsim.InstanceTerminated:
 		return false, m.powerOff(ctx)
 	case cloudsim.InstanceStopping, cloudsim.InstanceRebooting, cloudsim.InstanceTerminating:
-		return false, m.shutDown(ctx)
+		return false, h.farewell(ctx, m, i)
 	}
 	switch {
 	case m.crashed == i.Operation:
@@ -232,6 +234,19 @@ func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bo
 		}
 	}
 	return false, m.boot(ctx, i)
+}
+
+// farewell shuts a machine down and tells the cluster, which would otherwise
+// wait until it misses the node. If it cannot be told, that is what it does.
+func (h *hypervisor) farewell(ctx context.Context, m *machine, i cloudsim.Instance) error {
+	ran := m.on()
+	if err := m.shutDown(ctx); err != nil || !ran {
+		return err
+	}
+	if err := h.cfg.NotReady(ctx, i.Name, i.ProviderID); err != nil && ctx.Err() == nil {
+		m.log.Warn("the cluster does not know that the machine was shut down", "err", err)
+	}
+	return nil
 }
 
 // backoff waits from 100 ms to 5 s, twice as long each time.

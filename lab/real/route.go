@@ -5,42 +5,104 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
+	"sync"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
 // routeProtocol marks the router's routes that came from the cloud's table.
 const routeProtocol = 77 // nobody's: /etc/iproute2/rt_protos names those of routing daemons
 
-// routeEvery is how often the router looks at the cloud's table.
-const routeEvery = 500 * time.Millisecond
+// table is the cloud's table of routes, and where their next hops are.
+type table struct {
+	news chan struct{} // holds one
+
+	mu        sync.Mutex
+	routes    map[cloudsim.RouteID]cloudsim.Route
+	addresses map[cloudsim.InstanceID]netip.Addr
+}
+
+func newTable() *table {
+	return &table{
+		news: make(chan struct{}, 1), routes: map[cloudsim.RouteID]cloudsim.Route{}, addresses: map[cloudsim.InstanceID]netip.Addr{},
+	}
+}
+
+// change applies fn to the table and has the router follow.
+func (t *table) change(fn func()) {
+	t.mu.Lock()
+	fn()
+	t.mu.Unlock()
+	select {
+	case t.news <- struct{}{}:
+	default:
+	}
+}
+
+// put takes a route as the cloud now has it.
+func (t *table) put(r cloudsim.Route, gone bool) {
+	t.change(func() {
+		if last, ok := t.routes[r.ID]; ok && r.Revision < last.Revision {
+			return // the list was newer
+		}
+		if t.routes[r.ID] = r; gone {
+			delete(t.routes, r.ID)
+		}
+	})
+}
+
+// fill replaces the whole table.
+func (t *table) fill(all []cloudsim.Route) {
+	t.change(func() {
+		clear(t.routes)
+		for _, r := range all {
+			t.routes[r.ID] = r
+		}
+	})
+}
+
+// locate takes note of where an instance is.
+func (t *table) locate(i cloudsim.Instance) {
+	if a, err := netip.ParseAddr(i.InternalIP()); err == nil {
+		t.change(func() { t.addresses[i.ID] = a })
+	}
+}
+
+// active are the routes that carry traffic. The cloud says of one whose next
+// hop does not run that it is a black hole.
+func (t *table) active() map[netip.Prefix]netip.Addr {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := map[netip.Prefix]netip.Addr{}
+	for _, r := range t.routes {
+		to, err := netip.ParsePrefix(r.Destination)
+		via, known := t.addresses[r.NextHop]
+		if err == nil && known && to.Addr().Is4() && r.State == cloudsim.RouteActive {
+			all[to] = via
+		}
+	}
+	return all
+}
 
 // route keeps the router's table what the cloud's is until ctx ends.
 func (h *hypervisor) route(ctx context.Context) {
-	tick := time.NewTicker(routeEvery)
-	defer tick.Stop()
-	failed := false
+	var pause backoff
 	for {
-		want, err := h.cfg.Routes(ctx)
-		if err == nil {
-			err = h.vpc.setRoutes(want)
-		}
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil && !failed:
-			h.log.Warn("the router's table is not the cloud's; trying again", "err", err)
-		case err == nil && failed:
-			h.log.Info("the router's table is the cloud's again")
-		}
-		failed = err != nil
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-h.table.news:
 		}
+		if err := h.vpc.setRoutes(h.table.active()); err != nil {
+			h.log.Warn("the router's table is not the cloud's; trying again", "err", err)
+			pause.wait(ctx)
+			h.table.change(func() {})
+			continue
+		}
+		pause.reset()
 	}
 }
 

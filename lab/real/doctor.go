@@ -1,0 +1,177 @@
+package real
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Finding is one thing that real machines need, or run better with.
+type Finding struct {
+	Name string
+	// Problem is what is wrong; "" if nothing is.
+	Problem string
+	// Needed says that no machine runs without it. Else Problem says what will
+	// be missing.
+	Needed bool
+	Fix    string // what to do
+}
+
+// Doctor looks at this host with the eyes of a hypervisor that keeps its things
+// in or below dir. It changes nothing.
+func Doctor(dir string, p Programs) []Finding {
+	return slices.Concat(
+		[]Finding{checkRoot()}, checkCapabilities(), []Finding{checkCgroups(), checkNamespaces(), checkOverlay(dir), checkNFT()}, checkPrograms(p))
+}
+
+func checkRoot() Finding {
+	f := Finding{Name: "root", Needed: true, Fix: "run it with sudo"}
+	if os.Geteuid() != 0 {
+		f.Problem = "machines are namespaces, mounts and links, which only root makes"
+	}
+	return f
+}
+
+// capabilities that the hypervisor, or what runs in machines, uses.
+var capabilities = []struct {
+	name   string
+	bit    int
+	needed bool
+	lost   string
+}{
+	{"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN, true, "no namespaces and no mounts"},
+	{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN, true, "no links and no routes"},
+	{"CAP_SYS_RESOURCE", unix.CAP_SYS_RESOURCE, false, "the kernel does not learn whom to end first when memory is short: pods keep the runtime's score"},
+}
+
+func checkCapabilities() []Finding {
+	raw, err := os.ReadFile("/proc/self/status")
+	var have uint64
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			_, err = fmt.Sscanf(strings.TrimSpace(rest), "%x", &have)
+		}
+	}
+	var all []Finding
+	for _, c := range capabilities {
+		f := Finding{Name: c.name, Needed: c.needed, Fix: "inside a container or a VM, whoever started it must grant it"}
+		switch {
+		case err != nil:
+			f.Problem = err.Error()
+		case have&(1<<c.bit) == 0:
+			f.Problem = c.lost
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+func checkCgroups() Finding {
+	f := Finding{Name: "cgroups", Needed: true, Fix: "mount /sys/fs/cgroup, and enable these controllers in the kernel"}
+	all, err := hierarchies()
+	if err != nil {
+		f.Problem = err.Error()
+		return f
+	}
+	have := map[string]bool{}
+	for _, h := range all {
+		for _, c := range h.controllers {
+			have[c] = true
+		}
+		if h.unified {
+			raw, err := os.ReadFile(filepath.Join(h.path, "cgroup.controllers"))
+			if err != nil {
+				f.Problem = err.Error()
+			}
+			for c := range strings.FieldsSeq(string(raw)) {
+				have[c] = true
+			}
+		}
+	}
+	var missing []string
+	for _, c := range []string{"cpu", "cpuset", "memory", "pids"} {
+		if !have[c] {
+			missing = append(missing, c)
+		}
+	}
+	if len(missing) > 0 {
+		f.Problem = "controllers are missing: " + strings.Join(missing, ", ")
+	}
+	return f
+}
+
+func checkNamespaces() Finding {
+	f := Finding{Name: "namespaces", Needed: true, Fix: "use a kernel with CONFIG_NAMESPACES and all kinds of them"}
+	var missing []string
+	for _, kind := range []string{"ipc", "mnt", "net", "pid", "uts"} {
+		if _, err := os.Stat("/proc/self/ns/" + kind); err != nil {
+			missing = append(missing, kind)
+		}
+	}
+	if len(missing) > 0 {
+		f.Problem = "the kernel has none of: " + strings.Join(missing, ", ")
+	}
+	return f
+}
+
+// checkOverlay looks whether containers' root folders can be made on the disk
+// that dir is on.
+func checkOverlay(dir string) Finding {
+	f := Finding{Name: "overlayfs", Needed: true, Fix: "modprobe overlay; and choose a --data-dir on ext4, xfs or btrfs"}
+	known, err := os.ReadFile("/proc/filesystems")
+	if err != nil || !strings.Contains(string(known), "\toverlay\n") {
+		f.Problem = "the kernel does not have it"
+		return f
+	}
+	var fs unix.Statfs_t
+	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if unix.Statfs(dir, &fs) == nil {
+			break
+		}
+	}
+	if fs.Type == unix.OVERLAYFS_SUPER_MAGIC || fs.Type == unix.NFS_SUPER_MAGIC {
+		f.Problem = fmt.Sprintf("%s is on a file system that overlays cannot be made on", dir)
+	}
+	return f
+}
+
+// checkNFT runs what kube-proxy runs.
+func checkNFT() Finding {
+	f := Finding{Name: "nftables", Needed: true, Fix: "apt-get install nftables"}
+	path, err := exec.LookPath("nft")
+	if err != nil {
+		f.Problem = "there is no program nft, which kube-proxy runs"
+		return f
+	}
+	if !slices.ContainsFunc([]string{"/usr", "/bin", "/sbin"}, func(dir string) bool { return strings.HasPrefix(path, dir+"/") }) {
+		f.Problem = fmt.Sprintf("nft is at %s, and machines see the host's /usr, /bin and /sbin only", path)
+		return f
+	}
+	if os.Geteuid() == 0 {
+		if out, err := exec.Command(path, "list", "tables").CombinedOutput(); err != nil {
+			f.Problem, f.Fix = "nft does not work: "+lastLines(string(out), 1), "modprobe nf_tables, or use a kernel with CONFIG_NF_TABLES"
+		}
+	}
+	return f
+}
+
+func checkPrograms(p Programs) []Finding {
+	var all []Finding
+	required := p.Required()
+	for _, name := range sortedKeys(required) {
+		f := Finding{Name: name, Needed: true, Fix: "make machine"}
+		if info, err := os.Stat(required[name]); errors.Is(err, os.ErrNotExist) {
+			f.Problem = "is not at " + required[name]
+		} else if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+			f.Problem = "is not executable at " + required[name]
+		}
+		all = append(all, f)
+	}
+	return all
+}
