@@ -90,7 +90,7 @@ func diskDiffers(have cloudsim.Disk, req cloudsim.CreateDisk) string {
 		return "zone " + strings.Join(have.Zones(), " and ") + " and type " + have.Type
 	case have.SourceSnapshot != req.SourceSnapshot || have.SourceDisk != req.SourceDisk:
 		return "another source"
-	case have.SizeGiB != req.SizeGiB && (req.SizeGiB != 0 || have.Source() == ""):
+	case req.SizeGiB != 0 && have.SizeGiB != req.SizeGiB: // 0 is its source's size
 		return "another size"
 	case req.IOPS != 0 && have.IOPS != req.IOPS:
 		return "other IOPS"
@@ -199,19 +199,7 @@ func (e *Engine) workOnDisk(tx *store.Tx, call Call, d *cloudsim.Disk, verb clou
 	return work(e, tx, call, disks, d, verb, e.cfg.Profile.Disk, e.settledDisk)
 }
 
-// working reports whether d waits for its work to settle.
-func working(d cloudsim.Disk) bool {
-	switch d.State {
-	case cloudsim.DiskAvailable, cloudsim.DiskInUse, cloudsim.DiskFailed, cloudsim.DiskCopying:
-		return false
-	}
-	return true
-}
-
 func (e *Engine) settledDisk(tx *store.Tx, d *cloudsim.Disk) error {
-	if !working(*d) {
-		return nil // its instance went, and its work with it
-	}
 	if d.State == cloudsim.DiskCreating && d.Source() != "" && e.lacksData(d.Status) {
 		if err := d.Move(cloudsim.Copy); err != nil {
 			return err

@@ -48,6 +48,8 @@ func TestDiskPools(t *testing.T) {
 	_, err = e.ModifyDisk(ctx, a.ID, cloudsim.ModifyDisk{Type: "fast"})
 	refused(t, "back, where there is no room", err, cloudsim.Exhausted, "")
 	expect("refused", balanced, 15, 0)
+	must(e.ModifyDisk(ctx, a.ID, cloudsim.ModifyDisk{IOPS: 5000}))(t) // which takes no room
+	expect("quicker, in a full pool", balanced, 15, 0)
 	set(fast, 5)
 	expect("made smaller than its disks", fast, 10, 0)
 	down()

@@ -67,6 +67,7 @@ type victim struct {
 	ledger  *ledger
 	rng     *rand.Rand
 	writers []*writer
+	breaks  sync.Once
 	kills   int
 	answers int // under ledger.mu
 	unknown int // likewise
@@ -124,6 +125,7 @@ func (v *victim) live() {
 	c := v.client()
 	ctx, cancel := context.WithCancel(v.t.Context())
 	defer cancel()
+	v.breaks.Do(func() { v.breakCalls(ctx, c) }) // faults outlive their cloud
 	var wg sync.WaitGroup
 	wg.Go(func() { v.watch(ctx, c, 0) })
 	for _, w := range v.writers {
@@ -204,9 +206,9 @@ func (s signed) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (s signed) CloseIdleConnections() { s.next.CloseIdleConnections() }
 
-// errDead is what a writer stops for: whether its last request was carried
-// out, nobody knows.
-var errDead = errors.New("the cloud is dead")
+// errDead is what a writer gets for a request of which nobody knows whether it
+// was carried out: the cloud is dead, or a fault struck the call.
+var errDead = errors.New("no answer")
 
 // say makes a request and enters what is known of its outcome.
 func say[T cloudsim.Resource](ctx context.Context, w *writer, kind cloudsim.ResourceKind, id func(T) string, do func(context.Context) (T, error)) (T, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
@@ -22,24 +23,54 @@ type writer struct {
 	instances [3]cloudsim.InstanceID
 	addresses [2]cloudsim.Address
 	balancers [2]cloudsim.LoadBalancer
+	disks     [2]cloudsim.DiskID
+	snapshot  cloudsim.SnapshotID
+	net       cloudsim.NetworkID
+	subnet    cloudsim.SubnetID
+	way       cloudsim.RouteID
 }
 
-// work goes on until the cloud dies.
+// work goes on until the cloud dies. A call that only a fault struck is no end:
+// the next one asks again for what may be there already.
 func (w *writer) work(ctx context.Context, c *client.Client) {
 	for ctx.Err() == nil {
 		var err error
-		switch w.rng.IntN(6) {
+		switch w.rng.IntN(12) {
 		case 0:
 			err = w.address(ctx, c, w.rng.IntN(len(w.addresses)))
 		case 1, 2:
 			err = w.balancer(ctx, c, w.rng.IntN(len(w.balancers)))
+		case 3, 4, 5:
+			err = w.disk(ctx, c, w.rng.IntN(len(w.disks)))
+		case 6:
+			err = w.snap(ctx, c)
+		case 7:
+			err = w.network(ctx, c)
+		case 8:
+			err = w.sub(ctx, c)
+		case 9:
+			err = w.route(ctx, c)
 		default:
 			err = w.instance(ctx, c, w.rng.IntN(len(w.instances)))
 		}
-		if errors.Is(err, errDead) {
+		if errors.Is(err, errDead) && !lives(ctx, c) {
 			return
 		}
 	}
+}
+
+// lives reports whether the cloud still answers.
+func lives(ctx context.Context, c *client.Client) bool {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/healthz", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := c.HTTP.Do(r)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return true
 }
 
 // forget drops an id that is not found, which must be by the writer's own will.
