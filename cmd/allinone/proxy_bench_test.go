@@ -332,15 +332,19 @@ func BenchmarkNetworkProxy(b *testing.B) {
 		b.Run(mode, func(b *testing.B) {
 			us, them := startWays(b, mode)
 			got := map[string]figures{"ours": {}, "upstream": {}, "direct": {}}
+			for range benchRounds { // of fresh processes: one that has worked has room already
+				fresh, other := startWays(b, mode)
+				got["ours"].add("idle KiB", fresh.idle(b, addr))
+				got["upstream"].add("idle KiB", other.idle(b, addr))
+			}
+			var stalled []float64
 			for range benchRounds {
 				for _, w := range []way{us, them, direct} {
 					w.measure(b, addr, got[w.name])
 				}
+				stalled = append(stalled, us.stalled(b, addr))
 			}
-			got["ours"].add("idle KiB", us.idle(b, addr))
-			got["upstream"].add("idle KiB", them.idle(b, addr))
-			stalled := us.stalled(b, addr)
-			reportProxy(b, mode, got, stalled)
+			reportProxy(b, mode, got, median(stalled))
 			for range b.N - 1 { // the rounds are inside
 			}
 		})

@@ -76,6 +76,7 @@ type tunnelled struct {
 	conn   *conn
 
 	done chan struct{} // closed when the target has said all
+	mute chan struct{} // closed when nobody says anything any more
 	ends atomic.Int32  // directions that have ended
 	gone atomic.Bool   // the client has broken the connection
 
@@ -88,7 +89,7 @@ func (s *Server) serveConnect(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	s.metrics.httpConnections.Inc()
 	defer s.metrics.httpConnections.Dec()
-	t := &tunnelled{server: s, client: client, reader: socket.NewReader(client), done: make(chan struct{})}
+	t := &tunnelled{server: s, client: client, reader: socket.NewReader(client), done: make(chan struct{}), mute: make(chan struct{})}
 	l, err := t.accept(ctx)
 	if err != nil {
 		t.refuse(err)
@@ -255,10 +256,15 @@ func (t *tunnelled) clientEnded(send func(*wire.Chunk) error) error {
 	if err := send(&wire.Chunk{Kind: wire.EOF}); err != nil {
 		return wire.EndOf(err)
 	}
-	if !both {
-		<-t.done
+	if both {
+		return nil
 	}
-	return nil
+	select {
+	case <-t.done:
+		return nil
+	case <-t.mute:
+		return errGaveUp
+	}
 }
 
 // fromTarget writes what the target says until the link has ended.
@@ -324,6 +330,7 @@ func (t *tunnelled) halfClosed() (both bool) {
 func (t *tunnelled) watchSilence(before int64) {
 	now := t.conn.toward.Load() + t.conn.back.Load()
 	if now == before {
+		close(t.mute)
 		socket.Abort(t.client)
 		return
 	}
