@@ -44,6 +44,7 @@ type FaultMatch struct {
 	Target    string            `json:"target,omitempty" maxLength:"128" example:"i-000001" doc:"Id of the resource in the path"`
 	Labels    map[string]string `json:"labels,omitempty" doc:"Labels of that resource, or of the one that the request makes"`
 	Zone      string            `json:"zone,omitempty" maxLength:"63" example:"sim-1a" doc:"Zone of that resource, or of the one that the request makes"`
+	Type      string            `json:"type,omitempty" maxLength:"63" example:"small" doc:"Instance type or disk type of that resource, or of the one that the request makes"`
 }
 
 // FaultWhen chooses among matching calls. Times are on the cloud's clock.
@@ -58,41 +59,12 @@ type FaultWhen struct {
 	ForSeconds   int64      `json:"forSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Ends so long after it began; 0 or absent for no end"`
 }
 
-// FaultEffectType is what a fault does to a call.
-type FaultEffectType string
-
-const (
-	FaultError            FaultEffectType = "error"            // an error instead of the work
-	FaultLatency          FaultEffectType = "latency"          // the work, later
-	FaultThrottle         FaultEffectType = "throttle"         // 429 and Retry-After instead of the work
-	FaultHang             FaultEffectType = "hang"             // nothing until the client leaves, or MaxFaultHang
-	FaultDrop             FaultEffectType = "drop"             // no work, and the connection closed without a reply
-	FaultLoseReply        FaultEffectType = "loseReply"        // the work is done and durable; the connection closes without a reply
-	FaultErrorAfterCommit FaultEffectType = "errorAfterCommit" // the work is done and durable; the reply is an error
-)
-
-// FaultEffects lists every effect.
-func FaultEffects() []FaultEffectType {
-	return []FaultEffectType{FaultError, FaultLatency, FaultThrottle, FaultHang, FaultDrop, FaultLoseReply, FaultErrorAfterCommit}
-}
-
 // Limits of what a fault may do to a call.
 const (
 	MaxFaultHang    = 10 * time.Minute // then a hanging call is dropped
 	maxFaultLatency = 10 * time.Minute
 	maxFaultWindow  = 10 * 365 * 24 * 3600 // seconds
 )
-
-// FaultEffect is what happens to a call that is hit.
-type FaultEffect struct {
-	Type              FaultEffectType `json:"type" enum:"error,latency,throttle,hang,drop,loseReply,errorAfterCommit"`
-	Kind              *Kind           `json:"kind,omitempty" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone" doc:"Of the error; absent for unavailable, after a commit for internal, and for a throttle exhausted"`
-	Status            int             `json:"status,omitempty" doc:"HTTP status of the error, 400 to 599; absent for the kind's own"`
-	Message           string          `json:"message,omitempty" maxLength:"1024" doc:"Detail of the error; absent for one that names the fault"`
-	RetryAfterSeconds int             `json:"retryAfterSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Retry-After of the error; a throttle says 1 unless told"`
-	LatencyMillis     int             `json:"latencyMillis,omitempty" minimum:"0" maximum:"600000" doc:"Of a latency"`
-	JitterMillis      int             `json:"jitterMillis,omitempty" minimum:"0" maximum:"600000" doc:"Of a latency: at most so much is added"`
-}
 
 // CreateFault asks for a fault. It is idempotent by name: the same words
 // return the fault that there is, with what it has counted.
@@ -125,6 +97,7 @@ func (r CreateFault) Validate() error {
 	r.Match.check(&c)
 	r.When.check(&c)
 	r.Effect.check(&c)
+	r.checkOutage(&c)
 	return c.err()
 }
 
@@ -140,6 +113,9 @@ func (m FaultMatch) check(c *checks) {
 	}
 	if m.Zone != "" && !nameRE.MatchString(m.Zone) {
 		c.addf("match.zone", "must be the name of a zone, got %q", clip(m.Zone))
+	}
+	if m.Type != "" && !nameRE.MatchString(m.Type) {
+		c.addf("match.type", "must be the name of an instance type or disk type, got %q", clip(m.Type))
 	}
 	var bad checks
 	bad.labels(m.Labels)
@@ -169,75 +145,34 @@ func (w FaultWhen) check(c *checks) {
 	}
 }
 
-func (e FaultEffect) check(c *checks) {
-	fails := false
-	switch e.Type {
-	case FaultError, FaultThrottle, FaultErrorAfterCommit:
-		fails = true
-	case FaultLatency, FaultHang, FaultDrop, FaultLoseReply:
-	default:
-		c.addf("effect.type", "must be error, latency, throttle, hang, drop, loseReply or errorAfterCommit, got %q", clip(string(e.Type)))
-		return
-	}
-	switch {
-	case e.Status != 0 && (e.Status < 400 || e.Status > 599):
-		c.addf("effect.status", "must be between 400 and 599, got %d", e.Status)
-	case e.RetryAfterSeconds < 0 || e.RetryAfterSeconds > 24*3600:
-		c.addf("effect.retryAfterSeconds", "must be between 0 and a day, got %d", e.RetryAfterSeconds)
-	case len(e.Message) > 1024:
-		c.addf("effect.message", "must be at most 1024 bytes, got %d", len(e.Message))
-	}
-	for field, given := range map[string]bool{
-		"effect.kind": e.Kind != nil, "effect.status": e.Status != 0, "effect.message": e.Message != "", "effect.retryAfterSeconds": e.RetryAfterSeconds != 0,
-	} {
-		if given && !fails {
-			c.addf(field, "belongs to an error; a %s has none", e.Type)
-		}
-	}
-	e.checkLatency(c)
-}
-
-func (e FaultEffect) checkLatency(c *checks) {
-	limit := int(maxFaultLatency.Milliseconds())
-	if e.LatencyMillis < 0 || e.LatencyMillis > limit {
-		c.addf("effect.latencyMillis", "must be between 0 and %d, got %d", limit, e.LatencyMillis)
-	}
-	if e.JitterMillis < 0 || e.JitterMillis > limit {
-		c.addf("effect.jitterMillis", "must be between 0 and %d, got %d", limit, e.JitterMillis)
-	}
-	given := e.LatencyMillis != 0 || e.JitterMillis != 0
-	switch {
-	case e.Type == FaultLatency && !given:
-		c.addf("effect.latencyMillis", "or jitterMillis is required for a latency")
-	case e.Type != FaultLatency && given:
-		c.addf("effect.latencyMillis", "and jitterMillis belong to a latency, not to %s: make a second fault", e.Type)
-	}
-}
-
 // Covers reports whether the pattern of m matches an operation id.
 func (m FaultMatch) Covers(operation string) bool {
 	ok, err := path.Match(m.Operation, operation)
 	return ok && err == nil
 }
 
-// ActiveAt reports whether f can hit at t, by its window and its max.
-func (f Fault) ActiveAt(t time.Time) bool {
+// Window is when f can hit: from, and up to until if it has an end.
+func (f Fault) Window() (from time.Time, until *time.Time) {
 	w := f.When
-	from := f.CreatedAt.Add(time.Duration(w.AfterSeconds) * time.Second)
+	from = f.CreatedAt.Add(time.Duration(w.AfterSeconds) * time.Second)
 	if w.From != nil {
 		from = *w.From
 	}
-	if t.Before(from) || f.Spent() {
-		return false
+	if w.ForSeconds != 0 {
+		end := from.Add(time.Duration(w.ForSeconds) * time.Second)
+		return from, &end
 	}
-	switch {
-	case w.Until != nil:
-		return t.Before(*w.Until)
-	case w.ForSeconds != 0:
-		return t.Before(from.Add(time.Duration(w.ForSeconds) * time.Second))
-	}
-	return true
+	return from, w.Until
 }
+
+// OpenAt reports whether t is in f's window.
+func (f Fault) OpenAt(t time.Time) bool {
+	from, until := f.Window()
+	return !t.Before(from) && (until == nil || t.Before(*until))
+}
+
+// ActiveAt reports whether f can hit at t, by its window and its max.
+func (f Fault) ActiveAt(t time.Time) bool { return !f.Spent() && f.OpenAt(t) }
 
 // Spent reports whether f has hit as often as it may.
 func (f Fault) Spent() bool { return f.When.Max != 0 && f.Hits >= f.When.Max }

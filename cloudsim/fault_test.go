@@ -14,6 +14,9 @@ func TestFaultValidateNamesTheField(t *testing.T) {
 		change(&r)
 		return r
 	}
+	outage := func(r *CreateFault) {
+		r.Match, r.Effect.Type = FaultMatch{Operation: "*", Zone: "sim-1a"}, FaultZoneOutage
+	}
 	for name, tc := range map[string]struct {
 		change func(*CreateFault)
 		field  string // "" means valid
@@ -40,6 +43,16 @@ func TestFaultValidateNamesTheField(t *testing.T) {
 		"an error of a drop":    {func(r *CreateFault) { r.Effect = FaultEffect{Type: FaultDrop, Status: 500} }, "effect.status"},
 		"no latency":            {func(r *CreateFault) { r.Effect.Type = FaultLatency }, "effect.latencyMillis"},
 		"latency of an error":   {func(r *CreateFault) { r.Effect.LatencyMillis = 1 }, "effect.latencyMillis"},
+		"a stale read of now":   {func(r *CreateFault) { r.Effect.Type = FaultStaleRead }, "effect.ageSeconds"},
+		"the age of an error":   {func(r *CreateFault) { r.Effect.AgeSeconds = 1 }, "effect.ageSeconds"},
+		"the scope of an error": {func(r *CreateFault) { r.Effect.Scope = OutageAPI }, "effect.scope"},
+		"no scope of an outage": {func(r *CreateFault) { outage(r); r.Effect.Scope = "half" }, "effect.scope"},
+		"an outage":             {outage, ""},
+		"an outage nowhere":     {func(r *CreateFault) { outage(r); r.Match.Zone = "" }, "match.zone"},
+		"an outage for some":    {func(r *CreateFault) { outage(r); r.Match.Caller = "ccm" }, "match"},
+		"an outage of one call": {func(r *CreateFault) { outage(r); r.Match.Operation = "zones.get" }, "match.operation"},
+		"a chance of an outage": {func(r *CreateFault) { outage(r); r.When.Max = 1 }, "when"},
+		"type":                  {func(r *CreateFault) { r.Match.Type = "-" }, "match.type"},
 		"too much jitter":       {func(r *CreateFault) { r.Effect = FaultEffect{Type: FaultLatency, JitterMillis: 600_001} }, "effect.jitterMillis"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,6 +73,12 @@ func TestFaultValidateNamesTheField(t *testing.T) {
 		r := with(func(r *CreateFault) { r.Effect.Type = typ })
 		if typ == FaultLatency {
 			r.Effect.JitterMillis = 1
+		}
+		if typ == FaultStaleRead {
+			r.Effect.AgeSeconds = 1
+		}
+		if typ == FaultZoneOutage {
+			r.Match = FaultMatch{Operation: "*", Zone: "sim-1a"}
 		}
 		if err := r.Validate(); err != nil {
 			t.Errorf("%s: %v", typ, err)

@@ -1,5 +1,7 @@
 package cloudsim
 
+import "time"
+
 // Region is a group of zones. Regions, zones and instance types are the
 // cloud's catalogue: configured when it starts, read by everyone, and named by
 // what they are called, e.g. "sim-1", "sim-1a", "small".
@@ -10,8 +12,19 @@ type Region struct {
 // Zone is a failure domain of a region.
 type Zone struct {
 	Meta
-	Region string `json:"region" doc:"The region it belongs to" example:"sim-1"`
+	Region string      `json:"region" doc:"The region it belongs to" example:"sim-1"`
+	Outage *ZoneOutage `json:"outage,omitempty" doc:"Why nothing reaches what runs there; absent when all is well"`
 }
+
+// ZoneOutage says that the data plane of a zone is dark: its machines run, and
+// nothing reaches them.
+type ZoneOutage struct {
+	Fault FaultID   `json:"fault" doc:"The fault that did it" example:"fault-000001"`
+	Since time.Time `json:"since" doc:"RFC 3339, on the cloud's clock"`
+}
+
+// Dark reports whether nothing reaches what runs in z.
+func (z Zone) Dark() bool { return z.Outage != nil }
 
 // InstanceType is a size of machine.
 type InstanceType struct {

@@ -188,12 +188,12 @@ func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine)
 // once when it is not. A changed health check starts new probes, but what the
 // old ones found stands until those say otherwise.
 func (b *balancer) steerTarget(ctx context.Context, t *target, m machine) {
-	probe := t.listed && m.state == cloudsim.InstanceRunning && m.ip() != ""
+	probe := t.listed && m.on() && m.ip() != ""
 	if t.stopProbe != nil && (!probe || t.machine.ip() != m.ip() || t.check != b.check) {
 		t.stopProbe()
 		t.stopProbe = nil
 	}
-	if probe && (t.machine.state != m.state || t.machine.ip() != m.ip()) {
+	if probe && (t.machine.on() != m.on() || t.machine.ip() != m.ip()) {
 		t.verdict = verdict{health: cloudsim.TargetInitial, reason: "no probe has ended yet"}
 	}
 	if !probe {

@@ -150,6 +150,13 @@ func (m *memory) ListInstances(_ context.Context, o cloudsim.ListOptions) (cloud
 	return listed(m, m.instances, o)
 }
 
+func (m *memory) ListZones(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Zone], error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.met = m.met || m.down != nil
+	return cloudsim.List[cloudsim.Zone]{Revision: m.rev}, m.down
+}
+
 // listed returns pages of two.
 func listed[K ~string, V any](m *memory, all map[K]V, o cloudsim.ListOptions) (l cloudsim.List[V], err error) {
 	l.Revision, m.met = m.rev, m.met || m.down != nil

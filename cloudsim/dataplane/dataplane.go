@@ -20,6 +20,7 @@ import (
 type Cloud interface {
 	ListLoadBalancers(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.LoadBalancer], error)
 	ListInstances(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error)
+	ListZones(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Zone], error)
 	Watch(context.Context, cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error]
 	// ReportLoadBalancer replaces a load balancer's Status. It is called for
 	// many load balancers at once, but for each by one caller at a time.
@@ -130,6 +131,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	p := &plane{
 		log: log, cfg: cfg, cloud: cloud, prober: newProber(),
 		machines:  map[cloudsim.InstanceID]machine{},
+		dark:      map[string]bool{},
 		balancers: map[cloudsim.LoadBalancerID]*balancer{},
 	}
 	ctx, cancel := context.WithCancel(ctx) // whatever ends follow ends its listeners and probes
@@ -145,6 +147,7 @@ type plane struct {
 	cloud     Cloud
 	prober    *prober
 	machines  map[cloudsim.InstanceID]machine
+	dark      map[string]bool // zones that nothing reaches
 	balancers map[cloudsim.LoadBalancerID]*balancer
 	ending    sync.WaitGroup // load balancers that were stopped and not yet empty
 }
@@ -155,8 +158,25 @@ func (p *plane) putInstance(ctx context.Context, i cloudsim.Instance) {
 		return // news from before the list
 	}
 	m := machineOf(i)
+	m.dark = p.dark[m.zone]
 	p.machines[i.ID] = m
 	p.steer(ctx, i.ID, m)
+}
+
+// putZone takes in a zone as it now is: what runs in a dark one is out of
+// reach, and what was connected to it is cut.
+func (p *plane) putZone(ctx context.Context, z cloudsim.Zone) {
+	if p.dark[z.Name] == z.Dark() {
+		return
+	}
+	p.dark[z.Name] = z.Dark()
+	for id, m := range p.machines {
+		if m.zone == z.Name {
+			m.dark = z.Dark()
+			p.machines[id] = m
+			p.steer(ctx, id, m)
+		}
+	}
 }
 
 // forgetRevisions makes the plane believe whatever it is told next: a list is

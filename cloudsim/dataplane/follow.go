@@ -69,6 +69,10 @@ func (f *follower) found() {
 // stopped before anything starts, because its ports may be in new hands.
 func (f *follower) list(ctx context.Context) error {
 	p := f.plane
+	zones, zonesAt, err := all(ctx, p.cloud.ListZones)
+	if err != nil {
+		return fmt.Errorf("listing zones: %w", err)
+	}
 	instances, instancesAt, err := all(ctx, p.cloud.ListInstances)
 	if err != nil {
 		return fmt.Errorf("listing instances: %w", err)
@@ -84,15 +88,18 @@ func (f *follower) list(ctx context.Context) error {
 		p.deleteInstance(ctx, id)
 	}
 	p.forgetRevisions()
+	for _, z := range zones {
+		p.putZone(ctx, z)
+	}
 	for _, i := range instances {
 		p.putInstance(ctx, i)
 	}
 	for _, lb := range lbs {
 		p.putLoadBalancer(ctx, lb)
 	}
-	f.rev = min(instancesAt, lbsAt)
+	f.rev = min(zonesAt, instancesAt, lbsAt)
 	f.listed = map[cloudsim.ResourceKind]uint64{
-		cloudsim.KindInstance: instancesAt, cloudsim.KindLoadBalancer: lbsAt,
+		cloudsim.KindInstance: instancesAt, cloudsim.KindLoadBalancer: lbsAt, cloudsim.KindZone: zonesAt,
 	}
 	f.stale = false
 	f.found()
@@ -122,7 +129,7 @@ func missing[K comparable, V, T any](have map[K]V, list []T, key func(T) K) []K 
 // watch handles events until they end, and says why they did.
 func (f *follower) watch(ctx context.Context) error {
 	for e, err := range f.plane.cloud.Watch(ctx, cloudsim.WatchOptions{
-		Since: f.rev, Kinds: []cloudsim.ResourceKind{cloudsim.KindLoadBalancer, cloudsim.KindInstance},
+		Since: f.rev, Kinds: []cloudsim.ResourceKind{cloudsim.KindLoadBalancer, cloudsim.KindInstance, cloudsim.KindZone},
 		Bookmark: time.Minute, // so that compaction does not overtake a quiet watch
 	}) {
 		if err != nil {
@@ -147,6 +154,11 @@ func (p *plane) handle(ctx context.Context, e cloudsim.Event) error {
 			return nil
 		}
 		return take(ctx, e, p.putInstance)
+	case cloudsim.KindZone:
+		if e.Type == cloudsim.EventDelete {
+			return nil // a cloud that is emptied makes its zones anew
+		}
+		return take(ctx, e, p.putZone)
 	case cloudsim.KindLoadBalancer:
 		if e.Type == cloudsim.EventDelete {
 			p.deleteLoadBalancer(cloudsim.LoadBalancerID(e.ID))

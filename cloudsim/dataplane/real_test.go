@@ -87,6 +87,61 @@ func TestThroughARealCloud(t *testing.T) {
 	})
 }
 
+// A zone goes dark: what was connected to it is cut, who comes is refused, and
+// the cloud says why. The machine never stopped, and takes part again when the
+// zone is back.
+func TestDarkZone(t *testing.T) {
+	cloud := realCloud(t)
+	ctx := t.Context()
+	targets, targetPort := twoInstances(t, cloud)
+	lb, err := cloud.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{
+		Name: "shop", Region: "sim-1",
+		LoadBalancerSpec: cloudsim.LoadBalancerSpec{
+			Listeners:   []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: port, TargetPort: targetPort}},
+			Targets:     targets,
+			HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP, IntervalMillis: 20},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	health := func(want cloudsim.TargetHealth, reason string) {
+		t.Helper()
+		eventually(t, func() string {
+			if lb, err = cloud.GetLoadBalancer(ctx, lb.ID); err != nil {
+				return err.Error()
+			}
+			all := []cloudsim.TargetStatus{{Instance: targets[0].Instance, Health: want, Reason: reason}, {Instance: targets[1].Instance, Health: want, Reason: reason}}
+			return cmp.Diff(all, lb.Status.Targets)
+		})
+	}
+	health(cloudsim.TargetHealthy, "")
+	address := fmt.Sprintf("%s:%d", lb.IP, lb.Listeners[0].Port)
+	held := dial(t, address)
+	if word := held.line(); word != "a" && word != "b" {
+		t.Fatalf("reached %q", word)
+	}
+	dark, err := cloud.CreateFault(ctx, cloudsim.CreateFault{Name: "dark", FaultSpec: cloudsim.FaultSpec{
+		Match:  cloudsim.FaultMatch{Operation: "*", Zone: "sim-1a"},
+		Effect: cloudsim.FaultEffect{Type: cloudsim.FaultZoneOutage, Scope: cloudsim.OutageData},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held.wasReset()
+	health(cloudsim.TargetUnhealthy, "zone sim-1a does not answer")
+	if i, err := cloud.GetInstance(ctx, targets[0].Instance); err != nil || i.State != cloudsim.InstanceRunning {
+		t.Errorf("the cloud says %s, %v; want running", i.State, err)
+	}
+	if err := cloud.DeleteFault(ctx, dark.ID); err != nil {
+		t.Fatal(err)
+	}
+	health(cloudsim.TargetHealthy, "")
+	if word, refused := ask(t, address); refused {
+		t.Errorf("reached %q, refused %v", word, refused)
+	}
+}
+
 // realCloud runs a whole cloud with a data plane, on addresses that no cloud of
 // this machine is using.
 func realCloud(t testing.TB) *api.Client {

@@ -35,11 +35,13 @@ func (t *target) takes() bool { return t.listed && t.health == cloudsim.TargetHe
 type machine struct {
 	revision uint64
 	state    cloudsim.InstanceState
+	zone     string
+	dark     bool      // nothing reaches its zone
 	ips      [2]string // internal: the one that is probed, and one of the other family
 }
 
 func machineOf(i cloudsim.Instance) machine {
-	m := machine{revision: i.Revision, state: i.State}
+	m := machine{revision: i.Revision, state: i.State, zone: i.Zone}
 	for _, a := range i.Addresses {
 		ip, err := netip.ParseAddr(a.Address)
 		switch {
@@ -57,6 +59,9 @@ func isIPv4(ip string) bool {
 	a, err := netip.ParseAddr(ip)
 	return err == nil && a.Is4()
 }
+
+// on reports whether a connection can reach it.
+func (m machine) on() bool { return m.state == cloudsim.InstanceRunning && !m.dark }
 
 // ip is where it is probed, or "".
 func (m machine) ip() string { return m.ips[0] }
@@ -78,13 +83,19 @@ func (m machine) why(id cloudsim.InstanceID) string {
 		return fmt.Sprintf("instance %s does not exist", id)
 	case m.state != cloudsim.InstanceRunning:
 		return fmt.Sprintf("instance %s is %s", id, m.state)
+	case m.dark:
+		return fmt.Sprintf("zone %s does not answer", m.zone)
 	}
 	return fmt.Sprintf("instance %s has no internal address", id)
 }
 
 // keeps reports whether connections to the machine outlive its state: one that
-// is shutting down still has them, one that is off or was restarted has not.
+// is shutting down still has them, one that is off, was restarted or is in a
+// dark zone has not.
 func (m machine) keeps() bool {
+	if m.dark {
+		return false
+	}
 	switch m.state {
 	case cloudsim.InstanceRunning, cloudsim.InstanceStopping, cloudsim.InstanceTerminating:
 		return true

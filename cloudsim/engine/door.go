@@ -43,6 +43,9 @@ type Call struct {
 	IdempotencyKey string
 	At             time.Time // when it came, on the cloud's clock
 
+	asOf    time.Time        // reads see the past, where a fault says so; zero for now
+	stuckBy cloudsim.FaultID // what keeps the operations that it begins; "" for none
+
 	account cloudsim.ServiceAccountID
 	grants  []cloudsim.Grant
 	limited []string // what the operation is granted for, if not for every resource

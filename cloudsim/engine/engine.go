@@ -166,7 +166,7 @@ func (e *Engine) prepare(tx *store.Tx) error {
 	if _, err := e.ensureProject(tx, DefaultProject); err != nil {
 		return err
 	}
-	return e.keepDefaultNetworks(tx)
+	return errors.Join(e.keepDefaultNetworks(tx), keepOutages(tx))
 }
 
 // retention is how long finished operations and idempotency keys are kept.
@@ -287,6 +287,8 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 		return settleDue(tx, subnets, w, e.settledSubnet)
 	case cloudsim.KindRoute:
 		return settleDue(tx, routes, w, e.settledRoute)
+	case cloudsim.KindFault:
+		return e.settledFault(tx, w)
 	case cloudsim.KindOperation:
 		return e.forgetOperation(tx, w)
 	case cloudsim.KindToken:

@@ -110,10 +110,10 @@ func (e *Engine) matching(live []cloudsim.Fault, call Call, s Subject) (ids []st
 	for i := range live {
 		f := &live[i]
 		m := f.Match
-		if !m.Covers(s.Operation) || m.Caller != "" && m.Caller != call.Caller || m.Target != "" && m.Target != s.Target || !f.ActiveAt(now) {
+		if !m.Covers(s.Operation) || !f.Effect.Strikes(s.Operation) || m.Caller != "" && m.Caller != call.Caller || m.Target != "" && m.Target != s.Target || !f.ActiveAt(now) {
 			continue
 		}
-		if m.Zone != "" || len(m.Labels) > 0 {
+		if m.Zone != "" || m.Type != "" || len(m.Labels) > 0 {
 			if at == nil {
 				if at, err = e.placeOf(s); err != nil {
 					return nil, err
@@ -172,11 +172,12 @@ func count(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err error) {
 type place struct {
 	Name   string            `json:"name"`
 	Zone   string            `json:"zone"`
+	Type   string            `json:"type"`
 	Labels map[string]string `json:"labels"`
 }
 
 func (p *place) in(m cloudsim.FaultMatch) bool {
-	if m.Zone != "" && m.Zone != p.Zone {
+	if m.Zone != "" && m.Zone != p.Zone || m.Type != "" && m.Type != p.Type {
 		return false
 	}
 	for k, want := range m.Labels {
@@ -261,12 +262,18 @@ func makeFault(tx *store.Tx, req cloudsim.CreateFault) (f cloudsim.Fault, err er
 	case !errors.Is(err, cloudsim.NotFound):
 		return f, err
 	}
+	if req.Effect.Type == cloudsim.FaultZoneOutage && !zones.Has(tx, req.Match.Zone) {
+		return f, unknown("match.zone", req.Match.Zone, "see GET /v1/zones")
+	}
 	id, err := faults.NextID(tx)
 	if err != nil {
 		return f, err
 	}
 	f = cloudsim.Fault{ID: cloudsim.FaultID(id), Meta: cloudsim.Meta{Name: req.Name, Labels: req.Labels}, FaultSpec: req.FaultSpec}
-	return f, faults.Put(tx, &f)
+	if err := faults.Put(tx, &f); err != nil {
+		return f, err
+	}
+	return f, begins(tx, f)
 }
 
 // sameFault compares what two specs say on the wire.
@@ -332,7 +339,7 @@ func (e *Engine) DeleteFault(ctx context.Context, id cloudsim.FaultID) error {
 		if err := faultsSeen.Delete(tx, string(id)); err != nil {
 			return err
 		}
-		return faults.Delete(tx, &f)
+		return errors.Join(faults.Delete(tx, &f), e.unstick(tx, id), keepOutages(tx)) // first: it must not keep what it lets go
 	}); err != nil {
 		return err
 	}

@@ -35,6 +35,9 @@ func idle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 // held reports whether a hold keeps an operation from settling, and records
 // it. It is asked when the work is due, so a hold that was made meanwhile holds.
 func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
+	if is, err := stuck(tx, op); is || err != nil {
+		return is, err
+	}
 	for h, err := range holds.Scan(tx, "", "") {
 		if err != nil {
 			return false, err
@@ -47,12 +50,15 @@ func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	return false, nil
 }
 
-// letGo settles a held operation at once: in the same transaction, so that the
+// letGo settles a held operation at once, unless its time is to come: in the same transaction, so that the
 // same calls leave the same journal.
 func (e *Engine) letGo(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {
 		return err
+	}
+	if op.DueAt != nil && op.DueAt.After(tx.Now) {
+		return nil // it is on the due list
 	}
 	return e.settleOne(tx, store.Work{Kind: op.Kind, ID: op.Target, Verb: cloudsim.Settle, Operation: op.ID})
 }

@@ -49,6 +49,7 @@ func (e *Engine) begin(tx *store.Tx, call Call, verb cloudsim.Verb, kind cloudsi
 		return false, err
 	}
 	m.Operation = op.ID
+	op.HeldBy = string(call.stuckBy)
 	if lasts > 0 {
 		due := tx.Now.Add(lasts)
 		op.DueAt = &due

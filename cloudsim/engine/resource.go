@@ -26,12 +26,24 @@ func (e *Engine) update(ctx context.Context, fn func(*store.Tx, Call) error) err
 // get returns a resource that the call may see. One that it may not see is
 // NotFound, so that ids of other projects cannot be probed.
 func get[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error) {
-	v, err := t.Get(tx, id)
+	v, err := getAt(tx, call, t, id)
 	if err == nil && !call.sees(t.Meta(&v)) {
 		var none T
 		return none, cloudsim.Errorf(cloudsim.NotFound, "no %s %s", t.Kind, id)
 	}
 	return v, err
+}
+
+// getAt is Table.Get at the time that the call sees.
+func getAt[T any](tx *store.Tx, call Call, t store.Table[T], id string) (v T, err error) {
+	if call.asOf.IsZero() {
+		return t.Get(tx, id)
+	}
+	p, err := pastOf(tx, t, call.asOf)
+	if err != nil {
+		return v, err
+	}
+	return p.get(tx, t, id)
 }
 
 // read is get as a transaction of its own.
@@ -83,7 +95,15 @@ func page[T any](ctx context.Context, e *Engine, t store.Table[T], o cloudsim.Li
 	}
 	err = e.store.View(func(tx *store.Tx) error {
 		l = cloudsim.List[T]{Items: []T{}, Revision: tx.Revision()}
-		for v, err := range rows(tx, call, t, o) {
+		all := rows(tx, call, t, o)
+		if !call.asOf.IsZero() {
+			p, err := pastOf(tx, t, call.asOf)
+			if err != nil {
+				return err
+			}
+			l.Revision, all = p.rev, p.rows(tx, t, o)
+		}
+		for v, err := range all {
 			if err != nil {
 				return err
 			}

@@ -34,11 +34,30 @@ func breakable[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error))
 		if err := before(ctx, hit); err != nil {
 			return nil, err
 		}
+		ctx = engine.Under(ctx, hit)
+		if does(hit, cloudsim.FaultDuplicate) {
+			_, _ = fn(ctx, in) // its answer got lost on the way to who asked again
+		}
 		out, err := fn(ctx, in)
 		if err := after(ctx, hit, err); err != nil {
 			return nil, err
 		}
+		if does(hit, cloudsim.FaultCorruptToken) {
+			corrupt(out)
+		}
 		return out, err
+	}
+}
+
+// does reports whether a strike has an effect.
+func does(hit engine.Strike, effect cloudsim.FaultEffectType) bool {
+	return hit.Fault != nil && hit.Fault.Effect.Type == effect
+}
+
+// corrupt makes the secret in an answer one that looks right and opens nothing.
+func corrupt(out any) {
+	if b, ok := out.(*body[cloudsim.Token]); ok && b != nil {
+		b.Body.Secret = engine.NewSecret()
 	}
 }
 
@@ -69,7 +88,7 @@ func before(ctx context.Context, hit engine.Strike) error {
 	}
 	x.fault = string(hit.Fault.ID)
 	switch hit.Fault.Effect.Type {
-	case cloudsim.FaultError, cloudsim.FaultThrottle:
+	case cloudsim.FaultError, cloudsim.FaultThrottle, cloudsim.FaultQuota, cloudsim.FaultStockOut, cloudsim.FaultZoneOutage:
 		return struck(ctx, hit.Fault)
 	case cloudsim.FaultHang:
 		_ = pause(ctx, cloudsim.MaxFaultHang) // whoever left gets no reply either
@@ -116,6 +135,9 @@ var struckKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
 	cloudsim.FaultError:            cloudsim.Unavailable,
 	cloudsim.FaultThrottle:         cloudsim.Exhausted,
 	cloudsim.FaultErrorAfterCommit: cloudsim.Internal,
+	cloudsim.FaultQuota:            cloudsim.Exhausted,
+	cloudsim.FaultStockOut:         cloudsim.Exhausted,
+	cloudsim.FaultZoneOutage:       cloudsim.Unavailable,
 }
 
 // struck is the error that a fault asks for. Its message is sent as it is,
@@ -126,7 +148,7 @@ func struck(ctx context.Context, f *cloudsim.Fault) *problem {
 	if e.Kind != nil {
 		kind = *e.Kind
 	}
-	msg := cmp.Or(e.Message, fmt.Sprintf("%s %s (%s) struck this call", cloudsim.KindFault, f.ID, f.Name))
+	msg := cmp.Or(e.Message, words(ctx, f)+fmt.Sprintf("%s %s (%s) struck this call", cloudsim.KindFault, f.ID, f.Name))
 	p := newProblem(cmp.Or(e.Status, status[kind]), kind, msg, exchangeOf(ctx).requestID)
 	p.retryAfter = e.RetryAfterSeconds
 	if e.Type == cloudsim.FaultThrottle {
@@ -135,13 +157,27 @@ func struck(ctx context.Context, f *cloudsim.Fault) *problem {
 	return p
 }
 
+// words are what a cloud says that means it: what is short, and where.
+func words(ctx context.Context, f *cloudsim.Fault) string {
+	m := f.Match
+	switch f.Effect.Type {
+	case cloudsim.FaultQuota:
+		return fmt.Sprintf("quota %s: all of it is used, delete what is not needed or raise it; ", tagOf(exchangeOf(ctx).operation))
+	case cloudsim.FaultStockOut:
+		return fmt.Sprintf("no more of type %s in zone %s: ask for another zone or type, or later; ", cmp.Or(m.Type, "that was asked for"), cmp.Or(m.Zone, "that was asked for"))
+	case cloudsim.FaultZoneOutage:
+		return fmt.Sprintf("zone %s does not answer; ", m.Zone)
+	}
+	return ""
+}
+
 func (a *api) createFault(ctx context.Context, in *create[cloudsim.CreateFault]) (*body[cloudsim.Fault], error) {
 	if err := in.Body.Validate(); err != nil {
 		return nil, err
 	}
-	m := in.Body.Match
-	if !slices.ContainsFunc(a.targets, func(t cloudsim.FaultTarget) bool { return m.Covers(t.Operation) }) {
-		return nil, cloudsim.InvalidField("match.operation", fmt.Sprintf("%.80q matches no operation that can be broken: see GET /v1/faults/targets", m.Operation))
+	m, e := in.Body.Match, in.Body.Effect
+	if !slices.ContainsFunc(a.targets, func(t cloudsim.FaultTarget) bool { return m.Covers(t.Operation) && e.Type.Breaks(t.Operation) }) {
+		return nil, cloudsim.InvalidField("match.operation", fmt.Sprintf("%.80q matches no operation that can be broken so (%s): see GET /v1/faults/targets", m.Operation, e.Type))
 	}
 	v, err := a.engine.CreateFault(ctx, in.Body)
 	return answer(v, v.Revision, err)

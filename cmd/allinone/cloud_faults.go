@@ -74,6 +74,7 @@ type faultFlags struct {
 	after, lasts        time.Duration
 	retryAfter          time.Duration
 	latency, jitter     time.Duration
+	age                 time.Duration
 }
 
 func newCreateFaultCommand(c *cloudCLI) *cobra.Command {
@@ -83,7 +84,7 @@ func newCreateFaultCommand(c *cloudCLI) *cobra.Command {
 		req cloudsim.CreateFault
 	)
 	cmd := &cobra.Command{
-		Use: "create NAME --operation PATTERN --effect EFFECT", Short: "Break calls from now on",
+		Use: "create NAME --effect EFFECT [--operation PATTERN]", Short: "Break calls from now on",
 		Long: `Break calls from now on, until the fault is deleted, has hit --max times, or its
 time is over. Asking again with the same words returns the first one.
 
@@ -94,12 +95,23 @@ Effects:
   hang              nothing, until the caller leaves
   drop              no work, and the connection closed without a reply
   loseReply         the work, and the connection closed without a reply
-  errorAfterCommit  the work, and an error as the reply`,
+  errorAfterCommit  the work, and an error as the reply
+  quota             refused, as if the quota were used up
+  stockOut          refused, as if the zone had no more of the type: --zone, --type
+  staleRead         an answer that is --age old
+  duplicate         the work twice, and the reply of the second time
+  stuckState        the work begins, and does not end before the fault is deleted or over
+  corruptToken      a token whose secret opens nothing
+  zoneOutage        all of --zone: its API, its data plane or both (--scope)`,
 		Example: `  # The next load balancer is made, and nobody hears of it
   allinone cloud faults create lost --operation loadBalancers.create --effect loseReply --max 1
 
   # A third of the CCM's reads fail for ten minutes, the same third every time
   allinone cloud faults create flaky --operation '*.get' --caller ccm --effect error --probability 0.33 --for 10m
+
+  # No more large machines in a zone; a zone that nothing reaches for five minutes
+  allinone cloud faults create out --operation instances.create --zone sim-1a --type large --effect stockOut
+  allinone cloud faults create dark --zone sim-1b --effect zoneOutage --scope data --for 5m
 
   # What is about one zone takes two to three seconds
   allinone cloud faults create far --operation '*' --zone sim-1b --effect latency --latency 2s --jitter 1s`,
@@ -121,10 +133,11 @@ Effects:
 	}
 	o.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&req.Match.Operation, "operation", "", "`PATTERN` of operations, e.g. instances.* or '*'; see 'faults targets'")
+	f.StringVar(&req.Match.Operation, "operation", "*", "`PATTERN` of operations, e.g. instances.* or '*'; see 'faults targets'")
 	f.StringVar(&req.Match.Caller, "caller", "", "only calls with the token of this name")
 	f.StringVar(&req.Match.Target, "target", "", "only calls about the resource with this `ID`")
 	f.StringVar(&req.Match.Zone, "zone", "", "only calls about a resource in this zone, or that make one there")
+	f.StringVar(&req.Match.Type, "type", "", "only calls about a resource of this instance or disk type, or that make one")
 	f.StringSliceVarP(&in.matchLabels, "selector", "l", nil, "only calls about a resource with the label `KEY=VALUE`; may be repeated")
 	f.Float64Var(&in.probability, "probability", 1, "chance that a matching call is hit, more than 0 and at most 1")
 	f.Uint64Var(&req.When.Seed, "seed", 0, "throws the dice: the same seed, fault id and calls give the same hits")
@@ -141,12 +154,15 @@ Effects:
 	f.DurationVar(&in.retryAfter, "retry-after", 0, "Retry-After of the error, in whole seconds")
 	f.DurationVar(&in.latency, "latency", 0, "how much later, for the effect latency")
 	f.DurationVar(&in.jitter, "jitter", 0, "at most so much on top, for the effect latency")
+	f.DurationVar(&in.age, "age", 0, "how old the answer is, for the effect staleRead, in whole seconds")
+	f.StringVar((*string)(&req.Effect.Scope), "scope", "", "what is dark: api, data or both, for the effect zoneOutage (default both)")
 	f.StringArrayVar(&in.labels, "label", nil, "`KEY=VALUE` to label the fault with; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("effect", fixed(cloudsim.FaultEffects()...))
 	_ = cmd.RegisterFlagCompletionFunc("kind", fixed(errorKinds()...))
 	_ = cmd.RegisterFlagCompletionFunc("operation", operationNames(c))
 	_ = cmd.RegisterFlagCompletionFunc("caller", names(c, tokens))
 	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
+	_ = cmd.RegisterFlagCompletionFunc("scope", fixed(cloudsim.OutageAPI, cloudsim.OutageData, cloudsim.OutageBoth))
 	return cmd
 }
 
@@ -160,7 +176,7 @@ func errorKinds() []string {
 
 // into reads the flags into req, or says of each that it cannot be read.
 func (in faultFlags) into(req *cloudsim.CreateFault) error {
-	var errs [8]error
+	var errs [9]error
 	req.Labels, errs[0] = parseLabels("label", in.labels)
 	req.Match.Labels, errs[1] = parseLabels("selector", in.matchLabels)
 	req.When.From, errs[2] = instant("from", in.from)
@@ -176,6 +192,7 @@ func (in faultFlags) into(req *cloudsim.CreateFault) error {
 		}
 		req.Effect.Kind = &k
 	}
+	req.Effect.AgeSeconds, errs[8] = seconds("age", in.age)
 	if in.probability != 1 {
 		req.When.Probability = &in.probability
 	}
@@ -259,6 +276,7 @@ func newFaultTargetsCommand(c *cloudCLI) *cobra.Command {
 
 func newFaultPresetCommand(c *cloudCLI) *cobra.Command {
 	var o output
+	var zone string
 	var about strings.Builder
 	var presets []cobra.Completion
 	for _, p := range cloudsim.FaultPresets() {
@@ -268,12 +286,18 @@ func newFaultPresetCommand(c *cloudCLI) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "preset NAME", Short: "Make the faults of a known incident",
 		Long:    "Make the faults of a known incident, from now until they are deleted." + about.String(),
-		Example: "  allinone cloud faults preset lost-reply\n  allinone cloud faults preset cloud-down\n  allinone cloud faults delete cloud-down",
+		Example: "  allinone cloud faults preset lost-reply\n  allinone cloud faults preset cloud-down\n  allinone cloud faults preset zone-down --zone sim-1b\n  allinone cloud faults delete cloud-down",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(cobra.FixedCompletions(presets, cobra.ShellCompDirectiveNoFileComp)),
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
 			var known []string
 			for _, p := range cloudsim.FaultPresets() {
 				if p.Name == args[0] {
+					if zone != "" && !p.Zoned() {
+						return badFlag("zone", zone, "none: the preset "+p.Name+" strikes all of them")
+					}
+					if zone != "" {
+						p = p.InZone(zone)
+					}
 					return makePreset(ctx, cl, p, faults.printer(c, o))
 				}
 				known = append(known, p.Name)
@@ -282,6 +306,8 @@ func newFaultPresetCommand(c *cloudCLI) *cobra.Command {
 		}),
 	}
 	o.flags(cmd)
+	cmd.Flags().StringVar(&zone, "zone", "", "the zone that it strikes, for a preset that strikes one (default "+cloudsim.PresetZone+")")
+	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
 	return cmd
 }
 

@@ -33,10 +33,11 @@ type fleet struct {
 
 	mu     sync.Mutex
 	byName map[string]*machine
+	dark   map[string]bool // zones that nothing reaches
 }
 
 func newFleet(log *slog.Logger, cloud *client.Client) *fleet {
-	return &fleet{log: log, cloud: cloud, listed: make(chan struct{}), byName: map[string]*machine{}}
+	return &fleet{log: log, cloud: cloud, listed: make(chan struct{}), byName: map[string]*machine{}, dark: map[string]bool{}}
 }
 
 // get returns what is known of a name; the zero machine is off.
@@ -49,13 +50,39 @@ func (f *fleet) get(name string) machine {
 	return machine{}
 }
 
-// powered returns the machines that are on.
+// unreachable reports whether a machine is on in a zone that is dark.
+func (f *fleet) unreachable(m machine) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return m.on() && f.dark[m.Zone]
+}
+
+// putZone takes a zone as the cloud now has it, and tells of its machines if it
+// went dark or came back.
+func (f *fleet) putZone(z cloudsim.Zone) {
+	f.mu.Lock()
+	var names []string
+	if f.dark[z.Name] != z.Dark() {
+		f.dark[z.Name] = z.Dark()
+		for name, m := range f.byName {
+			if m.Zone == z.Name {
+				names = append(names, name)
+			}
+		}
+	}
+	f.mu.Unlock()
+	for _, name := range names {
+		f.tell(name)
+	}
+}
+
+// powered returns the machines that are on, where they can be reached.
 func (f *fleet) powered() []machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var on []machine
 	for _, m := range f.byName {
-		if m.on() {
+		if m.on() && !f.dark[m.Zone] {
 			on = append(on, *m)
 		}
 	}
@@ -154,9 +181,16 @@ func (f *fleet) catchUp(ctx context.Context, rev *uint64, complete bool) error {
 	if complete {
 		return f.cloud.Ready(ctx)
 	}
-	all, at, err := client.All(ctx, f.cloud.ListInstances, cloudsim.ListOptions{})
+	zones, at, err := client.All(ctx, f.cloud.ListZones, cloudsim.ListOptions{}) // first: the older revision, which the watch begins at
 	if err != nil {
 		return err
+	}
+	all, _, err := client.All(ctx, f.cloud.ListInstances, cloudsim.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, z := range zones {
+		f.putZone(z)
 	}
 	for _, gone := range f.missing(all) {
 		f.drop(gone)
@@ -192,22 +226,38 @@ func (f *fleet) missing(all []cloudsim.Instance) []cloudsim.Instance {
 
 // watch applies events after *rev, and moves it along, until the watch breaks.
 func (f *fleet) watch(ctx context.Context, rev *uint64, pause *backoff) error {
-	o := cloudsim.WatchOptions{Since: *rev, Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance}}
+	o := cloudsim.WatchOptions{Since: *rev, Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance, cloudsim.KindZone}}
 	for e, err := range f.cloud.Watch(ctx, o) {
 		if err != nil {
 			return err
 		}
-		var i cloudsim.Instance
-		if err := json.Unmarshal(e.Object, &i); err != nil {
-			return cloudsim.Errorf(cloudsim.Gone, "event %d of %s is not an instance: %w", e.Rev, e.ID, err)
-		}
-		if e.Type == cloudsim.EventDelete {
-			f.drop(i)
-		} else {
-			f.put(i)
+		if err := f.take(e); err != nil {
+			return err
 		}
 		*rev = e.Rev
 		pause.reset()
+	}
+	return nil
+}
+
+// take applies an event.
+func (f *fleet) take(e cloudsim.Event) error {
+	var i cloudsim.Instance
+	var z cloudsim.Zone
+	var into any = &i
+	if e.Kind == cloudsim.KindZone {
+		into = &z
+	}
+	if err := json.Unmarshal(e.Object, into); err != nil {
+		return cloudsim.Errorf(cloudsim.Gone, "event %d of %s is not of kind %s: %w", e.Rev, e.ID, e.Kind, err)
+	}
+	switch {
+	case e.Kind == cloudsim.KindZone:
+		f.putZone(z)
+	case e.Type == cloudsim.EventDelete:
+		f.drop(i)
+	default:
+		f.put(i)
 	}
 	return nil
 }

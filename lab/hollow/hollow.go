@@ -18,7 +18,7 @@ import (
 // Config is what a hypervisor needs.
 type Config struct {
 	// Cloud sees the instances of one project; each becomes a node. It needs
-	// to read instances, instance types and events.
+	// to read instances, instance types, zones and events.
 	Cloud *client.Client
 	// Kubeconfig is the file to reach the cluster with. Its user may list and
 	// watch nodes, services and endpointslices, create and patch nodes, and

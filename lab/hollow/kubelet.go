@@ -143,6 +143,8 @@ func (k *kubelets) sync(ctx context.Context, name string) error {
 			k.log.Info("the Node was deleted while its instance runs; like a kubelet, it registers again when the instance boots", "node", name, "instance", m.ID)
 		}
 		return nil
+	case apierrors.IsNotFound(err) && k.fleet.unreachable(m):
+		return nil // it registers when its zone is back
 	case apierrors.IsNotFound(err):
 		return k.register(ctx, m)
 	case err != nil:
@@ -152,6 +154,8 @@ func (k *kubelets) sync(ctx context.Context, name string) error {
 			k.log.Warn("a Node of this name exists and is not hollow; it is left alone", "node", name, "instance", m.ID)
 		}
 		return nil
+	case k.fleet.unreachable(m) && belongs(n, m):
+		return k.cutOff(ctx, n)
 	case m.on() && belongs(n, m):
 		return k.powerOn(ctx, m, n)
 	}
@@ -235,6 +239,19 @@ func (k *kubelets) powerOff(ctx context.Context, n *corev1.Node) error {
 		return err
 	}
 	k.log.Info("a hollow node shut down", "node", n.Name)
+	return nil
+}
+
+// cutOff takes a Node from kwok and changes no more: a kubelet whose zone is
+// dark runs, and nobody hears of it. Its lease ends, and the cluster finds out.
+func (k *kubelets) cutOff(ctx context.Context, n *corev1.Node) error {
+	if !handed(n) {
+		return nil
+	}
+	if err := k.patchLabels(ctx, n, map[string]any{fakeKey: nil}); err != nil {
+		return err
+	}
+	k.log.Info("a hollow node is out of reach: its zone is dark", "node", n.Name)
 	return nil
 }
 

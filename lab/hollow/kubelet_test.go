@@ -107,6 +107,32 @@ func TestPower(t *testing.T) {
 	b.node("one", "off for good", isOff)
 }
 
+// A zone goes dark: its machines go on, but nothing keeps their Nodes alive and
+// nobody answers for them; the other zone is as before. When it is back they
+// are who they were.
+func TestDarkZone(t *testing.T) {
+	b := newBench(t)
+	b.create("one", "sim-1a")
+	b.create("two", "sim-1b")
+	first := b.node("one", "Ready", isReady)
+	b.node("two", "Ready", isReady)
+	dark, err := b.cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "dark", FaultSpec: cloudsim.FaultSpec{
+		Match:  cloudsim.FaultMatch{Operation: "*", Zone: "sim-1a"},
+		Effect: cloudsim.FaultEffect{Type: cloudsim.FaultZoneOutage},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.node("one", "left alone", func(n *corev1.Node) bool { return n.Labels["kwok.x-k8s.io/node"] == "" && isReady(n) })
+	b.node("two", "Ready", func(n *corev1.Node) bool { return n.Labels["kwok.x-k8s.io/node"] != "" && isReady(n) })
+	if err := b.cloud.DeleteFault(t.Context(), dark.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.node("one", "kept alive again, and never booted", func(n *corev1.Node) bool {
+		return n.Labels["kwok.x-k8s.io/node"] != "" && isReady(n) && n.Status.NodeInfo.BootID == first.Status.NodeInfo.BootID
+	})
+}
+
 // Slow hardware shows all its states; the kubelet ends before the machine.
 func TestRebootTakesTheNodeDown(t *testing.T) {
 	b := newBench(t, cloudtest.WithProfile(engine.Realistic))

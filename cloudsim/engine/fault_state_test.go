@@ -1,0 +1,238 @@
+package engine_test
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+func effect(f cloudsim.FaultEffect) func(*cloudsim.CreateFault) {
+	return func(r *cloudsim.CreateFault) { r.Effect = f }
+}
+
+func inZone(zone string) func(*cloudsim.CreateFault) {
+	return func(r *cloudsim.CreateFault) { r.Match.Zone = zone }
+}
+
+func mustInstance(t *testing.T, e *engine.Engine, name, zone string) cloudsim.Instance {
+	t.Helper()
+	i, err := e.CreateInstance(enter(t, e, "secret", "default"), cloudsim.CreateInstance{Name: name, Zone: zone, Type: "small"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// A zone says that it is dark from when the fault begins until it ends or is
+// deleted, also when the cloud was restarted in between.
+func TestZoneOutageIsStateOfTheZone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path, began := file(t), time.Now()
+		e, down := boot(t, path, instant)
+		admin := enter(t, e, "secret", "")
+		dark := func(want cloudsim.FaultID) {
+			t.Helper()
+			z, err := e.GetZone(admin, "sim-1a")
+			got := cloudsim.FaultID("")
+			if z.Outage != nil {
+				got = z.Outage.Fault
+			}
+			if err != nil || got != want {
+				t.Fatalf("after %s the zone is dark by %q, %v; want %q", time.Since(began), got, err, want)
+			}
+		}
+		outage := effect(cloudsim.FaultEffect{Type: cloudsim.FaultZoneOutage, Scope: cloudsim.OutageData})
+		f := mustFault(t, e, fault("a", "*", inZone("sim-1a"), outage, func(r *cloudsim.CreateFault) { r.When.AfterSeconds, r.When.ForSeconds = 60, 60 }))
+		dark("")
+		time.Sleep(90 * time.Second)
+		dark(f.ID)
+		down()
+		e, down = boot(t, path, instant)
+		defer down()
+		admin = enter(t, e, "secret", "")
+		dark(f.ID)
+		time.Sleep(60 * time.Second)
+		dark("")
+
+		now := mustFault(t, e, fault("b", "*", inZone("sim-1a"), outage))
+		dark(now.ID)
+		both := mustFault(t, e, fault("c", "*", inZone("sim-1a"), effect(cloudsim.FaultEffect{Type: cloudsim.FaultZoneOutage})))
+		if err := e.DeleteFault(admin, now.ID); err != nil {
+			t.Fatal(err)
+		}
+		dark(both.ID)
+		if err := e.DeleteFault(admin, both.ID); err != nil {
+			t.Fatal(err)
+		}
+		dark("")
+	})
+}
+
+// Of a zone outage the API half strikes calls about the zone, and the data half
+// none.
+func TestZoneOutageStrikes(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	here, there := mustInstance(t, e, "a", "sim-1a"), mustInstance(t, e, "b", "sim-1b")
+	admin := enter(t, e, "secret", "")
+	for scope, want := range map[cloudsim.ZoneOutageScope]bool{cloudsim.OutageAPI: true, cloudsim.OutageData: false, cloudsim.OutageBoth: true, "": true} {
+		f := mustFault(t, e, fault("a", "*", inZone("sim-1a"), effect(cloudsim.FaultEffect{Type: cloudsim.FaultZoneOutage, Scope: scope})))
+		hit, err := e.Decide(admin, engine.Subject{Operation: "instances.get", Target: string(here.ID)})
+		other, err2 := e.Decide(admin, engine.Subject{Operation: "instances.get", Target: string(there.ID)})
+		if err != nil || err2 != nil || (hit.Fault != nil) != want || other.Fault != nil {
+			t.Errorf("%q: hit %v, the other zone %v; %v %v", scope, hit.Fault, other.Fault, err, err2)
+		}
+		z, err := e.GetZone(admin, "sim-1a")
+		if err != nil || z.Dark() != (scope != cloudsim.OutageAPI) {
+			t.Errorf("%q: dark %v, %v", scope, z.Dark(), err)
+		}
+		if err := e.DeleteFault(admin, f.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := e.CreateFault(admin, fault("b", "*", inZone("nowhere"), effect(cloudsim.FaultEffect{Type: cloudsim.FaultZoneOutage}))); !errors.Is(err, cloudsim.Invalid) {
+		t.Errorf("a zone that is not: %v", err)
+	}
+}
+
+// Callers stop an instance each, at once: exactly so many as the fault may are
+// stuck, until it is deleted, and then all are stopped.
+func TestStuckStateHoldsExactlyMax(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	const callers, most = 24, 9
+	var all [callers]cloudsim.Instance
+	for n := range all {
+		all[n] = mustInstance(t, e, "i"+string(rune('a'+n)), "sim-1a")
+	}
+	f := mustFault(t, e, fault("a", "instances.stop", effect(cloudsim.FaultEffect{Type: cloudsim.FaultStuckState}), func(r *cloudsim.CreateFault) { r.When.Max = most }))
+	var stuck atomic.Int64
+	var wg sync.WaitGroup
+	for _, i := range all {
+		wg.Go(func() {
+			ctx := enter(t, e, "secret", "default")
+			hit, err := e.Decide(ctx, engine.Subject{Operation: "instances.stop", Target: string(i.ID)})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			got, err := e.StopInstance(engine.Under(ctx, hit), i.ID)
+			if err != nil {
+				t.Error(err)
+			}
+			if got.State == cloudsim.InstanceStopping {
+				stuck.Add(1)
+				if op, err := e.GetOperation(ctx, got.Operation); err != nil || op.HeldBy != string(f.ID) {
+					t.Errorf("the operation is held by %q, %v; want %s", op.HeldBy, err, f.ID)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if stuck.Load() != most {
+		t.Errorf("%d are stuck; want %d", stuck.Load(), most)
+	}
+	admin := enter(t, e, "secret", "")
+	if err := e.DeleteFault(admin, f.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range all {
+		eventually(t, func() bool {
+			got, err := e.GetInstance(admin, i.ID)
+			return err == nil && got.State == cloudsim.InstanceStopped
+		})
+	}
+}
+
+// eventually waits until something holds.
+func eventually(t *testing.T, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come true")
+		}
+	}
+}
+
+// What is stuck ends when it may, not before its own time.
+func TestStuckStateEndsWithItsWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, down := boot(t, file(t), func(c *engine.Config) { c.Profile = engine.Profile{Name: "slow", Shutdown: 10 * time.Minute} })
+		defer down()
+		i := mustInstance(t, e, "a", "sim-1a")
+		ctx := enter(t, e, "secret", "default")
+		stuck := effect(cloudsim.FaultEffect{Type: cloudsim.FaultStuckState})
+		mustFault(t, e, fault("a", "instances.stop", stuck, func(r *cloudsim.CreateFault) { r.When.ForSeconds = 60 }))
+		hit, err := e.Decide(ctx, engine.Subject{Operation: "instances.stop", Target: string(i.ID)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.StopInstance(engine.Under(ctx, hit), i.ID); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []cloudsim.InstanceState{cloudsim.InstanceStopping, cloudsim.InstanceStopped} {
+			time.Sleep(6 * time.Minute)
+			synctest.Wait()
+			if got, err := e.GetInstance(ctx, i.ID); err != nil || got.State != want {
+				t.Errorf("%s, %v; want %s", got.State, err, want)
+			}
+		}
+	})
+}
+
+// A stale read is what was true: what was made since is not there, what was
+// deleted since is, what changed is as it was; and a page has its revision.
+func TestStaleReadIsThePast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, down := boot(t, file(t), instant)
+		defer down()
+		changed, deleted := mustInstance(t, e, "changed", "sim-1a"), mustInstance(t, e, "deleted", "sim-1a")
+		ctx := enter(t, e, "secret", "default")
+		then, err := e.ListInstances(ctx, cloudsim.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		made := mustInstance(t, e, "made", "sim-1a")
+		if _, err := e.StopInstance(ctx, changed.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.DeleteInstance(ctx, deleted.ID); err != nil {
+			t.Fatal(err)
+		}
+		mustFault(t, e, fault("a", "instances.*", effect(cloudsim.FaultEffect{Type: cloudsim.FaultStaleRead, AgeSeconds: 30})))
+		ctx = enter(t, e, "secret", "default")
+		if hit, err := e.Decide(ctx, engine.Subject{Operation: "instances.stop", Target: string(made.ID)}); err != nil || hit.Fault != nil {
+			t.Errorf("a write was struck: %+v, %v", hit.Fault, err)
+		}
+		hit, err := e.Decide(ctx, engine.Subject{Operation: "instances.list"})
+		if err != nil || hit.Fault == nil {
+			t.Fatalf("%+v, %v", hit, err)
+		}
+		stale := engine.Under(ctx, hit)
+		got, err := e.ListInstances(stale, cloudsim.ListOptions{})
+		if diff := cmp.Diff(then.Items, got.Items); diff != "" {
+			t.Errorf("a list of then (-want +got):\n%s", diff)
+		}
+		if err != nil || got.Revision != then.Revision {
+			t.Errorf("revision %d, %v; want %d", got.Revision, err, then.Revision)
+		}
+		if i, err := e.GetInstance(stale, deleted.ID); err != nil || i.State != cloudsim.InstanceRunning {
+			t.Errorf("the deleted one: %s, %v", i.State, err)
+		}
+		if _, err := e.GetInstance(stale, made.ID); !errors.Is(err, cloudsim.NotFound) {
+			t.Errorf("the new one: %v", err)
+		}
+		if l, err := e.ListInstances(stale, cloudsim.ListOptions{After: string(changed.ID), Limit: 1}); err != nil || len(l.Items) != 1 || l.Items[0].ID != deleted.ID {
+			t.Errorf("the second page: %+v, %v", l.Items, err)
+		}
+	})
+}

@@ -1,0 +1,113 @@
+package engine
+
+import (
+	"encoding/json"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// past is what a kind was at a time: the journal read backwards from what is
+// there now. It costs a pass over the whole journal, which only calls that a
+// fault struck pay. Where the journal does not reach back to the time, it is
+// as old as the journal.
+type past[T any] struct {
+	rev uint64        // the last revision of that time
+	was map[string]*T // what has changed since, as it was; nil for not there
+}
+
+func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error) {
+	p := past[T]{rev: tx.Floor(), was: map[string]*T{}}
+	before := map[string]*T{} // the last of each until then
+	for rev, end := tx.Floor(), tx.Revision(); rev < end; {
+		evs, err := tx.Since(rev, 1000)
+		if err != nil || len(evs) == 0 {
+			return p, err
+		}
+		for _, ev := range evs {
+			rev = ev.Rev
+			if !ev.Time.After(at) {
+				p.rev = rev
+			}
+			if ev.Kind != t.Kind {
+				continue
+			}
+			if err := p.take(t, before, ev, at); err != nil {
+				return p, err
+			}
+		}
+	}
+	for id := range p.was {
+		if v, known := before[id]; known {
+			p.was[id] = v
+		}
+	}
+	return p, nil
+}
+
+// take takes in an event. What changed after the time and is not known from
+// before it is there only if it is older: then its first known form must do.
+func (p *past[T]) take(t store.Table[T], before map[string]*T, ev cloudsim.Event, at time.Time) error {
+	v := new(T)
+	if err := json.Unmarshal(ev.Object, v); err != nil {
+		return cloudsim.Errorf(cloudsim.Internal, "event %d, %s %s: %w", ev.Rev, ev.Kind, ev.ID, err)
+	}
+	switch _, seen := p.was[ev.ID]; {
+	case !ev.Time.After(at) && ev.Type == cloudsim.EventDelete:
+		before[ev.ID] = nil
+	case !ev.Time.After(at):
+		before[ev.ID] = v
+	case !seen && t.Meta(v).CreatedAt.After(at):
+		p.was[ev.ID] = nil
+	case !seen:
+		p.was[ev.ID] = v
+	}
+	return nil
+}
+
+// get is Table.Get then.
+func (p past[T]) get(tx *store.Tx, t store.Table[T], id string) (v T, err error) {
+	switch was, changed := p.was[id]; {
+	case !changed:
+		return t.Get(tx, id)
+	case was == nil:
+		return v, cloudsim.Errorf(cloudsim.NotFound, "no %s %s", t.Kind, id)
+	default:
+		return *was, nil
+	}
+}
+
+// rows yields what there was then, in the order of ids, after one of them. All
+// of it is in memory at once.
+func (p past[T]) rows(tx *store.Tx, t store.Table[T], o cloudsim.ListOptions) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var all []T
+		for v, err := range t.Scan(tx, "", "") {
+			if err != nil {
+				yield(v, err)
+				return
+			}
+			if _, changed := p.was[t.ID(&v)]; !changed {
+				all = append(all, v)
+			}
+		}
+		for _, v := range p.was {
+			if v != nil {
+				all = append(all, *v)
+			}
+		}
+		slices.SortFunc(all, func(a, b T) int { return strings.Compare(t.ID(&a), t.ID(&b)) })
+		for _, v := range all {
+			if t.ID(&v) <= o.After || o.Source != "" && (t.Index[bySource] == nil || !slices.Contains(t.Index[bySource](&v), o.Source)) {
+				continue
+			}
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}

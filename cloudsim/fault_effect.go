@@ -1,0 +1,189 @@
+package cloudsim
+
+import "strings"
+
+// FaultEffectType is what a fault does to a call.
+type FaultEffectType string
+
+// The effects. Those up to FaultQuota are done to every call that matches; the
+// others to those of which they say something: see Breaks.
+const (
+	FaultError            FaultEffectType = "error"            // an error instead of the work
+	FaultLatency          FaultEffectType = "latency"          // the work, later
+	FaultThrottle         FaultEffectType = "throttle"         // 429 and Retry-After instead of the work
+	FaultHang             FaultEffectType = "hang"             // nothing until the client leaves, or MaxFaultHang
+	FaultDrop             FaultEffectType = "drop"             // no work, and the connection closed without a reply
+	FaultLoseReply        FaultEffectType = "loseReply"        // the work is done and durable; the connection closes without a reply
+	FaultErrorAfterCommit FaultEffectType = "errorAfterCommit" // the work is done and durable; the reply is an error
+	FaultQuota            FaultEffectType = "quota"            // refused, as if the quota were used up
+	FaultStockOut         FaultEffectType = "stockOut"         // refused, as if there were no more of the type in the zone
+	FaultStaleRead        FaultEffectType = "staleRead"        // the answer is what was true some time ago
+	FaultDuplicate        FaultEffectType = "duplicate"        // the work is done twice; the reply is that of the second time
+	FaultStuckState       FaultEffectType = "stuckState"       // the work begins, and its operation does not end before the fault
+	FaultCorruptToken     FaultEffectType = "corruptToken"     // a token is made, and the secret in the reply is not its own
+	FaultZoneOutage       FaultEffectType = "zoneOutage"       // a whole zone is dark: its API, its data plane or both
+)
+
+// FaultEffects lists every effect.
+func FaultEffects() []FaultEffectType {
+	return []FaultEffectType{
+		FaultError, FaultLatency, FaultThrottle, FaultHang, FaultDrop, FaultLoseReply, FaultErrorAfterCommit,
+		FaultQuota, FaultStockOut, FaultStaleRead, FaultDuplicate, FaultStuckState, FaultCorruptToken, FaultZoneOutage,
+	}
+}
+
+// faultBreaks are the verbs, or whole operations, that effects can be done to;
+// an effect that is not here can be done to all.
+var faultBreaks = map[FaultEffectType][]string{
+	FaultQuota:        {"create", "resize"},
+	FaultStockOut:     {"instances.create", "instances.start", "disks.create", "disks.resize", "disks.modify"},
+	FaultStaleRead:    {"get", "list"},
+	FaultDuplicate:    {"create", "update", "delete", "set", "setTargets", "start", "stop", "reboot", "attach", "detach", "resize", "modify", "cancel", "release"},
+	FaultStuckState:   {"create", "update", "delete", "setTargets", "start", "stop", "reboot", "attach", "detach", "resize", "modify"},
+	FaultCorruptToken: {"tokens.create"},
+}
+
+// Breaks reports whether an effect can be done to an operation: no stock is
+// out for a list, and no read leaves an operation behind.
+func (t FaultEffectType) Breaks(operation string) bool {
+	words, some := faultBreaks[t]
+	if !some {
+		return true
+	}
+	_, verb, _ := strings.Cut(operation, ".")
+	for _, w := range words {
+		if w == operation || w == verb {
+			return true
+		}
+	}
+	return false
+}
+
+// ZoneOutageScope is what of a zone is dark.
+type ZoneOutageScope string
+
+// The scopes of a zone outage.
+const (
+	OutageAPI  ZoneOutageScope = "api"  // calls about what is in the zone fail; what runs there goes on
+	OutageData ZoneOutageScope = "data" // nothing reaches what runs there; calls about it work
+	OutageBoth ZoneOutageScope = "both"
+)
+
+// FaultEffect is what happens to a call that is hit.
+type FaultEffect struct {
+	Type              FaultEffectType `json:"type" enum:"error,latency,throttle,hang,drop,loseReply,errorAfterCommit,quota,stockOut,staleRead,duplicate,stuckState,corruptToken,zoneOutage"`
+	Kind              *Kind           `json:"kind,omitempty" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone" doc:"Of the error; absent for unavailable, after a commit for internal, and for a throttle, quota or stockOut exhausted"`
+	Status            int             `json:"status,omitempty" doc:"HTTP status of the error, 400 to 599; absent for the kind's own"`
+	Message           string          `json:"message,omitempty" maxLength:"1024" doc:"Detail of the error; absent for one that names the fault"`
+	RetryAfterSeconds int             `json:"retryAfterSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Retry-After of the error; a throttle says 1 unless told"`
+	LatencyMillis     int             `json:"latencyMillis,omitempty" minimum:"0" maximum:"600000" doc:"Of a latency"`
+	JitterMillis      int             `json:"jitterMillis,omitempty" minimum:"0" maximum:"600000" doc:"Of a latency: at most so much is added"`
+	AgeSeconds        int64           `json:"ageSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Of a staleRead, on the cloud's clock: how old the answer is, as far back as the journal goes"`
+	Scope             ZoneOutageScope `json:"scope,omitempty" enum:"api,data,both" doc:"Of a zoneOutage; absent for both"`
+}
+
+// Darkens reports whether e takes the data plane of a zone away.
+func (e FaultEffect) Darkens() bool { return e.Type == FaultZoneOutage && e.Scope != OutageAPI }
+
+// Strikes reports whether e is done to an operation of the API.
+func (e FaultEffect) Strikes(operation string) bool {
+	return e.Type.Breaks(operation) && (e.Type != FaultZoneOutage || e.Scope != OutageData)
+}
+
+func (e FaultEffect) check(c *checks) {
+	fails := false
+	switch e.Type {
+	case FaultError, FaultThrottle, FaultErrorAfterCommit, FaultQuota, FaultStockOut:
+		fails = true
+	case FaultLatency, FaultHang, FaultDrop, FaultLoseReply, FaultStaleRead, FaultDuplicate, FaultStuckState, FaultCorruptToken, FaultZoneOutage:
+	default:
+		c.addf("effect.type", "must be %s, got %q", orList(FaultEffects()), clip(string(e.Type)))
+		return
+	}
+	switch {
+	case e.Status != 0 && (e.Status < 400 || e.Status > 599):
+		c.addf("effect.status", "must be between 400 and 599, got %d", e.Status)
+	case e.RetryAfterSeconds < 0 || e.RetryAfterSeconds > 24*3600:
+		c.addf("effect.retryAfterSeconds", "must be between 0 and a day, got %d", e.RetryAfterSeconds)
+	case len(e.Message) > 1024:
+		c.addf("effect.message", "must be at most 1024 bytes, got %d", len(e.Message))
+	}
+	for field, given := range map[string]bool{
+		"effect.kind": e.Kind != nil, "effect.status": e.Status != 0, "effect.message": e.Message != "", "effect.retryAfterSeconds": e.RetryAfterSeconds != 0,
+	} {
+		if given && !fails {
+			c.addf(field, "belongs to an error; a %s has none", e.Type)
+		}
+	}
+	e.checkLatency(c)
+	e.checkAge(c)
+	switch {
+	case e.Scope != "" && e.Type != FaultZoneOutage:
+		c.addf("effect.scope", "belongs to a zoneOutage, not to %s", e.Type)
+	case e.Scope != "" && e.Scope != OutageAPI && e.Scope != OutageData && e.Scope != OutageBoth:
+		c.addf("effect.scope", "must be api, data or both, got %q", clip(string(e.Scope)))
+	}
+}
+
+func (e FaultEffect) checkLatency(c *checks) {
+	limit := int(maxFaultLatency.Milliseconds())
+	if e.LatencyMillis < 0 || e.LatencyMillis > limit {
+		c.addf("effect.latencyMillis", "must be between 0 and %d, got %d", limit, e.LatencyMillis)
+	}
+	if e.JitterMillis < 0 || e.JitterMillis > limit {
+		c.addf("effect.jitterMillis", "must be between 0 and %d, got %d", limit, e.JitterMillis)
+	}
+	given := e.LatencyMillis != 0 || e.JitterMillis != 0
+	switch {
+	case e.Type == FaultLatency && !given:
+		c.addf("effect.latencyMillis", "or jitterMillis is required for a latency")
+	case e.Type != FaultLatency && given:
+		c.addf("effect.latencyMillis", "and jitterMillis belong to a latency, not to %s: make a second fault", e.Type)
+	}
+}
+
+func (e FaultEffect) checkAge(c *checks) {
+	switch {
+	case e.Type != FaultStaleRead && e.AgeSeconds != 0:
+		c.addf("effect.ageSeconds", "belongs to a staleRead, not to %s", e.Type)
+	case e.Type == FaultStaleRead && (e.AgeSeconds < 1 || e.AgeSeconds > 24*3600):
+		c.addf("effect.ageSeconds", "must be between 1 and a day for a staleRead, got %d", e.AgeSeconds)
+	}
+}
+
+// checkOutage refuses what a zone outage cannot honour: a zone is dark for
+// everybody, and for a time.
+func (s FaultSpec) checkOutage(c *checks) {
+	if s.Effect.Type != FaultZoneOutage {
+		return
+	}
+	m, w := s.Match, s.When
+	if m.Zone == "" {
+		c.addf("match.zone", "is required for a zoneOutage")
+	}
+	if m.Operation != "*" {
+		c.addf("match.operation", "must be * for a zoneOutage: a zone is dark for every operation; use error for some, got %q", clip(m.Operation))
+	}
+	if m.Caller != "" || m.Target != "" || m.Type != "" || len(m.Labels) > 0 {
+		c.addf("match", "may say only the zone for a zoneOutage: it is dark for everybody; use error for some calls")
+	}
+	if w.Probability != nil || w.Skip != 0 || w.Max != 0 {
+		c.addf("when", "may say only a time for a zoneOutage; use error for some calls")
+	}
+}
+
+// orList is "a, b or c".
+func orList[S ~string](words []S) string {
+	var b strings.Builder
+	for n, w := range words {
+		switch n {
+		case 0:
+		case len(words) - 1:
+			b.WriteString(" or ")
+		default:
+			b.WriteString(", ")
+		}
+		b.WriteString(string(w))
+	}
+	return b.String()
+}
