@@ -1,0 +1,153 @@
+package ccm_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	yamlreader "k8s.io/apimachinery/pkg/util/yaml"
+	migrationconfig "k8s.io/controller-manager/pkg/leadermigration/config"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cloudsim-dev/allinone/ccm"
+)
+
+const deployed = "../deploy/ccm"
+
+// documents are the objects of a manifest by kind and name, as strict JSON.
+func documents(t *testing.T, path string) map[string][]byte {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string][]byte{}
+	for d := yamlreader.NewYAMLReader(bufio.NewReader(bytes.NewReader(raw))); ; {
+		doc, err := d.Read()
+		if err == io.EOF {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := yaml.YAMLToJSONStrict(doc)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		var head struct {
+			Kind     string
+			Metadata struct{ Name string }
+		}
+		if err := json.Unmarshal(j, &head); err != nil {
+			t.Fatal(err)
+		}
+		if head.Kind != "" {
+			out[head.Kind+"/"+head.Metadata.Name] = j
+		}
+	}
+}
+
+// object decodes one of them; an unknown field fails.
+func object[T any](t *testing.T, docs map[string][]byte, name string) (v T) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(docs[name]))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return v
+}
+
+// What is shipped is what was tried: the lab runs with the same rules.
+func TestShippedRulesAreTheLabs(t *testing.T) {
+	shipped, lab := documents(t, deployed+"/rbac.yaml"), documents(t, "../lab/rbac.yaml")
+	const role = "ClusterRole/cloudsim:cloud-controller-manager"
+	if d := cmp.Diff(object[rbacv1.ClusterRole](t, lab, role).Rules, object[rbacv1.ClusterRole](t, shipped, role).Rules); d != "" {
+		t.Errorf("the shipped rules are not the lab's (-lab +shipped):\n%s", d)
+	}
+}
+
+func TestDeploymentRuns(t *testing.T) {
+	d := object[appsv1.Deployment](t, documents(t, deployed+"/deployment.yaml"), "Deployment/cloud-controller-manager")
+	c := d.Spec.Template.Spec.Containers[0]
+	cmd := ccm.NewCommand(func(string) string { return "" }, io.Discard)
+	raw, err := os.ReadFile(deployed + "/deployment.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := slices.Concat(c.Args, regexp.MustCompile(`--[a-z-]+`).FindAllString(string(raw), -1))
+	for _, a := range args {
+		name, _, _ := strings.Cut(strings.TrimPrefix(a, "--"), "=")
+		if strings.HasPrefix(a, "--") && cmd.Flags().Lookup(name) == nil && name != "allocate-node-cidrs" {
+			t.Errorf("there is no flag %s", a)
+		}
+	}
+	tolerated := false
+	for _, tol := range d.Spec.Template.Spec.Tolerations {
+		tolerated = tolerated || tol.ToleratesTaint(klog.Background(), &v1.Taint{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: v1.TaintEffectNoSchedule}, false)
+	}
+	if !tolerated {
+		t.Error("it would wait for itself: it does not tolerate an uninitialised node")
+	}
+}
+
+func TestShippedConfigurations(t *testing.T) {
+	cm := object[v1.ConfigMap](t, documents(t, deployed+"/config.yaml"), "ConfigMap/cloud-config")
+	path := filepath.Join(t.TempDir(), "cloud.yaml")
+	all := regexp.MustCompile(`(?m)^# `).ReplaceAllString(cm.Data["cloud.yaml"], "") // also what is only shown
+	if err := os.WriteFile(path, []byte(all), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := ccm.ReadConfig(path)
+	if err != nil || c.URL == "" || c.TokenFile == "" || !c.DeleteOrphans {
+		t.Errorf("the configuration is read as %+v, %v", c, err)
+	}
+	lm := object[v1.ConfigMap](t, documents(t, deployed+"/leader-migration.yaml"), "ConfigMap/leader-migration")
+	if err := os.WriteFile(path, []byte(lm.Data["leader-migration.yaml"]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, err := migrationconfig.ReadLeaderMigrationConfiguration(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if errs := migrationconfig.ValidateLeaderMigrationConfiguration(m); len(errs) > 0 {
+		t.Error(errs)
+	}
+	n := len(m.ControllerLeaders)
+	if ccm.Migrating(m); len(m.ControllerLeaders) != n {
+		t.Errorf("it lacks %v", m.ControllerLeaders[n:])
+	}
+}
+
+// Every metric of ours that an alert names exists.
+func TestAlertsNameMetrics(t *testing.T) {
+	raw, err := os.ReadFile(deployed + "/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("metrics.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`cloudsim_[a-z_]+`).FindAllString(string(raw), -1)
+	if len(names) < 5 {
+		t.Fatalf("only %v are named", names)
+	}
+	for _, n := range names {
+		if !strings.Contains(string(source), `"`+n+`"`) {
+			t.Errorf("there is no metric %s", n)
+		}
+	}
+}
