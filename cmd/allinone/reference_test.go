@@ -17,7 +17,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
@@ -34,6 +36,7 @@ func TestReference(t *testing.T) {
 	for name, want := range map[string][]byte{
 		"cli.md":       cliReference(t),
 		"api.md":       apiReference(t, openapi),
+		"ccm.md":       ccmReference(),
 		"openapi.json": openapi,
 	} {
 		path := filepath.Join("..", "..", "docs", "reference", name)
@@ -76,6 +79,23 @@ func cliReference(t *testing.T) []byte {
 	}
 	root := newRootCommand(env{getenv: func(string) string { return "" }, stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard})
 	walk(nil, root)
+	return b.Bytes()
+}
+
+// ccmReference is what the cloud controller manager reads besides upstream's.
+func ccmReference() []byte {
+	var b bytes.Buffer
+	b.WriteString("# The cloud controller manager: annotations and flags\n\nMade from the code by `make generate`. See [how it works](../ccm.md).\n\n" +
+		"## Annotations of a Service\n\n| annotation | takes | default | what it does |\n|---|---|---|---|\n")
+	for _, a := range ccm.Annotations() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", a.Key, a.Takes, a.Default, a.Doc)
+	}
+	b.WriteString("\n## Flags of ours\n\nAll others are upstream's: `allinone ccm --help`.\n\n| flag | what it does |\n|---|---|\n")
+	ccm.NewCommand(func(string) string { return "" }, io.Discard).Flags().VisitAll(func(f *pflag.Flag) {
+		if strings.Contains(f.Usage, "in the file of --cloud-config") {
+			fmt.Fprintf(&b, "| `--%s` | %s |\n", f.Name, f.Usage)
+		}
+	})
 	return b.Bytes()
 }
 
