@@ -42,7 +42,8 @@ test: ## quick tests, with the race detector (about a minute)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short ./...
 
 e2e: build konnectivity $(if $(filter 0,$(shell id -u)),machine) ## boot real clusters, kill clouds, and the long proofs
-	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./cloudsim/engine ./cloudsim/client ./cmd/allinone
+	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./cloudsim/engine ./cloudsim/client ./cmd/allinone
+	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
 
 lint: ## static checks, whose messages teach
 	$(GO) vet ./... && $(GO) -C kube vet -trimpath . && $(GO) -C kube/dns vet . && $(GO) -C kube/machine vet ./pause

@@ -27,6 +27,8 @@ var mayImport = map[string][]string{
 	"cloudsim/dataplane/disks": {"cloudsim"},
 	"cloudsim/cloudtest":       {"cloudsim", "cloudsim/client", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/store"},
 	"ccm":                      {"cloudsim", "cloudsim/client", "internal/logging", "internal/providerid", "internal/resident"},
+	"csidriver":                {"cloudsim", "cloudsim/client", "csidriver/machine"},
+	"csidriver/machine":        {},
 	"lab":                      {"cloudsim", "cloudsim/client", "lab/hollow", "lab/real", "netproxy/egress", "internal/run"},
 	"lab/hollow":               {"cloudsim", "cloudsim/client", "internal/run"},
 	"netproxy/wire":            {},
@@ -45,7 +47,7 @@ var mayImport = map[string][]string{
 	"internal/providerid":      {},
 	"cmd/allinone": {
 		"cloudsim", "cloudsim/client", "cloudsim/dataplane", "cloudsim/dataplane/disks", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/store",
-		"ccm", "lab", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/logging", "internal/resident", "internal/run",
+		"ccm", "csidriver", "lab", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/logging", "internal/resident", "internal/run",
 	},
 }
 
@@ -62,11 +64,15 @@ var onlyIn = map[string][]string{
 	"github.com/spf13/cobra":              {"cmd/allinone", "ccm"}, // the ccm's is upstream's own command
 	"net/http/httptest":                   {"cloudsim/cloudtest"},
 	"testing":                             {"cloudsim/cloudtest"},
-	"os/exec":                             {"lab", "lab/real", "cmd/allinone"},
+	"os/exec":                             {"lab", "lab/real", "cmd/allinone", "csidriver/machine"},
 	"github.com/vishvananda":              {"cloudsim/dataplane", "lab/real"},
-	"google.golang.org/grpc":              {"netproxy/wire", "netproxy/socket", "netproxy/server", "netproxy/agent"},
+	"google.golang.org/grpc":              {"csidriver", "netproxy/wire", "netproxy/socket", "netproxy/server", "netproxy/agent"},
 	"sigs.k8s.io/apiserver-network-proxy": {"netproxy/wire", "netproxy/server", "netproxy/agent"},
-	"unsafe":                              {},
+
+	"github.com/container-storage-interface": {"csidriver"},
+	"github.com/moby/sys/mountinfo":          {"csidriver/machine"},
+
+	"unsafe": {},
 }
 
 // standardOnly import nothing from outside: whoever links the cloud's client

@@ -38,6 +38,7 @@ var commands = []struct {
 	{groupCloud, newCloudCommand},
 	{groupSubsystems, newCCMCommand},
 	{groupSubsystems, newProxyCommand},
+	{groupSubsystems, newCSICommand},
 }
 
 func main() {

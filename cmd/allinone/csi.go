@@ -1,0 +1,116 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/csidriver"
+	"github.com/cloudsim-dev/allinone/internal/logging"
+)
+
+// csiFlags is what a person may say of a CSI driver.
+type csiFlags struct {
+	csidriver.Config
+	cloudCLI
+	instance  string
+	logFormat logging.Format
+	verbose   bool
+}
+
+func newCSICommand(e env) *cobra.Command {
+	f := csiFlags{Config: csidriver.Default(), cloudCLI: cloudCLI{env: e}, logFormat: logging.Text}
+	cmd := &cobra.Command{
+		Use:   "csi",
+		Short: "Serve the cloud's disks as volumes (CSI 1.13)",
+		Long: `Serve the cloud's disks as volumes, for Kubernetes or anything else that speaks
+CSI 1.13. A volume is a disk of the cloud; on a node it is a loop device on the
+disk's file, with ext4 or XFS or as it is.
+
+One controller serves a cluster, beside external-provisioner, -attacher, -resizer
+and -snapshotter; a node serves each machine, beside its kubelet, as root. It
+needs mkfs.ext4 and resize2fs, and for XFS mkfs.xfs and xfs_growfs.
+
+--disks-dir is where the machine's disks show up: the folder disks of the cloud's
+data directory, as /dev/disk/by-id is elsewhere. Only what the cloud says is
+attached to --node-instance is used.
+
+StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
+(zonal or regional). A VolumeAttributesClass has the first three.`,
+		Example: `  # Both halves on one machine, for a trial
+  allinone csi --endpoint unix:///run/csi.sock --node-instance node-1 \
+    --disks-dir ./cloud/disks
+
+  # Beside the sidecars of a cluster
+  allinone csi --mode controller --endpoint unix:///csi/csi.sock \
+    --cloud-url http://192.0.2.1:8180 --cloud-token-file /etc/cloud/token`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			level := slog.LevelInfo
+			if f.verbose {
+				level = slog.LevelDebug
+			}
+			return f.run(cmd.Context(), logging.New(e.stderr, level, f.logFormat))
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.Endpoint, "endpoint", "unix:///run/csi.sock", "socket to serve on")
+	fl.StringVar((*string)(&f.Mode), "mode", string(f.Mode), "what to serve: controller, node or all")
+	fl.StringVar(&f.Config.Name, "driver-name", f.Config.Name, "name of the driver in StorageClasses and PersistentVolumes")
+	fl.StringVar(&f.DiskType, "default-type", f.DiskType, "disk type of volumes whose StorageClass names none")
+	fl.StringVar(&f.instance, "node-instance", "", "instance that this machine is, by id or name; for a node")
+	fl.StringVar(&f.Node.DisksDir, "disks-dir", "", "folder in which this machine's disks show up (default cloud/disks in the data dir)")
+	fl.StringVar(&f.url, "cloud-url", "", "URL of the cloud (CLOUDSIM_URL)")
+	fl.StringVar(&f.tokenFile, "cloud-token-file", "", "file with the token to call it with, read again for each call (CLOUDSIM_TOKEN_FILE)")
+	fl.StringVar(&f.project, "cloud-project", "", "project of the disks, by name or id; for admin tokens (CLOUDSIM_PROJECT)")
+	fl.StringVar(&f.dataDir, "data-dir", "", "data dir of the lab whose cloud to use (CLOUDSIM_DATA_DIR)")
+	fl.Var(&f.logFormat, "log-format", "log as text or json")
+	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log every call")
+	_ = cmd.RegisterFlagCompletionFunc("mode", fixed(csidriver.Modes()...)) // fails for an unknown flag only
+	return cmd
+}
+
+// concurrent is how many calls to the cloud find a connection open.
+const concurrent = 64
+
+func (f *csiFlags) run(ctx context.Context, log *slog.Logger) error {
+	cl, err := f.client()
+	if err != nil {
+		return err
+	}
+	if t, ok := http.DefaultTransport.(*http.Transport); ok {
+		t = t.Clone()
+		t.MaxIdleConnsPerHost = concurrent
+		cl.HTTP.Transport = t
+	}
+	f.Cloud, f.Version = cl, cmp.Or(release, f.Version)
+	if dir := cmp.Or(f.dataDir, defaultDataDir(f.getenv)); f.Node.DisksDir == "" && dir != "" {
+		f.Node.DisksDir = filepath.Join(dir, "cloud", "disks")
+	}
+	if f.Node.Instance, err = f.node(ctx, cl); err != nil {
+		return err
+	}
+	return advise(cl, csidriver.Run(ctx, log, f.Config))
+}
+
+// node is the id of the instance that this machine is.
+func (f *csiFlags) node(ctx context.Context, cl *client.Client) (cloudsim.InstanceID, error) {
+	if f.instance == "" || strings.HasPrefix(f.instance, "i-") {
+		return cloudsim.InstanceID(f.instance), nil
+	}
+	l, err := cl.ListInstances(ctx, cloudsim.ListOptions{Name: f.instance})
+	if err != nil {
+		return "", advise(cl, err)
+	}
+	if len(l.Items) != 1 {
+		return "", cloudsim.Errorf(cloudsim.NotFound, "--node-instance: no instance is called %q: see 'allinone cloud instances list'", f.instance)
+	}
+	return l.Items[0].ID, nil
+}

@@ -1,0 +1,86 @@
+package csidriver
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/cloudsim-dev/allinone/csidriver/machine"
+)
+
+type accessMode = csi.VolumeCapability_AccessMode_Mode
+
+// use is what one volume capability asks for.
+type use struct {
+	block  bool
+	fsType string // of a mount
+	flags  []string
+	group  string // KEP-2317: who may have what is in it
+	mode   accessMode
+}
+
+// useOf reads a capability, and refuses what no volume can do.
+func useOf(v *csi.VolumeCapability) (u use, err error) {
+	if v == nil {
+		return u, invalid("volume_capability", "is required")
+	}
+	u.mode = v.GetAccessMode().GetMode()
+	if u.mode == csi.VolumeCapability_AccessMode_UNKNOWN {
+		return u, invalid("volume_capability.access_mode", "is required")
+	}
+	if _, known := csi.VolumeCapability_AccessMode_Mode_name[int32(u.mode)]; !known {
+		return u, invalid("volume_capability.access_mode", "%d is not known", u.mode)
+	}
+	switch {
+	case v.GetBlock() != nil:
+		u.block = true
+	case v.GetMount() != nil:
+		u.fsType = cmp.Or(v.GetMount().GetFsType(), machine.Ext4)
+		u.flags, u.group = v.GetMount().GetMountFlags(), v.GetMount().GetVolumeMountGroup()
+		if !slices.Contains(machine.Filesystems(), u.fsType) {
+			return u, invalid("volume_capability.mount.fs_type", "must be %s, got %q", strings.Join(machine.Filesystems(), " or "), u.fsType)
+		}
+	default:
+		return u, invalid("volume_capability", "must ask for block or mount")
+	}
+	if !u.block && (u.mode == csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER || u.mode == csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER) {
+		return u, invalid("volume_capability.access_mode", "%s is for block volumes: %s is not made for several machines at once", u.mode, u.fsType)
+	}
+	return u, nil
+}
+
+// manyNodes reports whether several nodes may have the volume at once.
+func (u use) manyNodes() bool {
+	switch u.mode {
+	case csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER,
+		csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:
+		return true
+	}
+	return false
+}
+
+// readOnly reports whether the mode is of readers only.
+func (u use) readOnly() bool {
+	return u.mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY || u.mode == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+}
+
+// usesOf reads capabilities; content is what tells two volumes of one name
+// apart by them.
+func usesOf(all []*csi.VolumeCapability) (manyNodes bool, content string, err error) {
+	if len(all) == 0 {
+		return false, "", invalid("volume_capabilities", "is required")
+	}
+	var kinds []string
+	for _, v := range all {
+		u, err := useOf(v)
+		if err != nil {
+			return false, "", err
+		}
+		manyNodes = manyNodes || u.manyNodes()
+		kinds = append(kinds, cmp.Or(u.fsType, "block"))
+	}
+	slices.Sort(kinds)
+	return manyNodes, strings.Join(slices.Compact(kinds), ","), nil
+}

@@ -1,0 +1,106 @@
+package csidriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// codeOf is the one table of what a failure is called in CSI. ABORTED,
+// UNAVAILABLE and DEADLINE_EXCEEDED tell a caller that the work may still be
+// going on, and must be repeated or undone; nothing else here says so.
+var codeOf = map[cloudsim.Kind]codes.Code{
+	cloudsim.Internal:        codes.Internal,
+	cloudsim.Invalid:         codes.InvalidArgument,
+	cloudsim.Unauthenticated: codes.Unauthenticated,
+	cloudsim.Denied:          codes.PermissionDenied,
+	cloudsim.NotFound:        codes.NotFound,
+	cloudsim.Exists:          codes.AlreadyExists,
+	cloudsim.Conflict:        codes.FailedPrecondition,
+	cloudsim.Stale:           codes.Aborted,
+	cloudsim.Exhausted:       codes.ResourceExhausted,
+	cloudsim.Unavailable:     codes.Unavailable, // a reply that was lost, too: it may have been done
+	cloudsim.Gone:            codes.Aborted,
+}
+
+// statusOf is err with a code. A size that cannot be is OUT_OF_RANGE.
+func statusOf(err error) error {
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return status.Error(codes.DeadlineExceeded, "there was no time left: the work may still be going on")
+	case errors.Is(err, context.Canceled):
+		return status.Error(codes.Canceled, "the caller gave up: the work may still be going on")
+	}
+	code := codeOf[cloudsim.KindOf(err)]
+	if e, ok := errors.AsType[*cloudsim.Error](err); ok && e.Kind == cloudsim.Invalid && len(e.Fields) > 0 &&
+		!slices.ContainsFunc(e.Fields, func(f cloudsim.FieldError) bool { return f.Field != "sizeGiB" }) {
+		code = codes.OutOfRange
+	}
+	if p, ok := errors.AsType[*fs.PathError](err); ok && code == codes.Internal {
+		return status.Errorf(code, "%s: %v", p.Op+" "+path.Base(p.Path), err)
+	}
+	return status.Error(code, err.Error())
+}
+
+// answer is what every call goes through: a panic is an error, an error has a
+// code, and what took place is logged. Requests are not: they carry secrets.
+func answer(log *slog.Logger) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
+		began := time.Now()
+		defer func() {
+			if p := recover(); p != nil {
+				log.Error("a call panicked", "call", info.FullMethod, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				resp, err = nil, status.Error(codes.Internal, "the driver has a defect: see its log")
+			}
+			attrs := []any{"call", path.Base(info.FullMethod), "volume", volumeOf(req), "took", time.Since(began)}
+			if err == nil {
+				log.Debug("done", attrs...)
+				return
+			}
+			err = statusOf(err)
+			resp = nil
+			log.Warn("failed", append(attrs, "code", status.Code(err), "error", status.Convert(err).Message())...)
+		}()
+		return handle(ctx, req)
+	}
+}
+
+func volumeOf(req any) string {
+	switch r := req.(type) {
+	case interface{ GetVolumeId() string }:
+		return r.GetVolumeId()
+	case interface{ GetName() string }:
+		return r.GetName()
+	}
+	return ""
+}
+
+// invalid is INVALID_ARGUMENT about a field of the request.
+func invalid(field, format string, args ...any) error {
+	return cloudsim.InvalidField(field, fmt.Sprintf(format, args...))
+}
+
+// required is nil if every field, given as name and value, has a value.
+func required(nameAndValue ...string) error {
+	for i := 0; i < len(nameAndValue); i += 2 {
+		if nameAndValue[i+1] == "" {
+			return invalid(nameAndValue[i], "is required")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package csidriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Every kind of the cloud has a code, and only those that may still run have
+// one that says so.
+func TestEveryKindHasACode(t *testing.T) {
+	for _, k := range cloudsim.Kinds() {
+		code, ok := codeOf[k]
+		if !ok {
+			t.Errorf("%v has no code", k)
+		}
+		if got := status.Code(statusOf(fmt.Errorf("wrapped: %w", cloudsim.Errorf(k, "x")))); got != code {
+			t.Errorf("%v is %v, want %v", k, got, code)
+		}
+		mayRun := code == codes.Aborted || code == codes.Unavailable || code == codes.DeadlineExceeded
+		if final := k == cloudsim.Invalid || k == cloudsim.NotFound || k == cloudsim.Exists || k == cloudsim.Exhausted || k == cloudsim.Conflict; mayRun && final {
+			t.Errorf("%v is %v, as if it might still run", k, code)
+		}
+	}
+}
+
+func TestStatusOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want codes.Code
+	}{
+		"a code of its own": {status.Error(codes.Aborted, "x"), codes.Aborted},
+		"and beside others": {errors.Join(status.Error(codes.Aborted, "x"), errors.New("y")), codes.Aborted},
+		"no time":           {fmt.Errorf("x: %w", context.DeadlineExceeded), codes.DeadlineExceeded},
+		"given up":          {context.Canceled, codes.Canceled},
+		"a size":            {cloudsim.InvalidField("sizeGiB", "is too much"), codes.OutOfRange},
+		"another field":     {cloudsim.InvalidField("zone", "is none"), codes.InvalidArgument},
+		"unclassified":      {errors.New("x"), codes.Internal},
+	} {
+		if got := status.Code(statusOf(c.err)); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// A call that panics is an error of that call, and the process lives.
+func TestPanicIsAnError(t *testing.T) {
+	resp, err := answer(slog.New(slog.DiscardHandler))(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/csi.v1.Controller/X"},
+		func(context.Context, any) (any, error) { panic("boom") })
+	if resp != nil || status.Code(err) != codes.Internal {
+		t.Errorf("got %v, %v", resp, err)
+	}
+}

@@ -1,0 +1,115 @@
+package csidriver
+
+import (
+	"context"
+	"regexp"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// controller is the half of the driver that speaks to the cloud only.
+type controller struct {
+	csi.UnimplementedControllerServer
+	cfg   Config
+	cloud *client.Client
+}
+
+var controllerCapabilities = []csi.ControllerServiceCapability_RPC_Type{
+	csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
+	csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
+	csi.ControllerServiceCapability_RPC_LIST_VOLUMES,
+	csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES,
+	csi.ControllerServiceCapability_RPC_GET_CAPACITY,
+	csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
+	csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
+	csi.ControllerServiceCapability_RPC_GET_SNAPSHOT,
+	csi.ControllerServiceCapability_RPC_CLONE_VOLUME,
+	csi.ControllerServiceCapability_RPC_PUBLISH_READONLY,
+	csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
+	csi.ControllerServiceCapability_RPC_GET_VOLUME,
+	csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+	csi.ControllerServiceCapability_RPC_MODIFY_VOLUME,
+	csi.ControllerServiceCapability_RPC_GET_VOLUME_HEALTH,
+	csi.ControllerServiceCapability_RPC_LIST_VOLUME_HEALTH,
+}
+
+func (c *controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+	resp := &csi.ControllerGetCapabilitiesResponse{}
+	for _, t := range controllerCapabilities {
+		resp.Capabilities = append(resp.Capabilities, &csi.ControllerServiceCapability{
+			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: t}},
+		})
+	}
+	return resp, nil
+}
+
+// What the cloud's ids look like. What does not is not asked for: it is no
+// part of a URL or of a file's name.
+var (
+	diskID     = regexp.MustCompile(`^disk-[0-9a-f]{1,32}$`)
+	snapshotID = regexp.MustCompile(`^snap-[0-9a-f]{1,32}$`)
+	groupID    = regexp.MustCompile(`^sgrp-[0-9a-f]{1,32}$`)
+	instanceID = regexp.MustCompile(`^i-[0-9a-f]{1,32}$`)
+)
+
+// disk reads a volume's disk; NotFound for an id that is none.
+func (c *controller) disk(ctx context.Context, volume string) (cloudsim.Disk, error) {
+	return getDisk(ctx, c.cloud, volume)
+}
+
+func getDisk(ctx context.Context, cloud *client.Client, volume string) (cloudsim.Disk, error) {
+	if !diskID.MatchString(volume) {
+		return cloudsim.Disk{}, cloudsim.Errorf(cloudsim.NotFound, "no volume %q", volume)
+	}
+	return cloud.GetDisk(ctx, cloudsim.DiskID(volume))
+}
+
+// working reports whether the cloud is at work on d.
+func working(d cloudsim.Disk) bool {
+	switch d.State {
+	case cloudsim.DiskAvailable, cloudsim.DiskInUse, cloudsim.DiskFailed:
+		return false
+	}
+	return true
+}
+
+// busyOr is err, or ABORTED if it is because the cloud is still at other work
+// on the disk: that passes by itself.
+func (c *controller) busyOr(ctx context.Context, id cloudsim.DiskID, err error) error {
+	if cloudsim.KindOf(err) != cloudsim.Conflict {
+		return err
+	}
+	if d, gone := c.cloud.GetDisk(ctx, id); gone == nil && working(d) {
+		return status.Errorf(codes.Aborted, "%v: the disk is %s", err, d.State)
+	}
+	return err
+}
+
+// settled waits until the cloud has done what it began on d. Work that failed
+// is the error that the cloud gives for it.
+func (c *controller) settled(ctx context.Context, d cloudsim.Disk) (cloudsim.Disk, error) {
+	for working(d) {
+		if err := c.wait(ctx, d.Operation); err != nil {
+			return d, err
+		}
+		var err error
+		if d, err = c.cloud.GetDisk(ctx, d.ID); err != nil {
+			return d, err
+		}
+	}
+	return d, nil
+}
+
+// wait returns when an operation is over, with why it failed.
+func (c *controller) wait(ctx context.Context, id cloudsim.OperationID) error {
+	op, err := c.cloud.WaitOperation(ctx, id)
+	if err == nil && op.State != cloudsim.OperationDone && op.Error != nil {
+		err = cloudsim.Errorf(op.Error.Kind, "%s of %s: %s", op.Verb, op.Target, op.Error.Detail)
+	}
+	return err
+}

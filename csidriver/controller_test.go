@@ -1,0 +1,183 @@
+package csidriver
+
+import (
+	"math"
+	"sync"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Of many who ask for one name at once, all get the same volume or are told to
+// ask again.
+func TestOneNameIsOneVolume(t *testing.T) {
+	b := newBench(t)
+	var all sync.WaitGroup
+	got := make([]string, 32)
+	for i := range got {
+		all.Go(func() {
+			resp, err := b.CreateVolume(t.Context(), b.request("pvc-1"))
+			if err == nil {
+				got[i] = resp.GetVolume().GetVolumeId()
+			} else if status.Code(err) != codes.Aborted {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if l, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{}); err != nil || len(l.GetEntries()) != 1 {
+		t.Fatalf("%d volumes, %v", len(l.GetEntries()), err)
+	}
+	for _, id := range got {
+		if id != "" && id != "disk-000001" {
+			t.Errorf("got %q", id)
+		}
+	}
+}
+
+// What differs under one name is ALREADY_EXISTS; what fits is the same volume.
+func TestSameNameAgain(t *testing.T) {
+	b := newBench(t)
+	first := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 5 * gib })
+	for name, c := range map[string]struct {
+		change func(*csi.CreateVolumeRequest)
+		want   codes.Code
+	}{
+		"smaller": {func(r *csi.CreateVolumeRequest) {}, codes.OK},
+		"no size": {func(r *csi.CreateVolumeRequest) { r.CapacityRange = nil }, codes.OK},
+		"larger":  {func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 6 * gib }, codes.AlreadyExists},
+		"less":    {func(r *csi.CreateVolumeRequest) { r.CapacityRange.LimitBytes = 4 * gib }, codes.AlreadyExists},
+		"block":   {func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} }, codes.AlreadyExists},
+		"type":    {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"type": "standard"} }, codes.AlreadyExists},
+		"iops":    {func(r *csi.CreateVolumeRequest) { r.MutableParameters = map[string]string{"iops": "4000"} }, codes.AlreadyExists},
+		"zone": {func(r *csi.CreateVolumeRequest) {
+			r.AccessibilityRequirements.Requisite = topologyOf(DefaultName, "sim-1b")
+		}, codes.AlreadyExists},
+		"other zone": {func(r *csi.CreateVolumeRequest) { r.AccessibilityRequirements = nil }, codes.OK},
+	} {
+		resp, err := b.CreateVolume(t.Context(), b.request("pvc-1", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = gib }, c.change))
+		wantCode(t, name, err, c.want)
+		if err == nil && resp.GetVolume().GetVolumeId() != first {
+			t.Errorf("%s: another volume, %s", name, resp.GetVolume().GetVolumeId())
+		}
+	}
+}
+
+// No number overflows, and nothing that is refused leaves a volume.
+func TestBadRequests(t *testing.T) {
+	b := newBench(t)
+	size := func(least, most int64) func(*csi.CreateVolumeRequest) {
+		return func(r *csi.CreateVolumeRequest) {
+			r.CapacityRange = &csi.CapacityRange{RequiredBytes: least, LimitBytes: most}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*csi.CreateVolumeRequest)
+		want   codes.Code
+	}{
+		"huge":           {size(math.MaxInt64, 0), codes.OutOfRange},
+		"negative":       {size(-1, 0), codes.InvalidArgument},
+		"negative limit": {size(0, -1), codes.InvalidArgument},
+		"crossed":        {size(2*gib, gib), codes.InvalidArgument},
+		"no whole GiB":   {size(67108865, 67108865), codes.OutOfRange},
+		"over its type":  {size(20000*gib, 0), codes.OutOfRange},
+		"unknown zone": {func(r *csi.CreateVolumeRequest) {
+			r.AccessibilityRequirements.Requisite = topologyOf(DefaultName, "mars")
+		}, codes.ResourceExhausted},
+		"unknown key":  {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"colour": "red"} }, codes.InvalidArgument},
+		"no number":    {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"iops": "many"} }, codes.InvalidArgument},
+		"unknown type": {func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"type": "gold"} }, codes.InvalidArgument},
+		"filesystem":   {func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{mounted("ntfs")} }, codes.InvalidArgument},
+		"no snapshot":  {from("snap-00ffff", ""), codes.NotFound},
+		"no volume":    {from("", "disk-00ffff"), codes.NotFound},
+		"a path":       {from("", "../x"), codes.NotFound},
+	} {
+		_, err := b.CreateVolume(t.Context(), b.request("pvc-x", c.change))
+		wantCode(t, name, err, c.want)
+	}
+	if l, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{}); err != nil || len(l.GetEntries()) != 0 {
+		t.Errorf("%d volumes stay, %v", len(l.GetEntries()), err)
+	}
+}
+
+func from(snapshot, volume string) func(*csi.CreateVolumeRequest) {
+	return func(r *csi.CreateVolumeRequest) {
+		r.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: volume}}}
+		if snapshot != "" {
+			r.VolumeContentSource.Type = &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: snapshot}}
+		}
+	}
+}
+
+// Pages show every volume that stays, also when those between go; a token that
+// was not given out is refused.
+func TestPages(t *testing.T) {
+	b := newBench(t)
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		b.volume(name)
+	}
+	seen, token := map[string]bool{}, ""
+	for {
+		l, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{MaxEntries: 2, StartingToken: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range l.GetEntries() {
+			seen[e.GetVolume().GetVolumeId()] = true
+		}
+		if token == "" { // what was on the first page goes
+			must(t)(b.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: l.GetEntries()[0].GetVolume().GetVolumeId()}))
+		}
+		if token = l.GetNextToken(); token == "" {
+			break
+		}
+	}
+	if len(seen) != 5 {
+		t.Errorf("saw %v", seen)
+	}
+	for _, token := range []string{"-1", "0", "x", "99999999999999999999"} {
+		_, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{StartingToken: token})
+		wantCode(t, token, err, codes.Aborted)
+	}
+	_, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{MaxEntries: -1})
+	wantCode(t, "-1 entries", err, codes.InvalidArgument)
+}
+
+// A volume that is in use is not deleted, and a node that is gone has none.
+func TestPublishing(t *testing.T) {
+	b := newBench(t)
+	other := b.instance("node-2", "sim-1a")
+	v := b.volume("pvc-1")
+	attach := func(to cloudsim.InstanceID, readOnly bool) error {
+		_, err := b.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: v, NodeId: string(to), VolumeCapability: mounted("ext4"), Readonly: readOnly})
+		return err
+	}
+	detach := func(volume, from string) error {
+		_, err := b.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: volume, NodeId: from})
+		return err
+	}
+	wantCode(t, "nowhere", attach("i-00ffff", false), codes.NotFound)
+	wantCode(t, "attach", attach(b.vm.ID, false), codes.OK)
+	wantCode(t, "again", attach(b.vm.ID, false), codes.OK)
+	wantCode(t, "read-only", attach(b.vm.ID, true), codes.AlreadyExists)
+	wantCode(t, "elsewhere", attach(other.ID, false), codes.FailedPrecondition)
+	_, err := b.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: v})
+	wantCode(t, "delete in use", err, codes.FailedPrecondition)
+	l, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
+	if err != nil || len(l.GetEntries()[0].GetStatus().GetPublishedNodeIds()) != 1 {
+		t.Errorf("published %v, %v", l, err)
+	}
+	must(t)(b.cloud.DeleteInstance(t.Context(), b.vm.ID))
+	wantCode(t, "from a node that is gone", detach(v, string(b.vm.ID)), codes.OK)
+	wantCode(t, "of no volume", detach("disk-00ffff", string(b.vm.ID)), codes.OK)
+	wantCode(t, "then elsewhere", attach(other.ID, false), codes.OK)
+	wantCode(t, "from all", detach(v, ""), codes.OK)
+	for range 2 {
+		_, err := b.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: v})
+		wantCode(t, "delete", err, codes.OK)
+	}
+}

@@ -1,0 +1,162 @@
+// Package csidriver is the cloud's storage driver for Kubernetes and any other
+// orchestrator that speaks CSI 1.13: its volumes are the cloud's disks, whose
+// data are files that the node attaches as loop devices, formats and mounts.
+//
+// It keeps no state. What exists and who has it is the cloud's record, and
+// asking twice is the cloud's to answer once; what is attached and mounted is
+// the kernel's. A process that is killed at any point is repeated, not
+// repaired. It never detaches a disk to delete it, and never formats one that
+// was written to.
+package csidriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// DefaultName is the driver's name, and the prefix of what it calls its own.
+const DefaultName = "csi.cloudsim.dev"
+
+// Mode is which of the services run.
+type Mode string
+
+const (
+	ModeAll        Mode = "all"
+	ModeController Mode = "controller" // one for a cluster
+	ModeNode       Mode = "node"       // one for each node
+)
+
+// Modes lists them, for help.
+func Modes() []Mode { return []Mode{ModeController, ModeNode, ModeAll} }
+
+func (m Mode) controller() bool { return m != ModeNode }
+func (m Mode) node() bool       { return m != ModeController }
+
+// Config says what to serve where, and for whom.
+type Config struct {
+	Name     string // in StorageClasses, CSINodes and PersistentVolumes
+	Version  string
+	Mode     Mode
+	Endpoint string // unix:///path of the socket; what is there is replaced
+	Cloud    *client.Client
+	DiskType string // of volumes whose StorageClass names none
+	Node     NodeConfig
+}
+
+// NodeConfig is what a node says of itself.
+type NodeConfig struct {
+	Instance cloudsim.InstanceID // the instance that this machine is
+	// DisksDir is where the disks of this machine's instances show up: the
+	// folder disks of the cloud's data dir. It is to the node what
+	// /dev/disk/by-id is to a virtual machine; whether a disk is there for
+	// this instance is the cloud's attachment, which is asked before each use.
+	DisksDir string
+}
+
+// Default is a Config with all that need not be said.
+func Default() Config {
+	return Config{Name: DefaultName, Version: "v0.1.0", Mode: ModeAll, DiskType: "balanced"}
+}
+
+// Validate says all that is wrong, not only the first.
+func (c Config) Validate() error {
+	var bad []error
+	add := func(format string, args ...any) {
+		bad = append(bad, cloudsim.Errorf(cloudsim.Invalid, format, args...))
+	}
+	if c.Name == "" || len(c.Name) > 63 {
+		add("the driver's name must have 1 to 63 characters, got %q", c.Name)
+	}
+	if c.Mode != ModeAll && c.Mode != ModeController && c.Mode != ModeNode {
+		add("the mode must be controller, node or all, got %q", c.Mode)
+	}
+	if path, ok := strings.CutPrefix(c.Endpoint, "unix://"); !ok || !strings.HasPrefix(path, "/") {
+		add("the endpoint must be like unix:///run/csi.sock, got %q", c.Endpoint)
+	}
+	if c.Cloud == nil {
+		add("a cloud is required")
+	}
+	if c.Mode.controller() && c.DiskType == "" {
+		add("a default disk type is required")
+	}
+	if c.Mode.node() && c.Node.Instance == "" {
+		add("a node must know which instance it is")
+	}
+	if c.Mode.node() && c.Node.DisksDir == "" {
+		add("a node must know the folder in which its disks show up")
+	}
+	return errors.Join(bad...)
+}
+
+// stopWithin is how long calls may take to end when the driver stops.
+const stopWithin = 10 * time.Second
+
+// Run serves until ctx ends. Calls that are under way then have ten seconds.
+func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
+	if err := cfg.Validate(); err != nil {
+		return fmt.Errorf("csi: %w", err)
+	}
+	ln, err := listen(strings.TrimPrefix(cfg.Endpoint, "unix://"))
+	if err != nil {
+		return fmt.Errorf("csi: %w", err)
+	}
+	srv := grpc.NewServer(grpc.UnaryInterceptor(answer(log)))
+	csi.RegisterIdentityServer(srv, &identity{cfg: cfg})
+	if cfg.Mode.controller() {
+		c := &controller{cfg: cfg, cloud: cfg.Cloud}
+		csi.RegisterControllerServer(srv, c)
+		csi.RegisterGroupControllerServer(srv, &groupController{controller: c})
+	}
+	if cfg.Mode.node() {
+		csi.RegisterNodeServer(srv, &node{cfg: cfg.Node, name: cfg.Name, cloud: cfg.Cloud, busy: newBusy()})
+	}
+	log.Info("serving CSI", "driver", cfg.Name, "mode", cfg.Mode, "endpoint", cfg.Endpoint)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("csi: %w", err)
+	case <-ctx.Done():
+	}
+	late := time.AfterFunc(stopWithin, srv.Stop)
+	defer late.Stop()
+	srv.GracefulStop()
+	return <-served
+}
+
+// listen makes a socket that only its owner may use. One that a killed process
+// left is replaced; anything else of that name is not.
+func listen(path string) (net.Listener, error) {
+	switch info, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case info.Mode().Type() != fs.ModeSocket:
+		return nil, fmt.Errorf("%s is there and is no socket", path)
+	default:
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	return ln, nil
+}

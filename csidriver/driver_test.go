@@ -1,0 +1,176 @@
+package csidriver
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane/disks"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/csidriver/machine"
+)
+
+// bench is a cloud with data, an instance and a driver that is that instance.
+type bench struct {
+	t     *testing.T
+	cloud *client.Client
+	dir   string
+	vm    cloudsim.Instance
+	csi.ControllerClient
+	csi.NodeClient
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{t: t, dir: t.TempDir()}
+	files, log := filepath.Join(b.dir, "disks"), slog.New(slog.DiscardHandler)
+	b.cloud = cloudtest.Start(t,
+		cloudtest.WithConfig(func(c *engine.Config) { c.DiskData = true }),
+		cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
+			return disks.Run(engine.AsCloud(ctx), log, disks.Config{Dir: files}, e)
+		}))
+	b.vm = b.instance("node-1", "sim-1a")
+	cfg := Default()
+	cfg.Cloud, cfg.Endpoint = b.cloud, "unix://"+filepath.Join(b.dir, "csi.sock")
+	cfg.Node = NodeConfig{Instance: b.vm.ID, DisksDir: files}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, log, cfg) }()
+	conn, err := grpc.NewClient(cfg.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		conn.Close()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the driver stopped: %v", err)
+		}
+	})
+	b.ControllerClient, b.NodeClient = csi.NewControllerClient(conn), csi.NewNodeClient(conn)
+	return b
+}
+
+// newNodeBench is one whose machine can have volumes. None may stay.
+func newNodeBench(t *testing.T) *bench {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it makes filesystems")
+	}
+	if err := machine.Ready(); err != nil {
+		t.Skipf("this machine can have no volumes: %v", err)
+	}
+	b := newBench(t)
+	t.Cleanup(func() {
+		there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+		if err != nil {
+			t.Error(err)
+		}
+		for _, f := range there {
+			if raw, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(raw), b.dir) {
+				t.Errorf("a loop device stays: %s", raw)
+			}
+		}
+		if raw, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(raw), b.dir) {
+			t.Errorf("mounts stay below %s (%v)", b.dir, err)
+		}
+	})
+	return b
+}
+
+func (b *bench) instance(name, zone string) cloudsim.Instance {
+	b.t.Helper()
+	return must(b.t)(b.cloud.CreateInstance(b.t.Context(), cloudsim.CreateInstance{Name: name, Zone: zone, Type: "small"})).(cloudsim.Instance)
+}
+
+func must(t *testing.T) func(v any, err error) any {
+	return func(v any, err error) any {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func wantCode(t *testing.T, what string, err error, want codes.Code) {
+	t.Helper()
+	if got := status.Code(err); got != want {
+		t.Errorf("%s: %v (%v), want %v", what, got, err, want)
+	}
+}
+
+func mounted(fsType string, flags ...string) *csi.VolumeCapability {
+	return &csi.VolumeCapability{
+		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: fsType, MountFlags: flags}},
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
+	}
+}
+
+func raw() *csi.VolumeCapability {
+	return &csi.VolumeCapability{
+		AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+	}
+}
+
+func (b *bench) request(name string, change ...func(*csi.CreateVolumeRequest)) *csi.CreateVolumeRequest {
+	r := &csi.CreateVolumeRequest{
+		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: gib}, VolumeCapabilities: []*csi.VolumeCapability{mounted("ext4")},
+		AccessibilityRequirements: &csi.TopologyRequirement{Requisite: topologyOf(DefaultName, "sim-1a")},
+	}
+	for _, c := range change {
+		c(r)
+	}
+	return r
+}
+
+func (b *bench) volume(name string, change ...func(*csi.CreateVolumeRequest)) string {
+	b.t.Helper()
+	resp, err := b.CreateVolume(b.t.Context(), b.request(name, change...))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return resp.GetVolume().GetVolumeId()
+}
+
+func (b *bench) publish(volume string, c *csi.VolumeCapability) {
+	b.t.Helper()
+	must(b.t)(b.ControllerPublishVolume(b.t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: volume, NodeId: string(b.vm.ID), VolumeCapability: c}))
+}
+
+func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
+
+func (b *bench) stage(volume string, c *csi.VolumeCapability) error {
+	_, err := b.NodeStageVolume(b.t.Context(), &csi.NodeStageVolumeRequest{VolumeId: volume, StagingTargetPath: b.path("stage-" + volume), VolumeCapability: c})
+	return err
+}
+
+func (b *bench) unstage(volume string) error {
+	_, err := b.NodeUnstageVolume(b.t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: volume, StagingTargetPath: b.path("stage-" + volume)})
+	return err
+}
+
+func (b *bench) show(volume, target string, c *csi.VolumeCapability, readOnly bool) error {
+	_, err := b.NodePublishVolume(b.t.Context(), &csi.NodePublishVolumeRequest{
+		VolumeId: volume, StagingTargetPath: b.path("stage-" + volume), TargetPath: b.path(target), VolumeCapability: c, Readonly: readOnly,
+	})
+	return err
+}
+
+func (b *bench) hide(volume, target string) error {
+	_, err := b.NodeUnpublishVolume(b.t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: volume, TargetPath: b.path(target)})
+	return err
+}

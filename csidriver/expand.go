@@ -1,0 +1,111 @@
+package csidriver
+
+import (
+	"context"
+	"errors"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// ControllerExpandVolume grows a disk, attached or not. The node always has
+// its part, also when the disk had grown before: the device has to be told.
+func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	if err := required("volume_id", req.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	if req.GetCapacityRange() == nil {
+		return nil, invalid("capacity_range", "is required")
+	}
+	want, err := sizesOf(req.GetCapacityRange())
+	if err != nil {
+		return nil, err
+	}
+	d, err := c.disk(ctx, req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	if d.SizeGiB > want.most {
+		return nil, status.Errorf(codes.OutOfRange, "volume %s has %d GiB and does not shrink", d.ID, d.SizeGiB)
+	}
+	if d.SizeGiB < want.least {
+		if d, err = c.cloud.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: want.least}); err != nil {
+			return nil, c.busyOr(ctx, cloudsim.DiskID(req.GetVolumeId()), err)
+		}
+	}
+	if d, err = c.settled(ctx, d); err != nil {
+		return nil, err
+	}
+	return &csi.ControllerExpandVolumeResponse{CapacityBytes: int64(d.SizeGiB) * gib, NodeExpansionRequired: true}, nil
+}
+
+// ControllerModifyVolume changes a disk's type, IOPS or throughput in place
+// (KEP-3751). What it has already changes nothing.
+func (c *controller) ControllerModifyVolume(ctx context.Context, req *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
+	if err := required("volume_id", req.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	d, err := c.disk(ctx, req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	var s shape
+	if err := s.read("mutable_parameters", req.GetMutableParameters(), keyType, keyIOPS, keyThroughput); err != nil {
+		return nil, err
+	}
+	if s == (shape{}) {
+		return &csi.ControllerModifyVolumeResponse{}, nil
+	}
+	d, err = c.cloud.ModifyDisk(ctx, d.ID, cloudsim.ModifyDisk{Type: s.diskType, IOPS: s.iops, ThroughputMiBps: s.throughput})
+	if err != nil {
+		return nil, c.busyOr(ctx, cloudsim.DiskID(req.GetVolumeId()), err)
+	}
+	if _, err := c.settled(ctx, d); err != nil {
+		return nil, err
+	}
+	return &csi.ControllerModifyVolumeResponse{}, nil
+}
+
+// GetCapacity is what the cloud's pools have left for a StorageClass in a zone
+// (KEP-1472), and the largest volume that they can have.
+func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+	s := shape{diskType: c.cfg.DiskType}
+	if err := s.read("parameters", req.GetParameters(), keyType, keyIOPS, keyThroughput, keyReplication); err != nil {
+		return nil, err
+	}
+	t, err := c.cloud.GetDiskType(ctx, s.diskType)
+	if errors.Is(err, cloudsim.NotFound) {
+		return nil, invalid("parameters.type", "names %q, which does not exist", s.diskType)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range req.GetVolumeCapabilities() {
+		if u, err := useOf(v); err != nil || u.manyNodes() && !t.MultiAttach {
+			return &csi.GetCapacityResponse{}, nil // none that can do this
+		}
+	}
+	pools, _, err := client.All(ctx, c.cloud.ListDiskPools, cloudsim.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	zone := zonesIn(c.cfg.Name, req.GetAccessibleTopology())
+	free, largest := int64(0), 0
+	for _, p := range pools {
+		if p.Type != t.Name || len(zone) > 0 && p.Zone != zone[0] || len(zone) == 0 && req.GetAccessibleTopology() != nil {
+			continue
+		}
+		free += int64(p.FreeGiB) * gib
+		largest = max(largest, min(p.FreeGiB, t.MaxGiB))
+	}
+	resp := &csi.GetCapacityResponse{AvailableCapacity: free}
+	if largest >= t.MinGiB {
+		resp.MaximumVolumeSize = int64Value(int64(largest) * gib)
+		resp.MinimumVolumeSize = int64Value(int64(t.MinGiB) * gib)
+	}
+	return resp, nil
+}

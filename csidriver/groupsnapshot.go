@@ -1,0 +1,129 @@
+package csidriver
+
+import (
+	"context"
+	"errors"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// groupController takes snapshots of several volumes at one instant (KEP-3476).
+type groupController struct {
+	csi.UnimplementedGroupControllerServer
+	*controller
+}
+
+func (g *groupController) GroupControllerGetCapabilities(context.Context, *csi.GroupControllerGetCapabilitiesRequest) (*csi.GroupControllerGetCapabilitiesResponse, error) {
+	return &csi.GroupControllerGetCapabilitiesResponse{Capabilities: []*csi.GroupControllerServiceCapability{{
+		Type: &csi.GroupControllerServiceCapability_Rpc{Rpc: &csi.GroupControllerServiceCapability_RPC{
+			Type: csi.GroupControllerServiceCapability_RPC_CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT,
+		}},
+	}}}, nil
+}
+
+// CreateVolumeGroupSnapshot takes snapshots of all volumes or of none.
+func (g *groupController) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
+	if err := required("name", req.GetName()); err != nil {
+		return nil, err
+	}
+	if len(req.GetSourceVolumeIds()) == 0 {
+		return nil, invalid("source_volume_ids", "is required")
+	}
+	var s shape
+	if err := s.read("parameters", req.GetParameters()); err != nil {
+		return nil, err
+	}
+	want := cloudsim.CreateSnapshotGroup{Name: nameOf(req.GetName()), Labels: labelsOf(req.GetName(), req.GetParameters())}
+	for _, v := range req.GetSourceVolumeIds() {
+		if !diskID.MatchString(v) {
+			return nil, cloudsim.Errorf(cloudsim.NotFound, "no volume %q", v)
+		}
+		want.Disks = append(want.Disks, cloudsim.DiskID(v))
+	}
+	group, err := g.cloud.CreateSnapshotGroup(ctx, want)
+	if err != nil {
+		return nil, err
+	}
+	if !group.ReadyToUse {
+		waiting, cancel := context.WithTimeout(ctx, readyWithin)
+		defer cancel()
+		err := g.wait(waiting, group.Operation)
+		if waiting.Err() == nil && err != nil {
+			_, gone := g.cloud.DeleteSnapshotGroup(ctx, group.ID)
+			return nil, errors.Join(err, gone)
+		}
+	}
+	told, err := g.tell(ctx, group.ID)
+	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
+}
+
+// tell describes a group with all its members.
+func (g *groupController) tell(ctx context.Context, id cloudsim.SnapshotGroupID) (*csi.VolumeGroupSnapshot, error) {
+	group, err := g.cloud.GetSnapshotGroup(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	told := &csi.VolumeGroupSnapshot{
+		GroupSnapshotId: string(group.ID), CreationTime: timestamppb.New(group.CreatedAt), ReadyToUse: group.ReadyToUse,
+	}
+	var members []cloudsim.Snapshot
+	for _, m := range group.Snapshots {
+		s, err := g.cloud.GetSnapshot(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, s)
+	}
+	told.Snapshots, err = g.told(ctx, members...)
+	return told, err
+}
+
+// DeleteVolumeGroupSnapshot deletes a group with its members.
+func (g *groupController) DeleteVolumeGroupSnapshot(ctx context.Context, req *csi.DeleteVolumeGroupSnapshotRequest) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
+	group, err := g.named(ctx, req.GetGroupSnapshotId(), req.GetSnapshotIds())
+	if err == nil {
+		if group, err = g.cloud.DeleteSnapshotGroup(ctx, group.ID); err == nil {
+			err = g.wait(ctx, group.Operation)
+		}
+	}
+	if err != nil && !errors.Is(err, cloudsim.NotFound) {
+		return nil, err
+	}
+	return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
+}
+
+// GetVolumeGroupSnapshot tells of one group.
+func (g *groupController) GetVolumeGroupSnapshot(ctx context.Context, req *csi.GetVolumeGroupSnapshotRequest) (*csi.GetVolumeGroupSnapshotResponse, error) {
+	group, err := g.named(ctx, req.GetGroupSnapshotId(), req.GetSnapshotIds())
+	if err != nil {
+		return nil, err
+	}
+	told, err := g.tell(ctx, group.ID)
+	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
+}
+
+// named reads a group, whose members must be those that the caller thinks.
+func (g *groupController) named(ctx context.Context, id string, members []string) (group cloudsim.SnapshotGroup, err error) {
+	if err := required("group_snapshot_id", id); err != nil {
+		return group, err
+	}
+	if !groupID.MatchString(id) {
+		return group, cloudsim.Errorf(cloudsim.NotFound, "no group snapshot %q", id)
+	}
+	if group, err = g.cloud.GetSnapshotGroup(ctx, cloudsim.SnapshotGroupID(id)); err != nil {
+		return group, err
+	}
+	has := map[string]bool{}
+	for _, m := range group.Snapshots {
+		has[string(m)] = true
+	}
+	for _, m := range members {
+		if !has[m] {
+			return group, invalid("snapshot_ids", "names %q, which is not of group %s", m, id)
+		}
+	}
+	return group, nil
+}

@@ -1,0 +1,57 @@
+package csidriver
+
+import (
+	"context"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// healthOf is what the data plane said of a disk. One that is well has no entry.
+func healthOf(d cloudsim.Disk) *csi.VolumeHealth {
+	h := &csi.VolumeHealth{VolumeId: string(d.ID)}
+	switch {
+	case d.Status.Lost:
+		h.HealthStatuses = append(h.HealthStatuses, entry(csi.VolumeHealthErrorType_DATA_LOSS, "DataLost", d.Status.Error))
+	case d.Status.Error != "":
+		h.HealthStatuses = append(h.HealthStatuses, entry(csi.VolumeHealthErrorType_DEGRADED, "DataPlane", d.Status.Error))
+	}
+	return h
+}
+
+func entry(t csi.VolumeHealthErrorType, reason, message string) *csi.VolumeHealth_VolumeHealthEntry {
+	return &csi.VolumeHealth_VolumeHealthEntry{Status: t, Reason: reason, Message: message}
+}
+
+// ControllerGetVolumeHealth tells how well a volume's data are.
+func (c *controller) ControllerGetVolumeHealth(ctx context.Context, req *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
+	if err := required("volume_id", req.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	d, err := c.disk(ctx, req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: healthOf(d)}, nil
+}
+
+// ControllerListVolumeHealth lists the volumes that are not well, of a page of
+// all volumes at a time: a page may be empty and not the last.
+func (c *controller) ControllerListVolumeHealth(ctx context.Context, req *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
+	o, err := pageOf(req.GetMaxEntries(), req.GetStartingToken(), diskID)
+	if err != nil {
+		return nil, err
+	}
+	l, err := c.cloud.ListDisks(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	resp := &csi.ControllerListVolumeHealthResponse{NextToken: l.Next}
+	for _, d := range l.Items {
+		if h := healthOf(d); len(h.GetHealthStatuses()) > 0 {
+			resp.Entries = append(resp.Entries, h)
+		}
+	}
+	return resp, nil
+}

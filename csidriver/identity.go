@@ -1,0 +1,67 @@
+package csidriver
+
+import (
+	"context"
+	"os"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/cloudsim-dev/allinone/csidriver/machine"
+)
+
+type identity struct {
+	csi.UnimplementedIdentityServer
+	cfg Config
+}
+
+func (i *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: i.cfg.Name, VendorVersion: i.cfg.Version}, nil
+}
+
+func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	services := []csi.PluginCapability_Service_Type{
+		csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS,
+		csi.PluginCapability_Service_SNAPSHOT_ACCESSIBILITY_CONSTRAINTS,
+	}
+	if i.cfg.Mode.controller() {
+		services = append(services, csi.PluginCapability_Service_CONTROLLER_SERVICE, csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE)
+	}
+	resp := &csi.GetPluginCapabilitiesResponse{}
+	for _, s := range services {
+		resp.Capabilities = append(resp.Capabilities, &csi.PluginCapability{
+			Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: s}},
+		})
+	}
+	for _, e := range []csi.PluginCapability_VolumeExpansion_Type{csi.PluginCapability_VolumeExpansion_ONLINE, csi.PluginCapability_VolumeExpansion_OFFLINE} {
+		resp.Capabilities = append(resp.Capabilities, &csi.PluginCapability{
+			Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: e}},
+		})
+	}
+	return resp, nil
+}
+
+// Probe is ready while the cloud answers, knows the driver's token and, on a
+// node, the machine can mount: FAILED_PRECONDITION is what a person must mend,
+// not ready is what may pass.
+func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	if i.cfg.Mode.node() {
+		if err := machine.Ready(); err != nil {
+			return nil, status.Errorf(codes.FailedPrecondition, "this machine can have no volumes: %v", err)
+		}
+		if _, err := os.Stat(i.cfg.Node.DisksDir); err != nil {
+			return nil, status.Errorf(codes.FailedPrecondition, "the folder of the disks: %v", err)
+		}
+	}
+	_, err := i.cfg.Cloud.GetDiskType(ctx, i.cfg.DiskType)
+	switch code := status.Code(statusOf(err)); {
+	case err == nil:
+		return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
+	case code == codes.Unavailable || code == codes.ResourceExhausted:
+		return &csi.ProbeResponse{Ready: wrapperspb.Bool(false)}, nil
+	default:
+		return nil, status.Errorf(codes.FailedPrecondition, "the cloud does not serve this driver: %v", err)
+	}
+}

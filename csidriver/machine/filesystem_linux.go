@@ -1,0 +1,268 @@
+package machine
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// formatting marks a file on which mkfs has begun: what is in it is nobody's.
+const formatting = "trusted.cloudsim.mkfs"
+
+// EnsureFilesystem finds out what filesystem is on the disk behind l, and makes
+// one of type want if the disk was never written to, or if a mkfs was broken
+// off on it. It returns the type, and how large the filesystem is. A type that
+// is not want is an error, ErrHasData what is no filesystem at all.
+//
+// The file is locked meanwhile, and the lock is mkfs's too: a mkfs whose
+// driver was killed is waited for, and never has company.
+func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes int64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if err := lock(ctx, f); err != nil {
+		return 0, err
+	}
+	fsType, bytes, err := probe(f)
+	if err != nil {
+		return 0, err
+	}
+	broken := false
+	if _, err := unix.Fgetxattr(int(f.Fd()), formatting, nil); err == nil {
+		broken = true
+	}
+	if fsType != "" && !broken {
+		if fsType != want {
+			return 0, fmt.Errorf("it holds %s, not %s: %w", fsType, want, ErrForeign)
+		}
+		return growUnmounted(ctx, f, l, fsType, bytes)
+	}
+	if !broken {
+		if err := neverWritten(f); err != nil {
+			return 0, err
+		}
+	}
+	if readOnly, err := l.IsReadOnly(); err != nil || readOnly {
+		return 0, errors.Join(err, fmt.Errorf("it is empty, and attached read-only: %w", fs.ErrPermission))
+	}
+	if err := format(ctx, f, l, want); err != nil {
+		return 0, err
+	}
+	_, bytes, err = probe(f)
+	return bytes, err
+}
+
+func lock(ctx context.Context, f *os.File) error {
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// neverWritten is nil if all of f is a hole.
+func neverWritten(f *os.File) error {
+	_, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_DATA)
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		return nil
+	case err != nil:
+		return fmt.Errorf("cannot tell whether it is empty: %w", err)
+	}
+	return ErrHasData
+}
+
+// probe reads what kind of filesystem begins f, and its size; "" if none that
+// is known.
+func probe(f *os.File) (fsType string, bytes int64, err error) {
+	b := make([]byte, 4096)
+	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+		return "", 0, fmt.Errorf("cannot read it: %w", err) // unreadable is not empty
+	}
+	if string(b[:4]) == "XFSB" {
+		return XFS, int64(binary.BigEndian.Uint32(b[4:])) * int64(binary.BigEndian.Uint64(b[8:])), nil
+	}
+	super := b[1024:]
+	if binary.LittleEndian.Uint16(super[0x38:]) != 0xEF53 {
+		return "", 0, nil
+	}
+	blocks := uint64(binary.LittleEndian.Uint32(super[0x4:]))
+	if const64 := uint32(0x80); binary.LittleEndian.Uint32(super[0x60:])&const64 != 0 {
+		blocks |= uint64(binary.LittleEndian.Uint32(super[0x150:])) << 32
+	}
+	return Ext4, int64(blocks << (10 + binary.LittleEndian.Uint32(super[0x18:]))), nil
+}
+
+// makes is how each filesystem is made. None discards: the file is a hole.
+var makes = map[string][]string{
+	Ext4: {"mkfs.ext4", "-q", "-F", "-m", "0", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"},
+	XFS:  {"mkfs.xfs", "-q", "-f", "-K"},
+}
+
+func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
+	how, ok := makes[fsType]
+	if !ok {
+		return fmt.Errorf("no filesystem %q: there are %s", fsType, strings.Join(Filesystems(), " and "))
+	}
+	marked := unix.Fsetxattr(int(f.Fd()), formatting, []byte(fsType), 0)
+	if marked != nil && !errors.Is(marked, unix.ENOTSUP) {
+		return marked
+	}
+	if err := tool(ctx, f, append(how, l.Device())...); err != nil {
+		return err
+	}
+	if marked != nil {
+		return nil
+	}
+	return unix.Fremovexattr(int(f.Fd()), formatting)
+}
+
+// tool runs a program that has held, if any, for as long as it runs.
+func tool(ctx context.Context, held *os.File, argv ...string) error {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	// A stop of this process does not break it off.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if held != nil {
+		cmd.ExtraFiles = []*os.File{held}
+	}
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", argv[0], err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// slack is what a filesystem may leave of its device: growing is by whole GiB.
+const slack = 256 << 20
+
+// Grow lets the filesystem that is mounted at path fill its device, online. One
+// that does already costs a look.
+func Grow(ctx context.Context, l *Loop, path, fsType string, bytes int64) error {
+	size, err := l.Size()
+	if err != nil || bytes+slack > size {
+		return err
+	}
+	if fsType == XFS {
+		return tool(ctx, nil, "xfs_growfs", path)
+	}
+	if !CanGrowMounted() {
+		return fmt.Errorf("ext4 that is mounted grows with CAP_SYS_RESOURCE only, which this process lacks; it grows when it is next staged: %w", fs.ErrPermission)
+	}
+	return tool(ctx, nil, "resize2fs", l.Device())
+}
+
+// growUnmounted lets ext4 fill its device before it is mounted, which needs no
+// privilege of the kernel's. XFS grows when it is mounted.
+func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, bytes int64) (int64, error) {
+	size, err := l.Size()
+	if err != nil || fsType != Ext4 || bytes+slack > size {
+		return bytes, err
+	}
+	readOnly, err := l.IsReadOnly()
+	if err != nil || readOnly {
+		return bytes, err
+	}
+	if there, err := l.Of(); err != nil || len(there) > 0 {
+		return bytes, err
+	}
+	err = tool(ctx, f, "e2fsck", "-f", "-p", l.Device())
+	if e, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || e.ExitCode() != 1) { // 1: it mended something
+		return bytes, err
+	}
+	if err := tool(ctx, f, "resize2fs", l.Device()); err != nil {
+		return bytes, err
+	}
+	_, bytes, err = probe(f)
+	return bytes, err
+}
+
+// CanGrowMounted reports whether the kernel lets this process grow ext4 that is
+// mounted.
+func CanGrowMounted() bool {
+	var have [2]unix.CapUserData
+	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &have[0])
+	return err == nil && have[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
+}
+
+// FilesystemSize is how large the filesystem of a file is, as its superblock
+// says; 0 if it has none.
+func FilesystemSize(path string) (int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	_, bytes, err := probe(f)
+	return bytes, err
+}
+
+// GiveToGroup lets a group have all that is below path (KEP-2317), if its root
+// is not the group's already: what is large costs once.
+func GiveToGroup(path string, gid int) error {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if int(st.Gid) == gid && st.Mode&(unix.S_ISGID|0o070) == unix.S_ISGID|0o070 {
+		return nil
+	}
+	var root []string // the root last: it says that all is done
+	err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if p == path {
+			root = append(root, p)
+			return nil
+		}
+		return giveToGroup(p, d, gid)
+	})
+	if err != nil {
+		return err
+	}
+	for _, p := range root {
+		info, err := os.Lstat(p)
+		if err != nil {
+			return err
+		}
+		if err := giveToGroup(p, fs.FileInfoToDirEntry(info), gid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func giveToGroup(p string, d fs.DirEntry, gid int) error {
+	if err := os.Lchown(p, -1, gid); err != nil {
+		return err
+	}
+	info, err := d.Info()
+	switch {
+	case err != nil:
+		return err
+	case d.IsDir():
+		return os.Chmod(p, info.Mode()|0o070|fs.ModeSetgid)
+	case d.Type().IsRegular():
+		return os.Chmod(p, info.Mode()|0o060)
+	}
+	return nil
+}

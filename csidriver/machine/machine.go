@@ -1,0 +1,79 @@
+// Package machine is what a node does with a disk: loop devices, filesystems
+// and mounts of the machine it runs on, by system calls; only mkfs and the
+// tools that grow a filesystem are other programs.
+//
+// The kernel's own tables are the only record: nothing is remembered between
+// two calls, so a process that was killed at any point has nothing to repair.
+// A device is known by the inode of the file behind it, never by its number,
+// which the kernel gives to the next file at once. It refuses to make a
+// filesystem on anything that was ever written to.
+package machine
+
+import (
+	"errors"
+	"slices"
+	"strings"
+)
+
+// The filesystems that can be made and mounted.
+const (
+	Ext4 = "ext4"
+	XFS  = "xfs"
+)
+
+// Filesystems lists them; the first is the default.
+func Filesystems() []string { return []string{Ext4, XFS} }
+
+var (
+	// ErrForeign says that a place is taken by something else.
+	ErrForeign = errors.New("something else is mounted there")
+	// ErrHasData says that a disk holds something that is no filesystem.
+	ErrHasData = errors.New("it holds data and no filesystem that is known: it will not be formatted")
+)
+
+// Mount is one line of the kernel's table of mounts.
+type Mount struct {
+	Path         string
+	Root         string // what of the filesystem is mounted; of a bound device, its name
+	Major, Minor int
+	FSType       string
+	Options      []string // of this mount
+	Super        []string // of the filesystem
+}
+
+// ReadOnly reports whether this mount refuses writes.
+func (m Mount) ReadOnly() bool { return slices.Contains(m.Options, "ro") }
+
+// IsDevice reports whether m is a device's file, and not a filesystem on it.
+func (m Mount) IsDevice() bool { return m.FSType == "devtmpfs" && strings.HasPrefix(m.Root, "/loop") }
+
+// shown are the options that the kernel shows for a mount, which can be
+// compared with what was asked for. relatime is what nothing asked for means.
+var shown = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync", "dirsync"}
+
+// MountedWith reports whether m was mounted with these options: of those that
+// the kernel shows for every mount exactly these, of a filesystem's own at
+// least these.
+func (m Mount) MountedWith(options []string) bool {
+	have := append(slices.Clone(m.Options), m.Super...)
+	for _, o := range shown {
+		if slices.Contains(have, o) != slices.Contains(options, o) {
+			return false
+		}
+	}
+	for _, o := range options {
+		if o == "ro" && !m.ReadOnly() {
+			return false
+		}
+		if !ignored(o) && !slices.Contains(have, o) {
+			return false
+		}
+	}
+	return true
+}
+
+// ignored are options that the kernel does not show, or says otherwise.
+func ignored(o string) bool {
+	return slices.Contains([]string{"rw", "ro", "defaults", "suid", "dev", "exec", "atime", "diratime", "relatime", "async", "bind", "noload", "norecovery", "nouuid"}, o) ||
+		strings.HasPrefix(o, "context=")
+}

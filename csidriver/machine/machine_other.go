@@ -1,0 +1,46 @@
+//go:build !linux
+
+package machine
+
+import (
+	"context"
+	"errors"
+)
+
+// Loop exists on Linux only.
+type Loop struct{ Number int }
+
+// Usage is what a filesystem says of itself.
+type Usage struct {
+	Total, Available, Used       int64
+	Inodes, InodesFree, InodesIn int64
+}
+
+// CanGrowMounted is false where nothing is mounted.
+func CanGrowMounted() bool { return false }
+
+func (l *Loop) Device() string            { return "" }
+func (l *Loop) Close() error              { return errors.ErrUnsupported }
+func (l *Loop) Verify(string) error       { return errors.ErrUnsupported }
+func (l *Loop) Refresh() error            { return errors.ErrUnsupported }
+func (l *Loop) Size() (int64, error)      { return 0, errors.ErrUnsupported }
+func (l *Loop) IsReadOnly() (bool, error) { return false, errors.ErrUnsupported }
+func (l *Loop) Detach() error             { return errors.ErrUnsupported }
+func (l *Loop) Of() ([]Mount, error)      { return nil, errors.ErrUnsupported }
+func (l *Loop) Has(Mount) bool            { return false }
+
+// What a node needs works on Linux only, and says so elsewhere.
+func Attach(context.Context, string, bool) (*Loop, error)      { return nil, errors.ErrUnsupported }
+func Find(string) (*Loop, error)                               { return nil, errors.ErrUnsupported }
+func MountDevice(*Loop, string, string, []string) error        { return errors.ErrUnsupported }
+func Bind(string, string, []string) error                      { return errors.ErrUnsupported }
+func UnmountAll(string) error                                  { return errors.ErrUnsupported }
+func At(string) ([]Mount, error)                               { return nil, errors.ErrUnsupported }
+func UsageOf(string) (Usage, error)                            { return Usage{}, errors.ErrUnsupported }
+func Ready() error                                             { return errors.ErrUnsupported }
+func Grow(context.Context, *Loop, string, string, int64) error { return errors.ErrUnsupported }
+func FilesystemSize(string) (int64, error)                     { return 0, errors.ErrUnsupported }
+func GiveToGroup(string, int) error                            { return errors.ErrUnsupported }
+func EnsureFilesystem(context.Context, *Loop, string, string) (int64, error) {
+	return 0, errors.ErrUnsupported
+}

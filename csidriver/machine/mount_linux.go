@@ -1,0 +1,166 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// flags are the mount options that the kernel takes as bits; clear ones are
+// what a mount has anyway.
+var flags = map[string]struct {
+	bits  uintptr
+	clear bool
+}{
+	"ro": {unix.MS_RDONLY, false}, "rw": {unix.MS_RDONLY, true}, "defaults": {}, "async": {unix.MS_SYNCHRONOUS, true},
+	"nosuid": {unix.MS_NOSUID, false}, "suid": {unix.MS_NOSUID, true},
+	"nodev": {unix.MS_NODEV, false}, "dev": {unix.MS_NODEV, true},
+	"noexec": {unix.MS_NOEXEC, false}, "exec": {unix.MS_NOEXEC, true},
+	"noatime": {unix.MS_NOATIME, false}, "atime": {unix.MS_NOATIME, true},
+	"nodiratime": {unix.MS_NODIRATIME, false}, "diratime": {unix.MS_NODIRATIME, true},
+	"relatime": {unix.MS_RELATIME, false}, "strictatime": {unix.MS_STRICTATIME, false},
+	"sync": {unix.MS_SYNCHRONOUS, false}, "dirsync": {unix.MS_DIRSYNC, false}, "lazytime": {unix.MS_LAZYTIME, false},
+}
+
+// parse parts options into the kernel's bits and what is the filesystem's own.
+func parse(options []string) (bits uintptr, own string) {
+	var rest []string
+	for _, o := range options {
+		f, ok := flags[o]
+		switch {
+		case !ok:
+			rest = append(rest, o)
+		case f.clear:
+			bits &^= f.bits
+		default:
+			bits |= f.bits
+		}
+	}
+	return bits, strings.Join(rest, ",")
+}
+
+// MountDevice mounts the filesystem on a device.
+func MountDevice(l *Loop, path, fsType string, options []string) error {
+	readOnly, err := l.IsReadOnly()
+	if err != nil {
+		return err
+	}
+	if fsType == XFS {
+		options = append([]string{"nouuid"}, options...) // of a copy, whose original may be mounted
+	}
+	if readOnly { // a journal that was not closed cannot be read back
+		options = append([]string{"ro", map[string]string{Ext4: "noload", XFS: "norecovery"}[fsType]}, options...)
+	}
+	bits, own := parse(options)
+	if err := unix.Mount(l.Device(), path, fsType, bits, own); err != nil {
+		return fmt.Errorf("mount %s with options %q: %w", fsType, strings.Join(options, ","), err)
+	}
+	return nil
+}
+
+// Bind shows from at path too, with options of its own.
+func Bind(from, path string, options []string) error {
+	if err := unix.Mount(from, path, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind: %w", err)
+	}
+	bits, _ := parse(options)
+	if bits == 0 {
+		return nil
+	}
+	if err := unix.Mount("", path, "", unix.MS_BIND|unix.MS_REMOUNT|bits, ""); err != nil {
+		return errors.Join(fmt.Errorf("bind with options %q: %w", strings.Join(options, ","), err), unix.Unmount(path, unix.UMOUNT_NOFOLLOW))
+	}
+	return nil
+}
+
+// UnmountAll takes away every mount at path, one on another. A busy one is
+// an error: nothing is unmounted lazily.
+func UnmountAll(path string) error {
+	path, err := realpath(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for {
+		there, err := At(path)
+		if err != nil || len(there) == 0 {
+			return err
+		}
+		if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
+			return &fs.PathError{Op: "unmount", Path: path, Err: err}
+		}
+	}
+}
+
+// At returns the mounts at path, the one that is seen last.
+func At(path string) ([]Mount, error) {
+	path, err := realpath(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return mounts(func(m Mount) bool { return m.Path == path })
+}
+
+// Of returns every mount of the device: of its filesystem, and of its file.
+func (l *Loop) Of() ([]Mount, error) { return mounts(l.Has) }
+
+// Has reports whether m is a mount of l.
+func (l *Loop) Has(m Mount) bool {
+	if m.IsDevice() {
+		return m.Root == "/"+filepath.Base(l.Device())
+	}
+	return m.Major == unixLoopMajor && m.Minor == l.Number
+}
+
+const unixLoopMajor = 7
+
+func mounts(want func(Mount) bool) (found []Mount, err error) {
+	_, err = mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
+		m := Mount{
+			Path: i.Mountpoint, Root: i.Root, Major: i.Major, Minor: i.Minor, FSType: i.FSType,
+			Options: strings.Split(i.Options, ","), Super: strings.Split(i.VFSOptions, ","),
+		}
+		if want(m) {
+			found = append(found, m)
+		}
+		return true, false
+	})
+	return found, err
+}
+
+// Usage is what a filesystem says of itself.
+type Usage struct {
+	Total, Available, Used       int64
+	Inodes, InodesFree, InodesIn int64
+}
+
+// UsageOf asks the filesystem that is mounted at path.
+func UsageOf(path string) (Usage, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return Usage{}, &fs.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	return Usage{
+		Total: int64(s.Blocks) * s.Bsize, Available: int64(s.Bavail) * s.Bsize, Used: int64(s.Blocks-s.Bfree) * s.Bsize,
+		Inodes: int64(s.Files), InodesFree: int64(s.Ffree), InodesIn: int64(s.Files - s.Ffree),
+	}, nil
+}
+
+// Ready fails if this machine can have no loop devices.
+func Ready() error {
+	if os.Geteuid() != 0 {
+		return errors.New("mounting needs root")
+	}
+	return unix.Access("/dev/loop-control", unix.R_OK|unix.W_OK)
+}

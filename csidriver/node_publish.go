@@ -1,0 +1,144 @@
+package csidriver
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/csidriver/machine"
+)
+
+// NodePublishVolume shows a staged volume at a target: as a mount of its own,
+// so that several pods may have it, each with its own flags.
+func (n *node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	volume, target := req.GetVolumeId(), req.GetTargetPath()
+	if err := required("volume_id", volume, "target_path", target, "staging_target_path", req.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
+	u, err := useOf(req.GetVolumeCapability())
+	if err != nil {
+		return nil, err
+	}
+	done, err := n.busy.take(ctx, volume)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	l, err := n.loopOf(volume)
+	if err != nil {
+		return nil, err
+	}
+	staged := stagedAt(req.GetStagingTargetPath(), volume, u.block)
+	if l == nil {
+		return nil, notStaged(volume, staged)
+	}
+	err = publish(l, volume, staged, target, u, req.GetReadonly() || u.readOnly())
+	return &csi.NodePublishVolumeResponse{}, errors.Join(err, l.Close())
+}
+
+func notStaged(volume, staged string) error {
+	return status.Errorf(codes.FailedPrecondition, "volume %s is not staged at %s", volume, staged)
+}
+
+func publish(l *machine.Loop, volume, staged, target string, u use, readOnly bool) error {
+	from, err := mountAt(l, staged)
+	if err != nil {
+		return err
+	}
+	if from == nil || from.IsDevice() != u.block {
+		return notStaged(volume, staged)
+	}
+	options := u.flags
+	if u.block {
+		options = nil
+	}
+	if readOnly {
+		options = append([]string{"ro"}, options...)
+	}
+	have, err := mountAt(l, target)
+	if err != nil {
+		return err
+	}
+	if have != nil {
+		return samePublish(*have, *from, readOnly)
+	}
+	if u.mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
+		if err := alone(l, from.Path, target); err != nil {
+			return err
+		}
+	}
+	if err := makeTarget(target, u.block); err != nil {
+		return err
+	}
+	if !u.block && !readOnly && !from.ReadOnly() {
+		if err := giveToGroup(staged, u); err != nil {
+			return err
+		}
+	}
+	return machine.Bind(staged, target, options)
+}
+
+// samePublish is nil if what is at the target is what is asked for.
+func samePublish(have, staged machine.Mount, readOnly bool) error {
+	if have.IsDevice() != staged.IsDevice() {
+		return status.Error(codes.AlreadyExists, "the volume is published there in the other access type")
+	}
+	if have.ReadOnly() != (readOnly || staged.ReadOnly()) {
+		return status.Errorf(codes.AlreadyExists, "the volume is published there with read-only %t", have.ReadOnly())
+	}
+	return nil
+}
+
+// alone fails if a volume of a single writer is published elsewhere.
+func alone(l *machine.Loop, staged, target string) error {
+	there, err := l.Of()
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(there, func(m machine.Mount) bool { return m.Path != staged && m.Path != target }); i >= 0 {
+		return status.Errorf(codes.FailedPrecondition, "the volume is of a single writer, and published at %s", there[i].Path)
+	}
+	return nil
+}
+
+func makeTarget(target string, block bool) error {
+	if block {
+		return makeFile(target)
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+		return err
+	}
+	if err := os.Mkdir(target, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// NodeUnpublishVolume takes away every mount at the target, whatever it is, and
+// the target. What is in a target that is no mount is not touched.
+func (n *node) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	volume, target := req.GetVolumeId(), req.GetTargetPath()
+	if err := required("volume_id", volume, "target_path", target); err != nil {
+		return nil, err
+	}
+	done, err := n.busy.take(ctx, volume)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if err := machine.UnmountAll(target); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, cloudsim.Errorf(cloudsim.Internal, "the target is no mount any more, and cannot be removed: %w", err)
+	}
+	return &csi.NodeUnpublishVolumeResponse{}, nil
+}

@@ -1,0 +1,261 @@
+package csidriver
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/csidriver/machine"
+)
+
+// stagedAt is where a volume is staged below the path that the orchestrator
+// gives: a filesystem at the path itself, a device as a file in it.
+func stagedAt(staging, volume string, block bool) string {
+	if block {
+		return filepath.Join(staging, volume)
+	}
+	return staging
+}
+
+// NodeStageVolume makes the disk's file a device, the device a filesystem if it
+// was never written to, and mounts it. What is done already is found; what
+// fails half-way leaves no device.
+func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	volume, staging := req.GetVolumeId(), req.GetStagingTargetPath()
+	if err := required("volume_id", volume, "staging_target_path", staging); err != nil {
+		return nil, err
+	}
+	u, err := useOf(req.GetVolumeCapability())
+	if err != nil {
+		return nil, err
+	}
+	path, err := n.file(volume)
+	if err != nil {
+		return nil, err
+	}
+	done, err := n.busy.take(ctx, volume)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	a, bytes, err := n.attachment(ctx, volume)
+	if err != nil {
+		return nil, err
+	}
+	if err := arrived(ctx, path, bytes); err != nil {
+		return nil, err
+	}
+	l, err := machine.Attach(ctx, path, a.ReadOnly)
+	if err != nil {
+		return nil, err
+	}
+	if err := stage(ctx, l, path, stagedAt(staging, volume, u.block), u); err != nil {
+		return nil, errors.Join(err, dropUnused(l))
+	}
+	return &csi.NodeStageVolumeResponse{}, l.Close()
+}
+
+// attachment is how the cloud says that this instance has the disk, and how
+// large that is.
+func (n *node) attachment(ctx context.Context, volume string) (a cloudsim.Attachment, bytes int64, err error) {
+	d, err := getDisk(ctx, n.cloud, volume)
+	if err != nil {
+		return a, 0, err
+	}
+	a, ok := d.Attachment(n.cfg.Instance)
+	if !ok || a.State != cloudsim.AttachmentAttached {
+		return a, 0, status.Errorf(codes.FailedPrecondition, "volume %s is not attached to %s: publish it to the node first", volume, n.cfg.Instance)
+	}
+	return a, int64(d.SizeGiB) * gib, nil
+}
+
+func stage(ctx context.Context, l *machine.Loop, path, at string, u use) error {
+	have, err := mountAt(l, at)
+	if err != nil {
+		return err
+	}
+	if have != nil {
+		return sameStage(*have, u)
+	}
+	if u.block {
+		if err := makeFile(at); err != nil {
+			return err
+		}
+		return machine.Bind(l.Device(), at, nil)
+	}
+	if err := os.MkdirAll(at, 0o750); err != nil {
+		return err
+	}
+	bytes, err := machine.EnsureFilesystem(ctx, l, path, u.fsType)
+	if err != nil {
+		return refused(err)
+	}
+	options := u.flags
+	if u.readOnly() && !slices.Contains(options, "ro") {
+		options = append([]string{"ro"}, options...)
+	}
+	if err := machine.MountDevice(l, at, u.fsType, options); err != nil {
+		return status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if err := finish(ctx, l, at, u, bytes); err != nil {
+		return errors.Join(err, machine.UnmountAll(at))
+	}
+	return nil
+}
+
+// finish grows a filesystem that began on a smaller disk, and gives it to its
+// group.
+func finish(ctx context.Context, l *machine.Loop, at string, u use, bytes int64) error {
+	there, err := mountAt(l, at)
+	if err != nil || there == nil || there.ReadOnly() {
+		return err
+	}
+	if err := machine.Grow(ctx, l, at, u.fsType, bytes); err != nil {
+		return err
+	}
+	return giveToGroup(at, u)
+}
+
+func giveToGroup(at string, u use) error {
+	if u.group == "" {
+		return nil
+	}
+	gid, err := strconv.Atoi(u.group)
+	if err != nil || gid < 0 {
+		return invalid("volume_capability.mount.volume_mount_group", "must be a number, got %q", u.group)
+	}
+	return machine.GiveToGroup(at, gid)
+}
+
+// refused gives what a disk's content forbids its code: asking again is no use.
+func refused(err error) error {
+	if errors.Is(err, machine.ErrForeign) || errors.Is(err, machine.ErrHasData) || errors.Is(err, fs.ErrPermission) {
+		return status.Errorf(codes.FailedPrecondition, "the disk: %v", err)
+	}
+	return err
+}
+
+// sameStage is nil if what is staged is what is asked for.
+func sameStage(have machine.Mount, u use) error {
+	switch {
+	case u.block != have.IsDevice():
+		return status.Error(codes.AlreadyExists, "the volume is staged in the other access type: unstage it first")
+	case u.block:
+		return nil
+	case have.FSType != u.fsType:
+		return status.Errorf(codes.AlreadyExists, "the volume is staged as %s, not %s", have.FSType, u.fsType)
+	case !have.MountedWith(u.flags):
+		return status.Errorf(codes.AlreadyExists, "the volume is staged with the mount flags %v %v, not %v", have.Options, have.Super, u.flags)
+	}
+	return nil
+}
+
+func makeFile(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// dropUnused detaches a device of which nothing is mounted, and else closes it.
+func dropUnused(l *machine.Loop) error {
+	there, err := l.Of()
+	if err != nil || len(there) > 0 {
+		return errors.Join(err, l.Close())
+	}
+	return l.Detach()
+}
+
+// NodeUnstageVolume undoes NodeStageVolume, from wherever that or an earlier
+// undoing was broken off. A volume that is still published is an error.
+func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	volume, staging := req.GetVolumeId(), req.GetStagingTargetPath()
+	if err := required("volume_id", volume, "staging_target_path", staging); err != nil {
+		return nil, err
+	}
+	path, err := n.file(volume)
+	if err != nil {
+		return &csi.NodeUnstageVolumeResponse{}, nil // it cannot have been staged
+	}
+	done, err := n.busy.take(ctx, volume)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	l, err := machine.Find(path) // also if the file is gone
+	if err != nil {
+		return nil, err
+	}
+	if err := n.unstage(ctx, l, volume, staging); err != nil {
+		if l != nil {
+			err = errors.Join(err, l.Close())
+		}
+		return nil, err
+	}
+	if l == nil {
+		return &csi.NodeUnstageVolumeResponse{}, nil
+	}
+	return &csi.NodeUnstageVolumeResponse{}, dropUnused(l)
+}
+
+func (n *node) unstage(ctx context.Context, l *machine.Loop, volume, staging string) error {
+	for _, block := range []bool{true, false} {
+		at := stagedAt(staging, volume, block)
+		here, err := mountAt(l, at)
+		if err != nil {
+			return err
+		}
+		if here == nil {
+			if block {
+				if err := os.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return err
+				}
+			}
+			continue
+		}
+		if err := n.unpublished(ctx, l, volume, at); err != nil {
+			return err
+		}
+		if err := machine.UnmountAll(at); err != nil {
+			return err
+		}
+		if block {
+			if err := os.Remove(at); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// unpublished fails if the volume is mounted elsewhere than where it is staged.
+// Only a disk that several nodes may have is: this machine may be several.
+func (n *node) unpublished(ctx context.Context, l *machine.Loop, volume, staged string) error {
+	there, err := l.Of()
+	if err != nil {
+		return err
+	}
+	for _, m := range there {
+		if m.Path == staged {
+			continue
+		}
+		if d, err := getDisk(ctx, n.cloud, volume); err == nil && d.MultiAttach {
+			return nil
+		}
+		return status.Errorf(codes.FailedPrecondition, "volume %s is still published at %s", volume, m.Path)
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package csidriver
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+
+	"github.com/cloudsim-dev/allinone/csidriver/machine"
+)
+
+// What a pod writes is there again: after a new mount, in a clone, and after
+// the volume has grown while it was used. For each filesystem.
+func TestDataStay(t *testing.T) {
+	for _, fsType := range machine.Filesystems() {
+		t.Run(fsType, func(t *testing.T) {
+			b := newNodeBench(t)
+			c := mounted(fsType)
+			v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{c} })
+			b.publish(v, c)
+			for range 2 {
+				wantCode(t, "stage", b.stage(v, c), codes.OK)
+				wantCode(t, "publish", b.show(v, "pod", c, false), codes.OK)
+			}
+			if err := os.WriteFile(b.path("pod/hello"), []byte("world"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			before := b.total(v, "pod")
+			grow := &csi.CapacityRange{RequiredBytes: 3 * gib}
+			must(t)(b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v, CapacityRange: grow}))
+			_, err := b.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: v, VolumePath: b.path("pod"), CapacityRange: grow})
+			if fsType == machine.Ext4 && !machine.CanGrowMounted() {
+				wantCode(t, "expand without the privilege", err, codes.FailedPrecondition)
+			} else if after := b.total(v, "pod"); err != nil || after < before+gib || after > 3*gib {
+				t.Errorf("it had %d bytes, and has %d, %v", before, after, err)
+			}
+			b.clear(v)
+			clone := b.volume("pvc-2", from("", v), func(r *csi.CreateVolumeRequest) {
+				r.VolumeCapabilities, r.CapacityRange.RequiredBytes = []*csi.VolumeCapability{c}, 5*gib
+			})
+			for _, id := range []string{v, clone} { // both at once: a clone has its original's UUID
+				b.publish(id, c)
+				wantCode(t, "stage "+id, b.stage(id, c), codes.OK)
+				wantCode(t, "publish "+id, b.show(id, "pod-"+id, c, true), codes.OK)
+				if got, err := os.ReadFile(b.path("pod-" + id + "/hello")); string(got) != "world" {
+					t.Errorf("%s: read %q, %v", id, got, err)
+				}
+			}
+			if total, larger := b.total(v, "pod-"+v), b.total(clone, "pod-"+clone); total < 2*gib || larger < 4*gib {
+				t.Errorf("it has %d bytes, and its larger clone %d", total, larger)
+			}
+			for _, id := range []string{v, clone} {
+				wantCode(t, "unpublish", b.hide(id, "pod-"+id), codes.OK)
+				wantCode(t, "unstage", b.unstage(id), codes.OK)
+			}
+		})
+	}
+}
+
+// clear undoes the publishing at pod and the staging, each twice.
+func (b *bench) clear(v string) {
+	b.t.Helper()
+	wantCode(b.t, "unstage too early", b.unstage(v), codes.FailedPrecondition)
+	for range 2 {
+		wantCode(b.t, "unpublish", b.hide(v, "pod"), codes.OK)
+	}
+	for range 2 {
+		wantCode(b.t, "unstage", b.unstage(v), codes.OK)
+	}
+}
+
+func (b *bench) total(v, at string) int64 {
+	b.t.Helper()
+	s, err := b.NodeGetVolumeStats(b.t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: v, VolumePath: b.path(at)})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s.GetUsage()[0].GetTotal()
+}
+
+// What is asked for again in another way is refused, and what is mounted where
+// the volume should be is never taken for it.
+func TestNotTheVolume(t *testing.T) {
+	b := newNodeBench(t)
+	v, c := b.volume("pvc-1"), mounted("ext4")
+	wantCode(t, "stage what is not attached", b.stage(v, c), codes.FailedPrecondition)
+	b.publish(v, c)
+	wantCode(t, "publish what is not staged", b.show(v, "pod", c, false), codes.FailedPrecondition)
+	wantCode(t, "stage", b.stage(v, c), codes.OK)
+	wantCode(t, "stage as xfs", b.stage(v, mounted("xfs")), codes.AlreadyExists)
+	wantCode(t, "stage with flags", b.stage(v, mounted("ext4", "noatime")), codes.AlreadyExists)
+	wantCode(t, "publish", b.show(v, "pod", c, false), codes.OK)
+	wantCode(t, "publish read-only", b.show(v, "pod", c, true), codes.AlreadyExists)
+	if err := os.Mkdir(b.path("foreign"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", b.path("foreign"), "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "publish on a foreign mount", b.show(v, "foreign", c, false), codes.FailedPrecondition)
+	_, err := b.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: v, VolumePath: b.path("foreign")})
+	wantCode(t, "stats of a foreign mount", err, codes.NotFound)
+	if err := unix.Unmount(b.path("foreign"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(b.path("plain"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(b.path("plain/precious"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "unpublish a folder with files", b.hide(v, "plain"), codes.Internal)
+	if _, err := os.Stat(b.path("plain/precious")); err != nil {
+		t.Error(err)
+	}
+	b.clear(v)
+}
+
+// Data that are no filesystem are never formatted over.
+func TestNeverFormatsData(t *testing.T) {
+	b := newNodeBench(t)
+	v := b.volume("pvc-1")
+	b.publish(v, mounted("ext4"))
+	file := filepath.Join(b.path("disks"), v+".img")
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("precious"), 512<<20); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	wantCode(t, "stage", b.stage(v, mounted("ext4")), codes.FailedPrecondition)
+	got := make([]byte, 8)
+	if f, err = os.Open(file); err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.ReadAt(got, 512<<20); err != nil || string(got) != "precious" {
+		t.Errorf("read %q, %v", got, err)
+	}
+}
+
+// A raw volume is a device: what is written to it is in the disk.
+func TestBlock(t *testing.T) {
+	b := newNodeBench(t)
+	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
+	b.publish(v, raw())
+	for range 2 {
+		wantCode(t, "stage", b.stage(v, raw()), codes.OK)
+		wantCode(t, "publish", b.show(v, "pod", raw(), false), codes.OK)
+	}
+	if total := b.total(v, "pod"); total != gib {
+		t.Errorf("it has %d bytes", total)
+	}
+	b.clear(v)
+}

@@ -1,0 +1,120 @@
+// Package sanity runs upstream's csi-sanity against the driver, a real cloud
+// and real loop devices. It is a module of its own: what csi-sanity needs is no
+// part of the product.
+package sanity
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kubernetes-csi/csi-test/v5/pkg/sanity"
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/gomega"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane/disks"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/csidriver"
+	"github.com/cloudsim-dev/allinone/csidriver/machine"
+)
+
+// ids makes ids that have the right form and are nobody's, so that they reach
+// the code behind the check of their form.
+type ids struct{ n *atomic.Int64 }
+
+func (i ids) GenerateUniqueValidVolumeID() string { return fmt.Sprintf("disk-f%07x", i.n.Add(1)) }
+func (i ids) GenerateInvalidVolumeID() string     { return "../../etc/passwd" }
+func (i ids) GenerateUniqueValidNodeID() string   { return fmt.Sprintf("i-f%07x", i.n.Add(1)) }
+func (i ids) GenerateInvalidNodeID() string       { return "no node" }
+
+// Everything is declared, and nothing is skipped: volumes that are mounted and
+// volumes that are devices, on a driver each.
+func TestSanity(t *testing.T) {
+	if err := machine.Ready(); err != nil {
+		t.Skipf("this machine can have no volumes: %v", err)
+	}
+	before := loops(t)
+	for _, access := range []string{"mount", "block"} {
+		dir := t.TempDir()
+		cfg := sanity.NewTestConfig()
+		cfg.Address = "unix://" + serve(t, dir)
+		cfg.TargetPath, cfg.StagingPath = filepath.Join(dir, "target"), filepath.Join(dir, "staging")
+		cfg.TestVolumeAccessType, cfg.TestVolumeSize = access, 1<<30
+		cfg.TestVolumeExpandSize = 2 << 30
+		cfg.TestVolumeMutableParameters = map[string]string{"iops": "4000"}
+		cfg.TestNodeVolumeAttachLimit = true
+		cfg.IDGen = ids{new(atomic.Int64)}
+		sanity.GinkgoTest(&cfg)
+	}
+	gomega.RegisterFailHandler(ginkgo.Fail)
+	suite, reporter := ginkgo.GinkgoConfiguration()
+	reporter.Succinct = true
+	ran := map[string]int{}
+	ginkgo.ReportAfterEach(func(r ginkgo.SpecReport) { ran[r.State.String()]++ })
+	ginkgo.RunSpecs(t, "csi-sanity", suite, reporter)
+	t.Log(ran)
+	if ran["skipped"] > 0 || ran["passed"] < 204 {
+		t.Errorf("got %v, want all to pass but the pending one of each", ran)
+	}
+	if after := loops(t); len(after) > len(before) {
+		t.Errorf("loop devices stay: %v", after)
+	}
+}
+
+// serve runs a cloud with data, and a driver on it; it returns the socket.
+func serve(t *testing.T, dir string) string {
+	t.Helper()
+	files := filepath.Join(dir, "disks")
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	cloud := cloudtest.Start(t,
+		cloudtest.WithConfig(func(c *engine.Config) { c.DiskData = true }),
+		cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
+			return disks.Run(engine.AsCloud(ctx), log, disks.Config{Dir: files}, e)
+		}))
+	vm := instance(t, cloud)
+	cfg := csidriver.Default()
+	cfg.Cloud, cfg.Endpoint = cloud, "unix://"+filepath.Join(dir, "csi.sock")
+	cfg.Node = csidriver.NodeConfig{Instance: vm.ID, DisksDir: files}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- csidriver.Run(ctx, log, cfg) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the driver stopped: %v", err)
+		}
+	})
+	return filepath.Join(dir, "csi.sock")
+}
+
+func instance(t *testing.T, cloud *client.Client) cloudsim.Instance {
+	t.Helper()
+	vm, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vm
+}
+
+// loops are the files behind the loop devices that tests of this kind use.
+func loops(t *testing.T) (files []string) {
+	t.Helper()
+	there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range there {
+		if raw, err := os.ReadFile(f); err == nil && strings.Contains(string(raw), os.TempDir()+"/TestSanity") {
+			files = append(files, string(raw))
+		}
+	}
+	return files
+}

@@ -1,0 +1,187 @@
+package csidriver
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+func int64Value(n int64) *wrapperspb.Int64Value { return wrapperspb.Int64(n) }
+
+// readyWithin is how long CreateSnapshot waits before it answers that the
+// snapshot is not ready: the caller then asks again by itself.
+const readyWithin = 5 * time.Second
+
+func (c *controller) snapshot(ctx context.Context, id string) (cloudsim.Snapshot, error) {
+	if !snapshotID.MatchString(id) {
+		return cloudsim.Snapshot{}, cloudsim.Errorf(cloudsim.NotFound, "no snapshot %q", id)
+	}
+	return c.cloud.GetSnapshot(ctx, cloudsim.SnapshotID(id))
+}
+
+// CreateSnapshot takes a snapshot of a disk, attached or not, as after a power
+// cut. It is of a region: where it can be used is all of its zones.
+func (c *controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
+	if err := required("name", req.GetName(), "source_volume_id", req.GetSourceVolumeId()); err != nil {
+		return nil, err
+	}
+	var s shape
+	if err := s.read("parameters", req.GetParameters()); err != nil {
+		return nil, err
+	}
+	d, err := c.disk(ctx, req.GetSourceVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	zones, everywhere, err := c.zonesOf(ctx, d.Region)
+	if err != nil {
+		return nil, err
+	}
+	asked := zonesIn(c.cfg.Name, req.GetAccessibilityRequirements().GetRequisite()...)
+	if len(req.GetAccessibilityRequirements().GetRequisite()) > 0 && !slices.ContainsFunc(asked, func(z string) bool { return slices.Contains(zones, z) }) {
+		return nil, status.Errorf(codes.ResourceExhausted, "accessibility_requirements: a snapshot of %s can be used in %v only", d.ID, zones)
+	}
+	snap, err := c.cloud.CreateSnapshot(ctx, cloudsim.CreateSnapshot{
+		Name: nameOf(req.GetName()), Disk: d.ID, Labels: labelsOf(req.GetName(), req.GetParameters()),
+	})
+	if err != nil {
+		return nil, c.busyOr(ctx, d.ID, err)
+	}
+	if snap, err = c.ready(ctx, snap); err != nil {
+		return nil, err
+	}
+	if everywhere {
+		zones = nil
+	}
+	return &csi.CreateSnapshotResponse{Snapshot: c.taken(snap, zones)}, nil
+}
+
+// ready waits a while for a snapshot. One that failed goes, so that its name
+// is free for the next try.
+func (c *controller) ready(ctx context.Context, s cloudsim.Snapshot) (cloudsim.Snapshot, error) {
+	waiting, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	if !s.ReadyToUse && s.State != cloudsim.SnapshotFailed {
+		err := c.wait(waiting, s.Operation)
+		if waiting.Err() == nil && err != nil {
+			_, gone := c.cloud.DeleteSnapshot(ctx, s.ID)
+			return s, errors.Join(err, gone)
+		}
+	}
+	return c.cloud.GetSnapshot(ctx, s.ID)
+}
+
+// zonesOf are the zones of a region; everywhere says that there are no others.
+func (c *controller) zonesOf(ctx context.Context, region string) (names []string, everywhere bool, err error) {
+	all, _, err := client.All(ctx, c.cloud.ListZones, cloudsim.ListOptions{})
+	for _, z := range all {
+		if z.Region == region {
+			names = append(names, z.Name)
+		}
+	}
+	return names, len(names) == len(all), err
+}
+
+// told describes snapshots. Where they can be used is said only if that is not
+// everywhere.
+func (c *controller) told(ctx context.Context, all ...cloudsim.Snapshot) (told []*csi.Snapshot, err error) {
+	zones := map[string][]string{}
+	for _, s := range all {
+		if _, known := zones[s.Region]; !known {
+			in, everywhere, err := c.zonesOf(ctx, s.Region)
+			if err != nil {
+				return nil, err
+			}
+			if everywhere {
+				in = nil
+			}
+			zones[s.Region] = in
+		}
+		told = append(told, c.taken(s, zones[s.Region]))
+	}
+	return told, nil
+}
+
+func (c *controller) taken(s cloudsim.Snapshot, zones []string) *csi.Snapshot {
+	return &csi.Snapshot{
+		SnapshotId: string(s.ID), SourceVolumeId: string(s.Disk), SizeBytes: int64(s.SizeGiB) * gib,
+		CreationTime: timestamppb.New(s.CreatedAt), ReadyToUse: s.ReadyToUse, GroupSnapshotId: string(s.Group),
+		AccessibleTopology: topologyOf(c.cfg.Name, zones...),
+	}
+}
+
+// DeleteSnapshot deletes a snapshot; volumes that were made of it stay.
+func (c *controller) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
+	if err := required("snapshot_id", req.GetSnapshotId()); err != nil {
+		return nil, err
+	}
+	s, err := c.snapshot(ctx, req.GetSnapshotId())
+	if err == nil {
+		if s, err = c.cloud.DeleteSnapshot(ctx, s.ID); err == nil {
+			err = c.wait(ctx, s.Operation)
+		}
+	}
+	if err != nil && !errors.Is(err, cloudsim.NotFound) {
+		return nil, err
+	}
+	return &csi.DeleteSnapshotResponse{}, nil
+}
+
+// GetSnapshot tells of one snapshot.
+func (c *controller) GetSnapshot(ctx context.Context, req *csi.GetSnapshotRequest) (*csi.GetSnapshotResponse, error) {
+	if err := required("snapshot_id", req.GetSnapshotId()); err != nil {
+		return nil, err
+	}
+	s, err := c.snapshot(ctx, req.GetSnapshotId())
+	if err != nil {
+		return nil, err
+	}
+	told, err := c.told(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.GetSnapshotResponse{Snapshot: told[0]}, nil
+}
+
+// ListSnapshots lists the snapshots of the project, or of a volume, or the one
+// of an id. What is not there is an empty list.
+func (c *controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
+	o, err := pageOf(req.GetMaxEntries(), req.GetStartingToken(), snapshotID)
+	if err != nil {
+		return nil, err
+	}
+	var l cloudsim.List[cloudsim.Snapshot]
+	if id := req.GetSnapshotId(); id != "" {
+		s, err := c.snapshot(ctx, id)
+		if err == nil && (req.GetSourceVolumeId() == "" || req.GetSourceVolumeId() == string(s.Disk)) {
+			l.Items = append(l.Items, s)
+		}
+		if err != nil && !errors.Is(err, cloudsim.NotFound) {
+			return nil, err
+		}
+	} else {
+		o.Source = req.GetSourceVolumeId()
+		if l, err = c.cloud.ListSnapshots(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	told, err := c.told(ctx, l.Items...)
+	if err != nil {
+		return nil, err
+	}
+	resp := &csi.ListSnapshotsResponse{NextToken: l.Next}
+	for _, s := range told {
+		resp.Entries = append(resp.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: s})
+	}
+	return resp, nil
+}

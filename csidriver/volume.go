@@ -1,0 +1,247 @@
+package csidriver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// order is a request for a volume, in the cloud's words.
+type order struct {
+	disk     cloudsim.CreateDisk // without its place
+	sizes    sizes
+	zones    []string // where it may stand, best first
+	regional bool
+}
+
+// CreateVolume makes a disk and waits until its data are whole. One of that
+// name that is what is asked for is the answer: the cloud says whether it is.
+func (c *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	o, err := c.orderOf(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	d, err := c.place(ctx, o)
+	if err != nil {
+		return nil, c.deletingOr(ctx, o.disk.Name, err)
+	}
+	made, err := c.settled(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	if made.State == cloudsim.DiskFailed { // its source was lost; so is its name, unless it goes
+		_, gone := c.cloud.DeleteDisk(ctx, d.ID)
+		return nil, errors.Join(cloudsim.Errorf(cloudsim.Internal, "disk %s has no data: %s", d.ID, made.Status.Error), gone)
+	}
+	return &csi.CreateVolumeResponse{Volume: c.volume(made, req.GetVolumeContentSource())}, nil
+}
+
+func (c *controller) volume(d cloudsim.Disk, source *csi.VolumeContentSource) *csi.Volume {
+	return &csi.Volume{
+		VolumeId: string(d.ID), CapacityBytes: int64(d.SizeGiB) * gib, ContentSource: source,
+		AccessibleTopology: topologyOf(c.cfg.Name, d.Zones()...),
+	}
+}
+
+func (c *controller) orderOf(ctx context.Context, req *csi.CreateVolumeRequest) (o order, err error) {
+	if err := required("name", req.GetName()); err != nil {
+		return o, err
+	}
+	many, content, err := usesOf(req.GetVolumeCapabilities())
+	if err != nil {
+		return o, err
+	}
+	var s shape
+	if err := s.read("parameters", req.GetParameters(), keyType, keyIOPS, keyThroughput, keyReplication); err != nil {
+		return o, err
+	}
+	if err := s.read("mutable_parameters", req.GetMutableParameters(), keyType, keyIOPS, keyThroughput); err != nil {
+		return o, err
+	}
+	if o.sizes, err = sizesOf(req.GetCapacityRange()); err != nil {
+		return o, err
+	}
+	if o.zones, err = c.permitted(ctx, req.GetAccessibilityRequirements()); err != nil {
+		return o, err
+	}
+	o.regional = s.regional
+	labels := labelsOf(req.GetName(), req.GetParameters())
+	labels[contentLabel] = content
+	o.disk = cloudsim.CreateDisk{
+		Name: nameOf(req.GetName()), Type: s.diskType, IOPS: s.iops, ThroughputMiBps: s.throughput,
+		MultiAttach: many, Labels: labels,
+	}
+	least, err := c.source(ctx, req.GetVolumeContentSource(), &o)
+	if err != nil {
+		return o, err
+	}
+	o.disk.Type = cmp.Or(o.disk.Type, c.cfg.DiskType)
+	o.disk.SizeGiB, err = c.sizeOf(ctx, o, least)
+	return o, err
+}
+
+// source adds what the volume begins as, whose size is the least that it has.
+func (c *controller) source(ctx context.Context, from *csi.VolumeContentSource, o *order) (least int, err error) {
+	switch {
+	case from == nil:
+		return 0, nil
+	case from.GetSnapshot() != nil:
+		s, err := c.snapshot(ctx, from.GetSnapshot().GetSnapshotId())
+		if err != nil {
+			return 0, err
+		}
+		o.disk.SourceSnapshot = s.ID
+		return s.SizeGiB, nil
+	case from.GetVolume() != nil:
+		d, err := c.disk(ctx, from.GetVolume().GetVolumeId())
+		if err != nil {
+			return 0, err
+		}
+		o.disk.SourceDisk, o.disk.Type = d.ID, cmp.Or(o.disk.Type, d.Type)
+		if !o.regional { // a copy stands where its source does
+			o.zones = slices.DeleteFunc(o.zones, func(z string) bool { return !slices.Contains(d.Zones(), z) })
+		}
+		if len(o.zones) == 0 {
+			return 0, status.Errorf(codes.ResourceExhausted, "volume %s is in %s: a copy of it cannot stand elsewhere", d.ID, strings.Join(d.Zones(), " and "))
+		}
+		return d.SizeGiB, nil
+	}
+	return 0, invalid("volume_content_source", "must be a snapshot or a volume")
+}
+
+// sizeOf chooses a size: what is required, or what the type and the source
+// need at least, or the default if that is not too much.
+func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error) {
+	if o.sizes.least > 0 && o.sizes.least < least || o.sizes.most < least {
+		return 0, status.Errorf(codes.OutOfRange, "capacity_range must take %d GiB, which the source has", least)
+	}
+	if o.sizes.least > 0 {
+		return o.sizes.least, nil
+	}
+	t, err := c.cloud.GetDiskType(ctx, o.disk.Type)
+	if errors.Is(err, cloudsim.NotFound) {
+		return 0, invalid("parameters.type", "names %q, which does not exist: see 'allinone cloud disk-types list'", o.disk.Type)
+	}
+	if err != nil {
+		return 0, err
+	}
+	n := cmp.Or(least, max(t.MinGiB, min(defaultGiB, o.sizes.most)))
+	if !o.sizes.take(n) {
+		return 0, status.Errorf(codes.OutOfRange, "capacity_range is limited to less than %d GiB, the least of type %s", t.MinGiB, t.Name)
+	}
+	return n, nil
+}
+
+// place makes the disk in the first place that has room. One that is there
+// already and fits is the disk, wherever it stands.
+func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err error) {
+	all := places(o.zones, o.regional)
+	if len(all) == 0 {
+		return d, status.Error(codes.ResourceExhausted, "a regional volume needs two zones: accessibility_requirements allow "+strings.Join(o.zones, " "))
+	}
+	for _, p := range all {
+		d, err = c.createAt(ctx, o.disk, p)
+		switch cloudsim.KindOf(err) {
+		case cloudsim.Exists:
+			return c.same(ctx, o, err)
+		case cloudsim.Exhausted:
+			continue
+		}
+		return d, err
+	}
+	return d, err
+}
+
+func (c *controller) createAt(ctx context.Context, d cloudsim.CreateDisk, p place) (cloudsim.Disk, error) {
+	if len(p) == 1 {
+		d.Zone = p[0]
+	} else {
+		d.ReplicaZones = p
+	}
+	return c.cloud.CreateDisk(ctx, d)
+}
+
+// same answers for a disk of that name which differs from what was asked for
+// first: in a size or a place that would do as well it is asked for again, and
+// the cloud says whether all else is the same.
+func (c *controller) same(ctx context.Context, o order, differs error) (d cloudsim.Disk, err error) {
+	l, err := c.cloud.ListDisks(ctx, cloudsim.ListOptions{Name: o.disk.Name})
+	if err != nil {
+		return d, err
+	}
+	if len(l.Items) != 1 {
+		return d, differs
+	}
+	have := l.Items[0]
+	if !o.sizes.take(have.SizeGiB) || !place(have.Zones()).in(o.zones) {
+		return d, differs
+	}
+	o.disk.SizeGiB = have.SizeGiB
+	return c.createAt(ctx, o.disk, have.Zones())
+}
+
+// deletingOr is err, or ABORTED if it is because the last disk of that name is
+// still being deleted.
+func (c *controller) deletingOr(ctx context.Context, name string, err error) error {
+	if cloudsim.KindOf(err) != cloudsim.Conflict {
+		return err
+	}
+	l, gone := c.cloud.ListDisks(ctx, cloudsim.ListOptions{Name: name})
+	if gone == nil && len(l.Items) == 1 && l.Items[0].State == cloudsim.DiskDeleting {
+		return status.Error(codes.Aborted, err.Error())
+	}
+	return err
+}
+
+// DeleteVolume deletes a disk that nothing has. It never detaches one.
+func (c *controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	if err := required("volume_id", req.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	if !diskID.MatchString(req.GetVolumeId()) {
+		return &csi.DeleteVolumeResponse{}, nil // no such volume
+	}
+	id := cloudsim.DiskID(req.GetVolumeId())
+	d, err := c.cloud.DeleteDisk(ctx, id)
+	if err == nil {
+		_, err = c.settled(ctx, d)
+	}
+	if err != nil && !errors.Is(err, cloudsim.NotFound) {
+		return nil, c.busyOr(ctx, id, err)
+	}
+	return &csi.DeleteVolumeResponse{}, nil
+}
+
+// ValidateVolumeCapabilities confirms what the volume can do. That it was made
+// for something else is no obstacle, but several nodes at once are.
+func (c *controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+	if err := required("volume_id", req.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	if len(req.GetVolumeCapabilities()) == 0 {
+		return nil, invalid("volume_capabilities", "is required")
+	}
+	d, err := c.disk(ctx, req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	many, _, err := usesOf(req.GetVolumeCapabilities())
+	if err == nil && many && !d.MultiAttach {
+		err = invalid("volume_capabilities", "ask for several nodes at once, which %s is not made for", d.ID)
+	}
+	if err != nil {
+		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
+	}
+	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
+		VolumeContext: req.GetVolumeContext(), VolumeCapabilities: req.GetVolumeCapabilities(),
+		Parameters: req.GetParameters(), MutableParameters: req.GetMutableParameters(),
+	}}, nil
+}
