@@ -17,6 +17,7 @@ build: allinone kube ## build bin/allinone and bin/kube
 allinone:
 	@hack/with-progress bin/allinone $(GO) build -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)' \
 		-o bin/allinone ./cmd/allinone
+	@CGO_ENABLED=0 $(GO) build -ldflags '-s -w' -o bin/allinone-credprovider ./cmd/allinone-credprovider
 
 kube: ## build bin/kube: Kubernetes, etcd and kwok in one file
 	@[ -x bin/kube ] || echo "building bin/kube from source: about 6 minutes on 2 cores, once"

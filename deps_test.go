@@ -18,6 +18,12 @@ const module = "github.com/cloudsim-dev/allinone/"
 // what stands here. Siblings never meet: the subsystems know the cloud by its
 // client alone.
 var mayImport = map[string][]string{
+	"cloudsim/metadata":         {"cloudsim"},
+	"cloudsim/registry":         {"cloudsim", "cloudsim/engine"},
+	"credprovider":              {"cloudsim", "cloudsim/client"},
+	"credprovider/doctor":       {},
+	"cmd/allinone-credprovider": {"credprovider"},
+
 	"cloudsim":                 {},
 	"cloudsim/store":           {"cloudsim"},
 	"cloudsim/engine":          {"cloudsim", "cloudsim/store", "internal/providerid"},
@@ -25,7 +31,7 @@ var mayImport = map[string][]string{
 	"cloudsim/client":          {"cloudsim"},
 	"cloudsim/dataplane":       {"cloudsim"},
 	"cloudsim/dataplane/disks": {"cloudsim"},
-	"cloudsim/cloudtest":       {"cloudsim", "cloudsim/client", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/store"},
+	"cloudsim/cloudtest":       {"cloudsim", "cloudsim/client", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store"},
 	"ccm":                      {"cloudsim", "cloudsim/client", "internal/logging", "internal/providerid", "internal/resident"},
 	"csidriver":                {"cloudsim", "cloudsim/client", "csidriver/machine"},
 	"csidriver/machine":        {},
@@ -46,8 +52,8 @@ var mayImport = map[string][]string{
 	"internal/logging":         {},
 	"internal/providerid":      {},
 	"cmd/allinone": {
-		"cloudsim", "cloudsim/client", "cloudsim/dataplane", "cloudsim/dataplane/disks", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/store",
-		"ccm", "csidriver", "lab", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/logging", "internal/resident", "internal/run",
+		"cloudsim", "cloudsim/client", "cloudsim/dataplane", "cloudsim/dataplane/disks", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store",
+		"ccm", "credprovider", "credprovider/doctor", "csidriver", "lab", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/logging", "internal/resident", "internal/run",
 	},
 }
 
@@ -57,6 +63,8 @@ var onlyIn = map[string][]string{
 	"go.etcd.io/bbolt":                    {"cloudsim/store"},
 	"github.com/gorilla/mux":              {"cloudsim/httpapi"},
 	"github.com/danielgtaylor/huma":       {"cloudsim/httpapi"},
+	"cuelabs.dev/go/oci/ociregistry":      {"cloudsim/registry"},
+	"github.com/go-jose/go-jose":          {"cloudsim/engine"},
 	"k8s.io/cloud-provider":               {"ccm"},
 	"k8s.io/controller-manager":           {"ccm"},
 	"k8s.io/klog":                         {"ccm", "internal/logging"},
@@ -77,7 +85,7 @@ var onlyIn = map[string][]string{
 
 // standardOnly import nothing from outside: whoever links the cloud's client
 // links no server and no Kubernetes.
-var standardOnly = []string{"cloudsim", "cloudsim/client", "internal/run", "internal/providerid"}
+var standardOnly = []string{"credprovider", "cloudsim", "cloudsim/client", "internal/run", "internal/providerid"}
 
 func TestArchitecture(t *testing.T) {
 	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Doc", "./...").Output()

@@ -40,7 +40,7 @@ var faultBreaks = map[FaultEffectType][]string{
 	FaultStaleRead:    {"get", "list"},
 	FaultDuplicate:    {"create", "update", "delete", "set", "setTargets", "start", "stop", "reboot", "attach", "detach", "resize", "modify", "cancel", "release"},
 	FaultStuckState:   {"create", "update", "delete", "setTargets", "start", "stop", "reboot", "attach", "detach", "resize", "modify"},
-	FaultCorruptToken: {"tokens.create"},
+	FaultCorruptToken: {"tokens.create", RegistryToken, RegistryChallenge},
 }
 
 // Breaks reports whether an effect can be done to an operation: no stock is

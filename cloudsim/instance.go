@@ -68,6 +68,7 @@ type Instance struct {
 	Network   NetworkID `json:"network,omitempty" doc:"The network it stands in" example:"net-000001"`
 	Subnet    SubnetID  `json:"subnet,omitempty" doc:"The subnet that gave it its addresses" example:"subnet-000001"`
 	PodRanges []string  `json:"podRanges,omitempty" doc:"What its network gave it for its pods, IPv4 first; for node.spec.podCIDRs" example:"[\"10.244.0.0/24\"]"`
+	Notices   []Notice  `json:"notices,omitempty" doc:"What the cloud is going to do to it, soonest first"`
 }
 
 // InternalIP is the address that load balancers forward to, or "".
@@ -103,6 +104,8 @@ type CreateInstance struct {
 	// zones besides its own, the oldest of several.
 	Network NetworkID `json:"network,omitempty" maxLength:"128" doc:"Network to stand in; absent for that of subnet, or for the default one of its project" example:"net-000001"`
 	Subnet  SubnetID  `json:"subnet,omitempty" maxLength:"128" doc:"Subnet to stand in; absent for one of the network that serves its zone" example:"subnet-000001"`
+	// UserData is not shown with the instance: see UserData.
+	UserData string `json:"userData,omitempty" maxLength:"16384" doc:"For the instance to read from its metadata service; at most 16 KiB"`
 }
 
 // Validate checks what needs no other state.
@@ -112,6 +115,7 @@ func (r CreateInstance) Validate() error {
 	c.name("zone", r.Zone)
 	c.name("type", r.Type)
 	c.labels(r.Labels)
+	c.userData(r.UserData)
 	return c.err()
 }
 

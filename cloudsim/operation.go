@@ -36,6 +36,7 @@ const (
 	Vacate    Verb = "vacate" // nothing is attached any more
 	Lose      Verb = "lose"   // the next hop does not run any more
 	Regain    Verb = "regain" // it runs again
+	Retire    Verb = "retire" // a newer one took its place
 	Settle    Verb = "settle" // the simulated hardware finished
 	Fail      Verb = "fail"   // the simulated hardware gave up
 	Cancel    Verb = "cancel" // called off before it settled

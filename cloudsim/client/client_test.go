@@ -74,6 +74,7 @@ func TestEveryVerb(t *testing.T) {
 
 	everyDiskVerb(t, c, i)
 	everyNetworkVerb(t, c)
+	everyIdentityVerb(t, c, i)
 
 	lb := must(c.CreateLoadBalancer(ctx, balancer("lb", i.ID)))(t)
 	upd := balancer("")

@@ -81,6 +81,8 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	srv := httptest.NewUnstartedServer(nil)
+	o.cfg.Issuer = "http://" + srv.Listener.Addr().String()
 	e := engine.New(o.log, st, o.cfg)
 	secret := engine.NewSecret()
 	for _, step := range []func() error{e.Prepare, func() error { return e.EnsureAdmin(secret) }} {
@@ -94,7 +96,8 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 	for _, part := range parts {
 		go func() { done <- part(ctx, e) }()
 	}
-	srv := httptest.NewServer(httpapi.New(o.log, e, httpapi.Config{Version: "test", Profile: o.cfg.Profile.Name, Metrics: prometheus.NewRegistry()}))
+	srv.Config.Handler = httpapi.New(o.log, e, httpapi.Config{Version: "test", Profile: o.cfg.Profile.Name, Metrics: prometheus.NewRegistry()})
+	srv.Start()
 	tb.Cleanup(func() {
 		cancel()
 		for range parts {

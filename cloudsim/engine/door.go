@@ -59,9 +59,12 @@ func CallOf(ctx context.Context) (Call, bool) {
 	return c, ok
 }
 
+// cloudCaller is who acts when the cloud itself does.
+const cloudCaller = "cloud"
+
 // AsCloud is ctx for work that the cloud does itself: it sees every project.
 func AsCloud(ctx context.Context) context.Context {
-	return context.WithValue(ctx, callKey{}, Call{Caller: "cloud", grants: []cloudsim.Grant{{
+	return context.WithValue(ctx, callKey{}, Call{Caller: cloudCaller, grants: []cloudsim.Grant{{
 		Role: cloudsim.RoleAdmin, Permissions: []cloudsim.Permission{cloudsim.PermitAll},
 	}}})
 }
@@ -143,6 +146,9 @@ func (c *Call) choose(tx *store.Tx, chosen string) error {
 }
 
 func authenticate(tx *store.Tx, secret string) (cloudsim.Token, error) {
+	if isWorkloadToken(secret) {
+		return authenticateWorkload(tx, secret)
+	}
 	found, err := tokens.Lookup(tx, byHash, hashSecret(secret))
 	if err != nil {
 		return cloudsim.Token{}, err

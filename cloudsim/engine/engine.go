@@ -19,6 +19,13 @@ import (
 
 // Config says what cloud this is. The zero value is made whole by Default.
 type Config struct {
+	// Issuer is who signs identity documents: the URL at which the cloud is
+	// called, without a slash at its end.
+	Issuer string
+	// Registry is the host[:port] that image names begin with; "" for a cloud
+	// without a registry.
+	Registry string
+
 	Catalogue              cloudsim.Catalogue           // what is offered; added to what is there
 	Profile                Profile                      // how long hardware takes
 	Instances              netip.Prefix                 // IPv4 range of the networks that projects are made with
@@ -61,6 +68,7 @@ func Default() Config {
 		LoadBalancers:  netip.MustParsePrefix("127.65.0.0/16"),
 		LoadBalancers6: netip.MustParsePrefix("fd00:127:65::/64"),
 		JournalKeep:    100_000,
+		Issuer:         "http://127.0.0.1:8180",
 	}
 }
 
@@ -99,9 +107,11 @@ type Engine struct {
 	// read it instead of the store.
 	regionOf map[string]string
 
-	rules  faultRules
-	rates  rates
-	ledger ledger
+	rules faultRules
+
+	decisions decisions
+	rates     rates
+	ledger    ledger
 
 	requests requestIDs
 
@@ -138,6 +148,9 @@ func (e *Engine) Prepare() error {
 
 // prepare makes the contents of the file fit this cloud.
 func (e *Engine) prepare(tx *store.Tx) error {
+	if err := ensureKeys(tx); err != nil {
+		return err
+	}
 	if err := e.keepRanges(tx); err != nil {
 		return err
 	}
@@ -271,7 +284,12 @@ func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error)
 func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 	tx.Caller, tx.Cause = "cloud", strings.TrimSpace(string(w.Verb)+" "+string(w.Operation))
 	switch w.Kind {
+	case cloudsim.KindSigningKey:
+		return settleDue(tx, signingKeys, w, e.settledKey)
 	case cloudsim.KindInstance:
+		if w.Verb != cloudsim.Settle {
+			return e.noticeDue(tx, w)
+		}
 		return settleDue(tx, instances, w, e.settledInstance)
 	case cloudsim.KindLoadBalancer:
 		return settleDue(tx, loadBalancers, w, e.settledLoadBalancer)
@@ -329,6 +347,7 @@ func (e *Engine) Check() error {
 	}
 	return e.store.View(func(tx *store.Tx) error {
 		for _, check := range []func(*store.Tx) error{
+			signingKeys.Check, repositories.Check, workloadTrusts.Check,
 			(*store.Tx).CheckJournal, projects.Check, tokens.Check, serviceAccounts.Check, roles.Check, roleBindings.Check, regions.Check, zones.Check, instanceTypes.Check,
 			diskTypes.Check, diskPools.Check,
 			networks.Check, subnets.Check, routes.Check,

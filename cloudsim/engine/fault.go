@@ -224,7 +224,8 @@ func kindOfNoun(noun string) cloudsim.ResourceKind {
 	return cloudsim.ResourceKind(kind)
 }
 
-// everywhere is call as one of no project: faults are of none.
+// everywhere is call as one of no project, for what belongs to none: faults
+// and keys.
 func everywhere(ctx context.Context) (context.Context, error) {
 	call, err := callOf(ctx)
 	call.Project = ""

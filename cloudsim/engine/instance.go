@@ -49,7 +49,8 @@ func (e *Engine) instanceByName(tx *store.Tx, call Call, req cloudsim.CreateInst
 	if err != nil {
 		return i, err
 	}
-	switch have, err := instances.Named(tx, project, req.Name); {
+	have, err := instances.Named(tx, project, req.Name)
+	switch {
 	case errors.Is(err, cloudsim.NotFound):
 		return e.newInstance(tx, call, project, req)
 	case err != nil:
@@ -64,9 +65,12 @@ func (e *Engine) instanceByName(tx *store.Tx, call Call, req cloudsim.CreateInst
 		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "other labels")
 	case req.ServiceAccount != "" && !carries(tx, call, have, req.ServiceAccount):
 		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "another service account")
-	default:
-		return have, nil
 	}
+	same, err := sameUserData(tx, have.ID, req.UserData)
+	if err == nil && !same {
+		err = taken(cloudsim.KindInstance, req.Name, string(have.ID), "other user data")
+	}
+	return have, err
 }
 
 func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateInstance) (i cloudsim.Instance, err error) {
@@ -109,6 +113,9 @@ func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID
 		Network:    n.ID, Subnet: s.ID, PodRanges: pods,
 		Addresses: append(ips, cloudsim.InstanceAddress{Type: cloudsim.AddressHostname, Address: req.Name}),
 	}
+	if err := putUserData(tx, i.ID, req.UserData); err != nil {
+		return i, err
+	}
 	return i, e.workOnInstance(tx, call, &i, cloudsim.Create, e.cfg.Profile.Provision)
 }
 
@@ -144,6 +151,9 @@ func (e *Engine) settledInstance(tx *store.Tx, i *cloudsim.Instance) error {
 		return err
 	}
 	if err := e.forgetAttachments(tx, i.ID); err != nil {
+		return err
+	}
+	if err := userData.Delete(tx, string(i.ID)); err != nil {
 		return err
 	}
 	return instances.Delete(tx, i)

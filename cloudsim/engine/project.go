@@ -102,6 +102,7 @@ func (e *Engine) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error
 			{loadBalancers.Owned(tx, id), cloudsim.KindLoadBalancer},
 			{addresses.Owned(tx, id), cloudsim.KindAddress},
 			{disks.Owned(tx, id), cloudsim.KindDisk},
+			{repositories.Owned(tx, id), cloudsim.KindRepository},
 			{snapshotGroups.Owned(tx, id), cloudsim.KindSnapshotGroup},
 			{snapshots.Owned(tx, id), cloudsim.KindSnapshot},
 		} {

@@ -242,6 +242,11 @@ func Allowed(ctx context.Context, operation string, class Access, resource strin
 	if err != nil {
 		return err
 	}
+	return call.allowed(operation, class, resource)
+}
+
+func (c Call) allowed(operation string, class Access, resource string) error {
+	call := c
 	call.limited = nil
 	if err := call.authorize(operation, class); err != nil || call.limited == nil {
 		return err

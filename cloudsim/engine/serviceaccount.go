@@ -157,7 +157,11 @@ func removeAccount(tx *store.Tx, a cloudsim.ServiceAccount) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(deleteAll(tx, tokens, its), deleteAll(tx, roleBindings, bound)); err != nil {
+	trusts, err := workloadTrusts.Lookup(tx, byAccount, string(a.ID))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(deleteAll(tx, tokens, its), deleteAll(tx, roleBindings, bound), deleteAll(tx, workloadTrusts, trusts)); err != nil {
 		return err
 	}
 	return serviceAccounts.Delete(tx, &a)

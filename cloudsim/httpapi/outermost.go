@@ -158,5 +158,6 @@ func (a *api) plainRoutes(router *mux.Router, cfg Config) {
 	}).Methods(http.MethodGet)
 	router.Handle("/metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{})).Methods(http.MethodGet)
 	router.HandleFunc("/", http.RedirectHandler("/docs", http.StatusFound).ServeHTTP).Methods(http.MethodGet)
+	a.wellKnown(router)
 	router.HandleFunc("/docs", a.reference).Methods(http.MethodGet)
 }

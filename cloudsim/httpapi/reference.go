@@ -109,7 +109,9 @@ func operationOf(o *huma.Operation) referenceOperation {
 		out.Parameters = append(out.Parameters, referenceField{p.Name, p.In, typeOf(p.Schema), p.Description, p.Required})
 	}
 	if o.RequestBody != nil {
-		out.Body = typeOf(o.RequestBody.Content["application/json"].Schema)
+		if c := o.RequestBody.Content["application/json"]; c != nil {
+			out.Body = typeOf(c.Schema)
+		}
 	}
 	return out
 }

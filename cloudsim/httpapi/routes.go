@@ -44,6 +44,11 @@ func (a *api) routes() {
 	acts(a, "instances.reboot", post, "/v1/instances/{id}/reboot", "Begin to reboot an instance", e.RebootInstance)
 	acts(a, "instances.delete", http.MethodDelete, "/v1/instances/{id}", "Begin to terminate an instance; in the end it is not found", e.DeleteInstance)
 
+	a.noticeRoutes()
+	a.identityRoutes()
+	a.signingKeyRoutes()
+	a.registryRoutes()
+	a.workloadTrustRoutes()
 	a.networkRoutes()
 	a.routeRoutes()
 	a.diskRoutes()

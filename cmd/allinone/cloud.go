@@ -54,16 +54,13 @@ A resource is called by its name or by its id.`,
   allinone cloud instances create node-4 --zone sim-1a --wait
   allinone cloud events --watch --kind instance`,
 	}
-	f := cmd.PersistentFlags()
-	f.StringVar(&c.url, "cloud-url", "", "URL of the cloud (CLOUDSIM_URL)")
-	f.StringVar(&c.tokenFile, "token-file", "", "file with the token to call with (CLOUDSIM_TOKEN_FILE)")
-	f.StringVar(&c.project, "project", "", "project to work in, by name or id; for admin tokens (CLOUDSIM_PROJECT)")
-	f.StringVar(&c.dataDir, "data-dir", "", "data dir of the lab whose cloud to use (CLOUDSIM_DATA_DIR)")
-	_ = cmd.RegisterFlagCompletionFunc("project", names(c, projects)) // fails for an unknown flag only
+	c.connectionFlags(cmd)
 	cmd.AddCommand(
 		newInstancesCommand(c), newLoadBalancersCommand(c), newAddressesCommand(c),
 		newDisksCommand(c), newSnapshotsCommand(c), newSnapshotGroupsCommand(c), newDiskPoolsCommand(c),
 		newNetworksCommand(c), newSubnetsCommand(c), newRoutesCommand(c),
+		newCloudMetadataCommand(c), newSigningKeysCommand(c),
+		newRegistryCommand(c), newRepositoriesCommand(c), newWorkloadTrustsCommand(c),
 		newRegionsCommand(c), newZonesCommand(c), newInstanceTypesCommand(c), newDiskTypesCommand(c),
 		newOperationsCommand(c), newEventsCommand(c),
 		newProjectsCommand(c), newTokensCommand(c), newServiceAccountsCommand(c), newRolesCommand(c), newRoleBindingsCommand(c), newWhoAmICommand(c), newQuotasCommand(c),
@@ -72,6 +69,16 @@ A resource is called by its name or by its id.`,
 		newClockCommand(c), newHoldsCommand(c), newDurationsCommand(c), newWhyCommand(c), newStateCommand(c), newApplyCommand(c),
 	)
 	return cmd
+}
+
+// connectionFlags adds the flags that say which cloud.
+func (c *cloudCLI) connectionFlags(cmd *cobra.Command) {
+	f := cmd.PersistentFlags()
+	f.StringVar(&c.url, "cloud-url", "", "URL of the cloud (CLOUDSIM_URL)")
+	f.StringVar(&c.tokenFile, "token-file", "", "file with the token to call with (CLOUDSIM_TOKEN_FILE)")
+	f.StringVar(&c.project, "project", "", "project to work in, by name or id; for admin tokens (CLOUDSIM_PROJECT)")
+	f.StringVar(&c.dataDir, "data-dir", "", "data dir of the lab whose cloud to use (CLOUDSIM_DATA_DIR)")
+	_ = cmd.RegisterFlagCompletionFunc("project", names(c, projects)) // fails for an unknown flag only
 }
 
 // whereCloud is DATADIR/cloud.yaml: a running lab says here how its cloud is

@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -63,6 +66,7 @@ func newCreateInstanceCommand(c *cloudCLI) *cobra.Command {
 		w      waiting
 		labels []string
 		at     placeFlags
+		data   string
 		req    cloudsim.CreateInstance
 	)
 	cmd := &cobra.Command{
@@ -91,6 +95,9 @@ zone.`,
 			if err := at.resolve(ctx, cl, &req); err != nil {
 				return err
 			}
+			if req.UserData, err = readUserData(c, data); err != nil {
+				return err
+			}
 			if err := req.Validate(); err != nil {
 				return err
 			}
@@ -108,6 +115,7 @@ zone.`,
 	f.StringVar(&req.Zone, "zone", "", "zone to stand in")
 	f.StringVar(&req.ServiceAccount, "service-account", "", "who it is to the cloud, by name or id")
 	f.StringVar(&req.Type, "type", "", "instance type (default small)")
+	f.StringVar(&data, "user-data-file", "", "`FILE` for the instance to read as its user data; - is stdin")
 	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
 	_ = cmd.RegisterFlagCompletionFunc("type", names(c, instanceTypes))
@@ -199,4 +207,27 @@ func defaultType(ctx context.Context, cl *client.Client, given string) (string, 
 		return "", err
 	}
 	return instanceTypes.theOnly(ctx, cl, "type", "")
+}
+
+// readUserData reads no more than the cloud takes, and a byte that says that
+// there was more.
+func readUserData(c *cloudCLI, path string) (string, error) {
+	from := c.stdin
+	switch path {
+	case "":
+		return "", nil
+	case "-":
+	default:
+		f, err := os.Open(path)
+		if err != nil {
+			return "", cloudsim.Errorf(cloudsim.Invalid, "--user-data-file: %w", err)
+		}
+		defer f.Close()
+		from = f
+	}
+	raw, err := io.ReadAll(io.LimitReader(from, cloudsim.MaxUserData+1))
+	if err != nil {
+		return "", fmt.Errorf("--user-data-file: %w", err)
+	}
+	return string(raw), nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -23,6 +24,8 @@ import (
 	diskfiles "github.com/cloudsim-dev/allinone/cloudsim/dataplane/disks"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
+	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
+	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/internal/resident"
@@ -44,6 +47,8 @@ type cloudsimFlags struct {
 	claimAddresses                bool
 	readyFile                     string
 	tlsCert, tlsKey               string
+	metadataListen, issuer        string
+	registry                      registryFlags
 	noDataPlane                   bool
 	quotas                        []string
 	rateRead, rateWrite           string
@@ -100,6 +105,9 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.published, "published-ports", "", "`HOST:FIRST-LAST`: reach listeners at these ports of a host, besides, e.g. 127.0.0.1:30080-30099")
 	fl.StringVar(&f.publishedBind, "published-bind", "", "address of this machine to open published ports at, where another program carries HOST's ports here (default HOST)")
 	fl.BoolVar(&f.claimAddresses, "claim-addresses", false, "make the load balancers' ranges addresses of this machine while the cloud runs; Linux, needs CAP_NET_ADMIN")
+	fl.StringVar(&f.metadataListen, "metadata-listen", "", "serve instances that share this machine's loopback their metadata on this address, e.g. 127.0.0.1:8181")
+	f.registry.flags(fl)
+	fl.StringVar(&f.issuer, "issuer", "", "URL by which verifiers of signed documents reach the cloud (default the URL it serves on)")
 	fl.StringVar(&f.readyFile, "ready-file", "", "write the URL here once it serves")
 	fl.StringVar(&f.tlsCert, "tls-cert-file", "", "certificate to serve HTTPS with (PEM)")
 	fl.StringVar(&f.tlsKey, "tls-private-key-file", "", "its private key (PEM)")
@@ -248,15 +256,26 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 	if !f.noDataPlane {
 		cfg.Meter = counters
 	}
-	eng := engine.New(log, st, cfg)
-	if err := errors.Join(eng.Prepare(), eng.EnsureAdmin(secret)); err != nil {
-		return err
-	}
 	ln, err := f.open()
 	if err != nil {
 		return err
 	}
+	if cfg.Registry, err = f.registry.open(ctx, filepath.Join(f.dataDir, "registry")); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	cfg.Issuer = strings.TrimSuffix(cmp.Or(f.issuer, f.url(ln)), "/")
+	eng := engine.New(log, st, cfg)
+	if err := errors.Join(eng.Prepare(), eng.EnsureAdmin(secret)); err != nil {
+		return errors.Join(err, ln.Close())
+	}
 	return f.serve(ctx, log, ln, eng, cfg, counters)
+}
+
+func (f *cloudsimFlags) url(ln net.Listener) string {
+	if f.tlsCert != "" {
+		return "https://" + ln.Addr().String()
+	}
+	return "http://" + ln.Addr().String()
 }
 
 // serve runs the engine, its API and the data plane until ctx ends.
@@ -296,10 +315,19 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 			return diskfiles.Run(engine.AsCloud(ctx), log.With("component", "disks"), diskfiles.Config{Dir: filepath.Join(f.dataDir, "disks")}, eng)
 		})
 	}
-	url := "http://" + ln.Addr().String()
-	if f.tlsCert != "" {
-		url = "https://" + ln.Addr().String()
+	if f.registry.cfg.Listener != nil {
+		parts = append(parts, func(ctx context.Context) error {
+			return registry.Run(ctx, log.With("component", "registry"), f.registry.cfg, eng)
+		})
 	}
+	if f.metadataListen != "" {
+		part, err := f.metadata(ctx, log.With("component", "metadata"), eng)
+		if err != nil {
+			return errors.Join(err, ln.Close())
+		}
+		parts = append(parts, part)
+	}
+	url := f.url(ln)
 	log.Info("cloud is up", "url", url, "reference", url+"/docs", "data", f.dataDir, "profile", cfg.Profile.Name)
 	if f.readyFile != "" {
 		if err := os.WriteFile(f.readyFile, []byte(url+"\n"), 0o600); err != nil {
@@ -307,6 +335,18 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		}
 	}
 	return run.All(ctx, parts...)
+}
+
+// metadata listens for instances that share this machine's loopback.
+func (f *cloudsimFlags) metadata(ctx context.Context, log *slog.Logger, eng *engine.Engine) (func(context.Context) error, error) {
+	ln, err := listenMetadata(ctx, "metadata-listen", f.metadataListen)
+	if err != nil {
+		return nil, err
+	}
+	log.Info("metadata service is up", "url", "http://"+ln.Addr().String())
+	return func(ctx context.Context) error {
+		return metadata.Run(engine.AsCloud(ctx), log, metadata.Config{Listener: ln, Hosts: []string{"localhost"}}, eng)
+	}, nil
 }
 
 // open listens, with TLS if there is a certificate.

@@ -36,7 +36,9 @@ var commands = []struct {
 	{groupLab, newDoctorCommand},
 	{groupCloud, newCloudsimCommand},
 	{groupCloud, newCloudCommand},
+	{groupCloud, newMetadataCommand},
 	{groupSubsystems, newCCMCommand},
+	{groupSubsystems, newCredproviderCommand},
 	{groupSubsystems, newProxyCommand},
 	{groupSubsystems, newCSICommand},
 }

@@ -1,0 +1,40 @@
+package client
+
+import (
+	"context"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// CreateRepository makes a repository.
+func (c *Client) CreateRepository(ctx context.Context, req cloudsim.CreateRepository) (cloudsim.Repository, error) {
+	return call[cloudsim.Repository](ctx, c, "POST", "/v1/repositories", req)
+}
+
+// GetRepository returns a repository.
+func (c *Client) GetRepository(ctx context.Context, id cloudsim.RepositoryID) (cloudsim.Repository, error) {
+	return call[cloudsim.Repository](ctx, c, "GET", "/v1/repositories/"+seg(id), nil)
+}
+
+// ListRepositories returns one page of repositories.
+func (c *Client) ListRepositories(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Repository], error) {
+	return call[cloudsim.List[cloudsim.Repository]](ctx, c, "GET", "/v1/repositories"+listQuery(o), nil)
+}
+
+// DeleteRepository removes a repository and its images.
+func (c *Client) DeleteRepository(ctx context.Context, id cloudsim.RepositoryID) error {
+	_, err := call[struct{}](ctx, c, "DELETE", "/v1/repositories/"+seg(id), nil)
+	return err
+}
+
+// CreateRegistryCredential makes a password to the registry for the caller,
+// which does what the caller may do when it is used.
+func (c *Client) CreateRegistryCredential(ctx context.Context, req cloudsim.CreateRegistryCredential) (cloudsim.RegistryCredential, error) {
+	return call[cloudsim.RegistryCredential](ctx, c, "POST", "/v1/registry/credentials", req)
+}
+
+// ListRegistryDecisions returns what the registry allowed and refused lately,
+// the newest last; for who may see the whole cloud.
+func (c *Client) ListRegistryDecisions(ctx context.Context) (cloudsim.List[cloudsim.RegistryDecision], error) {
+	return call[cloudsim.List[cloudsim.RegistryDecision]](ctx, c, "GET", "/v1/registry/decisions", nil)
+}

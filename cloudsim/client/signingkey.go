@@ -1,0 +1,36 @@
+package client
+
+import (
+	"context"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// RotateSigningKey makes a new key of a use and retires the one before; admins
+// only.
+func (c *Client) RotateSigningKey(ctx context.Context, req cloudsim.RotateSigningKey) (cloudsim.SigningKey, error) {
+	return call[cloudsim.SigningKey](ctx, c, "POST", "/v1/signing-keys", req)
+}
+
+// GetSigningKey returns a signing key, without its private half.
+func (c *Client) GetSigningKey(ctx context.Context, id cloudsim.SigningKeyID) (cloudsim.SigningKey, error) {
+	return call[cloudsim.SigningKey](ctx, c, "GET", "/v1/signing-keys/"+seg(id), nil)
+}
+
+// ListSigningKeys returns one page of signing keys.
+func (c *Client) ListSigningKeys(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.SigningKey], error) {
+	return call[cloudsim.List[cloudsim.SigningKey]](ctx, c, "GET", "/v1/signing-keys"+listQuery(o), nil)
+}
+
+// DeleteSigningKey revokes at once what a retiring key signed; one that is
+// active is a Conflict.
+func (c *Client) DeleteSigningKey(ctx context.Context, id cloudsim.SigningKeyID) error {
+	_, err := call[struct{}](ctx, c, "DELETE", "/v1/signing-keys/"+seg(id), nil)
+	return err
+}
+
+// KeySet returns the public halves of all keys that are good. It needs no
+// token.
+func (c *Client) KeySet(ctx context.Context) (cloudsim.KeySet, error) {
+	return call[cloudsim.KeySet](ctx, c, "GET", "/.well-known/jwks.json", nil)
+}

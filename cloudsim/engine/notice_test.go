@@ -1,0 +1,93 @@
+package engine_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// A notice comes true when the cloud's clock says so: the restart in between
+// forgets nothing, what was put off waits, and what was withdrawn never comes.
+func TestNoticesComeTrue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := file(t)
+		e, down := boot(t, path, instant)
+		ctx := enter(t, e, "secret", "")
+		doomed, rebooted, spared, stopped := mustCreate(t, e, ctx, "doomed"), mustCreate(t, e, ctx, "rebooted"), mustCreate(t, e, ctx, "spared"), mustCreate(t, e, ctx, "stopped")
+		announce := func(i cloudsim.Instance, n cloudsim.NoticeType, in int64) {
+			t.Helper()
+			if _, err := e.AnnounceNotice(ctx, i.ID, cloudsim.CreateNotice{Type: n, InSeconds: in}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		announce(doomed, "preemption", 10)
+		announce(doomed, "preemption", 30) // put off
+		announce(rebooted, "maintenance", 30)
+		announce(spared, "preemption", 30)
+		announce(stopped, "maintenance", 30)
+		if _, err := e.WithdrawNotice(ctx, spared.ID, "preemption"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.WithdrawNotice(ctx, spared.ID, "preemption"); !errors.Is(err, cloudsim.NotFound) {
+			t.Errorf("withdrawn twice: %v", err)
+		}
+		if _, err := e.StopInstance(ctx, stopped.ID); err != nil {
+			t.Fatal(err)
+		}
+		down()
+		time.Sleep(20 * time.Second)
+		e, down = boot(t, path, instant)
+		defer down()
+		ctx = enter(t, e, "secret", "")
+		synctest.Wait()
+		if i, err := e.GetInstance(ctx, doomed.ID); err != nil || len(i.Notices) != 1 {
+			t.Errorf("a notice that was put off came true at its first time: %+v %v", i, err)
+		}
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if i, err := e.GetInstance(ctx, doomed.ID); !errors.Is(err, cloudsim.NotFound) {
+			t.Errorf("preempted: %+v %v", i, err)
+		}
+		i, err := e.GetInstance(ctx, rebooted.ID)
+		if err != nil || i.State != cloudsim.InstanceRunning || len(i.Notices) != 0 || i.Operation == rebooted.Operation {
+			t.Errorf("rebooted: %+v %v", i, err)
+		}
+		if i, err := e.GetInstance(ctx, spared.ID); err != nil || i.Operation != spared.Operation {
+			t.Errorf("spared: %+v %v", i, err)
+		}
+		if i, err := e.GetInstance(ctx, stopped.ID); err != nil || i.State != cloudsim.InstanceStopped || len(i.Notices) != 0 {
+			t.Errorf("stopped: %+v %v", i, err)
+		}
+	})
+}
+
+// User data is kept with its instance, is part of its words, and goes with it.
+func TestUserData(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	ctx := enter(t, e, "secret", "")
+	req := cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small", UserData: "x"}
+	i, err := e.CreateInstance(ctx, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := e.CreateInstance(ctx, req); err != nil || again.ID != i.ID {
+		t.Errorf("the same words: %+v %v", again, err)
+	}
+	req.UserData = "y"
+	if _, err := e.CreateInstance(ctx, req); !errors.Is(err, cloudsim.Exists) {
+		t.Errorf("other user data: %v", err)
+	}
+	if d, err := e.GetUserData(ctx, i.ID); err != nil || d.UserData != "x" {
+		t.Errorf("%+v %v", d, err)
+	}
+	if _, err := e.DeleteInstance(ctx, i.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.GetUserData(ctx, i.ID); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("after its instance: %v", err)
+	}
+}

@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+const byPath = "path"
+
+// repositories are unique by name in the cloud, not only in their project.
+var repositories = store.Table[cloudsim.Repository]{
+	Kind: cloudsim.KindRepository, Prefix: "repo",
+	ID:    func(r *cloudsim.Repository) string { return string(r.ID) },
+	Meta:  func(r *cloudsim.Repository) *cloudsim.Meta { return &r.Meta },
+	Index: map[string]func(*cloudsim.Repository) []string{byPath: func(r *cloudsim.Repository) []string { return []string{r.Name} }},
+}
+
+// findRepository is the repository of that name in any project.
+func findRepository(tx *store.Tx, name string) (cloudsim.Repository, error) {
+	found, err := repositories.Lookup(tx, byPath, name)
+	if err == nil && len(found) == 0 {
+		err = cloudsim.Errorf(cloudsim.NotFound, "no repository %s", name)
+	}
+	if err != nil {
+		return cloudsim.Repository{}, err
+	}
+	return found[0], nil
+}
+
+// CreateRepository makes a repository.
+func (e *Engine) CreateRepository(ctx context.Context, req cloudsim.CreateRepository) (r cloudsim.Repository, err error) {
+	if err := req.Validate(); err != nil {
+		return r, err
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		r, err = once(tx, call, repositories, req, func() (cloudsim.Repository, error) { return e.repositoryByName(tx, call, req) })
+		return err
+	})
+	return r, err
+}
+
+func (e *Engine) repositoryByName(tx *store.Tx, call Call, req cloudsim.CreateRepository) (r cloudsim.Repository, err error) {
+	project, err := e.home(tx, call)
+	if err != nil {
+		return r, err
+	}
+	have, err := repositories.Lookup(tx, byPath, req.Name)
+	switch {
+	case err != nil:
+		return r, err
+	case len(have) > 0 && have[0].Project != project:
+		return r, cloudsim.Errorf(cloudsim.Exists, "the repository name %q is taken in another project: choose another", req.Name)
+	case len(have) > 0 && !sameLabels(have[0].Labels, req.Labels):
+		return r, taken(cloudsim.KindRepository, req.Name, string(have[0].ID), "other labels")
+	case len(have) > 0:
+		return have[0], nil
+	}
+	id, err := repositories.NextID(tx)
+	if err != nil {
+		return r, err
+	}
+	r = cloudsim.Repository{ID: cloudsim.RepositoryID(id), Meta: cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels}}
+	return r, repositories.Put(tx, &r)
+}
+
+// GetRepository returns a repository.
+func (e *Engine) GetRepository(ctx context.Context, id cloudsim.RepositoryID) (cloudsim.Repository, error) {
+	return read(ctx, e, repositories, string(id))
+}
+
+// ListRepositories returns one page of repositories.
+func (e *Engine) ListRepositories(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Repository], error) {
+	return page(ctx, e, repositories, o, nil)
+}
+
+// DeleteRepository removes a repository. From then on its images cannot be
+// pulled, and they do not come back with another of the same name.
+func (e *Engine) DeleteRepository(ctx context.Context, id cloudsim.RepositoryID) error {
+	return e.update(ctx, func(tx *store.Tx, call Call) error {
+		r, err := get(tx, call, repositories, string(id))
+		if err != nil {
+			return err
+		}
+		return repositories.Delete(tx, &r)
+	})
+}

@@ -1,0 +1,249 @@
+package engine
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+const byKeyID = "kid"
+
+var signingKeys = store.Table[cloudsim.SigningKey]{
+	Kind: cloudsim.KindSigningKey, Prefix: "key",
+	ID:     func(k *cloudsim.SigningKey) string { return string(k.ID) },
+	Meta:   func(k *cloudsim.SigningKey) *cloudsim.Meta { return &k.Meta },
+	Public: publicKey,
+	Index:  map[string]func(*cloudsim.SigningKey) []string{byKeyID: func(k *cloudsim.SigningKey) []string { return []string{k.KeyID} }},
+}
+
+func publicKey(k cloudsim.SigningKey) cloudsim.SigningKey {
+	k.Private = nil
+	return k
+}
+
+// ensureKeys makes the first key of each use.
+func ensureKeys(tx *store.Tx) error {
+	for _, use := range cloudsim.KeyUses() {
+		_, err := activeKey(tx, use)
+		if errors.Is(err, cloudsim.NotFound) {
+			_, err = newKey(tx, use)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// activeKey scans: a cloud has a handful of keys.
+func activeKey(tx *store.Tx, use cloudsim.KeyUse) (cloudsim.SigningKey, error) {
+	for k, err := range signingKeys.Scan(tx, "", "") {
+		if err != nil || k.Use == use && k.State == cloudsim.SigningKeyActive {
+			return k, err
+		}
+	}
+	return cloudsim.SigningKey{}, cloudsim.Errorf(cloudsim.NotFound, "no active %s of use %s", cloudsim.KindSigningKey, use)
+}
+
+func newKey(tx *store.Tx, use cloudsim.KeyUse) (k cloudsim.SigningKey, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return k, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return k, err
+	}
+	thumb, err := (&jose.JSONWebKey{Key: &private.PublicKey}).Thumbprint(crypto.SHA256)
+	if err != nil {
+		return k, err
+	}
+	id, err := signingKeys.NextID(tx)
+	if err != nil {
+		return k, err
+	}
+	k = cloudsim.SigningKey{
+		ID: cloudsim.SigningKeyID(id), Meta: cloudsim.Meta{Name: id}, Use: use, State: cloudsim.SigningKeyActive,
+		KeyID: base64.RawURLEncoding.EncodeToString(thumb), Private: der,
+	}
+	return k, signingKeys.Put(tx, &k)
+}
+
+// private is the private half of a key.
+func private(k cloudsim.SigningKey) (*ecdsa.PrivateKey, error) {
+	key, err := x509.ParsePKCS8PrivateKey(k.Private)
+	if err != nil {
+		return nil, fmt.Errorf("signing key %s is damaged: %w", k.ID, err)
+	}
+	p, ok := key.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("signing key %s is damaged: it is a %T", k.ID, key)
+	}
+	return p, nil
+}
+
+// sign makes a token of claims by the active key of a use.
+func sign(tx *store.Tx, use cloudsim.KeyUse, claims any) (string, error) {
+	k, err := activeKey(tx, use)
+	if err != nil {
+		return "", err
+	}
+	key, err := private(k)
+	if err != nil {
+		return "", err
+	}
+	signer, err := jose.NewSigner(
+		jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: k.KeyID}},
+		(&jose.SignerOptions{}).WithType("JWT"))
+	if err != nil {
+		return "", err
+	}
+	return jwt.Signed(signer).Claims(claims).Serialize()
+}
+
+// RotateSigningKey makes a new key of a use, and retires the one before.
+func (e *Engine) RotateSigningKey(ctx context.Context, req cloudsim.RotateSigningKey) (k cloudsim.SigningKey, err error) {
+	if err := req.Validate(); err != nil {
+		return k, err
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		k, err = once(tx, call, signingKeys, req, func() (cloudsim.SigningKey, error) {
+			old, err := activeKey(tx, req.Use)
+			if err != nil {
+				return old, err
+			}
+			if err := retireKey(tx, old, time.Duration(req.OverlapSeconds)*time.Second); err != nil {
+				return old, err
+			}
+			return newKey(tx, req.Use)
+		})
+		return err
+	})
+	return publicKey(k), err
+}
+
+func retireKey(tx *store.Tx, k cloudsim.SigningKey, overlap time.Duration) error {
+	if err := k.Move(cloudsim.Retire); err != nil {
+		return err
+	}
+	at := tx.Now.Add(overlap)
+	k.RetiresAt = &at
+	if overlap == 0 {
+		return forgetKey(tx, k, cloudsim.Settle)
+	}
+	if err := signingKeys.Put(tx, &k); err != nil {
+		return err
+	}
+	return tx.Later(at, store.Work{Kind: cloudsim.KindSigningKey, ID: string(k.ID), Verb: cloudsim.Settle})
+}
+
+func forgetKey(tx *store.Tx, k cloudsim.SigningKey, verb cloudsim.Verb) error {
+	if err := k.Move(verb); err != nil {
+		return err
+	}
+	return signingKeys.Delete(tx, &k)
+}
+
+func (e *Engine) settledKey(tx *store.Tx, k *cloudsim.SigningKey) error {
+	return forgetKey(tx, *k, cloudsim.Settle)
+}
+
+// GetSigningKey returns a key without its private half.
+func (e *Engine) GetSigningKey(ctx context.Context, id cloudsim.SigningKeyID) (cloudsim.SigningKey, error) {
+	k, err := read(ctx, e, signingKeys, string(id))
+	return publicKey(k), err
+}
+
+// ListSigningKeys returns one page of keys, without their private halves.
+func (e *Engine) ListSigningKeys(ctx context.Context, o cloudsim.ListOptions) (l cloudsim.List[cloudsim.SigningKey], err error) {
+	if ctx, err = everywhere(ctx); err != nil {
+		return l, err
+	}
+	return page(ctx, e, signingKeys, o, nil)
+}
+
+// DeleteSigningKey revokes at once what a retiring key signed; one that is
+// active is a Conflict.
+func (e *Engine) DeleteSigningKey(ctx context.Context, id cloudsim.SigningKeyID) error {
+	return e.update(ctx, func(tx *store.Tx, call Call) error {
+		k, err := get(tx, call, signingKeys, string(id))
+		if err != nil {
+			return err
+		}
+		return forgetKey(tx, k, cloudsim.Delete)
+	})
+}
+
+// KeySet is the public halves of all keys that are good. It needs no call:
+// whoever wants to verify a token may have it.
+func (e *Engine) KeySet() (set cloudsim.KeySet, err error) {
+	err = e.store.View(func(tx *store.Tx) error {
+		set.Keys = []json.RawMessage{}
+		for k, err := range signingKeys.Scan(tx, "", "") {
+			if err != nil {
+				return err
+			}
+			key, err := private(k)
+			if err != nil {
+				return err
+			}
+			raw, err := jose.JSONWebKey{Key: &key.PublicKey, KeyID: k.KeyID, Algorithm: string(jose.ES256), Use: "sig"}.MarshalJSON()
+			if err != nil {
+				return err
+			}
+			set.Keys = append(set.Keys, raw)
+		}
+		return nil
+	})
+	return set, err
+}
+
+// KeySetPath is where the API shows KeySet.
+const KeySetPath = "/.well-known/jwks.json"
+
+// OpenIDConfiguration is what the cloud says of itself as an issuer.
+func (e *Engine) OpenIDConfiguration() cloudsim.OpenIDConfiguration {
+	return cloudsim.OpenIDConfiguration{
+		Issuer: e.cfg.Issuer, JWKSURI: e.cfg.Issuer + KeySetPath,
+		ResponseTypes: []string{"id_token"}, SubjectTypes: []string{"public"}, Algorithms: []string{string(jose.ES256)},
+	}
+}
+
+// verify reads the claims of a token that a key of this use signed. It checks
+// algorithm, key and signature; what the claims say is for the caller to judge.
+func verify(tx *store.Tx, use cloudsim.KeyUse, token string, claims any) error {
+	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
+	if err != nil {
+		return cloudsim.Errorf(cloudsim.Unauthenticated, "it is no token signed by ES256")
+	}
+	kid := t.Headers[0].KeyID // ParseSigned takes tokens of one signature only
+	found, err := signingKeys.Lookup(tx, byKeyID, kid)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 || found[0].Use != use {
+		return cloudsim.Errorf(cloudsim.Unauthenticated, "it is signed by a key that the cloud does not have, or has no longer: %.64q", kid)
+	}
+	key, err := private(found[0])
+	if err != nil {
+		return err
+	}
+	if err := t.Claims(&key.PublicKey, claims); err != nil {
+		return cloudsim.Errorf(cloudsim.Unauthenticated, "its signature is wrong")
+	}
+	return nil
+}

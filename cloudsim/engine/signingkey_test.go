@@ -1,0 +1,70 @@
+package engine_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// A retiring key is good for its overlap and not a moment longer, also when
+// the cloud was down meanwhile; an active one cannot be taken away.
+func TestKeysRotate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := file(t)
+		e, down := boot(t, path, instant)
+		ctx := enter(t, e, "secret", "")
+		keys := func() (words []string) {
+			t.Helper()
+			l, err := e.ListSigningKeys(ctx, cloudsim.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, k := range l.Items {
+				if len(k.Private) > 0 {
+					t.Fatal("a list shows private keys")
+				}
+				words = append(words, string(k.ID)+" "+string(k.Use)+" "+string(k.State))
+			}
+			return words
+		}
+		want := func(what string, words ...string) {
+			t.Helper()
+			if got := keys(); strings.Join(got, ", ") != strings.Join(words, ", ") {
+				t.Errorf("%s: %v", what, got)
+			}
+		}
+		want("at first", "key-000001 identity active", "key-000002 registry active")
+		for _, overlap := range []int64{60, 30} {
+			if _, err := e.RotateSigningKey(ctx, cloudsim.RotateSigningKey{Use: "registry", OverlapSeconds: overlap}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want("rotated", "key-000001 identity active", "key-000002 registry retiring", "key-000003 registry retiring", "key-000004 registry active")
+		if err := e.DeleteSigningKey(ctx, "key-000004"); !errors.Is(err, cloudsim.Conflict) {
+			t.Errorf("deleting an active key: %v", err)
+		}
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		want("after 31 s", "key-000001 identity active", "key-000002 registry retiring", "key-000004 registry active")
+		down()
+		time.Sleep(time.Minute)
+		e, down = boot(t, path, instant)
+		defer down()
+		ctx = enter(t, e, "secret", "")
+		synctest.Wait()
+		want("after a restart", "key-000001 identity active", "key-000004 registry active")
+		if set, err := e.KeySet(); err != nil || len(set.Keys) != 2 {
+			t.Errorf("published: %s %v", set.Keys, err)
+		}
+		if _, err := e.RotateSigningKey(ctx, cloudsim.RotateSigningKey{Use: "registry", OverlapSeconds: 3600}); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.DeleteSigningKey(ctx, "key-000004"); err != nil {
+			t.Errorf("revoking a retiring key: %v", err)
+		}
+	})
+}

@@ -1,0 +1,40 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// userData is the user data of instances that have some, by instance id.
+var userData = store.Notes[string]{Name: "userData"}
+
+// GetUserData returns the user data of an instance.
+func (e *Engine) GetUserData(ctx context.Context, id cloudsim.InstanceID) (d cloudsim.UserData, err error) {
+	call, err := callOf(ctx)
+	if err != nil {
+		return d, err
+	}
+	err = e.store.View(func(tx *store.Tx) error {
+		if _, err := get(tx, call, instances, string(id)); err != nil {
+			return err
+		}
+		d.UserData, _, err = userData.Get(tx, string(id))
+		return err
+	})
+	return d, err
+}
+
+// sameUserData reports whether an instance was made with this user data.
+func sameUserData(tx *store.Tx, id cloudsim.InstanceID, want string) (bool, error) {
+	have, _, err := userData.Get(tx, string(id))
+	return have == want, err
+}
+
+func putUserData(tx *store.Tx, id cloudsim.InstanceID, s string) error {
+	if s == "" {
+		return nil
+	}
+	return userData.Put(tx, string(id), s)
+}

@@ -1,0 +1,182 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+const bySubject = "subject"
+
+var workloadTrusts = store.Table[cloudsim.WorkloadTrust]{
+	Kind: cloudsim.KindWorkloadTrust, Prefix: "trust",
+	ID:   func(w *cloudsim.WorkloadTrust) string { return string(w.ID) },
+	Meta: func(w *cloudsim.WorkloadTrust) *cloudsim.Meta { return &w.Meta },
+	Index: map[string]func(*cloudsim.WorkloadTrust) []string{
+		bySubject: func(w *cloudsim.WorkloadTrust) []string { return []string{subjectOfPod(w.Namespace, w.ServiceAccount)} },
+		byAccount: func(w *cloudsim.WorkloadTrust) []string { return ofAccount(w.Account) },
+	},
+}
+
+// subjectOfPod is how Kubernetes calls a service account in its tokens.
+func subjectOfPod(namespace, name string) string {
+	return "system:serviceaccount:" + namespace + ":" + name
+}
+
+// workloadAlgorithms are those by which Kubernetes signs.
+var workloadAlgorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, jose.EdDSA}
+
+// workloadClaims is what a token of a Kubernetes service account says.
+type workloadClaims struct {
+	jwt.Claims
+	Kubernetes struct {
+		Namespace      string `json:"namespace"`
+		ServiceAccount bound  `json:"serviceaccount"`
+		Pod            bound  `json:"pod"`
+	} `json:"kubernetes.io"`
+}
+
+// bound is what a token is bound to.
+type bound struct {
+	Name string `json:"name"`
+	UID  string `json:"uid"`
+}
+
+// isWorkloadToken tells a signed token from a secret of the cloud, which has
+// no dots.
+func isWorkloadToken(secret string) bool { return strings.Count(secret, ".") == 2 }
+
+// authenticateWorkload is authenticate for a token that a cluster signed. What
+// it says before its signature is verified only chooses the trusts to ask.
+func authenticateWorkload(tx *store.Tx, secret string) (cloudsim.Token, error) {
+	t, err := jwt.ParseSigned(secret, workloadAlgorithms)
+	if err != nil {
+		return cloudsim.Token{}, cloudsim.Errorf(cloudsim.Unauthenticated, "the token is none that a cluster signs")
+	}
+	var said workloadClaims
+	if err := t.UnsafeClaimsWithoutVerification(&said); err != nil {
+		return cloudsim.Token{}, cloudsim.Errorf(cloudsim.Unauthenticated, "the token says nothing that can be read")
+	}
+	trusts, err := workloadTrusts.Lookup(tx, bySubject, said.Subject)
+	if err != nil {
+		return cloudsim.Token{}, err
+	}
+	why := cloudsim.Errorf(cloudsim.Unauthenticated, "no workload trust is for %.200q of issuer %.200q", said.Subject, said.Issuer)
+	for _, w := range trusts {
+		if w.Issuer != said.Issuer {
+			continue
+		}
+		if why = trusted(tx.Now, w, t); why == nil {
+			return cloudsim.Token{Meta: cloudsim.Meta{Name: w.Name, Project: w.Project}, ServiceAccount: w.Account}, nil
+		}
+	}
+	return cloudsim.Token{}, why
+}
+
+// trusted checks a token by one trust, on the cloud's clock.
+func trusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken) error {
+	refuse := func(format string, args ...any) error {
+		return cloudsim.Errorf(cloudsim.Unauthenticated, "the token of "+subjectOfPod(w.Namespace, w.ServiceAccount)+" "+format, args...)
+	}
+	var set jose.JSONWebKeySet
+	if err := json.Unmarshal([]byte(w.Keys), &set); err != nil {
+		return err
+	}
+	keys := set.Key(t.Headers[0].KeyID)
+	if len(keys) == 0 {
+		return refuse("is signed by a key that workload trust %s does not have: its cluster may have new ones", w.ID)
+	}
+	var c workloadClaims
+	if err := t.Claims(keys[0].Public().Key, &c); err != nil {
+		return refuse("has a wrong signature")
+	}
+	k := c.Kubernetes
+	switch {
+	case !slices.Contains(c.Audience, w.Audience):
+		return refuse("is for %q and not for %q", []string(c.Audience), w.Audience)
+	case c.Expiry == nil || !now.Before(c.Expiry.Time()):
+		return refuse("has expired")
+	case c.NotBefore != nil && now.Before(c.NotBefore.Time()):
+		return refuse("is not good yet")
+	case k.Namespace != w.Namespace || k.ServiceAccount.Name != w.ServiceAccount:
+		return refuse("says that it is of %s/%s", k.Namespace, k.ServiceAccount.Name)
+	case w.UID != "" && k.ServiceAccount.UID != w.UID:
+		return refuse("is of another service account of that name: it was deleted and made again")
+	case k.Pod.UID == "":
+		return refuse("is bound to no pod")
+	}
+	return nil
+}
+
+// CreateWorkloadTrust lets a Kubernetes service account call as one of the
+// cloud. Who makes it gives what that account may do, and must have it himself.
+func (e *Engine) CreateWorkloadTrust(ctx context.Context, req cloudsim.CreateWorkloadTrust) (w cloudsim.WorkloadTrust, err error) {
+	if err := req.Validate(); err != nil {
+		return w, err
+	}
+	var set jose.JSONWebKeySet
+	if err := json.Unmarshal([]byte(req.Keys), &set); err != nil || slices.ContainsFunc(set.Keys, func(k jose.JSONWebKey) bool { return !k.IsPublic() || !k.Valid() }) {
+		return w, cloudsim.InvalidField("keys", "must be a JSON Web Key Set of public keys: kubectl get --raw /openid/v1/jwks")
+	}
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		w, err = once(tx, call, workloadTrusts, req, func() (cloudsim.WorkloadTrust, error) { return e.trustByName(tx, call, req) })
+		return err
+	})
+	return w, err
+}
+
+func (e *Engine) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorkloadTrust) (w cloudsim.WorkloadTrust, err error) {
+	project, err := e.home(tx, call)
+	if err != nil {
+		return w, err
+	}
+	account, err := accountToCarry(tx, call, project, req.Account)
+	if err != nil {
+		return w, err
+	}
+	w = cloudsim.WorkloadTrust{Meta: cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels}, WorkloadTrustSpec: req.WorkloadTrustSpec, Account: account}
+	switch have, err := workloadTrusts.Named(tx, project, req.Name); {
+	case err == nil && (have.WorkloadTrustSpec != w.WorkloadTrustSpec || have.Account != w.Account || !sameLabels(have.Labels, w.Labels)):
+		return have, taken(cloudsim.KindWorkloadTrust, req.Name, string(have.ID), "other words: delete it first")
+	case err == nil:
+		return have, nil
+	case !errors.Is(err, cloudsim.NotFound):
+		return w, err
+	}
+	id, err := workloadTrusts.NextID(tx)
+	if err != nil {
+		return w, err
+	}
+	w.ID = cloudsim.WorkloadTrustID(id)
+	return w, workloadTrusts.Put(tx, &w)
+}
+
+// GetWorkloadTrust returns a workload trust.
+func (e *Engine) GetWorkloadTrust(ctx context.Context, id cloudsim.WorkloadTrustID) (cloudsim.WorkloadTrust, error) {
+	return read(ctx, e, workloadTrusts, string(id))
+}
+
+// ListWorkloadTrusts returns one page of workload trusts.
+func (e *Engine) ListWorkloadTrusts(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.WorkloadTrust], error) {
+	return page(ctx, e, workloadTrusts, o, nil)
+}
+
+// DeleteWorkloadTrust ends a trust, from the next call on.
+func (e *Engine) DeleteWorkloadTrust(ctx context.Context, id cloudsim.WorkloadTrustID) error {
+	return e.update(ctx, func(tx *store.Tx, call Call) error {
+		w, err := get(tx, call, workloadTrusts, string(id))
+		if err != nil {
+			return err
+		}
+		return workloadTrusts.Delete(tx, &w)
+	})
+}

@@ -1,0 +1,27 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// identityRoutes are what the metadata service asks on behalf of an instance.
+// Who may ask for an identity can pose as any instance: no role has it by class.
+func (a *api) identityRoutes() {
+	handle(a, op{id: "instances.userData", method: http.MethodGet, path: "/v1/instances/{id}/user-data", summary: "Read the user data of an instance", access: engine.Write},
+		func(ctx context.Context, in *ByID) (*struct{ Body cloudsim.UserData }, error) {
+			return plain(a.engine.GetUserData(ctx, cloudsim.InstanceID(in.ID)))
+		})
+	handle(a, op{id: "instances.identity", method: post, path: "/v1/instances/{id}/identity", summary: "Sign an identity document of an instance", access: engine.Manage},
+		func(ctx context.Context, in *askInput[cloudsim.CreateIdentityDocument]) (*struct{ Body cloudsim.IdentityDocument }, error) {
+			return plain(a.engine.CreateIdentityDocument(ctx, cloudsim.InstanceID(in.ID), in.Body))
+		})
+	handle(a, op{id: "instances.token", method: post, path: "/v1/instances/{id}/token", summary: "Make a short-lived token of the service account that an instance carries", status: http.StatusCreated, access: engine.Manage},
+		func(ctx context.Context, in *ByID) (*body[cloudsim.Token], error) {
+			v, err := a.engine.CreateInstanceToken(ctx, cloudsim.InstanceID(in.ID))
+			return answer(v, v.Revision, err)
+		})
+}

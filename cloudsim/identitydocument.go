@@ -1,0 +1,65 @@
+package cloudsim
+
+import (
+	"strings"
+	"time"
+	"unicode"
+)
+
+// IdentityLife is how long an identity document is good.
+const IdentityLife = time.Hour
+
+// InstanceTokenLife is how long a token that an instance asked for lives.
+const InstanceTokenLife = 15 * time.Minute
+
+// CreateIdentityDocument asks for an identity document of an instance.
+type CreateIdentityDocument struct {
+	Audience string `json:"audience" minLength:"1" maxLength:"255" example:"https://vault.example" doc:"Who the document is shown to; nobody else should believe it"`
+}
+
+// Validate checks what needs no other state.
+func (r CreateIdentityDocument) Validate() error {
+	var c checks
+	c.audience("audience", r.Audience)
+	return c.err()
+}
+
+func (c *checks) audience(field, s string) {
+	switch {
+	case s == "":
+		c.addf(field, "is required")
+	case len(s) > 255 || strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }):
+		c.addf(field, "must be at most 255 bytes without blanks, got %q", clip(s))
+	}
+}
+
+// IdentityDocument is a signed statement of the cloud about an
+// instance, which anybody can verify by the cloud's key set.
+type IdentityDocument struct {
+	Token     string    `json:"token" doc:"A JSON Web Token signed by ES256; its claims are IdentityClaims"`
+	ExpiresAt time.Time `json:"expiresAt" doc:"RFC 3339, on the cloud's clock"`
+}
+
+// IdentityClaims is what an identity document says. Times are seconds since
+// 1970 on the cloud's clock, as RFC 7519 wants them.
+type IdentityClaims struct {
+	Issuer   string           `json:"iss" doc:"The cloud's issuer; see /.well-known/openid-configuration"`
+	Subject  string           `json:"sub" doc:"instance:ID"`
+	Audience string           `json:"aud" doc:"What the caller asked for"`
+	Expires  int64            `json:"exp"`
+	From     int64            `json:"nbf"`
+	IssuedAt int64            `json:"iat"`
+	TokenID  string           `json:"jti"`
+	Instance IdentityInstance `json:"instance"`
+}
+
+// IdentityInstance is the instance that an identity document is about.
+type IdentityInstance struct {
+	ID         InstanceID `json:"id"`
+	Name       string     `json:"name"`
+	ProviderID string     `json:"providerID"`
+	Project    ProjectID  `json:"project"`
+	Region     string     `json:"region"`
+	Zone       string     `json:"zone"`
+	Type       string     `json:"type"`
+}

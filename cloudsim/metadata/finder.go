@@ -1,0 +1,63 @@
+package metadata
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// finder tells instances by their internal addresses. What it remembers is a
+// guess, which is asked of the cloud again before it is believed, so that the
+// next owner of an address is never taken for the one before. What it does not
+// remember costs a walk through the list of instances.
+type finder struct {
+	cloud Cloud
+	mu    sync.Mutex // also held for a walk: callers that come together share it
+	known map[string]cloudsim.InstanceID
+}
+
+func (f *finder) find(ctx context.Context, ip string) (cloudsim.Instance, error) {
+	f.mu.Lock()
+	id, ok := f.known[ip]
+	f.mu.Unlock()
+	if ok {
+		i, err := f.cloud.GetInstance(ctx, id)
+		if err == nil && i.InternalIP() == ip {
+			return i, nil
+		}
+		if err != nil && !errors.Is(err, cloudsim.NotFound) {
+			return i, err
+		}
+	}
+	return f.walk(ctx, ip)
+}
+
+func (f *finder) walk(ctx context.Context, ip string) (found cloudsim.Instance, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.known = map[string]cloudsim.InstanceID{}
+	for o := (cloudsim.ListOptions{Limit: cloudsim.MaxPageSize}); ; {
+		l, err := f.cloud.ListInstances(ctx, o)
+		if err != nil {
+			return found, err
+		}
+		for _, i := range l.Items {
+			f.known[i.InternalIP()] = i.ID
+			if i.InternalIP() == ip {
+				if found.ID != "" {
+					return found, &httpError{403, "more than one instance has the address " + ip + ": each needs a listener of its own"}
+				}
+				found = i
+			}
+		}
+		if o.After = l.Next; l.Next == "" {
+			break
+		}
+	}
+	if found.ID == "" {
+		return found, &httpError{403, "no instance has the address " + ip + ", which you call from"}
+	}
+	return found, nil
+}

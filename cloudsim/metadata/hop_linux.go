@@ -1,0 +1,29 @@
+package metadata
+
+import (
+	"errors"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// oneHop makes the replies of a listener die at the first router: connections
+// inherit it. It reports whether it can: not every kernel does.
+func oneHop(ln net.Listener) error {
+	t, ok := ln.(*net.TCPListener)
+	if !ok {
+		return errors.New("not a TCP listener")
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TTL, 1)
+		if domain, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DOMAIN); err == nil && domain == unix.AF_INET6 {
+			failed = errors.Join(failed, unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, 1))
+		}
+	})
+	return errors.Join(err, failed)
+}

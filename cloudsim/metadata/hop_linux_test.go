@@ -1,0 +1,41 @@
+package metadata_test
+
+import (
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
+)
+
+// A caller that takes nothing which could have crossed a router, and one that
+// takes nothing which could not have.
+func TestRepliesCrossNoRouter(t *testing.T) {
+	address := strings.TrimPrefix(serve(t, nil, metadata.Config{Instance: cloudsim.InstanceID("i-000001")}), "http://")
+	dial := func(minTTL int, timeout time.Duration) error {
+		d := net.Dialer{Timeout: timeout, Control: func(_, _ string, c syscall.RawConn) (err error) {
+			bad := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MINTTL, minTTL) })
+			if bad != nil {
+				return bad
+			}
+			return err
+		}}
+		d.SetMultipathTCP(false)
+		conn, err := d.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	}
+	if err := dial(1, time.Minute); err != nil {
+		t.Fatalf("within a hop: %v", err)
+	}
+	if err := dial(2, 500*time.Millisecond); err == nil {
+		t.Error("a reply could cross a router")
+	}
+}

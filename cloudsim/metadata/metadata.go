@@ -1,0 +1,187 @@
+package metadata
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Cloud is what the service asks: a client of a cloud, or its engine. Its
+// caller must be an admin, because it speaks for any instance.
+type Cloud interface {
+	GetInstance(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)
+	ListInstances(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error)
+	GetUserData(context.Context, cloudsim.InstanceID) (cloudsim.UserData, error)
+	CreateIdentityDocument(context.Context, cloudsim.InstanceID, cloudsim.CreateIdentityDocument) (cloudsim.IdentityDocument, error)
+	CreateInstanceToken(context.Context, cloudsim.InstanceID) (cloudsim.Token, error)
+}
+
+// Address is where instances expect the service, in a network of their own.
+const Address = "169.254.169.254:80"
+
+// Listen listens for a service. It does without multipath TCP, which Go's
+// listeners speak unless told and which knows no hop limit.
+func Listen(ctx context.Context, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false)
+	return lc.Listen(ctx, "tcp", address)
+}
+
+// Config says whom a service serves.
+type Config struct {
+	// Listener is closed by Run. Call Listen in the network namespace of the
+	// instance, and then run anywhere.
+	Listener net.Listener
+	// Instance is whose listener it is. If it is empty, the source address of
+	// a connection says which instance calls, by its internal address.
+	Instance cloudsim.InstanceID
+	// Hosts are names that a request may be addressed to, besides any IP
+	// address. A name that somebody else made point here is refused.
+	Hosts []string
+}
+
+// Validate says everything that is wrong with c.
+func (c Config) Validate() error {
+	if c.Listener == nil {
+		return errors.New("metadata: a listener is required")
+	}
+	return nil
+}
+
+// Limits of a request. Nothing that an instance asks is long.
+const (
+	headerTimeout = 5 * time.Second
+	replyTimeout  = 20 * time.Second
+	cloudTimeout  = 10 * time.Second // of one call to the cloud
+	idleTimeout   = 30 * time.Second
+	maxHeader     = 16 << 10
+	stopTimeout   = 2 * time.Second
+)
+
+// Run serves until ctx ends.
+func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	if err := oneHop(cfg.Listener); err != nil {
+		log.DebugContext(ctx, "replies have no hop limit here", "err", err)
+	}
+	srv := &http.Server{
+		Handler:           newService(log, cfg, cloud).handler(),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       headerTimeout,
+		WriteTimeout:      replyTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(cfg.Listener) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	err := srv.Shutdown(grace)
+	if err != nil {
+		err = srv.Close()
+	}
+	_ = <-served // that it was closed
+	return err
+}
+
+type service struct {
+	log      *slog.Logger
+	cfg      Config
+	cloud    Cloud
+	sessions *sessions
+	finder   finder
+}
+
+func newService(log *slog.Logger, cfg Config, cloud Cloud) *service {
+	return &service{log: log, cfg: cfg, cloud: cloud, sessions: newSessions(), finder: finder{cloud: cloud}}
+}
+
+// handler checks first what says that a request was not made by the instance
+// itself, then who it is, then what it wants.
+func (s *service) handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), cloudTimeout)
+		defer cancel()
+		w.Header().Set("Server", "cloudsim-metadata")
+		w.Header().Set("Cache-Control", "no-store")
+		id, err := s.answer(ctx, w, r)
+		if err != nil {
+			s.refuse(w, r, id, err)
+		}
+	})
+}
+
+func (s *service) answer(ctx context.Context, w http.ResponseWriter, r *http.Request) (cloudsim.InstanceID, error) {
+	if err := s.direct(r); err != nil {
+		return "", err
+	}
+	i, err := s.caller(ctx, r)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case r.URL.Path == tokenPath:
+		return i.ID, s.startSession(w, r, i.ID)
+	case r.Method != http.MethodGet:
+		w.Header().Set("Allow", http.MethodGet)
+		return i.ID, &httpError{http.StatusMethodNotAllowed, r.URL.Path + " answers GET only"}
+	}
+	if err := s.sessions.check(r.Header.Get(tokenHeader), i.ID); err != nil {
+		return i.ID, err
+	}
+	v, err := s.tell(ctx, i, r)
+	if err != nil {
+		return i.ID, err
+	}
+	return i.ID, write(w, v)
+}
+
+// direct refuses what came through somebody else: a proxy, or a name that was
+// made to point here.
+func (s *service) direct(r *http.Request) error {
+	for _, name := range []string{"X-Forwarded-For", "Forwarded", "Via"} {
+		if r.Header.Get(name) != "" {
+			return &httpError{http.StatusForbidden, "the request was forwarded (it has " + name + "): ask without a proxy"}
+		}
+	}
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	if net.ParseIP(strings.Trim(host, "[]")) != nil {
+		return nil
+	}
+	for _, name := range s.cfg.Hosts {
+		if strings.EqualFold(host, name) {
+			return nil
+		}
+	}
+	return &httpError{http.StatusMisdirectedRequest, "the request is addressed to another host: ask by IP address"}
+}
+
+// caller is the instance that asks.
+func (s *service) caller(ctx context.Context, r *http.Request) (cloudsim.Instance, error) {
+	if s.cfg.Instance != "" {
+		return s.cloud.GetInstance(ctx, s.cfg.Instance)
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return cloudsim.Instance{}, err
+	}
+	return s.finder.find(ctx, host)
+}

@@ -1,0 +1,322 @@
+package metadata_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
+)
+
+// serve runs a metadata service of a cloud until the test ends, and returns
+// its URL.
+func serve(t *testing.T, cl metadata.Cloud, cfg metadata.Config) string {
+	t.Helper()
+	ln, err := metadata.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Listener = ln
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- metadata.Run(ctx, slog.New(slog.DiscardHandler), cfg, cl) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("metadata: %v", err)
+		}
+	})
+	return "http://" + ln.Addr().String()
+}
+
+// from makes a client whose connections come from an address, as an
+// instance's do.
+func from(t *testing.T, ip string) *http.Client {
+	tr := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).DialContext}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
+}
+
+// send makes a request with headers given in pairs; Host is one of them.
+func send(t *testing.T, hc *http.Client, method, url string, headers ...string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
+	}
+	resp, err := hc.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(raw)
+}
+
+// session asks for a token and returns what gets with it.
+func session(t *testing.T, hc *http.Client, url string) func(path string) (int, string) {
+	t.Helper()
+	code, token := send(t, hc, "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "60")
+	if code != 200 {
+		t.Fatalf("session: %d %s", code, token)
+	}
+	return func(path string) (int, string) {
+		t.Helper()
+		return send(t, hc, "GET", url+path, "Metadata-Token", token)
+	}
+}
+
+func instance(t *testing.T, cl *client.Client, name string) cloudsim.Instance {
+	t.Helper()
+	i, err := cl.CreateInstance(t.Context(), cloudsim.CreateInstance{
+		Name: name, Zone: "sim-1a", Type: "small", Labels: map[string]string{"app.io/tier": name}, UserData: "#!/bin/sh\necho " + name,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func TestAnInstanceReadsAllAboutItself(t *testing.T) {
+	cl := cloudtest.Start(t)
+	i := instance(t, cl, "a")
+	get := session(t, http.DefaultClient, serve(t, cl, metadata.Config{Instance: i.ID}))
+	for path, want := range map[string]string{
+		"/v1/instance/id":                 string(i.ID),
+		"/v1/instance/name":               "a",
+		"/v1/instance/hostname":           "a",
+		"/v1/instance/type":               "small",
+		"/v1/instance/zone":               "sim-1a",
+		"/v1/instance/region":             "sim-1",
+		"/v1/instance/project":            string(i.Project),
+		"/v1/instance/provider-id":        i.ProviderID,
+		"/v1/instance/labels/app.io/tier": "a",
+		"/v1/instance/labels":             `{"app.io/tier":"a"}` + "\n",
+		"/v1/instance/user-data":          "#!/bin/sh\necho a",
+		"/v1/instance/notices":            "[]\n",
+	} {
+		if code, got := get(path); code != 200 || got != want {
+			t.Errorf("%s: %d %q; want %q", path, code, got, want)
+		}
+	}
+	_, whole := get("/v1/instance/")
+	var doc metadata.Document
+	if err := json.Unmarshal([]byte(whole), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(metadata.Of(i), doc); diff != "" {
+		t.Error(diff)
+	}
+	for _, path := range []string{"/v1/instance/notices/preemption", "/v1/instance/labels/none", "/v1/instance/nothing", "/"} {
+		if code, got := get(path); code != 404 {
+			t.Errorf("%s: %d %q", path, code, got)
+		}
+	}
+	_, list := get("/v1/")
+	if diff := cmp.Diff(metadata.Paths(), strings.Fields(list)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWhatIsRefused(t *testing.T) {
+	cl := cloudtest.Start(t)
+	a := instance(t, cl, "a")
+	url := serve(t, cl, metadata.Config{Instance: a.ID, Hosts: []string{"metadata.internal"}})
+	hc := http.DefaultClient
+	_, token := send(t, hc, "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "21600")
+	_, short := send(t, hc, "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "1")
+	for name, tc := range map[string]struct {
+		method, path string
+		headers      []string
+		want         int
+	}{
+		"good":                 {"GET", "/v1/instance/id", []string{"Metadata-Token", token}, 200},
+		"no token":             {"GET", "/v1/instance/id", nil, 401},
+		"a guess":              {"GET", "/v1/instance/id", []string{"Metadata-Token", token[:len(token)-2] + "AA"}, 401},
+		"not base64":           {"GET", "/v1/instance/id", []string{"Metadata-Token", "***"}, 401},
+		"forwarded":            {"GET", "/v1/instance/id", []string{"Metadata-Token", token, "X-Forwarded-For", "10.0.0.1"}, 403},
+		"session by proxy":     {"PUT", "/v1/token", []string{"Metadata-Token-TTL-Seconds", "60", "Via", "1.1 proxy"}, 403},
+		"rebound name":         {"GET", "/v1/instance/id", []string{"Metadata-Token", token, "Host", "evil.example"}, 421},
+		"own name":             {"GET", "/v1/instance/id", []string{"Metadata-Token", token, "Host", "metadata.internal:80"}, 200},
+		"no TTL":               {"PUT", "/v1/token", nil, 400},
+		"TTL 0":                {"PUT", "/v1/token", []string{"Metadata-Token-TTL-Seconds", "0"}, 400},
+		"TTL of 6 h and 1 s":   {"PUT", "/v1/token", []string{"Metadata-Token-TTL-Seconds", "21601"}, 400},
+		"session by GET":       {"GET", "/v1/token", []string{"Metadata-Token-TTL-Seconds", "60"}, 405},
+		"POST":                 {"POST", "/v1/instance/id", []string{"Metadata-Token", token}, 405},
+		"audience missing":     {"GET", "/v1/instance/identity", []string{"Metadata-Token", token}, 400},
+		"header too large":     {"GET", "/v1/instance/id", []string{"Metadata-Token", strings.Repeat("x", 32<<10)}, 431},
+		"another path's token": {"GET", "/v1/instance/zone", []string{"Metadata-Token", token}, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if code, got := send(t, hc, tc.method, url+tc.path, tc.headers...); code != tc.want {
+				t.Errorf("%d %q; want %d", code, got, tc.want)
+			}
+		})
+	}
+	eventually(t, "the short session ends", func() bool {
+		code, _ := send(t, hc, "GET", url+"/v1/instance/id", "Metadata-Token", short)
+		return code == 401
+	})
+	b := instance(t, cl, "b")
+	other := serve(t, cl, metadata.Config{Instance: b.ID})
+	if code, got := send(t, hc, "GET", other+"/v1/instance/id", "Metadata-Token", token); code != 401 {
+		t.Errorf("a token of another instance: %d %q", code, got)
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// On a shared loopback the source address says who calls: nobody gets another
+// instance's session, and an address that changed hands tells its new owner
+// about itself.
+func TestInstancesThatShareALoopback(t *testing.T) {
+	cl := cloudtest.Start(t)
+	a, b := instance(t, cl, "a"), instance(t, cl, "b")
+	url := serve(t, cl, metadata.Config{})
+	for _, i := range []cloudsim.Instance{a, b} {
+		if code, got := session(t, from(t, i.InternalIP()), url)("/v1/instance/id"); code != 200 || got != string(i.ID) {
+			t.Errorf("%s: %d %q", i.ID, code, got)
+		}
+	}
+	_, token := send(t, from(t, a.InternalIP()), "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "60")
+	if code, got := send(t, from(t, b.InternalIP()), "GET", url+"/v1/instance/id", "Metadata-Token", token); code != 401 {
+		t.Errorf("a's token from b: %d %q", code, got)
+	}
+	if code, got := send(t, from(t, "127.0.0.1"), "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "60"); code != 403 {
+		t.Errorf("from nobody's address: %d %q", code, got)
+	}
+	if _, err := cl.DeleteInstance(t.Context(), a.ID); err != nil {
+		t.Fatal(err)
+	}
+	if code, got := send(t, from(t, a.InternalIP()), "GET", url+"/v1/instance/id", "Metadata-Token", token); code != 403 {
+		t.Errorf("after a is gone: %d %q", code, got)
+	}
+	heir := cloudsim.Instance{}
+	for n := 0; heir.InternalIP() != a.InternalIP(); n++ {
+		heir = instance(t, cl, fmt.Sprintf("heir-%d", n))
+		if n > 300 {
+			t.Skip("the address is not given out again")
+		}
+	}
+	if code, got := session(t, from(t, a.InternalIP()), url)("/v1/instance/id"); code != 200 || got != string(heir.ID) {
+		t.Errorf("the heir of the address: %d %q; want %s", code, got, heir.ID)
+	}
+}
+
+// A document is verified by the key set alone, before and after a rotation,
+// until its key has retired.
+func TestIdentity(t *testing.T) {
+	cl := cloudtest.Start(t)
+	i := instance(t, cl, "a")
+	get := session(t, http.DefaultClient, serve(t, cl, metadata.Config{Instance: i.ID}))
+	_, before := get("/v1/instance/identity?audience=vault")
+	var claims cloudsim.IdentityClaims
+	if err := verified(t, cl, before, &claims); err != nil {
+		t.Fatal(err)
+	}
+	if claims.Issuer != cl.URL || claims.Audience != "vault" || claims.Instance.ID != i.ID || claims.Instance.ProviderID != i.ProviderID ||
+		claims.Expires-claims.IssuedAt != 3600 || claims.Subject != "instance:"+string(i.ID) {
+		t.Errorf("%+v", claims)
+	}
+	if _, err := cl.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyIdentity, OverlapSeconds: 60}); err != nil {
+		t.Fatal(err)
+	}
+	_, after := get("/v1/instance/identity?audience=vault")
+	for name, doc := range map[string]string{"before": before, "after": after} {
+		if err := verified(t, cl, doc, &claims); err != nil {
+			t.Errorf("what was signed %s the rotation: %v", name, err)
+		}
+	}
+	if _, err := cl.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyIdentity}); err != nil {
+		t.Fatal(err)
+	}
+	if err := verified(t, cl, after, &claims); err == nil {
+		t.Error("a key that was rotated without overlap is still published")
+	}
+	if err := verified(t, cl, before, &claims); err != nil {
+		t.Errorf("its overlap is not over: %v", err)
+	}
+}
+
+// verified checks a document as a stranger would: by discovery, key set and
+// kid.
+func verified(t *testing.T, cl *client.Client, doc string, claims any) error {
+	t.Helper()
+	_, raw := send(t, http.DefaultClient, "GET", cl.URL+"/.well-known/openid-configuration")
+	var conf cloudsim.OpenIDConfiguration
+	if err := json.Unmarshal([]byte(raw), &conf); err != nil || conf.Issuer != cl.URL {
+		t.Fatalf("%v: %s", err, raw)
+	}
+	_, raw = send(t, http.DefaultClient, "GET", conf.JWKSURI)
+	if strings.Contains(raw, `"d"`) {
+		t.Fatalf("private keys are published: %s", raw)
+	}
+	var set jose.JSONWebKeySet
+	if err := json.Unmarshal([]byte(raw), &set); err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.ParseSigned(doc, []jose.SignatureAlgorithm{jose.ES256})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range set.Key(token.Headers[0].KeyID) {
+		return token.Claims(k.Key.(*ecdsa.PublicKey), claims)
+	}
+	return fmt.Errorf("no key %s", token.Headers[0].KeyID)
+}
+
+func TestNotices(t *testing.T) {
+	cl := cloudtest.Start(t)
+	i := instance(t, cl, "a")
+	get := session(t, http.DefaultClient, serve(t, cl, metadata.Config{Instance: i.ID}))
+	for _, n := range []cloudsim.CreateNotice{{Type: "maintenance", InSeconds: 3600}, {Type: "preemption", InSeconds: 120}} {
+		if _, err := cl.AnnounceNotice(t.Context(), i.ID, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, raw := get("/v1/instance/notices")
+	var notices []cloudsim.Notice
+	if err := json.Unmarshal([]byte(raw), &notices); err != nil || len(notices) != 2 || notices[0].Type != "preemption" {
+		t.Errorf("%v %s", err, raw)
+	}
+	if _, err := cl.WithdrawNotice(t.Context(), i.ID, "maintenance"); err != nil {
+		t.Error(err)
+	}
+	if code, _ := get("/v1/instance/notices/maintenance"); code != 404 {
+		t.Errorf("withdrawn: %d", code)
+	}
+	if code, raw := get("/v1/instance/notices/preemption"); code != 200 || !strings.Contains(raw, `"at":`) {
+		t.Errorf("%d %s", code, raw)
+	}
+}

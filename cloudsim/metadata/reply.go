@@ -1,0 +1,71 @@
+package metadata
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// httpError is a refusal of the service itself.
+type httpError struct {
+	status int
+	msg    string
+}
+
+func (e *httpError) Error() string { return e.msg }
+
+// status is the one place where what the cloud said becomes an HTTP status. An
+// instance is not to blame for what the service may not do.
+var status = map[cloudsim.Kind]int{
+	cloudsim.Internal:        http.StatusBadGateway,
+	cloudsim.Invalid:         http.StatusBadRequest,
+	cloudsim.Unauthenticated: http.StatusBadGateway,
+	cloudsim.Denied:          http.StatusBadGateway,
+	cloudsim.NotFound:        http.StatusNotFound,
+	cloudsim.Exists:          http.StatusConflict,
+	cloudsim.Conflict:        http.StatusConflict,
+	cloudsim.Stale:           http.StatusConflict,
+	cloudsim.Exhausted:       http.StatusTooManyRequests,
+	cloudsim.Unavailable:     http.StatusServiceUnavailable,
+	cloudsim.Gone:            http.StatusGone,
+}
+
+// refuse answers an error in one line.
+func (s *service) refuse(w http.ResponseWriter, r *http.Request, id cloudsim.InstanceID, err error) {
+	code, msg := 0, err.Error()
+	if e, ok := errors.AsType[*httpError](err); ok {
+		code = e.status
+	} else {
+		kind := cloudsim.KindOf(err)
+		code = status[kind]
+		switch kind {
+		case cloudsim.Internal, cloudsim.Unauthenticated, cloudsim.Denied, cloudsim.Unavailable:
+			s.log.WarnContext(r.Context(), "the cloud did not answer for an instance", "instance", id, "path", r.URL.Path, "err", err)
+			msg = "the cloud does not answer: try again"
+		}
+		if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {
+			w.Header().Set("Retry-After", "1")
+		}
+	}
+	http.Error(w, msg, code)
+}
+
+// write answers a string as it is, and anything else as JSON.
+func write(w http.ResponseWriter, v any) error {
+	if s, ok := v.(string); ok {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		_, _ = w.Write([]byte(s)) //nolint:gosec // it is text, and an error here means that the caller left
+		return nil
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("metadata: %w", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(raw, '\n'))
+	return nil
+}

@@ -1,0 +1,77 @@
+package metadata
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// The wire of a session: PUT the life that a token should have, and show the
+// token with every GET.
+const (
+	tokenPath   = "/v1/token"
+	ttlHeader   = "Metadata-Token-TTL-Seconds"
+	tokenHeader = "Metadata-Token"
+	minTTL      = 1
+	maxTTL      = 6 * 3600
+)
+
+// sessions makes and checks session tokens. A token is its instance and its
+// end under a key that lives as long as the service: nothing is kept, and after
+// a restart everybody asks for a new one.
+type sessions struct {
+	key [32]byte
+	now func() time.Time
+}
+
+func newSessions() *sessions {
+	s := &sessions{now: time.Now}
+	_, _ = rand.Read(s.key[:]) // never fails: crypto/rand ends the process instead
+	return s
+}
+
+func (s *service) startSession(w http.ResponseWriter, r *http.Request, id cloudsim.InstanceID) error {
+	if r.Method != http.MethodPut {
+		w.Header().Set("Allow", http.MethodPut)
+		return &httpError{http.StatusMethodNotAllowed, tokenPath + " answers PUT only"}
+	}
+	ttl, err := strconv.Atoi(r.Header.Get(ttlHeader))
+	if err != nil || ttl < minTTL || ttl > maxTTL {
+		return &httpError{http.StatusBadRequest, ttlHeader + " must be between 1 and 21600"}
+	}
+	w.Header().Set(ttlHeader, strconv.Itoa(ttl))
+	return write(w, s.sessions.start(id, time.Duration(ttl)*time.Second))
+}
+
+func (s *sessions) start(id cloudsim.InstanceID, ttl time.Duration) string {
+	end := binary.BigEndian.AppendUint64(nil, uint64(s.now().Add(ttl).UnixNano()))
+	return base64.RawURLEncoding.EncodeToString(append(end, s.mac(end, id)...))
+}
+
+func (s *sessions) mac(end []byte, id cloudsim.InstanceID) []byte {
+	m := hmac.New(sha256.New, s.key[:])
+	m.Write(end)
+	m.Write([]byte(id))
+	return m.Sum(nil)
+}
+
+// check refuses a token that is missing, another instance's, or over. All but
+// the first look the same.
+func (s *sessions) check(token string, id cloudsim.InstanceID) error {
+	if token == "" {
+		return &httpError{http.StatusUnauthorized, "no session token: PUT " + tokenPath + " for one, and send it as " + tokenHeader}
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(raw) != 8+sha256.Size || !hmac.Equal(raw[8:], s.mac(raw[:8], id)) ||
+		!s.now().Before(time.Unix(0, int64(binary.BigEndian.Uint64(raw[:8])))) {
+		return &httpError{http.StatusUnauthorized, "the session token is not good, or no longer: PUT " + tokenPath + " for another"}
+	}
+	return nil
+}

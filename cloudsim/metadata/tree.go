@@ -1,0 +1,165 @@
+package metadata
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// prefix is what all paths of an instance begin with.
+const prefix = "/v1/instance"
+
+// Document is everything that the service tells without being asked for more
+// than a path; GET /v1/instance answers it whole.
+type Document struct {
+	ID         cloudsim.InstanceID        `json:"id"`
+	Name       string                     `json:"name"`
+	Hostname   string                     `json:"hostname"`
+	Type       string                     `json:"type"`
+	Zone       string                     `json:"zone"`
+	Region     string                     `json:"region"`
+	Project    cloudsim.ProjectID         `json:"project"`
+	ProviderID string                     `json:"providerID"`
+	Account    cloudsim.ServiceAccountID  `json:"serviceAccount,omitempty"`
+	Addresses  []cloudsim.InstanceAddress `json:"addresses"`
+	Labels     map[string]string          `json:"labels"`
+	Notices    []cloudsim.Notice          `json:"notices"`
+}
+
+// Of is the document of an instance.
+func Of(i cloudsim.Instance) Document {
+	d := Document{
+		ID: i.ID, Name: i.Name, Hostname: address(i, cloudsim.AddressHostname), Type: i.Type, Zone: i.Zone, Region: i.Region,
+		Project: i.Project, ProviderID: i.ProviderID, Account: i.ServiceAccount, Addresses: i.Addresses, Labels: i.Labels, Notices: i.Notices,
+	}
+	if d.Labels == nil {
+		d.Labels = map[string]string{}
+	}
+	if d.Notices == nil {
+		d.Notices = []cloudsim.Notice{}
+	}
+	return d
+}
+
+func address(i cloudsim.Instance, t cloudsim.InstanceAddressType) string {
+	for _, a := range i.Addresses {
+		if a.Type == t {
+			return a.Address
+		}
+	}
+	return ""
+}
+
+// leaf is a value of the document that has a path of its own.
+type leaf struct {
+	path  string
+	value func(Document) any // a string is answered as it is, else JSON; "" and nil are not found
+}
+
+// leaves is the tree, in the order that GET /v1/ lists it.
+var leaves = []leaf{
+	{"", func(d Document) any { return d }},
+	{"/id", func(d Document) any { return string(d.ID) }},
+	{"/name", func(d Document) any { return d.Name }},
+	{"/hostname", func(d Document) any { return d.Hostname }},
+	{"/type", func(d Document) any { return d.Type }},
+	{"/zone", func(d Document) any { return d.Zone }},
+	{"/region", func(d Document) any { return d.Region }},
+	{"/project", func(d Document) any { return string(d.Project) }},
+	{"/provider-id", func(d Document) any { return d.ProviderID }},
+	{"/service-account", func(d Document) any { return string(d.Account) }},
+	{"/addresses", func(d Document) any { return d.Addresses }},
+	{"/labels", func(d Document) any { return d.Labels }},
+	{"/notices", func(d Document) any { return d.Notices }},
+	{"/notices/maintenance", func(d Document) any { return d.notice(cloudsim.NoticeMaintenance) }},
+	{"/notices/preemption", func(d Document) any { return d.notice(cloudsim.NoticePreemption) }},
+}
+
+func (d Document) notice(t cloudsim.NoticeType) any {
+	n := slices.IndexFunc(d.Notices, func(n cloudsim.Notice) bool { return n.Type == t })
+	if n < 0 {
+		return nil
+	}
+	return d.Notices[n]
+}
+
+// Paths that ask the cloud for more than the document.
+const (
+	labelPrefix  = prefix + "/labels/"
+	userDataPath = prefix + "/user-data"
+	identityPath = prefix + "/identity"
+	tokenOfPath  = prefix + "/service-account/token"
+)
+
+// AccessToken is what a service account calls the cloud with.
+type AccessToken struct {
+	AccessToken string `json:"accessToken"`
+	ExpiresIn   int64  `json:"expiresIn"` // seconds
+}
+
+// Paths lists every path, with what each is.
+func Paths() []string {
+	all := make([]string, 0, len(leaves)+4)
+	for _, l := range leaves {
+		all = append(all, prefix+l.path)
+	}
+	return append(all, labelPrefix+"{key}", userDataPath, tokenOfPath, identityPath+"?audience={audience}")
+}
+
+// tell is the answer to a GET.
+func (s *service) tell(ctx context.Context, i cloudsim.Instance, r *http.Request) (any, error) {
+	path := r.URL.Path
+	if len(path) > 1 {
+		path = strings.TrimSuffix(path, "/")
+	}
+	switch {
+	case path == "/v1":
+		return strings.Join(Paths(), "\n") + "\n", nil
+	case path == userDataPath:
+		d, err := s.cloud.GetUserData(ctx, i.ID)
+		return found(d.UserData, path, err)
+	case path == identityPath:
+		doc, err := s.cloud.CreateIdentityDocument(ctx, i.ID, cloudsim.CreateIdentityDocument{Audience: r.URL.Query().Get("audience")})
+		return found(doc.Token, path, err)
+	case path == tokenOfPath:
+		t, err := s.cloud.CreateInstanceToken(ctx, i.ID)
+		if err != nil {
+			return nil, err
+		}
+		return AccessToken{AccessToken: t.Secret, ExpiresIn: int64(cloudsim.InstanceTokenLife.Seconds())}, nil
+	case strings.HasPrefix(path, labelPrefix):
+		return found(i.Labels[strings.TrimPrefix(path, labelPrefix)], path, nil)
+	}
+	for _, l := range leaves {
+		if path == prefix+l.path {
+			return found(l.value(Of(i)), path, nil)
+		}
+	}
+	return nil, &httpError{http.StatusNotFound, "no such path: GET /v1/ lists them"}
+}
+
+func found(v any, path string, err error) (any, error) {
+	if err == nil && (v == nil || v == "") {
+		return nil, &httpError{http.StatusNotFound, path + " has no value for this instance"}
+	}
+	return v, err
+}
+
+// All yields every path of the document that has a value, and the value.
+func (d Document) All() iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		for _, l := range leaves[1:] {
+			v := l.value(d)
+			if v == nil || v == "" {
+				continue
+			}
+			if !yield(prefix+l.path, v) {
+				return
+			}
+		}
+	}
+}

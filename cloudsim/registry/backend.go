@@ -1,0 +1,248 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+
+	oci "cuelabs.dev/go/oci/ociregistry"
+	"github.com/opencontainers/go-digest"
+)
+
+// backend is the registry's storage behind its guard: every method asks first.
+type backend struct {
+	*oci.Funcs // what is not here is unsupported
+	files      *files
+	guard      *guard
+}
+
+// GetBlob reads a blob.
+func (b *backend) GetBlob(ctx context.Context, repo string, d oci.Digest) (oci.BlobReader, error) {
+	return b.GetBlobRange(ctx, repo, d, 0, -1)
+}
+
+// GetBlobRange reads a part of a blob.
+func (b *backend) GetBlobRange(ctx context.Context, repo string, d oci.Digest, from, to int64) (oci.BlobReader, error) {
+	desc, err := b.ResolveBlob(ctx, repo, d)
+	if err != nil {
+		return nil, err
+	}
+	return b.files.open(desc, from, to)
+}
+
+// ResolveBlob describes a blob.
+func (b *backend) ResolveBlob(ctx context.Context, repo string, d oci.Digest) (oci.Descriptor, error) {
+	if err := b.guard.allow(ctx, repo, pull); err != nil {
+		return oci.Descriptor{}, err
+	}
+	return b.files.descriptor(repo, d)
+}
+
+// GetManifest reads a manifest.
+func (b *backend) GetManifest(ctx context.Context, repo string, d oci.Digest) (oci.BlobReader, error) {
+	desc, err := b.ResolveManifest(ctx, repo, d)
+	if err != nil {
+		return nil, err
+	}
+	return b.files.open(desc, 0, -1)
+}
+
+// ResolveManifest describes a manifest.
+func (b *backend) ResolveManifest(ctx context.Context, repo string, d oci.Digest) (oci.Descriptor, error) {
+	if err := b.guard.allow(ctx, repo, pull); err != nil {
+		return oci.Descriptor{}, err
+	}
+	return b.files.manifest(repo, d)
+}
+
+// GetTag reads the manifest that a tag is on.
+func (b *backend) GetTag(ctx context.Context, repo, tag string) (oci.BlobReader, error) {
+	desc, err := b.ResolveTag(ctx, repo, tag)
+	if err != nil {
+		return nil, err
+	}
+	return b.files.open(desc, 0, -1)
+}
+
+// ResolveTag describes the manifest that a tag is on.
+func (b *backend) ResolveTag(ctx context.Context, repo, tag string) (oci.Descriptor, error) {
+	if err := b.guard.allow(ctx, repo, pull); err != nil {
+		return oci.Descriptor{}, err
+	}
+	return b.files.tag(repo, tag)
+}
+
+// PushBlob stores a blob that comes in one piece.
+func (b *backend) PushBlob(ctx context.Context, repo string, desc oci.Descriptor, r io.Reader) (oci.Descriptor, error) {
+	if err := b.guard.allow(ctx, repo, push); err != nil {
+		return oci.Descriptor{}, err
+	}
+	u, err := b.files.startUpload(repo)
+	if err != nil {
+		return oci.Descriptor{}, err
+	}
+	defer func() { _ = u.Cancel() }() // nothing, once it is committed
+	if _, err := io.Copy(u, r); err != nil {
+		return oci.Descriptor{}, fmt.Errorf("%w: %w", oci.ErrBlobUploadInvalid, err)
+	}
+	if desc.Size >= 0 && u.Size() != desc.Size {
+		return oci.Descriptor{}, oci.ErrSizeInvalid
+	}
+	return u.Commit(desc.Digest)
+}
+
+// PushBlobChunked starts an upload.
+func (b *backend) PushBlobChunked(ctx context.Context, repo string, _ int) (oci.BlobWriter, error) {
+	if err := b.guard.allow(ctx, repo, push); err != nil {
+		return nil, err
+	}
+	u, err := b.files.startUpload(repo)
+	if err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
+// PushBlobChunkedResume goes on with an upload.
+func (b *backend) PushBlobChunkedResume(ctx context.Context, repo, id string, offset int64, _ int) (oci.BlobWriter, error) {
+	if err := b.guard.allow(ctx, repo, push); err != nil {
+		return nil, err
+	}
+	u, err := b.files.resumeUpload(repo, id, offset)
+	if err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
+// MountBlob gives a repository a blob of another, which the caller may pull.
+func (b *backend) MountBlob(ctx context.Context, from, to string, d oci.Digest) (oci.Descriptor, error) {
+	if err := b.guard.allow(ctx, to, push); err != nil {
+		return oci.Descriptor{}, err
+	}
+	if err := b.guard.allow(ctx, from, pull); err != nil {
+		return oci.Descriptor{}, err
+	}
+	return b.files.mount(from, to, d)
+}
+
+// mayMount reports whether MountBlob can take from from. A client that asks
+// for what it cannot have uploads instead.
+func (b *backend) mayMount(ctx context.Context, from string, d oci.Digest) bool {
+	if b.guard.allow(ctx, from, pull) != nil {
+		return false
+	}
+	_, err := b.files.descriptor(from, d)
+	return err == nil
+}
+
+// PushManifest stores a manifest.
+func (b *backend) PushManifest(ctx context.Context, repo, tag string, raw []byte, mediaType string) (oci.Descriptor, error) {
+	if err := b.guard.allow(ctx, repo, push); err != nil {
+		return oci.Descriptor{}, err
+	}
+	return b.files.put(repo, tag, raw, mediaType)
+}
+
+// DeleteBlob takes a blob out of a repository.
+func (b *backend) DeleteBlob(ctx context.Context, repo string, d oci.Digest) error {
+	if err := b.guard.allow(ctx, repo, remove); err != nil {
+		return err
+	}
+	if _, err := b.files.descriptor(repo, d); err != nil {
+		return err
+	}
+	return os.Remove(b.files.repo(repo, "blobs", d.Encoded()))
+}
+
+// DeleteManifest removes a manifest and the tags that are on it.
+func (b *backend) DeleteManifest(ctx context.Context, repo string, d oci.Digest) error {
+	if err := b.guard.allow(ctx, repo, remove); err != nil {
+		return err
+	}
+	return b.files.forget(repo, d)
+}
+
+// DeleteTag removes a tag; its manifest stays.
+func (b *backend) DeleteTag(ctx context.Context, repo, tag string) error {
+	if err := b.guard.allow(ctx, repo, remove); err != nil {
+		return err
+	}
+	if _, err := b.files.tag(repo, tag); err != nil {
+		return err
+	}
+	return os.Remove(b.files.repo(repo, "tags", tag))
+}
+
+// Repositories lists every repository of the registry, for who may see all.
+func (b *backend) Repositories(ctx context.Context, after string) iter.Seq2[string, error] {
+	if err := b.guard.allowCatalog(ctx); err != nil {
+		return one[string](err)
+	}
+	return following(after, b.files.repositories)
+}
+
+// Tags lists the tags of a repository.
+func (b *backend) Tags(ctx context.Context, repo, after string) iter.Seq2[string, error] {
+	if err := b.guard.allow(ctx, repo, pull); err != nil {
+		return one[string](err)
+	}
+	return following(after, func() ([]string, error) { return b.files.names(repo, "tags") })
+}
+
+// Referrers lists the manifests whose subject is the one with this digest. It
+// reads all manifests of the repository.
+func (b *backend) Referrers(ctx context.Context, repo string, subject oci.Digest, artifactType string) iter.Seq2[oci.Descriptor, error] {
+	if err := b.guard.allow(ctx, repo, pull); err != nil {
+		return one[oci.Descriptor](err)
+	}
+	return func(yield func(oci.Descriptor, error) bool) {
+		all, err := b.files.names(repo, "manifests")
+		if err != nil {
+			yield(oci.Descriptor{}, err)
+			return
+		}
+		for _, hex := range all {
+			desc, err := b.files.manifest(repo, digest.NewDigestFromEncoded(digest.SHA256, hex))
+			if err != nil {
+				continue // deleted meanwhile
+			}
+			m, err := b.files.read(desc)
+			if err != nil || m.Subject == nil || m.Subject.Digest != subject {
+				continue
+			}
+			desc = m.referrer(desc)
+			if artifactType != "" && desc.ArtifactType != artifactType {
+				continue
+			}
+			if !yield(desc, nil) {
+				return
+			}
+		}
+	}
+}
+
+func one[T any](err error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		yield(none, err)
+	}
+}
+
+// following yields the names that come after one, in order.
+func following(after string, list func() ([]string, error)) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		all, err := list()
+		if err != nil {
+			yield("", err)
+			return
+		}
+		for _, name := range all {
+			if name > after && !yield(name, nil) {
+				return
+			}
+		}
+	}
+}

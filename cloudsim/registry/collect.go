@@ -1,0 +1,100 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// collect removes what nothing refers to and is older than grace: uploads that
+// were given up, blobs that no manifest of their repository needs, and content
+// that no repository has. Pushes wait while it looks; pulls do not. It returns
+// how many files it removed.
+func (f *files) collect(ctx context.Context, grace time.Duration) (removed int, err error) {
+	f.collecting.Lock()
+	defer f.collecting.Unlock()
+	names, err := f.repositories()
+	if err != nil {
+		return 0, err
+	}
+	old := time.Now().Add(-grace)
+	used := map[string]bool{}
+	for _, name := range names {
+		if ctx.Err() != nil {
+			return removed, nil
+		}
+		n, err := f.collectRepository(name, old, used)
+		removed += n
+		if err != nil {
+			return removed, err
+		}
+	}
+	n, err := sweep(filepath.Join(f.dir, "blobs"), old, func(hex string) bool { return used[hex] })
+	if err != nil {
+		return removed, err
+	}
+	m, err := sweep(f.dir, old, func(name string) bool { return !strings.HasPrefix(name, ".new-") })
+	return removed + n + m, err
+}
+
+// collectRepository removes what a repository has without need, and adds to
+// used what is left.
+func (f *files) collectRepository(name string, old time.Time, used map[string]bool) (int, error) {
+	manifests, err := f.names(name, "manifests")
+	if err != nil {
+		return 0, err
+	}
+	needed := map[string]bool{}
+	for _, hex := range manifests {
+		used[hex] = true
+		desc, err := f.manifest(name, digest.NewDigestFromEncoded(digest.SHA256, hex))
+		if err != nil {
+			return 0, err
+		}
+		m, err := f.read(desc)
+		if err != nil {
+			return 0, err
+		}
+		for _, b := range m.blobs() {
+			needed[b.Digest.Encoded()] = true
+		}
+	}
+	n, err1 := sweep(f.repo(name, "blobs"), old, func(hex string) bool { return needed[hex] })
+	m, err2 := sweep(f.repo(name, "uploads"), old, func(string) bool { return false })
+	left, err3 := f.names(name, "blobs")
+	for _, hex := range left {
+		used[hex] = true
+	}
+	return n + m, errors.Join(err1, err2, err3)
+}
+
+// sweep removes the files of a folder that are old and not kept.
+func sweep(dir string, old time.Time, keep func(name string) bool) (removed int, err error) {
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range all {
+		if e.IsDir() || keep(e.Name()) {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) || err == nil && info.ModTime().After(old) {
+			continue
+		}
+		if err != nil {
+			return removed, err
+		}
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+			return removed, err
+		}
+		removed++
+	}
+	return removed, nil
+}

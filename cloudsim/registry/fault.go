@@ -1,0 +1,126 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// struck is the error that a fault asks for.
+type struck struct {
+	fault *cloudsim.Fault
+}
+
+func (e *struck) Error() string {
+	return cmp.Or(e.fault.Effect.Message, fmt.Sprintf("fault %s (%s) struck this call", e.fault.ID, e.fault.Name))
+}
+
+// write answers it in the form of the specification.
+func (e *struck) write(w http.ResponseWriter) {
+	effect := e.fault.Effect
+	code, name := http.StatusServiceUnavailable, "UNAVAILABLE"
+	switch {
+	case effect.Type == cloudsim.FaultThrottle:
+		code, name = http.StatusTooManyRequests, "TOOMANYREQUESTS"
+		effect.RetryAfterSeconds = max(effect.RetryAfterSeconds, 1)
+	case effect.Type == cloudsim.FaultErrorAfterCommit:
+		code, name = http.StatusInternalServerError, "UNKNOWN"
+	}
+	if effect.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(effect.RetryAfterSeconds))
+	}
+	reply(w, cmp.Or(effect.Status, code), map[string]any{"errors": []map[string]string{{"code": name, "message": e.Error()}}})
+}
+
+// strike asks the fault rules, once in a request: what it does is one call to
+// whoever makes it, though it may touch two repositories.
+func (g *guard) strike(ctx context.Context, s *session, operation, target string) error {
+	if s.asked {
+		return nil
+	}
+	s.asked = true
+	hit, err := g.engine.Decide(s.caller.Context(ctx, s.requestID), engine.Subject{Operation: operation, Target: target})
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, hit.Latency); err != nil {
+		return err
+	}
+	if hit.Fault == nil {
+		return nil
+	}
+	switch hit.Fault.Effect.Type {
+	case cloudsim.FaultError, cloudsim.FaultThrottle:
+		return &struck{hit.Fault}
+	case cloudsim.FaultHang:
+		_ = pause(ctx, cloudsim.MaxFaultHang) // whoever left gets no reply either
+		drop()
+	case cloudsim.FaultDrop:
+		drop()
+	default:
+		s.after = hit.Fault
+	}
+	return nil
+}
+
+// drop ends the request by closing its connection without a reply.
+func drop() {
+	panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way that works for every protocol
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// afterwards is a reply that a fault replaces once the work is done.
+type afterwards struct {
+	http.ResponseWriter
+	s    *session
+	done bool
+}
+
+func (w *afterwards) WriteHeader(code int) {
+	if w.done {
+		return
+	}
+	if f := w.s.after; f != nil && code < 400 {
+		w.done = true
+		switch f.Effect.Type {
+		case cloudsim.FaultLoseReply:
+			drop()
+		case cloudsim.FaultErrorAfterCommit:
+			(&struck{f}).write(w.ResponseWriter)
+			return
+		}
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *afterwards) Write(p []byte) (int, error) {
+	if w.s.after != nil && !w.done {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.done {
+		return len(p), nil
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *afterwards) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,283 @@
+package registry
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	oci "cuelabs.dev/go/oci/ociregistry"
+	"cuelabs.dev/go/oci/ociregistry/ociref"
+	"github.com/opencontainers/go-digest"
+)
+
+// files is the registry's storage.
+//
+//	DIR/blobs/HEX                  content, shared
+//	DIR/repositories/NAME/owner    id of the record that the folder belongs to
+//	                 .../blobs/HEX     this repository has that blob
+//	                 .../manifests/HEX the same, and its media type
+//	                 .../tags/TAG      digest
+//	                 .../uploads/ID    what a client is pushing
+//
+// NAME is escaped, so that it is one folder. Every file is made whole or not at
+// all. It keeps no state in memory.
+type files struct {
+	dir string
+	// collecting keeps what is being linked from being collected.
+	collecting sync.RWMutex
+	owning     sync.Mutex
+}
+
+// stored is what a manifest's file says.
+type stored struct {
+	MediaType string `json:"mediaType"`
+}
+
+func (f *files) blob(d digest.Digest) string { return filepath.Join(f.dir, "blobs", d.Encoded()) }
+
+func (f *files) repo(name string, parts ...string) string {
+	return filepath.Join(append([]string{f.dir, "repositories", url.PathEscape(name)}, parts...)...)
+}
+
+// check takes digests of one algorithm: others would be other names of the
+// same content.
+func check(d digest.Digest) error {
+	if d.Validate() != nil || d.Algorithm() != digest.SHA256 {
+		return fmt.Errorf("%w: want sha256, got %.80q", oci.ErrDigestInvalid, d)
+	}
+	return nil
+}
+
+// own makes sure that the folder of a name belongs to the record with that id.
+// Images of a repository that was deleted do not come back with another of its
+// name.
+func (f *files) own(name, id string) error {
+	f.owning.Lock()
+	defer f.owning.Unlock()
+	have, err := os.ReadFile(f.repo(name, "owner"))
+	if err == nil && string(have) == id {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.RemoveAll(f.repo(name)); err != nil {
+		return err
+	}
+	for _, part := range []string{"blobs", "manifests", "tags", "uploads"} {
+		if err := os.MkdirAll(f.repo(name, part), 0o700); err != nil {
+			return err
+		}
+	}
+	return f.write(f.repo(name, "owner"), []byte(id))
+}
+
+// write makes a file whole or not at all.
+func (f *files) write(path string, raw []byte) error {
+	tmp, err := os.CreateTemp(f.dir, ".new-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(tmp.Name()) }() // gone already, if all went well
+	_, err = tmp.Write(raw)
+	if err := errors.Join(err, tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}
+
+// descriptor is what a repository knows of a blob.
+func (f *files) descriptor(repo string, d digest.Digest) (oci.Descriptor, error) {
+	if err := check(d); err != nil {
+		return oci.Descriptor{}, err
+	}
+	if _, err := os.Stat(f.repo(repo, "blobs", d.Encoded())); err != nil {
+		return oci.Descriptor{}, missing(err, oci.ErrBlobUnknown)
+	}
+	info, err := os.Stat(f.blob(d))
+	if err != nil {
+		return oci.Descriptor{}, missing(err, oci.ErrBlobUnknown)
+	}
+	return oci.Descriptor{MediaType: "application/octet-stream", Digest: d, Size: info.Size()}, nil
+}
+
+// missing is unknown where a file is not there, and err otherwise.
+func missing(err error, unknown error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return unknown
+	}
+	return err
+}
+
+func (f *files) manifest(repo string, d digest.Digest) (oci.Descriptor, error) {
+	if err := check(d); err != nil {
+		return oci.Descriptor{}, err
+	}
+	raw, err := os.ReadFile(f.repo(repo, "manifests", d.Encoded()))
+	if err != nil {
+		return oci.Descriptor{}, missing(err, oci.ErrManifestUnknown)
+	}
+	var s stored
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return oci.Descriptor{}, fmt.Errorf("manifest %s of %s is damaged: %w", d, repo, err)
+	}
+	info, err := os.Stat(f.blob(d))
+	if err != nil {
+		return oci.Descriptor{}, missing(err, oci.ErrManifestUnknown)
+	}
+	return oci.Descriptor{MediaType: s.MediaType, Digest: d, Size: info.Size()}, nil
+}
+
+func (f *files) tag(repo, tag string) (oci.Descriptor, error) {
+	if !ociref.IsValidTag(tag) {
+		return oci.Descriptor{}, oci.ErrManifestUnknown
+	}
+	raw, err := os.ReadFile(f.repo(repo, "tags", tag))
+	if err != nil {
+		return oci.Descriptor{}, missing(err, oci.ErrManifestUnknown)
+	}
+	return f.manifest(repo, digest.Digest(raw))
+}
+
+// reader is content that is being read.
+type reader struct {
+	io.Reader
+	io.Closer
+	desc oci.Descriptor
+}
+
+func (r *reader) Descriptor() oci.Descriptor { return r.desc }
+
+// open reads content from one offset to another; a negative end is all.
+func (f *files) open(desc oci.Descriptor, from, to int64) (oci.BlobReader, error) {
+	file, err := os.Open(f.blob(desc.Digest))
+	if err != nil {
+		return nil, missing(err, oci.ErrBlobUnknown)
+	}
+	if to < 0 || to > desc.Size {
+		to = desc.Size
+	}
+	if from > to {
+		return nil, errors.Join(oci.ErrRangeInvalid, file.Close())
+	}
+	return &reader{io.NewSectionReader(file, from, to-from), file, desc}, nil
+}
+
+// link gives a repository a blob whose content is there.
+func (f *files) link(repo string, d digest.Digest) error {
+	return f.write(f.repo(repo, "blobs", d.Encoded()), nil)
+}
+
+// keep makes the content of a temporary file a blob of a repository.
+func (f *files) keep(repo string, d digest.Digest, tmp string) error {
+	f.collecting.RLock()
+	defer f.collecting.RUnlock()
+	if err := os.Rename(tmp, f.blob(d)); err != nil {
+		return err
+	}
+	return f.link(repo, d)
+}
+
+// mount gives a repository a blob of another.
+func (f *files) mount(from, to string, d digest.Digest) (oci.Descriptor, error) {
+	f.collecting.RLock()
+	defer f.collecting.RUnlock()
+	desc, err := f.descriptor(from, d)
+	if err != nil {
+		return desc, err
+	}
+	return desc, f.link(to, d)
+}
+
+// put stores a manifest whose references were found, and moves a tag to it.
+func (f *files) put(repo, tag string, raw []byte, mediaType string) (oci.Descriptor, error) {
+	f.collecting.RLock()
+	defer f.collecting.RUnlock()
+	d := digest.FromBytes(raw)
+	if err := f.references(repo, mediaType, raw); err != nil {
+		return oci.Descriptor{}, err
+	}
+	about, err := json.Marshal(stored{mediaType})
+	if err != nil {
+		return oci.Descriptor{}, err
+	}
+	if err := errors.Join(f.write(f.blob(d), raw), f.write(f.repo(repo, "manifests", d.Encoded()), about)); err != nil {
+		return oci.Descriptor{}, err
+	}
+	if tag != "" {
+		if !ociref.IsValidTag(tag) {
+			return oci.Descriptor{}, fmt.Errorf("%w: %.150q is no tag", oci.ErrManifestInvalid, tag)
+		}
+		err = f.write(f.repo(repo, "tags", tag), []byte(d))
+	}
+	return oci.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(raw))}, err
+}
+
+// forget removes a manifest and the tags that are on it.
+func (f *files) forget(repo string, d digest.Digest) error {
+	if _, err := f.manifest(repo, d); err != nil {
+		return err
+	}
+	tags, err := f.names(repo, "tags")
+	if err != nil {
+		return err
+	}
+	for _, tag := range tags {
+		if raw, err := os.ReadFile(f.repo(repo, "tags", tag)); err == nil && string(raw) == string(d) {
+			if err := os.Remove(f.repo(repo, "tags", tag)); err != nil {
+				return err
+			}
+		}
+	}
+	return os.Remove(f.repo(repo, "manifests", d.Encoded()))
+}
+
+// names are the files of a folder of a repository, sorted.
+func (f *files) names(repo, part string) ([]string, error) {
+	all, err := os.ReadDir(f.repo(repo, part))
+	if err != nil {
+		return nil, missing(err, oci.ErrNameUnknown)
+	}
+	names := make([]string, 0, len(all))
+	for _, e := range all {
+		if !strings.HasPrefix(e.Name(), ".") {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// repositories are the names that have a folder, sorted.
+func (f *files) repositories() ([]string, error) {
+	all, err := os.ReadDir(filepath.Join(f.dir, "repositories"))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range all {
+		name, err := url.PathUnescape(e.Name())
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func newUploadID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the process instead
+	return hex.EncodeToString(b[:])
+}

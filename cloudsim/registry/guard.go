@@ -1,0 +1,148 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	oci "cuelabs.dev/go/oci/ociregistry"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// The actions of a repository.
+const (
+	pull   = "pull"
+	push   = "push"
+	remove = "delete"
+)
+
+// session is what is known of a request while it is answered. It belongs to
+// the request's goroutine.
+type session struct {
+	requestID string
+	caller    engine.RegistryCaller
+	bad       error // why there is no caller
+	asked     bool  // the fault rules were
+	after     *cloudsim.Fault
+}
+
+type sessionKey struct{}
+
+func sessionOf(ctx context.Context) *session {
+	s, ok := ctx.Value(sessionKey{}).(*session)
+	if !ok {
+		return &session{bad: errNoBearer}
+	}
+	return s
+}
+
+var errNoBearer = errors.New("no bearer token")
+
+// guard asks the engine before every access.
+type guard struct {
+	engine *engine.Engine
+	files  *files
+}
+
+// admit reads the bearer of a request. One that is bad is refused when it is
+// needed, because only then is it known for what.
+func (g *guard) admit(r *http.Request) *session {
+	s := &session{requestID: r.Header.Get("X-Request-Id")}
+	scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		s.bad = errNoBearer
+		return s
+	}
+	s.caller, s.bad = g.engine.AdmitRegistryBearer(strings.TrimSpace(bearer))
+	return s
+}
+
+// allow refuses what the request may not do to a repository.
+func (g *guard) allow(ctx context.Context, repo, action string) error {
+	s := sessionOf(ctx)
+	scope := "repository:" + repo + ":" + action
+	if action == push {
+		scope = "repository:" + repo + ":pull,push"
+	}
+	record, err := g.ask(s, "repository", repo, action, scope)
+	if err != nil {
+		return err
+	}
+	if err := g.files.own(repo, string(record.ID)); err != nil {
+		return err
+	}
+	return g.strike(ctx, s, "registry."+action, repo)
+}
+
+// allowCatalog refuses who may not see the names of all repositories.
+func (g *guard) allowCatalog(ctx context.Context) error {
+	s := sessionOf(ctx)
+	if _, err := g.ask(s, "registry", "catalog", "*", "registry:catalog:*"); err != nil {
+		return err
+	}
+	return g.strike(ctx, s, cloudsim.RegistryCatalog, "")
+}
+
+func (g *guard) ask(s *session, kind, name, action, scope string) (cloudsim.Repository, error) {
+	if s.bad != nil {
+		if !errors.Is(s.bad, errNoBearer) { // that is how every client begins
+			g.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: "registry." + action, Resource: name, RequestID: s.requestID}, s.bad)
+		}
+		return cloudsim.Repository{}, challengeOf(s.bad, scope)
+	}
+	r, err := g.engine.AllowRegistry(s.caller, s.requestID, kind, name, action)
+	switch {
+	case err == nil:
+		return r, nil
+	case errors.Is(err, engine.ErrRegistryScope):
+		return r, &challenge{scope: scope, kind: "insufficient_scope", why: err.Error()}
+	case errors.Is(err, cloudsim.NotFound):
+		return r, coded(oci.ErrNameUnknown, err.Error())
+	case errors.Is(err, cloudsim.Denied):
+		return r, coded(oci.ErrDenied, err.Error())
+	}
+	return r, err
+}
+
+// coded is an error of the specification in our words.
+func coded(as oci.Error, words string) error {
+	return oci.NewError(words, as.Code(), json.RawMessage(nil))
+}
+
+// challenge sends a client to the token endpoint.
+type challenge struct {
+	scope string
+	kind  string // RFC 6750 section 3.1; "" for a client that showed nothing
+	why   string
+}
+
+func challengeOf(bad error, scope string) error {
+	if errors.Is(bad, errNoBearer) {
+		return &challenge{scope: scope, why: "authentication required"}
+	}
+	if cloudsim.KindOf(bad) != cloudsim.Unauthenticated {
+		return bad
+	}
+	return &challenge{scope: scope, kind: "invalid_token", why: "the bearer token is not good: " + bad.Error()}
+}
+
+func (c *challenge) Error() string           { return c.why }
+func (c *challenge) Code() string            { return oci.ErrUnauthorized.Code() }
+func (c *challenge) Detail() json.RawMessage { return nil }
+
+// header is the WWW-Authenticate of c.
+func (c *challenge) header(realm, service string) string {
+	h := fmt.Sprintf("Bearer realm=%q,service=%q", realm, service)
+	if c.scope != "" {
+		h += fmt.Sprintf(",scope=%q", c.scope)
+	}
+	if c.kind != "" {
+		h += fmt.Sprintf(",error=%q", c.kind)
+	}
+	return h
+}

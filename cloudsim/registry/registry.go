@@ -1,0 +1,233 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	oci "cuelabs.dev/go/oci/ociregistry"
+	"cuelabs.dev/go/oci/ociregistry/ociserver"
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/time/rate"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// Config says what registry this is.
+type Config struct {
+	Listener net.Listener // closed by Run; with TLS, if URL says https
+	Dir      string       // where everything is kept
+	URL      string       // how clients reach it, without a slash at its end
+	Name     string       // host[:port] that image names begin with; the engine's Config.Registry
+	// TokensPerSecond bounds how often one address may ask for tokens, with
+	// bursts of ten times that. 0 is 50.
+	TokensPerSecond float64
+	// Collect is how often what nothing refers to is looked for, and how old
+	// it must be to go. 0 is an hour.
+	Collect time.Duration
+}
+
+// Validate says everything that is wrong with c.
+func (c Config) Validate() error {
+	var bad []error
+	if c.Listener == nil {
+		bad = append(bad, errors.New("registry: a listener is required"))
+	}
+	for what, s := range map[string]string{"a folder": c.Dir, "a URL": c.URL, "a name": c.Name} {
+		if s == "" {
+			bad = append(bad, fmt.Errorf("registry: %s is required", what))
+		}
+	}
+	return errors.Join(bad...)
+}
+
+// Limits of a request. A blob may take long, but never stand still.
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	stallTimeout  = time.Minute
+	maxHeader     = 64 << 10
+	stopTimeout   = 5 * time.Second
+)
+
+type server struct {
+	log    *slog.Logger
+	cfg    Config
+	engine *engine.Engine
+	files  *files
+	guard  *guard
+	store  *backend
+	limits limits
+	oci    http.Handler
+}
+
+// Run serves until ctx ends, then lets requests finish.
+func Run(ctx context.Context, log *slog.Logger, cfg Config, e *engine.Engine) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	s, err := newServer(log, cfg, e)
+	if err != nil {
+		return errors.Join(err, cfg.Listener.Close())
+	}
+	srv := &http.Server{
+		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	served, collected := make(chan error, 1), make(chan struct{})
+	go func() { served <- srv.Serve(cfg.Listener) }()
+	inner, stop := context.WithCancel(ctx)
+	go func() { defer close(collected); s.collect(inner) }()
+	defer func() { stop(); <-collected }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err = srv.Shutdown(grace); err != nil {
+		err = srv.Close()
+	}
+	_ = <-served // that it was closed
+	return err
+}
+
+func newServer(log *slog.Logger, cfg Config, e *engine.Engine) (*server, error) {
+	if cfg.TokensPerSecond == 0 {
+		cfg.TokensPerSecond = 50
+	}
+	if cfg.Collect == 0 {
+		cfg.Collect = time.Hour
+	}
+	for _, dir := range []string{"blobs", "repositories"} {
+		if err := os.MkdirAll(filepath.Join(cfg.Dir, dir), 0o700); err != nil {
+			return nil, fmt.Errorf("registry: %w", err)
+		}
+	}
+	f := &files{dir: cfg.Dir}
+	s := &server{log: log, cfg: cfg, engine: e, files: f, guard: &guard{engine: e, files: f}}
+	s.limits = limits{perSecond: rate.Limit(cfg.TokensPerSecond), burst: int(10 * cfg.TokensPerSecond)}
+	s.store = &backend{files: f, guard: s.guard}
+	s.oci = ociserver.New(s.store, &ociserver.Options{WriteError: s.writeError})
+	return s, nil
+}
+
+// collect removes what nothing refers to, now and then.
+func (s *server) collect(ctx context.Context) {
+	tick := time.NewTicker(s.cfg.Collect)
+	defer tick.Stop()
+	for {
+		n, err := s.files.collect(ctx, s.cfg.Collect)
+		switch {
+		case err != nil:
+			s.log.ErrorContext(ctx, "what nothing refers to could not be collected", "err", err)
+		case n > 0:
+			s.log.InfoContext(ctx, "collected what nothing refers to", "files", n)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// ServeHTTP answers the token endpoint, the check of the version, which wants
+// a bearer for nothing in particular, and the registry.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case tokenPath:
+		s.token(w, r)
+		return
+	case "/healthz":
+		reply(w, http.StatusOK, map[string]string{"status": "ok"})
+		return
+	}
+	about := s.guard.admit(r)
+	r = r.WithContext(context.WithValue(r.Context(), sessionKey{}, about))
+	w = &afterwards{ResponseWriter: w, s: about}
+	if (r.URL.Path == "/v2/" || r.URL.Path == "/v2") && about.bad != nil {
+		s.writeError(w, r, challengeOf(about.bad, ""))
+		return
+	}
+	if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/") {
+		r.Body = http.MaxBytesReader(w, r.Body, maxManifest)
+	}
+	r.Body = &lively{r.Body, http.NewResponseController(w)}
+	s.oci.ServeHTTP(w, s.withoutMount(r))
+}
+
+// withoutMount is a request to mount a blob as one to upload it, where the
+// blob is not there for the caller: the specification's way to say so.
+func (s *server) withoutMount(r *http.Request) *http.Request {
+	q := r.URL.Query()
+	from, blob := q.Get("from"), q.Get("mount")
+	if r.Method != http.MethodPost || from == "" || blob == "" || s.store.mayMount(r.Context(), from, digest.Digest(blob)) {
+		return r
+	}
+	sessionOf(r.Context()).asked = false // the upload is the call that faults may break
+	q.Del("from")
+	q.Del("mount")
+	u := *r.URL
+	u.RawQuery = q.Encode()
+	r = r.Clone(r.Context())
+	r.URL = &u
+	return r
+}
+
+// lively ends a body that stands still.
+type lively struct {
+	body interface {
+		Read([]byte) (int, error)
+		Close() error
+	}
+	conn *http.ResponseController
+}
+
+func (l *lively) Read(p []byte) (int, error) {
+	_ = l.conn.SetReadDeadline(time.Now().Add(stallTimeout)) // not every connection can
+	return l.body.Read(p)
+}
+
+func (l *lively) Close() error { return l.body.Close() }
+
+// writeError is the one place where an error becomes a reply. What the
+// specification has no word for is logged, and not told.
+func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	if e, ok := errors.AsType[*struck](err); ok {
+		e.write(w)
+		return
+	}
+	if c, ok := errors.AsType[*challenge](err); ok {
+		w.Header().Set("WWW-Authenticate", c.header(s.realm(r), s.cfg.Name))
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		err = coded(oci.ErrSizeInvalid, "a manifest may have 4 MiB")
+	}
+	if _, ok := errors.AsType[oci.Error](err); !ok {
+		if _, ok := errors.AsType[oci.HTTPError](err); !ok && r.Context().Err() == nil {
+			s.log.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", r.URL.Path, "err", err)
+			err = errors.New("internal error; the cloud's log has it")
+		}
+	}
+	_ = oci.WriteError(w, err) // an error here means that the client left
+}
+
+// realm is where clients are sent for a token. A fault sends them astray.
+func (s *server) realm(r *http.Request) string {
+	hit, err := s.engine.Decide((engine.RegistryCaller{}).Context(r.Context(), r.Header.Get("X-Request-Id")), engine.Subject{Operation: cloudsim.RegistryChallenge})
+	if err == nil && hit.Fault != nil && hit.Fault.Effect.Type == cloudsim.FaultCorruptToken {
+		return s.cfg.URL + "/not-the-token-endpoint"
+	}
+	return s.cfg.URL + tokenPath
+}

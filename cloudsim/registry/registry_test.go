@@ -1,0 +1,354 @@
+package registry_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/registry"
+)
+
+// world is a cloud whose clock stands still, with a registry, and who uses it.
+type world struct {
+	*client.Client
+	host string
+	dir  string
+	http *http.Client
+}
+
+func start(t *testing.T, change ...func(*registry.Config)) *world {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{host: ln.Addr().String(), dir: t.TempDir()}
+	conf, err := registry.TLS(w.dir, []string{"127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := registry.Config{Listener: tls.NewListener(ln, conf), Dir: w.dir, URL: "https://" + w.host, Name: w.host, TokensPerSecond: 1000}
+	for _, c := range change {
+		c(&cfg)
+	}
+	w.Client = cloudtest.Start(t,
+		cloudtest.WithConfig(func(c *engine.Config) { c.Registry, c.FrozenAt = w.host, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }),
+		cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
+			return registry.Run(ctx, slog.New(slog.DiscardHandler), cfg, e)
+		}))
+	pem, err := os.ReadFile(filepath.Join(w.dir, registry.CAFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	w.http = &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	t.Cleanup(w.http.CloseIdleConnections)
+	for _, repo := range []string{"team-a/web", "team-b/api"} {
+		if _, err := w.CreateRepository(t.Context(), cloudsim.CreateRepository{Name: repo}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// user is a service account with a role for some repositories, and a client
+// that calls the cloud as it.
+func (w *world) user(t *testing.T, who string, role cloudsim.RoleName, resource string) *client.Client {
+	t.Helper()
+	a, err := w.CreateServiceAccount(t.Context(), cloudsim.CreateServiceAccount{Name: who})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.CreateRoleBinding(t.Context(), cloudsim.CreateRoleBinding{Name: who, Role: role, ServiceAccount: who, Resource: resource}); err != nil {
+		t.Fatal(err)
+	}
+	tok, err := w.CreateToken(t.Context(), cloudsim.CreateToken{ServiceAccount: string(a.ID)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := *w.Client
+	c.Token, c.Project = client.StaticToken(tok.Secret), ""
+	return &c
+}
+
+// password is what a user opens the registry with, as an option of a client of
+// the registry.
+func (w *world) password(t *testing.T, c *client.Client, req cloudsim.CreateRegistryCredential) (cloudsim.RegistryCredential, remote.Option) {
+	t.Helper()
+	cred, err := c.CreateRegistryCredential(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cred, remote.WithAuth(&authn.Basic{Username: cred.Username, Password: cred.Password})
+}
+
+func (w *world) ref(t *testing.T, s string) name.Reference {
+	t.Helper()
+	ref, err := name.ParseReference(w.host + "/" + s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+func (w *world) push(t *testing.T, image string, opts ...remote.Option) error {
+	t.Helper()
+	img, err := random.Image(4096, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return remote.Write(w.ref(t, image), img, append(opts, w.wire(t))...)
+}
+
+func (w *world) pull(t *testing.T, image string, opts ...remote.Option) (v1.Image, error) {
+	t.Helper()
+	img, err := remote.Image(w.ref(t, image), append(opts, w.wire(t))...)
+	if err != nil {
+		return nil, err
+	}
+	return img, validate.Image(img)
+}
+
+func (w *world) wire(*testing.T) remote.Option {
+	return remote.WithTransport(w.http.Transport)
+}
+
+// says is whether an error has all of these words.
+func says(t *testing.T, what string, err error, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("%s: %v; want %q", what, err, word)
+		}
+	}
+}
+
+// A real client pushes and pulls, and may do what roles say, repository by
+// repository: nobody learns whether there is one that he may not use.
+func TestPushAndPull(t *testing.T) {
+	w := start(t)
+	ci, node := w.user(t, "ci", cloudsim.RoleRegistryWriter, "team-a/*"), w.user(t, "node", cloudsim.RoleRegistryReader, "team-a/*")
+	_, asCI := w.password(t, ci, cloudsim.CreateRegistryCredential{})
+	_, asNode := w.password(t, node, cloudsim.CreateRegistryCredential{PullOnly: true})
+	if err := w.push(t, "team-a/web:v1", asCI); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.pull(t, "team-a/web:v1", asNode); err != nil {
+		t.Error(err)
+	}
+	says(t, "a node pushes", w.push(t, "team-a/web:v2", asNode), "UNAUTHORIZED")
+	says(t, "into another team's repository", w.push(t, "team-b/api:v1", asCI), "401")
+	says(t, "into one that is not there", w.push(t, "team-b/none:v1", asCI), "401")
+	_, err := w.pull(t, "team-a/web:v1")
+	says(t, "without a password", err, "UNAUTHORIZED")
+	tags, err := remote.List(w.ref(t, "team-a/web").Context(), asNode, w.wire(t))
+	if err != nil || len(tags) != 1 || tags[0] != "v1" {
+		t.Errorf("tags: %v %v", tags, err)
+	}
+	_, err = remote.Catalog(t.Context(), w.ref(t, "team-a/web").Context().Registry, asCI, w.wire(t))
+	says(t, "a catalog without its scope", err, "UNAUTHORIZED")
+	secret, err := w.Token()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := remote.Catalog(t.Context(), w.ref(t, "team-a/web").Context().Registry, remote.WithAuth(&authn.Basic{Username: "any", Password: secret}), w.wire(t))
+	if err != nil || strings.Join(names, " ") != "team-a/web" {
+		t.Errorf("catalog of an admin: %v %v", names, err)
+	}
+	l, err := w.ListRegistryDecisions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := false
+	for _, d := range l.Items {
+		refused = refused || !d.Allowed && d.Caller == "node" && strings.Contains(d.Reason, "not made for push")
+	}
+	if !refused {
+		t.Errorf("the audit trail does not say why the node may not push: %+v", l.Items)
+	}
+}
+
+// Passwords end exactly when they say, on the cloud's clock; roles that are
+// taken away are gone at once, also for a bearer that is still good; and keys
+// rotate with an overlap.
+func TestWhatEnds(t *testing.T) {
+	w := start(t)
+	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
+	_, auth := w.password(t, ci, cloudsim.CreateRegistryCredential{TTLSeconds: 900})
+	if err := w.push(t, "team-a/web:v1", auth); err != nil {
+		t.Fatal(err)
+	}
+	advance := func(d time.Duration) {
+		t.Helper()
+		if _, err := w.AdvanceClock(t.Context(), cloudsim.AdvanceClock{Seconds: d.Seconds()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	advance(15*time.Minute - time.Second)
+	if _, err := w.pull(t, "team-a/web:v1", auth); err != nil {
+		t.Errorf("a second before its end: %v", err)
+	}
+	advance(time.Second)
+	_, err := w.pull(t, "team-a/web:v1", auth)
+	says(t, "at its end", err, "UNAUTHORIZED", "it expired at 2026-01-01T00:15:00Z")
+
+	_, before := w.password(t, ci, cloudsim.CreateRegistryCredential{})
+	if _, err := w.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyRegistry, OverlapSeconds: 60}); err != nil {
+		t.Fatal(err)
+	}
+	_, after := w.password(t, ci, cloudsim.CreateRegistryCredential{})
+	for what, auth := range map[string]remote.Option{"before": before, "after": after} {
+		if _, err := w.pull(t, "team-a/web:v1", auth); err != nil {
+			t.Errorf("signed %s the rotation: %v", what, err)
+		}
+	}
+	advance(time.Minute)
+	_, err = w.pull(t, "team-a/web:v1", before)
+	says(t, "when the overlap is over", err, "UNAUTHORIZED", "a key that the cloud does not have")
+
+	puller, err := remote.NewPuller(after, w.wire(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := puller.Head(t.Context(), w.ref(t, "team-a/web:v1")); err != nil {
+		t.Fatal(err)
+	}
+	l, err := w.ListRoleBindings(t.Context(), cloudsim.ListOptions{Name: "ci"})
+	if err != nil || len(l.Items) != 1 {
+		t.Fatal(l, err)
+	}
+	if err := w.DeleteRoleBinding(t.Context(), l.Items[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err = puller.Get(t.Context(), w.ref(t, "team-a/web:v1"))
+	says(t, "a bearer whose role is gone", err, "DENIED", "lacks the permission registry.pull")
+}
+
+// bearer asks the token endpoint as containerd does, by POST.
+func (w *world) bearer(t *testing.T, password string, scopes ...string) string {
+	t.Helper()
+	form := url.Values{"grant_type": {"password"}, "service": {w.host}, "username": {"cloud"}, "password": {password}, "scope": scopes}
+	resp, err := w.http.PostForm("https://"+w.host+"/token", form)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var out struct {
+		AccessToken string `json:"access_token"`
+		ExpiresIn   int    `json:"expires_in"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil || resp.StatusCode != 200 || out.ExpiresIn != 300 {
+		t.Fatalf("%d %+v %v", resp.StatusCode, out, err)
+	}
+	return out.AccessToken
+}
+
+func (w *world) do(t *testing.T, method, path, bearer string, body string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	u := path
+	if strings.HasPrefix(path, "/") {
+		u = "https://" + w.host + path
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, u, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bearer != "" {
+		req.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := w.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(raw)
+}
+
+// What a bearer of one repository does not open: another, a blob of another by
+// a path or a mount, another action; and what is no bearer opens nothing.
+func TestIsolation(t *testing.T) {
+	w := start(t)
+	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
+	cred, auth := w.password(t, ci, cloudsim.CreateRegistryCredential{})
+	if err := w.push(t, "team-b/api:v1", auth); err != nil {
+		t.Fatal(err)
+	}
+	img, err := w.pull(t, "team-b/api:v1", auth)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers, err := img.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	blob, err := layers[0].Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := w.bearer(t, cred.Password, "repository:team-a/web:pull,push"), w.bearer(t, cred.Password, "repository:team-b/api:pull")
+	for what, tc := range map[string]struct {
+		method, path, bearer string
+		want                 int
+	}{
+		"nothing":                          {"GET", "/v2/", "", 401},
+		"a bearer":                         {"GET", "/v2/", a, 200},
+		"a password is no bearer":          {"GET", "/v2/", cred.Password, 401},
+		"a guess":                          {"GET", "/v2/", a[:len(a)-8] + "AAAAAAAA", 401},
+		"its own repository":               {"GET", "/v2/team-b/api/blobs/" + blob.String(), b, 200},
+		"another's bearer":                 {"GET", "/v2/team-b/api/blobs/" + blob.String(), a, 401},
+		"a blob by another's path":         {"GET", "/v2/team-a/web/blobs/" + blob.String(), a, 404},
+		"a mount without pull":             {"POST", "/v2/team-a/web/blobs/uploads/?from=team-b/api&mount=" + blob.String(), a, 202},
+		"push with pull":                   {"POST", "/v2/team-b/api/blobs/uploads/", b, 401},
+		"delete with pull and push":        {"DELETE", "/v2/team-a/web/blobs/" + blob.String(), a, 401},
+		"out of the tree":                  {"GET", "/v2/..%2f..%2fteam-b/api/tags/list", a, 400},
+		"another upload's id":              {"PATCH", "/v2/team-a/web/blobs/uploads/Li4vLi4vb3duZXI", a, 404},
+		"a digest that is no sha256":       {"GET", "/v2/team-a/web/blobs/sha512:" + strings.Repeat("0", 128), a, 400},
+		"a catalog with a repository only": {"GET", "/v2/_catalog", a, 401},
+	} {
+		t.Run(what, func(t *testing.T) {
+			if resp, body := w.do(t, tc.method, tc.path, tc.bearer, ""); resp.StatusCode != tc.want {
+				t.Errorf("%d %s; want %d", resp.StatusCode, body, tc.want)
+			}
+		})
+	}
+	both := w.bearer(t, cred.Password, "repository:team-a/web:pull,push repository:team-b/api:pull")
+	if resp, body := w.do(t, "POST", "/v2/team-a/web/blobs/uploads/?from=team-b/api&mount="+blob.String(), both, ""); resp.StatusCode != 201 {
+		t.Errorf("a mount with pull: %d %s", resp.StatusCode, body)
+	}
+	resp, _ := w.do(t, "GET", "/v2/team-a/web/tags/list", "", "")
+	want := fmt.Sprintf(`Bearer realm="https://%s/token",service=%q,scope="repository:team-a/web:pull"`, w.host, w.host)
+	if got := resp.Header.Get("WWW-Authenticate"); got != want {
+		t.Errorf("challenge: %s; want %s", got, want)
+	}
+}

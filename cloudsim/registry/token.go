@@ -1,0 +1,201 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// tokenPath is the realm: GET with Basic, or POST with a form, as the
+// distribution token specification has them.
+const tokenPath = "/token"
+
+// maxForm bounds a POST to the token endpoint.
+const maxForm = 64 << 10
+
+// tokenRequest is what both ways ask.
+type tokenRequest struct {
+	password, service string
+	scopes            []string
+}
+
+// token answers both ways. A client that is refused by POST asks again by GET,
+// so a wrong password is two of its requests.
+func (s *server) token(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	if !s.limits.allow(r, s.engine.Now()) {
+		w.Header().Set("Retry-After", "1")
+		refuseToken(w, http.StatusTooManyRequests, "TOOMANYREQUESTS", "too many requests from this address: wait a second")
+		return
+	}
+	req, code, err := readTokenRequest(w, r)
+	if err != nil {
+		refuseToken(w, code, "UNSUPPORTED", err.Error())
+		return
+	}
+	if req.service != "" && req.service != s.cfg.Name {
+		refuseToken(w, http.StatusBadRequest, "UNSUPPORTED", "this is the token endpoint of "+s.cfg.Name)
+		return
+	}
+	id := r.Header.Get("X-Request-Id")
+	if req.password == "" {
+		s.refusePassword(w, id, errors.New("no password"))
+		return
+	}
+	caller, err := s.engine.AdmitRegistryPassword(req.password)
+	if err != nil {
+		s.refusePassword(w, id, err)
+		return
+	}
+	s.mint(w, r, id, caller, req)
+}
+
+// refusePassword answers every bad password alike; why, the audit trail says.
+func (s *server) refusePassword(w http.ResponseWriter, id string, why error) {
+	s.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: id}, why)
+	if kind := cloudsim.KindOf(why); kind != cloudsim.Unauthenticated && kind != cloudsim.Internal {
+		refuseToken(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the cloud does not answer")
+		return
+	}
+	msg := "the user name or password is not good"
+	if cloudsim.KindOf(why) == cloudsim.Unauthenticated {
+		msg += ": " + why.Error()
+	}
+	w.Header().Set("WWW-Authenticate", `Basic realm="`+s.cfg.URL+tokenPath+`"`)
+	refuseToken(w, http.StatusUnauthorized, "UNAUTHORIZED", msg)
+}
+
+func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller engine.RegistryCaller, req tokenRequest) {
+	ctx, cancel := context.WithTimeout(r.Context(), cloudsim.MaxFaultHang)
+	defer cancel()
+	about := &session{requestID: id, caller: caller}
+	if err := s.guard.strike(ctx, about, cloudsim.RegistryToken, ""); err != nil {
+		if e, ok := errors.AsType[*struck](err); ok {
+			e.write(w)
+		}
+		return // or the client left
+	}
+	var asked []cloudsim.RegistryAccess
+	for _, scope := range req.scopes {
+		if a, ok := cloudsim.ParseRegistryAccess(scope); ok {
+			asked = append(asked, a)
+		}
+	}
+	b, err := s.engine.CreateRegistryBearer(caller, id, asked)
+	if err != nil {
+		s.log.ErrorContext(ctx, "no bearer token could be made", "requestId", id, "err", err)
+		refuseToken(w, http.StatusInternalServerError, "UNKNOWN", "internal error; the cloud's log has it")
+		return
+	}
+	if f := about.after; f != nil {
+		switch f.Effect.Type {
+		case cloudsim.FaultLoseReply:
+			drop()
+		case cloudsim.FaultErrorAfterCommit:
+			(&struck{f}).write(w)
+			return
+		case cloudsim.FaultCorruptToken:
+			b.Token = corrupt(b.Token)
+		}
+	}
+	reply(w, http.StatusOK, map[string]any{
+		"token": b.Token, "access_token": b.Token, "expires_in": int(b.Life / time.Second), "issued_at": b.IssuedAt.Format(time.RFC3339),
+	})
+}
+
+// corrupt changes a character of the signature of a token.
+func corrupt(token string) string {
+	i := strings.LastIndexByte(token, '.') + 1
+	c := byte('A')
+	if token[i] == c {
+		c = 'B'
+	}
+	return token[:i] + string(c) + token[i+1:]
+}
+
+func readTokenRequest(w http.ResponseWriter, r *http.Request) (t tokenRequest, code int, err error) {
+	switch r.Method {
+	case http.MethodGet:
+		_, t.password, _ = r.BasicAuth()
+		q := r.URL.Query()
+		t.service, t.scopes = q.Get("service"), fields(q["scope"])
+	case http.MethodPost:
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		if err := r.ParseForm(); err != nil {
+			return t, http.StatusBadRequest, errors.New("the form cannot be read")
+		}
+		t.service, t.scopes = r.PostForm.Get("service"), fields(r.PostForm["scope"])
+		switch r.PostForm.Get("grant_type") {
+		case "password":
+			t.password = r.PostForm.Get("password")
+		case "refresh_token":
+			t.password = r.PostForm.Get("refresh_token")
+		default:
+			return t, http.StatusBadRequest, errors.New("grant_type must be password or refresh_token")
+		}
+	default:
+		w.Header().Set("Allow", "GET, POST")
+		return t, http.StatusMethodNotAllowed, errors.New("the token endpoint answers GET and POST")
+	}
+	if len(t.scopes) > 32 {
+		return t, http.StatusBadRequest, errors.New("more than 32 scopes")
+	}
+	return t, 0, nil
+}
+
+// fields are scopes, which a client may send one by one or in one value.
+func fields(values []string) (all []string) {
+	for _, v := range values {
+		all = append(all, strings.Fields(v)...)
+	}
+	return all
+}
+
+func refuseToken(w http.ResponseWriter, status int, code, msg string) {
+	reply(w, status, map[string]any{"errors": []map[string]string{{"code": code, "message": msg}}, "details": msg})
+}
+
+func reply(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // an error here means that the client left
+}
+
+// limits bounds how often an address may ask for tokens, on the cloud's clock.
+type limits struct {
+	perSecond rate.Limit
+	burst     int
+	mu        sync.Mutex
+	of        map[string]*rate.Limiter
+}
+
+// maxLimiters is how many addresses are remembered; then all begin anew.
+const maxLimiters = 10_000
+
+func (l *limits) allow(r *http.Request, now time.Time) bool {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of == nil || len(l.of) > maxLimiters {
+		l.of = map[string]*rate.Limiter{}
+	}
+	one, ok := l.of[host]
+	if !ok {
+		one = rate.NewLimiter(l.perSecond, l.burst)
+		l.of[host] = one
+	}
+	return one.AllowN(now, 1)
+}

@@ -1,0 +1,105 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+
+	oci "cuelabs.dev/go/oci/ociregistry"
+	"github.com/opencontainers/go-digest"
+)
+
+var uploadRE = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// upload is a blob that is being pushed, in as many requests as its client
+// likes. Between them it is a file.
+type upload struct {
+	files *files
+	repo  string
+	id    string
+	file  *os.File
+	size  int64
+	want  int64 // where the next byte should go; -1 wherever it is
+}
+
+func (f *files) startUpload(repo string) (*upload, error) {
+	id := newUploadID()
+	file, err := os.OpenFile(f.repo(repo, "uploads", id), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, missing(err, oci.ErrNameUnknown)
+	}
+	return &upload{files: f, repo: repo, id: id, file: file, want: -1}, nil
+}
+
+// resumeUpload goes on with an upload. An offset of 0 may also mean that the
+// client did not say one, which is good if it sends nothing.
+func (f *files) resumeUpload(repo, id string, offset int64) (*upload, error) {
+	if !uploadRE.MatchString(id) {
+		return nil, oci.ErrBlobUploadUnknown
+	}
+	file, err := os.OpenFile(f.repo(repo, "uploads", id), os.O_RDWR, 0)
+	if err != nil {
+		return nil, missing(err, oci.ErrBlobUploadUnknown)
+	}
+	size, err := file.Seek(0, io.SeekEnd)
+	if err == nil && offset > 0 && offset != size {
+		err = oci.ErrRangeInvalid
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &upload{files: f, repo: repo, id: id, file: file, size: size, want: offset}, nil
+}
+
+// Write appends.
+func (u *upload) Write(p []byte) (int, error) {
+	if u.want >= 0 && u.want != u.size && len(p) > 0 {
+		return 0, oci.ErrRangeInvalid
+	}
+	n, err := u.file.Write(p)
+	u.size += int64(n)
+	u.want = -1
+	return n, err
+}
+
+func (u *upload) Close() error {
+	if err := u.file.Close(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+func (u *upload) Size() int64    { return u.size }
+func (u *upload) ChunkSize() int { return 1 << 16 }
+func (u *upload) ID() string     { return u.id }
+
+// Commit checks the digest of all that was written, and makes it a blob.
+func (u *upload) Commit(d oci.Digest) (oci.Descriptor, error) {
+	if err := check(d); err != nil {
+		return oci.Descriptor{}, err
+	}
+	if _, err := u.file.Seek(0, io.SeekStart); err != nil {
+		return oci.Descriptor{}, err
+	}
+	got, err := digest.SHA256.FromReader(u.file)
+	if err != nil {
+		return oci.Descriptor{}, err
+	}
+	if got != d {
+		return oci.Descriptor{}, fmt.Errorf("%w: it is %s", oci.ErrDigestInvalid, got)
+	}
+	if err := errors.Join(u.file.Sync(), u.Close()); err != nil {
+		return oci.Descriptor{}, err
+	}
+	if err := u.files.keep(u.repo, d, u.files.repo(u.repo, "uploads", u.id)); err != nil {
+		return oci.Descriptor{}, missing(err, oci.ErrBlobUploadUnknown)
+	}
+	return oci.Descriptor{MediaType: "application/octet-stream", Digest: d, Size: u.size}, nil
+}
+
+// Cancel forgets it.
+func (u *upload) Cancel() error {
+	return errors.Join(u.Close(), missing(os.Remove(u.files.repo(u.repo, "uploads", u.id)), nil))
+}

@@ -1,0 +1,47 @@
+package cloudsim
+
+import "regexp"
+
+// RepositoryID names a repository, e.g. "repo-000001".
+type RepositoryID string
+
+// KindRepository is the kind of repositories in events.
+const KindRepository ResourceKind = "repository"
+
+// MaxRepositoryName bounds the name of a repository.
+const MaxRepositoryName = 128
+
+// Repository holds images in the cloud's registry. Its name is a path, unique
+// in the cloud, because it is how images are called: REGISTRY/NAME:TAG. What
+// callers may do with it roles say, by registry.pull, registry.push and
+// registry.delete; a binding's resource may be a pattern such as "team-a/*".
+type Repository struct {
+	ID RepositoryID `json:"id" example:"repo-000001"`
+	Meta
+}
+
+// CreateRepository asks for a repository. It is idempotent by name.
+type CreateRepository struct {
+	Name   string            `json:"name" maxLength:"128" example:"team-a/web" doc:"Lower-case path, unique in the cloud"`
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// repositoryRE is the distribution specification's form of a name.
+var repositoryRE = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
+
+// Validate checks what needs no other state.
+func (r CreateRepository) Validate() error {
+	var c checks
+	c.repository("name", r.Name)
+	c.labels(r.Labels)
+	return c.err()
+}
+
+func (c *checks) repository(field, s string) {
+	switch {
+	case s == "":
+		c.addf(field, "is required")
+	case len(s) > MaxRepositoryName || !repositoryRE.MatchString(s):
+		c.addf(field, "must be a path of lower-case letters and digits with single '.', '_' or '-' between them, at most %d, e.g. team-a/web; got %q", MaxRepositoryName, clip(s))
+	}
+}

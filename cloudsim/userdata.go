@@ -1,0 +1,17 @@
+package cloudsim
+
+// MaxUserData bounds the user data of an instance, in bytes.
+const MaxUserData = 16 << 10
+
+// UserData is what an instance's owner left for it to read when it starts. It
+// is no part of the instance's record, because it may hold secrets: lists,
+// events and viewers do not see it.
+type UserData struct {
+	UserData string `json:"userData" doc:"As it was given; empty if there is none"`
+}
+
+func (c *checks) userData(s string) {
+	if len(s) > MaxUserData {
+		c.addf("userData", "must be at most %d bytes, got %d", MaxUserData, len(s))
+	}
+}

@@ -1,0 +1,68 @@
+package cloudsim
+
+import (
+	"encoding/json"
+	"net/url"
+	"strings"
+)
+
+// WorkloadTrustID names a workload trust, e.g. "trust-000001".
+type WorkloadTrustID string
+
+// KindWorkloadTrust is the kind of workload trusts in events.
+const KindWorkloadTrust ResourceKind = "workloadTrust"
+
+// WorkloadTrust lets a Kubernetes service account call as a service account of
+// the cloud: with a token that its cluster signed for this audience, instead of
+// a secret. It is checked by the cluster's public keys, without asking the
+// cluster.
+type WorkloadTrust struct {
+	ID WorkloadTrustID `json:"id" example:"trust-000001"`
+	Meta
+	WorkloadTrustSpec
+	Account ServiceAccountID `json:"account" doc:"The service account of the cloud that it calls as" example:"sa-000001"`
+}
+
+// WorkloadTrustSpec is whose tokens are trusted.
+type WorkloadTrustSpec struct {
+	Issuer         string `json:"issuer" maxLength:"512" example:"https://kubernetes.default.svc.cluster.local" doc:"Of the cluster, as its tokens say it"`
+	Audience       string `json:"audience" maxLength:"255" example:"registry.cloudsim" doc:"That tokens must be made for; never the cluster's own"`
+	Keys           string `json:"keys" maxLength:"65536" doc:"JSON Web Key Set of the cluster's public keys, as its /openid/v1/jwks answers it"`
+	Namespace      string `json:"namespace" maxLength:"63" example:"shop"`
+	ServiceAccount string `json:"serviceAccount" maxLength:"253" example:"web" doc:"Name of the Kubernetes service account"`
+	UID            string `json:"uid,omitempty" maxLength:"64" doc:"Its UID: one that was deleted and made again is another. Absent for any"`
+}
+
+// CreateWorkloadTrust asks for a workload trust. It is idempotent by name.
+type CreateWorkloadTrust struct {
+	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop-web"`
+	Labels map[string]string `json:"labels,omitempty"`
+	WorkloadTrustSpec
+	Account string `json:"account" minLength:"1" maxLength:"128" example:"puller" doc:"Id or name of the service account of the cloud to call as"`
+}
+
+// Validate checks what needs no other state.
+func (r CreateWorkloadTrust) Validate() error {
+	var c checks
+	c.name("name", r.Name)
+	c.labels(r.Labels)
+	if u, err := url.Parse(r.Issuer); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || len(r.Issuer) > 512 {
+		c.addf("issuer", "must be the URL that the cluster's tokens are issued by, got %q", clip(r.Issuer))
+	}
+	c.audience("audience", r.Audience)
+	var set KeySet
+	if len(r.Keys) > 64<<10 || json.Unmarshal([]byte(r.Keys), &set) != nil || len(set.Keys) == 0 {
+		c.addf("keys", "must be a JSON Web Key Set with at least one key: kubectl get --raw /openid/v1/jwks")
+	}
+	c.name("namespace", r.Namespace)
+	if r.ServiceAccount == "" || len(r.ServiceAccount) > 253 || strings.ContainsAny(r.ServiceAccount, ":/ ") {
+		c.addf("serviceAccount", "must be the name of a Kubernetes service account, got %q", clip(r.ServiceAccount))
+	}
+	if len(r.UID) > 64 {
+		c.addf("uid", "must be at most 64 bytes")
+	}
+	if r.Account == "" {
+		c.addf("account", "is required")
+	}
+	return c.err()
+}

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
+)
+
+func newCloudMetadataCommand(c *cloudCLI) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "metadata", Short: "What instances are told about themselves",
+		Long: `What instances are told about themselves by their metadata service, and the
+notices that it gives them. 'allinone metadata' serves it.`,
+		Example: `  allinone cloud metadata show node-1
+  allinone cloud metadata announce node-1 preemption --in 2m
+  allinone cloud metadata identity node-1 --audience vault --claims`,
+	}
+	cmd.AddCommand(
+		newShowMetadataCommand(c), newShowUserDataCommand(c), newShowIdentityCommand(c),
+		newAnnounceCommand(c), newWithdrawCommand(c),
+	)
+	return cmd
+}
+
+// value is one path of the metadata service and what it answers.
+type value struct {
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+func newShowMetadataCommand(c *cloudCLI) *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use: "show INSTANCE", Short: "Show what an instance is told, path by path",
+		Long: `Show what an instance is told, path by path. User data and identity documents
+have commands of their own.`,
+		Example: "  allinone cloud metadata show node-1\n  allinone cloud metadata show node-1 -o json",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, instances)),
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			i, err := instances.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			p := printer[value]{output: o, w: c.stdout, id: func(v value) string { return v.Path }, columns: []column[value]{
+				{head: "PATH", cell: func(v value) string { return v.Path }},
+				{head: "VALUE", cell: func(v value) string { return valueCell(v.Value) }},
+			}}
+			var all []value
+			for path, v := range metadata.Of(i).All() {
+				all = append(all, value{path, v})
+			}
+			return p.list(all)
+		}),
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func valueCell(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw)
+}
+
+func newShowUserDataCommand(c *cloudCLI) *cobra.Command {
+	return &cobra.Command{
+		Use: "user-data INSTANCE", Short: "Print the user data of an instance",
+		Example: "  allinone cloud metadata user-data node-1",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, instances)),
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			i, err := instances.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			d, err := cl.GetUserData(ctx, i.ID)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(c.stdout, d.UserData)
+			return err
+		}),
+	}
+}
+
+func newShowIdentityCommand(c *cloudCLI) *cobra.Command {
+	var req cloudsim.CreateIdentityDocument
+	var claims bool
+	cmd := &cobra.Command{
+		Use: "identity INSTANCE --audience AUDIENCE", Short: "Sign an identity document of an instance",
+		Long: `Sign an identity document of an instance, as its metadata service would give it.
+The document is a JSON Web Token; whoever it is shown to verifies it by the key
+set that the cloud publishes at /.well-known/jwks.json.`,
+		Example: `  allinone cloud metadata identity node-1 --audience vault
+  allinone cloud metadata identity node-1 --audience vault --claims`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, instances)),
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			if err := req.Validate(); err != nil {
+				return err
+			}
+			i, err := instances.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			doc, err := cl.CreateIdentityDocument(ctx, i.ID, req)
+			if err != nil {
+				return err
+			}
+			shown := doc.Token
+			if claims {
+				if shown, err = payload(doc.Token); err != nil {
+					return err
+				}
+			}
+			_, err = fmt.Fprintln(c.stdout, shown)
+			return err
+		}),
+	}
+	cmd.Flags().StringVar(&req.Audience, "audience", "", "who it will be shown to")
+	cmd.Flags().BoolVar(&claims, "claims", false, "print what it says instead, as JSON")
+	_ = cmd.MarkFlagRequired("audience")
+	return cmd
+}
+
+// payload is what a JSON Web Token says, for a person to read. It verifies
+// nothing: the cloud has just signed it.
+func payload(token string) (string, error) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return "", cloudsim.Errorf(cloudsim.Internal, "the cloud answered no token of three parts")
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return "", err
+	}
+	var v any
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return "", err
+	}
+	pretty, err := json.MarshalIndent(v, "", "  ")
+	return string(pretty), err
+}
+
+// instanceThenNotice completes an instance, then a type of notice.
+func instanceThenNotice(c *cloudCLI) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, given []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		switch len(given) {
+		case 0:
+			return names(c, instances)(cmd, nil, part)
+		case 1:
+			return fixed(cloudsim.NoticeTypes()...)(cmd, nil, part)
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func newAnnounceCommand(c *cloudCLI) *cobra.Command {
+	var o output
+	var in time.Duration
+	cmd := &cobra.Command{
+		Use: "announce INSTANCE TYPE", Short: "Announce maintenance or preemption to an instance",
+		Long: `Announce maintenance or preemption to an instance. It reads the notice from its
+metadata service. When the time has come, maintenance reboots it, and preemption
+terminates it. A second notice of the same type replaces the first.`,
+		Example: `  allinone cloud metadata announce node-1 preemption --in 2m
+  allinone cloud metadata announce node-1 maintenance --in 1h`,
+		Args: cobra.ExactArgs(2), ValidArgsFunction: instanceThenNotice(c),
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			if in < 0 || in%time.Second != 0 {
+				return badFlag("in", in.String(), "whole seconds from now, e.g. 2m")
+			}
+			req := cloudsim.CreateNotice{Type: cloudsim.NoticeType(args[1]), InSeconds: int64(in / time.Second)}
+			if err := req.Validate(); err != nil {
+				return err
+			}
+			i, err := instances.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			i, err = cl.AnnounceNotice(ctx, i.ID, req)
+			if err != nil {
+				return err
+			}
+			return noticed(c, o).one(i)
+		}),
+	}
+	o.flags(cmd)
+	cmd.Flags().DurationVar(&in, "in", 2*time.Minute, "when it will happen, from now")
+	return cmd
+}
+
+func newWithdrawCommand(c *cloudCLI) *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use: "withdraw INSTANCE TYPE", Short: "Take a notice back before it comes true",
+		Example: "  allinone cloud metadata withdraw node-1 preemption",
+		Args:    cobra.ExactArgs(2), ValidArgsFunction: instanceThenNotice(c),
+		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
+			t := cloudsim.NoticeType(args[1])
+			if err := t.Validate(); err != nil {
+				return err
+			}
+			i, err := instances.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			if i, err = cl.WithdrawNotice(ctx, i.ID, t); err != nil {
+				return err
+			}
+			return noticed(c, o).one(i)
+		}),
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+// noticed prints instances with their notices.
+func noticed(c *cloudCLI, o output) printer[cloudsim.Instance] {
+	p := instances.printer(c, o)
+	p.columns = []column[cloudsim.Instance]{
+		{head: "ID", cell: func(i cloudsim.Instance) string { return string(i.ID) }},
+		{head: "NAME", cell: func(i cloudsim.Instance) string { return i.Name }},
+		{head: "STATE", cell: func(i cloudsim.Instance) string { return string(i.State) }},
+		{head: "NOTICES", cell: func(i cloudsim.Instance) string {
+			var words []string
+			for _, n := range i.Notices {
+				words = append(words, string(n.Type)+"@"+n.At.Format(time.RFC3339))
+			}
+			return strings.Join(words, ",")
+		}},
+	}
+	return p
+}

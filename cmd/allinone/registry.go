@@ -1,0 +1,77 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/registry"
+)
+
+// registryFlags is what a person may say of the cloud's registry.
+type registryFlags struct {
+	listen    string
+	name      string
+	plainHTTP bool
+	cfg       registry.Config
+}
+
+func (f *registryFlags) flags(fl *pflag.FlagSet) {
+	fl.StringVar(&f.listen, "registry-listen", "", "serve an image registry on this address, e.g. 127.0.0.1:5000; without it there is none")
+	fl.StringVar(&f.name, "registry-name", "", "host[:port] that image names begin with (default the address it listens on)")
+	fl.BoolVar(&f.plainHTTP, "registry-plain-http", false, "serve it without TLS; on loopback only")
+	fl.DurationVar(&f.cfg.Collect, "registry-collect", 0, "how often and how late what no image needs is removed (default 1h)")
+	fl.Float64Var(&f.cfg.TokensPerSecond, "registry-tokens-per-second", 0, "how often one address may ask for tokens, with bursts of ten times that (default 50)")
+}
+
+// open listens, and returns the name of the registry; "" if there is none. Its
+// certificate is of an authority in dir, whose ca.crt clients trust.
+func (f *registryFlags) open(ctx context.Context, dir string) (string, error) {
+	if f.listen == "" {
+		return "", nil
+	}
+	if f.cfg.Collect < 0 || f.cfg.TokensPerSecond < 0 {
+		return "", errors.New("--registry-collect and --registry-tokens-per-second must not be negative")
+	}
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	if err != nil {
+		return "", fmt.Errorf("--registry-listen: %w", err)
+	}
+	f.cfg.Dir, f.cfg.Listener = dir, ln
+	f.cfg.Name = cmp.Or(f.name, ln.Addr().String())
+	f.cfg.URL = "http://" + f.cfg.Name
+	if f.plainHTTP {
+		if at, err := netip.ParseAddrPort(ln.Addr().String()); err != nil || !at.Addr().IsLoopback() {
+			return "", errors.Join(fmt.Errorf("--registry-plain-http is for loopback, and not for %s", ln.Addr()), ln.Close())
+		}
+		return f.cfg.Name, nil
+	}
+	conf, err := f.tls(dir, ln)
+	if err != nil {
+		return "", errors.Join(err, ln.Close())
+	}
+	f.cfg.URL = "https://" + f.cfg.Name
+	f.cfg.Listener = tls.NewListener(ln, conf)
+	return f.cfg.Name, nil
+}
+
+func (f *registryFlags) tls(dir string, ln net.Listener) (*tls.Config, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	hosts := []string{f.cfg.Name, "localhost", "127.0.0.1"}
+	if h, _, err := net.SplitHostPort(f.cfg.Name); err == nil {
+		hosts[0] = h
+	}
+	if h, _, err := net.SplitHostPort(ln.Addr().String()); err == nil {
+		hosts = append(hosts, h)
+	}
+	return registry.TLS(dir, hosts)
+}

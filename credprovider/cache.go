@@ -1,0 +1,136 @@
+package credprovider
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// credential returns what the cache has, or asks the cloud. Of many runs at
+// once one asks, under a lock, and the others find its answer: a node that
+// starts two hundred pods makes one call. A cache that cannot be used costs
+// calls and nothing else.
+func (c Config) credential(ctx context.Context, host, repo, token string) (credential, error) {
+	if c.CacheDir == "" {
+		return c.fetch(ctx, host, repo, token)
+	}
+	path, err := c.cacheFile(host, repo, token)
+	if err != nil {
+		return c.fetch(ctx, host, repo, token)
+	}
+	if cred, ok := readCache(path); ok {
+		return cred, nil
+	}
+	unlock, err := lock(ctx, path+".lock")
+	if err != nil {
+		return c.fetch(ctx, host, repo, token)
+	}
+	defer unlock()
+	if cred, ok := readCache(path); ok {
+		return cred, nil
+	}
+	cred, err := c.fetch(ctx, host, repo, token)
+	if err != nil {
+		return cred, err
+	}
+	_ = writeCache(path, cred) // the next run asks again
+	return cred, nil
+}
+
+// cacheFile is where a credential is kept: one file for the node, and one for
+// each token and repository, so that no identity finds another's. The cloud is
+// part of its name. It makes the folder, and refuses one that others can reach.
+func (c Config) cacheFile(host, repo, token string) (string, error) {
+	if err := os.MkdirAll(c.CacheDir, 0o700); err != nil {
+		return "", err
+	}
+	info, err := os.Lstat(c.CacheDir)
+	switch {
+	case err != nil:
+		return "", err
+	case !info.IsDir() || info.Mode().Perm()&0o077 != 0 || !owned(info):
+		return "", fmt.Errorf("%s can be reached by others", c.CacheDir)
+	}
+	words := []string{"node", c.CloudURL, c.MetadataURL, host}
+	if token != "" {
+		words = []string{"serviceAccount", c.CloudURL, host, repo, token}
+	}
+	raw, err := json.Marshal(words)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(raw)
+	return filepath.Join(c.CacheDir, hex.EncodeToString(sum[:16])+".json"), nil
+}
+
+// readCache returns a credential that is good for a while. It is used for half
+// of its life: then a new one is asked for, while the old one still works, and
+// so a rotation of the cloud's keys is followed within its overlap.
+func readCache(path string) (cred credential, ok bool) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return cred, false
+	}
+	var kept keptCredential
+	if json.Unmarshal(raw, &kept) != nil || kept.Password == "" {
+		return cred, false
+	}
+	life := kept.ExpiresAt.Sub(kept.MadeAt)
+	fresh := kept.left() > max(life/2, minLife) && !kept.MadeAt.After(time.Now())
+	return kept.credential, fresh
+}
+
+type keptCredential struct {
+	credential
+	MadeAt time.Time `json:"madeAt"`
+}
+
+func writeCache(path string, cred credential) error {
+	raw, err := json.Marshal(keptCredential{cred, time.Now()})
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(raw)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// lockEvery is how often a lock is tried. A blocked lock could not be left
+// when the time is over.
+const lockEvery = 20 * time.Millisecond
+
+// lock waits for the lock of a file, which ends with its holder.
+func lock(ctx context.Context, path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	tick := time.NewTicker(lockEvery)
+	defer tick.Stop()
+	for {
+		ok, err := tryLock(f)
+		if ok {
+			return func() { _ = f.Close() }, nil
+		}
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), f.Close())
+		case <-tick.C:
+		}
+	}
+}

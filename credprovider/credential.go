@@ -1,0 +1,197 @@
+package credprovider
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// credential is a password and its end, on this machine's clock.
+type credential struct {
+	Username  string    `json:"username"`
+	Password  string    `json:"password"`
+	ExpiresAt time.Time `json:"expiresAt"`
+}
+
+// Lives: a credential that is over within minLife is no good to a pull; the
+// kubelet may keep one for half of what is left, so that it asks again long
+// before the end.
+const (
+	minLife  = time.Minute
+	maxReuse = 30 * time.Minute
+)
+
+func (c credential) left() time.Duration { return time.Until(c.ExpiresAt) }
+
+// reuse is how long the kubelet may keep c: never null, never negative.
+func (c credential) reuse() time.Duration {
+	return max(0, min(maxReuse, (c.left()-minLife)/2)).Truncate(time.Second)
+}
+
+// Timeouts of one call.
+const (
+	dialTimeout = time.Second
+	callTimeout = 5 * time.Second
+	tries       = 3
+	pauseTries  = 300 * time.Millisecond
+)
+
+// fetch asks the cloud for a credential: as the pod's service account, if there
+// is a token of it, else as the node. A service account that may not never
+// falls back to the node.
+func (c Config) fetch(ctx context.Context, host, repo, token string) (cred credential, err error) {
+	hc, err := c.cloudHTTP()
+	if err != nil {
+		return cred, err
+	}
+	defer hc.CloseIdleConnections()
+	req := cloudsim.CreateRegistryCredential{PullOnly: true}
+	if token != "" {
+		req.Repositories = []string{repo}
+	} else if token, err = c.nodeToken(ctx); err != nil {
+		return cred, err
+	}
+	cl := &client.Client{URL: c.CloudURL, HTTP: hc, Token: client.StaticToken(token), UserAgent: "credprovider"}
+	got, err := retry(ctx, func() (cloudsim.RegistryCredential, error) { return cl.CreateRegistryCredential(ctx, req) })
+	switch kind := cloudsim.KindOf(err); {
+	case err == nil:
+	case kind == cloudsim.Unauthenticated, kind == cloudsim.Denied, kind == cloudsim.Invalid, kind == cloudsim.NotFound:
+		return cred, fault(CodeDenied, "the cloud refuses %s: %s", who(req), oneLine(err))
+	default:
+		return cred, fault(CodeCloud, "the cloud at %s gives no credential: %s", c.CloudURL, oneLine(err))
+	}
+	if got.Registry != host {
+		return cred, fault(CodeHost, "the cloud's registry is %q and not %q: correct the plugin's registries", got.Registry, host)
+	}
+	// Its life, and not its end, because the cloud has a clock of its own.
+	cred = credential{got.Username, got.Password, time.Now().Add(time.Duration(got.TTLSeconds) * time.Second)}
+	if cred.left() < minLife {
+		return cred, fault(CodeExpired, "the cloud gave a credential that is over in %s", cred.left().Truncate(time.Second))
+	}
+	return cred, nil
+}
+
+func who(req cloudsim.CreateRegistryCredential) string {
+	if req.Repositories != nil {
+		return "the pod's service account for " + strings.Join(req.Repositories, ", ")
+	}
+	return "this node"
+}
+
+// retry tries again what may pass: no answer, or too many requests.
+func retry[T any](ctx context.Context, call func() (T, error)) (v T, err error) {
+	for n := 1; ; n++ {
+		v, err = call()
+		kind := cloudsim.KindOf(err)
+		if err == nil || n == tries || kind != cloudsim.Unavailable && kind != cloudsim.Exhausted && kind != cloudsim.Internal {
+			return v, err
+		}
+		t := time.NewTimer(pauseTries * time.Duration(n))
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return v, err
+		case <-t.C:
+		}
+	}
+}
+
+// transport goes straight to where it is told.
+func transport(conf *tls.Config) *http.Transport {
+	return &http.Transport{
+		Proxy: nil, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, TLSClientConfig: conf,
+		TLSHandshakeTimeout: 2 * time.Second, ResponseHeaderTimeout: callTimeout, MaxResponseHeaderBytes: 32 << 10,
+	}
+}
+
+func client1(conf *tls.Config) *http.Client {
+	return &http.Client{Timeout: callTimeout, Transport: transport(conf), CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
+}
+
+func (c Config) cloudHTTP() (*http.Client, error) {
+	if c.CloudCAFile == "" {
+		return client1(nil), nil
+	}
+	raw, err := os.ReadFile(c.CloudCAFile)
+	pool := x509.NewCertPool()
+	if err != nil || !pool.AppendCertsFromPEM(raw) {
+		return nil, fault(CodeConfig, "cloudCAFile %s holds no certificate", c.CloudCAFile)
+	}
+	return client1(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}), nil
+}
+
+// nodeToken asks the metadata service for a token of the service account that
+// this instance carries.
+func (c Config) nodeToken(ctx context.Context) (string, error) {
+	hc := client1(nil)
+	defer hc.CloseIdleConnections()
+	session, err := retry(ctx, func() ([]byte, error) {
+		return ask(ctx, hc, http.MethodPut, c.MetadataURL+"/v1/token", "Metadata-Token-TTL-Seconds", "60")
+	})
+	if err != nil {
+		return "", fault(CodeMetadata, "%s", oneLine(err))
+	}
+	raw, err := retry(ctx, func() ([]byte, error) {
+		return ask(ctx, hc, http.MethodGet, c.MetadataURL+"/v1/instance/service-account/token", "Metadata-Token", string(session))
+	})
+	if err != nil {
+		return "", fault(CodeMetadata, "%s", oneLine(err))
+	}
+	var t struct {
+		AccessToken string `json:"accessToken"`
+	}
+	if err := json.Unmarshal(raw, &t); err != nil || t.AccessToken == "" {
+		return "", fault(CodeMetadata, "%s answers no token", c.MetadataURL)
+	}
+	return t.AccessToken, nil
+}
+
+// maxAnswer bounds what is read from the metadata service.
+const maxAnswer = 64 << 10
+
+func ask(ctx context.Context, hc *http.Client, method, url, header, value string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(header, value)
+	resp, err := hc.Do(req)
+	if err != nil {
+		return nil, cloudsim.Errorf(cloudsim.Unavailable, "metadata service at %s: %w", req.URL.Host, errors.Unwrap(err))
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, cloudsim.Errorf(cloudsim.Unavailable, "metadata service at %s: %w", req.URL.Host, err)
+	}
+	switch {
+	case resp.StatusCode == http.StatusOK:
+		return raw, nil
+	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500:
+		return nil, cloudsim.Errorf(cloudsim.Unavailable, "metadata service at %s answers %s", req.URL.Host, resp.Status)
+	}
+	return nil, fmt.Errorf("metadata service at %s answers %s: %.200s", req.URL.Host, resp.Status, strings.TrimSpace(string(raw)))
+}
+
+// oneLine is an error for the kubelet's log.
+func oneLine(err error) string {
+	s := strings.Join(strings.Fields(err.Error()), " ")
+	if len(s) > 500 {
+		s = strings.ToValidUTF8(s[:500], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,313 @@
+package credprovider_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
+	"github.com/cloudsim-dev/allinone/credprovider"
+)
+
+const host = "registry.sim:5000"
+
+// node is a cloud with a registry's name, and a node of it that may pull.
+func node(t *testing.T) (*client.Client, credprovider.Config) {
+	t.Helper()
+	cl := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Registry = host }))
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := cl.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: "node"})
+	must(err)
+	_, err = cl.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: "node", Role: cloudsim.RoleRegistryReader, ServiceAccount: "node"})
+	must(err)
+	i, err := cl.CreateInstance(ctx, cloudsim.CreateInstance{Name: "n", Zone: "sim-1a", Type: "small", ServiceAccount: "node"})
+	must(err)
+	ln, err := metadata.Listen(ctx, "127.0.0.1:0")
+	must(err)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		done <- metadata.Run(ctx, slog.New(slog.DiscardHandler), metadata.Config{Listener: ln, Instance: i.ID}, cl)
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return cl, credprovider.Config{CloudURL: cl.URL, MetadataURL: "http://" + ln.Addr().String(), Registries: []string{host}}
+}
+
+// ask is a request for an image of the registry.
+func ask(image, token string) string {
+	raw, _ := json.Marshal(map[string]any{
+		"apiVersion": credprovider.APIVersion, "kind": "CredentialProviderRequest", "image": image, "serviceAccountToken": token, "fieldOfTheFuture": 1,
+	})
+	return string(raw)
+}
+
+type answer struct {
+	APIVersion, Kind, CacheKeyType, CacheDuration string
+	Auth                                          map[string]struct{ Username, Password string }
+}
+
+func run(t *testing.T, cfg credprovider.Config, stdin io.Reader) (a answer, err error) {
+	t.Helper()
+	var out bytes.Buffer
+	if err := credprovider.Run(t.Context(), cfg, stdin, &out); err != nil {
+		if out.Len() > 0 {
+			t.Errorf("it failed and wrote %q", out.String())
+		}
+		if strings.ContainsAny(err.Error(), "\n\r") {
+			t.Errorf("more than a line: %q", err)
+		}
+		return a, err
+	}
+	d := json.NewDecoder(&out)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&a); err != nil {
+		t.Fatal(err)
+	}
+	if d.More() {
+		t.Error("more than one document")
+	}
+	return a, nil
+}
+
+func code(err error) credprovider.Code {
+	e, ok := errors.AsType[*credprovider.Error](err)
+	if !ok {
+		return ""
+	}
+	return e.Code
+}
+
+func TestANodePulls(t *testing.T) {
+	_, cfg := node(t)
+	a, err := run(t, cfg, strings.NewReader(ask(host+"/team-a/web", "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := time.ParseDuration(a.CacheDuration)
+	cred, ok := a.Auth[host]
+	if a.APIVersion != credprovider.APIVersion || a.Kind != "CredentialProviderResponse" || a.CacheKeyType != "Registry" || err != nil ||
+		d < 25*time.Minute || d > 30*time.Minute || !ok || len(a.Auth) != 1 || cred.Username == "" || strings.Count(cred.Password, ".") != 2 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// Requests that are none, and what is not ours, each by its code.
+func TestRefusals(t *testing.T) {
+	_, cfg := node(t)
+	for name, tc := range map[string]struct {
+		stdin string
+		want  credprovider.Code
+	}{
+		"empty":             {"", credprovider.CodeInput},
+		"no JSON":           {"image: a", credprovider.CodeInput},
+		"half a document":   {`{"apiVersion":`, credprovider.CodeInput},
+		"a list":            {`[]`, credprovider.CodeInput},
+		"huge":              {`{"image":"` + strings.Repeat("x", 2<<20), credprovider.CodeInput},
+		"another version":   {strings.Replace(ask(host+"/a", ""), "/v1", "/v1beta1", 1), credprovider.CodeVersion},
+		"another kind":      {strings.Replace(ask(host+"/a", ""), "CredentialProviderRequest", "Foo", 1), credprovider.CodeVersion},
+		"no image":          {ask("", ""), credprovider.CodeImage},
+		"no registry":       {ask("nginx", ""), credprovider.CodeImage},
+		"another registry":  {ask("evil.example/a", ""), credprovider.CodeHost},
+		"another port":      {ask("registry.sim/a", ""), credprovider.CodeHost},
+		"capitals":          {ask("REGISTRY.sim:5000/a", ""), credprovider.CodeHost},
+		"an address":        {ask("[::1]:5000/a", ""), credprovider.CodeHost},
+		"a bad pod's token": {ask(host+"/a", "a.b.c"), credprovider.CodeDenied},
+		"a secret as token": {ask(host+"/a", "secret-that-nobody-knows"), credprovider.CodeDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := run(t, cfg, strings.NewReader(tc.stdin))
+			if code(err) != tc.want {
+				t.Errorf("%v; want %s", err, tc.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "secret-that-nobody-knows") {
+				t.Error("a secret is told")
+			}
+		})
+	}
+}
+
+// A kubelet that never closes its end is answered, and one that never writes
+// is not waited for beyond the deadline.
+func TestStandardInputThatNeverEnds(t *testing.T) {
+	_, cfg := node(t)
+	r, w := io.Pipe()
+	defer w.Close()
+	go func() { _, _ = io.WriteString(w, ask(host+"/a", "")) }()
+	if _, err := run(t, cfg, r); err != nil {
+		t.Error(err)
+	}
+}
+
+// Endpoints that refuse, stand still, err, or send elsewhere: an error with
+// its code, within fifteen seconds.
+func TestEndpointsThatFail(t *testing.T) {
+	if testing.Short() {
+		t.Skip("some of them are waited for")
+	}
+	_, good := node(t)
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("a token went astray: %s", r.URL) }))
+	defer elsewhere.Close()
+	hang := make(chan struct{})
+	defer close(hang)
+	for name, handler := range map[string]http.HandlerFunc{
+		"hangs": func(_ http.ResponseWriter, r *http.Request) { <-hang },
+		"500":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
+		"429":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429) },
+		"redirects": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
+		},
+		"drips": func(w http.ResponseWriter, r *http.Request) {
+			for {
+				_, _ = io.WriteString(w, " ")
+				_ = http.NewResponseController(w).Flush()
+				select {
+				case <-r.Context().Done():
+					return
+				case <-time.After(100 * time.Millisecond):
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := httptest.NewServer(handler)
+			t.Cleanup(func() { srv.CloseClientConnections() })
+			for what, cfg := range map[string]credprovider.Config{
+				"cloud":    {CloudURL: srv.URL, MetadataURL: good.MetadataURL, Registries: good.Registries},
+				"metadata": {CloudURL: good.CloudURL, MetadataURL: srv.URL, Registries: good.Registries},
+			} {
+				begin := time.Now()
+				_, err := run(t, cfg, strings.NewReader(ask(host+"/a", "")))
+				if c := code(err); c != credprovider.CodeCloud && c != credprovider.CodeMetadata && c != credprovider.CodeDenied {
+					t.Errorf("%s: %v", what, err)
+				}
+				if took := time.Since(begin); took > 18*time.Second { // on a machine that does other things, too
+					t.Errorf("%s: it took %s", what, took)
+				}
+			}
+		})
+	}
+}
+
+// Two hundred at once cost one call; the cache is nobody else's, and what is
+// in it is not used to its end.
+func TestCache(t *testing.T) {
+	cl, cfg := node(t)
+	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")
+	var mu sync.Mutex
+	calls := 0
+	counting := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		calls++
+		mu.Unlock()
+		req, err := http.NewRequestWithContext(r.Context(), r.Method, cl.URL+r.URL.Path, r.Body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		req.Header = r.Header
+		resp, err := cl.HTTP.Do(req)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer resp.Body.Close()
+		w.WriteHeader(resp.StatusCode)
+		_, _ = io.Copy(w, resp.Body)
+	}))
+	defer counting.Close()
+	cfg.CloudURL = counting.URL
+	errs := make(chan error, 200)
+	for i := range 200 {
+		go func() {
+			errs <- credprovider.Run(t.Context(), cfg, strings.NewReader(ask(fmt.Sprintf("%s/team/app-%d", host, i), "")), io.Discard)
+		}()
+	}
+	for range 200 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if calls != 1 {
+		t.Errorf("%d calls", calls)
+	}
+	if info, err := os.Stat(cfg.CacheDir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	files, err := filepath.Glob(filepath.Join(cfg.CacheDir, "*.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	for _, kept := range []string{`{`, `{"username":"u","password":"p","madeAt":"2020-01-01T00:00:00Z","expiresAt":"2020-01-01T01:00:00Z"}`} {
+		if err := os.WriteFile(files[0], []byte(kept), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		calls = 0
+		if _, err := run(t, cfg, strings.NewReader(ask(host+"/a", ""))); err != nil || calls != 1 {
+			t.Errorf("with %s in the cache: %v, %d calls", kept, err, calls)
+		}
+	}
+	if err := os.Chmod(cfg.CacheDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	calls = 0
+	if _, err := run(t, cfg, strings.NewReader(ask(host+"/a", ""))); err != nil || calls != 1 {
+		t.Errorf("a cache that others can read is used: %v, %d calls", err, calls)
+	}
+}
+
+// A cloud that nobody answers at.
+func TestNobodyAnswers(t *testing.T) {
+	_, cfg := node(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.CloudURL = "http://" + ln.Addr().String()
+	ln.Close()
+	if _, err := run(t, cfg, strings.NewReader(ask(host+"/a", ""))); code(err) != credprovider.CodeCloud {
+		t.Error(err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for raw, want := range map[string]bool{
+		`{"cloudURL":"http://127.0.0.1:1","registries":["a:5000"]}`:      true,
+		`{"cloudURL":"http://127.0.0.1:1","registries":[]}`:              false,
+		`{"cloudURL":"127.0.0.1:1","registries":["a"]}`:                  false,
+		`{"cloudURL":"http://a","registries":["*.a"]}`:                   false,
+		`{"cloudURL":"http://a","registries":["https://a"]}`:             false,
+		`{"cloudURL":"http://a","registries":["a"],"token":"x"}`:         false,
+		`{"cloudURL":"http://a","registries":["a"],"metadataURL":"ftp"}`: false,
+	} {
+		if _, err := credprovider.ReadConfig(strings.NewReader(raw)); (err == nil) != want || err != nil && code(err) != credprovider.CodeConfig {
+			t.Errorf("%s: %v", raw, err)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+// Package doctor says whether a kubelet would ask an image credential provider
+// for an image, and why not. The kubelet says neither: a pattern that does not
+// match is no error, and the pull goes on without credentials.
+//
+// The rules are those of kubelet v1.36 (k8s.io/kubernetes/pkg/credentialprovider).
+// It is no part of the plugin, so that the plugin starts without a YAML parser.
+package doctor
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// ConfigVersion is the version of the kubelet's configuration that is written
+// and read.
+const ConfigVersion = "kubelet.config.k8s.io/v1"
+
+// Config is the kubelet's CredentialProviderConfig, as far as it decides.
+type Config struct {
+	APIVersion string     `json:"apiVersion"`
+	Kind       string     `json:"kind"`
+	Providers  []Provider `json:"providers"`
+}
+
+// Provider is one plugin of it.
+type Provider struct {
+	Name                 string           `json:"name"`
+	MatchImages          []string         `json:"matchImages"`
+	DefaultCacheDuration string           `json:"defaultCacheDuration"`
+	APIVersion           string           `json:"apiVersion"`
+	Args                 []string         `json:"args,omitempty"`
+	Env                  []EnvVar         `json:"env,omitempty"`
+	TokenAttributes      *TokenAttributes `json:"tokenAttributes,omitempty"`
+}
+
+// EnvVar is a variable that the kubelet sets for a plugin.
+type EnvVar struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// TokenAttributes makes a plugin get tokens of pods' service accounts
+// (KEP-4412).
+type TokenAttributes struct {
+	Audience     string   `json:"serviceAccountTokenAudience"`
+	CacheType    string   `json:"cacheType"`
+	Require      *bool    `json:"requireServiceAccount"`
+	RequiredKeys []string `json:"requiredServiceAccountAnnotationKeys,omitempty"`
+	OptionalKeys []string `json:"optionalServiceAccountAnnotationKeys,omitempty"`
+}
+
+// Read reads a configuration as strictly as the kubelet does.
+func Read(raw []byte) (c Config, err error) {
+	if err := yaml.UnmarshalStrict(raw, &c); err != nil {
+		return c, fmt.Errorf("the kubelet would not start: %w", err)
+	}
+	return c, nil
+}
+
+// Lint says what is wrong with c: what keeps the kubelet from starting, and
+// what it takes and then never matches.
+func (c Config) Lint() (problems []string) {
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if c.APIVersion != ConfigVersion || c.Kind != "CredentialProviderConfig" {
+		bad("apiVersion and kind must be %s and CredentialProviderConfig, got %q and %q: the kubelet does not start", ConfigVersion, c.APIVersion, c.Kind)
+	}
+	if len(c.Providers) == 0 {
+		bad("it has no providers: the kubelet does not start")
+	}
+	for _, p := range c.Providers {
+		p.lint(func(format string, args ...any) { bad("provider "+p.Name+": "+format, args...) })
+	}
+	return problems
+}
+
+func (p Provider) lint(bad func(string, ...any)) {
+	if p.Name == "" || p.Name == "." || p.Name == ".." || strings.ContainsAny(p.Name, "/ ") {
+		bad("name must be a file name in --image-credential-provider-bin-dir")
+	}
+	if p.APIVersion != "credentialprovider.kubelet.k8s.io/v1" {
+		bad("apiVersion %q: this plugin speaks credentialprovider.kubelet.k8s.io/v1", p.APIVersion)
+	}
+	if p.DefaultCacheDuration == "" {
+		bad("defaultCacheDuration is required: the kubelet does not start")
+	}
+	if len(p.MatchImages) == 0 {
+		bad("matchImages is required: the kubelet does not start")
+	}
+	for _, m := range p.MatchImages {
+		if why := pattern(m); why != "" {
+			bad("matchImages %q: %s", m, why)
+		}
+	}
+	if t := p.TokenAttributes; t != nil {
+		t.lint(bad)
+	}
+}
+
+func (t *TokenAttributes) lint(bad func(string, ...any)) {
+	if t.Audience == "" {
+		bad("tokenAttributes.serviceAccountTokenAudience is required: the kubelet does not start")
+	}
+	if t.Require == nil {
+		bad("tokenAttributes.requireServiceAccount is required: the kubelet does not start")
+	}
+	if t.CacheType != "ServiceAccount" && t.CacheType != "Token" {
+		bad("tokenAttributes.cacheType must be ServiceAccount or Token, got %q: the kubelet does not start", t.CacheType)
+	}
+}
+
+// pattern says why a pattern never matches what its author meant; "" if
+// nothing is known against it.
+func pattern(m string) string {
+	u, err := parse(m)
+	host, _ := split(m)
+	switch {
+	case strings.Contains(m, "://"):
+		return "it has a scheme, which never matches an image: write the host alone"
+	case err != nil && strings.HasSuffix(host, ":*"):
+		return "a port cannot be a pattern: the kubelet does not start"
+	case err != nil:
+		return "it cannot be parsed: the kubelet does not start: " + err.Error()
+	case strings.ContainsRune(u.Path, '*'):
+		return "there are no patterns in paths: it never matches. Paths match by how they begin, so write " + host + " or a path without *"
+	case host != strings.ToLower(host):
+		return "it has capitals, and image hosts have none"
+	case strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]"):
+		return "an IPv6 address without a port is taken for a set of letters, and never matches: add the port"
+	}
+	return ""
+}
+
+// split takes the host[:port] from an image or a pattern.
+func split(s string) (host, rest string) {
+	host, rest, _ = strings.Cut(s, "/")
+	return host, rest
+}
+
+// parse is how the kubelet reads images and patterns: as URLs, with a scheme
+// if they have none.
+func parse(s string) (*url.URL, error) {
+	if !strings.HasPrefix(s, "https://") && !strings.HasPrefix(s, "http://") {
+		s = "https://" + s
+	}
+	return url.Parse(s)
+}
+
+// Match is a pattern, and whether it matches an image.
+type Match struct {
+	Pattern string `json:"pattern"`
+	Matches bool   `json:"matches"`
+	Reason  string `json:"reason"`
+}
+
+// Matches tries every pattern of p on an image.
+func (p Provider) Matches(image string) (all []Match, any bool) {
+	for _, m := range p.MatchImages {
+		ok, why := matches(m, image)
+		all = append(all, Match{m, ok, why})
+		any = any || ok
+	}
+	return all, any
+}
+
+// matches is the kubelet's rule: as many parts of the host, each by a glob; the
+// same port, or none on both sides; and a path that begins the same, letter by
+// letter.
+func matches(glob, image string) (bool, string) {
+	if why := pattern(glob); why != "" {
+		return false, why
+	}
+	g, err := parse(glob)
+	if err != nil {
+		return false, err.Error()
+	}
+	t, err := parse(image)
+	if err != nil {
+		return false, "the image cannot be parsed: " + err.Error()
+	}
+	gh, gp := hostPort(g)
+	th, tp := hostPort(t)
+	if gp != tp {
+		return false, fmt.Sprintf("the port differs: %s here, %s in the image; there is no default port", orNone(gp), orNone(tp))
+	}
+	gs, ts := strings.Split(gh, "."), strings.Split(th, ".")
+	if len(gs) != len(ts) {
+		return false, fmt.Sprintf("the host has %d parts here and %d in the image: a * stands for one part", len(gs), len(ts))
+	}
+	for i := range gs {
+		if ok, err := path.Match(gs[i], ts[i]); err != nil || !ok {
+			return false, fmt.Sprintf("%q is not %q", ts[i], gs[i])
+		}
+	}
+	if !strings.HasPrefix(t.Path, g.Path) {
+		return false, fmt.Sprintf("the path does not begin with %s", g.Path)
+	}
+	if rest := strings.TrimPrefix(t.Path, g.Path); g.Path != "" && g.Path != "/" && rest != "" && !strings.HasPrefix(rest, "/") {
+		return true, fmt.Sprintf("by letters: %s also begins %s", g.Path, t.Path)
+	}
+	return true, "it matches"
+}
+
+func hostPort(u *url.URL) (host, port string) {
+	if h, p, err := net.SplitHostPort(u.Host); err == nil {
+		return h, p
+	}
+	return u.Host, ""
+}
+
+func orNone(port string) string {
+	if port == "" {
+		return "none"
+	}
+	return port
+}
+
+// Normalize is the image as the kubelet asks plugins about it: with a registry,
+// without tag and digest.
+func Normalize(image string) (string, error) {
+	if image == "" || strings.Contains(image, "://") || strings.ContainsAny(image, " \t\n") {
+		return "", fmt.Errorf("%q is no image: want [HOST[:PORT]/]PATH[:TAG]", image)
+	}
+	name, _, _ := strings.Cut(image, "@")
+	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
+		name = name[:i]
+	}
+	host, rest := split(name)
+	if rest == "" || !strings.ContainsAny(host, ".:[") && host != "localhost" && host == strings.ToLower(host) {
+		if rest == "" {
+			name = "library/" + name
+		}
+		return "docker.io/" + name, nil
+	}
+	if host == "index.docker.io" {
+		name = "docker.io/" + rest
+	}
+	if rest != strings.ToLower(rest) || strings.HasSuffix(host, ".") || strings.Contains(host, "_") {
+		return "", fmt.Errorf("%q is no image name: the kubelet refuses it before it asks any plugin", image)
+	}
+	return name, nil
+}
+
+// Binary is the file that the kubelet would run.
+func (p Provider) Binary(dir string) string { return filepath.Join(dir, p.Name) }
+
+// Find are the providers that the kubelet would ask for an image.
+func (c Config) Find(image string) []Provider {
+	return slices.DeleteFunc(slices.Clone(c.Providers), func(p Provider) bool {
+		_, any := p.Matches(image)
+		return !any
+	})
+}

@@ -1,0 +1,118 @@
+package credprovider_test
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/credprovider"
+)
+
+// cluster signs tokens as an API server does.
+type cluster struct{ key *rsa.PrivateKey }
+
+const (
+	issuer   = "https://kubernetes.default.svc.cluster.local"
+	audience = "registry.cloudsim"
+)
+
+func (c cluster) keys(t *testing.T) string {
+	t.Helper()
+	raw, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &c.key.PublicKey, KeyID: "k1", Algorithm: "RS256", Use: "sig"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// token is what a kubelet asks for a pod, changed.
+func (c cluster) token(t *testing.T, change func(claims map[string]any)) string {
+	t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: c.key, KeyID: "k1"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	claims := map[string]any{
+		"iss": issuer, "aud": []string{audience}, "sub": "system:serviceaccount:shop:web",
+		"iat": now.Unix(), "nbf": now.Unix(), "exp": now.Add(time.Hour).Unix(),
+		"kubernetes.io": map[string]any{
+			"namespace": "shop", "serviceaccount": map[string]string{"name": "web", "uid": "u-1"}, "pod": map[string]string{"name": "web-1", "uid": "p-1"},
+		},
+	}
+	if change != nil {
+		change(claims)
+	}
+	token, err := jwt.Signed(signer).Claims(claims).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// A pod's service account opens its repository as the account of the cloud that
+// trusts it, and never as the node; what its token says wrong is refused.
+func TestAServiceAccountPulls(t *testing.T) {
+	cl, cfg := node(t)
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k8s := cluster{key}
+	if _, err := cl.CreateServiceAccount(t.Context(), cloudsim.CreateServiceAccount{Name: "puller"}); err != nil {
+		t.Fatal(err)
+	}
+	trust := cloudsim.CreateWorkloadTrust{Name: "shop-web", Account: "puller", WorkloadTrustSpec: cloudsim.WorkloadTrustSpec{
+		Issuer: issuer, Audience: audience, Keys: k8s.keys(t), Namespace: "shop", ServiceAccount: "web", UID: "u-1",
+	}}
+	if _, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", k8s.token(t, nil)))); code(err) != credprovider.CodeDenied {
+		t.Errorf("without a trust: %v", err)
+	}
+	w, err := cl.CreateWorkloadTrust(t.Context(), trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", k8s.token(t, nil))))
+	if err != nil || a.CacheKeyType != "Image" || a.Auth[host].Password == "" {
+		t.Fatalf("%+v %v", a, err)
+	}
+	other, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	within := func(part, field, value string) func(map[string]any) {
+		return func(claims map[string]any) {
+			claims["kubernetes.io"].(map[string]any)[part].(map[string]string)[field] = value
+		}
+	}
+	for name, token := range map[string]string{
+		"the API server's audience": k8s.token(t, func(c map[string]any) { c["aud"] = []string{issuer} }),
+		"another cluster":           k8s.token(t, func(c map[string]any) { c["iss"] = "https://elsewhere" }),
+		"another account":           k8s.token(t, func(c map[string]any) { c["sub"] = "system:serviceaccount:shop:api" }),
+		"it expired":                k8s.token(t, func(c map[string]any) { c["exp"] = time.Now().Add(-time.Second).Unix() }),
+		"it does not expire":        k8s.token(t, func(c map[string]any) { delete(c, "exp") }),
+		"it is not good yet":        k8s.token(t, func(c map[string]any) { c["nbf"] = time.Now().Add(time.Hour).Unix() }),
+		"made again by that name":   k8s.token(t, within("serviceaccount", "uid", "u-2")),
+		"of no pod":                 k8s.token(t, within("pod", "uid", "")),
+		"another key":               cluster{other}.token(t, nil),
+	} {
+		if _, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", token))); code(err) != credprovider.CodeDenied {
+			t.Errorf("%s: %v", name, err)
+		} else if strings.Contains(err.Error(), token) {
+			t.Errorf("%s: the token is told", name)
+		}
+	}
+	if err := cl.DeleteWorkloadTrust(t.Context(), w.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", k8s.token(t, nil)))); code(err) != credprovider.CodeDenied {
+		t.Errorf("after the trust: %v", err)
+	}
+}
