@@ -14,6 +14,7 @@ package cloudtest
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -37,6 +38,7 @@ type options struct {
 	cfg   engine.Config
 	log   *slog.Logger
 	parts []func(context.Context, *engine.Engine) error
+	tape  io.Writer
 }
 
 // WithProfile chooses how long hardware takes; without it everything is
@@ -57,6 +59,10 @@ func WithSeed(seed uint64) Option { return func(o *options) { o.cfg.Seed = seed 
 
 // WithConfig changes anything else about the cloud.
 func WithConfig(change func(*engine.Config)) Option { return func(o *options) { change(&o.cfg) } }
+
+// WithTranscript records every call to w, for Replay of the client to a cloud
+// with the same options.
+func WithTranscript(w io.Writer) Option { return func(o *options) { o.tape = w } }
 
 // WithLog shows the cloud's log.
 func WithLog(log *slog.Logger) Option { return func(o *options) { o.log = log } }
@@ -96,7 +102,9 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 	for _, part := range parts {
 		go func() { done <- part(ctx, e) }()
 	}
-	srv.Config.Handler = httpapi.New(o.log, e, httpapi.Config{Version: "test", Profile: o.cfg.Profile.Name, Metrics: prometheus.NewRegistry()})
+	srv.Config.Handler = httpapi.New(o.log, e, httpapi.Config{
+		Version: "test", Profile: o.cfg.Profile.Name, Metrics: prometheus.NewRegistry(), Transcript: o.transcript(tb, e),
+	})
 	srv.Start()
 	tb.Cleanup(func() {
 		cancel()
@@ -118,6 +126,23 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 		URL: srv.URL, HTTP: &http.Client{Timeout: 30 * time.Second, Transport: srv.Client().Transport},
 		Token: client.StaticToken(secret), Project: engine.DefaultProject, UserAgent: "cloudtest",
 	}
+}
+
+// transcript begins the transcript that was asked for; nil for none.
+func (o *options) transcript(tb testing.TB, e *engine.Engine) *httpapi.Transcript {
+	tb.Helper()
+	if o.tape == nil {
+		return nil
+	}
+	head, err := e.TranscriptHead()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	t, err := httpapi.NewTranscript(o.log, o.tape, head)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return t
 }
 
 // As is a client of the same cloud that is a service account with a role in

@@ -37,6 +37,8 @@ type Config struct {
 	// Audit gets a JSON document and a newline for each call that ended; nil
 	// keeps calls in memory only.
 	Audit io.Writer
+	// Transcript records every call, so that it can be replayed; nil is none.
+	Transcript *Transcript
 }
 
 type api struct {
@@ -62,7 +64,7 @@ func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 		w.Header().Set("Allow", strings.Join(allowed(router, r), ", ")) // RFC 9110 section 15.5.6
 		a.refuse(w, r, &statusError{http.StatusMethodNotAllowed, cloudsim.Errorf(cloudsim.Invalid, "%s does not answer %s: see /openapi.json", r.URL.Path, r.Method)})
 	})
-	return a.outermost(router)
+	return a.outermost(cfg.Transcript.transcribe(router))
 }
 
 // allowed lists the methods that the route of r answers.
@@ -151,7 +153,7 @@ func (a *api) door(o op) func(huma.Context, func(huma.Context)) {
 			IdempotencyKey: key, Operation: o.id, Access: o.access,
 		})
 		if call, ok := engine.CallOf(ctx); ok {
-			x.caller, x.at = call.Caller, call.At
+			x.caller, x.token, x.at = call.Caller, call.Token, call.At
 		}
 		if err != nil {
 			a.refuseHuma(hc, err)

@@ -22,11 +22,12 @@ import (
 // the request's goroutine.
 type exchange struct {
 	requestID string
-	operation string // "" until a route was found
-	caller    string // "" until the door was passed
-	fault     string // id of the fault that struck it; "" for none
-	target    string // id in the path
-	outcome   string // kind of the error that was sent; "" for none
+	operation string           // "" until a route was found
+	caller    string           // "" until the door was passed
+	token     cloudsim.TokenID // of the caller
+	fault     string           // id of the fault that struck it; "" for none
+	target    string           // id in the path
+	outcome   string           // kind of the error that was sent; "" for none
 	throttled bool
 	at        time.Time // when it came, on the cloud's clock; zero before the door
 

@@ -66,7 +66,7 @@ A resource is called by its name or by its id.`,
 		newProjectsCommand(c), newTokensCommand(c), newServiceAccountsCommand(c), newRolesCommand(c), newRoleBindingsCommand(c), newWhoAmICommand(c), newQuotasCommand(c),
 		newRateLimitsCommand(c), newBillCommand(c), newAuditCommand(c),
 		newFaultsCommand(c),
-		newClockCommand(c), newHoldsCommand(c), newDurationsCommand(c), newWhyCommand(c), newStateCommand(c), newApplyCommand(c),
+		newClockCommand(c), newHoldsCommand(c), newDurationsCommand(c), newWhyCommand(c), newStateCommand(c), newApplyCommand(c), newReplayCommand(c),
 	)
 	return cmd
 }

@@ -53,6 +53,7 @@ type cloudsimFlags struct {
 	quotas                        []string
 	rateRead, rateWrite           string
 	auditFile, pprofListen        string
+	record                        string
 	journalKeep                   uint64
 	logFormat                     logging.Format
 	verbose                       bool
@@ -119,6 +120,7 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.pprofListen, "pprof-listen", "", "serve Go profiles on this loopback address, e.g. 127.0.0.1:6060")
 	fl.Uint64Var(&f.journalKeep, "journal-keep", d.JournalKeep, "events to keep for watchers that were away")
 	fl.Uint64Var(&f.seed, "seed", 0, "makes what would be random repeatable, but secrets; 0 is random")
+	fl.StringVar(&f.record, "record", "", "new `FILE` for a transcript of every call, without secrets; see 'allinone cloud replay'")
 	fl.StringVar(&f.frozenAt, "frozen-at", "", "the clock of a new cloud stands still at this `TIME`, RFC 3339; see 'allinone cloud clock'")
 	fl.DurationVar(&f.diskCooldown, "disk-modify-cooldown", d.DiskCooldown, "how long a disk that was modified cannot be again")
 	fl.Var(&f.logFormat, "log-format", "log as text or json")
@@ -290,6 +292,14 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		}
 		defer func() { _ = file.Close() }()
 		apiCfg.Audit = file
+	}
+	if f.record != "" {
+		t, file, err := record(log, eng, f.record)
+		if err != nil {
+			return errors.Join(err, ln.Close())
+		}
+		defer func() { _ = file.Close() }() // each line was written as its call ended
+		apiCfg.Transcript = t
 	}
 	api := httpapi.New(log, eng, apiCfg) //nolint:contextcheck // each request has its own
 	parts := []func(context.Context) error{

@@ -1,0 +1,220 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Replayed is what a replay did.
+type Replayed struct {
+	Head  cloudsim.TranscriptHead
+	Calls int  // that were answered as in the transcript
+	Full  bool // the transcript had reached its bound: there were more calls
+}
+
+// Replay makes the calls of a transcript, one after the other, and compares
+// each answer with the recorded one. The cloud must be as the recorded one was
+// when the transcript began; c calls as who called then without a token that
+// was made in the transcript, the admin.
+//
+// It ends at the first difference, with a Conflict that names it. The calls up
+// to there were made. A transcript that is damaged is Invalid; a last line that
+// is not whole, of a cloud that was killed, is left out.
+func (c *Client) Replay(ctx context.Context, r io.Reader) (done Replayed, err error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, cloudsim.MaxTranscriptLine)
+	lines.Split(wholeLines)
+	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &done.Head) != nil || done.Head.Format != cloudsim.TranscriptFormat {
+		return done, cloudsim.Errorf(cloudsim.Invalid, "this is no transcript: it does not begin with what it is")
+	}
+	if done.Head.Version != cloudsim.TranscriptVersion {
+		return done, cloudsim.Errorf(cloudsim.Invalid, "the transcript has version %d; this program reads version %d", done.Head.Version, cloudsim.TranscriptVersion)
+	}
+	if err := c.fits(ctx, done.Head); err != nil {
+		return done, err
+	}
+	p := player{c: c, head: done.Head, secrets: map[cloudsim.TokenID]string{}}
+	p.http = &http.Client{Timeout: c.HTTP.Timeout, Transport: once(c.HTTP.Transport)}
+	defer p.http.CloseIdleConnections()
+	for n := 2; lines.Scan(); n++ {
+		var line struct {
+			cloudsim.TranscriptCall
+			cloudsim.TranscriptFull
+		}
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return done, cloudsim.Errorf(cloudsim.Invalid, "line %d is damaged: %w", n, err)
+		}
+		if done.Full = line.Full; done.Full {
+			break
+		}
+		if err := p.play(ctx, line.TranscriptCall); err != nil {
+			if ctx.Err() != nil {
+				return done, context.Cause(ctx)
+			}
+			return done, fmt.Errorf("line %d, %s %s of %s: %w", n, line.Method, line.Path, orNobody(line.Caller), err)
+		}
+		done.Calls++
+	}
+	if err := lines.Err(); err != nil {
+		return done, cloudsim.Errorf(cloudsim.Invalid, "the transcript: %w", err)
+	}
+	return done, nil
+}
+
+func orNobody(caller string) string {
+	if caller == "" {
+		return "somebody unknown"
+	}
+	return caller
+}
+
+// wholeLines splits at newlines, and drops what no newline ends.
+func wholeLines(data []byte, _ bool) (int, []byte, error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	return 0, nil, nil
+}
+
+// once is rt without the reuse of connections: a call on one that was dropped
+// would be made again, and the cloud would see two.
+func once(rt http.RoundTripper) http.RoundTripper {
+	if rt == nil {
+		rt = http.DefaultTransport
+	}
+	if t, ok := rt.(*http.Transport); ok {
+		t = t.Clone()
+		t.DisableKeepAlives = true
+		return t
+	}
+	return rt
+}
+
+// fits reports what of the cloud is not as the transcript began.
+func (c *Client) fits(ctx context.Context, head cloudsim.TranscriptHead) error {
+	everything := *c
+	everything.Project = "*"
+	clock, err := everything.GetClock(ctx)
+	if err != nil {
+		return err
+	}
+	l, err := everything.ListRegions(ctx, cloudsim.ListOptions{Limit: 1})
+	if err != nil {
+		return err
+	}
+	switch {
+	case head.Exact() && !(clock.Mode == cloudsim.ClockFrozen && clock.Now.Equal(head.Time)):
+		return cloudsim.Errorf(cloudsim.Conflict, "the transcript begins with the clock frozen at %s; this cloud's is %s, at %s",
+			rfc3339(head.Time), clock.Mode, rfc3339(clock.Now))
+	case l.Revision != head.Revision:
+		return cloudsim.Errorf(cloudsim.Conflict, "the transcript begins at revision %d; this cloud is at %d: it is another, or calls were made already",
+			head.Revision, l.Revision)
+	}
+	return nil
+}
+
+func rfc3339(t interface{ Format(string) string }) string {
+	return t.Format("2006-01-02T15:04:05.999999999Z07:00")
+}
+
+// player is a replay at work.
+type player struct {
+	c       *Client
+	http    *http.Client
+	head    cloudsim.TranscriptHead
+	secrets map[cloudsim.TokenID]string // of tokens that the replay made
+}
+
+func (p *player) play(ctx context.Context, call cloudsim.TranscriptCall) error {
+	if call.Withheld != "" {
+		return cloudsim.Errorf(cloudsim.Invalid, "it cannot be made again: its body is not in the transcript, because %s", call.Withheld)
+	}
+	req, err := p.request(ctx, call)
+	if err != nil {
+		return err
+	}
+	status, raw := 0, []byte(nil)
+	resp, err := p.http.Do(req)
+	switch {
+	case err != nil && (call.Status != 0 || ctx.Err() != nil):
+		return cloudsim.Errorf(cloudsim.Unavailable, "it was answered with %d; now it is not: %w", call.Status, errors.Unwrap(err))
+	case err == nil:
+		defer resp.Body.Close()
+		status = resp.StatusCode
+		if raw, err = io.ReadAll(io.LimitReader(resp.Body, maxReply)); err != nil {
+			status, raw = 0, nil // dropped in the middle
+		}
+	}
+	if token := (cloudsim.Token{}); status == http.StatusCreated && json.Unmarshal(raw, &token) == nil && token.Secret != "" {
+		p.secrets[token.ID] = token.Secret
+	}
+	return compare(call, status, raw, p.head.Exact())
+}
+
+func (p *player) request(ctx context.Context, call cloudsim.TranscriptCall) (*http.Request, error) {
+	body := call.Text
+	if call.Body != nil {
+		body = string(call.Body)
+	}
+	req, err := http.NewRequestWithContext(ctx, call.Method, strings.TrimSuffix(p.c.URL, "/")+call.Path, strings.NewReader(body))
+	if err != nil {
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "%w", err)
+	}
+	for name, value := range map[string]string{
+		"X-Request-Id": call.RequestID, "Cloud-Project": call.Project, "Idempotency-Key": call.IdempotencyKey,
+		"If-Match": call.IfMatch, "User-Agent": p.c.UserAgent,
+	} {
+		if value != "" {
+			req.Header.Set(name, value)
+		}
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if call.Token == "" {
+		return req, nil // the door did not know who it was, and will not now
+	}
+	secret, made := p.secrets[call.Token]
+	if !made && p.c.Token != nil {
+		if secret, err = p.c.Token(); err != nil {
+			return nil, cloudsim.Errorf(cloudsim.Unauthenticated, "cloud token: %w", err)
+		}
+	}
+	req.Header.Set("Authorization", "Bearer "+secret)
+	return req, nil
+}
+
+// compare names the first difference between an answer and the recorded one.
+func compare(call cloudsim.TranscriptCall, status int, raw []byte, times bool) error {
+	if status != call.Status {
+		return cloudsim.Errorf(cloudsim.Conflict, "it was answered with %d; now with %d: %.500s", call.Status, status, raw)
+	}
+	answer, members := cloudsim.Digest(raw, times)
+	if call.Answer == "" || answer == call.Answer {
+		return nil
+	}
+	var differ []string
+	for k, v := range members {
+		if call.Members[k] != v {
+			differ = append(differ, k)
+		}
+	}
+	for k := range call.Members {
+		if _, ok := members[k]; !ok {
+			differ = append(differ, k)
+		}
+	}
+	slices.Sort(differ)
+	clean, _ := cloudsim.Redact(raw)
+	return cloudsim.Errorf(cloudsim.Conflict, "the answer differs in %s; now it is %.500s", strings.Join(differ, ", "), clean)
+}

@@ -1,0 +1,151 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// recordable is the kind of cloud that is recorded and replayed to here.
+func recordable(more ...cloudtest.Option) []cloudtest.Option {
+	return append(more, cloudtest.WithFrozenClock(time.Time{}), cloudtest.WithSeed(7), cloudtest.WithProfile(engine.Realistic))
+}
+
+// tape records a history with everything in it that is hard to play again,
+// and returns the transcript and the secret that must not be in it.
+func tape(t *testing.T) (transcript []byte, secret string) {
+	t.Helper()
+	var out bytes.Buffer
+	c, ctx := cloudtest.Start(t, recordable(cloudtest.WithTranscript(&out))...), t.Context()
+	must(c.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: "reader"}))(t)
+	must(c.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: "reads", Role: cloudsim.RoleReader, ServiceAccount: "reader"}))(t)
+	token := must(c.CreateToken(ctx, cloudsim.CreateToken{ServiceAccount: "reader"}))(t)
+	reader, stranger := *c, *c
+	reader.Token, reader.Project = client.StaticToken(token.Secret), ""
+	stranger.Token = client.StaticToken(strings.Repeat("x", 40))
+	for _, as := range []*client.Client{c, &reader, &stranger} {
+		_, err := as.CreateInstance(ctx, instance("a"))
+		if as != c && err == nil {
+			t.Fatal("who may not, made an instance")
+		}
+	}
+	for _, body := range []string{`{"name":`, `{"nme": "b"}`, "[1] 2"} {
+		req := must(http.NewRequestWithContext(ctx, http.MethodPost, c.URL+"/v1/instances", strings.NewReader(body)))(t)
+		secret := must(c.Token())(t)
+		req.Header.Set("Authorization", "Bearer "+secret)
+		resp := must(c.HTTP.Do(req))(t)
+		_ = resp.Body.Close()
+	}
+	must(c.CreateFault(ctx, cloudsim.CreateFault{Name: "drop", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "instances.stop"}, When: cloudsim.FaultWhen{Max: 1},
+		Effect: cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply},
+	}}))(t)
+	if _, err := c.StopInstance(ctx, "i-000001"); !errors.Is(err, cloudsim.Unavailable) {
+		t.Fatalf("a call that is dropped: %v", err)
+	}
+	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) randomCall {
+		return randomCall{rapid.IntRange(0, 14).Draw(t, "call"), rapid.IntRange(1, 8).Draw(t, "which")}
+	}), 100, 100).Example(1)
+	for _, s := range steps {
+		_ = s.take(ctx, c) // what fails has to fail the same way
+	}
+	must(reader.ListInstances(ctx, cloudsim.ListOptions{}))(t)
+	return out.Bytes(), token.Secret
+}
+
+// replayed plays a transcript to a new cloud.
+func replayed(t *testing.T, transcript []byte, opts ...cloudtest.Option) (client.Replayed, error) {
+	t.Helper()
+	return cloudtest.Start(t, recordable(opts...)...).Replay(context.WithoutCancel(t.Context()), bytes.NewReader(transcript))
+}
+
+// What was recorded is answered in the same way by a new cloud, whoever called
+// and however it ended; and no secret is in the file.
+func TestReplay(t *testing.T) {
+	transcript, secret := tape(t)
+	if bytes.Contains(transcript, []byte(secret)) {
+		t.Error("a secret is in the transcript")
+	}
+	done, err := replayed(t, transcript)
+	if err != nil || done.Calls < 110 || done.Full {
+		t.Errorf("%+v: %v", done, err)
+	}
+	torn, err := replayed(t, append(bytes.Clone(transcript), `{"requestId": "r`...))
+	if err != nil || torn.Calls != done.Calls {
+		t.Errorf("of a cloud that was killed: %+v: %v", torn, err)
+	}
+}
+
+// The first difference is named by its line, its call and what differs.
+func TestReplayFindsDifferences(t *testing.T) {
+	transcript, _ := tape(t)
+	lines := bytes.Split(transcript, []byte("\n"))
+	const at = 4 // the instance that is made: the fifth line
+	for name, tc := range map[string]struct {
+		change func(*cloudsim.TranscriptCall)
+		want   string
+	}{
+		"body":   {func(c *cloudsim.TranscriptCall) { c.Body = bytes.Replace(c.Body, []byte(`"x"`), []byte(`"y"`), 1) }, "differs in labels; now it is {"},
+		"status": {func(c *cloudsim.TranscriptCall) { c.Status = 409 }, "answered with 409; now with 201"},
+		"secret": {func(c *cloudsim.TranscriptCall) { c.Withheld = "it holds a secret" }, "cannot be made again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var call cloudsim.TranscriptCall
+			if err := json.Unmarshal(lines[at], &call); err != nil {
+				t.Fatal(err)
+			}
+			tc.change(&call)
+			changed := append([][]byte(nil), lines...)
+			changed[at] = must(json.Marshal(call))(t)
+			done, err := replayed(t, bytes.Join(changed, []byte("\n")))
+			if want := fmt.Sprintf("line %d, POST /v1/instances of admin: ", at+1); err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%v; want %s…%s", err, want, tc.want)
+			}
+			if done.Calls != at-1 {
+				t.Errorf("%d calls were made before it", done.Calls)
+			}
+		})
+	}
+}
+
+// A cloud that cannot answer in the same way is told so before the first call.
+func TestReplayWantsTheSameCloud(t *testing.T) {
+	transcript, _ := tape(t)
+	if _, err := replayed(t, transcript, cloudtest.WithConfig(func(c *engine.Config) { c.Catalogue.Zones = c.Catalogue.Zones[:1] })); !errors.Is(err, cloudsim.Conflict) {
+		t.Errorf("another cloud: %v", err)
+	}
+	c := cloudtest.Start(t)
+	if _, err := c.Replay(t.Context(), bytes.NewReader(transcript)); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "frozen at 2030-01-01T00:00:00Z; this cloud's is real") {
+		t.Errorf("another clock: %v", err)
+	}
+	for _, bad := range []string{"", "{}\n", "hello\n", `{"format":"cloudsim-transcript","version":2}` + "\n"} {
+		if _, err := c.Replay(t.Context(), strings.NewReader(bad)); !errors.Is(err, cloudsim.Invalid) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// On a clock that runs, times are not compared, and everything else is.
+func TestReplayWithoutTimes(t *testing.T) {
+	var out bytes.Buffer
+	c, ctx := cloudtest.Start(t, cloudtest.WithTranscript(&out)), t.Context()
+	i := must(c.CreateInstance(ctx, instance("a")))(t)
+	must(c.StopInstance(ctx, i.ID))(t)
+	must(c.GetInstance(ctx, i.ID))(t)
+	if done, err := cloudtest.Start(t).Replay(ctx, &out); err != nil || done.Calls != 3 {
+		t.Errorf("%+v: %v", done, err)
+	}
+}
