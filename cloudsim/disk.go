@@ -36,7 +36,7 @@ const (
 // use; Vacate follows at once when nothing is attached.
 var diskMoves = map[DiskState]map[Verb]DiskState{
 	DiskCreating:  {Settle: DiskAvailable, Cancel: DiskDeleting, Copy: DiskCopying, Delete: DiskDeleting},
-	DiskCopying:   {Settle: DiskAvailable, Fail: DiskFailed, Delete: DiskDeleting},
+	DiskCopying:   {Settle: DiskAvailable, Cancel: DiskDeleting, Fail: DiskFailed, Delete: DiskDeleting},
 	DiskFailed:    {Delete: DiskDeleting},
 	DiskAvailable: {Attach: DiskAttaching, Resize: DiskResizing, Modify: DiskModifying, Delete: DiskDeleting},
 	DiskAttaching: {Settle: DiskInUse, Cancel: DiskInUse, Detach: DiskDetaching},

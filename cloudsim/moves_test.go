@@ -68,7 +68,7 @@ func TestLoadBalancerMoves(t *testing.T) {
 func TestDiskMoves(t *testing.T) {
 	want := map[DiskState]map[Verb]DiskState{
 		"creating":  {Settle: "available", Cancel: "deleting", Copy: "copying", Delete: "deleting"},
-		"copying":   {Settle: "available", Fail: "failed", Delete: "deleting"},
+		"copying":   {Settle: "available", Cancel: "deleting", Fail: "failed", Delete: "deleting"},
 		"failed":    {Delete: "deleting"},
 		"available": {Attach: "attaching", Resize: "resizing", Modify: "modifying", Delete: "deleting"},
 		"attaching": {Settle: "in-use", Cancel: "in-use", Detach: "detaching"},
@@ -91,8 +91,8 @@ func TestDiskMoves(t *testing.T) {
 
 func TestSnapshotMoves(t *testing.T) {
 	want := map[SnapshotState]map[Verb]SnapshotState{
-		"creating": {Settle: "ready", Copy: "copying", Delete: "deleting"},
-		"copying":  {Settle: "ready", Fail: "failed", Delete: "deleting"},
+		"creating": {Settle: "ready", Cancel: "deleting", Copy: "copying", Delete: "deleting"},
+		"copying":  {Settle: "ready", Cancel: "deleting", Fail: "failed", Delete: "deleting"},
 		"ready":    {Delete: "deleting"},
 		"failed":   {Delete: "deleting"},
 		"deleting": {Settle: "deleted"},

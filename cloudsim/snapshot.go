@@ -21,8 +21,8 @@ const (
 
 // snapshotMoves is the whole life of a snapshot and of a group.
 var snapshotMoves = map[SnapshotState]map[Verb]SnapshotState{
-	SnapshotCreating: {Settle: SnapshotReady, Copy: SnapshotCopying, Delete: SnapshotDeleting},
-	SnapshotCopying:  {Settle: SnapshotReady, Fail: SnapshotFailed, Delete: SnapshotDeleting},
+	SnapshotCreating: {Settle: SnapshotReady, Cancel: SnapshotDeleting, Copy: SnapshotCopying, Delete: SnapshotDeleting},
+	SnapshotCopying:  {Settle: SnapshotReady, Cancel: SnapshotDeleting, Fail: SnapshotFailed, Delete: SnapshotDeleting},
 	SnapshotReady:    {Delete: SnapshotDeleting},
 	SnapshotFailed:   {Delete: SnapshotDeleting},
 	SnapshotDeleting: {Settle: SnapshotDeleted},

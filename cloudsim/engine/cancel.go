@@ -52,6 +52,24 @@ func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 		})
 	case cloudsim.KindDisk:
 		return undoWork(tx, op, disks, func(d *cloudsim.Disk) error { return e.undoDisk(tx, d) })
+	case cloudsim.KindSnapshot:
+		return undoWork(tx, op, snapshots, func(s *cloudsim.Snapshot) error {
+			if err := s.Move(cloudsim.Cancel); err != nil {
+				return err
+			}
+			return e.settledSnapshot(tx, s)
+		})
+	case cloudsim.KindSnapshotGroup:
+		return undoWork(tx, op, snapshotGroups, func(g *cloudsim.SnapshotGroup) error {
+			all, err := members(tx, g)
+			if err != nil {
+				return err
+			}
+			if err := moveGroup(tx, g, all, cloudsim.Cancel); err != nil {
+				return err
+			}
+			return e.settledSnapshotGroup(tx, g)
+		})
 	}
 	return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel the %s of %s %s", op.Verb, op.Kind, op.Target)
 }

@@ -1,0 +1,51 @@
+package engine_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// A snapshot, a group and a disk that are being copied can be called off, and
+// are gone then; what they were made of is free again.
+func TestCancelCopies(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), frozen, kept)
+	defer stop()
+	d := mustCreateDisk(t, e, ctx, "data")
+	advance(t, e, ctx, time.Hour)
+	calledOff := func(what string, op cloudsim.OperationID, get func() error) {
+		t.Helper()
+		if err := get(); err != nil {
+			t.Fatalf("%s: before: %v", what, err)
+		}
+		got, err := e.CancelOperation(ctx, op)
+		if err != nil || got.State != cloudsim.OperationCancelled {
+			t.Errorf("%s: %+v: %v", what, got, err)
+		}
+		if err := get(); !errors.Is(err, cloudsim.NotFound) {
+			t.Errorf("%s that was called off: %v", what, err)
+		}
+	}
+	for _, later := range []time.Duration{0, time.Hour} { // creating, and then copying
+		s := mustSnapshot(t, e, ctx, "snap", d.ID)
+		advance(t, e, ctx, later)
+		calledOff("a snapshot", s.Operation, func() error { _, err := e.GetSnapshot(ctx, s.ID); return err })
+
+		g := must(e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "group", Disks: []cloudsim.DiskID{d.ID}}))(t)
+		advance(t, e, ctx, later)
+		calledOff("a group", g.Operation, func() error { _, err := e.GetSnapshotGroup(ctx, g.ID); return err })
+		_, err := e.GetSnapshot(ctx, g.Snapshots[0])
+		refused(t, "its member", err, cloudsim.NotFound, "")
+
+		c := must(e.CreateDisk(ctx, cloudsim.CreateDisk{Name: "copy", Zone: d.Zone, Type: d.Type, SourceDisk: d.ID}))(t)
+		advance(t, e, ctx, later)
+		calledOff("a copy", c.Operation, func() error { _, err := e.GetDisk(ctx, c.ID); return err })
+	}
+	if _, err := e.DeleteDisk(ctx, d.ID); err != nil {
+		t.Errorf("what was copied: %v", err)
+	}
+}
