@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"reflect"
@@ -21,9 +22,22 @@ import (
 
 // appliable are the lists that a file may have, in the order in which they are
 // made: what is named comes before what names it.
-var appliable = []struct{ key, path string }{
-	{"networks", "/v1/networks"}, {"subnets", "/v1/subnets"}, {"instances", "/v1/instances"}, {"addresses", "/v1/addresses"},
-	{"disks", "/v1/disks"}, {"loadBalancers", "/v1/load-balancers"}, {"faults", "/v1/faults"}, {"holds", "/v1/holds"},
+// What can be updated is put whole; everything else of a resource stays as it
+// was made.
+var appliable = []struct {
+	key, path string
+	update    []string
+}{
+	{"networks", "/v1/networks", []string{"labels", "podRanges", "maxRoutes"}},
+	{"subnets", "/v1/subnets", nil},
+	{"instances", "/v1/instances", []string{"labels"}},
+	{"addresses", "/v1/addresses", nil},
+	{"disks", "/v1/disks", nil},
+	{"loadBalancers", "/v1/load-balancers", []string{
+		"labels", "listeners", "targets", "healthCheck", "sourceRanges", "affinity", "affinityTimeoutSeconds", "drainTimeoutSeconds",
+	}},
+	{"faults", "/v1/faults", nil},
+	{"holds", "/v1/holds", nil},
 }
 
 // references are the members that hold an id: where what they name is listed.
@@ -38,11 +52,17 @@ func newApplyCommand(c *cloudCLI) *cobra.Command {
 	var file string
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use: "apply -f FILE", Short: "Make what a file describes, where it is missing",
-		Long: `Make what a file describes, where it is missing. The file is YAML: lists of
-resources in the words of the API, by their plural. One resource is named from
-another by its name. What exists is left as it is; what exists and differs is an
-error, and nothing of it is changed. Applying a file again does nothing.`,
+		Use: "apply -f FILE", Short: "Make the cloud what a file describes",
+		Long: `Make the cloud what a file describes. The file is YAML: lists of resources in the
+words of the API, by their plural. One resource is named from another by its name.
+
+What is missing is created. What exists and differs is updated where the API can:
+labels of instances, networks and load balancers, what load balancers forward and
+how, pod ranges and limits of networks. Any other difference is an error, and
+nothing of that resource is changed. What the file does not say stays as it is, and
+so do labels that it does not name. Applying a file again does nothing.
+
+'allinone cloudsim --apply FILE' does the same before the cloud is ready.`,
 		Example: `  # cloud.yaml
   #   instances:
   #   - {name: node-1, zone: sim-1a, type: small}
@@ -62,7 +82,7 @@ error, and nothing of it is changed. Applying a file again does nothing.`,
 	}
 	o.flags(cmd)
 	cmd.Flags().StringVarP(&file, "file", "f", "", "`FILE` to apply")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be made")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be done")
 	return cmd
 }
 
@@ -70,7 +90,8 @@ error, and nothing of it is changed. Applying a file again does nothing.`,
 type applied struct {
 	List   string `json:"list"`
 	Name   string `json:"name"`
-	Result string `json:"result"` // created, unchanged, would be created
+	Result string `json:"result"`           // created, unchanged, updated; would be created, would be updated
+	Fields string `json:"fields,omitempty"` // that were updated
 }
 
 func appliedPrinter(c *cloudCLI, o output) printer[applied] {
@@ -78,6 +99,7 @@ func appliedPrinter(c *cloudCLI, o output) printer[applied] {
 		{head: "LIST", cell: func(a applied) string { return a.List }},
 		{head: "NAME", cell: func(a applied) string { return a.Name }},
 		{head: "RESULT", cell: func(a applied) string { return a.Result }},
+		{head: "FIELDS", cell: func(a applied) string { return a.Fields }},
 	}}
 }
 
@@ -87,6 +109,7 @@ type item struct {
 	node             *yaml.Node
 	body             map[string]any
 	name             string
+	update           []string // members that can be updated
 }
 
 // at says where in the file something about a field is: at the field, or at
@@ -179,7 +202,7 @@ func itemsOf(file string, top *yaml.Node) (all []item, err error) {
 			continue
 		}
 		for _, n := range list.Content {
-			i := item{file: file, list: kind.key, path: kind.path, node: n}
+			i := item{file: file, list: kind.key, path: kind.path, node: n, update: kind.update}
 			err := n.Decode(&i.body)
 			if i.name, _ = i.body["name"].(string); err != nil || i.name == "" {
 				wrong = append(wrong, bad(n, "%s: want a resource with a name", kind.key))
@@ -200,36 +223,89 @@ func itemsOf(file string, top *yaml.Node) (all []item, err error) {
 func applyAll(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (done []applied, err error) {
 	later := map[string]bool{} // what a dry run would have made
 	for _, i := range wanted {
-		result, err := i.apply(ctx, cl, dryRun, later)
+		a, err := i.apply(ctx, cl, dryRun, later)
 		if err != nil {
 			return done, i.locate(err)
 		}
-		done = append(done, applied{List: i.list, Name: i.name, Result: result})
+		done = append(done, a)
 	}
 	return done, nil
 }
 
-func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later map[string]bool) (string, error) {
+func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later map[string]bool) (a applied, err error) {
+	a = applied{List: i.list, Name: i.name}
 	if err := resolve(ctx, cl, i.body, later); err != nil {
-		return "", err
+		return a, err
 	}
 	have, err := named(ctx, cl, i.path, i.name)
 	if err != nil {
-		return "", err
+		return a, err
 	}
 	raw, err := json.Marshal(i.body)
 	if err != nil {
-		return "", cloudsim.Errorf(cloudsim.Invalid, "%w", err)
+		return a, cloudsim.Errorf(cloudsim.Invalid, "%w", err)
 	}
 	switch {
 	case have != nil:
-		return "unchanged", differs(have, raw)
+		return i.change(ctx, cl, dryRun, a, have, raw)
 	case dryRun:
 		later[i.path+" "+i.name] = true
-		return "would be created", nil
+		a.Result = "would be created"
+		return a, nil
 	}
+	a.Result = "created"
 	_, err = cl.Raw(ctx, "POST", i.path, raw)
-	return "created", err
+	return a, err
+}
+
+// change updates what exists and differs, or says that it cannot.
+func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a applied, have map[string]any, raw []byte) (applied, error) {
+	want := map[string]any{}
+	if err := json.Unmarshal(raw, &want); err != nil {
+		return a, err
+	}
+	fields := differing(have, want, i.update)
+	if fixed := slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return slices.Contains(i.update, f) }); len(fixed) > 0 {
+		return a, differs(have, fixed)
+	}
+	a.Result, a.Fields = "unchanged", strings.Join(fields, ", ")
+	if len(fields) == 0 {
+		return a, nil
+	}
+	if a.Result = "would be updated"; dryRun {
+		return a, nil
+	}
+	a.Result = "updated"
+	body := map[string]any{}
+	for _, k := range i.update {
+		if v := merged(have[k], want[k]); v != nil {
+			body[k] = v
+		}
+	}
+	put, err := json.Marshal(body)
+	if err != nil {
+		return a, err
+	}
+	id, _ := have["id"].(string)
+	_, err = cl.Raw(ctx, "PUT", i.path+"/"+url.PathEscape(id), put)
+	return a, err
+}
+
+// merged is what is wanted, with what the cloud has besides.
+func merged(have, want any) any {
+	if want == nil {
+		return have
+	}
+	is, ok1 := have.(map[string]any)
+	more, ok2 := want.(map[string]any)
+	if !ok1 || !ok2 {
+		return want
+	}
+	all := maps.Clone(is)
+	for k, v := range more {
+		all[k] = merged(is[k], v)
+	}
+	return all
 }
 
 // named is the resource of that name as the API shows it, or nil.
@@ -245,23 +321,27 @@ func named(ctx context.Context, cl *client.Client, path, name string) (map[strin
 	return l.Items[0], nil
 }
 
-// differs is Exists for members that the file gives and the cloud has otherwise.
-func differs(have map[string]any, raw []byte) error {
-	want := map[string]any{}
-	if err := json.Unmarshal(raw, &want); err != nil {
-		return err
-	}
-	e := &cloudsim.Error{Kind: cloudsim.Exists, Msg: "it exists and differs"}
+// differing are the members that the file gives and the cloud has otherwise. One
+// that the cloud does not show differs if it can be updated; it may be of the
+// request alone if not.
+func differing(have, want map[string]any, update []string) (fields []string) {
 	for k, v := range want {
-		if is, ok := have[k]; ok && !covers(is, v) {
-			shown, _ := json.Marshal(is)
-			e.Fields = append(e.Fields, cloudsim.FieldError{Field: k, Reason: fmt.Sprintf("is %.200s in the cloud", shown)})
+		is, ok := have[k]
+		if (ok || slices.Contains(update, k)) && !covers(is, v) {
+			fields = append(fields, k)
 		}
 	}
-	if len(e.Fields) == 0 {
-		return nil
+	slices.Sort(fields)
+	return fields
+}
+
+// differs is Exists for fields that cannot be updated.
+func differs(have map[string]any, fields []string) error {
+	e := &cloudsim.Error{Kind: cloudsim.Exists, Msg: "it exists and differs"}
+	for _, k := range fields {
+		shown, _ := json.Marshal(have[k])
+		e.Fields = append(e.Fields, cloudsim.FieldError{Field: k, Reason: fmt.Sprintf("is %.200s in the cloud, and cannot be updated", shown)})
 	}
-	slices.SortFunc(e.Fields, func(a, b cloudsim.FieldError) int { return strings.Compare(a.Field, b.Field) })
 	return e
 }
 
@@ -271,13 +351,14 @@ func covers(have, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
 		is, ok := have.(map[string]any)
+		ok = ok || have == nil
 		for k, v := range want {
 			ok = ok && covers(is[k], v)
 		}
 		return ok
 	case []any:
 		is, ok := have.([]any)
-		ok = ok && len(is) == len(want)
+		ok = (ok || have == nil) && len(is) == len(want)
 		for n := range want {
 			ok = ok && covers(is[n], want[n])
 		}

@@ -53,7 +53,7 @@ type cloudsimFlags struct {
 	quotas                        []string
 	rateRead, rateWrite           string
 	auditFile, pprofListen        string
-	record                        string
+	record, seedFile              string
 	journalKeep                   uint64
 	logFormat                     logging.Format
 	verbose                       bool
@@ -120,6 +120,7 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.pprofListen, "pprof-listen", "", "serve Go profiles on this loopback address, e.g. 127.0.0.1:6060")
 	fl.Uint64Var(&f.journalKeep, "journal-keep", d.JournalKeep, "events to keep for watchers that were away")
 	fl.Uint64Var(&f.seed, "seed", 0, "makes what would be random repeatable, but secrets; 0 is random")
+	fl.StringVar(&f.seedFile, "apply", "", "make what this `FILE` describes before the cloud is ready; see 'allinone cloud apply'")
 	fl.StringVar(&f.record, "record", "", "new `FILE` for a transcript of every call, without secrets; see 'allinone cloud replay'")
 	fl.StringVar(&f.frozenAt, "frozen-at", "", "the clock of a new cloud stands still at this `TIME`, RFC 3339; see 'allinone cloud clock'")
 	fl.DurationVar(&f.diskCooldown, "disk-modify-cooldown", d.DiskCooldown, "how long a disk that was modified cannot be again")
@@ -270,7 +271,7 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err := errors.Join(eng.Prepare(), eng.EnsureAdmin(secret)); err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	return f.serve(ctx, log, ln, eng, cfg, counters)
+	return f.serve(ctx, log, ln, eng, cfg, counters, secret)
 }
 
 func (f *cloudsimFlags) url(ln net.Listener) string {
@@ -281,7 +282,7 @@ func (f *cloudsimFlags) url(ln net.Listener) string {
 }
 
 // serve runs the engine, its API and the data plane until ctx ends.
-func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.Listener, eng *engine.Engine, cfg engine.Config, counters *dataplane.Counters) error {
+func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.Listener, eng *engine.Engine, cfg engine.Config, counters *dataplane.Counters, secret string) error {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	apiCfg := httpapi.Config{Version: version(), Profile: cfg.Profile.Name, Metrics: metrics}
@@ -302,6 +303,11 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		apiCfg.Transcript = t
 	}
 	api := httpapi.New(log, eng, apiCfg) //nolint:contextcheck // each request has its own
+	if f.seedFile != "" {
+		if err := applySeeds(ctx, log, api, f.seedFile, secret); err != nil {
+			return errors.Join(fmt.Errorf("--apply: %w", err), ln.Close())
+		}
+	}
 	parts := []func(context.Context) error{
 		eng.Run,
 		func(ctx context.Context) error { return httpapi.Serve(ctx, ln, api) },

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// applySeeds makes what a file describes by calls of the API, before anybody
+// else can call: who gets an answer finds all of it.
+func applySeeds(ctx context.Context, log *slog.Logger, api http.Handler, file, secret string) error {
+	wanted, err := readApply(file)
+	if err != nil {
+		return err
+	}
+	cl := &client.Client{
+		URL: "http://cloud", HTTP: &http.Client{Transport: inProcess{api}}, Token: client.StaticToken(secret),
+		Project: engine.DefaultProject, UserAgent: "allinone/" + version(),
+	}
+	done, err := applyAll(ctx, cl, wanted, false)
+	for _, a := range done {
+		log.Info("applied", "list", a.List, "name", a.Name, "result", a.Result, "fields", a.Fields)
+	}
+	return err
+}
+
+// inProcess is a handler as the other end of a client, without a network.
+type inProcess struct{ http.Handler }
+
+func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil {
+		r = r.Clone(r.Context())
+		r.Body = http.NoBody // as a server has it
+	}
+	w := answered{header: http.Header{}}
+	p.ServeHTTP(&w, r)
+	return &http.Response{
+		StatusCode: cmp.Or(w.status, http.StatusOK), Header: w.header, Body: io.NopCloser(&w.body), Request: r,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: int64(w.body.Len()),
+	}, nil
+}
+
+// answered is what a handler wrote.
+type answered struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (w *answered) Header() http.Header         { return w.header }
+func (w *answered) WriteHeader(code int)        { w.status = cmp.Or(w.status, code) }
+func (w *answered) Write(b []byte) (int, error) { return w.body.Write(b) }
