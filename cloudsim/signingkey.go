@@ -50,8 +50,8 @@ type SigningKey struct {
 	Meta
 	Use       KeyUse          `json:"use" enum:"identity,registry"`
 	State     SigningKeyState `json:"state" enum:"active,retiring,retired"`
-	KeyID     string          `json:"keyID" doc:"The kid of what it signed: the RFC 7638 thumbprint of its public half"`
 	RetiresAt *time.Time      `json:"retiresAt,omitempty" doc:"RFC 3339; when what it signed is good no more. Absent while it is active"`
+	KeyID     string          `json:"keyID,omitempty" hidden:"true"`   // the kid: the RFC 7638 thumbprint of its public half, which the key set tells
 	Private   []byte          `json:"private,omitempty" hidden:"true"` // PKCS #8; never leaves the engine
 }
 

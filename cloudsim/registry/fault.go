@@ -25,11 +25,11 @@ func (e *struck) Error() string {
 func (e *struck) write(w http.ResponseWriter) {
 	effect := e.fault.Effect
 	code, name := http.StatusServiceUnavailable, "UNAVAILABLE"
-	switch {
-	case effect.Type == cloudsim.FaultThrottle:
+	switch effect.Type {
+	case cloudsim.FaultThrottle:
 		code, name = http.StatusTooManyRequests, "TOOMANYREQUESTS"
 		effect.RetryAfterSeconds = max(effect.RetryAfterSeconds, 1)
-	case effect.Type == cloudsim.FaultErrorAfterCommit:
+	case cloudsim.FaultErrorAfterCommit:
 		code, name = http.StatusInternalServerError, "UNKNOWN"
 	}
 	if effect.RetryAfterSeconds > 0 {

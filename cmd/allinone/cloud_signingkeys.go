@@ -20,7 +20,6 @@ var signingKeys = kind[cloudsim.SigningKey, cloudsim.SigningKeyID]{
 		{head: "USE", cell: func(k cloudsim.SigningKey) string { return string(k.Use) }},
 		{head: "STATE", cell: func(k cloudsim.SigningKey) string { return string(k.State) }},
 		{head: "RETIRES", cell: retiresCell},
-		{head: "KID", wide: true, cell: func(k cloudsim.SigningKey) string { return k.KeyID }},
 	},
 	get:  (*client.Client).GetSigningKey,
 	list: (*client.Client).ListSigningKeys,
