@@ -98,7 +98,7 @@ func invalid(field, format string, args ...any) error {
 // required is nil if every field, given as name and value, has a value.
 func required(nameAndValue ...string) error {
 	for i := 0; i < len(nameAndValue); i += 2 {
-		if nameAndValue[i+1] == "" {
+		if nameAndValue[i+1] == "" { //nolint:gosec // pairs
 			return invalid(nameAndValue[i], "is required")
 		}
 	}

@@ -86,7 +86,7 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	}
 	for _, v := range req.GetVolumeCapabilities() {
 		if u, err := useOf(v); err != nil || u.manyNodes() && !t.MultiAttach {
-			return &csi.GetCapacityResponse{}, nil // none that can do this
+			return &csi.GetCapacityResponse{}, nil //nolint:nilerr // none that can do this
 		}
 	}
 	pools, _, err := client.All(ctx, c.cloud.ListDiskPools, cloudsim.ListOptions{})

@@ -238,7 +238,7 @@ func (c *controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.Va
 		err = invalid("volume_capabilities", "ask for several nodes at once, which %s is not made for", d.ID)
 	}
 	if err != nil {
-		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
+		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil //nolint:nilerr // the specification's way to say no
 	}
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
 		VolumeContext: req.GetVolumeContext(), VolumeCapabilities: req.GetVolumeCapabilities(),

@@ -113,7 +113,7 @@ func (c *Client) fits(ctx context.Context, head cloudsim.TranscriptHead) error {
 		return err
 	}
 	switch {
-	case head.Exact() && !(clock.Mode == cloudsim.ClockFrozen && clock.Now.Equal(head.Time)):
+	case head.Exact() && (clock.Mode != cloudsim.ClockFrozen || !clock.Now.Equal(head.Time)):
 		return cloudsim.Errorf(cloudsim.Conflict, "the transcript begins with the clock frozen at %s; this cloud's is %s, at %s",
 			rfc3339(head.Time), clock.Mode, rfc3339(clock.Now))
 	case l.Revision != head.Revision:

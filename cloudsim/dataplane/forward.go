@@ -153,7 +153,7 @@ func (c *conn) move(d direction, dst, src *net.TCPConn, l *listener) error {
 		n, err = way.some()
 		c.target.bytes[d].Add(uint64(n))
 		c.activity.Add(uint64(n))
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -29,11 +29,11 @@ func newLender(c syscall.Conn, max int) (*lender, error) {
 	l.try = func(fd uintptr) bool {
 		l.buf = buffers.Get().(*[]byte)
 		for {
-			if l.n, l.err = unix.Read(int(fd), (*l.buf)[:l.max]); l.err != unix.EINTR {
+			if l.n, l.err = unix.Read(int(fd), (*l.buf)[:l.max]); l.err != unix.EINTR { //nolint:errorlint // an errno, never wrapped
 				break
 			}
 		}
-		if l.err == unix.EAGAIN {
+		if l.err == unix.EAGAIN { //nolint:errorlint // likewise
 			l.giveBack()
 			return false
 		}

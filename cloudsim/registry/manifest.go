@@ -41,7 +41,7 @@ func (m manifest) blobs() (all []oci.Descriptor) {
 
 func parse(raw []byte) (m manifest, err error) {
 	if err := json.Unmarshal(raw, &m); err != nil {
-		return m, fmt.Errorf("%w: %w", oci.ErrManifestInvalid, err)
+		return m, fmt.Errorf("%w: %.200v", oci.ErrManifestInvalid, err) //nolint:errorlint // the client gets the words, cut, and no more
 	}
 	return m, nil
 }

@@ -20,7 +20,9 @@ type wholeness struct {
 	all    []error
 }
 
-func (w *wholeness) bad(format string, args ...any) { w.all = append(w.all, fmt.Errorf(format, args...)) }
+func (w *wholeness) bad(format string, args ...any) {
+	w.all = append(w.all, fmt.Errorf(format, args...))
+}
 
 func (w *wholeness) hold(what, id string) {
 	if other, twice := w.holder[what]; twice {
