@@ -35,7 +35,10 @@ func TestKillMidCopy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		await(t, "its file", func() bool { d, err = c.GetDisk(ctx, d.ID); return err == nil && d.Status.SizeGiB == 1 })
+		await(t, "its file, and the disk that is ready", func() bool {
+			d, err = c.GetDisk(ctx, d.ID)
+			return err == nil && d.Status.SizeGiB == 1 && d.State == cloudsim.DiskAvailable
+		})
 		of = append(of, d.ID)
 		f, err := os.OpenFile(v.image(string(d.ID)), os.O_WRONLY, 0)
 		if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -43,8 +44,10 @@ func TestExamplesParse(t *testing.T) {
 	e, _, _ := testEnv()
 	root := newRootCommand(e)
 	walk(root, func(cmd *cobra.Command) {
-		for line := range strings.Lines(cmd.Example) {
+		// A line may go on in the next one, and into another program.
+		for line := range strings.Lines(regexp.MustCompile(`\\\n\s*`).ReplaceAllString(cmd.Example, " ")) {
 			line, _, _ = strings.Cut(strings.TrimSpace(line), " #")
+			line, _, _ = strings.Cut(line, " | ")
 			words := strings.Fields(strings.TrimSuffix(line, "&"))
 			if len(words) == 0 || words[0] != "allinone" {
 				continue
