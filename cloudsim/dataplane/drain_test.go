@@ -1,6 +1,7 @@
 package dataplane_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -44,6 +45,10 @@ func TestProbeOfAnEndlessAnswer(t *testing.T) {
 	t.Parallel()
 	sent := make(chan int, 100)
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err != nil { // an answer to no question is no HTTP
+			sent <- 0
+			return
+		}
 		n, _ := fmt.Fprint(c, "HTTP/1.0 200 OK\r\n\r\n")
 		for block, more := make([]byte, 64<<10), 0; ; n += more {
 			var err error
