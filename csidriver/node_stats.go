@@ -26,7 +26,7 @@ func (n *node) at(volume, path string) (*machine.Loop, machine.Mount, error) {
 			return l, *m, nil
 		}
 	}
-	l.Close()
+	_ = l.Close()
 	return nil, machine.Mount{}, cloudsim.Errorf(cloudsim.NotFound, "volume %s is not at %s", volume, path)
 }
 

@@ -95,7 +95,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	if err != nil {
 		err = srv.Close()
 	}
-	<-served // that it was closed
+	<-served //nolint:errcheck // it says that it was closed
 	return err
 }
 

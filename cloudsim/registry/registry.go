@@ -98,7 +98,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, e *engine.Engine) er
 	if err = srv.Shutdown(grace); err != nil {
 		err = srv.Close()
 	}
-	<-served // that it was closed
+	<-served //nolint:errcheck // it says that it was closed
 	return err
 }
 

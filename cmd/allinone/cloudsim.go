@@ -268,7 +268,7 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	cfg.Issuer = strings.TrimSuffix(cmp.Or(f.issuer, f.url(ln)), "/")
 	eng := engine.New(log, st, cfg)
-	if err := errors.Join(eng.Prepare(), eng.EnsureAdmin(secret)); err != nil {
+	if err := errors.Join(eng.Prepare(), eng.EnsureAdmin(secret)); err != nil { //nolint:contextcheck // the first transaction, before anybody calls
 		return errors.Join(err, ln.Close())
 	}
 	return f.serve(ctx, log, ln, eng, cfg, counters, secret)

@@ -63,7 +63,7 @@ StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
 	fl := cmd.Flags()
 	fl.StringVar(&f.Endpoint, "endpoint", "unix:///run/csi.sock", "socket to serve on")
 	fl.StringVar((*string)(&f.Mode), "mode", string(f.Mode), "what to serve: controller, node or all")
-	fl.StringVar(&f.Name, "driver-name", f.Config.Name, "name of the driver in StorageClasses and PersistentVolumes")
+	fl.StringVar(&f.Name, "driver-name", f.Name, "name of the driver in StorageClasses and PersistentVolumes")
 	fl.StringVar(&f.DiskType, "default-type", f.DiskType, "disk type of volumes whose StorageClass names none")
 	fl.StringVar(&f.instance, "node-instance", "", "instance that this machine is, by id or name; for a node")
 	fl.StringVar(&f.Node.DisksDir, "disks-dir", "", "folder in which this machine's disks show up (default cloud/disks in the data dir)")

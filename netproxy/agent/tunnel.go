@@ -43,7 +43,7 @@ func (s *session) accept(p *wire.Packet) {
 		if s.secret == "" {
 			s.servePlain(random, conn)
 		} else {
-			s.serveStream(random, conn)
+			s.serveStream(random, conn) //nolint:contextcheck // a tunnel ends with its stream, not with this call
 		}
 	})
 }
