@@ -152,7 +152,7 @@ type and zone; then --size may be left out.`,
 				return err
 			}
 			made, err := cl.CreateDisk(ctx, req)
-			return showDisk(ctx, c, cl, o, w, made, err)
+			return disks.show(ctx, c, cl, o, w, made, err)
 		}),
 	}
 	o.flags(cmd)
@@ -186,15 +186,6 @@ func parseSize(s string) (int, error) {
 		return 0, badFlag("size", s, "whole GiB, e.g. 10 or 10GiB")
 	}
 	return n, nil
-}
-
-// showDisk prints what a call answered, when its work is over with --wait.
-func showDisk(ctx context.Context, c *cloudCLI, cl *client.Client, o output, w waiting, d cloudsim.Disk, err error) error {
-	if err != nil {
-		return err
-	}
-	now, err := settle(ctx, c, cl, w, disks, []cloudsim.Disk{d})
-	return errors.Join(printResult(disks.printer(c, o), true, now), err)
 }
 
 // diskThenInstance completes a disk, then an instance.
@@ -237,7 +228,7 @@ func newAttachDiskCommand(c *cloudCLI) *cobra.Command {
 			}
 			req.Instance = instance
 			d, err := cl.AttachDisk(ctx, disk, req)
-			return showDisk(ctx, c, cl, o, w, d, err)
+			return disks.show(ctx, c, cl, o, w, d, err)
 		}),
 	}
 	o.flags(cmd)
@@ -264,7 +255,7 @@ instance's help; the instance must be stopped or terminating.`,
 			}
 			req.Instance = instance
 			d, err := cl.DetachDisk(ctx, disk, req)
-			return showDisk(ctx, c, cl, o, w, d, err)
+			return disks.show(ctx, c, cl, o, w, d, err)
 		}),
 	}
 	o.flags(cmd)
@@ -292,7 +283,7 @@ func newResizeDiskCommand(c *cloudCLI) *cobra.Command {
 				return err
 			}
 			d, err = cl.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: n})
-			return showDisk(ctx, c, cl, o, w, d, err)
+			return disks.show(ctx, c, cl, o, w, d, err)
 		}),
 	}
 	o.flags(cmd)
@@ -322,7 +313,7 @@ brings its own IOPS and throughput unless they are given too.`,
 				return err
 			}
 			d, err = cl.ModifyDisk(ctx, d.ID, req)
-			return showDisk(ctx, c, cl, o, w, d, err)
+			return disks.show(ctx, c, cl, o, w, d, err)
 		}),
 	}
 	o.flags(cmd)

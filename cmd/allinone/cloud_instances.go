@@ -102,11 +102,7 @@ zone.`,
 				return err
 			}
 			made, err := cl.CreateInstance(ctx, req)
-			if err != nil {
-				return err
-			}
-			now, err := settle(ctx, c, cl, w, instances, []cloudsim.Instance{made})
-			return errors.Join(printResult(instances.printer(c, o), true, now), err)
+			return instances.show(ctx, c, cl, o, w, made, err)
 		}),
 	}
 	o.flags(cmd)

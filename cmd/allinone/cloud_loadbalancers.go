@@ -156,10 +156,7 @@ returns the first one.`,
 			return err
 		}
 		made, err := cl.CreateLoadBalancer(ctx, req)
-		if err != nil {
-			return err
-		}
-		return showLoadBalancer(ctx, c, cl, o, w, made)
+		return loadBalancers.show(ctx, c, cl, o, w, made, err)
 	})
 	o.flags(cmd)
 	w.flags(cmd)
@@ -170,11 +167,6 @@ returns the first one.`,
 	_ = cmd.RegisterFlagCompletionFunc("region", names(c, regions))
 	_ = cmd.RegisterFlagCompletionFunc("scheme", fixed(cloudsim.SchemeExternal, cloudsim.SchemeInternal))
 	return cmd
-}
-
-func showLoadBalancer(ctx context.Context, c *cloudCLI, cl *client.Client, o output, w waiting, l cloudsim.LoadBalancer) error {
-	now, err := settle(ctx, c, cl, w, loadBalancers, []cloudsim.LoadBalancer{l})
-	return errors.Join(printResult(loadBalancers.printer(c, o), true, now), err)
 }
 
 // findIPs are the IPs of reserved addresses, which are called by name, id or IP.
@@ -220,10 +212,7 @@ func newUpdateLoadBalancerCommand(c *cloudCLI) *cobra.Command {
 			return err
 		}
 		changed, err := s.update(ctx, cl, cmd.Flags().Changed, found, remove)
-		if err != nil {
-			return err
-		}
-		return showLoadBalancer(ctx, c, cl, o, w, changed)
+		return loadBalancers.show(ctx, c, cl, o, w, changed, err)
 	})
 	o.flags(cmd)
 	w.flags(cmd)
@@ -288,10 +277,7 @@ func newSetTargetsCommand(c *cloudCLI) *cobra.Command {
 				return err
 			}
 			changed, err := cl.SetLoadBalancerTargets(ctx, l.ID, cloudsim.SetTargets{Targets: found})
-			if err != nil {
-				return err
-			}
-			return showLoadBalancer(ctx, c, cl, o, w, changed)
+			return loadBalancers.show(ctx, c, cl, o, w, changed, err)
 		}),
 	}
 	o.flags(cmd)

@@ -125,7 +125,7 @@ With --pod-range each instance gets a part of that range for its pods.`,
 			return err
 		}
 		made, err := cl.CreateNetwork(ctx, req)
-		return showNetwork(ctx, c, cl, o, w, made, err)
+		return networks.show(ctx, c, cl, o, w, made, err)
 	})
 	o.flags(cmd)
 	w.flags(cmd)
@@ -137,15 +137,6 @@ With --pod-range each instance gets a part of that range for its pods.`,
 	pods.flags(f)
 	_ = cmd.MarkFlagRequired("ipv4")
 	return cmd
-}
-
-// showNetwork prints what a call answered, when its work is over with --wait.
-func showNetwork(ctx context.Context, c *cloudCLI, cl *client.Client, o output, w waiting, n cloudsim.Network, err error) error {
-	if err != nil {
-		return err
-	}
-	now, err := settle(ctx, c, cl, w, networks, []cloudsim.Network{n})
-	return errors.Join(printResult(networks.printer(c, o), true, now), err)
 }
 
 func newUpdateNetworkCommand(c *cloudCLI) *cobra.Command {
@@ -186,7 +177,7 @@ while no instance has one.`,
 			}
 			return pods.apply(&req.PodRanges)
 		})
-		return showNetwork(ctx, c, cl, o, w, n, err)
+		return networks.show(ctx, c, cl, o, w, n, err)
 	})
 	o.flags(cmd)
 	w.flags(cmd)

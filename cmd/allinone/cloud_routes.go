@@ -77,11 +77,7 @@ an address the narrowest wins; there are no two to the same range.`,
 				return err
 			}
 			made, err := cl.CreateRoute(ctx, req)
-			if err != nil {
-				return err
-			}
-			now, err := settle(ctx, c, cl, w, routes, []cloudsim.Route{made})
-			return errors.Join(printResult(routes.printer(c, o), true, now), err)
+			return routes.show(ctx, c, cl, o, w, made, err)
 		}),
 	}
 	o.flags(cmd)

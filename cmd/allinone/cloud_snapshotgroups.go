@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -67,11 +66,7 @@ returns the first ones.`,
 				req.Disks = append(req.Disks, d.ID)
 			}
 			made, err := cl.CreateSnapshotGroup(ctx, req)
-			if err != nil {
-				return err
-			}
-			now, err := settle(ctx, c, cl, w, snapshotGroups, []cloudsim.SnapshotGroup{made})
-			return errors.Join(printResult(snapshotGroups.printer(c, o), true, now), err)
+			return snapshotGroups.show(ctx, c, cl, o, w, made, err)
 		}),
 	}
 	o.flags(cmd)

@@ -79,11 +79,7 @@ first one.`,
 			}
 			req.Disk = d.ID
 			made, err := cl.CreateSnapshot(ctx, req)
-			if err != nil {
-				return err
-			}
-			now, err := settle(ctx, c, cl, w, snapshots, []cloudsim.Snapshot{made})
-			return errors.Join(printResult(snapshots.printer(c, o), true, now), err)
+			return snapshots.show(ctx, c, cl, o, w, made, err)
 		}),
 	}
 	o.flags(cmd)

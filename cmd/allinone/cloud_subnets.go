@@ -82,11 +82,7 @@ neither every zone. It gives an instance the lowest address that is free.`,
 				return err
 			}
 			made, err := cl.CreateSubnet(ctx, req)
-			if err != nil {
-				return err
-			}
-			now, err := settle(ctx, c, cl, w, subnets, []cloudsim.Subnet{made})
-			return errors.Join(printResult(subnets.printer(c, o), true, now), err)
+			return subnets.show(ctx, c, cl, o, w, made, err)
 		}),
 	}
 	o.flags(cmd)

@@ -139,6 +139,16 @@ func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cloudCLI, c
 	return now, err
 }
 
+// show prints what a call answered, when the work that it began is over with
+// --wait.
+func (k kind[T, ID]) show(ctx context.Context, c *cloudCLI, cl *client.Client, o output, w waiting, t T, err error) error {
+	if err != nil {
+		return err
+	}
+	now, err := settle(ctx, c, cl, w, k, []T{t})
+	return errors.Join(printResult(k.printer(c, o), true, now), err)
+}
+
 // action changes one resource and returns it.
 type action[T cloudsim.Resource, ID ~string] func(*client.Client, context.Context, ID) (T, error)
 
