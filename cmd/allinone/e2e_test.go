@@ -229,23 +229,32 @@ func TestLab(t *testing.T) {
 	l := newLab(t)
 	l.must(l.allinone, "up", "--detach", "--port-base", "0")
 
-	for _, step := range []struct {
-		name string
-		run  func(*labRun, *testing.T)
-	}{
+	l.walk(t, []step{
 		{"nodes", (*labRun).testNodes},
 		{"instances", (*labRun).testInstances},
 		{"load balancer", (*labRun).testLoadBalancer},
 		{"SIGKILL of each component", (*labRun).testKillComponents},
 		{"SIGKILL of the lab", (*labRun).testKillLab},
 		{"down and reset", (*labRun).testDown},
-	} {
-		if !t.Run(step.name, func(t *testing.T) {
+	})
+}
+
+// step is a part of what a lab is taken through.
+type step struct {
+	name string
+	run  func(*labRun, *testing.T)
+}
+
+// walk takes the steps one by one, until one fails: each stands on the one
+// before.
+func (l *labRun) walk(t *testing.T, steps []step) {
+	for _, s := range steps {
+		if !t.Run(s.name, func(t *testing.T) {
 			mine := *l
 			mine.t = t
-			step.run(&mine, t)
+			s.run(&mine, t)
 		}) {
-			return // each step stands on the one before
+			return
 		}
 	}
 }

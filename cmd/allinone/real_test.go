@@ -121,10 +121,7 @@ func TestReal(t *testing.T) {
 	began := time.Now()
 	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--port-base", "0", "--profile", "instant")
 	t.Logf("three real nodes after %s", time.Since(began).Round(time.Millisecond))
-	for _, step := range []struct {
-		name string
-		run  func(*labRun, *testing.T)
-	}{
+	l.walk(t, []step{
 		{"pods", (*labRun).testRealPods},
 		{"routes", (*labRun).testRealRoutes},
 		{"load balancer", (*labRun).testRealLoadBalancer},
@@ -132,15 +129,7 @@ func TestReal(t *testing.T) {
 		{"SIGKILL of a machine", (*labRun).testRealCrash},
 		{"SIGKILL of the lab", (*labRun).testRealAdoption},
 		{"nothing is left", (*labRun).testRealCleanup},
-	} {
-		if !t.Run(step.name, func(t *testing.T) {
-			mine := *l
-			mine.t = t
-			step.run(&mine, t)
-		}) {
-			return // each step stands on the one before
-		}
-	}
+	})
 }
 
 // podsByNode are a deployment's pods and their addresses, by their nodes.
