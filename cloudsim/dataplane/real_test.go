@@ -24,14 +24,7 @@ func TestThroughARealCloud(t *testing.T) {
 	cloud := realCloud(t)
 	ctx := t.Context()
 	targets, targetPort := twoInstances(t, cloud)
-	lb, err := cloud.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{
-		Name: "shop", Region: "sim-1",
-		LoadBalancerSpec: cloudsim.LoadBalancerSpec{
-			Listeners:   []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: port, TargetPort: targetPort}},
-			Targets:     targets,
-			HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP, IntervalMillis: 20},
-		},
-	})
+	lb, err := cloud.CreateLoadBalancer(ctx, shop(targets, targetPort))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,14 +87,7 @@ func TestDarkZone(t *testing.T) {
 	cloud := realCloud(t)
 	ctx := t.Context()
 	targets, targetPort := twoInstances(t, cloud)
-	lb, err := cloud.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{
-		Name: "shop", Region: "sim-1",
-		LoadBalancerSpec: cloudsim.LoadBalancerSpec{
-			Listeners:   []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: port, TargetPort: targetPort}},
-			Targets:     targets,
-			HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP, IntervalMillis: 20},
-		},
-	})
+	lb, err := cloud.CreateLoadBalancer(ctx, shop(targets, targetPort))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,4 +152,16 @@ func twoInstances(t testing.TB, cloud *api.Client) (targets []cloudsim.Target, t
 		targets = append(targets, cloudsim.Target{Instance: vm.ID})
 	}
 	return targets, targetPort
+}
+
+// shop asks for a load balancer that probes often.
+func shop(targets []cloudsim.Target, targetPort int) cloudsim.CreateLoadBalancer {
+	return cloudsim.CreateLoadBalancer{
+		Name: "shop", Region: "sim-1",
+		LoadBalancerSpec: cloudsim.LoadBalancerSpec{
+			Listeners:   []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: port, TargetPort: targetPort}},
+			Targets:     targets,
+			HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP, IntervalMillis: 20},
+		},
+	}
 }

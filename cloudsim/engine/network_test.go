@@ -17,17 +17,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// have returns v, or ends the test.
-func have[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
 // denied wants an error of a kind that says all words.
 func denied(t *testing.T, err error, kind cloudsim.Kind, words ...string) {
 	t.Helper()
@@ -45,11 +34,11 @@ func denied(t *testing.T, err error, kind cloudsim.Kind, words ...string) {
 // shop makes a network of both families with pod ranges, and a subnet in it.
 func shop(t *testing.T, e *engine.Engine, ctx context.Context) (cloudsim.Network, cloudsim.Subnet) {
 	t.Helper()
-	n := have(e.CreateNetwork(ctx, cloudsim.CreateNetwork{
+	n := must(e.CreateNetwork(ctx, cloudsim.CreateNetwork{
 		Name: "shop", IPv4: "10.10.0.0/16", IPv6: "fd10::/48",
 		NetworkSpec: cloudsim.NetworkSpec{PodRanges: cloudsim.PodRanges{IPv4: "10.11.0.0/23", IPv6: "fd11::/56"}},
 	}))(t)
-	s := have(e.CreateSubnet(ctx, cloudsim.CreateSubnet{Name: "shop-a", Network: n.ID, Zone: "sim-1a", IPv4: "10.10.1.0/29", IPv6: "fd10:0:0:1::/64"}))(t)
+	s := must(e.CreateSubnet(ctx, cloudsim.CreateSubnet{Name: "shop-a", Network: n.ID, Zone: "sim-1a", IPv4: "10.10.1.0/29", IPv6: "fd10:0:0:1::/64"}))(t)
 	return n, s
 }
 
@@ -78,7 +67,7 @@ func TestSubnetGivesAddresses(t *testing.T) {
 	}
 	var last cloudsim.Instance
 	for k, want := range [][]string{{"10.10.1.2", "fd10:0:0:1::2"}, {"10.10.1.3", "fd10:0:0:1::3"}} {
-		last = have(e.CreateInstance(ctx, in(fmt.Sprintf("i-%d", k), s.ID)))(t)
+		last = must(e.CreateInstance(ctx, in(fmt.Sprintf("i-%d", k), s.ID)))(t)
 		if diff := cmp.Diff(want, ips(last)); diff != "" || last.Network != n.ID || last.Subnet != s.ID {
 			t.Errorf("%+v: %s", last, diff)
 		}
@@ -88,13 +77,13 @@ func TestSubnetGivesAddresses(t *testing.T) {
 	}
 	_, err := e.CreateInstance(ctx, in("third", s.ID))
 	denied(t, err, cloudsim.Exhausted, "pod ranges", string(n.ID), "10.11.0.0/23")
-	first := have(e.ListInstances(ctx, cloudsim.ListOptions{Network: n.ID}))(t).Items[0]
-	have(e.DeleteInstance(ctx, first.ID))(t)
-	again := have(e.CreateInstance(ctx, in("third", s.ID)))(t)
+	first := must(e.ListInstances(ctx, cloudsim.ListOptions{Network: n.ID}))(t).Items[0]
+	must(e.DeleteInstance(ctx, first.ID))(t)
+	again := must(e.CreateInstance(ctx, in("third", s.ID)))(t)
 	if diff := cmp.Diff(ips(first), ips(again)); diff != "" || !cmp.Equal(first.PodRanges, again.PodRanges) {
 		t.Errorf("what was released is not given again: %s %v", diff, again.PodRanges)
 	}
-	if l := have(e.ListInstances(ctx, cloudsim.ListOptions{Network: "net-000001"}))(t); len(l.Items) != 0 {
+	if l := must(e.ListInstances(ctx, cloudsim.ListOptions{Network: "net-000001"}))(t); len(l.Items) != 0 {
 		t.Errorf("in the default network: %v", l.Items)
 	}
 }
@@ -104,9 +93,9 @@ func TestSubnetIsExhausted(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
 	defer down()
-	n := have(e.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "tiny", IPv4: "10.10.0.0/29"}))(t)
-	s := have(e.CreateSubnet(ctx, cloudsim.CreateSubnet{Name: "tiny-a", Network: n.ID, IPv4: "10.10.0.0/30"}))(t)
-	if i := have(e.CreateInstance(ctx, in("a", s.ID)))(t); i.InternalIP() != "10.10.0.2" {
+	n := must(e.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "tiny", IPv4: "10.10.0.0/29"}))(t)
+	s := must(e.CreateSubnet(ctx, cloudsim.CreateSubnet{Name: "tiny-a", Network: n.ID, IPv4: "10.10.0.0/30"}))(t)
+	if i := must(e.CreateInstance(ctx, in("a", s.ID)))(t); i.InternalIP() != "10.10.0.2" {
 		t.Errorf("a /30 has one address beside the gateway: %s", i.InternalIP())
 	}
 	_, err := e.CreateInstance(ctx, in("b", s.ID))
@@ -121,9 +110,9 @@ func TestNetworkRefusals(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
 	n, s := shop(t, e, ctx)
-	other := have(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
-	abroad := have(e.Admit(t.Context(), engine.Request{Secret: "secret", Project: string(other.ID), Access: engine.Write}))(t)
-	before := have(e.ListNetworks(ctx, cloudsim.ListOptions{}))(t).Revision
+	other := must(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
+	abroad := must(e.Admit(t.Context(), engine.Request{Secret: "secret", Project: string(other.ID), Access: engine.Write}))(t)
+	before := must(e.ListNetworks(ctx, cloudsim.ListOptions{}))(t).Revision
 	network := func(req cloudsim.CreateNetwork) error { _, err := e.CreateNetwork(ctx, req); return err }
 	subnet := func(ctx context.Context, req cloudsim.CreateSubnet) error {
 		req.Name, req.Network = "new", n.ID
@@ -162,7 +151,7 @@ func TestNetworkRefusals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { denied(t, tc.err, tc.kind, tc.words...) })
 	}
-	if l := have(e.ListNetworks(ctx, cloudsim.ListOptions{}))(t); l.Revision != before {
+	if l := must(e.ListNetworks(ctx, cloudsim.ListOptions{}))(t); l.Revision != before {
 		t.Errorf("revision %d after %d: something was done", l.Revision, before)
 	}
 }
@@ -175,31 +164,31 @@ func TestNetworkInUse(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
 	defer down()
-	p := have(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
-	mine := have(e.Admit(t.Context(), engine.Request{Secret: "secret", Project: string(p.ID), Access: engine.Write}))(t)
+	p := must(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
+	mine := must(e.Admit(t.Context(), engine.Request{Secret: "secret", Project: string(p.ID), Access: engine.Write}))(t)
 	n, s := shop(t, e, mine)
-	a := have(e.CreateInstance(mine, in("a", s.ID)))(t)
-	b := have(e.CreateInstance(mine, in("b", s.ID)))(t)
+	a := must(e.CreateInstance(mine, in("a", s.ID)))(t)
+	b := must(e.CreateInstance(mine, in("b", s.ID)))(t)
 	spec := cloudsim.NetworkSpec{PodRanges: cloudsim.PodRanges{IPv4: "10.12.0.0/16"}}
 	_, err := e.UpdateNetwork(mine, n.ID, cloudsim.UpdateNetwork{NetworkSpec: spec}, 0)
 	denied(t, err, cloudsim.Conflict, string(a.ID), "10.11.0.0/24")
 	_, err = e.DeleteSubnet(mine, s.ID)
 	denied(t, err, cloudsim.Conflict, string(a.ID), "1 more")
 	for _, i := range []cloudsim.InstanceID{a.ID, b.ID} {
-		have(e.DeleteInstance(mine, i))(t)
+		must(e.DeleteInstance(mine, i))(t)
 	}
-	if got := have(e.UpdateNetwork(mine, n.ID, cloudsim.UpdateNetwork{NetworkSpec: spec}, 0))(t); got.PodRanges.IPv4Mask != 24 || got.MaxRoutes != cloudsim.DefaultMaxRoutes || got.State != cloudsim.NetworkAvailable {
+	if got := must(e.UpdateNetwork(mine, n.ID, cloudsim.UpdateNetwork{NetworkSpec: spec}, 0))(t); got.PodRanges.IPv4Mask != 24 || got.MaxRoutes != cloudsim.DefaultMaxRoutes || got.State != cloudsim.NetworkAvailable {
 		t.Errorf("updated: %+v", got)
 	}
 	_, err = e.UpdateNetwork(mine, n.ID, cloudsim.UpdateNetwork{}, n.Revision)
 	denied(t, err, cloudsim.Stale)
 	denied(t, e.DeleteProject(ctx, p.ID), cloudsim.Conflict, string(n.ID))
-	have(e.DeleteSubnet(mine, s.ID))(t)
-	have(e.DeleteNetwork(mine, n.ID))(t)
+	must(e.DeleteSubnet(mine, s.ID))(t)
+	must(e.DeleteNetwork(mine, n.ID))(t)
 	if err := e.DeleteProject(ctx, p.ID); err != nil {
 		t.Error(err)
 	}
-	if l := have(e.ListNetworks(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 1 {
+	if l := must(e.ListNetworks(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 1 {
 		t.Errorf("after its project a default network is there: %+v", l.Items)
 	}
 }
@@ -209,8 +198,8 @@ func TestDefaultNetworksShareAddresses(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Pods.IPv4 = "10.244.0.0/16" })
 	defer down()
-	p := have(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
-	abroad := have(e.Admit(t.Context(), engine.Request{Secret: "secret", Project: string(p.ID), Access: engine.Write}))(t)
+	p := must(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
+	abroad := must(e.Admit(t.Context(), engine.Request{Secret: "secret", Project: string(p.ID), Access: engine.Write}))(t)
 	a, b := mustCreate(t, e, ctx, "a"), mustCreate(t, e, abroad, "a")
 	if a.Network == b.Network || a.InternalIP() != "127.64.0.1" || b.InternalIP() != "127.64.0.2" {
 		t.Errorf("%+v and %+v", a, b)
@@ -225,7 +214,7 @@ func TestNearestSubnet(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
 	defer down()
-	n := have(e.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "n", IPv4: "10.10.0.0/16"}))(t)
+	n := must(e.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "n", IPv4: "10.10.0.0/16"}))(t)
 	for _, s := range []cloudsim.CreateSubnet{
 		{Name: "all", IPv4: "10.10.0.0/24"},
 		{Name: "region", IPv4: "10.10.1.0/24", Region: "sim-1"},
@@ -233,10 +222,10 @@ func TestNearestSubnet(t *testing.T) {
 		{Name: "zone-2", IPv4: "10.10.3.0/24", Zone: "sim-1a"},
 	} {
 		s.Network = n.ID
-		have(e.CreateSubnet(ctx, s))(t)
+		must(e.CreateSubnet(ctx, s))(t)
 	}
 	for zone, want := range map[string]string{"sim-1a": "10.10.2.2", "sim-1b": "10.10.1.2"} {
-		i := have(e.CreateInstance(ctx, cloudsim.CreateInstance{Name: zone, Zone: zone, Type: "small", Network: n.ID}))(t)
+		i := must(e.CreateInstance(ctx, cloudsim.CreateInstance{Name: zone, Zone: zone, Type: "small", Network: n.ID}))(t)
 		if i.InternalIP() != want {
 			t.Errorf("in %s: %s; want %s", zone, i.InternalIP(), want)
 		}
@@ -253,7 +242,7 @@ func TestNetworkLife(t *testing.T) {
 		path, ctx := file(t), engine.AsCloud(t.Context())
 		takes := func(c *engine.Config) { c.Profile.Network = time.Minute }
 		e, down := boot(t, path, takes)
-		n := have(e.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "n", IPv4: "10.10.0.0/16"}))(t)
+		n := must(e.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "n", IPv4: "10.10.0.0/16"}))(t)
 		req := cloudsim.CreateSubnet{Name: "s", Network: n.ID, IPv4: "10.10.0.0/24"}
 		_, err := e.CreateSubnet(ctx, req)
 		denied(t, err, cloudsim.Conflict, "creating")
@@ -262,22 +251,22 @@ func TestNetworkLife(t *testing.T) {
 		defer down()
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		s := have(e.CreateSubnet(ctx, req))(t)
+		s := must(e.CreateSubnet(ctx, req))(t)
 		_, err = e.CreateInstance(ctx, in("a", s.ID))
 		denied(t, err, cloudsim.Conflict, "creating")
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if op := have(e.GetOperation(ctx, s.Operation))(t); op.State != cloudsim.OperationDone || op.Kind != cloudsim.KindSubnet {
+		if op := must(e.GetOperation(ctx, s.Operation))(t); op.State != cloudsim.OperationDone || op.Kind != cloudsim.KindSubnet {
 			t.Errorf("operation: %+v", op)
 		}
-		have(e.DeleteSubnet(ctx, s.ID))(t)
+		must(e.DeleteSubnet(ctx, s.ID))(t)
 		_, err = e.CreateInstance(ctx, in("a", s.ID))
 		denied(t, err, cloudsim.Conflict, "deleting")
 		_, err = e.DeleteNetwork(ctx, n.ID)
 		denied(t, err, cloudsim.Conflict, string(s.ID))
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		have(e.DeleteNetwork(ctx, n.ID))(t)
+		must(e.DeleteNetwork(ctx, n.ID))(t)
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if _, err := e.GetNetwork(ctx, n.ID); !errors.Is(err, cloudsim.NotFound) {
@@ -291,7 +280,7 @@ func TestConfiguredRangesKeepClear(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, down := boot(t, path, instant)
 	shop(t, e, ctx)
-	have(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
+	must(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
 	down()
 	for name, change := range map[string]func(*engine.Config){
 		"instances":      func(c *engine.Config) { c.Instances = prefix(t, "10.10.0.0/24") },
@@ -318,7 +307,7 @@ func TestConfiguredRangesKeepClear(t *testing.T) {
 // prepare opens the file with another configuration, and says what it thinks.
 func prepare(t *testing.T, path string, change func(*engine.Config)) error {
 	t.Helper()
-	st := have(store.Open(path))(t)
+	st := must(store.Open(path))(t)
 	defer st.Close()
 	cfg := engine.Default()
 	change(&cfg)
@@ -339,11 +328,11 @@ func TestOldFileIsAdopted(t *testing.T) {
 	}
 	e, down = boot(t, path, instant)
 	defer down()
-	now := have(e.GetInstance(ctx, a.ID))(t)
+	now := must(e.GetInstance(ctx, a.ID))(t)
 	if now.Network == "" || now.Subnet == "" || !cmp.Equal(now.Addresses, a.Addresses) {
 		t.Errorf("adopted: %+v", now)
 	}
-	have(e.DeleteInstance(ctx, a.ID))(t)
+	must(e.DeleteInstance(ctx, a.ID))(t)
 	for _, name := range []string{"c", "d"} {
 		if i := mustCreate(t, e, ctx, name); i.InternalIP() == b.InternalIP() {
 			t.Errorf("%s has the address of %s", i.ID, b.ID)
@@ -354,7 +343,7 @@ func TestOldFileIsAdopted(t *testing.T) {
 // forgetNetworks makes of a file what it was before there were networks.
 func forgetNetworks(t *testing.T, path string, all ...cloudsim.Instance) {
 	t.Helper()
-	st := have(store.Open(path))(t)
+	st := must(store.Open(path))(t)
 	defer st.Close()
 	instances := store.Table[cloudsim.Instance]{
 		Kind: cloudsim.KindInstance, ID: func(i *cloudsim.Instance) string { return string(i.ID) }, Meta: func(i *cloudsim.Instance) *cloudsim.Meta { return &i.Meta },

@@ -21,30 +21,30 @@ func TestRouteFollowsItsNextHop(t *testing.T) {
 		e, down := boot(t, file(t), func(c *engine.Config) { c.Profile.Network = time.Second })
 		defer down()
 		i := mustCreate(t, e, ctx, "a")
-		r := have(e.CreateRoute(ctx, toPods("r", i)))(t)
+		r := must(e.CreateRoute(ctx, toPods("r", i)))(t)
 		is := func(want cloudsim.RouteState, after time.Duration) {
 			t.Helper()
 			time.Sleep(after)
 			synctest.Wait()
-			if got := have(e.GetRoute(ctx, r.ID))(t); got.State != want {
+			if got := must(e.GetRoute(ctx, r.ID))(t); got.State != want {
 				t.Errorf("%s; want %s", got.State, want)
 			}
 		}
 		is(cloudsim.RouteCreating, 0)
 		is(cloudsim.RouteBlackhole, 2*time.Second) // the instance is being made
 		is(cloudsim.RouteActive, slow.Provision)
-		have(e.RebootInstance(ctx, i.ID))(t)
+		must(e.RebootInstance(ctx, i.ID))(t)
 		is(cloudsim.RouteActive, time.Second)
-		have(e.StopInstance(ctx, i.ID))(t)
+		must(e.StopInstance(ctx, i.ID))(t)
 		is(cloudsim.RouteActive, time.Second)
 		is(cloudsim.RouteBlackhole, slow.Shutdown)
-		have(e.StartInstance(ctx, i.ID))(t)
+		must(e.StartInstance(ctx, i.ID))(t)
 		is(cloudsim.RouteBlackhole, time.Second)
 		is(cloudsim.RouteActive, slow.Boot)
-		have(e.DeleteInstance(ctx, i.ID))(t)
+		must(e.DeleteInstance(ctx, i.ID))(t)
 		is(cloudsim.RouteBlackhole, 0)
 		is(cloudsim.RouteBlackhole, 2*slow.Shutdown)
-		have(e.DeleteRoute(ctx, r.ID))(t)
+		must(e.DeleteRoute(ctx, r.ID))(t)
 		is(cloudsim.RouteDeleting, 0)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
@@ -60,19 +60,19 @@ func TestRouteRefusals(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
 	n, s := shop(t, e, ctx)
-	have(e.UpdateNetwork(ctx, n.ID, cloudsim.UpdateNetwork{NetworkSpec: cloudsim.NetworkSpec{PodRanges: n.PodRanges, MaxRoutes: 3}}, 0))(t)
-	a, b := have(e.CreateInstance(ctx, in("a", s.ID)))(t), mustCreate(t, e, ctx, "b")
-	r := have(e.CreateRoute(ctx, toPods("r", a)))(t)
-	if again := have(e.CreateRoute(ctx, toPods("r", a)))(t); again.ID != r.ID {
+	must(e.UpdateNetwork(ctx, n.ID, cloudsim.UpdateNetwork{NetworkSpec: cloudsim.NetworkSpec{PodRanges: n.PodRanges, MaxRoutes: 3}}, 0))(t)
+	a, b := must(e.CreateInstance(ctx, in("a", s.ID)))(t), mustCreate(t, e, ctx, "b")
+	r := must(e.CreateRoute(ctx, toPods("r", a)))(t)
+	if again := must(e.CreateRoute(ctx, toPods("r", a)))(t); again.ID != r.ID {
 		t.Errorf("asked again: %+v", again)
 	}
-	if other := have(e.CreateRoute(ctx, toPods("elsewhere", b)))(t); other.Network == n.ID {
+	if other := must(e.CreateRoute(ctx, toPods("elsewhere", b)))(t); other.Network == n.ID {
 		t.Errorf("the same destination in another network: %+v", other)
 	}
 	for _, to := range []string{"10.244.0.0/16", "10.244.1.128/25"} {
 		req := toPods("r-"+to[len(to)-2:], a)
 		req.Destination = to
-		have(e.CreateRoute(ctx, req))(t)
+		must(e.CreateRoute(ctx, req))(t)
 	}
 	to := func(destination string, hop cloudsim.InstanceID, network cloudsim.NetworkID) error {
 		return why(e.CreateRoute(ctx, cloudsim.CreateRoute{Name: "new", Destination: destination, NextHop: hop, Network: network}))
@@ -85,7 +85,7 @@ func TestRouteRefusals(t *testing.T) {
 	denied(t, to("fd77::/64", b.ID, ""), cloudsim.Invalid, "nextHop", "no address of the family")
 	denied(t, why(e.CreateRoute(ctx, toPods("r", b))), cloudsim.Exists, string(r.ID))
 
-	have(e.DeleteInstance(ctx, a.ID))(t)
-	have(e.DeleteSubnet(ctx, s.ID))(t)
+	must(e.DeleteInstance(ctx, a.ID))(t)
+	must(e.DeleteSubnet(ctx, s.ID))(t)
 	denied(t, why(e.DeleteNetwork(ctx, n.ID)), cloudsim.Conflict, string(r.ID), "2 more")
 }
