@@ -48,7 +48,7 @@ e2e: build konnectivity $(if $(filter 0,$(shell id -u)),machine) ## boot real cl
 
 lint: ## static checks, whose messages teach
 	$(GO) vet ./... && $(GO) -C kube vet -trimpath . && $(GO) -C kube/dns vet . && $(GO) -C kube/machine vet ./pause
-	$(GO) -C csidriver/sanity vet . && $(GO) -C netproxy/interop vet -trimpath .
+	$(GO) -C csidriver/sanity vet . && $(GO) -C netproxy/interop vet .
 	$(GO) run $(GOLANGCI) run ./...
 
 vuln: ## known vulnerabilities in what we call
