@@ -5,9 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -108,46 +105,36 @@ func retry[T any](ctx context.Context, call func() (T, error)) (v T, err error) 
 	}
 }
 
-// transport goes straight to where it is told.
-func transport(conf *tls.Config) *http.Transport {
-	return &http.Transport{
-		Proxy: nil, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, TLSClientConfig: conf,
-		TLSHandshakeTimeout: 2 * time.Second, ResponseHeaderTimeout: callTimeout, MaxResponseHeaderBytes: 32 << 10,
+// straight goes where it is told and nowhere else.
+func straight(conf *tls.Config) *http.Client {
+	return &http.Client{
+		Timeout: callTimeout,
+		Transport: &http.Transport{
+			Proxy: nil, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, TLSClientConfig: conf,
+			TLSHandshakeTimeout: 2 * time.Second, ResponseHeaderTimeout: callTimeout, MaxResponseHeaderBytes: 32 << 10,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-}
-
-func client1(conf *tls.Config) *http.Client {
-	return &http.Client{Timeout: callTimeout, Transport: transport(conf), CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse
-	}}
 }
 
 func (c Config) cloudHTTP() (*http.Client, error) {
 	if c.CloudCAFile == "" {
-		return client1(nil), nil
+		return straight(nil), nil
 	}
 	raw, err := os.ReadFile(c.CloudCAFile)
 	pool := x509.NewCertPool()
 	if err != nil || !pool.AppendCertsFromPEM(raw) {
 		return nil, fault(CodeConfig, "cloudCAFile %s holds no certificate", c.CloudCAFile)
 	}
-	return client1(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}), nil
+	return straight(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}), nil
 }
 
 // nodeToken asks the metadata service for a token of the service account that
 // this instance carries.
 func (c Config) nodeToken(ctx context.Context) (string, error) {
-	hc := client1(nil)
-	defer hc.CloseIdleConnections()
-	session, err := retry(ctx, func() ([]byte, error) {
-		return ask(ctx, hc, http.MethodPut, c.MetadataURL+"/v1/token", "Metadata-Token-TTL-Seconds", "60")
-	})
-	if err != nil {
-		return "", fault(CodeMetadata, "%s", oneLine(err))
-	}
-	raw, err := retry(ctx, func() ([]byte, error) {
-		return ask(ctx, hc, http.MethodGet, c.MetadataURL+"/v1/instance/service-account/token", "Metadata-Token", string(session))
-	})
+	m := client.NewMetadata(c.MetadataURL)
+	defer m.Close()
+	raw, err := retry(ctx, func() ([]byte, error) { return m.Get(ctx, "/v1/instance/service-account/token") })
 	if err != nil {
 		return "", fault(CodeMetadata, "%s", oneLine(err))
 	}
@@ -158,33 +145,6 @@ func (c Config) nodeToken(ctx context.Context) (string, error) {
 		return "", fault(CodeMetadata, "%s answers no token", c.MetadataURL)
 	}
 	return t.AccessToken, nil
-}
-
-// maxAnswer bounds what is read from the metadata service.
-const maxAnswer = 64 << 10
-
-func ask(ctx context.Context, hc *http.Client, method, url, header, value string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set(header, value)
-	resp, err := hc.Do(req)
-	if err != nil {
-		return nil, cloudsim.Errorf(cloudsim.Unavailable, "metadata service at %s: %w", req.URL.Host, errors.Unwrap(err))
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return nil, cloudsim.Errorf(cloudsim.Unavailable, "metadata service at %s: %w", req.URL.Host, err)
-	}
-	switch {
-	case resp.StatusCode == http.StatusOK:
-		return raw, nil
-	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500:
-		return nil, cloudsim.Errorf(cloudsim.Unavailable, "metadata service at %s answers %s", req.URL.Host, resp.Status)
-	}
-	return nil, fmt.Errorf("metadata service at %s answers %s: %.200s", req.URL.Host, resp.Status, strings.TrimSpace(string(raw)))
 }
 
 // oneLine is an error for the kubelet's log.

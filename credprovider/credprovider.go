@@ -23,6 +23,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
 // The one version of the protocol that is spoken.
@@ -57,9 +59,6 @@ type Config struct {
 	CacheDir string `json:"cacheDir,omitempty"`
 }
 
-// DefaultMetadataURL is where an instance finds its metadata service.
-const DefaultMetadataURL = "http://169.254.169.254"
-
 // ReadConfig reads a configuration file, strictly.
 func ReadConfig(r io.Reader) (c Config, err error) {
 	d := json.NewDecoder(io.LimitReader(r, maxRequest))
@@ -68,7 +67,7 @@ func ReadConfig(r io.Reader) (c Config, err error) {
 		return c, fault(CodeConfig, "the configuration cannot be read: %v", err)
 	}
 	if c.MetadataURL == "" {
-		c.MetadataURL = DefaultMetadataURL
+		c.MetadataURL = client.DefaultMetadataURL
 	}
 	return c, c.Validate()
 }

@@ -25,7 +25,10 @@ type Document struct {
 	Project    cloudsim.ProjectID         `json:"project"`
 	ProviderID string                     `json:"providerID"`
 	Account    cloudsim.ServiceAccountID  `json:"serviceAccount,omitempty"`
+	Network    cloudsim.NetworkID         `json:"network"`
+	Subnet     cloudsim.SubnetID          `json:"subnet"`
 	Addresses  []cloudsim.InstanceAddress `json:"addresses"`
+	PodRanges  []string                   `json:"podRanges"`
 	Labels     map[string]string          `json:"labels"`
 	Notices    []cloudsim.Notice          `json:"notices"`
 }
@@ -34,7 +37,11 @@ type Document struct {
 func Of(i cloudsim.Instance) Document {
 	d := Document{
 		ID: i.ID, Name: i.Name, Hostname: address(i, cloudsim.AddressHostname), Type: i.Type, Zone: i.Zone, Region: i.Region,
-		Project: i.Project, ProviderID: i.ProviderID, Account: i.ServiceAccount, Addresses: i.Addresses, Labels: i.Labels, Notices: i.Notices,
+		Project: i.Project, ProviderID: i.ProviderID, Account: i.ServiceAccount,
+		Network: i.Network, Subnet: i.Subnet, Addresses: i.Addresses, PodRanges: i.PodRanges, Labels: i.Labels, Notices: i.Notices,
+	}
+	if d.PodRanges == nil {
+		d.PodRanges = []string{}
 	}
 	if d.Labels == nil {
 		d.Labels = map[string]string{}
@@ -72,7 +79,10 @@ var leaves = []leaf{
 	{"/project", func(d Document) any { return string(d.Project) }},
 	{"/provider-id", func(d Document) any { return d.ProviderID }},
 	{"/service-account", func(d Document) any { return string(d.Account) }},
+	{"/network", func(d Document) any { return string(d.Network) }},
+	{"/subnet", func(d Document) any { return string(d.Subnet) }},
 	{"/addresses", func(d Document) any { return d.Addresses }},
+	{"/pod-ranges", func(d Document) any { return d.PodRanges }},
 	{"/labels", func(d Document) any { return d.Labels }},
 	{"/notices", func(d Document) any { return d.Notices }},
 	{"/notices/maintenance", func(d Document) any { return d.notice(cloudsim.NoticeMaintenance) }},

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/credprovider"
 	"github.com/cloudsim-dev/allinone/credprovider/doctor"
 )
@@ -89,7 +90,7 @@ of the node's identity (KEP-4412). The cloud must trust it: see
 	fl.StringSliceVar(&f.Registries, "registry", nil, "registry to answer for: host[:port]; may be repeated")
 	fl.StringVar(&f.CloudURL, "node-cloud-url", "", "the cloud's URL, as nodes reach it")
 	fl.StringVar(&f.CloudCAFile, "node-cloud-ca-file", "", "its authority, on nodes")
-	fl.StringVar(&f.MetadataURL, "metadata-url", credprovider.DefaultMetadataURL, "where nodes reach their metadata service")
+	fl.StringVar(&f.MetadataURL, "metadata-url", client.DefaultMetadataURL, "where nodes reach their metadata service")
 	fl.StringVar(&f.CacheDir, "cache-dir", "/var/lib/cloudsim/credprovider", "where nodes keep answers; empty for nowhere")
 	fl.StringVar(&f.dir, "dir", "", "folder to write to; made when missing")
 	fl.StringVar(&f.audience, "audience", "", "use the tokens of pods' service accounts, for this audience")

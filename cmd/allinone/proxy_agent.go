@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/internal/resident"
 	"github.com/cloudsim-dev/allinone/internal/run"
 	"github.com/cloudsim-dev/allinone/netproxy/agent"
@@ -34,6 +35,8 @@ type proxyAgentFlags struct {
 	alpn           []string
 	identifiers    string
 	agentID, envID string
+	fromMetadata   bool
+	metadataURL    string
 	countLeases    bool
 	plainOnly      bool
 }
@@ -59,7 +62,11 @@ to prefer other agents and waits for connections to end.`,
   # On each node, for what is on that node
   allinone proxy agent --proxy-server-host proxy.example --ca-cert ca.crt \
     --service-account-token-path /var/run/secrets/tokens/proxy \
-    --agent-identifiers 'host=node-1&ipv4=192.0.2.10&cidr=10.128.3.0/24'`,
+    --agent-identifiers 'host=node-1&ipv4=192.0.2.10&cidr=10.128.3.0/24'
+
+  # The same, as the instance's metadata knows it
+  allinone proxy agent --proxy-server-host proxy.example --ca-cert ca.crt \
+    --agent-cert agent.crt --agent-key agent.key --agent-identifiers-from-metadata`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.envID = e.getenv("PROXY_AGENT_ID")
@@ -100,6 +107,8 @@ func (f *proxyAgentFlags) serverFlags(fl *pflag.FlagSet) {
 func (f *proxyAgentFlags) ownFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&f.agentID, "agent-id", "", "name of this agent (env PROXY_AGENT_ID)")
 	fl.StringVar(&f.identifiers, "agent-identifiers", "", "what this agent is for, as a URL query: host, ipv4, ipv6, cidr, default-route")
+	fl.BoolVar(&f.fromMetadata, "agent-identifiers-from-metadata", false, "add what the metadata of this instance says: names, addresses, pod ranges; and take its zone, and its id as name")
+	fl.StringVar(&f.metadataURL, "metadata-url", client.DefaultMetadataURL, "where this instance reaches its metadata service")
 	fl.StringVar(&f.Zone, "zone", "", "zone of this agent, for the strategy zone")
 	fl.DurationVar(&f.DialTimeout, "dial-timeout", f.DialTimeout, "how long a target may take to answer")
 	fl.DurationVar(&f.DrainTimeout, "graceful-shutdown-timeout", f.DrainTimeout, "how long connections may take to end when the agent stops")
@@ -139,6 +148,11 @@ func (f *proxyAgentFlags) run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	wire.QuietGRPC()
+	if f.fromMetadata {
+		if err := f.askMetadata(ctx, log); err != nil {
+			return err
+		}
+	}
 	if _, err := f.TLS(); err != nil { // what is wrong from the start is said at once
 		return fmt.Errorf("--ca-cert, --agent-cert: %w", err)
 	}

@@ -1,0 +1,90 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// DefaultMetadataURL is where an instance finds its metadata service.
+const DefaultMetadataURL = "http://169.254.169.254"
+
+// Limits of one question to a metadata service.
+const (
+	metadataDial    = time.Second
+	metadataTimeout = 5 * time.Second
+	maxMetadata     = 64 << 10
+)
+
+// Metadata asks the metadata service of the instance that it runs on. It goes
+// straight to URL, never through a proxy, and follows no redirect. Use it by
+// one goroutine, and Close it.
+type Metadata struct {
+	URL string // without a path
+
+	http    *http.Client
+	session string
+}
+
+// NewMetadata is a caller of the service at url; "" is DefaultMetadataURL.
+func NewMetadata(url string) *Metadata {
+	if url == "" {
+		url = DefaultMetadataURL
+	}
+	return &Metadata{URL: strings.TrimSuffix(url, "/"), http: &http.Client{
+		Timeout: metadataTimeout,
+		Transport: &http.Transport{
+			Proxy: nil, DialContext: (&net.Dialer{Timeout: metadataDial}).DialContext,
+			ResponseHeaderTimeout: metadataTimeout, MaxResponseHeaderBytes: 32 << 10,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// Close lets go of the connection.
+func (m *Metadata) Close() { m.http.CloseIdleConnections() }
+
+// Get is what the service answers to a path such as /v1/instance. The first
+// question is for a session of a minute, which the others show. Its errors are
+// Unavailable where another try may help.
+func (m *Metadata) Get(ctx context.Context, path string) ([]byte, error) {
+	if m.session == "" {
+		session, err := m.ask(ctx, http.MethodPut, "/v1/token", "Metadata-Token-TTL-Seconds", "60")
+		if err != nil {
+			return nil, err
+		}
+		m.session = string(session)
+	}
+	return m.ask(ctx, http.MethodGet, path, "Metadata-Token", m.session)
+}
+
+func (m *Metadata) ask(ctx context.Context, method, path, header, value string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, m.URL+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(header, value)
+	resp, err := m.http.Do(req)
+	if err != nil {
+		return nil, cloudsim.Errorf(cloudsim.Unavailable, "metadata service at %s: %w", req.URL.Host, errors.Unwrap(err))
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxMetadata))
+	if err != nil {
+		return nil, cloudsim.Errorf(cloudsim.Unavailable, "metadata service at %s: %w", req.URL.Host, err)
+	}
+	switch {
+	case resp.StatusCode == http.StatusOK:
+		return raw, nil
+	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError:
+		return nil, cloudsim.Errorf(cloudsim.Unavailable, "metadata service at %s answers %s", req.URL.Host, resp.Status)
+	}
+	return nil, fmt.Errorf("metadata service at %s answers %s: %.200s", req.URL.Host, resp.Status, strings.TrimSpace(string(raw)))
+}
