@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"k8s.io/client-go/kubernetes"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/cloud-provider/app"
 	appconfig "k8s.io/cloud-provider/app/config"
@@ -83,13 +84,17 @@ func (h health) Check(*http.Request) error { return h.p.mirror.health() }
 
 // makeController makes a controller of ours before the informers start, and
 // returns what runs it until its context ends; nil if it is not wanted.
-type makeController func(p *Provider, client string, c *appconfig.CompletedConfig) (run func(context.Context), err error)
+type makeController func(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedConfig) (run func(context.Context), err error)
 
 func (m makeController) constructor(name string) app.InitFuncConstructor {
 	return func(ic app.ControllerInitContext, c *appconfig.CompletedConfig, cloud cloudprovider.Interface) app.InitFunc {
 		return func(ctx context.Context, cc controllermanager.ControllerContext) (controller.Interface, bool, error) {
 			p := cloud.(*Provider)
-			run, err := m(p, ic.ClientName, c)
+			kube, err := c.ClientBuilder.Client(ic.ClientName)
+			if err != nil {
+				return nil, false, err
+			}
+			run, err := m(p, kube, c)
 			if err != nil || run == nil {
 				return nil, false, err
 			}
@@ -103,11 +108,7 @@ func (m makeController) constructor(name string) app.InitFuncConstructor {
 	}
 }
 
-func makeRepairer(p *Provider, client string, c *appconfig.CompletedConfig) (func(context.Context), error) {
-	kube, err := c.ClientBuilder.Client(client)
-	if err != nil {
-		return nil, err
-	}
+func makeRepairer(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedConfig) (func(context.Context), error) {
 	core := c.SharedInformers.Core().V1()
 	r, err := newRepairer(p, kube, core.Services(), core.Nodes(), c.ComponentConfig.KubeCloudShared.ClusterName)
 	if err != nil {
@@ -116,31 +117,19 @@ func makeRepairer(p *Provider, client string, c *appconfig.CompletedConfig) (fun
 	return r.run, nil
 }
 
-func makeSweeper(p *Provider, client string, c *appconfig.CompletedConfig) (func(context.Context), error) {
-	kube, err := c.ClientBuilder.Client(client)
-	if err != nil {
-		return nil, err
-	}
+func makeSweeper(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedConfig) (func(context.Context), error) {
 	return newSweeper(p, kube, c.ComponentConfig.KubeCloudShared.ClusterName).run, nil
 }
 
-func makeLabeler(p *Provider, client string, c *appconfig.CompletedConfig) (func(context.Context), error) {
-	kube, err := c.ClientBuilder.Client(client)
-	if err != nil {
-		return nil, err
-	}
+func makeLabeler(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedConfig) (func(context.Context), error) {
 	return (&labeler{p.log, p, kube, c.SharedInformers.Core().V1().Nodes().Lister()}).run, nil
 }
 
 // makeAllocator makes none unless upstream's two flags ask for it.
-func makeAllocator(p *Provider, client string, c *appconfig.CompletedConfig) (func(context.Context), error) {
+func makeAllocator(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedConfig) (func(context.Context), error) {
 	shared := c.ComponentConfig.KubeCloudShared
 	if !shared.AllocateNodeCIDRs || shared.CIDRAllocatorType != CloudAllocator {
 		return nil, nil
-	}
-	kube, err := c.ClientBuilder.Client(client)
-	if err != nil {
-		return nil, err
 	}
 	a, err := newAllocator(p, kube, c.SharedInformers.Core().V1().Nodes(), shared.ClusterCIDR)
 	if err != nil {
