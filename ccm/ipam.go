@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -45,10 +44,7 @@ type allocator struct {
 func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR string) (*allocator, error) {
 	a := &allocator{
 		log: p.log, p: p, kube: kube, nodes: nodes.Lister(),
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
-			workqueue.TypedRateLimitingQueueConfig[string]{Name: "cloud-node-ipam"},
-		),
+		queue: newQueue("cloud-node-ipam", 100*time.Millisecond, time.Minute),
 	}
 	for s := range strings.SplitSeq(clusterCIDR, ",") {
 		if s = strings.TrimSpace(s); s == "" {
@@ -73,33 +69,13 @@ func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.No
 
 // run allocates until ctx ends.
 func (a *allocator) run(ctx context.Context) {
-	var workers sync.WaitGroup
-	for range ipamWorkers {
-		workers.Go(func() {
-			for a.next(ctx) {
-			}
-		})
-	}
-	<-ctx.Done()
-	a.queue.ShutDown()
-	workers.Wait()
-}
-
-func (a *allocator) next(ctx context.Context) bool {
-	name, shutdown := a.queue.Get()
-	if shutdown {
-		return false
-	}
-	defer a.queue.Done(name)
-	if err := a.sync(ctx, name); err != nil {
-		if ctx.Err() == nil {
+	drain(ctx, a.queue, ipamWorkers, func(ctx context.Context, name string) (time.Duration, error) {
+		err := a.sync(ctx, name)
+		if err != nil && ctx.Err() == nil {
 			a.log.Warn("a node gets no pod range", "node", name, "err", err)
 		}
-		a.queue.AddRateLimited(name)
-		return true
-	}
-	a.queue.Forget(name)
-	return true
+		return 0, err
+	})
 }
 
 // sync writes one Node's ranges, if it has none.

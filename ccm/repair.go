@@ -55,10 +55,7 @@ type repairer struct {
 func newRepairer(p *Provider, kube kubernetes.Interface, services coreinformers.ServiceInformer, nodes coreinformers.NodeInformer, cluster string) (*repairer, error) {
 	r := &repairer{
 		log: p.log, p: p, kube: kube, services: services.Lister(), nodes: nodes.Lister(), cluster: cluster, settle: repairSettle,
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](5*time.Second, 5*time.Minute),
-			workqueue.TypedRateLimitingQueueConfig[string]{Name: "service-lb-repair"},
-		),
+		queue:   newQueue("service-lb-repair", 5*time.Second, 5*time.Minute),
 		changed: map[string]time.Time{},
 	}
 	_, err1 := services.Informer().AddEventHandlerWithResyncPeriod(cache.ResourceEventHandlerFuncs{
@@ -79,33 +76,13 @@ func newRepairer(p *Provider, kube kubernetes.Interface, services coreinformers.
 
 // run repairs until ctx ends.
 func (r *repairer) run(ctx context.Context) {
-	var worker sync.WaitGroup
-	worker.Go(func() {
-		for r.next(ctx) {
+	drain(ctx, r.queue, 1, func(ctx context.Context, key string) (time.Duration, error) {
+		wait, err := r.sync(ctx, key)
+		if err != nil && ctx.Err() == nil {
+			r.log.Warn("a load balancer cannot be repaired", "service", key, "err", err)
 		}
+		return wait, err
 	})
-	<-ctx.Done()
-	r.queue.ShutDown()
-	worker.Wait()
-}
-
-func (r *repairer) next(ctx context.Context) bool {
-	key, shutdown := r.queue.Get()
-	if shutdown {
-		return false
-	}
-	defer r.queue.Done(key)
-	wait, err := r.sync(ctx, key)
-	switch {
-	case err != nil && ctx.Err() == nil:
-		r.log.Warn("a load balancer cannot be repaired", "service", key, "err", err)
-		r.queue.AddRateLimited(key)
-		return true
-	case wait > 0:
-		r.queue.AddAfter(key, wait)
-	}
-	r.queue.Forget(key)
-	return true
 }
 
 // serviceUpdated is also told of the periodic resync, with one Service twice;
