@@ -66,15 +66,14 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	if !fresh {
 		return nil
 	}
-	ours := map[types.UID]cloudsim.LoadBalancer{}
-	whose := map[types.UID]member{}
+	alone := map[orphan]cloudsim.LoadBalancer{}
 	for lb := range all {
 		if lb.Labels[LabelCluster] != s.cluster || lb.State == cloudsim.LoadBalancerDeleting {
 			continue
 		}
 		for _, m := range members(lb) {
-			if uid := types.UID(m.uid); m.uid != "" {
-				ours[uid], whose[uid] = lb, m
+			if m.uid != "" {
+				alone[orphan{lb.ID, m}] = lb
 			}
 		}
 	}
@@ -84,17 +83,19 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing Services: %w", err)
 	}
+	there := map[string]bool{}
 	for _, svc := range services.Items {
-		delete(ours, svc.UID)
+		there[string(svc.UID)] = true
 	}
-	still := map[orphan]bool{}
+	maps.DeleteFunc(alone, func(o orphan, _ cloudsim.LoadBalancer) bool { return there[o.uid] })
 	var errs []error
-	for uid, lb := range ours {
-		o := orphan{lb.ID, whose[uid]}
-		still[o] = true
+	for o, lb := range alone {
 		errs = append(errs, s.meet(ctx, o, lb))
 	}
-	maps.DeleteFunc(s.since, func(o orphan, _ time.Time) bool { return !still[o] })
+	maps.DeleteFunc(s.since, func(o orphan, _ time.Time) bool {
+		_, still := alone[o]
+		return !still
+	})
 	orphanedBalancers.Set(float64(len(s.since)))
 	return errors.Join(errs...)
 }

@@ -97,3 +97,31 @@ func TestNoOrphansWithoutTheAPIServer(t *testing.T) {
 		t.Errorf("%d load balancers are left of 4", n)
 	}
 }
+
+// A Service that is gone may have left two: its own, and a share of another.
+func TestOrphansOfOneService(t *testing.T) {
+	r, kube, orphan := orphaned(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
+	second, err := r.cloud.CreateLoadBalancer(t.Context(), cloudsim.CreateLoadBalancer{
+		Name: "k8s-shared-one", Region: "sim-1", LoadBalancerSpec: orphan.LoadBalancerSpec,
+		Labels: map[string]string{
+			ccm.LabelCluster: cluster, ccm.LabelShared: "default/front",
+			"service.kubernetes.io/" + orphan.Labels[ccm.LabelServiceUID]: "default/gone",
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweep := r.provider.Sweeper(kube, cluster)
+	eventually(t, "both are gone", func() bool {
+		if err := sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return len(r.balancersInCloud(t)) == 3
+	})
+	said := r.said()
+	for _, id := range []cloudsim.LoadBalancerID{orphan.ID, second.ID} {
+		if !strings.Contains(said, "DeletedOrphan Deleted the load balancer "+string(id)) {
+			t.Errorf("of %s it said %q", id, said)
+		}
+	}
+}
