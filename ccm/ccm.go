@@ -52,11 +52,12 @@ var (
 // people should know about a Service or a Node goes to events.
 func New(log *slog.Logger, api *client.Client, settings *Settings, events record.EventRecorder) *Provider {
 	m := newMirror(log, api)
+	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]time.Time{}}
 	return &Provider{
 		log: log, settings: settings, events: events, mirror: m,
-		instances: &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]time.Time{}},
+		instances: i,
 		balancers: &balancers{log: log, api: api, events: events, settings: settings, patience: patience, unreported: unreported},
-		routes:    &routes{api: api, mirror: m, patience: patience},
+		routes:    &routes{api: api, instances: i, patience: patience},
 	}
 }
 

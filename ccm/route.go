@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -24,9 +26,9 @@ const LabelNode = "kubernetes.io/node-name"
 // cloudprovider.Routes. It sees and touches only what carries the cluster's
 // name: a person's routes, and another cluster's, are not its own.
 type routes struct {
-	api      *client.Client
-	mirror   *mirror
-	patience wait.Backoff
+	api       *client.Client
+	instances *instances
+	patience  wait.Backoff
 }
 
 // routeName comes from the cluster and the destination alone, so each pod range
@@ -62,7 +64,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 
 // nodeOf is the name of the instance's Node, which is the instance's own.
 func (r *routes) nodeOf(ctx context.Context, id cloudsim.InstanceID) (node types.NodeName, gone bool, err error) {
-	i, known := r.mirror.instance(id)
+	i, known := r.instances.mirror.instance(id)
 	if !known {
 		i, err = r.api.GetInstance(ctx, id)
 	}
@@ -142,19 +144,14 @@ func (r *routes) DeleteRoute(ctx context.Context, cluster string, route *cloudpr
 	return nil
 }
 
-// hop is the instance of a Node's name.
+// hop is the instance of a Node's name, found as for a Node that was never
+// initialised.
 func (r *routes) hop(ctx context.Context, node string) (cloudsim.InstanceID, error) {
-	if i, ok := r.mirror.instanceNamed(node); ok {
-		return i.ID, nil
+	i, found, err := r.instances.find(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
+	if err == nil && !found {
+		err = fmt.Errorf("node %q has no instance of its name to route to", node)
 	}
-	l, err := r.api.ListInstances(ctx, cloudsim.ListOptions{Name: node})
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("node %q: looking for its instance: %w", node, err)
-	case len(l.Items) != 1:
-		return "", fmt.Errorf("node %q has %d instances of its name, and needs one to route to", node, len(l.Items))
-	}
-	return l.Items[0].ID, nil
+	return i.ID, err
 }
 
 // await polls until the route carries. A conflict has the framework ask again
