@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 // DefaultName is the driver's name, and the prefix of what it calls its own.
@@ -54,6 +56,9 @@ type Config struct {
 	Cloud    *client.Client
 	DiskType string // of volumes whose StorageClass names none
 	Node     NodeConfig
+	// HealthAddress is where /healthz and /readyz are served over HTTP, host and
+	// port; "" for nowhere.
+	HealthAddress string
 }
 
 // NodeConfig is what a node says of itself.
@@ -64,6 +69,12 @@ type NodeConfig struct {
 	// /dev/disk/by-id is to a virtual machine; whether a disk is there for
 	// this instance is the cloud's attachment, which is asked before each use.
 	DisksDir string
+	// RegistrationDir is the kubelet's folder plugins_registry, in which the
+	// driver registers itself; "" leaves that to node-driver-registrar.
+	RegistrationDir string
+	// KubeletSocketDir is the folder of the endpoint as the kubelet sees it; ""
+	// if it sees the same files as this process.
+	KubeletSocketDir string
 }
 
 // Default is a Config with all that need not be said.
@@ -98,6 +109,15 @@ func (c Config) Validate() error {
 	if c.Mode.node() && c.Node.DisksDir == "" {
 		add("a node must know the folder in which its disks show up")
 	}
+	if dir := c.Node.RegistrationDir; dir != "" && (!c.Mode.node() || !filepath.IsAbs(dir)) {
+		add("only a node registers with a kubelet, in an absolute folder, got %q", dir)
+	}
+	if dir := c.Node.KubeletSocketDir; dir != "" && !filepath.IsAbs(dir) {
+		add("the folder of the socket as the kubelet sees it must be absolute, got %q", dir)
+	}
+	if _, _, err := net.SplitHostPort(c.HealthAddress); c.HealthAddress != "" && err != nil {
+		add("the address of the health endpoint must be like 127.0.0.1:9808, got %q", c.HealthAddress)
+	}
 	return errors.Join(bad...)
 }
 
@@ -109,26 +129,48 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("csi: %w", err)
 	}
-	ln, err := listen(strings.TrimPrefix(cfg.Endpoint, "unix://"))
+	socket := strings.TrimPrefix(cfg.Endpoint, "unix://")
+	ln, err := listen(socket)
 	if err != nil {
 		return fmt.Errorf("csi: %w", err)
 	}
-	srv := grpc.NewServer(grpc.UnaryInterceptor(answer(log)))
-	csi.RegisterIdentityServer(srv, &identity{cfg: cfg})
-	if cfg.Mode.controller() {
-		c := &controller{cfg: cfg, cloud: cfg.Cloud}
-		csi.RegisterControllerServer(srv, c)
-		csi.RegisterGroupControllerServer(srv, &groupController{controller: c})
-	}
-	if cfg.Mode.node() {
-		csi.RegisterNodeServer(srv, &node{cfg: cfg.Node, name: cfg.Name, cloud: cfg.Cloud, busy: newBusy()})
-	}
+	srv := cfg.server(log)
 	log.Info("serving CSI", "driver", cfg.Name, "mode", cfg.Mode, "endpoint", cfg.Endpoint)
+	parts := []func(context.Context) error{func(ctx context.Context) error { return serve(ctx, srv, ln) }}
+	if cfg.Node.RegistrationDir != "" {
+		parts = append(parts, func(ctx context.Context) error { return register(ctx, log, cfg.Node, cfg.Name, socket) })
+	}
+	if cfg.HealthAddress != "" {
+		parts = append(parts, func(ctx context.Context) error { return serveHealth(ctx, cfg.HealthAddress, cfg.Endpoint) })
+	}
+	if err := run.All(ctx, parts...); err != nil {
+		return fmt.Errorf("csi: %w", err)
+	}
+	return nil
+}
+
+// server has the services of the mode.
+func (c Config) server(log *slog.Logger) *grpc.Server {
+	srv := grpc.NewServer(grpc.UnaryInterceptor(answer(log)))
+	csi.RegisterIdentityServer(srv, &identity{cfg: c})
+	if c.Mode.controller() {
+		half := &controller{cfg: c, cloud: c.Cloud}
+		csi.RegisterControllerServer(srv, half)
+		csi.RegisterGroupControllerServer(srv, &groupController{controller: half})
+	}
+	if c.Mode.node() {
+		csi.RegisterNodeServer(srv, &node{cfg: c.Node, name: c.Name, cloud: c.Cloud, busy: newBusy()})
+	}
+	return srv
+}
+
+// serve serves until ctx ends. Calls that are under way then have ten seconds.
+func serve(ctx context.Context, srv *grpc.Server, ln net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	select {
 	case err := <-served:
-		return fmt.Errorf("csi: %w", err)
+		return err
 	case <-ctx.Done():
 	}
 	late := time.AfterFunc(stopWithin, srv.Stop)

@@ -35,8 +35,9 @@ CSI 1.13. A volume is a disk of the cloud; on a node it is a loop device on the
 disk's file, with ext4 or XFS or as it is.
 
 One controller serves a cluster, beside external-provisioner, -attacher, -resizer
-and -snapshotter; a node serves each machine, beside its kubelet, as root. It
-needs mkfs.ext4 and resize2fs, and for XFS mkfs.xfs and xfs_growfs.
+and -snapshotter; a node serves each machine, beside its kubelet, as root, and
+registers itself there with --kubelet-registration-dir. It needs mkfs.ext4 and
+resize2fs, and for XFS mkfs.xfs and xfs_growfs.
 
 --disks-dir is where the machine's disks show up: the folder disks of the cloud's
 data directory, as /dev/disk/by-id is elsewhere. Only what the cloud says is
@@ -67,6 +68,9 @@ StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
 	fl.StringVar(&f.DiskType, "default-type", f.DiskType, "disk type of volumes whose StorageClass names none")
 	fl.StringVar(&f.instance, "node-instance", "", "instance that this machine is, by id or name; for a node")
 	fl.StringVar(&f.Node.DisksDir, "disks-dir", "", "folder in which this machine's disks show up (default cloud/disks in the data dir)")
+	fl.StringVar(&f.Node.RegistrationDir, "kubelet-registration-dir", "", "register with the kubelet in this folder, e.g. /var/lib/kubelet/plugins_registry; for a node without node-driver-registrar")
+	fl.StringVar(&f.Node.KubeletSocketDir, "kubelet-socket-dir", "", "folder of the endpoint as the kubelet sees it, if that differs")
+	fl.StringVar(&f.HealthAddress, "health-bind-address", "", "host:port to serve /healthz and /readyz on, as livenessprobe would")
 	fl.StringVar(&f.url, "cloud-url", "", "URL of the cloud (CLOUDSIM_URL)")
 	fl.StringVar(&f.tokenFile, "cloud-token-file", "", "file with the token to call it with, read again for each call (CLOUDSIM_TOKEN_FILE)")
 	fl.StringVar(&f.project, "cloud-project", "", "project of the disks, by name or id; for admin tokens (CLOUDSIM_PROJECT)")

@@ -43,6 +43,7 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/yaml.v2 v2.4.0 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
+	k8s.io/kubelet v0.36.3 // indirect
 )
 
 replace github.com/cloudsim-dev/allinone => ../..

@@ -1,0 +1,83 @@
+package csidriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+// probeWithin is how long an answer to Probe may take.
+const probeWithin = 5 * time.Second
+
+// health answers over HTTP what livenessprobe would: it calls the driver through
+// its own socket. /healthz is whether it answers at all, which a restart can
+// mend; /readyz is whether it can work, which also asks the cloud. A cloud that
+// is down must not restart the drivers of every node.
+type health struct{ driver csi.IdentityClient }
+
+func (h health) alive(w http.ResponseWriter, r *http.Request) {
+	_, err := h.probe(r.Context())
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Internal:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	default:
+		fmt.Fprintln(w, "ok")
+	}
+}
+
+func (h health) ready(w http.ResponseWriter, r *http.Request) {
+	resp, err := h.probe(r.Context())
+	switch {
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	case !resp.GetReady().GetValue():
+		http.Error(w, "the cloud does not answer: the driver waits for it", http.StatusServiceUnavailable)
+	default:
+		fmt.Fprintln(w, "ok")
+	}
+}
+
+func (h health) probe(ctx context.Context) (*csi.ProbeResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeWithin)
+	defer cancel()
+	return h.driver.Probe(ctx, &csi.ProbeRequest{})
+}
+
+// serveHealth serves until ctx ends.
+func serveHealth(ctx context.Context, address, endpoint string) error {
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // its calls are over
+	h := health{csi.NewIdentityClient(conn)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", h.alive)
+	mux.HandleFunc("GET /readyz", h.ready)
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: probeWithin, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	err = srv.Close() // who asks for health asks again
+	if served := <-served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}

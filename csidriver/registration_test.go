@@ -1,0 +1,122 @@
+package csidriver
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+)
+
+func dial(t *testing.T, socket string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// What a kubelet is told leads to the driver, and a driver that stops is no
+// longer registered: its socket is gone, which the kubelet watches.
+func TestRegistration(t *testing.T) {
+	dir, registry := t.TempDir(), t.TempDir()
+	cfg := Default()
+	cfg.Cloud, cfg.Endpoint = cloudtest.Start(t), "unix://"+filepath.Join(dir, "csi.sock")
+	cfg.Node = NodeConfig{Instance: "i-000001", DisksDir: dir, RegistrationDir: registry}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, slog.New(slog.DiscardHandler), cfg) }()
+	socket := filepath.Join(registry, DefaultName+"-reg.sock")
+	kubelet := registration.NewRegistrationClient(dial(t, socket))
+	info, err := kubelet.GetInfo(t.Context(), &registration.InfoRequest{})
+	if err != nil || info.GetType() != "CSIPlugin" || info.GetName() != DefaultName || len(info.GetSupportedVersions()) != 1 {
+		t.Fatalf("got %v, %v", info, err)
+	}
+	plugin, err := csi.NewIdentityClient(dial(t, info.GetEndpoint())).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{})
+	if err != nil || plugin.GetName() != DefaultName {
+		t.Errorf("at the endpoint answers %v, %v", plugin, err)
+	}
+	for _, taken := range []bool{false, true} { // a refusal is not the end
+		must(t)(kubelet.NotifyRegistrationStatus(t.Context(), &registration.RegistrationStatus{PluginRegistered: taken, Error: "why"}))
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for _, path := range []string{socket, filepath.Join(dir, "csi.sock")} {
+		if _, err := os.Lstat(path); !os.IsNotExist(err) {
+			t.Errorf("%s stays: %v", path, err)
+		}
+	}
+}
+
+// A driver whose cloud is down is alive and not ready: restarting it mends
+// nothing.
+func TestHealth(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := ln.Addr().String()
+	ln.Close()
+	cloud := *cloudtest.Start(t)
+	for name, c := range map[string]struct {
+		url    string
+		alive  int
+		isGood int
+	}{
+		"up":   {cloud.URL, http.StatusOK, http.StatusOK},
+		"down": {"http://127.0.0.1:1", http.StatusOK, http.StatusServiceUnavailable},
+	} {
+		cloud.URL = c.url
+		cfg := Default()
+		cfg.Mode, cfg.Cloud, cfg.Endpoint, cfg.HealthAddress = ModeController, &cloud, "unix://"+filepath.Join(t.TempDir(), "csi.sock"), address
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- Run(ctx, slog.New(slog.DiscardHandler), cfg) }()
+		must(t)(csi.NewIdentityClient(dial(t, cfg.Endpoint[len("unix://"):])).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{}))
+		for path, want := range map[string]int{"/healthz": c.alive, "/readyz": c.isGood} {
+			if got, said := get(t, "http://"+address+path); got != want {
+				t.Errorf("cloud %s: %s is %d (%s), want %d", name, path, got, said, want)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// get waits until somebody listens.
+func get(t *testing.T, url string) (code int, body string) {
+	t.Helper()
+	for {
+		resp, err := http.Get(url)
+		if err == nil {
+			raw, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp.StatusCode, string(raw)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatal(err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
