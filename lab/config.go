@@ -40,6 +40,10 @@ type Config struct {
 	// NetworkProxy carries what kube-apiserver sends to nodes through a network
 	// proxy (KEP-1281); without it kube-apiserver dials nodes itself.
 	NetworkProxy bool
+	// EgressConfig is an EgressSelectorConfiguration that kube-apiserver takes
+	// instead, for a network proxy that is not the lab's: an absolute path; ""
+	// for none.
+	EgressConfig string
 	Timeout      time.Duration // for everything to become ready
 	Grace        time.Duration // between asking a process to stop and killing it
 
@@ -80,6 +84,9 @@ func (c Config) Validate() error {
 	}
 	if c.Profile != "realistic" && c.Profile != "instant" {
 		bad("profile must be realistic or instant, got %q", c.Profile)
+	}
+	if c.EgressConfig != "" && !filepath.IsAbs(c.EgressConfig) {
+		bad("egress selector config file must be an absolute path, got %q", c.EgressConfig)
 	}
 	if c.PortBase != nil && *c.PortBase != 0 && (*c.PortBase < 1024 || *c.PortBase+len(portNames)-1 > maxPort) {
 		bad("port base must be 0 or between 1024 and %d, got %d", maxPort+1-len(portNames), *c.PortBase)

@@ -73,15 +73,11 @@ func (p plan) etcd(conf *tls.Config) component {
 
 // apiServer binds to loopback; see endpointFlags for how pods find it. Anonymous requests are refused; our own
 // probes carry a certificate.
-func (p plan) apiServer(conf *tls.Config) component {
+func (p *plan) apiServer(conf *tls.Config) component {
 	url := p.ports.url("https", "kube-apiserver")
-	var egress []string
-	if p.NetworkProxy {
-		egress = []string{"--egress-selector-config-file=" + p.dir.configFile("egress.yaml")}
-	}
 	return component{
 		name: "kube-apiserver", address: url, program: p.programs.find("kube-apiserver"),
-		args: append(append(egress, p.endpointFlags()...),
+		args: append(append(p.egressFlags(), p.endpointFlags()...),
 			"--bind-address="+host, fmt.Sprintf("--secure-port=%d", p.ports["kube-apiserver"]),
 			"--tls-cert-file="+p.pki.crt("kube-apiserver"), "--tls-private-key-file="+p.pki.key("kube-apiserver"),
 			"--client-ca-file="+p.pki.crt(clusterCA), "--anonymous-auth=false",

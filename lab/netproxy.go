@@ -24,6 +24,21 @@ func (d Dir) proxySocket() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("cloudsim-%x.sock", name[:8]))
 }
 
+// ownProxy reports whether the lab runs a network proxy.
+func (p *plan) ownProxy() bool { return p.NetworkProxy && p.EgressConfig == "" }
+
+// egressFlags send what kube-apiserver has for nodes through a network proxy.
+func (p *plan) egressFlags() []string {
+	file := p.EgressConfig
+	if p.ownProxy() {
+		file = p.dir.configFile("egress.yaml")
+	}
+	if file == "" {
+		return nil
+	}
+	return []string{"--egress-selector-config-file=" + file}
+}
+
 // writeEgress tells kube-apiserver where the network proxy is.
 func (p *plan) writeEgress() error {
 	raw, err := egress.Selector{Socket: p.dir.proxySocket(), HTTPConnect: true}.YAML()

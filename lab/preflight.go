@@ -26,7 +26,7 @@ const minSpace = 256 << 20
 // preflight looks for what would stop the lab half way, and names all of it:
 // one line each, and what to do.
 func preflight(c Config, p ports) error {
-	return errors.Join(checkPrograms(c), checkMachines(c), checkFileLimit(), checkSpace(c.DataDir, minSpace), p.taken())
+	return errors.Join(checkPrograms(c), checkMachines(c), checkEgress(c), checkFileLimit(), checkSpace(c.DataDir, minSpace), p.taken())
 }
 
 func checkPrograms(c Config) error {
@@ -51,6 +51,19 @@ func checkPrograms(c Config) error {
 			strings.Join(names, ", "), path, rootCause(isExecutable(path))))
 	}
 	return errors.Join(errs...)
+}
+
+// checkEgress looks for a file that is there: what is in it, kube-apiserver
+// judges.
+func checkEgress(c Config) error {
+	if c.EgressConfig == "" {
+		return nil
+	}
+	f, err := os.Open(c.EgressConfig)
+	if err != nil {
+		return fmt.Errorf("--egress-selector-config-file: %w; `allinone proxy config` writes one", err)
+	}
+	return f.Close()
 }
 
 // checkMachines looks for what real machines need; doctor says more.

@@ -31,7 +31,7 @@ func (p *plan) components(log *slog.Logger) ([]component, error) {
 		p.cloud(), p.etcd(etcdTLS), apiServer,
 		p.controllerManager(clusterTLS), p.scheduler(clusterTLS), p.ccm(clusterTLS),
 	}
-	if p.NetworkProxy {
+	if p.ownProxy() {
 		table = append(table, p.proxyServer(), p.proxyAgent())
 	}
 	switch p.Nodes {

@@ -38,6 +38,7 @@ type proxyLab struct {
 	agentPort  int
 	healthPort int
 	socket     string
+	running    []*os.Process // servers that many started
 }
 
 func newProxyLab(t testing.TB) *proxyLab {

@@ -67,6 +67,7 @@ and the same cloud.`,
 	fl.IntVar(&f.portBase, "port-base", lab.DefaultPortBase, "first of the ports that the lab uses; 0 picks free ones (default: those of the last time)")
 	fl.StringVar(&f.KubeBinDir, "kube-bin-dir", "", "folder with upstream's own binaries, to use instead of bin/kube")
 	fl.BoolVar(&f.NetworkProxy, "network-proxy", f.NetworkProxy, "carry kube-apiserver's connections to nodes through a network proxy")
+	fl.StringVar(&f.EgressConfig, "egress-selector-config-file", "", "carry them through a network proxy of your own, which this EgressSelectorConfiguration names, instead of the lab's")
 	fl.DurationVar(&f.Timeout, "timeout", f.Timeout, "how long everything may take to become ready")
 	fl.DurationVar(&f.Grace, "grace", f.Grace, "how long a process may take to stop before it is killed")
 	fl.BoolVarP(&f.detach, "detach", "d", false, "run in the background; return when it is ready")
@@ -105,6 +106,11 @@ func (f *upFlags) complete(fl *pflag.FlagSet) (err error) {
 	f.MachineDir = filepath.Join(filepath.Dir(f.Self), "machine")
 	if f.KubeBinDir != "" {
 		if f.KubeBinDir, err = filepath.Abs(f.KubeBinDir); err != nil {
+			return err
+		}
+	}
+	if f.EgressConfig != "" {
+		if f.EgressConfig, err = filepath.Abs(f.EgressConfig); err != nil {
 			return err
 		}
 	}

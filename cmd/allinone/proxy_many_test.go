@@ -1,0 +1,213 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/netproxy/certs"
+	"github.com/cloudsim-dev/allinone/netproxy/egress"
+)
+
+// Two servers behind one address and three agents carry what kube-apiserver has
+// for a kubelet, a webhook and an aggregated API, while one after the other is
+// killed; without an agent, a person is told why.
+func TestLabTunnelOfMany(t *testing.T) {
+	l, p := newLab(t), newProxyLab(t)
+	servers, agentPorts := p.many(2)
+	config, err := egress.Selector{
+		URL:      "https://" + failover(t, servers),
+		CABundle: p.file(certs.FrontendCA + ".crt"), ClientCert: p.file(certs.Client + ".crt"), ClientKey: p.file(certs.Client + ".key"),
+	}.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p.file("egress.yaml"), config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent := func(id string) *os.Process {
+		return p.start(ours, "agent", "--agent-id="+id, "--proxy-server-host="+agentPorts, "--sync-interval-cap=1s",
+			"--ca-cert="+p.file("agents-ca.crt"), "--agent-cert="+p.file("agent.crt"), "--agent-key="+p.file("agent.key"),
+			"--health-server-port=0", "--admin-server-port=0")
+	}
+	kill := func(all ...*os.Process) {
+		for _, one := range all {
+			if err := one.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	agents := []*os.Process{agent("a"), agent("b"), agent("c")}
+	l.must(l.allinone, "up", "--detach", "--port-base", "0", "--profile", "instant", "--egress-selector-config-file", p.file("egress.yaml"))
+	l.says("created", "run", "web", "--image=web")
+	l.extend(t)
+
+	l.carries("with all")
+	kill(p.running[0])
+	l.carries("without a server")
+	kill(agents[0], agents[1])
+	l.carries("with one of each")
+	kill(agents[2])
+	l.says("no network proxy agent is connected", "logs", "web")
+	l.says("no network proxy agent is connected", "create", "configmap", "refused")
+	l.says("the server is currently unable to handle the request", "get", "--raw", "/apis/shop.example/v1")
+	agent("d")
+	l.carries("with a new agent")
+}
+
+// carries sees kube-apiserver reach everything that is on the other side.
+func (l *labRun) carries(when string) {
+	l.t.Helper()
+	l.t.Log(when)
+	l.says("is a hollow node: no container runs there, so default/web has logged nothing", "logs", "web")
+	l.says("no container runs there to execute a command in", "exec", "web", "--", "ls")
+	l.says("the webhook was asked", "create", "configmap", "refused")
+	l.says(`"kind":"APIResourceList"`, "get", "--raw", "/apis/shop.example/v1")
+}
+
+// many starts servers of one certificate, and returns where they take clients,
+// and where agents.
+func (l *proxyLab) many(n int) (clients []string, agents string) {
+	l.Helper()
+	for i := range n {
+		client, agent := fmt.Sprintf("127.0.0.1:%d", freeTCPPort(l)), freeTCPPort(l)
+		l.running = append(l.running, l.start(ours,
+			"server", "--server-id=server-"+strconv.Itoa(i), "--server-count="+strconv.Itoa(n), "--frontend=http-connect@"+client,
+			"--server-cert="+l.file(certs.Frontend+".crt"), "--server-key="+l.file(certs.Frontend+".key"), "--server-ca-cert="+l.file(certs.FrontendCA+".crt"),
+			"--agent-bind-address=127.0.0.1", "--agent-port="+strconv.Itoa(agent),
+			"--cluster-cert="+l.file("server.crt"), "--cluster-key="+l.file("server.key"), "--cluster-ca-cert="+l.file("agents-ca.crt"),
+			"--health-port=0", "--admin-port=0"))
+		clients = append(clients, client)
+		agents += fmt.Sprintf(",127.0.0.1:%d", agent)
+	}
+	return clients, agents[1:]
+}
+
+// failover listens at one address, and gives each connection to the first of
+// some that takes it: what a load balancer in front of servers does.
+func failover(t *testing.T, to []string) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { pass(c, to) })
+		}
+	})
+	t.Cleanup(func() { ln.Close(); serving.Wait() }) // after the lab: what is open ends with its processes
+	return ln.Addr().String()
+}
+
+func pass(c net.Conn, to []string) {
+	defer c.Close()
+	for _, addr := range to {
+		s, err := net.Dial("tcp", addr)
+		if err != nil {
+			continue
+		}
+		defer s.Close()
+		var there sync.WaitGroup
+		there.Go(func() { _, _ = io.Copy(s, c); s.Close() })
+		_, _ = io.Copy(c, s)
+		c.Close()
+		there.Wait()
+		return
+	}
+}
+
+// extend serves a webhook that refuses a configmap, and an aggregated API, and
+// tells the cluster of both.
+func (l *labRun) extend(t *testing.T) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "certs")
+	if err := certs.Make(dir, []string{"extension.default.svc"}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(filepath.Join(dir, "agents-ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/admit", admit)
+	mux.HandleFunc("/apis/shop.example/v1", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"shop.example/v1","resources":[]}`)
+	})
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	done := make(chan error, 1)
+	go func() { done <- srv.ServeTLS(ln, filepath.Join(dir, "server.crt"), filepath.Join(dir, "server.key")) }()
+	t.Cleanup(func() { srv.Close(); <-done })
+
+	manifest := filepath.Join(t.TempDir(), "extension.yaml")
+	text := fmt.Sprintf(extension, ln.Addr().(*net.TCPAddr).Port, base64.StdEncoding.EncodeToString(ca))
+	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.kubectl("apply", "-f", manifest)
+}
+
+// admit refuses everything, and says who did.
+func admit(w http.ResponseWriter, r *http.Request) {
+	var review struct {
+		Request struct {
+			UID string `json:"uid"`
+		} `json:"request"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":%q,"allowed":false,"status":{"message":"the webhook was asked"}}}`,
+		review.Request.UID)
+}
+
+// extension names a port and an authority. The Service leads to this machine:
+// kube-apiserver asks the tunnel for "localhost", and means the agent's.
+const extension = `
+apiVersion: v1
+kind: Service
+metadata: {name: extension, namespace: default}
+spec: {type: ExternalName, externalName: localhost, ports: [{port: %[1]d}]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: extension}
+webhooks:
+- name: extension.shop.example
+  admissionReviewVersions: [v1]
+  sideEffects: None
+  clientConfig: {service: {name: extension, namespace: default, path: /admit, port: %[1]d}, caBundle: %[2]s}
+  matchConditions: [{name: refused, expression: object.metadata.name == "refused"}]
+  rules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]
+---
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: v1.shop.example}
+spec:
+  group: shop.example
+  version: v1
+  groupPriorityMinimum: 100
+  versionPriority: 100
+  service: {name: extension, namespace: default, port: %[1]d}
+  caBundle: %[2]s
+`
