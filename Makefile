@@ -7,10 +7,10 @@ KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
 export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help build allinone kube konnectivity machine up down reset test e2e lint vuln generate generated bench check clean
+.PHONY: help build allinone kube konnectivity machine up down reset test e2e compose-test lint vuln generate generated bench check clean
 
 help: ## show this
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: allinone kube ## build bin/allinone and bin/kube
 
@@ -45,6 +45,9 @@ test: ## quick tests, with the race detector (about a minute)
 e2e: build konnectivity $(if $(filter 0,$(shell id -u)),machine) ## boot real clusters, kill clouds, and the long proofs
 	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./cloudsim/engine ./cloudsim/client ./cmd/allinone
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
+
+compose-test: build ## bring up docker-compose.yaml with bin/, walk through it, find nothing left
+	@hack/compose-test
 
 lint: ## static checks, whose messages teach
 	$(GO) vet ./... && $(GO) -C kube vet -trimpath . && $(GO) -C kube/dns vet . && $(GO) -C kube/machine vet ./pause

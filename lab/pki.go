@@ -60,24 +60,25 @@ const (
 )
 
 // leaves is every certificate of a lab. A component that serves and calls uses
-// one certificate for both.
+// one certificate for both. Who serves is called by its name, too: each may have
+// a machine of its own (see Composed).
 func (p pki) leaves() []leaf {
-	local := []string{"localhost"}
+	called := func(name string) []string { return []string{"localhost", name} }
 	return []leaf{
 		{name: "kube-apiserver", ca: clusterCA, user: "kube-apiserver", use: asServer,
-			dns: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
+			dns: append(called("kube-apiserver"), "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"),
 			ips: append(append(slices.Clone(loopback), firstServiceIP), p.server...)},
 		{name: "kube-apiserver-kubelet-client", ca: clusterCA, user: "kube-apiserver-kubelet-client", group: []string{"system:masters"}, use: asClient},
 		{name: "kube-apiserver-etcd-client", ca: etcdCA, user: "kube-apiserver", use: asClient},
 		{name: "front-proxy-client", ca: frontProxyCA, user: "front-proxy-client", use: asClient},
-		{name: "etcd", ca: etcdCA, user: "etcd", use: asBoth, dns: local, ips: loopback},
-		{name: "kube-controller-manager", ca: clusterCA, user: "system:kube-controller-manager", use: asBoth, dns: local, ips: loopback},
-		{name: "kube-scheduler", ca: clusterCA, user: "system:kube-scheduler", use: asBoth, dns: local, ips: loopback},
-		{name: "ccm", ca: clusterCA, user: userCCM, use: asBoth, dns: local, ips: loopback},
+		{name: "etcd", ca: etcdCA, user: "etcd", use: asBoth, dns: called("etcd"), ips: loopback},
+		{name: "kube-controller-manager", ca: clusterCA, user: "system:kube-controller-manager", use: asBoth, dns: called("kube-controller-manager"), ips: loopback},
+		{name: "kube-scheduler", ca: clusterCA, user: "system:kube-scheduler", use: asBoth, dns: called("kube-scheduler"), ips: loopback},
+		{name: "ccm", ca: clusterCA, user: userCCM, use: asBoth, dns: called("ccm"), ips: loopback},
 		{name: "kwok", ca: clusterCA, user: userKwok, use: asClient},
 		{name: "hypervisor", ca: clusterCA, user: userHypervisor, use: asClient},
 		{name: "kube-proxy", ca: clusterCA, user: "system:kube-proxy", use: asClient},
-		{name: "proxy-server", ca: proxyCA, user: "proxy-server", use: asServer, dns: local, ips: loopback},
+		{name: "proxy-server", ca: proxyCA, user: "proxy-server", use: asServer, dns: called("proxy-server"), ips: loopback},
 		{name: "proxy-agent", ca: proxyCA, user: "proxy-agent", use: asClient},
 		{name: "admin", ca: clusterCA, user: "cloudsim:admin", group: []string{"system:masters"}, use: asClient},
 	}
@@ -308,17 +309,26 @@ func parseECKey(raw []byte) *ecdsa.PrivateKey {
 
 // clientTLS is what speaks to servers of one authority as a client of it.
 func (p pki) clientTLS(ca, client string) (*tls.Config, error) {
-	raw, err := os.ReadFile(p.crt(ca))
+	pool, err := authorities(p.crt(ca))
 	if err != nil {
 		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(raw) {
-		return nil, fmt.Errorf("%s holds no certificate", p.crt(ca))
 	}
 	pair, err := tls.LoadX509KeyPair(p.crt(client), p.key(client))
 	if err != nil {
 		return nil, err
 	}
 	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}
+
+// authorities reads a file of certificates.
+func authorities(file string) (*x509.CertPool, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(raw) {
+		return nil, fmt.Errorf("%s holds no certificate", file)
+	}
+	return pool, nil
 }

@@ -16,9 +16,13 @@ const project = "default"
 
 // cloudClient is the cloud as its administrator.
 func (p *plan) cloudClient() *client.Client {
+	return administrator(p.ports.url("http", "cloudsim"), p.dir.AdminToken())
+}
+
+func administrator(url, tokenFile string) *client.Client {
 	return &client.Client{
-		URL: p.ports.url("http", "cloudsim"), HTTP: &http.Client{Timeout: 10 * time.Second},
-		Token: client.TokenFile(p.dir.AdminToken()), Project: project, UserAgent: "allinone-up",
+		URL: url, HTTP: &http.Client{Timeout: 10 * time.Second},
+		Token: client.TokenFile(tokenFile), Project: project, UserAgent: "allinone-up",
 	}
 }
 
@@ -35,28 +39,31 @@ var accounts = []struct {
 	{"hypervisor", cloudsim.RoleHypervisor},
 }
 
-// seed makes what a lab needs in its cloud: each time, the components'
-// service accounts;
-// the first time, the instances. Creating an instance is idempotent by name,
-// so an interrupted seed is repeated.
+// seed makes what a lab needs in its cloud.
 func (p *plan) seed(ctx context.Context) error {
-	c := p.cloudClient()
+	return seed(ctx, p.cloudClient(), p.dir, p.dir.tokenFile, p.Instances)
+}
+
+// seed makes, each time, the components' service accounts, whose tokens go where
+// tokenFile says; the first time, the instances. Creating an instance is
+// idempotent by name, so an interrupted seed is repeated.
+func seed(ctx context.Context, c *client.Client, d Dir, tokenFile func(component string) string, instances int) error {
 	for _, a := range accounts {
-		if err := ensureAccount(ctx, c, a.name, a.role, p.dir.tokenFile(a.name)); err != nil {
+		if err := ensureAccount(ctx, c, a.name, a.role, tokenFile(a.name)); err != nil {
 			return fmt.Errorf("service account of %s: %w", a.name, err)
 		}
 	}
-	m, err := p.dir.memory()
+	m, err := d.memory()
 	if err != nil || m.Seeded {
 		return err
 	}
-	for _, r := range firstInstances(p.Instances) {
+	for _, r := range firstInstances(instances) {
 		if _, err := c.CreateInstance(ctx, r); err != nil {
 			return fmt.Errorf("instance %s: %w", r.Name, err)
 		}
 	}
 	m.Seeded = true
-	return p.dir.remember(m)
+	return d.remember(m)
 }
 
 // firstInstances are spread over the zones of the cloud's default region.

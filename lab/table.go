@@ -111,14 +111,20 @@ func (p *plan) hypervisor(log *slog.Logger) component {
 
 // hypervisorClient is the cloud as the hypervisor sees it.
 func (p *plan) hypervisorClient() *client.Client {
-	c := *p.cloudClient()
-	c.Token, c.Project, c.UserAgent = client.TokenFile(p.dir.tokenFile("hypervisor")), "", "allinone-hypervisor"
-	return &c
+	return hypervisorClient(p.ports.url("http", "cloudsim"), p.dir.tokenFile("hypervisor"))
+}
+
+func hypervisorClient(url, tokenFile string) *client.Client {
+	c := administrator(url, tokenFile)
+	c.Project, c.UserAgent = "", "allinone-hypervisor"
+	return c
 }
 
 // kubernetes is the API as the administrator. It dials when it is first used.
-func (p *plan) kubernetes() (*kubernetes.Clientset, error) {
-	conf, err := clientcmd.BuildConfigFromFlags("", p.dir.Kubeconfig())
+func (p *plan) kubernetes() (*kubernetes.Clientset, error) { return connect(p.dir.Kubeconfig()) }
+
+func connect(kubeconfig string) (*kubernetes.Clientset, error) {
+	conf, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}

@@ -34,6 +34,7 @@ var commands = []struct {
 	{groupLab, newDownCommand},
 	{groupLab, newResetCommand},
 	{groupLab, newDoctorCommand},
+	{groupLab, newComposeCommand},
 	{groupCloud, newCloudsimCommand},
 	{groupCloud, newCloudCommand},
 	{groupCloud, newMetadataCommand},

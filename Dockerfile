@@ -1,0 +1,62 @@
+# All of docker-compose.yaml's images, from source. Two are made of it:
+#
+#   component   allinone and bin/kube on nothing else: no shell, no libraries
+#   toolbox     the same with a shell, for people
+#
+# Base images are build arguments, for those who have their own. The programs are
+# built from source, in about ten minutes on two cores, once; or taken from bin/,
+# where `make build` put them:
+#
+#   docker build --build-arg BINARIES=prebuilt --target component .
+#
+# Only the stages that are needed are built, which takes BuildKit: it is what
+# Docker 23 and later use, and earlier ones with DOCKER_BUILDKIT=1.
+ARG GO_IMAGE=golang:1.26-bookworm
+ARG BASE_IMAGE=debian:bookworm-slim
+ARG BINARIES=source
+
+FROM ${GO_IMAGE} AS source
+ARG GOPROXY
+ENV GOFLAGS=-buildvcs=false CGO_ENABLED=0
+WORKDIR /src
+COPY Makefile ./
+COPY hack hack
+COPY kube kube
+RUN make kube && mkdir /out && mv bin/kube /out/
+COPY . .
+RUN make allinone && mv bin/allinone /out/
+
+FROM scratch AS prebuilt
+COPY bin/allinone bin/kube /out/
+
+FROM ${BINARIES} AS binaries
+
+# What a component finds besides its program: a user, and the places of its
+# volumes. A new volume takes over who owns the folder that it is mounted on.
+FROM ${BASE_IMAGE} AS folders
+RUN set -e; mkdir -p /out/etc /out/usr/local/bin /out/data /out/run/proxy; \
+    for s in init seed cloudsim etcd kube-apiserver kube-controller-manager kube-scheduler ccm proxy-server proxy-agent kwok hypervisor toolbox; do \
+      mkdir -p -m 700 /out/lab/$s; \
+    done; \
+    for p in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok; do ln -s kube /out/usr/local/bin/$p; done; \
+    echo 'cloudsim:x:65532:65532::/tmp:/bin/bash' >/out/etc/passwd; \
+    echo 'cloudsim:x:65532:' >/out/etc/group; \
+    chmod 700 /out/data /out/run/proxy; chown -R 65532:65532 /out/lab /out/data /out/run/proxy
+
+FROM scratch AS component
+COPY --from=folders /out/ /
+COPY --from=binaries /out/ /usr/local/bin/
+ENV PATH=/usr/local/bin HOME=/tmp
+USER 65532:65532
+
+FROM ${BASE_IMAGE} AS toolbox
+RUN command -v curl >/dev/null || \
+    { apt-get update -q && apt-get install -qy --no-install-recommends curl && rm -rf /var/lib/apt/lists/*; }
+COPY --from=folders /out/usr /usr
+COPY --from=folders /out/lab /lab
+COPY --from=binaries /out/ /usr/local/bin/
+RUN echo 'cloudsim:x:65532:65532::/tmp:/bin/bash' >>/etc/passwd; echo 'cloudsim:x:65532:' >>/etc/group; \
+    chown -R 65532:65532 /lab
+ENV HOME=/tmp
+USER 65532:65532
+CMD ["sleep", "infinity"]

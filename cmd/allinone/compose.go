@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/cloudsim-dev/allinone/internal/logging"
+	"github.com/cloudsim-dev/allinone/lab"
+)
+
+func newComposeCommand(e env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "compose",
+		Short: "What docker-compose.yaml runs beside the components",
+		Long: `What docker-compose.yaml runs beside the components: a service that makes keys, one
+that puts into cloud and cluster what they begin with, one that makes instances
+nodes, and the question whether a component is ready.
+
+Nobody types these; 'docker compose up' does.`,
+		Example: `  docker compose up --detach
+  docker compose exec toolbox bash`,
+	}
+	cmd.AddCommand(newComposeInitCommand(e), newComposeSeedCommand(e), newComposeHypervisorCommand(e), newComposeProbeCommand())
+	return cmd
+}
+
+// composedFlag adds the flag that says where the services' folders are.
+func composedFlag(fl *pflag.FlagSet, dir *string) {
+	fl.StringVar(dir, "dir", "/lab", "folder with a folder for each service")
+}
+
+func newComposeInitCommand(e env) *cobra.Command {
+	var dir, published string
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Make keys, and write what each service reads",
+		Long: `Make keys and certificates, those that are missing or about to expire, and write
+what each service reads into a folder of its own.`,
+		Example: `  allinone compose init --dir /lab`,
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			made, err := lab.Composed(dir).Init(published)
+			if len(made) > 0 {
+				fmt.Fprintf(e.stdout, "made %d keys and certificates: %s\n", len(made), strings.Join(made, ", "))
+			}
+			return err
+		},
+	}
+	composedFlag(cmd.Flags(), &dir)
+	cmd.Flags().StringVar(&published, "published-api", "https://127.0.0.1:8181", "`URL` of kube-apiserver for the kubeconfig that is used outside of the containers")
+	return cmd
+}
+
+func newComposeSeedCommand(e env) *cobra.Command {
+	var dir string
+	instances := lab.Default().Instances
+	cmd := &cobra.Command{
+		Use:   "seed",
+		Short: "Put into cloud and cluster what services begin with",
+		Long: `Put into the cluster the roles of the lab's own users, and into the cloud the
+service accounts of the services, whose tokens are written for them; the first
+time also instances.`,
+		Example: `  allinone compose seed --instances 3`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := lab.Composed(dir).Seed(cmd.Context(), instances); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(e.stdout, "cloud and cluster are furnished")
+			return err
+		},
+	}
+	composedFlag(cmd.Flags(), &dir)
+	cmd.Flags().IntVar(&instances, "instances", instances, "how many instances the first start creates")
+	return cmd
+}
+
+func newComposeHypervisorCommand(e env) *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "hypervisor",
+		Short: "Make the cloud's instances hollow nodes",
+		Long: `Make the cloud's instances hollow nodes, which kwok keeps alive. It must be in the
+network of the cloud's load balancers: what answers for nodes listens there.`,
+		Example: `  allinone compose hypervisor --dir /lab`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := logging.New(e.stderr, slog.LevelInfo, logging.Text)
+			logging.Klog(log)
+			return lab.Composed(dir).Hypervise(cmd.Context(), log)
+		},
+	}
+	composedFlag(cmd.Flags(), &dir)
+	return cmd
+}
+
+func newComposeProbeCommand() *cobra.Command {
+	var ca, client string
+	cmd := &cobra.Command{
+		Use:   "probe URL",
+		Short: "Fail unless a component is ready",
+		Long: `Ask a component once whether it is ready, for health checks in containers that
+have no shell: it fails unless the answer is 200.`,
+		Example: `  allinone compose probe http://127.0.0.1:8180/readyz
+  allinone compose probe --ca /lab/ccm/ca.crt https://127.0.0.1:10258/healthz`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if client != "" && ca == "" {
+				return errors.New("--client needs --ca: a certificate is shown over TLS")
+			}
+			return lab.Probe(cmd.Context(), args[0], ca, client)
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&ca, "ca", "", "authority of the component (PEM)")
+	fl.StringVar(&client, "client", "", "certificate to show: NAME.crt, with its key NAME.key, without the ends")
+	return cmd
+}

@@ -1,0 +1,204 @@
+package lab
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+// composeFile is what we read of docker-compose.yaml.
+type composeFile struct {
+	Services map[string]composeService
+	Volumes  map[string]any
+}
+
+type composeService struct {
+	Command     []string
+	Volumes     []string
+	NetworkMode string `json:"network_mode"`
+	User        string
+	ReadOnly    bool     `json:"read_only"`
+	CapDrop     []string `json:"cap_drop"`
+	CapAdd      []string `json:"cap_add"`
+	SecurityOpt []string `json:"security_opt"`
+	Privileged  bool
+	Profiles    []string
+}
+
+func readCompose(t *testing.T) composeFile {
+	t.Helper()
+	raw, err := os.ReadFile("../docker-compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f composeFile
+	if err := yaml.Unmarshal(raw, &f); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// flagsOf are flags by name. Of files only the last part counts: a lab's are in
+// one folder, a service's in its own.
+func flagsOf(args []string) map[string]string {
+	flags := map[string]string{}
+	for _, a := range args {
+		name, value, _ := strings.Cut(a, "=")
+		if strings.HasPrefix(value, "/") {
+			value = filepath.Base(value)
+		}
+		if strings.HasPrefix(name, "--") {
+			flags[name] = value
+		}
+	}
+	return flags
+}
+
+// What a flag says about where things are differs: a lab is on loopback.
+var aboutPlaces = []string{
+	"--listen", "--data-dir", "--issuer", "--instance-range", "--load-balancer-range", "--load-balancer-range6", "--published-ports", "--published-bind",
+	"--listen-client-urls", "--advertise-client-urls", "--listen-peer-urls", "--initial-advertise-peer-urls", "--initial-cluster", "--listen-metrics-urls",
+	"--bind-address", "--secure-port", "--advertise-address", "--etcd-servers", "--kubeconfig", "--authentication-kubeconfig", "--authorization-kubeconfig",
+	"--cloud-url", "--cloud-token-file", "--agent-bind-address", "--agent-port", "--health-bind-address", "--health-port", "--admin-bind-address", "--admin-port",
+	"--proxy-server-host", "--proxy-server-port", "--health-server-host", "--health-server-port", "--server-address",
+	"--v", "--profile",
+}
+
+// A service is started as the lab's component of that name.
+func TestComposeStartsWhatALabDoes(t *testing.T) {
+	p := plan{Config: Default(), dir: Dir("/lab"), ports: portsFrom(DefaultPortBase), networks: networksFrom(firstNetwork), pki: pki{dir: "/lab/pki"}}
+	services := readCompose(t).Services
+	for _, c := range []component{
+		p.cloud(), p.etcd(nil), p.apiServer(nil), p.controllerManager(nil), p.scheduler(nil), p.ccm(nil), p.proxyServer(), p.proxyAgent(), p.kwok(),
+	} {
+		want, got := flagsOf(c.args), flagsOf(services[c.name].Command)
+		for _, f := range aboutPlaces {
+			delete(want, f)
+			delete(got, f)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("docker-compose.yaml starts %s otherwise than the lab (-lab +compose):\n%s", c.name, d)
+		}
+	}
+}
+
+// mounts are the volumes of a service by the folder that they are mounted on.
+func (s composeService) mounts(t *testing.T) map[string]string {
+	t.Helper()
+	m := map[string]string{}
+	for _, v := range s.Volumes {
+		parts := strings.Split(v, ":")
+		if len(parts) < 2 || strings.HasPrefix(parts[0], "/") || strings.HasPrefix(parts[0], ".") {
+			t.Errorf("%s is no volume", v)
+			continue
+		}
+		m[parts[1]] = parts[0]
+	}
+	return m
+}
+
+// A service finds the files that its flags name, in volumes that it has.
+func TestComposeFilesAreThere(t *testing.T) {
+	dir := Composed(t.TempDir())
+	if _, err := dir.Init("https://127.0.0.1:8181"); err != nil {
+		t.Fatal(err)
+	}
+	written := []string{"/lab/cloudsim/admin.token", "/lab/ccm/cloud.token"} // later, by the cloud and by Seed
+	for name, s := range readCompose(t).Services {
+		mounts := s.mounts(t)
+		for _, a := range s.Command {
+			_, file, _ := strings.Cut(a, "=")
+			if !strings.HasPrefix(file, "/lab/") {
+				continue
+			}
+			if mounts[filepath.Dir(file)] == "" {
+				t.Errorf("%s has no volume for %s", name, a)
+			}
+			info, err := os.Stat(filepath.Join(string(dir), strings.TrimPrefix(file, "/lab")))
+			switch {
+			case slices.Contains(written, file):
+			case err != nil:
+				t.Errorf("%s is told %s, which nobody writes: %v", name, a, err)
+			case info.Mode().Perm() != 0o600:
+				t.Errorf("%s has mode %v", file, info.Mode())
+			}
+		}
+	}
+}
+
+// An image holds a folder of the right owner for each volume: one that Docker
+// made would be root's.
+func TestComposeVolumes(t *testing.T) {
+	raw, err := os.ReadFile("../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, made, _ := strings.Cut(string(raw), "for s in ")
+	made, _, _ = strings.Cut(made, ";")
+	folders := []string{"/data", "/run/proxy"}
+	for _, s := range strings.Fields(made) {
+		folders = append(folders, "/lab/"+s)
+	}
+	f := readCompose(t)
+	for name, s := range f.Services {
+		for at, volume := range s.mounts(t) {
+			if _, ok := f.Volumes[volume]; !ok {
+				t.Errorf("%s: volume %s is not declared", name, volume)
+			}
+			if !slices.Contains(folders, at) {
+				t.Errorf("%s: the Dockerfile makes no folder %s", name, at)
+			}
+			if volume == "init" && name != "init" {
+				t.Errorf("%s sees the keys of all", name)
+			}
+		}
+	}
+	init := f.Services["init"].mounts(t)
+	for _, s := range composedServices {
+		if init["/lab/"+s.name] != s.name {
+			t.Errorf("init has no volume to write what %s reads", s.name)
+		}
+	}
+}
+
+// No service has a right that it was not given by name, and without a profile
+// none has any.
+func TestComposeGivesNoRights(t *testing.T) {
+	for name, s := range readCompose(t).Services {
+		if s.Privileged || !slices.Contains(s.CapDrop, "ALL") || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") {
+			t.Errorf("%s has rights", name)
+		}
+		if len(s.Profiles) == 0 && (s.User != "65532:65532" || !s.ReadOnly || len(s.CapAdd) > 0) {
+			t.Errorf("%s is user %s, writes %v, may %v", name, s.User, !s.ReadOnly, s.CapAdd)
+		}
+	}
+}
+
+func TestComposedKeysAreKeptApart(t *testing.T) {
+	dir := Composed(t.TempDir())
+	made, err := dir.Init("https://127.0.0.1:8181")
+	if err != nil || len(made) == 0 {
+		t.Fatal(made, err)
+	}
+	if again, err := dir.Init("https://127.0.0.1:8181"); err != nil || len(again) > 0 {
+		t.Errorf("a second time it made %v, %v", again, err)
+	}
+	signs := map[string]bool{}
+	for _, ca := range []string{clusterCA, etcdCA, frontProxyCA, proxyCA} {
+		found, err := filepath.Glob(filepath.Join(string(dir), "*", ca+".key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range found {
+			signs[filepath.Base(filepath.Dir(f))] = true
+		}
+	}
+	if d := cmp.Diff(map[string]bool{"kube-controller-manager": true, "hypervisor": true}, signs); d != "" {
+		t.Errorf("who has an authority's key (-want +got):\n%s", d)
+	}
+}
