@@ -36,6 +36,8 @@ var mayImport = map[string][]string{
 	"csidriver":                {"cloudsim", "cloudsim/client", "csidriver/machine", "internal/run"},
 	"csidriver/machine":        {},
 	"lab":                      {"cloudsim", "cloudsim/client", "lab/hollow", "lab/real", "netproxy/egress", "internal/run"},
+	"lab/course":               {},
+	"docs/labs":                {},
 	"lab/hollow":               {"cloudsim", "cloudsim/client", "internal/run"},
 	"netproxy/wire":            {},
 	"netproxy/socket":          {},
@@ -53,7 +55,7 @@ var mayImport = map[string][]string{
 	"internal/providerid":      {},
 	"cmd/allinone": {
 		"cloudsim", "cloudsim/client", "cloudsim/dataplane", "cloudsim/dataplane/disks", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store",
-		"ccm", "credprovider", "credprovider/doctor", "csidriver", "lab", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/logging", "internal/resident", "internal/run",
+		"ccm", "credprovider", "credprovider/doctor", "csidriver", "docs/labs", "lab", "lab/course", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/logging", "internal/resident", "internal/run",
 	},
 }
 
@@ -64,6 +66,7 @@ var onlyIn = map[string][]string{
 	"github.com/gorilla/mux":              {"cloudsim/httpapi"},
 	"github.com/danielgtaylor/huma":       {"cloudsim/httpapi"},
 	"cuelabs.dev/go/oci/ociregistry":      {"cloudsim/registry"},
+	"github.com/yuin/goldmark":            {"lab/course"},
 	"github.com/go-jose/go-jose":          {"cloudsim/engine"},
 	"k8s.io/cloud-provider":               {"ccm"},
 	"k8s.io/controller-manager":           {"ccm"},

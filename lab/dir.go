@@ -35,6 +35,15 @@ func (d Dir) Bin() string { return d.path("bin") }
 // AdminToken is the file with the cloud administrator's token.
 func (d Dir) AdminToken() string { return d.path("cloud", "admin.token") }
 
+// CourseFile says how far the person is in the course of the docs.
+func (d Dir) CourseFile() string { return d.path("course.json") }
+
+// CourseProgress is what KeepCourseProgress was last given; nil if it never was.
+func (d Dir) CourseProgress() ([]byte, error) { return readIfThere(d.CourseFile()) }
+
+// KeepCourseProgress keeps what the course remembers.
+func (d Dir) KeepCourseProgress(raw []byte) error { return writeFile(d.CourseFile(), raw) }
+
 // LogFile is where a component writes.
 func (d Dir) LogFile(component string) string { return d.path("logs", component+".log") }
 

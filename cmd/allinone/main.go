@@ -34,6 +34,7 @@ var commands = []struct {
 	{groupLab, newDownCommand},
 	{groupLab, newResetCommand},
 	{groupLab, newDoctorCommand},
+	{groupLab, newLabCommand},
 	{groupLab, newComposeCommand},
 	{groupCloud, newCloudsimCommand},
 	{groupCloud, newCloudCommand},

@@ -50,7 +50,7 @@ func printStatus(w io.Writer, o output, r lab.Report) error {
 	case o.format == formatJSON || o.format == formatYAML:
 		return p.encode(r)
 	case r.PID == 0:
-		return cloudsim.Errorf(cloudsim.Unavailable, "no lab runs in %s; start one with 'allinone up'", r.DataDir)
+		return noLab(r)
 	}
 	if err := p.list(r.Components); err != nil || o.format == formatName {
 		return err
@@ -61,6 +61,11 @@ func printStatus(w io.Writer, o output, r lab.Report) error {
 	}
 	_, err := fmt.Fprintf(w, "\n%s of memory in all.\n", memoryCell(total))
 	return err
+}
+
+// noLab is the error for a data dir in which nothing runs.
+func noLab(r lab.Report) error {
+	return cloudsim.Errorf(cloudsim.Unavailable, "no lab runs in %s; start one with 'allinone up'", r.DataDir)
 }
 
 func componentPrinter(w io.Writer, o output) printer[lab.ComponentReport] {

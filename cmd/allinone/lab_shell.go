@@ -1,0 +1,42 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/lab"
+	"github.com/cloudsim-dev/allinone/lab/course"
+)
+
+// lineTimeout is how long one command line of a lab may take: pages wait for
+// less.
+const lineTimeout = 2 * time.Minute
+
+// labShell types command lines in a shell that knows the lab in dir, as one
+// does that has read its env file.
+func labShell(dir lab.Dir) course.Shell {
+	environment := append(os.Environ(), "LC_ALL=C.UTF-8")
+	return func(ctx context.Context, line string) (string, int, error) {
+		ctx, cancel := context.WithTimeout(ctx, lineTimeout)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", ". "+shellWord(dir.EnvFile())+"\n"+line) //nolint:gosec // the lines are our own pages'
+		cmd.Env = environment
+		cmd.WaitDelay = time.Second // for what a line leaves in the background
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		err := cmd.Run()
+		if ctx.Err() != nil {
+			return out.String(), 0, ctx.Err()
+		}
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+			return out.String(), exit.ExitCode(), nil
+		}
+		return out.String(), 0, err
+	}
+}
+
+func (p *pupil) shell() course.Shell { return labShell(p.dir) }

@@ -1,0 +1,255 @@
+package course_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/docs/labs"
+	"github.com/cloudsim-dev/allinone/lab/course"
+)
+
+// page is a small lab; ~ stands for a backtick.
+const page = `# 7. A page
+
+5 minutes · hollow nodes · no root
+
+## Why
+
+Because.
+
+## 1. Look
+
+See:
+
+~~~console
+$ echo one
+one
+~~~
+
+## 2. Do
+
+~~~console until
+$ cat <<'END'
+> two
+> END
+two
+$ true
+~~~
+
+~~~json
+{"not": "typed"}
+~~~
+
+<details><summary>verify</summary>
+
+~~~console verify
+# it is two
+$ echo 2
+2
+~~~
+
+</details>
+<details><summary>Hint</summary>
+
+~~~text hint
+Count.
+~~~
+
+</details>
+<details><summary>Solution</summary>
+
+~~~console solution fails
+$ false
+~~~
+
+</details>
+
+After it.
+
+## Clean up
+
+~~~console reset
+$ rm two
+~~~
+`
+
+func parse(s string) (course.Lab, error) {
+	return course.Parse("07-page", []byte(strings.ReplaceAll(s, "~", "`")))
+}
+
+func TestParse(t *testing.T) {
+	got, err := parse(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := course.Command{Line: "cat <<'END'\ntwo\nEND", Want: "two\n", Until: true}
+	want := course.Lab{
+		ID: "07-page", Title: "7. A page", Minutes: 5, Nodes: "hollow",
+		Intro: "# 7. A page\n\n5 minutes · hollow nodes · no root\n\n## Why\n\nBecause.\n\n",
+		Steps: []course.Step{
+			{Title: "Look", Text: "## 1. Look\n\nSee:\n\n```console\n$ echo one\none\n```\n\n", Do: []course.Command{{Line: "echo one", Want: "one\n"}}},
+			{
+				Title: "Do", Hint: "Count.\n",
+				Text:   strings.ReplaceAll("## 2. Do\n\n~~~console until\n$ cat <<'END'\n> two\n> END\ntwo\n$ true\n~~~\n\n~~~json\n{\"not\": \"typed\"}\n~~~\n\nAfter it.\n\n", "~", "`"),
+				Do:     []course.Command{two, {Line: "true", Until: true}, {Line: "false", Fails: true}},
+				Checks: []course.Check{{Says: "it is two", Command: course.Command{Line: "echo 2", Want: "2\n"}}},
+			},
+		},
+		Outro: strings.ReplaceAll("## Clean up\n\n~~~console reset\n$ rm two\n~~~\n\n", "~", "`"),
+		Reset: []course.Command{{Line: "rm two"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// What would not be tried, shown or verified is refused, with its line.
+func TestParseRefuses(t *testing.T) {
+	for _, tc := range []struct{ name, old, new, want string }{
+		{"terms", "5 minutes", "some minutes", `07-page.md:1: no line like "15 minutes · hollow nodes" below the title`},
+		{"number", "## 2. Do", "## 3. Do", "07-page.md:18: step 3 is the 2. one"},
+		{"word", "console until", "console soon", "console soon: want until, fails, verify, solution or reset"},
+		{"open", "</details>\n\nAfter", "After", "<details> is not closed in its section"},
+		{"inside", "</details>\n<details><summary>Hint", "<details><summary>Hint", "<details> in <details>"},
+		{"outside", "<details><summary>Solution</summary>", "", "a solution outside of <details>"},
+		{"says", "# it is two\n", "", `verify: no line with # says what "echo 2" shows`},
+		{"hint", "text hint", "text", `step "Do": a verify and no hint`},
+		{"do", "console\n$ echo one", "text\n$ echo one", `step "Look": nothing to do`},
+		{"typed", "$ echo one", "echo one", `console begins with "echo one": want a command after "$ "`},
+		{"untried", "Because.", "~~~console\n$ true\n~~~", "a console outside of a step: it would not be tried"},
+		{"reset", "console reset", "text", "no block console reset"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			changed := strings.Replace(page, tc.old, tc.new, 1)
+			if changed == page {
+				t.Fatal("nothing was changed")
+			}
+			if _, err := parse(changed); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("Parse = %v; want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// The pages that the binary carries are well made.
+func TestPages(t *testing.T) {
+	if _, err := course.Read(labs.Pages); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMatches(t *testing.T) {
+	for _, tc := range []struct {
+		name, want, printed string
+		shown, wanted       bool // as a page shows it, as a verify wants it
+	}{
+		{"same", "a b\n", "a   b\n", true, true},
+		{"other", "a\n", "b\n", false, false},
+		{"more", "a\n", "a\nb\n", false, false},
+		{"nothing", "", "\n", true, true},
+		{"nothing wanted", "", "a\n", false, false},
+		{"no end of line", "a\n", "a", true, true},
+		{"in a line", "a … c\n", "a b c\n", true, true},
+		{"lines", "a\n…\nd\n", "a\nb\nc\nd\n", true, true},
+		{"no lines", "a\n…\nd\n", "a\nd\n", true, true},
+		{"age", "node-1 22s\n", "node-1 3m4s\n", true, false},
+		{"id", "op-000004 (i-000004)\n", "op-00000a (i-00000b)\n", true, false},
+		{"another name", "node-1\n", "node-2\n", false, false},
+		{"address", "http://127.64.0.1:30080/\n", "http://127.66.0.9:31000/\n", true, false},
+		{"IPv6", "[fd00:127:65::1]:80\n", "[fd00:127:67::2]:80\n", true, false},
+		{"pod", "web-5b7df8b546-s94jn\n", "web-5b7df8b546-x2k4z\n", true, false},
+		{"time", "2030-01-01T00:00:00Z\n", "2031-02-03T04:05:06.789Z\n", true, false},
+		{"pattern", "a.c (x)\n", "abc (x)\n", false, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := course.Command{Want: tc.want}
+			if got := c.Matches(tc.printed); got != tc.shown {
+				t.Errorf("shown: %v", got)
+			}
+			if got := (course.Check{Command: c}).Matches(tc.printed); got != tc.wanted {
+				t.Errorf("wanted: %v", got)
+			}
+		})
+	}
+}
+
+// saying is a shell that prints one of these lines after the other, and the
+// last for ever.
+func saying(lines ...string) course.Shell {
+	return func(context.Context, string) (string, int, error) {
+		said := lines[0]
+		if len(lines) > 1 {
+			lines = lines[1:]
+		}
+		return said, 0, nil
+	}
+}
+
+// A verify waits for what may still become so, and no longer than that.
+func TestVerifyWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := course.Step{Checks: []course.Check{{Says: "it is b", Command: course.Command{Line: "look", Want: "b"}}}}
+		if found, err := s.Verify(t.Context(), saying("a", "a", "b"), 5*time.Second); err != nil || !course.Good(found) {
+			t.Errorf("in time: %+v, %v", found, err)
+		}
+		found, err := s.Verify(t.Context(), saying("a"), 5*time.Second)
+		if err != nil || course.Good(found) {
+			t.Fatalf("never: %+v, %v", found, err)
+		}
+		var b strings.Builder
+		found[0].Print(&b)
+		if want := "✘ it is b\n    ran       look\n    saw       a\n    expected  b\n"; b.String() != want {
+			t.Errorf("it says %q; want %q", b.String(), want)
+		}
+	})
+}
+
+// Only what its page says may take a while is typed again.
+func TestRunAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := course.Command{Line: "look", Want: "b"}
+		if _, err := c.Run(t.Context(), saying("a", "b"), time.Minute); err == nil {
+			t.Error("it was typed again")
+		}
+		c.Until = true
+		if _, err := c.Run(t.Context(), saying("a", "b"), time.Minute); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestProgress(t *testing.T) {
+	l, err := parse(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := course.ReadProgress(nil)
+	if err != nil || p.State(l) != "" {
+		t.Fatalf("at first %q, %v", p.State(l), err)
+	}
+	p.Begin(l)
+	p.Advance(l)
+	if p.State(l) != "step 2 of 2" || p.Over(l) {
+		t.Errorf("after a step: %q", p.State(l))
+	}
+	p.Advance(l)
+	if p.State(l) != "done" || !p.Over(l) {
+		t.Errorf("after all: %q", p.State(l))
+	}
+	p.Forget(l)
+	if p.State(l) != "done" || p.Now != "" {
+		t.Errorf("after a reset: %q, now %q", p.State(l), p.Now)
+	}
+	p.Begin(l)
+	if p.State(l) != "step 1 of 2" {
+		t.Errorf("again: %q", p.State(l))
+	}
+	if _, err := course.ReadProgress([]byte("{")); err == nil {
+		t.Error("damage was not seen")
+	}
+}

@@ -1,0 +1,277 @@
+package course
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/text"
+)
+
+var (
+	terms    = regexp.MustCompile(`^(\d+) minutes · (hollow|real) nodes`)
+	numbered = regexp.MustCompile(`^(\d+)\. `)
+)
+
+// Parse makes a lab of a page. The error joins everything that is wrong with
+// it, each with its line.
+func Parse(id string, src []byte) (Lab, error) {
+	p := &parser{src: src, lab: Lab{ID: id}}
+	for n := goldmark.New().Parser().Parse(text.NewReader(src)).FirstChild(); n != nil; n = n.NextSibling() {
+		p.block(n)
+	}
+	p.endSection(len(src))
+	p.check()
+	for i, err := range p.errs {
+		p.errs[i] = fmt.Errorf("%s.md:%w", id, err)
+	}
+	return p.lab, errors.Join(p.errs...)
+}
+
+// parser goes through the blocks of a page from the top.
+type parser struct {
+	src    []byte
+	lab    Lab
+	step   *Step  // nil outside of steps
+	begin  int    // of the section, where its heading ends
+	hidden []span // what of it is in <details>
+	open   int    // where a <details> began that is not closed, plus 1; or 0
+	errs   []error
+}
+
+// span is a part of the page: from, and up to before to.
+type span struct{ from, to int }
+
+func (p *parser) bad(at int, format string, args ...any) {
+	line := 1 + bytes.Count(p.src[:at], []byte("\n"))
+	p.errs = append(p.errs, fmt.Errorf("%d: %w", line, fmt.Errorf(format, args...)))
+}
+
+func (p *parser) block(n ast.Node) {
+	switch n := n.(type) {
+	case *ast.Heading:
+		p.heading(n)
+	case *ast.Paragraph:
+		if m := terms.FindStringSubmatch(p.text(n)); m != nil && p.lab.Nodes == "" {
+			p.lab.Minutes, _ = strconv.Atoi(m[1]) // it is digits
+			p.lab.Nodes = m[2]
+		}
+	case *ast.HTMLBlock:
+		p.html(n)
+	case *ast.FencedCodeBlock:
+		if n.Info != nil {
+			p.fence(strings.Fields(string(n.Info.Value(p.src))), n)
+		}
+	}
+}
+
+// text is the source of a block, without its fences.
+func (p *parser) text(n ast.Node) string { return string(n.Lines().Value(p.src)) }
+
+// start is where the first line of a block begins.
+func (p *parser) start(n ast.Node) int {
+	at := n.Lines().At(0).Start
+	return bytes.LastIndexByte(p.src[:at], '\n') + 1
+}
+
+func (p *parser) heading(n *ast.Heading) {
+	title := p.text(n)
+	if n.Level == 1 {
+		p.lab.Title = title
+	}
+	if n.Level > 2 {
+		return
+	}
+	p.endSection(p.start(n))
+	p.begin = p.start(n)
+	m := numbered.FindStringSubmatch(title)
+	if n.Level == 1 || m == nil {
+		return
+	}
+	if m[1] != strconv.Itoa(len(p.lab.Steps)+1) {
+		p.bad(p.begin, "step %s is the %d. one", m[1], len(p.lab.Steps)+1)
+	}
+	p.step = &Step{Title: strings.TrimPrefix(title, m[0])}
+}
+
+// endSection gives the section that ends before to where it belongs.
+func (p *parser) endSection(to int) {
+	if p.open > 0 {
+		p.bad(p.open-1, "<details> is not closed in its section")
+		p.open = 0
+	}
+	said := p.visible(to)
+	switch {
+	case p.step != nil:
+		p.step.Text = said
+		p.lab.Steps = append(p.lab.Steps, *p.step)
+		p.checkStep(*p.step)
+	case len(p.lab.Steps) == 0:
+		p.lab.Intro += said
+	default:
+		p.lab.Outro += said
+	}
+	p.step, p.hidden, p.begin = nil, nil, to
+}
+
+// visible is the section up to to without what is hidden.
+func (p *parser) visible(to int) string {
+	var b strings.Builder
+	at := p.begin
+	for _, h := range append(p.hidden, span{to, to}) {
+		if part := bytes.TrimSpace(p.src[at:h.from]); len(part) > 0 {
+			b.Write(part)
+			b.WriteString("\n\n")
+		}
+		at = h.to
+	}
+	return b.String()
+}
+
+// html follows <details> and its end, each at the beginning of a line.
+func (p *parser) html(n *ast.HTMLBlock) {
+	for i := range n.Lines().Len() {
+		seg := n.Lines().At(i)
+		line := seg.Value(p.src)
+		switch {
+		case bytes.HasPrefix(line, []byte("<details>")):
+			if p.open > 0 {
+				p.bad(seg.Start, "<details> in <details>")
+			}
+			p.open = seg.Start + 1
+		case bytes.HasPrefix(line, []byte("</details>")):
+			if p.open == 0 {
+				p.bad(seg.Start, "</details> without <details>")
+				return
+			}
+			p.hidden = append(p.hidden, span{p.open - 1, seg.Stop})
+			p.open = 0
+		}
+	}
+}
+
+// fence does what the words of an info string say.
+func (p *parser) fence(words []string, n *ast.FencedCodeBlock) {
+	if len(words) == 0 || n.Lines().Len() == 0 {
+		return
+	}
+	at := p.start(n)
+	if words[0] == "text" && slices.Contains(words[1:], "hint") {
+		if p.step == nil {
+			p.bad(at, "a hint outside of a step")
+			return
+		}
+		p.step.Hint += p.text(n)
+	}
+	if words[0] != "console" {
+		return
+	}
+	until, fails, use := false, false, ""
+	for _, w := range words[1:] {
+		switch w {
+		case "until":
+			until = true
+		case "fails":
+			fails = true
+		case "verify", "solution", "reset":
+			use = w
+		default:
+			p.bad(at, "console %s: want until, fails, verify, solution or reset", w)
+		}
+	}
+	checks := p.commands(at, p.text(n))
+	for i := range checks {
+		checks[i].Until, checks[i].Fails = until, fails
+	}
+	p.use(use, at, checks)
+}
+
+func (p *parser) use(use string, at int, checks []Check) {
+	if (use == "verify" || use == "solution") && p.open == 0 {
+		p.bad(at, "a %s outside of <details>", use)
+	}
+	if use == "reset" {
+		p.lab.Reset = append(p.lab.Reset, plain(checks)...)
+		return
+	}
+	if p.step == nil {
+		p.bad(at, "a console outside of a step: it would not be tried")
+		return
+	}
+	if use != "verify" {
+		p.step.Do = append(p.step.Do, plain(checks)...)
+		return
+	}
+	for _, c := range checks {
+		if c.Says == "" {
+			p.bad(at, "verify: no line with # says what %q shows", c.Line)
+		}
+	}
+	p.step.Checks = append(p.step.Checks, checks...)
+}
+
+func plain(checks []Check) []Command {
+	commands := make([]Command, len(checks))
+	for i, c := range checks {
+		commands[i] = c.Command
+	}
+	return commands
+}
+
+// commands reads a terminal: "# " says what comes, "$ " is typed, "> " goes on
+// with it, and everything else is printed.
+func (p *parser) commands(at int, terminal string) []Check {
+	var all []Check
+	says := ""
+	for line := range strings.Lines(terminal) {
+		rest, isMore := strings.CutPrefix(line, "> ")
+		typed, isTyped := strings.CutPrefix(line, "$ ")
+		said, isSaid := strings.CutPrefix(line, "# ")
+		last := len(all) - 1
+		switch {
+		case isTyped:
+			all = append(all, Check{says, Command{Line: strings.TrimSuffix(typed, "\n")}})
+			says = ""
+		case isSaid:
+			says = strings.TrimSuffix(said, "\n")
+		case last < 0:
+			p.bad(at, "console begins with %q: want a command after \"$ \"", strings.TrimSpace(line))
+			return nil
+		case isMore && all[last].Want == "":
+			all[last].Line += "\n" + strings.TrimSuffix(rest, "\n")
+		default:
+			all[last].Want += line
+		}
+	}
+	return all
+}
+
+func (p *parser) check() {
+	if p.lab.Title == "" {
+		p.bad(0, "no title")
+	}
+	if p.lab.Nodes == "" {
+		p.bad(0, `no line like "15 minutes · hollow nodes" below the title`)
+	}
+	if len(p.lab.Steps) == 0 {
+		p.bad(0, `no step: a heading like "## 1. Look around"`)
+	}
+	if len(p.lab.Reset) == 0 {
+		p.bad(0, "no block console reset")
+	}
+}
+
+func (p *parser) checkStep(s Step) {
+	switch {
+	case len(s.Do) == 0:
+		p.bad(p.begin, "step %q: nothing to do", s.Title)
+	case len(s.Checks) > 0 && s.Hint == "":
+		p.bad(p.begin, "step %q: a verify and no hint", s.Title)
+	}
+}

@@ -1,0 +1,66 @@
+package course
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Progress is what a course remembers between commands. The zero value is of
+// somebody who has not begun.
+type Progress struct {
+	Now   string          `json:"now,omitempty"` // the lab that was started last and not reset
+	Steps map[string]int  `json:"steps"`         // how many steps of a lab are done
+	Done  map[string]bool `json:"done"`          // labs that were walked to their end, ever
+}
+
+// ReadProgress is what was remembered; of nothing it is the zero value.
+func ReadProgress(raw []byte) (p Progress, err error) {
+	if len(raw) > 0 {
+		if err := json.Unmarshal(raw, &p); err != nil {
+			return p, fmt.Errorf("what the course remembers is damaged: %w", err)
+		}
+	}
+	if p.Steps == nil {
+		p.Steps = map[string]int{}
+	}
+	if p.Done == nil {
+		p.Done = map[string]bool{}
+	}
+	return p, nil
+}
+
+// Begin makes l the lab that is walked, from its first step.
+func (p *Progress) Begin(l Lab) {
+	p.Now = l.ID
+	p.Steps[l.ID] = 0
+}
+
+// Advance says that the current step of l is done.
+func (p *Progress) Advance(l Lab) {
+	p.Steps[l.ID] = min(p.Steps[l.ID]+1, len(l.Steps))
+	if p.Over(l) {
+		p.Done[l.ID] = true
+	}
+}
+
+// Over reports whether every step of l is done.
+func (p Progress) Over(l Lab) bool { return p.Steps[l.ID] >= len(l.Steps) }
+
+// Forget says that nothing of l is left.
+func (p *Progress) Forget(l Lab) {
+	delete(p.Steps, l.ID)
+	if p.Now == l.ID {
+		p.Now = ""
+	}
+}
+
+// State is how far l is, for people.
+func (p Progress) State(l Lab) string {
+	switch {
+	case p.Now == l.ID && !p.Over(l):
+		return fmt.Sprintf("step %d of %d", p.Steps[l.ID]+1, len(l.Steps))
+	case p.Done[l.ID]:
+		return "done"
+	}
+	return ""
+}
