@@ -10,6 +10,7 @@ type State struct {
 	SavedAt  time.Time `json:"savedAt" doc:"RFC 3339, on the machine's clock"`
 	Bytes    int64     `json:"bytes" doc:"What it takes on the machine"`
 	Revision uint64    `json:"revision" doc:"The journal revision that it was saved at"`
+	Damage   string    `json:"damage,omitempty" doc:"Why its file cannot be read; absent for one that seems whole. All of it is checked when it is loaded"`
 }
 
 // States is every state that was saved, sorted by name.

@@ -134,7 +134,7 @@ func (e *Engine) Prepare() error {
 	if err := errors.Join(e.cfg.validRanges(), cloudsim.ValidateQuotas(e.cfg.Quotas)); err != nil {
 		return err
 	}
-	if err := errors.Join(e.loadFaults(), e.loadRates(), e.ResetBill(context.Background())); err != nil {
+	if err := errors.Join(e.forgetScratch(), e.loadFaults(), e.loadRates(), e.ResetBill(context.Background())); err != nil {
 		return err
 	}
 	return e.store.Update("", func(tx *store.Tx) error {
@@ -345,6 +345,11 @@ func (e *Engine) Check() error {
 	if err := e.store.CheckFile(); err != nil {
 		return err
 	}
+	return e.checkRecords()
+}
+
+// checkRecords is Check without the file that they are in.
+func (e *Engine) checkRecords() error {
 	return e.store.View(func(tx *store.Tx) error {
 		for _, check := range []func(*store.Tx) error{
 			signingKeys.Check, repositories.Check, workloadTrusts.Check,

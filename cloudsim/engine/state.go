@@ -50,14 +50,10 @@ func (e *Engine) SaveState(ctx context.Context, req cloudsim.SaveState) (s cloud
 	}); err != nil {
 		return s, err
 	}
-	return e.keepState(req.Name, func(f *os.File) error {
-		_, err := e.store.WriteTo(f)
-		return err
-	})
+	return e.keepState(req.Name, func(f *os.File) error { return e.store.Archive(f) })
 }
 
-// keepState makes the file of a state, whole or not at all, once it was found
-// to be good.
+// keepState makes the file of a state, whole or not at all.
 func (e *Engine) keepState(name string, write func(*os.File) error) (s cloudsim.State, err error) {
 	path, err := e.statePath(name)
 	if err != nil {
@@ -66,7 +62,7 @@ func (e *Engine) keepState(name string, write func(*os.File) error) (s cloudsim.
 	if err := os.MkdirAll(e.cfg.StateDir, 0o700); err != nil {
 		return s, err
 	}
-	f, err := os.CreateTemp(e.cfg.StateDir, ".saving-*") // mode 0600
+	f, err := os.CreateTemp(e.cfg.StateDir, scratchPattern) // mode 0600
 	if err != nil {
 		return s, err
 	}
@@ -75,45 +71,79 @@ func (e *Engine) keepState(name string, write func(*os.File) error) (s cloudsim.
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return s, err
 	}
-	if err := e.withState(f.Name(), func(*store.Store) error { return nil }); err != nil {
-		return s, err
-	}
 	if err := os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) {
 		return s, cloudsim.Errorf(cloudsim.Exists, "there is a state named %q: delete it first, or choose another name", name)
 	} else if err != nil {
 		return s, err
 	}
-	return e.stateAt(path)
+	return stateAt(path)
 }
 
-// withState opens a saved state and checks all of it before fn sees it.
+// scratchPattern names files that are made on the way; see forgetScratch.
+const scratchPattern = ".making-*"
+
+// forgetScratch removes what a cloud that was killed had on the way.
+func (e *Engine) forgetScratch() error {
+	left, err := filepath.Glob(filepath.Join(e.cfg.StateDir, scratchPattern))
+	if err != nil || e.cfg.StateDir == "" {
+		return err
+	}
+	for _, path := range left {
+		err = errors.Join(err, os.RemoveAll(path))
+	}
+	return err
+}
+
+// withState unpacks a saved state and checks all of it before fn sees it.
 func (e *Engine) withState(path string, fn func(*store.Store) error) error {
-	st, err := store.OpenSaved(path)
+	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return cloudsim.Errorf(cloudsim.NotFound, "no state named %q", strings.TrimSuffix(filepath.Base(path), stateSuffix))
+	} else if err != nil {
+		return err
 	}
-	if err == nil {
-		defer func() { _ = st.Close() }() // nothing was written
-		err = New(e.log, st, e.cfg).Check()
-	}
+	defer func() { _ = f.Close() }() // it was read
+	return e.withUnpacked(f, fn)
+}
+
+// withUnpacked unpacks a state into a file of its own, which it removes, and
+// checks all of it before fn sees it. One that is damaged is Invalid.
+func (e *Engine) withUnpacked(r io.Reader, fn func(*store.Store) error) error {
+	dir, err := os.MkdirTemp(e.cfg.StateDir, scratchPattern)
 	if err != nil {
-		return cloudsim.Errorf(cloudsim.Invalid, "the state is damaged, or none: %w", err)
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	st, err := store.Unarchive(r, filepath.Join(dir, "unpacked.db"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = st.Close() }() // it goes away
+	other := New(e.log, st, e.cfg)
+	if err := errors.Join(other.checkRecords(), other.loadFaults(), other.loadRates()); err != nil {
+		return cloudsim.Errorf(cloudsim.Invalid, "the state is damaged, or no cloud wrote it: %w", err)
 	}
 	return fn(st)
 }
 
-func (e *Engine) stateAt(path string) (s cloudsim.State, err error) {
-	info, err := os.Stat(path)
+// stateAt tells about the state in a file; of one that is damaged, that it is.
+func stateAt(path string) (s cloudsim.State, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return s, err
+	}
+	defer func() { _ = f.Close() }() // it was read
+	info, err := f.Stat()
 	if err != nil {
 		return s, err
 	}
 	s = cloudsim.State{Name: strings.TrimSuffix(filepath.Base(path), stateSuffix), SavedAt: info.ModTime().UTC(), Bytes: info.Size()}
-	st, err := store.OpenSaved(path)
-	if err != nil {
-		return s, err
+	head, err := store.ReadArchiveHead(f)
+	if errors.Is(err, cloudsim.Invalid) {
+		s.Damage, err = err.Error(), nil
 	}
-	err = st.View(func(tx *store.Tx) error { s.Revision = tx.Revision(); return nil })
-	return s, errors.Join(err, st.Close())
+	s.Revision = head.Revision
+	return s, err
 }
 
 // ListStates returns every state that was saved.
@@ -127,7 +157,7 @@ func (e *Engine) ListStates(ctx context.Context) (l cloudsim.States, err error) 
 		return l, err
 	}
 	for _, path := range found {
-		s, err := e.stateAt(path)
+		s, err := stateAt(path)
 		if err != nil {
 			return l, fmt.Errorf("%s: %w", path, err)
 		}
@@ -256,7 +286,8 @@ func (e *Engine) ExportState(ctx context.Context, name string, w io.Writer) erro
 			return err
 		}
 		defer func() { _ = f.Close() }() // it was read
-		return pack(w, name, f)
+		_, err = io.Copy(w, f)
+		return err
 	})
 }
 
@@ -266,7 +297,9 @@ func (e *Engine) ImportState(ctx context.Context, name string, r io.Reader) (clo
 	if _, err := callOf(ctx); err != nil {
 		return cloudsim.State{}, err
 	}
-	return e.keepState(name, func(f *os.File) error { return unpack(f, r) })
+	return e.keepState(name, func(f *os.File) error {
+		return e.withUnpacked(io.TeeReader(r, f), func(*store.Store) error { return nil })
+	})
 }
 
 // DiffStates compares two states; "" is the cloud as it is now.

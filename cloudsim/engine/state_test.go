@@ -213,6 +213,57 @@ func TestExportImport(t *testing.T) {
 	}
 }
 
+// A state whose file was damaged where it is kept is listed with what is wrong,
+// is not loaded, and can be deleted; the others stay as they are.
+func TestDamagedState(t *testing.T) {
+	dir, ctx := t.TempDir(), engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), instant, withStates(dir))
+	defer stop()
+	a := mustCreate(t, e, ctx, "a")
+	for _, name := range []string{"good", "head", "middle"} {
+		if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, part := range map[string]int{"head": 0, "middle": 2} {
+		path := filepath.Join(dir, name+".state")
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw[len(raw)*part/4] ^= 0xff
+		if err := os.WriteFile(path, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.LoadState(ctx, name); !errors.Is(err, cloudsim.Invalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	l, err := e.ListStates(ctx)
+	if err != nil || len(l.Items) != 3 || l.Items[0].Damage != "" || l.Items[1].Damage == "" || l.Items[0].Revision == 0 {
+		t.Errorf("listed: %+v, %v", l.Items, err)
+	}
+	if err := errors.Join(e.DeleteState(ctx, "head"), e.LoadState(ctx, "good")); err != nil {
+		t.Error(err)
+	}
+	if got, err := e.GetInstance(ctx, a.ID); err != nil || got.Name != "a" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// What a cloud that was killed had on the way is gone after the next start.
+func TestScratchIsForgotten(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, ".making-1"), 0o700), os.WriteFile(filepath.Join(dir, ".making-2"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, stop := boot(t, file(t), instant, withStates(dir))
+	stop()
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 // A state that does not fit is refused, and the cloud is as it was.
 func TestLoadRefuses(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())

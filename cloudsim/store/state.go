@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"time"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -19,40 +16,6 @@ var (
 	keyEpoch = []byte("epoch") // the revision at which the contents were replaced last
 	keyGaps  = []byte("gaps")  // revisions that the journal never had, [][2]uint64
 )
-
-// WriteTo writes the file as it is now: a file that OpenSaved opens. Writers
-// are not kept waiting.
-func (s *Store) WriteTo(w io.Writer) (n int64, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
-		n, err = tx.WriteTo(w)
-		return err
-	})
-	return n, err
-}
-
-// OpenSaved opens a file that is read and never written. It refuses one of
-// another schema, and one that is no cloud's file at all.
-func OpenSaved(path string) (s *Store, err error) {
-	defer caught(&err)
-	db, err := bolt.Open(path, 0o400, &bolt.Options{ReadOnly: true, Timeout: 5 * time.Second})
-	if err != nil {
-		return nil, err
-	}
-	s = &Store{Now: time.Now, db: db, bell: make(chan struct{})}
-	if err := db.View(func(tx *bolt.Tx) error {
-		have := "none"
-		if b := tx.Bucket(bucketMeta); b != nil {
-			have = string(b.Get(keySchema))
-		}
-		if have != schema {
-			return fmt.Errorf("it has schema %s; this program reads schema %s", have, schema)
-		}
-		return nil
-	}); err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return s, nil
-}
 
 // Replace makes the contents of the file those of another, but for the kinds to
 // keep; a nil one has nothing. Like all else in a transaction it is done whole

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -95,20 +96,31 @@ var errPanic = errors.New("panic in a transaction")
 
 // caught turns a panic into *err, so that one request neither ends the process
 // nor leaves the file locked for the others. Defer it. The panic may be a
-// defect of ours, or bbolt's, which panics when it meets a page that is damaged.
+// defect of ours, or bbolt's, which panics when it meets a page that is damaged;
+// see careful.
 func caught(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%w: %v", errPanic, p)
 	}
 }
 
+// careful makes a read outside of the mapped file, where a damaged page may
+// point, a panic of this goroutine instead of the end of the process. Defer
+// what it returns, before caught.
+func careful() (before func()) {
+	was := debug.SetPanicOnFault(true)
+	return func() { debug.SetPanicOnFault(was) }
+}
+
 func open(path string) (db *bolt.DB, err error) {
+	defer careful()()
 	defer caught(&err)
 	return bolt.Open(path, 0o600, &bolt.Options{Timeout: 200 * time.Millisecond, FreelistType: bolt.FreelistMapType})
 }
 
 // stamp marks a new file with the schema and refuses one of another.
 func (s *Store) stamp(path string) (err error) {
+	defer careful()()
 	defer caught(&err)
 	return s.db.Update(func(tx *bolt.Tx) error {
 		b, err := tx.CreateBucketIfNotExists(bucketMeta)
@@ -153,6 +165,7 @@ func (s *Store) tx(btx *bolt.Tx, requestID string) *Tx {
 
 // View runs fn on the state as of now.
 func (s *Store) View(fn func(*Tx) error) (err error) {
+	defer careful()()
 	defer caught(&err)
 	return s.db.View(func(btx *bolt.Tx) error { return fn(s.tx(btx, "")) })
 }
@@ -226,6 +239,7 @@ func (s *Store) commit(batch []*write) {
 
 // try returns the index of the write that spoiled the transaction, or -1.
 func (s *Store) try(batch []*write) (spoiler int, err error) {
+	defer careful()()
 	defer caught(&err)
 	btx, err := s.db.Begin(true)
 	if err != nil {
