@@ -7,7 +7,7 @@ KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
 export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help build allinone kube konnectivity machine up down reset test e2e compose-test lint vuln generate generated bench check clean
+.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e compose-test lint vuln generate generated bench check clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ konnectivity: ## build upstream's network proxy and clients, for tests and bench
 machine: ## build bin/machine: what real nodes are made of (see docs/real-nodes.md)
 	@hack/with-progress bin/machine hack/build-machine bin/machine
 
+csi: ## build bin/csi: upstream's controllers of volumes in one file (see docs/howto/volumes.md)
+	@hack/with-progress bin/csi hack/build-csi bin/csi
+
 up: build ## boot a cluster on a simulated cloud; Ctrl-C stops it
 	@bin/allinone up $(ARGS)
 
@@ -42,7 +45,7 @@ reset: allinone ## forget its state
 test: ## quick tests, with the race detector (about a minute)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short ./...
 
-e2e: build konnectivity $(if $(filter 0,$(shell id -u)),machine) ## boot real clusters, kill clouds, and the long proofs
+e2e: build konnectivity $(if $(filter 0,$(shell id -u)),machine csi) ## boot real clusters, kill clouds, and the long proofs
 	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./cloudsim/engine ./cloudsim/client ./cmd/allinone
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
 
@@ -51,7 +54,7 @@ compose-test: build ## bring up docker-compose.yaml with bin/, walk through it, 
 
 lint: ## static checks, whose messages teach
 	$(GO) vet ./... && $(GO) -C kube vet -trimpath . && $(GO) -C kube/dns vet . && $(GO) -C kube/machine vet ./pause
-	$(GO) -C csidriver/sanity vet . && $(GO) -C netproxy/interop vet .
+	$(GO) -C csidriver/sanity vet . && $(GO) -C csidriver/sidecars vet . && $(GO) -C netproxy/interop vet .
 	$(GO) run $(GOLANGCI) run ./...
 
 vuln: ## known vulnerabilities in what we call

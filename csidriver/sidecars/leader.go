@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// How long a lease lasts, is renewed, and is asked for: upstream's values.
+const (
+	leaseFor   = 15 * time.Second
+	renewFor   = 10 * time.Second
+	retryLease = 2 * time.Second
+)
+
+// elected runs work while this process holds the lease. A process that loses
+// it ends with an error: whoever holds it now must not have company. One that
+// is stopped finishes its work, and then lets the lease go.
+func elected(ctx context.Context, k *cluster, who string, work func(context.Context) error) error {
+	conf := rest.CopyConfig(k.rest) // not to be slowed down by the controllers' calls
+	leases, err := kubernetes.NewForConfig(conf)
+	if err != nil {
+		return err
+	}
+	lock := &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Name: "csi-sidecars", Namespace: k.electNamespace}, Client: leases.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: who},
+	}
+	holding, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	standing, giveUp := context.WithCancel(holding)
+	defer giveUp()
+	began, ended := make(chan struct{}), make(chan error, 1)
+	defer context.AfterFunc(ctx, func() {
+		select {
+		case <-began: // the work ends first
+		default:
+			giveUp()
+		}
+	})()
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, LeaseDuration: leaseFor, RenewDeadline: renewFor, RetryPeriod: retryLease, ReleaseOnCancel: true, Name: "csi-sidecars",
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(lease context.Context) {
+				close(began)
+				working, stop := context.WithCancel(lease)
+				defer stop()
+				defer context.AfterFunc(ctx, stop)()
+				ended <- work(working)
+				giveUp()
+			},
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	elector.Run(standing)
+	select {
+	case err := <-ended:
+		return err
+	default:
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return errors.New("the lease csi-sidecars was lost")
+}

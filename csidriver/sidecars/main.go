@@ -1,0 +1,54 @@
+// Command csi-sidecars is upstream's controllers of volumes in one process:
+// external-provisioner, external-attacher, external-resizer, csi-snapshotter and
+// the snapshot-controller, as libraries. One process has one set of watches and
+// one connection to each driver, where five containers have five.
+//
+// It holds no code of its own but their composition: what each does, and which
+// events and annotations it writes, is upstream's. It serves several drivers,
+// which is how one disk driver answers under a legacy name too (KEP-625).
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+)
+
+func main() {
+	cfg := defaults()
+	fl := pflag.NewFlagSet("csi-sidecars", pflag.ExitOnError)
+	fl.StringSliceVar(&cfg.sockets, "csi-address", cfg.sockets, "socket of a driver's controller; may be given several times")
+	fl.StringVar(&cfg.kubeconfig, "kubeconfig", "", "how to reach the API server; not needed in a pod")
+	fl.StringVar(&cfg.http, "http-endpoint", "", "host:port of /healthz, /readyz and /metrics; empty for none")
+	fl.BoolVar(&cfg.snapshotController, "snapshot-controller", cfg.snapshotController, "run the cluster's snapshot-controller, of which there must be one")
+	fl.StringVar(&cfg.capacityNamespace, "capacity-namespace", "", "write CSIStorageCapacity objects into this namespace (KEP-1472); empty for none")
+	fl.BoolVar(&cfg.elect, "leader-election", false, "work only while holding the lease csi-sidecars; for several replicas")
+	fl.StringVar(&cfg.electNamespace, "leader-election-namespace", cfg.electNamespace, "namespace of the lease")
+	fl.Float32Var(&cfg.qps, "kube-api-qps", cfg.qps, "calls to the API server per second")
+	fl.DurationVar(&cfg.timeout, "timeout", cfg.timeout, "how long a call to a driver may take before it is repeated")
+	fl.DurationVar(&cfg.retryMax, "retry-interval-max", cfg.retryMax, "longest wait between two tries")
+	klogFlags := flag.NewFlagSet("klog", flag.ExitOnError)
+	klog.InitFlags(klogFlags)
+	fl.AddGoFlag(klogFlags.Lookup("v"))
+	if err := fl.Parse(os.Args[1:]); err != nil {
+		fail(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal kills
+	if err := run(ctx, cfg); err != nil {
+		fail(err)
+	}
+}
+
+func fail(err error) {
+	klog.Flush()
+	fmt.Fprintf(os.Stderr, "csi-sidecars: %v\n", err)
+	os.Exit(1)
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/kubernetes-csi/external-provisioner/v6/pkg/capacity"
+	"github.com/kubernetes-csi/external-provisioner/v6/pkg/capacity/topology"
+	provision "github.com/kubernetes-csi/external-provisioner/v6/pkg/controller"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/util/workqueue"
+	lib "sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
+)
+
+// managedBy tells whose CSIStorageCapacity objects are ours.
+const managedBy = "external-provisioner"
+
+// capacityEvery is how often a driver is asked for its capacity without a
+// volume having come or gone.
+const capacityEvery = time.Minute
+
+// provision is external-provisioner: claims become volumes, and what is claimed
+// no more goes. It says to which of a driver's topology a volume belongs, and,
+// if there is a namespace for it, how much room each part has.
+func (d *driver) provision(ctx context.Context) ([]loop, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	claims := d.core.Core().V1().PersistentVolumeClaims()
+	var attachments storagelisters.VolumeAttachmentLister
+	if d.can(csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME) {
+		attachments = d.core.Storage().V1().VolumeAttachments().Lister()
+	}
+	var places struct {
+		csiNodes storagelisters.CSINodeLister
+		chosen   *provision.InMemoryStore
+	}
+	nodes := d.core.Core().V1().Nodes()
+	if provision.SupportsTopology(d.plugin) {
+		places.csiNodes, places.chosen = d.core.Storage().V1().CSINodes().Lister(), provision.NewInMemoryStore()
+	}
+	var p lib.Provisioner = provision.NewCSIProvisioner(
+		d.kube, d.timeout, fmt.Sprintf("%s-%d-%s", host, os.Getpid(), d.name), "pvc", noLimit, d.conn, d.snapshots, d.name,
+		d.plugin, d.controller, d.legacy, false, true, d.translator,
+		d.core.Storage().V1().StorageClasses().Lister(), places.csiNodes, nodes.Lister(), claims.Lister(), attachments, nil,
+		true, "ext4", nil, d.can(csi.ControllerServiceCapability_RPC_PUBLISH_READONLY), true, places.chosen,
+	)
+	var all []loop
+	if d.capacityNamespace != "" && d.can(csi.ControllerServiceCapability_RPC_GET_CAPACITY) {
+		room, loops := d.capacity()
+		p, all = capacity.NewProvisionWrapper(p, room), loops
+	}
+	options := []func(*lib.ProvisionController) error{
+		lib.LeaderElection(false), lib.FailedProvisionThreshold(0), lib.FailedDeleteThreshold(0),
+		lib.RateLimiter(d.limiter()), lib.Threadiness(10 * workers), lib.RetryIntervalMax(d.retryMax),
+		lib.CreateProvisionedPVLimiter(workqueue.DefaultTypedControllerRateLimiter[string]()),
+		lib.ClaimsInformer(claims.Informer()), lib.AddFinalizer(true),
+	}
+	if d.legacy != "" {
+		options = append(options, lib.AdditionalProvisionerNames([]string{d.legacy}))
+	}
+	c := lib.NewProvisionController(ctx, d.kube, d.name, p, options...)
+	protect := provision.NewCloningProtectionController(d.kube, claims.Lister(), claims.Informer(),
+		workqueue.NewTypedRateLimitingQueueWithConfig(d.limiter(), workqueue.TypedRateLimitingQueueConfig[string]{Name: "claims-" + d.name}), d.controller)
+	all = append(all, loop{"provisioner", func(ctx context.Context, wg *sync.WaitGroup) {
+		if !d.synced(ctx) { // it decides on what the caches say
+			return
+		}
+		c.ControllerWaitGroup(wg)
+		c.Run(ctx)
+	}})
+	if protect != nil {
+		all = append(all, loop{"protection of sources", func(ctx context.Context, wg *sync.WaitGroup) { protect.Run(ctx, 1, wg) }})
+	}
+	return all, nil
+}
+
+// synced waits until everything that is watched has been listed once.
+func (k *cluster) synced(ctx context.Context) bool {
+	for _, ok := range k.core.WaitForCacheSync(ctx.Done()) {
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// capacity writes how much room each part of a driver's topology has for each
+// StorageClass (KEP-1472): the scheduler reads it.
+func (d *driver) capacity() (*capacity.Controller, []loop) {
+	places := topology.NewNodeTopology(d.name, d.kube, d.core.Core().V1().Nodes(), d.core.Storage().V1().CSINodes(),
+		workqueue.NewTypedRateLimitingQueueWithConfig(d.limiter(), workqueue.TypedRateLimitingQueueConfig[string]{Name: "topology-" + d.name}))
+	own := informers.NewSharedInformerFactoryWithOptions(d.kube, resync, informers.WithNamespace(d.capacityNamespace),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.LabelSelector = labels.Set{capacity.DriverNameLabel: d.name, capacity.ManagedByLabel: managedBy}.String()
+		}))
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[capacity.QueueKey](time.Second, d.retryMax),
+		workqueue.TypedRateLimitingQueueConfig[capacity.QueueKey]{Name: "capacity-" + strings.ReplaceAll(d.name, ".", "-")})
+	c := capacity.NewCentralCapacityController(
+		csi.NewControllerClient(d.conn), d.name, capacity.NewV1ClientFactory(d.kube), queue, nil, managedBy, d.capacityNamespace,
+		places, d.core.Storage().V1().StorageClasses(), own.Storage().V1().CSIStorageCapacities(), capacityEvery, false, d.timeout,
+	)
+	return c, []loop{
+		{"topology", func(ctx context.Context, _ *sync.WaitGroup) { places.RunWorker(ctx) }},
+		{"capacity", func(ctx context.Context, wg *sync.WaitGroup) {
+			own.Start(ctx.Done())
+			c.Run(ctx, 1, wg)
+		}},
+	}
+}

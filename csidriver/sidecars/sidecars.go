@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	snapshotclient "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned"
+	snapshotscheme "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned/scheme"
+	snapshotinformers "github.com/kubernetes-csi/external-snapshotter/client/v8/informers/externalversions"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+)
+
+// config is what a person says.
+type config struct {
+	sockets            []string
+	kubeconfig         string
+	http               string
+	snapshotController bool
+	capacityNamespace  string
+	elect              bool
+	electNamespace     string
+	qps                float32
+	timeout, retryMax  time.Duration
+}
+
+func defaults() config {
+	return config{
+		sockets: []string{"/run/csi.sock"}, snapshotController: true, electNamespace: "kube-system",
+		qps: 100, timeout: time.Minute, retryMax: 30 * time.Second,
+	}
+}
+
+func (c config) validate() error {
+	var errs []error
+	if len(c.sockets) == 0 {
+		errs = append(errs, errors.New("--csi-address is required"))
+	}
+	if c.timeout <= 0 || c.retryMax <= 0 || c.qps <= 0 {
+		errs = append(errs, errors.New("--timeout, --retry-interval-max and --kube-api-qps must be more than nothing"))
+	}
+	return errors.Join(errs...)
+}
+
+// resync is how often a controller looks at everything again.
+const resync = 10 * time.Minute
+
+// workers is how many objects of a kind a controller works on at once.
+const workers = 10
+
+// cluster is the API server, and what is watched of it: once for all controllers.
+type cluster struct {
+	config
+	rest      *rest.Config
+	kube      kubernetes.Interface
+	snapshots snapshotclient.Interface
+	core      informers.SharedInformerFactory
+	snapshot  snapshotinformers.SharedInformerFactory
+	has       snapshotKinds
+}
+
+// loop is a controller: it works until ctx ends, and adds to workers those
+// that then still finish what they have begun.
+type loop struct {
+	name string
+	run  func(ctx context.Context, workers *sync.WaitGroup)
+}
+
+func run(ctx context.Context, c config) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	// Every controller registers this gate; with it they wait for their workers.
+	if err := utilfeature.DefaultMutableFeatureGate.Set("ReleaseLeaderElectionOnExit=true"); err != nil {
+		return err
+	}
+	k, err := c.connect()
+	if err != nil {
+		return err
+	}
+	status := &status{}
+	stopHTTP, err := status.serve(c.http)
+	if err != nil {
+		return err
+	}
+	defer stopHTTP()
+	if !c.elect {
+		return k.work(ctx, status)
+	}
+	who, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	return elected(ctx, k, fmt.Sprintf("%s_%d", who, os.Getpid()), func(ctx context.Context) error { return k.work(ctx, status) })
+}
+
+// connect makes the clients; none of them dials.
+func (c config) connect() (*cluster, error) {
+	conf, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	conf.QPS, conf.Burst, conf.UserAgent = c.qps, int(2*c.qps), "csi-sidecars"
+	core := rest.CopyConfig(conf)
+	core.ContentType = runtime.ContentTypeProtobuf
+	k := &cluster{config: c, rest: conf}
+	if k.kube, err = kubernetes.NewForConfig(core); err != nil {
+		return nil, err
+	}
+	if k.snapshots, err = snapshotclient.NewForConfig(conf); err != nil {
+		return nil, err
+	}
+	k.core = informers.NewSharedInformerFactory(k.kube, resync)
+	k.snapshot = snapshotinformers.NewSharedInformerFactory(k.snapshots, resync)
+	return k, snapshotscheme.AddToScheme(scheme.Scheme) // so that events can be about snapshots
+}
+
+// work runs every controller of every driver until ctx ends and what they have
+// begun is done.
+func (k *cluster) work(ctx context.Context, s *status) error {
+	if err := k.findSnapshotKinds(ctx); err != nil {
+		return err
+	}
+	var all []loop
+	if k.snapshotController && k.has.snapshots {
+		all = append(all, k.commonSnapshots(s))
+	}
+	for _, socket := range k.sockets {
+		d, err := k.dial(ctx, socket, s)
+		if err != nil {
+			return fmt.Errorf("driver at %s: %w", socket, err)
+		}
+		defer d.close()
+		loops, err := d.loops(ctx)
+		if err != nil {
+			return fmt.Errorf("driver %s: %w", d.name, err)
+		}
+		all = append(all, loops...)
+	}
+	k.core.Start(ctx.Done())
+	k.snapshot.Start(ctx.Done())
+	var running sync.WaitGroup
+	for _, l := range all {
+		running.Go(func() {
+			var workers sync.WaitGroup
+			l.run(ctx, &workers)
+			workers.Wait()
+			klog.InfoS("Stopped", "controller", l.name)
+		})
+		klog.InfoS("Started", "controller", l.name)
+	}
+	k.core.WaitForCacheSync(ctx.Done())
+	k.snapshot.WaitForCacheSync(ctx.Done())
+	s.ready(len(all))
+	running.Wait()
+	if ctx.Err() == nil {
+		return errors.New("every controller has stopped by itself")
+	}
+	return nil
+}
+
+// limiter spaces the tries of one object.
+func (c config) limiter() workqueue.TypedRateLimiter[string] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, c.retryMax)
+}

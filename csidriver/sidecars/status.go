@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/restclient" // calls to the API server
+	_ "k8s.io/component-base/metrics/prometheus/workqueue"  // queues of the controllers
+	"k8s.io/klog/v2"
+)
+
+// status is what is told over HTTP: whether the process lives, whether its
+// controllers work, and their metrics.
+type status struct {
+	controllers atomic.Int64
+
+	mu       sync.Mutex
+	registry []metrics.KubeRegistry
+}
+
+func (s *status) gather(r metrics.KubeRegistry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.registry = append(s.registry, r)
+}
+
+// ready says that n controllers work on complete caches.
+func (s *status) ready(n int) {
+	s.controllers.Store(int64(n))
+	klog.InfoS("Ready", "controllers", n)
+}
+
+// serve begins to serve; stop ends it. It serves nothing without an address.
+func (s *status) serve(address string) (stop func(), err error) {
+	if address == "" {
+		return func() {}, nil
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if n := s.controllers.Load(); n > 0 {
+			fmt.Fprintf(w, "%d controllers\n", n)
+			return
+		}
+		http.Error(w, "waiting for the drivers, the API server or the lease", http.StatusServiceUnavailable)
+	})
+	mux.HandleFunc("GET /metrics", s.metrics)
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.Serve(ln) // ends when it is closed
+	}()
+	return func() {
+		_ = srv.Close()
+		<-served
+	}, nil
+}
+
+func (s *status) metrics(w http.ResponseWriter, r *http.Request) {
+	all := prometheus.Gatherers{legacyregistry.DefaultGatherer}
+	s.mu.Lock()
+	for _, g := range s.registry {
+		all = append(all, g)
+	}
+	s.mu.Unlock()
+	promhttp.HandlerFor(all, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+}
