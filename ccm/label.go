@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // AnnotationNodeLabels lists the labels of a Node that came from its instance,
@@ -40,7 +42,7 @@ type labeler struct {
 // run compares all nodes now and then until ctx ends.
 func (l *labeler) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		sleep(ctx, labelPeriod)
+		pause.For(ctx, labelPeriod)
 		if err := l.sweep(ctx); err != nil && ctx.Err() == nil {
 			l.log.Warn("labels of nodes are not kept", "err", err)
 		}

@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/follow"
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 const (
@@ -50,42 +51,24 @@ func newMirror(log *slog.Logger, api *client.Client) *mirror {
 	return m
 }
 
-// run keeps the mirror until ctx ends. What breaks, it logs once and begins
-// again: it lists anew, because that is the same work as finding out whether it
-// must.
+// run keeps the mirror until ctx ends. It lists anew when it is told to begin
+// again.
 func (m *mirror) run(ctx context.Context) {
-	pause, told := time.Duration(0), false
 	for ctx.Err() == nil {
-		began := time.Now()
 		following, cancel := context.WithCancel(ctx)
 		m.mu.Lock()
 		m.cancel = cancel
 		m.mu.Unlock()
-		err := m.follow(following)
+		follow.Run(following, m.api.Watch, m, pause.Backoff{First: 100 * time.Millisecond, Most: mirrorRetry})
 		cancel()
-		m.distrust()
-		if ctx.Err() != nil {
-			return
-		}
-		m.mu.Lock()
-		m.failed = err
-		m.mu.Unlock()
-		if time.Since(began) > mirrorRetry {
-			pause, told = 0, false
-		}
-		if !told {
-			m.log.Warn("the cloud cannot be watched; every question goes to its API until it can", "err", err)
-			told = true
-		}
-		pause = min(max(2*pause, 100*time.Millisecond), mirrorRetry)
-		sleep(ctx, pause/2+rand.N(pause/2)) //nolint:gosec // spreads retries, protects nothing
+		m.distrust(nil)
 	}
 }
 
 // again begins anew: another cloud may be asked now. What is held is not
 // believed until then.
 func (m *mirror) again() {
-	m.distrust()
+	m.distrust(nil)
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if m.cancel != nil {
@@ -106,47 +89,40 @@ func (m *mirror) health() error {
 	return errors.New("the cloud has not been heard of yet, or not for a while")
 }
 
-func (m *mirror) distrust() {
+// distrust has the cloud asked for everything, until it is heard again.
+func (m *mirror) distrust(because error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.heard = time.Time{}
+	m.heard, m.failed = time.Time{}, because
 }
 
-// follow lists and then watches, until either fails.
-func (m *mirror) follow(ctx context.Context) error {
-	instances, at, err := client.All(ctx, m.api.ListInstances, cloudsim.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("listing instances: %w", err)
+// Lost has the cloud asked for everything.
+func (m *mirror) Lost(err error, news bool) {
+	m.distrust(err)
+	if news {
+		m.log.Warn("the cloud cannot be watched; every question goes to its API until it can", "err", err)
 	}
-	balancers, balancersAt, err := client.All(ctx, m.api.ListLoadBalancers, cloudsim.ListOptions{})
+}
+
+// List makes the mirror what the cloud's lists say.
+func (m *mirror) List(ctx context.Context) (follow.Listed, error) {
+	instances, at, err := cloudsim.All(ctx, m.api.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("listing load balancers: %w", err)
+		return nil, fmt.Errorf("listing instances: %w", err)
+	}
+	balancers, balancersAt, err := cloudsim.All(ctx, m.api.ListLoadBalancers, cloudsim.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing load balancers: %w", err)
 	}
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.instances.reset(instances)
 	m.balancers.reset(balancers)
-	m.mu.Unlock()
-	if balancersAt <= at {
-		m.hear()
-	}
-	for e, err := range m.api.Watch(ctx, cloudsim.WatchOptions{
-		Since: at, Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance, cloudsim.KindLoadBalancer}, Bookmark: time.Second,
-	}) {
-		if err != nil {
-			return err
-		}
-		if err := m.apply(e); err != nil {
-			return err
-		}
-		if e.Rev >= balancersAt {
-			m.hear() // the two lists are of one moment now
-		}
-	}
-	return cloudsim.Errorf(cloudsim.Unavailable, "the watch ended")
+	return follow.Listed{cloudsim.KindInstance: at, cloudsim.KindLoadBalancer: balancersAt}, nil
 }
 
-// hear notes that the watch lives, and tells who waited for that.
-func (m *mirror) hear() {
+// Heard notes that the watch lives, and tells who waited for that.
+func (m *mirror) Heard(bool) {
 	m.mu.Lock()
 	was := m.fresh()
 	m.heard = time.Now()
@@ -170,7 +146,8 @@ func (m *mirror) believed() bool {
 	return m.fresh()
 }
 
-func (m *mirror) apply(e cloudsim.Event) error {
+// Take applies an event.
+func (m *mirror) Take(_ context.Context, e cloudsim.Event) error {
 	switch e.Kind {
 	case cloudsim.KindInstance:
 		_, err := applyTo(m, &m.instances, e)
@@ -193,7 +170,7 @@ func (m *mirror) apply(e cloudsim.Event) error {
 func applyTo[ID ~string, T cloudsim.Resource](m *mirror, s *shelf[ID, T], e cloudsim.Event) (T, error) {
 	var v T
 	if err := json.Unmarshal(e.Object, &v); err != nil {
-		return v, fmt.Errorf("event %d of %s: %w", e.Rev, e.ID, err)
+		return v, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -308,14 +285,4 @@ func (s *shelf[ID, T]) named(name string) (v T, ok bool) {
 		}
 	}
 	return v, ok
-}
-
-// sleep waits for d, or less if ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // reloadPeriod is how often the configuration is read again. The files of a
@@ -95,7 +96,7 @@ type reloader struct {
 func (r reloader) run(ctx context.Context) {
 	var told string
 	for ctx.Err() == nil {
-		sleep(ctx, reloadPeriod)
+		pause.For(ctx, reloadPeriod)
 		cfg, err := r.read()
 		if err != nil {
 			if err.Error() != told {

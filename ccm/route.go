@@ -44,7 +44,7 @@ func routeName(cluster, destination string) string {
 func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
-	all, _, err := client.All(ctx, r.api.ListRoutes, cloudsim.ListOptions{Labels: map[string]string{LabelCluster: cluster}})
+	all, _, err := cloudsim.All(ctx, r.api.ListRoutes, cloudsim.ListOptions{Labels: map[string]string{LabelCluster: cluster}})
 	if err != nil {
 		return nil, fmt.Errorf("listing routes: %w", err)
 	}

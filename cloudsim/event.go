@@ -68,7 +68,8 @@ const (
 type WatchOptions struct {
 	Since uint64         // events after this revision; 0 is all that the journal has
 	Kinds []ResourceKind // only these kinds; none means all
-	// Bookmark asks for a bookmark whenever that long went by without an
-	// event; 0 asks for none. Across the wire the cloud chooses how long.
+	// Bookmark asks for a bookmark when the watch has caught up, and whenever
+	// that long went by without an event; 0 asks for none. Across the wire the
+	// cloud chooses how long.
 	Bookmark time.Duration
 }

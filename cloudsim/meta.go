@@ -1,6 +1,7 @@
 package cloudsim
 
 import (
+	"context"
 	"maps"
 	"regexp"
 	"slices"
@@ -99,3 +100,24 @@ type Resource interface{ Head() Meta }
 
 // Head returns m.
 func (m Meta) Head() Meta { return m }
+
+// All reads every page of a list. The revision is that of the first page, the
+// oldest: watching from it misses nothing, and repeats what came in between.
+func All[T any](ctx context.Context, page func(context.Context, ListOptions) (List[T], error), o ListOptions) ([]T, uint64, error) {
+	var all []T
+	var rev uint64
+	for {
+		l, err := page(ctx, o)
+		if err != nil {
+			return nil, 0, err
+		}
+		if rev == 0 {
+			rev = l.Revision
+		}
+		all = append(all, l.Items...)
+		if l.Next == "" {
+			return all, rev, nil
+		}
+		o.After = l.Next
+	}
+}

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
 // ControllerExpandVolume grows a disk, attached or not. The node always has
@@ -89,7 +88,7 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 			return &csi.GetCapacityResponse{}, nil //nolint:nilerr // none that can do this
 		}
 	}
-	pools, _, err := client.All(ctx, c.cloud.ListDiskPools, cloudsim.ListOptions{})
+	pools, _, err := cloudsim.All(ctx, c.cloud.ListDiskPools, cloudsim.ListOptions{})
 	if err != nil {
 		return nil, err
 	}

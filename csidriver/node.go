@@ -60,7 +60,7 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 	if err != nil {
 		return nil, err
 	}
-	disks, _, err := client.All(ctx, n.cloud.ListDisks, cloudsim.ListOptions{Zone: i.Zone})
+	disks, _, err := cloudsim.All(ctx, n.cloud.ListDisks, cloudsim.ListOptions{Zone: i.Zone})
 	if err != nil {
 		return nil, err
 	}

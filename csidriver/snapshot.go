@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
 func int64Value(n int64) *wrapperspb.Int64Value { return wrapperspb.Int64(n) }
@@ -83,7 +82,7 @@ func (c *controller) ready(ctx context.Context, s cloudsim.Snapshot) (cloudsim.S
 
 // zonesOf are the zones of a region; everywhere says that there are no others.
 func (c *controller) zonesOf(ctx context.Context, region string) (names []string, everywhere bool, err error) {
-	all, _, err := client.All(ctx, c.cloud.ListZones, cloudsim.ListOptions{})
+	all, _, err := cloudsim.All(ctx, c.cloud.ListZones, cloudsim.ListOptions{})
 	for _, z := range all {
 		if z.Region == region {
 			names = append(names, z.Name)

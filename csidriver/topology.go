@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
 // zoneKey is the driver's own topology key: the kubelet refuses a driver that
@@ -40,7 +39,7 @@ type place []string
 // permitted are the zones that a requirement allows, best first. Without one
 // it is all of them.
 func (c *controller) permitted(ctx context.Context, r *csi.TopologyRequirement) ([]string, error) {
-	known, _, err := client.All(ctx, c.cloud.ListZones, cloudsim.ListOptions{})
+	known, _, err := cloudsim.All(ctx, c.cloud.ListZones, cloudsim.ListOptions{})
 	if err != nil {
 		return nil, err
 	}

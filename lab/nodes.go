@@ -47,7 +47,7 @@ func (p *plan) awaitNodes(ctx context.Context) (late string, err error) {
 // missingNodes is a line for people, "" when nothing is missing. A node that has
 // not renewed its Lease since the lab began is one that was Ready before.
 func missingNodes(ctx context.Context, k *kubernetes.Clientset, c *client.Client, began time.Time) (string, error) {
-	instances, _, err := client.All(ctx, c.ListInstances, cloudsim.ListOptions{})
+	instances, _, err := cloudsim.All(ctx, c.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
 		return "", err
 	}

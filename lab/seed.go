@@ -96,7 +96,7 @@ func ensureAccount(ctx context.Context, c *client.Client, name string, role clou
 	} else if err != nil && !errors.Is(err, cloudsim.Unauthenticated) {
 		return err
 	}
-	old, _, err := client.All(ctx, c.ListTokens, cloudsim.ListOptions{})
+	old, _, err := cloudsim.All(ctx, c.ListTokens, cloudsim.ListOptions{})
 	if err != nil {
 		return err
 	}

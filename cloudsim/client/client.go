@@ -210,26 +210,6 @@ func listQuery(o cloudsim.ListOptions) string {
 	return "?" + q.Encode()
 }
 
-// All reads every page of a list.
-func All[T any](ctx context.Context, page func(context.Context, cloudsim.ListOptions) (cloudsim.List[T], error), o cloudsim.ListOptions) ([]T, uint64, error) {
-	var all []T
-	var rev uint64
-	for {
-		l, err := page(ctx, o)
-		if err != nil {
-			return nil, 0, err
-		}
-		if rev == 0 {
-			rev = l.Revision // the oldest: watching from it misses nothing
-		}
-		all = append(all, l.Items...)
-		if l.Next == "" {
-			return all, rev, nil
-		}
-		o.After = l.Next
-	}
-}
-
 // Ready reports whether the cloud answers and can serve.
 func (c *Client) Ready(ctx context.Context) error {
 	resp, err := c.do(ctx, c.HTTP, http.MethodGet, "/readyz", nil)

@@ -157,7 +157,7 @@ func TestListPagesAndFilters(t *testing.T) {
 		}
 		must(c.CreateInstance(ctx, req))(t)
 	}
-	all, rev, err := client.All(ctx, c.ListInstances, cloudsim.ListOptions{Limit: 7})
+	all, rev, err := cloudsim.All(ctx, c.ListInstances, cloudsim.ListOptions{Limit: 7})
 	if err != nil || len(all) != 25 || rev == 0 {
 		t.Fatalf("%d in pages of 7 at revision %d, %v", len(all), rev, err)
 	}
@@ -181,7 +181,7 @@ func TestListPagesAndFilters(t *testing.T) {
 		"label and its page": {cloudsim.ListOptions{Labels: map[string]string{"app": "y"}, Limit: 2}, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, _, err := client.All(ctx, c.ListInstances, tc.o)
+			got, _, err := cloudsim.All(ctx, c.ListInstances, tc.o)
 			if err != nil || len(got) != tc.want {
 				t.Errorf("%d, %v; want %d", len(got), err, tc.want)
 			}

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // flow is what one client's port sends to a UDP listener, and what comes back:
@@ -44,7 +46,7 @@ type packets struct {
 func (p *packets) receive(ctx context.Context) {
 	defer p.end()
 	_ = p.conn.SetReadBuffer(1 << 20) // a burst waits rather than is lost; the kernel may give less
-	again := backoff{first: 5 * time.Millisecond, most: time.Second}
+	again := pause.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	buf := make([]byte, maxDatagram)
 	for {
 		n, from, err := p.conn.ReadFromUDPAddrPort(buf)
@@ -52,13 +54,13 @@ func (p *packets) receive(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			if again.next == 0 {
+			if again.Fresh() {
 				p.b.log.Warn("cannot receive datagrams; trying again", "endpoint", p.conn.LocalAddr().String(), "error", err)
 			}
-			again.wait(ctx)
+			again.Wait(ctx)
 			continue
 		}
-		again.reset()
+		again.Reset()
 		p.forward(buf[:n], from)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // port is what a listener is known by.
@@ -114,7 +115,7 @@ func (s *socket) close() {
 // listen holds a socket's port until ctx ends. While it cannot have it, it
 // tries again, with pauses that grow from 50 ms to 5 s.
 func (b *balancer) listen(ctx context.Context, s *socket) {
-	again := backoff{first: 50 * time.Millisecond, most: 5 * time.Second}
+	again := pause.Backoff{First: 50 * time.Millisecond, Most: 5 * time.Second}
 	last := ""
 	for ctx.Err() == nil {
 		bound, problem := b.cfg.bind(ctx, s)
@@ -124,10 +125,10 @@ func (b *balancer) listen(ctx context.Context, s *socket) {
 		last = problem
 		if bound == nil {
 			b.place(s, "", problem)
-			again.wait(ctx)
+			again.Wait(ctx)
 			continue
 		}
-		again.reset()
+		again.Reset()
 		endpoint := s.endpointOf(bound.Addr())
 		b.place(s, endpoint, problem)
 		b.log.Info("listening", "protocol", s.key.protocol, "endpoint", endpoint)
@@ -165,7 +166,7 @@ func (b *balancer) place(s *socket, endpoint, problem string) {
 // accept serves a socket's connections until ctx ends. It outlives a machine
 // that is short of file descriptors.
 func (b *balancer) accept(ctx context.Context, s *socket, ln net.Listener) {
-	again := backoff{first: 5 * time.Millisecond, most: time.Second}
+	again := pause.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	for {
 		nc, err := ln.Accept()
 		switch {
@@ -175,13 +176,13 @@ func (b *balancer) accept(ctx context.Context, s *socket, ln net.Listener) {
 			}
 			return
 		case err != nil:
-			if again.next == 0 {
+			if again.Fresh() {
 				b.log.Warn("cannot accept connections; trying again", "endpoint", ln.Addr().String(), "error", err)
 			}
-			again.wait(ctx)
+			again.Wait(ctx)
 			continue
 		}
-		again.reset()
+		again.Reset()
 		client := nc.(*net.TCPConn)
 		from := client.RemoteAddr().(*net.TCPAddr).AddrPort()
 		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())

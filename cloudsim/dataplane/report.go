@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 const (
@@ -20,14 +21,14 @@ const (
 // report tells the cloud what b found, until ctx ends: the first status, and
 // each that differs from the last one told.
 func (b *balancer) report(ctx context.Context) {
-	again := backoff{first: reportPause, most: 5 * time.Second}
+	again := pause.Backoff{First: reportPause, Most: 5 * time.Second}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-b.changed:
 		}
-		pause(ctx, reportDelay)
+		pause.For(ctx, reportDelay)
 		status, known := b.status()
 		if known || ctx.Err() != nil {
 			continue
@@ -37,15 +38,15 @@ func (b *balancer) report(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 		case err == nil, errors.Is(err, cloudsim.NotFound): // deleted meanwhile: its event is on the way
-			again.reset()
-			pause(ctx, max(reportPause, reportShare*time.Since(began)))
+			again.Reset()
+			pause.For(ctx, max(reportPause, reportShare*time.Since(began)))
 		default:
-			if again.next == 0 {
+			if again.Fresh() {
 				b.log.Warn("cannot report what the load balancer found; trying again", "error", err)
 			}
 			b.forgetReport()
 			b.news()
-			again.wait(ctx)
+			again.Wait(ctx)
 		}
 	}
 }

@@ -343,11 +343,14 @@ func TestBookmarks(t *testing.T) {
 		defer down()
 		mustCreate(t, e, ctx, "a")
 		l, _ := e.ListInstances(ctx, cloudsim.ListOptions{})
+		began, after := time.Now(), time.Duration(0) // one when it has caught up, then one a minute
 		for ev, err := range e.Watch(ctx, cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{cloudsim.KindAddress}, Bookmark: time.Minute}) {
-			if err != nil || ev.Type != cloudsim.EventBookmark || ev.Rev != l.Revision {
-				t.Fatalf("%+v, %v; want a bookmark at %d", ev, err, l.Revision)
+			if err != nil || ev.Type != cloudsim.EventBookmark || ev.Rev != l.Revision || time.Since(began) != after {
+				t.Fatalf("%+v, %v after %s; want a bookmark at %d after %s", ev, err, time.Since(began), l.Revision, after)
 			}
-			break
+			if after += time.Minute; after > 2*time.Minute {
+				break
+			}
 		}
 	})
 }

@@ -23,6 +23,7 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 			defer t.Stop()
 			idle = t.C
 		}
+		told := o.Bookmark == 0 // that it has caught up
 		for {
 			bell := e.store.Bell() // before reading: see Bell
 			if epoch == 0 {
@@ -46,6 +47,11 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 			if next > rev {
 				rev = next
 				continue
+			}
+			if !told {
+				if told = true; !yield(cloudsim.Event{Rev: rev, Type: cloudsim.EventBookmark}, nil) {
+					return
+				}
 			}
 			select {
 			case <-ctx.Done():

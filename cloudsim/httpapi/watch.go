@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// bookmarkEvery is how often an idle watch says how far it is.
+	// bookmarkEvery is how often an idle watch says how far it is, after it said
+	// so once when it had caught up.
 	bookmarkEvery = 15 * time.Second
 	// lineTimeout is how long a watcher may take to read what was written.
 	lineTimeout = 10 * time.Second

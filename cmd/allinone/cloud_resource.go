@@ -42,7 +42,7 @@ func (k kind[T, ID]) printer(c *cloudCLI, o output) printer[T] {
 }
 
 func (k kind[T, ID]) all(ctx context.Context, cl *client.Client, o cloudsim.ListOptions) ([]T, uint64, error) {
-	return client.All(ctx, func(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[T], error) {
+	return cloudsim.All(ctx, func(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[T], error) {
 		return k.list(cl, ctx, o)
 	}, o)
 }

@@ -145,7 +145,7 @@ func (v *victim) calm() {
 	c := v.client()
 	ctx, cancel := context.WithTimeout(v.t.Context(), 20*time.Second)
 	defer cancel()
-	ops, rev, err := client.All(ctx, c.ListOperations, cloudsim.ListOptions{Limit: cloudsim.MaxPageSize})
+	ops, rev, err := cloudsim.All(ctx, c.ListOperations, cloudsim.ListOptions{Limit: cloudsim.MaxPageSize})
 	for _, op := range ops {
 		for now := op; err == nil && !now.Over(); {
 			if now, err = c.WaitOperation(ctx, op.ID); err != nil {

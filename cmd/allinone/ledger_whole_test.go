@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
@@ -43,7 +42,7 @@ func (w *wholeness) work(m cloudsim.Meta, id, state string, settled ...string) {
 // is worked on by nobody, or holds what another holds too.
 func checkWhole(ctx context.Context, e *engine.Engine) error {
 	w := &wholeness{ctx: ctx, e: e, holder: map[string]string{}, is: map[cloudsim.InstanceID]cloudsim.Instance{}}
-	is, _, err := client.All(ctx, e.ListInstances, cloudsim.ListOptions{})
+	is, _, err := cloudsim.All(ctx, e.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -58,8 +57,8 @@ func checkWhole(ctx context.Context, e *engine.Engine) error {
 }
 
 func (w *wholeness) balancers() error {
-	as, _, err1 := client.All(w.ctx, w.e.ListAddresses, cloudsim.ListOptions{})
-	ls, _, err2 := client.All(w.ctx, w.e.ListLoadBalancers, cloudsim.ListOptions{})
+	as, _, err1 := cloudsim.All(w.ctx, w.e.ListAddresses, cloudsim.ListOptions{})
+	ls, _, err2 := cloudsim.All(w.ctx, w.e.ListLoadBalancers, cloudsim.ListOptions{})
 	used := map[cloudsim.AddressID]cloudsim.LoadBalancerID{}
 	for _, a := range as {
 		w.hold("ip "+a.IP, string(a.ID))
@@ -85,8 +84,8 @@ func (w *wholeness) balancers() error {
 }
 
 func (w *wholeness) disks() error {
-	ds, _, err1 := client.All(w.ctx, w.e.ListDisks, cloudsim.ListOptions{})
-	ss, _, err2 := client.All(w.ctx, w.e.ListSnapshots, cloudsim.ListOptions{})
+	ds, _, err1 := cloudsim.All(w.ctx, w.e.ListDisks, cloudsim.ListOptions{})
+	ss, _, err2 := cloudsim.All(w.ctx, w.e.ListSnapshots, cloudsim.ListOptions{})
 	there := map[string]bool{"": true}
 	for _, d := range ds {
 		there[string(d.ID)] = true
@@ -119,9 +118,9 @@ func (w *wholeness) disks() error {
 }
 
 func (w *wholeness) networks() error {
-	ns, _, err1 := client.All(w.ctx, w.e.ListNetworks, cloudsim.ListOptions{})
-	ss, _, err2 := client.All(w.ctx, w.e.ListSubnets, cloudsim.ListOptions{})
-	rs, _, err3 := client.All(w.ctx, w.e.ListRoutes, cloudsim.ListOptions{})
+	ns, _, err1 := cloudsim.All(w.ctx, w.e.ListNetworks, cloudsim.ListOptions{})
+	ss, _, err2 := cloudsim.All(w.ctx, w.e.ListSubnets, cloudsim.ListOptions{})
+	rs, _, err3 := cloudsim.All(w.ctx, w.e.ListRoutes, cloudsim.ListOptions{})
 	in := map[cloudsim.NetworkID]bool{}
 	own := map[cloudsim.NetworkID]bool{} // of a project: made by no operation
 	for _, n := range ns {

@@ -3,13 +3,14 @@ package hollow
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/follow"
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // machine is the hardware of an instance, and what runs on it since it booted.
@@ -145,49 +146,38 @@ func (f *fleet) tell(name string) {
 	}
 }
 
-// run follows the cloud until ctx ends. It lists, watches from there, and
-// resumes where a watch broke; when the journal no longer reaches back it lists
-// again. A cloud that does not answer is asked again within two seconds.
+// run follows the cloud until ctx ends, and asks one that does not answer again
+// within two seconds.
 func (f *fleet) run(ctx context.Context) {
-	var rev uint64
-	complete, down := false, false
-	var pause backoff
-	for ctx.Err() == nil {
-		err := f.catchUp(ctx, &rev, complete)
-		if err == nil {
-			if complete = true; down {
-				f.log.Info("the cloud answers again")
-				down = false
-			}
-			err = f.watch(ctx, &rev, &pause)
-		}
-		switch {
-		case err == nil || ctx.Err() != nil:
-			continue
-		case errors.Is(err, cloudsim.Gone):
-			f.log.Info("listing the instances again", "because", err)
-			complete = false
-		case !down:
-			f.log.Warn("the cloud does not answer; trying again", "err", err)
-			down = true
-		}
-		pause.wait(ctx)
+	follow.Run(ctx, f.cloud.Watch, f, retry())
+}
+
+// retry is the pause between two tries.
+func retry() pause.Backoff { return pause.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second} }
+
+// Heard tells a person that the cloud is back.
+func (f *fleet) Heard(again bool) {
+	if again {
+		f.log.Info("the cloud answers again")
 	}
 }
 
-// catchUp makes the fleet complete, or, if it is, waits for no more than a sign
-// that the cloud is there to be watched.
-func (f *fleet) catchUp(ctx context.Context, rev *uint64, complete bool) error {
-	if complete {
-		return f.cloud.Ready(ctx)
+// Lost tells a person that the cloud is away; what is on stays on.
+func (f *fleet) Lost(err error, news bool) {
+	if news {
+		f.log.Warn("the cloud does not answer; trying again", "err", err)
 	}
-	zones, at, err := client.All(ctx, f.cloud.ListZones, cloudsim.ListOptions{}) // first: the older revision, which the watch begins at
+}
+
+// List makes the fleet complete.
+func (f *fleet) List(ctx context.Context) (follow.Listed, error) {
+	zones, zonesAt, err := cloudsim.All(ctx, f.cloud.ListZones, cloudsim.ListOptions{})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	all, _, err := client.All(ctx, f.cloud.ListInstances, cloudsim.ListOptions{})
+	all, at, err := cloudsim.All(ctx, f.cloud.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, z := range zones {
 		f.putZone(z)
@@ -198,13 +188,12 @@ func (f *fleet) catchUp(ctx context.Context, rev *uint64, complete bool) error {
 	for _, i := range all {
 		f.put(i)
 	}
-	*rev = at
 	select {
 	case <-f.listed:
 	default:
 		close(f.listed)
 	}
-	return nil
+	return follow.Listed{cloudsim.KindZone: zonesAt, cloudsim.KindInstance: at}, nil
 }
 
 // missing returns what we have and all has not.
@@ -224,55 +213,24 @@ func (f *fleet) missing(all []cloudsim.Instance) []cloudsim.Instance {
 	return gone
 }
 
-// watch applies events after *rev, and moves it along, until the watch breaks.
-func (f *fleet) watch(ctx context.Context, rev *uint64, pause *backoff) error {
-	o := cloudsim.WatchOptions{Since: *rev, Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance, cloudsim.KindZone}}
-	for e, err := range f.cloud.Watch(ctx, o) {
-		if err != nil {
-			return err
-		}
-		if err := f.take(e); err != nil {
-			return err
-		}
-		*rev = e.Rev
-		pause.reset()
-	}
-	return nil
-}
-
-// take applies an event.
-func (f *fleet) take(e cloudsim.Event) error {
-	var i cloudsim.Instance
-	var z cloudsim.Zone
-	var into any = &i
+// Take applies an event.
+func (f *fleet) Take(_ context.Context, e cloudsim.Event) error {
 	if e.Kind == cloudsim.KindZone {
-		into = &z
-	}
-	if err := json.Unmarshal(e.Object, into); err != nil {
-		return cloudsim.Errorf(cloudsim.Gone, "event %d of %s is not of kind %s: %w", e.Rev, e.ID, e.Kind, err)
-	}
-	switch {
-	case e.Kind == cloudsim.KindZone:
+		var z cloudsim.Zone
+		if err := json.Unmarshal(e.Object, &z); err != nil {
+			return err
+		}
 		f.putZone(z)
-	case e.Type == cloudsim.EventDelete:
+		return nil
+	}
+	var i cloudsim.Instance
+	if err := json.Unmarshal(e.Object, &i); err != nil {
+		return err
+	}
+	if e.Type == cloudsim.EventDelete {
 		f.drop(i)
-	default:
+	} else {
 		f.put(i)
 	}
 	return nil
-}
-
-// backoff waits from 50 ms to 2 s, twice as long each time.
-type backoff struct{ next time.Duration }
-
-func (b *backoff) reset() { b.next = 0 }
-
-func (b *backoff) wait(ctx context.Context) {
-	b.next = min(max(2*b.next, 50*time.Millisecond), 2*time.Second)
-	t := time.NewTimer(b.next)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -90,13 +90,13 @@ func (k *kubelets) begin(ctx context.Context) bool {
 	if !cache.WaitForCacheSync(ctx.Done(), k.synced) {
 		return false
 	}
-	var pause backoff
+	again := retry()
 	for {
 		var err error
 		if k.version, err = k.serverVersion(ctx); err == nil {
 			return true
 		}
-		if pause.wait(ctx); ctx.Err() != nil {
+		if again.Wait(ctx); ctx.Err() != nil {
 			return false
 		}
 	}

@@ -34,7 +34,7 @@ func forward(ctx context.Context, l net.Listener, to string) error {
 	defer open.Wait()
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	var pause backoff
+	again := retry()
 	for {
 		from, err := l.Accept()
 		switch {
@@ -43,10 +43,10 @@ func forward(ctx context.Context, l net.Listener, to string) error {
 		case errors.Is(err, net.ErrClosed):
 			return err
 		case err != nil: // out of files, for a moment
-			pause.wait(ctx)
+			again.Wait(ctx)
 			continue
 		}
-		pause.reset()
+		again.Reset()
 		open.Go(func() { carry(ctx, from, to) })
 	}
 }

@@ -3,81 +3,54 @@ package real
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/follow"
 )
 
-// follow tells the keepers what the cloud says, until ctx ends: it lists, it
-// watches from there, and it resumes where a watch broke. When the journal no
-// longer reaches back, it lists again.
+// follow tells the keepers what the cloud says, until ctx ends.
 func (h *hypervisor) follow(ctx context.Context) {
-	var rev uint64
-	complete, down := false, false
-	var pause backoff
-	for ctx.Err() == nil {
-		err := h.catchUp(ctx, &rev, &complete)
-		if err == nil {
-			if down {
-				h.log.Info("the cloud answers again")
-				down = false
-			}
-			err = h.watch(ctx, &rev, &pause)
-		}
-		switch {
-		case err == nil || ctx.Err() != nil:
-			continue
-		case errors.Is(err, cloudsim.Gone):
-			h.log.Info("listing the instances again", "because", err)
-			complete = false
-		case !down:
-			h.log.Warn("the cloud does not answer; trying again", "err", err)
-			down = true
-		}
-		pause.wait(ctx)
+	follow.Run(ctx, h.cfg.Cloud.Watch, follower{h}, retry())
+}
+
+// follower makes the hypervisor what the cloud says.
+type follower struct{ *hypervisor }
+
+// Heard tells a person that the cloud is back.
+func (h follower) Heard(again bool) {
+	if again {
+		h.log.Info("the cloud answers again")
 	}
 }
 
-func (h *hypervisor) catchUp(ctx context.Context, rev *uint64, complete *bool) error {
-	if *complete {
-		return h.cfg.Cloud.Ready(ctx)
+// Lost tells a person that the cloud is away; what runs goes on.
+func (h follower) Lost(err error, news bool) {
+	if news {
+		h.log.Warn("the cloud does not answer; trying again", "err", err)
 	}
-	all, at, err := client.All(ctx, h.cfg.Cloud.ListInstances, cloudsim.ListOptions{})
+}
+
+// List tells the keepers of all instances, and the router of all routes.
+func (h follower) List(ctx context.Context) (follow.Listed, error) {
+	all, at, err := cloudsim.All(ctx, h.cfg.Cloud.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	routes, _, err := client.All(ctx, h.cfg.Cloud.ListRoutes, cloudsim.ListOptions{}) // no older than the instances
+	routes, routesAt, err := cloudsim.All(ctx, h.cfg.Cloud.ListRoutes, cloudsim.ListOptions{})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	h.prune(all)
 	for _, i := range all {
 		h.tell(ctx, i, false)
 	}
 	h.table.fill(routes)
-	*rev, *complete = at, true
-	return nil
+	return follow.Listed{cloudsim.KindInstance: at, cloudsim.KindRoute: routesAt}, nil
 }
 
-func (h *hypervisor) watch(ctx context.Context, rev *uint64, pause *backoff) error {
-	o := cloudsim.WatchOptions{Since: *rev, Kinds: []cloudsim.ResourceKind{cloudsim.KindInstance, cloudsim.KindRoute}}
-	for e, err := range h.cfg.Cloud.Watch(ctx, o) {
-		if err != nil {
-			return err
-		}
-		if err := h.hear(ctx, e); err != nil {
-			return cloudsim.Errorf(cloudsim.Gone, "event %d of %s cannot be read: %w", e.Rev, e.ID, err)
-		}
-		*rev = e.Rev
-		pause.reset()
-	}
-	return nil
-}
-
-// hear passes an event on.
-func (h *hypervisor) hear(ctx context.Context, e cloudsim.Event) error {
+// Take passes an event on.
+func (h follower) Take(ctx context.Context, e cloudsim.Event) error {
 	gone := e.Type == cloudsim.EventDelete
 	if e.Kind == cloudsim.KindRoute {
 		var r cloudsim.Route

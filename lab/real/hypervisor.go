@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // hypervisor makes the machines what the cloud says of its instances.
@@ -169,7 +170,7 @@ func (h *hypervisor) prune(list []cloudsim.Instance) {
 
 // keep works on one machine until it is scrapped, or ctx ends and it is off.
 func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
-	var pause backoff
+	again := retry()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -188,11 +189,11 @@ func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 			return
 		}
 		if err == nil || ctx.Err() != nil {
-			pause.reset()
+			again.Reset()
 			continue
 		}
 		m.log.Error("the machine is not as it should be; trying again", "err", err)
-		pause.wait(ctx)
+		again.Wait(ctx)
 		i, gone := k.latest()
 		k.tell(i, gone)
 	}
@@ -249,17 +250,7 @@ func (h *hypervisor) farewell(ctx context.Context, m *machine, i cloudsim.Instan
 	return nil
 }
 
-// backoff waits from 100 ms to 5 s, twice as long each time.
-type backoff struct{ next time.Duration }
-
-func (b *backoff) reset() { b.next = 0 }
-
-func (b *backoff) wait(ctx context.Context) {
-	b.next = min(max(2*b.next, 100*time.Millisecond), 5*time.Second)
-	t := time.NewTimer(b.next)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
+// retry is the pause between two tries.
+func retry() pause.Backoff {
+	return pause.Backoff{First: 100 * time.Millisecond, Most: 5 * time.Second}
 }

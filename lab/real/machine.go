@@ -53,8 +53,8 @@ type process struct {
 	fd    *os.File
 }
 
-// follow watches the process that has pid now.
-func follow(pid int) (*process, error) {
+// watchProcess watches the process that has pid now.
+func watchProcess(pid int) (*process, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (m *machine) adopt(ctx context.Context) error {
 		if err != nil {
 			break // it was just being started: it ends by itself
 		}
-		if m.init, err = follow(pid); err != nil {
+		if m.init, err = watchProcess(pid); err != nil {
 			return err
 		}
 		m.booted = cloudsim.OperationID(strings.TrimSpace(string(operation)))
@@ -234,7 +234,7 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 		return err
 	}
 	go func() { _ = cmd.Wait() }() // m.init tells of its end; this only buries it
-	if m.init, err = follow(cmd.Process.Pid); err != nil {
+	if m.init, err = watchProcess(cmd.Process.Pid); err != nil {
 		return err
 	}
 	m.booted = i.Operation

@@ -89,7 +89,7 @@ func (t *table) active() map[netip.Prefix]netip.Addr {
 
 // route keeps the router's table what the cloud's is until ctx ends.
 func (h *hypervisor) route(ctx context.Context) {
-	var pause backoff
+	again := retry()
 	for {
 		select {
 		case <-ctx.Done():
@@ -98,11 +98,11 @@ func (h *hypervisor) route(ctx context.Context) {
 		}
 		if err := h.vpc.setRoutes(h.table.active()); err != nil {
 			h.log.Warn("the router's table is not the cloud's; trying again", "err", err)
-			pause.wait(ctx)
+			again.Wait(ctx)
 			h.table.change(func() {})
 			continue
 		}
-		pause.reset()
+		again.Reset()
 	}
 }
 

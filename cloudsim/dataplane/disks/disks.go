@@ -110,11 +110,11 @@ func (k *keeper) follow(ctx context.Context) error {
 	defer k.running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // before the wait
-	ds, rev, err := all(ctx, k.cloud.ListDisks)
+	ds, rev, err := cloudsim.All(ctx, k.cloud.ListDisks, cloudsim.ListOptions{})
 	if err != nil {
 		return err
 	}
-	ss, _, err := all(ctx, k.cloud.ListSnapshots)
+	ss, _, err := cloudsim.All(ctx, k.cloud.ListSnapshots, cloudsim.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -140,23 +140,6 @@ func (k *keeper) follow(ctx context.Context) error {
 		}
 	}
 	return cloudsim.Errorf(cloudsim.Unavailable, "the watch ended")
-}
-
-// all reads every page of a list; rev is the first's.
-func all[T any](ctx context.Context, page func(context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)) (items []T, rev uint64, err error) {
-	for after := ""; ; {
-		l, err := page(ctx, cloudsim.ListOptions{After: after})
-		if err != nil {
-			return nil, 0, err
-		}
-		if after == "" {
-			rev = l.Revision
-		}
-		items = append(items, l.Items...)
-		if after = l.Next; after == "" {
-			return items, rev, nil
-		}
-	}
 }
 
 func (k *keeper) handle(ctx context.Context, e cloudsim.Event) error {

@@ -1,0 +1,326 @@
+package follow_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/follow"
+	"github.com/cloudsim-dev/allinone/internal/pause"
+)
+
+// names is a picture of the cloud: the instances that there are.
+type names struct {
+	cloud *client.Client
+
+	mu    sync.Mutex
+	there map[string]bool
+	lists int
+	lost  []error // with news
+	tries int     // Lost, with and without
+	again int     // Heard for the first time after Lost
+	heard int
+	ruin  error // what Take returns once
+}
+
+func (n *names) List(ctx context.Context) (follow.Listed, error) {
+	all, at, err := cloudsim.All(ctx, n.cloud.ListInstances, cloudsim.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	zones, zonesAt, err := cloudsim.All(ctx, n.cloud.ListZones, cloudsim.ListOptions{})
+	if err != nil || len(zones) == 0 {
+		return nil, errors.Join(err, errors.New("no zones"))
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lists++
+	n.there = map[string]bool{}
+	for _, i := range all {
+		n.there[i.Name] = true
+	}
+	return follow.Listed{cloudsim.KindInstance: at, cloudsim.KindZone: zonesAt}, nil
+}
+
+func (n *names) Take(_ context.Context, e cloudsim.Event) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.ruin; err != nil {
+		n.ruin = nil
+		return err
+	}
+	if e.Kind == cloudsim.KindInstance {
+		var i cloudsim.Instance
+		if err := json.Unmarshal(e.Object, &i); err != nil {
+			return err
+		}
+		n.there[i.Name] = e.Type != cloudsim.EventDelete
+	}
+	return nil
+}
+
+func (n *names) Heard(again bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.heard++
+	if again {
+		n.again++
+	}
+}
+
+func (n *names) Lost(err error, news bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.tries++
+	if news {
+		n.lost = append(n.lost, err)
+	}
+}
+
+// until waits until ok, which is called with the picture's lock.
+func (n *names) until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		n.mu.Lock()
+		now := ok()
+		n.mu.Unlock()
+		if now {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it never happened: %s", what)
+		}
+	}
+}
+
+// line is the way to the cloud; it can be cut, which breaks the watch of now.
+type line struct {
+	next http.RoundTripper
+
+	mu    sync.Mutex
+	dead  bool
+	watch []io.Closer
+}
+
+func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dead {
+		return nil, errors.New("the line is dead")
+	}
+	resp, err := l.next.RoundTrip(r)
+	if err == nil && r.URL.Path == "/v1/watch" {
+		l.watch = append(l.watch, resp.Body)
+	}
+	return resp, err
+}
+
+func (l *line) cut(dead bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dead = dead
+	for _, w := range l.watch {
+		_ = w.Close()
+	}
+	l.watch = nil
+}
+
+// followed is a cloud with one instance, and a picture that follows it.
+func followed(t *testing.T) (*client.Client, *names, *line) {
+	t.Helper()
+	cloud := cloudtest.Start(t)
+	create(t, cloud, "one")
+	l := &line{next: cloud.HTTP.Transport}
+	by := *cloud
+	by.HTTP = &http.Client{Transport: l}
+	n := &names{cloud: &by}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		follow.Run(ctx, by.Watch, n, pause.Backoff{First: time.Millisecond, Most: 10 * time.Millisecond})
+	})
+	t.Cleanup(func() { cancel(); l.cut(true); running.Wait() })
+	n.until(t, "it knows the first", func() bool { return n.there["one"] && n.heard > 0 })
+	return cloud, n, l
+}
+
+func create(t *testing.T, cloud *client.Client, name string) {
+	t.Helper()
+	if _, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A watch that breaks is taken up where it ended: nothing is missed, and nothing
+// is listed again.
+func TestDroppedStream(t *testing.T) {
+	cloud, n, l := followed(t)
+	for try := range 5 {
+		name := fmt.Sprintf("more-%d", try)
+		l.cut(true)
+		n.until(t, "it is lost", func() bool { return len(n.lost) == try+1 })
+		create(t, cloud, name)
+		l.cut(false)
+		n.until(t, "it knows what came while it was lost", func() bool { return n.there[name] && n.again == try+1 })
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.lists != 1 {
+		t.Errorf("it listed %d times, want once", n.lists)
+	}
+	for _, err := range n.lost {
+		if !errors.Is(err, cloudsim.Unavailable) {
+			t.Errorf("it was lost because of %v", err)
+		}
+	}
+}
+
+// A quiet cloud is heard as soon as it can be watched again.
+func TestQuietCloudIsHeardAtOnce(t *testing.T) {
+	_, n, l := followed(t)
+	l.cut(true)
+	n.until(t, "it is lost", func() bool { return len(n.lost) == 1 })
+	l.cut(false)
+	n.until(t, "it is heard", func() bool { return n.again == 1 })
+}
+
+// A revision that the journal does not reach back to (410 Gone) has everything
+// listed again: also what is gone without an event.
+func TestExpiredRevision(t *testing.T) {
+	cloud, n, _ := followed(t)
+	if _, err := cloud.SaveState(t.Context(), cloudsim.SaveState{Name: "s", RecordsOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	create(t, cloud, "two")
+	n.until(t, "it knows the second", func() bool { return n.there["two"] })
+	if err := cloud.LoadState(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	n.until(t, "it forgot the second", func() bool { return !n.there["two"] && n.there["one"] && n.lists == 2 && n.again == 1 })
+	if !errors.Is(n.lost[0], cloudsim.Gone) {
+		t.Errorf("it was lost because of %v, want Gone", n.lost[0])
+	}
+	create(t, cloud, "three")
+	n.until(t, "it knows the third", func() bool { return n.there["three"] })
+}
+
+// What cannot be understood has everything listed again.
+func TestEventThatCannotBeTaken(t *testing.T) {
+	cloud, n, _ := followed(t)
+	n.mu.Lock()
+	n.ruin = errors.New("what is that")
+	n.mu.Unlock()
+	create(t, cloud, "two")
+	n.until(t, "it knows the second all the same", func() bool { return n.there["two"] && n.lists >= 2 })
+}
+
+// scripted is a picture of a cloud that fails as it is told.
+type scripted struct {
+	list  func() (follow.Listed, error)
+	taken []cloudsim.Event
+	told  []string
+}
+
+func (s *scripted) List(context.Context) (follow.Listed, error) { return s.list() }
+
+func (s *scripted) Take(_ context.Context, e cloudsim.Event) error {
+	s.taken = append(s.taken, e)
+	return nil
+}
+
+func (s *scripted) Heard(again bool) { s.told = append(s.told, fmt.Sprintf("heard %v", again)) }
+
+func (s *scripted) Lost(err error, news bool) {
+	s.told = append(s.told, fmt.Sprintf("lost %v %v", err, news))
+}
+
+// Pauses grow while the cloud says nothing, and begin anew when it does. A cloud
+// that is busy is not asked for lists as well.
+func TestBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		began := time.Now()
+		var asked []time.Duration
+		lists := 0
+		p := &scripted{list: func() (follow.Listed, error) {
+			lists++
+			return follow.Listed{cloudsim.KindInstance: 7}, nil
+		}}
+		watch := func(_ context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
+			return func(yield func(cloudsim.Event, error) bool) {
+				asked = append(asked, time.Since(began))
+				began = time.Now()
+				switch len(asked) {
+				case 5:
+					if !yield(cloudsim.Event{Rev: 8, Type: cloudsim.EventBookmark}, nil) {
+						return
+					}
+				case 7:
+					cancel()
+				}
+				yield(cloudsim.Event{}, cloudsim.Errorf(cloudsim.Exhausted, "slow down"))
+			}
+		}
+		follow.Run(ctx, watch, p, pause.Backoff{First: time.Second, Most: 4 * time.Second})
+		for i, most := range []time.Duration{0, 1, 2, 4, 4, 1, 2} {
+			if most *= time.Second; asked[i] > most || asked[i] < most/2 {
+				t.Errorf("pause %d was %s, want half of %s to all of it", i, asked[i], most)
+			}
+		}
+		if lists != 1 {
+			t.Errorf("it listed %d times, want once", lists)
+		}
+		want := []string{
+			"heard false", "lost slow down true", "lost slow down false", "lost slow down false", "lost slow down false",
+			"heard true", "lost slow down true", "lost slow down false",
+		}
+		if !slices.Equal(p.told, want) {
+			t.Errorf("it was told %q, want %q", p.told, want)
+		}
+	})
+}
+
+// Two lists are of two moments: what the newer one knows is not taken from the
+// older one's events, and nothing is believed until they meet.
+func TestListsOfTwoMoments(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	p := &scripted{list: func() (follow.Listed, error) {
+		return follow.Listed{cloudsim.KindInstance: 5, cloudsim.KindLoadBalancer: 8}, nil
+	}}
+	watch := func(_ context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
+		return func(yield func(cloudsim.Event, error) bool) {
+			if o.Since != 5 || !slices.Equal(o.Kinds, []cloudsim.ResourceKind{cloudsim.KindInstance, cloudsim.KindLoadBalancer}) {
+				t.Errorf("it watches %+v", o)
+			}
+			for _, e := range []cloudsim.Event{
+				{Rev: 6, Kind: cloudsim.KindLoadBalancer, Type: cloudsim.EventPut}, // before its list
+				{Rev: 7, Kind: cloudsim.KindInstance, Type: cloudsim.EventPut},
+				{Rev: 9, Kind: cloudsim.KindLoadBalancer, Type: cloudsim.EventPut},
+			} {
+				if e.Rev < 9 && len(p.told) > 0 {
+					t.Errorf("before %d it was told %q", e.Rev, p.told)
+				}
+				if !yield(e, nil) {
+					return
+				}
+			}
+			cancel()
+		}
+	}
+	follow.Run(ctx, watch, p, pause.Backoff{})
+	if len(p.taken) != 2 || p.taken[0].Rev != 7 || p.taken[1].Rev != 9 || !slices.Equal(p.told, []string{"heard false"}) {
+		t.Errorf("it took %+v and was told %q", p.taken, p.told)
+	}
+}
