@@ -22,6 +22,7 @@ var mayImport = map[string][]string{
 	"cloudsim/registry":         {"cloudsim", "cloudsim/engine"},
 	"credprovider":              {"cloudsim", "cloudsim/client"},
 	"credprovider/doctor":       {},
+	"credprovider/node":         {"credprovider", "credprovider/doctor"},
 	"cmd/allinone-credprovider": {"credprovider"},
 
 	"cloudsim":                 {},
@@ -36,7 +37,7 @@ var mayImport = map[string][]string{
 	"ccm":                      {"cloudsim", "cloudsim/client", "cloudsim/follow", "internal/logging", "internal/pause", "internal/providerid", "internal/resident"},
 	"csidriver":                {"cloudsim", "cloudsim/client", "csidriver/machine", "internal/run"},
 	"csidriver/machine":        {},
-	"lab":                      {"cloudsim", "cloudsim/client", "lab/hollow", "lab/real", "netproxy/egress", "internal/run"},
+	"lab":                      {"cloudsim", "cloudsim/client", "credprovider", "credprovider/node", "lab/hollow", "lab/real", "netproxy/egress", "internal/run"},
 	"lab/course":               {},
 	"docs/labs":                {},
 	"lab/hollow":               {"cloudsim", "cloudsim/client", "cloudsim/follow", "internal/pause", "internal/run"},
@@ -47,7 +48,7 @@ var mayImport = map[string][]string{
 	"netproxy/server":          {"internal/run", "netproxy/socket", "netproxy/wire"},
 	"netproxy/agent":           {"netproxy/socket", "netproxy/wire"},
 	"netproxy/kube":            {"netproxy/server"},
-	"lab/real":                 {"cloudsim", "cloudsim/client", "cloudsim/follow", "internal/pause", "lab/real/boot"},
+	"lab/real":                 {"cloudsim", "cloudsim/client", "cloudsim/follow", "cloudsim/metadata", "internal/pause", "lab/real/boot"},
 	"lab/real/boot":            {},
 	"cmd/machine":              {"lab/real/boot"},
 	"internal/resident":        {},
@@ -57,7 +58,7 @@ var mayImport = map[string][]string{
 	"internal/providerid":      {},
 	"cmd/allinone": {
 		"cloudsim", "cloudsim/client", "cloudsim/dataplane", "cloudsim/dataplane/disks", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store",
-		"ccm", "credprovider", "credprovider/doctor", "csidriver", "docs/labs", "lab", "lab/course", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/logging", "internal/resident", "internal/run",
+		"ccm", "credprovider", "credprovider/doctor", "credprovider/node", "csidriver", "docs/labs", "lab", "lab/course", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/logging", "internal/resident", "internal/run",
 	},
 }
 

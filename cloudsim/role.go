@@ -49,6 +49,7 @@ const (
 	RoleCSI            RoleName = "csi"
 	RoleNode           RoleName = "node"
 	RoleHypervisor     RoleName = "hypervisor"
+	RoleMetadata       RoleName = "metadata"
 	RoleRegistryReader RoleName = "registry-reader"
 	RoleRegistryWriter RoleName = "registry-writer"
 )
@@ -74,6 +75,8 @@ func PredefinedRoles() []Role {
 			"instances.get", "registry.pull"),
 		role(RoleHypervisor, "Who makes instances real: it follows them and what they are",
 			"events.list", "events.watch", "instances.get", "instances.list", "instanceTypes.get", "routes.get", "routes.list", "zones.get", "zones.list"),
+		role(RoleMetadata, "A metadata service: it tells instances what they are, and hands them their tokens",
+			"instances.get", "instances.list", "instances.userData", "instances.identity", "instances.token"),
 		role(RoleRegistryReader, "Pull images", "registry.pull"),
 		role(RoleRegistryWriter, "Pull and push images", "registry.pull", "registry.push"),
 	}

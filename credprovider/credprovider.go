@@ -57,6 +57,10 @@ type Config struct {
 	// CacheDir keeps answers between runs, for who runs the plugin and nobody
 	// else; "" keeps none.
 	CacheDir string `json:"cacheDir,omitempty"`
+	// OptInAnnotation is one by which a Kubernetes service account says that
+	// its pods pull as itself. Then those of all others pull as the node, and
+	// no one falls back. "" uses whatever token the kubelet sends.
+	OptInAnnotation string `json:"optInAnnotation,omitempty"`
 }
 
 // ReadConfig reads a configuration file, strictly.
@@ -137,12 +141,16 @@ func Run(ctx context.Context, cfg Config, stdin io.Reader, stdout io.Writer) err
 	if err != nil {
 		return err
 	}
-	c, err := cfg.credential(ctx, host, repo, req.Token)
+	token, err := cfg.identity(req)
+	if err != nil {
+		return err
+	}
+	c, err := cfg.credential(ctx, host, repo, token)
 	if err != nil {
 		return err
 	}
 	keyType := forRegistry
-	if req.Token != "" {
+	if token != "" {
 		keyType = forImage
 	}
 	raw, err := json.Marshal(response{
@@ -157,6 +165,20 @@ func Run(ctx context.Context, cfg Config, stdin io.Reader, stdout io.Writer) err
 		return fault(CodeOutput, "the answer could not be written: %v", err)
 	}
 	return nil
+}
+
+// identity is the token to pull with: the pod's, or "" for the node's own.
+func (c Config) identity(req request) (token string, err error) {
+	if c.OptInAnnotation == "" {
+		return req.Token, nil
+	}
+	if _, in := req.Annotations[c.OptInAnnotation]; !in {
+		return "", nil
+	}
+	if req.Token == "" {
+		return "", fault(CodeInput, "the service account has the annotation %s, and the kubelet sent no token of it", c.OptInAnnotation)
+	}
+	return req.Token, nil
 }
 
 // readRequest reads one document, and no further: a kubelet that never closes

@@ -57,9 +57,14 @@ func node(t *testing.T) (*client.Client, credprovider.Config) {
 }
 
 // ask is a request for an image of the registry.
-func ask(image, token string) string {
+func ask(image, token string, annotations ...string) string {
+	has := map[string]string{}
+	for _, a := range annotations {
+		has[a] = "yes"
+	}
 	raw, _ := json.Marshal(map[string]any{
-		"apiVersion": credprovider.APIVersion, "kind": "CredentialProviderRequest", "image": image, "serviceAccountToken": token, "fieldOfTheFuture": 1,
+		"apiVersion": credprovider.APIVersion, "kind": "CredentialProviderRequest", "image": image, "serviceAccountToken": token,
+		"serviceAccountAnnotations": has, "fieldOfTheFuture": 1,
 	})
 	return string(raw)
 }

@@ -116,3 +116,25 @@ func TestAServiceAccountPulls(t *testing.T) {
 		t.Errorf("after the trust: %v", err)
 	}
 }
+
+// With an opt-in, a service account that did not say so pulls as its node, and
+// one that did never does.
+func TestOptIn(t *testing.T) {
+	const own = "cloudsim.dev/own"
+	_, cfg := node(t)
+	cfg.OptInAnnotation = own
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := cluster{key}.token(t, nil) // which the cloud does not trust
+	if a, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", token, "cloudsim.dev/other"))); err != nil || a.CacheKeyType != "Registry" {
+		t.Errorf("not opted in: %+v %v", a, err)
+	}
+	if a, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", token, own))); code(err) != credprovider.CodeDenied {
+		t.Errorf("opted in: %+v %v", a, err)
+	}
+	if a, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", "", own))); code(err) != credprovider.CodeInput {
+		t.Errorf("opted in, without a token: %+v %v", a, err)
+	}
+}

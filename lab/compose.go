@@ -120,7 +120,7 @@ func (c Composed) Seed(ctx context.Context, instances int) error {
 	if err := apply(ctx, k, rbacObjects); err != nil {
 		return err
 	}
-	return seed(ctx, administrator(ComposedCloud, c.file("cloudsim", "admin.token")), Dir(c.file("seed", "")), c.token, instances)
+	return seed(ctx, administrator(ComposedCloud, c.file("cloudsim", "admin.token")), Dir(c.file("seed", "")), c.token, Hollow, instances)
 }
 
 func (c Composed) token(service string) string { return c.file(service, "cloud.token") }
@@ -129,7 +129,7 @@ func (c Composed) token(service string) string { return c.file(service, "cloud.t
 func (c Composed) Hypervise(ctx context.Context, log *slog.Logger) error {
 	keys := pki{dir: c.file("hypervisor", "")}
 	return hollow.Run(ctx, log, hollow.Config{
-		Cloud:      hypervisorClient(ComposedCloud, c.token("hypervisor")),
+		Cloud:      componentClient("hypervisor", ComposedCloud, c.token("hypervisor")),
 		Kubeconfig: c.file("hypervisor", "kubeconfig"), Kubelet: keys.kubelet,
 	})
 }

@@ -16,7 +16,7 @@ const DefaultPortBase = 8180
 var portNames = []string{
 	"cloudsim", "kube-apiserver", "etcd", "etcd-peer",
 	"kube-controller-manager", "kube-scheduler", "kwok", "ccm",
-	"proxy-agents", "proxy-health", "proxy-admin", "proxy-agent",
+	"proxy-agents", "proxy-health", "proxy-admin", "proxy-agent", "registry",
 }
 
 // host is where everything listens: nothing of a lab is reachable from

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cloudsim-dev/allinone/credprovider/node"
 )
 
 //go:embed rbac.yaml
@@ -34,7 +37,11 @@ func (p *plan) furnish(ctx context.Context) error {
 	if err := apply(ctx, k, rbacObjects); err != nil || p.Nodes != Real {
 		return err
 	}
-	return apply(ctx, k, dnsObjects)
+	pulls, err := p.registryFiles()
+	if err != nil {
+		return err
+	}
+	return errors.Join(apply(ctx, k, dnsObjects), apply(ctx, k, pulls[node.RBACFile]))
 }
 
 // apply makes the objects of a file what it says.

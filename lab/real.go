@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/cloudsim-dev/allinone/credprovider/node"
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
@@ -138,17 +139,23 @@ func (p *plan) realHypervisor(log *slog.Logger) component {
 			if err != nil {
 				return err
 			}
-			return real.Run(ctx, log.With("component", "hypervisor"), p.realConfig(k))
+			c, err := p.realConfig(k)
+			if err != nil {
+				return err
+			}
+			return real.Run(ctx, log.With("component", "hypervisor"), c)
 		},
 		after: []string{"cloudsim", "kube-apiserver"},
 	}
 }
 
-func (p *plan) realConfig(k kubernetes.Interface) real.Config {
+func (p *plan) realConfig(k kubernetes.Interface) (real.Config, error) {
 	n := p.networks.real(p.dir)
+	files, err := p.registryFiles()
 	api, cloud := p.ports["kube-apiserver"], p.ports["cloudsim"]
 	return real.Config{
-		Cloud: p.hypervisorClient(), Dir: p.dir.machines(), Name: p.dir.machineName(), Network: n,
+		Cloud: p.hypervisorClient(), Metadata: p.componentClient("metadata"), Dir: p.dir.machines(), Name: p.dir.machineName(), Network: n,
+		Registry: real.Registry{Name: p.registryName(), CA: p.dir.path("cloud", "registry", "ca.crt"), Kubelet: files},
 		Programs: realPrograms(p.Config), ClusterDNS: clusterDNS.String(),
 		Endpoints: map[int]string{api: p.ports.addr("kube-apiserver"), cloud: p.ports.addr("cloudsim")},
 		Identify: func(dir, host string, address netip.Addr) error {
@@ -168,7 +175,7 @@ func (p *plan) realConfig(k kubernetes.Interface) real.Config {
 			return notReadyNode(ctx, k, name, providerID)
 		},
 		Say: p.say,
-	}
+	}, err
 }
 
 // notReadyNode says in a machine's Node what its kubelet has no time to say.
@@ -209,6 +216,7 @@ func realPrograms(c Config) real.Programs {
 	all := programs{c.Kube, c.KubeBinDir}
 	return real.Programs{
 		Machine: c.MachineDir, Images: filepath.Join(c.MachineDir, "images"),
+		Plugin:  filepath.Join(filepath.Dir(c.Self), node.Plugin),
 		Kubelet: all.find("kubelet").path, Proxy: all.find("kube-proxy").path, Kubectl: all.find("kubectl").path,
 	}
 }

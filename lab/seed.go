@@ -29,35 +29,52 @@ func administrator(url, tokenFile string) *client.Client {
 // tokenFile is where the secret of a component's own token is.
 func (d Dir) tokenFile(component string) string { return d.path("cloud", component+".token") }
 
-// accounts are who the lab's components are to the cloud, and their roles:
-// what each calls, and no more.
-var accounts = []struct {
+// account is who a component of the lab is to the cloud, and its role: what it
+// calls, and no more.
+type account struct {
 	name string
 	role cloudsim.RoleName
-}{
-	{"ccm", cloudsim.RoleCCM},
-	{"hypervisor", cloudsim.RoleHypervisor},
+}
+
+// nodeAccount is the account that the lab's instances carry, if they are
+// machines: who their metadata service says they are.
+const nodeAccount = "node"
+
+// accounts are those of a lab's components.
+func (n Nodes) accounts() []account {
+	all := []account{{"ccm", cloudsim.RoleCCM}, {"hypervisor", cloudsim.RoleHypervisor}}
+	if n == Real {
+		all = append(all, account{"metadata", cloudsim.RoleMetadata})
+	}
+	return all
 }
 
 // seed makes what a lab needs in its cloud.
 func (p *plan) seed(ctx context.Context) error {
-	return seed(ctx, p.cloudClient(), p.dir, p.dir.tokenFile, p.Instances)
+	return seed(ctx, p.cloudClient(), p.dir, p.dir.tokenFile, p.Nodes, p.Instances)
 }
 
 // seed makes, each time, the components' service accounts, whose tokens go where
 // tokenFile says; the first time, the instances. Creating an instance is
 // idempotent by name, so an interrupted seed is repeated.
-func seed(ctx context.Context, c *client.Client, d Dir, tokenFile func(component string) string, instances int) error {
-	for _, a := range accounts {
-		if err := ensureAccount(ctx, c, a.name, a.role, tokenFile(a.name)); err != nil {
+func seed(ctx context.Context, c *client.Client, d Dir, tokenFile func(component string) string, nodes Nodes, instances int) error {
+	for _, a := range nodes.accounts() {
+		if err := ensureToken(ctx, c, a, tokenFile(a.name)); err != nil {
 			return fmt.Errorf("service account of %s: %w", a.name, err)
+		}
+	}
+	carried := ""
+	if nodes == Real {
+		carried = nodeAccount
+		if _, err := ensureAccount(ctx, c, account{carried, cloudsim.RoleNode}); err != nil {
+			return fmt.Errorf("service account of the nodes: %w", err)
 		}
 	}
 	m, err := d.memory()
 	if err != nil || m.Seeded {
 		return err
 	}
-	for _, r := range firstInstances(instances) {
+	for _, r := range firstInstances(instances, carried) {
 		if _, err := c.CreateInstance(ctx, r); err != nil {
 			return fmt.Errorf("instance %s: %w", r.Name, err)
 		}
@@ -66,27 +83,35 @@ func seed(ctx context.Context, c *client.Client, d Dir, tokenFile func(component
 	return d.remember(m)
 }
 
-// firstInstances are spread over the zones of the cloud's default region.
-func firstInstances(n int) []cloudsim.CreateInstance {
+// firstInstances are spread over the zones of the cloud's default region, and
+// carry a service account, or "".
+func firstInstances(n int, account string) []cloudsim.CreateInstance {
 	catalogue := cloudsim.DefaultCatalogue()
 	zones, small := catalogue.Zones, catalogue.InstanceTypes[0].Name
 	all := make([]cloudsim.CreateInstance, n)
 	for i := range all {
-		all[i] = cloudsim.CreateInstance{Name: fmt.Sprintf("node-%d", i+1), Zone: zones[i%len(zones)].Name, Type: small}
+		all[i] = cloudsim.CreateInstance{Name: fmt.Sprintf("node-%d", i+1), Zone: zones[i%len(zones)].Name, Type: small, ServiceAccount: account}
 	}
 	return all
 }
 
-// ensureAccount makes sure that a service account has its role, and that file
+// ensureAccount makes sure that a service account has its role.
+func ensureAccount(ctx context.Context, c *client.Client, want account) (cloudsim.ServiceAccount, error) {
+	a, err := c.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: want.name})
+	if err != nil {
+		return a, err
+	}
+	_, err = c.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: want.name, Role: want.role, ServiceAccount: string(a.ID)})
+	return a, err
+}
+
+// ensureToken makes sure that a service account has its role, and that file
 // holds a token of it which the cloud takes. The cloud shows a secret once: if
 // the file is lost, or was not yet written when we died, there is a new token,
 // and those before are revoked.
-func ensureAccount(ctx context.Context, c *client.Client, name string, role cloudsim.RoleName, file string) error {
-	a, err := c.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: name})
+func ensureToken(ctx context.Context, c *client.Client, want account, file string) error {
+	a, err := ensureAccount(ctx, c, want)
 	if err != nil {
-		return err
-	}
-	if _, err := c.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: name, Role: role, ServiceAccount: string(a.ID)}); err != nil {
 		return err
 	}
 	as := *c

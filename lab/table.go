@@ -56,7 +56,7 @@ func (p *plan) cloud() component {
 			"--admin-token-file=" + p.dir.AdminToken(), "--profile=" + p.Profile,
 			"--instance-range=" + p.networks.Instances, "--load-balancer-range=" + p.networks.LoadBalancers,
 			"--load-balancer-range6=" + p.networks.loadBalancers6(),
-		}, pods...),
+		}, append(pods, p.registryFlags()...)...),
 		ready: httpProbe(url+"/readyz", nil),
 		then:  p.seed,
 	}
@@ -110,13 +110,16 @@ func (p *plan) hypervisor(log *slog.Logger) component {
 }
 
 // hypervisorClient is the cloud as the hypervisor sees it.
-func (p *plan) hypervisorClient() *client.Client {
-	return hypervisorClient(p.ports.url("http", "cloudsim"), p.dir.tokenFile("hypervisor"))
+func (p *plan) hypervisorClient() *client.Client { return p.componentClient("hypervisor") }
+
+// componentClient is the cloud as a component with an account of its own sees it.
+func (p *plan) componentClient(name string) *client.Client {
+	return componentClient(name, p.ports.url("http", "cloudsim"), p.dir.tokenFile(name))
 }
 
-func hypervisorClient(url, tokenFile string) *client.Client {
+func componentClient(name, url, tokenFile string) *client.Client {
 	c := administrator(url, tokenFile)
-	c.Project, c.UserAgent = "", "allinone-hypervisor"
+	c.Project, c.UserAgent = "", "allinone-"+name
 	return c
 }
 

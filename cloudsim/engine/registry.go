@@ -29,6 +29,7 @@ type registryClaims struct {
 	PullOnly bool                      `json:"pullOnly,omitempty"`
 	Only     []string                  `json:"only,omitempty"`   // repositories; none for all
 	Access   []cloudsim.RegistryAccess `json:"access,omitempty"` // of a bearer
+	Refused  string                    `json:"refused,omitempty"` // why a bearer opens nothing
 }
 
 const (
@@ -147,6 +148,9 @@ func (e *Engine) readClaims(tx *store.Tx, token, use string) (c RegistryCaller, 
 	case now >= c.claims.Expires:
 		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "it expired at %s", time.Unix(c.claims.Expires, 0).UTC().Format(time.RFC3339))
 	}
+	if c.claims.Refused != "" {
+		return c, nil
+	}
 	t := cloudsim.Token{Meta: cloudsim.Meta{Name: c.claims.Subject}, ServiceAccount: c.claims.Account}
 	if c.claims.Token != "" {
 		t, err = tokens.Get(tx, string(c.claims.Token))
@@ -197,18 +201,36 @@ func (e *Engine) CreateRegistryBearer(c RegistryCaller, requestID string, asked 
 	return b, err
 }
 
+// CreateRegistryRefusal makes a bearer that opens nothing, and says why to who
+// tries: where a client tells people what the registry answers, and not what
+// the token endpoint does.
+func (e *Engine) CreateRegistryRefusal(why string) (b RegistryBearer, err error) {
+	err = e.store.View(func(tx *store.Tx) error {
+		claims := e.newClaims(tx, useBearer, cloudsim.RegistryBearerLife)
+		claims.Refused = why
+		b = RegistryBearer{IssuedAt: tx.Now, Life: cloudsim.RegistryBearerLife}
+		b.Token, err = sign(tx, cloudsim.KeyRegistry, claims)
+		return err
+	})
+	return b, err
+}
+
 // ErrRegistryScope is what AllowRegistry answers, wrapped, when a bearer is
 // good but was not made for this: ask for another.
 var ErrRegistryScope = errors.New("the bearer token was not made for this")
 
 // AllowRegistry refuses what the bearer of c was not made for, and what its
-// caller may not do any more. It returns the repository that it is about.
+// caller may not do, or not any more: another bearer would not help him, and he
+// is told why. It returns the repository that it is about.
 func (e *Engine) AllowRegistry(c RegistryCaller, requestID, kind, name, action string) (r cloudsim.Repository, err error) {
 	err = e.store.View(func(tx *store.Tx) error {
-		if !slices.ContainsFunc(c.claims.Access, func(a cloudsim.RegistryAccess) bool { return a.Has(kind, name, action) }) {
-			return ErrRegistryScope
+		if c.claims.Refused != "" {
+			return cloudsim.Errorf(cloudsim.Denied, "%s", c.claims.Refused)
 		}
 		r, err = e.mayUse(tx, c, kind, name, action)
+		if !errors.Is(err, cloudsim.Denied) && !slices.ContainsFunc(c.claims.Access, func(a cloudsim.RegistryAccess) bool { return a.Has(kind, name, action) }) {
+			return ErrRegistryScope
+		}
 		return err
 	})
 	e.decided(c, requestID, "registry."+action, name, err)

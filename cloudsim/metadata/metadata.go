@@ -13,7 +13,7 @@ import (
 )
 
 // Cloud is what the service asks: a client of a cloud, or its engine. Its
-// caller must be an admin, because it speaks for any instance.
+// caller needs the role metadata, because it speaks for any instance.
 type Cloud interface {
 	GetInstance(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)
 	ListInstances(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error)

@@ -49,30 +49,49 @@ func (s *server) token(w http.ResponseWriter, r *http.Request) {
 	}
 	id := r.Header.Get("X-Request-Id")
 	if req.password == "" {
-		s.refusePassword(w, id, errors.New("no password"))
+		s.refusePassword(w, id, req, cloudsim.Errorf(cloudsim.Unauthenticated, "no password was shown; if a kubelet's credential provider was to have one, its reason is in the log of the node's kubelet, with a code that begins with E_"))
 		return
 	}
 	caller, err := s.engine.AdmitRegistryPassword(req.password)
 	if err != nil {
-		s.refusePassword(w, id, err)
+		s.refusePassword(w, id, req, err)
 		return
 	}
 	s.mint(w, r, id, caller, req)
 }
 
-// refusePassword answers every bad password alike; why, the audit trail says.
-func (s *server) refusePassword(w http.ResponseWriter, id string, why error) {
+// refusePassword answers a bad password, and says to the audit trail why. Who
+// guesses gets 401. Who has none, or one that was good, gets a bearer that opens
+// nothing, if it is for a repository: containerd puts into a pod's event what
+// the registry answers to that, and of a 401 from here only the number.
+func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenRequest, why error) {
 	s.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: id}, why)
 	if kind := cloudsim.KindOf(why); kind != cloudsim.Unauthenticated && kind != cloudsim.Internal {
 		refuseToken(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the cloud does not answer")
 		return
 	}
 	msg := "the user name or password is not good"
-	if cloudsim.KindOf(why) == cloudsim.Unauthenticated {
+	if req.password == "" {
+		msg = why.Error()
+	} else if cloudsim.KindOf(why) == cloudsim.Unauthenticated {
 		msg += ": " + why.Error()
+	}
+	if ours := strings.Count(req.password, ".") == 2; len(req.scopes) > 0 && (ours || req.password == "") {
+		b, err := s.engine.CreateRegistryRefusal(msg)
+		if err == nil {
+			s.grant(w, b)
+			return
+		}
+		s.log.Error("no bearer token could be made", "requestId", id, "err", err)
 	}
 	w.Header().Set("WWW-Authenticate", `Basic realm="`+s.cfg.URL+tokenPath+`"`)
 	refuseToken(w, http.StatusUnauthorized, "UNAUTHORIZED", msg)
+}
+
+func (s *server) grant(w http.ResponseWriter, b engine.RegistryBearer) {
+	reply(w, http.StatusOK, map[string]any{
+		"token": b.Token, "access_token": b.Token, "expires_in": int(b.Life / time.Second), "issued_at": b.IssuedAt.Format(time.RFC3339),
+	})
 }
 
 func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller engine.RegistryCaller, req tokenRequest) {
@@ -108,9 +127,7 @@ func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller 
 			b.Token = corrupt(b.Token)
 		}
 	}
-	reply(w, http.StatusOK, map[string]any{
-		"token": b.Token, "access_token": b.Token, "expires_in": int(b.Life / time.Second), "issued_at": b.IssuedAt.Format(time.RFC3339),
-	})
+	s.grant(w, b)
 }
 
 // corrupt changes a character of the signature of a token.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,16 +13,13 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/credprovider"
 	"github.com/cloudsim-dev/allinone/credprovider/doctor"
+	"github.com/cloudsim-dev/allinone/credprovider/node"
 )
-
-// pluginName is the file that the kubelet runs.
-const pluginName = "allinone-credprovider"
 
 func newCredproviderCommand(e env) *cobra.Command {
 	var config string
@@ -33,7 +31,7 @@ on standard input, and writes short-lived credentials for the cloud's registry
 to standard output. A failure is one line on stderr with a code, such as
 E_METADATA, and exit code 1; the kubelet logs it and pulls without credentials.
 
-The file ` + pluginName + ` is the same in a file of its own, which starts in a
+The file ` + node.Plugin + ` is the same in a file of its own, which starts in a
 fraction of the time: that is what a kubelet should run.`,
 		Example: `  # What a kubelet on a node needs: two files, and a role for its tokens
   allinone credprovider config --registry 127.0.0.1:5000 --node-cloud-url http://127.0.0.1:8180 --dir ./node
@@ -56,10 +54,8 @@ fraction of the time: that is what a kubelet should run.`,
 
 // credproviderConfig is what a person may say of a node's files.
 type credproviderConfig struct {
-	credprovider.Config
-	dir      string
-	audience string
-	optional bool
+	node.Config
+	to string
 }
 
 func newCredproviderConfigCommand(e env) *cobra.Command {
@@ -74,7 +70,9 @@ func newCredproviderConfigCommand(e env) *cobra.Command {
 
 With --audience the plugin gets the token of the pod's service account instead
 of the node's identity (KEP-4412). The cloud must trust it: see
-'allinone cloud workload-trusts create'.`,
+'allinone cloud workload-trusts create'. With --opt-in-annotation that is so for
+service accounts that carry the annotation; what they may not, their node is
+never asked for.`,
 		Example: `  allinone credprovider config --registry 127.0.0.1:5000 --node-cloud-url http://127.0.0.1:8180 --dir ./node
   allinone credprovider config --registry 127.0.0.1:5000 --node-cloud-url http://127.0.0.1:8180 --dir ./node --audience registry.cloudsim`,
 		Args: cobra.NoArgs,
@@ -92,9 +90,11 @@ of the node's identity (KEP-4412). The cloud must trust it: see
 	fl.StringVar(&f.CloudCAFile, "node-cloud-ca-file", "", "its authority, on nodes")
 	fl.StringVar(&f.MetadataURL, "metadata-url", client.DefaultMetadataURL, "where nodes reach their metadata service")
 	fl.StringVar(&f.CacheDir, "cache-dir", "/var/lib/cloudsim/credprovider", "where nodes keep answers; empty for nowhere")
-	fl.StringVar(&f.dir, "dir", "", "folder to write to; made when missing")
-	fl.StringVar(&f.audience, "audience", "", "use the tokens of pods' service accounts, for this audience")
-	fl.BoolVar(&f.optional, "allow-no-service-account", false, "with --audience: pods without a service account, such as static ones, use the node's identity")
+	fl.StringVar(&f.to, "dir", "", "folder to write to; made when missing")
+	fl.StringVar(&f.Dir, "node-dir", "", "folder that nodes have the files in (default --dir)")
+	fl.StringVar(&f.Audience, "audience", "", "use the tokens of pods' service accounts, for this audience")
+	fl.BoolVar(&f.Optional, "allow-no-service-account", false, "with --audience: pods without a service account, such as static ones, use the node's identity")
+	fl.StringVar(&f.OptInAnnotation, "opt-in-annotation", "", "with --audience: only service accounts with this annotation are used; pods of others use the node's identity")
 	for _, name := range []string{"registry", "node-cloud-url", "dir"} {
 		_ = cmd.MarkFlagRequired(name) // fails for an unknown flag only
 	}
@@ -103,61 +103,26 @@ of the node's identity (KEP-4412). The cloud must trust it: see
 
 // write makes the files and returns their names.
 func (f credproviderConfig) write() (names []string, err error) {
-	if err := f.Validate(); err != nil {
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "%w", err)
-	}
-	dir, err := filepath.Abs(f.dir)
+	dir, err := filepath.Abs(f.to)
 	if err != nil {
 		return nil, err
 	}
-	own := filepath.Join(dir, "credprovider.json")
-	p := doctor.Provider{
-		Name: pluginName, APIVersion: credprovider.APIVersion, MatchImages: f.Registries, DefaultCacheDuration: "0s",
-		Args: []string{"--config=" + own},
-	}
-	if f.audience != "" {
-		p.TokenAttributes = &doctor.TokenAttributes{Audience: f.audience, CacheType: "Token", Require: new(!f.optional)}
-	}
-	files := map[string]any{
-		own:                                f.Config,
-		filepath.Join(dir, "kubelet.yaml"): doctor.Config{APIVersion: doctor.ConfigVersion, Kind: "CredentialProviderConfig", Providers: []doctor.Provider{p}},
-	}
-	if f.audience != "" {
-		files[filepath.Join(dir, "rbac.yaml")] = audienceRBAC(f.audience)
+	f.Dir = cmp.Or(f.Dir, dir)
+	files, err := f.Files()
+	if err != nil {
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "%w", err)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // no secrets are in it, and kubelets of others read it
 		return nil, err
 	}
-	for name, v := range files {
-		raw, err := yaml.Marshal(v)
-		if strings.HasSuffix(name, ".json") {
-			raw, err = json.MarshalIndent(v, "", "  ")
-		}
-		if err != nil {
+	for name, raw := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), raw, 0o600); err != nil {
 			return nil, err
 		}
-		if err := os.WriteFile(name, raw, 0o600); err != nil {
-			return nil, err
-		}
-		names = append(names, name)
+		names = append(names, filepath.Join(dir, name))
 	}
 	slices.Sort(names)
 	return names, nil
-}
-
-// audienceRBAC lets kubelets ask for tokens for an audience, which the API
-// server refuses otherwise since Kubernetes 1.33.
-func audienceRBAC(audience string) any {
-	const api, name = "rbac.authorization.k8s.io", "cloudsim:credential-provider"
-	meta := map[string]string{"name": name}
-	return map[string]any{"apiVersion": "v1", "kind": "List", "items": []any{
-		map[string]any{"apiVersion": api + "/v1", "kind": "ClusterRole", "metadata": meta, "rules": []any{map[string]any{
-			"apiGroups": []string{""}, "resources": []string{audience}, "verbs": []string{"request-serviceaccounts-token-audience"},
-		}}},
-		map[string]any{"apiVersion": api + "/v1", "kind": "ClusterRoleBinding", "metadata": meta,
-			"roleRef":  map[string]string{"apiGroup": api, "kind": "ClusterRole", "name": name},
-			"subjects": []any{map[string]string{"apiGroup": api, "kind": "Group", "name": "system:nodes"}}},
-	}}
 }
 
 func newCredproviderDoctorCommand(e env) *cobra.Command {

@@ -37,7 +37,7 @@ With --instance every caller is that instance: listen where only it can call,
 such as ` + metadata.Address + ` in its network namespace. Without it, the source
 address of a connection says which instance calls.
 
-Its token must be an admin's, because it speaks for any instance.`,
+Its token needs the role metadata, because it speaks for any instance.`,
 		Example: `  # For instances that share this machine's loopback
   allinone metadata --listen 127.0.0.1:8181
   token=$(curl -s --interface 127.64.0.1 -X PUT -H 'Metadata-Token-TTL-Seconds: 300' http://127.0.0.1:8181/v1/token)

@@ -125,6 +125,8 @@ func TestReal(t *testing.T) {
 		{"pods", (*labRun).testRealPods},
 		{"routes", (*labRun).testRealRoutes},
 		{"load balancer", (*labRun).testRealLoadBalancer},
+		{"metadata", (*labRun).testRealMetadata},
+		{"private images", (*labRun).testRealPull},
 		{"instances", (*labRun).testRealInstances},
 		{"SIGKILL of a machine", (*labRun).testRealCrash},
 		{"SIGKILL of the lab", (*labRun).testRealAdoption},

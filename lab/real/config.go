@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 )
 
 // Config is what a hypervisor of real machines needs.
@@ -16,6 +17,11 @@ type Config struct {
 	// Cloud sees the instances of one project; each becomes a machine. It
 	// needs to read instances, instance types, routes and events.
 	Cloud *client.Client
+	// Metadata answers for the metadata service, as whoever may speak for any
+	// instance.
+	Metadata metadata.Cloud
+	// Registry is the cloud's.
+	Registry Registry
 	// Dir is the hypervisor's own folder, absolute: machines, the network,
 	// images.
 	Dir string
@@ -43,6 +49,17 @@ type Config struct {
 	Say func(format string, args ...any)
 }
 
+// Registry is one that machines pull from, with passwords of the cloud.
+type Registry struct {
+	// Name is host:port, as image names have it.
+	Name string
+	// CA is a file of the host: the authority that machines trust for it.
+	CA string
+	// Kubelet are files for the kubelet and its image credential provider, by
+	// name; machines have them in CredentialDir.
+	Kubelet map[string][]byte
+}
+
 // Programs are files of the host.
 type Programs struct {
 	Machine string // folder of containerd, runc, the machine's first process, and cni/
@@ -50,6 +67,7 @@ type Programs struct {
 	Kubelet string
 	Proxy   string
 	Kubectl string
+	Plugin  string // the kubelet's image credential provider
 }
 
 // kube are upstream's programs on a machine, by name.
@@ -60,6 +78,7 @@ func (p Programs) kube() map[string]string {
 // Required are all files that must be there, by what they are.
 func (p Programs) Required() map[string]string {
 	all := p.kube()
+	all["image credential provider"] = p.Plugin
 	for _, name := range []string{"machine", "containerd", "containerd-shim-runc-v2", "ctr", "runc"} {
 		all[name] = filepath.Join(p.Machine, name)
 	}
@@ -77,6 +96,12 @@ func (c Config) Validate() error {
 	var errs []error
 	if c.Cloud == nil || c.Cloud.URL == "" || c.Cloud.HTTP == nil {
 		errs = append(errs, errors.New("cloud needs a URL and an HTTP client"))
+	}
+	if c.Metadata == nil {
+		errs = append(errs, errors.New("metadata is required"))
+	}
+	if c.Registry.Name == "" || c.Registry.CA == "" {
+		errs = append(errs, errors.New("registry needs a name and a CA"))
 	}
 	if !filepath.IsAbs(c.Dir) {
 		errs = append(errs, fmt.Errorf("dir must be an absolute path, got %q", c.Dir))

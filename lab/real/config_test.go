@@ -35,7 +35,7 @@ func TestNetworkValidate(t *testing.T) {
 // Everything that is wrong is said at once.
 func TestConfigValidate(t *testing.T) {
 	err := Config{Network: testNetwork()}.Validate()
-	for _, want := range []string{"cloud", "dir", "name", "identify"} {
+	for _, want := range []string{"cloud", "dir", "name", "identify", "metadata", "registry"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not name %s: %v", want, err)
 		}

@@ -15,9 +15,15 @@ import (
 
 // serveEndpoints lets machines reach what listens on the host's loopback, at
 // the host's address in the VPC: the API server and the cloud. The price is a
-// copy of what they say, which the kernel makes from socket to socket.
+// copy of what they say, which the kernel makes from socket to socket. Beside
+// them is the metadata service.
 func (h *hypervisor) serveEndpoints(ctx context.Context) (*errgroup.Group, error) {
 	work, ctx := errgroup.WithContext(ctx)
+	metadata, err := h.serveMetadata(ctx)
+	if err != nil {
+		return nil, err
+	}
+	work.Go(metadata)
 	for port, to := range h.cfg.Endpoints {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(h.cfg.Network.Host.String(), strconv.Itoa(port)))
 		if err != nil {

@@ -25,9 +25,14 @@ const (
 	programsDir   = "/opt/machine"
 	kubeDir       = "/opt/kube"
 	cniDir        = "/opt/cni/bin"
+	pluginDir     = "/opt/credprovider"
+	registriesDir = etcKubernetes + "/registries"
 	criSocket     = "/run/containerd/containerd.sock"
 	logDir        = "/var/log"
 )
+
+// CredentialDir is where a machine has the files of Registry.Kubelet.
+const CredentialDir = etcKubernetes + "/credprovider"
 
 // shutdownGrace is between the power button and the power cut.
 const shutdownGrace = 3 * time.Second
@@ -109,6 +114,33 @@ func (f folder) write(i cloudsim.Instance, v values) error {
 		f.text("etc/resolv.conf", "# The cloud has no name server; cluster names are CoreDNS's business.\n"))
 }
 
+// registry writes how the machine pulls from the cloud's registry: whom the
+// runtime trusts, and what the kubelet asks for passwords.
+func (f folder) registry(r Registry) error {
+	ca, err := os.ReadFile(r.CA)
+	if err != nil {
+		return fmt.Errorf("the registry's authority: %w", err)
+	}
+	at := filepath.Join(registriesDir, r.Name)
+	files := map[string][]byte{
+		filepath.Join(at, "ca.crt"):     ca,
+		filepath.Join(at, "hosts.toml"): fmt.Appendf(nil, "server = %q\n[host.%q]\n  ca = %q\n", "https://"+r.Name, "https://"+r.Name, filepath.Join(at, "ca.crt")),
+	}
+	for name, content := range r.Kubelet {
+		files[filepath.Join(CredentialDir, name)] = content
+	}
+	for name, content := range files {
+		path := f.path(name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (f folder) text(name, content string) error {
 	return os.WriteFile(f.path(name), []byte(content), 0o644) //nolint:gosec // everyone in the machine reads these
 }
@@ -159,7 +191,8 @@ func (f folder) spec(i cloudsim.Instance, p Programs) boot.Spec {
 	// folder, where a file that is bound would be an empty one.
 	s.Binds = append(s.Binds,
 		boot.Bind{From: p.Machine, To: programsDir, ReadOnly: true},
-		boot.Bind{From: filepath.Join(p.Machine, "cni"), To: cniDir, ReadOnly: true})
+		boot.Bind{From: filepath.Join(p.Machine, "cni"), To: cniDir, ReadOnly: true},
+		boot.Bind{From: p.Plugin, To: filepath.Join(pluginDir, filepath.Base(p.Plugin)), ReadOnly: true})
 	for name, file := range p.kube() {
 		s.Binds = append(s.Binds, boot.Bind{From: file, To: filepath.Join(kubeDir, name), ReadOnly: true})
 	}
@@ -173,7 +206,8 @@ func services() []boot.Program {
 		return boot.Program{Name: name, Path: filepath.Join(dir, name), Args: args, Log: filepath.Join(logDir, name+".log")}
 	}
 	kubelet := program(kubeDir, "kubelet",
-		"--config="+etcKubernetes+"/kubelet.yaml", "--kubeconfig="+etcKubernetes+"/kubelet.kubeconfig", "--cloud-provider=external")
+		"--config="+etcKubernetes+"/kubelet.yaml", "--kubeconfig="+etcKubernetes+"/kubelet.kubeconfig", "--cloud-provider=external",
+		"--image-credential-provider-config="+CredentialDir+"/kubelet.yaml", "--image-credential-provider-bin-dir="+pluginDir)
 	kubelet.Await = criSocket
 	return []boot.Program{
 		program(programsDir, "containerd", "--config="+etcKubernetes+"/containerd.toml"),

@@ -188,7 +188,7 @@ func (m *machine) install(i cloudsim.Instance, typ cloudsim.InstanceType, addres
 		Pods: m.h.cfg.Network.Pods, PauseImage: PauseImage,
 		ReservedMemory: max(0, memory-typ.MemoryMiB<<20), ReservedCPU: 1000 * int64(max(0, runtime.NumCPU()-typ.CPUs)),
 	}
-	if err := m.folder.write(i, v); err != nil {
+	if err := errors.Join(m.folder.write(i, v), m.folder.registry(m.h.cfg.Registry)); err != nil {
 		return "", err
 	}
 	if err := m.h.cfg.Identify(m.folder.path("etc/kubernetes"), i.Name, address); err != nil {

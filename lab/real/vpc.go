@@ -136,10 +136,7 @@ func (v *vpc) wire() error {
 	if err := v.link.LinkAdd(bridge); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("bridge: %w", err)
 	}
-	if err := up(v.link, "lo"); err != nil {
-		return err
-	}
-	if err := configure(v.link, bridgeName, v.in(v.Router)); err != nil {
+	if err := errors.Join(up(v.link, "lo"), configure(v.link, bridgeName, v.in(v.Router)), configure(v.link, bridgeName, metadataAddress)); err != nil {
 		return err
 	}
 	host, err := netlink.NewHandle()

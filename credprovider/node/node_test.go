@@ -1,0 +1,45 @@
+package node_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/credprovider"
+	"github.com/cloudsim-dev/allinone/credprovider/doctor"
+	"github.com/cloudsim-dev/allinone/credprovider/node"
+)
+
+// What is written, the plugin reads, and the doctor finds nothing wrong with.
+func TestFiles(t *testing.T) {
+	c := node.Config{
+		Config: credprovider.Config{
+			CloudURL: "http://cloud:8180", MetadataURL: client.DefaultMetadataURL, Registries: []string{"registry.sim:5000"}, OptInAnnotation: "cloudsim.dev/own",
+		},
+		Dir: "/etc/cloudsim", Audience: "registry.cloudsim",
+	}
+	files, err := c.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own, err := credprovider.ReadConfig(strings.NewReader(string(files[node.PluginFile]))); err != nil || own.OptInAnnotation != c.OptInAnnotation {
+		t.Errorf("the plugin's: %+v %v", own, err)
+	}
+	kubelet, err := doctor.Read(files[node.KubeletFile])
+	if err != nil || len(kubelet.Lint()) > 0 {
+		t.Errorf("the kubelet's: %v %v", err, kubelet.Lint())
+	}
+	p := kubelet.Providers[0]
+	if p.Name != node.Plugin || p.Args[0] != "--config=/etc/cloudsim/credprovider.json" || p.TokenAttributes.OptionalKeys[0] != c.OptInAnnotation {
+		t.Errorf("%+v", p)
+	}
+	c.Audience = ""
+	files, err = c.Files()
+	if _, roles := files[node.RBACFile]; err != nil || roles {
+		t.Errorf("without an audience: %v, roles: %v", err, roles)
+	}
+	c.Registries = nil
+	if _, err := c.Files(); err == nil {
+		t.Error("it serves no registry")
+	}
+}
