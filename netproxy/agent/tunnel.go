@@ -37,13 +37,13 @@ func (s *session) accept(p *wire.Packet) {
 			s.refuse(random, causeOf(err), err)
 			return
 		}
-		defer conn.Close()
 		s.agent.open.Add(1)
-		defer s.agent.open.Add(-1)
 		if s.secret == "" {
+			defer s.agent.open.Add(-1)
+			defer conn.Close()
 			s.servePlain(random, conn)
 		} else {
-			s.serveStream(random, conn) //nolint:contextcheck // a tunnel ends with its stream, not with this call
+			s.openStream(random, conn) //nolint:contextcheck // a tunnel ends with its stream, not with this call
 		}
 	})
 }
@@ -104,29 +104,48 @@ type tunnel struct {
 
 	sending sync.Mutex            // one message at a time
 	cause   atomic.Pointer[error] // why conn was closed by us: the first reason
+	ways    atomic.Int32          // that are still carried
+	over    func()                // called after the last
 }
 
-// serveStream carries a connection until it ends.
-func (s *session) serveStream(random int64, conn net.Conn) {
+// openStream has a connection carried until it ends. Each way has a goroutine
+// that begins with it: one keeps the stack that it needed once, and that of a
+// dial is four times what an idle connection is worth.
+func (s *session) openStream(random int64, conn net.Conn) {
 	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(s.ctx,
 		metadata.Pairs(wire.KeySession, s.secret, wire.KeyDial, strconv.FormatInt(random, 10))))
-	defer cancel()
 	stream, err := s.cc.NewStream(ctx, &wire.StreamDesc, wire.MethodOpen)
-	if err != nil {
-		return // the session ends, or has
+	if err != nil { // the session ends, or has
+		cancel()
+		conn.Close()
+		s.agent.open.Add(-1)
+		return
 	}
 	t := &tunnel{conn: conn, stream: stream, m: s.agent.metrics}
 	unbind := context.AfterFunc(s.ctx, func() { t.close(context.Cause(s.ctx)) })
-	defer unbind()
-	var up sync.WaitGroup
-	up.Go(t.fromTarget)
-	err = t.toTarget()
-	if err != nil {
-		socket.Abort(conn)
+	t.over = func() {
+		unbind()
+		cancel()
+		conn.Close()
+		s.agent.open.Add(-1)
 	}
-	t.close(err)
-	cancel()
-	up.Wait()
+	t.ways.Store(2)
+	s.work.Go(func() { defer t.done(); t.fromTarget() })
+	s.work.Go(func() {
+		defer t.done()
+		err := t.toTarget()
+		if err != nil {
+			socket.Abort(conn)
+		}
+		t.close(err)
+		cancel()
+	})
+}
+
+func (t *tunnel) done() {
+	if t.ways.Add(-1) == 0 {
+		t.over()
+	}
 }
 
 // fromTarget sends what the target says until it ends, and how.
