@@ -13,7 +13,7 @@
 //
 // In a step, fenced blocks mean what their info string says:
 //
-//	console            commands, each after "$ " (and "> " where it goes on), and what they print
+//	console            commands, each after "$ ", and what they print
 //	console until      the same; what they print may take a while to be so
 //	console fails      the same; the commands fail
 //	console solution   what does the exercise of the step; until and fails go with it
@@ -21,7 +21,8 @@
 //	console reset      what undoes the whole lab, whatever of it was done
 //	text hint          a hint
 //
-// Others are text. What is in <details> is for those who open it: a solution, a
+// A command goes on after a backslash at the end of its line, and to the end of a
+// here-document. Other blocks are text. What is in <details> is for those who open it: a solution, a
 // verify and a hint belong there, and a person at a terminal is not shown it.
 //
 // # What is printed

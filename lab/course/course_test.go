@@ -35,10 +35,11 @@ one
 
 ~~~console until
 $ cat <<'END'
-> two
-> END
 two
-$ true
+END
+two
+$ true \
+-
 ~~~
 
 ~~~json
@@ -95,8 +96,8 @@ func TestParse(t *testing.T) {
 			{Title: "Look", Text: "## 1. Look\n\nSee:\n\n```console\n$ echo one\none\n```\n\n", Do: []course.Command{{Line: "echo one", Want: "one\n"}}},
 			{
 				Title: "Do", Hint: "Count.\n",
-				Text:   strings.ReplaceAll("## 2. Do\n\n~~~console until\n$ cat <<'END'\n> two\n> END\ntwo\n$ true\n~~~\n\n~~~json\n{\"not\": \"typed\"}\n~~~\n\nAfter it.\n\n", "~", "`"),
-				Do:     []course.Command{two, {Line: "true", Until: true}, {Line: "false", Fails: true}},
+				Text:   strings.ReplaceAll("## 2. Do\n\n~~~console until\n$ cat <<'END'\ntwo\nEND\ntwo\n$ true \\\n-\n~~~\n\n~~~json\n{\"not\": \"typed\"}\n~~~\n\nAfter it.\n\n", "~", "`"),
+				Do:     []course.Command{two, {Line: "true \\\n-", Until: true}, {Line: "false", Fails: true}},
 				Checks: []course.Check{{Says: "it is two", Command: course.Command{Line: "echo 2", Want: "2\n"}}},
 			},
 		},
@@ -121,6 +122,7 @@ func TestParseRefuses(t *testing.T) {
 		{"hint", "text hint", "text", `step "Do": a verify and no hint`},
 		{"do", "console\n$ echo one", "text\n$ echo one", `step "Look": nothing to do`},
 		{"typed", "$ echo one", "echo one", `console begins with "echo one": want a command after "$ "`},
+		{"document", "two\nEND\ntwo", "two\ntwo", "no line END ends the here-document"},
 		{"untried", "Because.", "~~~console\n$ true\n~~~", "a console outside of a step: it would not be tried"},
 		{"reset", "console reset", "text", "no block console reset"},
 	} {

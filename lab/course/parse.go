@@ -224,30 +224,46 @@ func plain(checks []Check) []Command {
 	return commands
 }
 
-// commands reads a terminal: "# " says what comes, "$ " is typed, "> " goes on
-// with it, and everything else is printed.
+// here is where a here-document begins, and the line that ends it.
+var here = regexp.MustCompile(`<<-?\s*['"]?(\w+)['"]?`)
+
+// commands reads a terminal: "# " says what comes, "$ " is typed, and everything
+// else is printed. What is typed goes on after a backslash, and to the end of a
+// here-document.
 func (p *parser) commands(at int, terminal string) []Check {
 	var all []Check
-	says := ""
+	says, until, more := "", "", false
 	for line := range strings.Lines(terminal) {
-		rest, isMore := strings.CutPrefix(line, "> ")
+		line = strings.TrimSuffix(line, "\n")
+		last := len(all) - 1
 		typed, isTyped := strings.CutPrefix(line, "$ ")
 		said, isSaid := strings.CutPrefix(line, "# ")
-		last := len(all) - 1
 		switch {
+		case more:
+			all[last].Line += "\n" + line
+			more = strings.HasSuffix(line, `\`)
+		case until != "":
+			all[last].Line += "\n" + line
+			if strings.TrimSpace(line) == until {
+				until = ""
+			}
 		case isTyped:
-			all = append(all, Check{says, Command{Line: strings.TrimSuffix(typed, "\n")}})
-			says = ""
+			all = append(all, Check{says, Command{Line: typed}})
+			says, more = "", strings.HasSuffix(typed, `\`)
+			if m := here.FindStringSubmatch(typed); m != nil {
+				until = m[1]
+			}
 		case isSaid:
-			says = strings.TrimSuffix(said, "\n")
+			says = said
 		case last < 0:
-			p.bad(at, "console begins with %q: want a command after \"$ \"", strings.TrimSpace(line))
+			p.bad(at, "console begins with %q: want a command after \"$ \"", line)
 			return nil
-		case isMore && all[last].Want == "":
-			all[last].Line += "\n" + strings.TrimSuffix(rest, "\n")
 		default:
-			all[last].Want += line
+			all[last].Want += line + "\n"
 		}
+	}
+	if until != "" {
+		p.bad(at, "no line %s ends the here-document", until)
 	}
 	return all
 }
