@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -32,6 +33,7 @@ var appliable = []struct {
 	{"subnets", "/v1/subnets", nil},
 	{"instances", "/v1/instances", []string{"labels"}},
 	{"addresses", "/v1/addresses", nil},
+	{"routes", "/v1/routes", nil},
 	{"disks", "/v1/disks", nil},
 	{"loadBalancers", "/v1/load-balancers", []string{
 		"labels", "listeners", "targets", "healthCheck", "sourceRanges", "affinity", "affinityTimeoutSeconds", "drainTimeoutSeconds",
@@ -42,7 +44,8 @@ var appliable = []struct {
 
 // references are the members that hold an id: where what they name is listed.
 var references = map[string]string{
-	"network": "/v1/networks", "subnet": "/v1/subnets", "instance": "/v1/instances", "target": "/v1/instances",
+	"network": "/v1/networks", "subnet": "/v1/subnets", "instance": "/v1/instances", "target": "/v1/instances", "nextHop": "/v1/instances",
+	"serviceAccount": "/v1/service-accounts",
 }
 
 const maxApplyFile = 4 << 20
@@ -60,7 +63,8 @@ What is missing is created. What exists and differs is updated where the API can
 labels of instances, networks and load balancers, what load balancers forward and
 how, pod ranges and limits of networks. Any other difference is an error, and
 nothing of that resource is changed. What the file does not say stays as it is, and
-so do labels that it does not name. Applying a file again does nothing.
+so do labels that it does not name. A number that is 0 and a text that is empty ask
+for the default. Applying a file again does nothing.
 
 'allinone cloudsim --apply FILE' does the same before the cloud is ready.`,
 		Example: `  # cloud.yaml
@@ -172,6 +176,10 @@ func readApply(file string) (all []item, err error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseApply(file, raw)
+}
+
+func parseApply(file string, raw []byte) ([]item, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(raw, &doc); err != nil {
 		return nil, cloudsim.Errorf(cloudsim.Invalid, "%s: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
@@ -287,8 +295,18 @@ func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a appl
 		return a, err
 	}
 	id, _ := have["id"].(string)
-	_, err = cl.Raw(ctx, "PUT", i.path+"/"+url.PathEscape(id), put)
-	return a, err
+	answer, err := cl.Raw(ctx, "PUT", i.path+"/"+url.PathEscape(id), put)
+	if err != nil {
+		return a, err
+	}
+	now := map[string]any{}
+	if err := json.Unmarshal(answer, &now); err != nil {
+		return a, err
+	}
+	if now["revision"] == have["revision"] { // a default was asked for, and is what it has
+		a.Result, a.Fields = "unchanged", ""
+	}
+	return a, nil
 }
 
 // merged is what is wanted, with what the cloud has besides.
@@ -323,11 +341,16 @@ func named(ctx context.Context, cl *client.Client, path, name string) (map[strin
 
 // differing are the members that the file gives and the cloud has otherwise. One
 // that the cloud does not show differs if it can be updated; it may be of the
-// request alone if not.
+// request alone if not. What cannot be updated was made with the default where
+// the file asks for that.
 func differing(have, want map[string]any, update []string) (fields []string) {
 	for k, v := range want {
-		is, ok := have[k]
-		if (ok || slices.Contains(update, k)) && !covers(is, v) {
+		is, shown := have[k]
+		canUpdate := slices.Contains(update, k)
+		if !canUpdate && (!shown || v == "" || v == 0.0) {
+			continue
+		}
+		if !covers(is, v) {
 			fields = append(fields, k)
 		}
 	}
@@ -346,9 +369,11 @@ func differs(have map[string]any, fields []string) error {
 }
 
 // covers reports whether the cloud has all that is wanted: it may have more,
-// which it filled in.
+// which it filled in. It does not show what is zero, and null asks for nothing.
 func covers(have, want any) bool {
 	switch want := want.(type) {
+	case nil:
+		return true
 	case map[string]any:
 		is, ok := have.(map[string]any)
 		ok = ok || have == nil
@@ -363,8 +388,21 @@ func covers(have, want any) bool {
 			ok = ok && covers(is[n], want[n])
 		}
 		return ok
+	case string:
+		is, ok := have.(string)
+		return (ok || have == nil) && (is == want || sameInstant(is, want))
+	}
+	if have == nil {
+		return want == 0.0 || want == false
 	}
 	return reflect.DeepEqual(have, want)
+}
+
+// sameInstant reports whether both are the same time in other words.
+func sameInstant(a, b string) bool {
+	x, errX := time.Parse(time.RFC3339, a)
+	y, errY := time.Parse(time.RFC3339, b)
+	return errX == nil && errY == nil && x.Equal(y)
 }
 
 // resolve puts ids where the file names resources by name.
@@ -378,6 +416,9 @@ func resolve(ctx context.Context, cl *client.Client, v any, later map[string]boo
 		}
 	case map[string]any:
 		for k, one := range v {
+			if k == "labels" {
+				continue // whatever it says is a label
+			}
 			name, isName := one.(string)
 			path, isReference := references[k]
 			if !isName || !isReference || name == "" || later[path+" "+name] {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +45,7 @@ func statePrinter(c *cloudCLI, o output) printer[cloudsim.State] {
 			{head: "SAVED", cell: func(s cloudsim.State) string { return s.SavedAt.Format(time.RFC3339) }},
 			{head: "REVISION", cell: func(s cloudsim.State) string { return strconv.FormatUint(s.Revision, 10) }},
 			{head: "KIB", cell: func(s cloudsim.State) string { return strconv.FormatInt(s.Bytes>>10, 10) }},
-			{head: "DAMAGE", cell: func(s cloudsim.State) string { return cmp.Or(s.Damage, "-") }},
+			{head: "DAMAGE", cell: func(s cloudsim.State) string { return s.Damage }},
 		},
 	}
 }

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+)
+
+// everyKind has each list that can be applied, and says in it every zero, null
+// and other spelling that the API has another answer for.
+const everyKind = `
+networks:
+- {name: shop, ipv4: 10.10.0.0/16, ipv6: "fd10:0:0::/48", labels: {}, maxRoutes: 0, podRanges: {ipv4: 10.11.0.0/16, ipv4Mask: 24, ipv6: "", ipv6Mask: 0}}
+subnets:
+- {name: shop-a, network: shop, zone: sim-1a, region: "", ipv4: 10.10.1.0/24, ipv6: "fd10:0:0:1::/64", labels: null}
+instances:
+- {name: node-1, zone: sim-1a, type: small, network: shop, subnet: "", labels: {empty: "", instance: node-2}, serviceAccount: "", userData: ""}
+- {name: node-2, zone: sim-1a, type: small, serviceAccount: worker, labels: }
+addresses:
+- {name: front, family: ipv4, labels: {}}
+routes:
+- {name: pods, network: shop, destination: 10.12.0.0/24, nextHop: node-1, labels: {}}
+disks:
+- {name: data, zone: sim-1a, replicaZones: [], type: balanced, sizeGiB: 1, iops: 0, throughputMiBps: 0, multiAttach: false, sourceSnapshot: "", sourceDisk: ""}
+loadBalancers:
+- name: web
+  region: sim-1
+  scheme: external
+  labels: {}
+  listeners: [{protocol: tcp, port: 80, targetPort: 30080, idleTimeoutSeconds: 0, maxConnections: 0}]
+  targets: [{instance: node-2, weight: 0}]
+  healthCheck: {protocol: tcp, port: 0, path: "", expectedCodes: "", intervalMillis: 0, timeoutMillis: 0, healthyThreshold: 0, unhealthyThreshold: 0}
+  sourceRanges: []
+  affinityTimeoutSeconds: 0
+  drainTimeoutSeconds: 0
+faults:
+- name: later
+  labels: {}
+  match: {operation: zones.get, caller: "", target: "", labels: {}, zone: "", type: ""}
+  when: {seed: 0, skip: 0, max: 0, from: 2130-01-01T02:00:00+02:00, afterSeconds: 0, forSeconds: 0}
+  effect: {type: error, status: 0, message: "", retryAfterSeconds: 0, latencyMillis: 0}
+holds:
+- {name: slow, labels: null, kind: instance, verb: stop, target: ""}
+`
+
+func applyText(t *testing.T, cl *client.Client, text string, dryRun bool) map[string]string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "cloud.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wanted, err := readApply(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := applyAll(t.Context(), cl, wanted, dryRun)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := map[string]string{}
+	for _, a := range done {
+		results[a.List+" "+a.Name] = a.Result + " " + a.Fields
+	}
+	return results
+}
+
+// A file that is applied again changes nothing, whatever it says, of whatever
+// kind: not a word of the journal.
+func TestApplyTwice(t *testing.T) {
+	cl := cloudtest.Start(t)
+	if _, err := cl.CreateServiceAccount(t.Context(), cloudsim.CreateServiceAccount{Name: "worker"}); err != nil {
+		t.Fatal(err)
+	}
+	first := applyText(t, cl, everyKind, false)
+	lists := map[string]bool{}
+	for what, result := range first {
+		if result != "created " {
+			t.Errorf("%s: %s", what, result)
+		}
+	}
+	for _, kind := range appliable {
+		lists[kind.key] = true
+	}
+	wanted, err := parseApply("f", []byte(everyKind))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range wanted {
+		delete(lists, i.list)
+	}
+	if len(lists) > 0 {
+		t.Errorf("the file has none of %v", lists)
+	}
+	before := revision(t, cl)
+	for _, dryRun := range []bool{false, true} {
+		for what, result := range applyText(t, cl, everyKind, dryRun) {
+			if result != "unchanged " && (!dryRun || what != "networks shop") { // whose maxRoutes asks for a default, which only the cloud knows
+				t.Errorf("again, %s: %s", what, result)
+			}
+		}
+	}
+	if now := revision(t, cl); now != before {
+		t.Errorf("the journal went from %d to %d", before, now)
+	}
+}
+
+// A zero asks for the default: where the cloud has something else it is updated,
+// once.
+func TestApplyZero(t *testing.T) {
+	cl := cloudtest.Start(t)
+	const name, zero = "loadBalancers:\n- name: web\n  region: sim-1\n", "  drainTimeoutSeconds: 0\n  healthCheck: {protocol: http, path: \"\"}\n"
+	applyText(t, cl, name+"  listeners: [{protocol: tcp, port: 80, targetPort: 1}]\n  drainTimeoutSeconds: 60\n  healthCheck: {protocol: http, path: /ready}\n", false)
+	if got := applyText(t, cl, name+zero, false)["loadBalancers web"]; got != "updated drainTimeoutSeconds, healthCheck" {
+		t.Errorf("to zero: %s", got)
+	}
+	if got := applyText(t, cl, name+zero, false)["loadBalancers web"]; got != "unchanged " {
+		t.Errorf("again: %s", got)
+	}
+	lb, err := cl.GetLoadBalancer(t.Context(), "lb-000001")
+	if err != nil || lb.DrainTimeoutSeconds != 0 || lb.HealthCheck.Path != "" {
+		t.Errorf("%+v, %v", lb, err)
+	}
+}
+
+func revision(t *testing.T, cl *client.Client) uint64 {
+	t.Helper()
+	l, err := cl.ListZones(t.Context(), cloudsim.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Revision
+}
+
+// FuzzApply: a file of anything is refused with its name and line, or applied;
+// and one that was applied whole changes nothing the second time.
+func FuzzApply(f *testing.F) {
+	f.Add([]byte(everyKind))
+	for _, s := range []string{
+		"", "[]", "instances: {}", "instances: [1]", "cows: []", "instances:\n- {name: [], zone: &a x}\n- *a", "a: &a [*a]", "instances: [{name: x, zone: sim-1a, type: small, labels: {a: 1.5}}]",
+		"networks: [{name: n, ipv4: 10.0.0.0/8, maxRoutes: 1e3}]", "faults: [{name: f, match: {operation: '*'}, effect: {type: drop}}]", "\xff", "? [a]\n: b",
+		"instances: [{name: x, 1: 2}]", "instances: [{name: x, zone: {{}: []}}]",
+	} {
+		f.Add([]byte(s))
+	}
+	cl := cloudtest.Start(f)
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if err := cl.ResetState(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		apply := func() ([]applied, error) {
+			wanted, err := parseApply("cloud.yaml", raw)
+			if err == nil {
+				var done []applied
+				if done, err = applyAll(t.Context(), cl, wanted, false); err == nil {
+					return done, nil
+				}
+			}
+			if !strings.Contains(err.Error(), "cloud.yaml:") {
+				t.Errorf("no place in the file: %v", err)
+			}
+			return nil, err
+		}
+		if _, err := apply(); err != nil {
+			return
+		}
+		again, err := apply()
+		if err != nil && !strings.Contains(string(raw), "faults") {
+			t.Errorf("again: %v", err)
+		}
+		for _, a := range again {
+			if a.Result != "unchanged" {
+				t.Errorf("again: %+v", a)
+			}
+		}
+	})
+}
