@@ -51,6 +51,16 @@ func (c *checks) scheme(field string, s Scheme) {
 	}
 }
 
+// ip checks an IP address.
+func (c *checks) ip(field, s string) (netip.Addr, bool) {
+	ip, err := netip.ParseAddr(s)
+	ok := err == nil && ip.Zone() == "" && !ip.Is4In6()
+	if !ok {
+		c.addf(field, "must be an IP address, got %q", clip(s))
+	}
+	return ip, ok
+}
+
 // standing checks the families, and the static addresses that some of them
 // stand on.
 func (c *checks) standing(families []IPFamily, addresses []string) {
@@ -64,9 +74,8 @@ func (c *checks) standing(families []IPFamily, addresses []string) {
 	seen := map[IPFamily]int{}
 	for i, a := range addresses {
 		at := fmt.Sprintf("addresses[%d]", i)
-		ip, err := netip.ParseAddr(a)
-		if err != nil || ip.Zone() != "" || ip.Is4In6() {
-			c.addf(at, "must be an IP address, got %q", clip(a))
+		ip, ok := c.ip(at, a)
+		if !ok {
 			continue
 		}
 		f := FamilyOf(ip)

@@ -86,13 +86,15 @@ func rangeInUse(of, have, want string) error {
 // takeIP returns the lowest free address of a range, without its first and its
 // last, which are the network and the broadcast address.
 func takeIP(tx *store.Tx, p netip.Prefix) (netip.Addr, error) {
-	hosts := uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62) - 2
-	n, err := tx.Take(p.String(), hosts)
+	n, err := tx.Take(p.String(), hostsIn(p))
 	if err != nil {
 		return netip.Addr{}, err
 	}
 	return nth(p, n+1), nil
 }
+
+// hostsIn is how many addresses of a range there are to give.
+func hostsIn(p netip.Prefix) uint64 { return uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62) - 2 }
 
 // giveIP returns an address to its range. One that is not in it was taken
 // under another configuration, and belongs to no range any more.

@@ -61,6 +61,8 @@ func (e *Engine) instanceByName(tx *store.Tx, call Call, req cloudsim.CreateInst
 		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "zone "+have.Zone+" and type "+have.Type)
 	case req.Network != "" && req.Network != have.Network || req.Subnet != "" && req.Subnet != have.Subnet:
 		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "network "+string(have.Network)+" and subnet "+string(have.Subnet))
+	case req.Address != "" && !hasAddress(have, req.Address):
+		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "address "+have.InternalIP())
 	case !sameLabels(have.Labels, req.Labels):
 		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "other labels")
 	case req.ServiceAccount != "" && !carries(tx, call, have, req.ServiceAccount):
@@ -92,7 +94,7 @@ func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID
 	if err != nil {
 		return i, err
 	}
-	ips, err := takeAddresses(tx, s)
+	ips, err := takeAddresses(tx, s, req.Address)
 	if err != nil {
 		return i, err
 	}

@@ -88,6 +88,44 @@ func TestSubnetGivesAddresses(t *testing.T) {
 	}
 }
 
+// An instance that stands for something else has the address that it asks for,
+// and no other instance gets it.
+func TestInstanceAsksForAnAddress(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant)
+	defer down()
+	_, s := shop(t, e, ctx)
+	ask := func(name, address string) cloudsim.CreateInstance {
+		r := in(name, s.ID)
+		r.Address = address
+		return r
+	}
+	mine := must(e.CreateInstance(ctx, ask("a", "10.10.1.3")))(t)
+	if diff := cmp.Diff([]string{"10.10.1.3", "fd10:0:0:1::2"}, ips(mine)); diff != "" {
+		t.Error(diff)
+	}
+	if again := must(e.CreateInstance(ctx, ask("a", "10.10.1.3")))(t); again.ID != mine.ID {
+		t.Errorf("asking again makes %s", again.ID)
+	}
+	_, err := e.CreateInstance(ctx, ask("a", "10.10.1.4"))
+	denied(t, err, cloudsim.Exists, "address 10.10.1.3")
+	_, err = e.CreateInstance(ctx, ask("b", "10.10.1.3"))
+	denied(t, err, cloudsim.Conflict, "10.10.1.3")
+	for address, why := range map[string]string{
+		"10.10.2.3": "not in subnet " + string(s.ID), "10.10.1.0": "kept", "10.10.1.1": "kept", "10.10.1.7": "kept", "fd10:0:0:1::1": "kept", "x": "must be an IP address",
+	} {
+		_, err := e.CreateInstance(ctx, ask("b", address))
+		denied(t, err, cloudsim.Invalid, "address", why)
+	}
+	if next := must(e.CreateInstance(ctx, in("b", s.ID)))(t); next.InternalIP() != "10.10.1.2" {
+		t.Errorf("the next has %s: a refused request took an address", next.InternalIP())
+	}
+	must(e.DeleteInstance(ctx, mine.ID))(t)
+	if last := must(e.CreateInstance(ctx, in("c", s.ID)))(t); last.InternalIP() != "10.10.1.3" {
+		t.Errorf("what was given back is not given again: %s", last.InternalIP())
+	}
+}
+
 // The error for a subnet without a free address names it.
 func TestSubnetIsExhausted(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -252,14 +253,22 @@ func nearest(tx *store.Tx, n cloudsim.Network, region, zone string) (cloudsim.Su
 	return slices.MinFunc(all, func(a, b cloudsim.Subnet) int { return width(a) - width(b) }), nil
 }
 
-// takeAddresses gives a new instance the lowest free address of each family
-// that its subnet has; Exhausted when one has no more.
-func takeAddresses(tx *store.Tx, s cloudsim.Subnet) ([]cloudsim.InstanceAddress, error) {
+// takeAddresses gives a new instance an address of each family that its subnet
+// has: the one it asks for, else the lowest that is free; Exhausted when there is
+// none.
+func takeAddresses(tx *store.Tx, s cloudsim.Subnet, wanted string) ([]cloudsim.InstanceAddress, error) {
+	ask, _ := netip.ParseAddr(wanted) // not valid for none: the request was validated
+	if ask.IsValid() && !slices.ContainsFunc(s.Ranges(), func(r netip.Prefix) bool { return r.Contains(ask) }) {
+		return nil, cloudsim.InvalidField("address", fmt.Sprintf("is not in subnet %s (%s, %v)", s.ID, s.Name, s.Ranges()))
+	}
 	var all []cloudsim.InstanceAddress
 	for _, r := range s.Ranges() {
-		ip, err := takeIP(tx, r)
-		if err == nil && ip == cloudsim.GatewayOf(r) {
-			ip, err = takeIP(tx, r) // the first in the range, and never given back
+		var ip netip.Addr
+		var err error
+		if ask.IsValid() && r.Contains(ask) {
+			ip, err = ask, takeThisIP(tx, r, ask)
+		} else {
+			ip, err = takeHostIP(tx, r)
 		}
 		if errors.Is(err, cloudsim.Exhausted) {
 			return nil, cloudsim.Errorf(cloudsim.Exhausted, "all addresses of subnet %s (%s, %s) are taken: delete instances, or use another subnet", s.ID, s.Name, r)
@@ -270,6 +279,34 @@ func takeAddresses(tx *store.Tx, s cloudsim.Subnet) ([]cloudsim.InstanceAddress,
 		all = append(all, cloudsim.InstanceAddress{Type: cloudsim.AddressInternal, Address: ip.String()})
 	}
 	return all, nil
+}
+
+// takeHostIP returns the lowest free address of a range that is not its gateway.
+func takeHostIP(tx *store.Tx, r netip.Prefix) (netip.Addr, error) {
+	ip, err := takeIP(tx, r)
+	if err == nil && ip == cloudsim.GatewayOf(r) {
+		return takeIP(tx, r) // the first in the range, and never given back
+	}
+	return ip, err
+}
+
+// takeThisIP takes an address that an instance asked for; Conflict if another
+// has it.
+func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
+	if n, hosts := offset(r, ip), hostsIn(r); n == 0 || n > hosts || ip == cloudsim.GatewayOf(r) {
+		return cloudsim.InvalidField("address", "is kept by its subnet: the first, the last and the gateway's are no instance's")
+	}
+	ok, err := tx.TakeThis(r.String(), offset(r, ip)-1)
+	if err == nil && !ok {
+		return cloudsim.Errorf(cloudsim.Conflict, "address %s is another instance's", ip)
+	}
+	return err
+}
+
+// hasAddress reports whether an instance has an internal address.
+func hasAddress(i cloudsim.Instance, address string) bool {
+	ask, err := netip.ParseAddr(address)
+	return err == nil && slices.Contains(i.Addresses, cloudsim.InstanceAddress{Type: cloudsim.AddressInternal, Address: ask.String()})
 }
 
 // giveAddresses returns the addresses of an instance that is gone, and its pod

@@ -40,6 +40,7 @@ func u64(n uint64) []byte      { return binary.BigEndian.AppendUint64(nil, n) }
 func fromU64(b []byte) uint64  { return binary.BigEndian.Uint64(b) }
 func poolName(p string) []byte { return []byte("pool/" + p) }
 func freeName(p string) []byte { return []byte("free/" + p) }
+func heldName(p string) []byte { return []byte("held/" + p) }
 
 // Take returns the lowest number, from 0, that nobody holds in pool; Exhausted
 // when size of them are taken.
@@ -56,15 +57,56 @@ func (t *Tx) Take(pool string, size uint64) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if b.Sequence() >= size {
-		return 0, cloudsim.Errorf(cloudsim.Exhausted, "all %d addresses of the %s range are taken", size, pool)
+	held, err := t.write(heldName(pool))
+	if err != nil {
+		return 0, err
 	}
-	n, err := b.NextSequence()
-	return n - 1, err
+	for b.Sequence() < size {
+		next, err := b.NextSequence()
+		n := next - 1
+		if err != nil || held.Get(u64(n)) == nil {
+			return n, err
+		}
+		if err := held.Delete(u64(n)); err != nil { // from now on it is below the sequence
+			return 0, err
+		}
+	}
+	return 0, cloudsim.Errorf(cloudsim.Exhausted, "all %d addresses of the %s range are taken", size, pool)
+}
+
+// TakeThis takes n of pool, and reports whether nobody held it.
+func (t *Tx) TakeThis(pool string, n uint64) (ok bool, err error) {
+	b, err := t.write(poolName(pool))
+	if err != nil {
+		return false, err
+	}
+	if n < b.Sequence() { // given once, so free only if it was given back
+		free, err := t.write(freeName(pool))
+		if err != nil || free.Get(u64(n)) == nil {
+			return false, err
+		}
+		return true, free.Delete(u64(n))
+	}
+	held, err := t.write(heldName(pool))
+	if err != nil || held.Get(u64(n)) != nil {
+		return false, err
+	}
+	return true, held.Put(u64(n), []byte{})
 }
 
 // Give returns n to pool.
 func (t *Tx) Give(pool string, n uint64) error {
+	b, err := t.write(poolName(pool))
+	if err != nil {
+		return err
+	}
+	if n >= b.Sequence() {
+		held, err := t.write(heldName(pool))
+		if err != nil {
+			return err
+		}
+		return held.Delete(u64(n))
+	}
 	free, err := t.write(freeName(pool))
 	if err != nil {
 		return err

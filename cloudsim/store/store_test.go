@@ -271,6 +271,43 @@ func TestPoolGivesTheLowest(t *testing.T) {
 	}
 }
 
+// A number that somebody asked for is given to nobody else, wherever in the pool
+// it is.
+func TestPoolGivesWhatIsAskedFor(t *testing.T) {
+	s := temp(t)
+	take := func() (n uint64, err error) {
+		err = s.Update("", func(tx *store.Tx) error { n, err = tx.Take("pool", 4); return err })
+		return n, err
+	}
+	this := func(n uint64) (ok bool) {
+		if err := s.Update("", func(tx *store.Tx) (err error) { ok, err = tx.TakeThis("pool", n); return err }); err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	give := func(n uint64) {
+		if err := s.Update("", func(tx *store.Tx) error { return tx.Give("pool", n) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !this(1) || this(1) || !this(2) {
+		t.Error("a number is not given to the first who asks for it")
+	}
+	give(2)
+	for _, want := range []uint64{0, 2, 3} {
+		if n, err := take(); n != want || err != nil {
+			t.Errorf("take = %d, %v; want %d", n, err, want)
+		}
+	}
+	if n, err := take(); !errors.Is(err, cloudsim.Exhausted) {
+		t.Errorf("a full pool gives %d, %v", n, err)
+	}
+	give(1)
+	if !this(1) || this(3) {
+		t.Error("what was given back can be had again, and nothing else")
+	}
+}
+
 // The bell rings after the commit, never before: who hears it sees the change.
 func TestBellRingsAfterCommit(t *testing.T) {
 	s := temp(t)

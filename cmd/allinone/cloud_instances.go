@@ -79,7 +79,7 @@ the default network; of a network it takes the subnet that is nearest to its
 zone.`,
 		Example: `  allinone cloud instances create node-4 --zone sim-1a
   allinone cloud instances create node-5 --zone sim-1b --type large --label pool=gpu --wait
-  allinone cloud instances create till-1 --zone sim-1a --subnet shop-a`,
+  allinone cloud instances create till-1 --zone sim-1a --subnet shop-a --address 10.10.1.7`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
 			req.Name = args[0]
@@ -110,6 +110,7 @@ zone.`,
 	f := cmd.Flags()
 	f.StringVar(&req.Zone, "zone", "", "zone to stand in")
 	f.StringVar(&req.ServiceAccount, "service-account", "", "who it is to the cloud, by name or id")
+	f.StringVar(&req.Address, "address", "", "internal `ADDRESS` to have, in its subnet (default the lowest that is free)")
 	f.StringVar(&req.Type, "type", "", "instance type (default small)")
 	f.StringVar(&data, "user-data-file", "", "`FILE` for the instance to read as its user data; - is stdin")
 	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
