@@ -1,13 +1,14 @@
-# All of docker-compose.yaml's images, from source. Two are made of it:
+# The project's images, from source:
 #
-#   component   allinone and bin/kube on nothing else: no shell, no libraries
+#   allinone    bin/allinone on nothing else: no shell, no libraries; for clusters
+#   component   the same with bin/kube: what docker-compose.yaml runs
 #   toolbox     the same with a shell, for people
 #
 # Base images are build arguments, for those who have their own. The programs are
-# built from source, in about ten minutes on two cores, once; or taken from bin/,
-# where `make build` put them:
+# built from source, bin/kube in about ten minutes on two cores, once; or taken
+# from bin/, where `make build` put them:
 #
-#   docker build --build-arg BINARIES=prebuilt --target component .
+#   docker build --build-arg BINARIES=prebuilt --target allinone --tag allinone .
 #
 # Only the stages that are needed are built, which takes BuildKit: it is what
 # Docker 23 and later use, and earlier ones with DOCKER_BUILDKIT=1.
@@ -21,15 +22,23 @@ ENV GOFLAGS=-buildvcs=false CGO_ENABLED=0
 WORKDIR /src
 COPY Makefile ./
 COPY hack hack
+
+FROM source AS source-kube
 COPY kube kube
-RUN make kube && mkdir /out && mv bin/kube /out/
+RUN make kube
+
+FROM source AS source-allinone
 COPY . .
-RUN make allinone && mv bin/allinone /out/
+RUN make allinone
 
-FROM scratch AS prebuilt
-COPY bin/allinone bin/kube /out/
+FROM scratch AS prebuilt-kube
+COPY bin/kube /src/bin/
 
-FROM ${BINARIES} AS binaries
+FROM scratch AS prebuilt-allinone
+COPY bin/allinone /src/bin/
+
+FROM ${BINARIES}-kube AS kube
+FROM ${BINARIES}-allinone AS binary
 
 # What a component finds besides its program: a user, and the places of its
 # volumes. A new volume takes over who owns the folder that it is mounted on.
@@ -43,9 +52,17 @@ RUN set -e; mkdir -p /out/etc /out/usr/local/bin /out/data /out/run/proxy; \
     echo 'cloudsim:x:65532:' >/out/etc/group; \
     chmod 700 /out/data /out/run/proxy; chown -R 65532:65532 /out/lab /out/data /out/run/proxy
 
+FROM scratch AS allinone
+COPY --from=folders /out/etc /etc
+COPY --from=binary /src/bin/allinone /usr/local/bin/
+ENV PATH=/usr/local/bin HOME=/tmp
+USER 65532:65532
+ENTRYPOINT ["allinone"]
+
 FROM scratch AS component
 COPY --from=folders /out/ /
-COPY --from=binaries /out/ /usr/local/bin/
+COPY --from=binary /src/bin/allinone /usr/local/bin/
+COPY --from=kube /src/bin/kube /usr/local/bin/
 ENV PATH=/usr/local/bin HOME=/tmp
 USER 65532:65532
 
@@ -54,7 +71,8 @@ RUN command -v curl >/dev/null || \
     { apt-get update -q && apt-get install -qy --no-install-recommends curl && rm -rf /var/lib/apt/lists/*; }
 COPY --from=folders /out/usr /usr
 COPY --from=folders /out/lab /lab
-COPY --from=binaries /out/ /usr/local/bin/
+COPY --from=binary /src/bin/allinone /usr/local/bin/
+COPY --from=kube /src/bin/kube /usr/local/bin/
 RUN echo 'cloudsim:x:65532:65532::/tmp:/bin/bash' >>/etc/passwd; echo 'cloudsim:x:65532:' >>/etc/group; \
     chown -R 65532:65532 /lab
 ENV HOME=/tmp

@@ -419,7 +419,8 @@ func readSecret(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if info.Mode().Perm()&0o077 != 0 {
+	// Its group may read it: a Secret that is mounted in a pod is its group's.
+	if info.Mode().Perm()&0o037 != 0 {
 		return "", fmt.Errorf("%s is readable by others (mode %04o): run chmod 600 on it", path, info.Mode().Perm())
 	}
 	raw, err := os.ReadFile(path)

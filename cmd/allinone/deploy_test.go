@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	yamlreader "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// manifest is what we read of an object that is shipped.
+type manifest struct {
+	Kind     string
+	Metadata struct{ Name string }
+	Spec     struct {
+		Template corev1.PodTemplateSpec
+	}
+}
+
+// shipped are the objects in deploy, by file and name.
+func shipped(t *testing.T) map[string]manifest {
+	t.Helper()
+	all := map[string]manifest{}
+	err := filepath.WalkDir("../../deploy", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".yaml" || d.Name() == "kustomization.yaml" {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for docs := yamlreader.NewYAMLReader(bufio.NewReader(bytes.NewReader(raw))); ; {
+			doc, err := docs.Read()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			var m manifest
+			if err := yaml.Unmarshal(doc, &m); err != nil {
+				return err
+			}
+			all[strings.TrimPrefix(path, "../../deploy/")+" "+m.Kind+"/"+m.Metadata.Name] = m
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// Every container of ours is started with flags that there are, and has no right
+// that it was not given by name.
+func TestShippedContainersStart(t *testing.T) {
+	commands := 0
+	for name, m := range shipped(t) {
+		for _, c := range m.Spec.Template.Spec.Containers {
+			if c.Image != "allinone" {
+				continue
+			}
+			commands++
+			root := newRootCommand(env{getenv: func(string) string { return "" }, stdout: io.Discard, stderr: io.Discard})
+			cmd, rest, err := root.Find(c.Args)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			for _, a := range rest {
+				flag, _, _ := strings.Cut(a, "=")
+				if !cmd.DisableFlagParsing && cmd.Flags().Lookup(strings.TrimPrefix(flag, "--")) == nil {
+					t.Errorf("%s: %s has no flag %s", name, cmd.CommandPath(), flag)
+				}
+			}
+			s := c.SecurityContext
+			if s == nil || s.Privileged != nil || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
+				t.Errorf("%s: its container may more than it must: %+v", name, s)
+			}
+			if s.Capabilities == nil || !slices.Contains(s.Capabilities.Drop, "ALL") {
+				t.Errorf("%s keeps capabilities", name)
+			}
+		}
+	}
+	if commands < 4 {
+		t.Errorf("only %d containers were found", commands)
+	}
+}
+
+// The agents that are shipped are those that 'allinone proxy config' writes.
+func TestShippedAgentsAreTheProxys(t *testing.T) {
+	written, err := template.New("").Parse(proxyManifests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := written.Execute(&b, &proxyConfigFlags{Image: "allinone", Hosts: []string{"kind-control-plane"}}); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile("../../deploy/proxy/agent.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := func(raw []byte) (o any) {
+		j, err := yaml.YAMLToJSONStrict(raw)
+		if err == nil {
+			err = json.Unmarshal(j, &o)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	if d := cmp.Diff(object(b.Bytes()), object(raw)); d != "" {
+		t.Errorf("-proxy config +deploy/proxy:\n%s", d)
+	}
+}
+
+// A token may be of the group of who reads it, as in a pod, and of nobody else.
+func TestReadSecret(t *testing.T) {
+	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o440: true, 0o444: false, 0o620: false} {
+		path := filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(path, []byte(strings.Repeat("s", 32)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readSecret(path); (err == nil) != ok {
+			t.Errorf("mode %o: %v", mode, err)
+		}
+	}
+}
