@@ -33,6 +33,7 @@ type Config struct {
 	Kube       string // upstream's multi-call binary
 	KubeBinDir string // upstream's own binaries, taken before Kube's; "" for none
 	MachineDir string // what real machines are made of; needed for them only
+	Archives   string // folder of *.tar with more images for them; "" for none
 	PortBase   *int   // first port; 0 picks free ones; nil keeps those of the last time
 	Nodes      Nodes  // what an instance is
 	Instances  int    // how many the first start of a data dir creates

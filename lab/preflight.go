@@ -75,6 +75,9 @@ func checkMachines(c Config) error {
 	if os.Geteuid() != 0 {
 		errs = append(errs, errors.New("real nodes need root: run it with sudo, or use --nodes hollow"))
 	}
+	if info, err := os.Stat(c.Archives); c.Archives != "" && (err != nil || !info.IsDir()) {
+		errs = append(errs, fmt.Errorf("--image-archives %s is no folder", c.Archives))
+	}
 	missing := map[string]error{}
 	for name, path := range realPrograms(c).Required() {
 		if err := isExecutable(path); err != nil {

@@ -130,6 +130,24 @@ func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 		[]string{"--allocate-node-cidrs", "--cidr-allocator-type=CloudAllocator", "--configure-cloud-routes", pods, "--route-reconciliation-period=10s"}
 }
 
+// clientFlags have pods see the clients of load balancers, as upstream's rules
+// for external traffic expect.
+func (p *plan) clientFlags() []string {
+	if p.Nodes != Real {
+		return nil
+	}
+	return []string{"--show-clients"}
+}
+
+// ipMode says whether pods may go straight to a Service instead of to its load
+// balancer: there is no difference where that shows its clients.
+func (p *plan) ipMode() string {
+	if p.Nodes == Real {
+		return "VIP"
+	}
+	return "Proxy"
+}
+
 // realHypervisor makes instances machines. It is a part of this process.
 func (p *plan) realHypervisor(log *slog.Logger) component {
 	return component{
@@ -215,7 +233,7 @@ func (p *plan) hypervisorKube() (*kubernetes.Clientset, error) {
 func realPrograms(c Config) real.Programs {
 	all := programs{c.Kube, c.KubeBinDir}
 	return real.Programs{
-		Machine: c.MachineDir, Images: filepath.Join(c.MachineDir, "images"),
+		Machine: c.MachineDir, Images: filepath.Join(c.MachineDir, "images"), Archives: c.Archives,
 		Plugin:  filepath.Join(filepath.Dir(c.Self), node.Plugin),
 		Kubelet: all.find("kubelet").path, Proxy: all.find("kube-proxy").path, Kubectl: all.find("kubectl").path,
 	}

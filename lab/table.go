@@ -56,7 +56,7 @@ func (p *plan) cloud() component {
 			"--admin-token-file=" + p.dir.AdminToken(), "--profile=" + p.Profile,
 			"--instance-range=" + p.networks.Instances, "--load-balancer-range=" + p.networks.LoadBalancers,
 			"--load-balancer-range6=" + p.networks.loadBalancers6(),
-		}, append(pods, p.registryFlags()...)...),
+		}, append(append(pods, p.registryFlags()...), p.clientFlags()...)...),
 		ready: httpProbe(url+"/readyz", nil),
 		then:  p.seed,
 	}
@@ -72,7 +72,7 @@ func (p *plan) ccm(conf *tls.Config) component {
 		name: "ccm", address: url, program: program{p.Self, "allinone"},
 		args: append(append(append([]string{"ccm"}, p.secure("ccm")...), pods...),
 			"--cloud-url="+p.ports.url("http", "cloudsim"), "--cloud-token-file="+p.dir.tokenFile("ccm"),
-			"--cluster-name=lab", "--leader-elect=false", "--profiling=false", "--node-monitor-period=1s",
+			"--cluster-name=lab", "--load-balancer-ip-mode="+p.ipMode(), "--leader-elect=false", "--profiling=false", "--node-monitor-period=1s",
 		),
 		after: []string{"cloudsim", "kube-apiserver"},
 		ready: httpProbe(url+"/healthz", conf),

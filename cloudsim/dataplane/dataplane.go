@@ -56,6 +56,13 @@ type Config struct {
 	// Claim are ranges that Run makes addresses of this machine, where it may
 	// (Linux, with CAP_NET_ADMIN), and gives back at its end.
 	Claim []netip.Prefix
+	// ShowClients has targets see a client's own IPv4 address and not this
+	// machine's: Linux, with CAP_NET_ADMIN. Their answers must come back here,
+	// and be taken here though they are for others: that is for whoever lays
+	// the network. HideClients are ranges whose clients targets would answer on
+	// a shorter way: of those they see this machine.
+	ShowClients bool
+	HideClients []netip.Prefix
 	// Counters are read by whoever wants to know what passes; nil if nobody
 	// does.
 	Counters *Counters
@@ -76,6 +83,11 @@ func (c Config) Validate() error {
 	if c.PublishedBind != "" {
 		if _, err := netip.ParseAddr(c.PublishedBind); err != nil {
 			errs = append(errs, fmt.Errorf("PublishedBind must be an IP address, got %q", c.PublishedBind))
+		}
+	}
+	if c.ShowClients {
+		if err := canShow(); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	if c.MaxConnections < 0 {

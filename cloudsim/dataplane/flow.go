@@ -111,7 +111,7 @@ func (p *packets) open(from netip.AddrPort, tried []*target) *flow {
 	if why != "" {
 		return nil
 	}
-	server, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(addrPort(to.ip, to.port)))
+	server, err := p.b.cfg.dialUDP(client, to)
 	if err != nil {
 		p.b.abandon(p.socket.l, to)
 		return nil

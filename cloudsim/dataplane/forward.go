@@ -59,7 +59,7 @@ func (b *balancer) serve(ctx context.Context, s *socket, client *net.TCPConn, fr
 func (b *balancer) connect(ctx context.Context, s *socket, client *net.TCPConn, from netip.AddrPort, to choice) *conn {
 	var tried []*target
 	for ok := true; ok; {
-		server, err := dialer.DialTCP(ctx, "tcp", netip.AddrPort{}, addrPort(to.ip, to.port))
+		server, err := b.cfg.dialTCP(ctx, from.Addr(), to)
 		if err == nil {
 			c := &conn{client: client, server: server}
 			c.session = session{b: b, l: s.l, socket: s, client: from.Addr(), choice: to, cut: c.reset}

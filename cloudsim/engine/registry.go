@@ -27,8 +27,8 @@ type registryClaims struct {
 	Account  cloudsim.ServiceAccountID `json:"account,omitempty"`
 	Token    cloudsim.TokenID          `json:"token,omitempty"` // of a caller that is no service account
 	PullOnly bool                      `json:"pullOnly,omitempty"`
-	Only     []string                  `json:"only,omitempty"`   // repositories; none for all
-	Access   []cloudsim.RegistryAccess `json:"access,omitempty"` // of a bearer
+	Only     []string                  `json:"only,omitempty"`    // repositories; none for all
+	Access   []cloudsim.RegistryAccess `json:"access,omitempty"`  // of a bearer
 	Refused  string                    `json:"refused,omitempty"` // why a bearer opens nothing
 }
 

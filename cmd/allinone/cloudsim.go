@@ -44,7 +44,7 @@ type cloudsimFlags struct {
 	loadBalancerRange6            string
 	internalRange, internalRange6 string
 	published, publishedBind      string
-	claimAddresses                bool
+	claimAddresses, showClients   bool
 	readyFile                     string
 	tlsCert, tlsKey               string
 	metadataListen, issuer        string
@@ -106,6 +106,7 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.published, "published-ports", "", "`HOST:FIRST-LAST`: reach listeners at these ports of a host, besides, e.g. 127.0.0.1:30080-30099")
 	fl.StringVar(&f.publishedBind, "published-bind", "", "address of this machine to open published ports at, where another program carries HOST's ports here (default HOST)")
 	fl.BoolVar(&f.claimAddresses, "claim-addresses", false, "make the load balancers' ranges addresses of this machine while the cloud runs; Linux, needs CAP_NET_ADMIN")
+	fl.BoolVar(&f.showClients, "show-clients", false, "have targets see the addresses of load balancers' clients from outside the cloud's networks, whose answers must be routed here; Linux, needs CAP_NET_ADMIN")
 	fl.StringVar(&f.metadataListen, "metadata-listen", "", "serve instances that share this machine's loopback their metadata on this address, e.g. 127.0.0.1:8181")
 	f.registry.flags(fl)
 	fl.StringVar(&f.issuer, "issuer", "", "URL by which verifiers of signed documents reach the cloud (default the URL it serves on)")
@@ -324,6 +325,12 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		plane := dataplane.Config{Registry: metrics, Counters: counters, PublishedBind: f.publishedBind}
 		if f.claimAddresses {
 			plane.Claim = cfg.LoadBalancerRanges()
+		}
+		if plane.ShowClients = f.showClients; f.showClients {
+			plane.HideClients = append(cfg.LoadBalancerRanges(), cfg.Instances)
+			if p, err := netip.ParsePrefix(cfg.Pods.IPv4); err == nil {
+				plane.HideClients = append(plane.HideClients, p)
+			}
 		}
 		parts = append(parts, func(ctx context.Context) error {
 			return dataplane.Run(engine.AsCloud(ctx), log.With("component", "dataplane"), plane, eng)

@@ -88,8 +88,8 @@ func benchConnect(socket, addr string) (net.Conn, error) {
 
 // worker is a target that floods (a connection's first byte 'd'), swallows
 // ('u') or echoes ('e').
-func worker(b *testing.B) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+func worker(b *testing.B, address string) string {
+	ln, err := net.Listen("tcp", address)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -326,7 +326,7 @@ func (w way) measure(b *testing.B, addr string, f figures) {
 // direct connection in the same run: medians of rounds that take turns. It
 // fails where a limit is broken.
 func BenchmarkNetworkProxy(b *testing.B) {
-	addr := worker(b)
+	addr := worker(b, "127.0.0.1:0")
 	direct := way{name: "direct", dial: func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) }}
 	for _, mode := range []string{"grpc", "http-connect"} {
 		b.Run(mode, func(b *testing.B) {

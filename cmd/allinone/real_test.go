@@ -53,6 +53,9 @@ func (l *labRun) left() []string {
 			all = append(all, "link "+i.Name)
 		}
 	}
+	if rules := l.must("ip", "rule", "show"); strings.Contains(rules, "csim-"+hash) {
+		all = append(all, "rules:\n"+rules)
+	}
 	for _, pattern := range []string{"/sys/fs/cgroup/cloudsim-", "/sys/fs/cgroup/*/cloudsim-"} {
 		found, err := filepath.Glob(pattern + hash)
 		if err != nil {
@@ -127,9 +130,16 @@ func TestReal(t *testing.T) {
 		{"load balancer", (*labRun).testRealLoadBalancer},
 		{"metadata", (*labRun).testRealMetadata},
 		{"private images", (*labRun).testRealPull},
+		{"tunnel", (*labRun).testRealTunnel},
+		{"client addresses", (*labRun).testRealClientAddress},
+		{"UDP", (*labRun).testRealUDP},
+		{"affinity", (*labRun).testRealAffinity},
+		{"draining", (*labRun).testRealDraining},
+		{"zone outage", (*labRun).testRealZoneOutage},
 		{"instances", (*labRun).testRealInstances},
 		{"SIGKILL of a machine", (*labRun).testRealCrash},
 		{"SIGKILL of the lab", (*labRun).testRealAdoption},
+		{"rolling replacement", (*labRun).testRealReplacement},
 		{"nothing is left", (*labRun).testRealCleanup},
 	})
 }
@@ -271,15 +281,10 @@ func (l *labRun) testRealInstances(t *testing.T) {
 // nothing but its own traffic suffers. A reboot brings it back.
 func (l *labRun) testRealCrash(t *testing.T) {
 	pid := l.machinePID("i-000003")
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatalf("machine of node-3 (pid %d): %v", pid, err)
-	}
-	url := l.realURL("web")
-	l.until("the load balancer leaves the dead machine out", func() string {
-		if _, err := l.answersFrom(url, 60); err != nil {
-			return err.Error()
+	l.movesAway(t, func() {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatalf("machine of node-3 (pid %d): %v", pid, err)
 		}
-		return ""
 	})
 	l.until("nothing of the machine runs", func() string {
 		if pid := l.machinePID("i-000003"); pid != 0 {

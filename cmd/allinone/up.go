@@ -66,6 +66,7 @@ and the same cloud.`,
 	fl.StringVar(&f.Profile, "profile", f.Profile, "how long the cloud's hardware takes: instant or realistic")
 	fl.IntVar(&f.portBase, "port-base", lab.DefaultPortBase, "first of the ports that the lab uses; 0 picks free ones (default: those of the last time)")
 	fl.StringVar(&f.KubeBinDir, "kube-bin-dir", "", "folder with upstream's own binaries, to use instead of bin/kube")
+	fl.StringVar(&f.Archives, "image-archives", "", "folder with images for real nodes: OCI or docker archives, *.tar")
 	fl.BoolVar(&f.NetworkProxy, "network-proxy", f.NetworkProxy, "carry kube-apiserver's connections to nodes through a network proxy")
 	fl.StringVar(&f.EgressConfig, "egress-selector-config-file", "", "carry them through a network proxy of your own, which this EgressSelectorConfiguration names, instead of the lab's")
 	fl.DurationVar(&f.Timeout, "timeout", f.Timeout, "how long everything may take to become ready")
@@ -104,9 +105,11 @@ func (f *upFlags) complete(fl *pflag.FlagSet) (err error) {
 	}
 	f.Kube = filepath.Join(filepath.Dir(f.Self), "kube")
 	f.MachineDir = filepath.Join(filepath.Dir(f.Self), "machine")
-	if f.KubeBinDir != "" {
-		if f.KubeBinDir, err = filepath.Abs(f.KubeBinDir); err != nil {
-			return err
+	for _, dir := range []*string{&f.KubeBinDir, &f.Archives} {
+		if *dir != "" {
+			if *dir, err = filepath.Abs(*dir); err != nil {
+				return err
+			}
 		}
 	}
 	if f.EgressConfig != "" {

@@ -63,11 +63,14 @@ type Registry struct {
 // Programs are files of the host.
 type Programs struct {
 	Machine string // folder of containerd, runc, the machine's first process, and cni/
-	Images  string // folder of what the images are made of
-	Kubelet string
-	Proxy   string
-	Kubectl string
-	Plugin  string // the kubelet's image credential provider
+	Images  string // folder of what the images are made of, and of archives of more
+	// Archives is another folder of archives, whose images come before those of
+	// the same name; "" for none.
+	Archives string
+	Kubelet  string
+	Proxy    string
+	Kubectl  string
+	Plugin   string // the kubelet's image credential provider
 }
 
 // kube are upstream's programs on a machine, by name.

@@ -31,7 +31,8 @@ func (h follower) Lost(err error, news bool) {
 	}
 }
 
-// List tells the keepers of all instances, and the router of all routes.
+// List tells the keepers of all instances, and the router of all routes and
+// zones.
 func (h follower) List(ctx context.Context) (follow.Listed, error) {
 	all, at, err := cloudsim.All(ctx, h.cfg.Cloud.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
@@ -41,23 +42,38 @@ func (h follower) List(ctx context.Context) (follow.Listed, error) {
 	if err != nil {
 		return nil, err
 	}
+	zones, zonesAt, err := cloudsim.All(ctx, h.cfg.Cloud.ListZones, cloudsim.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, z := range zones {
+		h.table.darken(z)
+	}
 	h.prune(all)
 	for _, i := range all {
 		h.tell(ctx, i, false)
 	}
 	h.table.fill(routes)
-	return follow.Listed{cloudsim.KindInstance: at, cloudsim.KindRoute: routesAt}, nil
+	return follow.Listed{cloudsim.KindInstance: at, cloudsim.KindRoute: routesAt, cloudsim.KindZone: zonesAt}, nil
 }
 
 // Take passes an event on.
 func (h follower) Take(ctx context.Context, e cloudsim.Event) error {
 	gone := e.Type == cloudsim.EventDelete
-	if e.Kind == cloudsim.KindRoute {
+	switch e.Kind {
+	case cloudsim.KindRoute:
 		var r cloudsim.Route
 		if err := json.Unmarshal(e.Object, &r); err != nil {
 			return err
 		}
 		h.table.put(r, gone)
+		return nil
+	case cloudsim.KindZone:
+		var z cloudsim.Zone
+		if err := json.Unmarshal(e.Object, &z); err != nil {
+			return err
+		}
+		h.table.darken(z)
 		return nil
 	}
 	var i cloudsim.Instance

@@ -96,7 +96,7 @@ func (h *hypervisor) open(ctx context.Context) (err error) {
 	if h.vpc, err = openVPC(filepath.Join(h.cfg.Dir, vpcFile), h.cfg.Network); err != nil {
 		return err
 	}
-	store := imageStore{dir: filepath.Join(h.cfg.Dir, "images"), programs: h.cfg.Programs.Machine, images: h.cfg.Programs.Images}
+	store := imageStore{dir: filepath.Join(h.cfg.Dir, "images"), programs: h.cfg.Programs.Machine, images: h.cfg.Programs.Images, more: h.cfg.Programs.Archives}
 	h.images, err = store.ensure(ctx, h.cfg.Say)
 	if err != nil {
 		return errors.Join(err, h.close(ctx))

@@ -244,6 +244,7 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 	if err := m.h.vpc.attach(string(m.id), cmd.Process.Pid, address); err != nil {
 		return err
 	}
+	m.h.table.locate(i) // its zone may be dark
 	_, err = button.Write([]byte(boot.Go))
 	return err
 }

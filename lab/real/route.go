@@ -16,18 +16,22 @@ import (
 // routeProtocol marks the router's routes that came from the cloud's table.
 const routeProtocol = 77 // nobody's: /etc/iproute2/rt_protos names those of routing daemons
 
-// table is the cloud's table of routes, and where their next hops are.
+// table is the cloud's table of routes, where their next hops are, and which
+// zones are dark.
 type table struct {
 	news chan struct{} // holds one
 
 	mu        sync.Mutex
 	routes    map[cloudsim.RouteID]cloudsim.Route
 	addresses map[cloudsim.InstanceID]netip.Addr
+	zones     map[cloudsim.InstanceID]string
+	dark      map[string]bool
 }
 
 func newTable() *table {
 	return &table{
 		news: make(chan struct{}, 1), routes: map[cloudsim.RouteID]cloudsim.Route{}, addresses: map[cloudsim.InstanceID]netip.Addr{},
+		zones: map[cloudsim.InstanceID]string{}, dark: map[string]bool{},
 	}
 }
 
@@ -67,8 +71,25 @@ func (t *table) fill(all []cloudsim.Route) {
 // locate takes note of where an instance is.
 func (t *table) locate(i cloudsim.Instance) {
 	if a, err := netip.ParseAddr(i.InternalIP()); err == nil {
-		t.change(func() { t.addresses[i.ID] = a })
+		t.change(func() { t.addresses[i.ID], t.zones[i.ID] = a, i.Zone })
 	}
+}
+
+// darken takes note of whether anything reaches what runs in a zone.
+func (t *table) darken(z cloudsim.Zone) {
+	t.change(func() { t.dark[z.Name] = z.Dark() })
+}
+
+// cut are the instances, of those the table knows, whose cables are: those in
+// a dark zone are, and the others are not.
+func (t *table) cut() map[cloudsim.InstanceID]bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := map[cloudsim.InstanceID]bool{}
+	for id, zone := range t.zones {
+		all[id] = t.dark[zone]
+	}
+	return all
 }
 
 // active are the routes that carry traffic. The cloud says of one whose next
@@ -87,7 +108,8 @@ func (t *table) active() map[netip.Prefix]netip.Addr {
 	return all
 }
 
-// route keeps the router's table what the cloud's is until ctx ends.
+// route keeps the router's table what the cloud's is, and the cables to dark
+// zones cut, until ctx ends.
 func (h *hypervisor) route(ctx context.Context) {
 	again := retry()
 	for {
@@ -96,8 +118,8 @@ func (h *hypervisor) route(ctx context.Context) {
 			return
 		case <-h.table.news:
 		}
-		if err := h.vpc.setRoutes(h.table.active()); err != nil {
-			h.log.Warn("the router's table is not the cloud's; trying again", "err", err)
+		if err := errors.Join(h.vpc.setRoutes(h.table.active()), h.vpc.setCables(h.table.cut())); err != nil {
+			h.log.Warn("the router is not as the cloud says; trying again", "err", err)
 			again.Wait(ctx)
 			h.table.change(func() {})
 			continue

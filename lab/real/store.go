@@ -28,13 +28,20 @@ type imageStore struct {
 	dir      string // holds one store by its key
 	programs string // containerd and ctr
 	images   string // what the images are made of, and archives of more
+	more     string // archives of still more; "" for none
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// archives are those that people put beside the images' programs.
+// archives are those that people put beside the images' programs, and those of
+// their own folder.
 func (s imageStore) archives() ([]string, error) {
-	return filepath.Glob(filepath.Join(s.images, "*.tar"))
+	all, err := filepath.Glob(filepath.Join(s.images, "*.tar"))
+	if err != nil || s.more == "" {
+		return all, err
+	}
+	own, err := filepath.Glob(filepath.Join(s.more, "*.tar"))
+	return append(all, own...), err
 }
 
 // key names the content of the store: another release of a program, or another

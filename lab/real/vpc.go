@@ -13,6 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
 // Network is where a lab's machines are. Its addresses must not be in use on
@@ -58,8 +60,8 @@ const (
 
 // vpc is a network namespace that is the lab's router: a bridge, to which the
 // host and every machine have a cable, and a table of routes. The host itself
-// gets one link and two routes, which are gone with the namespace; its own
-// forwarding and its firewall are not touched.
+// gets one link, two routes and two rules, which are gone with the link or by
+// Clean; its own forwarding and its firewall are not touched.
 type vpc struct {
 	Network
 	file string // the namespace, mounted, so that it outlives us
@@ -155,7 +157,7 @@ func (v *vpc) wire() error {
 	if err := errors.Join(v.plug(hostPort), configure(host, v.Link, v.in(v.Host))); err != nil {
 		return err
 	}
-	return errors.Join(v.hostRoutes(host), v.routerRoutes())
+	return errors.Join(v.hostRoutes(host), v.routerRoutes(), v.leadAnswers(host))
 }
 
 // in is an address with the VPC's mask.
@@ -246,6 +248,27 @@ func (v *vpc) detach(name string) error {
 	return nil
 }
 
+// setCables cuts the cables of some machines at the router's end, and joins
+// those of the others. Machines that are off have none.
+func (v *vpc) setCables(cut map[cloudsim.InstanceID]bool) error {
+	links, err := v.link.LinkList()
+	if err != nil {
+		return fmt.Errorf("cables: %w", err)
+	}
+	var errs []error
+	for _, l := range links {
+		dark, known := cut[cloudsim.InstanceID(l.Attrs().Name)]
+		on := l.Attrs().Flags&net.FlagUp != 0
+		switch {
+		case known && dark && on:
+			errs = append(errs, v.link.LinkSetDown(l))
+		case known && !dark && !on:
+			errs = append(errs, v.link.LinkSetUp(l))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // plug puts the router's end of a cable into the bridge.
 func (v *vpc) plug(name string) error {
 	l, err := v.link.LinkByName(name)
@@ -265,6 +288,9 @@ func (v *vpc) plug(name string) error {
 // destroyVPC takes away the namespace at file and all that is in it. The kernel
 // does that in its own time; the host's link goes at once. None is no error.
 func destroyVPC(file, link string) error {
+	if err := forgetAnswers(link); err != nil {
+		return err
+	}
 	if l, err := netlink.LinkByName(link); err == nil {
 		if err := netlink.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
 			return fmt.Errorf("link %s: %w", link, err)

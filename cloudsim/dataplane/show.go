@@ -1,0 +1,43 @@
+package dataplane
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+)
+
+// source is the address that a target sees of a client: its own, or the zero
+// one for this machine's.
+func (c Config) source(client netip.Addr) netip.AddrPort {
+	client = client.Unmap()
+	if !c.ShowClients || !client.Is4() || client.IsLoopback() ||
+		slices.ContainsFunc(c.HideClients, func(p netip.Prefix) bool { return p.Contains(client) }) {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(client, 0)
+}
+
+// dialTCP opens a connection to a target.
+func (c Config) dialTCP(ctx context.Context, client netip.Addr, to choice) (*net.TCPConn, error) {
+	from := c.source(client)
+	d := dialer
+	if from.IsValid() {
+		d.Control = foreign
+	}
+	return d.DialTCP(ctx, "tcp", from, addrPort(to.ip, to.port))
+}
+
+// dialUDP begins a flow to a target.
+func (c Config) dialUDP(client netip.Addr, to choice) (*net.UDPConn, error) {
+	from := c.source(client)
+	d := net.Dialer{}
+	if from.IsValid() {
+		d.Control = foreign
+	}
+	conn, err := d.Dial("udp", addrPort(to.ip, to.port).String())
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UDPConn), nil
+}

@@ -1,0 +1,30 @@
+package dataplane_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+)
+
+// Clients outside are shown; those whose targets would answer them on a shorter
+// way are not, and nobody is who was not asked for.
+func TestWhoIsShown(t *testing.T) {
+	inside := dataplane.Config{ShowClients: true, HideClients: []netip.Prefix{netip.MustParsePrefix("10.100.0.0/16")}}
+	for _, tc := range []struct {
+		cfg    dataplane.Config
+		client string
+		shown  bool
+	}{
+		{inside, "198.51.100.2", true},
+		{inside, "::ffff:198.51.100.2", true},
+		{inside, "10.100.3.4", false},
+		{inside, "127.0.0.1", false},
+		{inside, "2001:db8::1", false},
+		{dataplane.Config{}, "198.51.100.2", false},
+	} {
+		if got := tc.cfg.Source(netip.MustParseAddr(tc.client)); got.IsValid() != tc.shown || tc.shown && got.Addr().String() != "198.51.100.2" {
+			t.Errorf("a target sees %s as %v", tc.client, got)
+		}
+	}
+}

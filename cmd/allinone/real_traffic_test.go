@@ -1,0 +1,315 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// healthWindow is within what a load balancer leaves out a node that is gone:
+// two probes in a row, two seconds apart, of a second each, and what a busy
+// machine adds.
+const healthWindow = 20 * time.Second
+
+// outsider is a machine outside the cloud: a network namespace behind the host.
+type outsider struct {
+	l       *labRun
+	name    string
+	address string
+}
+
+func (l *labRun) newOutsider(t *testing.T) outsider {
+	t.Helper()
+	hash := l.hash()
+	n, err := strconv.ParseUint(hash[:2], 16, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := int(n) &^ 3 // of a /30 that other labs' tests hardly have
+	c := outsider{l: l, name: "client-" + hash, address: fmt.Sprintf("198.51.100.%d", base+2)}
+	host := fmt.Sprintf("198.51.100.%d", base+1)
+	l.must("ip", "netns", "add", c.name)
+	t.Cleanup(func() { // when the test's own context has ended
+		if out, err := exec.Command("ip", "netns", "delete", c.name).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	l.must("ip", "link", "add", "ct-"+hash, "type", "veth", "peer", "name", "eth0", "netns", c.name)
+	l.must("ip", "address", "add", host+"/30", "dev", "ct-"+hash)
+	l.must("ip", "link", "set", "ct-"+hash, "up")
+	for _, args := range []string{"address add " + c.address + "/30 dev eth0", "link set eth0 up", "link set lo up", "route add default via " + host} {
+		l.must("ip", append([]string{"-n", c.name}, strings.Fields(args)...)...)
+	}
+	return c
+}
+
+func (c outsider) fetch(url string) (string, error) {
+	return c.l.try("ip", "netns", "exec", c.name, "curl", "-sf", "-m", "5", url)
+}
+
+// testRealTunnel takes what kube-apiserver sends to kubelets through the
+// network proxy, and in no other way.
+func (l *labRun) testRealTunnel(t *testing.T) {
+	pod := l.podsByNode("web")["node-2"][0]
+	if out := l.kubectl("exec", pod, "--", "/agnhost", "--help"); !strings.Contains(out, "netexec") {
+		t.Errorf("exec: %q", out)
+	}
+	forward := exec.Command(l.kubectlPath(), "port-forward", "pod/"+pod, ":8080")
+	forward.Env = l.env()
+	out, err := forward.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := forward.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n') // Forwarding from 127.0.0.1:40123 -> 8080
+	at, _, _ := strings.Cut(strings.TrimPrefix(line, "Forwarding from "), " ")
+	if who, failed := fetch("http://" + at + "/hostname"); failed != nil || who != pod {
+		t.Errorf("port-forward to %s (%q, %v): %q %v", pod, line, err, who, failed)
+	}
+	_ = forward.Process.Kill()
+	_ = forward.Wait()
+
+	agent := l.proxyPID("proxy-agent")
+	if err := syscall.Kill(agent, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	l.says("proxy error from", "logs", pod)
+	if err := syscall.Kill(agent, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	l.says("Started HTTP server", "logs", pod)
+}
+
+// With externalTrafficPolicy Local a pod sees the client, and with Cluster a
+// node.
+func (l *labRun) testRealClientAddress(t *testing.T) {
+	c := l.newOutsider(t)
+	url := l.realURL("web") + "clientip"
+	policy := func(p string) {
+		l.kubectl("patch", "service", "web", "-p", `{"spec":{"externalTrafficPolicy":"`+p+`"}}`)
+	}
+	sees := func(client bool) func() string {
+		return func() string {
+			for range 10 {
+				who, err := c.fetch(url)
+				if err != nil {
+					return err.Error()
+				}
+				if strings.HasPrefix(who, c.address+":") != client {
+					return "a pod sees " + who
+				}
+			}
+			return ""
+		}
+	}
+	policy("Local")
+	l.until("pods see the client", sees(true))
+	policy("Cluster")
+	l.until("pods see a node", sees(false))
+}
+
+// testRealUDP asks a pod by datagrams.
+func (l *labRun) testRealUDP(*testing.T) {
+	l.kubectl("expose", "deployment", "web", "--name=udp", "--protocol=UDP", "--type=LoadBalancer", "--port=53", "--target-port=8081")
+	host, _, _ := strings.Cut(strings.TrimPrefix(l.realURL("udp"), "http://"), "/")
+	l.until("a pod answers by UDP", func() string {
+		c, err := net.Dial("udp", host+":53")
+		if err != nil {
+			return err.Error()
+		}
+		defer c.Close()
+		if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+			return err.Error()
+		}
+		if _, err := c.Write([]byte("hostname")); err != nil {
+			return err.Error()
+		}
+		answer := make([]byte, 256)
+		n, err := c.Read(answer)
+		if who := string(answer[:n]); err != nil || !strings.HasPrefix(who, "web-") {
+			return fmt.Sprintf("%q %v", who, err)
+		}
+		return ""
+	})
+}
+
+// A client keeps its pod, where the Service says so.
+func (l *labRun) testRealAffinity(*testing.T) {
+	l.kubectl("expose", "deployment", "web", "--name=sticky", "--session-affinity=ClientIP", "--type=LoadBalancer", "--port=80", "--target-port=8080")
+	url := l.realURL("sticky")
+	l.until("one pod takes all requests of a client", func() string {
+		if seen, err := l.answersFrom(url, 60); err != nil || len(seen) != 1 {
+			return fmt.Sprint(seen, err)
+		}
+		return ""
+	})
+}
+
+// A node that is taken out of the load balancer gets nothing new, and what is
+// open goes on.
+func (l *labRun) testRealDraining(t *testing.T) {
+	l.kubectl("expose", "deployment", "web", "--name=drain", "--type=LoadBalancer", "--port=80", "--target-port=8080", "--overrides",
+		`{"spec":{"externalTrafficPolicy":"Local"}}`)
+	url := l.realURL("drain")
+	l.until("every pod takes requests", func() string {
+		if seen, err := l.answersFrom(url, 60); err != nil || len(seen) != 3 {
+			return fmt.Sprint(seen, err)
+		}
+		return ""
+	})
+	host, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
+	conn, err := net.Dial("tcp", host+":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	ask := func() string {
+		t.Helper()
+		if _, err := fmt.Fprintf(conn, "GET /hostname HTTP/1.1\r\nHost: web\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		who, err := bufio.NewReader(resp.Body).ReadString('\n')
+		if who == "" {
+			t.Fatal(err)
+		}
+		return who
+	}
+	pod := ask()
+	node := l.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
+	const excluded = "node.kubernetes.io/exclude-from-external-load-balancers"
+	l.kubectl("label", "node", node, excluded+"=true")
+	l.until("its node gets no new connections", func() string {
+		if seen, err := l.answersFrom(url, 30); err != nil || seen[pod] > 0 {
+			return fmt.Sprint(seen, err)
+		}
+		return ""
+	})
+	if again := ask(); again != pod {
+		t.Errorf("%s answers on a connection to %s", again, pod)
+	}
+	l.kubectl("label", "node", node, excluded+"-")
+}
+
+// watchful asks a load balancer without a pause until stop, which says how many
+// requests there were, how many failed, and when the last one that failed did.
+func watchful(url string) (stop func() (asked, lost int, last time.Time)) {
+	var asked, lost int
+	var last time.Time
+	var asking sync.WaitGroup
+	done := make(chan struct{})
+	asking.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if asked++; asked%10 == 0 {
+				time.Sleep(5 * time.Millisecond) // other work is to be done, too
+			}
+			if _, err := fetch(url + "hostname"); err != nil {
+				lost, last = lost+1, time.Now()
+			}
+		}
+	})
+	return func() (int, int, time.Time) {
+		close(done)
+		asking.Wait()
+		return asked, lost, last
+	}
+}
+
+// movesAway checks that requests fail for no longer than the health checks need
+// after something took a node away. It asks a Service whose nodes serve by their
+// own pods: of others, kube-proxy would send some to the pods of that node until
+// Kubernetes misses it.
+func (l *labRun) movesAway(t *testing.T, takeAway func()) {
+	t.Helper()
+	stop := watchful(l.realURL("drain"))
+	began := time.Now()
+	takeAway()
+	time.Sleep(healthWindow + 5*time.Second)
+	asked, lost, last := stop()
+	after := last.Sub(began)
+	t.Logf("%d of %d requests were lost, the last one after %s", lost, asked, max(after, 0).Round(time.Millisecond))
+	if lost > 0 && after > healthWindow {
+		t.Errorf("requests are lost %s later", after)
+	}
+}
+
+// A zone that is dark has its cables cut, and traffic moves away; when it is
+// over, its machines are reached again.
+func (l *labRun) testRealZoneOutage(t *testing.T) {
+	kubelet := l.kubectl("get", "node", "node-3", "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`) + ":10250"
+	reached := func() error {
+		c, err := net.DialTimeout("tcp", kubelet, time.Second)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
+	}
+	if err := reached(); err != nil {
+		t.Fatal(err)
+	}
+	l.movesAway(t, func() {
+		l.cloud("faults", "create", "dark", "--zone", "sim-1c", "--effect", "zoneOutage", "--scope", "data")
+	})
+	if reached() == nil {
+		t.Error("the kubelet of a dark zone is reached")
+	}
+	l.cloud("faults", "delete", "dark")
+	l.until("the zone is back", func() string {
+		if err := reached(); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	l.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=90s")
+}
+
+// Every instance is replaced by a new one, and the load balancer loses nothing.
+func (l *labRun) testRealReplacement(t *testing.T) {
+	l.kubectl("create", "deployment", "roll", "--image="+agnhost, "--replicas=3", "--", "/agnhost", "netexec", "--http-port=8080", "--delay-shutdown=10")
+	l.kubectl("create", "poddisruptionbudget", "roll", "--selector=app=roll", "--min-available=2")
+	l.kubectl("expose", "deployment", "roll", "--type=LoadBalancer", "--port=80", "--target-port=8080")
+	l.kubectl("rollout", "status", "deployment/roll", "--timeout=90s")
+	url := l.realURL("roll")
+	l.until("the load balancer answers", func() string {
+		if _, err := l.answersFrom(url, 60); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	old := strings.Fields(l.kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"))
+	stop := watchful(url)
+	for i, node := range old {
+		fresh := fmt.Sprintf("fresh-%d", i+1)
+		l.cloud("instances", "create", fresh, "--zone", l.kubectl("get", "node", node, "-o", `jsonpath={.metadata.labels.topology\.kubernetes\.io/zone}`), "--service-account", "node", "--wait")
+		l.untilPrints(fresh+" joins", "True", "get", "node", fresh, "--ignore-not-found", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		l.kubectl("label", "node", node, "node.kubernetes.io/exclude-from-external-load-balancers=true")
+		l.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=110s")
+		l.kubectl("rollout", "status", "deployment/roll", "--timeout=90s")
+		l.cloud("instances", "delete", node, "--wait")
+	}
+	asked, lost, _ := stop()
+	t.Logf("%d requests while %d instances were replaced", asked, len(old))
+	if lost > 0 || asked < 100 {
+		t.Errorf("%d of %d requests were lost", lost, asked)
+	}
+}

@@ -1,0 +1,94 @@
+package real
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// The data plane speaks to targets as its clients, by their addresses. So what
+// a server in the VPC answers to an address outside leads to the host, and the
+// host takes it for its own. Which packets are answers, their source port says:
+// it is below those that Linux gives to clients. What machines and pods begin
+// themselves has nowhere to go, as before.
+const (
+	firstServerPort, lastServerPort = 1, 32767
+
+	routerTable    = 77        // of the router, which has no other
+	routerPriority = 40_000    // after its main table: what is in the VPC stays there
+	hostTables     = 1_000_000 // plus the number of the link, which no other lab has
+	hostPriority   = 30_000    // before its main table
+)
+
+var everywhere = ipNet(netip.MustParsePrefix("0.0.0.0/0"))
+
+// leadAnswers makes the rules and routes, or leaves them as they are.
+func (v *vpc) leadAnswers(host *netlink.Handle) error {
+	bridge, err := v.link.LinkByName(bridgeName)
+	if err != nil {
+		return err
+	}
+	cable, err := host.LinkByName(v.Link)
+	if err != nil {
+		return err
+	}
+	lo, err := host.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	table := hostTables + cable.Attrs().Index
+	for _, side := range []struct {
+		handle *netlink.Handle
+		route  netlink.Route
+		from   string
+		order  int
+	}{
+		{v.link, netlink.Route{LinkIndex: bridge.Attrs().Index, Dst: everywhere, Gw: v.Host.AsSlice(), Table: routerTable}, "", routerPriority},
+		{host, netlink.Route{LinkIndex: lo.Attrs().Index, Dst: everywhere, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Table: table}, v.Link, hostPriority},
+	} {
+		if err := side.handle.RouteReplace(&side.route); err != nil {
+			return fmt.Errorf("route of answers to clients: %w", err)
+		}
+		for _, protocol := range []int{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
+			r := answers(side.from, protocol, side.route.Table, side.order)
+			if err := side.handle.RuleAdd(r); err != nil && !errors.Is(err, unix.EEXIST) {
+				return fmt.Errorf("rule for answers to clients, which needs a kernel with policy routing: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+func answers(from string, protocol, table, order int) *netlink.Rule {
+	r := netlink.NewRule()
+	r.Family, r.IifName, r.IPProto, r.Table, r.Priority = netlink.FAMILY_V4, from, protocol, table, order
+	r.Sport = netlink.NewRulePortRange(firstServerPort, lastServerPort)
+	return r
+}
+
+// forgetAnswers takes the host's rules and its table away, which do not go with
+// the link. None is no error.
+func forgetAnswers(link string) error {
+	rules, err := netlink.RuleList(netlink.FAMILY_V4)
+	if err != nil {
+		return fmt.Errorf("reading the host's rules: %w", err)
+	}
+	var errs []error
+	for _, r := range rules {
+		if r.IifName != link {
+			continue
+		}
+		errs = append(errs, netlink.RuleDel(&r))
+		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: r.Table}, netlink.RT_FILTER_TABLE)
+		errs = append(errs, err)
+		for _, route := range routes {
+			if err := netlink.RouteDel(&route); err != nil && !errors.Is(err, unix.ESRCH) {
+				errs = append(errs, fmt.Errorf("route of answers to clients: %w", err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
