@@ -7,7 +7,7 @@ KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
 export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e compose-test lint vuln generate generated bench check clean
+.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream conformance compose-test lint vuln generate generated bench check clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,12 +48,22 @@ test: ## quick tests, with the race detector (about a minute)
 e2e: build konnectivity $(if $(filter 0,$(shell id -u)),machine csi) ## boot real clusters, kill clouds, and the long proofs
 	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./cloudsim/engine ./cloudsim/client ./cmd/allinone
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
+	$(GO) -C kube test -trimpath -count=1 ./credprovider
 
 compose-test: build ## bring up docker-compose.yaml with bin/, walk through it, find nothing left
 	@hack/compose-test
 
+bin/e2e/e2e.test: kube/e2e/e2e_test.go kube/go.mod hack/build-e2e | machine
+	@hack/with-progress bin/e2e hack/build-e2e bin/e2e
+
+e2e-upstream: build machine bin/e2e/e2e.test ## upstream's tests of load balancers, on real nodes
+	hack/e2e-upstream '\[Feature:LoadBalancer\]'
+
+conformance: build machine bin/e2e/e2e.test ## a choice of upstream's conformance tests, on real nodes
+	hack/e2e-upstream "$$(hack/conformance)"
+
 lint: ## static checks, whose messages teach
-	$(GO) vet ./... && $(GO) -C kube vet -trimpath . && $(GO) -C kube/dns vet . && $(GO) -C kube/machine vet ./pause
+	$(GO) vet ./... && $(GO) -C kube vet -trimpath . ./credprovider && $(GO) -C kube/dns vet . && $(GO) -C kube/machine vet ./pause
 	$(GO) -C csidriver/sanity vet . && $(GO) -C csidriver/sidecars vet . && $(GO) -C netproxy/interop vet .
 	$(GO) run $(GOLANGCI) run ./...
 
