@@ -39,6 +39,7 @@ type options struct {
 	log   *slog.Logger
 	parts []func(context.Context, *engine.Engine) error
 	tape  io.Writer
+	pipes *pipes // instead of TCP; nil for that
 }
 
 // WithProfile chooses how long hardware takes; without it everything is
@@ -73,6 +74,11 @@ func WithPart(run func(context.Context, *engine.Engine) error) Option {
 	return func(o *options) { o.parts = append(o.parts, run) }
 }
 
+// InBubble carries calls in memory instead of over TCP, so that a test in the
+// bubble of testing/synctest, where time passes as soon as everybody waits, may
+// have a cloud there. The cloud's clock is the bubble's.
+func InBubble() Option { return func(o *options) { o.pipes = newPipes() } }
+
 // Start runs a cloud until the test ends and returns a client of it, whose
 // token is the admin's and whose project is the default one.
 func Start(tb testing.TB, opts ...Option) *client.Client {
@@ -105,7 +111,7 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 	srv.Config.Handler = httpapi.New(o.log, e, httpapi.Config{
 		Version: "test", Profile: o.cfg.Profile.Name, Metrics: prometheus.NewRegistry(), Transcript: o.transcript(tb, e),
 	})
-	srv.Start()
+	transport := o.serve(srv)
 	tb.Cleanup(func() {
 		cancel()
 		for range parts {
@@ -123,9 +129,21 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 		}
 	})
 	return &client.Client{
-		URL: srv.URL, HTTP: &http.Client{Timeout: 30 * time.Second, Transport: srv.Client().Transport},
+		URL: srv.URL, HTTP: &http.Client{Timeout: 30 * time.Second, Transport: transport},
 		Token: client.StaticToken(secret), Project: engine.DefaultProject, UserAgent: "cloudtest",
 	}
+}
+
+// serve starts srv, and returns the way there.
+func (o *options) serve(srv *httptest.Server) http.RoundTripper {
+	if o.pipes == nil {
+		srv.Start()
+		return srv.Client().Transport
+	}
+	_ = srv.Listener.Close()
+	srv.Listener = o.pipes
+	srv.Start()
+	return &http.Transport{DialContext: o.pipes.dial}
 }
 
 // transcript begins the transcript that was asked for; nil for none.

@@ -1,0 +1,47 @@
+package cloudtest
+
+import (
+	"context"
+	"net"
+	"sync"
+)
+
+// pipes is a listener whose connections never leave the process.
+type pipes struct {
+	dialled chan net.Conn
+	closed  chan struct{}
+	once    sync.Once
+}
+
+func newPipes() *pipes { return &pipes{dialled: make(chan net.Conn), closed: make(chan struct{})} }
+
+// Accept returns the far end of the next connection.
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.dialled:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close has Accept and dial fail.
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+// Addr is an address that nothing else has.
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case p.dialled <- far:
+		return near, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
