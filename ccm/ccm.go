@@ -56,7 +56,7 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 	return &Provider{
 		log: log, settings: settings, events: events, mirror: m,
 		instances: i,
-		balancers: &balancers{log: log, api: api, events: events, settings: settings, patience: patience, unreported: unreported},
+		balancers: &balancers{log: log, api: api, events: events, settings: settings, patience: patience, unreported: unreported, sharing: make(chan struct{}, 1)},
 		routes:    &routes{api: api, instances: i, patience: patience},
 	}
 }

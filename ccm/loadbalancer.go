@@ -55,7 +55,17 @@ type balancers struct {
 	mu     sync.Mutex
 	region string
 
-	sharing sync.Mutex // who joins or leaves a shared load balancer is alone
+	sharing chan struct{} // holds one: who joins or leaves a shared load balancer
+}
+
+// alone waits until nobody else joins or leaves a shared load balancer.
+func (b *balancers) alone(ctx context.Context) (done func(), err error) {
+	select {
+	case b.sharing <- struct{}{}:
+		return func() { <-b.sharing }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for others who share a load balancer: %w", context.Cause(ctx))
+	}
 }
 
 // GetLoadBalancerName returns the name that the Service's load balancer has in
@@ -177,8 +187,11 @@ func (b *balancers) giveUp(ctx context.Context, lb cloudsim.LoadBalancer, svc *v
 	case lb.State == cloudsim.LoadBalancerDeleting:
 		return nil
 	case shared(lb):
-		b.sharing.Lock()
-		defer b.sharing.Unlock()
+		done, err := b.alone(ctx)
+		if err != nil {
+			return err
+		}
+		defer done()
 		return b.leave(ctx, lb, string(svc.UID))
 	}
 	_, err := b.api.DeleteLoadBalancer(ctx, lb.ID)
@@ -222,8 +235,11 @@ func (b *balancers) named(ctx context.Context, n string) (none cloudsim.LoadBala
 // anew when somebody else changed it in between.
 func (b *balancers) converge(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
 	if want.Labels[LabelShared] != "" {
-		b.sharing.Lock()
-		defer b.sharing.Unlock()
+		done, err := b.alone(ctx)
+		if err != nil {
+			return lb, err
+		}
+		defer done()
 	}
 	for range attempts {
 		var again bool
@@ -351,9 +367,10 @@ func (b *balancers) regionName(ctx context.Context) (string, error) {
 		return configured, nil
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.region != "" {
-		return b.region, nil
+	known := b.region
+	b.mu.Unlock()
+	if known != "" {
+		return known, nil
 	}
 	l, err := b.api.ListRegions(ctx, cloudsim.ListOptions{})
 	if err != nil {
@@ -362,6 +379,8 @@ func (b *balancers) regionName(ctx context.Context) (string, error) {
 	if len(l.Items) != 1 {
 		return "", fmt.Errorf("the cloud has %d regions: choose one in the cloud configuration (region)", len(l.Items))
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.region = l.Items[0].Name
 	return b.region, nil
 }

@@ -99,6 +99,9 @@ func (r *repairer) serviceChanged(obj any) {
 	svc, ok := obj.(*v1.Service)
 	if !ok || !served(svc) {
 		r.serviceGone(obj)
+		if ok && leftover(svc) {
+			r.enqueue(svc, 0)
+		}
 		return
 	}
 	r.mu.Lock()
@@ -153,11 +156,15 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 		return 0, nil //nolint:nilerr // a key that is none never becomes one
 	}
 	svc, err := r.services.Services(ns).Get(n)
-	if apierrors.IsNotFound(err) || err == nil && !served(svc) {
+	switch {
+	case apierrors.IsNotFound(err):
 		return 0, nil
-	}
-	if err != nil {
+	case err != nil:
 		return 0, err
+	case leftover(svc):
+		return 0, r.tellPorts(ctx, svc, nil)
+	case !served(svc):
+		return 0, nil
 	}
 	r.mu.Lock()
 	left := r.settle - time.Since(r.changed[key])
@@ -171,22 +178,27 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 	}
 	nodes = eligible(nodes)
 	why, err := r.drift(ctx, svc, nodes)
-	if err != nil || why == "" {
+	no, isNo := errors.AsType[refused](err)
+	if err != nil && !isNo {
+		return 0, err
+	}
+	if err := r.tellPorts(ctx, svc, no.error); err != nil || why == "" {
 		return 0, err
 	}
 	return r.repair(ctx, svc, nodes, why)
 }
 
-// drift says what differs, or "" if nothing does that a repair would change.
+// drift says what differs, or "" if nothing does that a repair would change. What
+// no repair could make is refused.
 func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (string, error) {
 	by, err := nodeSelector(svc)
 	if err != nil {
-		return "", nil //nolint:nilerr // upstream's controller has told the Service
+		return "", refused{err}
 	}
 	targets, _ := targetsOf(chosen(nodes, by))
 	want, err := wanted(r.cluster, svc, r.existing(targets), r.p.balancers.mode())
 	if err != nil {
-		return "", nil //nolint:nilerr // likewise
+		return "", refused{err}
 	}
 	lb, known := r.p.mirror.balancerNamed(want.Name)
 	if !known {
@@ -196,10 +208,10 @@ func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node)
 			return "", err
 		}
 	} else if err := checkOwner(lb, r.cluster, svc); err != nil {
-		return "", nil //nolint:nilerr // likewise
+		return "", refused{err}
 	}
 	if want, err = joined(lb, want, string(svc.UID)); err != nil {
-		return "", nil //nolint:nilerr // likewise
+		return "", refused{err}
 	}
 	switch {
 	case !known && len(svc.Status.LoadBalancer.Ingress) == 0:

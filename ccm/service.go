@@ -105,9 +105,9 @@ func wanted(cluster string, svc *v1.Service, targets []cloudsim.Target, mode clo
 		l := cloudsim.Listener{Protocol: protocols[p.Protocol], Port: int(p.Port), TargetPort: int(p.NodePort), Mode: mode}
 		switch {
 		case l.Protocol == "":
-			add(fmt.Errorf("spec.ports[%d]: port %d is %s, and this cloud's load balancers forward TCP and UDP", i, p.Port, p.Protocol))
+			add(portsError{fmt.Errorf("spec.ports[%d]: port %d is %s, and this cloud's load balancers forward TCP and UDP", i, p.Port, p.Protocol)})
 		case l.TargetPort == 0:
-			add(fmt.Errorf("spec.ports[%d]: port %d has no nodePort, which this cloud's load balancers forward to: leave spec.allocateLoadBalancerNodePorts true", i, p.Port))
+			add(portsError{fmt.Errorf("spec.ports[%d]: port %d has no nodePort, which this cloud's load balancers forward to: leave spec.allocateLoadBalancerNodePorts true", i, p.Port)})
 		}
 		want.Listeners = append(want.Listeners, l)
 	}

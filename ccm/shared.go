@@ -110,7 +110,7 @@ func joined(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, uid stri
 		for _, p := range portsOf(lb, m.uid) {
 			whose[p] = m
 			if mine[p] {
-				bad = append(bad, fmt.Errorf("port %s of the shared load balancer %s is the Service's %s/%s", p, lb.ID, m.namespace, m.name))
+				bad = append(bad, portsError{fmt.Errorf("port %s of the shared load balancer %s is the Service's %s/%s", p, lb.ID, m.namespace, m.name)})
 			}
 		}
 	}
@@ -136,7 +136,7 @@ func joined(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, uid stri
 }
 
 // leave takes the member's listeners and labels from a shared load balancer,
-// and deletes it after the last. The caller holds b.sharing: in between nobody
+// and deletes it after the last. The caller is alone: in between nobody
 // of this process joins, and if another one does, the repairer makes it anew.
 func (b *balancers) leave(ctx context.Context, lb cloudsim.LoadBalancer, uid string) error {
 	keep := cloudsim.UpdateLoadBalancer{Labels: maps.Clone(lb.Labels), LoadBalancerSpec: lb.LoadBalancerSpec}
