@@ -7,8 +7,10 @@ import (
 	"io"
 	"log/slog"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	cloudprovider "k8s.io/cloud-provider"
@@ -20,6 +22,7 @@ import (
 	_ "k8s.io/component-base/logs/json/register"          // or upstream refuses --logging-format=json
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // rest_client_*, workqueue_* and leader_election_* metrics
 	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
+	"k8s.io/controller-manager/pkg/features"
 
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/internal/providerid"
@@ -122,6 +125,7 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("--v: %w", err)
 	}
 	r.cfg = cfg
+	r.resync(cmd.Flags().Changed("min-resync-period"))
 	r.log = logging.New(r.stderr, slog.Level(-v), logging.Format(cmd.Flags().Lookup("logging-format").Value.String()))
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
@@ -134,6 +138,21 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 		r.made.Wait()
 	}
 	return errors.Join(err, <-trimmed)
+}
+
+// routeResync is how often routes are compared with the nodes behind the gate of
+// KEP-5237, where a route that could not be made, or that somebody deleted, waits
+// for the next change of a node or for the informers to repeat themselves, which
+// by upstream's default is in 12 to 24 hours. It costs the cloud one list of
+// routes, and the other controllers a look at their caches.
+const routeResync = time.Minute
+
+// resync has informers repeat themselves often enough for routes, unless somebody
+// chose how often.
+func (r *runner) resync(chosen bool) {
+	if !chosen && utilfeature.DefaultFeatureGate.Enabled(features.CloudControllerManagerWatchBasedRoutesReconciliation) {
+		r.opts.Generic.MinResyncPeriod.Duration = routeResync
+	}
 }
 
 // checkUpstream finds what upstream would find wrong with its own flags, and

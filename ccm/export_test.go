@@ -74,3 +74,14 @@ func (s *Settings) Client() *client.Client { return s.client() }
 
 // Health is what /healthz says of the cloud.
 func (p *Provider) Health() error { return health{p}.Check(nil) }
+
+// Resync is how often informers repeat themselves; chosen says that a person
+// chose it to be 12 hours.
+func Resync(chosen bool) (time.Duration, error) {
+	opts, err := defaults()
+	if err != nil {
+		return 0, err
+	}
+	(&runner{opts: opts}).resync(chosen)
+	return opts.Generic.MinResyncPeriod.Duration, nil
+}
