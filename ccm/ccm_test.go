@@ -87,11 +87,14 @@ func (r *rig) said() string {
 
 // wire counts the calls of the provider, and loses or spoils some.
 type wire struct {
-	next http.RoundTripper
+	next  http.RoundTripper
+	takes time.Duration // for each call
 
 	mu    sync.Mutex
 	calls []string
 	fault func(n int, r *http.Request) fault
+	token client.TokenSource // instead of the caller's, if there is one
+	watch []io.Closer
 }
 
 // fault is what goes wrong with a call.
@@ -106,9 +109,18 @@ var errCut = errors.New("connection reset by the test")
 
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.mu.Lock()
-	n, choose := len(w.calls), w.fault
+	n, choose, token := len(w.calls), w.fault, w.token
 	w.calls = append(w.calls, r.Method+" "+r.URL.Path)
 	w.mu.Unlock()
+	time.Sleep(w.takes)
+	if token != nil {
+		secret, err := token()
+		if err != nil {
+			return nil, err
+		}
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+secret)
+	}
 	var f fault
 	if choose != nil {
 		f = choose(n, r)
@@ -123,11 +135,26 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		}, nil
 	}
 	resp, err := w.next.RoundTrip(r)
-	if err == nil && f.loseReply {
+	switch {
+	case err == nil && f.loseReply:
 		resp.Body.Close()
 		return nil, errCut
+	case err == nil && strings.HasSuffix(r.URL.Path, "/watch"):
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.watch = append(w.watch, resp.Body)
 	}
 	return resp, err
+}
+
+// hangUp breaks the watches there are.
+func (w *wire) hangUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.watch {
+		_ = c.Close()
+	}
+	w.watch = nil
 }
 
 // spoil chooses what goes wrong from now on, and forgets the calls so far.

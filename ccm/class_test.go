@@ -19,9 +19,7 @@ func ofClass(class string) func(*v1.Service) {
 // create makes the Service that p.service reads.
 func (p plane) create(t *testing.T, change ...func(*v1.Service)) {
 	t.Helper()
-	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), service(change...), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	p.post(t, service(change...))
 }
 
 func TestClassIsServedFromCreateToDelete(t *testing.T) {

@@ -33,8 +33,16 @@ type plane struct {
 	kube *fake.Clientset
 }
 
-// start runs upstream's three controllers until the test ends.
+// pace is how often upstream's loops run, and when a repairer looks.
+type pace struct{ status, monitor, settle time.Duration }
+
+// start runs upstream's three controllers until the test ends, in a hurry.
 func (r *rig) start(t *testing.T) plane {
+	t.Helper()
+	return r.startAt(t, pace{50 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond})
+}
+
+func (r *rig) startAt(t *testing.T, at pace) plane {
 	t.Helper()
 	p := plane{r, fake.NewClientset()}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -42,11 +50,11 @@ func (r *rig) start(t *testing.T) plane {
 	r.provider.SetInformers(shared)
 	nodes, services := shared.Core().V1().Nodes(), shared.Core().V1().Services()
 	metrics := controllersmetrics.NewControllerManagerMetrics("test")
-	nc, err := nodecontroller.NewCloudNodeController(nodes, p.kube, r.provider, 50*time.Millisecond, 1, 1)
+	nc, err := nodecontroller.NewCloudNodeController(nodes, p.kube, r.provider, at.status, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lc, err := lifecycle.NewCloudNodeLifecycleController(nodes, p.kube, r.provider, 10*time.Millisecond)
+	lc, err := lifecycle.NewCloudNodeLifecycleController(nodes, p.kube, r.provider, at.monitor)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +62,7 @@ func (r *rig) start(t *testing.T) plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	repair, err := r.provider.RunRepairer(ctx, p.kube, services, nodes, cluster, 50*time.Millisecond)
+	repair, err := r.provider.RunRepairer(ctx, p.kube, services, nodes, cluster, at.settle)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,84 +8,158 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
 // After any one call whose answer is lost, or that never arrives, the next run
-// finishes the work: one load balancer with one address, or none.
+// finishes the work: one load balancer with its addresses, or none. That holds for
+// each shape that a load balancer can have.
 func TestAnyCallMayFail(t *testing.T) {
 	for _, kind := range []struct {
 		name string
 		f    fault
 	}{{"reply lost", fault{loseReply: true}}, {"cut", fault{cut: true}}, {"500", fault{status: 500, body: `{"status":500,"kind":"internal"}`}}} {
-		t.Run(kind.name, func(t *testing.T) {
-			for n := 0; ; n++ {
-				if reached := crashAt(t, n, kind.f); !reached {
-					if n < 6 {
-						t.Errorf("only %d calls were made to fail", n)
-					}
-					return
+		for name, crash := range map[string]func(*testing.T, int, fault) bool{"own": ownCrash, "dual stack": dualCrash, "shared": sharedCrash} {
+			t.Run(name+" "+kind.name, func(t *testing.T) {
+				if testing.Short() && kind.name != "reply lost" {
+					t.Skip("the worst of them is enough for a quick run")
 				}
-			}
-		})
+				t.Parallel()
+				for n := 0; ; n++ {
+					if reached := crash(t, n, kind.f); !reached {
+						if n < 6 {
+							t.Errorf("only %d calls were made to fail", n)
+						}
+						return
+					}
+				}
+			})
+		}
 	}
 }
 
-// crashAt makes, changes and deletes a load balancer, with a fault at the nth
-// call, and a new process after every error. It reports whether there was an
-// nth call.
-func crashAt(t *testing.T, n int, f fault) bool {
+// crashes is a rig whose provider fails at the nth call, and is a new process
+// after every error.
+type crashes struct {
+	*rig
+	n       int
+	reached atomic.Bool
+}
+
+func crashing(t *testing.T, n int, f fault, opts ...cloudtest.Option) *crashes {
 	t.Helper()
-	r := newRig(t)
-	nodes := []*v1.Node{initialised(r.machine(t, "node-1"))}
-	var reached atomic.Bool
-	r.wire.spoil(func(at int, _ *http.Request) fault {
+	c := &crashes{rig: newRig(t, opts...), n: n}
+	c.wire.spoil(func(at int, _ *http.Request) fault {
 		if at != n {
 			return fault{}
 		}
-		reached.Store(true)
+		c.reached.Store(true)
 		return f
 	})
-	until := func(what string, run func() error) {
-		for try := 0; ; try++ {
-			err := run()
-			if err == nil {
-				return
-			}
-			if try == 3 {
-				t.Fatalf("fault at call %d: %s never works: %v", n, what, err)
-			}
-			r.provider = r.again()
+	return c
+}
+
+func (c *crashes) until(t *testing.T, what string, run func() error) {
+	t.Helper()
+	for try := 0; ; try++ {
+		err := run()
+		if err == nil {
+			return
 		}
-	}
-	ensure := func(s *v1.Service) func() error {
-		return func() error {
-			st, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nodes)
-			if err == nil && len(st.Ingress) != 1 {
-				t.Errorf("fault at call %d: status %+v", n, st)
-			}
-			return err
+		if try == 3 {
+			t.Fatalf("fault at call %d: %s never works: %v", c.n, what, err)
 		}
+		c.provider = c.again()
 	}
-	until("create", ensure(service()))
-	first := r.only(t)
-	until("change", ensure(service(func(s *v1.Service) { s.Spec.Ports[0].Port = 81 })))
-	nodes = append(nodes, initialised(r.machine(t, "node-2")))
-	until("update", func() error {
-		return r.balancers().UpdateLoadBalancer(t.Context(), cluster, service(), nodes)
+}
+
+func (c *crashes) ensured(t *testing.T, s *v1.Service, nodes []*v1.Node, addresses int) {
+	t.Helper()
+	c.until(t, "ensure", func() error {
+		st, err := c.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nodes)
+		if err == nil && len(st.Ingress) != addresses {
+			t.Errorf("fault at call %d: status %+v", c.n, st)
+		}
+		return err
 	})
-	if lb := r.only(t); lb.ID != first.ID || lb.Listeners[0].Port != 81 || len(lb.Targets) != 2 {
-		t.Errorf("fault at call %d: after the changes it is %+v", n, lb)
-	}
-	until("delete", func() error {
-		// As the framework does: nothing is deleted that does not exist.
-		_, exists, err := r.balancers().GetLoadBalancer(t.Context(), cluster, service())
+}
+
+// deleted is as the framework does it: nothing is deleted that does not exist.
+func (c *crashes) deleted(t *testing.T, s *v1.Service) {
+	t.Helper()
+	c.until(t, "delete", func() error {
+		_, exists, err := c.balancers().GetLoadBalancer(t.Context(), cluster, s)
 		if err != nil || !exists {
 			return err
 		}
-		return r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, service())
+		return c.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s)
 	})
-	if l, err := r.cloud.ListAddresses(t.Context(), cloudsim.ListOptions{}); err != nil || len(l.Items)+len(r.balancersInCloud(t)) != 0 {
-		t.Errorf("fault at call %d: left behind %+v and %+v, %v", n, r.balancersInCloud(t), l.Items, err)
+}
+
+func (c *crashes) nothingLeft(t *testing.T) {
+	t.Helper()
+	if l, err := c.cloud.ListAddresses(t.Context(), cloudsim.ListOptions{}); err != nil || len(l.Items)+len(c.balancersInCloud(t)) != 0 {
+		t.Errorf("fault at call %d: left behind %+v and %+v, %v", c.n, c.balancersInCloud(t), l.Items, err)
 	}
-	return reached.Load()
+}
+
+// ownCrash makes, changes and deletes a load balancer.
+func ownCrash(t *testing.T, n int, f fault) (reached bool) {
+	c := crashing(t, n, f)
+	nodes := []*v1.Node{initialised(c.machine(t, "node-1"))}
+	c.ensured(t, service(), nodes, 1)
+	first := c.only(t)
+	c.ensured(t, service(func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }), nodes, 1)
+	nodes = append(nodes, initialised(c.machine(t, "node-2")))
+	c.until(t, "update", func() error {
+		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, service(), nodes)
+	})
+	if lb := c.only(t); lb.ID != first.ID || lb.Listeners[0].Port != 81 || len(lb.Targets) != 2 {
+		t.Errorf("fault at call %d: after the changes it is %+v", n, lb)
+	}
+	c.deleted(t, service())
+	c.nothingLeft(t)
+	return c.reached.Load()
+}
+
+// dualCrash goes from both families to one and back.
+func dualCrash(t *testing.T, n int, f fault) (reached bool) {
+	c := crashing(t, n, f)
+	nodes := []*v1.Node{initialised(c.machine(t, "node-1"))}
+	of := func(fs ...v1.IPFamily) *v1.Service { return service(func(s *v1.Service) { s.Spec.IPFamilies = fs }) }
+	c.ensured(t, of(v1.IPv6Protocol, v1.IPv4Protocol), nodes, 2)
+	first := c.only(t)
+	c.ensured(t, of(v1.IPv6Protocol), nodes, 1)
+	c.ensured(t, of(v1.IPv6Protocol, v1.IPv4Protocol), nodes, 2)
+	if lb := c.only(t); lb.ID != first.ID || lb.Addresses[0] != first.Addresses[0] || len(lb.Addresses) != 2 {
+		t.Errorf("fault at call %d: %+v became %+v", n, first.Addresses, lb.Addresses)
+	}
+	c.deleted(t, of(v1.IPv4Protocol))
+	c.nothingLeft(t)
+	return c.reached.Load()
+}
+
+// sharedCrash has two share one; each comes, changes and goes.
+func sharedCrash(t *testing.T, n int, f fault) (reached bool) {
+	c := crashing(t, n, f)
+	nodes := []*v1.Node{initialised(c.machine(t, "node-1"))}
+	one, two := sharing("01", 80), sharing("02", 81)
+	c.ensured(t, one, nodes, 1)
+	first := c.only(t)
+	c.ensured(t, two, nodes, 1)
+	c.ensured(t, sharing("01", 82), nodes, 1)
+	nodes = append(nodes, initialised(c.machine(t, "node-2")))
+	c.until(t, "update", func() error {
+		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, two, nodes)
+	})
+	if lb := c.only(t); lb.ID != first.ID || len(lb.Listeners) != 2 || len(lb.Targets) != 2 {
+		t.Errorf("fault at call %d: with both it is %+v", n, lb)
+	}
+	c.deleted(t, one)
+	if lb := c.only(t); len(lb.Listeners) != 1 || lb.Listeners[0].Port != 81 {
+		t.Errorf("fault at call %d: after the first left it is %+v", n, lb)
+	}
+	c.deleted(t, two)
+	c.nothingLeft(t)
+	return c.reached.Load()
 }
