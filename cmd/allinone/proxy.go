@@ -11,7 +11,6 @@ import (
 	"net/http/pprof"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,15 +81,6 @@ type proxySide struct {
 func (s *proxySide) profilingFlags(fl *pflag.FlagSet) {
 	fl.BoolVar(&s.profiling, "enable-profiling", false, "serve pprof on the admin port")
 	fl.BoolVar(&s.contention, "enable-contention-profiling", false, "record lock contention for pprof; needs --enable-profiling")
-}
-
-// saveMemory collects garbage when half as much as what is in use has come up,
-// not when as much has: a proxy allocates little for a byte, and holds much for
-// connections that are idle. GOGC says otherwise if it is set.
-func saveMemory(e env) {
-	if e.getenv("GOGC") == "" {
-		debug.SetGCPercent(50)
-	}
 }
 
 // metricsRegistry has what every process tells of itself.

@@ -70,7 +70,6 @@ to prefer other agents and waits for connections to end.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.envID = e.getenv("PROXY_AGENT_ID")
-			saveMemory(e)
 			return f.run(cmd.Context(), f.logger(e))
 		},
 	}

@@ -254,7 +254,7 @@ func (w way) idle(b *testing.B, addr string) float64 {
 		}
 		open = append(open, c)
 	}
-	time.Sleep(time.Second)
+	time.Sleep(2 * time.Second) // until what is not needed any more is given back
 	after := residentOf(b, w.pids)
 	for _, c := range open {
 		c.Close()

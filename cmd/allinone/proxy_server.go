@@ -87,7 +87,6 @@ Strategies choose an agent; the first that finds one wins:
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.envID = e.getenv("PROXY_SERVER_ID")
-			saveMemory(e)
 			return f.run(cmd.Context(), f.logger(e))
 		},
 	}
