@@ -1,5 +1,7 @@
 package cloudsim
 
+import "time"
+
 // InstanceID names an instance, e.g. "i-000001". It is never used again.
 type InstanceID string
 
@@ -22,7 +24,7 @@ const (
 // instanceMoves is the whole life of an instance. What is not in it is a Conflict.
 var instanceMoves = map[InstanceState]map[Verb]InstanceState{
 	InstanceProvisioning: {Settle: InstanceRunning, Cancel: InstanceTerminating, Terminate: InstanceTerminating},
-	InstanceRunning:      {Stop: InstanceStopping, Reboot: InstanceRebooting, Terminate: InstanceTerminating},
+	InstanceRunning:      {Stop: InstanceStopping, Reboot: InstanceRebooting, Crash: InstanceRunning, Terminate: InstanceTerminating},
 	InstanceStopping:     {Settle: InstanceStopped, Terminate: InstanceTerminating},
 	InstanceStopped:      {Start: InstanceStarting, Terminate: InstanceTerminating},
 	InstanceStarting:     {Settle: InstanceRunning, Cancel: InstanceStopped, Terminate: InstanceTerminating},
@@ -68,7 +70,10 @@ type Instance struct {
 	Network   NetworkID `json:"network,omitempty" doc:"The network it stands in" example:"net-000001"`
 	Subnet    SubnetID  `json:"subnet,omitempty" doc:"The subnet that gave it its addresses" example:"subnet-000001"`
 	PodRanges []string  `json:"podRanges,omitempty" doc:"What its network gave it for its pods, IPv4 first; for node.spec.podCIDRs" example:"[\"10.244.0.0/24\"]"`
-	Notices   []Notice  `json:"notices,omitempty" doc:"What the cloud is going to do to it, soonest first"`
+	// Crashed is when its machine went off, though nobody asked for it. Clouds
+	// do not notice: it is called running until it is rebooted.
+	Crashed *time.Time `json:"crashed,omitempty" doc:"When its power was cut; it is called running until it is rebooted"`
+	Notices []Notice   `json:"notices,omitempty" doc:"What the cloud is going to do to it, soonest first"`
 }
 
 // InternalIP is the address that load balancers forward to, or "".

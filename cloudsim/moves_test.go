@@ -32,7 +32,7 @@ func moveTest[S ~string](t *testing.T, states []S, want map[S]map[Verb]S, move f
 func TestInstanceMoves(t *testing.T) {
 	want := map[InstanceState]map[Verb]InstanceState{
 		"provisioning": {Settle: "running", Cancel: "terminating", Terminate: "terminating"},
-		"running":      {Stop: "stopping", Reboot: "rebooting", Terminate: "terminating"},
+		"running":      {Stop: "stopping", Reboot: "rebooting", Crash: "running", Terminate: "terminating"},
 		"stopping":     {Settle: "stopped", Terminate: "terminating"},
 		"stopped":      {Start: "starting", Terminate: "terminating"},
 		"starting":     {Settle: "running", Cancel: "stopped", Terminate: "terminating"},

@@ -27,6 +27,7 @@ const (
 	Start     Verb = "start"
 	Stop      Verb = "stop"
 	Reboot    Verb = "reboot"
+	Crash     Verb = "crash" // the power is cut, and nobody was asked
 	Terminate Verb = "terminate"
 	Attach    Verb = "attach"
 	Detach    Verb = "detach"

@@ -99,13 +99,16 @@ func (p *plan) layNetwork(context.Context) error {
 	return real.Lay(p.dir.machines(), p.networks.real(p.dir))
 }
 
-// endpointFlags say where pods find the API server. Loopback is no address that
-// the Service "kubernetes" may lead to: without a VPC it leads nowhere.
+// endpointFlags say where pods find the API server, and where it finds what
+// webhooks and aggregated APIs are served by. Loopback is no address that the
+// Service "kubernetes" may lead to: without a VPC it leads nowhere. The host is
+// no node, and no kube-proxy turns a Service's address there into a pod's: so
+// the API server looks for the pods itself.
 func (p *plan) endpointFlags() []string {
 	if p.Nodes != Real {
 		return []string{"--advertise-address=" + host, "--endpoint-reconciler-type=none"}
 	}
-	return []string{"--advertise-address=" + p.networks.real(p.dir).Host.String()}
+	return []string{"--advertise-address=" + p.networks.real(p.dir).Host.String(), "--enable-aggregator-routing"}
 }
 
 // serverIPs are the API server's addresses besides loopback.

@@ -68,7 +68,7 @@ func TestEveryVerb(t *testing.T) {
 		t.Errorf("operation: %+v", op)
 	}
 	must(c.ListOperations(ctx, cloudsim.ListOptions{}))(t)
-	for _, act := range []func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error){c.StopInstance, c.StartInstance, c.RebootInstance} {
+	for _, act := range []func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error){c.StopInstance, c.StartInstance, c.CrashInstance, c.RebootInstance} {
 		must(act(ctx, i.ID))(t)
 	}
 

@@ -42,6 +42,12 @@ func (c *Client) RebootInstance(ctx context.Context, id cloudsim.InstanceID) (cl
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/reboot", nil)
 }
 
+// CrashInstance cuts the power of a running instance, which is called running
+// until it is rebooted; Conflict if it is in no state for that.
+func (c *Client) CrashInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
+	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/crash", nil)
+}
+
 // DeleteInstance begins to terminate an instance and returns it. Deleting one
 // that is already terminating returns it again; one that is gone is NotFound.
 func (c *Client) DeleteInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {

@@ -161,6 +161,32 @@ func TestInstanceLife(t *testing.T) {
 	})
 }
 
+// An instance whose power is cut is called running until it is rebooted; one
+// that does not run cannot crash.
+func TestCrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := engine.AsCloud(t.Context())
+		e, down := boot(t, file(t))
+		defer down()
+		i := mustCreate(t, e, ctx, "a")
+		if _, err := e.CrashInstance(ctx, i.ID); !errors.Is(err, cloudsim.Conflict) {
+			t.Errorf("what is not there yet crashes: %v", err)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		crashed, err := e.CrashInstance(ctx, i.ID)
+		if err != nil || crashed.State != cloudsim.InstanceRunning || crashed.Crashed == nil {
+			t.Fatalf("%+v, %v", crashed, err)
+		}
+		if again, err := e.CrashInstance(ctx, i.ID); err != nil || again.Revision != crashed.Revision {
+			t.Errorf("twice: %+v, %v", again, err)
+		}
+		if i, err = e.RebootInstance(ctx, i.ID); err != nil || i.Crashed != nil {
+			t.Errorf("rebooted: %+v, %v", i, err)
+		}
+	})
+}
+
 func TestCreateIsIdempotentByName(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

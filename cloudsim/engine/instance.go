@@ -208,6 +208,23 @@ func (e *Engine) RebootInstance(ctx context.Context, id cloudsim.InstanceID) (cl
 	return e.moveInstance(ctx, id, cloudsim.Reboot, e.cfg.Profile.Boot)
 }
 
+// CrashInstance cuts the power of a running instance: at once, without a word
+// to what runs there. It goes on being called running, and stays off until it is
+// rebooted. One that has crashed is returned as it is.
+func (e *Engine) CrashInstance(ctx context.Context, id cloudsim.InstanceID) (i cloudsim.Instance, err error) {
+	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+		if i, err = get(tx, call, instances, string(id)); err != nil {
+			return err
+		}
+		if err := i.Move(cloudsim.Crash); err != nil || i.Crashed != nil {
+			return err
+		}
+		i.Crashed = &tx.Now
+		return instances.Put(tx, &i)
+	})
+	return i, err
+}
+
 // DeleteInstance begins to terminate an instance and returns it; one that is
 // already terminating is returned as it is.
 func (e *Engine) DeleteInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
@@ -225,6 +242,7 @@ func (e *Engine) moveInstance(ctx context.Context, id cloudsim.InstanceID, verb 
 		if err := i.Move(verb); err != nil {
 			return err
 		}
+		i.Crashed = nil
 		return e.workOnInstance(tx, call, &i, verb, takes)
 	})
 	return i, err

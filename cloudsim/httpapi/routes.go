@@ -42,6 +42,11 @@ func (a *api) routes() {
 	acts(a, "instances.start", post, "/v1/instances/{id}/start", "Begin to start a stopped instance", e.StartInstance)
 	acts(a, "instances.stop", post, "/v1/instances/{id}/stop", "Begin to stop an instance; it keeps its addresses", e.StopInstance)
 	acts(a, "instances.reboot", post, "/v1/instances/{id}/reboot", "Begin to reboot an instance", e.RebootInstance)
+	handle(a, op{id: "instances.crash", method: post, path: "/v1/instances/{id}/crash", summary: "Cut the power of a running instance; it is called running until it is rebooted", access: engine.Write},
+		func(ctx context.Context, in *ByID) (*body[cloudsim.Instance], error) {
+			v, err := e.CrashInstance(ctx, cloudsim.InstanceID(in.ID))
+			return answer(v, v.Revision, err)
+		})
 	acts(a, "instances.delete", http.MethodDelete, "/v1/instances/{id}", "Begin to terminate an instance; in the end it is not found", e.DeleteInstance)
 
 	a.noticeRoutes()

@@ -54,6 +54,7 @@ func newInstancesCommand(c *cloudCLI) *cobra.Command {
 		newLabelInstanceCommand(c),
 		instances.actionCommand(c, "start", "Start stopped instances", (*client.Client).StartInstance),
 		instances.actionCommand(c, "stop", "Stop running instances; they keep their addresses", (*client.Client).StopInstance),
+		instances.actionCommand(c, "crash", "Cut the power of running instances: they are called running, and are off, until they are rebooted", (*client.Client).CrashInstance),
 		instances.actionCommand(c, "reboot", "Reboot running instances", (*client.Client).RebootInstance),
 		instances.deleteCommand(c, true, (*client.Client).DeleteInstance),
 	)

@@ -278,20 +278,29 @@ func (l *labRun) testRealInstances(t *testing.T) {
 }
 
 // A machine whose first process is killed is off, with all that ran in it, and
-// nothing but its own traffic suffers. A reboot brings it back.
+// so is one whose power the cloud cuts: nothing but its own traffic suffers, and
+// that moves away. A reboot brings it back.
 func (l *labRun) testRealCrash(t *testing.T) {
 	pid := l.machinePID("i-000003")
-	l.movesAway(t, func() {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatalf("machine of node-3 (pid %d): %v", pid, err)
-		}
-	})
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatalf("machine of node-3 (pid %d): %v", pid, err)
+	}
 	l.until("nothing of the machine runs", func() string {
 		if pid := l.machinePID("i-000003"); pid != 0 {
 			return fmt.Sprintf("pid %d", pid)
 		}
 		return ""
 	})
+	l.rebootCrashed(t)
+	l.movesAway(t, func() { l.cloud("instances", "crash", "node-3") })
+	if pid := l.machinePID("i-000003"); pid != 0 {
+		t.Errorf("pid %d runs after a crash", pid)
+	}
+	l.rebootCrashed(t)
+}
+
+func (l *labRun) rebootCrashed(t *testing.T) {
+	t.Helper()
 	l.cloud("instances", "reboot", "node-3", "--wait")
 	l.until("it is rebooted", func() string {
 		if l.machinePID("i-000003") == 0 {

@@ -51,11 +51,12 @@ func (f *fleet) get(name string) machine {
 	return machine{}
 }
 
-// unreachable reports whether a machine is on in a zone that is dark.
+// unreachable reports whether a machine that the cloud calls running is in a
+// zone that is dark, or crashed.
 func (f *fleet) unreachable(m machine) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return m.on() && f.dark[m.Zone]
+	return m.on() && (f.dark[m.Zone] || m.Crashed != nil)
 }
 
 // putZone takes a zone as the cloud now has it, and tells of its machines if it
@@ -83,7 +84,7 @@ func (f *fleet) powered() []machine {
 	defer f.mu.Unlock()
 	var on []machine
 	for _, m := range f.byName {
-		if m.on() && !f.dark[m.Zone] {
+		if m.on() && !f.dark[m.Zone] && m.Crashed == nil {
 			on = append(on, *m)
 		}
 	}

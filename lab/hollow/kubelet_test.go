@@ -133,6 +133,20 @@ func TestDarkZone(t *testing.T) {
 	})
 }
 
+// A machine that crashed says nothing any more, and what the cloud calls running
+// is not: until it is rebooted.
+func TestCrash(t *testing.T) {
+	b := newBench(t)
+	i := b.create("one", "sim-1a")
+	first := b.node("one", "Ready", isReady)
+	b.do(b.cloud.CrashInstance, i)
+	b.node("one", "left alone", func(n *corev1.Node) bool { return n.Labels["kwok.x-k8s.io/node"] == "" && isReady(n) })
+	b.do(b.cloud.RebootInstance, i)
+	b.node("one", "Ready after a reboot", func(n *corev1.Node) bool {
+		return n.Labels["kwok.x-k8s.io/node"] != "" && isReady(n) && n.Status.NodeInfo.BootID != first.Status.NodeInfo.BootID
+	})
+}
+
 // Slow hardware shows all its states; the kubelet ends before the machine.
 func TestRebootTakesTheNodeDown(t *testing.T) {
 	b := newBench(t, cloudtest.WithProfile(engine.Realistic))

@@ -6,6 +6,7 @@
 //
 //	instance is provisioning   its disk is made
 //	running                    the machine boots, and its kubelet registers
+//	running, crashed           the power is cut
 //	stopping, terminating,     SIGTERM for everything in it, then the power is
 //	rebooting                  cut
 //	stopped                    it is off; its disk stays

@@ -225,6 +225,9 @@ func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bo
 		return false, h.farewell(ctx, m, i)
 	}
 	switch {
+	case i.Crashed != nil:
+		m.crashed = i.Operation
+		return false, m.powerOff(ctx)
 	case m.crashed == i.Operation:
 		return false, nil
 	case m.on() && m.booted == i.Operation:
