@@ -18,6 +18,9 @@ const (
 	QuotaListeners       QuotaName = "listenersPerLoadBalancer"
 	QuotaAddresses       QuotaName = "addresses"
 	QuotaServiceAccounts QuotaName = "serviceAccounts"
+	QuotaNetworks        QuotaName = "networks" // with the one that every project has
+	QuotaSubnets         QuotaName = "subnets"  // the same
+	QuotaRoutes          QuotaName = "routes"   // of all its networks; each has a limit of its own besides
 )
 
 // DefaultQuotas is what every project may have until it is told otherwise:
@@ -26,7 +29,7 @@ func DefaultQuotas() map[QuotaName]int64 {
 	return map[QuotaName]int64{
 		QuotaInstances: 50_000, QuotaDisks: 50_000, QuotaDiskGiB: 1 << 30, QuotaSnapshots: 50_000,
 		QuotaLoadBalancers: 20_000, QuotaListeners: 100, QuotaAddresses: 40_000,
-		QuotaServiceAccounts: 1000,
+		QuotaServiceAccounts: 1000, QuotaNetworks: 1000, QuotaSubnets: 10_000, QuotaRoutes: 50_000,
 	}
 }
 

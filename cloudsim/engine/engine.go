@@ -114,6 +114,7 @@ type Engine struct {
 	ledger    ledger
 
 	requests requestIDs
+	health   health
 
 	// settling is held by who takes due work, so that an advance of the clock
 	// settles all of it, in its order.
@@ -191,6 +192,7 @@ const settleBatch = 256
 // Run settles what falls due until ctx ends. What was due while the process
 // was down settles first. It also keeps the journal at its length.
 func (e *Engine) Run(ctx context.Context) error {
+	defer e.health.recovered.Store(false)
 	for {
 		bell := e.store.Bell() // before reading: see Bell
 		more, err := e.settle()
@@ -203,6 +205,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		if more {
 			continue
 		}
+		e.health.recovered.Store(true)
 		if !e.waitDue(ctx, bell) {
 			return nil
 		}
@@ -367,6 +370,3 @@ func (e *Engine) checkRecords() error {
 		return nil
 	})
 }
-
-// Ready reports whether the store answers.
-func (e *Engine) Ready() error { return e.store.View(func(*store.Tx) error { return nil }) }

@@ -14,6 +14,7 @@ var networks = store.Table[cloudsim.Network]{
 	Kind: cloudsim.KindNetwork, Prefix: "net",
 	ID:   func(n *cloudsim.Network) string { return string(n.ID) },
 	Meta: func(n *cloudsim.Network) *cloudsim.Meta { return &n.Meta },
+	Uses: store.One[cloudsim.Network](cloudsim.QuotaNetworks),
 }
 
 // byNetwork finds what is in a network.
@@ -61,6 +62,9 @@ func (e *Engine) networkByName(tx *store.Tx, call Call, req cloudsim.CreateNetwo
 		IPv4: req.IPv4, IPv6: req.IPv6, State: cloudsim.NetworkCreating,
 	}
 	if err := e.apart(tx, n); err != nil {
+		return n, err
+	}
+	if err := e.room(tx, project, store.Use{Name: cloudsim.QuotaNetworks, N: 1}); err != nil {
 		return n, err
 	}
 	id, err := networks.NextID(tx)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -56,17 +57,27 @@ func (e *Engine) roomWithin(tx *store.Tx, project cloudsim.ProjectID, name cloud
 	return err
 }
 
-// overQuota names the quota, how much of it is used, its limit, and how to
-// raise it.
+// OverQuota is the cause of the error of who wants more than a project may have.
+// It names the quota, how much of it is used, its limit, and how to raise it.
+type OverQuota struct {
+	Project             cloudsim.ProjectID
+	Name                cloudsim.QuotaName
+	Used, Wanted, Limit int64
+}
+
+func (o OverQuota) Error() string {
+	return fmt.Sprintf("quota %s of project %s: %d used, %d wanted, limit %d; delete what is not needed, or raise it: PUT /v1/quotas/%s, or 'allinone cloud quotas set %s=%d --project %s'",
+		o.Name, o.Project, o.Used, o.Wanted, o.Limit, o.Name, o.Name, o.Used+o.Wanted, o.Project)
+}
+
 func overQuota(project cloudsim.ProjectID, name cloudsim.QuotaName, used, wanted, limit int64) error {
-	return cloudsim.Errorf(cloudsim.Exhausted,
-		"quota %s of project %s: %d used, %d wanted, limit %d; delete what is not needed, or raise it: PUT /v1/quotas/%s, or 'allinone cloud quotas set %s=%d --project %s'",
-		name, project, used, wanted, limit, name, name, used+wanted, project)
+	return cloudsim.Errorf(cloudsim.Exhausted, "%w", OverQuota{project, name, used, wanted, limit})
 }
 
 // countUses counts what is in a file that was made before there were counts.
 func countUses(tx *store.Tx) error {
-	for _, count := range []func(*store.Tx) error{instances.CountUses, disks.CountUses, snapshots.CountUses, addresses.CountUses, loadBalancers.CountUses, serviceAccounts.CountUses} {
+	for _, count := range []func(*store.Tx) error{instances.CountUses, disks.CountUses, snapshots.CountUses, addresses.CountUses, loadBalancers.CountUses, serviceAccounts.CountUses,
+		networks.CountUses, subnets.CountUses, routes.CountUses} {
 		if err := count(tx); err != nil {
 			return err
 		}

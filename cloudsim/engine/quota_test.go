@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -130,10 +131,58 @@ func TestEachQuota(t *testing.T) {
 	set(cloudsim.QuotaServiceAccounts, 0)
 	_, err = e.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: "a"})
 	full("service accounts", err)
+	netRoom(t, e, ctx, set, full)
 	if _, err := e.SetQuota(ctx, "nope", cloudsim.SetQuota{}); !errors.Is(err, cloudsim.NotFound) {
 		t.Errorf("no such quota: %v", err)
 	}
 	if q, err := e.SetQuota(ctx, cloudsim.QuotaAddresses, cloudsim.SetQuota{}); err != nil || q.Limit != q.Default {
 		t.Errorf("back to the default: %+v, %v", q, err)
+	}
+}
+
+// netRoom: networks, subnets and routes are counted, with those that every
+// project begins with, and those that go make room.
+func netRoom(t *testing.T, e *engine.Engine, ctx context.Context, set func(cloudsim.QuotaName, int64), full func(string, error)) {
+	t.Helper()
+	hop := mustCreate(t, e, ctx, "hop")
+	for _, name := range []cloudsim.QuotaName{cloudsim.QuotaNetworks, cloudsim.QuotaSubnets, cloudsim.QuotaRoutes} {
+		set(name, *quotaOf(t, e, name).Used+1)
+	}
+	network := func(name, ipv4 string) (cloudsim.Network, error) {
+		return e.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: name, IPv4: ipv4})
+	}
+	n, err := network("n", "10.10.0.0/16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = network("m", "10.11.0.0/16")
+	full("networks", err)
+	subnet := func(name, ipv4 string) (cloudsim.Subnet, error) {
+		return e.CreateSubnet(ctx, cloudsim.CreateSubnet{Name: name, Network: n.ID, IPv4: ipv4})
+	}
+	s, err := subnet("s", "10.10.1.0/24")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = subnet("more", "10.10.2.0/24")
+	full("subnets", err)
+	route := func(name, to string) (cloudsim.Route, error) {
+		return e.CreateRoute(ctx, cloudsim.CreateRoute{Name: name, Destination: to, NextHop: hop.ID})
+	}
+	r, err := route("r", "10.20.0.0/24")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = route("more", "10.20.1.0/24")
+	full("routes", err)
+	_, err1 := e.DeleteRoute(ctx, r.ID)
+	_, err2 := e.DeleteSubnet(ctx, s.ID)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	_, err1 = route("more", "10.20.1.0/24")
+	_, err2 = subnet("more", "10.10.2.0/24")
+	if err := errors.Join(err1, err2); err != nil {
+		t.Errorf("after one went: %v", err)
 	}
 }

@@ -17,6 +17,7 @@ var routes = store.Table[cloudsim.Route]{
 	Kind: cloudsim.KindRoute, Prefix: "route",
 	ID:   func(r *cloudsim.Route) string { return string(r.ID) },
 	Meta: func(r *cloudsim.Route) *cloudsim.Meta { return &r.Meta },
+	Uses: store.One[cloudsim.Route](cloudsim.QuotaRoutes),
 	Index: map[string]func(*cloudsim.Route) []string{
 		byNetwork:     func(r *cloudsim.Route) []string { return []string{string(r.Network)} },
 		byNextHop:     func(r *cloudsim.Route) []string { return []string{string(r.NextHop)} },
@@ -92,6 +93,9 @@ func (e *Engine) newRoute(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 	}
 	if routes.Count(tx, byNetwork, string(n.ID), n.MaxRoutes) >= n.MaxRoutes {
 		return r, cloudsim.Errorf(cloudsim.Exhausted, "network %s (%s) has %d routes, as many as it may: delete one, or raise its maxRoutes", n.ID, n.Name, n.MaxRoutes)
+	}
+	if err := e.room(tx, project, store.Use{Name: cloudsim.QuotaRoutes, N: 1}); err != nil {
+		return r, err
 	}
 	id, err := routes.NextID(tx)
 	if err != nil {

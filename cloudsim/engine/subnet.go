@@ -16,6 +16,7 @@ var subnets = store.Table[cloudsim.Subnet]{
 	Kind: cloudsim.KindSubnet, Prefix: "subnet",
 	ID:    func(s *cloudsim.Subnet) string { return string(s.ID) },
 	Meta:  func(s *cloudsim.Subnet) *cloudsim.Meta { return &s.Meta },
+	Uses:  store.One[cloudsim.Subnet](cloudsim.QuotaSubnets),
 	Index: map[string]func(*cloudsim.Subnet) []string{byNetwork: func(s *cloudsim.Subnet) []string { return []string{string(s.Network)} }},
 }
 
@@ -105,6 +106,9 @@ func (e *Engine) newSubnet(tx *store.Tx, call Call, project cloudsim.ProjectID, 
 				}
 			}
 		}
+	}
+	if err := e.room(tx, project, store.Use{Name: cloudsim.QuotaSubnets, N: 1}); err != nil {
+		return s, err
 	}
 	id, err := subnets.NextID(tx)
 	if err != nil {

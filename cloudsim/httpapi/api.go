@@ -18,6 +18,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humamux"
 	"github.com/gorilla/mux"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
@@ -37,6 +38,11 @@ type Config struct {
 	// Audit gets a JSON document and a newline for each call that ended; nil
 	// keeps calls in memory only.
 	Audit io.Writer
+	// LogRequests writes a line for each request to the log, at the level of its
+	// status. Without it they are for who debugs.
+	LogRequests bool
+	// Tracer takes a span for each request; nil for none.
+	Tracer trace.TracerProvider
 	// Transcript records every call, so that it can be replayed; nil is none.
 	Transcript *Transcript
 }
@@ -47,13 +53,21 @@ type api struct {
 	huma    huma.API
 	metrics *metrics
 	audit   audit
+	tracer  trace.Tracer
+
+	logRequests bool
+
 	targets []cloudsim.FaultTarget // what faults can break; routes fills it
 }
 
 // New returns the API of e.
 func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 	router := mux.NewRouter()
-	a := &api{log: log, engine: e, metrics: newMetrics(cfg.Metrics), audit: audit{w: cfg.Audit}}
+	router.Use(noteRoute)
+	a := &api{
+		log: log, engine: e, metrics: newMetrics(cfg.Metrics, &figures{log, e}), audit: audit{w: cfg.Audit},
+		tracer: newTracer(cfg.Tracer), logRequests: cfg.LogRequests,
+	}
 	a.huma = humamux.New(router, openAPI(cfg.Version))
 	a.routes()
 	a.plainRoutes(router, cfg)

@@ -8,11 +8,9 @@ import (
 	"net/http"
 	"regexp"
 	"runtime/debug"
-	"strconv"
 	"time"
 
 	"github.com/gorilla/mux"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -22,14 +20,16 @@ import (
 // the request's goroutine.
 type exchange struct {
 	requestID string
-	operation string           // "" until a route was found
+	route     string           // pattern of the path; "" until a route was found
+	operation string           // "" until that was one of the API
 	caller    string           // "" until the door was passed
 	token     cloudsim.TokenID // of the caller
 	fault     string           // id of the fault that struck it; "" for none
 	target    string           // id in the path
 	outcome   string           // kind of the error that was sent; "" for none
 	throttled bool
-	at        time.Time // when it came, on the cloud's clock; zero before the door
+	overQuota cloudsim.QuotaName // that there was no room in; "" for none
+	at        time.Time          // when it came, on the cloud's clock; zero before the door
 
 	reply *http.ResponseController // of the connection; for what takes long on purpose
 }
@@ -50,7 +50,7 @@ var requestIDRE = regexp.MustCompile(`^[-_.A-Za-z0-9]{1,64}$`)
 const replyTimeout = 30 * time.Second
 
 // outermost is what every request passes, in this order: request id, deadline,
-// panic, metrics, log.
+// panic, metrics, log, trace.
 func (a *api) outermost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
@@ -62,7 +62,8 @@ func (a *api) outermost(next http.Handler) http.Handler {
 		rec.Header().Set("X-Request-Id", x.requestID)
 		x.reply = http.NewResponseController(w)
 		_ = x.reply.SetWriteDeadline(begin.Add(replyTimeout))
-		r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+		ctx, span := a.trace(r)
+		r = r.WithContext(context.WithValue(ctx, exchangeKey{}, x))
 		defer func() {
 			p := recover()
 			cause, _ := p.(error)
@@ -74,15 +75,25 @@ func (a *api) outermost(next http.Handler) http.Handler {
 				}
 			}
 			took := time.Since(begin)
-			a.metrics.observe(x.operation, rec.status, took)
+			a.metrics.observe(x, rec.status, took)
 			a.record(x, rec, dropped, took)
-			a.log.DebugContext(r.Context(), "request", "requestId", x.requestID, "operation", x.operation, "caller", x.caller,
-				"method", r.Method, "path", r.URL.Path, "status", rec.status, "took", took, "fault", x.fault)
+			a.logRequest(r, x, rec.status, took)
+			endSpan(span, r, x, rec.status)
 			if dropped {
 				panic(p) //nolint:forbidigo // net/http closes the connection, and says nothing
 			}
 		}()
 		next.ServeHTTP(rec, r)
+	})
+}
+
+// noteRoute remembers which route was found.
+func noteRoute(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if route := mux.CurrentRoute(r); route != nil {
+			exchangeOf(r.Context()).route, _ = route.GetPathTemplate()
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 
@@ -112,47 +123,9 @@ func (r *recorder) Write(b []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the connection.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-type metrics struct {
-	requests *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
-}
-
-func newMetrics(reg *prometheus.Registry) *metrics {
-	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "cloudsim_api_requests_total", Help: "Requests answered, by operation and HTTP status.",
-		}, []string{"operation", "code"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "cloudsim_api_request_duration_seconds", Help: "Time to answer, by operation. Watches count when they end.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
-		}, []string{"operation"}),
-	}
-	reg.MustRegister(m.requests, m.seconds)
-	return m
-}
-
-func (m *metrics) observe(operation string, code int, took time.Duration) {
-	if operation == "" {
-		operation = "none" // no route, or one outside the API
-	}
-	m.requests.WithLabelValues(operation, strconv.Itoa(code)).Inc()
-	m.seconds.WithLabelValues(operation).Observe(took.Seconds())
-}
-
 // plainRoutes are those that need no token and are not part of the API.
 func (a *api) plainRoutes(router *mux.Router, cfg Config) {
-	text := func(s string) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, s) }
-	}
-	router.HandleFunc("/healthz", text("ok")).Methods(http.MethodGet)
-	router.HandleFunc("/livez", text("ok")).Methods(http.MethodGet)
-	router.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
-		if err := a.engine.Ready(); err != nil {
-			a.refuse(w, r, cloudsim.Errorf(cloudsim.Unavailable, "the store does not answer: %w", err))
-			return
-		}
-		text("ok")(w, r)
-	}).Methods(http.MethodGet)
+	a.healthRoutes(router)
 	router.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]string{"version": cfg.Version, "profile": cfg.Profile})

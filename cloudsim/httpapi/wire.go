@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/validation"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
 // status is the one place where a Kind becomes an HTTP status.
@@ -145,6 +146,9 @@ func (a *api) problem(ctx context.Context, err error) *problem {
 	}
 	p := newProblem(code, kind, detail, x.requestID)
 	x.outcome = kind.Error()
+	if over, ok := errors.AsType[engine.OverQuota](err); ok {
+		x.overQuota = over.Name
+	}
 	if e, ok := errors.AsType[*cloudsim.Error](err); ok {
 		p.Errors = e.Fields
 		p.retryAfter = int(math.Ceil(e.RetryAfter.Seconds()))

@@ -58,6 +58,8 @@ type cloudsimFlags struct {
 	logFormat                     logging.Format
 	verbose                       bool
 
+	logRequests  bool
+	tracing      string
 	frozenAt     string
 	seed         uint64
 	diskCooldown time.Duration
@@ -118,6 +120,8 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.rateRead, "rate-limit-read", "", "how often each caller may read: PERSECOND:BURST, e.g. 10:20; see 'allinone cloud rate-limits'")
 	fl.StringVar(&f.rateWrite, "rate-limit-write", "", "how often each caller may do anything else")
 	fl.StringVar(&f.auditFile, "audit-file", "", "add every call to this `FILE`, a JSON document a line")
+	fl.BoolVar(&f.logRequests, "log-requests", false, "write a line for each request to the log: info, warn for 4xx, error for 5xx; never secrets")
+	fl.StringVar(&f.tracing, "tracing-endpoint", "", "HOST:PORT of an OpenTelemetry collector (OTLP over gRPC, no TLS) for a span of each request")
 	fl.StringVar(&f.pprofListen, "pprof-listen", "", "serve Go profiles on this loopback address, e.g. 127.0.0.1:6060")
 	fl.Uint64Var(&f.journalKeep, "journal-keep", d.JournalKeep, "events to keep for watchers that were away")
 	fl.Uint64Var(&f.seed, "seed", 0, "makes what would be random repeatable, but secrets; 0 is random")
@@ -126,7 +130,7 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.frozenAt, "frozen-at", "", "the clock of a new cloud stands still at this `TIME`, RFC 3339; see 'allinone cloud clock'")
 	fl.DurationVar(&f.diskCooldown, "disk-modify-cooldown", d.DiskCooldown, "how long a disk that was modified cannot be again")
 	fl.Var(&f.logFormat, "log-format", "log as text or json")
-	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log every request")
+	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log what is for who debugs, every request too")
 	return cmd
 }
 
@@ -283,10 +287,15 @@ func (f *cloudsimFlags) url(ln net.Listener) string {
 }
 
 // serve runs the engine, its API and the data plane until ctx ends.
-func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.Listener, eng *engine.Engine, cfg engine.Config, counters *dataplane.Counters, secret string) error {
+func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.Listener, eng *engine.Engine, cfg engine.Config, counters *dataplane.Counters, secret string) (err error) {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	apiCfg := httpapi.Config{Version: version(), Profile: cfg.Profile.Name, Metrics: metrics}
+	spans, stopTracing, err := traceTo(ctx, f.tracing, "allinone-cloudsim", cfg.Issuer)
+	if err != nil {
+		return errors.Join(fmt.Errorf("--tracing-endpoint: %w", err), ln.Close())
+	}
+	defer func() { err = errors.Join(err, stopTracing()) }()
+	apiCfg := httpapi.Config{Version: version(), Profile: cfg.Profile.Name, Metrics: metrics, LogRequests: f.logRequests, Tracer: spans}
 	if f.auditFile != "" {
 		file, err := os.OpenFile(f.auditFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 		if err != nil {

@@ -203,10 +203,11 @@ func (f *proxyServerFlags) run(ctx context.Context, log *slog.Logger) (err error
 	wire.QuietGRPC()
 	reg := metricsRegistry()
 	f.Registry = reg
-	stopTracing, err := f.traceTo(ctx)
+	spans, stopTracing, err := traceTo(ctx, f.tracing, "allinone-proxy-server", f.ID)
 	if err != nil {
 		return err
 	}
+	f.Tracer = spans
 	defer func() { err = errors.Join(err, stopTracing()) }()
 	parts, err := f.kubernetes(log)
 	if err != nil {

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// traceTo sends spans of a service to the collector at HOST:PORT, and returns
+// what sends the last of them. Without a collector there is no provider.
+func traceTo(ctx context.Context, collector, service, instance string) (spans trace.TracerProvider, stop func() error, err error) {
+	if collector == "" {
+		return nil, func() error { return nil }, nil
+	}
+	to, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpoint(collector), otlptracegrpc.WithInsecure())
+	if err != nil {
+		return nil, nil, err
+	}
+	p := sdk.NewTracerProvider(sdk.WithBatcher(to), sdk.WithResource(resource.NewSchemaless(
+		attribute.String("service.name", service), attribute.String("service.instance.id", instance))))
+	return p, func() error {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		return p.Shutdown(last)
+	}, nil
+}
