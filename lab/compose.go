@@ -49,8 +49,8 @@ var composedServices = []struct {
 
 // Where the services of a composed lab call each other.
 const (
-	ComposedAPI    = "https://kube-apiserver:6443"
-	ComposedCloud  = "http://cloudsim:8180"
+	composedAPI    = "https://kube-apiserver:6443"
+	composedCloud  = "http://cloudsim:8180"
 	composedSocket = "/run/proxy/proxy.sock" // of the network proxy, in a volume of the two that use it
 )
 
@@ -106,7 +106,7 @@ func (c Composed) fill(p pki, service string, files []string, user string) error
 	if user == "" {
 		return nil
 	}
-	return p.writeKubeconfig(c.file(service, "kubeconfig"), ComposedAPI, user)
+	return p.writeKubeconfig(c.file(service, "kubeconfig"), composedAPI, user)
 }
 
 // Seed puts into the cluster and the cloud, which must be ready, what the other
@@ -120,7 +120,7 @@ func (c Composed) Seed(ctx context.Context, instances int) error {
 	if err := apply(ctx, k, rbacObjects); err != nil {
 		return err
 	}
-	return seed(ctx, administrator(ComposedCloud, c.file("cloudsim", "admin.token")), Dir(c.file("seed", "")), c.token, Hollow, instances)
+	return seed(ctx, administrator(composedCloud, c.file("cloudsim", "admin.token")), Dir(c.file("seed", "")), c.token, Hollow, instances)
 }
 
 func (c Composed) token(service string) string { return c.file(service, "cloud.token") }
@@ -129,7 +129,7 @@ func (c Composed) token(service string) string { return c.file(service, "cloud.t
 func (c Composed) Hypervise(ctx context.Context, log *slog.Logger) error {
 	keys := pki{dir: c.file("hypervisor", "")}
 	return hollow.Run(ctx, log, hollow.Config{
-		Cloud:      componentClient("hypervisor", ComposedCloud, c.token("hypervisor")),
+		Cloud:      componentClient("hypervisor", composedCloud, c.token("hypervisor")),
 		Kubeconfig: c.file("hypervisor", "kubeconfig"), Kubelet: keys.kubelet,
 	})
 }

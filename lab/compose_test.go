@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -162,6 +163,28 @@ func TestComposeVolumes(t *testing.T) {
 	for _, s := range composedServices {
 		if init["/lab/"+s.name] != s.name {
 			t.Errorf("init has no volume to write what %s reads", s.name)
+		}
+	}
+}
+
+// What images are built from is not kept from the builder.
+func TestBuildContextIsWhole(t *testing.T) {
+	raw, err := os.ReadFile("../.dockerignore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		err := filepath.WalkDir(filepath.Join("..", line), func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && (filepath.Ext(path) == ".go" || filepath.Base(path) == "go.mod") {
+				t.Errorf("%s is not there when images are built, because of %s in .dockerignore", path, line)
+			}
+			return nil // what is not there is not kept back
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }
