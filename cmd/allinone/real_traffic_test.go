@@ -241,7 +241,14 @@ func watchful(url string) (stop func() (asked, lost int, last time.Time)) {
 // Kubernetes misses it.
 func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	t.Helper()
-	stop := watchful(l.realURL("drain"))
+	url := l.realURL("drain")
+	l.until("every pod takes requests", func() string {
+		if seen, err := l.answersFrom(url, 60); err != nil || len(seen) != 3 {
+			return fmt.Sprint(seen, err)
+		}
+		return ""
+	})
+	stop := watchful(url)
 	began := time.Now()
 	takeAway()
 	time.Sleep(healthWindow + 5*time.Second)
