@@ -41,6 +41,8 @@ type Provider struct {
 
 	start sync.Once
 	runs  sync.WaitGroup
+	stop  sync.Once
+	over  chan struct{} // closed by Stop
 }
 
 var (
@@ -54,7 +56,7 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 	m := newMirror(log, api)
 	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]time.Time{}}
 	return &Provider{
-		log: log, settings: settings, events: events, mirror: m,
+		log: log, settings: settings, events: events, mirror: m, over: make(chan struct{}),
 		instances: i,
 		balancers: &balancers{log: log, api: api, events: events, settings: settings, patience: patience, unreported: unreported, sharing: make(chan struct{}, 1)},
 		routes:    &routes{api: api, instances: i, patience: patience},
@@ -66,7 +68,13 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	p.start.Do(func() {
 		ctx, cancel := context.WithCancel(context.Background())
-		p.runs.Go(func() { <-stop; cancel() })
+		p.runs.Go(func() {
+			defer cancel()
+			select {
+			case <-stop:
+			case <-p.over:
+			}
+		})
 		p.runs.Go(func() { p.mirror.run(ctx) })
 		if p.reread != nil {
 			p.runs.Go(func() { reloader{p.log, p, p.reread}.run(ctx) })
@@ -74,7 +82,27 @@ func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-ch
 	})
 }
 
-// Wait returns when everything that Initialize started has ended.
+// Stop ends everything that was started here. With leader election upstream
+// ends nothing by itself: it leaves that to the end of the process.
+func (p *Provider) Stop() { p.stop.Do(func() { close(p.over) }) }
+
+// during runs work until ctx ends or Stop is called.
+func (p *Provider) during(ctx context.Context, work func(context.Context)) {
+	ctx, cancel := context.WithCancel(ctx)
+	p.runs.Go(func() {
+		defer cancel()
+		work(ctx)
+	})
+	p.runs.Go(func() {
+		defer cancel()
+		select {
+		case <-ctx.Done():
+		case <-p.over:
+		}
+	})
+}
+
+// Wait returns when everything that was started here has ended.
 func (p *Provider) Wait() { p.runs.Wait() }
 
 // SetInformers chooses how upstream's controllers see Nodes and Services, before

@@ -135,6 +135,7 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 	err = r.upstream(cmd, args)
 	cancel()
 	if r.made != nil {
+		r.made.Stop()
 		r.made.Wait()
 	}
 	return errors.Join(err, <-trimmed)

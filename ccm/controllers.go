@@ -98,7 +98,7 @@ func (m makeController) constructor(name string) app.InitFuncConstructor {
 			if err != nil || run == nil {
 				return nil, false, err
 			}
-			p.runs.Go(func() {
+			p.during(ctx, func(ctx context.Context) {
 				cc.ControllerManagerMetrics.ControllerStarted(name)
 				defer cc.ControllerManagerMetrics.ControllerStopped(name)
 				run(ctx)
