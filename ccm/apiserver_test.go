@@ -1,0 +1,233 @@
+package ccm_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// apiServer is a real kube-apiserver on a real etcd, and no other controller.
+type apiServer struct {
+	url   string
+	admin string // token of system:masters
+	kube  *kubernetes.Clientset
+}
+
+// startAPIServer runs one until the test ends.
+func startAPIServer(t *testing.T) *apiServer {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("boots an API server: run make e2e")
+	}
+	bin, err := filepath.Abs("../bin/kube")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(bin); err != nil {
+		t.Fatalf("%v: run make build", err)
+	}
+	dir := t.TempDir()
+	ports := freePorts(t, 3)
+	etcd, peer := fmt.Sprintf("http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	background(t, nil, bin, "etcd", "--data-dir="+filepath.Join(dir, "etcd"), "--log-level=error",
+		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd, "--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer)
+	key := accountKey(t, dir)
+	s := &apiServer{url: fmt.Sprintf("https://127.0.0.1:%d", ports[2]), admin: "the-admins-token"}
+	tokens := file(t, "tokens", s.admin+",admin,admin,system:masters\n")
+	background(t, nil, bin, "kube-apiserver", "--etcd-servers="+etcd, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[2]),
+		"--cert-dir="+filepath.Join(dir, "certs"), "--token-auth-file="+tokens, "--authorization-mode=RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-signing-key-file="+key, "--service-account-key-file="+key,
+		"--service-cluster-ip-range=10.96.0.0/24", "--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none")
+	s.kube, err = kubernetes.NewForConfig(&rest.Config{Host: s.url, BearerToken: s.admin, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slowly(t, "the API server is ready", func() error {
+		return s.kube.Discovery().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error()
+	})
+	return s
+}
+
+// accountKey is a file with the key that signs tokens of service accounts.
+func accountKey(t *testing.T, dir string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "sa.key")
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// freePorts are ports that nobody has now.
+func freePorts(t *testing.T, n int) (ports []int) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
+
+// background runs a program until the test ends, or stop is called; what it says
+// is shown if the test fails.
+func background(t *testing.T, env []string, name string, args ...string) (out *output, stop func()) {
+	t.Helper()
+	out = &output{}
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = cmd.Wait() }()
+	stop = func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			_ = cmd.Process.Kill()
+			<-ended
+		}
+	}
+	t.Cleanup(func() {
+		stop()
+		if said := out.String(); t.Failed() {
+			t.Logf("--- %s %s\n%s", filepath.Base(name), args[0], said[max(0, len(said)-3000):])
+		}
+	})
+	return out, stop
+}
+
+// slowly waits for what takes real programs a while.
+func slowly(t *testing.T, what string, ok func() error) {
+	t.Helper()
+	began := time.Now()
+	for {
+		err := ok()
+		if err == nil {
+			t.Logf("%s after %.1f s", what, time.Since(began).Seconds())
+			return
+		}
+		if time.Since(began) > 2*time.Minute {
+			t.Fatalf("it never happened: %s: %v", what, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// apply creates the objects of a manifest.
+func (s *apiServer) apply(t *testing.T, path string) {
+	t.Helper()
+	ctx, docs, rbac := t.Context(), documents(t, path), s.kube.RbacV1()
+	for name := range docs {
+		var err error
+		switch kind, _, _ := strings.Cut(name, "/"); kind {
+		case "ServiceAccount":
+			o := object[v1.ServiceAccount](t, docs, name)
+			_, err = s.kube.CoreV1().ServiceAccounts(o.Namespace).Create(ctx, &o, metav1.CreateOptions{})
+		case "ClusterRole":
+			o := object[rbacv1.ClusterRole](t, docs, name)
+			_, err = rbac.ClusterRoles().Create(ctx, &o, metav1.CreateOptions{})
+		case "ClusterRoleBinding":
+			o := object[rbacv1.ClusterRoleBinding](t, docs, name)
+			_, err = rbac.ClusterRoleBindings().Create(ctx, &o, metav1.CreateOptions{})
+		case "Role":
+			o := object[rbacv1.Role](t, docs, name)
+			_, err = rbac.Roles(o.Namespace).Create(ctx, &o, metav1.CreateOptions{})
+		case "RoleBinding":
+			o := object[rbacv1.RoleBinding](t, docs, name)
+			_, err = rbac.RoleBindings(o.Namespace).Create(ctx, &o, metav1.CreateOptions{})
+		default:
+			t.Fatalf("nobody knows how to create %s", name)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+}
+
+// account is a token of the service account that the manifest runs the manager as.
+func (s *apiServer) account(t *testing.T) string {
+	t.Helper()
+	r, err := s.kube.CoreV1().ServiceAccounts("kube-system").CreateToken(t.Context(), "cloud-controller-manager", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Status.Token
+}
+
+// manager runs this package's command as a process, that of TestMain, until the
+// test ends or stop is called. It calls the API server and the cloud with these
+// tokens.
+func (s *apiServer) manager(t *testing.T, kubeToken string, cloud *client.Client, args ...string) (url string, out *output, stop func()) {
+	t.Helper()
+	cfg := clientcmdapi.NewConfig()
+	cfg.Clusters["c"] = &clientcmdapi.Cluster{Server: s.url, InsecureSkipTLSVerify: true}
+	cfg.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: kubeToken}
+	cfg.Contexts["x"], cfg.CurrentContext = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}, "x"
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*cfg, path); err != nil {
+		t.Fatal(err)
+	}
+	secret, err := cloud.Token()
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := freePorts(t, 1)[0]
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, stop = background(t, []string{"CCM_TEST_COMMAND=1"}, self, append([]string{
+		"--kubeconfig=" + path, "--authentication-kubeconfig=" + path, "--authorization-kubeconfig=" + path,
+		"--cloud-url=" + cloud.URL, "--cloud-token-file=" + file(t, "token", secret),
+		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir=" + t.TempDir(), "--node-monitor-period=1s",
+		"--authorization-always-allow-paths=/healthz,/metrics",
+	}, args...)...)
+	return fmt.Sprintf("https://127.0.0.1:%d", port), out, stop
+}
+
+// leads is who holds a Lease of kube-system; "" is nobody.
+func (s *apiServer) leads(ctx context.Context, lease string) string {
+	l, err := s.kube.CoordinationV1().Leases("kube-system").Get(ctx, lease, metav1.GetOptions{})
+	if err != nil || l.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *l.Spec.HolderIdentity
+}

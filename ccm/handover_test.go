@@ -1,0 +1,229 @@
+package ccm_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cloudapi "k8s.io/cloud-provider/api"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+)
+
+// The Leases of the manager of the time before, of ours, and of what moves.
+const (
+	leaseBefore = "kube-controller-manager"
+	leaseAfter  = "cloud-controller-manager"
+	leaseMoves  = "cloud-provider-extraction-migration"
+)
+
+// TestHandover moves the loops from one manager to another as KEP-2436 says, on
+// a real API server: both run, with a main Lease each and one for what moves. The
+// first has all rights, as the kube-controller-manager of a cluster to be
+// migrated has. The second has exactly the rules that are shipped.
+func TestHandover(t *testing.T) {
+	s, cloud := startAPIServer(t), cloudtest.Start(t)
+	s.apply(t, deployed+"/rbac.yaml")
+	migrated := "--controllers=service-lb-controller,cloud-node-lifecycle-controller,service-lb-repair-controller,service-lb-orphan-controller"
+	_, _, stop := s.manager(t, s.admin, cloudtest.As(t, cloud, "before", cloudsim.RoleCCM), "--enable-leader-migration", migrated, "--leader-elect-resource-name="+leaseBefore)
+	slowly(t, "the first has what moves", func() error { return s.held(t.Context(), leaseBefore, leaseMoves) })
+	holder := s.leads(t.Context(), leaseMoves)
+	url, said, _ := s.manager(t, s.account(t), cloudtest.As(t, cloud, "after", cloudsim.RoleCCM), "--enable-leader-migration")
+	slowly(t, "the second has its own", func() error { return s.held(t.Context(), leaseAfter) })
+
+	s.register(t, cloud, "node-1")
+	slowly(t, "what does not move is done by the second", func() error { return s.initialised(t.Context(), "node-1") })
+	first := s.serve(t, cloud, "one", 30081)
+	if now := s.leads(t.Context(), leaseMoves); now != holder {
+		t.Fatalf("%s leads, want %s", now, holder)
+	}
+
+	began := time.Now()
+	stop()
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("it took %s to stop", took)
+	}
+	second := s.serve(t, cloud, "two", 30082)
+	t.Logf("the second served %.1f s after the first was told to stop", time.Since(began).Seconds())
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("the gap was %s", took)
+	}
+	t.Run("never two owners", func(t *testing.T) { neverTwo(t, cloud) })
+	if lb, err := cloud.GetLoadBalancer(t.Context(), first.ID); err != nil || lb.IP != first.IP || second.ID == first.ID {
+		t.Errorf("the first Service's became %+v, %v; the second's is %+v", lb, err, second)
+	}
+	t.Run("with the rules that are shipped", func(t *testing.T) { s.livesOn(t, cloud, first, said) })
+	t.Run("every metric of dashboard and alerts is there", func(t *testing.T) { metricsExist(t, url) })
+}
+
+// held is nil if somebody holds each of the Leases.
+func (s *apiServer) held(ctx context.Context, leases ...string) error {
+	for _, l := range leases {
+		if s.leads(ctx, l) == "" {
+			return fmt.Errorf("nobody holds %s", l)
+		}
+	}
+	return nil
+}
+
+// register makes an instance and its Node, as kubelet does.
+func (s *apiServer) register(t *testing.T, cloud *client.Client, name string) {
+	t.Helper()
+	if _, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"}); err != nil {
+		t.Fatal(err)
+	}
+	n := node(name)
+	n.UID = ""
+	if _, err := s.kube.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *apiServer) initialised(ctx context.Context, name string) error {
+	n, err := s.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		return err
+	case hasTaint(n, cloudapi.TaintExternalCloudProvider), n.Spec.ProviderID == "", len(n.Status.Addresses) == 0, n.Labels[v1.LabelTopologyZone] != "sim-1a":
+		return fmt.Errorf("it is %+v with %+v", n.Spec, n.Status.Addresses)
+	}
+	return nil
+}
+
+// serve makes a Service and waits for its address; it returns the load balancer.
+func (s *apiServer) serve(t *testing.T, cloud *client.Client, name string, nodePort int32) cloudsim.LoadBalancer {
+	t.Helper()
+	var ip string
+	svc := service(func(s *v1.Service) { s.Name, s.UID, s.Spec.Ports[0].NodePort = name, "", nodePort })
+	if _, err := s.kube.CoreV1().Services("default").Create(t.Context(), svc, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	slowly(t, "Service "+name+" has its address", func() error {
+		now, err := s.kube.CoreV1().Services("default").Get(t.Context(), name, metav1.GetOptions{})
+		if err == nil && !addressed(now) {
+			err = errors.New("it has none")
+		}
+		if err == nil {
+			ip = now.Status.LoadBalancer.Ingress[0].IP
+		}
+		return err
+	})
+	l, err := cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := slices.IndexFunc(l.Items, func(lb cloudsim.LoadBalancer) bool { return lb.IP == ip })
+	if n < 0 {
+		t.Fatalf("no load balancer has %s: %+v", ip, l.Items)
+	}
+	return l.Items[n]
+}
+
+// neverTwo fails if the first manager changed anything after the second began to.
+func neverTwo(t *testing.T, cloud *client.Client) {
+	trail, err := cloud.Audit(t.Context(), cloudsim.AuditOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := map[string][]time.Time{}
+	for _, e := range trail.Items {
+		if strings.HasPrefix(e.Operation, "loadBalancers.") && !strings.HasSuffix(e.Operation, ".list") && !strings.HasSuffix(e.Operation, ".get") {
+			calls[e.Caller] = append(calls[e.Caller], e.Time)
+		}
+	}
+	before, after := calls["before"], calls["after"]
+	if len(before) == 0 || len(after) == 0 || slices.MaxFunc(before, time.Time.Compare).After(slices.MinFunc(after, time.Time.Compare)) {
+		t.Errorf("the first changed load balancers at %v, the second at %v", before, after)
+	}
+}
+
+// livesOn takes the cluster through the rest of a life, with the second manager
+// alone: nothing is forbidden to it.
+func (s *apiServer) livesOn(t *testing.T, cloud *client.Client, first cloudsim.LoadBalancer, said *output) {
+	ctx := t.Context()
+	if err := s.kube.CoreV1().Services("default").Delete(ctx, "one", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	slowly(t, "a Service that the first made is let go", func() error {
+		_, err := s.kube.CoreV1().Services("default").Get(ctx, "one", metav1.GetOptions{})
+		l, listErr := cloud.ListLoadBalancers(ctx, cloudsim.ListOptions{})
+		if !apierrors.IsNotFound(err) || listErr != nil || len(l.Items) != 1 || l.Items[0].IP == first.IP {
+			return fmt.Errorf("it is there: %w, %w, %+v", err, listErr, l.Items)
+		}
+		return nil
+	})
+	i, err := cloud.ListInstances(ctx, cloudsim.ListOptions{Name: "node-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cloud.DeleteInstance(ctx, i.Items[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	slowly(t, "the Node of an instance that is gone goes", func() error {
+		if _, err := s.kube.CoreV1().Nodes().Get(ctx, "node-1", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %w", err)
+		}
+		return nil
+	})
+	if events, err := s.kube.CoreV1().Events("").List(ctx, metav1.ListOptions{}); err != nil || !slices.ContainsFunc(events.Items, func(e v1.Event) bool { return e.Reason == "DeletingNode" }) {
+		t.Errorf("no event tells of the Node: %v", err)
+	}
+	for line := range strings.Lines(said.String()) {
+		if strings.Contains(strings.ToLower(line), "forbidden") {
+			t.Errorf("the shipped rules do not do: %s", line)
+		}
+	}
+}
+
+var metricName = regexp.MustCompile(`\b(?:cloudsim|node_controller|service_controller|route_controller|workqueue|leader_election|rest_client)_[a-z_]+`)
+
+// metricsExist fails for each metric that the dashboard or an alert names and the
+// manager at url does not serve.
+func metricsExist(t *testing.T, url string) {
+	served := get(t, url+"/metrics")
+	for _, f := range []string{"dashboard.json", "alerts.yaml"} {
+		raw, err := os.ReadFile(deployed + "/" + f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := metricName.FindAllString(string(raw), -1)
+		if len(named) < 5 {
+			t.Errorf("%s names only %v", f, named)
+		}
+		for _, n := range named {
+			if family := strings.TrimSuffix(n, "_bucket"); !strings.Contains(served, "\n# TYPE "+family+" ") {
+				t.Errorf("%s names %s, which the manager does not serve", f, n)
+			}
+		}
+	}
+}
+
+// get reads a page of a manager, whose certificate is of its own making.
+func get(t *testing.T, url string) string {
+	t.Helper()
+	hc := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // loopback
+	resp, err := hc.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v", url, resp.Status, err)
+	}
+	return string(raw)
+}
