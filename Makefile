@@ -77,7 +77,7 @@ generated: generate ## fail if docs/reference is stale
 	@git diff --exit-code -- docs/reference || { echo "docs/reference is stale: run make generate and commit"; exit 1; }
 
 bench: build konnectivity ## measure, each beside its limit in the same run
-	$(GO) test -run '^$$' -bench . -benchtime 2s ./cloudsim/... && $(GO) test -run '^$$' -bench . -benchtime 3x -timeout 20m ./cmd/allinone
+	$(GO) test -run '^$$' -bench . -benchtime 2s ./cloudsim/... && $(GO) test -run '^$$' -bench . -benchtime 1x ./ccm && $(GO) test -run '^$$' -bench . -benchtime 3x -timeout 20m ./cmd/allinone
 
 check: test lint vuln generated e2e ## exactly what CI runs
 

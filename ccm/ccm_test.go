@@ -37,7 +37,7 @@ type rig struct {
 	provider *ccm.Provider
 }
 
-func newRig(t *testing.T, opts ...cloudtest.Option) *rig {
+func newRig(t testing.TB, opts ...cloudtest.Option) *rig {
 	t.Helper()
 	cloud := cloudtest.Start(t, opts...)
 	r := &rig{cloud: cloud, wire: &wire{next: cloud.HTTP.Transport}, events: record.NewFakeRecorder(100)}
@@ -54,7 +54,7 @@ func (r *rig) again() *ccm.Provider {
 }
 
 // mirrored starts the provider's mirror of the cloud, and waits for it.
-func (r *rig) mirrored(t *testing.T) {
+func (r *rig) mirrored(t testing.TB) {
 	t.Helper()
 	stop := make(chan struct{})
 	r.provider.Initialize(nil, stop)
@@ -179,7 +179,7 @@ func (w *wire) made(mutating bool) []string {
 }
 
 // machine creates an instance.
-func (r *rig) machine(t *testing.T, name string) cloudsim.Instance {
+func (r *rig) machine(t testing.TB, name string) cloudsim.Instance {
 	t.Helper()
 	i, err := r.cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"})
 	if err != nil {
@@ -222,7 +222,7 @@ func service(change ...func(*v1.Service)) *v1.Service {
 }
 
 // balancersInCloud are all load balancers that exist.
-func (r *rig) balancersInCloud(t *testing.T) []cloudsim.LoadBalancer {
+func (r *rig) balancersInCloud(t testing.TB) []cloudsim.LoadBalancer {
 	t.Helper()
 	l, err := r.cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{})
 	if err != nil {
@@ -232,7 +232,7 @@ func (r *rig) balancersInCloud(t *testing.T) []cloudsim.LoadBalancer {
 }
 
 // only is the one load balancer that exists.
-func (r *rig) only(t *testing.T) cloudsim.LoadBalancer {
+func (r *rig) only(t testing.TB) cloudsim.LoadBalancer {
 	t.Helper()
 	all := r.balancersInCloud(t)
 	if len(all) != 1 {
@@ -242,7 +242,7 @@ func (r *rig) only(t *testing.T) cloudsim.LoadBalancer {
 }
 
 // ensure makes the Service's load balancer and fails the test if that fails.
-func (r *rig) ensure(t *testing.T, s *v1.Service, nodes ...*v1.Node) *v1.LoadBalancerStatus {
+func (r *rig) ensure(t testing.TB, s *v1.Service, nodes ...*v1.Node) *v1.LoadBalancerStatus {
 	t.Helper()
 	st, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nodes)
 	if err != nil {
@@ -252,7 +252,7 @@ func (r *rig) ensure(t *testing.T, s *v1.Service, nodes ...*v1.Node) *v1.LoadBal
 }
 
 // eventually waits until ok, or fails.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

@@ -1,0 +1,221 @@
+package ccm_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+	cloudprovider "k8s.io/cloud-provider"
+	cloudapi "k8s.io/cloud-provider/api"
+	nodecontroller "k8s.io/cloud-provider/controllers/node"
+	fakecloud "k8s.io/cloud-provider/fake"
+	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// benchNodes is the size of cluster that Kubernetes says it is for.
+const benchNodes = 5000
+
+// machines creates n instances, and returns the nodes that kubelets would make.
+func (r *rig) machines(t testing.TB, n int) []*v1.Node {
+	t.Helper()
+	nodes := make([]*v1.Node, n)
+	together(20, n, func(i int) {
+		m, err := r.cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: fmt.Sprintf("node-%d", i), Zone: "sim-1a", Type: "small"})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		nodes[i] = initialised(m)
+	})
+	if t.Failed() {
+		t.FailNow()
+	}
+	return nodes
+}
+
+// together calls do for 0 to n-1, by so many workers.
+func together(workers, n int, do func(i int)) {
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				do(int(i))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// BenchmarkInitialiseNodes initialises 5,000 nodes by upstream's controller with
+// our workers. The limit in the same run is the same controller on upstream's
+// fake provider, which answers from memory: of-limit should be at least 0.8.
+func BenchmarkInitialiseNodes(b *testing.B) {
+	r := newRig(b)
+	r.machines(b, benchNodes)
+	r.mirrored(b)
+	limit := &fakecloud.Cloud{EnableInstancesV2: true, ProviderID: map[types.NodeName]string{}, Zone: cloudprovider.Zone{FailureDomain: "a", Region: "b"}, Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.1"}}}
+	for i := range benchNodes {
+		limit.ProviderID[types.NodeName(fmt.Sprintf("node-%d", i))] = fmt.Sprintf("fake://%d", i)
+	}
+	var ours, least time.Duration
+	for range b.N {
+		least += initialise(b, limit)
+		ours += initialise(b, r.provider)
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(benchNodes*b.N)/ours.Seconds(), "nodes/s")
+	b.ReportMetric(float64(benchNodes*b.N)/least.Seconds(), "limit-nodes/s")
+	b.ReportMetric(least.Seconds()/ours.Seconds(), "of-limit(>=0.8)")
+}
+
+// initialise is how long upstream's controller takes for all nodes.
+func initialise(b *testing.B, cloud cloudprovider.Interface) time.Duration {
+	b.Helper()
+	kube := fake.NewClientset()
+	for i := range benchNodes {
+		if _, err := kube.CoreV1().Nodes().Create(b.Context(), node(fmt.Sprintf("node-%d", i)), metav1.CreateOptions{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	shared := informers.NewSharedInformerFactory(kube, 0)
+	nodes := shared.Core().V1().Nodes()
+	nc, err := nodecontroller.NewCloudNodeController(nodes, kube, cloud, time.Hour, 10, 10)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var done atomic.Int64
+	all := make(chan struct{})
+	_, err = nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
+		if hasTaint(before.(*v1.Node), cloudapi.TaintExternalCloudProvider) && !hasTaint(after.(*v1.Node), cloudapi.TaintExternalCloudProvider) && done.Add(1) == benchNodes {
+			close(all)
+		}
+	}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	shared.Start(ctx.Done())
+	shared.WaitForCacheSync(ctx.Done())
+	began := time.Now()
+	var running sync.WaitGroup
+	running.Go(func() { nc.RunWithContext(ctx, controllersmetrics.NewControllerManagerMetrics("bench")) })
+	<-all
+	took := time.Since(began)
+	cancel()
+	running.Wait()
+	shared.Shutdown()
+	return took
+}
+
+// BenchmarkIdleMinute is what 5,000 nodes, one in fifty of which is not ready,
+// cost the cloud in a minute in which nothing happens: upstream asks for the
+// addresses of each every five minutes, and for each that is not ready twice every
+// five seconds. The limit is what that costs a provider that asks the cloud each
+// time.
+func BenchmarkIdleMinute(b *testing.B) {
+	r := newRig(b)
+	nodes := r.machines(b, benchNodes)
+	minute := func() float64 {
+		r.wire.spoil(nil)
+		ask := r.instances()
+		for i, n := range nodes[:benchNodes/5] { // a fifth of five minutes
+			if _, err := ask.InstanceMetadata(b.Context(), n); err != nil {
+				b.Fatal(err)
+			}
+			if i >= benchNodes/50 {
+				continue
+			}
+			for range 12 {
+				there, err := ask.InstanceExists(b.Context(), n)
+				off, err2 := ask.InstanceShutdown(b.Context(), n)
+				if !there || off || err != nil || err2 != nil {
+					b.Fatal(there, off, err, err2)
+				}
+			}
+		}
+		return float64(len(r.wire.made(false)))
+	}
+	var each, ours float64
+	for range b.N {
+		each += minute()
+	}
+	r.mirrored(b)
+	for range b.N {
+		ours += minute()
+	}
+	n := float64(b.N)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(ours/n, "calls/min")
+	b.ReportMetric(each/n, "limit-calls/min")
+	b.ReportMetric(ours/n/benchNodes, "calls/min/node")
+}
+
+// BenchmarkMembership has a node join 1,000 Services of 1,000 nodes, by the
+// framework's five workers. The limit is to write the same targets with the same
+// workers and nothing else.
+func BenchmarkMembership(b *testing.B) {
+	const services, nodes = 1000, 1000
+	r := newRig(b)
+	all := r.machines(b, nodes)
+	svcs := make([]*v1.Service, services)
+	lbs := make([]cloudsim.LoadBalancerID, services)
+	together(20, services, func(i int) {
+		svcs[i] = service(func(s *v1.Service) {
+			s.Name, s.UID = fmt.Sprintf("web-%d", i), types.UID(fmt.Sprintf("00000000-1111-2222-3333-%012d", i))
+		})
+		if _, err := r.balancers().EnsureLoadBalancer(b.Context(), cluster, svcs[i], all[1:]); err != nil {
+			b.Error(err)
+		}
+	})
+	found, _, err := cloudsim.All(b.Context(), r.cloud.ListLoadBalancers, cloudsim.ListOptions{})
+	if err != nil || len(found) != services {
+		b.Fatalf("%d load balancers, %v", len(found), err)
+	}
+	for i, lb := range found {
+		lbs[i] = lb.ID
+	}
+	targets := make([]cloudsim.Target, nodes)
+	for i, n := range all {
+		targets[i] = cloudsim.Target{Instance: cloudsim.InstanceID(n.Spec.ProviderID[len("cloudsim://sim-1/sim-1a/"):])}
+	}
+	timed := func(do func(i int) error) time.Duration {
+		began := time.Now()
+		together(5, services, func(i int) {
+			if err := do(i); err != nil {
+				b.Error(err)
+			}
+		})
+		return time.Since(began)
+	}
+	var ours, least time.Duration
+	for range b.N {
+		r.wire.spoil(nil)
+		ours += timed(func(i int) error { return r.balancers().UpdateLoadBalancer(b.Context(), cluster, svcs[i], all) })
+		b.ReportMetric(float64(len(r.wire.made(false)))/services, "calls/service")
+		for _, set := range [][]cloudsim.Target{targets[1:], targets} {
+			set = slices.Clone(set)
+			least += timed(func(i int) error {
+				_, err := r.api.SetLoadBalancerTargets(b.Context(), lbs[i], cloudsim.SetTargets{Targets: set})
+				return err
+			}) / 2
+		}
+		timed(func(i int) error { return r.balancers().UpdateLoadBalancer(b.Context(), cluster, svcs[i], all[1:]) })
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(ours.Seconds()/float64(b.N), "s")
+	b.ReportMetric(least.Seconds()/float64(b.N), "limit-s")
+	b.ReportMetric(least.Seconds()/ours.Seconds(), "of-limit")
+}
