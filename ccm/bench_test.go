@@ -3,6 +3,7 @@ package ccm_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 	nodecontroller "k8s.io/cloud-provider/controllers/node"
 	fakecloud "k8s.io/cloud-provider/fake"
 	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
+	"k8s.io/klog/v2"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
@@ -84,6 +86,9 @@ func BenchmarkInitialiseNodes(b *testing.B) {
 // initialise is how long upstream's controller takes for all nodes.
 func initialise(b *testing.B, cloud cloudprovider.Interface) time.Duration {
 	b.Helper()
+	klog.LogToStderr(false) // its log would be measured as well
+	klog.SetOutput(io.Discard)
+	defer klog.LogToStderr(true)
 	kube := fake.NewClientset()
 	for i := range benchNodes {
 		if _, err := kube.CoreV1().Nodes().Create(b.Context(), node(fmt.Sprintf("node-%d", i)), metav1.CreateOptions{}); err != nil {
