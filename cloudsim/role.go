@@ -47,6 +47,7 @@ const (
 	RoleReader         RoleName = "reader"
 	RoleCCM            RoleName = "ccm"
 	RoleCSI            RoleName = "csi"
+	RoleCSINode        RoleName = "csi-node"
 	RoleNode           RoleName = "node"
 	RoleHypervisor     RoleName = "hypervisor"
 	RoleMetadata       RoleName = "metadata"
@@ -71,6 +72,8 @@ func PredefinedRoles() []Role {
 			"routes.create", "routes.get", "routes.list", "routes.delete"),
 		role(RoleCSI, "A CSI driver: disks and snapshots kept",
 			"disks.*", "diskTypes.*", "snapshots.*", "snapshotGroups.*", "diskPools.get", "diskPools.list", "instances.get", "instances.list", "instanceTypes.get", "operations.get", "zones.list"),
+		role(RoleCSINode, "A CSI driver's half on a node: what disks it has",
+			"disks.get", "disks.list", "diskTypes.get", "instances.get", "instances.list", "instanceTypes.get"),
 		role(RoleNode, "An instance about itself: its record, its images",
 			"instances.get", "registry.pull"),
 		role(RoleHypervisor, "Who makes instances real: it follows them and what they are",

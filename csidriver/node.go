@@ -149,14 +149,7 @@ func (n *node) loopOf(volume string) (*machine.Loop, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, cloudsim.Errorf(cloudsim.NotFound, "no volume %s on this machine", volume)
 	}
-	l, err := machine.Find(path)
-	if err != nil || l == nil {
-		return nil, err
-	}
-	if err := l.Verify(path); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
+	return machine.Find(path)
 }
 
 // mountAt is what is seen at a path: a mount of l, or nothing. Anything else

@@ -54,7 +54,7 @@ func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	if err := arrived(ctx, path, bytes); err != nil {
 		return nil, err
 	}
-	l, err := machine.Attach(ctx, path, a.ReadOnly)
+	l, err := machine.Attach(ctx, path, a.ReadOnly, !u.block)
 	if err != nil {
 		return nil, err
 	}

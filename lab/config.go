@@ -45,8 +45,12 @@ type Config struct {
 	// instead, for a network proxy that is not the lab's: an absolute path; ""
 	// for none.
 	EgressConfig string
-	Timeout      time.Duration // for everything to become ready
-	Grace        time.Duration // between asking a process to stop and killing it
+	// Volumes lets pods on real machines have volumes, if CSIDir holds what make
+	// csi builds: the sidecars and the CustomResourceDefinitions of snapshots.
+	Volumes bool
+	CSIDir  string
+	Timeout time.Duration // for everything to become ready
+	Grace   time.Duration // between asking a process to stop and killing it
 
 	// Progress is told, in one line each and one at a time, what happens
 	// until the lab is ready and whenever something is started again. It may
@@ -59,7 +63,7 @@ type Config struct {
 // Default is a lab of three hollow nodes.
 func Default() Config {
 	return Config{
-		Nodes: Hollow, Instances: 3, Profile: "realistic", NetworkProxy: true,
+		Nodes: Hollow, Instances: 3, Profile: "realistic", NetworkProxy: true, Volumes: true,
 		Timeout: 2 * time.Minute, Grace: 10 * time.Second,
 	}
 }

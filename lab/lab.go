@@ -124,7 +124,7 @@ func prepare(c Config, say func(string, ...any)) (*plan, error) {
 // writeFiles writes what people and components read.
 func (p *plan) writeFiles() error {
 	server := p.ports.url("https", "kube-apiserver")
-	for _, user := range []string{"kube-controller-manager", "kube-scheduler", "ccm", "kwok", "hypervisor"} {
+	for _, user := range []string{"kube-controller-manager", "kube-scheduler", "ccm", "kwok", "hypervisor", "csi-sidecars"} {
 		if err := p.pki.writeKubeconfig(p.dir.configFile(user+".kubeconfig"), server, user); err != nil {
 			return fmt.Errorf("kubeconfig of %s: %w", user, err)
 		}

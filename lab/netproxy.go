@@ -12,17 +12,19 @@ import (
 // maxSocketPath is what unix(7) has room for, with a byte for its end.
 const maxSocketPath = 107
 
-// proxySocket is where kube-apiserver finds the network proxy: in the data dir,
-// or, if that has too long a name for a socket, in the folder for temporary
-// files.
-func (d Dir) proxySocket() string {
-	path := d.path("proxy.sock")
+// socket is where a socket is: in the data dir, or, if that has too long a name
+// for one, in the folder for temporary files.
+func (d Dir) socket(name string) string {
+	path := d.path(name)
 	if len(path) <= maxSocketPath {
 		return path
 	}
-	name := sha256.Sum256([]byte(d))
-	return filepath.Join(os.TempDir(), fmt.Sprintf("cloudsim-%x.sock", name[:8]))
+	hash := sha256.Sum256([]byte(d))
+	return filepath.Join(os.TempDir(), fmt.Sprintf("cloudsim-%x-%s", hash[:8], name))
 }
+
+// proxySocket is where kube-apiserver finds the network proxy.
+func (d Dir) proxySocket() string { return d.socket("proxy.sock") }
 
 // ownProxy reports whether the lab runs a network proxy.
 func (p *plan) ownProxy() bool { return p.NetworkProxy && p.EgressConfig == "" }

@@ -57,6 +57,7 @@ const (
 	userCCM        = "cloudsim:cloud-controller-manager"
 	userKwok       = "cloudsim:kwok"
 	userHypervisor = "cloudsim:hypervisor"
+	userSidecars   = "cloudsim:csi-sidecars"
 )
 
 // leaves is every certificate of a lab. A component that serves and calls uses
@@ -77,6 +78,7 @@ func (p pki) leaves() []leaf {
 		{name: "ccm", ca: clusterCA, user: userCCM, use: asBoth, dns: called("ccm"), ips: loopback},
 		{name: "kwok", ca: clusterCA, user: userKwok, use: asClient},
 		{name: "hypervisor", ca: clusterCA, user: userHypervisor, use: asClient},
+		{name: "csi-sidecars", ca: clusterCA, user: userSidecars, use: asClient},
 		{name: "kube-proxy", ca: clusterCA, user: "system:kube-proxy", use: asClient},
 		{name: "proxy-server", ca: proxyCA, user: "proxy-server", use: asServer, dns: called("proxy-server"), ips: loopback},
 		{name: "proxy-agent", ca: proxyCA, user: "proxy-agent", use: asClient},

@@ -17,6 +17,7 @@ var portNames = []string{
 	"cloudsim", "kube-apiserver", "etcd", "etcd-peer",
 	"kube-controller-manager", "kube-scheduler", "kwok", "ccm",
 	"proxy-agents", "proxy-health", "proxy-admin", "proxy-agent", "registry",
+	"csi", "csi-sidecars",
 }
 
 // host is where everything listens: nothing of a lab is reachable from

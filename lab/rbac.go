@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cloudsim-dev/allinone/credprovider/node"
@@ -37,6 +36,11 @@ func (p *plan) furnish(ctx context.Context) error {
 	if err := apply(ctx, k, rbacObjects); err != nil || p.Nodes != Real {
 		return err
 	}
+	if p.hasVolumes() {
+		if err := p.furnishVolumes(ctx, k); err != nil {
+			return err
+		}
+	}
 	pulls, err := p.registryFiles()
 	if err != nil {
 		return err
@@ -46,18 +50,17 @@ func (p *plan) furnish(ctx context.Context) error {
 
 // apply makes the objects of a file what it says.
 func apply(ctx context.Context, k *kubernetes.Clientset, file []byte) error {
-	groups := map[string]rest.Interface{
-		"v1": k.CoreV1().RESTClient(), "apps/v1": k.AppsV1().RESTClient(), "rbac.authorization.k8s.io/v1": k.RbacV1().RESTClient(),
-	}
 	for _, doc := range bytes.Split(file, []byte("\n---\n")) {
 		var o metav1.PartialObjectMetadata
 		if err := yaml.Unmarshal(doc, &o); err != nil {
 			return fmt.Errorf("an object to apply: %w", err)
 		}
+		if o.Kind == "" { // a comment
+			continue
+		}
 		apply := func(ctx context.Context) error {
-			return groups[o.APIVersion].Patch(types.ApplyYAMLPatchType).
-				NamespaceIfScoped(o.Namespace, o.Namespace != "").
-				Resource(strings.ToLower(o.Kind)+"s").Name(o.Name).
+			return k.Discovery().RESTClient().Patch(types.ApplyYAMLPatchType).
+				AbsPath(pathOf(o)).
 				Param("fieldManager", "cloudsim").Param("force", "true").
 				Body(doc).Do(ctx).Error()
 		}
@@ -66,6 +69,22 @@ func apply(ctx context.Context, k *kubernetes.Clientset, file []byte) error {
 		}
 	}
 	return nil
+}
+
+// pathOf is where the API server has an object.
+func pathOf(o metav1.PartialObjectMetadata) string {
+	elem := []string{"apis", o.APIVersion}
+	if o.APIVersion == "v1" {
+		elem[0] = "api"
+	}
+	if o.Namespace != "" {
+		elem = append(elem, "namespaces", o.Namespace)
+	}
+	plural := strings.ToLower(o.Kind) + "s"
+	if strings.HasSuffix(o.Kind, "s") {
+		plural = strings.ToLower(o.Kind) + "es"
+	}
+	return "/" + strings.Join(append(elem, plural, o.Name), "/")
 }
 
 // insist repeats what a new API server may refuse for a moment: namespaces

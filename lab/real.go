@@ -195,7 +195,7 @@ func (p *plan) realConfig(k kubernetes.Interface) (real.Config, error) {
 		NotReady: func(ctx context.Context, name, providerID string) error {
 			return notReadyNode(ctx, k, name, providerID)
 		},
-		Say: p.say,
+		Say: p.say, Volumes: p.realVolumes(),
 	}, err
 }
 

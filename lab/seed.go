@@ -44,7 +44,7 @@ const nodeAccount = "node"
 func (n Nodes) accounts() []account {
 	all := []account{{"ccm", cloudsim.RoleCCM}, {"hypervisor", cloudsim.RoleHypervisor}}
 	if n == Real {
-		all = append(all, account{"metadata", cloudsim.RoleMetadata})
+		all = append(all, account{"metadata", cloudsim.RoleMetadata}, account{"csi", cloudsim.RoleCSI}, account{"csi-node", cloudsim.RoleCSINode})
 	}
 	return all
 }

@@ -39,6 +39,9 @@ func (p *plan) components(log *slog.Logger) ([]component, error) {
 		table = append(table, p.kwok(), p.hypervisor(log))
 	case Real:
 		table[0].before = p.layNetwork
+		if p.hasVolumes() {
+			table = append(table, p.csiController(), p.csiSidecars())
+		}
 		table = append(table, p.realHypervisor(log))
 	}
 	return table, nil

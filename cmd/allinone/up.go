@@ -69,6 +69,7 @@ and the same cloud.`,
 	fl.StringVar(&f.Archives, "image-archives", "", "folder with images for real nodes: OCI or docker archives, *.tar")
 	fl.BoolVar(&f.NetworkProxy, "network-proxy", f.NetworkProxy, "carry kube-apiserver's connections to nodes through a network proxy")
 	fl.StringVar(&f.EgressConfig, "egress-selector-config-file", "", "carry them through a network proxy of your own, which this EgressSelectorConfiguration names, instead of the lab's")
+	fl.BoolVar(&f.Volumes, "volumes", f.Volumes, "let pods on real nodes have volumes: the CSI driver, and the sidecars that 'make csi' builds")
 	fl.DurationVar(&f.Timeout, "timeout", f.Timeout, "how long everything may take to become ready")
 	fl.DurationVar(&f.Grace, "grace", f.Grace, "how long a process may take to stop before it is killed")
 	fl.BoolVarP(&f.detach, "detach", "d", false, "run in the background; return when it is ready")
@@ -105,6 +106,7 @@ func (f *upFlags) complete(fl *pflag.FlagSet) (err error) {
 	}
 	f.Kube = filepath.Join(filepath.Dir(f.Self), "kube")
 	f.MachineDir = filepath.Join(filepath.Dir(f.Self), "machine")
+	f.CSIDir = filepath.Join(filepath.Dir(f.Self), "csi")
 	for _, dir := range []*string{&f.KubeBinDir, &f.Archives} {
 		if *dir != "" {
 			if *dir, err = filepath.Abs(*dir); err != nil {

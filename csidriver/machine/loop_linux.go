@@ -28,16 +28,18 @@ func (l *Loop) Device() string { return l.dev.Name() }
 func (l *Loop) Close() error { return l.dev.Close() }
 
 // Attach returns the loop device of a file, which it makes if there is none.
-func Attach(ctx context.Context, path string, readOnly bool) (*Loop, error) {
+//
+// One that lapses is taken away by the kernel when nothing has it open and
+// nothing of it is mounted: also when the process is killed that made it, or
+// the machine whose mounts they were. A device that is shown as a file must
+// not lapse, as between two who open it nobody has it open.
+func Attach(ctx context.Context, path string, readOnly, lapses bool) (*Loop, error) {
 	l, err := Find(path)
 	if err != nil {
 		return nil, err
 	}
 	if l != nil {
-		if err := l.Verify(path); err != nil {
-			return nil, errors.Join(err, l.Close())
-		}
-		return l, l.Refresh()
+		return l, errors.Join(l.Refresh(), l.setLapse(lapses))
 	}
 	mode := os.O_RDWR
 	if readOnly {
@@ -54,7 +56,7 @@ func Attach(ctx context.Context, path string, readOnly bool) (*Loop, error) {
 	}
 	defer control.Close()
 	for {
-		l, err := configure(control, file, mode)
+		l, err := configure(control, file, mode, lapses)
 		if !errors.Is(err, unix.EBUSY) && !errors.Is(err, fs.ErrNotExist) {
 			return l, err
 		}
@@ -80,7 +82,7 @@ func pause(ctx context.Context) error {
 
 // configure puts file behind the first free device. EBUSY says that the
 // device was free a moment ago.
-func configure(control, file *os.File, mode int) (*Loop, error) {
+func configure(control, file *os.File, mode int, lapses bool) (*Loop, error) {
 	n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 	if err != nil {
 		return nil, fmt.Errorf("a free loop device: %w", err)
@@ -95,6 +97,9 @@ func configure(control, file *os.File, mode int) (*Loop, error) {
 	if mode == os.O_RDONLY {
 		c.Info.Flags = unix.LO_FLAGS_READ_ONLY
 	}
+	if lapses {
+		c.Info.Flags |= unix.LO_FLAGS_AUTOCLEAR
+	}
 	if err := unix.IoctlLoopConfigure(int(dev.Fd()), &c); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -107,13 +112,24 @@ func configure(control, file *os.File, mode int) (*Loop, error) {
 	return &Loop{dev: keep, Number: n}, nil
 }
 
-// Find returns the loop device of a file, also of one that was removed since;
-// nil if there is none. It need not be the file that has that name now: see
-// Verify. Its price is a read for each loop device that is in use.
+// Find returns the loop device of a file, nil if there is none: of the file
+// that has this name now, by its inode, because machines on one host may call
+// theirs the same, and the kernel gives the number of a device to the next file
+// at once. Of a file that is gone it is the device of one that had the name.
+// Its price is a read for each loop device that is in use.
 func Find(path string) (*Loop, error) {
 	path, err := realpath(path)
 	if err != nil {
 		return nil, err
+	}
+	var file unix.Stat_t
+	err = unix.Stat(path, &file)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	gone, name := err != nil, path
+	if gone {
+		name += " (deleted)"
 	}
 	there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
@@ -121,26 +137,19 @@ func Find(path string) (*Loop, error) {
 	}
 	for _, f := range there {
 		raw, err := os.ReadFile(f)
-		if err != nil {
-			continue // it has just gone
+		if err != nil || strings.TrimSuffix(string(raw), "\n") != name {
+			continue // another's, or it has just gone
 		}
-		if strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), " (deleted)") != path {
+		dev, err := os.Open("/dev/" + filepath.Base(filepath.Dir(filepath.Dir(f))))
+		if err != nil {
+			return nil, err
+		}
+		info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
+		if err != nil || !gone && (info.Inode != file.Ino || info.Device != file.Dev) {
+			_ = dev.Close() // it went between the two looks, or is of another file
 			continue
 		}
-		n, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(filepath.Dir(filepath.Dir(f))), "loop"))
-		if err != nil {
-			return nil, err
-		}
-		dev, err := os.Open("/dev/loop" + strconv.Itoa(n))
-		if err != nil {
-			return nil, err
-		}
-		l := &Loop{dev: dev, Number: n}
-		if _, err := unix.IoctlLoopGetStatus64(int(dev.Fd())); err != nil {
-			dev.Close()
-			continue // it went between the two looks
-		}
-		return l, nil
+		return &Loop{dev: dev, Number: int(info.Number)}, nil
 	}
 	return nil, nil
 }
@@ -154,26 +163,23 @@ func realpath(path string) (string, error) {
 	return filepath.Join(dir, filepath.Base(path)), nil
 }
 
-// Verify fails unless the file of that name, by its inode, is behind l.
-func (l *Loop) Verify(path string) error {
-	info, err := unix.IoctlLoopGetStatus64(int(l.dev.Fd()))
-	if err != nil {
-		return fmt.Errorf("%s: %w", l.Device(), err)
-	}
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return &fs.PathError{Op: "stat", Path: path, Err: err}
-	}
-	if info.Inode != st.Ino || info.Device != st.Dev {
-		return fmt.Errorf("%s is not of %s: inode %d, not %d", l.Device(), filepath.Base(path), info.Inode, st.Ino)
-	}
-	return nil
-}
-
 // Refresh tells the device that its file may have grown.
 func (l *Loop) Refresh() error {
 	if err := unix.IoctlSetInt(int(l.dev.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
 		return fmt.Errorf("%s: to see its new size: %w", l.Device(), err)
+	}
+	return nil
+}
+
+// setLapse makes a device that is there already lapse, or not.
+func (l *Loop) setLapse(lapses bool) error {
+	info, err := unix.IoctlLoopGetStatus64(int(l.dev.Fd()))
+	if err != nil || (info.Flags&unix.LO_FLAGS_AUTOCLEAR != 0) == lapses {
+		return err
+	}
+	info.Flags ^= unix.LO_FLAGS_AUTOCLEAR
+	if err := unix.IoctlLoopSetStatus64(int(l.dev.Fd()), info); err != nil {
+		return fmt.Errorf("%s: whether it lapses: %w", l.Device(), err)
 	}
 	return nil
 }

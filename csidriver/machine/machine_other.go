@@ -21,7 +21,6 @@ func CanGrowMounted() bool { return false }
 
 func (l *Loop) Device() string            { return "" }
 func (l *Loop) Close() error              { return errors.ErrUnsupported }
-func (l *Loop) Verify(string) error       { return errors.ErrUnsupported }
 func (l *Loop) Refresh() error            { return errors.ErrUnsupported }
 func (l *Loop) Size() (int64, error)      { return 0, errors.ErrUnsupported }
 func (l *Loop) IsReadOnly() (bool, error) { return false, errors.ErrUnsupported }
@@ -30,17 +29,17 @@ func (l *Loop) Of() ([]Mount, error)      { return nil, errors.ErrUnsupported }
 func (l *Loop) Has(Mount) bool            { return false }
 
 // What a node needs works on Linux only, and says so elsewhere.
-func Attach(context.Context, string, bool) (*Loop, error)      { return nil, errors.ErrUnsupported }
-func Find(string) (*Loop, error)                               { return nil, errors.ErrUnsupported }
-func MountDevice(*Loop, string, string, []string) error        { return errors.ErrUnsupported }
-func Bind(string, string, []string) error                      { return errors.ErrUnsupported }
-func UnmountAll(string) error                                  { return errors.ErrUnsupported }
-func At(string) ([]Mount, error)                               { return nil, errors.ErrUnsupported }
-func UsageOf(string) (Usage, error)                            { return Usage{}, errors.ErrUnsupported }
-func Ready() error                                             { return errors.ErrUnsupported }
-func Grow(context.Context, *Loop, string, string, int64) error { return errors.ErrUnsupported }
-func FilesystemSize(string) (int64, error)                     { return 0, errors.ErrUnsupported }
-func GiveToGroup(string, int) error                            { return errors.ErrUnsupported }
+func Attach(context.Context, string, bool, bool) (*Loop, error) { return nil, errors.ErrUnsupported }
+func Find(string) (*Loop, error)                                { return nil, errors.ErrUnsupported }
+func MountDevice(*Loop, string, string, []string) error         { return errors.ErrUnsupported }
+func Bind(string, string, []string) error                       { return errors.ErrUnsupported }
+func UnmountAll(string) error                                   { return errors.ErrUnsupported }
+func At(string) ([]Mount, error)                                { return nil, errors.ErrUnsupported }
+func UsageOf(string) (Usage, error)                             { return Usage{}, errors.ErrUnsupported }
+func Ready() error                                              { return errors.ErrUnsupported }
+func Grow(context.Context, *Loop, string, string, int64) error  { return errors.ErrUnsupported }
+func FilesystemSize(string) (int64, error)                      { return 0, errors.ErrUnsupported }
+func GiveToGroup(string, int) error                             { return errors.ErrUnsupported }
 func EnsureFilesystem(context.Context, *Loop, string, string) (int64, error) {
 	return 0, errors.ErrUnsupported
 }

@@ -45,6 +45,8 @@ type Config struct {
 	// not ready, as a kubelet does that systemd tells of a shutdown: machines
 	// have no systemd.
 	NotReady func(ctx context.Context, name, providerID string) error
+	// Volumes is what lets pods have volumes; nil for none.
+	Volumes *Volumes
 	// Say tells people of what takes long.
 	Say func(format string, args ...any)
 }

@@ -197,7 +197,11 @@ func (m *machine) install(i cloudsim.Instance, typ cloudsim.InstanceType, addres
 	if err := os.WriteFile(m.folder.path("booted"), []byte(i.Operation), 0o600); err != nil {
 		return "", err
 	}
-	return m.folder.writeSpec(m.folder.spec(i, m.h.cfg.Programs))
+	s := m.folder.spec(i, m.h.cfg.Programs)
+	if err := m.folder.volumes(&s, i, m.h.cfg.Volumes, disksDir(m.h.cfg.Name)); err != nil {
+		return "", err
+	}
+	return m.folder.writeSpec(s)
 }
 
 // start runs the machine's first process in namespaces of its own. It does

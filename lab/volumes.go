@@ -1,0 +1,90 @@
+package lab
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/cloudsim-dev/allinone/lab/real"
+)
+
+//go:embed volumes.yaml
+var volumeObjects []byte
+
+// volumeDriver is the name of the driver; volumes.yaml has it too.
+const volumeDriver = "csi.cloudsim.dev"
+
+// hasVolumes reports whether this lab's pods can have volumes: on real machines,
+// where the sidecars were built. A hollow node mounts nothing.
+func (c Config) hasVolumes() bool {
+	return c.Volumes && c.Nodes == Real && isExecutable(c.sidecars()) == nil
+}
+
+func (c Config) sidecars() string { return filepath.Join(c.CSIDir, "csi-sidecars") }
+
+// csiSocket is where the driver's controller and the sidecars meet.
+func (d Dir) csiSocket() string { return d.socket("csi.sock") }
+
+// csiController is the driver's half that speaks to the cloud; the other half
+// runs on each machine.
+func (p *plan) csiController() component {
+	health := p.ports.url("http", "csi")
+	return component{
+		name: "csi", address: health, program: program{p.Self, "allinone"},
+		args: []string{
+			"csi", "--mode=controller", "--endpoint=unix://" + p.dir.csiSocket(), "--health-bind-address=" + p.ports.addr("csi"),
+			"--cloud-url=" + p.ports.url("http", "cloudsim"), "--cloud-token-file=" + p.dir.tokenFile("csi"),
+		},
+		after: []string{"cloudsim"},
+		ready: httpProbe(health+"/readyz", nil),
+	}
+}
+
+// csiSidecars are upstream's controllers, which turn claims into calls.
+func (p *plan) csiSidecars() component {
+	url := p.ports.url("http", "csi-sidecars")
+	return component{
+		name: "csi-sidecars", address: url, program: program{p.sidecars(), "csi-sidecars"},
+		args: []string{
+			"--csi-address=" + p.dir.csiSocket(), "--kubeconfig=" + p.dir.configFile("csi-sidecars.kubeconfig"),
+			"--http-endpoint=" + p.ports.addr("csi-sidecars"), "--capacity-namespace=kube-system",
+		},
+		after: []string{"csi", "kube-apiserver"},
+		ready: httpProbe(url+"/readyz", nil),
+	}
+}
+
+// realVolumes is what the driver's half on a machine needs; nil without volumes.
+func (p *plan) realVolumes() *real.Volumes {
+	if !p.hasVolumes() {
+		return nil
+	}
+	return &real.Volumes{
+		Driver: p.Self, Disks: p.dir.path("cloud", "disks"), TokenFile: p.dir.tokenFile("csi-node"), Name: volumeDriver,
+		URL: fmt.Sprintf("http://%s:%d", p.networks.real(p.dir).Host, p.ports["cloudsim"]),
+	}
+}
+
+// furnishVolumes defines snapshots, and the classes that volumes are of.
+func (p *plan) furnishVolumes(ctx context.Context, k *kubernetes.Clientset) error {
+	files, err := filepath.Glob(filepath.Join(p.CSIDir, "crds", "*.yaml"))
+	if err != nil {
+		return err
+	}
+	slices.Sort(files)
+	for _, f := range files {
+		raw, err := os.ReadFile(f)
+		if err != nil {
+			return err
+		}
+		if err := apply(ctx, k, raw); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Base(f), err)
+		}
+	}
+	return apply(ctx, k, volumeObjects)
+}
