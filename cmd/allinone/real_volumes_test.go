@@ -22,7 +22,7 @@ func TestRealVolumes(t *testing.T) {
 	l.walk(t, []step{
 		{"the driver registers", (*labRun).testVolumesRegister},
 		{"a node crashes", (*labRun).testVolumesCrash},
-		{"snapshot, restore, clone", (*labRun).testVolumesCopies},
+		{"snapshot restore and clone", (*labRun).testVolumesCopies},
 		{"grow and change class", (*labRun).testVolumesChange},
 		{"delete", (*labRun).testVolumesDelete},
 		{"nothing is left", (*labRun).testRealCleanup},

@@ -1,0 +1,251 @@
+package csidriver
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// fault breaks calls of the cloud until undo.
+func (b *bench) fault(operation string, e cloudsim.FaultEffect, most uint64) (undo func()) {
+	b.t.Helper()
+	f := must(b.t)(b.cloud.CreateFault(b.t.Context(), cloudsim.CreateFault{
+		Name: "broken", FaultSpec: cloudsim.FaultSpec{Match: cloudsim.FaultMatch{Operation: operation}, When: cloudsim.FaultWhen{Max: most}, Effect: e},
+	})).(cloudsim.Fault)
+	return func() {
+		if err := b.cloud.DeleteFault(b.t.Context(), f.ID); err != nil {
+			b.t.Error(err)
+		}
+	}
+}
+
+// A cloud that is down or slows its callers is an error that says so, and
+// leaves nothing behind; one that loses replies is asked again by the same
+// name, and there is one volume.
+func TestBrokenCloud(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	for name, c := range map[string]struct {
+		effect cloudsim.FaultEffect
+		want   []codes.Code
+	}{
+		"down":      {cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, []codes.Code{codes.Unavailable, codes.DeadlineExceeded}},
+		"throttled": {cloudsim.FaultEffect{Type: cloudsim.FaultThrottle}, []codes.Code{codes.ResourceExhausted, codes.Unavailable, codes.DeadlineExceeded}},
+		"full":      {cloudsim.FaultEffect{Type: cloudsim.FaultQuota}, []codes.Code{codes.ResourceExhausted}},
+	} {
+		undo := b.fault("disks.create", c.effect, 0)
+		_, err := b.CreateVolume(ctx, b.request("pvc-"+name))
+		ok := false
+		for _, want := range c.want {
+			ok = ok || status.Code(err) == want
+		}
+		if !ok {
+			t.Errorf("%s: %v", name, err)
+		}
+		undo()
+	}
+	if l := must(t)(b.cloud.ListDisks(t.Context(), cloudsim.ListOptions{})).(cloudsim.List[cloudsim.Disk]); len(l.Items) != 0 {
+		t.Errorf("disks stay: %v", l.Items)
+	}
+}
+
+// Every step whose reply is lost is repeated, and done once.
+func TestLostReplies(t *testing.T) {
+	b := newBench(t)
+	again := func(what string, call func() error) {
+		t.Helper()
+		err := call()
+		for begin := time.Now(); status.Code(err) == codes.Unavailable && time.Since(begin) < time.Minute; {
+			err = call()
+		}
+		wantCode(t, what, err, codes.OK)
+	}
+	lose := cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply}
+	var v string
+	undo := b.fault("disks.*", lose, 3)
+	again("create", func() error {
+		resp, err := b.CreateVolume(t.Context(), b.request("pvc-1"))
+		v = resp.GetVolume().GetVolumeId()
+		return err
+	})
+	undo()
+	undo = b.fault("disks.*", lose, 3)
+	again("publish", func() error {
+		_, err := b.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: v, NodeId: string(b.vm.ID), VolumeCapability: mounted("ext4")})
+		return err
+	})
+	undo()
+	undo = b.fault("disks.*", lose, 3)
+	again("expand", func() error {
+		_, err := b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v, CapacityRange: &csi.CapacityRange{RequiredBytes: 2 * gib}})
+		return err
+	})
+	undo()
+	undo = b.fault("disks.*", lose, 3)
+	again("unpublish", func() error {
+		_, err := b.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: v, NodeId: string(b.vm.ID)})
+		return err
+	})
+	undo()
+	d := must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(v))).(cloudsim.Disk)
+	if d.SizeGiB != 2 || len(d.Attachments) != 0 {
+		t.Errorf("the disk has %d GiB and is attached to %v", d.SizeGiB, d.Attachments)
+	}
+	undo = b.fault("disks.*", lose, 3)
+	defer undo()
+	again("delete", func() error {
+		_, err := b.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: v})
+		return err
+	})
+	if l := must(t)(b.cloud.ListDisks(t.Context(), cloudsim.ListOptions{})).(cloudsim.List[cloudsim.Disk]); len(l.Items) != 0 {
+		t.Errorf("disks stay: %v", l.Items)
+	}
+}
+
+// staged is a volume that is staged and published at pod.
+func (b *bench) staged(name string) string {
+	b.t.Helper()
+	v, c := b.volume(name), mounted("ext4")
+	b.publish(v, c)
+	wantCode(b.t, "stage", b.stage(v, c), codes.OK)
+	wantCode(b.t, "publish", b.show(v, "pod", c, false), codes.OK)
+	return v
+}
+
+// A volume whose filesystem is full tells its pod so, and can be undone; so can
+// one whose filesystem has shut down under it, whose every access is an error.
+func TestFullAndDeadFilesystems(t *testing.T) {
+	b := newNodeBench(t)
+	v := b.staged("pvc-1")
+	f, err := os.Create(b.path("pod/big"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		err = unix.Fallocate(int(f.Fd()), 0, size(t, f), 64<<20)
+	}
+	f.Close()
+	if err != unix.ENOSPC {
+		t.Fatalf("filling it: %v", err)
+	}
+	s, err := b.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: v, VolumePath: b.path("pod")})
+	if err != nil || s.GetUsage()[0].GetAvailable() > 64<<20 || s.GetUsage()[0].GetTotal() > gib {
+		t.Errorf("stats of a full volume: %v, %v", s, err)
+	}
+	shutdown(t, b.path("pod"))
+	if _, err := os.ReadDir(b.path("pod")); err == nil {
+		t.Log("the dead filesystem still answers from its cache")
+	}
+	b.clear(v)
+	wantCode(t, "stage again", b.stage(v, mounted("ext4")), codes.OK)
+	wantCode(t, "unstage", b.unstage(v), codes.OK)
+}
+
+func size(t *testing.T, f *os.File) int64 {
+	t.Helper()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// shutdown breaks the filesystem at path as a device that goes away would:
+// EXT4_IOC_SHUTDOWN.
+func shutdown(t *testing.T, path string) {
+	t.Helper()
+	d, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	const ext4Shutdown, noLogFlush = 0x8004587d, 2
+	if err := unix.IoctlSetPointerInt(int(d.Fd()), ext4Shutdown, noLogFlush); err != nil {
+		t.Fatalf("breaking the filesystem: %v", err)
+	}
+}
+
+// What vanishes under the driver can be undone: a mount that somebody took
+// away, one that somebody put on top, a file that is gone while it is mounted.
+func TestVanished(t *testing.T) {
+	b := newNodeBench(t)
+	v := b.staged("pvc-1")
+	if err := unix.Unmount(b.path("pod"), 0); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "unpublish without its mount", b.hide(v, "pod"), codes.OK)
+	if _, err := os.Stat(b.path("pod")); !os.IsNotExist(err) {
+		t.Errorf("the target stays: %v", err)
+	}
+	wantCode(t, "publish", b.show(v, "pod", mounted("ext4"), false), codes.OK)
+	if err := unix.Mount(b.path("pod"), b.path("pod"), "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "unpublish of stacked mounts", b.hide(v, "pod"), codes.OK)
+	if err := os.Remove(filepath.Join(b.path("disks"), v+".img")); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "unstage without its file", b.unstage(v), codes.OK)
+	wantCode(t, "unstage of nothing", b.unstage(v), codes.OK)
+}
+
+// A file of the same name is another disk: what is attached of the one before
+// is never taken for it, whatever the path says.
+func TestStaleDevice(t *testing.T) {
+	b := newNodeBench(t)
+	v := b.staged("pvc-1")
+	if err := os.WriteFile(b.path("pod/secret"), []byte("of the first"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(b.path("disks"), v+".img")
+	if err := os.Rename(file, file+".old"); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(gib); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	wantCode(t, "publish of the second", b.show(v, "pod-2", mounted("ext4"), false), codes.FailedPrecondition)
+	_, err = b.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: v, VolumePath: b.path("pod")})
+	wantCode(t, "stats of the second", err, codes.NotFound)
+	if err := os.Rename(file+".old", file); err != nil {
+		t.Fatal(err)
+	}
+	b.clear(v)
+}
+
+// A disk that holds another filesystem is not formatted over, also when the
+// volume is asked for with that filesystem first.
+func TestRestagedWithAnotherFilesystem(t *testing.T) {
+	b := newNodeBench(t)
+	v := b.staged("pvc-1")
+	b.clear(v)
+	wantCode(t, "stage as xfs", b.stage(v, mounted("xfs")), codes.FailedPrecondition)
+	wantCode(t, "stage as it is", b.stage(v, mounted("ext4")), codes.OK)
+	wantCode(t, "unstage", b.unstage(v), codes.OK)
+}
+
+// The socket is its owner's only.
+func TestSocketMode(t *testing.T) {
+	b := newBench(t)
+	must(t)(b.ListVolumes(t.Context(), &csi.ListVolumesRequest{}))
+	info, err := os.Stat(b.path("csi.sock"))
+	if err != nil || info.Mode().Perm() != 0o600 || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
+		t.Errorf("it is %v, %v", info, err)
+	}
+}

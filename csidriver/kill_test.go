@@ -1,0 +1,216 @@
+package csidriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// The test binary is also the driver that its tests kill: its zeroth argument
+// says so, and the others are all that it knows.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "driver" {
+		fmt.Fprintln(os.Stderr, testDriver(os.Args[1:]))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// testDriver SOCKET URL TOKEN INSTANCE DISKS serves until it is killed.
+func testDriver(args []string) error {
+	cfg := Default()
+	cfg.Endpoint, cfg.Cloud = "unix://"+args[0], &client.Client{
+		URL: args[1], Token: client.StaticToken(args[2]), Project: "default", HTTP: &http.Client{Timeout: time.Minute}, UserAgent: "driver",
+	}
+	cfg.Node = NodeConfig{Instance: cloudsim.InstanceID(args[3]), DisksDir: args[4]}
+	return Run(context.Background(), slog.New(slog.DiscardHandler), cfg)
+}
+
+// victim is a driver in a process of its own.
+type victim struct {
+	*bench
+	socket string
+	cmd    *exec.Cmd
+}
+
+func (v *victim) start() {
+	v.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	token, err := v.cloud.Token()
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	v.cmd = &exec.Cmd{Path: self, Args: []string{"driver", v.socket, v.cloud.URL, token, string(v.vm.ID), v.path("disks")}, Env: os.Environ(), Stderr: os.Stderr}
+	if err := v.cmd.Start(); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+func (v *victim) kill() {
+	_ = v.cmd.Process.Kill()
+	_ = v.cmd.Wait()
+}
+
+// cycle is the life of a volume, a call at a time; each may be made again.
+func (v *victim) cycle(conn grpc.ClientConnInterface, name string) []func(ctx context.Context, volume *string) error {
+	control, node := csi.NewControllerClient(conn), csi.NewNodeClient(conn)
+	c := mounted("ext4")
+	grow := &csi.CapacityRange{RequiredBytes: 2 * gib}
+	stage, pod := v.path("stage-"+name), v.path("pod-"+name)
+	return []func(context.Context, *string) error{
+		func(ctx context.Context, id *string) error {
+			resp, err := control.CreateVolume(ctx, v.request(name))
+			*id = resp.GetVolume().GetVolumeId()
+			return err
+		},
+		func(ctx context.Context, id *string) error {
+			_, err := control.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: *id, NodeId: string(v.vm.ID), VolumeCapability: c})
+			return err
+		},
+		func(ctx context.Context, id *string) error {
+			_, err := node.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: *id, StagingTargetPath: stage, VolumeCapability: c})
+			return err
+		},
+		func(ctx context.Context, id *string) error {
+			_, err := node.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{VolumeId: *id, StagingTargetPath: stage, TargetPath: pod, VolumeCapability: c})
+			return err
+		},
+		func(ctx context.Context, id *string) error {
+			_, err := control.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: *id, CapacityRange: grow})
+			return err
+		},
+		func(ctx context.Context, id *string) error {
+			_, err := node.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{VolumeId: *id, VolumePath: pod, CapacityRange: grow})
+			if status.Code(err) == codes.FailedPrecondition {
+				return nil // this process may not grow what is mounted: it grows when it is next staged
+			}
+			return err
+		},
+		func(ctx context.Context, id *string) error {
+			_, err := control.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "snap-of-" + name, SourceVolumeId: *id})
+			return err
+		},
+		func(ctx context.Context, id *string) error {
+			_, err := node.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: *id, TargetPath: pod})
+			return err
+		},
+		func(ctx context.Context, id *string) error {
+			_, err := node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: *id, StagingTargetPath: stage})
+			return err
+		},
+		func(ctx context.Context, id *string) error {
+			_, err := control.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: *id, NodeId: string(v.vm.ID)})
+			return err
+		},
+		func(ctx context.Context, id *string) error {
+			_, err := control.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: *id})
+			return err
+		},
+	}
+}
+
+// A driver that is killed at any step of a volume's life is started again and
+// asked again, as Kubernetes does, and in the end there is what there would
+// have been: not one volume, attachment, device or mount too many.
+func TestKilledAtEveryStep(t *testing.T) {
+	b := newNodeBench(t)
+	v := &victim{bench: b, socket: b.path("victim.sock")}
+	v.start()
+	defer func() { v.kill() }()
+	conn := dial(t, v.socket)
+	n := 0
+	for step := range v.cycle(conn, "x") {
+		for _, after := range []time.Duration{0, 2 * time.Millisecond, 6 * time.Millisecond, 15 * time.Millisecond, 40 * time.Millisecond} {
+			n++
+			v.killAt(conn, fmt.Sprintf("pvc-%d", n), step, after)
+		}
+	}
+	l := must(t)(b.cloud.ListDisks(t.Context(), cloudsim.ListOptions{})).(cloudsim.List[cloudsim.Disk])
+	if len(l.Items) > 0 {
+		t.Errorf("disks stay: %v", l.Items)
+	}
+	snapshots := must(t)(b.cloud.ListSnapshots(t.Context(), cloudsim.ListOptions{Limit: 500})).(cloudsim.List[cloudsim.Snapshot])
+	if len(snapshots.Items) != n {
+		t.Errorf("%d snapshots of %d volumes", len(snapshots.Items), n)
+	}
+}
+
+// killAt takes a volume through its life, and kills the driver in one step, a
+// while after it was called.
+func (v *victim) killAt(conn grpc.ClientConnInterface, name string, at int, after time.Duration) {
+	v.t.Helper()
+	var id string
+	for i, call := range v.cycle(conn, name) {
+		if i == at {
+			ctx, cancel := context.WithTimeout(v.t.Context(), 10*time.Second)
+			broken := make(chan error, 1)
+			go func() { ignored := id; broken <- call(ctx, &ignored) }()
+			time.Sleep(after) // where in the call it strikes does not matter
+			v.kill()
+			<-broken
+			cancel()
+			v.start()
+		}
+		if err := v.insist(call, &id); err != nil {
+			v.t.Fatalf("killed %v into step %d, then step %d: %v", after, at, i, err)
+		}
+		if i == 2 || i == 3 {
+			v.counts(id, i-1)
+		}
+	}
+}
+
+// insist repeats a call as long as its code says that it may help.
+func (v *victim) insist(call func(context.Context, *string) error, id *string) error {
+	var err error
+	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(5 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(v.t.Context(), 30*time.Second)
+		err = call(ctx, id)
+		cancel()
+		switch status.Code(err) {
+		case codes.Aborted, codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+			continue
+		}
+		return err
+	}
+	return errors.Join(errors.New("not in a minute"), err)
+}
+
+// counts checks that a volume is attached once, by one device, with so many mounts.
+func (v *victim) counts(id string, mounts int) {
+	v.t.Helper()
+	d := must(v.t)(v.cloud.GetDisk(v.t.Context(), cloudsim.DiskID(id))).(cloudsim.Disk)
+	if len(d.Attachments) != 1 {
+		v.t.Errorf("%s is attached to %v", id, d.Attachments)
+	}
+	devices := 0
+	there, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, f := range there {
+		if raw, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(raw), v.path("disks/"+id)) {
+			devices++
+		}
+	}
+	raw, err := os.ReadFile("/proc/self/mountinfo")
+	if got := strings.Count(string(raw), " "+v.dir+"/"); err != nil || got != mounts || devices != 1 {
+		v.t.Errorf("%s has %d devices and %d mounts (%v), want 1 and %d", id, devices, got, err, mounts)
+	}
+}

@@ -1,0 +1,56 @@
+package machine
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A device is known by its file, not by what the file is called: the machines
+// of two labs call their disks the same.
+func TestFindAnothersFileOfTheSameName(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it makes loop devices")
+	}
+	if err := Ready(); err != nil {
+		t.Skipf("this machine can have no volumes: %v", err)
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "disk.img")
+	file := func() {
+		t.Helper()
+		if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file()
+	first, err := Attach(t.Context(), path, false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := first.Detach(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := unix.Mount("none", dir, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	file()
+	other, err := Find(path)
+	if err != nil || other != nil {
+		t.Errorf("found %v, %v of another file", other, err)
+	}
+	if err := unix.Unmount(dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	same, err := Find(path)
+	if err != nil || same == nil || same.Number != first.Number {
+		t.Fatalf("found %v, %v", same, err)
+	}
+	if err := same.Close(); err != nil {
+		t.Error(err)
+	}
+}

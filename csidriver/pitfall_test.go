@@ -1,0 +1,121 @@
+package csidriver
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// A copy is never smaller than its source nor in another zone; a snapshot
+// outlives its volume, and is the same when it is asked for again.
+func TestCopies(t *testing.T) {
+	b := newBench(t)
+	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 3 * gib })
+	_, err := b.CreateVolume(t.Context(), b.request("smaller", from("", v)))
+	wantCode(t, "a smaller copy", err, codes.OutOfRange)
+	_, err = b.CreateVolume(t.Context(), b.request("elsewhere", from("", v), func(r *csi.CreateVolumeRequest) {
+		r.CapacityRange.RequiredBytes = 3 * gib
+		r.AccessibilityRequirements.Requisite = topologyOf(DefaultName, "sim-1b")
+	}))
+	wantCode(t, "a copy in another zone", err, codes.ResourceExhausted)
+	var first *csi.Snapshot
+	for range 2 {
+		resp, err := b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "snap", SourceVolumeId: v})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := resp.GetSnapshot(); first != nil && (s.GetSnapshotId() != first.GetSnapshotId() || !s.GetCreationTime().AsTime().Equal(first.GetCreationTime().AsTime())) {
+			t.Errorf("again it is %v, and was %v", s, first)
+		}
+		first = resp.GetSnapshot()
+	}
+	other := b.volume("pvc-2")
+	_, err = b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "snap", SourceVolumeId: other})
+	wantCode(t, "the name for another volume", err, codes.AlreadyExists)
+	must(t)(b.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: v}))
+	restored := b.volume("pvc-3", from(first.GetSnapshotId(), ""), func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 4 * gib })
+	if restored == "" {
+		t.Error("a snapshot went with its volume")
+	}
+}
+
+// Growing to what a volume has is done, twice is once, and nothing shrinks.
+func TestExpandAgain(t *testing.T) {
+	b := newBench(t)
+	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 2 * gib })
+	for _, c := range []struct {
+		least, most int64
+		want        codes.Code
+		have        int64
+	}{{gib, 0, codes.OK, 2}, {2 * gib, 0, codes.OK, 2}, {3 * gib, 0, codes.OK, 3}, {3 * gib, 0, codes.OK, 3}, {gib, 2 * gib, codes.OutOfRange, 0}} {
+		resp, err := b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v, CapacityRange: &csi.CapacityRange{RequiredBytes: c.least, LimitBytes: c.most}})
+		wantCode(t, fmt.Sprint("to ", c.least/gib), err, c.want)
+		if err == nil && (resp.GetCapacityBytes() != c.have*gib || !resp.GetNodeExpansionRequired()) {
+			t.Errorf("to %d: %v", c.least/gib, resp)
+		}
+	}
+}
+
+// A node says how many volumes it can have, without the disks that are not the
+// driver's, and one more is RESOURCE_EXHAUSTED: the code that makes the kubelet
+// ask again how many there may be.
+func TestLimit(t *testing.T) {
+	b := newBench(t)
+	own := must(t)(b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "own", Zone: "sim-1a", Type: "standard", SizeGiB: 1})).(cloudsim.Disk)
+	must(t)(b.cloud.AttachDisk(t.Context(), own.ID, cloudsim.AttachDisk{Instance: b.vm.ID}))
+	kind := must(t)(b.cloud.GetInstanceType(t.Context(), b.vm.Type)).(cloudsim.InstanceType)
+	info := must(t)(b.NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})).(*csi.NodeGetInfoResponse)
+	if got, want := info.GetMaxVolumesPerNode(), int64(kind.MaxDisks-1); got != want {
+		t.Errorf("room for %d, want %d", got, want)
+	}
+	for i := range info.GetMaxVolumesPerNode() {
+		b.publish(b.volume(fmt.Sprint("pvc-", i)), mounted("ext4"))
+	}
+	v := b.volume("one-more")
+	_, err := b.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: v, NodeId: string(b.vm.ID), VolumeCapability: mounted("ext4")})
+	wantCode(t, "one more", err, codes.ResourceExhausted)
+}
+
+// A volume of a single writer has one target, of one node's many several.
+func TestSingleWriter(t *testing.T) {
+	b := newNodeBench(t)
+	v, c := b.volume("pvc-1"), mounted("ext4")
+	b.publish(v, c)
+	wantCode(t, "stage", b.stage(v, c), codes.OK)
+	single := mounted("ext4")
+	single.AccessMode.Mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	wantCode(t, "first", b.show(v, "a", single, false), codes.OK)
+	wantCode(t, "first again", b.show(v, "a", single, false), codes.OK)
+	wantCode(t, "second", b.show(v, "b", single, false), codes.FailedPrecondition)
+	wantCode(t, "second of several", b.show(v, "b", c, false), codes.OK)
+	for _, target := range []string{"a", "b"} {
+		wantCode(t, "unpublish", b.hide(v, target), codes.OK)
+	}
+	wantCode(t, "unstage", b.unstage(v), codes.OK)
+}
+
+// What is logged of a call has no secret in it, nor what a panic shows.
+func TestSecretsAreNotLogged(t *testing.T) {
+	var log bytes.Buffer
+	calls := answer(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	req := &csi.CreateVolumeRequest{Name: "pvc-1", Secrets: map[string]string{"password": "hunter2"}}
+	for _, handle := range []grpc.UnaryHandler{
+		func(context.Context, any) (any, error) { return nil, invalid("parameters", "are bad") },
+		func(context.Context, any) (any, error) { panic("boom") },
+		func(context.Context, any) (any, error) { return nil, nil },
+	} {
+		_, _ = calls(t.Context(), req, &grpc.UnaryServerInfo{FullMethod: "/csi.v1.Controller/CreateVolume"}, handle)
+	}
+	if said := log.String(); strings.Contains(said, "hunter2") || strings.Count(said, "call=CreateVolume") < 3 {
+		t.Errorf("logged:\n%s", said)
+	}
+}
