@@ -53,6 +53,9 @@ type Config struct {
 	Version  string
 	Mode     Mode
 	Endpoint string // unix:///path of the socket; what is there is replaced
+	// ServeAs are legacy drivers in whose names it answers too (KEP-625), each on
+	// a socket NAME.sock beside its own; see LegacyNames.
+	ServeAs  []string
 	Cloud    *client.Client
 	DiskType string // of volumes whose StorageClass names none
 	Node     NodeConfig
@@ -90,6 +93,11 @@ func (c Config) Validate() error {
 	}
 	if c.Name == "" || len(c.Name) > 63 {
 		add("the driver's name must have 1 to 63 characters, got %q", c.Name)
+	}
+	for _, name := range c.ServeAs {
+		if _, ok := legacies[name]; !ok {
+			add("the driver can answer as %s, not as %q", strings.Join(LegacyNames(), ", "), name)
+		}
 	}
 	if c.Mode != ModeAll && c.Mode != ModeController && c.Mode != ModeNode {
 		add("the mode must be controller, node or all, got %q", c.Mode)
@@ -129,16 +137,20 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("csi: %w", err)
 	}
-	socket := strings.TrimPrefix(cfg.Endpoint, "unix://")
-	ln, err := listen(socket)
-	if err != nil {
-		return fmt.Errorf("csi: %w", err)
-	}
-	srv := cfg.server(log)
-	log.Info("serving CSI", "driver", cfg.Name, "mode", cfg.Mode, "endpoint", cfg.Endpoint)
-	parts := []func(context.Context) error{func(ctx context.Context) error { return serve(ctx, srv, ln) }}
-	if cfg.Node.RegistrationDir != "" {
-		parts = append(parts, func(ctx context.Context) error { return register(ctx, log, cfg.Node, cfg.Name, socket) })
+	var parts []func(context.Context) error
+	halves := cfg.halves()
+	for _, name := range append([]string{cfg.Name}, cfg.ServeAs...) {
+		socket := cfg.socket(name)
+		ln, err := listen(socket)
+		if err != nil {
+			return fmt.Errorf("csi: %w", err)
+		}
+		srv := cfg.server(log, name, halves)
+		log.Info("serving CSI", "driver", name, "mode", cfg.Mode, "socket", socket)
+		parts = append(parts, func(ctx context.Context) error { return serve(ctx, srv, ln) })
+		if cfg.Node.RegistrationDir != "" {
+			parts = append(parts, func(ctx context.Context) error { return register(ctx, log, cfg.Node, name, socket) })
+		}
 	}
 	if cfg.HealthAddress != "" {
 		parts = append(parts, func(ctx context.Context) error { return serveHealth(ctx, cfg.HealthAddress, cfg.Endpoint) })
@@ -149,17 +161,46 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	return nil
 }
 
-// server has the services of the mode.
-func (c Config) server(log *slog.Logger) *grpc.Server {
-	srv := grpc.NewServer(grpc.UnaryInterceptor(answer(log)))
-	csi.RegisterIdentityServer(srv, &identity{cfg: c})
+// socket is where the driver answers under a name: a legacy one is beside its own.
+func (c Config) socket(name string) string {
+	own := strings.TrimPrefix(c.Endpoint, "unix://")
+	if name == c.Name {
+		return own
+	}
+	return filepath.Join(filepath.Dir(own), name+".sock")
+}
+
+// halves are the services, the same under every name: two names of a volume
+// must not be worked on at once.
+type halves struct {
+	controller *controller
+	node       *node
+}
+
+func (c Config) halves() (h halves) {
 	if c.Mode.controller() {
-		half := &controller{cfg: c, cloud: c.Cloud}
-		csi.RegisterControllerServer(srv, half)
-		csi.RegisterGroupControllerServer(srv, &groupController{controller: half})
+		h.controller = &controller{cfg: c, cloud: c.Cloud}
 	}
 	if c.Mode.node() {
-		csi.RegisterNodeServer(srv, &node{cfg: c.Node, name: c.Name, cloud: c.Cloud, busy: newBusy()})
+		h.node = &node{cfg: c.Node, name: c.Name, cloud: c.Cloud, busy: newBusy()}
+	}
+	return h
+}
+
+// server has the services of the mode, under a name.
+func (c Config) server(log *slog.Logger, name string, h halves) *grpc.Server {
+	through := []grpc.UnaryServerInterceptor{answer(log)}
+	if l, ok := legacies[name]; ok {
+		through = append(through, l.speak(c.Cloud, c.Name))
+	}
+	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(through...))
+	csi.RegisterIdentityServer(srv, &identity{cfg: c, name: name})
+	if h.controller != nil {
+		csi.RegisterControllerServer(srv, h.controller)
+		csi.RegisterGroupControllerServer(srv, &groupController{controller: h.controller})
+	}
+	if h.node != nil {
+		csi.RegisterNodeServer(srv, h.node)
 	}
 	return srv
 }

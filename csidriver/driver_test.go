@@ -32,7 +32,7 @@ type bench struct {
 	csi.NodeClient
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t *testing.T, serveAs ...string) *bench {
 	t.Helper()
 	b := &bench{t: t, dir: t.TempDir()}
 	files, log := filepath.Join(b.dir, "disks"), slog.New(slog.DiscardHandler)
@@ -45,6 +45,7 @@ func newBench(t *testing.T) *bench {
 	cfg := Default()
 	cfg.Cloud, cfg.Endpoint = b.cloud, "unix://"+filepath.Join(b.dir, "csi.sock")
 	cfg.Node = NodeConfig{Instance: b.vm.ID, DisksDir: files}
+	cfg.ServeAs = serveAs
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, log, cfg) }()

@@ -14,11 +14,12 @@ import (
 
 type identity struct {
 	csi.UnimplementedIdentityServer
-	cfg Config
+	cfg  Config
+	name string // that it answers under
 }
 
 func (i *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
-	return &csi.GetPluginInfoResponse{Name: i.cfg.Name, VendorVersion: i.cfg.Version}, nil
+	return &csi.GetPluginInfoResponse{Name: i.name, VendorVersion: i.cfg.Version}, nil
 }
 
 func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {

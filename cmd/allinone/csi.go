@@ -65,6 +65,7 @@ StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
 	fl.StringVar(&f.Endpoint, "endpoint", "unix:///run/csi.sock", "socket to serve on")
 	fl.StringVar((*string)(&f.Mode), "mode", string(f.Mode), "what to serve: controller, node or all")
 	fl.StringVar(&f.Name, "driver-name", f.Name, "name of the driver in StorageClasses and PersistentVolumes")
+	fl.StringSliceVar(&f.ServeAs, "serve-as", nil, "answer as these legacy drivers too, each on NAME.sock beside the endpoint (KEP-625): "+strings.Join(csidriver.LegacyNames(), ", "))
 	fl.StringVar(&f.DiskType, "default-type", f.DiskType, "disk type of volumes whose StorageClass names none")
 	fl.StringVar(&f.instance, "node-instance", "", "instance that this machine is, by id or name; for a node")
 	fl.StringVar(&f.Node.DisksDir, "disks-dir", "", "folder in which this machine's disks show up (default cloud/disks in the data dir)")
@@ -77,6 +78,7 @@ StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
 	fl.StringVar(&f.dataDir, "data-dir", "", "data dir of the lab whose cloud to use (CLOUDSIM_DATA_DIR)")
 	fl.Var(&f.logFormat, "log-format", "log as text or json")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log every call")
+	_ = cmd.RegisterFlagCompletionFunc("serve-as", fixed(csidriver.LegacyNames()...))
 	_ = cmd.RegisterFlagCompletionFunc("mode", fixed(csidriver.Modes()...)) // fails for an unknown flag only
 	return cmd
 }

@@ -113,6 +113,11 @@ func (l *labRun) kubectl(args ...string) string {
 // until asks ok until it returns "", or fails with what it said last.
 func (l *labRun) until(what string, ok func() string) {
 	l.t.Helper()
+	l.within(90*time.Second, what, ok)
+}
+
+func (l *labRun) within(most time.Duration, what string, ok func() string) {
+	l.t.Helper()
 	begin := time.Now()
 	for {
 		reason := ok()
@@ -120,8 +125,8 @@ func (l *labRun) until(what string, ok func() string) {
 			l.t.Logf("%s after %.1f s", what, time.Since(begin).Seconds())
 			return
 		}
-		if time.Since(begin) > 90*time.Second {
-			l.t.Fatalf("not in 90 s: %s: %s", what, reason)
+		if time.Since(begin) > most {
+			l.t.Fatalf("not in %s: %s: %s", most, what, reason)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

@@ -123,13 +123,12 @@ func Find(path string) (*Loop, error) {
 		return nil, err
 	}
 	var file unix.Stat_t
-	err = unix.Stat(path, &file)
-	if err != nil && !errors.Is(err, unix.ENOENT) {
+	gone, name := false, path
+	switch err := unix.Stat(path, &file); {
+	case errors.Is(err, unix.ENOENT):
+		gone, name = true, path+" (deleted)"
+	case err != nil:
 		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
-	}
-	gone, name := err != nil, path
-	if gone {
-		name += " (deleted)"
 	}
 	there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {

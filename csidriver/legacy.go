@@ -1,0 +1,246 @@
+package csidriver
+
+import (
+	"context"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protopath"
+	"google.golang.org/protobuf/reflect/protorange"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// legacy is how the users of another cloud's driver call things. Kubernetes
+// translates its old in-tree volumes into calls to that driver (KEP-625): a
+// driver that answers under its name, and understands its ids, carries them.
+type legacy struct {
+	zoneKey string
+	// volume and node are what that driver would call a disk and an instance.
+	// Both end in our id, or, of a volume that the driver did not make, in the
+	// disk's name: what an old PersistentVolume says.
+	volume func(disk string) string
+	node   func(instance string) string
+	// context is what else that driver says of a volume; nil for nothing.
+	context func(volume string) map[string]string
+	// types are the disk types of that cloud, by the nearest of ours.
+	types map[string]string
+	// drops are parameters that mean nothing here.
+	drops []string
+}
+
+func same(id string) string { return id }
+
+// legacies are the drivers that csi-translation-lib translates to and whose
+// volumes are disks. azure-file and portworx are not.
+var legacies = map[string]legacy{
+	"cinder.csi.openstack.org": {
+		zoneKey: "topology.cinder.csi.openstack.org/zone", volume: same, node: same,
+		types: map[string]string{"__DEFAULT__": "balanced", "lvmdriver-1": "balanced", "ssd": "fast", "hdd": "standard"},
+		drops: []string{"availability"},
+	},
+	"ebs.csi.aws.com": {
+		zoneKey: "topology.ebs.csi.aws.com/zone", node: same,
+		volume: func(disk string) string { return strings.Replace(disk, "disk-", "vol-", 1) },
+		types:  map[string]string{"gp2": "balanced", "gp3": "balanced", "io1": "fast", "io2": "fast", "st1": "standard", "sc1": "standard", "standard": "standard"},
+		drops:  []string{"iopsPerGB", "allowautoiopspergbincrease", "encrypted", "kmsKeyId"},
+	},
+	"pd.csi.storage.gke.io": {
+		zoneKey: "topology.gke.io/zone",
+		volume:  func(disk string) string { return "projects/cloudsim/zones/UNSPECIFIED/disks/" + disk },
+		node:    func(instance string) string { return "projects/cloudsim/zones/UNSPECIFIED/instances/" + instance },
+		types:   map[string]string{"pd-standard": "standard", "pd-balanced": "balanced", "pd-ssd": "fast", "pd-extreme": "fast"},
+		drops:   []string{"disk-encryption-kms-key", "labels"},
+	},
+	"disk.csi.azure.com": {
+		zoneKey: "topology.disk.csi.azure.com/zone", node: same,
+		volume: func(disk string) string {
+			return "/subscriptions/cloudsim/resourceGroups/cloudsim/providers/Microsoft.Compute/disks/" + disk
+		},
+		types: map[string]string{"Standard_LRS": "standard", "StandardSSD_LRS": "balanced", "Premium_LRS": "fast", "UltraSSD_LRS": "fast"},
+		drops: []string{"cachingMode", "kind", "resourceGroup", "storageAccount", "location"},
+	},
+	"csi.vsphere.vmware.com": {
+		zoneKey: "topology.csi.vmware.com/zone", node: same,
+		volume:  func(disk string) string { return "[cloudsim] kubevols/" + disk + ".vmdk" },
+		context: func(volume string) map[string]string { return map[string]string{"initialvolumefilepath": volume} },
+		drops:   []string{"csimigration", "storagepolicyname", "datastore-migrationparam", "diskformat-migrationparam"},
+	},
+}
+
+// LegacyNames are the drivers that this one can stand in for.
+func LegacyNames() []string { return slices.Sorted(maps.Keys(legacies)) }
+
+// madeID is the part of a legacy volume handle that is one of our ids.
+var madeID = regexp.MustCompile(`^(?:disk|vol)-([0-9a-f]{1,32})$`)
+
+// disk is which of our disks a legacy handle means: the one of that name, as
+// old PersistentVolumes have it, or the one that the driver made. A handle of
+// neither is what it ends in, and nothing will be found of it.
+func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (string, error) {
+	last := strings.TrimSuffix(path.Base(handle), ".vmdk")
+	if cloudName.MatchString(last) {
+		found, err := cloud.ListDisks(ctx, cloudsim.ListOptions{Name: last})
+		if err != nil {
+			return "", err
+		}
+		if len(found.Items) == 1 {
+			return string(found.Items[0].ID), nil
+		}
+	}
+	if m := madeID.FindStringSubmatch(last); m != nil {
+		return "disk-" + m[1], nil
+	}
+	return last, nil
+}
+
+// The fields of CSI's messages that name volumes, nodes and parameters, by
+// their names in the specification.
+var (
+	volumeFields = []protoreflect.Name{"volume_id", "source_volume_id", "source_volume_ids"}
+	nodeFields   = []protoreflect.Name{"node_id", "published_node_ids"}
+)
+
+// speak lets a driver be called in another's words: ids, topology keys and
+// parameters are translated where a call comes in and where its answer leaves,
+// so that nothing behind it knows. An answer names volumes as that driver would.
+func (l legacy) speak(cloud *client.Client, name string) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		in, ok := req.(proto.Message)
+		if !ok {
+			return handle(ctx, req)
+		}
+		in = proto.Clone(in)
+		asked := map[string]string{} // disks, by how the caller calls them
+		toDisk := func(volume string) (string, error) {
+			disk, err := l.disk(ctx, cloud, volume)
+			asked[disk] = volume
+			return disk, err
+		}
+		toInstance := func(node string) (string, error) { return path.Base(node), nil }
+		if err := rewrite(in, words{toDisk, toInstance, map[string]string{l.zoneKey: zoneKey(name)}, l.parameters}); err != nil {
+			return nil, err
+		}
+		out, err := handle(ctx, in)
+		if answer, ok := out.(proto.Message); ok && err == nil {
+			fromDisk := func(disk string) (string, error) {
+				if volume, ok := asked[disk]; ok {
+					return volume, nil
+				}
+				return l.volume(disk), nil
+			}
+			fromInstance := func(instance string) (string, error) { return l.node(instance), nil }
+			if made, ok := out.(*csi.CreateVolumeResponse); ok && l.context != nil {
+				made.Volume.VolumeContext = l.context(l.volume(made.GetVolume().GetVolumeId()))
+			}
+			err = rewrite(answer, words{fromDisk, fromInstance, map[string]string{zoneKey(name): l.zoneKey}, nil})
+		}
+		return out, err
+	}
+}
+
+// words say how to translate.
+type words struct {
+	volume, node func(string) (string, error)
+	keys         map[string]string // of topology segments
+	parameters   func(map[string]string) map[string]string
+}
+
+// rewrite translates every id, topology key and parameter in m.
+func rewrite(m proto.Message, w words) error {
+	return protorange.Range(m.ProtoReflect(), func(p protopath.Values) error {
+		step := p.Index(-1)
+		if step.Step.Kind() != protopath.FieldAccessStep {
+			return nil
+		}
+		field, owner := step.Step.FieldDescriptor(), p.Index(-2).Value.Message()
+		switch name := field.Name(); {
+		case slices.Contains(volumeFields, name):
+			return each(owner, field, w.volume)
+		case slices.Contains(nodeFields, name):
+			return each(owner, field, w.node)
+		case name == "segments":
+			replaceMap(owner, field, func(m map[string]string) map[string]string {
+				named := map[string]string{}
+				for k, v := range m {
+					if to, ok := w.keys[k]; ok {
+						k = to
+					}
+					named[k] = v
+				}
+				return named
+			})
+		case w.parameters != nil && (name == "parameters" || name == "mutable_parameters"):
+			replaceMap(owner, field, w.parameters)
+		}
+		return nil
+	})
+}
+
+// each translates the strings of a field, one or many. An empty one stays.
+func each(m protoreflect.Message, field protoreflect.FieldDescriptor, to func(string) (string, error)) error {
+	translate := func(v protoreflect.Value) (protoreflect.Value, error) {
+		if v.String() == "" {
+			return v, nil
+		}
+		s, err := to(v.String())
+		return protoreflect.ValueOfString(s), err
+	}
+	if !field.IsList() {
+		v, err := translate(m.Get(field))
+		if err == nil {
+			m.Set(field, v)
+		}
+		return err
+	}
+	list := m.Mutable(field).List()
+	for i := range list.Len() {
+		v, err := translate(list.Get(i))
+		if err != nil {
+			return err
+		}
+		list.Set(i, v)
+	}
+	return nil
+}
+
+func replaceMap(m protoreflect.Message, field protoreflect.FieldDescriptor, to func(map[string]string) map[string]string) {
+	have := map[string]string{}
+	m.Get(field).Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+		have[k.String()] = v.String()
+		return true
+	})
+	m.Clear(field)
+	for k, v := range to(have) {
+		m.Mutable(field).Map().Set(protoreflect.ValueOfString(k).MapKey(), protoreflect.ValueOfString(v))
+	}
+}
+
+// parameters are those of an old StorageClass in our words. A type that has no
+// equal here stays, and is refused by name.
+func (l legacy) parameters(old map[string]string) map[string]string {
+	own := map[string]string{}
+	for k, v := range old {
+		switch {
+		case slices.ContainsFunc(l.drops, func(d string) bool { return strings.EqualFold(d, k) }):
+			continue
+		case strings.EqualFold(k, keyType) || strings.EqualFold(k, "skuname") || strings.EqualFold(k, "storageaccounttype"):
+			k = keyType
+			if to, ok := l.types[v]; ok {
+				v = to
+			}
+		case strings.EqualFold(k, "replication-type"):
+			k, v = keyReplication, map[string]string{"none": "zonal", "regional-pd": "regional"}[v]
+		}
+		own[k] = v
+	}
+	return own
+}

@@ -1,0 +1,99 @@
+package csidriver
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Under each legacy name the driver is called in that driver's words, and
+// answers in them: a volume's life, from an in-tree StorageClass on.
+func TestLegacyNames(t *testing.T) {
+	b := newBench(t, LegacyNames()...)
+	for name, c := range map[string]struct {
+		parameters map[string]string
+		handle     string
+		node       string
+	}{
+		"cinder.csi.openstack.org": {map[string]string{"type": "ssd", "availability": "nova"}, "disk-", "i-"},
+		"ebs.csi.aws.com":          {map[string]string{"type": "gp2", "encrypted": "true"}, "vol-", "i-"},
+		"pd.csi.storage.gke.io":    {map[string]string{"type": "pd-ssd", "replication-type": "none"}, "projects/cloudsim/zones/UNSPECIFIED/disks/disk-", "projects/cloudsim/zones/UNSPECIFIED/instances/i-"},
+		"disk.csi.azure.com":       {map[string]string{"skuname": "Premium_LRS", "kind": "managed"}, "/subscriptions/cloudsim/resourceGroups/cloudsim/providers/Microsoft.Compute/disks/disk-", "i-"},
+		"csi.vsphere.vmware.com":   {map[string]string{"csimigration": "true"}, "[cloudsim] kubevols/disk-", "i-"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key := legacies[name].zoneKey
+			conn := dial(t, b.path(name+".sock"))
+			control, node := csi.NewControllerClient(conn), csi.NewNodeClient(conn)
+			who := must(t)(csi.NewIdentityClient(conn).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{})).(*csi.GetPluginInfoResponse)
+			info := must(t)(node.NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})).(*csi.NodeGetInfoResponse)
+			if who.GetName() != name || !strings.HasPrefix(info.GetNodeId(), c.node) || info.GetAccessibleTopology().GetSegments()[key] != "sim-1a" {
+				t.Errorf("it is %v, on %v", who, info)
+			}
+			made := must(t)(control.CreateVolume(t.Context(), b.request("pvc-"+strings.ReplaceAll(name, ".", "-"), func(r *csi.CreateVolumeRequest) {
+				r.Parameters, r.CapacityRange = c.parameters, &csi.CapacityRange{RequiredBytes: 4 * gib}
+				r.AccessibilityRequirements = &csi.TopologyRequirement{Requisite: []*csi.Topology{{Segments: map[string]string{key: "sim-1a"}}}}
+			}))).(*csi.CreateVolumeResponse).GetVolume()
+			if !strings.HasPrefix(made.GetVolumeId(), c.handle) || made.GetAccessibleTopology()[0].GetSegments()[key] != "sim-1a" {
+				t.Errorf("made %v", made)
+			}
+			must(t)(control.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: made.GetVolumeId(), NodeId: info.GetNodeId(), VolumeCapability: mounted("ext4")}))
+			l := must(t)(control.ListVolumes(t.Context(), &csi.ListVolumesRequest{})).(*csi.ListVolumesResponse)
+			if e := l.GetEntries()[0]; e.GetVolume().GetVolumeId() != made.GetVolumeId() || e.GetStatus().GetPublishedNodeIds()[0] != info.GetNodeId() {
+				t.Errorf("listed %v", l)
+			}
+			must(t)(control.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: made.GetVolumeId(), NodeId: info.GetNodeId()}))
+			must(t)(control.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: made.GetVolumeId()}))
+		})
+	}
+}
+
+// What an old PersistentVolume calls a disk is the disk of that name, whatever
+// its cloud put around it; what is nobody's is not found, and is not an error
+// where nothing was to be undone.
+func TestLegacyHandles(t *testing.T) {
+	b := newBench(t, LegacyNames()...)
+	old := must(t)(b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "vol-0abc", Zone: "sim-1a", Type: "standard", SizeGiB: 1})).(cloudsim.Disk)
+	for name, handle := range map[string]string{
+		"cinder.csi.openstack.org": "vol-0abc",
+		"ebs.csi.aws.com":          "vol-0abc",
+		"pd.csi.storage.gke.io":    "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/vol-0abc",
+		"disk.csi.azure.com":       "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/vol-0abc",
+		"csi.vsphere.vmware.com":   "[store] kubevols/vol-0abc.vmdk",
+	} {
+		conn := dial(t, b.path(name+".sock"))
+		control, node := csi.NewControllerClient(conn), csi.NewNodeClient(conn)
+		got := must(t)(control.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: handle})).(*csi.ControllerGetVolumeResponse)
+		if got.GetVolume().GetVolumeId() != handle {
+			t.Errorf("%s calls %s %s", name, old.ID, got.GetVolume().GetVolumeId())
+		}
+		_, err := control.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: handle + "0"})
+		wantCode(t, name+" of nothing", err, codes.NotFound)
+		_, err = control.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "gone"})
+		wantCode(t, name+" deletes nothing", err, codes.OK)
+		_, err = node.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: handle, TargetPath: b.path("nothing")})
+		wantCode(t, name+" unpublishes nothing", err, codes.OK)
+		_, err = node.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: handle, StagingTargetPath: b.path("stage"), VolumeCapability: mounted("ext4")})
+		wantCode(t, name+" stages what is not attached", err, codes.FailedPrecondition)
+	}
+	if _, err := os.Stat(b.path("stage")); !os.IsNotExist(err) {
+		t.Errorf("a folder stays: %v", err)
+	}
+}
+
+// A type of that cloud which has no equal here is refused by its name.
+func TestLegacyTypeIsUnknown(t *testing.T) {
+	b := newBench(t, "ebs.csi.aws.com")
+	_, err := csi.NewControllerClient(dial(t, b.path("ebs.csi.aws.com.sock"))).CreateVolume(t.Context(), b.request("pvc-1", func(r *csi.CreateVolumeRequest) {
+		r.Parameters, r.AccessibilityRequirements = map[string]string{"type": "io3"}, nil
+	}))
+	wantCode(t, "io3", err, codes.InvalidArgument)
+	if err == nil || !strings.Contains(err.Error(), "io3") {
+		t.Errorf("it says %v", err)
+	}
+}
