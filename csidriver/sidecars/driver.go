@@ -33,7 +33,7 @@ func (k *cluster) dial(ctx context.Context, socket string, s *status) (*driver, 
 	if err != nil {
 		return nil, err
 	}
-	d := &driver{cluster: k, conn: conn, translator: csitrans.New()}
+	d := &driver{cluster: k.watching(), conn: conn, translator: csitrans.New()}
 	if err := d.ask(ctx); err != nil {
 		d.close()
 		return nil, err

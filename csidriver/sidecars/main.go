@@ -1,7 +1,7 @@
 // Command csi-sidecars is upstream's controllers of volumes in one process:
 // external-provisioner, external-attacher, external-resizer, csi-snapshotter and
 // the snapshot-controller, as libraries. One process has one set of watches and
-// one connection to each driver, where five containers have five.
+// one connection for each driver, where five containers have five.
 //
 // It holds no code of its own but their composition: what each does, and which
 // events and annotations it writes, is upstream's. It serves several drivers,

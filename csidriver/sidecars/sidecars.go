@@ -59,7 +59,9 @@ const resync = 10 * time.Minute
 // workers is how many objects of a kind a controller works on at once.
 const workers = 10
 
-// cluster is the API server, and what is watched of it: once for all controllers.
+// cluster is the API server, and what is watched of it: once for all controllers
+// of a driver, and once for the snapshot-controller. Two drivers cannot share
+// the watches: their provisioners index the claims, each for itself.
 type cluster struct {
 	config
 	rest      *rest.Config
@@ -121,9 +123,15 @@ func (c config) connect() (*cluster, error) {
 	if k.snapshots, err = snapshotclient.NewForConfig(conf); err != nil {
 		return nil, err
 	}
-	k.core = informers.NewSharedInformerFactory(k.kube, resync)
-	k.snapshot = snapshotinformers.NewSharedInformerFactory(k.snapshots, resync)
-	return k, snapshotscheme.AddToScheme(scheme.Scheme) // so that events can be about snapshots
+	return k.watching(), snapshotscheme.AddToScheme(scheme.Scheme) // so that events can be about snapshots
+}
+
+// watching is k with watches of its own, which begin with start.
+func (k *cluster) watching() *cluster {
+	own := *k
+	own.core = informers.NewSharedInformerFactory(k.kube, resync)
+	own.snapshot = snapshotinformers.NewSharedInformerFactory(k.snapshots, resync)
+	return &own
 }
 
 // work runs every controller of every driver until ctx ends and what they have
@@ -133,6 +141,7 @@ func (k *cluster) work(ctx context.Context, s *status) error {
 		return err
 	}
 	var all []loop
+	watching := []*cluster{k}
 	if k.snapshotController && k.has.snapshots {
 		all = append(all, k.commonSnapshots(s))
 	}
@@ -146,10 +155,12 @@ func (k *cluster) work(ctx context.Context, s *status) error {
 		if err != nil {
 			return fmt.Errorf("driver %s: %w", d.name, err)
 		}
-		all = append(all, loops...)
+		all, watching = append(all, loops...), append(watching, d.cluster)
 	}
-	k.core.Start(ctx.Done())
-	k.snapshot.Start(ctx.Done())
+	for _, w := range watching {
+		w.core.Start(ctx.Done())
+		w.snapshot.Start(ctx.Done())
+	}
 	var running sync.WaitGroup
 	for _, l := range all {
 		running.Go(func() {
@@ -160,8 +171,10 @@ func (k *cluster) work(ctx context.Context, s *status) error {
 		})
 		klog.InfoS("Started", "controller", l.name)
 	}
-	k.core.WaitForCacheSync(ctx.Done())
-	k.snapshot.WaitForCacheSync(ctx.Done())
+	for _, w := range watching {
+		w.core.WaitForCacheSync(ctx.Done())
+		w.snapshot.WaitForCacheSync(ctx.Done())
+	}
 	s.ready(len(all))
 	running.Wait()
 	if ctx.Err() == nil {
