@@ -37,6 +37,7 @@ var mayImport = map[string][]string{
 	"ccm":                      {"cloudsim", "cloudsim/client", "cloudsim/follow", "internal/logging", "internal/pause", "internal/providerid", "internal/resident"},
 	"csidriver":                {"cloudsim", "cloudsim/client", "csidriver/machine", "internal/run"},
 	"csidriver/machine":        {},
+	"csidriver/translate":      {},
 	"lab":                      {"cloudsim", "cloudsim/client", "credprovider", "credprovider/node", "lab/hollow", "lab/real", "netproxy/egress", "internal/run"},
 	"lab/course":               {},
 	"docs/labs":                {},
@@ -58,7 +59,7 @@ var mayImport = map[string][]string{
 	"internal/providerid":      {},
 	"cmd/allinone": {
 		"cloudsim", "cloudsim/client", "cloudsim/dataplane", "cloudsim/dataplane/disks", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store",
-		"ccm", "credprovider", "credprovider/doctor", "credprovider/node", "csidriver", "docs/labs", "lab", "lab/course", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/logging", "internal/resident", "internal/run",
+		"ccm", "credprovider", "credprovider/doctor", "credprovider/node", "csidriver", "csidriver/translate", "docs/labs", "lab", "lab/course", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/logging", "internal/resident", "internal/run",
 	},
 }
 
@@ -85,6 +86,7 @@ var onlyIn = map[string][]string{
 
 	"github.com/container-storage-interface": {"csidriver"},
 	"github.com/moby/sys/mountinfo":          {"csidriver/machine"},
+	"k8s.io/csi-translation-lib":             {"csidriver/translate"},
 	"k8s.io/kubelet":                         {"csidriver"}, // its plugin registration API: two calls
 
 	"unsafe": {},

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	yamlreader "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// objects are those of a manifest, by kind and name, as strict JSON.
+func objects(t *testing.T, path string) map[string][]byte {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]byte{}
+	for d := yamlreader.NewYAMLReader(bufio.NewReader(bytes.NewReader(raw))); ; {
+		doc, err := d.Read()
+		if err == io.EOF {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		object, err := yaml.YAMLToJSONStrict(doc)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		var head struct {
+			Kind     string
+			Metadata struct{ Name string }
+		}
+		if err := json.Unmarshal(object, &head); err != nil {
+			t.Fatal(err)
+		}
+		all[head.Kind+"/"+head.Metadata.Name] = object
+	}
+}
+
+// strictly decodes one of them; a field that there is not fails.
+func strictly[T any](t *testing.T, all map[string][]byte, name string) (v T) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(all[name]))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return v
+}
+
+// What is shipped for volumes is what was tried: the lab runs with the same
+// rules and the same CSIDriver, and every container mounts what there is.
+func TestShippedVolumes(t *testing.T) {
+	const dir = "../../deploy/csi/"
+	lab, rules, driver := objects(t, "../../lab/volumes.yaml"), objects(t, dir+"rbac.yaml"), objects(t, dir+"driver.yaml")
+	const role = "ClusterRole/cloudsim:csi-sidecars"
+	if d := cmp.Diff(strictly[rbacv1.ClusterRole](t, lab, role).Rules, strictly[rbacv1.ClusterRole](t, rules, role).Rules); d != "" {
+		t.Errorf("the shipped rules are not the lab's (-lab +shipped):\n%s", d)
+	}
+	const name = "CSIDriver/csi.cloudsim.dev"
+	if d := cmp.Diff(strictly[storagev1.CSIDriver](t, lab, name).Spec, strictly[storagev1.CSIDriver](t, driver, name).Spec); d != "" {
+		t.Errorf("the shipped driver is not the lab's (-lab +shipped):\n%s", d)
+	}
+	strictly[storagev1.StorageClass](t, driver, "StorageClass/balanced")
+	controller := strictly[appsv1.Deployment](t, objects(t, dir+"controller.yaml"), "Deployment/csi-controller").Spec.Template.Spec
+	node := strictly[appsv1.DaemonSet](t, objects(t, dir+"node.yaml"), "DaemonSet/csi-node").Spec.Template.Spec
+	for _, pod := range []corev1.PodSpec{controller, node} {
+		known := map[string]bool{}
+		for _, v := range pod.Volumes {
+			known[v.Name] = true
+		}
+		for _, c := range pod.Containers {
+			for _, m := range c.VolumeMounts {
+				if !known[m.Name] {
+					t.Errorf("container %s mounts %s, which is no volume", c.Name, m.Name)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cloudsim-dev/allinone/csidriver/translate"
+)
+
+func newCSITranslateCommand(e env) *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use:   "translate [FILE]",
+		Short: "Show what Kubernetes makes of in-tree volumes (KEP-625)",
+		Long: `Show what Kubernetes makes of in-tree volumes, and of those of the drivers that
+took their place: by the library that is in kubelet, kube-controller-manager,
+kube-scheduler and the sidecars. It asks no cluster and no cloud.
+
+FILE, or the standard input without one, holds PersistentVolumes, StorageClasses
+and Pods. A PersistentVolume is translated to where it is not: from in-tree to
+CSI, or back. What does not translate says why.
+
+The answer is YAML that kubectl takes, with what was lost in comments; -o table is a
+line for each, -o json everything.`,
+		Example: `  # What becomes of the volumes that a cluster has
+  kubectl get pv -o yaml | yq '.items[] | split_doc' | allinone csi translate -o table
+
+  # What to write instead of an old StorageClass
+  allinone csi translate old-class.yaml`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in := e.stdin
+			if len(args) == 1 {
+				f, err := os.Open(args[0])
+				if err != nil {
+					return err
+				}
+				defer f.Close()
+				in = f
+			}
+			all, err := translate.Read(io.LimitReader(in, maxManifest))
+			if err != nil {
+				return err
+			}
+			if o.format == formatYAML {
+				return writeTranslations(e.stdout, all)
+			}
+			return translationPrinter(e.stdout, o).list(all)
+		},
+	}
+	o.flags(cmd)
+	o.format = formatYAML
+	cmd.Flags().Lookup("output").DefValue = string(formatYAML)
+	return cmd
+}
+
+// maxManifest is more than any cluster's volumes are.
+const maxManifest = 64 << 20
+
+func translationPrinter(w io.Writer, o output) printer[translate.Answer] {
+	return printer[translate.Answer]{
+		output: o, w: w, id: func(a translate.Answer) string { return a.From },
+		columns: []column[translate.Answer]{
+			{head: "FROM", cell: func(a translate.Answer) string { return a.From }},
+			{head: "PLUGIN", cell: func(a translate.Answer) string { return a.Plugin }},
+			{head: "DRIVER", cell: func(a translate.Answer) string { return a.Driver }},
+			{head: "TRANSLATES", cell: func(a translate.Answer) string {
+				if a.Object == nil {
+					return "no: " + a.Why
+				}
+				return strings.Join(append([]string{"yes"}, a.Notes...), "; ")
+			}},
+		},
+	}
+}
+
+// writeTranslations writes documents of YAML, and in comments what is said of them.
+func writeTranslations(w io.Writer, all []translate.Answer) error {
+	var b strings.Builder
+	for i, a := range all {
+		if i > 0 {
+			b.WriteString("---\n")
+		}
+		if a.Object == nil {
+			fmt.Fprintf(&b, "# %s does not translate: %s\n", a.From, a.Why)
+			continue
+		}
+		fmt.Fprintf(&b, "# %s: %s and %s\n", a.From, a.Plugin, a.Driver)
+		for _, n := range a.Notes {
+			fmt.Fprintf(&b, "# %s\n", n)
+		}
+		raw, err := yaml.Marshal(a.Object)
+		if err != nil {
+			return err
+		}
+		b.Write(raw)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,199 @@
+// Package translate shows what Kubernetes makes of the volumes of its old
+// in-tree plugins, and of those of the drivers that took their place (KEP-625):
+// by upstream's own library, the one in kubelet, kube-controller-manager,
+// kube-scheduler and the sidecars. It calls nobody and changes nothing.
+package translate
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	lib "k8s.io/csi-translation-lib"
+)
+
+// Answer is what one object, or one volume of a pod, becomes.
+type Answer struct {
+	From   string   `json:"from"`             // e.g. StorageClass/old
+	Plugin string   `json:"plugin,omitempty"` // in-tree
+	Driver string   `json:"driver,omitempty"` // in its place
+	Object any      `json:"object,omitempty"` // nil if it does not translate
+	Why    string   `json:"why,omitempty"`    // then
+	Notes  []string `json:"notes,omitempty"`  // what was lost or changed on the way
+}
+
+// Read translates every PersistentVolume, StorageClass and Pod of a file of
+// YAML or JSON documents, in their order. An object of another kind is an
+// error: nothing of it is a volume.
+func Read(file io.Reader) (all []Answer, err error) {
+	docs := yaml.NewYAMLReader(bufio.NewReader(file))
+	for {
+		raw, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(bytes.TrimSpace(raw)) == 0 {
+			continue
+		}
+		some, err := document(raw)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+}
+
+func document(raw []byte) ([]Answer, error) {
+	var head metav1.PartialObjectMetadata
+	if err := yaml.Unmarshal(raw, &head); err != nil {
+		return nil, err
+	}
+	from := head.Kind + "/" + head.Name
+	read := func(into any) error {
+		if err := yaml.UnmarshalStrict(raw, into); err != nil {
+			return fmt.Errorf("%s: %w", from, err)
+		}
+		return nil
+	}
+	switch head.Kind {
+	case "StorageClass":
+		var sc storagev1.StorageClass
+		if err := read(&sc); err != nil {
+			return nil, err
+		}
+		return []Answer{class(from, &sc)}, nil
+	case "PersistentVolume":
+		var pv corev1.PersistentVolume
+		if err := read(&pv); err != nil {
+			return nil, err
+		}
+		return []Answer{volume(from, &pv)}, nil
+	case "Pod":
+		var pod corev1.Pod
+		if err := read(&pod); err != nil {
+			return nil, err
+		}
+		return inline(from, &pod), nil
+	}
+	return nil, fmt.Errorf("%s: only a StorageClass, a PersistentVolume or a Pod translates", from)
+}
+
+var translator = lib.New()
+
+// class is what the provisioner makes of a StorageClass. There is no way back:
+// a class of a CSI driver is what an operator writes next.
+func class(from string, sc *storagev1.StorageClass) Answer {
+	a := Answer{From: from}
+	if !translator.IsMigratableIntreePluginByName(sc.Provisioner) {
+		a.Why = whyNot(sc.Provisioner)
+		return a
+	}
+	a.Plugin = sc.Provisioner
+	before := maps.Clone(sc.Parameters)
+	a.Driver, _ = translator.GetCSINameFromInTreeName(sc.Provisioner) // it was asked for just now
+	now, err := translator.TranslateInTreeStorageClassToCSI(logr.Discard(), sc.Provisioner, sc.DeepCopy())
+	if err != nil {
+		a.Why = err.Error()
+		return a
+	}
+	now.Provisioner = a.Driver
+	a.Object = now
+	for _, k := range slices.Sorted(maps.Keys(before)) {
+		if !slices.Contains(slices.Collect(maps.Values(now.Parameters)), before[k]) && len(now.AllowedTopologies) == len(sc.AllowedTopologies) {
+			a.Notes = append(a.Notes, fmt.Sprintf("parameter %s has no equal in %s: it is dropped", k, a.Driver))
+		}
+	}
+	return a
+}
+
+func volume(from string, pv *corev1.PersistentVolume) Answer {
+	a := Answer{From: from}
+	var now *corev1.PersistentVolume
+	var err error
+	switch {
+	case translator.IsPVMigratable(pv):
+		if a.Plugin, err = translator.GetInTreePluginNameFromSpec(pv, nil); err == nil {
+			now, err = translator.TranslateInTreePVToCSI(logr.Discard(), pv.DeepCopy())
+		}
+		if err == nil {
+			a.Driver = now.Spec.CSI.Driver
+		}
+	case pv.Spec.CSI != nil && translator.IsMigratedCSIDriverByName(pv.Spec.CSI.Driver):
+		a.Driver = pv.Spec.CSI.Driver
+		if a.Plugin, err = translator.GetInTreeNameFromCSIName(a.Driver); err == nil {
+			now, err = translator.TranslateCSIPVToInTree(pv.DeepCopy())
+		}
+	case pv.Spec.CSI != nil:
+		a.Why = whyNot(pv.Spec.CSI.Driver)
+		return a
+	default:
+		a.Why = "its volume is of no plugin that a CSI driver took the place of: it stays what it is"
+		return a
+	}
+	if err != nil {
+		a.Why = err.Error()
+		return a
+	}
+	a.Object = now
+	a.Notes = changes(pv, now)
+	return a
+}
+
+// changes are what a reader of the translation may overlook.
+func changes(was, now *corev1.PersistentVolume) (notes []string) {
+	if !slices.Equal(was.Spec.AccessModes, now.Spec.AccessModes) {
+		notes = append(notes, fmt.Sprintf("access modes %v become %v, which is what the plugin did with them", was.Spec.AccessModes, now.Spec.AccessModes))
+	}
+	if now.Spec.CSI != nil && strings.Contains(now.Spec.CSI.VolumeHandle, "UNSPECIFIED") {
+		notes = append(notes, "the volume's handle leaves parts UNSPECIFIED: the driver finds them out")
+	}
+	return notes
+}
+
+// inline is what the volumes become that a pod names without a claim.
+func inline(from string, pod *corev1.Pod) (all []Answer) {
+	for _, v := range pod.Spec.Volumes {
+		if !translator.IsInlineMigratable(&v) {
+			continue
+		}
+		a := Answer{From: from + " volume " + v.Name}
+		pv, err := translator.TranslateInTreeInlineVolumeToCSI(logr.Discard(), &v, pod.Namespace)
+		if err != nil {
+			a.Why = err.Error()
+		} else {
+			a.Driver, a.Object = pv.Spec.CSI.Driver, pv
+			a.Plugin, _ = translator.GetInTreeNameFromCSIName(a.Driver) // it was translated just now
+			a.Notes = changes(pv, pv)
+		}
+		all = append(all, a)
+	}
+	if len(all) == 0 {
+		return []Answer{{From: from, Why: "it names no volume of an in-tree plugin itself; what it claims is in PersistentVolumes"}}
+	}
+	return all
+}
+
+// whyNot says why what a name stands for does not translate.
+func whyNot(name string) string {
+	switch {
+	case translator.IsMigratedCSIDriverByName(name):
+		plugin, _ := translator.GetInTreeNameFromCSIName(name) // it was asked for just now
+		return fmt.Sprintf("%s is the driver itself: only classes of %s are translated, and only to it", name, plugin)
+	case strings.HasPrefix(name, "kubernetes.io/"):
+		return fmt.Sprintf("%s has no CSI driver in its place: it was removed, or does not provision", name)
+	}
+	return fmt.Sprintf("%s took no in-tree plugin's place", name)
+}

@@ -1,0 +1,83 @@
+package translate
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+// What is translated one way and back is what it was, for each plugin whose
+// volumes are disks.
+func TestThereAndBack(t *testing.T) {
+	for plugin, source := range map[string]string{
+		"kubernetes.io/cinder":     "cinder: {volumeID: disk-000001, fsType: ext4}",
+		"kubernetes.io/aws-ebs":    "awsElasticBlockStore: {volumeID: vol-000001, fsType: ext4}",
+		"kubernetes.io/gce-pd":     "gcePersistentDisk: {pdName: disk-000001, fsType: ext4}",
+		"kubernetes.io/azure-disk": "azureDisk: {diskName: disk-1, diskURI: /subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/disk-1, kind: Managed, fsType: ext4, readOnly: false}",
+	} {
+		there := one(t, "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: old}\nspec:\n  capacity: {storage: 1Gi}\n  accessModes: [ReadWriteOnce]\n  "+source+"\n")
+		pv, ok := there.Object.(*corev1.PersistentVolume)
+		if !ok || there.Plugin != plugin || pv.Spec.CSI == nil || pv.Spec.CSI.Driver != there.Driver {
+			t.Errorf("%s: %+v", plugin, there)
+			continue
+		}
+		back := volume("back", pv)
+		old, ok := back.Object.(*corev1.PersistentVolume)
+		if !ok || old.Spec.CSI != nil || back.Plugin != plugin {
+			t.Errorf("%s back: %+v", plugin, back)
+		}
+	}
+}
+
+func one(t *testing.T, doc string) Answer {
+	t.Helper()
+	all, err := Read(strings.NewReader(doc))
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	return all[0]
+}
+
+func TestClasses(t *testing.T) {
+	a := one(t, "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: old}\nprovisioner: kubernetes.io/cinder\nparameters: {type: ssd, fsType: ext4}\n")
+	sc, ok := a.Object.(*storagev1.StorageClass)
+	if !ok || sc.Provisioner != "cinder.csi.openstack.org" || sc.Parameters["csi.storage.k8s.io/fstype"] != "ext4" || sc.Parameters["type"] != "ssd" || len(a.Notes) > 0 {
+		t.Errorf("got %+v", a)
+	}
+	lost := one(t, "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: old}\nprovisioner: kubernetes.io/vsphere-volume\nparameters: {colour: red}\n")
+	if len(lost.Notes) != 1 || !strings.Contains(lost.Notes[0], "colour") {
+		t.Errorf("got %+v", lost)
+	}
+}
+
+func TestInline(t *testing.T) {
+	a := one(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers: []\n  volumes:\n  - {name: tmp, emptyDir: {}}\n  - {name: data, gcePersistentDisk: {pdName: d}}\n")
+	pv, ok := a.Object.(*corev1.PersistentVolume)
+	if !ok || a.From != "Pod/p volume data" || !strings.HasSuffix(pv.Spec.CSI.VolumeHandle, "/disks/d") || len(a.Notes) != 1 {
+		t.Errorf("got %+v", a)
+	}
+}
+
+// What does not translate says why.
+func TestWhyNot(t *testing.T) {
+	for doc, want := range map[string]string{
+		"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: a}\nprovisioner: kubernetes.io/rbd\n":                       "no CSI driver in its place",
+		"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: a}\nprovisioner: ebs.csi.aws.com\n":                         "the driver itself",
+		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {nfs: {server: s, path: /}}\n":                               "of no plugin",
+		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {csi: {driver: csi.cloudsim.dev, volumeHandle: disk-1}}\n":   "took no in-tree plugin's place",
+		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {csi: {driver: disk.csi.azure.com, volumeHandle: disk-1}}\n": "could not get disk name",
+		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {awsElasticBlockStore: {volumeID: \"aws://z/disk-1\"}}\n":    "Invalid format",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n":                                                       "names no volume",
+	} {
+		if a := one(t, doc); a.Object != nil || !strings.Contains(a.Why, want) {
+			t.Errorf("%s: %+v, want %q", doc, a, want)
+		}
+	}
+	for _, doc := range []string{"kind: Deployment\nmetadata: {name: a}\n", "kind: PersistentVolume\nspec: {colour: red}\n", "}"} {
+		if all, err := Read(strings.NewReader(doc)); err == nil {
+			t.Errorf("%s is %v", doc, all)
+		}
+	}
+}
