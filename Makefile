@@ -83,3 +83,7 @@ check: test lint vuln generated e2e ## exactly what CI runs
 
 clean: ## remove what was built
 	rm -rf bin
+
+bench: bench-volumes
+bench-volumes: ## measure volumes beside loop devices and ext4 by system calls
+	$(GO) test -run '^$$' -bench Volume -benchtime 5s -timeout 20m ./csidriver

@@ -24,17 +24,21 @@ import (
 
 // bench is a cloud with data, an instance and a driver that is that instance.
 type bench struct {
-	t     *testing.T
+	t     testing.TB
 	cloud *client.Client
 	dir   string
 	vm    cloudsim.Instance
+	size  string // of instances
 	csi.ControllerClient
 	csi.NodeClient
 }
 
-func newBench(t *testing.T, serveAs ...string) *bench {
+func newBench(t testing.TB, serveAs ...string) *bench {
 	t.Helper()
-	b := &bench{t: t, dir: t.TempDir()}
+	b := &bench{t: t, dir: t.TempDir(), size: "small"}
+	if _, many := t.(*testing.B); many {
+		b.size = "large"
+	}
 	files, log := filepath.Join(b.dir, "disks"), slog.New(slog.DiscardHandler)
 	b.cloud = cloudtest.Start(t,
 		cloudtest.WithConfig(func(c *engine.Config) { c.DiskData = true }),
@@ -93,10 +97,10 @@ func newNodeBench(t *testing.T) *bench {
 
 func (b *bench) instance(name, zone string) cloudsim.Instance {
 	b.t.Helper()
-	return must(b.t)(b.cloud.CreateInstance(b.t.Context(), cloudsim.CreateInstance{Name: name, Zone: zone, Type: "small"})).(cloudsim.Instance)
+	return must(b.t)(b.cloud.CreateInstance(b.t.Context(), cloudsim.CreateInstance{Name: name, Zone: zone, Type: b.size})).(cloudsim.Instance)
 }
 
-func must(t *testing.T) func(v any, err error) any {
+func must(t testing.TB) func(v any, err error) any {
 	return func(v any, err error) any {
 		t.Helper()
 		if err != nil {
@@ -106,7 +110,7 @@ func must(t *testing.T) func(v any, err error) any {
 	}
 }
 
-func wantCode(t *testing.T, what string, err error, want codes.Code) {
+func wantCode(t testing.TB, what string, err error, want codes.Code) {
 	t.Helper()
 	if got := status.Code(err); got != want {
 		t.Errorf("%s: %v (%v), want %v", what, got, err, want)

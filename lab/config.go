@@ -49,6 +49,8 @@ type Config struct {
 	// csi builds: the sidecars and the CustomResourceDefinitions of snapshots.
 	Volumes bool
 	CSIDir  string
+	// ServeAs are legacy drivers in whose names the driver answers too (KEP-625).
+	ServeAs []string
 	Timeout time.Duration // for everything to become ready
 	Grace   time.Duration // between asking a process to stop and killing it
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"k8s.io/client-go/kubernetes"
 
@@ -27,8 +28,14 @@ func (c Config) hasVolumes() bool {
 
 func (c Config) sidecars() string { return filepath.Join(c.CSIDir, "csi-sidecars") }
 
-// csiSocket is where the driver's controller and the sidecars meet.
-func (d Dir) csiSocket() string { return d.socket("csi.sock") }
+// csiSockets is the folder in which the driver's controller and the sidecars
+// meet: a socket for each name that it answers under.
+func (d Dir) csiSockets() string {
+	const longest = "/cinder.csi.openstack.org.sock"
+	return strings.TrimSuffix(d.socket("csi"+longest), longest)
+}
+
+func (d Dir) csiSocket() string { return filepath.Join(d.csiSockets(), "csi.sock") }
 
 // csiController is the driver's half that speaks to the cloud; the other half
 // runs on each machine.
@@ -39,19 +46,25 @@ func (p *plan) csiController() component {
 		args: []string{
 			"csi", "--mode=controller", "--endpoint=unix://" + p.dir.csiSocket(), "--health-bind-address=" + p.ports.addr("csi"),
 			"--cloud-url=" + p.ports.url("http", "cloudsim"), "--cloud-token-file=" + p.dir.tokenFile("csi"),
+			"--serve-as=" + strings.Join(p.ServeAs, ","),
 		},
-		after: []string{"cloudsim"},
-		ready: httpProbe(health+"/readyz", nil),
+		before: func(context.Context) error { return os.MkdirAll(p.dir.csiSockets(), 0o700) },
+		after:  []string{"cloudsim"},
+		ready:  httpProbe(health+"/readyz", nil),
 	}
 }
 
 // csiSidecars are upstream's controllers, which turn claims into calls.
 func (p *plan) csiSidecars() component {
 	url := p.ports.url("http", "csi-sidecars")
+	sockets := []string{p.dir.csiSocket()}
+	for _, name := range p.ServeAs {
+		sockets = append(sockets, filepath.Join(p.dir.csiSockets(), name+".sock"))
+	}
 	return component{
 		name: "csi-sidecars", address: url, program: program{p.sidecars(), "csi-sidecars"},
 		args: []string{
-			"--csi-address=" + p.dir.csiSocket(), "--kubeconfig=" + p.dir.configFile("csi-sidecars.kubeconfig"),
+			"--csi-address=" + strings.Join(sockets, ","), "--kubeconfig=" + p.dir.configFile("csi-sidecars.kubeconfig"),
 			"--http-endpoint=" + p.ports.addr("csi-sidecars"), "--capacity-namespace=kube-system",
 		},
 		after: []string{"csi", "kube-apiserver"},
@@ -65,7 +78,7 @@ func (p *plan) realVolumes() *real.Volumes {
 		return nil
 	}
 	return &real.Volumes{
-		Driver: p.Self, Disks: p.dir.path("cloud", "disks"), TokenFile: p.dir.tokenFile("csi-node"), Name: volumeDriver,
+		Driver: p.Self, Disks: p.dir.path("cloud", "disks"), TokenFile: p.dir.tokenFile("csi-node"), Name: volumeDriver, ServeAs: p.ServeAs,
 		URL: fmt.Sprintf("http://%s:%d", p.networks.real(p.dir).Host, p.ports["cloudsim"]),
 	}
 }
@@ -86,5 +99,14 @@ func (p *plan) furnishVolumes(ctx context.Context, k *kubernetes.Clientset) erro
 			return fmt.Errorf("%s: %w", filepath.Base(f), err)
 		}
 	}
-	return apply(ctx, k, volumeObjects)
+	if err := apply(ctx, k, volumeObjects); err != nil {
+		return err
+	}
+	for _, name := range p.ServeAs {
+		legacy := fmt.Sprintf("apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: %s}\nspec: {attachRequired: true, podInfoOnMount: false, fsGroupPolicy: File}\n", name)
+		if err := apply(ctx, k, []byte(legacy)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

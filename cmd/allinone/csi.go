@@ -61,6 +61,7 @@ StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
 			return f.run(cmd.Context(), logging.New(e.stderr, level, f.logFormat))
 		},
 	}
+	cmd.AddCommand(newCSITranslateCommand(e))
 	fl := cmd.Flags()
 	fl.StringVar(&f.Endpoint, "endpoint", "unix:///run/csi.sock", "socket to serve on")
 	fl.StringVar((*string)(&f.Mode), "mode", string(f.Mode), "what to serve: controller, node or all")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -80,7 +81,11 @@ func (f *upFlags) detachedArgs(fl *pflag.FlagSet) []string {
 	args := []string{"up", "--report-to=3"}
 	fl.Visit(func(flag *pflag.Flag) {
 		if flag.Name != "detach" && flag.Name != "data-dir" {
-			args = append(args, "--"+flag.Name+"="+flag.Value.String())
+			value := flag.Value.String()
+			if list, ok := flag.Value.(pflag.SliceValue); ok { // which shows itself in brackets
+				value = strings.Join(list.GetSlice(), ",")
+			}
+			args = append(args, "--"+flag.Name+"="+value)
 		}
 	})
 	return append(args, "--data-dir="+string(f.DataDir))

@@ -19,12 +19,13 @@ func TestRealVolumes(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(filepath.Dir(l.allinone), "csi", "csi-sidecars")); err != nil {
 		t.Fatalf("%v: run make csi", err)
 	}
-	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "1", "--port-base", "0", "--profile", "instant")
+	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "1", "--port-base", "0", "--profile", "instant", "--serve-as", "cinder.csi.openstack.org")
 	l.walk(t, []step{
 		{"the driver registers", (*labRun).testVolumesRegister},
 		{"a node crashes", (*labRun).testVolumesCrash},
 		{"snapshot restore and clone", (*labRun).testVolumesCopies},
 		{"grow and change class", (*labRun).testVolumesChange},
+		{"in-tree volumes", (*labRun).testVolumesInTree},
 		{"delete", (*labRun).testVolumesDelete},
 		{"nothing is left", (*labRun).testRealCleanup},
 	})
@@ -187,19 +188,33 @@ spec: {source: {persistentVolumeClaimName: data-db-0}}
 	}
 }
 
-// A volume grows while its pod runs, and its disk is made faster.
+// A volume grows while its pod runs, and its disk is made faster. It is XFS,
+// which every host lets grow; ext4 needs CAP_SYS_RESOURCE of it.
 func (l *labRun) testVolumesChange(t *testing.T) {
-	l.kubectl("patch", "pvc", "data-db-0", "-p", `{"spec":{"resources":{"requests":{"storage":"3Gi"}}}}`)
+	l.apply(`
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: xfs}
+provisioner: csi.cloudsim.dev
+parameters: {csi.storage.k8s.io/fstype: xfs}
+volumeBindingMode: WaitForFirstConsumer
+allowVolumeExpansion: true
+`)
+	l.apply(claim("grows", "1Gi", "storageClassName: xfs"))
+	l.ready("grows")
+	l.writes("grows")
+	l.kubectl("patch", "pvc", "grows", "-p", `{"spec":{"resources":{"requests":{"storage":"3Gi"}}}}`)
 	// A kubelet looks at a pod that does not change every 60 to 90 s.
 	l.within(4*time.Minute, "the claim has grown", func() string {
-		if got := l.kubectl("get", "pvc", "data-db-0", "-o", "jsonpath={.status.capacity.storage}"); got != "3Gi" {
+		if got := l.kubectl("get", "pvc", "grows", "-o", "jsonpath={.status.capacity.storage}"); got != "3Gi" {
 			return got
 		}
 		return ""
 	})
-	if size := l.capacity("db-0"); size < 5*gib/2 {
+	if size := l.capacity("grows"); size < 5*gib/2 {
 		t.Errorf("the filesystem has %d bytes", size)
 	}
+	l.reads("grows")
 	l.apply(`
 apiVersion: storage.k8s.io/v1
 kind: VolumeAttributesClass
@@ -216,11 +231,69 @@ parameters: {iops: "4000"}
 	l.reads("db-0")
 }
 
+// What was written for the in-tree plugin of another cloud is carried to our
+// disks by Kubernetes' own translation: a StorageClass, a PersistentVolume of a
+// volume that was there before, and a volume that a pod names itself.
+func (l *labRun) testVolumesInTree(t *testing.T) {
+	for _, name := range []string{"old-volume", "inline-volume"} {
+		l.cloud("disks", "create", name, "--zone", "sim-1a", "--size", "1", "--wait")
+	}
+	l.apply(`
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: cinder}
+provisioner: kubernetes.io/cinder
+parameters: {type: lvmdriver-1, fsType: ext4}
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: old}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  persistentVolumeReclaimPolicy: Retain
+  storageClassName: ""
+  cinder: {volumeID: old-volume, fsType: ext4}
+---
+` + claim("in-tree", "1Gi", "storageClassName: cinder") + "---\n" + claim("in-tree-old", "1Gi", `storageClassName: ""
+  volumeName: old`) + `---
+apiVersion: v1
+kind: Pod
+metadata: {name: in-tree-inline}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: ` + agnhost + `
+    args: [pause]
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, cinder: {volumeID: inline-volume, fsType: ext4}}]
+`)
+	for _, pod := range []string{"in-tree", "in-tree-old", "in-tree-inline"} {
+		l.ready(pod)
+		l.writes(pod)
+		l.reads(pod)
+	}
+	made := l.kubectl("get", "pvc", "in-tree", "-o", "jsonpath={.spec.volumeName}")
+	if got := l.kubectl("get", "pv", made, "-o", `jsonpath={.spec.cinder.volumeID} {.metadata.annotations.pv\.kubernetes\.io/migrated-to}`); !strings.HasPrefix(got, "disk-") || !strings.HasSuffix(got, " cinder.csi.openstack.org") {
+		t.Errorf("the volume of the in-tree class is %q", got)
+	}
+	l.kubectl("delete", "pod", "in-tree", "in-tree-old", "in-tree-inline", "--wait")
+	l.kubectl("delete", "pvc", "in-tree", "in-tree-old", "--wait")
+	l.kubectl("delete", "pv", "old", "--wait")
+	l.until("the old volumes are in nobody's hands", func() string {
+		return l.kubectl("get", "volumeattachments", "-o", "jsonpath={.items[?(@.spec.attacher=='cinder.csi.openstack.org')].metadata.name}")
+	})
+	l.cloud("disks", "delete", "old-volume", "--wait")
+	l.cloud("disks", "delete", "inline-volume", "--wait")
+}
+
 // What is claimed no more is gone: in the cloud, and on the machines.
 func (l *labRun) testVolumesDelete(*testing.T) {
 	l.kubectl("delete", "statefulset", "db", "--wait")
-	l.kubectl("delete", "pod", "restored", "cloned", "--wait")
-	l.kubectl("delete", "pvc", "data-db-0", "restored", "cloned", "--wait")
+	l.kubectl("delete", "pod", "restored", "cloned", "grows", "--wait")
+	l.kubectl("delete", "pvc", "data-db-0", "restored", "cloned", "grows", "--wait")
 	l.kubectl("delete", "volumesnapshot", "before", "--wait")
 	l.until("no disk, snapshot or attachment stays", func() string {
 		return l.cloud("disks", "list", "-o", "name") + l.cloud("snapshots", "list", "-o", "name") + l.kubectl("get", "volumeattachments,pv", "-o", "name")

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/cloudsim-dev/allinone/csidriver"
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/lab"
 )
@@ -69,6 +70,7 @@ and the same cloud.`,
 	fl.StringVar(&f.Archives, "image-archives", "", "folder with images for real nodes: OCI or docker archives, *.tar")
 	fl.BoolVar(&f.NetworkProxy, "network-proxy", f.NetworkProxy, "carry kube-apiserver's connections to nodes through a network proxy")
 	fl.StringVar(&f.EgressConfig, "egress-selector-config-file", "", "carry them through a network proxy of your own, which this EgressSelectorConfiguration names, instead of the lab's")
+	fl.StringSliceVar(&f.ServeAs, "serve-as", nil, "legacy drivers that the CSI driver stands in for too (KEP-625): "+join(csidriver.LegacyNames()))
 	fl.BoolVar(&f.Volumes, "volumes", f.Volumes, "let pods on real nodes have volumes: the CSI driver, and the sidecars that 'make csi' builds")
 	fl.DurationVar(&f.Timeout, "timeout", f.Timeout, "how long everything may take to become ready")
 	fl.DurationVar(&f.Grace, "grace", f.Grace, "how long a process may take to stop before it is killed")

@@ -16,11 +16,12 @@ import (
 // Volumes are what lets pods on machines have volumes: a CSI driver's node half
 // as one more program of each.
 type Volumes struct {
-	Name      string // of the driver
-	Driver    string // program whose subcommand csi is the driver
-	Disks     string // the cloud's disks; a machine sees them where others see /dev/disk
-	URL       string // of the cloud, from a machine
-	TokenFile string // what the driver calls it with
+	Name      string   // of the driver
+	ServeAs   []string // legacy names that it answers under, too
+	Driver    string   // program whose subcommand csi is the driver
+	Disks     string   // the cloud's disks; a machine sees them where others see /dev/disk
+	URL       string   // of the cloud, from a machine
+	TokenFile string   // what the driver calls it with
 }
 
 // Where a machine has these.
@@ -88,7 +89,7 @@ func (f folder) volumes(s *boot.Spec, i cloudsim.Instance, v *Volumes, disksDir 
 		Args: []string{
 			"csi", "--mode=node", "--driver-name=" + v.Name, "--node-instance=" + string(i.ID), "--disks-dir=" + disksDir,
 			"--endpoint=unix://" + filepath.Join(sockets, "csi.sock"), "--kubelet-registration-dir=" + registry,
-			"--cloud-url=" + v.URL, "--cloud-token-file=" + driverCred,
+			"--serve-as=" + strings.Join(v.ServeAs, ","), "--cloud-url=" + v.URL, "--cloud-token-file=" + driverCred,
 		},
 	})
 	return nil
