@@ -109,12 +109,17 @@ func (l *proxyLab) start(s side, args ...string) *os.Process {
 // server starts one with a frontend on the lab's socket. The flags are the same
 // for both sides: that is the claim.
 func (l *proxyLab) server(s side, mode string, more ...string) *os.Process {
-	return l.start(s, append([]string{
-		"server", "--mode=" + mode, "--uds-name=" + l.socket, "--server-port=0",
-		"--agent-bind-address=127.0.0.1", "--agent-port=" + strconv.Itoa(l.agentPort),
+	return l.start(s, append(append(l.forAgents(l.agentPort), "--mode="+mode, "--uds-name="+l.socket, "--server-port=0",
+		"--health-bind-address=127.0.0.1", "--health-port="+strconv.Itoa(l.healthPort), "--admin-port="+strconv.Itoa(freeTCPPort(l)), "--v=1",
+	), more...)...)
+}
+
+// forAgents begins the arguments of a server that takes agents at a port.
+func (l *proxyLab) forAgents(port int) []string {
+	return []string{
+		"server", "--agent-bind-address=127.0.0.1", "--agent-port=" + strconv.Itoa(port),
 		"--cluster-cert=" + l.file("server.crt"), "--cluster-key=" + l.file("server.key"), "--cluster-ca-cert=" + l.file("agents-ca.crt"),
-		"--health-bind-address=127.0.0.1", "--health-port=" + strconv.Itoa(l.healthPort), "--admin-port=" + strconv.Itoa(freeTCPPort(l)), "--v=1",
-	}, more...)...)
+	}
 }
 
 func (l *proxyLab) agent(s side, more ...string) *os.Process {

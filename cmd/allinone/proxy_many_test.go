@@ -80,12 +80,10 @@ func (l *proxyLab) many(n int) (clients []string, agents string) {
 	l.Helper()
 	for i := range n {
 		client, agent := fmt.Sprintf("127.0.0.1:%d", freeTCPPort(l)), freeTCPPort(l)
-		l.running = append(l.running, l.start(ours,
-			"server", "--server-id=server-"+strconv.Itoa(i), "--server-count="+strconv.Itoa(n), "--frontend=http-connect@"+client,
+		l.running = append(l.running, l.start(ours, append(l.forAgents(agent),
+			"--server-id=server-"+strconv.Itoa(i), "--server-count="+strconv.Itoa(n), "--frontend=http-connect@"+client,
 			"--server-cert="+l.file(certs.Frontend+".crt"), "--server-key="+l.file(certs.Frontend+".key"), "--server-ca-cert="+l.file(certs.FrontendCA+".crt"),
-			"--agent-bind-address=127.0.0.1", "--agent-port="+strconv.Itoa(agent),
-			"--cluster-cert="+l.file("server.crt"), "--cluster-key="+l.file("server.key"), "--cluster-ca-cert="+l.file("agents-ca.crt"),
-			"--health-port=0", "--admin-port=0"))
+			"--health-port=0", "--admin-port=0")...))
 		clients = append(clients, client)
 		agents += fmt.Sprintf(",127.0.0.1:%d", agent)
 	}
