@@ -21,19 +21,18 @@ const (
 )
 
 // registryName is host:port of the cloud's registry: an address that machines
-// and this host reach alike. Without a VPC there is none, and no registry:
-// nobody in the lab would pull.
+// and this host reach alike. Hollow nodes pull nothing; theirs is on loopback,
+// for people.
 func (p *plan) registryName() string {
-	return net.JoinHostPort(p.networks.real(p.dir).Host.String(), fmt.Sprint(p.ports["registry"]))
+	at := host
+	if p.Nodes == Real {
+		at = p.networks.real(p.dir).Host.String()
+	}
+	return net.JoinHostPort(at, fmt.Sprint(p.ports["registry"]))
 }
 
 // registryFlags make the cloud serve it.
-func (p *plan) registryFlags() []string {
-	if p.Nodes != Real {
-		return nil
-	}
-	return []string{"--registry-listen=" + p.registryName()}
-}
+func (p *plan) registryFlags() []string { return []string{"--registry-listen=" + p.registryName()} }
 
 // registryFiles are what a machine's kubelet needs to pull from it, and what
 // the cluster needs for that.

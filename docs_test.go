@@ -1,0 +1,111 @@
+package allinone
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/text"
+)
+
+// notOnGitHub is what GitHub leaves out of a heading's anchor.
+var notOnGitHub = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+
+// document is what links of and to a page need.
+type document struct {
+	links   []string
+	anchors map[string]bool
+}
+
+// Every link in a page leads to a file that is there, and to a heading of it.
+func TestLinks(t *testing.T) {
+	docs := map[string]document{}
+	if err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "bin" || d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && path != "."):
+			return fs.SkipDir
+		case filepath.Ext(path) == ".md":
+			docs[path], err = readDocument(path)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for path, d := range docs {
+		for _, link := range d.links {
+			if why := broken(docs, path, link); why != "" {
+				t.Errorf("%s: link to %s: %s", path, link, why)
+			}
+		}
+	}
+	for path := range docs { // the index of documents has them all
+		if strings.HasPrefix(path, "docs/howto/") && !linked(docs, "docs/README.md", path) {
+			t.Errorf("docs/README.md does not lead to %s", path)
+		}
+	}
+}
+
+func readDocument(path string) (document, error) {
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return document{}, err
+	}
+	d := document{anchors: map[string]bool{}}
+	root := goldmark.New(goldmark.WithExtensions(extension.GFM)).Parser().Parse(text.NewReader(src))
+	err = ast.Walk(root, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		switch n := n.(type) {
+		case *ast.Link:
+			if entering {
+				d.links = append(d.links, string(n.Destination))
+			}
+		case *ast.Heading:
+			if entering {
+				title := strings.ToLower(strings.ReplaceAll(string(n.Lines().Value(src)), "`", ""))
+				d.anchors[strings.ReplaceAll(notOnGitHub.ReplaceAllString(title, ""), " ", "-")] = true
+			}
+		}
+		return ast.WalkContinue, nil
+	})
+	return d, err
+}
+
+// target is the file that a link of a page leads to, and the anchor in it.
+func target(from, link string) (file, anchor string) {
+	file, anchor, _ = strings.Cut(link, "#")
+	if file == "" {
+		return from, anchor
+	}
+	return filepath.Join(filepath.Dir(from), file), anchor
+}
+
+// broken says why a link leads nowhere; "" if it does not, or to the web.
+func broken(docs map[string]document, from, link string) string {
+	if strings.Contains(link, "://") {
+		return ""
+	}
+	file, anchor := target(from, link)
+	if _, err := os.Stat(file); err != nil {
+		return err.Error()
+	}
+	if d, ok := docs[file]; ok && anchor != "" && !d.anchors[anchor] {
+		return "no such heading"
+	}
+	return ""
+}
+
+func linked(docs map[string]document, from, to string) bool {
+	for _, link := range docs[from].links {
+		if file, _ := target(from, link); file == to {
+			return true
+		}
+	}
+	return false
+}
