@@ -201,6 +201,9 @@ func (c *labCLI) start() *cobra.Command {
 				return err
 			}
 			if p.progress.Now != l.ID {
+				if err := p.mayBegin(ctx, l); err != nil {
+					return err
+				}
 				p.progress.Begin(l)
 				if err := p.keep(); err != nil {
 					return err
@@ -234,6 +237,19 @@ func (p *pupil) mayStart(ctx context.Context, l course.Lab) error {
 		return cloudsim.Errorf(cloudsim.Conflict, "lab %s is at %s; go on with it, or leave it with 'allinone lab reset'", before.ID, p.progress.State(before))
 	}
 	return p.undo(ctx, before)
+}
+
+// mayBegin refuses where the lab's commands would not do what its page shows.
+func (p *pupil) mayBegin(ctx context.Context, l course.Lab) error {
+	found, err := course.Step{Checks: l.Begin}.Verify(ctx, p.shell(), verifyPatience)
+	if err != nil || course.Good(found) {
+		return err
+	}
+	for _, f := range found {
+		f.Print(p.stdout)
+	}
+	return cloudsim.Errorf(cloudsim.Conflict, "lab %s does not begin with what is there; make it so, or give the labs a cluster of their own: "+
+		"'allinone up --detach --data-dir ANOTHER --port-base 0'", l.ID)
 }
 
 func (c *labCLI) next() *cobra.Command {

@@ -18,6 +18,7 @@
 //	console fails      the same; the commands fail
 //	console solution   what does the exercise of the step; until and fails go with it
 //	console verify     commands that look whether the step was done; "# " before one says what it shows
+//	console begin      the same, of what the lab begins with
 //	console reset      what undoes the whole lab, whatever of it was done
 //	text hint          a hint
 //
@@ -49,6 +50,7 @@ type Lab struct {
 	Intro   string // Markdown above the first step
 	Steps   []Step
 	Outro   string // Markdown below the last step
+	Begin   []Check
 	Reset   []Command
 }
 

@@ -22,6 +22,11 @@ const page = `# 7. A page
 
 Because.
 
+~~~console begin
+# nothing is there
+$ ls
+~~~
+
 ## 1. Look
 
 See:
@@ -91,7 +96,9 @@ func TestParse(t *testing.T) {
 	two := course.Command{Line: "cat <<'END'\ntwo\nEND", Want: "two\n", Until: true}
 	want := course.Lab{
 		ID: "07-page", Title: "7. A page", Minutes: 5, Nodes: "hollow",
-		Intro: "# 7. A page\n\n5 minutes · hollow nodes · no root\n\n## Why\n\nBecause.\n\n",
+		Intro: "# 7. A page\n\n5 minutes · hollow nodes · no root\n\n## Why\n\nBecause.\n\n" +
+			"```console begin\n# nothing is there\n$ ls\n```\n\n",
+		Begin: []course.Check{{Says: "nothing is there", Command: course.Command{Line: "ls"}}},
 		Steps: []course.Step{
 			{Title: "Look", Text: "## 1. Look\n\nSee:\n\n```console\n$ echo one\none\n```\n\n", Do: []course.Command{{Line: "echo one", Want: "one\n"}}},
 			{
@@ -113,8 +120,8 @@ func TestParse(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for _, tc := range []struct{ name, old, new, want string }{
 		{"terms", "5 minutes", "some minutes", `07-page.md:1: no line like "15 minutes · hollow nodes" below the title`},
-		{"number", "## 2. Do", "## 3. Do", "07-page.md:18: step 3 is the 2. one"},
-		{"word", "console until", "console soon", "console soon: want until, fails, verify, solution or reset"},
+		{"number", "## 2. Do", "## 3. Do", "07-page.md:23: step 3 is the 2. one"},
+		{"word", "console until", "console soon", "console soon: want until, fails, begin, verify, solution or reset"},
 		{"open", "</details>\n\nAfter", "After", "<details> is not closed in its section"},
 		{"inside", "</details>\n<details><summary>Hint", "<details><summary>Hint", "<details> in <details>"},
 		{"outside", "<details><summary>Solution</summary>", "", "a solution outside of <details>"},

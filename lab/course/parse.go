@@ -179,10 +179,10 @@ func (p *parser) fence(words []string, n *ast.FencedCodeBlock) {
 			until = true
 		case "fails":
 			fails = true
-		case "verify", "solution", "reset":
+		case "begin", "verify", "solution", "reset":
 			use = w
 		default:
-			p.bad(at, "console %s: want until, fails, verify, solution or reset", w)
+			p.bad(at, "console %s: want until, fails, begin, verify, solution or reset", w)
 		}
 	}
 	checks := p.commands(at, p.text(n))
@@ -200,6 +200,11 @@ func (p *parser) use(use string, at int, checks []Check) {
 		p.lab.Reset = append(p.lab.Reset, plain(checks)...)
 		return
 	}
+	if use == "begin" {
+		p.said(use, at, checks)
+		p.lab.Begin = append(p.lab.Begin, checks...)
+		return
+	}
 	if p.step == nil {
 		p.bad(at, "a console outside of a step: it would not be tried")
 		return
@@ -208,12 +213,17 @@ func (p *parser) use(use string, at int, checks []Check) {
 		p.step.Do = append(p.step.Do, plain(checks)...)
 		return
 	}
+	p.said(use, at, checks)
+	p.step.Checks = append(p.step.Checks, checks...)
+}
+
+// said wants every check to say what it shows.
+func (p *parser) said(use string, at int, checks []Check) {
 	for _, c := range checks {
 		if c.Says == "" {
-			p.bad(at, "verify: no line with # says what %q shows", c.Line)
+			p.bad(at, "%s: no line with # says what %q shows", use, c.Line)
 		}
 	}
-	p.step.Checks = append(p.step.Checks, checks...)
 }
 
 func plain(checks []Check) []Command {
