@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,9 @@ func FuzzRouter(f *testing.F) {
 		f.Add(s[0], s[1], s[2], s[3], s[4])
 	}
 	api := open(f)
+	for _, s := range everyRoute(f, api) {
+		f.Add(s[0], s[1], s[2], s[3], s[4])
+	}
 	f.Fuzz(func(t *testing.T, method, target, header, value, body string) {
 		r, err := http.NewRequest(method, "http://cloud"+target, strings.NewReader(body))
 		if err != nil {
@@ -62,6 +66,85 @@ func FuzzRouter(f *testing.F) {
 	})
 }
 
+// everyRoute has a request to each route of the API's own description, with a
+// body that has every member in it.
+func everyRoute(f *testing.F, api http.Handler) (all [][5]string) {
+	w := httptest.NewRecorder()
+	api.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi.json", nil))
+	var doc document
+	if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil {
+		f.Fatal(err)
+	}
+	for path, methods := range doc.Paths {
+		for method, o := range methods {
+			body := []byte{}
+			if s, ok := o.RequestBody.Content["application/json"]; ok {
+				body, _ = json.Marshal(doc.example(s.Schema, 0)) // of what JSON said
+			}
+			target := strings.NewReplacer("{id}", "i-000001", "{name}", "s").Replace(path)
+			all = append(all, [5]string{strings.ToUpper(method), target, "Content-Type", "application/json", string(body)})
+		}
+	}
+	if len(all) < 100 {
+		f.Fatalf("%d routes", len(all))
+	}
+	slices.SortFunc(all, func(a, b [5]string) int { return slices.Compare(a[:], b[:]) })
+	return all
+}
+
+// document is what everyRoute reads of an OpenAPI document.
+type document struct {
+	Paths map[string]map[string]struct {
+		RequestBody struct {
+			Content map[string]struct{ Schema schema }
+		}
+	}
+	Components struct{ Schemas map[string]schema }
+}
+
+type schema struct {
+	Ref        string `json:"$ref"`
+	Type       any
+	Properties map[string]schema
+	Items      *schema
+	Examples   []any
+	Enum       []any
+}
+
+// example is a value that fits a schema.
+func (d document) example(s schema, depth int) any {
+	if s.Ref != "" {
+		s = d.Components.Schemas[s.Ref[strings.LastIndex(s.Ref, "/")+1:]]
+	}
+	kind := s.Type
+	if several, ok := kind.([]any); ok { // with null
+		kind = several[0]
+	}
+	switch {
+	case len(s.Examples) > 0:
+		return s.Examples[0]
+	case len(s.Enum) > 0:
+		return s.Enum[0]
+	case depth > 6:
+		return nil
+	case kind == "object":
+		v := map[string]any{}
+		for name, p := range s.Properties {
+			if name != "$schema" {
+				v[name] = d.example(p, depth+1)
+			}
+		}
+		return v
+	case kind == "array" && s.Items != nil:
+		return []any{d.example(*s.Items, depth+1)}
+	case kind == "string":
+		return "x"
+	case kind == "boolean":
+		return true
+	}
+	return 1
+}
+
 // open serves a cloud without a network between.
 func open(f *testing.F) http.Handler {
 	log := slog.New(slog.DiscardHandler)
@@ -71,12 +154,18 @@ func open(f *testing.F) http.Handler {
 	}
 	cfg := engine.Default()
 	cfg.Profile = engine.Instant
+	cfg.StateDir = filepath.Join(f.TempDir(), "states")
+	cfg.Registry = "127.0.0.1:5000"
 	e := engine.New(log, st, cfg)
 	if err := errors.Join(e.Prepare(), e.EnsureAdmin("secret")); err != nil {
 		f.Fatal(err)
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }()
 	f.Cleanup(func() {
-		if err := errors.Join(e.Check(), st.Close()); err != nil {
+		stop()
+		if err := errors.Join(<-done, e.Check(), st.Close()); err != nil {
 			f.Errorf("the cloud's file is damaged: %v", err)
 		}
 	})

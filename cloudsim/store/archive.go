@@ -154,6 +154,8 @@ type unarchiver struct {
 	sum  hash.Hash
 	left int64 // bytes that may still come
 
+	unsummed []byte // read one by one, and not in sum yet
+
 	head   ArchiveHead
 	bucket []byte // the one that keys go to
 	key    []byte // the last of it
@@ -254,6 +256,7 @@ func (u *unarchiver) nextKey(tx *bolt.Tx) error {
 
 // end checks that what was read is what was written, and that nothing follows.
 func (u *unarchiver) end() error {
+	u.sum.Write(u.unsummed)
 	want := u.sum.Sum(nil)
 	have := make([]byte, len(want))
 	if _, err := io.ReadFull(u.in, have); err != nil {
@@ -277,7 +280,7 @@ func (u *unarchiver) ReadByte() (byte, error) {
 	if err != nil {
 		return 0, cutOff(err)
 	}
-	u.sum.Write([]byte{b})
+	u.unsummed = append(u.unsummed, b)
 	return b, nil
 }
 
@@ -300,6 +303,8 @@ func (u *unarchiver) bytes(buf []byte, most uint64) ([]byte, error) {
 	if _, err := io.ReadFull(u.in, buf); err != nil {
 		return nil, cutOff(err)
 	}
+	u.sum.Write(u.unsummed)
+	u.unsummed = u.unsummed[:0]
 	u.sum.Write(buf)
 	return buf, nil
 }

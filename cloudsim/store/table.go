@@ -334,11 +334,14 @@ func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 
 // Check reports resources and index entries that do not match each other.
 func (t Table[T]) Check(tx *Tx) error {
-	all := []error{t.checkUsage(tx)}
-	want := map[string]bool{}
+	var all []error
+	want, taken := map[string]bool{}, usage{}
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {
 			return err
+		}
+		if t.Uses != nil {
+			taken.add(t.Meta(&v).Project, t.Uses(&v))
 		}
 		for _, k := range t.keys(&v) {
 			want[string(k[0])+"\x00"+string(k[1])] = true
@@ -365,5 +368,5 @@ func (t Table[T]) Check(tx *Tx) error {
 			return err
 		}
 	}
-	return errors.Join(all...)
+	return errors.Join(append(all, taken.check(tx))...)
 }

@@ -100,24 +100,22 @@ func (t Table[T]) CountUses(tx *Tx) error {
 	return meta.Put(key, []byte{1})
 }
 
-// checkUsage reports counts that are not what the table's resources take.
-func (t Table[T]) checkUsage(tx *Tx) error {
-	if t.Uses == nil {
-		return nil
+// usage is what resources take, by usageKey.
+type usage map[string]int64
+
+func (u usage) add(project cloudsim.ProjectID, uses []Use) {
+	for _, use := range uses {
+		u[string(usageKey(project, use.Name))] += use.N
 	}
-	want, names := map[string]int64{}, map[cloudsim.QuotaName]bool{}
-	for v, err := range t.Scan(tx, "", "") {
-		if err != nil {
-			return err
-		}
-		for _, u := range t.Uses(&v) {
-			want[string(usageKey(t.Meta(&v).Project, u.Name))] += u.N
-			names[u.Name] = true
-		}
-	}
+}
+
+// check reports counts that are not these, of the names that are in u.
+func (u usage) check(tx *Tx) error {
 	var all []error
-	for key, n := range want {
+	names := map[string]bool{}
+	for key, n := range u {
 		project, name, _ := strings.Cut(key, "\x00")
+		names[name] = true
 		if have := tx.Used(cloudsim.ProjectID(project), cloudsim.QuotaName(name)); have != n {
 			all = append(all, fmt.Errorf("%s uses %d %s, and %d are counted", project, n, name, have))
 		}
@@ -127,8 +125,7 @@ func (t Table[T]) checkUsage(tx *Tx) error {
 		return errors.Join(all...)
 	}
 	return errors.Join(append(all, b.ForEach(func(k, _ []byte) error {
-		_, name, _ := strings.Cut(string(k), "\x00")
-		if names[cloudsim.QuotaName(name)] && want[string(k)] == 0 {
+		if _, name, _ := strings.Cut(string(k), "\x00"); names[name] && u[string(k)] == 0 {
 			return fmt.Errorf("%q is counted, and nothing uses it", k)
 		}
 		return nil

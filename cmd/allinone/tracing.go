@@ -9,6 +9,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
 // traceTo sends spans of a service to the collector at HOST:PORT, and returns
@@ -17,6 +19,7 @@ func traceTo(ctx context.Context, collector, service, instance string) (spans tr
 	if collector == "" {
 		return nil, func() error { return nil }, nil
 	}
+	wire.QuietGRPC()
 	to, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpoint(collector), otlptracegrpc.WithInsecure())
 	if err != nil {
 		return nil, nil, err
