@@ -1,0 +1,85 @@
+package ccm
+
+import (
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// tellWhere says where a listener is that is not at the address and port that
+// the Service shows.
+func (b *balancers) tellWhere(svc *v1.Service, lb cloudsim.LoadBalancer) {
+	for _, l := range lb.Status.Listeners {
+		shown := net.JoinHostPort(l.IP, strconv.Itoa(l.Port))
+		switch {
+		case !ofLoadBalancer(lb, l), l.Endpoint == shown:
+		case l.Endpoint != "":
+			b.events.Eventf(svc, v1.EventTypeNormal, "ListenerElsewhere", "Port %d of %s is reachable at %s%s", l.Port, l.IP, l.Endpoint, because(l.Error))
+		case l.Error != "":
+			b.events.Eventf(svc, v1.EventTypeWarning, "ListenerUnreachable", "Port %d of %s is not reachable%s", l.Port, l.IP, because(l.Error))
+		}
+	}
+}
+
+// ofLoadBalancer reports whether l is about an address of lb, not about a port
+// that the cloud's host publishes for it.
+func ofLoadBalancer(lb cloudsim.LoadBalancer, l cloudsim.ListenerStatus) bool {
+	return slices.ContainsFunc(lb.Addresses, func(a cloudsim.LoadBalancerAddress) bool { return a.IP == l.IP })
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}
+
+// unreachable is the error of a port in the status of a Service that no client
+// can connect to (v1.PortStatus).
+const unreachable = "cloudsim.dev/ListenerUnreachable"
+
+// status is what Kubernetes publishes: every address, in the order of the
+// families, and the ports only when one of them does not work. The mode
+// (KEP-1860) is VIP, by which kube-proxy takes a short cut to the pods, if all
+// listeners allow it.
+func status(lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
+	st := &v1.LoadBalancerStatus{}
+	if lb.State != cloudsim.LoadBalancerActive && lb.State != cloudsim.LoadBalancerUpdating {
+		return st
+	}
+	mode := v1.LoadBalancerIPModeVIP
+	if slices.ContainsFunc(lb.Listeners, func(l cloudsim.Listener) bool { return l.EffectiveMode() == cloudsim.ModeProxy }) {
+		mode = v1.LoadBalancerIPModeProxy
+	}
+	for _, a := range lb.Addresses {
+		st.Ingress = append(st.Ingress, v1.LoadBalancerIngress{IP: a.IP, IPMode: &mode, Ports: portStatus(lb, a.IP)})
+	}
+	return st
+}
+
+// portStatus is nil while every listener works at ip: the API wants all ports
+// of a Service or none.
+func portStatus(lb cloudsim.LoadBalancer, ip string) []v1.PortStatus {
+	var ports []v1.PortStatus
+	broken := false
+	for _, l := range lb.Status.Listeners {
+		if l.IP != ip {
+			continue
+		}
+		p := v1.PortStatus{Port: int32(l.Port), Protocol: v1.Protocol(strings.ToUpper(string(l.Protocol)))} //nolint:gosec // a port
+		if l.Endpoint == "" && l.Error != "" {
+			reason := unreachable
+			p.Error, broken = &reason, true
+		}
+		ports = append(ports, p)
+	}
+	if !broken {
+		return nil
+	}
+	return ports
+}
