@@ -394,10 +394,12 @@ func forgetNetworks(t *testing.T, path string, all ...cloudsim.Instance) {
 	}
 	networks := store.Table[cloudsim.Network]{
 		Kind: cloudsim.KindNetwork, ID: func(n *cloudsim.Network) string { return string(n.ID) }, Meta: func(n *cloudsim.Network) *cloudsim.Meta { return &n.Meta },
+		Uses: store.One[cloudsim.Network](cloudsim.QuotaNetworks),
 	}
 	subnets := store.Table[cloudsim.Subnet]{
 		Kind: cloudsim.KindSubnet, ID: func(s *cloudsim.Subnet) string { return string(s.ID) }, Meta: func(s *cloudsim.Subnet) *cloudsim.Meta { return &s.Meta },
 		Index: map[string]func(*cloudsim.Subnet) []string{"network": func(s *cloudsim.Subnet) []string { return []string{string(s.Network)} }},
+		Uses:  store.One[cloudsim.Subnet](cloudsim.QuotaSubnets),
 	}
 	if err := st.Update("", func(tx *store.Tx) error {
 		n, err1 := networks.Get(tx, "net-000001")

@@ -231,7 +231,7 @@ func known(name string) bool {
 	}
 	family, rest, _ := strings.Cut(name, "/")
 	switch family {
-	case "object", "index", "pool", "free", "note":
+	case "object", "index", "pool", "free", "held", "note":
 		return rest != ""
 	}
 	return false
@@ -361,7 +361,7 @@ func (t *Tx) checkShape() error {
 		}
 	}
 	return t.tx.ForEach(func(name []byte, _ *bolt.Bucket) error {
-		if strings.HasPrefix(string(name), "free/") {
+		if strings.HasPrefix(string(name), "free/") || strings.HasPrefix(string(name), "held/") {
 			return long(name, 8, 0)
 		}
 		return nil

@@ -10,7 +10,9 @@ import (
 )
 
 // The file's top-level buckets. Tables have one each, "object/KIND", with
-// their indexes beside it in "index/KIND/NAME"; pools are "pool/NAME".
+// their indexes beside it in "index/KIND/NAME"; pools are "pool/NAME", with the
+// numbers below their sequence that are free in "free/NAME", and those beyond it
+// that are not in "held/NAME". An archive may hold these and no others.
 var (
 	bucketMeta    = []byte("meta")
 	bucketJournal = []byte("journal")
