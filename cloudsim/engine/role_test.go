@@ -111,6 +111,7 @@ func TestNobodyGivesWhatHeLacks(t *testing.T) {
 	}
 	account(t, e, admin, "strong", cloudsim.CreateRoleBinding{Role: cloudsim.RoleAdmin, AllProjects: true})
 	secret := account(t, e, admin, "steward", cloudsim.CreateRoleBinding{Role: "steward"})
+	partly := account(t, e, admin, "partly", cloudsim.CreateRoleBinding{Role: "steward"}, cloudsim.CreateRoleBinding{Role: cloudsim.RoleWriter, Resource: "web-*"})
 	ctx, err := e.Admit(t.Context(), engine.Request{Secret: secret, Operation: "tokens.create", Access: engine.Manage})
 	if err != nil {
 		t.Fatal(err)
@@ -119,6 +120,11 @@ func TestNobodyGivesWhatHeLacks(t *testing.T) {
 		_, err := e.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: "b-" + string(role), Role: role, ServiceAccount: "steward", AllProjects: all})
 		return err
 	}
+	some, err := e.Admit(t.Context(), engine.Request{Secret: partly, Operation: "roleBindings.create", Access: engine.Manage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, passOn := e.CreateRoleBinding(some, cloudsim.CreateRoleBinding{Name: "all", Role: cloudsim.RoleWriter, ServiceAccount: "partly"})
 	token := func(req cloudsim.CreateToken) error {
 		_, err := e.CreateToken(ctx, req)
 		return err
@@ -130,6 +136,7 @@ func TestNobodyGivesWhatHeLacks(t *testing.T) {
 	for name, tc := range map[string]struct{ got, want error }{
 		"bind what he has":            {bind(cloudsim.RoleReader, false), nil},
 		"bind more":                   {bind(cloudsim.RoleWriter, false), cloudsim.Denied},
+		"bind what he has for some":   {passOn, cloudsim.Denied},
 		"bind it everywhere":          {bind(cloudsim.RoleReader, true), cloudsim.Denied},
 		"a token with what he has":    {token(cloudsim.CreateToken{Name: "r", Role: cloudsim.RoleReader}), nil},
 		"a token with more":           {token(cloudsim.CreateToken{Name: "w", Role: cloudsim.RoleAdmin}), cloudsim.Denied},
@@ -141,6 +148,17 @@ func TestNobodyGivesWhatHeLacks(t *testing.T) {
 	} {
 		if !errors.Is(tc.got, tc.want) {
 			t.Errorf("%s: %v; want %v", name, tc.got, tc.want)
+		}
+	}
+}
+
+func TestPredefinedRolesStay(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", engine.DefaultProject)
+	for _, r := range cloudsim.PredefinedRoles() {
+		if err := e.DeleteRole(admin, cloudsim.RoleName(r.Name)); !errors.Is(err, cloudsim.Conflict) {
+			t.Errorf("%s: %v", r.Name, err)
 		}
 	}
 }

@@ -77,6 +77,41 @@ func TestLoadState(t *testing.T) {
 	}
 }
 
+// Who may call now, may call after a load, with the secret of now; but not as
+// an account that was not there then.
+func TestLoadKeepsSecrets(t *testing.T) {
+	e, down := boot(t, file(t), instant, withStates(t.TempDir()))
+	defer down()
+	ctx := enter(t, e, "secret", engine.DefaultProject)
+	token := func(req cloudsim.CreateToken) cloudsim.Token {
+		return must(e.CreateToken(ctx, req))(t)
+	}
+	was := token(cloudsim.CreateToken{Name: "ci", Role: cloudsim.RoleReader})
+	must(e.SaveState(ctx, cloudsim.SaveState{Name: "then"}))(t)
+	if err := e.DeleteToken(ctx, was.ID); err != nil {
+		t.Fatal(err)
+	}
+	now := token(cloudsim.CreateToken{Name: "ci", Role: cloudsim.RoleReader})
+	late := token(cloudsim.CreateToken{Name: "late", Role: cloudsim.RoleReader})
+	gone := account(t, e, ctx, "gone", cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader})
+	if err := e.LoadState(ctx, "then"); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		secret string
+		want   error
+	}{
+		"of now":                        {now.Secret, nil},
+		"of then":                       {was.Secret, cloudsim.Unauthenticated},
+		"that was not there then":       {late.Secret, nil},
+		"of an account that is no more": {gone, cloudsim.Unauthenticated},
+	} {
+		if _, err := e.Admit(t.Context(), engine.Request{Secret: tc.secret, Operation: "zones.list", Access: engine.Read}); !errors.Is(err, tc.want) {
+			t.Errorf("a secret %s: %v; want %v", name, err, tc.want)
+		}
+	}
+}
+
 // Watches from before a load are Gone, also when their revision is reached
 // again; those that begin after it go on.
 func TestWatchesEndWithALoad(t *testing.T) {
