@@ -68,6 +68,7 @@ var aboutPlaces = []string{
 	"--cloud-url", "--cloud-token-file", "--agent-bind-address", "--agent-port", "--health-bind-address", "--health-port", "--admin-bind-address", "--admin-port",
 	"--proxy-server-host", "--proxy-server-port", "--health-server-host", "--health-server-port", "--server-address",
 	"--v", "--profile",
+	"--registry-listen", // on loopback, which is another in each container: compose has no registry
 }
 
 // A service is started as the lab's component of that name.

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -144,7 +145,7 @@ func TestConfigSaysAllThatIsWrong(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"data dir", "allinone executable", "kube executable", `nodes must be hollow, real or none, got "virtual"`, "instances", "profile", "port base must be 0 or between 1024 and 65524", "timeout", "grace"} {
+	for _, want := range []string{"data dir", "allinone executable", "kube executable", `nodes must be hollow, real or none, got "virtual"`, "instances", "profile", fmt.Sprintf("port base must be 0 or between 1024 and %d", maxPort+1-len(portNames)), "timeout", "grace"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("nothing about %q in %v", want, err)
 		}

@@ -23,7 +23,10 @@ nodes, and the question whether a component is ready.
 
 Nobody types these; 'docker compose up' does.`,
 		Example: `  docker compose up --detach
-  docker compose exec toolbox bash`,
+  docker compose exec toolbox bash
+
+  # What its health checks ask
+  allinone compose probe http://127.0.0.1:8180/readyz`,
 	}
 	cmd.AddCommand(newComposeInitCommand(e), newComposeSeedCommand(e), newComposeHypervisorCommand(e), newComposeProbeCommand())
 	return cmd

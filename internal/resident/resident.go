@@ -40,18 +40,21 @@ func Trim(ctx context.Context, log *slog.Logger) error {
 		return nil
 	case <-t.C:
 	}
+	before := allocated()
 	debug.FreeOSMemory()
 	if err := dropProgramPages(); err != nil {
 		log.Debug("memory is not given back", "err", err)
 	}
-	trimBursts(ctx)
+	trimBursts(ctx, before)
 	return nil
 }
 
-func trimBursts(ctx context.Context) {
+// trimBursts counts from what had been allocated when memory was given back: a
+// burst may begin before that is over.
+func trimBursts(ctx context.Context, trimmed uint64) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	trimmed, before := allocated(), allocated()
+	before := trimmed
 	var notBefore time.Time
 	for {
 		select {
@@ -68,7 +71,7 @@ func trimBursts(ctx context.Context) {
 		began := time.Now()
 		debug.FreeOSMemory()
 		notBefore = time.Now().Add(share * time.Since(began))
-		trimmed = allocated()
+		trimmed = now
 	}
 }
 
