@@ -28,6 +28,9 @@ func calm(t *testing.T) plane {
 	r.wire.takes = time.Millisecond // or two events would have one name
 	r.provider = r.again()
 	r.mirrored(t)
+	// Upstream's workers may outlive their controller by the call that they are
+	// in: the cloud stays for a minute of the bubble's.
+	t.Cleanup(func() { time.Sleep(time.Minute) })
 	return r.startAt(t, pace{5 * time.Minute, 5 * time.Second, 2 * time.Second})
 }
 
