@@ -1,7 +1,6 @@
 package ccm
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -34,7 +33,7 @@ func leftover(svc *v1.Service) bool {
 // tellPorts keeps the condition LoadBalancerPortsError of a Service: it is there
 // while why, which may be nil, is about ports. An event is gone within the hour;
 // who waits for the Service reads the condition.
-func (r *repairer) tellPorts(ctx context.Context, svc *v1.Service, why error) error {
+func (r *repairer) tellPorts(svc *v1.Service, why error) error {
 	after := svc.DeepCopy()
 	changed := false
 	if _, about := errors.AsType[portsError](why); about {

@@ -162,7 +162,7 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 	case err != nil:
 		return 0, err
 	case leftover(svc):
-		return 0, r.tellPorts(ctx, svc, nil)
+		return 0, r.tellPorts(svc, nil)
 	case !served(svc):
 		return 0, nil
 	}
@@ -182,7 +182,7 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 	if err != nil && !isNo {
 		return 0, err
 	}
-	if err := r.tellPorts(ctx, svc, no.error); err != nil || why == "" {
+	if err := r.tellPorts(svc, no.error); err != nil || why == "" {
 		return 0, err
 	}
 	return r.repair(ctx, svc, nodes, why)
