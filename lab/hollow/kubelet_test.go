@@ -292,9 +292,17 @@ func TestCloudGoesAway(t *testing.T) {
 
 	gone := b.create("gone", "sim-1a")
 	b.node("gone", "Ready", isReady)
+	// So short a journal is left behind now and then without that.
+	b.await("it follows", func() error {
+		if b.log.count("the cloud does not answer") != b.log.count("the cloud answers again") {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	followed := b.log.count("the cloud answers again")
 	line.cut()
 	b.await("it is noticed", func() error {
-		if b.log.count("the cloud does not answer") != 1 {
+		if b.log.count("the cloud does not answer") <= followed {
 			return errors.New("it has not said so")
 		}
 		return nil
@@ -307,7 +315,7 @@ func TestCloudGoesAway(t *testing.T) {
 	b.node("five", "Ready", isReady)
 	b.node("two", "Ready", isReady)
 	b.node("gone", "off", isOff)
-	if b.log.count("the cloud answers again") != 1 {
+	if b.log.count("the cloud answers again") <= followed {
 		t.Errorf("log:\n%s", b.log)
 	}
 }
