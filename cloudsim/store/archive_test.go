@@ -230,23 +230,7 @@ func FuzzUnarchive(f *testing.F) {
 // A byte of a file that was flipped, anywhere in its pages, is an error or is
 // never met; it is not the end of the process.
 func TestFlippedByteInFile(t *testing.T) {
-	good := filepath.Join(t.TempDir(), "cloud.db")
-	s, err := store.Open(good)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := range 100 {
-		if _, err := put(s, fmt.Sprintf("name-%d", n), "red"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	whole, err := os.ReadFile(good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := written(t, 100)
 	path := filepath.Join(t.TempDir(), "cloud.db")
 	step := 61
 	if testing.Short() {

@@ -338,26 +338,33 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// A damaged file is an error that says so, when it is opened or when the
-// damage is met, and never the end of the process; and it stays as it is.
-func TestDamagedFile(t *testing.T) {
-	good := filepath.Join(t.TempDir(), "cloud.db")
-	s, err := store.Open(good)
+// written is the file of a store with n things.
+func written(t *testing.T, n int) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "cloud.db")
+	s, err := store.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := range 200 {
-		if _, err := put(s, fmt.Sprintf("name-%d", n), "red"); err != nil {
+	for i := range n {
+		if _, err := put(s, fmt.Sprintf("name-%d", i), "red"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	whole, err := os.ReadFile(good)
+	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return whole
+}
+
+// A damaged file is an error that says so, when it is opened or when the
+// damage is met, and never the end of the process; and it stays as it is.
+func TestDamagedFile(t *testing.T) {
+	whole := written(t, 200)
 	noise := bytes.Repeat([]byte{0xa5}, len(whole))
 	files := map[string][]byte{"cut": whole[:5000], "noise": noise}
 	page := os.Getpagesize()
