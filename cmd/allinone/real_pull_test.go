@@ -66,7 +66,9 @@ func (l *labRun) registry() (name, password string) {
 	return c.Registry, c.Password
 }
 
-// push gives the test image names in the cloud's registry, from a machine.
+// push gives an image names in the cloud's registry, from a machine. It is not
+// that of the other steps' pods: what was pulled with a password once, under any
+// name, the kubelet gives to nobody who has none (KEP-2535).
 func (l *labRun) push(id string, names ...string) (registry string) {
 	l.t.Helper()
 	registry, password := l.registry()
@@ -74,7 +76,7 @@ func (l *labRun) push(id string, names ...string) (registry string) {
 		l.inMachine(id, slices.Concat([]string{"/opt/machine/ctr", "-n", "k8s.io", "images"}, args)...)
 	}
 	for _, name := range names {
-		ctr("tag", agnhost, registry+"/"+name)
+		ctr("tag", "registry.k8s.io/pause:3.10.2", registry+"/"+name)
 		ctr("push", "--hosts-dir", "/etc/kubernetes/registries", "--user", "cloud:"+password, registry+"/"+name)
 		ctr("rm", registry+"/"+name)
 	}
