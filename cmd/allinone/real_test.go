@@ -316,7 +316,13 @@ func (l *labRun) rebootCrashed(t *testing.T) {
 func (l *labRun) testRealAdoption(t *testing.T) {
 	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
 	before := l.machinePID("i-000001")
-	pods := l.podsByNode("web")
+	var pods map[string][2]string
+	l.until("each pod has its address again, after the crash before", func() string {
+		if pods = l.podsByNode("web"); len(pods) < 3 {
+			return fmt.Sprint(pods)
+		}
+		return ""
+	})
 	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
