@@ -276,9 +276,10 @@ func TestPortsErrorCondition(t *testing.T) {
 				})
 				p.update(t, tc.mend)
 				within(t, 6*time.Minute, "it is gone", func() bool { return len(p.service(t).Status.Conditions) == 0 })
-				if s := p.service(t); s.Spec.Type == v1.ServiceTypeLoadBalancer && !addressed(s) {
-					t.Error("it has no address")
-				}
+				within(t, 6*time.Minute, "it has an address", func() bool {
+					s := p.service(t)
+					return s.Spec.Type != v1.ServiceTypeLoadBalancer || addressed(s)
+				})
 			})
 		})
 	}
