@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +26,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
 // apiServer is a real kube-apiserver on a real etcd, and no other controller.
@@ -90,15 +90,11 @@ func accountKey(t *testing.T, dir string) string {
 }
 
 // freePorts are ports that nobody has now.
-func freePorts(t *testing.T, n int) (ports []int) {
+func freePorts(t *testing.T, n int) []int {
 	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	ports, err := freeport.Choose(n)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return ports
 }

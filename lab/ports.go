@@ -6,6 +6,8 @@ import (
 	"net"
 	"slices"
 	"strconv"
+
+	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
 // DefaultPortBase is the first of a lab's ports.
@@ -56,17 +58,15 @@ func portsFrom(base int) ports {
 	return p
 }
 
-// freePorts asks the kernel. All are held until the last is known, so that no
-// two are the same.
+// freePorts are such that nobody has now.
 func freePorts() (ports, error) {
+	free, err := freeport.Choose(len(portNames))
+	if err != nil {
+		return nil, err
+	}
 	p := ports{}
-	for _, n := range portNames {
-		l, err := net.Listen("tcp4", net.JoinHostPort(host, "0"))
-		if err != nil {
-			return nil, fmt.Errorf("looking for a free port: %w", err)
-		}
-		defer l.Close()
-		p[n] = l.Addr().(*net.TCPAddr).Port
+	for i, n := range portNames {
+		p[n] = free[i]
 	}
 	return p, nil
 }

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -47,17 +46,6 @@ func background(b *testing.B, path string, args ...string) (pid int, stop func()
 	}
 }
 
-func freePort(b *testing.B) string {
-	b.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer ln.Close()
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	return port
-}
-
 // untilOK asks url until it answers 200, and returns how long that took.
 func untilOK(b *testing.B, url string) time.Duration {
 	b.Helper()
@@ -87,7 +75,7 @@ func BenchmarkCloudsim(b *testing.B) {
 	var ready time.Duration
 	var resident float64
 	for range b.N {
-		addr := "127.0.0.1:" + freePort(b)
+		addr := "127.0.0.1:" + strconv.Itoa(freePort(b))
 		pid, stop := background(b, bin, "cloudsim", "--listen", addr, "--data-dir", b.TempDir())
 		ready += untilOK(b, "http://"+addr+"/readyz")
 		time.Sleep(2 * time.Second) // what is measured is the memory of an idle cloud
@@ -191,7 +179,7 @@ func apiServerAlone(b *testing.B, kube string) time.Duration {
 	if err := os.WriteFile(sa, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	etcd, port := "http://127.0.0.1:"+freePort(b), freePort(b)
+	etcd, port := "http://127.0.0.1:"+strconv.Itoa(freePort(b)), strconv.Itoa(freePort(b))
 	_, stopEtcd := background(b, kube, "etcd", "--data-dir", filepath.Join(dir, "etcd"), "--listen-client-urls", etcd,
 		"--advertise-client-urls", etcd, "--listen-peer-urls", "http://127.0.0.1:0")
 	defer stopEtcd()

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -109,7 +110,7 @@ func benchLoadBalancer(b *testing.B) (lb, target string) {
 
 func benchHAProxy(b *testing.B, path, target string) (address string) {
 	b.Helper()
-	address = "127.0.0.1:" + freePort(b)
+	address = "127.0.0.1:" + strconv.Itoa(freePort(b))
 	file := filepath.Join(b.TempDir(), "haproxy.cfg")
 	if err := os.WriteFile(file, fmt.Appendf(nil, haproxyConfig, address, target), 0o600); err != nil {
 		b.Fatal(err)

@@ -33,7 +33,7 @@ func TestAgentLearnsFromMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := fmt.Sprintf("127.0.0.1:%d", freeTCPPort(t))
+	addr := fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	early := &proxyAgentFlags{metadataURL: "http://" + addr}
 	learned := make(chan error, 1)
 	said := newAwaited("waiting for the metadata service")

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cloudsim-dev/allinone/internal/freeport"
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 )
 
@@ -59,17 +60,17 @@ func newProxyLab(t testing.TB) *proxyLab {
 	if err := certs.Make(dir, nil, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	return &proxyLab{TB: t, dir: dir, agentPort: freeTCPPort(t), healthPort: freeTCPPort(t), socket: filepath.Join(dir, "sock")}
+	return &proxyLab{TB: t, dir: dir, agentPort: freePort(t), healthPort: freePort(t), socket: filepath.Join(dir, "sock")}
 }
 
-func freeTCPPort(t testing.TB) int {
+// freePort is one that nobody has now.
+func freePort(t testing.TB) int {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Choose(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port
+	return port[0]
 }
 
 func (l *proxyLab) file(name string) string { return filepath.Join(l.dir, name) }
@@ -110,7 +111,7 @@ func (l *proxyLab) start(s side, args ...string) *os.Process {
 // for both sides: that is the claim.
 func (l *proxyLab) server(s side, mode string, more ...string) *os.Process {
 	return l.start(s, append(append(l.forAgents(l.agentPort), "--mode="+mode, "--uds-name="+l.socket, "--server-port=0",
-		"--health-bind-address=127.0.0.1", "--health-port="+strconv.Itoa(l.healthPort), "--admin-port="+strconv.Itoa(freeTCPPort(l)), "--v=1",
+		"--health-bind-address=127.0.0.1", "--health-port="+strconv.Itoa(l.healthPort), "--admin-port="+strconv.Itoa(freePort(l)), "--v=1",
 	), more...)...)
 }
 
@@ -126,8 +127,8 @@ func (l *proxyLab) agent(s side, more ...string) *os.Process {
 	p := l.start(s, append([]string{
 		"agent", "--proxy-server-host=127.0.0.1", "--proxy-server-port=" + strconv.Itoa(l.agentPort),
 		"--ca-cert=" + l.file("agents-ca.crt"), "--agent-cert=" + l.file("agent.crt"), "--agent-key=" + l.file("agent.key"),
-		"--health-server-host=127.0.0.1", "--health-server-port=" + strconv.Itoa(freeTCPPort(l)),
-		"--admin-server-port=" + strconv.Itoa(freeTCPPort(l)), "--admin-bind-address=127.0.0.1", "--v=1",
+		"--health-server-host=127.0.0.1", "--health-server-port=" + strconv.Itoa(freePort(l)),
+		"--admin-server-port=" + strconv.Itoa(freePort(l)), "--admin-bind-address=127.0.0.1", "--v=1",
 	}, more...)...)
 	l.awaitReady()
 	return p

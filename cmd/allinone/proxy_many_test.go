@@ -79,7 +79,7 @@ func (l *labRun) carries(when string) {
 func (l *proxyLab) many(n int) (clients []string, agents string) {
 	l.Helper()
 	for i := range n {
-		client, agent := fmt.Sprintf("127.0.0.1:%d", freeTCPPort(l)), freeTCPPort(l)
+		client, agent := fmt.Sprintf("127.0.0.1:%d", freePort(l)), freePort(l)
 		l.running = append(l.running, l.start(ours, append(l.forAgents(agent),
 			"--server-id=server-"+strconv.Itoa(i), "--server-count="+strconv.Itoa(n), "--frontend=http-connect@"+client,
 			"--server-cert="+l.file(certs.Frontend+".crt"), "--server-key="+l.file(certs.Frontend+".key"), "--server-ca-cert="+l.file(certs.FrontendCA+".crt"),

@@ -12,11 +12,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,6 +36,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/freeport"
 	"github.com/cloudsim-dev/allinone/lab/hollow"
 )
 
@@ -68,13 +69,12 @@ func startControlPlane() (kubeconfig string, err error) {
 		return "", err
 	}
 	shared.stop = append(shared.stop, func() { os.RemoveAll(dir) })
-	var ports [3]string
-	for i := range ports {
-		if ports[i], err = freePort(); err != nil {
-			return "", err
-		}
+	ports, err := freeport.Choose(3)
+	if err != nil {
+		return "", err
 	}
-	etcd, peer, secure := "http://127.0.0.1:"+ports[0], "http://127.0.0.1:"+ports[1], "https://127.0.0.1:"+ports[2]
+	on := func(i int) string { return "127.0.0.1:" + strconv.Itoa(ports[i]) }
+	etcd, peer, secure := "http://"+on(0), "http://"+on(1), "https://"+on(2)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	kubeconfig = file("kubeconfig")
 	if err := errors.Join(
@@ -88,7 +88,7 @@ func startControlPlane() (kubeconfig string, err error) {
 		{"etcd", "--data-dir=" + file("etcd"), "--listen-client-urls=" + etcd, "--advertise-client-urls=" + etcd,
 			"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer,
 			"--unsafe-no-fsync", "--log-level=error"},
-		{"kube-apiserver", "--etcd-servers=" + etcd, "--bind-address=127.0.0.1", "--secure-port=" + ports[2],
+		{"kube-apiserver", "--etcd-servers=" + etcd, "--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(ports[2]),
 			"--cert-dir=" + file("certs"), "--token-auth-file=" + file("tokens"), "--authorization-mode=AlwaysAllow",
 			"--service-account-issuer=https://test", "--service-account-key-file=" + file("sa.key"),
 			"--service-account-signing-key-file=" + file("sa.key"), "--service-cluster-ip-range=10.96.0.0/16",
@@ -105,16 +105,6 @@ func startControlPlane() (kubeconfig string, err error) {
 		}
 	}
 	return kubeconfig, nil
-}
-
-func freePort() (string, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer ln.Close()
-	_, port, err := net.SplitHostPort(ln.Addr().String())
-	return port, err
 }
 
 // start runs a program until the tests are over. Its output is kept beside its data.

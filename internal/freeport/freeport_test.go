@@ -1,0 +1,39 @@
+package freeport_test
+
+import (
+	"net"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/internal/freeport"
+)
+
+// Ports can be listened on at once and together, and are no client's.
+func TestChoose(t *testing.T) {
+	ports, err := freeport.Choose(20)
+	if err != nil || len(ports) != 20 {
+		t.Fatalf("%v: %v", ports, err)
+	}
+	for _, port := range ports {
+		l, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		defer l.Close()
+		if port < 10000 || port > 29999 {
+			t.Errorf("%d may be an outgoing connection's, or a node port", port)
+		}
+	}
+	if slices.Sort(ports); len(slices.Compact(ports)) != 20 {
+		t.Errorf("some are the same: %v", ports)
+	}
+}
+
+// Choosing ends when there are no more.
+func TestChooseTooMany(t *testing.T) {
+	if ports, err := freeport.Choose(40000); err == nil {
+		t.Errorf("%d ports", len(ports))
+	}
+}
