@@ -230,6 +230,17 @@ func (l *labRun) answersFrom(url string, n int) (map[string]int, error) {
 	return seen, nil
 }
 
+// everyPod waits until each of three pods takes requests.
+func (l *labRun) everyPod(url string) {
+	l.t.Helper()
+	l.until("every pod takes requests", func() string {
+		if seen, err := l.answersFrom(url, 60); err != nil || len(seen) != 3 {
+			return fmt.Sprint(seen, err)
+		}
+		return ""
+	})
+}
+
 func (l *labRun) realURL(service string) string {
 	l.t.Helper()
 	l.kubectl("wait", "service", service, "--for=jsonpath={.status.loadBalancer.ingress[0].ip}", "--timeout=60s")
@@ -237,13 +248,7 @@ func (l *labRun) realURL(service string) string {
 }
 
 func (l *labRun) testRealLoadBalancer(*testing.T) {
-	url := l.realURL("web")
-	l.until("every pod takes requests through the load balancer", func() string {
-		if seen, err := l.answersFrom(url, 60); err != nil || len(seen) != 3 {
-			return fmt.Sprint(seen, err)
-		}
-		return ""
-	})
+	l.everyPod(l.realURL("web"))
 }
 
 // An instance that is stopped, started, created or deleted is a machine that
@@ -316,13 +321,11 @@ func (l *labRun) rebootCrashed(t *testing.T) {
 func (l *labRun) testRealAdoption(t *testing.T) {
 	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
 	before := l.machinePID("i-000001")
-	var pods map[string][2]string
-	l.until("each pod has its address again, after the crash before", func() string {
-		if pods = l.podsByNode("web"); len(pods) < 3 {
-			return fmt.Sprint(pods)
-		}
-		return ""
-	})
+	// What the API server says of the pods of a machine that crashed before is of
+	// before the crash, until its kubelet has started them again: this Service has
+	// nodes serve by their own pods.
+	l.everyPod(l.realURL("drain"))
+	pods := l.podsByNode("web")
 	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

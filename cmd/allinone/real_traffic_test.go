@@ -159,12 +159,7 @@ func (l *labRun) testRealDraining(t *testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=drain", "--type=LoadBalancer", "--port=80", "--target-port=8080", "--overrides",
 		`{"spec":{"externalTrafficPolicy":"Local"}}`)
 	url := l.realURL("drain")
-	l.until("every pod takes requests", func() string {
-		if seen, err := l.answersFrom(url, 60); err != nil || len(seen) != 3 {
-			return fmt.Sprint(seen, err)
-		}
-		return ""
-	})
+	l.everyPod(url)
 	host, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
 	conn, err := net.Dial("tcp", host+":80")
 	if err != nil {
@@ -240,12 +235,7 @@ func watchful(url string) (stop func() (asked, lost int, last time.Time)) {
 func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	t.Helper()
 	url := l.realURL("drain")
-	l.until("every pod takes requests", func() string {
-		if seen, err := l.answersFrom(url, 60); err != nil || len(seen) != 3 {
-			return fmt.Sprint(seen, err)
-		}
-		return ""
-	})
+	l.everyPod(url)
 	stop := watchful(url)
 	began := time.Now()
 	takeAway()
