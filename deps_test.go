@@ -18,8 +18,8 @@ const module = "github.com/cloudsim-dev/allinone/"
 // what stands here. Siblings never meet: the subsystems know the cloud by its
 // client alone.
 var mayImport = map[string][]string{
-	"cloudsim/metadata":         {"cloudsim"},
-	"cloudsim/registry":         {"cloudsim", "cloudsim/engine"},
+	"cloudsim/metadata":         {"cloudsim", "internal/run"},
+	"cloudsim/registry":         {"cloudsim", "cloudsim/engine", "internal/run"},
 	"credprovider":              {"cloudsim", "cloudsim/client"},
 	"credprovider/doctor":       {},
 	"credprovider/node":         {"credprovider", "credprovider/doctor"},
@@ -28,7 +28,7 @@ var mayImport = map[string][]string{
 	"cloudsim":                 {},
 	"cloudsim/store":           {"cloudsim"},
 	"cloudsim/engine":          {"cloudsim", "cloudsim/store", "internal/providerid"},
-	"cloudsim/httpapi":         {"cloudsim", "cloudsim/engine"},
+	"cloudsim/httpapi":         {"cloudsim", "cloudsim/engine", "internal/run"},
 	"cloudsim/client":          {"cloudsim"},
 	"cloudsim/dataplane":       {"cloudsim", "cloudsim/follow", "internal/pause"},
 	"cloudsim/dataplane/disks": {"cloudsim"},

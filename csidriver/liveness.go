@@ -2,7 +2,6 @@ package csidriver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,6 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 // probeWithin is how long an answer to Probe may take.
@@ -68,16 +69,5 @@ func serveHealth(ctx context.Context, address, endpoint string) error {
 	if err != nil {
 		return err
 	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	err = srv.Close() // who asks for health asks again
-	if served := <-served; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, served)
-	}
-	return err
+	return run.HTTP(ctx, srv, ln, 0) // who asks for health asks again
 }

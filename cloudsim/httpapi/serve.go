@@ -2,11 +2,12 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	"time"
+
+	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 // shutdownGrace is how long running requests may take after ctx ended.
@@ -33,17 +34,5 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 		MaxHeaderBytes:    64 << 10,
 		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends watches
 	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
-	defer cancel()
-	if err := srv.Shutdown(grace); err != nil {
-		return errors.Join(err, srv.Close())
-	}
-	return nil
+	return run.HTTP(ctx, srv, ln, shutdownGrace)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 // Cloud is what the service asks: a client of a cloud, or its engine. Its
@@ -82,21 +83,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(cfg.Listener) }()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	err := srv.Shutdown(grace)
-	if err != nil {
-		err = srv.Close()
-	}
-	<-served //nolint:errcheck // it says that it was closed
-	return err
+	return run.HTTP(ctx, srv, cfg.Listener, stopTimeout)
 }
 
 type service struct {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 // Config says what registry this is.
@@ -83,23 +84,11 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, e *engine.Engine) er
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	served, collected := make(chan error, 1), make(chan struct{})
-	go func() { served <- srv.Serve(cfg.Listener) }()
+	collected := make(chan struct{})
 	inner, stop := context.WithCancel(ctx)
 	go func() { defer close(collected); s.collect(inner) }()
 	defer func() { stop(); <-collected }()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	if err = srv.Shutdown(grace); err != nil {
-		err = srv.Close()
-	}
-	<-served //nolint:errcheck // it says that it was closed
-	return err
+	return run.HTTP(ctx, srv, cfg.Listener, stopTimeout)
 }
 
 func newServer(log *slog.Logger, cfg Config, e *engine.Engine) (*server, error) {

@@ -1,0 +1,62 @@
+package run_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/internal/run"
+)
+
+// A request that runs when a server is to end may finish within the grace; one
+// that takes longer is cut off. Nothing listens any more after that.
+func TestHTTP(t *testing.T) {
+	for name, grace := range map[string]time.Duration{"finishes": time.Minute, "is cut off": 0} {
+		t.Run(name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				stop()
+				if grace == 0 {
+					<-r.Context().Done()
+				}
+				_, _ = io.WriteString(w, "done")
+			})}
+			ended := make(chan error, 1)
+			go func() { ended <- run.HTTP(ctx, srv, ln, grace) }()
+			resp, err := http.Get("http://" + ln.Addr().String())
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			if (err == nil) != (grace > 0) {
+				t.Errorf("the request: %v", err)
+			}
+			if err := <-ended; err != nil {
+				t.Errorf("HTTP = %v", err)
+			}
+			if _, err := net.Dial("tcp", ln.Addr().String()); err == nil {
+				t.Error("it still listens")
+			}
+		})
+	}
+}
+
+// A server that cannot serve says so.
+func TestHTTPWithoutItsListener(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := run.HTTP(t.Context(), &http.Server{ReadHeaderTimeout: time.Minute}, ln, 0); err == nil {
+		t.Error("no error")
+	}
+}
