@@ -27,7 +27,7 @@ func (m machine) on() bool { return m.State == cloudsim.InstanceRunning }
 // fleet is the cloud's instances as machines, by name: a project has one
 // instance of a name at a time.
 type fleet struct {
-	log    *slog.Logger
+	follow.Teller
 	cloud  *client.Client
 	listed chan struct{}       // closed when the fleet is complete for the first time
 	hear   []func(name string) // told of every change; set before run
@@ -38,7 +38,7 @@ type fleet struct {
 }
 
 func newFleet(log *slog.Logger, cloud *client.Client) *fleet {
-	return &fleet{log: log, cloud: cloud, listed: make(chan struct{}), byName: map[string]*machine{}, dark: map[string]bool{}}
+	return &fleet{Teller: follow.Teller{Log: log}, cloud: cloud, listed: make(chan struct{}), byName: map[string]*machine{}, dark: map[string]bool{}}
 }
 
 // get returns what is known of a name; the zero machine is off.
@@ -155,20 +155,6 @@ func (f *fleet) run(ctx context.Context) {
 
 // retry is the pause between two tries.
 func retry() pause.Backoff { return pause.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second} }
-
-// Heard tells a person that the cloud is back.
-func (f *fleet) Heard(again bool) {
-	if again {
-		f.log.Info("the cloud answers again")
-	}
-}
-
-// Lost tells a person that the cloud is away; what is on stays on.
-func (f *fleet) Lost(err error, news bool) {
-	if news {
-		f.log.Warn("the cloud does not answer; trying again", "err", err)
-	}
-}
 
 // List makes the fleet complete.
 func (f *fleet) List(ctx context.Context) (follow.Listed, error) {

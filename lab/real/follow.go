@@ -11,29 +11,19 @@ import (
 
 // follow tells the keepers what the cloud says, until ctx ends.
 func (h *hypervisor) follow(ctx context.Context) {
-	follow.Run(ctx, h.cfg.Cloud.Watch, follower{h}, retry())
+	follow.Run(ctx, h.cfg.Cloud.Watch, &follower{h, follow.Teller{Log: h.log}}, retry())
 }
 
-// follower makes the hypervisor what the cloud says.
-type follower struct{ *hypervisor }
-
-// Heard tells a person that the cloud is back.
-func (h follower) Heard(again bool) {
-	if again {
-		h.log.Info("the cloud answers again")
-	}
-}
-
-// Lost tells a person that the cloud is away; what runs goes on.
-func (h follower) Lost(err error, news bool) {
-	if news {
-		h.log.Warn("the cloud does not answer; trying again", "err", err)
-	}
+// follower makes the hypervisor what the cloud says. What runs goes on without
+// the cloud.
+type follower struct {
+	*hypervisor
+	follow.Teller
 }
 
 // List tells the keepers of all instances, and the router of all routes and
 // zones.
-func (h follower) List(ctx context.Context) (follow.Listed, error) {
+func (h *follower) List(ctx context.Context) (follow.Listed, error) {
 	all, at, err := cloudsim.All(ctx, h.cfg.Cloud.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -58,7 +48,7 @@ func (h follower) List(ctx context.Context) (follow.Listed, error) {
 }
 
 // Take passes an event on.
-func (h follower) Take(ctx context.Context, e cloudsim.Event) error {
+func (h *follower) Take(ctx context.Context, e cloudsim.Event) error {
 	gone := e.Type == cloudsim.EventDelete
 	switch e.Kind {
 	case cloudsim.KindRoute:
