@@ -11,19 +11,18 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/cloudsim-dev/allinone/internal/cert"
 )
 
-const (
-	caLife    = 10 * 365 * 24 * time.Hour
-	leafLife  = 365 * 24 * time.Hour
-	renewWhen = 30 * 24 * time.Hour // less than this left: made anew at the next start
-)
+// renewWhen is how little may be left of a certificate's life before it is made
+// anew at the next start.
+const renewWhen = 30 * 24 * time.Hour
 
 // The certificate authorities. A key of one is worth nothing to another: a
 // client of the cluster cannot speak to etcd, nor pose as the aggregator.
@@ -100,7 +99,7 @@ func (p pki) key(name string) string { return filepath.Join(p.dir, name+".key") 
 // authority that is no longer there, and leaves the rest alone. It returns the
 // names it made.
 func (p pki) ensure() (made []string, err error) {
-	cas := map[string]*keyPair{}
+	cas := map[string]*cert.Pair{}
 	for _, name := range []string{clusterCA, frontProxyCA, etcdCA, proxyCA} {
 		ca, fresh, err := p.ensureCA(name)
 		if err != nil {
@@ -130,35 +129,24 @@ func (p pki) ensure() (made []string, err error) {
 	return made, nil
 }
 
-// keyPair is a certificate and its key.
-type keyPair struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
 // load reads a pair; an error says why it cannot be used any more.
-func (p pki) load(name string) (*keyPair, error) {
-	pair, err := tls.LoadX509KeyPair(p.crt(name), p.key(name)) // also checks that they match
+func (p pki) load(name string) (*cert.Pair, error) {
+	pair, err := cert.Load(p.crt(name), p.key(name))
 	if err != nil {
 		return nil, err
 	}
-	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
-	if !ok {
-		return nil, errors.New("its key is not ECDSA")
-	}
-	if left := pair.Leaf.NotAfter.Sub(p.now); left < renewWhen {
+	if left := pair.Cert.NotAfter.Sub(p.now); left < renewWhen {
 		return nil, fmt.Errorf("it expires in %s", left)
 	}
-	return &keyPair{pair.Leaf, key}, nil
+	return pair, nil
 }
 
-func (p pki) ensureCA(name string) (*keyPair, bool, error) {
-	if pair, err := p.load(name); err == nil && pair.cert.IsCA {
+func (p pki) ensureCA(name string) (*cert.Pair, bool, error) {
+	if pair, err := p.load(name); err == nil && pair.Cert.IsCA {
 		return pair, false, nil
 	}
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "cloudsim-" + name},
-		NotAfter:              p.now.Add(caLife),
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageCRLSign,
@@ -167,13 +155,12 @@ func (p pki) ensureCA(name string) (*keyPair, bool, error) {
 	return pair, true, err
 }
 
-func (p pki) ensureLeaf(l leaf, ca *keyPair) (bool, error) {
-	if pair, err := p.load(l.name); err == nil && l.is(pair.cert) && pair.cert.CheckSignatureFrom(ca.cert) == nil {
+func (p pki) ensureLeaf(l leaf, ca *cert.Pair) (bool, error) {
+	if pair, err := p.load(l.name); err == nil && l.is(pair.Cert) && pair.Cert.CheckSignatureFrom(ca.Cert) == nil {
 		return false, nil
 	}
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: l.user, Organization: l.group},
-		NotAfter:    p.now.Add(leafLife),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: l.use,
 		DNSNames:    l.dns,
@@ -194,41 +181,16 @@ func (l leaf) is(c *x509.Certificate) bool {
 
 // issue makes a key, signs template with ca, or with itself if ca is nil, and
 // writes both down.
-func (p pki) issue(name string, template *x509.Certificate, ca *keyPair) (*keyPair, error) {
-	template.NotBefore = p.now.Add(-time.Hour) // for clocks that differ a little
-	key, cert, err := sign(template, ca)
+func (p pki) issue(name string, template *x509.Certificate, ca *cert.Pair) (*cert.Pair, error) {
+	pair, err := cert.Sign(template, ca, p.now)
 	if err != nil {
 		return nil, err
 	}
-	rawKey, err := x509.MarshalECPrivateKey(key)
+	key, err := cert.KeyPEM(pair.Key)
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(
-		writeDurably(p.key(name), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: rawKey})),
-		writeDurably(p.crt(name), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})))
-	return &keyPair{cert, key}, err
-}
-
-// sign makes a key and a certificate for it: of ca, or its own if ca is nil.
-func sign(template *x509.Certificate, ca *keyPair) (*ecdsa.PrivateKey, *x509.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, err
-	}
-	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
-		return nil, nil, err
-	}
-	signer := keyPair{template, key}
-	if ca != nil {
-		signer = *ca
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, signer.cert, &key.PublicKey, signer.key)
-	if err != nil {
-		return nil, nil, err
-	}
-	cert, err := x509.ParseCertificate(der)
-	return key, cert, err
+	return pair, errors.Join(writeDurably(p.key(name), key), writeDurably(p.crt(name), pair.CertPEM()))
 }
 
 // kubelet makes what a hollow machine's kubelet shows to kube-apiserver, and
@@ -238,22 +200,20 @@ func (p pki) kubelet(node, ip string) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, cert, err := sign(&x509.Certificate{
+	pair, err := cert.Sign(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
-		NotBefore:   time.Now().Add(-time.Hour),
-		NotAfter:    time.Now().Add(leafLife),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: asServer,
 		DNSNames:    []string{node},
 		IPAddresses: []net.IP{net.ParseIP(ip)},
-	}, ca)
+	}, ca, time.Now())
 	if err != nil {
 		return nil, err
 	}
 	clients := x509.NewCertPool()
-	clients.AddCert(ca.cert)
+	clients.AddCert(ca.Cert)
 	return &tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}},
+		Certificates: []tls.Certificate{pair.TLS()},
 		ClientCAs:    clients, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"http/1.1"},
 	}, nil
@@ -278,11 +238,11 @@ func (p pki) ensureServiceAccountKey() (bool, error) {
 		if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 			return false, err
 		}
-		raw, err := x509.MarshalECPrivateKey(key)
+		raw, err := cert.KeyPEM(key)
 		if err != nil {
 			return false, err
 		}
-		if err := writeDurably(p.key(name), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})); err != nil {
+		if err := writeDurably(p.key(name), raw); err != nil {
 			return false, err
 		}
 	}

@@ -68,8 +68,8 @@ func TestPKIRenews(t *testing.T) {
 		damage func(t *testing.T, p *pki)
 		want   []string
 	}{
-		{"31 days before they expire", func(t *testing.T, p *pki) { p.now = p.now.Add(leafLife - 31*24*time.Hour) }, nil},
-		{"29 days before they expire", func(t *testing.T, p *pki) { p.now = p.now.Add(leafLife - 29*24*time.Hour) }, every("")},
+		{"31 days before they expire", func(t *testing.T, p *pki) { p.now = p.now.AddDate(0, 0, 365-31) }, nil},
+		{"29 days before they expire", func(t *testing.T, p *pki) { p.now = p.now.AddDate(0, 0, 365-29) }, every("")},
 		{"a key of another certificate", func(t *testing.T, p *pki) { copyFile(t, p.key("kwok"), p.key("ccm")) }, []string{"ccm"}},
 		{"half a certificate", func(t *testing.T, p *pki) { truncate(t, p.crt("admin")) }, []string{"admin"}},
 		{"a certificate of somebody else", func(t *testing.T, p *pki) {

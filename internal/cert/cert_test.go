@@ -1,0 +1,113 @@
+package cert_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/internal/cert"
+)
+
+func sign(t *testing.T, template *x509.Certificate, ca *cert.Pair, now time.Time) *cert.Pair {
+	t.Helper()
+	p, err := cert.Sign(template, ca, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func authority(t *testing.T, now time.Time) *cert.Pair {
+	t.Helper()
+	return sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, now)
+}
+
+// A certificate is trusted by who trusts its authority, under its names, and for
+// as long as it lasts.
+func TestSign(t *testing.T) {
+	now := time.Now()
+	ca, other := authority(t, now), authority(t, now)
+	leaf := &x509.Certificate{Subject: pkix.Name{CommonName: "web"}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	leaf.DNSNames, leaf.IPAddresses = cert.Names([]string{"web.example", "192.0.2.1", "::1"})
+	web := sign(t, leaf, ca, now)
+	if len(web.Cert.DNSNames) != 1 || len(web.Cert.IPAddresses) != 2 {
+		t.Errorf("it is called %v %v", web.Cert.DNSNames, web.Cert.IPAddresses)
+	}
+	for _, tc := range []struct {
+		name  string
+		by    *cert.Pair
+		host  string
+		after time.Duration
+		ok    bool
+	}{
+		{"now", ca, "web.example", 0, true},
+		{"by address", ca, "192.0.2.1", 0, true},
+		{"to a clock that is behind", ca, "web.example", -59 * time.Minute, true},
+		{"after 364 days", ca, "web.example", 364 * 24 * time.Hour, true},
+		{"after a year and a day", ca, "web.example", 366 * 24 * time.Hour, false},
+		{"under another name", ca, "mail.example", 0, false},
+		{"by another authority", other, "web.example", 0, false},
+	} {
+		roots := x509.NewCertPool()
+		roots.AddCert(tc.by.Cert)
+		if _, err := web.Cert.Verify(x509.VerifyOptions{Roots: roots, DNSName: tc.host, CurrentTime: now.Add(tc.after)}); (err == nil) != tc.ok {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
+	if left := ca.Cert.NotAfter.Sub(now); left < 9*365*24*time.Hour {
+		t.Errorf("the authority lasts %s", left)
+	}
+	if again := sign(t, leaf, ca, now); again.Cert.SerialNumber.Cmp(web.Cert.SerialNumber) == 0 {
+		t.Error("two certificates have one serial number")
+	}
+}
+
+// What is written down is read again; a key of another certificate, or of another
+// kind, is refused.
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	ca, other := authority(t, time.Now()), authority(t, time.Now())
+	crt, key := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")
+	write := func(path string, raw []byte, err error) {
+		t.Helper()
+		if err == nil {
+			err = os.WriteFile(path, raw, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	keyPEM := func(k *ecdsa.PrivateKey) []byte {
+		raw, err := cert.KeyPEM(k)
+		write(key, raw, err)
+		return raw
+	}
+	write(crt, ca.CertPEM(), nil)
+	keyPEM(ca.Key)
+	if got, err := cert.Load(crt, key); err != nil || !got.Key.Equal(ca.Key) || !got.Cert.Equal(ca.Cert) {
+		t.Errorf("%v: %v", got, err)
+	}
+	keyPEM(other.Key)
+	if _, err := cert.Load(crt, key); err == nil {
+		t.Error("another's key is taken")
+	}
+
+	foreign, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, ca.Cert, ca.Cert, &foreign.PublicKey, ca.Key)
+	write(crt, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err)
+	write(key, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(foreign)}), nil)
+	if _, err := cert.Load(crt, key); err == nil || !strings.Contains(err.Error(), "ECDSA") {
+		t.Errorf("an RSA key: %v", err)
+	}
+}
