@@ -170,6 +170,9 @@ func (c Config) socket(name string) string {
 	return filepath.Join(filepath.Dir(own), name+".sock")
 }
 
+// lookWithin is how long a look at a volume may take before it is called hung.
+const lookWithin = 10 * time.Second
+
 // halves are the services, the same under every name: two names of a volume
 // must not be worked on at once.
 type halves struct {
@@ -182,7 +185,7 @@ func (c Config) halves() (h halves) {
 		h.controller = &controller{cfg: c, cloud: c.Cloud}
 	}
 	if c.Mode.node() {
-		h.node = &node{cfg: c.Node, name: c.Name, cloud: c.Cloud, busy: newBusy()}
+		h.node = &node{cfg: c.Node, name: c.Name, cloud: c.Cloud, busy: newBusy(), patience: lookWithin}
 	}
 	return h
 }

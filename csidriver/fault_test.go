@@ -1,9 +1,14 @@
 package csidriver
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -174,6 +179,79 @@ func shutdown(t *testing.T, path string) {
 	if err := unix.IoctlSetPointerInt(int(d.Fd()), ext4Shutdown, noLogFlush); err != nil {
 		t.Fatalf("breaking the filesystem: %v", err)
 	}
+}
+
+// fuse mounts a filesystem whose server never says a word: who looks at it hangs
+// until the server dies, and is told then that nobody is there.
+func fuse(t *testing.T, path string) (die func()) {
+	t.Helper()
+	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("no FUSE on this machine: %v", err)
+	}
+	if err := unix.Mount("silent", path, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", server.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	return func() { _ = server.Close() }
+}
+
+// A disk that hangs holds who looks at it, and not the driver: that gives up,
+// says so, and leaves no more than one behind.
+func TestHungDisk(t *testing.T) {
+	b := newNodeBench(t)
+	v := b.staged("pvc-1")
+	n := &node{cfg: NodeConfig{Instance: b.vm.ID, DisksDir: b.path("disks")}, name: DefaultName, cloud: b.cloud, busy: newBusy(), patience: 50 * time.Millisecond}
+	stats := func() error {
+		_, err := n.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: v, VolumePath: b.path("pod")})
+		return err
+	}
+	wantCode(t, "stats before", stats(), codes.OK)
+	die := fuse(t, b.path("disks"))
+	for range 3 {
+		wantCode(t, "stats of a disk that hangs", stats(), codes.DeadlineExceeded)
+	}
+	health := must(t)(n.NodeGetVolumeHealth(t.Context(), &csi.NodeGetVolumeHealthRequest{VolumeId: v, VolumePublishPath: b.path("pod")})).(*csi.NodeGetVolumeHealthResponse)
+	if all := health.GetVolumeHealth().GetHealthStatuses(); len(all) != 1 || all[0].GetReason() != "Hangs" || all[0].GetStatus() != csi.VolumeHealthErrorType_INACCESSIBLE {
+		t.Errorf("its health is %v", all)
+	}
+	var stacks bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&stacks, 2); err != nil {
+		t.Fatal(err)
+	}
+	if hung := strings.Count(stacks.String(), "(*node).usage("); hung != 1 {
+		t.Errorf("%d hang:\n%s", hung, stacks.String())
+	}
+	die()
+	if err := unix.Unmount(b.path("disks"), unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	for err := stats(); err != nil; err = stats() { // until the one that hung has ended
+		if t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	b.clear(v)
+}
+
+// A mount whose server is dead is an error to all who look at it, and can be
+// taken away.
+func TestCorruptedMount(t *testing.T) {
+	b := newNodeBench(t)
+	v, c := b.staged("pvc-1"), mounted("ext4")
+	if err := os.Mkdir(b.path("dead"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	fuse(t, b.path("dead"))()
+	if _, err := os.Stat(b.path("dead")); !errors.Is(err, syscall.ENOTCONN) {
+		t.Fatalf("it is not dead: %v", err)
+	}
+	_, err := b.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: v, VolumePath: b.path("dead")})
+	wantCode(t, "stats of a dead mount", err, codes.NotFound)
+	wantCode(t, "publish on a dead mount", b.show(v, "dead", c, false), codes.FailedPrecondition)
+	wantCode(t, "unpublish a dead mount", b.hide(v, "dead"), codes.OK)
+	wantCode(t, "publish again", b.show(v, "dead", c, false), codes.OK)
+	wantCode(t, "unpublish", b.hide(v, "dead"), codes.OK)
+	b.clear(v)
 }
 
 // What vanishes under the driver can be undone: a mount that somebody took

@@ -39,11 +39,7 @@ func (c *controller) ControllerGetVolumeHealth(ctx context.Context, req *csi.Con
 // ControllerListVolumeHealth lists the volumes that are not well, of a page of
 // all volumes at a time: a page may be empty and not the last.
 func (c *controller) ControllerListVolumeHealth(ctx context.Context, req *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
-	o, err := pageOf(req.GetMaxEntries(), req.GetStartingToken(), diskID)
-	if err != nil {
-		return nil, err
-	}
-	l, err := c.cloud.ListDisks(ctx, o)
+	l, err := c.pageOfDisks(ctx, req.GetMaxEntries(), req.GetStartingToken())
 	if err != nil {
 		return nil, err
 	}

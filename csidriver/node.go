@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -26,6 +27,9 @@ type node struct {
 	name  string
 	cloud *client.Client
 	busy  *busy
+	looks singleflight.Group
+	// patience is how long a look at a volume may take.
+	patience time.Duration
 }
 
 var nodeCapabilities = []csi.NodeServiceCapability_RPC_Type{

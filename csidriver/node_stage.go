@@ -90,7 +90,8 @@ func stage(ctx context.Context, l *machine.Loop, path, at string, u use) error {
 		if err := makeFile(at); err != nil {
 			return err
 		}
-		return machine.Bind(l.Device(), at, nil)
+		// Whoever looks for devices that nobody shows may have seen this one.
+		return errors.Join(machine.Bind(l.Device(), at, nil), l.Stay())
 	}
 	if err := os.MkdirAll(at, 0o750); err != nil {
 		return err

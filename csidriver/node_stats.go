@@ -2,9 +2,12 @@ package csidriver
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
@@ -30,29 +33,51 @@ func (n *node) at(volume, path string) (*machine.Loop, machine.Mount, error) {
 	return nil, machine.Mount{}, cloudsim.Errorf(cloudsim.NotFound, "volume %s is not at %s", volume, path)
 }
 
-// NodeGetVolumeStats describes the volume, and nothing else that may be at the
-// path. Of a block volume only its size is known.
-func (n *node) NodeGetVolumeStats(_ context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
-	if err := required("volume_id", req.GetVolumeId(), "volume_path", req.GetVolumePath()); err != nil {
-		return nil, err
+// look finds out how full a volume is that is at a path. Nobody can break off a
+// call to a filesystem whose disk hangs: it is left behind, and who asks again
+// waits for the same one, so that no more than one hangs for a path.
+func (n *node) look(ctx context.Context, volume, path string) ([]*csi.VolumeUsage, error) {
+	ctx, cancel := context.WithTimeout(ctx, n.patience)
+	defer cancel()
+	begun := n.looks.DoChan(volume+" "+path, func() (any, error) { return n.usage(volume, path) })
+	select {
+	case <-ctx.Done():
+		return nil, status.Errorf(codes.DeadlineExceeded, "volume %s at %s does not answer: its disk hangs, and the call still waits for it", volume, path)
+	case r := <-begun:
+		usage, _ := r.Val.([]*csi.VolumeUsage)
+		return usage, r.Err
 	}
-	l, m, err := n.at(req.GetVolumeId(), req.GetVolumePath())
+}
+
+// usage is how full a volume is; of a block volume only its size is known.
+func (n *node) usage(volume, path string) ([]*csi.VolumeUsage, error) {
+	l, m, err := n.at(volume, path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = l.Close() }()
 	if m.IsDevice() {
 		size, err := l.Size()
-		return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: size}}}, err
+		return []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: size}}, err
 	}
 	s, err := machine.UsageOf(m.Path)
 	if err != nil {
 		return nil, err
 	}
-	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
+	return []*csi.VolumeUsage{
 		{Unit: csi.VolumeUsage_BYTES, Total: s.Total, Available: s.Available, Used: s.Used},
 		{Unit: csi.VolumeUsage_INODES, Total: s.Inodes, Available: s.InodesFree, Used: s.InodesIn},
-	}}, nil
+	}, nil
+}
+
+// NodeGetVolumeStats describes the volume, and nothing else that may be at the
+// path.
+func (n *node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	if err := required("volume_id", req.GetVolumeId(), "volume_path", req.GetVolumePath()); err != nil {
+		return nil, err
+	}
+	usage, err := n.look(ctx, req.GetVolumeId(), req.GetVolumePath())
+	return &csi.NodeGetVolumeStatsResponse{Usage: usage}, err
 }
 
 // NodeExpandVolume tells the device that its disk has grown, and lets the
@@ -110,13 +135,22 @@ func (n *node) NodeGetVolumeHealth(ctx context.Context, req *csi.NodeGetVolumeHe
 	}
 	h := healthOf(d)
 	if p := req.GetVolumePublishPath(); p != "" {
-		if l, _, err := n.at(string(d.ID), p); err != nil {
-			h.HealthStatuses = append(h.HealthStatuses, entry(csi.VolumeHealthErrorType_INACCESSIBLE, "NotMounted", err.Error()))
-		} else if err := l.Close(); err != nil {
-			return nil, err
+		if _, err := n.look(ctx, string(d.ID), p); err != nil {
+			h.HealthStatuses = append(h.HealthStatuses, entry(csi.VolumeHealthErrorType_INACCESSIBLE, reasonOf(err), err.Error()))
 		}
 	}
 	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: h}, nil
+}
+
+// reasonOf is why a look at a volume failed, in a word.
+func reasonOf(err error) string {
+	switch {
+	case status.Code(err) == codes.DeadlineExceeded:
+		return "Hangs"
+	case errors.Is(err, cloudsim.NotFound):
+		return "NotMounted"
+	}
+	return "Unreadable"
 }
 
 // NodeGetStorageHealth tells whether this machine can have volumes at all. One

@@ -23,14 +23,20 @@ func pageOf(most int32, token string, id *regexp.Regexp) (o cloudsim.ListOptions
 	return cloudsim.ListOptions{After: token, Limit: int(most)}, nil
 }
 
+// pageOfDisks is the page that a list of volumes, or of something about each,
+// asks for.
+func (c *controller) pageOfDisks(ctx context.Context, most int32, token string) (l cloudsim.List[cloudsim.Disk], err error) {
+	o, err := pageOf(most, token, diskID)
+	if err != nil {
+		return l, err
+	}
+	return c.cloud.ListDisks(ctx, o)
+}
+
 // ListVolumes lists the disks of the project, also those that are not
 // Kubernetes': the attacher asks here where a volume is attached.
 func (c *controller) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
-	o, err := pageOf(req.GetMaxEntries(), req.GetStartingToken(), diskID)
-	if err != nil {
-		return nil, err
-	}
-	l, err := c.cloud.ListDisks(ctx, o)
+	l, err := c.pageOfDisks(ctx, req.GetMaxEntries(), req.GetStartingToken())
 	if err != nil {
 		return nil, err
 	}

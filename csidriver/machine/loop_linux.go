@@ -170,6 +170,9 @@ func (l *Loop) Refresh() error {
 	return nil
 }
 
+// Stay says again of a device that it does not lapse.
+func (l *Loop) Stay() error { return l.setLapse(false) }
+
 // setLapse makes a device that is there already lapse, or not.
 func (l *Loop) setLapse(lapses bool) error {
 	info, err := unix.IoctlLoopGetStatus64(int(l.dev.Fd()))
