@@ -87,7 +87,7 @@ var onlyIn = map[string][]string{
 	"sigs.k8s.io/apiserver-network-proxy": {"netproxy/wire", "netproxy/server", "netproxy/agent"},
 
 	"github.com/container-storage-interface": {"csidriver"},
-	"github.com/moby/sys/mountinfo":          {"csidriver/machine"},
+	"github.com/moby/sys/mountinfo":          {"csidriver/machine", "lab/real"},
 	"k8s.io/csi-translation-lib":             {"csidriver/translate"},
 	"k8s.io/kubelet":                         {"csidriver"}, // its plugin registration API: two calls
 

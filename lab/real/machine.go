@@ -271,9 +271,11 @@ func (m *machine) shutDown(ctx context.Context) error {
 }
 
 // powerOff cuts the power: when it returns nothing of the machine runs, and
-// its cable and its cgroups are gone. Its disk stays.
+// its cable, its cgroups and the devices of its pods' volumes are gone. Its disk
+// stays.
 func (m *machine) powerOff(ctx context.Context) error {
-	if m.init != nil {
+	ran := m.init != nil
+	if ran {
 		if err := m.init.signal(unix.SIGKILL); err != nil {
 			return err
 		}
@@ -282,7 +284,11 @@ func (m *machine) powerOff(ctx context.Context) error {
 		m.init, m.booted = nil, ""
 		m.log.Info("off")
 	}
-	return errors.Join(m.cgroup.destroy(ctx), m.h.vpc.detach(string(m.id)))
+	err := errors.Join(m.cgroup.destroy(ctx), m.h.vpc.detach(string(m.id)))
+	if ran {
+		err = errors.Join(err, m.h.detachDisks())
+	}
+	return err
 }
 
 // scrap removes a machine with its disk.

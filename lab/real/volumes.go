@@ -1,12 +1,17 @@
 package real
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -36,28 +41,124 @@ const (
 // kernel shows a loop device's file as the machine calls it.
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
-// detachDisks takes away the loop devices of a lab's machines, which outlive
-// them if they were shown to pods as devices.
-func detachDisks(name string) error {
-	there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+// detachDisks takes away the loop devices of a lab's disks that none of its
+// machines shows: one that pods had as a device outlives the machine. So does
+// the lock that a kubelet keeps on such a device, which is a loop device of it.
+// The machines are first processes.
+func detachDisks(name string, machines []int) error {
+	there, err := loopDevices()
 	if err != nil {
 		return err
 	}
-	for _, f := range there {
-		raw, err := os.ReadFile(f)
-		if err != nil || !strings.HasPrefix(string(raw), disksDir(name)+"/") {
+	shown, err := loopsShownTo(machines)
+	if err != nil {
+		return err
+	}
+	for _, l := range there {
+		if !strings.HasPrefix(l.file, disksDir(name)+"/") || shown[l.number] {
 			continue
 		}
-		dev, err := os.Open("/dev/" + filepath.Base(filepath.Dir(filepath.Dir(f))))
-		if err != nil {
-			return err
+		for _, lock := range there {
+			if lock.of == unix.Mkdev(loopMajor, uint32(l.number)) { //nolint:gosec // the kernel's own number
+				err = errors.Join(err, lock.detach())
+			}
 		}
-		err = unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_CLR_FD, 0)
-		if err = errors.Join(err, dev.Close()); err != nil && !errors.Is(err, unix.ENXIO) {
-			return fmt.Errorf("%s: %w", dev.Name(), err)
+		err = errors.Join(err, l.detach())
+	}
+	return err
+}
+
+// loopsShownTo are the loop devices of which processes see a mount: of the
+// device's file, or of a filesystem on it.
+func loopsShownTo(pids []int) (map[int]bool, error) {
+	shown := map[int]bool{}
+	for _, pid := range pids {
+		raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "mountinfo"))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ESRCH) {
+			continue // it has just ended
+		}
+		if err != nil {
+			return nil, err
+		}
+		mounts, err := mountinfo.GetMountsFromReader(bytes.NewReader(raw), nil)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range mounts {
+			if m.Major == loopMajor {
+				shown[m.Minor] = true
+			}
+			if n, err := strconv.Atoi(strings.TrimPrefix(m.Root, "/loop")); err == nil && m.FSType == "devtmpfs" {
+				shown[n] = true
+			}
 		}
 	}
+	return shown, nil
+}
+
+// loopMajor is the kernel's number for loop devices: devices.txt.
+const loopMajor = 7
+
+// loopDevice is one that is in use.
+type loopDevice struct {
+	number int
+	file   string // as the machine calls it that made it
+	of     uint64 // the device that the file is, 0 if it is none
+}
+
+func (l loopDevice) path() string { return "/dev/loop" + strconv.Itoa(l.number) }
+
+// loopDevices are those of the host. One that goes meanwhile is not there.
+func loopDevices() (all []loopDevice, err error) {
+	there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, f := range there {
+		l := loopDevice{}
+		l.number, err = strconv.Atoi(strings.TrimPrefix(filepath.Base(filepath.Dir(filepath.Dir(f))), "loop"))
+		if err != nil {
+			return nil, err
+		}
+		raw, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		l.file = string(raw)
+		dev, err := os.Open(l.path())
+		if err != nil {
+			return nil, err
+		}
+		info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
+		if err = errors.Join(err, dev.Close()); errors.Is(err, unix.ENXIO) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", l.path(), err)
+		}
+		l.of = info.Rdevice
+		all = append(all, l)
+	}
+	return all, err
+}
+
+// detach takes the file from behind l; the kernel waits for who has it open.
+func (l loopDevice) detach() error {
+	dev, err := os.Open(l.path())
+	if err != nil {
+		return err
+	}
+	err = unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_CLR_FD, 0)
+	if err = errors.Join(err, dev.Close()); err != nil && !errors.Is(err, unix.ENXIO) {
+		return fmt.Errorf("%s: %w", l.path(), err)
+	}
 	return nil
+}
+
+// detachDisks takes away what no machine that runs shows.
+func (h *hypervisor) detachDisks() error {
+	pids, err := h.cgroup.processes()
+	if err != nil {
+		return err
+	}
+	return detachDisks(h.cfg.Name, slices.DeleteFunc(pids, func(pid int) bool { return !isFirst(pid) }))
 }
 
 // volumes adds to how a machine boots what its pods' volumes need.

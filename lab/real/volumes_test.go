@@ -1,0 +1,71 @@
+package real
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A device that pods had stays while a machine shows it, and goes with the
+// machine: it, and the lock that its kubelet had on it.
+func TestDetachDisks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it makes loop devices")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("it needs root")
+	}
+	name := fmt.Sprint("cloudsim-test-", os.Getpid())
+	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(disksDir(name))) })
+	if err := os.MkdirAll(disksDir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file, shown := filepath.Join(disksDir(name), "disk-000001.img"), filepath.Join(t.TempDir(), "device")
+	for path, size := range map[string]int64{file: 1 << 20, shown: 0} {
+		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	device := loopOn(t, file)
+	loopOn(t, device)
+	if err := unix.Mount(device, shown, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	left := func() (n int) {
+		all, err := loopDevices()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range all {
+			if strings.HasPrefix(l.file, file) || strings.HasPrefix(l.file, device) {
+				n++
+			}
+		}
+		return n
+	}
+	if err := detachDisks(name, []int{os.Getpid()}); err != nil || left() != 2 {
+		t.Errorf("%d devices of a machine that runs, %v", left(), err)
+	}
+	if err := unix.Unmount(shown, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := detachDisks(name, []int{os.Getpid()}); err != nil || left() != 0 {
+		t.Errorf("%d devices of one that does not, %v", left(), err)
+	}
+}
+
+func loopOn(t *testing.T, file string) (device string) {
+	t.Helper()
+	out, err := exec.Command("losetup", "--find", "--show", file).Output()
+	if err != nil {
+		t.Fatalf("losetup: %v", err)
+	}
+	device = strings.TrimSpace(string(out))
+	t.Cleanup(func() { _ = exec.Command("losetup", "--detach", device).Run() })
+	return device
+}
