@@ -7,7 +7,7 @@ KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
 export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream conformance compose-test lint vuln generate generated bench check clean
+.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage conformance compose-test lint vuln generate generated bench check clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ bin/e2e/e2e.test: kube/e2e/e2e_test.go kube/go.mod hack/build-e2e | machine
 
 e2e-upstream: build machine bin/e2e/e2e.test ## upstream's tests of load balancers, on real nodes
 	hack/e2e-upstream '\[Feature:LoadBalancer\]'
+
+e2e-storage: build machine csi bin/e2e/e2e.test ## upstream's tests of storage with our driver, on real nodes
+	hack/e2e-storage
 
 conformance: build machine bin/e2e/e2e.test ## a choice of upstream's conformance tests, on real nodes
 	hack/e2e-upstream "$$(hack/conformance)"

@@ -1,5 +1,5 @@
 // Package e2e is upstream's end-to-end tests of Kubernetes, unchanged, as one
-// program: those of the load balancers of a cloud, and those of conformance
+// program: those of the load balancers of a cloud, of a storage driver, and those of conformance
 // that a cluster of this lab can pass or fail. hack/e2e-upstream builds it, and
 // runs it on a lab of real nodes.
 package e2e
@@ -28,6 +28,7 @@ import (
 	_ "k8s.io/kubernetes/test/e2e/kubectl"
 	_ "k8s.io/kubernetes/test/e2e/network"
 	_ "k8s.io/kubernetes/test/e2e/node"
+	_ "k8s.io/kubernetes/test/e2e/storage/external"
 	_ "k8s.io/kubernetes/test/utils/format"
 )
 

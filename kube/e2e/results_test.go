@@ -1,0 +1,48 @@
+package e2e
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/types"
+)
+
+var results = flag.String("results", "", "file to write what became of each test to, as Markdown")
+
+// Each process of a run registers this, and one of them gets the report of all.
+var _ = ginkgo.ReportAfterSuite("results", func(r ginkgo.Report) {
+	if *results == "" {
+		return
+	}
+	if err := os.WriteFile(*results, []byte(tableOf(r.SpecReports)), 0o644); err != nil { //nolint:gosec // for everybody
+		ginkgo.Fail(err.Error())
+	}
+})
+
+// noise is what a test's name says of which tests to choose it by, and an
+// error of the places that it went through.
+var noise = regexp.MustCompile(`\[(Driver: [^]]*|Feature[^]]*|LinuxOnly|Beta)\] ?|External Storage `)
+
+// tableOf lists what ran, and what a test itself found that it need not run.
+func tableOf(specs types.SpecReports) string {
+	var rows []string
+	count := map[types.SpecState]int{}
+	for _, s := range specs {
+		if s.LeafNodeType != types.NodeTypeIt || s.State == types.SpecStateSkipped && s.Failure.Message == "" {
+			continue // not chosen
+		}
+		count[s.State]++
+		why, _, _ := strings.Cut(s.Failure.Message, "\n")
+		name := strings.Join(strings.Fields(noise.ReplaceAllString(s.FullText(), "")), " ")
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s |\n", name, s.State, cmp.Or(why, s.RunTime.Round(1e9).String())))
+	}
+	slices.Sort(rows)
+	return fmt.Sprintf("%d passed, %d failed, %d skipped.\n\n| test | | |\n|---|---|---|\n%s", count[types.SpecStatePassed],
+		len(rows)-count[types.SpecStatePassed]-count[types.SpecStateSkipped], count[types.SpecStateSkipped], strings.Join(rows, ""))
+}
