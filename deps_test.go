@@ -20,7 +20,7 @@ const module = "github.com/cloudsim-dev/allinone/"
 var mayImport = map[string][]string{
 	"cloudsim/metadata":         {"cloudsim", "internal/run"},
 	"cloudsim/registry":         {"cloudsim", "cloudsim/engine", "internal/cert", "internal/run"},
-	"credprovider":              {"cloudsim", "cloudsim/client"},
+	"credprovider":              {"cloudsim", "cloudsim/client", "internal/pause"},
 	"credprovider/doctor":       {},
 	"credprovider/node":         {"credprovider", "credprovider/doctor"},
 	"cmd/allinone-credprovider": {"credprovider"},
@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"cloudsim/cloudtest":       {"cloudsim", "cloudsim/client", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store"},
 	"ccm":                      {"cloudsim", "cloudsim/client", "cloudsim/follow", "internal/logging", "internal/pause", "internal/providerid", "internal/resident"},
 	"csidriver":                {"cloudsim", "cloudsim/client", "csidriver/machine", "internal/run"},
-	"csidriver/machine":        {},
+	"csidriver/machine":        {"internal/pause"},
 	"csidriver/translate":      {},
 	"lab":                      {"cloudsim", "cloudsim/client", "credprovider", "credprovider/node", "lab/hollow", "lab/real", "netproxy/egress", "internal/cert", "internal/freeport", "internal/run"},
 	"lab/course":               {},

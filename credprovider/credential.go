@@ -13,6 +13,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // credential is a password and its end, on this machine's clock.
@@ -95,12 +96,9 @@ func retry[T any](ctx context.Context, call func() (T, error)) (v T, err error) 
 		if err == nil || n == tries || kind != cloudsim.Unavailable && kind != cloudsim.Exhausted && kind != cloudsim.Internal {
 			return v, err
 		}
-		t := time.NewTimer(pauseTries * time.Duration(n))
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		pause.For(ctx, pauseTries*time.Duration(n))
+		if ctx.Err() != nil {
 			return v, err
-		case <-t.C:
 		}
 	}
 }

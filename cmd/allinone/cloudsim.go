@@ -85,11 +85,7 @@ The API's reference is at /docs of the address it listens on.`,
   allinone cloudsim --profile instant --listen 127.0.0.1:0 --ready-file url --data-dir ./cloud`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			level := slog.LevelInfo
-			if f.verbose {
-				level = slog.LevelDebug
-			}
-			return f.run(cmd.Context(), logging.New(e.stderr, level, f.logFormat))
+			return f.run(cmd.Context(), logging.New(e.stderr, logging.Level(f.verbose), f.logFormat))
 		},
 	}
 	d := engine.Default()

@@ -54,11 +54,7 @@ StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
     --cloud-url http://192.0.2.1:8180 --cloud-token-file /etc/cloud/token`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			level := slog.LevelInfo
-			if f.verbose {
-				level = slog.LevelDebug
-			}
-			return f.run(cmd.Context(), logging.New(e.stderr, level, f.logFormat))
+			return f.run(cmd.Context(), logging.New(e.stderr, logging.Level(f.verbose), f.logFormat))
 		},
 	}
 	cmd.AddCommand(newCSITranslateCommand(e))

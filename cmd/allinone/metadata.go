@@ -47,11 +47,7 @@ Its token needs the role metadata, because it speaks for any instance.`,
   ip netns exec node-1 allinone metadata --listen ` + metadata.Address + ` --instance i-000001`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			level := slog.LevelInfo
-			if f.verbose {
-				level = slog.LevelDebug
-			}
-			return f.run(cmd.Context(), logging.New(e.stderr, level, f.logFormat))
+			return f.run(cmd.Context(), logging.New(e.stderr, logging.Level(f.verbose), f.logFormat))
 		},
 	}
 	f.connectionFlags(cmd)

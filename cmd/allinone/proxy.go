@@ -61,11 +61,7 @@ func (l *proxyLog) flags(fl *pflag.FlagSet) {
 }
 
 func (l *proxyLog) logger(e env) *slog.Logger {
-	level := slog.LevelInfo
-	if l.verbosity >= 5 {
-		level = slog.LevelDebug
-	}
-	return logging.New(e.stderr, level, l.format)
+	return logging.New(e.stderr, logging.Level(l.verbosity >= 5), l.format)
 }
 
 // proxySide is what both ends serve for those who watch them.

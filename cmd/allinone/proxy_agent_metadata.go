@@ -14,6 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // pauseMetadata is between questions to a metadata service that is not there
@@ -46,10 +47,7 @@ func (f *proxyAgentFlags) askMetadata(ctx context.Context, log *slog.Logger) err
 			log.Warn("waiting for the metadata service", "err", err)
 			was = said
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pauseMetadata):
-		}
+		pause.For(ctx, pauseMetadata)
 	}
 	return f.identify(d)
 }

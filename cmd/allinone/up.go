@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,11 +147,7 @@ func (f *upFlags) runTelling(ctx context.Context, tell teller) error {
 		return err
 	}
 	defer file.Close()
-	level := slog.LevelInfo
-	if f.verbose {
-		level = slog.LevelDebug
-	}
-	log := logging.New(file, level, f.logFormat)
+	log := logging.New(file, logging.Level(f.verbose), f.logFormat)
 	logging.Klog(log)
 	f.Progress, f.OnReady = tell.progress, tell.ready
 	return lab.Run(ctx, log, f.Config)

@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // formatting marks a file on which mkfs has begun: what is in it is nobody's.
@@ -70,7 +72,8 @@ func lock(ctx context.Context, f *os.File) error {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return err
 		}
-		if err := pause(ctx); err != nil {
+		pause.For(ctx, tick)
+		if err := ctx.Err(); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // Loop is a loop device, held open: as long as it is, the kernel gives its
@@ -60,7 +62,8 @@ func Attach(ctx context.Context, path string, readOnly, lapses bool) (*Loop, err
 		if !errors.Is(err, unix.EBUSY) && !errors.Is(err, fs.ErrNotExist) {
 			return l, err
 		}
-		if err := pause(ctx); err != nil { // another process was faster
+		pause.For(ctx, tick) // another process was faster
+		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 	}
@@ -68,17 +71,6 @@ func Attach(ctx context.Context, path string, readOnly, lapses bool) (*Loop, err
 
 // tick is how long to wait between two looks at what has no event.
 const tick = 5 * time.Millisecond
-
-func pause(ctx context.Context) error {
-	t := time.NewTimer(tick)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
 
 // configure puts file behind the first free device. EBUSY says that the
 // device was free a moment ago.

@@ -34,6 +34,15 @@ func (f *Format) String() string { return string(*f) }
 // Type is the word that help shows for the value.
 func (f *Format) Type() string { return "text|json" }
 
+// Level is what is logged: all that happens, or, verbosely, also what is for who
+// debugs.
+func Level(verbose bool) slog.Level {
+	if verbose {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}
+
 // New returns a logger that writes to w what is at level or above.
 func New(w io.Writer, level slog.Leveler, format Format) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
