@@ -233,8 +233,17 @@ func (e *Engine) AllowRegistry(c RegistryCaller, requestID, kind, name, action s
 		}
 		return err
 	})
-	e.decided(c, requestID, "registry."+action, name, err)
+	operation, resource := RegistryOperation(kind, name, action)
+	e.decided(c, requestID, operation, resource, err)
 	return r, err
+}
+
+// RegistryOperation is how audit entries call an action of a scope, and on what.
+func RegistryOperation(kind, name, action string) (operation, resource string) {
+	if kind == "registry" && name == "catalog" {
+		return cloudsim.RegistryCatalog, ""
+	}
+	return "registry." + action, name
 }
 
 // mayUse asks the roles of a caller, as they are now. One who may not use a

@@ -75,6 +75,22 @@ func (e *Engine) ListRepositories(ctx context.Context, o cloudsim.ListOptions) (
 	return page(ctx, e, repositories, o, nil)
 }
 
+// RepositoryIDs are the ids of the repositories of all projects, by name: for
+// the registry, which keeps their images.
+func (e *Engine) RepositoryIDs() (map[string]cloudsim.RepositoryID, error) {
+	ids := map[string]cloudsim.RepositoryID{}
+	err := e.store.View(func(tx *store.Tx) error {
+		for r, err := range repositories.Scan(tx, "", "") {
+			if err != nil {
+				return err
+			}
+			ids[r.Name] = r.ID
+		}
+		return nil
+	})
+	return ids, err
+}
+
 // DeleteRepository removes a repository. From then on its images cannot be
 // pulled, and they do not come back with another of the same name.
 func (e *Engine) DeleteRepository(ctx context.Context, id cloudsim.RepositoryID) error {

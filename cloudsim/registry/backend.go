@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"os"
 
 	oci "cuelabs.dev/go/oci/ociregistry"
 	"github.com/opencontainers/go-digest"
@@ -25,19 +24,22 @@ func (b *backend) GetBlob(ctx context.Context, repo string, d oci.Digest) (oci.B
 
 // GetBlobRange reads a part of a blob.
 func (b *backend) GetBlobRange(ctx context.Context, repo string, d oci.Digest, from, to int64) (oci.BlobReader, error) {
-	desc, err := b.ResolveBlob(ctx, repo, d)
+	if err := b.guard.allow(ctx, repo, pull); err != nil {
+		return nil, err
+	}
+	desc, err := b.files.descriptor(repo, d)
 	if err != nil {
 		return nil, err
 	}
 	return b.files.open(desc, from, to)
 }
 
-// ResolveBlob describes a blob.
+// ResolveBlob describes a blob, to a client that asks whether it must push it.
 func (b *backend) ResolveBlob(ctx context.Context, repo string, d oci.Digest) (oci.Descriptor, error) {
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return oci.Descriptor{}, err
 	}
-	return b.files.descriptor(repo, d)
+	return b.files.seen(repo, d)
 }
 
 // GetManifest reads a manifest.
@@ -151,10 +153,7 @@ func (b *backend) DeleteBlob(ctx context.Context, repo string, d oci.Digest) err
 	if err := b.guard.allow(ctx, repo, remove); err != nil {
 		return err
 	}
-	if _, err := b.files.descriptor(repo, d); err != nil {
-		return err
-	}
-	return os.Remove(b.files.repo(repo, "blobs", d.Encoded()))
+	return b.files.unlink(repo, d)
 }
 
 // DeleteManifest removes a manifest and the tags that are on it.
@@ -170,10 +169,7 @@ func (b *backend) DeleteTag(ctx context.Context, repo, tag string) error {
 	if err := b.guard.allow(ctx, repo, remove); err != nil {
 		return err
 	}
-	if _, err := b.files.tag(repo, tag); err != nil {
-		return err
-	}
-	return os.Remove(b.files.repo(repo, "tags", tag))
+	return b.files.untag(repo, tag)
 }
 
 // Repositories lists every repository of the registry, for who may see all.
@@ -181,7 +177,13 @@ func (b *backend) Repositories(ctx context.Context, after string) iter.Seq2[stri
 	if err := b.guard.allowCatalog(ctx); err != nil {
 		return one[string](err)
 	}
-	return following(after, b.files.repositories)
+	return following(after, func() ([]string, error) {
+		ids, err := b.guard.engine.RepositoryIDs()
+		if err != nil {
+			return nil, err
+		}
+		return b.files.owned(ids)
+	})
 }
 
 // Tags lists the tags of a repository.

@@ -6,22 +6,34 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// collect removes what nothing refers to and is older than grace: uploads that
-// were given up, blobs that no manifest of their repository needs, and content
-// that no repository has. Pushes wait while it looks; pulls do not. It returns
-// how many files it removed.
-func (f *files) collect(ctx context.Context, grace time.Duration) (removed int, err error) {
+// collect removes the folders of repositories whose record is gone, and what
+// nothing refers to and is older than grace: uploads that were given up, blobs
+// that no manifest of their repository needs, and content that no repository
+// has. Manifests stay until somebody deletes them: one without a tag may be in
+// use by its digest. Pushes wait while it looks; pulls do not. records is asked
+// once they wait. It returns how many files and folders it removed.
+func (f *files) collect(ctx context.Context, grace time.Duration, records func() (map[string]cloudsim.RepositoryID, error)) (removed int, err error) {
 	f.collecting.Lock()
 	defer f.collecting.Unlock()
-	names, err := f.repositories()
+	ids, err := records()
 	if err != nil {
 		return 0, err
+	}
+	if removed, err = f.collectDeleted(ids); err != nil {
+		return removed, err
+	}
+	names, err := f.repositories()
+	if err != nil {
+		return removed, err
 	}
 	old := time.Now().Add(-grace)
 	used := map[string]bool{}
@@ -41,6 +53,28 @@ func (f *files) collect(ctx context.Context, grace time.Duration) (removed int, 
 	}
 	m, err := sweep(f.dir, old, func(name string) bool { return !strings.HasPrefix(name, ".new-") })
 	return removed + n + m, err
+}
+
+// collectDeleted removes the folders that belong to no record.
+func (f *files) collectDeleted(ids map[string]cloudsim.RepositoryID) (removed int, err error) {
+	names, err := f.repositories()
+	if err != nil {
+		return 0, err
+	}
+	owned, err := f.owned(ids)
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range names {
+		if slices.Contains(owned, name) {
+			continue
+		}
+		if err := os.RemoveAll(f.repo(name)); err != nil {
+			return removed, err
+		}
+		removed++
+	}
+	return removed, nil
 }
 
 // collectRepository removes what a repository has without need, and adds to

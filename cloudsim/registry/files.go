@@ -14,10 +14,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	oci "cuelabs.dev/go/oci/ociregistry"
 	"cuelabs.dev/go/oci/ociregistry/ociref"
 	"github.com/opencontainers/go-digest"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
 // files is the registry's storage.
@@ -62,13 +65,14 @@ func check(d digest.Digest) error {
 // Images of a repository that was deleted do not come back with another of its
 // name.
 func (f *files) own(name, id string) error {
+	if have, err := f.owner(name); err != nil || have == id {
+		return err
+	}
+	f.collecting.RLock()
+	defer f.collecting.RUnlock()
 	f.owning.Lock()
 	defer f.owning.Unlock()
-	have, err := os.ReadFile(f.repo(name, "owner"))
-	if err == nil && string(have) == id {
-		return nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if have, err := f.owner(name); err != nil || have == id {
 		return err
 	}
 	if err := os.RemoveAll(f.repo(name)); err != nil {
@@ -80,6 +84,13 @@ func (f *files) own(name, id string) error {
 		}
 	}
 	return f.write(f.repo(name, "owner"), []byte(id))
+}
+
+// owner is the id of the record that the folder of a name belongs to; "" if
+// there is none.
+func (f *files) owner(name string) (id string, err error) {
+	raw, err := os.ReadFile(f.repo(name, "owner"))
+	return string(raw), missing(err, nil)
 }
 
 // write makes a file whole or not at all.
@@ -223,8 +234,41 @@ func (f *files) put(repo, tag string, raw []byte, mediaType string) (oci.Descrip
 	return oci.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(raw))}, err
 }
 
+// seen is descriptor for a client that will not push what it knows to be there:
+// the blob is as young as if it had been pushed now.
+func (f *files) seen(repo string, d digest.Digest) (oci.Descriptor, error) {
+	f.collecting.RLock()
+	defer f.collecting.RUnlock()
+	desc, err := f.descriptor(repo, d)
+	if err != nil {
+		return desc, err
+	}
+	now := time.Now()
+	return desc, missing(os.Chtimes(f.repo(repo, "blobs", d.Encoded()), now, now), oci.ErrBlobUnknown)
+}
+
+// unlink takes a blob out of a repository.
+func (f *files) unlink(repo string, d digest.Digest) error {
+	f.collecting.RLock()
+	defer f.collecting.RUnlock()
+	if _, err := f.descriptor(repo, d); err != nil {
+		return err
+	}
+	return missing(os.Remove(f.repo(repo, "blobs", d.Encoded())), oci.ErrBlobUnknown)
+}
+
+// untag removes a tag; its manifest stays.
+func (f *files) untag(repo, tag string) error {
+	if _, err := f.tag(repo, tag); err != nil {
+		return err
+	}
+	return missing(os.Remove(f.repo(repo, "tags", tag)), oci.ErrManifestUnknown)
+}
+
 // forget removes a manifest and the tags that are on it.
 func (f *files) forget(repo string, d digest.Digest) error {
+	f.collecting.RLock()
+	defer f.collecting.RUnlock()
 	if _, err := f.manifest(repo, d); err != nil {
 		return err
 	}
@@ -234,12 +278,12 @@ func (f *files) forget(repo string, d digest.Digest) error {
 	}
 	for _, tag := range tags {
 		if raw, err := os.ReadFile(f.repo(repo, "tags", tag)); err == nil && string(raw) == string(d) {
-			if err := os.Remove(f.repo(repo, "tags", tag)); err != nil {
+			if err := missing(os.Remove(f.repo(repo, "tags", tag)), nil); err != nil {
 				return err
 			}
 		}
 	}
-	return os.Remove(f.repo(repo, "manifests", d.Encoded()))
+	return missing(os.Remove(f.repo(repo, "manifests", d.Encoded())), oci.ErrManifestUnknown)
 }
 
 // names are the files of a folder of a repository, sorted.
@@ -256,6 +300,18 @@ func (f *files) names(repo, part string) ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// owned are the names whose folder belongs to one of these records, sorted.
+func (f *files) owned(ids map[string]cloudsim.RepositoryID) ([]string, error) {
+	names, err := f.repositories()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(names, func(name string) bool {
+		id, err := f.owner(name)
+		return err != nil || id == "" || id != string(ids[name])
+	}), nil
 }
 
 // repositories are the names that have a folder, sorted.

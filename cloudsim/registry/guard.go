@@ -91,7 +91,8 @@ func (g *guard) allowCatalog(ctx context.Context) error {
 func (g *guard) ask(s *session, kind, name, action, scope string) (cloudsim.Repository, error) {
 	if s.bad != nil {
 		if !errors.Is(s.bad, errNoBearer) { // that is how every client begins
-			g.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: "registry." + action, Resource: name, RequestID: s.requestID}, s.bad)
+			operation, resource := engine.RegistryOperation(kind, name, action)
+			g.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: operation, Resource: resource, RequestID: s.requestID}, s.bad)
 		}
 		return cloudsim.Repository{}, challengeOf(s.bad, scope)
 	}

@@ -28,8 +28,8 @@ type Config struct {
 	Dir      string       // where everything is kept
 	URL      string       // how clients reach it, without a slash at its end
 	Name     string       // host[:port] that image names begin with; the engine's Config.Registry
-	// TokensPerSecond bounds how often one address may ask for tokens, with
-	// bursts of ten times that. 0 is 50.
+	// TokensPerSecond bounds how often one address, and one caller wherever he
+	// is, may ask for tokens, with bursts of ten times that. 0 is 50.
 	TokensPerSecond float64
 	// Collect is how often what nothing refers to is looked for, and how old
 	// it must be to go. 0 is an hour.
@@ -105,7 +105,7 @@ func newServer(log *slog.Logger, cfg Config, e *engine.Engine) (*server, error) 
 	}
 	f := &files{dir: cfg.Dir}
 	s := &server{log: log, cfg: cfg, engine: e, files: f, guard: &guard{engine: e, files: f}}
-	s.limits = limits{perSecond: rate.Limit(cfg.TokensPerSecond), burst: int(10 * cfg.TokensPerSecond)}
+	s.limits = limits{perSecond: rate.Limit(cfg.TokensPerSecond), burst: max(1, int(10*cfg.TokensPerSecond))}
 	s.store = &backend{files: f, guard: s.guard}
 	s.oci = ociserver.New(s.store, &ociserver.Options{WriteError: s.writeError})
 	return s, nil
@@ -116,7 +116,7 @@ func (s *server) collect(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Collect)
 	defer tick.Stop()
 	for {
-		n, err := s.files.collect(ctx, s.cfg.Collect)
+		n, err := s.files.collect(ctx, s.cfg.Collect, s.engine.RepositoryIDs)
 		switch {
 		case err != nil:
 			s.log.ErrorContext(ctx, "what nothing refers to could not be collected", "err", err)

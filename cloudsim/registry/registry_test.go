@@ -41,6 +41,11 @@ type world struct {
 
 func start(t *testing.T, change ...func(*registry.Config)) *world {
 	t.Helper()
+	return startLogging(t, slog.New(slog.DiscardHandler), change...)
+}
+
+func startLogging(t *testing.T, log *slog.Logger, change ...func(*registry.Config)) *world {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -57,8 +62,8 @@ func start(t *testing.T, change ...func(*registry.Config)) *world {
 	w.Client = cloudtest.Start(t,
 		cloudtest.WithConfig(func(c *engine.Config) { c.Registry, c.FrozenAt = w.host, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }),
 		cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
-			return registry.Run(ctx, slog.New(slog.DiscardHandler), cfg, e)
-		}))
+			return registry.Run(ctx, log, cfg, e)
+		}), cloudtest.WithLog(log))
 	pem, err := os.ReadFile(filepath.Join(w.dir, registry.CAFile))
 	if err != nil {
 		t.Fatal(err)
@@ -204,17 +209,11 @@ func TestWhatEnds(t *testing.T) {
 	if err := w.push(t, "team-a/web:v1", auth); err != nil {
 		t.Fatal(err)
 	}
-	advance := func(d time.Duration) {
-		t.Helper()
-		if _, err := w.AdvanceClock(t.Context(), cloudsim.AdvanceClock{Seconds: d.Seconds()}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	advance(15*time.Minute - time.Second)
+	w.advance(t, 15*time.Minute-time.Second)
 	if _, err := w.pull(t, "team-a/web:v1", auth); err != nil {
 		t.Errorf("a second before its end: %v", err)
 	}
-	advance(time.Second)
+	w.advance(t, time.Second)
 	_, err := w.pull(t, "team-a/web:v1", auth)
 	says(t, "at its end", err, "DENIED", "it expired at 2026-01-01T00:15:00Z")
 
@@ -228,7 +227,7 @@ func TestWhatEnds(t *testing.T) {
 			t.Errorf("signed %s the rotation: %v", what, err)
 		}
 	}
-	advance(time.Minute)
+	w.advance(t, time.Minute)
 	_, err = w.pull(t, "team-a/web:v1", before)
 	says(t, "when the overlap is over", err, "DENIED", "a key that the cloud does not have")
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -33,21 +34,24 @@ type tokenRequest struct {
 // so a wrong password is two of its requests.
 func (s *server) token(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
-	if !s.limits.allow(r, s.engine.Now()) {
-		w.Header().Set("Retry-After", "1")
-		refuseToken(w, http.StatusTooManyRequests, "TOOMANYREQUESTS", "too many requests from this address: wait a second")
+	about := cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: r.Header.Get("X-Request-Id")}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	if s.tooMany(w, about, "address "+host) {
 		return
 	}
 	req, code, err := readTokenRequest(w, r)
+	if err == nil && req.service != "" && req.service != s.cfg.Name {
+		code, err = http.StatusBadRequest, errors.New("this is the token endpoint of "+s.cfg.Name)
+	}
 	if err != nil {
+		s.engine.AuditRegistry(about, err)
 		refuseToken(w, code, "UNSUPPORTED", err.Error())
 		return
 	}
-	if req.service != "" && req.service != s.cfg.Name {
-		refuseToken(w, http.StatusBadRequest, "UNSUPPORTED", "this is the token endpoint of "+s.cfg.Name)
-		return
-	}
-	id := r.Header.Get("X-Request-Id")
+	id := about.RequestID
 	if req.password == "" {
 		s.refusePassword(w, id, req, cloudsim.Errorf(cloudsim.Unauthenticated, "no password was shown; if a kubelet's credential provider was to have one, its reason is in the log of the node's kubelet, with a code that begins with E_"))
 		return
@@ -55,6 +59,9 @@ func (s *server) token(w http.ResponseWriter, r *http.Request) {
 	caller, err := s.engine.AdmitRegistryPassword(req.password)
 	if err != nil {
 		s.refusePassword(w, id, req, err)
+		return
+	}
+	if about.Caller = caller.Name(); s.tooMany(w, about, "caller "+caller.Name()) {
 		return
 	}
 	s.mint(w, r, id, caller, req)
@@ -188,7 +195,22 @@ func reply(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // an error here means that the client left
 }
 
-// limits bounds how often an address may ask for tokens, on the cloud's clock.
+// tooMany answers 429 to who asks for tokens too often, and says when to come
+// back.
+func (s *server) tooMany(w http.ResponseWriter, about cloudsim.RegistryDecision, who string) bool {
+	wait := s.limits.wait(who, s.engine.Now())
+	if wait == 0 {
+		return false
+	}
+	seconds := int((wait + time.Second - 1) / time.Second)
+	why := cloudsim.Errorf(cloudsim.Exhausted, "too many requests for tokens from %s: wait %d s", who, seconds)
+	s.engine.AuditRegistry(about, why)
+	w.Header().Set("Retry-After", strconv.Itoa(seconds))
+	refuseToken(w, http.StatusTooManyRequests, "TOOMANYREQUESTS", why.Error())
+	return true
+}
+
+// limits bounds how often somebody may ask for tokens, on the cloud's clock.
 type limits struct {
 	perSecond rate.Limit
 	burst     int
@@ -196,23 +218,25 @@ type limits struct {
 	of        map[string]*rate.Limiter
 }
 
-// maxLimiters is how many addresses are remembered; then all begin anew.
+// maxLimiters is how many are remembered; then all begin anew.
 const maxLimiters = 10_000
 
-func (l *limits) allow(r *http.Request, now time.Time) bool {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		host = r.RemoteAddr
-	}
+// wait is how long who must wait; 0 counts the request.
+func (l *limits) wait(who string, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.of == nil || len(l.of) > maxLimiters {
 		l.of = map[string]*rate.Limiter{}
 	}
-	one, ok := l.of[host]
+	one, ok := l.of[who]
 	if !ok {
 		one = rate.NewLimiter(l.perSecond, l.burst)
-		l.of[host] = one
+		l.of[who] = one
 	}
-	return one.AllowN(now, 1)
+	r := one.ReserveN(now, 1)
+	wait := r.DelayFrom(now)
+	if wait > 0 {
+		r.CancelAt(now)
+	}
+	return wait
 }

@@ -1,0 +1,227 @@
+package registry
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	oci "cuelabs.dev/go/oci/ociregistry"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+const (
+	grace         = time.Hour
+	imageManifest = "application/vnd.oci.image.manifest.v1+json"
+	imageIndex    = "application/vnd.oci.image.index.v1+json"
+)
+
+// disk is the storage of a registry with two repositories.
+type disk struct {
+	*files
+	t   *testing.T
+	ids map[string]cloudsim.RepositoryID
+}
+
+func newDisk(t *testing.T) *disk {
+	t.Helper()
+	d := &disk{&files{dir: t.TempDir()}, t, map[string]cloudsim.RepositoryID{"a/web": "repo-000001", "b/api": "repo-000002"}}
+	for _, dir := range []string{"blobs", "repositories"} {
+		d.ok(os.Mkdir(filepath.Join(d.dir, dir), 0o700))
+	}
+	for name, id := range d.ids {
+		d.ok(d.own(name, string(id)))
+	}
+	return d
+}
+
+func (d *disk) ok(err error) {
+	d.t.Helper()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *disk) blobOf(repo, content string) oci.Descriptor {
+	d.t.Helper()
+	u, err := d.startUpload(repo)
+	d.ok(err)
+	_, err = u.Write([]byte(content))
+	d.ok(err)
+	desc, err := u.Commit(digest.FromString(content))
+	d.ok(err)
+	return desc
+}
+
+func (d *disk) manifestOf(repo, tag, mediaType string, m any) (oci.Descriptor, error) {
+	d.t.Helper()
+	raw, err := json.Marshal(m)
+	d.ok(err)
+	return d.put(repo, tag, raw, mediaType)
+}
+
+// image pushes an image of one layer.
+func (d *disk) image(repo, tag, layer string) oci.Descriptor {
+	d.t.Helper()
+	desc, err := d.manifestOf(repo, tag, imageManifest, map[string]any{
+		"schemaVersion": 2, "mediaType": imageManifest, "config": d.blobOf(repo, "config of "+layer), "layers": []oci.Descriptor{d.blobOf(repo, layer)},
+	})
+	d.ok(err)
+	return desc
+}
+
+// age makes all that is there two hours old.
+func (d *disk) age() {
+	d.t.Helper()
+	then := time.Now().Add(-2 * grace)
+	d.ok(filepath.WalkDir(d.dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Chtimes(path, then, then)
+	}))
+}
+
+func (d *disk) collects(want int) {
+	d.t.Helper()
+	n, err := d.collect(d.t.Context(), grace, d.records)
+	if err != nil || n != want {
+		d.t.Errorf("it collected %d: %v; want %d", n, err, want)
+	}
+}
+
+func (d *disk) records() (map[string]cloudsim.RepositoryID, error) { return d.ids, nil }
+
+// bytes is what is on the disk.
+func (d *disk) bytes() (n int64) {
+	d.t.Helper()
+	d.ok(filepath.WalkDir(d.dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil {
+			n += info.Size()
+		}
+		return err
+	}))
+	return n
+}
+
+func (d *disk) has(repo, content string) bool {
+	_, err := d.descriptor(repo, digest.FromString(content))
+	return err == nil
+}
+
+// What nobody refers to goes once it is old, and what somebody does stays:
+// also when another repository, another image or another tag let go of it.
+func TestCollect(t *testing.T) {
+	d := newDisk(t)
+	first, second := d.image("a/web", "v1", "shared layer"), d.image("b/api", "v1", "shared layer")
+	d.blobOf("a/web", "of no image")
+	u, err := d.startUpload("a/web")
+	d.ok(err)
+	d.ok(u.Close())
+	d.ok(os.WriteFile(filepath.Join(d.dir, ".new-1"), nil, 0o600))
+	d.collects(0) // all of it is young
+	d.age()
+	d.collects(4) // the blob as content and of its repository, the upload, the temporary file
+	if d.has("a/web", "of no image") || !d.has("a/web", "shared layer") {
+		t.Error("what an image needs goes, or what none needs stays")
+	}
+
+	d.ok(d.untag("a/web", "v1"))
+	d.age()
+	d.collects(0)
+	if _, err := d.manifest("a/web", first.Digest); err != nil {
+		t.Errorf("an image without a tag cannot be pulled by its digest: %v", err)
+	}
+	d.ok(d.forget("a/web", first.Digest))
+	d.age()
+	d.collects(2) // its config and layer are its repository's no longer; as content they are another's, too
+	if d.has("a/web", "shared layer") || !d.has("b/api", "shared layer") {
+		t.Error("the image of another repository lost its layer")
+	}
+	d.ok(d.forget("b/api", second.Digest))
+	d.age()
+	d.collects(5)
+	if all, err := os.ReadDir(filepath.Join(d.dir, "blobs")); err != nil || len(all) > 0 {
+		t.Errorf("content that nobody has: %v %v", all, err)
+	}
+}
+
+// An index keeps its images, and they their layers.
+func TestCollectKeepsAnIndex(t *testing.T) {
+	d := newDisk(t)
+	one := d.image("a/web", "", "for amd64")
+	_, err := d.manifestOf("a/web", "v1", imageIndex, map[string]any{"schemaVersion": 2, "mediaType": imageIndex, "manifests": []oci.Descriptor{one}})
+	d.ok(err)
+	d.age()
+	d.collects(0)
+	if !d.has("a/web", "for amd64") {
+		t.Error("the layer is gone")
+	}
+}
+
+// What a deleted repository had is on the disk no longer, but for what others
+// have, too; and its name is in no catalog.
+func TestCollectADeletedRepository(t *testing.T) {
+	d := newDisk(t)
+	d.image("a/web", "v1", "shared layer")
+	d.image("b/api", "v1", "shared layer")
+	d.image("a/web", "v2", string(bytes.Repeat([]byte("large"), 1<<20)))
+	delete(d.ids, "a/web")
+	if names, err := d.owned(d.ids); err != nil || fmt.Sprint(names) != "[b/api]" {
+		t.Errorf("%v %v", names, err)
+	}
+	d.age()
+	d.collects(4) // the folder; the manifest, config and layer of v2
+	if n := d.bytes(); n > 4096 || !d.has("b/api", "shared layer") {
+		t.Errorf("%d bytes are on the disk", n)
+	}
+}
+
+// A client that was told that a blob is there does not push it, and then finds
+// it there, however old it is.
+func TestCollectSparesWhatAClientAskedFor(t *testing.T) {
+	d := newDisk(t)
+	config, layer := d.blobOf("a/web", "config"), d.blobOf("a/web", "layer")
+	d.age()
+	for _, b := range []oci.Descriptor{config, layer} {
+		if _, err := d.seen("a/web", b.Digest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.collects(0)
+	if _, err := d.manifestOf("a/web", "v1", imageManifest, map[string]any{"schemaVersion": 2, "config": config, "layers": []oci.Descriptor{layer}}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A push that runs beside a collection loses nothing.
+func TestCollectWhileAPushRuns(t *testing.T) {
+	d := newDisk(t)
+	for n := range 20 {
+		d.blobOf("a/web", fmt.Sprintf("layer %d", n))
+		d.age()
+		collected := make(chan error, 1)
+		go func() {
+			_, err := d.collect(t.Context(), grace, d.records)
+			collected <- err
+		}()
+		desc := d.image("a/web", "v1", fmt.Sprintf("layer %d", n))
+		if err := <-collected; err != nil {
+			t.Fatal(err)
+		}
+		if !d.has("a/web", fmt.Sprintf("layer %d", n)) {
+			t.Fatalf("push %d lost its layer", n)
+		}
+		d.ok(d.forget("a/web", desc.Digest))
+	}
+}

@@ -1,0 +1,377 @@
+package registry_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/registry"
+)
+
+// get asks the token endpoint as docker does, by GET.
+func (w *world) get(t *testing.T, password, query string) (*http.Response, string) {
+	t.Helper()
+	basic := base64.StdEncoding.EncodeToString([]byte("cloud:" + password))
+	return w.do(t, "GET", "/token?"+query, "", "", "Authorization", "Basic "+basic)
+}
+
+func (w *world) advance(t *testing.T, d time.Duration) {
+	t.Helper()
+	if _, err := w.AdvanceClock(t.Context(), cloudsim.AdvanceClock{Seconds: d.Seconds()}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// decisions are the audit trail's, after the first n.
+func (w *world) decisions(t *testing.T, n int) []cloudsim.RegistryDecision {
+	t.Helper()
+	l, err := w.ListRegistryDecisions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Items[n:]
+}
+
+// Who asks for tokens too often waits as long as he is told, on the cloud's
+// clock: by his address, and by who he is.
+func TestTooManyTokens(t *testing.T) {
+	w := start(t, func(c *registry.Config) { c.TokensPerSecond = 0.5 })
+	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
+	cred, _ := w.password(t, ci, cloudsim.CreateRegistryCredential{})
+	for n := range 5 {
+		if resp, body := w.get(t, cred.Password, ""); resp.StatusCode != 200 {
+			t.Fatalf("request %d of a burst: %d %s", n, resp.StatusCode, body)
+		}
+	}
+	for _, method := range []string{"GET", "POST"} {
+		resp, body := w.do(t, method, "/token", "", "")
+		if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "2" || !strings.Contains(body, "TOOMANYREQUESTS") {
+			t.Errorf("%s after the burst: %d, Retry-After %q, %s", method, resp.StatusCode, resp.Header.Get("Retry-After"), body)
+		}
+	}
+	all := w.decisions(t, 0)
+	if last := all[len(all)-1]; last.Allowed || !strings.Contains(last.Reason, "too many requests for tokens from address 127.0.0.1: wait 2 s") {
+		t.Errorf("the audit trail says %+v", last)
+	}
+	there := *w
+	there.http = &http.Client{Transport: from(w.http.Transport, "127.0.0.2")}
+	defer there.http.CloseIdleConnections()
+	resp, body := there.get(t, cred.Password, "")
+	if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "2" || !strings.Contains(body, "from caller ci") {
+		t.Errorf("from another address: %d %s", resp.StatusCode, body)
+	}
+	w.advance(t, 2*time.Second)
+	if resp, body := w.get(t, cred.Password, ""); resp.StatusCode != 200 {
+		t.Errorf("after the wait: %d %s", resp.StatusCode, body)
+	}
+}
+
+// from is a transport whose connections come from another address.
+func from(rt http.RoundTripper, address string) http.RoundTripper {
+	other := rt.(*http.Transport).Clone()
+	other.DialContext = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext
+	return other
+}
+
+// Every fault of the registry, and what its client sees.
+func TestFaults(t *testing.T) {
+	w := start(t)
+	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
+	cred, auth := w.password(t, ci, cloudsim.CreateRegistryCredential{})
+	if err := w.push(t, "team-a/web:v1", auth); err != nil {
+		t.Fatal(err)
+	}
+	broken := func(operation string, effect cloudsim.FaultEffect, try func()) {
+		t.Helper()
+		f, err := w.CreateFault(t.Context(), cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{Match: cloudsim.FaultMatch{Operation: operation}, Effect: effect}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		try()
+		if err := w.DeleteFault(t.Context(), f.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const scope = "scope=repository:team-a/web:pull"
+	broken(cloudsim.RegistryToken, cloudsim.FaultEffect{Type: cloudsim.FaultThrottle, RetryAfterSeconds: 7}, func() {
+		if resp, body := w.get(t, cred.Password, scope); resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "7" {
+			t.Errorf("a throttled token endpoint: %d %q %s", resp.StatusCode, resp.Header.Get("Retry-After"), body)
+		}
+	})
+	broken(cloudsim.RegistryToken, cloudsim.FaultEffect{Type: cloudsim.FaultLatency, LatencyMillis: 600_000}, func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, "GET", "https://"+w.host+"/token?"+scope, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.SetBasicAuth("cloud", cred.Password)
+		if resp, err := w.http.Do(req); err == nil {
+			resp.Body.Close()
+			t.Errorf("a slow token endpoint answers %d at once", resp.StatusCode)
+		}
+	})
+	broken(cloudsim.RegistryToken, cloudsim.FaultEffect{Type: cloudsim.FaultCorruptToken}, func() {
+		if resp, body := w.do(t, "GET", "/v2/", w.bearer(t, cred.Password), ""); resp.StatusCode != 401 || !strings.Contains(body, "signature") {
+			t.Errorf("a bearer with a wrong signature: %d %s", resp.StatusCode, body)
+		}
+	})
+	broken(cloudsim.RegistryChallenge, cloudsim.FaultEffect{Type: cloudsim.FaultCorruptToken}, func() {
+		_, err := w.pull(t, "team-a/web:v1", auth)
+		says(t, "a realm that is not the token endpoint", err, "not-the-token-endpoint")
+	})
+	broken(cloudsim.RegistryPull, cloudsim.FaultEffect{Type: cloudsim.FaultThrottle}, func() {
+		resp, body := w.do(t, "GET", "/v2/team-a/web/manifests/v1", w.bearer(t, cred.Password, "repository:team-a/web:pull"), "")
+		if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "1" || !strings.Contains(body, "TOOMANYREQUESTS") {
+			t.Errorf("a throttled pull: %d %s", resp.StatusCode, body)
+		}
+	})
+	if _, err := w.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyRegistry}); err != nil { // an expired key
+		t.Fatal(err)
+	}
+	_, err := w.pull(t, "team-a/web:v1", auth)
+	says(t, "an expired key", err, "a key that the cloud does not have")
+	_, fresh := w.password(t, ci, cloudsim.CreateRegistryCredential{})
+	if _, err := w.pull(t, "team-a/web:v1", fresh); err != nil {
+		t.Errorf("without a fault: %v", err)
+	}
+}
+
+// forge signs claims as somebody who has not the cloud's key.
+func forge(t *testing.T, key jose.SigningKey, header map[jose.HeaderKey]any, claims any) string {
+	t.Helper()
+	signer, err := jose.NewSigner(key, &jose.SignerOptions{ExtraHeaders: header})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.Signed(signer).Claims(claims).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// A token that says the right words opens nothing unless the cloud signed it by
+// its own algorithm and key; and a key of another use is another key.
+func TestForgedTokens(t *testing.T) {
+	w := start(t)
+	admin, err := w.Token()
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := w.bearer(t, admin, "repository:team-a/web:pull")
+	parts := strings.Split(good, ".")
+	raw, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var claims map[string]any
+	if err := json.Unmarshal(raw, &claims); err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := jwt.ParseSigned(good, []jose.SignatureAlgorithm{jose.ES256})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kid := parsed.Headers[0].KeyID
+	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enc := base64.RawURLEncoding.EncodeToString
+	for what, token := range map[string]string{
+		"no algorithm":     enc([]byte(`{"alg":"none","kid":"`+kid+`"}`)) + "." + parts[1] + ".",
+		"a shared secret":  forge(t, jose.SigningKey{Algorithm: jose.HS256, Key: bytes.Repeat([]byte(kid), 4)}, map[jose.HeaderKey]any{"kid": kid}, claims),
+		"another's key":    forge(t, jose.SigningKey{Algorithm: jose.ES256, Key: own}, map[jose.HeaderKey]any{"kid": kid}, claims),
+		"a key it carries": forge(t, jose.SigningKey{Algorithm: jose.ES256, Key: own}, map[jose.HeaderKey]any{"jwk": jose.JSONWebKey{Key: own.Public()}}, claims),
+		"an unknown key":   forge(t, jose.SigningKey{Algorithm: jose.ES256, Key: own}, map[jose.HeaderKey]any{"kid": "k"}, claims),
+		"other claims":     parts[0] + "." + enc(bytes.Replace(raw, []byte("team-a/web"), []byte("team-b/api"), 1)) + "." + parts[2],
+		"nothing":          "",
+		"too long":         parts[0] + "." + strings.Repeat("A", 20<<10) + "." + parts[2],
+	} {
+		if resp, body := w.do(t, "GET", "/v2/", token, ""); resp.StatusCode != 401 {
+			t.Errorf("%s: %d %s", what, resp.StatusCode, body)
+		}
+	}
+	if resp, _ := w.do(t, "GET", "/v2/", good, ""); resp.StatusCode != 200 {
+		t.Errorf("the cloud's own: %d", resp.StatusCode)
+	}
+}
+
+// Two keys are published while one takes over from the other, and bearers of
+// both are good; who leaks a bearer is helped by five minutes.
+func TestRotation(t *testing.T) {
+	w := start(t)
+	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
+	cred, _ := w.password(t, ci, cloudsim.CreateRegistryCredential{TTLSeconds: 900})
+	before := w.bearer(t, cred.Password)
+	set, err := w.KeySet(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	had := len(set.Keys)
+	if _, err := w.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyRegistry, OverlapSeconds: 3600}); err != nil {
+		t.Fatal(err)
+	}
+	after := w.bearer(t, cred.Password)
+	if set, err = w.KeySet(t.Context()); err != nil || len(set.Keys) != had+1 {
+		t.Errorf("%d keys are published, after %d: %v", len(set.Keys), had, err)
+	}
+	for what, bearer := range map[string]string{"before": before, "after": after} {
+		if resp, body := w.do(t, "GET", "/v2/", bearer, ""); resp.StatusCode != 200 {
+			t.Errorf("a bearer of %s the rotation: %d %s", what, resp.StatusCode, body)
+		}
+	}
+	w.advance(t, 5*time.Minute-time.Second)
+	if resp, _ := w.do(t, "GET", "/v2/", after, ""); resp.StatusCode != 200 {
+		t.Errorf("a second before its end: %d", resp.StatusCode)
+	}
+	w.advance(t, time.Second)
+	if resp, body := w.do(t, "GET", "/v2/", after, ""); resp.StatusCode != 401 || !strings.Contains(body, "it expired at 2026-01-01T00:05:00Z") {
+		t.Errorf("at its end: %d %s", resp.StatusCode, body)
+	}
+	w.advance(t, 8*time.Minute) // two minutes are left of the password
+	var short struct {
+		ExpiresIn int `json:"expires_in"`
+	}
+	if _, body := w.get(t, cred.Password, ""); json.Unmarshal([]byte(body), &short) != nil || short.ExpiresIn != 120 {
+		t.Errorf("a bearer outlives its password: %s", body)
+	}
+	w.advance(t, 50*time.Minute) // the overlap is over
+	if set, err = w.KeySet(t.Context()); err != nil || len(set.Keys) != had {
+		t.Errorf("%d keys are published: %v", len(set.Keys), err)
+	}
+}
+
+// Who is gone opens nothing, also with what was good a moment ago.
+func TestWhoIsGone(t *testing.T) {
+	w := start(t)
+	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
+	cred, _ := w.password(t, ci, cloudsim.CreateRegistryCredential{})
+	bearer := w.bearer(t, cred.Password, "repository:team-a/web:pull")
+	accounts, err := w.ListServiceAccounts(t.Context(), cloudsim.ListOptions{Name: "ci"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bindings, err := w.ListRoleBindings(t.Context(), cloudsim.ListOptions{Name: "ci"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.DeleteRoleBinding(t.Context(), bindings.Items[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := w.ListTokens(t.Context(), cloudsim.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tok := range tokens.Items {
+		if tok.ServiceAccount == accounts.Items[0].ID {
+			if err := w.DeleteToken(t.Context(), tok.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.DeleteServiceAccount(t.Context(), accounts.Items[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if resp, body := w.do(t, "GET", "/v2/", bearer, ""); resp.StatusCode != 401 || !strings.Contains(body, "is gone") {
+		t.Errorf("its bearer: %d %s", resp.StatusCode, body)
+	}
+	if resp, body := w.get(t, cred.Password, ""); resp.StatusCode != 401 || !strings.Contains(body, "is gone") {
+		t.Errorf("its password: %d %s", resp.StatusCode, body)
+	}
+}
+
+// said is a log that a test reads.
+type said struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.Write(p)
+}
+
+// Each decision is in the audit trail, once, with who, what, and why not; and
+// no password or bearer is in it or in a log.
+func TestAudit(t *testing.T) {
+	var log said
+	w := startLogging(t, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	ci := w.user(t, "ci", cloudsim.RoleRegistryReader, "team-a/*")
+	cred, _ := w.password(t, ci, cloudsim.CreateRegistryCredential{})
+	other, _ := w.password(t, ci, cloudsim.CreateRegistryCredential{Repositories: []string{"team-a/other"}, PullOnly: true})
+	bearer := w.bearer(t, cred.Password, "repository:team-a/web:pull,push")
+	narrow := w.bearer(t, other.Password, "repository:team-a/web:pull")
+	const wrong = "a-guess-of-somebody"
+	n := len(w.decisions(t, 0))
+	for _, step := range []func(){
+		func() { w.do(t, "GET", "/v2/team-a/web/tags/list", bearer, "") },
+		func() { w.do(t, "POST", "/v2/team-a/web/blobs/uploads/", bearer, "") },
+		func() { w.do(t, "GET", "/v2/team-b/api/tags/list", bearer, "") },
+		func() { w.do(t, "GET", "/v2/_catalog", bearer, "") },
+		func() { w.do(t, "GET", "/v2/team-a/web/tags/list", wrong, "") },
+		func() { w.do(t, "GET", "/v2/team-a/web/tags/list", narrow, "") },
+		func() { w.get(t, wrong, "scope=repository:team-a/web:pull") },
+		func() { w.get(t, cred.Password, "service=elsewhere") },
+		func() { w.get(t, cred.Password, "scope=repository:team-a/web:pull,delete") },
+	} {
+		step()
+	}
+	var got []string
+	for _, d := range w.decisions(t, n) {
+		word := "yes"
+		if !d.Allowed {
+			word = "no: " + d.Reason
+		}
+		got = append(got, strings.TrimSpace(d.Caller+" "+d.Operation+" "+d.Resource+" "+word))
+	}
+	want := []string{
+		"ci registry.pull team-a/web yes",
+		"ci registry.push team-a/web no: ",
+		"ci registry.pull team-b/api no: ",
+		"ci registry.catalog  no: ",
+		"registry.pull team-a/web no: ",
+		"ci registry.pull team-a/web no: ",
+		"registry.token  no: ",
+		"registry.token  no: this is the token endpoint of ",
+		"ci registry.token team-a/web:pull yes",
+		"ci registry.token team-a/web:delete no: ",
+	}
+	begins := func(x, y string) bool { return strings.HasPrefix(x, y) || strings.HasPrefix(y, x) }
+	if diff := cmp.Diff(want, got, cmp.Comparer(begins)); diff != "" {
+		t.Error(diff)
+	}
+	for _, line := range got {
+		if strings.HasSuffix(line, "no: ") {
+			t.Errorf("no reason: %s", line)
+		}
+	}
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	for what, secret := range map[string]string{"a password": cred.Password, "a bearer": bearer, "a guess": wrong} {
+		if strings.Contains(log.buf.String(), secret) || strings.Contains(strings.Join(got, "\n"), secret) {
+			t.Errorf("%s is told", what)
+		}
+	}
+	if log.buf.Len() == 0 {
+		t.Error("nothing is in the log")
+	}
+}
