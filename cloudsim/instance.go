@@ -1,6 +1,9 @@
 package cloudsim
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // InstanceID names an instance, e.g. "i-000001". It is never used again.
 type InstanceID string
@@ -84,6 +87,22 @@ func (i Instance) InternalIP() string {
 		}
 	}
 	return ""
+}
+
+// Has reports whether its network brings what is for ip to it: an address of its
+// own, or one in its pod ranges.
+func (i Instance) Has(ip netip.Addr) bool {
+	for _, a := range i.Addresses {
+		if own, err := netip.ParseAddr(a.Address); err == nil && own == ip {
+			return true
+		}
+	}
+	for _, r := range i.PodRanges {
+		if p, err := netip.ParsePrefix(r); err == nil && p.Contains(ip) {
+			return true
+		}
+	}
+	return false
 }
 
 // InNetwork is the network that it stands in.

@@ -104,10 +104,33 @@ func (l Listener) IdleTimeout() time.Duration {
 	return 350 * time.Second
 }
 
-// Target is an instance that takes connections.
+// Target is an instance that takes connections, or an address behind one, such
+// as a pod's: it lives and dies with the instance, and is probed and reached by
+// itself.
 type Target struct {
 	Instance InstanceID `json:"instance" example:"i-000001"`
+	IP       string     `json:"ip,omitempty" doc:"Where connections go: one of the instance's addresses, or one in its pod ranges; absent for its first internal address" example:"10.244.0.7"`
 	Weight   int        `json:"weight,omitempty" minimum:"0" maximum:"256" doc:"Its share of the connections, beside the other targets' weights; default 1"`
+}
+
+// TargetKey says which target of a load balancer is meant: each is there once.
+type TargetKey struct {
+	Instance InstanceID
+	IP       string
+}
+
+// Key is which target it is.
+func (t Target) Key() TargetKey { return TargetKey{t.Instance, t.IP} }
+
+// Key is which target it speaks of.
+func (t TargetStatus) Key() TargetKey { return TargetKey{t.Instance, t.IP} }
+
+// String is the instance, or INSTANCE/IP for an address behind it.
+func (k TargetKey) String() string {
+	if k.IP == "" {
+		return string(k.Instance)
+	}
+	return string(k.Instance) + "/" + k.IP
 }
 
 // Share is the weight with its default filled in.
@@ -116,7 +139,7 @@ func (t Target) Share() int { return max(t.Weight, 1) }
 // HealthCheck decides which targets take connections. The zero value of a
 // number means its default.
 type HealthCheck struct {
-	Protocol           HealthProtocol `json:"protocol" enum:"tcp,http,https" doc:"tcp: it accepts a connection; http, https: it answers GET as expected; certificates are not verified"`
+	Protocol           HealthProtocol `json:"protocol" enum:"tcp,http,https,none" doc:"tcp: it accepts a connection; http, https: it answers GET as expected; certificates are not verified; none: it is well while its instance runs"`
 	Port               int            `json:"port,omitempty" minimum:"0" maximum:"65535" doc:"Port on every target; 0 means the targetPort of the first TCP listener"`
 	Path               string         `json:"path,omitempty" maxLength:"1024" doc:"Path to GET; default /"`
 	ExpectedCodes      string         `json:"expectedCodes,omitempty" maxLength:"128" doc:"Statuses that are well: numbers and ranges with commas between them; default 200" example:"200-299,401"`
@@ -133,6 +156,8 @@ const (
 	HealthTCP   HealthProtocol = "tcp"
 	HealthHTTP  HealthProtocol = "http"
 	HealthHTTPS HealthProtocol = "https"
+	// HealthNone asks nothing: somebody else says which targets are well.
+	HealthNone HealthProtocol = "none"
 )
 
 // WithDefaults returns h with every default filled in, for a load balancer
@@ -333,6 +358,7 @@ const (
 // TargetStatus is the health of one target.
 type TargetStatus struct {
 	Instance InstanceID   `json:"instance"`
+	IP       string       `json:"ip,omitempty" doc:"Of a target that is an address behind the instance"`
 	Health   TargetHealth `json:"health" enum:"initial,healthy,unhealthy,draining"`
 	Reason   string       `json:"reason,omitempty" doc:"Why it is not healthy"`
 }
@@ -365,6 +391,7 @@ type Refusals struct {
 // TargetStats counts what one target was sent and sent back.
 type TargetStats struct {
 	Instance    InstanceID `json:"instance"`
+	IP          string     `json:"ip,omitempty" doc:"Of a target that is an address behind the instance"`
 	Connections uint64     `json:"connections" doc:"Connections or flows forwarded to it"`
 	Active      int        `json:"active" doc:"Open now"`
 	FailedDials uint64     `json:"failedDials" doc:"Attempts to connect to it that failed"`
@@ -418,18 +445,18 @@ func (l LoadBalancer) StatusFor(s LoadBalancerStatus) LoadBalancerStatus {
 	if len(out.Listeners) == 0 {
 		out.Condition, out.Reason = "", ""
 	}
-	byInstance := make(map[InstanceID]TargetStatus, len(s.Targets))
+	known := make(map[TargetKey]TargetStatus, len(s.Targets))
 	for _, t := range s.Targets {
-		byInstance[t.Instance] = t
+		known[t.Key()] = t
 	}
 	for _, t := range l.Targets {
-		if have, ok := byInstance[t.Instance]; ok {
+		if have, ok := known[t.Key()]; ok {
 			out.Targets = append(out.Targets, have)
-			delete(byInstance, t.Instance)
+			delete(known, t.Key())
 		}
 	}
 	for _, t := range s.Targets {
-		if _, left := byInstance[t.Instance]; left && t.Health == TargetDraining {
+		if _, left := known[t.Key()]; left && t.Health == TargetDraining {
 			out.Targets = append(out.Targets, t)
 		}
 	}

@@ -100,7 +100,7 @@ func (c *checks) spec(s LoadBalancerSpec) {
 	c.listeners(s.Listeners)
 	c.targets(s.Targets)
 	c.healthCheck(s.HealthCheck)
-	if len(s.Listeners) > 0 && s.HealthCheck.Port == 0 && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Protocol != UDP }) {
+	if len(s.Listeners) > 0 && s.HealthCheck.Port == 0 && s.HealthCheck.Protocol != HealthNone && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Protocol != UDP }) {
 		c.addf("healthCheck.port", "is required when no listener is tcp: a probe needs a port of the targets that answers")
 	}
 	c.sourceRanges(s.SourceRanges)
@@ -159,17 +159,20 @@ func (c *checks) targets(ts []Target) {
 		c.addf("targets", "has %d entries; at most %d are kept", len(ts), MaxTargets)
 		return
 	}
-	seen := make(map[InstanceID]int, len(ts))
+	seen := make(map[TargetKey]int, len(ts))
 	for i, t := range ts {
-		first, dup := seen[t.Instance]
-		if !dup && t.Instance != "" && 0 <= t.Weight && t.Weight <= 256 {
-			seen[t.Instance] = i
+		first, dup := seen[t.Key()]
+		if !dup && t.Instance != "" && 0 <= t.Weight && t.Weight <= 256 && t.IP == "" {
+			seen[t.Key()] = i
 			continue // well, and there may be thousands
 		}
 		at := fmt.Sprintf("targets[%d].", i)
 		if dup {
-			c.addf(at+"instance", "is %q, as is targets[%d]", clip(string(t.Instance)), first)
+			c.addf(at+"instance", "is %q, as is targets[%d]", clip(t.Key().String()), first)
+		} else {
+			seen[t.Key()] = i
 		}
+		c.targetIP(at+"ip", t.IP)
 		if t.Instance == "" {
 			c.addf(at+"instance", "is required")
 		}
@@ -177,15 +180,26 @@ func (c *checks) targets(ts []Target) {
 	}
 }
 
+// targetIP checks that an address is written in the one way that makes two of
+// them comparable.
+func (c *checks) targetIP(field, s string) {
+	if s == "" {
+		return
+	}
+	if ip, ok := c.ip(field, s); ok && ip.String() != s {
+		c.addf(field, "must be written %s, got %q", ip, clip(s))
+	}
+}
+
 func (c *checks) healthCheck(h HealthCheck) {
 	switch h.Protocol {
-	case HealthTCP:
+	case HealthTCP, HealthNone:
 		if h.ExpectedCodes != "" {
 			c.addf("healthCheck.expectedCodes", "needs protocol http or https")
 		}
 	case HealthHTTP, HealthHTTPS:
 	default:
-		c.addf("healthCheck.protocol", "must be tcp, http or https, got %q", clip(string(h.Protocol)))
+		c.addf("healthCheck.protocol", "must be tcp, http, https or none, got %q", clip(string(h.Protocol)))
 	}
 	c.between("healthCheck.port", h.Port, 0, 65535)
 	c.between("healthCheck.intervalMillis", h.IntervalMillis, 0, 300_000)

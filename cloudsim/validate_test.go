@@ -42,9 +42,18 @@ func TestValidateNamesTheField(t *testing.T) {
 		"listener protocol": {with(func(s *LoadBalancerSpec) { s.Listeners = []Listener{{Protocol: "sctp", Port: 1, TargetPort: 1}} }), "listeners[0].protocol"},
 		"target twice":      {with(func(s *LoadBalancerSpec) { s.Targets = []Target{{Instance: "i-1"}, {Instance: "i-1"}} }), "targets[1].instance"},
 		"target empty":      {with(func(s *LoadBalancerSpec) { s.Targets = []Target{{Instance: ""}} }), "targets[0].instance"},
-		"health protocol":   {with(func(s *LoadBalancerSpec) { s.HealthCheck.Protocol = "ping" }), "healthCheck.protocol"},
-		"health path":       {with(func(s *LoadBalancerSpec) { s.HealthCheck.Path = "healthz" }), "healthCheck.path"},
-		"health interval":   {with(func(s *LoadBalancerSpec) { s.HealthCheck.IntervalMillis = -1 }), "healthCheck.intervalMillis"},
+		"address twice": {with(func(s *LoadBalancerSpec) {
+			s.Targets = []Target{{Instance: "i-1", IP: "10.0.0.1"}, {Instance: "i-1", IP: "10.0.0.1"}}
+		}), "targets[1].instance"},
+		"two addresses behind one, and itself": {with(func(s *LoadBalancerSpec) {
+			s.Targets = []Target{{Instance: "i-1", IP: "10.0.0.1"}, {Instance: "i-1", IP: "fd00::1"}, {Instance: "i-1"}}
+		}), ""},
+		"target address":                   {with(func(s *LoadBalancerSpec) { s.Targets[0].IP = "pod" }), "targets[0].ip"},
+		"target address in another form":   {with(func(s *LoadBalancerSpec) { s.Targets[0].IP = "FD00:0::1" }), "targets[0].ip"},
+		"udp needs no port to ask nothing": {with(func(s *LoadBalancerSpec) { s.Listeners[0].Protocol, s.HealthCheck.Protocol = UDP, HealthNone }), ""},
+		"health protocol":                  {with(func(s *LoadBalancerSpec) { s.HealthCheck.Protocol = "ping" }), "healthCheck.protocol"},
+		"health path":                      {with(func(s *LoadBalancerSpec) { s.HealthCheck.Path = "healthz" }), "healthCheck.path"},
+		"health interval":                  {with(func(s *LoadBalancerSpec) { s.HealthCheck.IntervalMillis = -1 }), "healthCheck.intervalMillis"},
 		"listeners share a port": {with(func(s *LoadBalancerSpec) {
 			s.Listeners = []Listener{{Protocol: TCP, Port: 53, TargetPort: 1}, {Protocol: UDP, Port: 53, TargetPort: 1}}
 		}), ""},

@@ -35,7 +35,8 @@ type balancer struct {
 	sources   []netip.Prefix
 	listeners map[port]*listener
 	sockets   map[socketKey]*socket
-	targets   map[cloudsim.InstanceID]*target
+	targets   map[cloudsim.TargetKey]*target
+	behind    bool      // some are addresses behind an instance
 	order     []*target // those of the spec, in its order
 	seats     int       // slots that were given
 	kept      affinity
@@ -50,7 +51,7 @@ func newBalancer(p *plane, id cloudsim.LoadBalancerID) *balancer {
 		id: id, log: p.log.With("loadBalancer", id), cfg: p.cfg, prober: p.prober, cloud: p.cloud,
 		changed:   make(chan struct{}, 1),
 		listeners: map[port]*listener{}, sockets: map[socketKey]*socket{},
-		targets: map[cloudsim.InstanceID]*target{}, sessions: map[*session]struct{}{},
+		targets: map[cloudsim.TargetKey]*target{}, sessions: map[*session]struct{}{},
 		refused: map[refusal]uint64{},
 	}
 }
@@ -156,29 +157,45 @@ func (b *balancer) setTargets(ctx context.Context, machines map[cloudsim.Instanc
 	}
 	b.order = make([]*target, 0, len(b.lb.Targets))
 	for _, want := range b.lb.Targets {
-		t := b.targets[want.Instance]
+		key := want.Key()
+		t := b.targets[key]
 		if t == nil {
-			t = &target{instance: want.Instance}
-			b.targets[want.Instance] = t
+			t = &target{key: key}
+			b.targets[key] = t
 		}
+		b.behind = b.behind || key.IP != ""
 		t.listed, t.weight = true, want.Share()
 		b.order = append(b.order, t)
-		b.steerTarget(ctx, t, machines[t.instance])
+		b.steerTarget(ctx, t, machines[key.Instance])
 	}
-	for id, t := range b.targets {
+	for key, t := range b.targets {
 		if !t.listed {
-			b.steerTarget(ctx, t, machines[id])
+			b.steerTarget(ctx, t, machines[key.Instance])
 			b.forgetIfUnused(t)
 		}
 	}
 }
 
-// steer takes in what is now known of an instance.
+// steer takes in what is now known of an instance. O(targets) if there are
+// addresses behind instances, and else O(1).
 func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if t := b.targets[id]; t != nil {
+	var its []*target
+	if t := b.targets[cloudsim.TargetKey{Instance: id}]; t != nil {
+		its = append(its, t)
+	}
+	if b.behind {
+		for key, t := range b.targets {
+			if key.Instance == id && key.IP != "" {
+				its = append(its, t)
+			}
+		}
+	}
+	for _, t := range its {
 		b.steerTarget(ctx, t, m)
+	}
+	if len(its) > 0 {
 		b.settleAll()
 		b.news()
 	}
@@ -188,6 +205,7 @@ func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine)
 // once when it is not. A changed health check starts new probes, but what the
 // old ones found stands until those say otherwise.
 func (b *balancer) steerTarget(ctx context.Context, t *target, m machine) {
+	m = m.at(t.key)
 	probe := t.listed && m.on() && m.ip() != ""
 	if t.stopProbe != nil && (!probe || t.machine.ip() != m.ip() || t.check != b.check) {
 		t.stopProbe()
@@ -197,7 +215,7 @@ func (b *balancer) steerTarget(ctx context.Context, t *target, m machine) {
 		t.verdict = verdict{health: cloudsim.TargetInitial, reason: "no probe has ended yet"}
 	}
 	if !probe {
-		t.verdict = verdict{health: cloudsim.TargetUnhealthy, reason: m.why(t.instance)}
+		t.verdict = verdict{health: cloudsim.TargetUnhealthy, reason: m.why(t.key.Instance)}
 	}
 	t.machine, t.check = m, b.check
 	if probe && t.stopProbe == nil {
@@ -224,7 +242,7 @@ func (b *balancer) judge(ctx context.Context, t *target, found error) {
 	}
 	b.news()
 	if t.health != before.health {
-		b.log.Info("target is "+string(t.health), "instance", t.instance, "reason", t.reason)
+		b.log.Info("target is "+string(t.health), "target", t.key, "reason", t.reason)
 		b.seat(t)
 		b.settleAll()
 	}
@@ -232,10 +250,10 @@ func (b *balancer) judge(ctx context.Context, t *target, found error) {
 
 // forgetIfUnused drops a target that left and has no connection any more.
 func (b *balancer) forgetIfUnused(t *target) {
-	if t.listed || t.active > 0 || b.targets[t.instance] != t {
+	if t.listed || t.active > 0 || b.targets[t.key] != t {
 		return
 	}
-	delete(b.targets, t.instance)
+	delete(b.targets, t.key)
 	for _, l := range b.listeners {
 		delete(l.slots, t)
 	}

@@ -70,17 +70,15 @@ func (b *balancer) stats() cloudsim.LoadBalancerStats {
 	for _, t := range b.order {
 		s.Targets = append(s.Targets, t.stats())
 	}
-	for _, id := range slices.Sorted(maps.Keys(b.targets)) {
-		if t := b.targets[id]; !t.listed {
-			s.Targets = append(s.Targets, t.stats())
-		}
+	for _, t := range b.leaving() {
+		s.Targets = append(s.Targets, t.stats())
 	}
 	return s
 }
 
 func (t *target) stats() cloudsim.TargetStats {
 	return cloudsim.TargetStats{
-		Instance: t.instance, Connections: t.connections, Active: t.active, FailedDials: t.failedDials,
+		Instance: t.key.Instance, IP: t.key.IP, Connections: t.connections, Active: t.active, FailedDials: t.failedDials,
 		BytesIn: t.bytes[in].Load(), BytesOut: t.bytes[out].Load(),
 	}
 }

@@ -346,3 +346,49 @@ func TestDialFailureTriesAnother(t *testing.T) {
 	}
 	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy, cloudsim.TargetHealthy, cloudsim.TargetHealthy))
 }
+
+// Addresses behind one instance are targets of their own: each is probed and
+// reached by itself, drains by itself, and all go when the instance does.
+func TestAddressesBehindAnInstance(t *testing.T) {
+	cloud := newMemory()
+	a := serve(t, instanceIP(), 0, says("a"))
+	b := serve(t, instanceIP(), a.port, says("b"))
+	cloud.putInstance(instance(1), instanceIP(), cloudsim.InstanceRunning)
+	at := func(s *server) cloudsim.Target { return cloudsim.Target{Instance: instance(1), IP: s.ip} }
+	lb := cloudsim.LoadBalancer{ID: lbID, IP: lbIP()}
+	lb.Listeners = []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: port, TargetPort: a.port}}
+	lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP, IntervalMillis: 10}
+	lb.Targets = []cloudsim.Target{at(a), at(b)}
+	cloud.putLB(lb)
+	reg := prometheus.NewRegistry()
+	run(t, cloud, dataplane.Config{Registry: reg})
+	cloud.await(t, lbID, ready)
+	address := fmt.Sprintf("%s:%d", lb.IP, port)
+	got := map[string]int{}
+	for range 4 {
+		c := dial(t, address)
+		got[c.line()]++
+	}
+	if d := cmp.Diff(map[string]int{"a": 2, "b": 2}, got); d != "" {
+		t.Error(d)
+	}
+	if n := series(t, reg)["cloudsim_lb_connections_total{instance=i-000001,ip="+b.ip+",load_balancer=lb-000001}"]; n != 2 {
+		t.Errorf("%v connections are counted at b", n)
+	}
+	b.close()
+	cloud.await(t, lbID, healths("healthy", "unhealthy"))
+	lb.Targets = lb.Targets[:1]
+	lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthNone}
+	cloud.putLB(lb)
+	a.close()
+	if word, refused := ask(t, address); !refused {
+		t.Errorf("%q answered, and nobody is there", word)
+	}
+	cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
+		return cmp.Diff(cloudsim.TargetStatus{Instance: instance(1), IP: a.ip, Health: cloudsim.TargetHealthy}, s.Targets[0])
+	})
+	cloud.putInstance(instance(1), instanceIP(), cloudsim.InstanceStopped)
+	cloud.await(t, lbID, func(s cloudsim.LoadBalancerStatus) string {
+		return cmp.Diff(cloudsim.TargetUnhealthy, s.Targets[0].Health)
+	})
+}

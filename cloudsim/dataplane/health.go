@@ -67,6 +67,9 @@ func (p *prober) run(ctx context.Context, check cloudsim.HealthCheck, ip string,
 // probe asks once. Its error says what was asked and what came back, in the
 // same words each time, because a new reason is news to report.
 func (p *prober) probe(ctx context.Context, check cloudsim.HealthCheck, ip string) error {
+	if check.Protocol == cloudsim.HealthNone {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, check.Timeout())
 	defer cancel()
 	address := hostPort(ip, check.Port)

@@ -13,7 +13,8 @@ const (
 )
 
 // metrics shows Counters to Prometheus, by load balancer and mostly by target,
-// as they are when it asks. The series of a target go with its last
+// as they are when it asks. The label ip is that of a target that is an address
+// behind its instance, and empty for an instance. The series of a target go with its last
 // connection, those of a load balancer with it.
 type metrics struct{ counters *Counters }
 
@@ -22,10 +23,10 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descConnections = desc("connections_total", "Connections and UDP flows forwarded to a target.", "load_balancer", "instance")
-	descFailedDials = desc("dial_failures_total", "Attempts to connect to a target that failed.", "load_balancer", "instance")
-	descBytes       = desc("bytes_total", "Bytes forwarded; direction is in (from client to target) or out.", "load_balancer", "instance", "direction")
-	descActive      = desc("active_connections", "Connections and UDP flows open to a target now.", "load_balancer", "instance")
+	descConnections = desc("connections_total", "Connections and UDP flows forwarded to a target.", "load_balancer", "instance", "ip")
+	descFailedDials = desc("dial_failures_total", "Attempts to connect to a target that failed.", "load_balancer", "instance", "ip")
+	descBytes       = desc("bytes_total", "Bytes forwarded; direction is in (from client to target) or out.", "load_balancer", "instance", "ip", "direction")
+	descActive      = desc("active_connections", "Connections and UDP flows open to a target now.", "load_balancer", "instance", "ip")
 	descRefused     = desc("refused_connections_total",
 		"Connections and datagrams that were not forwarded; reason is no_healthy_target, dial_failed, too_many_connections or source_range.", "load_balancer", "reason")
 )
@@ -46,11 +47,11 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		for _, t := range b.stats().Targets {
 			i := string(t.Instance)
-			count(descConnections, t.Connections, i)
-			count(descFailedDials, t.FailedDials, i)
-			count(descBytes, t.BytesIn, i, in.String())
-			count(descBytes, t.BytesOut, i, out.String())
-			ch <- prometheus.MustNewConstMetric(descActive, prometheus.GaugeValue, float64(t.Active), lb, i)
+			count(descConnections, t.Connections, i, t.IP)
+			count(descFailedDials, t.FailedDials, i, t.IP)
+			count(descBytes, t.BytesIn, i, t.IP, in.String())
+			count(descBytes, t.BytesOut, i, t.IP, out.String())
+			ch <- prometheus.MustNewConstMetric(descActive, prometheus.GaugeValue, float64(t.Active), lb, i, t.IP)
 		}
 		for why, n := range b.refusals() {
 			count(descRefused, n, string(why))

@@ -1,10 +1,10 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -67,21 +67,34 @@ func (b *balancer) status() (s cloudsim.LoadBalancerStatus, known bool) {
 	s.Condition, s.Reason = conditionOf(s.Listeners)
 	for _, t := range b.order {
 		s.Targets = append(s.Targets, cloudsim.TargetStatus{
-			Instance: t.instance, Health: t.health, Reason: t.reason,
+			Instance: t.key.Instance, IP: t.key.IP, Health: t.health, Reason: t.reason,
 		})
 	}
-	for _, id := range slices.Sorted(maps.Keys(b.targets)) {
-		if t := b.targets[id]; !t.listed {
-			s.Targets = append(s.Targets, cloudsim.TargetStatus{
-				Instance: id, Health: cloudsim.TargetDraining, Reason: "taken away; the connections that it has may end",
-			})
-		}
+	for _, t := range b.leaving() {
+		s.Targets = append(s.Targets, cloudsim.TargetStatus{
+			Instance: t.key.Instance, IP: t.key.IP, Health: cloudsim.TargetDraining, Reason: "taken away; the connections that it has may end",
+		})
 	}
 	if b.reported != nil && same(*b.reported, s) {
 		return s, true
 	}
 	b.reported = &s
 	return s, false
+}
+
+// leaving are the targets that left and still have connections, in an order
+// that stays.
+func (b *balancer) leaving() []*target {
+	var all []*target
+	for _, t := range b.targets {
+		if !t.listed {
+			all = append(all, t)
+		}
+	}
+	slices.SortFunc(all, func(x, y *target) int {
+		return cmp.Or(cmp.Compare(x.key.Instance, y.key.Instance), cmp.Compare(x.key.IP, y.key.IP))
+	})
+	return all
 }
 
 // forgetReport notes that it is not known what the cloud was told.

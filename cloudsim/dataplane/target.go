@@ -9,11 +9,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// target is an instance that a balancer forwards to, or one that left and
-// still has connections.
+// target is an instance, or an address behind one, that a balancer forwards to,
+// or that left and still has connections.
 type target struct {
-	instance cloudsim.InstanceID
-	bytes    [2]atomic.Uint64 // forwarded, by direction
+	key   cloudsim.TargetKey
+	bytes [2]atomic.Uint64 // forwarded, by direction
 
 	// Behind the balancer's mu.
 	listed  bool // it is in the spec
@@ -62,6 +62,15 @@ func isIPv4(ip string) bool {
 
 // on reports whether a connection can reach it.
 func (m machine) on() bool { return m.state == cloudsim.InstanceRunning && !m.dark }
+
+// at is the machine as the target of that key sees it: an address behind it is
+// reached there alone.
+func (m machine) at(key cloudsim.TargetKey) machine {
+	if key.IP != "" {
+		m.ips = [2]string{key.IP}
+	}
+	return m
+}
 
 // ip is where it is probed, or "".
 func (m machine) ip() string { return m.ips[0] }

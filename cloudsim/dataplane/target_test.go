@@ -83,13 +83,17 @@ func newChooser(t *testing.T, weights map[cloudsim.InstanceID]int) chooser {
 }
 
 func (c chooser) add(id cloudsim.InstanceID, weight int) {
-	c.targets[id] = &target{instance: id, listed: true, weight: weight, verdict: verdict{health: cloudsim.TargetHealthy}}
-	c.seat(c.targets[id])
+	c.targets[cloudsim.TargetKey{Instance: id}] = &target{key: cloudsim.TargetKey{Instance: id}, listed: true, weight: weight, verdict: verdict{health: cloudsim.TargetHealthy}}
+	c.seat(c.of(id))
+}
+
+func (c chooser) of(id cloudsim.InstanceID) *target {
+	return c.targets[cloudsim.TargetKey{Instance: id}]
 }
 
 func (c chooser) health(id cloudsim.InstanceID, h cloudsim.TargetHealth) {
-	c.targets[id].health = h
-	c.seat(c.targets[id])
+	c.of(id).health = h
+	c.seat(c.of(id))
 }
 
 func (c chooser) pick(client netip.Addr) choice {
@@ -106,7 +110,7 @@ func (c chooser) take(n int, ends bool) (got string) {
 	c.t.Helper()
 	for range n {
 		p := c.pick(netip.Addr{})
-		got += string(p.target.instance)
+		got += string(p.target.key.Instance)
 		if ends {
 			c.release(c.l, p.slot)
 		}
@@ -125,15 +129,15 @@ func TestPick(t *testing.T) {
 	got += c.take(1, true) // a, alone
 	c.health("c", cloudsim.TargetHealthy)
 	got += c.take(1, true) // c, who waited
-	c.targets["a"].listed = false
-	c.seat(c.targets["a"])
+	c.of("a").listed = false
+	c.seat(c.of("a"))
 	c.add("d", 1)
 	got += c.take(3, true) // d c d: a is gone
 	if want := "abcabcacaacdcd"; got != want {
 		t.Errorf("picked %s, want %s", got, want)
 	}
 	if p, ok := c.balancer.pick(c.l, netip.Addr{}, slices.Collect(maps.Values(c.targets))); ok {
-		t.Errorf("picked %s, who was tried", p.target.instance)
+		t.Errorf("picked %s, who was tried", p.target.key.Instance)
 	}
 	if got := c.take(2, true); got != "cd" && got != "dc" {
 		t.Errorf("after all were tried: %s", got)
@@ -176,7 +180,7 @@ func TestAffinity(t *testing.T) {
 		visit := func(who netip.Addr) cloudsim.InstanceID {
 			p := c.pick(who)
 			c.release(c.l, p.slot)
-			return p.target.instance
+			return p.target.key.Instance
 		}
 		first := visit(ann)
 		for range 5 {

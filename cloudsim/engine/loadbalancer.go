@@ -29,7 +29,8 @@ func targetsOf(l *cloudsim.LoadBalancer) []string {
 	for i, t := range l.Targets {
 		ids[i] = string(t.Instance)
 	}
-	return ids
+	slices.Sort(ids)
+	return slices.Compact(ids) // many addresses may be behind one
 }
 
 // CreateLoadBalancer makes a load balancer.
@@ -127,16 +128,17 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 }
 
 // checkTargets refuses targets that are not instances of the project and the
-// region; had are known to be: an instance that goes leaves its load balancers.
-// One request names all that are wrong. It reads every target that is new.
+// region, or addresses that are not behind them; had are known to be: an instance
+// that goes leaves its load balancers. One request names all that are wrong. It
+// reads the instance of every target that is new.
 func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region string, targets, had []cloudsim.Target) error {
-	known := make(map[cloudsim.InstanceID]bool, len(had))
+	known := make(map[cloudsim.TargetKey]bool, len(had))
 	for _, t := range had {
-		known[t.Instance] = true
+		known[t.Key()] = true
 	}
 	var bad []cloudsim.FieldError
 	for n, t := range targets {
-		if known[t.Instance] {
+		if known[t.Key()] {
 			continue
 		}
 		field := fmt.Sprintf("targets[%d].instance", n)
@@ -146,12 +148,20 @@ func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region s
 			bad = append(bad, cloudsim.FieldError{Field: field, Reason: fmt.Sprintf("names %s, which does not exist", t.Instance)})
 		case i.Region != region:
 			bad = append(bad, cloudsim.FieldError{Field: field, Reason: fmt.Sprintf("names %s, which is in region %s", t.Instance, i.Region)})
+		case t.IP != "" && !behind(i, t.IP):
+			bad = append(bad, cloudsim.FieldError{Field: fmt.Sprintf("targets[%d].ip", n), Reason: fmt.Sprintf("is %s, which is neither an address of %s nor in its pod ranges %v", t.IP, t.Instance, i.PodRanges)})
 		}
 	}
 	if len(bad) == 0 {
 		return nil
 	}
 	return &cloudsim.Error{Kind: cloudsim.Invalid, Msg: bad[0].Field + " " + bad[0].Reason, Fields: bad}
+}
+
+// behind reports whether connections to ip arrive at i, or behind it.
+func behind(i cloudsim.Instance, ip string) bool {
+	a, err := netip.ParseAddr(ip)
+	return err == nil && i.Has(a)
 }
 
 func (e *Engine) workOnLoadBalancer(tx *store.Tx, call Call, l *cloudsim.LoadBalancer, verb cloudsim.Verb) error {

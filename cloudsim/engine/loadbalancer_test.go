@@ -133,3 +133,43 @@ func TestPublishedPorts(t *testing.T) {
 	b, err = e.GetLoadBalancer(ctx, b.ID)
 	expect("none", nil, published(b, err))
 }
+
+// A target may be an address behind an instance: its own, or of its pod ranges,
+// and nothing else. It goes with the instance.
+func TestAddressTargets(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant, func(c *engine.Config) {
+		c.Pods.IPv4, c.Pods.IPv6 = "10.244.0.0/16", "fd44::/48"
+	})
+	defer down()
+	one, two := mustCreate(t, e, ctx, "one"), mustCreate(t, e, ctx, "two")
+	at := func(i cloudsim.Instance, ips ...string) (all []cloudsim.Target) {
+		for _, ip := range ips {
+			all = append(all, cloudsim.Target{Instance: i.ID, IP: ip})
+		}
+		return all
+	}
+	req := loadBalancer("shop")
+	req.Targets = append(at(one, "10.244.0.7", "fd44::7", one.InternalIP()), at(two, "10.244.1.7")...)
+	lb := must(e.CreateLoadBalancer(ctx, req))(t)
+	for name, tc := range map[string]struct {
+		targets []cloudsim.Target
+		field   string
+	}{
+		"of another's pods":  {at(one, "10.244.0.7", "10.244.1.8"), "targets[1].ip"},
+		"the cloud's host":   {at(one, "127.0.0.1"), "targets[0].ip"},
+		"another's own":      {at(one, two.InternalIP()), "targets[0].ip"},
+		"the metadata's":     {at(one, "169.254.169.254"), "targets[0].ip"},
+		"no instance at all": {[]cloudsim.Target{{Instance: "i-999999", IP: "10.244.0.7"}}, "targets[0].instance"},
+	} {
+		_, err := e.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: tc.targets})
+		var bad *cloudsim.Error
+		if !errors.As(err, &bad) || bad.Kind != cloudsim.Invalid || len(bad.Fields) != 1 || bad.Fields[0].Field != tc.field {
+			t.Errorf("%s: %v, want Invalid of %s", name, err, tc.field)
+		}
+	}
+	must(e.DeleteInstance(ctx, one.ID))(t)
+	if d := cmp.Diff(at(two, "10.244.1.7"), must(e.GetLoadBalancer(ctx, lb.ID))(t).Targets); d != "" {
+		t.Errorf("after its instance went: %s", d)
+	}
+}

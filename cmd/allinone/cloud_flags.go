@@ -98,7 +98,7 @@ func parseListeners(words []string) ([]cloudsim.Listener, error) {
 	return all, nil
 }
 
-const healthForm = "tcp[:PORT], http[:PORT][/PATH] or https[:PORT][/PATH], e.g. http:10256/healthz"
+const healthForm = "tcp[:PORT], http[:PORT][/PATH], https[:PORT][/PATH] or none, e.g. http:10256/healthz"
 
 // parseHealth reads PROTOCOL[:PORT][/PATH] into h; what is not given is the
 // cloud's default.
@@ -113,6 +113,10 @@ func parseHealth(s string, h *cloudsim.HealthCheck) error {
 		}
 	case cloudsim.HealthTCP:
 		if hasPath {
+			return badFlag("health", s, healthForm)
+		}
+	case cloudsim.HealthNone:
+		if hasPath || hasPort {
 			return badFlag("health", s, healthForm)
 		}
 	default:

@@ -89,14 +89,14 @@ func healthyCell(l cloudsim.LoadBalancer) string {
 
 // targetCell is the targets, and of each that is not healthy what it is.
 func targetCell(l cloudsim.LoadBalancer) string {
-	health := map[cloudsim.InstanceID]cloudsim.TargetHealth{}
+	health := map[cloudsim.TargetKey]cloudsim.TargetHealth{}
 	for _, t := range l.Status.Targets {
-		health[t.Instance] = t.Health
+		health[t.Key()] = t.Health
 	}
 	var words []string
 	for _, t := range l.Targets {
-		word := string(t.Instance)
-		if h, ok := health[t.Instance]; ok && h != cloudsim.TargetHealthy {
+		word := t.Key().String()
+		if h, ok := health[t.Key()]; ok && h != cloudsim.TargetHealthy {
 			word += "(" + string(h) + ")"
 		}
 		words = append(words, word)

@@ -26,9 +26,9 @@ type specFlags struct {
 func (s *specFlags) flags(c *cloudCLI, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&s.listeners, "listener", nil, "`PORT` to listen on and port of the targets, tcp:80:30080, and options, udp:53:30053:idle-timeout=1m; may be repeated. Options: "+strings.Join(listenerOptions, ", "))
-	f.StringSliceVar(&s.targets, "target", nil, "`INSTANCE` that takes connections, node-1, or with a weight, node-1=3; may be repeated")
+	f.StringSliceVar(&s.targets, "target", nil, "`INSTANCE` that takes connections, node-1, with a weight, node-1=3, or an address behind it, node-1/10.244.0.7; may be repeated")
 	f.StringArrayVar(&s.labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
-	f.StringVar(&s.health, "health", "", "`PROBE` of the targets, http:10256/healthz, https/ or tcp:30080 (default tcp to the first TCP listener's target port)")
+	f.StringVar(&s.health, "health", "", "`PROBE` of the targets, http:10256/healthz, https/, tcp:30080 or none (default tcp to the first TCP listener's target port)")
 	f.StringVar(&s.codes, "health-codes", "", "`STATUSES` that are well, 200-299,401 (default 200)")
 	f.DurationVar(&s.interval, "health-interval", 0, "time between two probes (default 2s)")
 	f.DurationVar(&s.timeout, "health-timeout", 0, "time a probe may take (default 1s)")
@@ -129,26 +129,29 @@ func (s *specFlags) applyHealth(given func(string) bool, h *cloudsim.HealthCheck
 	return nil
 }
 
-// findTargets are the targets that words name: NODE, or NODE=WEIGHT.
+// findTargets are the targets that words name: NODE or NODE/IP, and =WEIGHT.
 func findTargets(ctx context.Context, cl *client.Client, words []string) ([]cloudsim.Target, error) {
-	called, weights := make([]string, len(words)), make([]int, len(words))
-	for n, w := range words {
-		name, weight, weighted := strings.Cut(w, "=")
-		called[n] = name
+	var targets []cloudsim.Target
+	var errs []error
+	for _, w := range words {
+		var t cloudsim.Target
+		place, weight, weighted := strings.Cut(w, "=")
+		called, ip, _ := strings.Cut(place, "/")
 		if weighted {
 			var err error
-			if weights[n], err = strconv.Atoi(weight); err != nil || weights[n] < 1 {
-				return nil, badFlag("target", w, "INSTANCE or INSTANCE=WEIGHT, e.g. node-1=3")
+			if t.Weight, err = strconv.Atoi(weight); err != nil || t.Weight < 1 {
+				return nil, badFlag("target", w, "INSTANCE or INSTANCE/IP, and =WEIGHT, e.g. node-1=3")
 			}
 		}
+		i, err := instances.resolve(ctx, cl, called)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		t.Instance, t.IP = i.ID, ip
+		if !slices.ContainsFunc(targets, func(have cloudsim.Target) bool { return have.Key() == t.Key() }) {
+			targets = append(targets, t)
+		}
 	}
-	found, err := instances.resolveAll(ctx, cl, called)
-	if err != nil {
-		return nil, err
-	}
-	targets := make([]cloudsim.Target, len(found))
-	for n, i := range found {
-		targets[n] = cloudsim.Target{Instance: i.ID, Weight: weights[n]}
-	}
-	return targets, nil
+	return targets, oneOrMany(errs)
 }
