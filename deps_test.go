@@ -19,7 +19,7 @@ const module = "github.com/cloudsim-dev/allinone/"
 // client alone.
 var mayImport = map[string][]string{
 	"cloudsim/metadata":         {"cloudsim", "internal/run"},
-	"cloudsim/registry":         {"cloudsim", "cloudsim/engine", "internal/cert", "internal/run"},
+	"cloudsim/registry":         {"cloudsim", "cloudsim/engine", "internal/cert", "internal/pause", "internal/run"},
 	"credprovider":              {"cloudsim", "cloudsim/client", "internal/pause"},
 	"credprovider/doctor":       {},
 	"credprovider/node":         {"credprovider", "credprovider/doctor"},
@@ -28,10 +28,10 @@ var mayImport = map[string][]string{
 	"cloudsim":                 {},
 	"cloudsim/store":           {"cloudsim"},
 	"cloudsim/engine":          {"cloudsim", "cloudsim/store", "internal/providerid"},
-	"cloudsim/httpapi":         {"cloudsim", "cloudsim/engine", "internal/run"},
+	"cloudsim/httpapi":         {"cloudsim", "cloudsim/engine", "internal/pause", "internal/run"},
 	"cloudsim/client":          {"cloudsim"},
 	"cloudsim/dataplane":       {"cloudsim", "cloudsim/follow", "internal/pause"},
-	"cloudsim/dataplane/disks": {"cloudsim"},
+	"cloudsim/dataplane/disks": {"cloudsim", "internal/pause"},
 	"cloudsim/follow":          {"cloudsim", "internal/pause"},
 	"cloudsim/cloudtest":       {"cloudsim", "cloudsim/client", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store"},
 	"ccm":                      {"cloudsim", "cloudsim/client", "cloudsim/follow", "internal/logging", "internal/pause", "internal/providerid", "internal/resident"},

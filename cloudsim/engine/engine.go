@@ -9,9 +9,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
@@ -353,20 +356,18 @@ func (e *Engine) Check() error {
 
 // checkRecords is Check without the file that they are in.
 func (e *Engine) checkRecords() error {
-	return e.store.View(func(tx *store.Tx) error {
-		for _, check := range []func(*store.Tx) error{
-			signingKeys.Check, repositories.Check, workloadTrusts.Check,
-			(*store.Tx).CheckJournal, projects.Check, tokens.Check, serviceAccounts.Check, roles.Check, roleBindings.Check, regions.Check, zones.Check, instanceTypes.Check,
-			diskTypes.Check, diskPools.Check,
-			networks.Check, subnets.Check, routes.Check,
-			instances.Check, addresses.Check, loadBalancers.Check, disks.Check, operations.Check, faults.Check,
-			holds.Check,
-			snapshots.Check, snapshotGroups.Check, checkDiskPools,
-		} {
-			if err := check(tx); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	var all errgroup.Group
+	all.SetLimit(runtime.GOMAXPROCS(0))
+	for _, check := range []func(*store.Tx) error{
+		signingKeys.Check, repositories.Check, workloadTrusts.Check,
+		(*store.Tx).CheckJournal, projects.Check, tokens.Check, serviceAccounts.Check, roles.Check, roleBindings.Check, regions.Check, zones.Check, instanceTypes.Check,
+		diskTypes.Check, diskPools.Check,
+		networks.Check, subnets.Check, routes.Check,
+		instances.Check, addresses.Check, loadBalancers.Check, disks.Check, operations.Check, faults.Check,
+		holds.Check,
+		snapshots.Check, snapshotGroups.Check, checkDiskPools,
+	} {
+		all.Go(func() error { return e.store.View(check) })
+	}
+	return all.Wait()
 }

@@ -340,7 +340,7 @@ func (e *Engine) DeleteFault(ctx context.Context, id cloudsim.FaultID) error {
 		if err := faultsSeen.Delete(tx, string(id)); err != nil {
 			return err
 		}
-		return errors.Join(faults.Delete(tx, &f), e.unstick(tx, id), keepOutages(tx)) // first: it must not keep what it lets go
+		return errors.Join(faults.Delete(tx, &f), e.letGoAll(tx, string(id)), keepOutages(tx)) // first: it must not keep what it lets go
 	}); err != nil {
 		return err
 	}

@@ -43,20 +43,6 @@ func stuck(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	return err == nil && f.OpenAt(tx.Now), err
 }
 
-// unstick lets go of what a fault keeps.
-func (e *Engine) unstick(tx *store.Tx, id cloudsim.FaultID) error {
-	kept, err := operations.Lookup(tx, byHold, string(id))
-	if err != nil {
-		return err
-	}
-	for i := range kept {
-		if err := e.letGo(tx, &kept[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // begins puts on the due list when a fault that is a state begins and ends,
 // and begins it if that is now.
 func begins(tx *store.Tx, f cloudsim.Fault) error {
@@ -82,7 +68,7 @@ func (e *Engine) settledFault(tx *store.Tx, w store.Work) error {
 		return err
 	}
 	if !f.OpenAt(tx.Now) {
-		if err := e.unstick(tx, f.ID); err != nil {
+		if err := e.letGoAll(tx, string(f.ID)); err != nil {
 			return err
 		}
 	}

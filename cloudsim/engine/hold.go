@@ -63,6 +63,20 @@ func (e *Engine) letGo(tx *store.Tx, op *cloudsim.Operation) error {
 	return e.settleOne(tx, store.Work{Kind: op.Kind, ID: op.Target, Verb: cloudsim.Settle, Operation: op.ID})
 }
 
+// letGoAll lets go of what a hold or a fault keeps.
+func (e *Engine) letGoAll(tx *store.Tx, by string) error {
+	kept, err := operations.Lookup(tx, byHold, by)
+	if err != nil {
+		return err
+	}
+	for i := range kept {
+		if err := e.letGo(tx, &kept[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // CreateHold keeps work from settling, from when it returned.
 func (e *Engine) CreateHold(ctx context.Context, req cloudsim.CreateHold) (h cloudsim.Hold, err error) {
 	if err := req.Validate(); err != nil {
@@ -117,16 +131,7 @@ func (e *Engine) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 		if err := holds.Delete(tx, &h); err != nil { // first: it must not keep what it lets go
 			return err
 		}
-		kept, err := operations.Lookup(tx, byHold, string(id))
-		if err != nil {
-			return err
-		}
-		for i := range kept {
-			if err := e.letGo(tx, &kept[i]); err != nil {
-				return err
-			}
-		}
-		return nil
+		return e.letGoAll(tx, string(id))
 	})
 }
 

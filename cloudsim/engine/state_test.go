@@ -318,3 +318,42 @@ func TestLoadRefuses(t *testing.T) {
 		t.Errorf("what was there: %+v, %v", got, err)
 	}
 }
+
+// A difference names what came, what went, and of what changed the members; what
+// is the same in both states is none, and neither is what any two states differ in.
+func TestDiffStates(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
+	defer stop()
+	same, grown, gone := mustCreate(t, e, ctx, "same"), mustCreate(t, e, ctx, "grown"), mustCreate(t, e, ctx, "gone")
+	must(e.SaveState(ctx, cloudsim.SaveState{Name: "then"}))(t)
+	must(e.UpdateInstance(ctx, grown.ID, cloudsim.UpdateInstance{Labels: map[string]string{"a": "b"}}, 0))(t)
+	must(e.DeleteInstance(ctx, gone.ID))(t)
+	come := mustCreate(t, e, ctx, "come")
+	must(e.SaveState(ctx, cloudsim.SaveState{Name: "now"}))(t)
+	instancesIn := func(from, to string) map[string]cloudsim.StateChange {
+		t.Helper()
+		d := must(e.DiffStates(ctx, from, to))(t)
+		all := map[string]cloudsim.StateChange{}
+		for _, c := range d.Items {
+			if c.Kind == cloudsim.KindInstance {
+				all[c.ID] = c
+			}
+		}
+		return all
+	}
+	of := func(i cloudsim.Instance, change string, fields ...string) cloudsim.StateChange {
+		return cloudsim.StateChange{Kind: cloudsim.KindInstance, ID: string(i.ID), Name: i.Name, Change: change, Fields: fields}
+	}
+	for _, to := range []string{"now", ""} {
+		want := map[string]cloudsim.StateChange{
+			string(grown.ID): of(grown, "changed", "labels"), string(gone.ID): of(gone, "removed"), string(come.ID): of(come, "added"),
+		}
+		if diff := cmp.Diff(want, instancesIn("then", to)); diff != "" {
+			t.Errorf("%s is not in it, and to %q (-want +got):\n%s", same.ID, to, diff)
+		}
+	}
+	if d := must(e.DiffStates(ctx, "now", "now"))(t); len(d.Items) != 0 {
+		t.Errorf("a state differs from itself: %+v", d.Items)
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // whole are the nouns whose operations no fault breaks, or a broken cloud
@@ -79,8 +80,9 @@ func before(ctx context.Context, hit engine.Strike) error {
 	x := exchangeOf(ctx)
 	if hit.Latency > 0 {
 		_ = x.reply.SetWriteDeadline(time.Now().Add(hit.Latency + replyTimeout))
-		if err := pause(ctx, hit.Latency); err != nil {
-			return err
+		pause.For(ctx, hit.Latency)
+		if err := ctx.Err(); err != nil {
+			return err // whoever left wants no work any more
 		}
 	}
 	if hit.Fault == nil {
@@ -91,7 +93,7 @@ func before(ctx context.Context, hit engine.Strike) error {
 	case cloudsim.FaultError, cloudsim.FaultThrottle, cloudsim.FaultQuota, cloudsim.FaultStockOut, cloudsim.FaultZoneOutage:
 		return struck(ctx, hit.Fault)
 	case cloudsim.FaultHang:
-		_ = pause(ctx, cloudsim.MaxFaultHang) // whoever left gets no reply either
+		pause.For(ctx, cloudsim.MaxFaultHang) // whoever left gets no reply either
 		drop()
 	case cloudsim.FaultDrop:
 		drop()
@@ -116,18 +118,6 @@ func after(ctx context.Context, hit engine.Strike, failed error) error {
 // drop ends the request by closing its connection without a reply.
 func drop() {
 	panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way that works for every protocol
-}
-
-// pause waits for d, or until the client left.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }
 
 // struckKind is the kind of an effect's error unless the fault says another.

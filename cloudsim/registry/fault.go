@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // struck is the error that a fault asks for.
@@ -49,8 +49,11 @@ func (g *guard) strike(ctx context.Context, s *session, operation, target string
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, hit.Latency); err != nil {
-		return err
+	if hit.Latency > 0 {
+		pause.For(ctx, hit.Latency)
+		if err := ctx.Err(); err != nil {
+			return err // whoever left wants no work any more
+		}
 	}
 	if hit.Fault == nil {
 		return nil
@@ -59,7 +62,7 @@ func (g *guard) strike(ctx context.Context, s *session, operation, target string
 	case cloudsim.FaultError, cloudsim.FaultThrottle:
 		return &struck{hit.Fault}
 	case cloudsim.FaultHang:
-		_ = pause(ctx, cloudsim.MaxFaultHang) // whoever left gets no reply either
+		pause.For(ctx, cloudsim.MaxFaultHang) // whoever left gets no reply either
 		drop()
 	case cloudsim.FaultDrop:
 		drop()
@@ -72,20 +75,6 @@ func (g *guard) strike(ctx context.Context, s *session, operation, target string
 // drop ends the request by closing its connection without a reply.
 func drop() {
 	panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way that works for every protocol
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }
 
 // afterwards is a reply that a fault replaces once the work is done.

@@ -253,3 +253,37 @@ func TestFlippedByteInFile(t *testing.T) {
 		_ = s.Close()
 	}
 }
+
+// Revisions go on from the higher of the two journals, whichever that is, and
+// watches from before are told where that was.
+func TestReplaceGoesOn(t *testing.T) {
+	for name, n := range map[string]struct{ own, other int }{"own is ahead": {9, 3}, "the other is": {3, 9}} {
+		t.Run(name, func(t *testing.T) {
+			other, err := store.Unarchive(bytes.NewReader(archived(t, n.other)), filepath.Join(t.TempDir(), "other.db"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer other.Close()
+			s := temp(t) // its journal is checked at the end
+			for i := range n.own {
+				if _, err := put(s, fmt.Sprintf("own-%d", i), "blue"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.Update("", func(tx *store.Tx) error { return tx.Replace(other) }); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.View(func(tx *store.Tx) error {
+				if at, epoch := tx.Revision(), tx.Epoch(); at != 10 || epoch != 10 {
+					t.Errorf("revision %d of epoch %d; both journals ended at 9 or before", at, epoch)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if p, err := put(s, "after", "red"); err != nil || p.Revision != 11 {
+				t.Errorf("the next revision is %d, %v", p.Revision, err)
+			}
+		})
+	}
+}

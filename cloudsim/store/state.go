@@ -24,6 +24,9 @@ var (
 // Revisions go on from where either file was, and every watch that has begun
 // is Gone: who watches lists again. The clock becomes the other file's; with a
 // nil one it stays.
+//
+// The other must stay open, and nobody may write to it, until the transaction
+// is over: what it holds is written from where it lies.
 func (t *Tx) Replace(from *Store, keep ...cloudsim.ResourceKind) error {
 	last, clock := t.Revision(), t.Clock()
 	if err := t.clear(keep); err != nil {
@@ -85,7 +88,7 @@ func (t *Tx) copyFrom(src *bolt.Tx, keep []cloudsim.ResourceKind) error {
 			return err
 		}
 		return b.ForEach(func(k, v []byte) error {
-			return to.Put(k, bytes.Clone(v)) // k is copied by Put, v is not
+			return to.Put(k, v) // k is copied by Put, v is not
 		})
 	})
 }

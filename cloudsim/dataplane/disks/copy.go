@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 const (
@@ -155,12 +157,9 @@ func quiet(ctx context.Context, all []copying) ([]written, error) {
 		if ago := now.Sub(last); ago > tick || ago < -tick || now.After(end) { // or of a clock that was set back
 			return found, nil
 		}
-		pause := time.NewTimer(tick)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return nil, ctx.Err()
-		case <-pause.C:
+		pause.For(ctx, tick)
+		if err := ctx.Err(); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // Cloud is what the keeper of the files asks of a cloud.
@@ -79,12 +80,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 		if err := k.follow(ctx); ctx.Err() == nil {
 			log.Warn("cannot follow the cloud's disks; asking again", "error", err)
 		}
-		pause := time.NewTimer(askAgain)
-		select {
-		case <-ctx.Done():
-		case <-pause.C:
-		}
-		pause.Stop()
+		pause.For(ctx, askAgain)
 	}
 	return nil
 }

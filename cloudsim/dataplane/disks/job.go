@@ -3,7 +3,8 @@ package disks
 import (
 	"context"
 	"sync"
-	"time"
+
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // atOnce is how many copies are made at a time; more only make all of them slower.
@@ -41,12 +42,7 @@ func (j *jobs) start(ctx context.Context, name string, do func(context.Context) 
 		defer close(own.over)
 		defer cancel()
 		for do(ctx) != nil && ctx.Err() == nil {
-			pause := time.NewTimer(retryEvery)
-			select {
-			case <-ctx.Done():
-			case <-pause.C:
-			}
-			pause.Stop()
+			pause.For(ctx, retryEvery)
 		}
 		j.mu.Lock()
 		defer j.mu.Unlock()
