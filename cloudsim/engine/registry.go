@@ -3,7 +3,10 @@ package engine
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
+	"io"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -281,11 +284,43 @@ func (e *Engine) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action strin
 const maxDecisions = 1000
 
 // decisions is the registry's audit trail: the latest, and all of them in the
-// log.
+// log and where the registry keeps them.
 type decisions struct {
 	mu   sync.Mutex
 	last []cloudsim.RegistryDecision // a ring once it is full
 	next int
+	to   io.Writer // nil for nowhere
+}
+
+func (d *decisions) add(one cloudsim.RegistryDecision) {
+	if len(d.last) < maxDecisions {
+		d.last = append(d.last, one)
+		return
+	}
+	d.last[d.next] = one
+	d.next = (d.next + 1) % maxDecisions
+}
+
+// KeepRegistryDecisions begins the audit trail with what was decided before, a
+// JSON document a line, and writes each decision from now on to to, by one
+// Write of a line. A line that is none is left out.
+func (e *Engine) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {
+	lines := make([][]byte, 0, maxDecisions)
+	for line := range before {
+		if len(lines) == 2*maxDecisions { // most of a long file is never decoded
+			lines = append(lines[:0], lines[maxDecisions:]...)
+		}
+		lines = append(lines, line)
+	}
+	e.decisions.mu.Lock()
+	defer e.decisions.mu.Unlock()
+	e.decisions.last, e.decisions.next, e.decisions.to = nil, 0, to
+	for _, line := range lines {
+		var d cloudsim.RegistryDecision
+		if json.Unmarshal(line, &d) == nil {
+			e.decisions.add(d)
+		}
+	}
 }
 
 // decided writes an audit entry.
@@ -302,12 +337,17 @@ func (e *Engine) AuditRegistry(d cloudsim.RegistryDecision, refused error) {
 	e.log.Info("registry", "caller", d.Caller, "operation", d.Operation, "resource", d.Resource, "allowed", d.Allowed, "reason", d.Reason, "requestId", d.RequestID)
 	e.decisions.mu.Lock()
 	defer e.decisions.mu.Unlock()
-	if len(e.decisions.last) < maxDecisions {
-		e.decisions.last = append(e.decisions.last, d)
+	e.decisions.add(d)
+	if e.decisions.to == nil {
 		return
 	}
-	e.decisions.last[e.decisions.next] = d
-	e.decisions.next = (e.decisions.next + 1) % maxDecisions
+	line, err := json.Marshal(d)
+	if err == nil {
+		_, err = e.decisions.to.Write(append(line, '\n'))
+	}
+	if err != nil {
+		e.log.Error("a decision of the registry is in this log alone", "err", err)
+	}
 }
 
 // ListRegistryDecisions returns the latest decisions, the newest last. It is

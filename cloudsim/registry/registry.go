@@ -79,6 +79,11 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, e *engine.Engine) er
 	if err != nil {
 		return errors.Join(err, cfg.Listener.Close())
 	}
+	audit, err := keepDecisions(cfg.Dir, e)
+	if err != nil {
+		return errors.Join(err, cfg.Listener.Close())
+	}
+	defer func() { _ = audit.Close() }() // each line was written as it was decided
 	srv := &http.Server{
 		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },

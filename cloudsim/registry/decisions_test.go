@@ -1,0 +1,74 @@
+package registry
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// decide has a cloud on dir decide so many times, and returns what its trail
+// begins and ends with, and how long it is.
+func decide(t *testing.T, dir string, n int, name string) (first, last string, length int) {
+	t.Helper()
+	st, err := store.Open(filepath.Join(t.TempDir(), "cloud.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	e := engine.New(slog.New(slog.DiscardHandler), st, engine.Default())
+	if err := e.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	d, err := keepDecisions(dir, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for i := range n {
+		e.AuditRegistry(cloudsim.RegistryDecision{Operation: cloudsim.RegistryPull, Resource: fmt.Sprintf("%s/%d", name, i)}, nil)
+	}
+	l, err := e.ListRegistryDecisions(t.Context())
+	if err != nil || len(l.Items) == 0 {
+		t.Fatal(l, err)
+	}
+	return l.Items[0].Resource, l.Items[len(l.Items)-1].Resource, len(l.Items)
+}
+
+// The audit trail goes on where it was, also after a line that was cut off, and
+// takes no more of the disk than two files may have.
+func TestDecisionsAreKept(t *testing.T) {
+	dir := t.TempDir()
+	decide(t, dir, 3, "one")
+	path := filepath.Join(dir, decisionsFile)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, raw[:len(raw)-9], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if first, last, n := decide(t, dir, 1, "two"); first != "one/0" || last != "two/0" || n != 3 {
+		t.Errorf("from %s to %s, %d decisions", first, last, n)
+	}
+	if first, last, n := decide(t, dir, 1500, "three"); first != "three/500" || last != "three/1499" || n != 1000 {
+		t.Errorf("from %s to %s, %d decisions", first, last, n)
+	}
+	if err := os.WriteFile(path, []byte(strings.Repeat("\n", maxDecisionsFile)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	decide(t, dir, 2, "four")
+	if first, last, n := decide(t, dir, 1, "five"); first != "four/0" || last != "five/0" || n != 3 {
+		t.Errorf("from %s to %s, %d decisions", first, last, n)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Size() > 1024 || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+}
