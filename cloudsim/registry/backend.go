@@ -177,7 +177,7 @@ func (b *backend) Repositories(ctx context.Context, after string) iter.Seq2[stri
 	if err := b.guard.allowCatalog(ctx); err != nil {
 		return one[string](err)
 	}
-	return following(after, func() ([]string, error) {
+	return following(ctx, after, func() ([]string, error) {
 		ids, err := b.guard.engine.RepositoryIDs()
 		if err != nil {
 			return nil, err
@@ -191,7 +191,7 @@ func (b *backend) Tags(ctx context.Context, repo, after string) iter.Seq2[string
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return one[string](err)
 	}
-	return following(after, func() ([]string, error) { return b.files.names(repo, "tags") })
+	return following(ctx, after, func() ([]string, error) { return b.files.names(repo, "tags") })
 }
 
 // Referrers lists the manifests whose subject is the one with this digest. It
@@ -234,11 +234,14 @@ func one[T any](err error) iter.Seq2[T, error] {
 }
 
 // following yields the names that come after one, in order.
-func following(after string, list func() ([]string, error)) iter.Seq2[string, error] {
+func following(ctx context.Context, after string, list func() ([]string, error)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		all, err := list()
 		if err != nil {
 			yield("", err)
+			return
+		}
+		if sessionOf(ctx).noNames {
 			return
 		}
 		for _, name := range all {

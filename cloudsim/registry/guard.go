@@ -28,6 +28,7 @@ type session struct {
 	caller    engine.RegistryCaller
 	bad       error // why there is no caller
 	asked     bool  // the fault rules were
+	noNames   bool  // a list of no names is asked for, which is not a list of all
 	after     *cloudsim.Fault
 }
 

@@ -1,15 +1,17 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
-	"strings"
 	"time"
 
 	oci "cuelabs.dev/go/oci/ociregistry"
@@ -154,11 +156,27 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.writeError(w, r, challengeOf(about.bad, ""))
 		return
 	}
-	if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/") {
-		r.Body = http.MaxBytesReader(w, r.Body, maxManifest)
-	}
+	about.noNames = r.URL.Query().Get("n") == "0"
 	r.Body = &lively{r.Body, http.NewResponseController(w)}
+	if r.Method == http.MethodPut && path.Base(path.Dir(r.URL.Path)) == "manifests" {
+		if err := readManifest(w, r); err != nil {
+			s.writeError(w, r, err)
+			return
+		}
+	}
 	s.oci.ServeHTTP(w, s.withoutMount(r))
+}
+
+// readManifest reads the manifest in r, and refuses one that is too large or
+// none: the library would take that for an error of ours.
+func readManifest(w http.ResponseWriter, r *http.Request) error {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxManifest))
+	if err != nil {
+		return err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(raw))
+	_, err = parse(raw)
+	return err
 }
 
 // withoutMount is a request to mount a blob as one to upload it, where the

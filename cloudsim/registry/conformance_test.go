@@ -1,0 +1,313 @@
+package registry_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// conformance walks the endpoints of the OCI distribution specification 1.1,
+// end-1 to end-13, by requests as they are on the wire.
+type conformance struct {
+	*world
+	bearer string
+}
+
+const (
+	ociImage = "application/vnd.oci.image.manifest.v1+json"
+	ociIndex = "application/vnd.oci.image.index.v1+json"
+)
+
+func newConformance(t *testing.T) *conformance {
+	t.Helper()
+	w := start(t)
+	cred, _ := w.password(t, w.user(t, "ci", cloudsim.RoleWriter, ""), cloudsim.CreateRegistryCredential{})
+	return &conformance{w, w.bearer(t, cred.Password, "repository:team-a/web:pull,push,delete", "repository:team-b/api:pull,push,delete")}
+}
+
+// call makes a request and wants a status.
+func (c *conformance) call(t *testing.T, want int, method, path, body string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	resp, got := c.do(t, method, path, c.bearer, body, headers...)
+	if resp.StatusCode != want {
+		t.Errorf("%s %s: %d %s; want %d", method, path, resp.StatusCode, got, want)
+	}
+	return resp, got
+}
+
+// refused makes a request that must fail with a code of the specification.
+func (c *conformance) refused(t *testing.T, status int, code, method, path, body string, headers ...string) {
+	t.Helper()
+	_, got := c.call(t, status, method, path, body, headers...)
+	var e struct{ Errors []struct{ Code, Message string } }
+	if method == "HEAD" {
+		return
+	}
+	if err := json.Unmarshal([]byte(got), &e); err != nil || len(e.Errors) != 1 || e.Errors[0].Code != code || e.Errors[0].Message == "" {
+		t.Errorf("%s %s: %s; want the code %s", method, path, got, code)
+	}
+}
+
+// at is where an upload goes on.
+func at(resp *http.Response) string { return resp.Header.Get("Location") }
+
+// finish is the place to end an upload at.
+func finish(resp *http.Response, d digest.Digest) string {
+	join := "?"
+	if strings.Contains(at(resp), "?") {
+		join = "&"
+	}
+	return at(resp) + join + "digest=" + d.String()
+}
+
+func (c *conformance) blob(t *testing.T, repo, content string) digest.Digest {
+	t.Helper()
+	d := digest.FromString(content)
+	resp, _ := c.call(t, 202, "POST", "/v2/"+repo+"/blobs/uploads/", "")
+	c.call(t, 201, "PUT", finish(resp, d), content, "Content-Type", "application/octet-stream")
+	return d
+}
+
+// manifest is one of an image, for a layer that is pushed with it.
+func (c *conformance) manifest(t *testing.T, repo, layer string, more map[string]any) (raw string, d digest.Digest) {
+	t.Helper()
+	m := map[string]any{
+		"schemaVersion": 2, "mediaType": ociImage,
+		"config": map[string]any{"mediaType": "application/vnd.oci.image.config.v1+json", "digest": c.blob(t, repo, "{}"), "size": 2},
+		"layers": []any{map[string]any{"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": c.blob(t, repo, layer), "size": len(layer)}},
+	}
+	for k, v := range more {
+		m[k] = v
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b), digest.FromBytes(b)
+}
+
+// end-1
+func TestConformanceBase(t *testing.T) {
+	c := newConformance(t)
+	c.call(t, 200, "GET", "/v2/", "")
+	resp, _ := c.do(t, "GET", "/v2/", "", "")
+	if resp.StatusCode != 401 || !strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer realm=") {
+		t.Errorf("without a token: %d %v", resp.StatusCode, resp.Header)
+	}
+}
+
+// end-2, end-10: blobs are read whole and in part, and deleted.
+func TestConformanceBlobs(t *testing.T) {
+	c := newConformance(t)
+	d := c.blob(t, "team-a/web", "0123456789")
+	path := "/v2/team-a/web/blobs/" + d.String()
+	for _, method := range []string{"HEAD", "GET"} {
+		resp, body := c.call(t, 200, method, path, "")
+		if resp.Header.Get("Docker-Content-Digest") != d.String() || resp.ContentLength != 10 || method == "GET" && body != "0123456789" {
+			t.Errorf("%s: %q %v", method, body, resp.Header)
+		}
+	}
+	if resp, body := c.call(t, 206, "GET", path, "", "Range", "bytes=2-5"); body != "2345" || resp.Header.Get("Content-Range") != "bytes 2-5/10" {
+		t.Errorf("a part: %q %v", body, resp.Header)
+	}
+	c.call(t, 416, "GET", path, "", "Range", "bytes=20-30")
+	none := "/v2/team-a/web/blobs/" + digest.FromString("none").String()
+	c.refused(t, 404, "BLOB_UNKNOWN", "HEAD", none, "")
+	c.refused(t, 404, "BLOB_UNKNOWN", "GET", none, "")
+	c.refused(t, 404, "BLOB_UNKNOWN", "DELETE", none, "")
+	c.call(t, 202, "DELETE", path, "")
+	c.refused(t, 404, "BLOB_UNKNOWN", "GET", path, "")
+}
+
+// end-4a, end-4b, end-5, end-6, end-13: a blob is pushed in one request, in two,
+// and in chunks, which are asked after; chunks in another order are not taken.
+func TestConformanceUploads(t *testing.T) {
+	c := newConformance(t)
+	uploads := "/v2/team-a/web/blobs/uploads/"
+	content := "in one request"
+	d := digest.FromString(content)
+	resp, _ := c.call(t, 201, "POST", uploads+"?digest="+d.String(), content, "Content-Type", "application/octet-stream")
+	if !strings.HasSuffix(at(resp), "/v2/team-a/web/blobs/"+d.String()) || resp.Header.Get("Docker-Content-Digest") != d.String() {
+		t.Errorf("%v", resp.Header)
+	}
+	c.call(t, 200, "GET", at(resp), "")
+
+	chunks := []string{"first, ", "second, ", "and last"}
+	d = digest.FromString(strings.Join(chunks, ""))
+	resp, _ = c.call(t, 202, "POST", uploads, "")
+	begin, sent := resp, 0
+	for n, chunk := range chunks {
+		last := sent + len(chunk) - 1
+		resp, _ = c.call(t, 202, "PATCH", at(resp), chunk, "Content-Type", "application/octet-stream", "Content-Range", fmt.Sprintf("%d-%d", sent, last))
+		sent = last + 1
+		if got := resp.Header.Get("Range"); got != fmt.Sprintf("0-%d", last) {
+			t.Errorf("after chunk %d: %q", n, got)
+		}
+		status, _ := c.call(t, 204, "GET", at(resp), "")
+		if got := status.Header.Get("Range"); got != fmt.Sprintf("0-%d", last) || at(status) == "" {
+			t.Errorf("asked after chunk %d: %v", n, status.Header)
+		}
+	}
+	c.call(t, 416, "PATCH", at(begin), "again", "Content-Type", "application/octet-stream", "Content-Range", "0-4")
+	c.refused(t, 400, "DIGEST_INVALID", "PUT", finish(resp, digest.FromString("else")), "")
+	c.refused(t, 400, "DIGEST_INVALID", "PUT", finish(resp, "sha256:short"), "")
+	c.refused(t, 400, "DIGEST_INVALID", "POST", uploads+"?digest=sha256:short", "a", "Content-Type", "application/octet-stream")
+	c.refused(t, 400, "DIGEST_INVALID", "POST", uploads+"?digest="+d.String(), "else", "Content-Type", "application/octet-stream")
+	resp, _ = c.call(t, 201, "PUT", finish(resp, d), "")
+	if _, body := c.call(t, 200, "GET", at(resp), ""); body != strings.Join(chunks, "") {
+		t.Errorf("%q", body)
+	}
+	c.refused(t, 404, "BLOB_UPLOAD_UNKNOWN", "PUT", finish(begin, d), "")
+}
+
+// end-3, end-7, end-9: a manifest is pushed by tag and digest, read as it was
+// sent, and deleted by both; one that lies is not taken.
+func TestConformanceManifests(t *testing.T) {
+	c := newConformance(t)
+	raw, d := c.manifest(t, "team-a/web", "layer", nil)
+	path := "/v2/team-a/web/manifests/"
+	for _, ref := range []string{"v1", d.String()} {
+		resp, _ := c.call(t, 201, "PUT", path+ref, raw, "Content-Type", ociImage)
+		if resp.Header.Get("Docker-Content-Digest") != d.String() || at(resp) == "" {
+			t.Errorf("%v", resp.Header)
+		}
+		for _, method := range []string{"HEAD", "GET"} {
+			resp, body := c.call(t, 200, method, path+ref, "", "Accept", ociImage)
+			if method == "GET" && body != raw || resp.Header.Get("Content-Type") != ociImage || resp.Header.Get("Docker-Content-Digest") != d.String() ||
+				resp.Header.Get("Content-Length") != strconv.Itoa(len(raw)) {
+				t.Errorf("%s %s: %v", method, ref, resp.Header)
+			}
+		}
+	}
+	index := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[{"mediaType":%q,"digest":%q,"size":%d}]}`, ociIndex, ociImage, d, len(raw))
+	c.call(t, 201, "PUT", path+"all", index, "Content-Type", ociIndex)
+
+	none := digest.FromString("none")
+	missing := strings.ReplaceAll(raw, digest.FromString("layer").String(), none.String())
+	c.refused(t, 404, "MANIFEST_BLOB_UNKNOWN", "PUT", path+"v2", missing, "Content-Type", ociImage)
+	for _, bad := range []string{"", "{", "[]", `{"subject":5}`} {
+		c.refused(t, 400, "MANIFEST_INVALID", "PUT", path+"v2", bad, "Content-Type", ociImage)
+	}
+	c.refused(t, 400, "MANIFEST_INVALID", "PUT", path+"v2", raw, "Content-Type", ociIndex)
+	c.refused(t, 400, "DIGEST_INVALID", "PUT", path+none.String(), raw, "Content-Type", ociImage)
+	c.refused(t, 400, "SIZE_INVALID", "PUT", path+"v2", strings.Repeat(" ", 5<<20)+raw, "Content-Type", ociImage)
+	c.refused(t, 404, "MANIFEST_UNKNOWN", "GET", path+"v2", "")
+	c.refused(t, 404, "MANIFEST_UNKNOWN", "HEAD", path+none.String(), "")
+
+	c.call(t, 202, "DELETE", path+"v1", "")
+	c.refused(t, 404, "MANIFEST_UNKNOWN", "GET", path+"v1", "")
+	c.call(t, 200, "GET", path+d.String(), "")
+	c.call(t, 202, "DELETE", path+d.String(), "")
+	c.refused(t, 404, "MANIFEST_UNKNOWN", "GET", path+d.String(), "")
+	c.refused(t, 404, "MANIFEST_UNKNOWN", "DELETE", path+d.String(), "")
+}
+
+// end-8a, end-8b: tags come in order and by pages.
+func TestConformanceTags(t *testing.T) {
+	c := newConformance(t)
+	raw, _ := c.manifest(t, "team-a/web", "layer", nil)
+	for _, tag := range []string{"c", "a", "d", "b", "e"} {
+		c.call(t, 201, "PUT", "/v2/team-a/web/manifests/"+tag, raw, "Content-Type", ociImage)
+	}
+	list := func(path string) (tags []string, resp *http.Response) {
+		t.Helper()
+		resp, body := c.call(t, 200, "GET", path, "")
+		var l struct {
+			Name string
+			Tags []string
+		}
+		if err := json.Unmarshal([]byte(body), &l); err != nil || l.Name != "team-a/web" {
+			t.Errorf("%s: %v", body, err)
+		}
+		return l.Tags, resp
+	}
+	const path = "/v2/team-a/web/tags/list"
+	if all, _ := list(path); !slices.Equal(all, []string{"a", "b", "c", "d", "e"}) {
+		t.Error(all)
+	}
+	two, resp := list(path + "?n=2")
+	if link := resp.Header.Get("Link"); !slices.Equal(two, []string{"a", "b"}) || !strings.Contains(link, `rel="next"`) {
+		t.Errorf("%v %q", two, link)
+	}
+	if next, _ := list(path + "?n=2&last=b"); !slices.Equal(next, []string{"c", "d"}) {
+		t.Error(next)
+	}
+	if none, _ := list(path + "?n=0"); len(none) > 0 {
+		t.Error(none)
+	}
+}
+
+// end-11: a blob of another repository is mounted, or uploaded where it is not
+// there.
+func TestConformanceMount(t *testing.T) {
+	c := newConformance(t)
+	d := c.blob(t, "team-b/api", "shared")
+	resp, _ := c.call(t, 201, "POST", "/v2/team-a/web/blobs/uploads/?mount="+d.String()+"&from=team-b/api", "")
+	if !strings.HasSuffix(at(resp), "/v2/team-a/web/blobs/"+d.String()) {
+		t.Errorf("%v", resp.Header)
+	}
+	c.call(t, 200, "HEAD", "/v2/team-a/web/blobs/"+d.String(), "")
+	other := digest.FromString("not there")
+	for _, from := range []string{"&from=team-b/api", "&from=team-b/none", ""} {
+		resp, _ := c.call(t, 202, "POST", "/v2/team-a/web/blobs/uploads/?mount="+other.String()+from, "")
+		c.call(t, 201, "PUT", finish(resp, other), "not there", "Content-Type", "application/octet-stream")
+		c.call(t, 202, "DELETE", "/v2/team-a/web/blobs/"+other.String(), "")
+	}
+}
+
+// end-12a, end-12b: what refers to a manifest is listed, by kind, also for a
+// manifest that is not there.
+func TestConformanceReferrers(t *testing.T) {
+	c := newConformance(t)
+	image, d := c.manifest(t, "team-a/web", "layer", nil)
+	subject := map[string]any{"mediaType": ociImage, "digest": d, "size": len(image)}
+	want := map[string]digest.Digest{}
+	for _, kind := range []string{"example/signature", "example/sbom"} {
+		raw, of := c.manifest(t, "team-a/web", kind, map[string]any{"artifactType": kind, "subject": subject, "annotations": map[string]string{"by": "ci"}})
+		resp, _ := c.call(t, 201, "PUT", "/v2/team-a/web/manifests/"+of.String(), raw, "Content-Type", ociImage)
+		if resp.Header.Get("OCI-Subject") != d.String() {
+			t.Errorf("the subject is not told: %v", resp.Header)
+		}
+		want[kind] = of
+	}
+	list := func(query string) map[string]digest.Digest {
+		t.Helper()
+		resp, body := c.call(t, 200, "GET", "/v2/team-a/web/referrers/"+query, "")
+		var l struct {
+			MediaType string
+			Manifests []struct {
+				Digest       digest.Digest
+				ArtifactType string
+				Annotations  map[string]string
+			}
+		}
+		if err := json.Unmarshal([]byte(body), &l); err != nil || l.MediaType != ociIndex || resp.Header.Get("Content-Type") != ociIndex {
+			t.Errorf("%s: %v", body, err)
+		}
+		got := map[string]digest.Digest{}
+		for _, m := range l.Manifests {
+			got[m.ArtifactType] = m.Digest
+			if m.Annotations["by"] != "ci" {
+				t.Errorf("its annotations are lost: %v", m)
+			}
+		}
+		return got
+	}
+	if got := list(d.String()); len(got) != 2 || got["example/sbom"] != want["example/sbom"] || got["example/signature"] != want["example/signature"] {
+		t.Error(got)
+	}
+	if got := list(d.String() + "?artifactType=example/sbom"); len(got) != 1 || got["example/sbom"] != want["example/sbom"] {
+		t.Error(got)
+	}
+	if got := list(digest.FromString("nothing").String()); len(got) != 0 {
+		t.Error(got)
+	}
+}
