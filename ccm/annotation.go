@@ -52,8 +52,8 @@ func Annotations() []Annotation {
 			}
 		})},
 		{Key: annotationPrefix + "drain-timeout", Takes: "a duration of whole seconds", Default: "30s", Doc: "How long connections go on after their node was taken away; 0s cuts them at once.", set: setDrainTimeout},
-		{Key: annotationPrefix + "health-check-protocol", Takes: "http, https or tcp", Default: "http", Doc: "How nodes are probed. With externalTrafficPolicy Local, kube-proxy's answer at healthCheckNodePort is what keeps traffic from nodes without a pod.", set: setHealthProtocol},
-		{Key: annotationPrefix + "health-check-port", Takes: "a port", Default: "10256, which is kube-proxy's; healthCheckNodePort with externalTrafficPolicy Local", Doc: "Where nodes are probed.", set: number(65535, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.Port = n })},
+		{Key: annotationPrefix + "health-check-protocol", Takes: "http, https or tcp", Default: "http; of pods tcp", Doc: "How nodes are probed. With externalTrafficPolicy Local, kube-proxy's answer at healthCheckNodePort is what keeps traffic from nodes without a pod.", set: setHealthProtocol},
+		{Key: annotationPrefix + "health-check-port", Takes: "a port", Default: "10256, which is kube-proxy's; healthCheckNodePort with externalTrafficPolicy Local; of pods that of the first TCP port", Doc: "Where nodes are probed.", set: number(65535, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.Port = n })},
 		{Key: annotationPrefix + "health-check-path", Takes: "a path", Default: "/healthz", Doc: "What is asked for over http or https.", set: setHealthPath},
 		{Key: annotationPrefix + "health-check-interval", Takes: "a duration", Default: "2s", Doc: "The time between two probes of a node.", set: millis(300_000, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.IntervalMillis = n })},
 		{Key: annotationPrefix + "health-check-timeout", Takes: "a duration", Default: "1s", Doc: "The time that a probe may take.", set: millis(60_000, func(w *cloudsim.CreateLoadBalancer, n int) { w.HealthCheck.TimeoutMillis = n })},

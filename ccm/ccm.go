@@ -58,7 +58,7 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 	return &Provider{
 		log: log, settings: settings, events: events, mirror: m, over: make(chan struct{}),
 		instances: i,
-		balancers: &balancers{log: log, api: api, events: events, settings: settings, patience: patience, unreported: unreported, sharing: make(chan struct{}, 1)},
+		balancers: &balancers{log: log, api: api, events: events, settings: settings, mirror: m, patience: patience, unreported: unreported, sharing: make(chan struct{}, 1)},
 		routes:    &routes{api: api, instances: i, patience: patience},
 	}
 }
@@ -118,6 +118,9 @@ func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
 	}
 	set(f.Core().V1().Nodes().Informer(), strippedNode)
 	set(f.Core().V1().Services().Informer(), classView(cfg.LoadBalancerClass, !cfg.OnlyLoadBalancerClass))
+	pods := f.Discovery().V1().EndpointSlices()
+	set(pods.Informer(), strippedSlice)
+	p.balancers.endpoints = endpoints{pods.Lister(), pods.Informer().HasSynced}
 }
 
 // strippedNode is a Node without its managedFields. The object that an informer

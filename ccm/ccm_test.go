@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
@@ -34,6 +35,7 @@ type rig struct {
 	wire     *wire
 	events   *record.FakeRecorder
 	cfg      ccm.Config
+	pods     []*discoveryv1.EndpointSlice // of the cluster
 	provider *ccm.Provider
 }
 
@@ -50,7 +52,7 @@ func newRig(t testing.TB, opts ...cloudtest.Option) *rig {
 
 // again is the provider of another process: it knows nothing of the first.
 func (r *rig) again() *ccm.Provider {
-	return ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(r.cfg), r.events).Hurry()
+	return ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(r.cfg), r.events).Hurry().WithPods(r.pods...)
 }
 
 // mirrored starts the provider's mirror of the cloud, and waits for it.

@@ -66,9 +66,14 @@ func (r *rig) startAt(t *testing.T, at pace) plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{}, 4)
+	follow, err := r.provider.RunPodFollower(ctx, shared, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{}, 5)
 	for _, run := range []func(){
 		repair,
+		follow,
 		func() { nc.RunWithContext(ctx, metrics) },
 		func() { lc.Run(ctx, metrics) },
 		func() { sc.Run(ctx, 2, metrics) },

@@ -22,8 +22,10 @@ import (
 const (
 	ServiceRepairController = "service-lb-repair-controller"
 	ServiceOrphanController = "service-lb-orphan-controller"
-	NodeLabelController     = "cloud-node-label-controller"
-	NodeIPAMController      = "cloud-node-ipam-controller"
+	// ServiceEndpointController has load balancers follow pods.
+	ServiceEndpointController = "service-lb-endpoint-controller"
+	NodeLabelController       = "cloud-node-label-controller"
+	NodeIPAMController        = "cloud-node-ipam-controller"
 	// CloudHealthController does nothing but have a health check, of the cloud,
 	// which /healthz shows as cloud-health-controller. Upstream's checks are
 	// all well while no call to the cloud is answered.
@@ -39,10 +41,11 @@ func controllers() map[string]app.ControllerInitFuncConstructor {
 		client string // whose account; upstream's have the rights already
 		make   makeController
 	}{
-		ServiceRepairController: {"service-controller", makeRepairer},
-		ServiceOrphanController: {"service-controller", makeSweeper},
-		NodeLabelController:     {"node-controller", makeLabeler},
-		NodeIPAMController:      {"node-controller", makeAllocator},
+		ServiceRepairController:   {"service-controller", makeRepairer},
+		ServiceOrphanController:   {"service-controller", makeSweeper},
+		ServiceEndpointController: {"service-controller", makePodFollower},
+		NodeLabelController:       {"node-controller", makeLabeler},
+		NodeIPAMController:        {"node-controller", makeAllocator},
 	} {
 		all[name] = app.ControllerInitFuncConstructor{
 			InitContext: app.ControllerInitContext{ClientName: c.client},
@@ -57,7 +60,7 @@ func controllers() map[string]app.ControllerInitFuncConstructor {
 // a configuration: upstream's default names the controllers as they were called
 // once, so two of the three would run under both locks' holders.
 func migrating(c *config.LeaderMigrationConfiguration) {
-	for _, name := range []string{names.ServiceLBController, names.NodeRouteController, names.CloudNodeLifecycleController, ServiceRepairController, ServiceOrphanController} {
+	for _, name := range []string{names.ServiceLBController, names.NodeRouteController, names.CloudNodeLifecycleController, ServiceRepairController, ServiceOrphanController, ServiceEndpointController} {
 		if !slices.ContainsFunc(c.ControllerLeaders, func(l config.ControllerLeaderConfiguration) bool { return l.Name == name }) {
 			c.ControllerLeaders = append(c.ControllerLeaders, config.ControllerLeaderConfiguration{Name: name, Component: "*"})
 		}
@@ -115,6 +118,15 @@ func makeRepairer(p *Provider, kube kubernetes.Interface, c *appconfig.Completed
 		return nil, err
 	}
 	return r.run, nil
+}
+
+func makePodFollower(p *Provider, _ kubernetes.Interface, c *appconfig.CompletedConfig) (func(context.Context), error) {
+	core := c.SharedInformers.Core().V1()
+	f, err := newPodFollower(p, core.Services(), core.Nodes(), c.SharedInformers.Discovery().V1().EndpointSlices(), c.ComponentConfig.KubeCloudShared.ClusterName)
+	if err != nil {
+		return nil, err
+	}
+	return f.run, nil
 }
 
 func makeSweeper(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedConfig) (func(context.Context), error) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
@@ -19,7 +20,7 @@ func TestAnyCallMayFail(t *testing.T) {
 		name string
 		f    fault
 	}{{"reply lost", fault{loseReply: true}}, {"cut", fault{cut: true}}, {"500", fault{status: 500, body: `{"status":500,"kind":"internal"}`}}} {
-		for name, crash := range map[string]func(*testing.T, int, fault) bool{"own": ownCrash, "dual stack": dualCrash, "shared": sharedCrash} {
+		for name, crash := range map[string]func(*testing.T, int, fault) bool{"own": ownCrash, "dual stack": dualCrash, "shared": sharedCrash, "pods": podCrash} {
 			t.Run(name+" "+kind.name, func(t *testing.T) {
 				if testing.Short() && kind.name != "reply lost" {
 					t.Skip("the worst of them is enough for a quick run")
@@ -160,6 +161,35 @@ func sharedCrash(t *testing.T, n int, f fault) (reached bool) {
 		t.Errorf("fault at call %d: after the first left it is %+v", n, lb)
 	}
 	c.deleted(t, two)
+	c.nothingLeft(t)
+	return c.reached.Load()
+}
+
+// podCrash goes from pods to other pods, to node ports, and back.
+func podCrash(t *testing.T, n int, f fault) (reached bool) {
+	c := crashing(t, n, f, podRanges)
+	i := c.machine(t, "node-1")
+	nodes := []*v1.Node{initialised(i)}
+	runs := func(all ...discoveryv1.Endpoint) {
+		c.pods = []*discoveryv1.EndpointSlice{slice(v1.IPv4Protocol, 8080, all...)}
+		c.provider.WithPods(c.pods...)
+	}
+	runs(runsOn(i, 7))
+	c.ensured(t, portless(), nodes, 1)
+	first := c.only(t)
+	runs(runsOn(i, 8), runsOn(i, 9))
+	c.until(t, "update", func() error {
+		return c.balancers().UpdateLoadBalancer(t.Context(), cluster, portless(), nodes)
+	})
+	if lb := c.only(t); len(lb.Targets) != 2 || lb.Targets[0].IP != podIP(i, 8) {
+		t.Errorf("fault at call %d: after other pods came it is %+v", n, lb.Targets)
+	}
+	c.ensured(t, service(), nodes, 1)
+	if lb := c.only(t); lb.ID != first.ID || len(lb.Targets) != 1 || lb.Targets[0].IP != "" || lb.Listeners[0].TargetPort != 30080 {
+		t.Errorf("fault at call %d: with node ports it is %+v", n, lb.LoadBalancerSpec)
+	}
+	c.ensured(t, portless(), nodes, 1)
+	c.deleted(t, portless())
 	c.nothingLeft(t)
 	return c.reached.Load()
 }

@@ -5,9 +5,13 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
@@ -19,6 +23,29 @@ func (p *Provider) Hurry() *Provider {
 	p.routes.patience = p.balancers.patience
 	p.balancers.unreported = 0
 	return p
+}
+
+// WithPods gives p the EndpointSlices of a cluster, all that there are.
+func (p *Provider) WithPods(all ...*discoveryv1.EndpointSlice) *Provider {
+	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	for _, s := range all {
+		_ = index.Add(s)
+	}
+	p.balancers.endpoints = endpoints{discoverylisters.NewEndpointSliceLister(index), func() bool { return true }}
+	return p
+}
+
+// Unread is p before it has read the EndpointSlices of the cluster.
+func (p *Provider) Unread() { p.balancers.endpoints.synced = func() bool { return false } }
+
+// RunPodFollower runs what has load balancers follow pods.
+func (p *Provider) RunPodFollower(ctx context.Context, shared informers.SharedInformerFactory, cluster string) (run func(), err error) {
+	core := shared.Core().V1()
+	f, err := newPodFollower(p, core.Services(), core.Nodes(), shared.Discovery().V1().EndpointSlices(), cluster)
+	if err != nil {
+		return nil, err
+	}
+	return func() { f.run(ctx) }, nil
 }
 
 var (

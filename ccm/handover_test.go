@@ -38,7 +38,7 @@ const (
 func TestHandover(t *testing.T) {
 	s, cloud := startAPIServer(t), cloudtest.Start(t)
 	s.apply(t, deployed+"/rbac.yaml")
-	migrated := "--controllers=service-lb-controller,cloud-node-lifecycle-controller,service-lb-repair-controller,service-lb-orphan-controller"
+	migrated := "--controllers=service-lb-controller,cloud-node-lifecycle-controller,service-lb-repair-controller,service-lb-orphan-controller,service-lb-endpoint-controller"
 	_, _, stop := s.manager(t, s.admin, cloudtest.As(t, cloud, "before", cloudsim.RoleCCM), "--enable-leader-migration", migrated, "--leader-elect-resource-name="+leaseBefore)
 	slowly(t, "the first has what moves", func() error { return s.held(t.Context(), leaseBefore, leaseMoves) })
 	holder := s.leads(t.Context(), leaseMoves)

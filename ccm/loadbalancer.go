@@ -48,6 +48,8 @@ type balancers struct {
 	api        *client.Client
 	events     record.EventRecorder
 	settings   *Settings
+	mirror     *mirror
+	endpoints  endpoints
 	patience   wait.Backoff
 	unreported int
 
@@ -95,12 +97,12 @@ func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, svc 
 	if svc.DeletionTimestamp != nil {
 		return svc.Status.LoadBalancer.DeepCopy(), nil
 	}
-	want, err := wanted(cluster, svc, b.targets(svc, nodes), b.mode())
+	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
+	defer cancel()
+	want, err := b.want(ctx, cluster, svc, nodes)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
-	defer cancel()
 	lb, err := b.converge(ctx, cluster, svc, want)
 	if err != nil {
 		return nil, err
@@ -124,14 +126,22 @@ func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, svc 
 	case err != nil:
 		return err
 	case !found:
-		return fmt.Errorf("load balancer %s does not exist (yet)", loadBalancerName(svc))
+		return fmt.Errorf("load balancer %s %w", loadBalancerName(svc), errMissing)
 	case lb.State == cloudsim.LoadBalancerDeleting:
 		return nil
+	}
+	if byPods(svc) {
+		return b.followPods(ctx, cluster, svc, nodes)
 	}
 	if _, err := nodeSelector(svc); err != nil {
 		return err
 	}
-	targets := b.targets(svc, nodes)
+	to, err := b.backends(ctx, svc, nodes)
+	if err != nil {
+		return err
+	}
+	b.tellLeft(svc, to.left)
+	targets := to.targets
 	for range attempts {
 		if sameTargets(lb.Targets, targets) {
 			return nil
@@ -148,6 +158,37 @@ func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, svc 
 		targets = known
 	}
 	return fmt.Errorf("load balancer %s: setting targets: %w", lb.ID, err)
+}
+
+// errMissing is why a load balancer cannot be updated that is not there.
+var errMissing = errors.New("does not exist (yet)")
+
+// followPods is UpdateLoadBalancer where the targets are pods, which may have
+// other ports than those before: all of it is replaced, in one call too.
+func (b *balancers) followPods(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
+	want, err := b.want(ctx, cluster, svc, nodes)
+	if err != nil {
+		return err
+	}
+	for range attempts {
+		lb, found, err := b.find(ctx, cluster, svc)
+		switch {
+		case err != nil:
+			return err
+		case !found:
+			return fmt.Errorf("load balancer %s %w", want.Name, errMissing)
+		case lb.State == cloudsim.LoadBalancerDeleting, same(lb, want):
+			return nil
+		}
+		_, err = b.update(ctx, lb, want)
+		if known, ok := knownTargets(want.Targets, err); ok {
+			b.log.Warn("targets are left out", "service", name(svc), "reason", err)
+			want.Targets = known
+		} else if cloudsim.KindOf(err) != cloudsim.Stale {
+			return err
+		}
+	}
+	return fmt.Errorf("load balancer of %s: it changes all the time", name(svc))
 }
 
 // EnsureLoadBalancerDeleted deletes the Service's load balancer and waits a
@@ -390,22 +431,32 @@ func (b *balancers) forgetRegion() {
 	b.region = ""
 }
 
-// targets are the instances of the nodes that the Service chooses. A node of
-// another cloud is left out, and the Service is told: its pods there get no
-// traffic. A selector that cannot be read chooses nothing; wanted refuses it.
-func (b *balancers) targets(svc *v1.Service, nodes []*v1.Node) []cloudsim.Target {
-	by, err := nodeSelector(svc)
+// want is the load balancer that the Service asks for. The Service is told of
+// what is left out of it.
+func (b *balancers) want(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) (cloudsim.CreateLoadBalancer, error) {
+	to, err := b.backends(ctx, svc, nodes)
 	if err != nil {
-		return nil
+		return cloudsim.CreateLoadBalancer{}, err
 	}
-	targets, skipped := targetsOf(chosen(nodes, by))
-	for _, err := range skipped {
-		b.events.Eventf(svc, v1.EventTypeWarning, "NodeNotInCloud", "Left out of the load balancer: %v", err)
-	}
-	return targets
+	b.tellLeft(svc, to.left)
+	return wanted(cluster, svc, to, b.mode())
 }
 
-var targetField = regexp.MustCompile(`^targets\[(\d+)\]\.instance$`)
+// backends are the instances of the nodes that the Service chooses, or the pods
+// there. A node of another cloud is left out: its pods get no traffic. A selector
+// that cannot be read chooses nothing; wanted refuses it.
+func (b *balancers) backends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
+	by, err := nodeSelector(svc)
+	if err != nil {
+		return to, nil //nolint:nilerr // wanted says it, with all else that is wrong
+	}
+	if nodes = chosen(nodes, by); byPods(svc) {
+		return b.podBackends(ctx, svc, nodes)
+	}
+	return targetsOf(nodes), nil
+}
+
+var targetField = regexp.MustCompile(`^targets\[(\d+)\]\.(?:instance|ip)$`)
 
 // knownTargets is targets without those that err, the cloud's answer, refuses:
 // instances that are gone while their Nodes are still there. It reports false

@@ -27,7 +27,7 @@ func TestLeaderMigrationNamesTheControllers(t *testing.T) {
 	for name, want := range map[string]leadermigration.FilterResult{
 		"service-lb-controller": leadermigration.ControllerMigrated, "node-route-controller": leadermigration.ControllerMigrated,
 		"cloud-node-lifecycle-controller": leadermigration.ControllerMigrated, ccm.ServiceRepairController: leadermigration.ControllerMigrated,
-		ccm.ServiceOrphanController: leadermigration.ControllerMigrated, "cloud-node-controller": leadermigration.ControllerNonMigrated,
+		ccm.ServiceOrphanController: leadermigration.ControllerMigrated, ccm.ServiceEndpointController: leadermigration.ControllerMigrated, "cloud-node-controller": leadermigration.ControllerNonMigrated,
 		ccm.CloudHealthController: leadermigration.ControllerNonMigrated,
 	} {
 		if got := verdict(c, name); got != want {
@@ -37,7 +37,7 @@ func TestLeaderMigrationNamesTheControllers(t *testing.T) {
 	if errs := migrationconfig.ValidateLeaderMigrationConfiguration(c); len(errs) > 0 {
 		t.Errorf("upstream finds it wrong: %v", errs)
 	}
-	if len(c.ControllerLeaders) != 7 { // upstream's three, and four more
+	if len(c.ControllerLeaders) != 8 { // upstream's three, and five more
 		t.Errorf("there are %d: %+v", len(c.ControllerLeaders), c.ControllerLeaders)
 	}
 }

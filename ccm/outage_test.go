@@ -21,9 +21,9 @@ import (
 
 // calm is a plane as in life: upstream's own periods. In a bubble they cost
 // nothing.
-func calm(t *testing.T) plane {
+func calm(t *testing.T, opts ...cloudtest.Option) plane {
 	t.Helper()
-	r := newRig(t, cloudtest.InBubble())
+	r := newRig(t, append(opts, cloudtest.InBubble())...)
 	r.events = record.NewFakeRecorder(10_000)
 	r.wire.takes = time.Millisecond // or two events would have one name
 	r.provider = r.again()
@@ -265,6 +265,8 @@ func TestPortsErrorCondition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := calm(t)
+				p.join(t, ready(initialised(p.machine(t, "node-1")))) // whose network gives no pod ranges
+				time.Sleep(10 * time.Second)                          // as in peopled
 				p.post(t, taken.DeepCopy())
 				time.Sleep(10 * time.Second)
 				s := tc.svc.DeepCopy()

@@ -191,12 +191,12 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 // drift says what differs, or "" if nothing does that a repair would change. What
 // no repair could make is refused.
 func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (string, error) {
-	by, err := nodeSelector(svc)
+	to, err := r.p.balancers.backends(ctx, svc, nodes)
 	if err != nil {
-		return "", refused{err}
+		return "", err
 	}
-	targets, _ := targetsOf(chosen(nodes, by))
-	want, err := wanted(r.cluster, svc, r.existing(targets), r.p.balancers.mode())
+	to.targets = r.existing(to.targets)
+	want, err := wanted(r.cluster, svc, to, r.p.balancers.mode())
 	if err != nil {
 		return "", refused{err}
 	}

@@ -85,7 +85,7 @@ var protocols = map[v1.Protocol]cloudsim.Protocol{"": cloudsim.TCP, v1.ProtocolT
 // every reason why the cloud cannot do that. Doing a part in silence would be
 // worse: a Service that looks restricted and is open, or a port that never
 // answers.
-func wanted(cluster string, svc *v1.Service, targets []cloudsim.Target, mode cloudsim.ListenerMode) (cloudsim.CreateLoadBalancer, error) {
+func wanted(cluster string, svc *v1.Service, to backends, mode cloudsim.ListenerMode) (cloudsim.CreateLoadBalancer, error) {
 	var bad []error
 	add := func(err error) { bad = append(bad, err) }
 	s := svc.Spec
@@ -94,20 +94,26 @@ func wanted(cluster string, svc *v1.Service, targets []cloudsim.Target, mode clo
 		Labels: ownership(cluster, svc),
 		Scheme: cloudsim.SchemeExternal,
 		LoadBalancerSpec: cloudsim.LoadBalancerSpec{
-			Targets:     targets,
+			Targets:     to.targets,
 			HealthCheck: healthCheck(svc),
 		},
 	}
 	if len(s.Ports) == 0 {
 		add(errors.New("spec.ports is empty"))
 	}
+	if to.ports != nil {
+		want.HealthCheck = podCheck(svc)
+	}
 	for i, p := range s.Ports {
 		l := cloudsim.Listener{Protocol: protocols[p.Protocol], Port: int(p.Port), TargetPort: int(p.NodePort), Mode: mode}
+		if to.ports != nil {
+			l.TargetPort = to.ports[i]
+		}
 		switch {
 		case l.Protocol == "":
 			add(portsError{fmt.Errorf("spec.ports[%d]: port %d is %s, and this cloud's load balancers forward TCP and UDP", i, p.Port, p.Protocol)})
 		case l.TargetPort == 0:
-			add(portsError{fmt.Errorf("spec.ports[%d]: port %d has no nodePort, which this cloud's load balancers forward to: leave spec.allocateLoadBalancerNodePorts true", i, p.Port)})
+			add(portsError{fmt.Errorf("spec.ports[%d]: port %d has no nodePort, and this cloud's network brings nothing to pods: leave spec.allocateLoadBalancerNodePorts true, or give the network pod ranges", i, p.Port)})
 		}
 		want.Listeners = append(want.Listeners, l)
 	}
@@ -207,20 +213,20 @@ func chosen(nodes []*v1.Node, by labels.Selector) []*v1.Node {
 // none to offer: those of another cloud, with the reason. They are sorted, so
 // that two leaders ask in the same words. A node that has no provider id yet is
 // left out in silence: it comes again when it has.
-func targetsOf(nodes []*v1.Node) (targets []cloudsim.Target, skipped []error) {
+func targetsOf(nodes []*v1.Node) (to backends) {
 	for _, n := range nodes {
 		if n.Spec.ProviderID == "" {
 			continue
 		}
 		id, err := providerid.Parse(n.Spec.ProviderID)
 		if err != nil {
-			skipped = append(skipped, fmt.Errorf("node %q: %w", n.Name, err))
+			to.left = append(to.left, left{"NodeNotInCloud", fmt.Errorf("node %q: %w", n.Name, err)})
 			continue
 		}
-		targets = append(targets, cloudsim.Target{Instance: cloudsim.InstanceID(id.Instance)})
+		to.targets = append(to.targets, cloudsim.Target{Instance: cloudsim.InstanceID(id.Instance)})
 	}
-	slices.SortFunc(targets, func(a, b cloudsim.Target) int { return cmp.Compare(a.Instance, b.Instance) })
-	return slices.Compact(targets), skipped
+	to.targets = slices.Compact(sortedTargets(to.targets))
+	return to
 }
 
 // same reports whether lb already is what is wanted: the same rules in whatever
@@ -266,7 +272,9 @@ func plain(s cloudsim.LoadBalancerSpec) cloudsim.LoadBalancerSpec {
 }
 
 func sortedTargets(ts []cloudsim.Target) []cloudsim.Target {
-	return slices.SortedFunc(slices.Values(ts), func(a, b cloudsim.Target) int { return cmp.Compare(a.Instance, b.Instance) })
+	return slices.SortedFunc(slices.Values(ts), func(a, b cloudsim.Target) int {
+		return cmp.Or(cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.IP, b.IP))
+	})
 }
 
 func sameTargets(a, b []cloudsim.Target) bool {

@@ -38,6 +38,8 @@ func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) e
 		return fmt.Errorf("%s must be lower-case letters, digits and dashes, got %q", at, group)
 	case svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal:
 		return fmt.Errorf("%s needs spec.externalTrafficPolicy Cluster: one health check cannot tell for several Services where their pods are", at)
+	case byPods(svc):
+		return fmt.Errorf("%s needs node ports: all who share have the same targets", at)
 	case svc.Annotations[AnnotationLoadBalancerNodeSelector] != "":
 		return fmt.Errorf("%s and %s exclude each other: all who share have the same nodes", at, AnnotationLoadBalancerNodeSelector)
 	}

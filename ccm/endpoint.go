@@ -1,0 +1,256 @@
+package ccm
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/wait"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/cloud-provider/api"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/providerid"
+)
+
+// byPods reports whether the Service's load balancer sends to pods: it has no
+// node ports, and wants none.
+func byPods(svc *v1.Service) bool {
+	allocate := svc.Spec.AllocateLoadBalancerNodePorts
+	return allocate != nil && !*allocate && slices.ContainsFunc(svc.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort == 0 })
+}
+
+// backends is where a load balancer sends to.
+type backends struct {
+	targets []cloudsim.Target
+	ports   []int  // of pods, for each port of the Service; nil for its node ports
+	left    []left // what it cannot send to
+}
+
+// left is what a load balancer cannot send to, and why.
+type left struct {
+	reason string // of the event
+	why    error
+}
+
+// endpoints are the EndpointSlices of the cluster.
+type endpoints struct {
+	lister discoverylisters.EndpointSliceLister
+	synced cache.InformerSynced
+}
+
+// known waits a little until what the API server has was read: until then a
+// Service would seem to have no pod, and its load balancer would be emptied.
+func (e endpoints) known(ctx context.Context, patience wait.Backoff) error {
+	if e.synced == nil {
+		return errors.New("EndpointSlices are not watched")
+	}
+	err := wait.ExponentialBackoffWithContext(ctx, patience, func(context.Context) (bool, error) { return e.synced(), nil })
+	if err != nil {
+		return api.NewRetryError("the pods of Services are not known yet; may the cloud controller manager list and watch endpointslices?", retryAfter)
+	}
+	return nil
+}
+
+// strippedSlice is an EndpointSlice without its managedFields, as strippedNode.
+func strippedSlice(obj any) (any, error) {
+	s, ok := obj.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return obj, nil
+	}
+	view := *s
+	view.ManagedFields = nil
+	return &view, nil
+}
+
+// pod is an endpoint of a Service.
+type pod struct {
+	name    string // for people
+	node    string
+	ip      string
+	numbers []int // of the Service's ports; 0 where it has none
+}
+
+// podsOf are the pods that a Service sends to: those that are ready, or if none
+// is, those that serve while they end (KEP-1669). A pod of two families is one,
+// at its address of the Service's first.
+func (e endpoints) podsOf(svc *v1.Service) ([]pod, error) {
+	all, err := e.lister.EndpointSlices(svc.Namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}))
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	var ready, ending []pod
+	seen := map[string]bool{}
+	for _, family := range svc.Spec.IPFamilies {
+		for _, s := range all {
+			if string(s.AddressType) != string(family) {
+				continue
+			}
+			numbers := numbersOf(svc, s)
+			for _, e := range s.Endpoints {
+				if len(e.Addresses) == 0 {
+					continue
+				}
+				p := pod{name: e.Addresses[0], ip: e.Addresses[0], numbers: numbers}
+				key := p.ip
+				if e.TargetRef != nil {
+					p.name, key = e.TargetRef.Name, string(e.TargetRef.UID)+"/"+e.TargetRef.Name
+				}
+				if e.NodeName != nil {
+					p.node = *e.NodeName
+				}
+				is := func(c *bool, unsaid bool) bool { return c == nil && unsaid || c != nil && *c }
+				switch {
+				case seen[key]:
+					continue
+				case is(e.Conditions.Ready, true):
+					ready = append(ready, p)
+				case is(e.Conditions.Serving, false) && is(e.Conditions.Terminating, false):
+					ending = append(ending, p)
+				default:
+					continue
+				}
+				seen[key] = true
+			}
+		}
+	}
+	if len(ready) > 0 {
+		return ready, nil
+	}
+	return ending, nil
+}
+
+// numbersOf are the ports of a slice's pods, in the order of the Service's.
+func numbersOf(svc *v1.Service, s *discoveryv1.EndpointSlice) []int {
+	numbers := make([]int, len(svc.Spec.Ports))
+	for i, p := range svc.Spec.Ports {
+		for _, have := range s.Ports {
+			if have.Port != nil && (have.Name == nil && p.Name == "" || have.Name != nil && *have.Name == p.Name) {
+				numbers[i] = int(*have.Port)
+			}
+		}
+	}
+	return numbers
+}
+
+// agreed are the numbers that most pods have for the Service's ports, because a
+// listener has one; without pods, what the Service says itself.
+func agreed(svc *v1.Service, pods []pod) []int {
+	votes := map[string]int{}
+	var most []int
+	for _, p := range pods {
+		votes[fmt.Sprint(p.numbers)]++
+	}
+	for _, p := range pods {
+		n, best := votes[fmt.Sprint(p.numbers)], votes[fmt.Sprint(most)]
+		if !slices.Contains(p.numbers, 0) && (n > best || n == best && slices.Compare(p.numbers, most) < 0) {
+			most = p.numbers
+		}
+	}
+	if most != nil {
+		return most
+	}
+	for _, p := range svc.Spec.Ports {
+		most = append(most, int(cmp.Or(p.TargetPort.IntVal, p.Port)))
+	}
+	return most
+}
+
+// podBackends are the pods behind a Service that run on these nodes.
+func (b *balancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
+	if err := b.endpoints.known(ctx, b.patience); err != nil {
+		return to, err
+	}
+	pods, err := b.endpoints.podsOf(svc)
+	if err != nil {
+		return to, err
+	}
+	of := make(map[string]cloudsim.InstanceID, len(nodes))
+	for _, n := range nodes {
+		if id, err := providerid.Parse(n.Spec.ProviderID); err == nil {
+			of[n.Name] = cloudsim.InstanceID(id.Instance)
+		}
+	}
+	if !b.carriesPods(of) {
+		return to, nil // without ports it is refused
+	}
+	to.ports = agreed(svc, pods)
+	leave := func(p pod, format string, a ...any) {
+		to.left = append(to.left, left{"PodLeftOut", fmt.Errorf("pod %s: "+format, append([]any{p.name}, a...)...)})
+	}
+	for _, p := range pods {
+		id, here := of[p.node]
+		switch {
+		case !slices.Equal(p.numbers, to.ports):
+			leave(p, "its ports are %v, and those of most are %v", p.numbers, to.ports)
+		case !here: // its node is excluded, or not chosen, or has not been initialised yet
+		case !b.reaches(id, p.ip):
+			leave(p, "the cloud does not bring %s to %s: it is not in its pod ranges", p.ip, id)
+		default:
+			to.targets = append(to.targets, cloudsim.Target{Instance: id, IP: p.ip})
+		}
+	}
+	to.targets = slices.CompactFunc(sortedTargets(to.targets), func(a, b cloudsim.Target) bool { return a == b })
+	if n := len(to.targets); n > cloudsim.MaxTargets {
+		to.targets = to.targets[:cloudsim.MaxTargets]
+		to.left = append(to.left, left{"PodLeftOut", fmt.Errorf("%d pods: a load balancer has at most %d targets", n-cloudsim.MaxTargets, cloudsim.MaxTargets)})
+	}
+	return to, nil
+}
+
+// carriesPods reports whether the cloud's network may bring anything to pods: it
+// does not if it gave none of the instances a range for them.
+func (b *balancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
+	for _, id := range nodes {
+		if i, known := b.mirror.instance(id); !known || len(i.PodRanges) > 0 {
+			return true
+		}
+	}
+	return len(nodes) == 0
+}
+
+// reaches reports whether the cloud would take ip for a target behind the
+// instance; what the mirror does not know, the cloud says itself.
+func (b *balancers) reaches(id cloudsim.InstanceID, ip string) bool {
+	i, known := b.mirror.instance(id)
+	a, err := netip.ParseAddr(ip)
+	return !known || err == nil && i.Has(a)
+}
+
+// podCheck asks pods whether they accept connections: Kubernetes says which are
+// ready. Where there is only UDP, nothing is known that would answer.
+func podCheck(svc *v1.Service) cloudsim.HealthCheck {
+	check := cloudsim.HealthCheck{
+		Protocol: cloudsim.HealthNone, IntervalMillis: probeInterval, TimeoutMillis: probeTimeout,
+		HealthyThreshold: 1, UnhealthyThreshold: 2,
+	}
+	if slices.ContainsFunc(svc.Spec.Ports, func(p v1.ServicePort) bool { return protocols[p.Protocol] == cloudsim.TCP }) {
+		check.Protocol = cloudsim.HealthTCP
+	}
+	return check
+}
+
+// tellLeft says what gets no traffic: one event for each reason.
+func (b *balancers) tellLeft(svc *v1.Service, all []left) {
+	const most = 3
+	words := map[string][]string{}
+	for _, l := range all {
+		words[l.reason] = append(words[l.reason], l.why.Error())
+	}
+	for reason, why := range words {
+		more := ""
+		if n := len(why) - most; n > 0 {
+			why, more = why[:most], fmt.Sprintf("; and %d more", n)
+		}
+		b.events.Eventf(svc, v1.EventTypeWarning, reason, "Left out of the load balancer: %s%s", strings.Join(why, "; "), more)
+	}
+}

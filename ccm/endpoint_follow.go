@@ -1,0 +1,96 @@
+package ccm
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	cloudapi "k8s.io/cloud-provider/api"
+)
+
+// podBatch is how long changes of a Service's pods are gathered: a rollout is one
+// call in that time, and not one for each pod.
+const podBatch = 500 * time.Millisecond
+
+// podFollower has the load balancers of Services without node ports follow their
+// pods, which upstream's service controller does not watch.
+type podFollower struct {
+	log      *slog.Logger
+	p        *Provider
+	services corelisters.ServiceLister
+	nodes    corelisters.NodeLister
+	cluster  string
+	queue    workqueue.TypedRateLimitingInterface[string]
+}
+
+func newPodFollower(p *Provider, services coreinformers.ServiceInformer, nodes coreinformers.NodeInformer, slices discoveryinformers.EndpointSliceInformer, cluster string) (*podFollower, error) {
+	f := &podFollower{
+		log: p.log, p: p, services: services.Lister(), nodes: nodes.Lister(), cluster: cluster,
+		queue: newQueue("service-lb-endpoint", time.Second, 5*time.Minute),
+	}
+	_, err := slices.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    f.changed,
+		UpdateFunc: func(_, after any) { f.changed(after) },
+		DeleteFunc: f.changed,
+	})
+	return f, err
+}
+
+// run follows until ctx ends.
+func (f *podFollower) run(ctx context.Context) {
+	drain(ctx, f.queue, 2, func(ctx context.Context, key string) (time.Duration, error) {
+		wait, err := f.sync(ctx, key)
+		if err != nil && ctx.Err() == nil {
+			f.log.Warn("a load balancer does not follow its pods", "service", key, "err", err)
+		}
+		return wait, err
+	})
+}
+
+func (f *podFollower) changed(obj any) {
+	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = gone.Obj
+	}
+	if s, ok := obj.(*discoveryv1.EndpointSlice); ok && s.Labels[discoveryv1.LabelServiceName] != "" {
+		f.queue.AddAfter(s.Namespace+"/"+s.Labels[discoveryv1.LabelServiceName], podBatch)
+	}
+}
+
+// sync makes the targets of a Service's load balancer its pods of now. One that
+// is missing upstream's controller makes, with those pods.
+func (f *podFollower) sync(ctx context.Context, key string) (wait time.Duration, err error) {
+	ns, n, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return 0, nil //nolint:nilerr // a key that is none never becomes one
+	}
+	svc, err := f.services.Services(ns).Get(n)
+	switch {
+	case apierrors.IsNotFound(err):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	case !served(svc), !byPods(svc):
+		return 0, nil
+	}
+	nodes, err := f.nodes.List(labels.Everything())
+	if err != nil {
+		return 0, err
+	}
+	err = f.p.balancers.UpdateLoadBalancer(ctx, f.cluster, svc, eligible(nodes))
+	if retry, ok := errors.AsType[*cloudapi.RetryError](err); ok {
+		return retry.RetryAfter(), nil
+	}
+	if errors.Is(err, errMissing) {
+		return 0, nil
+	}
+	return 0, err
+}

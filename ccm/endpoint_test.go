@@ -1,0 +1,247 @@
+package ccm_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// podRanges is a cloud whose network gives each instance a range of each family.
+var podRanges = cloudtest.WithConfig(func(c *engine.Config) {
+	c.Pods = cloudsim.PodRanges{IPv4: "10.244.0.0/16", IPv6: "fd44::/48"}
+})
+
+// podIP is the nth address in an instance's IPv4 pod range.
+func podIP(i cloudsim.Instance, n int) string { return nth(i.PodRanges[0], n) }
+
+func nth(rng string, n int) string {
+	a := netip.MustParsePrefix(rng).Addr()
+	for range n {
+		a = a.Next()
+	}
+	return a.String()
+}
+
+// runsOn is the nth pod of an instance, which is ready.
+func runsOn(i cloudsim.Instance, n int) discoveryv1.Endpoint {
+	return discoveryv1.Endpoint{
+		Addresses: []string{podIP(i, n)}, NodeName: &i.Name,
+		TargetRef: &v1.ObjectReference{Kind: "Pod", Name: fmt.Sprintf("pod-%d", n), UID: types.UID(fmt.Sprintf("%s-%d", i.ID, n))},
+	}
+}
+
+// slice is an EndpointSlice of the Service "web" whose port "http" is a number.
+func slice(family v1.IPFamily, number int32, all ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
+	port := "http"
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: fmt.Sprintf("web-%s-%d", strings.ToLower(string(family)), number),
+			Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
+		},
+		AddressType: discoveryv1.AddressType(family), Endpoints: all,
+		Ports: []discoveryv1.EndpointPort{{Name: &port, Port: &number}},
+	}
+}
+
+// portless is service() without node ports.
+func portless(change ...func(*v1.Service)) *v1.Service {
+	return service(append([]func(*v1.Service){func(s *v1.Service) {
+		s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(bool), 0
+		s.Spec.Ports[0].TargetPort = intstr.FromString("http")
+	}}, change...)...)
+}
+
+// podCase is a Service's pods, and what its load balancer becomes.
+type podCase struct {
+	pods   []*discoveryv1.EndpointSlice
+	svc    *v1.Service
+	want   []string // addresses of targets
+	number int
+	says   string
+}
+
+func podCases(one, two cloudsim.Instance) map[string]podCase {
+	yes, no := true, false
+	with := func(e discoveryv1.Endpoint, c discoveryv1.EndpointConditions) discoveryv1.Endpoint {
+		e.Conditions = c
+		return e
+	}
+	ending := func(e discoveryv1.Endpoint) discoveryv1.Endpoint {
+		return with(e, discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes})
+	}
+	six := func(e discoveryv1.Endpoint, i cloudsim.Instance, n int) discoveryv1.Endpoint {
+		e.Addresses = []string{nth(i.PodRanges[1], n)}
+		return e
+	}
+	stranger := runsOn(one, 9)
+	stranger.Addresses = []string{"192.0.2.1"}
+	lost := runsOn(cloudsim.Instance{Meta: cloudsim.Meta{Name: "node-3"}, PodRanges: one.PodRanges}, 9)
+	both := func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol, v1.IPv4Protocol} }
+	four := func(number int32, all ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
+		return slice(v1.IPv4Protocol, number, all...)
+	}
+	return map[string]podCase{
+		"two on two nodes": {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(two, 7), runsOn(one, 7))}, want: []string{podIP(one, 7), podIP(two, 7)}, number: 8080},
+		"one is not ready": {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), with(runsOn(one, 8), discoveryv1.EndpointConditions{Ready: &no, Serving: &no}))}, want: []string{podIP(one, 7)}, number: 8080},
+		"one is ending":    {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), ending(runsOn(one, 8)))}, want: []string{podIP(one, 7)}, number: 8080},
+		"all are ending":   {pods: []*discoveryv1.EndpointSlice{four(8080, ending(runsOn(one, 7)), with(runsOn(one, 8), discoveryv1.EndpointConditions{Ready: &no}))}, want: []string{podIP(one, 7)}, number: 8080},
+		"none":             {want: nil, number: 80},
+		"a rollout of another number": {
+			pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), runsOn(one, 8)), four(9090, runsOn(two, 7))},
+			want: []string{podIP(one, 7), podIP(one, 8)}, number: 8080, says: "PodLeftOut",
+		},
+		"an address that is not behind its instance": {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), stranger)}, want: []string{podIP(one, 7)}, number: 8080, says: "192.0.2.1"},
+		"a node that the balancer does not use":      {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), lost)}, want: []string{podIP(one, 7)}, number: 8080},
+		"both families are one target": {
+			svc:  portless(both),
+			pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), runsOn(two, 8)), slice(v1.IPv6Protocol, 8080, six(runsOn(one, 7), one, 7))},
+			want: []string{nth(one.PodRanges[1], 7), podIP(two, 8)}, number: 8080,
+		},
+		"the other family": {svc: portless(func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }), pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7))}, number: 80},
+	}
+}
+
+// Without node ports the targets are the pods that Kubernetes calls ready, each
+// once, at the number that their port has.
+func TestPodsAreTargets(t *testing.T) {
+	r := newRig(t, podRanges)
+	one, two := r.machine(t, "node-1"), r.machine(t, "node-2")
+	for name, tc := range podCases(one, two) {
+		for _, mirrored := range []bool{false, true} { // the cloud's word and the mirror's are one
+			t.Run(fmt.Sprintf("%s, mirrored %v", name, mirrored), func(t *testing.T) {
+				r := &rig{cloud: r.cloud, api: r.api, wire: r.wire, events: r.events, pods: tc.pods}
+				r.provider = r.again()
+				if mirrored {
+					r.mirrored(t)
+				}
+				r.said()
+				svc := tc.svc
+				if svc == nil {
+					svc = portless()
+				}
+				svc.UID = types.UID(fmt.Sprintf("%036d", len(name)*10+len(r.balancersInCloud(t))))
+				r.ensure(t, svc, initialised(one), initialised(two))
+				l, err := r.cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{Name: r.balancers().GetLoadBalancerName(t.Context(), cluster, svc)})
+				if err != nil || len(l.Items) != 1 {
+					t.Fatalf("%+v, %v", l.Items, err)
+				}
+				var got []string
+				for _, target := range l.Items[0].Targets {
+					got = append(got, target.IP)
+				}
+				if d := cmp.Diff(tc.want, got); d != "" {
+					t.Error(d)
+				}
+				if n := l.Items[0].Listeners[0].TargetPort; n != tc.number || l.Items[0].HealthCheck.Protocol != cloudsim.HealthTCP || l.Items[0].HealthCheck.Port != 0 {
+					t.Errorf("it forwards to %d and asks %+v", n, l.Items[0].HealthCheck)
+				}
+				if said := r.said(); mirrored && !strings.Contains(said, tc.says) || tc.says == "" && strings.Contains(said, "LeftOut") {
+					t.Errorf("it was said: %s", said)
+				}
+				if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, svc); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// Where there is only UDP, nothing of a pod is asked.
+func TestUDPPodsAreNotAsked(t *testing.T) {
+	r := newRig(t, podRanges)
+	r.ensure(t, portless(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }), initialised(r.machine(t, "node-1")))
+	if h := r.only(t).HealthCheck; h.Protocol != cloudsim.HealthNone {
+		t.Errorf("%+v", h)
+	}
+}
+
+// Pods that come and go are followed, many in one call; so is a Service that
+// gets node ports. What somebody changes in the cloud is repaired, and nothing is
+// that is well.
+func TestPodsAreFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := calm(t, podRanges)
+		i := p.machine(t, "node-1")
+		p.join(t, ready(initialised(i)))
+		time.Sleep(10 * time.Second) // as in peopled
+		ctx := t.Context()
+		slicesAPI := p.kube.DiscoveryV1().EndpointSlices("default")
+		s := slice(v1.IPv4Protocol, 8080)
+		if _, err := slicesAPI.Create(ctx, s, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		p.post(t, portless())
+		within(t, time.Minute, "the Service has its address", func() bool { return addressed(p.service(t)) })
+		lb := p.only(t)
+		p.wire.spoil(nil)
+		for n := range 20 {
+			s.Endpoints = append(s.Endpoints, runsOn(i, n+1))
+			if _, err := slicesAPI.Update(ctx, s, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		within(t, 5*time.Second, "its 20 pods are targets", func() bool { return len(p.only(t).Targets) == 20 })
+		if calls := p.wire.made(true); len(calls) > 3 {
+			t.Errorf("20 pods in 0.4 s are %d calls: %v", len(calls), calls)
+		}
+		time.Sleep(20 * time.Minute) // some periods of the repairer
+		if _, err := p.cloud.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{}); err != nil {
+			t.Fatal(err)
+		}
+		within(t, time.Minute, "it is repaired", func() bool { return len(p.only(t).Targets) == 20 })
+		if n := p.repaired(t); n != 1 {
+			t.Errorf("it was repaired %d times, and once there was a reason", n)
+		}
+		if err := slicesAPI.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		within(t, 5*time.Second, "nobody is left", func() bool { return len(p.only(t).Targets) == 0 })
+		p.update(t, func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = nil, 30080 })
+		within(t, time.Minute, "with node ports it sends to the node", func() bool {
+			now := p.only(t)
+			return now.ID == lb.ID && now.IP == lb.IP && len(now.Targets) == 1 && now.Targets[0].IP == "" && now.Listeners[0].TargetPort == 30080 && now.HealthCheck.Port == 10256
+		})
+	})
+}
+
+// repaired counts the events of repairs.
+func (p plane) repaired(t *testing.T) int {
+	t.Helper()
+	return strings.Count(p.said(), "RepairedLoadBalancer")
+}
+
+// A load balancer is not emptied while it is not known which pods there are.
+func TestUnknownPodsAreNotNone(t *testing.T) {
+	r := newRig(t, podRanges)
+	i := r.machine(t, "node-1")
+	r.pods = []*discoveryv1.EndpointSlice{slice(v1.IPv4Protocol, 8080, runsOn(i, 7))}
+	r.provider = r.again()
+	r.ensure(t, portless(), initialised(i))
+	r.provider.Unread()
+	_, ensured := r.balancers().EnsureLoadBalancer(t.Context(), cluster, portless(), []*v1.Node{initialised(i)})
+	updated := r.balancers().UpdateLoadBalancer(t.Context(), cluster, portless(), []*v1.Node{initialised(i)})
+	for _, err := range []error{ensured, updated} {
+		if err == nil || !strings.Contains(err.Error(), "endpointslices") {
+			t.Errorf("%v, want an error that names endpointslices", err)
+		}
+	}
+	if got := r.only(t).Targets; !slices.Equal(got, []cloudsim.Target{{Instance: i.ID, IP: podIP(i, 7)}}) {
+		t.Errorf("its targets are %+v", got)
+	}
+}
