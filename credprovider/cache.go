@@ -40,7 +40,25 @@ func (c Config) credential(ctx context.Context, host, repo, token string) (crede
 		return cred, err
 	}
 	_ = writeCache(path, cred) // the next run asks again
+	prune(c.CacheDir)
 	return cred, nil
+}
+
+// keepFiles is longer than any password lives and any run takes.
+const keepFiles = 2 * time.Hour
+
+// prune removes what nobody can use: each pod's token has files of its own, and
+// a run that was killed leaves one.
+func prune(dir string) {
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range all {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > keepFiles {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
 }
 
 // cacheFile is where a credential is kept: one file for the node, and one for
@@ -122,6 +140,8 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	for {
 		ok, err := tryLock(f)
 		if ok {
+			now := time.Now()
+			_ = os.Chtimes(path, now, now) // prune may take it from who holds it, at the price of a call
 			return func() { _ = f.Close() }, nil
 		}
 		if err != nil {

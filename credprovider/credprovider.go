@@ -36,7 +36,7 @@ const (
 
 // deadline is how long a run may take, whatever hangs. The kubelet kills a
 // plugin after a minute, and makes its pod wait as long.
-const deadline = 14 * time.Second
+const deadline = 12 * time.Second
 
 // maxRequest bounds what is read from the kubelet: a token and annotations.
 const maxRequest = 1 << 20

@@ -47,7 +47,9 @@ func (c *conformance) call(t *testing.T, want int, method, path, body string, he
 func (c *conformance) refused(t *testing.T, status int, code, method, path, body string, headers ...string) {
 	t.Helper()
 	_, got := c.call(t, status, method, path, body, headers...)
-	var e struct{ Errors []struct{ Code, Message string } }
+	var e struct {
+		Errors []struct{ Code, Message string }
+	}
 	if method == "HEAD" {
 		return
 	}

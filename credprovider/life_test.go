@@ -1,0 +1,232 @@
+package credprovider_test
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/credprovider"
+)
+
+// The kubelet gets the credential under the registry of the image, host[:port]
+// and no more, however the image is written.
+func TestAuthKeys(t *testing.T) {
+	const digest = "@sha256:0000000000000000000000000000000000000000000000000000000000000000"
+	for registry, images := range map[string][]string{
+		host:             {"/a", "/a/b/c", "/a:v1", "/a" + digest, "/a/b:v1" + digest},
+		"[::1]:5000":     {"/a", "/a:v1"},
+		"registry.sim":   {"/team/app"},
+		"localhost:5000": {"/a"},
+		"Registry.sim":   {"/a"},
+	} {
+		_, cfg := nodeOf(t, registry)
+		for _, image := range images {
+			a, err := run(t, cfg, strings.NewReader(ask(registry+image, "")))
+			if _, ok := a.Auth[registry]; err != nil || !ok || len(a.Auth) != 1 {
+				t.Errorf("%s%s: %v %v", registry, image, a.Auth, err)
+			}
+		}
+	}
+}
+
+// gives is a cloud whose passwords live so long.
+func gives(t *testing.T, seconds int64) (url string) {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(cloudsim.RegistryCredential{Registry: host, Username: "cloud", Password: "p", TTLSeconds: seconds})
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// What the kubelet may keep follows from what is left: nothing of what is almost
+// over, and half of the rest; never null, which would be the kubelet's default,
+// and never less than nothing.
+func TestReuse(t *testing.T) {
+	_, cfg := node(t)
+	for seconds, want := range map[int64]string{-1: "", 0: "", 30: "", 59: "", 61: "0s", 90: "14s", 900: "6m59s", 3600: "29m29s", 1 << 30: "30m0s"} {
+		cfg.CloudURL = gives(t, seconds)
+		a, err := run(t, cfg, strings.NewReader(ask(host+"/a", "")))
+		if want == "" {
+			if code(err) != credprovider.CodeExpired {
+				t.Errorf("%d s are left: %+v %v", seconds, a, err)
+			}
+			continue
+		}
+		got, bad := time.ParseDuration(a.CacheDuration)
+		most, _ := time.ParseDuration(want)
+		if err != nil || bad != nil || got > most+time.Second || got < most-30*time.Second || got < 0 { // the run takes a while
+			t.Errorf("%d s are left: kept for %s, %v; want %s", seconds, a.CacheDuration, err, want)
+		}
+	}
+}
+
+// payload is what a signed password says.
+func payload(t *testing.T, password string) (header struct{ Kid string }, claims struct {
+	Iss, Sub, Aud, Use string
+	PullOnly           bool
+	Only               []string
+	Exp, Iat           int64
+}) {
+	t.Helper()
+	parts := strings.Split(password, ".")
+	if len(parts) != 3 {
+		t.Fatalf("%q is not signed", password)
+	}
+	for i, into := range []any{&header, &claims} {
+		raw, err := base64.RawURLEncoding.DecodeString(parts[i])
+		if err == nil {
+			err = json.Unmarshal(raw, into)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return header, claims
+}
+
+// The password is of the registry alone, for pulls, and lives an hour at most:
+// it is neither the node's token nor the pod's.
+func TestThePasswordIsNoToken(t *testing.T) {
+	cl, cfg := node(t)
+	a, err := run(t, cfg, strings.NewReader(ask(host+"/team/app", "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, said := payload(t, a.Auth[host].Password)
+	if said.Iss != cl.URL || said.Aud != host || said.Use != "password" || !said.PullOnly || said.Exp-said.Iat > 3600 || said.Exp-said.Iat < 900 {
+		t.Errorf("%+v", said)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), "GET", cl.URL+"/v1/instances", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+a.Auth[host].Password)
+	resp, err := cl.HTTP.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("the cloud's API takes it: %s", resp.Status)
+	}
+}
+
+// The files of the cache are one for the node and one for each pod's token and
+// repository: nobody gets what another may.
+func TestCacheKeepsIdentitiesApart(t *testing.T) {
+	cl, cfg := node(t)
+	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k8s := cluster{key}
+	if _, err := cl.CreateServiceAccount(t.Context(), cloudsim.CreateServiceAccount{Name: "puller"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cl.CreateWorkloadTrust(t.Context(), cloudsim.CreateWorkloadTrust{Name: "shop-web", Account: "puller", WorkloadTrustSpec: cloudsim.WorkloadTrustSpec{
+		Issuer: issuer, Audience: audience, Keys: k8s.keys(t), Namespace: "shop", ServiceAccount: "web",
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	pod := k8s.token(t, nil)
+	seen := map[string]string{}
+	for what, in := range map[string]string{
+		"node": ask(host+"/shop/web", ""), "pod": ask(host+"/shop/web", pod), "pod, another repository": ask(host+"/shop/api", pod),
+		"another pod": ask(host+"/shop/web", k8s.token(t, func(c map[string]any) { c["jti"] = "2" })),
+	} {
+		for range 2 { // a token is shown again for as long as it lives
+			a, err := run(t, cfg, strings.NewReader(in))
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if was, ok := seen[a.Auth[host].Password]; ok && was != what {
+				t.Errorf("%s gets what is for %s", what, was)
+			}
+			seen[a.Auth[host].Password] = what
+			if _, said := payload(t, a.Auth[host].Password); what != "node" && len(said.Only) != 1 {
+				t.Errorf("%s: it is for %v", what, said.Only)
+			}
+		}
+	}
+	if len(seen) != 4 {
+		t.Errorf("%d passwords for four", len(seen))
+	}
+	if a, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", "a.b.c"))); code(err) != credprovider.CodeDenied {
+		t.Errorf("somebody gets what another has: %+v %v", a, err)
+	}
+}
+
+// After half of its life a credential is asked for anew, and so one of a key
+// that retires is not used to the end of the overlap; what is old goes.
+func TestCacheFollowsARotation(t *testing.T) {
+	cl, cfg := node(t)
+	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")
+	pull := func() (kid string) {
+		t.Helper()
+		a, err := run(t, cfg, strings.NewReader(ask(host+"/a", "")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, _ := payload(t, a.Auth[host].Password)
+		return h.Kid
+	}
+	before := pull()
+	if _, err := cl.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyRegistry, OverlapSeconds: 3600}); err != nil {
+		t.Fatal(err)
+	}
+	if kid := pull(); kid != before {
+		t.Error("the cache is not used")
+	}
+	files, err := filepath.Glob(filepath.Join(cfg.CacheDir, "*.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	raw, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := map[string]any{}
+	if err := json.Unmarshal(raw, &kept); err != nil {
+		t.Fatal(err)
+	}
+	kept["madeAt"], kept["expiresAt"] = time.Now().Add(-31*time.Minute), time.Now().Add(29*time.Minute)
+	if raw, err = json.Marshal(kept); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(files[0], raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	then := time.Now().Add(-3 * time.Hour)
+	for i := range 3 {
+		path := filepath.Join(cfg.CacheDir, fmt.Sprintf("old-%d.json", i))
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kid := pull(); kid == before {
+		t.Error("a password of a retiring key is used for more than half of its life")
+	}
+	if all, err := os.ReadDir(cfg.CacheDir); err != nil || len(all) != 2 {
+		t.Errorf("the cache has %v: %v", all, err)
+	}
+}

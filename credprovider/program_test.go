@@ -1,0 +1,400 @@
+package credprovider_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/credprovider"
+)
+
+// limit is how long any run may take, whatever hangs.
+const limit = 15 * time.Second
+
+// program is the plugin as a kubelet runs it.
+func program(tb testing.TB) string {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("runs a program: run make e2e")
+	}
+	path, err := filepath.Abs(filepath.Join("..", "bin", "allinone-credprovider"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		tb.Fatalf("%v: run make build", err)
+	}
+	return path
+}
+
+// configured writes a configuration and returns its name.
+func configured(tb testing.TB, cfg credprovider.Config) string {
+	tb.Helper()
+	raw, err := json.Marshal(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	path := filepath.Join(tb.TempDir(), "credprovider.json")
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+// exited is how a run of the program ended.
+type exited struct {
+	code           int
+	stdout, stderr string
+	took           time.Duration
+}
+
+// execute runs the program in a process group of its own, of which nothing may
+// be left.
+func execute(t *testing.T, cfg credprovider.Config, stdin io.Reader, change ...func(*exec.Cmd)) exited {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the kubelet's
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program(t), "--config="+configured(t, cfg))
+	var out, said bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	for _, c := range change {
+		c(cmd)
+	}
+	begin := time.Now()
+	err := cmd.Run()
+	if _, isExit := errors.AsType[*exec.ExitError](err); err != nil && !isExit {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(-cmd.Process.Pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("it left a child: %v", err)
+	}
+	return exited{cmd.ProcessState.ExitCode(), out.String(), said.String(), time.Since(begin)}
+}
+
+// failed wants one line with a code, nothing on standard output, and in time.
+func (e exited) failed(t *testing.T, codes ...credprovider.Code) {
+	t.Helper()
+	is := false
+	for _, c := range codes {
+		is = is || strings.HasPrefix(e.stderr, "allinone-credprovider: "+string(c)+": ")
+	}
+	if !is || e.code != 1 || e.stdout != "" || strings.Count(e.stderr, "\n") != 1 || e.took > limit {
+		t.Errorf("after %s: exit code %d, stdout %q, stderr %q; want %v", e.took, e.code, e.stdout, e.stderr, codes)
+	}
+	if strings.Contains(e.stderr, sentinel) {
+		t.Errorf("it tells a secret: %s", e.stderr)
+	}
+}
+
+// sentinel is in every secret of these tests.
+const sentinel = "s3nt1nel"
+
+// endless is bytes without end, or until a reader had enough.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+// What comes on standard input, or does not, is answered in time by one line.
+func TestProgramReadsAnything(t *testing.T) {
+	_, cfg := node(t)
+	for name, tc := range map[string]struct {
+		stdin io.Reader
+		want  credprovider.Code
+	}{
+		"empty":           {strings.NewReader(""), credprovider.CodeInput},
+		"huge":            {io.LimitReader(endless{}, 100<<20), credprovider.CodeInput},
+		"no JSON":         {strings.NewReader(sentinel), credprovider.CodeInput},
+		"another version": {strings.NewReader(strings.Replace(ask(host+"/a", sentinel), "/v1", "/v1alpha1", 1)), credprovider.CodeVersion},
+		"another kind":    {strings.NewReader(strings.Replace(ask(host+"/a", sentinel), "Request", "Question", 1)), credprovider.CodeVersion},
+		"a bad token":     {strings.NewReader(ask(host+"/a", sentinel)), credprovider.CodeDenied},
+		"a forged token":  {strings.NewReader(ask(host+"/a", "e30."+sentinel+".e30")), credprovider.CodeDenied},
+	} {
+		t.Run(name, func(t *testing.T) { execute(t, cfg, tc.stdin).failed(t, tc.want) })
+	}
+	for name, written := range map[string]string{"never written": "", "never closed": ask(host+"/a", "")} {
+		t.Run(name, func(t *testing.T) {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			defer w.Close()
+			if _, err := w.WriteString(written); err != nil {
+				t.Fatal(err)
+			}
+			switch got := execute(t, cfg, r); {
+			case written == "":
+				got.failed(t, credprovider.CodeInput)
+			case got.code != 0 || got.stderr != "" || got.took > limit:
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// blackHole is an address that takes no connection and refuses none: its queue
+// is full.
+func blackHole(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
+	for range 16 {
+		conn, err := net.DialTimeout("tcp", address, 500*time.Millisecond)
+		if err != nil {
+			return address
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	t.Fatal("the queue is never full")
+	return ""
+}
+
+// endpoints are services that do not serve, by what is wrong with them.
+func endpoints(t *testing.T) map[string]string {
+	t.Helper()
+	ended := make(chan struct{})
+	serve := func(h http.HandlerFunc) string {
+		srv := httptest.NewServer(h)
+		t.Cleanup(srv.CloseClientConnections)
+		return srv.URL
+	}
+	flow := func(part string, pause time.Duration) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				if _, err := io.WriteString(w, part); err != nil {
+					return
+				}
+				_ = http.NewResponseController(w).Flush()
+				select {
+				case <-r.Context().Done():
+				case <-time.After(pause):
+				}
+			}
+		}
+	}
+	t.Cleanup(func() { close(ended) }) // before the servers go, which wait for their handlers
+	refusing, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := refusing.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{
+		"refused":      "http://" + refusing.Addr().String(),
+		"black-holed":  "http://" + blackHole(t),
+		"stands still": serve(func(http.ResponseWriter, *http.Request) { <-ended }),
+		"429": serve(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(429)
+		}),
+		"500":       serve(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }),
+		"slow drip": serve(flow(" ", 100*time.Millisecond)),
+		"floods":    serve(flow(strings.Repeat(" ", 1<<20), 0)),
+	}
+}
+
+// Whatever the cloud or the metadata service does, the program ends in time, by
+// one line, and leaves nobody.
+func TestProgramAlwaysEnds(t *testing.T) {
+	_, good := node(t)
+	for what, url := range endpoints(t) {
+		for which, cfg := range map[string]credprovider.Config{
+			"cloud":    {CloudURL: url, MetadataURL: good.MetadataURL, Registries: good.Registries, CacheDir: filepath.Join(t.TempDir(), "cache")},
+			"metadata": {CloudURL: good.CloudURL, MetadataURL: url, Registries: good.Registries},
+		} {
+			t.Run(which+" "+what, func(t *testing.T) {
+				t.Parallel()
+				want := map[string]credprovider.Code{"cloud": credprovider.CodeCloud, "metadata": credprovider.CodeMetadata}[which]
+				got := execute(t, cfg, strings.NewReader(ask(host+"/a", "")))
+				got.failed(t, want)
+				t.Logf("%s: %s", got.took.Round(time.Millisecond), strings.TrimSpace(got.stderr))
+			})
+		}
+	}
+}
+
+// Tokens go where the configuration says, whatever the environment says.
+func TestProgramUsesNoProxy(t *testing.T) {
+	_, good := node(t)
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("a proxy was asked for %s", r.URL) }))
+	defer proxy.Close()
+	env := func(cmd *exec.Cmd) {
+		for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"} {
+			cmd.Env = append(cmd.Environ(), name+"="+proxy.URL)
+		}
+	}
+	const nowhere = "http://cloud.invalid"
+	for want, cfg := range map[credprovider.Code]credprovider.Config{
+		credprovider.CodeCloud:    {CloudURL: nowhere, MetadataURL: good.MetadataURL, Registries: good.Registries},
+		credprovider.CodeMetadata: {CloudURL: good.CloudURL, MetadataURL: nowhere, Registries: good.Registries},
+	} {
+		execute(t, cfg, strings.NewReader(ask(host+"/a", "")), env).failed(t, want)
+	}
+}
+
+// An answer that cannot be written is a failure: the kubelet must not take half
+// of one for all.
+func TestProgramCannotWrite(t *testing.T) {
+	_, cfg := node(t)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	execute(t, cfg, strings.NewReader(ask(host+"/a", "")), func(cmd *exec.Cmd) { cmd.Stdout = full }).failed(t, credprovider.CodeOutput)
+}
+
+// A run that is killed while it holds the cache's lock is in nobody's way.
+func TestProgramIsKilled(t *testing.T) {
+	cl, cfg := node(t)
+	asked, let := make(chan struct{}, 16), make(chan struct{})
+	cfg.CloudURL = forwards(t, cl, func(*http.Request) {
+		asked <- struct{}{}
+		<-let
+	})
+	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")
+	file := configured(t, cfg)
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		cmd := exec.Command(program(t), "--config="+file)
+		cmd.Stdin = strings.NewReader(ask(host+"/a", ""))
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		<-asked
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err == nil {
+			t.Errorf("%s does not end it", signal)
+		}
+	}
+	close(let)
+	if got := execute(t, cfg, strings.NewReader(ask(host+"/a", ""))); got.code != 0 || got.took > limit {
+		t.Errorf("%+v", got)
+	}
+}
+
+// forwards is a way to a cloud on which a test sees the requests.
+func forwards(t *testing.T, cl *client.Client, see func(*http.Request)) (url string) {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		see(r)
+		req, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, cl.URL+r.URL.Path, r.Body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		req.Header = r.Header
+		resp, err := cl.HTTP.Do(req)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer resp.Body.Close()
+		w.WriteHeader(resp.StatusCode)
+		_, _ = io.Copy(w, resp.Body)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// Who waits for another's lock ends in time, too.
+func TestProgramsWaitInTime(t *testing.T) {
+	_, good := node(t)
+	cfg := credprovider.Config{CloudURL: endpoints(t)["stands still"], MetadataURL: good.MetadataURL, Registries: good.Registries, CacheDir: filepath.Join(t.TempDir(), "cache")}
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			execute(t, cfg, strings.NewReader(ask(host+"/a", ""))).failed(t, credprovider.CodeCloud, credprovider.CodeMetadata)
+		})
+	}
+	all.Wait()
+}
+
+// Two hundred kubelet pulls at once cost the cloud one call, as its own bill has
+// it, and all of them end.
+func TestTwoHundredPrograms(t *testing.T) {
+	path := program(t)
+	cl, cfg := node(t)
+	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")
+	file := configured(t, cfg)
+	if err := cl.ResetBill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const runs = 200
+	var all sync.WaitGroup
+	errs, took := make(chan error, runs), make(chan time.Duration, runs)
+	begin := time.Now()
+	for i := range runs {
+		all.Go(func() {
+			cmd := exec.Command(path, "--config="+file)
+			cmd.Stdin = strings.NewReader(ask(fmt.Sprintf("%s/team/app-%d", host, i), ""))
+			began := time.Now()
+			out, err := cmd.Output()
+			took <- time.Since(began)
+			var a answer
+			if err == nil {
+				err = json.Unmarshal(out, &a)
+			}
+			if err == nil && a.Auth[host].Password == "" {
+				err = errors.New("no password")
+			}
+			errs <- err
+		})
+	}
+	all.Wait()
+	total := time.Since(begin)
+	var longest time.Duration
+	for range runs {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+		longest = max(longest, <-took)
+	}
+	bill, err := cl.Bill(t.Context(), cloudsim.AuditOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := map[string]uint64{}
+	for _, row := range bill.Rows {
+		calls[row.Operation] += row.Calls
+	}
+	if calls["registry.credential"] != 1 {
+		t.Errorf("the bill: %v", calls)
+	}
+	t.Logf("%d executions in %s, the longest %s; the cloud's bill: %v", runs, total.Round(time.Millisecond), longest.Round(time.Millisecond), calls)
+}
