@@ -46,7 +46,7 @@ test: ## quick tests, with the race detector (about a minute)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short ./...
 
 e2e: build konnectivity $(if $(filter 0,$(shell id -u)),machine csi) ## boot real clusters, kill clouds, and the long proofs
-	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./cloudsim/engine ./cloudsim/client ./cmd/allinone
+	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./cloudsim/engine ./cloudsim/client ./credprovider ./cmd/allinone
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
 	$(GO) -C kube test -trimpath -count=1 ./credprovider
 
@@ -80,7 +80,7 @@ generated: generate ## fail if docs/reference is stale
 	@git diff --exit-code -- docs/reference || { echo "docs/reference is stale: run make generate and commit"; exit 1; }
 
 bench: build konnectivity ## measure, each beside its limit in the same run
-	$(GO) test -run '^$$' -bench . -benchtime 2s ./cloudsim/... && $(GO) test -run '^$$' -bench . -benchtime 1x ./ccm && $(GO) test -run '^$$' -bench . -benchtime 3x -timeout 20m ./cmd/allinone
+	$(GO) test -run '^$$' -bench . -benchtime 2s ./cloudsim/... && $(GO) test -run '^$$' -bench . -benchtime 1x ./ccm && $(GO) test -run '^$$' -bench . -benchtime 3x -timeout 20m ./cmd/allinone && $(GO) test -run '^$$' -bench . -benchtime 60x ./credprovider
 
 check: test lint vuln generated e2e ## exactly what CI runs
 

@@ -73,14 +73,15 @@ type victim struct {
 	unknown int // likewise
 
 	cmd    *exec.Cmd
+	args   []string // more of the cloud's
 	stderr bytes.Buffer
 }
 
 func (v *victim) start() {
 	_ = os.Remove(filepath.Join(v.dir, "url"))
 	v.stderr.Reset()
-	v.cmd = exec.Command("allinone", "cloudsim", "--listen", "127.0.0.1:0", "--data-dir", v.dir,
-		"--ready-file", filepath.Join(v.dir, "url"), "--journal-keep", "20000")
+	v.cmd = exec.Command("allinone", append([]string{"cloudsim", "--listen", "127.0.0.1:0", "--data-dir", v.dir,
+		"--ready-file", filepath.Join(v.dir, "url"), "--journal-keep", "20000"}, v.args...)...)
 	v.cmd.Stderr = &v.stderr
 	if err := v.cmd.Start(); err != nil {
 		v.t.Fatal(err)

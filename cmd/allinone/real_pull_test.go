@@ -99,7 +99,7 @@ func (l *labRun) refusedFor(reason, pod string) {
 }
 
 // testRealPull pulls private images: as the node, as a service account, after a
-// rotation; and not with what was revoked, which the pod's event says.
+// rotation; and not with what is over or was revoked, which the pod's event says.
 func (l *labRun) testRealPull(t *testing.T) {
 	l.cloud("repositories", "create", "team-a/web")
 	l.cloud("repositories", "create", "team-b/api")
@@ -108,6 +108,9 @@ func (l *labRun) testRealPull(t *testing.T) {
 	l.pulls("as-node")
 	l.testRealPullAsPod(t, r)
 
+	l.cloud("clock", "advance", "61m") // the machines' clocks know nothing of it
+	l.runOn("node-2", "expired", r+"/team-a/web:v2", nil, "netexec")
+	l.refusedFor("it expired at", "expired")
 	l.cloud("signing-keys", "rotate", "registry", "--overlap", "0s") // it leaked
 	l.runOn("node-2", "revoked", r+"/team-a/web:v2", nil, "netexec")
 	l.refusedFor("signed by a key that the cloud does not have", "revoked")

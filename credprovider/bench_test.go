@@ -1,0 +1,104 @@
+package credprovider_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/credprovider"
+)
+
+// ecr is a plugin that others have, of the version whose shape is compared.
+const ecr = "k8s.io/cloud-provider-aws/cmd/ecr-credential-provider@v1.37.0"
+
+// compiled builds a program; "" if it cannot be had here.
+func compiled(b *testing.B, args ...string) string {
+	b.Helper()
+	dir := b.TempDir()
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "GOBIN="+dir, "CGO_ENABLED=0")
+	cmd.Dir = filepath.Join("testdata", "bare")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Logf("%v: %v: %s", args, err, out)
+		return ""
+	}
+	all, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(all) != 1 {
+		b.Fatal(all, err)
+	}
+	return all[0]
+}
+
+// shape is a program, what it is asked, and how it must end.
+type shape struct {
+	name, path, stdin string
+	args              []string
+	fails             bool
+	took              []time.Duration
+}
+
+func (s *shape) run(b *testing.B) {
+	b.Helper()
+	cmd := exec.Command(s.path, s.args...)
+	cmd.Stdin = strings.NewReader(s.stdin)
+	begin := time.Now()
+	out, err := cmd.Output()
+	s.took = append(s.took, time.Since(begin))
+	if (err != nil) != s.fails {
+		b.Fatalf("%s: %v: %s", s.name, err, out)
+	}
+}
+
+func (s *shape) median() float64 {
+	slices.Sort(s.took)
+	return s.took[len(s.took)/2].Seconds() * 1000
+}
+
+// BenchmarkProgram runs the plugin from start to exit, in turns with a program
+// that only reads and writes JSON, and with another cloud's plugin, which
+// refuses a request at once: medians in milliseconds, and beside the bare
+// program's. The plugin, which asks the metadata service and the cloud, may take
+// six times as long as the bare one: 12 ms where that takes 2.
+func BenchmarkProgram(b *testing.B) {
+	path := program(b)
+	_, cfg := node(b)
+	cached := cfg
+	cached.CacheDir = filepath.Join(b.TempDir(), "cache")
+	good := ask(host+"/team/app", "")
+	bare := &shape{name: "bare", path: compiled(b, "install", "-ldflags=-s -w", "."), stdin: good}
+	plugin := &shape{name: "plugin", path: path, args: []string{"--config=" + configured(b, cfg)}, stdin: good}
+	all := []*shape{bare, plugin,
+		{name: "cached", path: path, args: []string{"--config=" + configured(b, cached)}, stdin: good},
+		{name: "refusing", path: path, args: []string{"--config=" + configured(b, cfg)}, stdin: strings.Replace(good, credprovider.APIVersion, "v0", 1), fails: true},
+	}
+	if other := compiled(b, "install", "-ldflags=-s -w", ecr); other != "" {
+		all = append(all, &shape{name: "ecr-refusing", path: other, stdin: strings.Replace(good, credprovider.APIVersion, "v0", 1), fails: true})
+	}
+	if bare.path == "" {
+		b.Fatal("the yardstick cannot be built")
+	}
+	for _, s := range all { // their files are read once
+		s.run(b)
+		s.took = nil
+	}
+	for b.Loop() {
+		for _, s := range all {
+			s.run(b)
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	yard := bare.median()
+	for _, s := range all {
+		b.ReportMetric(s.median(), "ms-"+s.name)
+		if s != bare {
+			b.ReportMetric(s.median()/yard, s.name+"-of-bare")
+		}
+	}
+	if ratio := plugin.median() / yard; ratio > 6 && len(plugin.took) >= 20 {
+		b.Errorf("the plugin takes %.1f times as long as a bare program", ratio)
+	}
+}
