@@ -103,7 +103,7 @@ func freePorts(t *testing.T, n int) []int {
 // is shown if the test fails.
 func background(t *testing.T, env []string, name string, args ...string) (out *output, stop func()) {
 	t.Helper()
-	out = &output{}
+	out = &output{kill: func() {}}
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = out, out
@@ -112,6 +112,7 @@ func background(t *testing.T, env []string, name string, args ...string) (out *o
 	}
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = cmd.Wait() }()
+	out.kill = func() { _ = cmd.Process.Kill(); <-ended }
 	stop = func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		select {

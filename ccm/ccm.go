@@ -38,6 +38,8 @@ type Provider struct {
 
 	// reread returns the configuration as it is on disk; nil if it is not.
 	reread func() (Config, error)
+	// leads is told when this process begins to lead; nil if nobody asks.
+	leads func()
 
 	start sync.Once
 	runs  sync.WaitGroup
@@ -66,6 +68,9 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 // Initialize starts to mirror the cloud until stop closes; Wait returns after
 // that. With leader migration upstream calls it twice.
 func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
+	if p.leads != nil {
+		p.leads()
+	}
 	p.start.Do(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		p.runs.Go(func() {

@@ -96,7 +96,10 @@ type runner struct {
 	log *slog.Logger // set by run, before provider is called
 	cfg Config       // likewise
 
-	made *Provider // by provider; nil before
+	// Made by provider; nil before.
+	made   *Provider
+	gate   *gate
+	leases *leases // nil without an election
 }
 
 func (r *runner) flags() cliflag.NamedFlagSets {
@@ -134,11 +137,47 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 	go func() { trimmed <- resident.Trim(ctx, r.log) }()
 	err = r.upstream(cmd, args)
 	cancel()
-	if r.made != nil {
-		r.made.Stop()
-		r.made.Wait()
+	err = errors.Join(err, <-trimmed)
+	if r.made == nil {
+		return err
 	}
-	return errors.Join(err, <-trimmed)
+	r.made.Stop()
+	r.made.Wait()
+	r.handOver(context.WithoutCancel(cmd.Context()))
+	return err
+}
+
+// handOver lets another process lead at once. As long as a call to the cloud is
+// not answered it waits for it; after callTimeout the Leases run out instead.
+func (r *runner) handOver(ctx context.Context) {
+	waiting, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := r.gate.shut(waiting); err != nil {
+		r.log.Warn("the Leases are not given up: a call to the cloud is not answered", "err", err)
+		return
+	}
+	if r.leases == nil {
+		return
+	}
+	if err := r.leases.release(ctx); err != nil {
+		r.log.Warn("another process leads when the Leases have run out", "err", err)
+	}
+}
+
+// elected are the Leases that upstream elects by; nil if it does not.
+func (r *runner) elected(c *appconfig.CompletedConfig) *leases {
+	generic := c.ComponentConfig.Generic
+	if !generic.LeaderElection.LeaderElect {
+		return nil
+	}
+	l := &leases{
+		log: r.log, api: c.Client.CoordinationV1().Leases(generic.LeaderElection.ResourceNamespace),
+		main: generic.LeaderElection.ResourceName, all: []string{generic.LeaderElection.ResourceName},
+	}
+	if generic.LeaderMigration.LeaderName != "" && generic.LeaderMigrationEnabled {
+		l.all = append(l.all, generic.LeaderMigration.LeaderName)
+	}
+	return l
 }
 
 // routeResync is how often routes are compared with the nodes behind the gate of
@@ -200,7 +239,13 @@ func (r *runner) provider(c *appconfig.CompletedConfig) cloudprovider.Interface 
 		migrating(&c.ComponentConfig.Generic.LeaderMigration)
 	}
 	settings := NewSettings(r.cfg)
-	r.made = New(r.log, settings.client(), settings, c.EventRecorder)
+	api := settings.client()
+	r.gate = &gate{next: api.HTTP.Transport}
+	api.HTTP.Transport = r.gate
+	r.made = New(r.log, api, settings, c.EventRecorder)
+	if r.leases = r.elected(c); r.leases != nil {
+		r.made.leads = r.leases.lead
+	}
 	if r.opts.KubeCloudShared.CloudProvider.CloudConfigFile != "" {
 		r.made.reread = r.config
 	}

@@ -20,8 +20,9 @@ import (
 
 // output is a buffer for many writers.
 type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+	mu   sync.Mutex
+	b    bytes.Buffer
+	kill func() // ends the program that says it at once
 }
 
 func (o *output) Write(p []byte) (int, error) {

@@ -22,6 +22,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
 // The Leases of the manager of the time before, of ours, and of what moves.
@@ -57,6 +58,11 @@ func TestHandover(t *testing.T) {
 	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("it took %s to stop", took)
 	}
+	for _, lease := range []string{leaseBefore, leaseMoves} {
+		if now := s.leads(t.Context(), lease); now == holder {
+			t.Errorf("it ended and still holds %s", lease)
+		}
+	}
 	second := s.serve(t, cloud, "two", 30082)
 	t.Logf("the second served %.1f s after the first was told to stop", time.Since(began).Seconds())
 	if took := time.Since(began); took > time.Minute {
@@ -68,6 +74,56 @@ func TestHandover(t *testing.T) {
 	}
 	t.Run("with the rules that are shipped", func(t *testing.T) { s.livesOn(t, cloud, first, said) })
 	t.Run("every metric of dashboard and alerts is there", func(t *testing.T) { metricsExist(t, url) })
+}
+
+// TestLeaderIsKilled has one of two replicas die with a load balancer half made:
+// the other ends what it began.
+func TestLeaderIsKilled(t *testing.T) {
+	s := startAPIServer(t)
+	cloud := cloudtest.Start(t, slow(func(p *engine.Profile) { p.LoadBalancer = 2 * time.Second }))
+	s.apply(t, deployed+"/rbac.yaml")
+	_, first, _ := s.manager(t, s.account(t), cloudtest.As(t, cloud, "first", cloudsim.RoleCCM))
+	slowly(t, "the first leads", func() error { return s.held(t.Context(), leaseAfter) })
+	holder := s.leads(t.Context(), leaseAfter)
+	s.manager(t, s.account(t), cloudtest.As(t, cloud, "second", cloudsim.RoleCCM))
+
+	svc := service(func(s *v1.Service) { s.Name, s.UID = "one", "" })
+	if _, err := s.kube.CoreV1().Services("default").Create(t.Context(), svc, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var begun cloudsim.LoadBalancer
+	slowly(t, "the cloud makes it", func() error {
+		l, err := cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{})
+		if err == nil && len(l.Items) == 1 {
+			begun = l.Items[0]
+			return nil
+		}
+		return fmt.Errorf("%d load balancers, %w", len(l.Items), err)
+	})
+	first.kill()
+	if begun.State != cloudsim.LoadBalancerProvisioning {
+		t.Fatalf("it was %s already", begun.State)
+	}
+	slowly(t, "the Service has its address", func() error {
+		now, err := s.kube.CoreV1().Services("default").Get(t.Context(), "one", metav1.GetOptions{})
+		if err == nil && (!addressed(now) || now.Status.LoadBalancer.Ingress[0].IP != begun.IP) {
+			err = fmt.Errorf("it has %+v", now.Status.LoadBalancer.Ingress)
+		}
+		return err
+	})
+	if now := s.leads(t.Context(), leaseAfter); now == holder || now == "" {
+		t.Errorf("%q leads, as before", now)
+	}
+	if err := s.kube.CoreV1().Services("default").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	slowly(t, "nothing is left", func() error {
+		l, err := cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{})
+		if len(l.Items) > 0 {
+			return fmt.Errorf("there are %+v", l.Items)
+		}
+		return err
+	})
 }
 
 // held is nil if somebody holds each of the Leases.
