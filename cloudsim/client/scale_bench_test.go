@@ -110,7 +110,7 @@ func BenchmarkStates(b *testing.B) {
 				return err
 			}},
 			{"reset", func() error { return c.ResetState(b.Context()) }},
-			{"load", func() error { return c.LoadState(b.Context(), name) }},
+			{"load", func() error { return c.LoadState(b.Context(), name, cloudsim.LoadState{}) }},
 		} {
 			begin := time.Now()
 			if err := step.do(); err != nil {

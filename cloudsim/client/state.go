@@ -22,8 +22,12 @@ func (c *Client) ListStates(ctx context.Context) (cloudsim.States, error) {
 
 // LoadState makes the cloud what it was when the state was saved. Watches end
 // with Gone.
-func (c *Client) LoadState(ctx context.Context, name string) error {
-	_, err := call[struct{}](ctx, c.patient(), "POST", "/v1/states/"+seg(name)+"/load", nil)
+func (c *Client) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
+	path := "/v1/states/" + seg(name) + "/load"
+	if req.RecordsOnly {
+		path += "?recordsOnly=true"
+	}
+	_, err := call[struct{}](ctx, c.patient(), "POST", path, nil)
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
 func everyStateVerb(t *testing.T, c *client.Client) {
@@ -24,7 +25,7 @@ func everyStateVerb(t *testing.T, c *client.Client) {
 		t.Fatal(err)
 	}
 	must(c.ImportState(ctx, "t", &file))(t)
-	for _, act := range []error{c.LoadState(ctx, "t"), c.DeleteState(ctx, "t")} {
+	for _, act := range []error{c.LoadState(ctx, "t", cloudsim.LoadState{}), c.DeleteState(ctx, "t")} {
 		if act != nil {
 			t.Error(act)
 		}
@@ -32,17 +33,17 @@ func everyStateVerb(t *testing.T, c *client.Client) {
 }
 
 func TestStateRefuses(t *testing.T) {
-	c, ctx := cloudtest.Start(t), t.Context()
+	c, ctx := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.DiskData = true })), t.Context()
 	if _, err := c.CreateDisk(ctx, cloudsim.CreateDisk{Name: "d", Zone: "sim-1a", Type: "balanced", SizeGiB: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.SaveState(ctx, cloudsim.SaveState{Name: "s"}); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("disks without a word about their data: %v", err)
+		t.Errorf("disks whose data somebody else keeps: %v", err)
 	}
 	if _, err := c.SaveState(ctx, cloudsim.SaveState{Name: "../s", RecordsOnly: true}); !errors.Is(err, cloudsim.Invalid) {
 		t.Errorf("a name that is a path: %v", err)
 	}
-	if err := c.LoadState(ctx, ".."); !errors.Is(err, cloudsim.Invalid) && !errors.Is(err, cloudsim.NotFound) && !errors.Is(err, cloudsim.Unavailable) {
+	if err := c.LoadState(ctx, "..", cloudsim.LoadState{}); !errors.Is(err, cloudsim.Invalid) && !errors.Is(err, cloudsim.NotFound) && !errors.Is(err, cloudsim.Unavailable) {
 		t.Errorf("a name that is a path: %v", err)
 	}
 	if _, err := c.ImportState(ctx, "s", bytes.NewReader([]byte("no"))); !errors.Is(err, cloudsim.Invalid) {

@@ -13,6 +13,7 @@
 package cloudtest
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -88,7 +89,7 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	o.cfg.StateDir = filepath.Join(tb.TempDir(), "states")
+	o.cfg.StateDir = cmp.Or(o.cfg.StateDir, filepath.Join(tb.TempDir(), "states"))
 	st, err := store.Open(filepath.Join(tb.TempDir(), "cloud.db"))
 	if err != nil {
 		tb.Fatal(err)

@@ -56,6 +56,9 @@ type Config struct {
 	// DiskData says that a data plane keeps the data of disks: what begins as
 	// a copy is ready when that reports its data whole, not by the clock alone.
 	DiskData bool
+	// DiskFiles saves the data of disks with states and brings it back; nil for
+	// a cloud whose states are its records alone.
+	DiskFiles DiskFiles
 	// DiskCooldown is how long a disk that was modified cannot be again; 0 is
 	// not at all.
 	DiskCooldown time.Duration
@@ -122,6 +125,8 @@ type Engine struct {
 	// settling is held by who takes due work, so that an advance of the clock
 	// settles all of it, in its order.
 	settling sync.Mutex
+	// loading is held by who replaces the contents: one stage at a time.
+	loading sync.Mutex
 }
 
 // New assigns; Prepare and then Run work.
@@ -138,7 +143,7 @@ func (e *Engine) Prepare() error {
 	if err := errors.Join(e.cfg.validRanges(), cloudsim.ValidateQuotas(e.cfg.Quotas)); err != nil {
 		return err
 	}
-	if err := errors.Join(e.forgetScratch(), e.loadFaults(), e.loadRates(), e.ResetBill(context.Background())); err != nil {
+	if err := errors.Join(e.forgetScratch(), e.recoverData(), e.loadFaults(), e.loadRates(), e.ResetBill(context.Background())); err != nil {
 		return err
 	}
 	return e.store.Update("", func(tx *store.Tx) error {

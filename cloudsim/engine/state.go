@@ -42,19 +42,22 @@ func (e *Engine) SaveState(ctx context.Context, req cloudsim.SaveState) (s cloud
 	if err := req.Validate(); err != nil {
 		return s, err
 	}
-	if err := e.store.View(func(tx *store.Tx) error {
-		if disks.Any(tx) && !req.RecordsOnly {
-			return cloudsim.Errorf(cloudsim.Conflict, "there are disks, whose data is not saved with a state: set recordsOnly to save the records alone")
-		}
-		return nil
-	}); err != nil {
-		return s, err
+	if e.cfg.DiskFiles != nil && !req.RecordsOnly {
+		return e.saveWithData(ctx, req.Name)
 	}
-	return e.keepState(req.Name, func(f *os.File) error { return e.store.Archive(f) })
+	return e.keepState(req.Name, func(f *os.File, _ string) error {
+		return e.store.Archive(f, func(tx *store.Tx) (bool, error) {
+			if e.cfg.DiskData && disks.Any(tx) && !req.RecordsOnly {
+				return false, cloudsim.Errorf(cloudsim.Conflict, "there are disks, whose data somebody keeps who saves none: set recordsOnly to save the records alone")
+			}
+			return false, nil
+		})
+	})
 }
 
-// keepState makes the file of a state, whole or not at all.
-func (e *Engine) keepState(name string, write func(*os.File) error) (s cloudsim.State, err error) {
+// keepState makes the file of a state, whole or not at all. Write may make the
+// folder data, for what is too much for a file.
+func (e *Engine) keepState(name string, write func(f *os.File, data string) error) (s cloudsim.State, err error) {
 	path, err := e.statePath(name)
 	if err != nil {
 		return s, err
@@ -62,21 +65,35 @@ func (e *Engine) keepState(name string, write func(*os.File) error) (s cloudsim.
 	if err := os.MkdirAll(e.cfg.StateDir, 0o700); err != nil {
 		return s, err
 	}
+	if _, err := os.Stat(path); err == nil { // before the work; the link below is what counts
+		return s, stateTaken(name)
+	}
 	f, err := os.CreateTemp(e.cfg.StateDir, scratchPattern) // mode 0600
 	if err != nil {
 		return s, err
 	}
-	defer func() { _ = os.Remove(f.Name()) }()
-	err = write(f)
+	data := f.Name() + dataSuffix
+	defer func() { _, _ = os.Remove(f.Name()), os.RemoveAll(data) }()
+	err = write(f, data)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return s, err
 	}
+	switch err := os.Rename(data, dataPath(path)); {
+	case errors.Is(err, fs.ErrExist):
+		return s, stateTaken(name)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return s, err
+	}
 	if err := os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) {
-		return s, cloudsim.Errorf(cloudsim.Exists, "there is a state named %q: delete it first, or choose another name", name)
+		return s, stateTaken(name)
 	} else if err != nil {
 		return s, err
 	}
 	return stateAt(path)
+}
+
+func stateTaken(name string) error {
+	return cloudsim.Errorf(cloudsim.Exists, "there is a state named %q: delete it first, or choose another name", name)
 }
 
 // scratchPattern names files that are made on the way; see forgetScratch.
@@ -88,6 +105,13 @@ func (e *Engine) forgetScratch() error {
 	if err != nil || e.cfg.StateDir == "" {
 		return err
 	}
+	folders, err2 := filepath.Glob(filepath.Join(e.cfg.StateDir, "*"+dataSuffix))
+	for _, data := range folders { // of a state that was not there yet, or no more
+		if _, err := os.Stat(strings.TrimSuffix(data, dataSuffix) + stateSuffix); errors.Is(err, fs.ErrNotExist) {
+			left = append(left, data)
+		}
+	}
+	err = errors.Join(err, err2)
 	for _, path := range left {
 		err = errors.Join(err, os.RemoveAll(path))
 	}
@@ -142,8 +166,11 @@ func stateAt(path string) (s cloudsim.State, err error) {
 	if errors.Is(err, cloudsim.Invalid) {
 		s.Damage, err = err.Error(), nil
 	}
-	s.Revision = head.Revision
-	return s, err
+	s.Revision, s.DiskData = head.Revision, head.DiskData
+	if err != nil || !s.DiskData {
+		return s, err
+	}
+	return withData(s, path)
 }
 
 // ListStates returns every state that was saved.
@@ -180,21 +207,31 @@ func (e *Engine) DeleteState(ctx context.Context, name string) error {
 	} else if err != nil {
 		return err
 	}
-	return nil
+	return os.RemoveAll(dataPath(path))
 }
 
 // LoadState makes the cloud what it was when the state was saved, in one
-// transaction: after a crash it is the old one or the new one. Ids, addresses
+// transaction: after a crash it is the old one or the new one, and so is the
+// data of disks, if it is in the state. Ids, addresses
 // and open operations are those of then; work that is due by now settles. Who
 // could call before the load still can, with the same token. Watches end with
 // Gone.
-func (e *Engine) LoadState(ctx context.Context, name string) error {
+func (e *Engine) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
 	path, err := e.statePath(name)
 	if err != nil {
 		return err
 	}
 	return e.withState(path, func(from *store.Store) error {
-		return e.replace(ctx, func(tx *store.Tx) error {
+		folder, err := e.dataToLoad(path, req)
+		if err != nil {
+			return err
+		}
+		return e.replace(ctx, from, folder, func(tx *store.Tx) error {
+			if folder != "" {
+				if err := unattached(tx); err != nil {
+					return err
+				}
+			}
 			own, err := tokensOf(tx)
 			if err != nil {
 				return err
@@ -216,20 +253,31 @@ var accessKinds = []cloudsim.ResourceKind{
 // may call; so does the clock. Ids begin anew; revisions do not, and watches
 // end with Gone.
 func (e *Engine) ResetState(ctx context.Context) error {
-	return e.replace(ctx, func(tx *store.Tx) error {
+	return e.replace(ctx, nil, "", func(tx *store.Tx) error {
 		return errors.Join(tx.Replace(nil, accessKinds...), e.prepare(tx))
 	})
 }
 
-// replace changes the contents by fn while nobody settles work, and makes anew
+// replace changes the contents by fn, to those of from, and the data of disks
+// to that of a folder (see stage), while nobody settles work. It makes anew
 // what the engine keeps in memory of them.
-func (e *Engine) replace(ctx context.Context, fn func(*store.Tx) error) error {
-	e.settling.Lock()
-	defer e.settling.Unlock()
-	if err := e.update(ctx, func(tx *store.Tx, _ Call) error { return fn(tx) }); err != nil {
+func (e *Engine) replace(ctx context.Context, from *store.Store, folder string, fn func(*store.Tx) error) error {
+	e.loading.Lock()
+	defer e.loading.Unlock()
+	stage, err := e.stage(ctx, from, folder)
+	if err != nil {
 		return err
 	}
-	return errors.Join(e.loadFaults(), e.loadRates())
+	return e.swap(stage, func() error {
+		e.settling.Lock()
+		defer e.settling.Unlock()
+		if err := e.update(ctx, func(tx *store.Tx, _ Call) error {
+			return errors.Join(fn(tx), staged.Put(tx, ofDisks, stage))
+		}); err != nil {
+			return err
+		}
+		return errors.Join(e.loadFaults(), e.loadRates())
+	})
 }
 
 func tokensOf(tx *store.Tx) (all []cloudsim.Token, err error) {
@@ -286,6 +334,17 @@ func (e *Engine) ExportState(ctx context.Context, name string, w io.Writer) erro
 			return err
 		}
 		defer func() { _ = f.Close() }() // it was read
+		s, err := stateAt(path)
+		switch {
+		case err != nil:
+			return err
+		case s.DiskData && e.cfg.DiskFiles == nil:
+			return cloudsim.Errorf(cloudsim.Conflict, "the state has the data of disks, and this cloud keeps none: start it with its data plane")
+		case s.Damage != "":
+			return cloudsim.Errorf(cloudsim.Invalid, "the state is damaged: %s", s.Damage)
+		case s.DiskData:
+			return e.writeBundle(ctx, f, dataPath(path), w)
+		}
 		_, err = io.Copy(w, f)
 		return err
 	})
@@ -297,9 +356,7 @@ func (e *Engine) ImportState(ctx context.Context, name string, r io.Reader) (clo
 	if _, err := callOf(ctx); err != nil {
 		return cloudsim.State{}, err
 	}
-	return e.keepState(name, func(f *os.File) error {
-		return e.withUnpacked(io.TeeReader(r, f), func(*store.Store) error { return nil })
-	})
+	return e.keepState(name, func(f *os.File, data string) error { return e.unbundle(ctx, r, f, data) })
 }
 
 // DiffStates compares two states; "" is the cloud as it is now.

@@ -42,7 +42,7 @@ func FuzzImportState(f *testing.F) {
 			}
 			return
 		}
-		if err := e.LoadState(ctx, "s"); err != nil && cloudsim.KindOf(err) == cloudsim.Internal {
+		if err := e.LoadState(ctx, "s", cloudsim.LoadState{}); err != nil && cloudsim.KindOf(err) == cloudsim.Internal {
 			t.Errorf("load: %v", err)
 		}
 		if _, err := e.ListInstances(ctx, cloudsim.ListOptions{}); err != nil {
@@ -111,7 +111,7 @@ func withRecord(t *testing.T, file []byte, bucket string, key, value []byte) []b
 	}
 	defer st.Close()
 	var out bytes.Buffer
-	if err := st.Archive(&out); err != nil {
+	if err := st.Archive(&out, nil); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()

@@ -44,7 +44,7 @@ func TestLoadState(t *testing.T) {
 		t.Fatal(err)
 	}
 	advance(t, e, ctx, time.Hour)
-	if err := e.LoadState(ctx, "then"); err != nil {
+	if err := e.LoadState(ctx, "then", cloudsim.LoadState{}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -94,7 +94,7 @@ func TestLoadKeepsSecrets(t *testing.T) {
 	now := token(cloudsim.CreateToken{Name: "ci", Role: cloudsim.RoleReader})
 	late := token(cloudsim.CreateToken{Name: "late", Role: cloudsim.RoleReader})
 	gone := account(t, e, ctx, "gone", cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader})
-	if err := e.LoadState(ctx, "then"); err != nil {
+	if err := e.LoadState(ctx, "then", cloudsim.LoadState{}); err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
@@ -134,7 +134,7 @@ func TestWatchesEndWithALoad(t *testing.T) {
 			}
 		}
 	}()
-	if err := e.LoadState(ctx, "s"); err != nil {
+	if err := e.LoadState(ctx, "s", cloudsim.LoadState{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-running; !errors.Is(err, cloudsim.Gone) {
@@ -181,7 +181,7 @@ func TestResetState(t *testing.T) {
 			}
 		}
 	}
-	if err := e.LoadState(ctx, "s"); err != nil {
+	if err := e.LoadState(ctx, "s", cloudsim.LoadState{}); err != nil {
 		t.Fatal(err)
 	}
 	may("after a load")
@@ -231,7 +231,7 @@ func TestExportImport(t *testing.T) {
 	if d, err := other.DiffStates(ctx, "moved", ""); err != nil || len(d.Items) == 0 {
 		t.Errorf("diff before: %+v, %v", d, err)
 	}
-	if err := other.LoadState(ctx, "moved"); err != nil {
+	if err := other.LoadState(ctx, "moved", cloudsim.LoadState{}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := other.GetInstance(ctx, a.ID); err != nil || got.ProviderID != a.ProviderID {
@@ -243,7 +243,7 @@ func TestExportImport(t *testing.T) {
 	if err := errors.Join(other.DeleteState(ctx, "moved")); err != nil {
 		t.Error(err)
 	}
-	if err := other.LoadState(ctx, "moved"); !errors.Is(err, cloudsim.NotFound) {
+	if err := other.LoadState(ctx, "moved", cloudsim.LoadState{}); !errors.Is(err, cloudsim.NotFound) {
 		t.Errorf("one that is gone: %v", err)
 	}
 }
@@ -270,7 +270,7 @@ func TestDamagedState(t *testing.T) {
 		if err := os.WriteFile(path, raw, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.LoadState(ctx, name); !errors.Is(err, cloudsim.Invalid) {
+		if err := e.LoadState(ctx, name, cloudsim.LoadState{}); !errors.Is(err, cloudsim.Invalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -278,7 +278,7 @@ func TestDamagedState(t *testing.T) {
 	if err != nil || len(l.Items) != 3 || l.Items[0].Damage != "" || l.Items[1].Damage == "" || l.Items[0].Revision == 0 {
 		t.Errorf("listed: %+v, %v", l.Items, err)
 	}
-	if err := errors.Join(e.DeleteState(ctx, "head"), e.LoadState(ctx, "good")); err != nil {
+	if err := errors.Join(e.DeleteState(ctx, "head"), e.LoadState(ctx, "good", cloudsim.LoadState{})); err != nil {
 		t.Error(err)
 	}
 	if got, err := e.GetInstance(ctx, a.ID); err != nil || got.Name != "a" {
@@ -311,7 +311,7 @@ func TestLoadRefuses(t *testing.T) {
 	e, stop = boot(t, file(t), instant, withStates(dir), func(c *engine.Config) { c.Instances = netip.MustParsePrefix("127.70.0.0/16") })
 	defer stop()
 	b := mustCreate(t, e, ctx, "b")
-	if err := e.LoadState(ctx, "s"); !errors.Is(err, cloudsim.Conflict) {
+	if err := e.LoadState(ctx, "s", cloudsim.LoadState{}); !errors.Is(err, cloudsim.Conflict) {
 		t.Errorf("a state with other address ranges: %v", err)
 	}
 	if got, err := e.GetInstance(ctx, b.ID); err != nil || got.Name != "b" {

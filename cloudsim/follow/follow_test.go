@@ -205,7 +205,7 @@ func TestExpiredRevision(t *testing.T) {
 	}
 	create(t, cloud, "two")
 	n.until(t, "it knows the second", func() bool { return n.there["two"] })
-	if err := cloud.LoadState(t.Context(), "s"); err != nil {
+	if err := cloud.LoadState(t.Context(), "s", cloudsim.LoadState{}); err != nil {
 		t.Fatal(err)
 	}
 	n.until(t, "it forgot the second", func() bool { return !n.there["two"] && n.there["one"] && n.lists == 2 && n.again == 1 })

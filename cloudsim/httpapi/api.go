@@ -6,7 +6,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -117,8 +116,8 @@ type op struct {
 	summary string
 	status  int // of success; 0 is 200
 	access  engine.Access
-	idemKey bool  // takes an Idempotency-Key
-	body    int64 // most bytes of the request's body; 0 is maxBody
+	idemKey bool   // takes an Idempotency-Key
+	upload  string // content type of a body that is read as it comes; see Upload
 }
 
 // handle registers a route: the door first, then decoding and validation, then
@@ -126,7 +125,7 @@ type op struct {
 func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	h := huma.Operation{
 		OperationID: o.id, Method: o.method, Path: o.path, Summary: o.summary,
-		DefaultStatus: o.status, MaxBodyBytes: cmp.Or(o.body, maxBody),
+		DefaultStatus: o.status, MaxBodyBytes: maxBody,
 		Tags:        []string{tagOf(o.id)},
 		Security:    []map[string][]string{{"token": {}}},
 		Middlewares: huma.Middlewares{a.door(o)},
@@ -141,6 +140,11 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 			Name: "Idempotency-Key", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
 			Description: "Up to 255 characters of the caller's choice. The same key with the same body within a day returns what the first request made",
 		})
+	}
+	if o.upload != "" {
+		h.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+			o.upload: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
+		}}
 	}
 	fn = limited(a, o, breakable(a, o, fn))
 	huma.Register(a.huma, h, func(ctx context.Context, in *I) (*O, error) {

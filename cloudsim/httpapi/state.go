@@ -1,8 +1,9 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"time"
 
@@ -13,8 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// maxStateBody bounds a state that is imported; it is read into memory.
-const maxStateBody = 256 << 20
+// maxStateBody bounds a state that is imported: its records, and its data with
+// the offsets of its blocks.
+const maxStateBody = 256<<20 + cloudsim.MaxStateData + cloudsim.MaxStateData/cloudsim.StateBlock*8
 
 // stateTimeout bounds what reads or writes a whole state.
 const stateTimeout = 10 * time.Minute
@@ -47,43 +49,78 @@ func (a *api) stateRoutes() {
 	handle(a, op{id: "states.reset", method: post, path: "/v1/states/reset", summary: "Make the cloud empty; projects and who may call stay", status: http.StatusNoContent, access: engine.Admin},
 		func(ctx context.Context, _ *none) (*none, error) { return nil, e.ResetState(ctx) })
 	handle(a, op{id: "states.load", method: post, path: "/v1/states/{name}/load", summary: "Make the cloud what it was when the state was saved; watches end with gone", status: http.StatusNoContent, access: engine.Admin},
-		func(ctx context.Context, in *ByName) (*none, error) {
+		func(ctx context.Context, in *struct {
+			ByName
+			RecordsOnly bool `query:"recordsOnly" doc:"Leave the data of disks as it is; without it, a state with data is not loaded while a disk is attached"`
+		}) (*none, error) {
 			patient(ctx)
-			return nil, e.LoadState(ctx, in.Name)
+			return nil, e.LoadState(ctx, in.Name, cloudsim.LoadState{RecordsOnly: in.RecordsOnly})
 		})
 	handle(a, op{id: "states.delete", method: http.MethodDelete, path: "/v1/states/{name}", summary: "Forget a state", status: http.StatusNoContent, access: engine.Admin},
 		func(ctx context.Context, in *ByName) (*none, error) { return nil, e.DeleteState(ctx, in.Name) })
 	handle(a, op{id: "states.export", method: http.MethodGet, path: "/v1/states/{name}/export", summary: "Download a state as one file", access: engine.Admin}, a.exportState)
-	handle(a, op{id: "states.import", method: http.MethodPut, path: "/v1/states/{name}", summary: "Keep a state that was exported", status: http.StatusCreated, access: engine.Admin, body: maxStateBody}, a.importState)
+	handle(a, op{id: "states.import", method: http.MethodPut, path: "/v1/states/{name}", summary: "Keep a state that was exported", status: http.StatusCreated, access: engine.Admin, upload: "application/octet-stream"}, a.importState)
 }
 
 // patient gives a reply the time that a whole state takes.
 func patient(ctx context.Context) {
 	if reply := exchangeOf(ctx).reply; reply != nil {
-		_ = reply.SetWriteDeadline(time.Now().Add(stateTimeout))
+		end := time.Now().Add(stateTimeout)
+		_, _ = reply.SetWriteDeadline(end), reply.SetReadDeadline(end)
 	}
 }
 
-// exportState answers with the file. It is packed before the first byte is
-// sent, so that what goes wrong is an error and no half of a file.
+// exportState answers with the file as it is read: it may be larger than memory.
+// What goes wrong before its first byte is an error, and after that a connection
+// that ends too soon.
 func (a *api) exportState(ctx context.Context, in *ByName) (*huma.StreamResponse, error) {
 	patient(ctx)
-	var file bytes.Buffer
-	if err := a.engine.ExportState(ctx, in.Name, &file); err != nil {
-		return nil, err
-	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		_, w := humamux.Unwrap(hc)
-		w.Header().Set("Content-Type", "application/octet-stream")
-		w.WriteHeader(http.StatusOK)
-		_, _ = file.WriteTo(w) // fails when the client left
+		out := &begun{hc: hc}
+		switch err := a.engine.ExportState(ctx, in.Name, out); {
+		case err == nil:
+		case out.w == nil:
+			a.refuseHuma(hc, err) //nolint:contextcheck // hc has it
+		default:
+			drop()
+		}
 	}}, nil
+}
+
+// begun writes a file, and knows whether it has begun to.
+type begun struct {
+	hc huma.Context
+	w  io.Writer
+}
+
+func (b *begun) Write(p []byte) (int, error) {
+	if b.w == nil {
+		b.hc.SetHeader("Content-Type", "application/octet-stream")
+		b.hc.SetStatus(http.StatusOK)
+		b.w = b.hc.BodyWriter()
+	}
+	return b.w.Write(p)
+}
+
+// Upload is a request whose body is read as it comes. It is exported because
+// huma reads embedded structs only when they are.
+type Upload struct{ in io.Reader }
+
+// Resolve takes the body before anybody reads it.
+func (u *Upload) Resolve(hc huma.Context) []error {
+	r, w := humamux.Unwrap(hc)
+	u.in = http.MaxBytesReader(w, r.Body, maxStateBody)
+	return nil
 }
 
 func (a *api) importState(ctx context.Context, in *struct {
 	ByName
-	RawBody []byte `contentType:"application/octet-stream"`
+	Upload
 }) (*struct{ Body cloudsim.State }, error) {
 	patient(ctx)
-	return plain(a.engine.ImportState(ctx, in.Name, bytes.NewReader(in.RawBody)))
+	s, err := a.engine.ImportState(ctx, in.Name, in.in)
+	if tooLong, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		err = cloudsim.Errorf(cloudsim.Invalid, "the state is longer than %d bytes", tooLong.Limit)
+	}
+	return plain(s, err)
 }

@@ -66,11 +66,13 @@ type ArchiveHead struct {
 	Version  int    `json:"version"`
 	Schema   string `json:"schema"`
 	Revision uint64 `json:"revision"` // of the journal
+	DiskData bool   `json:"diskData,omitempty"`
 }
 
 // Archive writes everything in the store as it is now. Writers are not kept
-// waiting.
-func (s *Store) Archive(w io.Writer) (err error) {
+// waiting. The head says what look returns, of the same moment; nil says that
+// there is no data of disks.
+func (s *Store) Archive(w io.Writer, look func(*Tx) (diskData bool, err error)) (err error) {
 	defer careful()()
 	defer caught(&err)
 	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
@@ -81,7 +83,13 @@ func (s *Store) Archive(w io.Writer) (err error) {
 	sum := sha256.New()
 	out := archiver{w: io.MultiWriter(buf, sum)}
 	if err := s.db.View(func(tx *bolt.Tx) error {
-		head := ArchiveHead{archiveFormat, archiveVersion, schema, s.tx(tx, "").Revision()}
+		now := s.tx(tx, "")
+		head := ArchiveHead{Format: archiveFormat, Version: archiveVersion, Schema: schema, Revision: now.Revision()}
+		if look != nil {
+			if head.DiskData, err = look(now); err != nil {
+				return err
+			}
+		}
 		if err := json.NewEncoder(out.w).Encode(head); err != nil { // ends the line
 			return err
 		}

@@ -37,7 +37,7 @@ func archived(t testing.TB, n int) []byte {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := s.Archive(&out); err != nil {
+	if err := s.Archive(&out, nil); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
@@ -64,7 +64,7 @@ func unarchive(t testing.TB, archive []byte) (again []byte, err error) {
 		return errors.Join(tx.CheckJournal(), projects.Check(tx))
 	})
 	var out bytes.Buffer
-	if err := s.Archive(&out); err != nil {
+	if err := s.Archive(&out, nil); err != nil {
 		t.Errorf("archived again: %v", err)
 	}
 	return out.Bytes(), nil
@@ -249,7 +249,7 @@ func TestFlippedByteInFile(t *testing.T) {
 		_ = s.View((*store.Tx).CheckJournal)
 		_ = s.View(projects.Check)
 		_, _ = put(s, "late", "red")
-		_ = s.Archive(io.Discard)
+		_ = s.Archive(io.Discard, nil)
 		_ = s.Close()
 	}
 }

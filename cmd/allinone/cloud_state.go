@@ -19,8 +19,8 @@ func newStateCommand(c *cloudCLI) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "state", Aliases: []string{"states"}, Short: "Save the whole cloud, and go back to it",
 		Long: `Save the whole cloud, and go back to it: its resources with their ids, addresses,
-provider ids and open operations, its journal, clock, faults and holds. A state is
-no snapshot of a disk; those are 'allinone cloud snapshots'.
+provider ids and open operations, its journal, clock, faults and holds, and the
+data of its disks. The snapshot of one disk is 'allinone cloud snapshots'.
 
 After a load or a reset every watch ends with gone, and who watches lists again.
 Who could call before still can, with the same token.`,
@@ -45,6 +45,12 @@ func statePrinter(c *cloudCLI, o output) printer[cloudsim.State] {
 			{head: "SAVED", cell: func(s cloudsim.State) string { return s.SavedAt.Format(time.RFC3339) }},
 			{head: "REVISION", cell: func(s cloudsim.State) string { return strconv.FormatUint(s.Revision, 10) }},
 			{head: "KIB", cell: func(s cloudsim.State) string { return strconv.FormatInt(s.Bytes>>10, 10) }},
+			{head: "DISKS", cell: func(s cloudsim.State) string {
+				if s.DiskData {
+					return "with data"
+				}
+				return "records"
+			}},
 			{head: "DAMAGE", cell: func(s cloudsim.State) string { return s.Damage }},
 		},
 	}
@@ -55,10 +61,13 @@ func newSaveStateCommand(c *cloudCLI) *cobra.Command {
 	var req cloudsim.SaveState
 	cmd := &cobra.Command{
 		Use: "save NAME", Short: "Save the cloud as it is now",
-		Long: `Save the cloud as it is now. The data of disks is not in a state: with --records-only
-you agree to that, and without it a cloud with disks is not saved. After a load a
-disk has the data that its file has then, or has lost it.`,
-		Example: "  allinone cloud state save before-upgrade",
+		Long: `Save the cloud as it is now, with the data of its disks and snapshots, all as they
+are at one instant: what a power cut would leave. Holes take no room, and nothing
+does on a file system that clones (XFS, Btrfs). A state holds up to 4 GiB of data.
+
+With --records-only the data is left out: after a load a disk has the data that its
+file has then, or has lost it.`,
+		Example: "  allinone cloud state save before-upgrade\n  allinone cloud state save before-upgrade --records-only",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
 			req.Name = args[0]
@@ -70,7 +79,7 @@ disk has the data that its file has then, or has lost it.`,
 		}),
 	}
 	o.flags(cmd)
-	cmd.Flags().BoolVar(&req.RecordsOnly, "records-only", false, "agree that the data of disks is not saved")
+	cmd.Flags().BoolVar(&req.RecordsOnly, "records-only", false, "leave out the data of disks and snapshots")
 	return cmd
 }
 
@@ -92,20 +101,28 @@ func newListStatesCommand(c *cloudCLI) *cobra.Command {
 }
 
 func newLoadStateCommand(c *cloudCLI) *cobra.Command {
-	return &cobra.Command{
+	var req cloudsim.LoadState
+	cmd := &cobra.Command{
 		Use: "load NAME", Short: "Make the cloud what it was when the state was saved",
 		Long: `Make the cloud what it was when the state was saved, all at once: what came after
-is gone. Work that is due by now settles, as after a restart.`,
-		Example: "  allinone cloud state load before-upgrade",
+is gone. Work that is due by now settles, as after a restart.
+
+The disks' data of then takes the place of what they have now, if the state has it.
+That waits for nobody: it is refused while a disk is attached, because who has it
+mounted would go on with the data of before. Detach first, or leave the data as it
+is with --records-only.`,
+		Example: "  allinone cloud state load before-upgrade\n  allinone cloud state load before-upgrade --records-only",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: stateNames(c),
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
-			if err := cl.LoadState(ctx, args[0]); err != nil {
+			if err := cl.LoadState(ctx, args[0], req); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(c.stdout, "state %s: loaded\n", args[0])
 			return err
 		}),
 	}
+	cmd.Flags().BoolVar(&req.RecordsOnly, "records-only", false, "leave the data of disks as it is")
+	return cmd
 }
 
 func newDeleteStateCommand(c *cloudCLI) *cobra.Command {
@@ -162,7 +179,7 @@ func newExportStateCommand(c *cloudCLI) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "export NAME --file FILE", Short: "Write a state to one file that any cloud can import",
-		Long:    "Write a state to one file that any cloud can import. It holds no secrets, only the\nhashes of tokens; nobody else may read it all the same.",
+		Long:    "Write a state to one file that any cloud can import. It holds no secrets, only the\nhashes of tokens, but all that is on the disks; nobody else may read it.",
 		Example: "  allinone cloud state export before-upgrade --file lab.state",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: stateNames(c),
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {

@@ -50,6 +50,7 @@ type cloudsimFlags struct {
 	metadataListen, issuer        string
 	registry                      registryFlags
 	noDataPlane                   bool
+	disks                         diskfiles.Config // as run makes it
 	quotas                        []string
 	rateRead, rateWrite           string
 	auditFile, pprofListen        string
@@ -259,6 +260,9 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 	counters := dataplane.NewCounters()
 	if !f.noDataPlane {
 		cfg.Meter = counters
+		f.disks = diskfiles.Config{Dir: filepath.Join(f.dataDir, "disks")}
+		f.disks.Files = diskfiles.NewFiles(f.disks.Dir)
+		cfg.DiskFiles = f.disks.Files
 	}
 	ln, err := f.open()
 	if err != nil {
@@ -344,7 +348,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		parts = append(parts, func(ctx context.Context) error {
 			return dataplane.Run(engine.AsCloud(ctx), log.With("component", "dataplane"), plane, eng)
 		}, func(ctx context.Context) error {
-			return diskfiles.Run(engine.AsCloud(ctx), log.With("component", "disks"), diskfiles.Config{Dir: filepath.Join(f.dataDir, "disks")}, eng)
+			return diskfiles.Run(engine.AsCloud(ctx), log.With("component", "disks"), f.disks, eng)
 		})
 	}
 	if f.registry.cfg.Listener != nil {

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,8 +21,8 @@ import (
 )
 
 // A cloud that is killed while it loads a state is the one before or the one
-// that was loaded, whole; what was acknowledged is the one that was loaded; and
-// nothing is left of what was on its way.
+// that was loaded, whole, with the data of its disks; what was acknowledged is
+// the one that was loaded; and nothing is left of what was on its way.
 func TestKillDuringLoad(t *testing.T) {
 	rounds, instances := 40, 400
 	if testing.Short() {
@@ -39,6 +41,7 @@ func TestKillDuringLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		populate(t, c, name, instances)
+		v.fillDisks(c, name)
 		if _, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: name}); err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +51,7 @@ func TestKillDuringLoad(t *testing.T) {
 		to := map[string]string{"one": "two", "two": "one"}[now]
 		ctx, stop := context.WithCancel(t.Context())
 		loaded := make(chan error, 1)
-		go func() { loaded <- c.LoadState(ctx, to) }()
+		go func() { loaded <- c.LoadState(ctx, to, cloudsim.LoadState{}) }()
 		select {
 		case err := <-loaded:
 			loaded <- err
@@ -64,17 +67,70 @@ func TestKillDuringLoad(t *testing.T) {
 		v.start()
 		c = v.client()
 		now = loadedState(t, c, instances)
+		v.haveDisks(now)
 		if acknowledged && now != to {
 			t.Fatalf("%s was loaded, and it is %s", to, now)
 		}
 		loads[now == to]++
-		if left, _ := filepath.Glob(filepath.Join(v.dir, "states", ".*")); len(left) > 0 {
-			t.Fatalf("left behind: %v", left)
+		for _, folder := range []string{"states", "disks"} {
+			if left, _ := filepath.Glob(filepath.Join(v.dir, folder, ".*")); len(left) > 0 {
+				t.Fatalf("left behind: %v", left)
+			}
 		}
 	}
 	v.kill()
 	t.Logf("%d loads were done when the cloud was killed, %d were not", loads[true], loads[false])
 }
+
+// disksOf says which disks each word has; only the first has the same id in both.
+var disksOf = map[string][]string{"one": {"disk-000001", "disk-000002"}, "two": {"disk-000001"}}
+
+// fillDisks makes disks that are full of a word.
+func (v *victim) fillDisks(c *client.Client, word string) {
+	v.t.Helper()
+	for _, want := range disksOf[word] {
+		d, err := c.CreateDisk(v.t.Context(), cloudsim.CreateDisk{Name: want, Zone: "sim-1a", Type: "balanced", SizeGiB: 1})
+		if err != nil || string(d.ID) != want {
+			v.t.Fatalf("%+v, %v", d, err)
+		}
+		for end := time.Now().Add(time.Minute); d.Status.SizeGiB == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if d, err = c.GetDisk(v.t.Context(), d.ID); err != nil {
+				v.t.Fatal(err)
+			}
+		}
+		f, err := os.OpenFile(v.image(want), os.O_WRONLY, 0)
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		_, err = f.WriteAt(dataOf(word), 1<<29)
+		if err := errors.Join(err, f.Close()); err != nil {
+			v.t.Fatal(err)
+		}
+	}
+}
+
+// haveDisks fails unless the disks are those of a word, with their data.
+func (v *victim) haveDisks(word string) {
+	v.t.Helper()
+	there, err := filepath.Glob(v.image("*"))
+	if err != nil || len(there) != len(disksOf[word]) {
+		v.t.Fatalf("the files of %s are %v, %v", word, there, err)
+	}
+	for _, path := range there {
+		f, err := os.Open(path)
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		want := dataOf(word)
+		have := make([]byte, len(want))
+		_, err = f.ReadAt(have, 1<<29)
+		if err := errors.Join(err, f.Close()); err != nil || !bytes.Equal(have, want) {
+			v.t.Fatalf("%s has the data of another state, %v", path, err)
+		}
+	}
+}
+
+func dataOf(word string) []byte { return bytes.Repeat([]byte(word), 2<<20) }
 
 // checkFile reports damage in the file of a dead cloud.
 func checkFile(dir string) error {

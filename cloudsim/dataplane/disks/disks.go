@@ -39,12 +39,17 @@ type Cloud interface {
 // Config says where the files are.
 type Config struct {
 	Dir string // folder of its own; made if it is missing
+	// Files is the same folder for who saves and loads states; nil for nobody.
+	Files *Files
 }
 
 // Validate reports what cannot work.
 func (c Config) Validate() error {
 	if c.Dir == "" {
 		return errors.New("a folder is required in Dir")
+	}
+	if c.Files != nil && c.Files.dir != c.Dir {
+		return fmt.Errorf("Files must be of the folder in Dir, %s, not of %s", c.Dir, c.Files.dir)
 	}
 	return nil
 }
@@ -75,12 +80,16 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return fmt.Errorf("disks: %w", err)
 	}
-	k := &keeper{log: log, dir: cfg.Dir, cloud: cloud}
+	files := cfg.Files
+	if files == nil {
+		files = NewFiles(cfg.Dir)
+	}
+	k := &keeper{log: log, dir: cfg.Dir, files: files, cloud: cloud}
 	for ctx.Err() == nil {
-		if err := k.follow(ctx); ctx.Err() == nil {
+		if err := files.follow(ctx, k.follow); err != nil {
 			log.Warn("cannot follow the cloud's disks; asking again", "error", err)
+			pause.For(ctx, askAgain)
 		}
-		pause.For(ctx, askAgain)
 	}
 	return nil
 }
@@ -89,6 +98,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 type keeper struct {
 	log   *slog.Logger
 	dir   string
+	files *Files
 	cloud Cloud
 	*jobs
 
@@ -289,19 +299,7 @@ func (k *keeper) sweep(ds []cloudsim.Disk, ss []cloudsim.Snapshot) error {
 	for _, s := range ss {
 		known[string(s.ID)+suffix] = true
 	}
-	there, err := os.ReadDir(k.dir)
-	if err != nil {
-		return err
-	}
-	for _, f := range there {
-		if known[f.Name()] || !ours.MatchString(f.Name()) {
-			continue
-		}
-		if err := os.Remove(filepath.Join(k.dir, f.Name())); err != nil {
-			return err
-		}
-	}
-	return nil
+	return k.files.removeAllBut(known)
 }
 
 // ours are the names that this package gives.

@@ -1,0 +1,257 @@
+package disks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Files is the folder as a whole: it keeps a copy of the data of disks and
+// snapshots for a saved state, and brings one back. Make it with NewFiles, and
+// give it to Run, which stands aside meanwhile.
+type Files struct {
+	dir string
+
+	// gate keeps Run from following the cloud, turn is held while it does, and
+	// leave ends that.
+	gate, turn sync.Mutex
+	leave      context.CancelFunc
+}
+
+// NewFiles is the folder dir, which need not be there yet.
+func NewFiles(dir string) *Files { return &Files{dir: dir} }
+
+const (
+	stagePrefix = ".load-"               // of folders with what is about to be the data
+	listName    = cloudsim.StateDataList // in a folder: which data it has, or is to have
+)
+
+// follow runs fn while nobody changes the folder as a whole, and returns nil when
+// that is why fn ended.
+func (f *Files) follow(ctx context.Context, fn func(context.Context) error) error {
+	f.gate.Lock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f.leave = cancel
+	f.turn.Lock() // only Swap holds it besides, and that has the gate
+	defer f.turn.Unlock()
+	f.gate.Unlock()
+	if err := fn(ctx); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// Save copies the data of disks and snapshots, as all of them are at one
+// instant, to a new folder to. Sizes are in bytes, by id. It is Conflict when
+// that is more than a state may hold, or when something is written to all the
+// time, and NotFound when one of them is gone.
+func (f *Files) Save(ctx context.Context, to string, sizes map[string]int64) error {
+	if err := os.Mkdir(to, 0o700); err != nil {
+		return err
+	}
+	var all []copying
+	left := int64(cloudsim.MaxStateData)
+	for _, id := range slices.Sorted(maps.Keys(sizes)) {
+		c := copying{from: f.path(id), to: filepath.Join(to, id+suffix), bytes: sizes[id], mode: 0o600}
+		n, err := held(c.from)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return cloudsim.Errorf(cloudsim.NotFound, "the data of %s is gone", id)
+		case err != nil:
+			return err
+		}
+		if left -= n; left < 0 {
+			return cloudsim.Errorf(cloudsim.Conflict, "the disks and snapshots hold more data than a state may, which is %d GiB: set recordsOnly to save the records alone", cloudsim.MaxStateData>>30)
+		}
+		all = append(all, c)
+	}
+	if len(all) > 0 {
+		switch err := copyTogether(ctx, all); {
+		case errors.Is(err, errBusy):
+			return cloudsim.Errorf(cloudsim.Conflict, "a disk cannot be saved: %w; or set recordsOnly to save the records alone", err)
+		case errors.Is(err, errLost):
+			return cloudsim.Errorf(cloudsim.NotFound, "a disk went while it was saved: %w", err)
+		case err != nil:
+			return err
+		}
+	}
+	var list cloudsim.StateData
+	for _, c := range all {
+		if err := os.Truncate(c.to, c.bytes); err != nil { // it may have grown meanwhile
+			return err
+		}
+		file, err := describe(ctx, c.to, c.bytes)
+		if err != nil {
+			return err
+		}
+		list.Files = append(list.Files, file)
+	}
+	return writeList(filepath.Join(to, listName), list)
+}
+
+// Stage prepares what is to be the data of ids, and of nothing else: what a
+// folder has that Save or Unpack made, or, for "", what is there now. It
+// returns the name that Swap knows it by. What was damaged meanwhile is Invalid.
+func (f *Files) Stage(ctx context.Context, from string, ids []string) (stage string, err error) {
+	if err := os.MkdirAll(f.dir, 0o700); err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(f.dir, stagePrefix)
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(dir)
+		}
+	}()
+	var list cloudsim.StateData
+	for _, id := range ids {
+		list.Files = append(list.Files, cloudsim.StateFile{ID: id})
+	}
+	if from != "" {
+		if list, err = readList(filepath.Join(from, listName)); err != nil {
+			return "", err
+		}
+		if err := stageFiles(ctx, from, dir, list); err != nil {
+			return "", err
+		}
+	}
+	return filepath.Base(dir), errors.Join(writeList(filepath.Join(dir, listName), list), syncDir(f.dir))
+}
+
+// stageFiles copies what is kept in from to dir, and checks each copy.
+func stageFiles(ctx context.Context, from, dir string, list cloudsim.StateData) error {
+	for _, file := range list.Files {
+		c := copying{from: filepath.Join(from, file.ID+suffix), to: filepath.Join(dir, file.ID+suffix), bytes: file.SizeBytes, mode: 0o600}
+		if strings.HasPrefix(file.ID, "snap-") {
+			c.mode = 0o400
+		}
+		if err := copyTogether(ctx, []copying{c}); errors.Is(err, errLost) {
+			return cloudsim.Errorf(cloudsim.Invalid, "the state is damaged: the data of %s is gone", file.ID)
+		} else if err != nil {
+			return err
+		}
+		switch is, err := describe(ctx, c.to, file.SizeBytes); {
+		case err != nil:
+			return err
+		case is != file:
+			return cloudsim.Errorf(cloudsim.Invalid, "the state is damaged: the data of %s does not match its SHA-256", file.ID)
+		}
+	}
+	return nil
+}
+
+// Swap makes what was staged the data, if commit says so: nobody touches the
+// files from before it is called until the data is in its place. What else was
+// staged is forgotten, and all of it when commit fails. Swapping in the same stage again is harmless, so a cloud
+// that was killed after the commit does it at its next start.
+func (f *Files) Swap(commit func() (stage string, err error)) error {
+	f.gate.Lock()
+	defer f.gate.Unlock()
+	if f.leave != nil {
+		f.leave()
+	}
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	stage, err := commit()
+	if err != nil {
+		return errors.Join(err, f.forgetStages())
+	}
+	if err := f.adopt(stage); err != nil {
+		return fmt.Errorf("the data of disks is not in its place; the next start puts it there: %w", err)
+	}
+	return f.forgetStages()
+}
+
+// adopt removes what stage does not list, and puts in place what it has. Its
+// list goes last.
+func (f *Files) adopt(stage string) error {
+	if stage == "" {
+		return nil // nothing was ever loaded
+	}
+	dir := filepath.Join(f.dir, stage)
+	list, err := readList(filepath.Join(dir, listName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it is in place
+	}
+	if err != nil {
+		return err
+	}
+	keep := map[string]bool{}
+	for _, file := range list.Files {
+		keep[file.ID+suffix] = true
+	}
+	if err := f.removeAllBut(keep); err != nil {
+		return err
+	}
+	for name := range keep {
+		if err := os.Rename(filepath.Join(dir, name), filepath.Join(f.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return errors.Join(syncDir(f.dir), os.RemoveAll(dir))
+}
+
+// forgetStages removes what loads left that did not come to their end.
+func (f *Files) forgetStages() error {
+	left, err := filepath.Glob(filepath.Join(f.dir, stagePrefix+"*"))
+	for _, dir := range left {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	return err
+}
+
+// removeAllBut removes the files of this package but those to keep.
+func (f *Files) removeAllBut(keep map[string]bool) error {
+	there, err := os.ReadDir(f.dir)
+	if err != nil {
+		return err
+	}
+	for _, file := range there {
+		if keep[file.Name()] || !ours.MatchString(file.Name()) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(f.dir, file.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Files) path(id string) string { return filepath.Join(f.dir, id+suffix) }
+
+func writeList(path string, list cloudsim.StateData) error {
+	raw, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(raw)
+	return errors.Join(err, file.Sync(), file.Close(), syncDir(filepath.Dir(path)))
+}
+
+func readList(path string) (list cloudsim.StateData, err error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return list, err
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return list, cloudsim.Errorf(cloudsim.Invalid, "the state is damaged: its list of data: %w", err)
+	}
+	return list, list.Validate()
+}

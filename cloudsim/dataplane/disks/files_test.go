@@ -1,0 +1,251 @@
+package disks_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane/disks"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// withFiles runs a cloud whose states have the data of its disks, which is
+// kept in dir; states is "" for a folder of its own.
+func withFiles(t *testing.T, dir, states string) *client.Client {
+	t.Helper()
+	files := disks.NewFiles(dir)
+	return cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.DiskData, c.DiskFiles, c.StateDir = true, files, states }),
+		cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
+			return disks.Run(engine.AsCloud(ctx), slog.New(slog.DiscardHandler), disks.Config{Dir: dir, Files: files}, e)
+		}))
+}
+
+func whole(t *testing.T, c *client.Client, id cloudsim.DiskID, gib int) {
+	t.Helper()
+	until(t, "the file of "+string(id), func() bool { return status(t, c, id) == cloudsim.DiskStatus{SizeGiB: gib} })
+}
+
+func ok(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A state has the data of disks and snapshots: a load brings it back, sparse as
+// it was, and nothing of what came after; also in another cloud.
+func TestStatesHaveData(t *testing.T) {
+	dir := t.TempDir()
+	c := withFiles(t, dir, "")
+	a := create(t, c, "a", 2)
+	whole(t, c, a.ID, 2)
+	for _, at := range []int64{0, 1<<30 + 5, 2<<30 - 4} {
+		write(t, disks.Path(dir, a.ID), at, "then")
+	}
+	shot := snapshot(t, c, "shot", a.ID)
+	done(t, c, shot)
+	s, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "then"})
+	if err != nil || !s.DiskData || s.Bytes < 6*cloudsim.StateBlock || s.Bytes > 1<<20 {
+		t.Fatalf("saved: %+v, %v", s, err)
+	}
+	var out bytes.Buffer
+	ok(t, c.ExportState(t.Context(), "then", &out))
+
+	write(t, disks.Path(dir, a.ID), 0, "late")
+	b := create(t, c, "b", 1)
+	whole(t, c, b.ID, 1)
+	ok(t, c.LoadState(t.Context(), "then", cloudsim.LoadState{}))
+	if !gone(disks.Path(dir, b.ID)) {
+		t.Error("the data of a disk that was not there then is there")
+	}
+	isThen(t, c, dir, a.ID, shot.ID)
+
+	ok(t, c.ResetState(t.Context()))
+	if !gone(disks.Path(dir, a.ID)) || !gone(disks.SnapshotPath(dir, shot.ID)) {
+		t.Error("an empty cloud has data")
+	}
+	fresh := create(t, c, "fresh", 2)
+	if fresh.ID != a.ID {
+		t.Fatalf("ids do not begin anew: %s", fresh.ID)
+	}
+	whole(t, c, fresh.ID, 2)
+	if got := read(t, disks.Path(dir, fresh.ID), 2<<30-4); got == "then" {
+		t.Error("a new disk has the data of an old one")
+	}
+
+	dir2 := filepath.Join(t.TempDir(), "disks")
+	other := withFiles(t, dir2, "")
+	if _, err := other.ImportState(t.Context(), "moved", bytes.NewReader(out.Bytes())); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, other.LoadState(t.Context(), "moved", cloudsim.LoadState{}))
+	isThen(t, other, dir2, a.ID, shot.ID)
+	if left, _ := filepath.Glob(filepath.Join(dir2, ".*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// isThen checks that a cloud has the data that TestStatesHaveData saved.
+func isThen(t *testing.T, c *client.Client, dir string, d cloudsim.DiskID, s cloudsim.SnapshotID) {
+	t.Helper()
+	for _, path := range []string{disks.Path(dir, d), disks.SnapshotPath(dir, s)} {
+		for at, want := range map[int64]string{0: "then", 1<<30 + 5: "then", 2<<30 - 4: "then", 1 << 20: "\x00\x00\x00\x00"} {
+			if got := read(t, path, at); got != want {
+				t.Errorf("%s holds %q at %d; want %q", filepath.Base(path), got, at, want)
+			}
+		}
+		info, err := os.Stat(path)
+		if err != nil || info.Size() != 2<<30 {
+			t.Fatalf("%v, %v", info, err)
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Blocks*512 > 1<<20 {
+			t.Errorf("%s takes %d bytes", filepath.Base(path), st.Blocks*512)
+		}
+	}
+	whole(t, c, d, 2)
+	restored := copyOf(t, c, cloudsim.CreateDisk{Name: "restored", SourceSnapshot: s})
+	done(t, c, restored)
+	if got := read(t, disks.Path(dir, restored.ID), 1<<30+5); got != "then" {
+		t.Errorf("a disk of the snapshot holds %q", got)
+	}
+}
+
+// While a disk is attached its data stays, and so does everything else; the
+// records alone can be loaded.
+func TestLoadWhileAttached(t *testing.T) {
+	dir := t.TempDir()
+	c := withFiles(t, dir, "")
+	d := create(t, c, "d", 1)
+	whole(t, c, d.ID, 1)
+	_, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "s"})
+	ok(t, err)
+	i, err := c.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "i", Zone: d.Zone, Type: "small"})
+	ok(t, err)
+	_, err = c.AttachDisk(t.Context(), d.ID, cloudsim.AttachDisk{Instance: i.ID})
+	ok(t, err)
+	write(t, disks.Path(dir, d.ID), 0, "now.")
+	err = c.LoadState(t.Context(), "s", cloudsim.LoadState{})
+	if !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), string(d.ID)) || !strings.Contains(err.Error(), "recordsOnly") {
+		t.Errorf("loaded: %v", err)
+	}
+	if got, err := c.GetInstance(t.Context(), i.ID); err != nil || got.Name != "i" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	ok(t, c.LoadState(t.Context(), "s", cloudsim.LoadState{RecordsOnly: true}))
+	if _, err := c.GetInstance(t.Context(), i.ID); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("the instance: %v", err)
+	}
+	whole(t, c, d.ID, 1)
+	if got := read(t, disks.Path(dir, d.ID), 0); got != "now." {
+		t.Errorf("the disk holds %q", got)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// Data that was damaged on its way is refused, and nothing is kept of it.
+func TestDamagedData(t *testing.T) {
+	dir := t.TempDir()
+	c := withFiles(t, dir, "")
+	d := create(t, c, "d", 1)
+	whole(t, c, d.ID, 1)
+	write(t, disks.Path(dir, d.ID), 4096, "then")
+	_, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "s"})
+	ok(t, err)
+	var out bytes.Buffer
+	ok(t, c.ExportState(t.Context(), "s", &out))
+	for at := out.Len() - 5000; at < out.Len(); at += 500 {
+		bad := bytes.Clone(out.Bytes())
+		bad[at] ^= 1
+		if _, err := c.ImportState(t.Context(), "bad", bytes.NewReader(bad)); !errors.Is(err, cloudsim.Invalid) {
+			t.Fatalf("byte %d of %d was flipped: %v", at, out.Len(), err)
+		}
+		if _, err := c.ImportState(t.Context(), "bad", bytes.NewReader(out.Bytes()[:at])); !errors.Is(err, cloudsim.Invalid) {
+			t.Fatalf("cut at %d of %d: %v", at, out.Len(), err)
+		}
+	}
+	l, err := c.ListStates(t.Context())
+	if err != nil || len(l.Items) != 1 || l.Items[0].Damage != "" {
+		t.Fatalf("kept: %+v, %v", l, err)
+	}
+}
+
+// Data that was damaged where it is kept is not loaded, and what is there stays;
+// of a state whose data is gone the list says so.
+func TestDamagedWhereKept(t *testing.T) {
+	dir, states := t.TempDir(), t.TempDir()
+	c := withFiles(t, dir, states)
+	d := create(t, c, "d", 1)
+	whole(t, c, d.ID, 1)
+	write(t, disks.Path(dir, d.ID), 4096, "then")
+	_, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "s"})
+	ok(t, err)
+	write(t, disks.Path(dir, d.ID), 4096, "now.")
+	write(t, disks.Path(filepath.Join(states, "s.data"), d.ID), 4097, "x")
+	if err := c.LoadState(t.Context(), "s", cloudsim.LoadState{}); !errors.Is(err, cloudsim.Invalid) || !strings.Contains(err.Error(), "SHA-256") {
+		t.Errorf("loaded: %v", err)
+	}
+	if got := read(t, disks.Path(dir, d.ID), 4096); got != "now." {
+		t.Errorf("the disk holds %q", got)
+	}
+	ok(t, os.RemoveAll(filepath.Join(states, "s.data")))
+	if l, err := c.ListStates(t.Context()); err != nil || !strings.Contains(l.Items[0].Damage, "gone") {
+		t.Errorf("listed: %+v, %v", l, err)
+	}
+	if err := c.LoadState(t.Context(), "s", cloudsim.LoadState{}); !errors.Is(err, cloudsim.Invalid) {
+		t.Errorf("loaded: %v", err)
+	}
+	ok(t, c.LoadState(t.Context(), "s", cloudsim.LoadState{RecordsOnly: true}), c.DeleteState(t.Context(), "s"))
+}
+
+// What a load that was killed before its records were written has left goes;
+// what one has left that was killed after goes to its place.
+func TestDataAfterAKill(t *testing.T) {
+	dir, kept := filepath.Join(t.TempDir(), "disks"), filepath.Join(t.TempDir(), "kept")
+	f := disks.NewFiles(dir)
+	a, b := cloudsim.DiskID("disk-000001"), cloudsim.DiskID("disk-000002")
+	ok(t, os.Mkdir(dir, 0o700), os.WriteFile(disks.Path(dir, a), []byte("then"), 0o600))
+	ok(t, f.Save(t.Context(), kept, map[string]int64{string(a): 4096}))
+	ok(t, os.WriteFile(disks.Path(dir, a), []byte("now."), 0o600), os.WriteFile(disks.Path(dir, b), []byte("new."), 0o600))
+	stage := func() string {
+		t.Helper()
+		s, err := f.Stage(t.Context(), kept, nil)
+		ok(t, err)
+		return s
+	}
+	swap := func(to string) { // as a start does
+		t.Helper()
+		ok(t, disks.NewFiles(dir).Swap(func() (string, error) { return to, nil }))
+	}
+	stage()
+	swap("")
+	if read(t, disks.Path(dir, a), 0) != "now." || gone(disks.Path(dir, b)) {
+		t.Error("what was not committed is the data")
+	}
+	s := stage()
+	ok(t, os.Rename(filepath.Join(dir, s, string(a)+".img"), disks.Path(dir, a))) // half of it was done
+	for range 2 {
+		swap(s)
+		if read(t, disks.Path(dir, a), 0) != "then" || !gone(disks.Path(dir, b)) {
+			t.Error("what was committed is not the data")
+		}
+	}
+	refused := errors.New("refused")
+	stage()
+	if err := f.Swap(func() (string, error) { return "", refused }); !errors.Is(err, refused) {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
