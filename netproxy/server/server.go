@@ -62,7 +62,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 const keepaliveTimeout = 5 * time.Second
 
 // grpcServer is one that holds little memory for streams that are idle.
-func grpcServer(read int, creds credentials.TransportCredentials, alive time.Duration) *grpc.Server {
+func grpcServer(read int, creds credentials.TransportCredentials, alive time.Duration, more ...grpc.ServerOption) *grpc.Server {
 	o := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(wire.Codec{}),
 		grpc.InitialWindowSize(wire.StreamWindow), grpc.InitialConnWindowSize(wire.ConnWindow),
@@ -74,7 +74,7 @@ func grpcServer(read int, creds credentials.TransportCredentials, alive time.Dur
 	if creds != nil {
 		o = append(o, grpc.Creds(creds))
 	}
-	return grpc.NewServer(o...)
+	return grpc.NewServer(append(o, more...)...)
 }
 
 // Run serves until ctx ends. Then it takes no new clients, waits up to the
@@ -160,7 +160,8 @@ func (s *Server) serveFrontend(ctx, hard context.Context, f Frontend) error {
 	if f.TLS != nil {
 		creds = credentials.NewTLS(f.TLS)
 	}
-	front := grpcServer(wire.FrontendReadBuffer, creds, s.cfg.FrontendKeepalive)
+	// Who brings a connection for each stream sends no header twice.
+	front := grpcServer(wire.FrontendReadBuffer, creds, s.cfg.FrontendKeepalive, grpc.HeaderTableSize(0))
 	front.RegisterService(wire.ProxyService(s.proxy), nil)
 	var stopping sync.WaitGroup
 	stopping.Go(func() {
