@@ -1,23 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/credprovider"
-	"github.com/cloudsim-dev/allinone/credprovider/doctor"
 	"github.com/cloudsim-dev/allinone/credprovider/node"
 )
 
@@ -123,121 +118,4 @@ func (f credproviderConfig) write() (names []string, err error) {
 	}
 	slices.Sort(names)
 	return names, nil
-}
-
-func newCredproviderDoctorCommand(e env) *cobra.Command {
-	var config, image, account, binDir string
-	cmd := &cobra.Command{
-		Use: "doctor", Short: "Explain whether a kubelet would ask the plugin for an image, and try it",
-		Long: `Explain whether a kubelet with this configuration would ask the plugin for this
-image, and if not, why: the port, capitals, a pattern in a path, IPv6, a scheme.
-With --bin-dir the plugin is run as the kubelet would run it; what it answers is
-shown without the password.`,
-		Example: `  allinone credprovider doctor --config kubelet.yaml --image 127.0.0.1:5000/team-a/web:v1
-  allinone credprovider doctor --config kubelet.yaml --image 127.0.0.1:5000/team-a/web --service-account token.txt --bin-dir ./bin`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			raw, err := os.ReadFile(config)
-			if err != nil {
-				return cloudsim.Errorf(cloudsim.Invalid, "--config: %w", err)
-			}
-			return diagnose(cmd, e, raw, image, account, binDir)
-		},
-	}
-	fl := cmd.Flags()
-	fl.StringVar(&config, "config", "", "the kubelet's CredentialProviderConfig")
-	fl.StringVar(&image, "image", "", "image as a pod has it")
-	fl.StringVar(&account, "service-account", "", "`FILE` with a token of the pod's service account (kubectl create token)")
-	fl.StringVar(&binDir, "bin-dir", "", "the kubelet's --image-credential-provider-bin-dir; run the plugin from there")
-	for _, name := range []string{"config", "image"} {
-		_ = cmd.MarkFlagRequired(name) // fails for an unknown flag only
-	}
-	return cmd
-}
-
-// diagnose says what the kubelet would do, in its order, and is an error if the
-// pull would have no credentials.
-func diagnose(cmd *cobra.Command, e env, raw []byte, image, account, binDir string) error {
-	c, err := doctor.Read(raw)
-	if err != nil {
-		return cloudsim.Errorf(cloudsim.Invalid, "%w", err)
-	}
-	problems := c.Lint()
-	for _, p := range problems {
-		fmt.Fprintln(e.stdout, "problem:", p)
-	}
-	name, err := doctor.Normalize(image)
-	if err != nil {
-		return cloudsim.Errorf(cloudsim.Invalid, "%w", err)
-	}
-	fmt.Fprintf(e.stdout, "image: the kubelet asks for %s\n", name)
-	asked := 0
-	for _, p := range c.Providers {
-		all, ok := p.Matches(name)
-		for _, m := range all {
-			fmt.Fprintf(e.stdout, "provider %s: %s: %s\n", p.Name, m.Pattern, m.Reason)
-		}
-		if !ok {
-			continue
-		}
-		asked++
-		if binDir == "" {
-			continue
-		}
-		if err := tryPlugin(cmd, e, p, name, account, binDir); err != nil {
-			return err
-		}
-	}
-	switch {
-	case asked == 0:
-		return cloudsim.Errorf(cloudsim.NotFound, "no provider is asked for %s: the kubelet pulls without credentials, and says nothing", name)
-	case len(problems) > 0:
-		return cloudsim.Errorf(cloudsim.Invalid, "%d problems, see above", len(problems))
-	}
-	return nil
-}
-
-// tryPlugin runs a plugin as the kubelet does.
-func tryPlugin(cmd *cobra.Command, e env, p doctor.Provider, image, account, binDir string) error {
-	req := map[string]string{"apiVersion": p.APIVersion, "kind": "CredentialProviderRequest", "image": image}
-	if account != "" {
-		token, err := os.ReadFile(account)
-		if err != nil {
-			return cloudsim.Errorf(cloudsim.Invalid, "--service-account: %w", err)
-		}
-		req["serviceAccountToken"] = strings.TrimSpace(string(token))
-	} else if t := p.TokenAttributes; t != nil && t.Require != nil && *t.Require {
-		fmt.Fprintf(e.stdout, "provider %s: needs a service account: the kubelet does not run it for a pod without one. Try with --service-account\n", p.Name)
-		return nil
-	}
-	in, err := json.Marshal(req)
-	if err != nil {
-		return err
-	}
-	run := exec.CommandContext(cmd.Context(), p.Binary(binDir), p.Args...)
-	var out, said bytes.Buffer
-	run.Stdin, run.Stdout, run.Stderr = bytes.NewReader(in), &out, &said
-	for _, v := range p.Env {
-		run.Env = append(run.Environ(), v.Name+"="+v.Value)
-	}
-	if err := run.Run(); err != nil {
-		return cloudsim.Errorf(cloudsim.Unavailable, "provider %s: %s (%w): the kubelet would pull without credentials", p.Name, strings.TrimSpace(said.String()), err)
-	}
-	var a struct {
-		CacheKeyType, CacheDuration string
-		Auth                        map[string]struct{ Username string }
-	}
-	if err := json.Unmarshal(out.Bytes(), &a); err != nil {
-		return cloudsim.Errorf(cloudsim.Unavailable, "provider %s: its answer is no JSON: the kubelet would not take it", p.Name)
-	}
-	for host, cred := range a.Auth {
-		if own, _, _ := strings.Cut(image, "/"); own != host {
-			fmt.Fprintf(e.stdout, "provider %s: answers for %s, which the image is not of\n", p.Name, host)
-		}
-		fmt.Fprintf(e.stdout, "provider %s: answers for %s as %q, kept %s by %s\n", p.Name, host, cred.Username, a.CacheDuration, a.CacheKeyType)
-	}
-	if len(a.Auth) == 0 {
-		return cloudsim.Errorf(cloudsim.Denied, "provider %s: answers without credentials", p.Name)
-	}
-	return nil
 }

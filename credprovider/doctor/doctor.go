@@ -7,6 +7,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/yaml"
 )
@@ -74,7 +76,12 @@ func (c Config) Lint() (problems []string) {
 	if len(c.Providers) == 0 {
 		bad("it has no providers: the kubelet does not start")
 	}
+	seen := map[string]bool{}
 	for _, p := range c.Providers {
+		if seen[p.Name] {
+			bad("two providers are called %s: the kubelet does not start", p.Name)
+		}
+		seen[p.Name] = true
 		p.lint(func(format string, args ...any) { bad("provider "+p.Name+": "+format, args...) })
 	}
 	return problems
@@ -89,12 +96,14 @@ func (p Provider) lint(bad func(string, ...any)) {
 	}
 	if p.DefaultCacheDuration == "" {
 		bad("defaultCacheDuration is required: the kubelet does not start")
+	} else if d, err := time.ParseDuration(p.DefaultCacheDuration); err != nil || d < 0 {
+		bad("defaultCacheDuration %q is no duration of 0s or more: the kubelet does not start", p.DefaultCacheDuration)
 	}
 	if len(p.MatchImages) == 0 {
 		bad("matchImages is required: the kubelet does not start")
 	}
 	for _, m := range p.MatchImages {
-		if why := pattern(m); why != "" {
+		if why := cmp.Or(pattern(m), odd(m)); why != "" {
 			bad("matchImages %q: %s", m, why)
 		}
 	}
@@ -113,6 +122,37 @@ func (t *TokenAttributes) lint(bad func(string, ...any)) {
 	if t.CacheType != "ServiceAccount" && t.CacheType != "Token" {
 		bad("tokenAttributes.cacheType must be ServiceAccount or Token, got %q: the kubelet does not start", t.CacheType)
 	}
+	if len(t.RequiredKeys) > 0 && t.Require != nil && !*t.Require {
+		bad("tokenAttributes.requiredServiceAccountAnnotationKeys need requireServiceAccount: true: the kubelet does not start")
+	}
+	for _, k := range t.RequiredKeys {
+		if slices.Contains(t.OptionalKeys, k) {
+			bad("tokenAttributes: the annotation key %s is both required and optional: the kubelet does not start", k)
+		}
+	}
+}
+
+// Lacks is the first annotation that a service account must have and has not: a
+// kubelet then runs no plugin for its pods, and pulls without credentials. ""
+// is none.
+func (t *TokenAttributes) Lacks(annotations map[string]string) string {
+	for _, k := range t.RequiredKeys {
+		if _, ok := annotations[k]; !ok {
+			return k
+		}
+	}
+	return ""
+}
+
+// Shown are the annotations that the kubelet shows the plugin.
+func (t *TokenAttributes) Shown(annotations map[string]string) map[string]string {
+	shown := map[string]string{}
+	for _, k := range slices.Concat(t.RequiredKeys, t.OptionalKeys) {
+		if v, ok := annotations[k]; ok {
+			shown[k] = v
+		}
+	}
+	return shown
 }
 
 // pattern says why a pattern never matches what its author meant; "" if
@@ -129,10 +169,22 @@ func pattern(m string) string {
 		return "it cannot be parsed: the kubelet does not start: " + err.Error()
 	case strings.ContainsRune(u.Path, '*'):
 		return "there are no patterns in paths: it never matches. Paths match by how they begin, so write " + host + " or a path without *"
-	case host != strings.ToLower(host):
-		return "it has capitals, and image hosts have none"
 	case strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]"):
 		return "an IPv6 address without a port is taken for a set of letters, and never matches: add the port"
+	}
+	return ""
+}
+
+// odd says what is strange about a pattern that may match all the same; "" for
+// nothing.
+func odd(m string) string {
+	u, err := parse(m)
+	host, _ := split(m)
+	switch {
+	case err == nil && (u.User != nil || u.RawQuery != ""):
+		return "it has a user or a query, which the kubelet passes over: write host[:port] and perhaps a path"
+	case host != strings.ToLower(host):
+		return "it has capitals: it matches images that are written with the same, and no others"
 	}
 	return ""
 }
@@ -176,6 +228,11 @@ func matches(glob, image string) (bool, string) {
 	if why := pattern(glob); why != "" {
 		return false, why
 	}
+	return keyMatches(glob, image)
+}
+
+// keyMatches is matches for a key of an answer, which may have a scheme.
+func keyMatches(glob, image string) (bool, string) {
 	g, err := parse(glob)
 	if err != nil {
 		return false, err.Error()
@@ -195,6 +252,9 @@ func matches(glob, image string) (bool, string) {
 	}
 	for i := range gs {
 		if ok, err := path.Match(gs[i], ts[i]); err != nil || !ok {
+			if strings.EqualFold(gs[i], ts[i]) {
+				return false, fmt.Sprintf("the case differs: %q is not %q", ts[i], gs[i])
+			}
 			return false, fmt.Sprintf("%q is not %q", ts[i], gs[i])
 		}
 	}
@@ -249,11 +309,3 @@ func Normalize(image string) (string, error) {
 
 // Binary is the file that the kubelet would run.
 func (p Provider) Binary(dir string) string { return filepath.Join(dir, p.Name) }
-
-// Find are the providers that the kubelet would ask for an image.
-func (c Config) Find(image string) []Provider {
-	return slices.DeleteFunc(slices.Clone(c.Providers), func(p Provider) bool {
-		_, any := p.Matches(image)
-		return !any
-	})
-}

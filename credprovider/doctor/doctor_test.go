@@ -30,7 +30,11 @@ func TestMatches(t *testing.T) {
 		{"registry.sim:*", "registry.sim:5000/a", false, "does not start"},
 		{"[::1]:5000", "[::1]:5000/a", true, ""},
 		{"[::1]", "[::1]/a", false, "IPv6"},
-		{"REGISTRY.sim", "registry.sim/a", false, "capitals"},
+		{"REGISTRY.sim", "registry.sim/a", false, "the case differs"},
+		{"REGISTRY.sim", "REGISTRY.sim/a", true, ""},
+		{"registry.sim", "REGISTRY.sim/a", false, "the case differs"},
+		{"[fd00::1]:5000", "[fd00::2]:5000/a", false, "is not"},
+		{"user@registry.sim", "registry.sim/a", true, ""},
 		{"https://registry.sim", "registry.sim/a", false, "scheme"},
 	} {
 		all, any := doctor.Provider{MatchImages: []string{tc.glob}}.Matches(tc.image)
@@ -61,17 +65,69 @@ providers:
   apiVersion: credentialprovider.kubelet.k8s.io/v1beta1
   matchImages: [registry.sim/*]
   tokenAttributes: {serviceAccountTokenAudience: a, cacheType: serviceaccount}
+- name: bin/x
+  apiVersion: credentialprovider.kubelet.k8s.io/v1
+  matchImages: ["user@a", A, "b?x=1"]
+  defaultCacheDuration: "-1s"
+  tokenAttributes:
+    serviceAccountTokenAudience: ""
+    cacheType: Token
+    requireServiceAccount: false
+    requiredServiceAccountAnnotationKeys: [a/b]
+    optionalServiceAccountAnnotationKeys: [a/b]
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := strings.Join(c.Lint(), "\n")
-	for _, word := range []string{"file name", "v1beta1", "defaultCacheDuration", "no patterns in paths", "requireServiceAccount", "cacheType"} {
+	for _, word := range []string{"file name", "v1beta1", "defaultCacheDuration", "no patterns in paths", "requireServiceAccount", "cacheType",
+		"two providers", "no duration", "serviceAccountTokenAudience is required", "requireServiceAccount: true", "both required and optional", "a user or a query", "capitals"} {
 		if !strings.Contains(got, word) {
 			t.Errorf("it does not mind %s:\n%s", word, got)
 		}
 	}
 	if _, err := doctor.Read([]byte("unknown: 1")); err == nil {
 		t.Error("an unknown field is taken")
+	}
+}
+
+// Answers that a kubelet v1.36 did not take, each by why.
+func TestReadAnswer(t *testing.T) {
+	p := doctor.Provider{APIVersion: "credentialprovider.kubelet.k8s.io/v1"}
+	const head = `{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":"Image",`
+	const auth = `"auth":{"registry.sim:5000":{"username":"u","password":"p"}}}`
+	for raw, want := range map[string]string{
+		head + auth: "", head + `"cacheDuration":"5m",` + auth: "", head + strings.Replace(auth, "registry", "https://registry", 1): "",
+		"":                                    "no response",
+		"log line\n" + head + auth:            "no response",
+		head + auth + "{}":                    "goes on",
+		head + `"more":1,` + auth:             "unknown field",
+		head + `"cacheDuration":"1d",` + auth: "is none",
+		head + `"cacheDuration":0,` + auth:    "no response",
+		strings.Replace(head, "/v1", "/v1beta1", 1) + auth:    "must be a",
+		strings.Replace(head, `"Image"`, `"image"`, 1) + auth: "cacheKeyType",
+		head + `"auth":{}}`:                                      "no credentials",
+		head + strings.Replace(auth, ":5000", "", 1):             "the port differs",
+		head + strings.Replace(auth, ":5000", ":443", 1):         "the port differs",
+		head + strings.Replace(auth, ":5000", ":5000/app:v1", 1): "the path",
+		head + strings.Replace(auth, `"u"`, `""`, 1):             "user name",
+	} {
+		a, err := p.ReadAnswer([]byte(raw), "registry.sim:5000/app")
+		if want == "" && (err != nil || len(a.Users) != 1) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %+v %v; want %q", raw, a, err, want)
+		}
+	}
+}
+
+// A kubelet runs no plugin for who lacks what it must have, and shows it no more
+// than it asked for.
+func TestAnnotations(t *testing.T) {
+	a := doctor.TokenAttributes{RequiredKeys: []string{"a/role"}, OptionalKeys: []string{"a/more"}}
+	if got := a.Lacks(map[string]string{"a/more": "x"}); got != "a/role" {
+		t.Errorf("%q is lacking", got)
+	}
+	all := map[string]string{"a/role": "r", "a/more": "x", "else": "y"}
+	if got := a.Shown(all); a.Lacks(all) != "" || len(got) != 2 || got["a/role"] != "r" {
+		t.Errorf("%v", got)
 	}
 }

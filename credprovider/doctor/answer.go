@@ -1,0 +1,67 @@
+package doctor
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// Answer is what a plugin wrote, as far as a person may see it.
+type Answer struct {
+	CacheKeyType  string
+	CacheDuration string
+	Users         map[string]string // user name by the key that it is for
+}
+
+// ReadAnswer reads what a plugin wrote for an image as strictly as the kubelet,
+// which takes an answer whole or, without a word in the pod's events, not at all.
+func (p Provider) ReadAnswer(raw []byte, image string) (a Answer, err error) {
+	var r struct {
+		APIVersion    string  `json:"apiVersion"`
+		Kind          string  `json:"kind"`
+		CacheKeyType  string  `json:"cacheKeyType"`
+		CacheDuration *string `json:"cacheDuration"`
+		Auth          map[string]struct {
+			Username string `json:"username"`
+			Password string `json:"password"`
+		} `json:"auth"`
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		return a, fmt.Errorf("its answer is no response: %w", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return a, fmt.Errorf("its answer goes on after the document")
+	}
+	switch {
+	case r.APIVersion != p.APIVersion || r.Kind != "CredentialProviderResponse":
+		return a, fmt.Errorf("its answer is a %s %s, and must be a %s CredentialProviderResponse", r.APIVersion, r.Kind, p.APIVersion)
+	case !slices.Contains([]string{"Image", "Registry", "Global"}, r.CacheKeyType):
+		return a, fmt.Errorf("its cacheKeyType is %q, and must be Image, Registry or Global", r.CacheKeyType)
+	}
+	a = Answer{CacheKeyType: r.CacheKeyType, CacheDuration: "the kubelet's default", Users: map[string]string{}}
+	if r.CacheDuration != nil {
+		if _, err := time.ParseDuration(*r.CacheDuration); err != nil {
+			return a, fmt.Errorf("its cacheDuration %q is none", *r.CacheDuration)
+		}
+		a.CacheDuration = *r.CacheDuration
+	}
+	var not string
+	for key, cred := range r.Auth {
+		if ok, why := keyMatches(key, image); !ok {
+			not = fmt.Sprintf(": not for the key %q: %s", key, why)
+		} else if cred.Username == "" && cred.Password != "" {
+			return a, fmt.Errorf("it has a password without a user name, which containerd leaves out")
+		} else {
+			a.Users[key] = cred.Username
+		}
+	}
+	if len(a.Users) == 0 {
+		return a, fmt.Errorf("its answer has no credentials for %s%s; kept for %s", image, not, a.CacheDuration)
+	}
+	return a, nil
+}
