@@ -27,7 +27,7 @@ type Finding struct {
 // in or below dir. It changes nothing.
 func Doctor(dir string, p Programs) []Finding {
 	return slices.Concat(
-		[]Finding{checkRoot()}, checkCapabilities(), []Finding{checkCgroups(), checkNamespaces(), checkOverlay(dir), checkNFT()}, checkPrograms(p))
+		[]Finding{checkRoot()}, checkCapabilities(), []Finding{checkCgroups(), checkNamespaces(), checkOverlay(dir), checkNFT(), checkInotify()}, checkPrograms(p))
 }
 
 func checkRoot() Finding {
@@ -159,6 +159,50 @@ func checkNFT() Finding {
 		}
 	}
 	return f
+}
+
+// What a lab takes of the instances of inotify that its user may have: the
+// kernel counts those of all machines together, because they are root's.
+const (
+	machineInotify = 9 // kubelet 6, containerd 2, kube-proxy 1
+	labInotify     = 20
+	fewMachines    = 3
+)
+
+func checkInotify() Finding {
+	f := Finding{Name: "inotify", Fix: "sysctl -w fs.inotify.max_user_instances=1024"}
+	raw, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
+	var most int
+	if err == nil {
+		_, err = fmt.Sscan(string(raw), &most)
+	}
+	if err != nil {
+		f.Problem = err.Error()
+		return f
+	}
+	f.Problem = inotifyProblem(most, inotifyInstances())
+	return f
+}
+
+// inotifyProblem is what is wrong with so many instances, of which so many are
+// taken.
+func inotifyProblem(most, taken int) string {
+	if room := max(most-taken-labInotify, 0) / machineInotify; room < fewMachines {
+		return fmt.Sprintf("fs.inotify.max_user_instances is %d, of which %d are taken: there is room for %d machines, the kubelets of others end with \"too many open files\"", most, taken, room)
+	}
+	return ""
+}
+
+// inotifyInstances is how many processes of this user hold, as far as that can
+// be seen.
+func inotifyInstances() (n int) {
+	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*") // fails for a wrong pattern only
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err == nil && to == "anon_inode:inotify" {
+			n++
+		}
+	}
+	return n
 }
 
 func checkPrograms(p Programs) []Finding {

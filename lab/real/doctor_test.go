@@ -1,0 +1,33 @@
+package real
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Doctor sees what is taken, and says so when too little is left.
+func TestInotify(t *testing.T) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if inotifyInstances() == 0 {
+		t.Error("it does not see its own")
+	}
+	for _, tc := range []struct {
+		most, taken int
+		want        string
+	}{
+		{128, 0, ""},
+		{128, 81, ""},
+		{128, 82, "room for 2 machines"},
+		{128, 128, "room for 0 machines"},
+	} {
+		if got := inotifyProblem(tc.most, tc.taken); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+			t.Errorf("%d of %d: %q, want %q", tc.taken, tc.most, got, tc.want)
+		}
+	}
+}
