@@ -212,34 +212,32 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 	return &csi.NodeUnstageVolumeResponse{}, dropUnused(l)
 }
 
+// unstage looks first for a filesystem: while it is there, what is below the
+// path is the user's.
 func (n *node) unstage(ctx context.Context, l *machine.Loop, volume, staging string) error {
-	for _, block := range []bool{true, false} {
-		at := stagedAt(staging, volume, block)
-		here, err := mountAt(l, at)
-		if err != nil {
-			return err
-		}
-		if here == nil {
-			if block {
-				if err := os.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
-					return err
-				}
-			}
-			continue
-		}
-		if err := n.unpublished(ctx, l, volume, at); err != nil {
-			return err
-		}
-		if err := machine.UnmountAll(at); err != nil {
-			return err
-		}
-		if block {
-			if err := os.Remove(at); err != nil {
-				return err
-			}
-		}
+	if err := n.unmount(ctx, l, volume, staging); err != nil {
+		return err
+	}
+	device := stagedAt(staging, volume, true)
+	if err := n.unmount(ctx, l, volume, device); err != nil {
+		return err
+	}
+	if err := os.Remove(device); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
+}
+
+// unmount takes away the volume's mount at a path, if there is one and no other.
+func (n *node) unmount(ctx context.Context, l *machine.Loop, volume, at string) error {
+	here, err := mountAt(l, at)
+	if err != nil || here == nil {
+		return err
+	}
+	if err := n.unpublished(ctx, l, volume, at); err != nil {
+		return err
+	}
+	return machine.UnmountAll(at)
 }
 
 // unpublished fails if the volume is mounted elsewhere than where it is staged.

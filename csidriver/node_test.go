@@ -144,6 +144,24 @@ func TestNeverFormatsData(t *testing.T) {
 	}
 }
 
+// Unstaging takes nothing from a volume, whatever its files are called, and
+// does not write to one that is read-only.
+func TestUnstageKeepsFiles(t *testing.T) {
+	b := newNodeBench(t)
+	v := b.staged("pvc-1")
+	if err := os.WriteFile(b.path("pod/"+v), []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.clear(v)
+	reader := mounted("ext4")
+	reader.AccessMode.Mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
+	wantCode(t, "stage read-only", b.stage(v, reader), codes.OK)
+	if got, err := os.ReadFile(b.path("stage-" + v + "/" + v)); string(got) != "precious" {
+		t.Errorf("read %q, %v", got, err)
+	}
+	wantCode(t, "unstage", b.unstage(v), codes.OK)
+}
+
 // A raw volume is a device: what is written to it is in the disk.
 func TestBlock(t *testing.T) {
 	b := newNodeBench(t)

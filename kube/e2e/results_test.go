@@ -17,7 +17,7 @@ var results = flag.String("results", "", "file to write what became of each test
 
 // Each process of a run registers this, and one of them gets the report of all.
 var _ = ginkgo.ReportAfterSuite("results", func(r ginkgo.Report) {
-	if *results == "" {
+	if *results == "" || r.SuiteConfig.DryRun {
 		return
 	}
 	if err := os.WriteFile(*results, []byte(tableOf(r.SpecReports)), 0o644); err != nil { //nolint:gosec // for everybody
