@@ -101,6 +101,7 @@ type keeper struct {
 	files *Files
 	cloud Cloud
 	*jobs
+	reports *reports
 
 	mu      sync.Mutex
 	failed  map[cloudsim.DiskID]cloudsim.Disk                                      // to be tried again
@@ -112,10 +113,11 @@ type keeper struct {
 func (k *keeper) follow(ctx context.Context) error {
 	k.failed = map[cloudsim.DiskID]cloudsim.Disk{}
 	k.members = map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot{}
-	k.jobs = newJobs()
+	k.jobs, k.reports = newJobs(), newReports()
 	defer k.running.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // before the wait
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil) // before the wait
+	k.running.Go(func() { cancel(k.send(ctx)) })
 	ds, rev, err := cloudsim.All(ctx, k.cloud.ListDisks, cloudsim.ListOptions{})
 	if err != nil {
 		return err
@@ -128,9 +130,7 @@ func (k *keeper) follow(ctx context.Context) error {
 		return err
 	}
 	for _, d := range ds {
-		if err := k.put(ctx, d); err != nil {
-			return err
-		}
+		k.put(ctx, d)
 	}
 	if err := k.putSnapshots(ctx, ss); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (k *keeper) follow(ctx context.Context) error {
 		Since: rev, Kinds: []cloudsim.ResourceKind{cloudsim.KindDisk, cloudsim.KindSnapshot, cloudsim.KindSnapshotGroup}, Bookmark: retryEvery,
 	}) {
 		if err != nil {
-			return err
+			return errors.Join(err, context.Cause(ctx))
 		}
 		if err := k.handle(ctx, e); err != nil {
 			return fmt.Errorf("event %d, %s %s: %w", e.Rev, e.Kind, e.ID, err)
@@ -152,9 +152,7 @@ func (k *keeper) handle(ctx context.Context, e cloudsim.Event) error {
 	switch {
 	case e.Type == cloudsim.EventBookmark:
 		for _, d := range k.failed {
-			if err := k.put(ctx, d); err != nil {
-				return err
-			}
+			k.put(ctx, d)
 		}
 		return nil
 	case e.Kind == cloudsim.KindSnapshot:
@@ -167,7 +165,8 @@ func (k *keeper) handle(ctx context.Context, e cloudsim.Event) error {
 		return err
 	}
 	if e.Type != cloudsim.EventDelete {
-		return k.put(ctx, d)
+		k.put(ctx, d)
+		return nil
 	}
 	k.setFailed(d, false)
 	k.forget(string(d.ID), Path(k.dir, d.ID))
@@ -192,19 +191,19 @@ func (k *keeper) setFailed(d cloudsim.Disk, failed bool) {
 	}
 }
 
-// put makes the file of d true and reports it; of one that begins as a copy,
-// it begins to. The error is the cloud's; the file's own is in the report.
-func (k *keeper) put(ctx context.Context, d cloudsim.Disk) error {
+// put makes the file of d true, which will be reported; of one that begins as a
+// copy, it begins to.
+func (k *keeper) put(ctx context.Context, d cloudsim.Disk) {
 	k.setFailed(d, false)
 	switch {
 	case d.State == cloudsim.DiskDeleting:
 		k.stop(string(d.ID))
-		return nil
+		return
 	case d.State == cloudsim.DiskFailed:
-		return nil
+		return
 	case d.Source() != "" && d.Status.SizeGiB == 0:
 		k.fill(ctx, d)
-		return nil
+		return
 	}
 	status := cloudsim.DiskStatus{SizeGiB: d.SizeGiB}
 	if err := k.make(d); err != nil {
@@ -214,10 +213,9 @@ func (k *keeper) put(ctx context.Context, d cloudsim.Disk) error {
 			k.log.Error("cannot make the data of a disk", "disk", d.ID, "error", err)
 		}
 	}
-	if status == d.Status {
-		return nil
+	if status != d.Status {
+		k.reports.add(d.ID, status)
 	}
-	return k.reportDisk(ctx, d.ID, status)
 }
 
 func (k *keeper) reportDisk(ctx context.Context, id cloudsim.DiskID, s cloudsim.DiskStatus) error {
