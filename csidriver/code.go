@@ -47,14 +47,20 @@ func statusOf(err error) error {
 		return status.Error(codes.Canceled, "the caller gave up: the work may still be going on")
 	}
 	code := codeOf[cloudsim.KindOf(err)]
-	if e, ok := errors.AsType[*cloudsim.Error](err); ok && e.Kind == cloudsim.Invalid && len(e.Fields) > 0 &&
-		!slices.ContainsFunc(e.Fields, func(f cloudsim.FieldError) bool { return f.Field != "sizeGiB" }) {
+	if onlyAbout(err, "sizeGiB") {
 		code = codes.OutOfRange
 	}
 	if p, ok := errors.AsType[*fs.PathError](err); ok && code == codes.Internal {
 		return status.Errorf(code, "%s: %v", p.Op+" "+path.Base(p.Path), err)
 	}
 	return status.Error(code, err.Error())
+}
+
+// onlyAbout reports whether the cloud refuses these fields, and no other.
+func onlyAbout(err error, fields ...string) bool {
+	e, ok := errors.AsType[*cloudsim.Error](err)
+	return ok && e.Kind == cloudsim.Invalid && len(e.Fields) > 0 &&
+		!slices.ContainsFunc(e.Fields, func(f cloudsim.FieldError) bool { return !slices.Contains(fields, f.Field) })
 }
 
 // answer is what every call goes through: a panic is an error, an error has a

@@ -64,36 +64,51 @@ func (c *controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
 	}
-	d, err := c.disk(ctx, req.GetVolumeId())
-	if errors.Is(err, cloudsim.NotFound) {
-		return &csi.ControllerUnpublishVolumeResponse{}, nil
+	id, node := cloudsim.DiskID(req.GetVolumeId()), req.GetNodeId()
+	switch {
+	case !diskID.MatchString(req.GetVolumeId()) || node != "" && !instanceID.MatchString(node):
+		return &csi.ControllerUnpublishVolumeResponse{}, nil // no such volume, or no such node
+	case node != "":
+		return &csi.ControllerUnpublishVolumeResponse{}, c.detach(ctx, id, cloudsim.InstanceID(node))
 	}
-	if err != nil {
+	d, err := c.cloud.GetDisk(ctx, id)
+	if err != nil && !errors.Is(err, cloudsim.NotFound) {
 		return nil, err
 	}
 	for _, a := range d.Attachments {
-		if node := req.GetNodeId(); node != "" && node != string(a.Instance) {
-			continue
-		}
-		if err := c.detach(ctx, d.ID, a.Instance); err != nil {
-			return nil, c.busyOr(ctx, d.ID, err)
+		if err := c.detach(ctx, id, a.Instance); err != nil {
+			return nil, err
 		}
 	}
 	return &csi.ControllerUnpublishVolumeResponse{}, nil
 }
 
+// detach takes a disk from a node, and waits until it is out. It asks whether
+// the node is off only if the disk is not out at once.
 func (c *controller) detach(ctx context.Context, id cloudsim.DiskID, from cloudsim.InstanceID) error {
-	i, err := c.cloud.GetInstance(ctx, from)
-	if err != nil && !errors.Is(err, cloudsim.NotFound) {
-		return err
+	d, err := c.cloud.DetachDisk(ctx, id, cloudsim.DetachDisk{Instance: from})
+	if err != nil && cloudsim.KindOf(err) != cloudsim.Conflict {
+		return goneIsDone(err)
 	}
-	force := i.State == cloudsim.InstanceStopped || i.State == cloudsim.InstanceTerminating
-	d, err := c.cloud.DetachDisk(ctx, id, cloudsim.DetachDisk{Instance: from, Force: force})
-	if err == nil {
-		if _, still := d.Attachment(from); still {
-			_, err = c.settled(ctx, d)
-		}
+	if _, still := d.Attachment(from); err == nil && !still {
+		return nil
 	}
+	i, unknown := c.cloud.GetInstance(ctx, from)
+	if unknown != nil {
+		return goneIsDone(unknown)
+	}
+	if i.State == cloudsim.InstanceStopped || i.State == cloudsim.InstanceTerminating {
+		d, err = c.cloud.DetachDisk(ctx, id, cloudsim.DetachDisk{Instance: from, Force: true})
+	}
+	if _, still := d.Attachment(from); err == nil && still {
+		_, err = c.settled(ctx, d)
+	}
+	return c.busyOr(ctx, id, goneIsDone(err))
+}
+
+// goneIsDone is err, or nil if it says that a disk or a node is gone: it has
+// nothing any more.
+func goneIsDone(err error) error {
 	if errors.Is(err, cloudsim.NotFound) {
 		return nil
 	}

@@ -3,7 +3,6 @@ package csidriver
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -39,26 +38,22 @@ type place []string
 // permitted are the zones that a requirement allows, best first. Without one
 // it is all of them.
 func (c *controller) permitted(ctx context.Context, r *csi.TopologyRequirement) ([]string, error) {
-	known, _, err := cloudsim.All(ctx, c.cloud.ListZones, cloudsim.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	var all []string
-	for _, z := range known {
-		all = append(all, z.Name)
-	}
 	if len(r.GetRequisite()) == 0 && len(r.GetPreferred()) == 0 {
-		return all, nil
+		known, _, err := cloudsim.All(ctx, c.cloud.ListZones, cloudsim.ListOptions{})
+		var all []string
+		for _, z := range known {
+			all = append(all, z.Name)
+		}
+		return all, err
 	}
 	asked := zonesIn(c.cfg.Name, append(slices.Clone(r.GetPreferred()), r.GetRequisite()...)...)
 	if requisite := zonesIn(c.cfg.Name, r.GetRequisite()...); len(requisite) > 0 {
 		asked = slices.DeleteFunc(asked, func(z string) bool { return !slices.Contains(requisite, z) })
 	}
-	zones := slices.DeleteFunc(slices.Clone(asked), func(z string) bool { return !slices.Contains(all, z) })
-	if len(zones) == 0 { // the scheduler then tries another node
-		return nil, status.Errorf(codes.ResourceExhausted, "accessibility_requirements: no zone of the cloud has %s in [%s]", zoneKey(c.cfg.Name), strings.Join(asked, " "))
+	if len(asked) == 0 {
+		return nil, status.Errorf(codes.ResourceExhausted, "accessibility_requirements: none has %s", zoneKey(c.cfg.Name))
 	}
-	return zones, nil
+	return asked, nil
 }
 
 // places are the places to try for a disk, best first.

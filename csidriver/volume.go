@@ -149,10 +149,13 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 	}
 	for _, p := range all {
 		d, err = c.createAt(ctx, o.disk, p)
-		switch cloudsim.KindOf(err) {
-		case cloudsim.Exists:
+		switch kind := cloudsim.KindOf(err); {
+		case kind == cloudsim.Exists:
 			return c.same(ctx, o, err)
-		case cloudsim.Exhausted:
+		case kind == cloudsim.Exhausted:
+			continue
+		case onlyAbout(err, "zone", "replicaZones"): // the scheduler then tries another node
+			err = status.Errorf(codes.ResourceExhausted, "accessibility_requirements: %s: %v", zoneKey(c.cfg.Name), err)
 			continue
 		}
 		return d, err
