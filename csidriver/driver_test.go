@@ -69,7 +69,7 @@ func newBench(t testing.TB, serveAs ...string) *bench {
 }
 
 // newNodeBench is one whose machine can have volumes. None may stay.
-func newNodeBench(t *testing.T) *bench {
+func newNodeBench(t *testing.T, serveAs ...string) *bench {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("it makes filesystems")
@@ -77,7 +77,7 @@ func newNodeBench(t *testing.T) *bench {
 	if err := machine.Ready(); err != nil {
 		t.Skipf("this machine can have no volumes: %v", err)
 	}
-	b := newBench(t)
+	b := newBench(t, serveAs...)
 	t.Cleanup(func() {
 		there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
 // legacy is how the users of another cloud's driver call things. Kubernetes
@@ -66,7 +67,7 @@ var legacies = map[string]legacy{
 			return "/subscriptions/cloudsim/resourceGroups/cloudsim/providers/Microsoft.Compute/disks/" + disk
 		},
 		types: map[string]string{"Standard_LRS": "standard", "StandardSSD_LRS": "balanced", "Premium_LRS": "fast", "UltraSSD_LRS": "fast"},
-		drops: []string{"cachingMode", "kind", "resourceGroup", "storageAccount", "location"},
+		drops: []string{"cachingMode", "kind", "resourceGroup", "storageAccount", "location", "zoned", "diskEncryptionSetID"},
 	},
 	"csi.vsphere.vmware.com": {
 		zoneKey: "topology.csi.vmware.com/zone", node: same,
@@ -232,6 +233,8 @@ func (l legacy) parameters(old map[string]string) map[string]string {
 		switch {
 		case slices.ContainsFunc(l.drops, func(d string) bool { return strings.EqualFold(d, k) }):
 			continue
+		case strings.EqualFold(k, "fsType") && v == machine.Ext4:
+			continue // some plugins' is not translated; the provisioner's default is the same
 		case strings.EqualFold(k, keyType) || strings.EqualFold(k, "skuname") || strings.EqualFold(k, "storageaccounttype"):
 			k = keyType
 			if to, ok := l.types[v]; ok {

@@ -122,16 +122,16 @@ func Find(path string) (*Loop, error) {
 	case err != nil:
 		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
-	there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	numbers, err := loopNumbers()
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range there {
-		raw, err := os.ReadFile(f)
+	for _, n := range numbers {
+		raw, err := os.ReadFile("/sys/block/loop" + n + "/loop/backing_file")
 		if err != nil || strings.TrimSuffix(string(raw), "\n") != name {
-			continue // another's, or it has just gone
+			continue // free, or another's, or it has just gone
 		}
-		dev, err := os.Open("/dev/" + filepath.Base(filepath.Dir(filepath.Dir(f))))
+		dev, err := os.Open("/dev/loop" + n)
 		if err != nil {
 			return nil, err
 		}
@@ -143,6 +143,22 @@ func Find(path string) (*Loop, error) {
 		return &Loop{dev: dev, Number: int(info.Number)}, nil
 	}
 	return nil, nil
+}
+
+// loopNumbers are those of all loop devices, in use or not.
+func loopNumbers() (numbers []string, err error) {
+	dir, err := os.Open("/sys/block")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	for _, name := range names {
+		if n, ok := strings.CutPrefix(name, "loop"); ok {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers, err
 }
 
 // realpath is path without symbolic links; the file itself may be missing.

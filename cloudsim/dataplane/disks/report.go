@@ -3,14 +3,20 @@ package disks
 import (
 	"context"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// reportsAtOnce is how many reports are under way at a time.
-const reportsAtOnce = 64
+const (
+	// reportsAtOnce is how many reports are under way at a time.
+	reportsAtOnce = 64
+	// gather is how long a report waits for others, and for who uses the disk
+	// to be served first: nobody waits for a report of what has no source.
+	gather = 10 * time.Millisecond
+)
 
 // reports are what the cloud has yet to be told of disks. They are sent beside
 // the work on files: a report costs the cloud a commit, which those of several
@@ -50,6 +56,13 @@ func (k *keeper) send(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-k.reports.bell:
+		}
+		pause := time.NewTimer(gather)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return ctx.Err()
+		case <-pause.C:
 		}
 		var all errgroup.Group
 		all.SetLimit(reportsAtOnce)
