@@ -67,6 +67,25 @@ func TestSameNameAgain(t *testing.T) {
 	}
 }
 
+// A volume has at least what its type has at least, if that is not too much,
+// and is the same when it is asked for again.
+func TestLeastOfType(t *testing.T) {
+	b := newBench(t)
+	small := func(most int64) *csi.CreateVolumeRequest {
+		return b.request("pvc-1", func(r *csi.CreateVolumeRequest) {
+			r.Parameters, r.CapacityRange = map[string]string{"type": "fast"}, &csi.CapacityRange{RequiredBytes: gib, LimitBytes: most}
+		})
+	}
+	_, err := b.CreateVolume(t.Context(), small(2*gib))
+	wantCode(t, "limited to less", err, codes.OutOfRange)
+	for range 2 {
+		v := must(t)(b.CreateVolume(t.Context(), small(0))).(*csi.CreateVolumeResponse).GetVolume()
+		if v.GetVolumeId() != "disk-000001" || v.GetCapacityBytes() != 4*gib {
+			t.Errorf("got %v", v)
+		}
+	}
+}
+
 // No number overflows, and nothing that is refused leaves a volume.
 func TestBadRequests(t *testing.T) {
 	b := newBench(t)

@@ -20,6 +20,7 @@ type order struct {
 	sizes    sizes
 	zones    []string // where it may stand, best first
 	regional bool
+	raised   bool // to the least that its type has
 }
 
 // CreateVolume makes a disk and waits until its data are whole. One of that
@@ -154,6 +155,10 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 			return c.same(ctx, o, err)
 		case kind == cloudsim.Exhausted:
 			continue
+		case onlyAbout(err, "sizeGiB") && o.sizes.least > 0 && !o.raised:
+			if o, err = c.raise(ctx, o, err); err == nil {
+				return c.place(ctx, o)
+			}
 		case onlyAbout(err, "zone", "replicaZones"): // the scheduler then tries another node
 			err = status.Errorf(codes.ResourceExhausted, "accessibility_requirements: %s: %v", zoneKey(c.cfg.Name), err)
 			continue
@@ -161,6 +166,20 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 		return d, err
 	}
 	return d, err
+}
+
+// raise is o with the least size that its type has, if that is more than is
+// required and not too much; else it fails with small.
+func (c *controller) raise(ctx context.Context, o order, small error) (order, error) {
+	t, err := c.cloud.GetDiskType(ctx, o.disk.Type)
+	if err != nil {
+		return o, err
+	}
+	if t.MinGiB <= o.disk.SizeGiB || !o.sizes.take(t.MinGiB) {
+		return o, small
+	}
+	o.disk.SizeGiB, o.raised = t.MinGiB, true
+	return o, nil
 }
 
 func (c *controller) createAt(ctx context.Context, d cloudsim.CreateDisk, p place) (cloudsim.Disk, error) {
