@@ -1,6 +1,7 @@
 package csidriver
 
 import (
+	"maps"
 	"math"
 	"sync"
 	"testing"
@@ -43,6 +44,7 @@ func TestOneNameIsOneVolume(t *testing.T) {
 func TestSameNameAgain(t *testing.T) {
 	b := newBench(t)
 	first := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 5 * gib })
+	other := b.volume("pvc-2", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 5 * gib })
 	for name, c := range map[string]struct {
 		change func(*csi.CreateVolumeRequest)
 		want   codes.Code
@@ -58,6 +60,7 @@ func TestSameNameAgain(t *testing.T) {
 			r.AccessibilityRequirements.Requisite = topologyOf(DefaultName, "sim-1b")
 		}, codes.AlreadyExists},
 		"other zone": {func(r *csi.CreateVolumeRequest) { r.AccessibilityRequirements = nil }, codes.OK},
+		"source":     {func(r *csi.CreateVolumeRequest) { from("", other)(r); r.CapacityRange = nil }, codes.AlreadyExists},
 	} {
 		resp, err := b.CreateVolume(t.Context(), b.request("pvc-1", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = gib }, c.change))
 		wantCode(t, name, err, c.want)
@@ -171,8 +174,15 @@ func TestPublishing(t *testing.T) {
 	b := newBench(t)
 	other := b.instance("node-2", "sim-1a")
 	v := b.volume("pvc-1")
+	var said map[string]string
 	attach := func(to cloudsim.InstanceID, readOnly bool) error {
-		_, err := b.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: v, NodeId: string(to), VolumeCapability: mounted("ext4"), Readonly: readOnly})
+		resp, err := b.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: v, NodeId: string(to), VolumeCapability: mounted("ext4"), Readonly: readOnly})
+		if err == nil && to == b.vm.ID {
+			if said != nil && !maps.Equal(said, resp.GetPublishContext()) {
+				t.Errorf("again it is said to be %v, and was %v", resp.GetPublishContext(), said)
+			}
+			said = resp.GetPublishContext()
+		}
 		return err
 	}
 	detach := func(volume, from string) error {
@@ -191,6 +201,10 @@ func TestPublishing(t *testing.T) {
 		t.Errorf("published %v, %v", l, err)
 	}
 	must(t)(b.cloud.DeleteInstance(t.Context(), b.vm.ID))
+	l, err = b.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
+	if err != nil || len(l.GetEntries()[0].GetStatus().GetPublishedNodeIds()) != 0 {
+		t.Errorf("published to a node that is gone: %v, %v", l, err)
+	}
 	wantCode(t, "from a node that is gone", detach(v, string(b.vm.ID)), codes.OK)
 	wantCode(t, "of no volume", detach("disk-00ffff", string(b.vm.ID)), codes.OK)
 	wantCode(t, "then elsewhere", attach(other.ID, false), codes.OK)

@@ -1,9 +1,11 @@
 package csidriver
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
@@ -112,6 +114,10 @@ func TestNotTheVolume(t *testing.T) {
 	if err := os.WriteFile(b.path("plain/precious"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	for _, path := range []string{"plain", "missing"} {
+		_, err = b.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: v, VolumePath: b.path(path)})
+		wantCode(t, "stats of a path that is "+path, err, codes.NotFound)
+	}
 	wantCode(t, "unpublish a folder with files", b.hide(v, "plain"), codes.Internal)
 	if _, err := os.Stat(b.path("plain/precious")); err != nil {
 		t.Error(err)
@@ -162,7 +168,8 @@ func TestUnstageKeepsFiles(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// A raw volume is a device: what is written to it is in the disk.
+// A raw volume is a device: what is written to it is in the disk. It grows
+// without a filesystem, and one whose staging was undone half-way is undone.
 func TestBlock(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
@@ -174,5 +181,76 @@ func TestBlock(t *testing.T) {
 	if total := b.total(v, "pod"); total != gib {
 		t.Errorf("it has %d bytes", total)
 	}
+	grow := &csi.CapacityRange{RequiredBytes: 2 * gib}
+	must(t)(b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v, CapacityRange: grow}))
+	for _, path := range []string{"pod", "pod", "stage-" + v} {
+		must(t)(b.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: v, VolumePath: b.path(path), CapacityRange: grow}))
+	}
+	if total := b.total(v, "pod"); total != 2*gib {
+		t.Errorf("it has grown to %d bytes", total)
+	}
 	b.clear(v)
+	wantCode(t, "stage", b.stage(v, raw()), codes.OK)
+	if err := unix.Unmount(b.path("stage-"+v+"/"+v), 0); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "unstage what is no longer mounted", b.unstage(v), codes.OK)
+}
+
+// A volume that is staged and not published grows where it is staged, once.
+func TestExpandStaged(t *testing.T) {
+	b := newNodeBench(t)
+	c := mounted("xfs")
+	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{c} })
+	b.publish(v, c)
+	wantCode(t, "stage", b.stage(v, c), codes.OK)
+	grow := &csi.CapacityRange{RequiredBytes: 3 * gib}
+	must(t)(b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v, CapacityRange: grow}))
+	for range 2 {
+		got := must(t)(b.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: v, VolumePath: b.path("stage-" + v), CapacityRange: grow})).(*csi.NodeExpandVolumeResponse)
+		if total := b.total(v, "stage-"+v); got.GetCapacityBytes() != 3*gib || total < 2*gib || total > 3*gib {
+			t.Errorf("it has %d bytes of %d", total, got.GetCapacityBytes())
+		}
+	}
+	s := must(t)(b.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: v, VolumePath: b.path("stage-" + v)})).(*csi.NodeGetVolumeStatsResponse)
+	if u := s.GetUsage(); len(u) != 2 || u[1].GetUnit() != csi.VolumeUsage_INODES || u[1].GetTotal() == 0 || u[0].GetUsed() == 0 || u[0].GetAvailable() == 0 {
+		t.Errorf("its usage is %v", u)
+	}
+	wantCode(t, "unstage", b.unstage(v), codes.OK)
+}
+
+// A call that its caller gives up at any moment leaves nothing that the next
+// does not find, or undo.
+func TestGivenUp(t *testing.T) {
+	b := newNodeBench(t)
+	v := b.volume("pvc-1")
+	b.publish(v, mounted("ext4"))
+	for after := time.Millisecond; after < 100*time.Millisecond; after *= 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), after)
+		_, _ = b.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: v, StagingTargetPath: b.path("stage-" + v), VolumeCapability: mounted("ext4")})
+		cancel()
+		wantCode(t, "unstage", b.unstage(v), codes.OK)
+	}
+	wantCode(t, "stage", b.stage(v, mounted("ext4")), codes.OK)
+	wantCode(t, "unstage", b.unstage(v), codes.OK)
+}
+
+// One call at a time works on a volume; others wait as long as they have, and
+// those for other volumes do not.
+func TestBusyVolume(t *testing.T) {
+	n := &node{cfg: NodeConfig{DisksDir: t.TempDir()}, busy: newBusy()}
+	done, err := n.busy.take(t.Context(), "disk-000001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hide := func(volume string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		_, err := n.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: volume, TargetPath: filepath.Join(t.TempDir(), "none")})
+		return err
+	}
+	wantCode(t, "a volume that is worked on", hide("disk-000001"), codes.Aborted)
+	wantCode(t, "another", hide("disk-000002"), codes.OK)
+	done()
+	wantCode(t, "one that was", hide("disk-000001"), codes.OK)
 }

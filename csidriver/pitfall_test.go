@@ -48,6 +48,29 @@ func TestCopies(t *testing.T) {
 	}
 }
 
+// A snapshot that takes long is answered as not ready, by the same name again
+// until it is.
+func TestSlowSnapshot(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits as long as the driver does")
+	}
+	b := newBench(t)
+	v := b.volume("pvc-1")
+	hold := must(t)(b.cloud.CreateHold(t.Context(), cloudsim.CreateHold{Name: "slow", HoldSpec: cloudsim.HoldSpec{
+		Transition: cloudsim.Transition{Kind: cloudsim.KindSnapshot, Verb: cloudsim.Any},
+	}})).(cloudsim.Hold)
+	take := func() *csi.Snapshot {
+		return must(t)(b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "snap", SourceVolumeId: v})).(*csi.CreateSnapshotResponse).GetSnapshot()
+	}
+	first := take()
+	if err := b.cloud.DeleteHold(t.Context(), hold.ID); err != nil {
+		t.Fatal(err)
+	}
+	if second := take(); first.GetReadyToUse() || !second.GetReadyToUse() || first.GetSnapshotId() != second.GetSnapshotId() {
+		t.Errorf("it was %v, and is %v", first, second)
+	}
+}
+
 // Growing to what a volume has is done, twice is once, and nothing shrinks.
 func TestExpandAgain(t *testing.T) {
 	b := newBench(t)

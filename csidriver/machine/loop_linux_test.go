@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -52,5 +53,38 @@ func TestFindAnothersFileOfTheSameName(t *testing.T) {
 	}
 	if err := same.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A disk that cannot be read is not an empty one: nothing is made on it.
+func TestUnreadableIsNotEmpty(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it makes loop devices")
+	}
+	if err := Ready(); err != nil {
+		t.Skipf("this machine can have no volumes: %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "disk.img")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Attach(t.Context(), path, false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Detach(); err != nil {
+			t.Error(err)
+		}
+	}()
+	// Nothing is at address 0 of a process: reading there is an I/O error.
+	if _, err := EnsureFilesystem(t.Context(), l, "/proc/self/mem", Ext4); !errors.Is(err, unix.EIO) {
+		t.Errorf("it is %v", err)
+	}
+	if size, err := FilesystemSize(path); err != nil || size != 0 {
+		t.Errorf("a filesystem of %d bytes was made, %v", size, err)
 	}
 }
