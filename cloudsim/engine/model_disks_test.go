@@ -16,7 +16,8 @@ const diskWork = 45 * time.Second
 // vol and shot are what the model knows of a disk and of a snapshot.
 type vol struct {
 	Name, Zone, State, Source string
-	Size                      int
+	Type                      string
+	Size, IOPS                int
 	Multi, Data               bool
 	At                        map[string]string // instance → state
 	until                     time.Time
@@ -24,6 +25,7 @@ type vol struct {
 
 type shot struct {
 	Name, Disk, State string
+	Group             string // that it is a member of
 	Size              int
 	Data              bool
 	until             time.Time
@@ -114,7 +116,7 @@ func (w *world) createDisk(t *rapid.T) {
 		agree(t, err, cloudsim.Invalid)
 	case have != nil && have.State == "deleting":
 		agree(t, err, cloudsim.Conflict)
-	case have != nil && (have.Zone != req.Zone || have.Source != source || have.Multi != req.MultiAttach || req.SizeGiB != 0 && have.Size != req.SizeGiB):
+	case have != nil && (have.Zone != req.Zone || have.Type != req.Type || have.Source != source || have.Multi != req.MultiAttach || req.SizeGiB != 0 && have.Size != req.SizeGiB):
 		agree(t, err, cloudsim.Exists)
 	case have != nil:
 		agree(t, err, nil)
@@ -124,7 +126,7 @@ func (w *world) createDisk(t *rapid.T) {
 		if want == nil {
 			w.disks[w.id("disk")] = &vol{
 				Name: req.Name, Zone: req.Zone, State: "creating", Source: source, Size: size, Multi: req.MultiAttach,
-				At: map[string]string{}, until: time.Now().Add(diskWork),
+				Type: req.Type, IOPS: 10_000, At: map[string]string{}, until: time.Now().Add(diskWork),
 			}
 		}
 	}
@@ -278,6 +280,8 @@ func (w *world) deleteSnapshot(t *rapid.T) {
 	switch {
 	case s == nil:
 		agree(t, err, cloudsim.NotFound)
+	case s.Group != "":
+		agree(t, err, cloudsim.Conflict) // deleted whole
 	case s.State == "deleting":
 		agree(t, err, nil)
 	case w.copied(id):
@@ -302,7 +306,9 @@ func (w *world) reportData(t *rapid.T) {
 	id := some(t, w.snapshots)
 	agree(t, w.e.ReportSnapshots(w.ctx, []cloudsim.SnapshotReport{{ID: cloudsim.SnapshotID(id), Status: cloudsim.DiskStatus{SizeGiB: 1}}}), nil)
 	if s := w.snapshots[id]; s != nil {
-		if s.Data = true; s.State == "copying" {
+		if s.Data = true; s.Group != "" {
+			w.reportedGroup(s.Group)
+		} else if s.State == "copying" {
 			s.State = "ready"
 		}
 	}
@@ -319,7 +325,7 @@ func (w *world) seenDisks(t *rapid.T, objects map[string]any) (map[string]*vol, 
 		objects[string(d.ID)] = d
 		v := &vol{
 			Name: d.Name, Zone: d.Zone, State: string(d.State), Source: d.Source(), Size: d.SizeGiB,
-			Multi: d.MultiAttach, Data: d.Status.SizeGiB > 0, At: map[string]string{},
+			Type: d.Type, IOPS: d.IOPS, Multi: d.MultiAttach, Data: d.Status.SizeGiB > 0, At: map[string]string{},
 		}
 		for _, a := range d.Attachments {
 			v.At[string(a.Instance)] = string(a.State)
@@ -328,7 +334,7 @@ func (w *world) seenDisks(t *rapid.T, objects map[string]any) (map[string]*vol, 
 	}
 	for _, s := range ss.Items {
 		objects[string(s.ID)] = s
-		snapshots[string(s.ID)] = &shot{Name: s.Name, Disk: string(s.Disk), State: string(s.State), Size: s.SizeGiB, Data: s.Status.SizeGiB > 0}
+		snapshots[string(s.ID)] = &shot{Name: s.Name, Disk: string(s.Disk), State: string(s.State), Group: string(s.Group), Size: s.SizeGiB, Data: s.Status.SizeGiB > 0}
 	}
 	return disks, snapshots
 }

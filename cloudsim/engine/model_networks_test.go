@@ -1,0 +1,304 @@
+package engine_test
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// networkWork is how long work on networks, subnets and routes takes.
+const networkWork = 20 * time.Second
+
+// vnet, part and way are what the model knows of a network, a subnet and a
+// route.
+type vnet struct {
+	Name, Range, State string
+	until              time.Time
+}
+
+type part struct {
+	Name, Network, Zone, Range, State string
+	until                             time.Time
+}
+
+type way struct {
+	Name, Network, To, Hop, State string
+	until                         time.Time
+}
+
+// beginNetworks takes in the network and the subnet that the project was made
+// with.
+func (w *world) beginNetworks() {
+	networks, _ := w.e.ListNetworks(w.ctx, cloudsim.ListOptions{})
+	for _, n := range networks.Items {
+		w.networks[w.id("net")] = &vnet{Name: n.Name, Range: n.IPv4, State: string(n.State)}
+	}
+	subnets, _ := w.e.ListSubnets(w.ctx, cloudsim.ListOptions{})
+	for _, s := range subnets.Items {
+		w.subnets[w.id("subnet")] = &part{Name: s.Name, Network: string(s.Network), Range: s.IPv4, State: string(s.State)}
+	}
+}
+
+func (w *world) settleNetworks(now time.Time) {
+	for id, n := range w.networks {
+		switch {
+		case n.until.IsZero() || n.until.After(now):
+		case n.State == "deleting":
+			delete(w.networks, id)
+		default:
+			n.State, n.until = "available", time.Time{}
+		}
+	}
+	for id, s := range w.subnets {
+		switch {
+		case s.until.IsZero() || s.until.After(now):
+		case s.State == "deleting":
+			delete(w.subnets, id)
+		default:
+			s.State, s.until = "available", time.Time{}
+		}
+	}
+	for id, r := range w.routes {
+		switch {
+		case r.until.IsZero() || r.until.After(now):
+		case r.State == "deleting":
+			delete(w.routes, id)
+		default:
+			r.State, r.until = "active", time.Time{}
+		}
+	}
+}
+
+// reroute makes routes black holes whose next hop does not run.
+func (w *world) reroute() {
+	for _, r := range w.routes {
+		if r.State != "active" && r.State != "blackhole" {
+			continue
+		}
+		if r.State = "blackhole"; w.instances[r.Hop] != nil && slices.Contains([]string{"running", "rebooting", "stopping"}, w.instances[r.Hop].State) {
+			r.State = "active"
+		}
+	}
+}
+
+func overlap(a, b string) bool { return netip.MustParsePrefix(a).Overlaps(netip.MustParsePrefix(b)) }
+
+func inside(a, b string) bool {
+	part, whole := netip.MustParsePrefix(a), netip.MustParsePrefix(b)
+	return whole.Bits() <= part.Bits() && whole.Contains(part.Addr())
+}
+
+// has reports whether ok is true of one of all.
+func has[T any](all map[string]*T, ok func(*T) bool) bool {
+	for _, v := range all {
+		if ok(v) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *world) createNetwork(t *rapid.T) {
+	req := cloudsim.CreateNetwork{
+		Name: rapid.SampledFrom([]string{"m", "n"}).Draw(t, "name"),
+		IPv4: rapid.SampledFrom([]string{"10.1.0.0/24", "10.1.0.0/25", "10.2.0.0/24", "127.64.0.0/24"}).Draw(t, "range"),
+	}
+	have := w.networks[named(w.networks, req.Name, func(n *vnet) string { return n.Name })]
+	_, err := w.e.CreateNetwork(w.ctx, req)
+	switch {
+	case have != nil && have.State == "deleting":
+		agree(t, err, cloudsim.Conflict)
+	case have != nil && have.Range != req.IPv4:
+		agree(t, err, cloudsim.Exists)
+	case have != nil:
+		agree(t, err, nil)
+	case has(w.networks, func(n *vnet) bool { return overlap(n.Range, req.IPv4) }):
+		agree(t, err, cloudsim.Conflict)
+	default:
+		agree(t, err, nil)
+		w.networks[w.id("net")] = &vnet{Name: req.Name, Range: req.IPv4, State: "creating", until: time.Now().Add(networkWork)}
+	}
+}
+
+func (w *world) deleteNetwork(t *rapid.T) {
+	id := some(t, w.networks)
+	n := w.networks[id]
+	_, err := w.e.DeleteNetwork(w.ctx, cloudsim.NetworkID(id))
+	switch {
+	case n == nil:
+		agree(t, err, cloudsim.NotFound)
+	case n.State == "deleting":
+		agree(t, err, nil)
+	case n.Name == cloudsim.DefaultNetwork, has(w.subnets, func(s *part) bool { return s.Network == id }), has(w.routes, func(r *way) bool { return r.Network == id }):
+		agree(t, err, cloudsim.Conflict)
+	default:
+		agree(t, err, nil)
+		n.State, n.until = "deleting", time.Now().Add(networkWork)
+	}
+}
+
+func (w *world) createSubnet(t *rapid.T) {
+	req := cloudsim.CreateSubnet{
+		Name: rapid.SampledFrom([]string{"u", "v"}).Draw(t, "name"), Network: cloudsim.NetworkID(some(t, w.networks)),
+		Zone: rapid.SampledFrom([]string{"", "", "sim-1a", "mars"}).Draw(t, "zone"),
+		IPv4: rapid.SampledFrom([]string{"10.1.0.0/29", "10.1.0.8/29", "10.1.0.0/28", "10.2.0.0/29"}).Draw(t, "range"),
+	}
+	have := w.subnets[named(w.subnets, req.Name, func(s *part) string { return s.Name })]
+	n := w.networks[string(req.Network)]
+	_, err := w.e.CreateSubnet(w.ctx, req)
+	switch {
+	case req.Zone == "mars":
+		agree(t, err, cloudsim.Invalid)
+	case have != nil && have.State == "deleting":
+		agree(t, err, cloudsim.Conflict)
+	case have != nil && (have.Network != string(req.Network) || have.Range != req.IPv4 || have.Zone != req.Zone):
+		agree(t, err, cloudsim.Exists)
+	case have != nil:
+		agree(t, err, nil)
+	case n == nil:
+		agree(t, err, cloudsim.Invalid)
+	case n.State != "available":
+		agree(t, err, cloudsim.Conflict)
+	case !inside(req.IPv4, n.Range):
+		agree(t, err, cloudsim.Invalid)
+	case has(w.subnets, func(s *part) bool { return s.Network == string(req.Network) && overlap(s.Range, req.IPv4) }):
+		agree(t, err, cloudsim.Conflict)
+	default:
+		agree(t, err, nil)
+		w.subnets[w.id("subnet")] = &part{Name: req.Name, Network: string(req.Network), Zone: req.Zone, Range: req.IPv4, State: "creating", until: time.Now().Add(networkWork)}
+	}
+}
+
+func (w *world) deleteSubnet(t *rapid.T) {
+	id := some(t, w.subnets)
+	s := w.subnets[id]
+	_, err := w.e.DeleteSubnet(w.ctx, cloudsim.SubnetID(id))
+	switch {
+	case s == nil:
+		agree(t, err, cloudsim.NotFound)
+	case s.State == "deleting":
+		agree(t, err, nil)
+	case s.Name == cloudsim.DefaultNetwork, has(w.instances, func(i *vm) bool { return i.Subnet == id }):
+		agree(t, err, cloudsim.Conflict)
+	default:
+		agree(t, err, nil)
+		s.State, s.until = "deleting", time.Now().Add(networkWork)
+	}
+}
+
+// createInstanceIn makes an instance in a subnet that it names.
+func (w *world) createInstanceIn(t *rapid.T) {
+	req := cloudsim.CreateInstance{
+		Name: rapid.SampledFrom([]string{"k", "l"}).Draw(t, "name"), Zone: rapid.SampledFrom([]string{"sim-1a", "sim-1b"}).Draw(t, "zone"),
+		Type: "small", Subnet: cloudsim.SubnetID(some(t, w.subnets)),
+	}
+	have := w.instances[named(w.instances, req.Name, func(i *vm) string { return i.Name })]
+	s := w.subnets[string(req.Subnet)]
+	_, err := w.e.CreateInstance(w.ctx, req)
+	switch {
+	case have != nil && have.State == "terminating":
+		agree(t, err, cloudsim.Conflict)
+	case have != nil && (have.Zone != req.Zone || have.Subnet != string(req.Subnet)):
+		agree(t, err, cloudsim.Exists)
+	case have != nil:
+		agree(t, err, nil)
+	case s == nil, s.Zone != "" && s.Zone != req.Zone:
+		agree(t, err, cloudsim.Invalid)
+	case s.State != "available":
+		agree(t, err, cloudsim.Conflict)
+	default:
+		address := w.freeIn(string(req.Subnet))
+		if address == "" {
+			agree(t, err, cloudsim.Exhausted)
+			return
+		}
+		agree(t, err, nil)
+		w.instances[w.id("i")] = &vm{Name: req.Name, Zone: req.Zone, State: "provisioning", IP: address, Subnet: string(req.Subnet), until: time.Now().Add(slow.Provision)}
+	}
+}
+
+// freeIn is the lowest address of a subnet that nobody holds, its gateway
+// neither; or "".
+func (w *world) freeIn(subnet string) string {
+	in := netip.MustParsePrefix(w.subnets[subnet].Range)
+	held := map[string]bool{cloudsim.GatewayOf(in).String(): true}
+	for _, i := range w.instances {
+		held[i.IP] = true
+	}
+	return free(in, held)
+}
+
+func (w *world) createRoute(t *rapid.T) {
+	req := cloudsim.CreateRoute{
+		Name: rapid.SampledFrom([]string{"r", "s"}).Draw(t, "name"), NextHop: cloudsim.InstanceID(some(t, w.instances)),
+		Destination: rapid.SampledFrom([]string{"10.50.0.0/24", "10.50.0.0/16", "127.64.0.0/30"}).Draw(t, "destination"),
+	}
+	have := w.routes[named(w.routes, req.Name, func(r *way) string { return r.Name })]
+	hop := w.instances[string(req.NextHop)]
+	_, err := w.e.CreateRoute(w.ctx, req)
+	switch {
+	case have != nil && have.State == "deleting":
+		agree(t, err, cloudsim.Conflict)
+	case have != nil && (have.To != req.Destination || have.Hop != string(req.NextHop)):
+		agree(t, err, cloudsim.Exists)
+	case have != nil:
+		agree(t, err, nil)
+	case hop == nil:
+		agree(t, err, cloudsim.Invalid)
+	default:
+		network := w.subnets[hop.Subnet].Network
+		switch {
+		case inside(req.Destination, w.networks[network].Range):
+			agree(t, err, cloudsim.Invalid)
+		case has(w.routes, func(r *way) bool { return r.Network == network && r.To == req.Destination }):
+			agree(t, err, cloudsim.Exists)
+		default:
+			agree(t, err, nil)
+			w.routes[w.id("route")] = &way{Name: req.Name, Network: network, To: req.Destination, Hop: string(req.NextHop), State: "creating", until: time.Now().Add(networkWork)}
+		}
+	}
+}
+
+func (w *world) deleteRoute(t *rapid.T) {
+	id := some(t, w.routes)
+	r := w.routes[id]
+	_, err := w.e.DeleteRoute(w.ctx, cloudsim.RouteID(id))
+	switch {
+	case r == nil:
+		agree(t, err, cloudsim.NotFound)
+	case r.State == "deleting":
+		agree(t, err, nil)
+	default:
+		agree(t, err, nil)
+		r.State, r.until = "deleting", time.Now().Add(networkWork)
+	}
+}
+
+// seenNetworks is the cloud's networks, subnets and routes as the model writes
+// them.
+func (w *world) seenNetworks(t *rapid.T, objects map[string]any) (map[string]*vnet, map[string]*part, map[string]*way) {
+	ns, err1 := w.e.ListNetworks(w.ctx, cloudsim.ListOptions{})
+	ss, err2 := w.e.ListSubnets(w.ctx, cloudsim.ListOptions{})
+	rs, err3 := w.e.ListRoutes(w.ctx, cloudsim.ListOptions{})
+	agree(t, err1, nil)
+	agree(t, err2, nil)
+	agree(t, err3, nil)
+	networks, subnets, routes := map[string]*vnet{}, map[string]*part{}, map[string]*way{}
+	for _, n := range ns.Items {
+		objects[string(n.ID)] = n
+		networks[string(n.ID)] = &vnet{Name: n.Name, Range: n.IPv4, State: string(n.State)}
+	}
+	for _, s := range ss.Items {
+		objects[string(s.ID)] = s
+		subnets[string(s.ID)] = &part{Name: s.Name, Network: string(s.Network), Zone: s.Zone, Range: s.IPv4, State: string(s.State)}
+	}
+	for _, r := range rs.Items {
+		objects[string(r.ID)] = r
+		routes[string(r.ID)] = &way{Name: r.Name, Network: string(r.Network), To: r.Destination, Hop: string(r.NextHop), State: string(r.State)}
+	}
+	return networks, subnets, routes
+}
