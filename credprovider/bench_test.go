@@ -75,6 +75,10 @@ func BenchmarkProgram(b *testing.B) {
 		{name: "cached", path: path, args: []string{"--config=" + configured(b, cached)}, stdin: good},
 		{name: "refusing", path: path, args: []string{"--config=" + configured(b, cfg)}, stdin: strings.Replace(good, credprovider.APIVersion, "v0", 1), fails: true},
 	}
+	whole := filepath.Join(filepath.Dir(path), "allinone")
+	if _, err := os.Stat(whole); err == nil {
+		all = append(all, &shape{name: "allinone", path: whole, args: []string{"credprovider", "--config=" + configured(b, cfg)}, stdin: good})
+	}
 	if other := compiled(b, "install", "-ldflags=-s -w", ecr); other != "" {
 		all = append(all, &shape{name: "ecr-refusing", path: other, stdin: strings.Replace(good, credprovider.APIVersion, "v0", 1), fails: true})
 	}

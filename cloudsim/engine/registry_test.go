@@ -1,0 +1,66 @@
+package engine_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// What the cloud's own key signed is good for the registry and the issuer that
+// it says, for what it is, and until the second that it says: on the cloud's
+// clock, with no leeway.
+func TestRegistryTokensSayWhatTheyAreFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := file(t)
+		of := func(issuer, registry string) func(*engine.Config) {
+			return func(c *engine.Config) { c.Issuer, c.Registry = issuer, registry }
+		}
+		e, down := boot(t, path, instant, of("http://one", "one:5000"))
+		c, err := e.CreateRegistryCredential(enter(t, e, "secret", ""), cloudsim.CreateRegistryCredential{TTLSeconds: 900})
+		if err != nil {
+			t.Fatal(err)
+		}
+		who, err := e.AdmitRegistryPassword(c.Password)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := e.CreateRegistryBearer(who, "", nil)
+		if err != nil || b.Life != 5*time.Minute {
+			t.Fatal(b.Life, err)
+		}
+		refused := func(what string, err error, word string) {
+			t.Helper()
+			if cloudsim.KindOf(err) != cloudsim.Unauthenticated || !strings.Contains(err.Error(), word) {
+				t.Errorf("%s: %v; want %q", what, err, word)
+			}
+		}
+		_, err = e.AdmitRegistryBearer(c.Password)
+		refused("a password for a bearer", err, "it is a password where a bearer is needed")
+		_, err = e.AdmitRegistryPassword(b.Token)
+		refused("a bearer for a password", err, "it is a bearer where a password is needed")
+		down()
+
+		e, down = boot(t, path, instant, of("http://one", "two:5000"))
+		_, err = e.AdmitRegistryPassword(c.Password)
+		refused("another registry", err, `it is for "one:5000"`)
+		down()
+		e, down = boot(t, path, instant, of("http://two", "one:5000"))
+		_, err = e.AdmitRegistryPassword(c.Password)
+		refused("another issuer", err, `it was issued by "http://one"`)
+		down()
+
+		e, down = boot(t, path, instant, of("http://one", "one:5000"))
+		defer down()
+		time.Sleep(time.Until(c.ExpiresAt) - time.Second)
+		if _, err := e.AdmitRegistryPassword(c.Password); err != nil {
+			t.Errorf("a second before its end: %v", err)
+		}
+		time.Sleep(time.Second)
+		_, err = e.AdmitRegistryPassword(c.Password)
+		refused("at its end", err, "it expired at")
+	})
+}
