@@ -57,6 +57,9 @@ func TestDecisionsAreKept(t *testing.T) {
 	if first, last, n := decide(t, dir, 1, "two"); first != "one/0" || last != "two/0" || n != 3 {
 		t.Errorf("from %s to %s, %d decisions", first, last, n)
 	}
+	if first, last, n := decide(t, dir, 1, "again"); first != "one/0" || last != "again/0" || n != 4 {
+		t.Errorf("from %s to %s, %d decisions: one is lost that was made after the cut", first, last, n)
+	}
 	if first, last, n := decide(t, dir, 1500, "three"); first != "three/500" || last != "three/1499" || n != 1000 {
 		t.Errorf("from %s to %s, %d decisions", first, last, n)
 	}

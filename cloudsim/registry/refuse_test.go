@@ -8,9 +8,13 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -373,5 +377,44 @@ func TestAudit(t *testing.T) {
 	}
 	if log.buf.Len() == 0 {
 		t.Error("nothing is in the log")
+	}
+}
+
+// A registry that runs collects, without being asked; and what only it may know
+// nobody else can read.
+func TestOnDisk(t *testing.T) {
+	var given string
+	w := start(t, func(c *registry.Config) {
+		given = filepath.Join(c.Dir, ".new-given-up")
+		if err := os.WriteFile(given, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		then := time.Now().Add(-2 * time.Hour)
+		if err := os.Chtimes(given, then, then); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(given); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("nothing is collected")
+		}
+	}
+	if _, auth := w.password(t, w.user(t, "ci", cloudsim.RoleRegistryWriter, ""), cloudsim.CreateRegistryCredential{}); w.push(t, "team-a/web:v1", auth) != nil {
+		t.Error("no push is taken")
+	}
+	if err := filepath.WalkDir(w.dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 && path != w.dir && e.Name() != registry.CAFile {
+			t.Errorf("%s has mode %04o", path, info.Mode().Perm())
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
 	}
 }
