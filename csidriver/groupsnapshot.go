@@ -33,7 +33,7 @@ func (g *groupController) CreateVolumeGroupSnapshot(ctx context.Context, req *cs
 		return nil, invalid("source_volume_ids", "is required")
 	}
 	var s shape
-	if err := s.read("parameters", req.GetParameters()); err != nil {
+	if err := s.read("parameters", req.GetParameters(), keyDeletionPolicy); err != nil {
 		return nil, err
 	}
 	want := cloudsim.CreateSnapshotGroup{Name: nameOf(req.GetName()), Labels: labelsOf(req.GetName(), req.GetParameters())}

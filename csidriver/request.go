@@ -70,6 +70,9 @@ const (
 	keyIOPS        = "iops"
 	keyThroughput  = "throughputMiBps"
 	keyReplication = "replication"
+	// keyDeletionPolicy is a field of the classes of snapshots, and the
+	// orchestrator's to act on. Some repeat it here, upstream's tests among them.
+	keyDeletionPolicy = "deletionPolicy"
 )
 
 // read adds parameters to s; what of them is not in known is refused.

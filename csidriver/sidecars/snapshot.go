@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	groupinformers "github.com/kubernetes-csi/external-snapshotter/client/v8/informers/externalversions/volumegroupsnapshot/v1"
@@ -79,5 +80,31 @@ func (d *driver) takeSnapshots() loop {
 		d.snapshots, d.kube, d.name, snapshots.VolumeSnapshotContents(), snapshots.VolumeSnapshotClasses(), snapshotter.NewSnapshotter(d.conn), group.calls,
 		d.timeout, resync, "snapshot", noLimit, "groupsnapshot", noLimit, true, d.limiter(), withGroups, group.contents, group.classes, d.limiter(),
 	)
-	return loop{"snapshotter", func(ctx context.Context, wg *sync.WaitGroup) { c.Run(workers, ctx.Done(), wg) }}
+	return loop{"snapshotter", func(ctx context.Context, wg *sync.WaitGroup) {
+		if !withGroups {
+			c.Run(workers, ctx.Done(), wg)
+			return
+		}
+		own := &sync.WaitGroup{}
+		c.Run(workers, ctx.Done(), own)
+		finish(own)
+	}}
+}
+
+// lastCalls is how long calls about groups may take that are under way when the
+// process stops. What is broken off is called again, by the same name.
+const lastCalls = 5 * time.Second
+
+// finish waits for workers, and not for ever: upstream's controller does not
+// shut down its queue of groups, so that a worker that is idle never ends.
+func finish(workers *sync.WaitGroup) {
+	done := make(chan struct{})
+	go func() {
+		workers.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(lastCalls):
+	}
 }
