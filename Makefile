@@ -45,7 +45,7 @@ reset: allinone ## forget its state
 test: ## quick tests, with the race detector (about a minute)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short ./...
 
-e2e: build konnectivity $(if $(filter 0,$(shell id -u)),machine csi) ## boot real clusters, kill clouds, and the long proofs
+e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## boot real clusters, kill clouds, and the long proofs
 	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./cloudsim/engine ./cloudsim/client ./credprovider ./cmd/allinone
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
 	$(GO) -C kube test -trimpath -count=1 ./credprovider

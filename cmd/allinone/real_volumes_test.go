@@ -115,6 +115,36 @@ spec:
       resources: {requests: {storage: 1Gi}}
 `
 
+// rawVolume is a pod of a node with a volume that is a device.
+const rawVolume = `
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: raw}
+spec:
+  volumeMode: Block
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 1Gi}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: raw}
+spec:
+  terminationGracePeriodSeconds: 0
+  nodeSelector: {kubernetes.io/hostname: %s}
+  containers:
+  - name: main
+    image: %s
+    args: [pause]
+    volumeDevices: [{name: data, devicePath: /dev/data}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: raw}}]
+`
+
+// handle is the disk of a claim.
+func (l *labRun) handle(claim string) string {
+	l.t.Helper()
+	return l.kubectl("get", "pv", l.kubectl("get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"), "-o", "jsonpath={.spec.csi.volumeHandle}")
+}
+
 // A StatefulSet whose node crashes has its data on the next node, once somebody
 // who knows says that the node is out of service (KEP-2268); the machine that
 // crashed comes back and joins again.
@@ -123,9 +153,18 @@ func (l *labRun) testVolumesCrash(t *testing.T) {
 	l.ready("db-0")
 	l.writes("db-0")
 	node := l.kubectl("get", "pod", "db-0", "-o", "jsonpath={.spec.nodeName}")
+	l.apply(fmt.Sprintf(rawVolume, node, agnhost))
+	l.ready("raw")
+	raw := l.handle("raw")
+	if !slices.ContainsFunc(l.loops(), func(file string) bool { return strings.Contains(file, raw) }) {
+		t.Errorf("%s has no device: there are %v", raw, l.loops())
+	}
 	if err := syscall.Kill(l.machinePID(instanceOf[node]), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+	l.until("the device of a raw volume is gone with its machine", func() string {
+		return strings.Join(slices.DeleteFunc(l.loops(), func(file string) bool { return !strings.Contains(file, raw) }), "\n")
+	})
 	l.untilPrints("the node is missed", "Unknown", "get", "node", node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 	l.kubectl("taint", "node", node, "node.kubernetes.io/out-of-service=crashed:NoExecute")
 	l.until("the pod runs elsewhere", func() string {
@@ -224,8 +263,7 @@ parameters: {iops: "4000"}
 `)
 	l.kubectl("patch", "pvc", "data-db-0", "-p", `{"spec":{"volumeAttributesClassName":"faster"}}`)
 	l.untilPrints("the claim has its class", "faster", "get", "pvc", "data-db-0", "-o", "jsonpath={.status.currentVolumeAttributesClassName}")
-	handle := l.kubectl("get", "pv", l.kubectl("get", "pvc", "data-db-0", "-o", "jsonpath={.spec.volumeName}"), "-o", "jsonpath={.spec.csi.volumeHandle}")
-	if out := l.cloud("disks", "get", handle, "-o", "yaml"); !strings.Contains(out, "iops: 4000") {
+	if out := l.cloud("disks", "get", l.handle("data-db-0"), "-o", "yaml"); !strings.Contains(out, "iops: 4000") {
 		t.Errorf("the disk is\n%s", out)
 	}
 	l.reads("db-0")
@@ -293,7 +331,8 @@ spec:
 func (l *labRun) testVolumesDelete(*testing.T) {
 	l.kubectl("delete", "statefulset", "db", "--wait")
 	l.kubectl("delete", "pod", "restored", "cloned", "grows", "--wait")
-	l.kubectl("delete", "pvc", "data-db-0", "restored", "cloned", "grows", "--wait")
+	l.kubectl("delete", "pod", "raw", "--ignore-not-found", "--wait") // it may have gone with its node
+	l.kubectl("delete", "pvc", "data-db-0", "restored", "cloned", "grows", "raw", "--wait")
 	l.kubectl("delete", "volumesnapshot", "before", "--wait")
 	l.until("no disk, snapshot or attachment stays", func() string {
 		return l.cloud("disks", "list", "-o", "name") + l.cloud("snapshots", "list", "-o", "name") + l.kubectl("get", "volumeattachments,pv", "-o", "name")
