@@ -28,7 +28,7 @@ func (f *registryFlags) flags(fl *pflag.FlagSet) {
 	fl.StringVar(&f.name, "registry-name", "", "host[:port] that image names begin with (default the address it listens on)")
 	fl.BoolVar(&f.plainHTTP, "registry-plain-http", false, "serve it without TLS; on loopback only")
 	fl.DurationVar(&f.cfg.Collect, "registry-collect", 0, "how often and how late what no image needs is removed (default 1h)")
-	fl.Float64Var(&f.cfg.TokensPerSecond, "registry-tokens-per-second", 0, "how often one address may ask for tokens, with bursts of ten times that (default 50)")
+	fl.Float64Var(&f.cfg.TokensPerSecond, "registry-tokens-per-second", 0, "how often one address, and one caller, may ask for tokens, with bursts of ten times that (default 50)")
 }
 
 // open listens, and returns the name of the registry; "" if there is none. Its
