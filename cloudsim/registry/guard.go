@@ -53,7 +53,7 @@ type guard struct {
 // admit reads the bearer of a request. One that is bad is refused when it is
 // needed, because only then is it known for what.
 func (g *guard) admit(r *http.Request) *session {
-	s := &session{requestID: r.Header.Get("X-Request-Id")}
+	s := &session{requestID: requestID(r)}
 	scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		s.bad = errNoBearer
@@ -61,6 +61,14 @@ func (g *guard) admit(r *http.Request) *session {
 	}
 	s.caller, s.bad = g.engine.AdmitRegistryBearer(strings.TrimSpace(bearer))
 	return s
+}
+
+// maxRequestID is what the audit trail keeps of what a client calls its request.
+const maxRequestID = 128
+
+func requestID(r *http.Request) string {
+	id := r.Header.Get("X-Request-Id")
+	return strings.ToValidUTF8(id[:min(len(id), maxRequestID)], "")
 }
 
 // allow refuses what the request may not do to a repository.

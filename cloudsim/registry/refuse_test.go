@@ -327,7 +327,7 @@ func TestAudit(t *testing.T) {
 	const wrong = "a-guess-of-somebody"
 	n := len(w.decisions(t, 0))
 	for _, step := range []func(){
-		func() { w.do(t, "GET", "/v2/team-a/web/tags/list", bearer, "") },
+		func() { w.do(t, "GET", "/v2/team-a/web/tags/list", bearer, "", "X-Request-Id", strings.Repeat("x", 4096)) },
 		func() { w.do(t, "POST", "/v2/team-a/web/blobs/uploads/", bearer, "") },
 		func() { w.do(t, "GET", "/v2/team-b/api/tags/list", bearer, "") },
 		func() { w.do(t, "GET", "/v2/_catalog", bearer, "") },
@@ -362,6 +362,9 @@ func TestAudit(t *testing.T) {
 	begins := func(x, y string) bool { return strings.HasPrefix(x, y) || strings.HasPrefix(y, x) }
 	if diff := cmp.Diff(want, got, cmp.Comparer(begins)); diff != "" {
 		t.Error(diff)
+	}
+	if id := w.decisions(t, n)[0].RequestID; len(id) != 128 {
+		t.Errorf("the trail keeps %d letters of a request's id", len(id))
 	}
 	for _, line := range got {
 		if strings.HasSuffix(line, "no: ") {

@@ -237,7 +237,7 @@ func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 
 // realm is where clients are sent for a token. A fault sends them astray.
 func (s *server) realm(r *http.Request) string {
-	hit, err := s.engine.Decide((engine.RegistryCaller{}).Context(r.Context(), r.Header.Get("X-Request-Id")), engine.Subject{Operation: cloudsim.RegistryChallenge})
+	hit, err := s.engine.Decide((engine.RegistryCaller{}).Context(r.Context(), requestID(r)), engine.Subject{Operation: cloudsim.RegistryChallenge})
 	if err == nil && hit.Fault != nil && hit.Fault.Effect.Type == cloudsim.FaultCorruptToken {
 		return s.cfg.URL + "/not-the-token-endpoint"
 	}

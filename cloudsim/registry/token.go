@@ -34,7 +34,7 @@ type tokenRequest struct {
 // so a wrong password is two of its requests.
 func (s *server) token(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
-	about := cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: r.Header.Get("X-Request-Id")}
+	about := cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: requestID(r)}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		host = r.RemoteAddr
