@@ -1,0 +1,140 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+)
+
+// meets is a call that a preset strikes, and what who makes it sees.
+type meets func(ctx context.Context, c *client.Client) (saw bool, err error)
+
+func refused(with cloudsim.Kind, call func(ctx context.Context, c *client.Client) error) meets {
+	return func(ctx context.Context, c *client.Client) (bool, error) {
+		err := call(ctx, c)
+		return errors.Is(err, with), err
+	}
+}
+
+// createB makes a second instance.
+func createB(ctx context.Context, c *client.Client) error {
+	_, err := c.CreateInstance(ctx, cloudsim.CreateInstance{Name: "b", Zone: cloudsim.PresetZone, Type: "small"})
+	return err
+}
+
+func getA(ctx context.Context, c *client.Client) error {
+	_, err := c.GetInstance(ctx, "i-000001")
+	return err
+}
+
+// doneAll is a change that is done although its answer says otherwise.
+func doneAll(with cloudsim.Kind, change func(context.Context, *client.Client) error, instances int) meets {
+	return func(ctx context.Context, c *client.Client) (bool, error) {
+		err := change(ctx, c)
+		l, lerr := c.ListInstances(ctx, cloudsim.ListOptions{})
+		return errors.Is(err, with) && lerr == nil && len(l.Items) == instances, errors.Join(err, lerr)
+	}
+}
+
+// sights are what is to be seen of each preset, in a cloud with the instance a,
+// which has a disk.
+var sights = map[string]meets{
+	"slow-cloud": func(ctx context.Context, c *client.Client) (bool, error) {
+		begin := time.Now()
+		err := getA(ctx, c)
+		return time.Since(begin) >= 500*time.Millisecond, err
+	},
+	"flapping-not-found":  refused(cloudsim.NotFound, getA),
+	"born-tainted":        refused(cloudsim.Unavailable, getA),
+	"thundering-describe": refused(cloudsim.Exhausted, getA),
+	"cloud-down":          refused(cloudsim.Unavailable, getA),
+	"zone-api-down":       refused(cloudsim.Unavailable, getA),
+	"zone-down":           refused(cloudsim.Unavailable, getA),
+	"zone-stockout":       refused(cloudsim.Exhausted, createB),
+	"quota-hit":           refused(cloudsim.Exhausted, createB),
+	"lost-reply":          doneAll(cloudsim.Unavailable, createB, 2),
+	"crash-mid-create":    doneAll(cloudsim.Internal, createB, 2),
+	"crash-mid-delete": doneAll(cloudsim.Internal, func(ctx context.Context, c *client.Client) error {
+		_, err := c.DeleteInstance(ctx, "i-000001")
+		return err
+	}, 0),
+	"ghost-node": refused(cloudsim.NotFound, func(ctx context.Context, c *client.Client) error {
+		if err := createB(ctx, c); err != nil {
+			return err
+		}
+		_, err := c.GetInstance(ctx, "i-000002")
+		return err
+	}),
+	"stopped-is-not-deleted": refused(cloudsim.Exhausted, func(ctx context.Context, c *client.Client) error {
+		if _, err := c.StopInstance(ctx, "i-000001"); err != nil {
+			return err
+		}
+		_, err := c.StartInstance(ctx, "i-000001")
+		return err
+	}),
+	"twice": func(ctx context.Context, c *client.Client) (bool, error) {
+		err := createB(ctx, c)
+		l, lerr := c.ListInstances(ctx, cloudsim.ListOptions{})
+		return lerr == nil && len(l.Items) == 2, errors.Join(err, lerr) // the name is what makes it once
+	},
+	"multi-attach": func(ctx context.Context, c *client.Client) (bool, error) {
+		d, err := c.DetachDisk(ctx, "disk-000001", cloudsim.DetachDisk{Instance: "i-000001"})
+		return d.State == cloudsim.DiskDetaching, err // and everything is instant here
+	},
+	"expired-token": func(ctx context.Context, c *client.Client) (bool, error) {
+		tok, err := c.CreateToken(ctx, cloudsim.CreateToken{Name: "t", Role: cloudsim.RoleReader})
+		if err != nil {
+			return false, err
+		}
+		as := *c
+		as.Token = client.StaticToken(tok.Secret)
+		err = getA(ctx, &as)
+		return errors.Is(err, cloudsim.Unauthenticated), err
+	},
+	"zone-dark": func(ctx context.Context, c *client.Client) (bool, error) {
+		z, err := c.GetZone(ctx, cloudsim.PresetZone)
+		return z.Dark() && getA(ctx, c) == nil, err
+	},
+}
+
+// Every preset shows what it is named after, to a call that is made as often as
+// its faults are rare, and nothing of it is left when they are deleted.
+func TestEveryPreset(t *testing.T) {
+	for _, p := range cloudsim.FaultPresets() {
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			c, ctx := cloudtest.Start(t, cloudtest.WithSeed(7)), t.Context()
+			must(c.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: cloudsim.PresetZone, Type: "small"}))(t)
+			must(c.CreateDisk(ctx, cloudsim.CreateDisk{Name: "d", Zone: cloudsim.PresetZone, Type: "balanced", SizeGiB: 1}))(t)
+			must(c.AttachDisk(ctx, "disk-000001", cloudsim.AttachDisk{Instance: "i-000001"}))(t)
+			var faults []cloudsim.FaultID
+			for _, f := range p.Faults {
+				faults = append(faults, must(c.CreateFault(ctx, f))(t).ID)
+			}
+			look := sights[p.Name]
+			if look == nil {
+				t.Fatal("nobody knows what is to be seen of it")
+			}
+			saw, err := false, error(nil)
+			for tries := 0; tries < 60 && !saw; tries++ {
+				saw, err = look(ctx, c)
+			}
+			if !saw {
+				t.Errorf("it is not to be seen: %v", err)
+			}
+			for _, id := range faults {
+				if err := c.DeleteFault(ctx, id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := c.ListInstances(ctx, cloudsim.ListOptions{}); err != nil {
+				t.Errorf("it is over, and still: %v", err)
+			}
+		})
+	}
+}
