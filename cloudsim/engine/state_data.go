@@ -76,9 +76,11 @@ func dataSizes(tx *store.Tx) (map[string]int64, error) {
 const savings = 3
 
 // saveWithData saves records and then the data of their disks: the instant of
-// the data lies between the two.
+// the data lies between the two. A load or a reset waits for it.
 func (e *Engine) saveWithData(ctx context.Context, name string) (s cloudsim.State, err error) {
-	for try := 1; ; try++ {
+	e.loading.Lock()
+	defer e.loading.Unlock()
+	for range savings {
 		s, err = e.keepState(name, func(f *os.File, data string) error {
 			var sizes map[string]int64
 			if err := e.store.Archive(f, func(tx *store.Tx) (has bool, err error) {
@@ -89,10 +91,11 @@ func (e *Engine) saveWithData(ctx context.Context, name string) (s cloudsim.Stat
 			}
 			return e.cfg.DiskFiles.Save(ctx, data, sizes)
 		})
-		if !errors.Is(err, cloudsim.NotFound) || try == savings {
+		if !errors.Is(err, cloudsim.NotFound) {
 			return s, err
 		}
 	}
+	return s, cloudsim.Errorf(cloudsim.Conflict, "%w: set recordsOnly to save the records alone", err)
 }
 
 // withData completes what is told about a state.

@@ -153,6 +153,23 @@ func TestLoadWhileAttached(t *testing.T) {
 	}
 }
 
+// A disk whose data vanished is not left out without a word; the records can be
+// saved alone.
+func TestDataThatCannotBeSaved(t *testing.T) {
+	dir := t.TempDir()
+	c := withFiles(t, dir, "")
+	d := create(t, c, "d", 1)
+	whole(t, c, d.ID, 1)
+	ok(t, os.Remove(disks.Path(dir, d.ID)))
+	if _, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "gone"}); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "recordsOnly") {
+		t.Errorf("a file that vanished: %v", err)
+	}
+	s, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "records", RecordsOnly: true})
+	if err != nil || s.DiskData {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
 // Data that was damaged on its way is refused, and nothing is kept of it.
 func TestDamagedData(t *testing.T) {
 	dir := t.TempDir()
