@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,8 +22,88 @@ import (
 // Two servers behind one address and three agents carry what kube-apiserver has
 // for a kubelet, a webhook and an aggregated API, while one after the other is
 // killed; without an agent, a person is told why.
-func TestLabTunnelOfMany(t *testing.T) {
-	l, p := newLab(t), newProxyLab(t)
+func TestLabTunnelOfMany(t *testing.T) { newLab(t).throughMany(hollowTunnel) }
+
+// What a kubelet runs is reached in the same way.
+func TestRealTunnelOfMany(t *testing.T) { newRealLab(t).throughMany(realTunnel) }
+
+// tunnelled is what goes through the tunnel of a kind of lab.
+type tunnelled struct {
+	up      []string // flags
+	pod     []string // what makes the pod web, and waits for it
+	carries func(l *labRun)
+	at      func(l *labRun) string // where something outside of the cluster listens
+	service string                 // that leads kube-apiserver there
+}
+
+var hollowTunnel = tunnelled{
+	pod: []string{"run", "web", "--image=web"},
+	carries: func(l *labRun) {
+		l.says("is a hollow node: no container runs there, so default/web has logged nothing", "logs", "web")
+		l.says("no container runs there to execute a command in", "exec", "web", "--", "ls")
+	},
+	// kube-apiserver asks the tunnel for "localhost", and means the agent's.
+	at: func(*labRun) string { return "127.0.0.1" },
+	service: `
+apiVersion: v1
+kind: Service
+metadata: {name: extension, namespace: default}
+spec: {type: ExternalName, externalName: localhost, ports: [{port: %[1]d}]}
+`,
+}
+
+var realTunnel = tunnelled{
+	up:  []string{"--nodes", "real", "--instances", "1"},
+	pod: []string{"run", "web", "--image=" + agnhost, "--command", "--", "/agnhost", "netexec", "--http-port=8080"},
+	carries: func(l *labRun) {
+		l.says("Started HTTP server", "logs", "web")
+		l.says("netexec", "exec", "web", "--", "/agnhost", "--help")
+		l.forwards("web")
+	},
+	// kube-apiserver asks for endpoints here, which are no loopback's.
+	at: (*labRun).hostAddress,
+	service: `
+apiVersion: v1
+kind: Service
+metadata: {name: extension, namespace: default}
+spec: {ports: [{name: https, port: %[1]d}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: extension-host, namespace: default, labels: {kubernetes.io/service-name: extension}}
+addressType: IPv4
+ports: [{name: https, port: %[1]d}]
+endpoints: [{addresses: [%[3]s], conditions: {ready: true}}]
+`,
+}
+
+// hostAddress is this machine's in the network of real machines.
+func (l *labRun) hostAddress() string {
+	l.t.Helper()
+	all, err := net.Interfaces()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, i := range all {
+		if !strings.HasPrefix(i.Name, "csim-"+l.hash()) {
+			continue
+		}
+		addrs, err := i.Addrs()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil {
+				return n.IP.String()
+			}
+		}
+	}
+	l.t.Fatal("this machine has no address in the lab's network")
+	return ""
+}
+
+func (l *labRun) throughMany(what tunnelled) {
+	t, p := l.t, newProxyLab(l.t)
 	servers, agentPorts := p.many(2)
 	config, err := egress.Selector{
 		URL:      "https://" + failover(t, servers),
@@ -47,29 +128,29 @@ func TestLabTunnelOfMany(t *testing.T) {
 		}
 	}
 	agents := []*os.Process{agent("a"), agent("b"), agent("c")}
-	l.must(l.allinone, "up", "--detach", "--port-base", "0", "--profile", "instant", "--egress-selector-config-file", p.file("egress.yaml"))
-	l.says("created", "run", "web", "--image=web")
-	l.extend(t)
+	l.must(l.allinone, append([]string{"up", "--detach", "--port-base", "0", "--profile", "instant", "--egress-selector-config-file", p.file("egress.yaml")}, what.up...)...)
+	l.says("created", what.pod...)
+	l.kubectl("wait", "pod", "web", "--for=condition=Ready", "--timeout=90s")
+	l.extend(what)
 
-	l.carries("with all")
+	l.carries("with all", what)
 	kill(p.running[0])
-	l.carries("without a server")
+	l.carries("without a server", what)
 	kill(agents[0], agents[1])
-	l.carries("with one of each")
+	l.carries("with one of each", what)
 	kill(agents[2])
 	l.says("no network proxy agent is connected", "logs", "web")
 	l.says("no network proxy agent is connected", "create", "configmap", "refused")
 	l.says("the server is currently unable to handle the request", "get", "--raw", "/apis/shop.example/v1")
 	agent("d")
-	l.carries("with a new agent")
+	l.carries("with a new agent", what)
 }
 
 // carries sees kube-apiserver reach everything that is on the other side.
-func (l *labRun) carries(when string) {
+func (l *labRun) carries(when string, what tunnelled) {
 	l.t.Helper()
 	l.t.Log(when)
-	l.says("is a hollow node: no container runs there, so default/web has logged nothing", "logs", "web")
-	l.says("no container runs there to execute a command in", "exec", "web", "--", "ls")
+	what.carries(l)
 	l.says("the webhook was asked", "create", "configmap", "refused")
 	l.says(`"kind":"APIResourceList"`, "get", "--raw", "/apis/shop.example/v1")
 }
@@ -130,8 +211,9 @@ func pass(c net.Conn, to []string) {
 
 // extend serves a webhook that refuses a configmap, and an aggregated API, and
 // tells the cluster of both.
-func (l *labRun) extend(t *testing.T) {
-	t.Helper()
+func (l *labRun) extend(what tunnelled) {
+	l.t.Helper()
+	t, host := l.t, what.at(l)
 	dir := filepath.Join(t.TempDir(), "certs")
 	if err := certs.Make(dir, []string{"extension.default.svc"}, time.Now()); err != nil {
 		t.Fatal(err)
@@ -140,7 +222,7 @@ func (l *labRun) extend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +238,7 @@ func (l *labRun) extend(t *testing.T) {
 	t.Cleanup(func() { srv.Close(); <-done })
 
 	manifest := filepath.Join(t.TempDir(), "extension.yaml")
-	text := fmt.Sprintf(extension, ln.Addr().(*net.TCPAddr).Port, base64.StdEncoding.EncodeToString(ca))
+	text := fmt.Sprintf(what.service+extension, ln.Addr().(*net.TCPAddr).Port, base64.StdEncoding.EncodeToString(ca), host)
 	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -179,13 +261,8 @@ func admit(w http.ResponseWriter, r *http.Request) {
 		review.Request.UID)
 }
 
-// extension names a port and an authority. The Service leads to this machine:
-// kube-apiserver asks the tunnel for "localhost", and means the agent's.
+// extension names a port and an authority.
 const extension = `
-apiVersion: v1
-kind: Service
-metadata: {name: extension, namespace: default}
-spec: {type: ExternalName, externalName: localhost, ports: [{port: %[1]d}]}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration

@@ -55,27 +55,33 @@ func (c outsider) fetch(url string) (string, error) {
 	return c.l.try("ip", "netns", "exec", c.name, "curl", "-sf", "-m", "5", url)
 }
 
+// forwards asks a pod who it is, by kubectl port-forward.
+func (l *labRun) forwards(pod string) {
+	l.t.Helper()
+	forward := exec.Command(l.kubectlPath(), "port-forward", "pod/"+pod, ":8080")
+	forward.Env = l.env()
+	out, err := forward.StdoutPipe()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if err := forward.Start(); err != nil {
+		l.t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n') // Forwarding from 127.0.0.1:40123 -> 8080
+	at, _, _ := strings.Cut(strings.TrimPrefix(line, "Forwarding from "), " ")
+	if who, failed := fetch("http://" + at + "/hostname"); failed != nil || who != pod {
+		l.t.Errorf("port-forward to %s (%q, %v): %q %v", pod, line, err, who, failed)
+	}
+	_ = forward.Process.Kill()
+	_ = forward.Wait()
+}
+
 // testRealTunnel takes what kube-apiserver sends to kubelets through the
 // network proxy, and in no other way.
 func (l *labRun) testRealTunnel(t *testing.T) {
 	pod := l.podsByNode("web")["node-2"][0]
 	l.says("netexec", "exec", pod, "--", "/agnhost", "--help") // the step before rebooted its node
-	forward := exec.Command(l.kubectlPath(), "port-forward", "pod/"+pod, ":8080")
-	forward.Env = l.env()
-	out, err := forward.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := forward.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n') // Forwarding from 127.0.0.1:40123 -> 8080
-	at, _, _ := strings.Cut(strings.TrimPrefix(line, "Forwarding from "), " ")
-	if who, failed := fetch("http://" + at + "/hostname"); failed != nil || who != pod {
-		t.Errorf("port-forward to %s (%q, %v): %q %v", pod, line, err, who, failed)
-	}
-	_ = forward.Process.Kill()
-	_ = forward.Wait()
+	l.forwards(pod)
 
 	agent := l.proxyPID("proxy-agent")
 	if err := syscall.Kill(agent, syscall.SIGSTOP); err != nil {
