@@ -93,6 +93,19 @@ func from(rt http.RoundTripper, address string) http.RoundTripper {
 	return other
 }
 
+// broken tries something while an operation is broken.
+func (w *world) broken(t *testing.T, operation string, effect cloudsim.FaultEffect, try func()) {
+	t.Helper()
+	f, err := w.CreateFault(t.Context(), cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{Match: cloudsim.FaultMatch{Operation: operation}, Effect: effect}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	try()
+	if err := w.DeleteFault(t.Context(), f.ID); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Every fault of the registry, and what its client sees.
 func TestFaults(t *testing.T) {
 	w := start(t)
@@ -103,14 +116,7 @@ func TestFaults(t *testing.T) {
 	}
 	broken := func(operation string, effect cloudsim.FaultEffect, try func()) {
 		t.Helper()
-		f, err := w.CreateFault(t.Context(), cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{Match: cloudsim.FaultMatch{Operation: operation}, Effect: effect}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		try()
-		if err := w.DeleteFault(t.Context(), f.ID); err != nil {
-			t.Fatal(err)
-		}
+		w.broken(t, operation, effect, try)
 	}
 	const scope = "scope=repository:team-a/web:pull"
 	broken(cloudsim.RegistryToken, cloudsim.FaultEffect{Type: cloudsim.FaultThrottle, RetryAfterSeconds: 7}, func() {
@@ -314,6 +320,18 @@ func (s *said) Write(p []byte) (int, error) {
 	return s.buf.Write(p)
 }
 
+// inWords is a line for each decision.
+func inWords(all []cloudsim.RegistryDecision) (lines []string) {
+	for _, d := range all {
+		word := "yes"
+		if !d.Allowed {
+			word = "no: " + d.Reason
+		}
+		lines = append(lines, strings.TrimSpace(d.Caller+" "+d.Operation+" "+d.Resource+" "+word))
+	}
+	return lines
+}
+
 // Each decision is in the audit trail, once, with who, what, and why not; and
 // no password or bearer is in it or in a log.
 func TestAudit(t *testing.T) {
@@ -339,14 +357,7 @@ func TestAudit(t *testing.T) {
 	} {
 		step()
 	}
-	var got []string
-	for _, d := range w.decisions(t, n) {
-		word := "yes"
-		if !d.Allowed {
-			word = "no: " + d.Reason
-		}
-		got = append(got, strings.TrimSpace(d.Caller+" "+d.Operation+" "+d.Resource+" "+word))
-	}
+	got := inWords(w.decisions(t, n))
 	want := []string{
 		"ci registry.pull team-a/web yes",
 		"ci registry.push team-a/web no: ",
