@@ -345,7 +345,9 @@ func TestAudit(t *testing.T) {
 	const wrong = "a-guess-of-somebody"
 	n := len(w.decisions(t, 0))
 	for _, step := range []func(){
-		func() { w.do(t, "GET", "/v2/team-a/web/tags/list", bearer, "", "X-Request-Id", strings.Repeat("x", 4096)) },
+		func() {
+			w.do(t, "GET", "/v2/team-a/web/tags/list", bearer, "", "X-Request-Id", strings.Repeat("x", 4096))
+		},
 		func() { w.do(t, "POST", "/v2/team-a/web/blobs/uploads/", bearer, "") },
 		func() { w.do(t, "GET", "/v2/team-b/api/tags/list", bearer, "") },
 		func() { w.do(t, "GET", "/v2/_catalog", bearer, "") },
