@@ -238,6 +238,7 @@ func TestLab(t *testing.T) {
 		{"nodes", (*labRun).testNodes},
 		{"instances", (*labRun).testInstances},
 		{"load balancer", (*labRun).testLoadBalancer},
+		{"figures", (*labRun).testFigures},
 		{"SIGKILL of each component", (*labRun).testKillComponents},
 		{"SIGKILL of the lab", (*labRun).testKillLab},
 		{"down and reset", (*labRun).testDown},

@@ -128,6 +128,7 @@ func TestReal(t *testing.T) {
 		{"pods", (*labRun).testRealPods},
 		{"routes", (*labRun).testRealRoutes},
 		{"load balancer", (*labRun).testRealLoadBalancer},
+		{"figures", (*labRun).testFigures},
 		{"metadata", (*labRun).testRealMetadata},
 		{"private images", (*labRun).testRealPull},
 		{"tunnel", (*labRun).testRealTunnel},

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// ccmFigures are what the service level objectives of the cloud controller
+// manager's KEPs speak of, by the metrics of the framework's own and, of the
+// cloud's calls, ours.
+var ccmFigures = []struct{ what, metric, labels string }{
+	{"node: registered to initialised (SLO 60 s)", "node_controller_initial_node_sync_delay_seconds", ""},
+	{"node: taint taken away (SLO 60 s)", "node_controller_cloud_provider_taint_removal_delay_seconds", ""},
+	{"service: a sync, with its load balancer", "workqueue_work_duration_seconds", `name="service"`},
+	{"service: nodes changed, its targets set", "service_controller_update_loadbalancer_host_latency_seconds", ""},
+	{"service: its load balancer deleted, the call", "cloudsim_cloud_api_request_duration_seconds", `operation="DELETE /v1/load-balancers/{id}"`},
+	{"node: gone from the cloud, the call that asks", "cloudsim_cloud_api_request_duration_seconds", `operation="GET /v1/instances/{id}"`},
+	{"routes: a round", "workqueue_work_duration_seconds", `name="Routes"`},
+}
+
+// testFigures prints them, after a node and a Service came and went.
+func (l *labRun) testFigures(t *testing.T) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", l.pids()["ccm"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := regexp.MustCompile(`--secure-port=(\d+)`).FindStringSubmatch(string(raw))
+	if port == nil {
+		t.Fatalf("no port in %q", raw)
+	}
+	page := l.kubectl("--server=https://127.0.0.1:"+port[1], "get", "--raw", "/metrics")
+	for _, f := range ccmFigures {
+		sum, n := sample(page, f.metric+"_sum", f.labels), sample(page, f.metric+"_count", f.labels)
+		if n == 0 {
+			t.Logf("%-48s never happened here", f.what)
+			continue
+		}
+		t.Logf("%-48s %8.3f s, the mean of %.0f", f.what, sum/n, n)
+		if strings.Contains(f.what, "SLO") && sum/n > 60 {
+			t.Errorf("%s: %.0f s", f.what, sum/n)
+		}
+	}
+	if sample(page, "node_controller_initial_node_sync_delay_seconds_count", "") == 0 {
+		t.Error("no node was initialised")
+	}
+}
+
+// sample is the value of a metric with these labels, or 0.
+func sample(page, metric, labels string) float64 {
+	for line := range strings.Lines(page) {
+		at := max(strings.LastIndex(line, " "), 0) // labels may hold spaces
+		series, _, _ := strings.Cut(line[:at], "{")
+		if series != metric || !strings.Contains(line[:at], labels) {
+			continue
+		}
+		if v, err := strconv.ParseFloat(strings.TrimSpace(line[at:]), 64); err == nil {
+			return v
+		}
+	}
+	return 0
+}
