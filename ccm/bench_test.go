@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -169,11 +168,13 @@ func BenchmarkIdleMinute(b *testing.B) {
 }
 
 // BenchmarkMembership has a node join 1,000 Services of 1,000 nodes, by the
-// framework's five workers. The limit is to write the same targets with the same
-// workers and nothing else.
+// framework's five workers, and leave them. The limit is to write as many targets
+// with the same workers and nothing else. It takes a minute or two of processor
+// time, most of it the cloud's: each of its load balancers names all nodes.
 func BenchmarkMembership(b *testing.B) {
 	const services, nodes = 1000, 1000
 	r := newRig(b)
+	r.mirrored(b)
 	all := r.machines(b, nodes)
 	svcs := make([]*v1.Service, services)
 	lbs := make([]cloudsim.LoadBalancerID, services)
@@ -210,17 +211,13 @@ func BenchmarkMembership(b *testing.B) {
 		r.wire.spoil(nil)
 		ours += timed(func(i int) error { return r.balancers().UpdateLoadBalancer(b.Context(), cluster, svcs[i], all) })
 		b.ReportMetric(float64(len(r.wire.made(false)))/services, "calls/service")
-		for _, set := range [][]cloudsim.Target{targets[1:], targets} {
-			set = slices.Clone(set)
-			least += timed(func(i int) error {
-				_, err := r.api.SetLoadBalancerTargets(b.Context(), lbs[i], cloudsim.SetTargets{Targets: set})
-				return err
-			}) / 2
-		}
-		timed(func(i int) error { return r.balancers().UpdateLoadBalancer(b.Context(), cluster, svcs[i], all[1:]) })
+		least += timed(func(i int) error {
+			_, err := r.api.SetLoadBalancerTargets(b.Context(), lbs[i], cloudsim.SetTargets{Targets: targets[1:]})
+			return err
+		})
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(ours.Seconds()/float64(b.N), "s")
 	b.ReportMetric(least.Seconds()/float64(b.N), "limit-s")
-	b.ReportMetric(least.Seconds()/ours.Seconds(), "of-limit")
+	b.ReportMetric(least.Seconds()/ours.Seconds(), "of-limit(>=0.8)")
 }

@@ -3,17 +3,22 @@ package ccm_test
 import (
 	"bytes"
 	"context"
+	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/cloud-provider/app"
 
 	"github.com/cloudsim-dev/allinone/ccm"
 )
@@ -158,5 +163,17 @@ func TestCommandRunsUntilItsContextEnds(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "cloud-node-lifecycle-controller") {
 		t.Errorf("the log does not speak of the controllers:\n%s", out.String())
+	}
+}
+
+// Upstream's map of controllers is a global, which others of this process use
+// too: a command, however often it is made, leaves it as it was.
+func TestUpstreamsControllersStay(t *testing.T) {
+	before := slices.Sorted(maps.Keys(app.DefaultInitFuncConstructors))
+	for range 2 {
+		ccm.NewCommand(func(string) string { return "" }, io.Discard)
+	}
+	if d := cmp.Diff(before, slices.Sorted(maps.Keys(app.DefaultInitFuncConstructors))); d != "" {
+		t.Error(d)
 	}
 }

@@ -69,6 +69,9 @@ func (p *Provider) Sweeper(kube kubernetes.Interface, cluster string) func(conte
 	return newSweeper(p, kube, cluster).sweep
 }
 
+// Hear is a word of the cloud.
+func (p *Provider) Hear() { p.mirror.Heard(true) }
+
 // Mirrored reports whether the mirror may be believed.
 func (p *Provider) Mirrored() bool { return p.mirror.believed() }
 

@@ -5,10 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -114,83 +110,6 @@ func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, svc 
 	return status(lb), nil
 }
 
-// UpdateLoadBalancer replaces the set of targets in one call, so there is never
-// an empty set on the way. It is called before Ensure, after Delete and with
-// old Services, too: one that is being deleted is left alone, one that is
-// missing is an error, which the framework drops when GetLoadBalancer agrees.
-func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
-	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
-	defer cancel()
-	lb, found, err := b.find(ctx, cluster, svc)
-	switch {
-	case err != nil:
-		return err
-	case !found:
-		return fmt.Errorf("load balancer %s %w", loadBalancerName(svc), errMissing)
-	case lb.State == cloudsim.LoadBalancerDeleting:
-		return nil
-	}
-	if byPods(svc) {
-		return b.followPods(ctx, cluster, svc, nodes)
-	}
-	if _, err := nodeSelector(svc); err != nil {
-		return err
-	}
-	to, err := b.backends(ctx, svc, nodes)
-	if err != nil {
-		return err
-	}
-	b.tellLeft(svc, to.left)
-	targets := to.targets
-	for range attempts {
-		if sameTargets(lb.Targets, targets) {
-			return nil
-		}
-		_, err = b.api.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: targets})
-		if err == nil {
-			return nil
-		}
-		known, isTargets := knownTargets(targets, err)
-		if !isTargets {
-			break
-		}
-		b.log.Warn("targets are left out", "service", name(svc), "reason", err)
-		targets = known
-	}
-	return fmt.Errorf("load balancer %s: setting targets: %w", lb.ID, err)
-}
-
-// errMissing is why a load balancer cannot be updated that is not there.
-var errMissing = errors.New("does not exist (yet)")
-
-// followPods is UpdateLoadBalancer where the targets are pods, which may have
-// other ports than those before: all of it is replaced, in one call too.
-func (b *balancers) followPods(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
-	want, err := b.want(ctx, cluster, svc, nodes)
-	if err != nil {
-		return err
-	}
-	for range attempts {
-		lb, found, err := b.find(ctx, cluster, svc)
-		switch {
-		case err != nil:
-			return err
-		case !found:
-			return fmt.Errorf("load balancer %s %w", want.Name, errMissing)
-		case lb.State == cloudsim.LoadBalancerDeleting, same(lb, want):
-			return nil
-		}
-		_, err = b.update(ctx, lb, want)
-		if known, ok := knownTargets(want.Targets, err); ok {
-			b.log.Warn("targets are left out", "service", name(svc), "reason", err)
-			want.Targets = known
-		} else if cloudsim.KindOf(err) != cloudsim.Stale {
-			return err
-		}
-	}
-	return fmt.Errorf("load balancer of %s: it changes all the time", name(svc))
-}
-
 // EnsureLoadBalancerDeleted deletes the Service's load balancer and waits a
 // little for it to be gone. Nil means gone. Until then there is an error, which
 // keeps the finalizer and so the Service. It needs nothing of the Service but
@@ -242,10 +161,22 @@ func (b *balancers) giveUp(ctx context.Context, lb cloudsim.LoadBalancer, svc *v
 // whatever its annotations ask for now. What has its name and is not its own is
 // an error.
 func (b *balancers) find(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
-	lb, found, err := b.named(ctx, loadBalancerName(svc))
+	lb, found, err := b.own(ctx, cluster, svc)
 	if err != nil || found {
-		return lb, found, errors.Join(err, checkOwner(lb, cluster, svc))
+		return lb, found, err
 	}
+	return b.shareOf(ctx, cluster, svc)
+}
+
+// own returns the load balancer that is the Service's alone.
+func (b *balancers) own(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
+	lb, found, err := b.named(ctx, loadBalancerName(svc))
+	return lb, found, errors.Join(err, checkOwner(lb, cluster, svc))
+}
+
+// shareOf returns the load balancer that the Service shares. The cloud looks at
+// all of its load balancers for that.
+func (b *balancers) shareOf(ctx context.Context, cluster string, svc *v1.Service) (lb cloudsim.LoadBalancer, found bool, err error) {
 	l, err := b.api.ListLoadBalancers(ctx, cloudsim.ListOptions{Labels: map[string]string{
 		LabelCluster: cluster, labelMemberPrefix + string(svc.UID): name(svc),
 	}})
@@ -308,7 +239,10 @@ func (b *balancers) converge(ctx context.Context, cluster string, svc *v1.Servic
 // step looks at what is there and does one thing about it; again says that
 // there is more to do.
 func (b *balancers) step(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, again bool, err error) {
-	lb, found, err := b.find(ctx, cluster, svc)
+	lb, found, err := b.own(ctx, cluster, svc)
+	if err == nil && !found && !b.sharesNone(svc) {
+		lb, found, err = b.shareOf(ctx, cluster, svc)
+	}
 	if err == nil && !found && want.Labels[LabelShared] != "" {
 		lb, found, err = b.named(ctx, want.Name)
 	}
@@ -328,6 +262,24 @@ func (b *balancers) step(ctx context.Context, cluster string, svc *v1.Service, w
 	}
 	lb, err = b.update(ctx, lb, want)
 	return lb, false, err
+}
+
+// sharesNone reports whether the mirror, if it may be believed, shows no load
+// balancer that the Service shares: else a thousand new Services would have the
+// cloud look at each other's load balancers a million times. That a share has
+// come about in the instant before costs no more than the orphan that it becomes;
+// where a Service would be let go at the answer, the cloud is asked.
+func (b *balancers) sharesNone(svc *v1.Service) bool {
+	all, fresh := b.mirror.allBalancers()
+	if !fresh {
+		return false
+	}
+	for lb := range all {
+		if _, member := lb.Labels[labelMemberPrefix+string(svc.UID)]; member {
+			return false
+		}
+	}
+	return true
 }
 
 // create is safe to repeat: the name is unique in the cloud, and asking again
@@ -440,51 +392,6 @@ func (b *balancers) want(ctx context.Context, cluster string, svc *v1.Service, n
 	}
 	b.tellLeft(svc, to.left)
 	return wanted(cluster, svc, to, b.mode())
-}
-
-// backends are the instances of the nodes that the Service chooses, or the pods
-// there. A node of another cloud is left out: its pods get no traffic. A selector
-// that cannot be read chooses nothing; wanted refuses it.
-func (b *balancers) backends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
-	by, err := nodeSelector(svc)
-	if err != nil {
-		return to, nil //nolint:nilerr // wanted says it, with all else that is wrong
-	}
-	if nodes = chosen(nodes, by); byPods(svc) {
-		return b.podBackends(ctx, svc, nodes)
-	}
-	return targetsOf(nodes), nil
-}
-
-var targetField = regexp.MustCompile(`^targets\[(\d+)\]\.(?:instance|ip)$`)
-
-// knownTargets is targets without those that err, the cloud's answer, refuses:
-// instances that are gone while their Nodes are still there. It reports false
-// if err is about anything else. One dead node must not keep the others out.
-func knownTargets(targets []cloudsim.Target, err error) ([]cloudsim.Target, bool) {
-	e, ok := errors.AsType[*cloudsim.Error](err)
-	if !ok || e.Kind != cloudsim.Invalid || len(e.Fields) == 0 {
-		return nil, false
-	}
-	refused := map[int]bool{}
-	for _, f := range e.Fields {
-		m := targetField.FindStringSubmatch(strings.TrimSpace(f.Field))
-		if m == nil {
-			return nil, false
-		}
-		n, err := strconv.Atoi(m[1])
-		if err != nil || n >= len(targets) {
-			return nil, false
-		}
-		refused[n] = true
-	}
-	known := make([]cloudsim.Target, 0, len(targets))
-	for n, t := range targets {
-		if !refused[n] {
-			known = append(known, t)
-		}
-	}
-	return slices.Clip(known), true
 }
 
 func name(svc *v1.Service) string { return svc.Namespace + "/" + svc.Name }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cloud-provider/api"
 
@@ -376,6 +377,56 @@ func TestTwoLeaders(t *testing.T) {
 		t.Errorf("targets %v", lb.Targets)
 	}
 	if d := cmp.Diff(asGiven, s) + cmp.Diff(nodesAsGiven, nodes); d != "" {
+		t.Errorf("it changed what it was given:\n%s", d)
+	}
+}
+
+// What the framework hands over is its cache's: whatever the Service asks for,
+// nothing is written to it. The race detector sees who does.
+func TestServiceAndNodesAreOnlyRead(t *testing.T) {
+	r := newRig(t, podRanges)
+	i := r.machine(t, "node-1")
+	r.pods = []*discoveryv1.EndpointSlice{slice(v1.IPv4Protocol, 8080, runsOn(i, 7))}
+	r.provider = r.again()
+	r.mirrored(t)
+	nodes := []*v1.Node{initialised(i)}
+	all := []*v1.Service{sharing("01", 80), sharing("02", 81), portless(func(s *v1.Service) { s.UID = "00000000-1111-2222-3333-000000000003" }), service(
+		annotate("node-selector", "!nothing"), annotate("proxy-protocol", "v2"), annotate("idle-timeout", "1m"), annotate("drain-timeout", "0s"),
+		func(s *v1.Service) {
+			s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol, v1.IPv4Protocol}
+			s.Spec.LoadBalancerSourceRanges = []string{" ::/0", "10.0.0.0/8"}
+			s.Spec.SessionAffinity = v1.ServiceAffinityClientIP
+		})}
+	var asGiven []*v1.Service
+	for _, s := range all {
+		asGiven = append(asGiven, s.DeepCopy())
+	}
+	node := nodes[0].DeepCopy()
+	var wg sync.WaitGroup
+	for n := range 4 * len(all) {
+		s := all[n%len(all)]
+		wg.Go(func() {
+			if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nodes); err != nil {
+				t.Error(err)
+			}
+			if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, nodes); err != nil {
+				t.Error(err)
+			}
+			if _, err := r.provider.Drift(t.Context(), cluster, s, nodes...); err != nil {
+				t.Error(err)
+			}
+			if _, there, err := r.balancers().GetLoadBalancer(t.Context(), cluster, s); !there || err != nil {
+				t.Error(there, err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, s := range all {
+		if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s); err != nil {
+			t.Error(err)
+		}
+	}
+	if d := cmp.Diff(asGiven, all) + cmp.Diff(node, nodes[0]); d != "" {
 		t.Errorf("it changed what it was given:\n%s", d)
 	}
 }

@@ -1,11 +1,19 @@
 package ccm_test
 
 import (
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"k8s.io/client-go/tools/record"
+
+	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
 // A loop over all nodes costs the cloud nothing while it is mirrored.
@@ -93,4 +101,43 @@ func TestMirrorKnowsForeignNodes(t *testing.T) {
 	if _, err := r.cloud.ListInstances(t.Context(), cloudsim.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A cloud that is silent for longer than it may be is not believed, though the
+// watch has not ended.
+func TestMirrorOfASilentCloud(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := ccm.New(slog.New(slog.DiscardHandler), &client.Client{}, ccm.NewSettings(ccm.Config{}), record.NewFakeRecorder(1))
+		p.Hear()
+		time.Sleep(39 * time.Second)
+		if !p.Mirrored() || p.Health() != nil {
+			t.Errorf("it is not believed after 39 s, with a beat of 15 s: %v", p.Health())
+		}
+		time.Sleep(2 * time.Second)
+		if p.Mirrored() || p.Health() == nil {
+			t.Error("it is believed after 41 s of silence")
+		}
+		p.Hear()
+		if !p.Mirrored() {
+			t.Error("it is not believed when it speaks again")
+		}
+	})
+}
+
+// From the moment that the watch breaks, the cloud is asked itself.
+func TestMirrorOfALostCloud(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, cloudtest.InBubble())
+		i := r.machine(t, "node-1")
+		r.mirrored(t)
+		r.wire.spoil(func(_ int, req *http.Request) fault { return fault{cut: strings.HasSuffix(req.URL.Path, "/watch")} })
+		r.wire.hangUp()
+		time.Sleep(time.Second)
+		if r.provider.Mirrored() {
+			t.Error("it is believed")
+		}
+		if _, known := r.provider.MirroredInstance(i.ID); known {
+			t.Error("it answers for an instance")
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package ccm_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,5 +124,28 @@ func TestOrphansOfOneService(t *testing.T) {
 		if !strings.Contains(said, "DeletedOrphan Deleted the load balancer "+string(id)) {
 			t.Errorf("of %s it said %q", id, said)
 		}
+	}
+}
+
+// A list that lacks a Service is not believed alone: the API server is asked for
+// it by name before anything is deleted.
+func TestOrphanIsConfirmed(t *testing.T) {
+	r, kube, _ := orphaned(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
+	kube.PrependReactor("list", "services", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, &v1.ServiceList{}, nil // as after the API server's data was put back
+	})
+	sweep := r.provider.Sweeper(kube, cluster)
+	for range 3 {
+		if err := sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := r.balancersInCloud(t)
+	if len(left) != 3 || !slices.ContainsFunc(left, func(lb cloudsim.LoadBalancer) bool { return lb.Labels[ccm.LabelServiceUID] == string(service().UID) }) {
+		t.Errorf("left are %+v; want all but the orphan", left)
+	}
+	kube.PrependReactor("get", "services", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errCut })
+	if err := sweep(t.Context()); err == nil {
+		t.Error("an API server that does not answer says that a Service is gone")
 	}
 }

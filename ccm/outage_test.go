@@ -23,6 +23,12 @@ import (
 // nothing.
 func calm(t *testing.T, opts ...cloudtest.Option) plane {
 	t.Helper()
+	return calmAt(t, 2*time.Second, opts...)
+}
+
+// calmAt is calm with a repairer that leaves a Service alone for settle.
+func calmAt(t *testing.T, settle time.Duration, opts ...cloudtest.Option) plane {
+	t.Helper()
 	r := newRig(t, append(opts, cloudtest.InBubble())...)
 	r.events = record.NewFakeRecorder(10_000)
 	r.wire.takes = time.Millisecond // or two events would have one name
@@ -31,7 +37,7 @@ func calm(t *testing.T, opts ...cloudtest.Option) plane {
 	// Upstream's workers may outlive their controller by the call that they are
 	// in: the cloud stays for a minute of the bubble's.
 	t.Cleanup(func() { time.Sleep(time.Minute) })
-	return r.startAt(t, pace{5 * time.Minute, 5 * time.Second, 2 * time.Second})
+	return r.startAt(t, pace{5 * time.Minute, 5 * time.Second, settle})
 }
 
 // within waits for so long, in steps of a second.

@@ -85,10 +85,10 @@ func (r *repairer) run(ctx context.Context) {
 	})
 }
 
-// serviceUpdated is also told of the periodic resync, with one Service twice;
+// serviceUpdated is also told of the periodic resync, with one object twice;
 // that is compared at once.
 func (r *repairer) serviceUpdated(before, after any) {
-	if before.(*v1.Service).ResourceVersion == after.(*v1.Service).ResourceVersion {
+	if before == after {
 		r.enqueue(after, 0)
 		return
 	}

@@ -2,7 +2,10 @@ package ccm_test
 
 import (
 	"errors"
+	"net/http"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -91,5 +94,40 @@ func TestNoDrift(t *testing.T) {
 	eventually(t, "without the node there is", func() bool {
 		why, err := r.provider.Drift(t.Context(), cluster, s)
 		return err == nil && why != ""
+	})
+}
+
+// Whoever changes a Service has upstream's controller act first: the repairer
+// leaves it alone for a while, also when something else calls it in between.
+func TestRepairComesSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := calmAt(t, 4*time.Second)
+		p.post(t, service())
+		within(t, time.Minute, "the Service has its address", func() bool { return addressed(p.service(t)) })
+		time.Sleep(10 * time.Second)
+		lb := p.only(t)
+		spec := lb.LoadBalancerSpec
+		spec.Listeners = []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 9999, TargetPort: 9999}}
+		if _, err := p.cloud.UpdateLoadBalancer(t.Context(), lb.ID, cloudsim.UpdateLoadBalancer{Labels: lb.Labels, LoadBalancerSpec: spec}, lb.Revision); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		p.wire.spoil(func(_ int, req *http.Request) fault {
+			if req.Method != http.MethodPut {
+				return fault{}
+			}
+			return fault{status: http.StatusForbidden, body: `{"status":403,"kind":"denied"}`} // which is not tried again
+		})
+		p.update(t, func(s *v1.Service) { s.Spec.Ports[0].Port = 81 })
+		time.Sleep(3 * time.Second) // the repairer was called for a second ago
+		if calls := p.wire.made(true); len(calls) != 1 {
+			t.Errorf("3 s after the Service changed: %v; want upstream's alone", calls)
+		}
+		time.Sleep(1500 * time.Millisecond) // upstream comes again after 5 s
+		if calls := p.wire.made(true); len(calls) != 2 {
+			t.Errorf("when it was left alone for 4 s: %v; want the repairer's too", calls)
+		}
+		p.wire.spoil(nil)
+		within(t, time.Minute, "it is what the Service says", func() bool { return p.only(t).Listeners[0].Port == 81 })
 	})
 }

@@ -95,6 +95,10 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *clou
 	if errors.Is(err, cloudsim.Exists) {
 		have, err = r.replace(ctx, want, err)
 	}
+	switch cloudsim.KindOf(err) {
+	case cloudsim.Conflict, cloudsim.Stale: // somebody else works on the table: at once again
+		return apierrors.NewConflict(schema.GroupResource{Resource: "routes"}, want.Name, err)
+	}
 	if err != nil {
 		return fmt.Errorf("route to %s by node %q: %w", route.DestinationCIDR, route.TargetNode, err)
 	}

@@ -2,10 +2,14 @@ package ccm_test
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +27,7 @@ import (
 	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
 const watchedRoutes = features.CloudControllerManagerWatchBasedRoutesReconciliation
@@ -58,7 +63,7 @@ func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 		r.wire.spoil(func(_ int, req *http.Request) fault {
 			return fault{cut: req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/routes")}
 		})
-		r.routing(t, n, every)
+		r.routing(t, every, "10.244.0.0/16", n)
 		time.Sleep(40 * time.Second) // whatever the node's own changes bring is over
 		r.wire.spoil(nil)
 		there := func() bool { return len(r.listed(t, cluster)) == 1 }
@@ -75,19 +80,26 @@ func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 	})
 }
 
-// routing runs upstream's controller of routes for one node until the test ends.
-func (r *rig) routing(t *testing.T, n *v1.Node, resync time.Duration) {
+// routing runs upstream's controller of routes for these nodes until the test
+// ends; ranges are those of all pods.
+func (r *rig) routing(t *testing.T, resync time.Duration, ranges string, nodes ...*v1.Node) *fake.Clientset {
 	t.Helper()
 	kube := fake.NewClientset()
-	if _, err := kube.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+	for _, n := range nodes {
+		if _, err := kube.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	shared := informers.NewSharedInformerFactory(kube, resync)
-	_, all, err := net.ParseCIDR("10.244.0.0/16")
-	if err != nil {
-		t.Fatal(err)
+	var all []*net.IPNet
+	for s := range strings.SplitSeq(ranges, ",") {
+		_, cidr, err := net.ParseCIDR(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, cidr)
 	}
-	rc, err := routecontroller.New(r.routes(), kube, shared.Core().V1().Nodes(), cluster, []*net.IPNet{all})
+	rc, err := routecontroller.New(r.routes(), kube, shared.Core().V1().Nodes(), cluster, all)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,4 +108,87 @@ func (r *rig) routing(t *testing.T, n *v1.Node, resync time.Duration) {
 	var running sync.WaitGroup
 	running.Go(func() { rc.Run(ctx, 10*time.Second, controllersmetrics.NewControllerManagerMetrics("test")) })
 	t.Cleanup(func() { cancel(); running.Wait(); shared.Shutdown() })
+	return kube
+}
+
+// unroutable is the condition NetworkUnavailable of a node.
+func unroutable(t *testing.T, kube *fake.Clientset, name string) v1.ConditionStatus {
+	t.Helper()
+	n, err := kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == v1.NodeNetworkUnavailable {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+// A node can take pods when there is a route to all of its ranges, of both
+// families, and not before.
+func TestNodeWaitsForAllRoutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, cloudtest.InBubble(), cloudtest.WithConfig(func(c *engine.Config) { c.Instances6 = netip.MustParsePrefix("fd64::/64") }))
+		n := initialised(r.machine(t, "node-1"))
+		n.Spec.PodCIDRs = []string{"10.244.0.0/24", "fd10:244::/64"}
+		r.mirrored(t)
+		var posts atomic.Int32
+		r.wire.spoil(func(_ int, req *http.Request) fault {
+			return fault{cut: req.Method == http.MethodPost && posts.Add(1) > 1}
+		})
+		kube := r.routing(t, 0, "10.244.0.0/16,fd10:244::/48", n)
+		time.Sleep(time.Minute)
+		if got := r.listed(t, cluster); len(got) != 1 || unroutable(t, kube, "node-1") != v1.ConditionTrue {
+			t.Errorf("with the routes %v NetworkUnavailable is %s", got, unroutable(t, kube, "node-1"))
+		}
+		r.wire.spoil(nil)
+		within(t, time.Minute, "both are there", func() bool { return len(r.listed(t, cluster)) == 2 })
+		within(t, time.Minute, "the network is available", func() bool { return unroutable(t, kube, "node-1") == v1.ConditionFalse })
+	})
+}
+
+// singleWriter refuses to make a route while it makes another, as the tables of
+// some clouds do.
+type singleWriter struct {
+	next    http.RoundTripper
+	busy    atomic.Bool
+	refused atomic.Int32
+}
+
+func (w *singleWriter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodPost {
+		return w.next.RoundTrip(r)
+	}
+	if !w.busy.CompareAndSwap(false, true) {
+		w.refused.Add(1)
+		return &http.Response{StatusCode: http.StatusConflict, Request: r, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{"status":409,"kind":"conflict","detail":"the table is locked"}`))}, nil
+	}
+	defer w.busy.Store(false)
+	return w.next.RoundTrip(r)
+}
+
+// More nodes than upstream makes routes for at once, and a table that takes one
+// at a time: all get there, each once.
+func TestRoutesOfManyNodes(t *testing.T) {
+	const many = 250
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, cloudtest.InBubble())
+		var nodes []*v1.Node
+		for i := range many {
+			n := initialised(r.machine(t, fmt.Sprintf("node-%d", i)))
+			n.Spec.PodCIDRs = []string{fmt.Sprintf("10.244.%d.0/24", i)}
+			nodes = append(nodes, n)
+		}
+		r.mirrored(t)
+		r.wire.takes = 5 * time.Millisecond
+		table := &singleWriter{next: r.wire.next}
+		r.wire.next = table
+		r.routing(t, 0, "10.244.0.0/16", nodes...)
+		within(t, 30*time.Minute, "every node has its route", func() bool { return len(r.listed(t, cluster)) == many })
+		if table.refused.Load() == 0 {
+			t.Error("the table was never locked")
+		}
+	})
 }

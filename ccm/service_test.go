@@ -278,3 +278,37 @@ func TestRegion(t *testing.T) {
 		t.Errorf("region %q", lb.Region)
 	}
 }
+
+// The addresses come in the order of the Service's families and go with them,
+// whatever families its nodes have.
+func TestFamiliesOfAService(t *testing.T) {
+	r := newRig(t) // whose instances have IPv4 alone
+	n := initialised(r.machine(t, "node-1"))
+	four, six := v1.IPv4Protocol, v1.IPv6Protocol
+	of := map[v1.IPFamily]string{}
+	for _, families := range [][]v1.IPFamily{{six, four}, {four, six}, {six}, {six, four}, {four}} {
+		st := r.ensure(t, service(func(s *v1.Service) { s.Spec.IPFamilies = families }), n)
+		if len(st.Ingress) != len(families) {
+			t.Fatalf("%v: %+v", families, st.Ingress)
+		}
+		for i, in := range st.Ingress {
+			is := four
+			if strings.Contains(in.IP, ":") {
+				is = six
+			}
+			if is != families[i] {
+				t.Errorf("%v: address %d is %s", families, i, in.IP)
+			}
+			if before := of[is]; before != "" && before != in.IP && len(families) == 2 && is == six {
+				t.Errorf("%v: %s became %s, and nobody took it away", families, before, in.IP)
+			}
+			of[is] = in.IP
+		}
+		if lb := r.only(t); len(lb.Targets) != 1 {
+			t.Errorf("%v: its targets are %+v", families, lb.Targets)
+		}
+	}
+	if l, err := r.cloud.ListAddresses(t.Context(), cloudsim.ListOptions{}); err != nil || len(l.Items) != 1 {
+		t.Errorf("with one family left there are the addresses %+v, %v", l.Items, err)
+	}
+}

@@ -1,0 +1,66 @@
+package ccm_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Targets follow what becomes of nodes, also where upstream's service controller
+// does nothing: a label that a selector chooses by, and the taint of the cluster
+// autoscaler.
+func TestTargetsFollowNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := calm(t)
+		one, two := p.machine(t, "node-1"), p.machine(t, "node-2")
+		first, second := ready(initialised(one)), ready(initialised(two))
+		first.Labels, second.Labels = map[string]string{"pool": "web"}, map[string]string{"pool": "web"}
+		p.join(t, first)
+		p.join(t, second)
+		time.Sleep(10 * time.Second)
+		p.post(t, service(annotate("node-selector", "pool=web")))
+		within(t, time.Minute, "the Service has its address", func() bool { return addressed(p.service(t)) })
+		time.Sleep(time.Minute)
+		for _, step := range []struct {
+			what   string
+			change func(*v1.Node)
+			stays  bool
+		}{
+			{"tainted by the autoscaler", func(n *v1.Node) {
+				n.Spec.Taints = []v1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Value: "1", Effect: v1.TaintEffectNoSchedule}}
+			}, false},
+			{"spared by it", func(n *v1.Node) { n.Spec.Taints = nil }, true},
+			{"excluded", func(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "true" }, false},
+			{"included", func(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "false" }, true},
+			{"excluded without a word", func(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "" }, false},
+			{"excluded no more", func(n *v1.Node) { delete(n.Labels, v1.LabelNodeExcludeBalancers) }, true},
+			{"excluded by junk", func(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "junk" }, false},
+			{"of another address", func(n *v1.Node) {
+				delete(n.Labels, v1.LabelNodeExcludeBalancers)
+				n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.9"}}
+			}, true},
+			{"of another pool", func(n *v1.Node) { n.Labels["pool"] = "db" }, false},
+			{"of the pool", func(n *v1.Node) { n.Labels["pool"] = "web" }, true},
+		} {
+			n := p.node(t, "node-2")
+			step.change(n)
+			if _, err := p.kube.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			want := []cloudsim.InstanceID{one.ID}
+			if step.stays {
+				want = append(want, two.ID)
+			}
+			within(t, time.Minute, "node-2 is "+step.what, func() bool {
+				targets := p.only(t).Targets
+				return len(targets) == len(want) && targets[0].Instance == one.ID
+			})
+			time.Sleep(time.Minute) // upstream's cache is not written while it is read
+		}
+	})
+}
