@@ -156,15 +156,16 @@ func (l *labRun) testVolumesCrash(t *testing.T) {
 	l.apply(fmt.Sprintf(rawVolume, node, agnhost))
 	l.ready("raw")
 	raw := l.handle("raw")
-	if !slices.ContainsFunc(l.loops(), func(file string) bool { return strings.Contains(file, raw) }) {
-		t.Errorf("%s has no device: there are %v", raw, l.loops())
+	devices := func() string {
+		return l.must("losetup", "--noheadings", "--output=NAME", "--associated", filepath.Join(l.dir, "cloud", "disks", raw+".img"))
+	}
+	if devices() == "" {
+		t.Errorf("%s has no device", raw)
 	}
 	if err := syscall.Kill(l.machinePID(instanceOf[node]), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	l.until("the device of a raw volume is gone with its machine", func() string {
-		return strings.Join(slices.DeleteFunc(l.loops(), func(file string) bool { return !strings.Contains(file, raw) }), "\n")
-	})
+	l.until("the device of a raw volume is gone with its machine", devices)
 	l.untilPrints("the node is missed", "Unknown", "get", "node", node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 	l.kubectl("taint", "node", node, "node.kubernetes.io/out-of-service=crashed:NoExecute")
 	l.until("the pod runs elsewhere", func() string {

@@ -18,7 +18,7 @@ func Clean(ctx context.Context, dir, name, link string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(cgroup{all, name}.destroy(ctx), detachDisks(name, nil), destroyVPC(filepath.Join(dir, vpcFile), link))
+	return errors.Join(cgroup{all, name}.destroy(ctx), detachDisks(name, "", nil), destroyVPC(filepath.Join(dir, vpcFile), link))
 }
 
 // Runs reports whether something of a hypervisor with this Dir and Name is left.

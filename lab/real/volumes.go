@@ -44,9 +44,15 @@ func disksDir(name string) string { return filepath.Join("/var/lib", name, "disk
 // detachDisks takes away the loop devices of a lab's disks that none of its
 // machines shows: one that pods had as a device outlives the machine. So does
 // the lock that a kubelet keeps on such a device, which is a loop device of it.
-// The machines are first processes.
-func detachDisks(name string, machines []int) error {
+// The machines are first processes. A device is known by its file in disks, the
+// host's folder of them: the name that the kernel shows is the machine's, and
+// loses its folder with it.
+func detachDisks(name, disks string, machines []int) error {
 	there, err := loopDevices()
+	if err != nil {
+		return err
+	}
+	known, err := filesIn(disks)
 	if err != nil {
 		return err
 	}
@@ -55,7 +61,7 @@ func detachDisks(name string, machines []int) error {
 		return err
 	}
 	for _, l := range there {
-		if !strings.HasPrefix(l.file, disksDir(name)+"/") || shown[l.number] {
+		if !known[l.inode] && !strings.HasPrefix(l.file, disksDir(name)+"/") || shown[l.number] {
 			continue
 		}
 		for _, lock := range there {
@@ -103,7 +109,26 @@ const loopMajor = 7
 type loopDevice struct {
 	number int
 	file   string // as the machine calls it that made it
+	inode  inode
 	of     uint64 // the device that the file is, 0 if it is none
+}
+
+type inode struct{ device, number uint64 }
+
+// filesIn are the files of a folder; none of one that is not there.
+func filesIn(dir string) (map[inode]bool, error) {
+	known := map[inode]bool{}
+	there, err := filepath.Glob(filepath.Join(dir, "*.img"))
+	if err != nil || dir == "" {
+		return known, err
+	}
+	for _, path := range there {
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err == nil { // or it has just gone
+			known[inode{st.Dev, st.Ino}] = true
+		}
+	}
+	return known, nil
 }
 
 func (l loopDevice) path() string { return "/dev/loop" + strconv.Itoa(l.number) }
@@ -133,7 +158,7 @@ func loopDevices() (all []loopDevice, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", l.path(), err)
 		}
-		l.of = info.Rdevice
+		l.of, l.inode = info.Rdevice, inode{info.Device, info.Inode}
 		all = append(all, l)
 	}
 	return all, err
@@ -154,11 +179,14 @@ func (l loopDevice) detach() error {
 
 // detachDisks takes away what no machine that runs shows.
 func (h *hypervisor) detachDisks() error {
+	if h.cfg.Volumes == nil {
+		return nil
+	}
 	pids, err := h.cgroup.processes()
 	if err != nil {
 		return err
 	}
-	return detachDisks(h.cfg.Name, slices.DeleteFunc(pids, func(pid int) bool { return !isFirst(pid) }))
+	return detachDisks(h.cfg.Name, h.cfg.Volumes.Disks, slices.DeleteFunc(pids, func(pid int) bool { return !isFirst(pid) }))
 }
 
 // volumes adds to how a machine boots what its pods' volumes need.

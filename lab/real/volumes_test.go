@@ -1,7 +1,6 @@
 package real
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,12 +19,8 @@ func TestDetachDisks(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it needs root")
 	}
-	name := fmt.Sprint("cloudsim-test-", os.Getpid())
-	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(disksDir(name))) })
-	if err := os.MkdirAll(disksDir(name), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	file, shown := filepath.Join(disksDir(name), "disk-000001.img"), filepath.Join(t.TempDir(), "device")
+	disks := t.TempDir()
+	file, shown := filepath.Join(disks, "disk-000001.img"), filepath.Join(t.TempDir(), "device")
 	for path, size := range map[string]int64{file: 1 << 20, shown: 0} {
 		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
 			t.Fatal(err)
@@ -48,13 +43,13 @@ func TestDetachDisks(t *testing.T) {
 		}
 		return n
 	}
-	if err := detachDisks(name, []int{os.Getpid()}); err != nil || left() != 2 {
+	if err := detachDisks("none", disks, []int{os.Getpid()}); err != nil || left() != 2 {
 		t.Errorf("%d devices of a machine that runs, %v", left(), err)
 	}
 	if err := unix.Unmount(shown, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := detachDisks(name, []int{os.Getpid()}); err != nil || left() != 0 {
+	if err := detachDisks("none", disks, []int{os.Getpid()}); err != nil || left() != 0 {
 		t.Errorf("%d devices of one that does not, %v", left(), err)
 	}
 }
