@@ -5,6 +5,7 @@ go 1.26.2
 require (
 	google.golang.org/grpc v1.81.1
 	k8s.io/apiserver v0.36.3
+	k8s.io/klog/v2 v2.140.0
 	sigs.k8s.io/apiserver-network-proxy v0.36.0
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.37.0
 )
@@ -69,7 +70,6 @@ require (
 	k8s.io/client-go v0.36.3 // indirect
 	k8s.io/component-base v0.36.3 // indirect
 	k8s.io/component-helpers v0.36.1 // indirect
-	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kube-openapi v0.0.0-20260317180543-43fb72c5454a // indirect
 	k8s.io/utils v0.0.0-20260507154919-ff6756f316d2 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
