@@ -205,11 +205,16 @@ func (l *labRun) testRealDraining(t *testing.T) {
 	l.kubectl("label", "node", node, excluded+"-")
 }
 
-// watchful asks a load balancer without a pause until stop, which says how many
-// requests there were, how many failed, and when the last one that failed did.
-func watchful(url string) (stop func() (asked, lost int, last time.Time)) {
-	var asked, lost int
-	var last time.Time
+// watch is what came of many requests.
+type watch struct {
+	asked, lost int
+	last        time.Time // when the last one that failed did
+	why         error     // why it did
+}
+
+// watchful asks a load balancer without a pause until stop.
+func watchful(url string) (stop func() watch) {
+	var w watch
 	var asking sync.WaitGroup
 	done := make(chan struct{})
 	asking.Go(func() {
@@ -219,18 +224,18 @@ func watchful(url string) (stop func() (asked, lost int, last time.Time)) {
 				return
 			default:
 			}
-			if asked++; asked%10 == 0 {
+			if w.asked++; w.asked%10 == 0 {
 				time.Sleep(5 * time.Millisecond) // other work is to be done, too
 			}
 			if _, err := fetch(url + "hostname"); err != nil {
-				lost, last = lost+1, time.Now()
+				w.lost, w.last, w.why = w.lost+1, time.Now(), err
 			}
 		}
 	})
-	return func() (int, int, time.Time) {
+	return func() watch {
 		close(done)
 		asking.Wait()
-		return asked, lost, last
+		return w
 	}
 }
 
@@ -246,10 +251,10 @@ func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	began := time.Now()
 	takeAway()
 	time.Sleep(healthWindow + 5*time.Second)
-	asked, lost, last := stop()
-	after := last.Sub(began)
-	t.Logf("%d of %d requests were lost, the last one after %s", lost, asked, max(after, 0).Round(time.Millisecond))
-	if lost > 0 && after > healthWindow {
+	w := stop()
+	after := w.last.Sub(began)
+	t.Logf("%d of %d requests were lost, the last one after %s: %v", w.lost, w.asked, max(after, 0).Round(time.Millisecond), w.why)
+	if w.lost > 0 && after > healthWindow {
 		t.Errorf("requests are lost %s later", after)
 	}
 }
@@ -308,9 +313,9 @@ func (l *labRun) testRealReplacement(t *testing.T) {
 		l.kubectl("rollout", "status", "deployment/roll", "--timeout=90s")
 		l.cloud("instances", "delete", node, "--wait")
 	}
-	asked, lost, _ := stop()
-	t.Logf("%d requests while %d instances were replaced", asked, len(old))
-	if lost > 0 || asked < 100 {
-		t.Errorf("%d of %d requests were lost", lost, asked)
+	w := stop()
+	t.Logf("%d requests while %d instances were replaced", w.asked, len(old))
+	if w.lost > 0 || w.asked < 100 {
+		t.Errorf("%d of %d requests were lost, the last at %s: %v", w.lost, w.asked, w.last.Format(time.TimeOnly), w.why)
 	}
 }
