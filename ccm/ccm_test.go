@@ -64,6 +64,27 @@ func (r *rig) mirrored(t testing.TB) {
 	eventually(t, "the cloud is mirrored", r.provider.Mirrored)
 }
 
+// mirrors waits until the mirror, if there is one, holds the load balancer as it
+// is.
+func (r *rig) mirrors(t testing.TB, lb cloudsim.LoadBalancer) {
+	t.Helper()
+	eventually(t, "the load balancer is mirrored", func() bool {
+		got, known := r.provider.MirroredBalancer(lb.Name)
+		return !r.provider.Mirrored() || known && got.Revision >= lb.Revision
+	})
+}
+
+// both runs a test without a mirror of the cloud, and with one.
+func both(t *testing.T, test func(t *testing.T, r *rig), opts ...cloudtest.Option) {
+	t.Helper()
+	t.Run("asking the cloud", func(t *testing.T) { test(t, newRig(t, opts...)) })
+	t.Run("with a mirror", func(t *testing.T) {
+		r := newRig(t, opts...)
+		r.mirrored(t)
+		test(t, r)
+	})
+}
+
 func (r *rig) instances() cloudprovider.InstancesV2 {
 	i, _ := r.provider.InstancesV2()
 	return i
@@ -103,6 +124,7 @@ type wire struct {
 type fault struct {
 	loseReply bool   // the cloud acts, and the answer never arrives
 	cut       bool   // the cloud never hears of it
+	hang      bool   // nobody ever answers
 	status    int    // somebody else answers with this status
 	body      string // and this body
 }
@@ -130,6 +152,9 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case f.cut:
 		return nil, errCut
+	case f.hang:
+		<-r.Context().Done()
+		return nil, context.Cause(r.Context())
 	case f.status != 0:
 		return &http.Response{
 			StatusCode: f.status, Status: http.StatusText(f.status), Request: r,

@@ -94,12 +94,18 @@ func TestDeploymentRuns(t *testing.T) {
 			t.Errorf("there is no flag %s", a)
 		}
 	}
-	tolerated := false
-	for _, tol := range d.Spec.Template.Spec.Tolerations {
-		tolerated = tolerated || tol.ToleratesTaint(klog.Background(), &v1.Taint{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: v1.TaintEffectNoSchedule}, false)
+	if !d.Spec.Template.Spec.HostNetwork {
+		t.Error("it would wait for itself: there is no pod network before nodes are initialised")
 	}
-	if !tolerated {
-		t.Error("it would wait for itself: it does not tolerate an uninitialised node")
+	for key, value := range map[string]string{
+		"node.cloudprovider.kubernetes.io/uninitialized": "true", "node.kubernetes.io/not-ready": "",
+		"node.kubernetes.io/network-unavailable": "", "node-role.kubernetes.io/control-plane": "",
+	} {
+		if !slices.ContainsFunc(d.Spec.Template.Spec.Tolerations, func(tol v1.Toleration) bool {
+			return tol.ToleratesTaint(klog.Background(), &v1.Taint{Key: key, Value: value, Effect: v1.TaintEffectNoSchedule}, false)
+		}) {
+			t.Errorf("it would wait for itself: it does not tolerate %s", key)
+		}
 	}
 }
 

@@ -85,6 +85,11 @@ func (p *Provider) MirroredInstance(id cloudsim.InstanceID) (cloudsim.Instance, 
 	return p.mirror.instance(id)
 }
 
+// MirroredBalancer is a load balancer as the mirror holds it.
+func (p *Provider) MirroredBalancer(name string) (cloudsim.LoadBalancer, bool) {
+	return p.mirror.balancerNamed(name)
+}
+
 // SyncLabels makes a Node's labels its instance's.
 func (p *Provider) SyncLabels(ctx context.Context, kube kubernetes.Interface, n *v1.Node) error {
 	return (&labeler{log: p.log, p: p, kube: kube}).sync(ctx, n)

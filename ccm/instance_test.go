@@ -50,6 +50,12 @@ func TestDoubtIsNeverAbsence(t *testing.T) {
 		"unknown project":           {spoil: func(c *client.Client) { c.Project = "nowhere" }},
 		"wrong path in URL":         {spoil: func(c *client.Client) { c.URL += "/wrong" }},
 		"wrong path, instance gone": {gone: true, spoil: func(c *client.Client) { c.URL += "/wrong" }},
+		"listed, and yet not found": {fault: func(_ int, r *http.Request) fault {
+			if strings.HasPrefix(r.URL.Path, "/v1/instances/") {
+				return fault{status: 404, body: `{"status":404,"kind":"not-found","detail":"no such instance"}`}
+			}
+			return fault{}
+		}},
 		"list fails, instance gone": {gone: true, fault: func(n int, _ *http.Request) fault { return fault{cut: n%2 == 1} }},
 		"foreign provider id":       {providerID: "aws:///us-east-1a/i-0abc"},
 		"damaged provider id":       {providerID: "cloudsim://sim-1/i-000001"},
@@ -103,6 +109,10 @@ func TestStates(t *testing.T) {
 		_, err := c.StartInstance(t.Context(), id)
 		return err
 	})
+	reboot := verb(func(c *client.Client, id cloudsim.InstanceID) error {
+		_, err := c.RebootInstance(t.Context(), id)
+		return err
+	})
 	terminate := verb(func(c *client.Client, id cloudsim.InstanceID) error {
 		_, err := c.DeleteInstance(t.Context(), id)
 		return err
@@ -118,6 +128,7 @@ func TestStates(t *testing.T) {
 		{cloudsim.InstanceStopping, func(p *engine.Profile) { p.Shutdown = time.Hour }, []verb{stop}, true, true},
 		{cloudsim.InstanceStopped, func(*engine.Profile) {}, []verb{stop}, true, true},
 		{cloudsim.InstanceStarting, func(p *engine.Profile) { p.Boot = time.Hour }, []verb{stop, start}, true, false},
+		{cloudsim.InstanceRebooting, func(p *engine.Profile) { p.Boot = time.Hour }, []verb{reboot}, true, false},
 		{cloudsim.InstanceTerminating, func(p *engine.Profile) { p.Shutdown = time.Hour }, []verb{terminate}, true, false},
 		{cloudsim.InstanceTerminated, func(*engine.Profile) {}, []verb{terminate}, false, false},
 	} {

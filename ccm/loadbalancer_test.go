@@ -1,12 +1,14 @@
 package ccm_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
@@ -99,6 +102,8 @@ func TestChangesInPlace(t *testing.T) {
 		"health check port changes": {func(s *v1.Service) { local(s); s.Spec.HealthCheckNodePort = 31001 }, func(lb cloudsim.LoadBalancer) bool { return lb.HealthCheck.Port == 31001 }},
 		"policy back to Cluster":    {func(*v1.Service) {}, func(lb cloudsim.LoadBalancer) bool { return lb.HealthCheck.Port == 10256 }},
 		"node port changes":         {func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30081 }, func(lb cloudsim.LoadBalancer) bool { return lb.Listeners[0].TargetPort == 30081 }},
+		"ip mode becomes VIP":       {annotate("ip-mode", "VIP"), func(lb cloudsim.LoadBalancer) bool { return lb.Listeners[0].Mode == cloudsim.ModeVIP }},
+		"PROXY protocol":            {annotate("proxy-protocol", "v2"), func(lb cloudsim.LoadBalancer) bool { return lb.Listeners[0].ProxyProtocol == cloudsim.ProxyV2 }},
 		"port changes":              {func(s *v1.Service) { s.Spec.Ports[0].Port = 8080 }, func(lb cloudsim.LoadBalancer) bool { return len(lb.Listeners) == 1 && lb.Listeners[0].Port == 8080 }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -162,6 +167,58 @@ func TestDeletedMeansGone(t *testing.T) {
 			t.Errorf("deleting what is gone: %v", err)
 		}
 	}
+}
+
+// One that a person deletes at the same moment is gone as well.
+func TestDeletedBySomebodyElse(t *testing.T) {
+	r := newRig(t)
+	r.ensure(t, service())
+	id := r.only(t).ID
+	r.wire.spoil(func(_ int, req *http.Request) fault {
+		if req.Method == http.MethodDelete {
+			if _, err := r.cloud.DeleteLoadBalancer(req.Context(), id); err != nil {
+				t.Error(err)
+			}
+		}
+		return fault{}
+	})
+	if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, service()); err != nil {
+		t.Errorf("EnsureLoadBalancerDeleted = %v", err)
+	}
+	if calls := r.wire.made(true); len(calls) != 1 {
+		t.Errorf("it made the calls %q, and was to be met by a person at the first", calls)
+	}
+}
+
+// A cloud that never answers is given up, though the framework sets no deadline
+// and the client may have none.
+func TestOwnDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, cloudtest.InBubble())
+		r.api.HTTP.Timeout = 0
+		n, s, ctx := initialised(r.machine(t, "node-1")), service(), context.Background()
+		r.ensure(t, s)
+		r.wire.spoil(func(int, *http.Request) fault { return fault{hang: true} })
+		for what, call := range map[string]func() error{
+			"Ensure":   func() error { _, err := r.balancers().EnsureLoadBalancer(ctx, cluster, s, nil); return err },
+			"Update":   func() error { return r.balancers().UpdateLoadBalancer(ctx, cluster, s, []*v1.Node{n}) },
+			"Get":      func() error { _, _, err := r.balancers().GetLoadBalancer(ctx, cluster, s); return err },
+			"Delete":   func() error { return r.balancers().EnsureLoadBalancerDeleted(ctx, cluster, s) },
+			"Exists":   func() error { _, err := r.instances().InstanceExists(ctx, n); return err },
+			"Shutdown": func() error { _, err := r.instances().InstanceShutdown(ctx, n); return err },
+			"Metadata": func() error { _, err := r.instances().InstanceMetadata(ctx, n); return err },
+			"Routes":   func() error { _, err := r.routes().ListRoutes(ctx, cluster); return err },
+			"Route":    func() error { return r.routes().CreateRoute(ctx, cluster, "", routeTo("node-1", "10.244.0.0/24")) },
+		} {
+			began := time.Now()
+			if err := call(); err == nil {
+				t.Errorf("%s: no error", what)
+			}
+			if took := time.Since(began); took > 30*time.Second {
+				t.Errorf("%s took %s", what, took)
+			}
+		}
+	})
 }
 
 // One that was never ready can be deleted, and its successor waits for it.
@@ -237,35 +294,38 @@ func TestNothingForAServiceThatGoes(t *testing.T) {
 // What has our name but is of another cluster or Service is left alone.
 func TestNotOurs(t *testing.T) {
 	for _, key := range []string{ccm.LabelCluster, ccm.LabelServiceUID} {
-		t.Run(key, func(t *testing.T) {
-			r := newRig(t)
-			s := service()
-			r.ensure(t, s)
-			lb := r.only(t)
-			lb.Labels[key] = "somebody-else"
-			if _, err := r.cloud.UpdateLoadBalancer(t.Context(), lb.ID, cloudsim.UpdateLoadBalancer{Labels: lb.Labels, LoadBalancerSpec: lb.LoadBalancerSpec}, 0); err != nil {
-				t.Fatal(err)
-			}
-			before := r.only(t)
-			r.wire.spoil(nil)
-			_, ensure := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }), nil)
-			_, _, get := r.balancers().GetLoadBalancer(t.Context(), cluster, s)
-			for what, err := range map[string]error{
-				"Ensure": ensure, "Get": get,
-				"Update": r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, []*v1.Node{initialised(r.machine(t, "node-1"))}),
-				"Delete": r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s),
-			} {
-				if err == nil || !strings.Contains(err.Error(), "somebody-else") {
-					t.Errorf("%s = %v; want an error that says whose it is", what, err)
-				}
-			}
-			if calls := r.wire.made(true); len(calls) > 0 {
-				t.Errorf("it changed the cloud: %q", calls)
-			}
-			if d := cmp.Diff(before, r.only(t)); d != "" {
-				t.Errorf("load balancer (-before +after):\n%s", d)
-			}
-		})
+		t.Run(key, func(t *testing.T) { both(t, func(t *testing.T, r *rig) { notOurs(t, r, key) }) })
+	}
+}
+
+func notOurs(t *testing.T, r *rig, key string) {
+	s := service()
+	r.ensure(t, s)
+	lb := r.only(t)
+	lb.Labels[key] = "somebody-else"
+	if _, err := r.cloud.UpdateLoadBalancer(t.Context(), lb.ID, cloudsim.UpdateLoadBalancer{Labels: lb.Labels, LoadBalancerSpec: lb.LoadBalancerSpec}, 0); err != nil {
+		t.Fatal(err)
+	}
+	before := r.only(t)
+	r.mirrors(t, before)
+	joined := initialised(r.machine(t, "node-1"))
+	r.wire.spoil(nil)
+	_, ensure := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(func(s *v1.Service) { s.Spec.Ports[0].Port = 81 }), nil)
+	_, _, get := r.balancers().GetLoadBalancer(t.Context(), cluster, s)
+	for what, err := range map[string]error{
+		"Ensure": ensure, "Get": get,
+		"Update": r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, []*v1.Node{joined}),
+		"Delete": r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "somebody-else") {
+			t.Errorf("%s = %v; want an error that says whose it is", what, err)
+		}
+	}
+	if calls := r.wire.made(true); len(calls) > 0 {
+		t.Errorf("it changed the cloud: %q", calls)
+	}
+	if d := cmp.Diff(before, r.only(t)); d != "" {
+		t.Errorf("load balancer (-before +after):\n%s", d)
 	}
 }
 
@@ -287,8 +347,9 @@ func TestTwoClustersOfOneName(t *testing.T) {
 
 // The set of targets is replaced in one call; nodes that cannot be targets are
 // left out, and the rest is served.
-func TestTargets(t *testing.T) {
-	r := newRig(t)
+func TestTargets(t *testing.T) { both(t, testTargets) }
+
+func testTargets(t *testing.T, r *rig) {
 	a, b, gone := r.machine(t, "node-1"), r.machine(t, "node-2"), r.machine(t, "node-3")
 	if _, err := r.cloud.DeleteInstance(t.Context(), gone.ID); err != nil {
 		t.Fatal(err)
@@ -297,6 +358,7 @@ func TestTargets(t *testing.T) {
 	if st := r.ensure(t, s); len(st.Ingress) != 1 {
 		t.Errorf("no nodes: %v; want an address all the same", st)
 	}
+	r.mirrors(t, r.only(t))
 	foreign, damaged := initialised(a), initialised(a)
 	foreign.Name, foreign.Spec.ProviderID = "far-away", "aws:///us-east-1a/i-0abc"
 	damaged.Name, damaged.Spec.ProviderID = "broken", "cloudsim://sim-1"
@@ -320,6 +382,7 @@ func TestTargets(t *testing.T) {
 			t.Errorf("%s: events:\n%s", what, said)
 		}
 	}
+	r.mirrors(t, r.only(t))
 	r.wire.spoil(nil)
 	if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, nodes[5:]); err != nil {
 		t.Fatal(err)
@@ -334,7 +397,10 @@ func TestTargets(t *testing.T) {
 
 // Update may come before the first Ensure, and after the last.
 func TestUpdateOfNothing(t *testing.T) {
-	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
+	both(t, updateOfNothing, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
+}
+
+func updateOfNothing(t *testing.T, r *rig) {
 	s := service()
 	if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, s, nil); err == nil {
 		t.Error("there is none yet, and Update succeeded")

@@ -145,6 +145,52 @@ func TestTenMinutesWithoutTheCloud(t *testing.T) {
 	})
 }
 
+// What is done to a load balancer while nobody watches is seen when the cloud is
+// watched again.
+func TestDriftWithoutTheCloud(t *testing.T) {
+	for what, drift := range map[string]func(p plane, lb cloudsim.LoadBalancer) error{
+		"deleted": func(p plane, lb cloudsim.LoadBalancer) error {
+			_, err := p.cloud.DeleteLoadBalancer(context.Background(), lb.ID)
+			return err
+		},
+		"emptied": func(p plane, lb cloudsim.LoadBalancer) error {
+			_, err := p.cloud.SetLoadBalancerTargets(context.Background(), lb.ID, cloudsim.SetTargets{})
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, lb := peopled(t)
+				p.wire.spoil(func(int, *http.Request) fault { return fault{cut: true} })
+				p.wire.hangUp()
+				if err := drift(p, lb); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * time.Minute)
+				p.wire.spoil(nil)
+				within(t, 6*time.Minute, "it is as the Service says", func() bool {
+					all := p.balancersInCloud(t)
+					in := p.service(t).Status.LoadBalancer.Ingress
+					return len(all) == 1 && len(all[0].Targets) == 2 && len(in) == 1 && in[0].IP == all[0].IP
+				})
+			})
+		})
+	}
+}
+
+// Another way to arrive at the nodes is told in the status; the address stays.
+func TestIPModeChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, lb := peopled(t)
+		p.update(t, annotate("ip-mode", "VIP"))
+		within(t, time.Minute, "the status says so", func() bool {
+			in := p.service(t).Status.LoadBalancer.Ingress
+			return len(in) == 1 && in[0].IP == lb.IP && *in[0].IPMode == v1.LoadBalancerIPModeVIP
+		})
+		p.kept(t, lb)
+	})
+}
+
 // A Service that is deleted while the cloud is away waits for it.
 func TestDeletedWithoutTheCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -65,3 +65,33 @@ func TestReload(t *testing.T) {
 		t.Errorf("metadata from the second cloud: %+v, %v", m, err)
 	}
 }
+
+// A token that is replaced in its file is used from the next call on; nobody has
+// to say so.
+func TestTokenIsReplacedInItsFile(t *testing.T) {
+	cloud := cloudtest.Start(t)
+	path := filepath.Join(t.TempDir(), "token")
+	issue := func(name string) cloudsim.TokenID {
+		made, err := cloud.CreateToken(t.Context(), cloudsim.CreateToken{Name: name, Role: cloudsim.RoleReader})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(made.Secret), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return made.ID
+	}
+	first := issue("first")
+	api := ccm.NewSettings(ccm.Config{URL: cloud.URL, TokenFile: path, Project: string(cloud.Project)}).Client()
+	for _, when := range []string{"with the first", "with the second"} {
+		if _, err := api.ListInstances(t.Context(), cloudsim.ListOptions{}); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+		if when == "with the first" {
+			issue("second")
+			if err := cloud.DeleteToken(t.Context(), first); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

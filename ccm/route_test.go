@@ -1,6 +1,7 @@
 package ccm_test
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -103,6 +104,63 @@ func TestRouteThatIsThere(t *testing.T) {
 	}
 	if err := r.routes().CreateRoute(t.Context(), "another-cluster", "", routeTo("node-1", "10.244.7.0/24")); err == nil {
 		t.Error("another cluster took the route over")
+	}
+}
+
+// Routes of a person and of another cluster, of pods or not, are not the
+// cluster's, and no round of upstream's controller deletes them.
+func TestForeignRoutesStay(t *testing.T) {
+	r := podded(t)
+	i := r.machine(t, "node-1")
+	var foreign []cloudsim.Route
+	for name, destination := range map[string]string{"by-hand": "10.244.9.0/24", "far": "192.0.2.0/24"} {
+		route, err := r.cloud.CreateRoute(t.Context(), cloudsim.CreateRoute{Name: name, Destination: destination, NextHop: i.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		foreign = append(foreign, route)
+	}
+	if err := r.routes().CreateRoute(t.Context(), "another-cluster", "", routeTo("node-1", "10.244.8.0/24")); err != nil {
+		t.Fatal(err)
+	}
+	// One of ours that leads to no Node any more says when a round is over.
+	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.listed(t, cluster); len(got) != 1 || got[0] != "10.244.7.0/24 node-1" {
+		t.Errorf("the cluster's are %v", got)
+	}
+	r.routing(t, 0, "10.244.0.0/16")
+	eventually(t, "the one that is left over goes", func() bool { return len(r.listed(t, cluster)) == 0 })
+	for _, f := range foreign {
+		if now, err := r.cloud.GetRoute(t.Context(), f.ID); err != nil || now.Revision != f.Revision {
+			t.Errorf("%s became %+v, %v", f.Name, now, err)
+		}
+	}
+	if got := r.listed(t, "another-cluster"); len(got) != 1 {
+		t.Errorf("another cluster has %v", got)
+	}
+}
+
+// A table that others write too is a conflict, after which upstream asks again at
+// once; anything else is none.
+func TestRouteConflict(t *testing.T) {
+	r := podded(t)
+	r.machine(t, "node-1")
+	for kind, tc := range map[string]struct {
+		status   int
+		conflict bool
+	}{"conflict": {409, true}, "stale": {412, true}, "internal": {500, false}} {
+		r.wire.spoil(func(_ int, req *http.Request) fault {
+			if req.Method != http.MethodPost {
+				return fault{}
+			}
+			return fault{status: tc.status, body: fmt.Sprintf(`{"status":%d,"kind":%q,"detail":"somebody else writes"}`, tc.status, kind)}
+		})
+		err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.0.0/24"))
+		if err == nil || apierrors.IsConflict(err) != tc.conflict {
+			t.Errorf("%s: %v, a conflict: %v", kind, err, apierrors.IsConflict(err))
+		}
 	}
 }
 
