@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -189,6 +192,34 @@ func (s *apiServer) serve(t *testing.T, cloud *client.Client, name string, nodeP
 	return l.Items[n]
 }
 
+// TestHealthOfAManager asks a manager as a kubelet would: one whose cloud is away
+// is not well, and says that this is why; one that leads is.
+func TestHealthOfAManager(t *testing.T) {
+	s, cloud := startAPIServer(t), cloudtest.Start(t)
+	to, err := url.Parse(cloud.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := httptest.NewServer(httputil.NewSingleHostReverseProxy(to))
+	t.Cleanup(way.Close)
+	far := *cloudtest.As(t, cloud, "ccm", cloudsim.RoleCCM)
+	far.URL = way.URL
+	at, _, _ := s.manager(t, s.admin, &far)
+	health := func(want int, says ...string) error {
+		status, said, err := page(at + "/healthz")
+		if err == nil && (status != want || slices.ContainsFunc(says, func(s string) bool { return !strings.Contains(said, s) })) {
+			err = fmt.Errorf("%d %s", status, said)
+		}
+		return err
+	}
+	slowly(t, "it is well", func() error { return health(http.StatusOK) })
+	way.CloseClientConnections()
+	way.Close()
+	slowly(t, "it is not, and leads all the same", func() error {
+		return health(http.StatusInternalServerError, "[-]cloud-health-controller failed", "[+]leaderElection ok")
+	})
+}
+
 // neverTwo fails if the first manager changed anything after the second began to.
 func neverTwo(t *testing.T, cloud *client.Client) {
 	trail, err := cloud.Audit(t.Context(), cloudsim.AuditOptions{})
@@ -268,18 +299,25 @@ func metricsExist(t *testing.T, url string) {
 	}
 }
 
-// get reads a page of a manager, whose certificate is of its own making.
+// get reads a page of a manager.
 func get(t *testing.T, url string) string {
 	t.Helper()
+	status, said, err := page(url)
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("%s: %d, %v", url, status, err)
+	}
+	return said
+}
+
+// page asks a manager, whose certificate is of its own making.
+func page(url string) (status int, said string, err error) {
 	hc := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // loopback
+	defer hc.CloseIdleConnections()
 	resp, err := hc.Get(url)
 	if err != nil {
-		t.Fatal(err)
+		return 0, "", err
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s, %v", url, resp.Status, err)
-	}
-	return string(raw)
+	return resp.StatusCode, string(raw), err
 }

@@ -52,7 +52,7 @@ func TestDoubtIsNeverAbsence(t *testing.T) {
 		"wrong path, instance gone": {gone: true, spoil: func(c *client.Client) { c.URL += "/wrong" }},
 		"listed, and yet not found": {fault: func(_ int, r *http.Request) fault {
 			if strings.HasPrefix(r.URL.Path, "/v1/instances/") {
-				return fault{status: 404, body: `{"status":404,"kind":"not-found","detail":"no such instance"}`}
+				return fault{status: 404, body: `{"status":404,"kind":"not_found","detail":"no such instance"}`}
 			}
 			return fault{}
 		}},
