@@ -46,7 +46,9 @@ test: ## quick tests, with the race detector (about a minute)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short ./...
 
 e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## boot real clusters, kill clouds, and the long proofs
+	@rm -rf bin/figures
 	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./cloudsim/engine ./cloudsim/client ./credprovider ./cmd/allinone
+	@tail -n +1 bin/figures/*
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
 	$(GO) -C kube test -trimpath -count=1 ./credprovider
 

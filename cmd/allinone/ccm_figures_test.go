@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -33,16 +35,23 @@ func (l *labRun) testFigures(t *testing.T) {
 		t.Fatalf("no port in %q", raw)
 	}
 	page := l.kubectl("--server=https://127.0.0.1:"+port[1], "get", "--raw", "/metrics")
+	var said strings.Builder
 	for _, f := range ccmFigures {
 		sum, n := sample(page, f.metric+"_sum", f.labels), sample(page, f.metric+"_count", f.labels)
 		if n == 0 {
-			t.Logf("%-48s never happened here", f.what)
+			fmt.Fprintf(&said, "%-48s never happened here\n", f.what)
 			continue
 		}
-		t.Logf("%-48s %8.3f s, the mean of %.0f", f.what, sum/n, n)
+		fmt.Fprintf(&said, "%-48s %8.3f s, the mean of %.0f\n", f.what, sum/n, n)
 		if strings.Contains(f.what, "SLO") && sum/n > 60 {
 			t.Errorf("%s: %.0f s", f.what, sum/n)
 		}
+	}
+	t.Log("\n" + said.String())
+	dir := filepath.Join(filepath.Dir(l.allinone), "figures") // make e2e shows them
+	lab, _, _ := strings.Cut(t.Name(), "/")
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, lab), []byte(said.String()), 0o600)); err != nil {
+		t.Error(err)
 	}
 	if sample(page, "node_controller_initial_node_sync_delay_seconds_count", "") == 0 {
 		t.Error("no node was initialised")
