@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -61,12 +60,12 @@ func (f *files) collectDeleted(ids map[string]cloudsim.RepositoryID) (removed in
 	if err != nil {
 		return 0, err
 	}
-	owned, err := f.owned(ids)
-	if err != nil {
-		return 0, err
-	}
 	for _, name := range names {
-		if slices.Contains(owned, name) {
+		owned, err := f.belongs(name, ids)
+		if err != nil { // it may be somebody's
+			return removed, err
+		}
+		if owned {
 			continue
 		}
 		if err := os.RemoveAll(f.repo(name)); err != nil {

@@ -187,6 +187,21 @@ func TestCollectADeletedRepository(t *testing.T) {
 	}
 }
 
+// A repository of which it cannot be read whose it is stays.
+func TestCollectSparesWhatItCannotRead(t *testing.T) {
+	d := newDisk(t)
+	d.image("a/web", "v1", "layer")
+	d.ok(os.Remove(d.repo("a/web", "owner")))
+	d.ok(os.Mkdir(d.repo("a/web", "owner"), 0o700))
+	d.age()
+	if n, err := d.collect(t.Context(), grace, d.records); err == nil {
+		t.Errorf("it collected %d without an error", n)
+	}
+	if _, err := d.tag("a/web", "v1"); err != nil {
+		t.Errorf("the image is gone: %v", err)
+	}
+}
+
 // A client that was told that a blob is there does not push it, and then finds
 // it there, however old it is.
 func TestCollectSparesWhatAClientAskedFor(t *testing.T) {

@@ -309,9 +309,15 @@ func (f *files) owned(ids map[string]cloudsim.RepositoryID) ([]string, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(names, func(name string) bool {
-		id, err := f.owner(name)
-		return err != nil || id == "" || id != string(ids[name])
+		owned, err := f.belongs(name, ids)
+		return err != nil || !owned
 	}), nil
+}
+
+// belongs reports whether the folder of a name is that of its record.
+func (f *files) belongs(name string, ids map[string]cloudsim.RepositoryID) (bool, error) {
+	id, err := f.owner(name)
+	return id != "" && id == string(ids[name]), err
 }
 
 // repositories are the names that have a folder, sorted.
