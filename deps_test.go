@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"cloudsim/follow":          {"cloudsim", "internal/pause"},
 	"cloudsim/cloudtest":       {"cloudsim", "cloudsim/client", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store"},
 	"ccm":                      {"cloudsim", "cloudsim/client", "cloudsim/follow", "internal/logging", "internal/pause", "internal/providerid", "internal/resident"},
-	"csidriver":                {"cloudsim", "cloudsim/client", "csidriver/machine", "internal/run"},
+	"csidriver":                {"cloudsim", "cloudsim/client", "csidriver/machine", "internal/pause", "internal/run"},
 	"csidriver/machine":        {"internal/pause"},
 	"csidriver/translate":      {},
 	"lab":                      {"cloudsim", "cloudsim/client", "credprovider", "credprovider/node", "lab/hollow", "lab/real", "netproxy/egress", "internal/cert", "internal/freeport", "internal/run"},

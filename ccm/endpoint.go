@@ -199,7 +199,7 @@ func (b *balancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v
 			to.targets = append(to.targets, cloudsim.Target{Instance: id, IP: p.ip})
 		}
 	}
-	to.targets = slices.CompactFunc(sortedTargets(to.targets), func(a, b cloudsim.Target) bool { return a == b })
+	to.targets = slices.Compact(sortedTargets(to.targets))
 	if n := len(to.targets); n > cloudsim.MaxTargets {
 		to.targets = to.targets[:cloudsim.MaxTargets]
 		to.left = append(to.left, left{"PodLeftOut", fmt.Errorf("%d pods: a load balancer has at most %d targets", n-cloudsim.MaxTargets, cloudsim.MaxTargets)})

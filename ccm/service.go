@@ -272,9 +272,7 @@ func plain(s cloudsim.LoadBalancerSpec) cloudsim.LoadBalancerSpec {
 }
 
 func sortedTargets(ts []cloudsim.Target) []cloudsim.Target {
-	return slices.SortedFunc(slices.Values(ts), func(a, b cloudsim.Target) int {
-		return cmp.Or(cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.IP, b.IP))
-	})
+	return slices.SortedFunc(slices.Values(ts), func(a, b cloudsim.Target) int { return a.Key().Compare(b.Key()) })
 }
 
 func sameTargets(a, b []cloudsim.Target) bool {

@@ -1,6 +1,7 @@
 package cloudsim
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -131,6 +132,11 @@ func (k TargetKey) String() string {
 		return string(k.Instance)
 	}
 	return string(k.Instance) + "/" + k.IP
+}
+
+// Compare sorts by instance, and then by address.
+func (k TargetKey) Compare(other TargetKey) int {
+	return cmp.Or(cmp.Compare(k.Instance, other.Instance), cmp.Compare(k.IP, other.IP))
 }
 
 // Share is the weight with its default filled in.

@@ -17,6 +17,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // node is the half of the driver that works on its machine. A volume is
@@ -133,12 +134,9 @@ func arrived(ctx context.Context, path string, bytes int64) error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		t := time.NewTimer(10 * time.Millisecond)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		pause.For(ctx, 10*time.Millisecond)
+		if ctx.Err() != nil {
 			return status.Errorf(codes.DeadlineExceeded, "%s has not shown up with %d GiB: is the data plane of the cloud at work, and its folder that of --disks-dir?", filepath.Base(path), bytes/gib)
-		case <-t.C:
 		}
 	}
 }

@@ -14,8 +14,8 @@ const (
 
 // metrics shows Counters to Prometheus, by load balancer and mostly by target,
 // as they are when it asks. The label ip is that of a target that is an address
-// behind its instance, and empty for an instance. The series of a target go with its last
-// connection, those of a load balancer with it.
+// behind its instance, and empty for an instance. The series of a target go with
+// its last connection, those of a load balancer with it.
 type metrics struct{ counters *Counters }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {

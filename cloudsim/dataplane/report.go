@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,9 +90,7 @@ func (b *balancer) leaving() []*target {
 			all = append(all, t)
 		}
 	}
-	slices.SortFunc(all, func(x, y *target) int {
-		return cmp.Or(cmp.Compare(x.key.Instance, y.key.Instance), cmp.Compare(x.key.IP, y.key.IP))
-	})
+	slices.SortFunc(all, func(x, y *target) int { return x.key.Compare(y.key) })
 	return all
 }
 

@@ -155,8 +155,9 @@ func stageFiles(ctx context.Context, from, dir string, list cloudsim.StateData) 
 
 // Swap makes what was staged the data, if commit says so: nobody touches the
 // files from before it is called until the data is in its place. What else was
-// staged is forgotten, and all of it when commit fails. Swapping in the same stage again is harmless, so a cloud
-// that was killed after the commit does it at its next start.
+// staged is forgotten, and all of it when commit fails. Swapping in the same stage
+// again is harmless, so a cloud that was killed after the commit does it at its
+// next start.
 func (f *Files) Swap(commit func() (stage string, err error)) error {
 	f.gate.Lock()
 	defer f.gate.Unlock()

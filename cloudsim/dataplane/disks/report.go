@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 const (
@@ -57,12 +58,9 @@ func (k *keeper) send(ctx context.Context) error {
 			return ctx.Err()
 		case <-k.reports.bell:
 		}
-		pause := time.NewTimer(gather)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return ctx.Err()
-		case <-pause.C:
+		pause.For(ctx, gather)
+		if err := ctx.Err(); err != nil {
+			return err
 		}
 		var all errgroup.Group
 		all.SetLimit(reportsAtOnce)
