@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -62,12 +63,17 @@ func newLab(t *testing.T) *labRun {
 	return l
 }
 
-// dump shows the ends of the logs of a lab whose test failed.
+// dump keeps the logs of a lab whose test failed, and shows a little of them:
+// what the test said of itself is to be seen beside them.
 func (l *labRun) dump() {
-	logs, _ := filepath.Glob(filepath.Join(l.dir, "logs", "*.log"))
+	kept := filepath.Join(filepath.Dir(l.allinone), "failed", l.t.Name())
+	if err := errors.Join(os.RemoveAll(kept), os.CopyFS(kept, os.DirFS(filepath.Join(l.dir, "logs")))); err != nil {
+		l.t.Log(err)
+	}
+	logs, _ := filepath.Glob(filepath.Join(kept, "*.log"))
 	for _, path := range logs {
 		raw, _ := os.ReadFile(path)
-		l.t.Logf("--- %s\n%s", filepath.Base(path), raw[max(0, len(raw)-1500):])
+		l.t.Logf("--- the end of %s\n%s", path, raw[max(0, len(raw)-300):])
 	}
 }
 

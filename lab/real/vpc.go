@@ -134,7 +134,10 @@ func (v *vpc) close() error {
 
 // wire makes the bridge and the host's cable as they should be.
 func (v *vpc) wire() error {
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}
+	// A bridge that is not told its card takes the lowest of its ports', and
+	// another one when a machine comes or goes: for seconds then, machines would
+	// send to a router that is no more.
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName, HardwareAddr: card(v.Router)}}
 	if err := v.link.LinkAdd(bridge); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("bridge: %w", err)
 	}
@@ -148,7 +151,7 @@ func (v *vpc) wire() error {
 	defer host.Close()
 	if _, err := host.LinkByName(v.Link); err != nil {
 		cable := &netlink.Veth{
-			LinkAttrs: netlink.LinkAttrs{Name: v.Link}, PeerName: hostPort, PeerNamespace: netlink.NsFd(v.ns),
+			LinkAttrs: netlink.LinkAttrs{Name: v.Link, HardwareAddr: card(v.Host)}, PeerName: hostPort, PeerNamespace: netlink.NsFd(v.ns),
 		}
 		if err := host.LinkAdd(cable); err != nil {
 			return fmt.Errorf("link %s: %w", v.Link, err)
@@ -158,6 +161,13 @@ func (v *vpc) wire() error {
 		return err
 	}
 	return errors.Join(v.hostRoutes(host), v.routerRoutes(), v.leadAnswers(host))
+}
+
+// card is the hardware address of who has an address in the VPC: always the
+// same, so that nobody sends to a card that is gone.
+func card(a netip.Addr) net.HardwareAddr {
+	a4 := a.As4()
+	return net.HardwareAddr{2, 0, a4[0], a4[1], a4[2], a4[3]}
 }
 
 // in is an address with the VPC's mask.
@@ -196,12 +206,8 @@ func (v *vpc) attach(name string, pid int, address netip.Addr) error {
 	if err := v.detach(name); err != nil {
 		return err
 	}
-	a4 := address.As4()
 	cable := &netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsPid(pid),
-		// The same address has the same card after each boot, so that nobody
-		// asks a card that is gone.
-		PeerHardwareAddr: net.HardwareAddr{2, 0, a4[0], a4[1], a4[2], a4[3]},
+		LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsPid(pid), PeerHardwareAddr: card(address),
 	}
 	if err := v.link.LinkAdd(cable); err != nil {
 		return fmt.Errorf("link %s: %w", name, err)

@@ -1,0 +1,52 @@
+package real
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+)
+
+// The router keeps its card, whatever comes and goes: machines remember it.
+func TestRouterKeepsItsCard(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it needs root")
+	}
+	file := filepath.Join(t.TempDir(), "vpc")
+	n := Network{
+		VPC: netip.MustParsePrefix("10.98.0.0/16"), Router: netip.MustParseAddr("10.98.0.1"), Host: netip.MustParseAddr("10.98.255.254"),
+		LoadBalancers: netip.MustParsePrefix("10.98.128.0/17"), Pods: netip.MustParsePrefix("10.97.0.0/16"), Link: "vpc-test",
+	}
+	t.Cleanup(func() {
+		if err := destroyVPC(file, n.Link); err != nil {
+			t.Error(err)
+		}
+	})
+	v, err := openVPC(file, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = v.close() })
+	router := func() net.HardwareAddr {
+		t.Helper()
+		bridge, err := v.link.LinkByName(bridgeName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bridge.Attrs().HardwareAddr
+	}
+	before := router()
+	// The lowest card of all is the one that a bridge of no card of its own takes.
+	port := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "low", HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 0}}, PeerName: "peer"}
+	if err := errors.Join(v.link.LinkAdd(port), v.plug("low")); err != nil {
+		t.Fatal(err)
+	}
+	if after := router(); !bytes.Equal(after, before) {
+		t.Errorf("the router's card was %s, and is %s with another machine", before, after)
+	}
+}
