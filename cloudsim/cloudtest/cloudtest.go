@@ -135,10 +135,17 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 	}
 }
 
+// concurrent is how many calls find a connection open. Go's default of two
+// would make most calls of a controller's workers dial.
+const concurrent = 64
+
 // serve starts srv, and returns the way there.
 func (o *options) serve(srv *httptest.Server) http.RoundTripper {
 	if o.pipes == nil {
 		srv.Start()
+		if t, ok := srv.Client().Transport.(*http.Transport); ok {
+			t.MaxIdleConnsPerHost = concurrent
+		}
 		return srv.Client().Transport
 	}
 	_ = srv.Listener.Close()
