@@ -72,7 +72,7 @@ func getDisk(ctx context.Context, cloud *client.Client, volume string) (cloudsim
 // working reports whether the cloud is at work on d.
 func working(d cloudsim.Disk) bool {
 	switch d.State {
-	case cloudsim.DiskAvailable, cloudsim.DiskInUse, cloudsim.DiskFailed:
+	case cloudsim.DiskAvailable, cloudsim.DiskInUse, cloudsim.DiskFailed, cloudsim.DiskDeleted:
 		return false
 	}
 	return true

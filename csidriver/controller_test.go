@@ -40,6 +40,29 @@ func TestOneNameIsOneVolume(t *testing.T) {
 	}
 }
 
+// What the cloud does at once is not waited for: a life of a volume is four
+// calls of it.
+func TestOneCallEach(t *testing.T) {
+	b := newBench(t)
+	if err := b.cloud.ResetBill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.controllerCycle(t.Context(), "pvc-1"); err != nil {
+		t.Fatal(err)
+	}
+	bill, err := b.cloud.Bill(t.Context(), cloudsim.AuditOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]uint64{}
+	for _, row := range bill.Rows {
+		got[row.Operation] = row.Calls
+	}
+	if want := map[string]uint64{"disks.create": 1, "disks.attach": 1, "disks.detach": 1, "disks.delete": 1}; !maps.Equal(got, want) {
+		t.Errorf("calls %v, want %v", got, want)
+	}
+}
+
 // What differs under one name is ALREADY_EXISTS; what fits is the same volume.
 func TestSameNameAgain(t *testing.T) {
 	b := newBench(t)
