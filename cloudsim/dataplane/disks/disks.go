@@ -255,13 +255,18 @@ func (k *keeper) unmade(id cloudsim.DiskID) bool {
 
 var errLost = errors.New("its data is gone: there is no file for it any more")
 
-// make makes the file, or lets it grow to its size.
+// make makes the file, or lets it grow to its size. Of one that has its size,
+// as at most events, it costs a look.
 func (k *keeper) make(d cloudsim.Disk) (err error) {
+	path, want := Path(k.dir, d.ID), int64(d.SizeGiB)<<30
+	if info, err := os.Stat(path); err == nil && info.Size() >= want {
+		return nil
+	}
 	flags := os.O_WRONLY | os.O_CREATE
 	if d.Status.SizeGiB > 0 {
 		flags = os.O_WRONLY // it had data; an empty file would hide that it is lost
 	}
-	f, err := os.OpenFile(Path(k.dir, d.ID), flags, 0o600)
+	f, err := os.OpenFile(path, flags, 0o600)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return errLost
@@ -273,7 +278,7 @@ func (k *keeper) make(d cloudsim.Disk) (err error) {
 	if err != nil {
 		return err
 	}
-	if want := int64(d.SizeGiB) << 30; info.Size() < want {
+	if info.Size() < want {
 		return f.Truncate(want)
 	}
 	return nil
