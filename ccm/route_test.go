@@ -189,11 +189,18 @@ func TestRouteOfAStoppedInstance(t *testing.T) {
 // A cloud that is slow is asked again at once, which upstream does for a
 // conflict only; a reply that was lost costs nothing.
 func TestRouteThatTakesTime(t *testing.T) {
-	r := newRig(t, slow(func(p *engine.Profile) { p.Network = 300 * time.Millisecond }))
+	r := newRig(t, slow(func(p *engine.Profile) { p.Network = time.Hour }))
 	r.machine(t, "node-1")
+	later := func() {
+		t.Helper()
+		if _, err := r.cloud.AdvanceClock(t.Context(), cloudsim.AdvanceClock{Seconds: 3600}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.0.0/24")); !apierrors.IsConflict(err) {
 		t.Errorf("while it is being made: %v", err)
 	}
+	later()
 	eventually(t, "it is made", func() bool {
 		return r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.0.0/24")) == nil
 	})
@@ -202,6 +209,7 @@ func TestRouteThatTakesTime(t *testing.T) {
 		t.Error("a lost reply went unseen")
 	}
 	r.wire.spoil(nil)
+	later()
 	eventually(t, "the second try finds it", func() bool {
 		return r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.1.0/24")) == nil
 	})
