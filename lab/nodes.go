@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,8 +21,9 @@ import (
 // it where it is: KEP-2392.
 const uninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// awaitNodes waits until every instance that runs has a node that is Ready and
-// initialised. When ctx ends before, it returns what is missing.
+// awaitNodes waits until every instance that runs has a node that is Ready,
+// initialised, and known to the scheduler as Ready: what is deployed next is spread
+// over all of them. When ctx ends before, it returns what is missing.
 func (p *plan) awaitNodes(ctx context.Context) (late string, err error) {
 	k, err := p.kubernetes()
 	if err != nil {
@@ -88,17 +90,21 @@ func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
 	if !ok {
 		return "has no node that is initialised and alive"
 	}
+	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+	if !ready {
+		return "is not Ready"
+	}
 	for _, t := range n.Spec.Taints {
-		if t.Key == uninitializedTaint {
+		switch {
+		case t.Key == uninitializedTaint:
 			return "is not initialised"
+		case t.Key == corev1.TaintNodeNotReady && t.Effect == corev1.TaintEffectNoSchedule:
+			return "is Ready and not given pods yet"
 		}
 	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return ""
-		}
-	}
-	return "is not Ready"
+	return ""
 }
 
 // releaseLeases deletes the node Leases that an earlier kwok holds: there is
