@@ -171,15 +171,25 @@ func (l *labRun) testRealPods(t *testing.T) {
 	}
 	for node, pod := range pods {
 		for other, to := range pods {
-			l.kubectl("exec", pod[0], "--", "/agnhost", "connect", "--timeout=5s", to[1]+":8080")
-			t.Logf("%s reaches a pod of %s", node, other)
+			l.connects(fmt.Sprintf("%s reaches a pod of %s", node, other), pod[0], to[1]+":8080")
 		}
-		l.kubectl("exec", pod[0], "--", "/agnhost", "connect", "--timeout=5s", "web.default.svc.cluster.local:80")
-		l.kubectl("exec", pod[0], "--", "/agnhost", "connect", "--timeout=5s", "kubernetes.default:443")
-		if out := l.kubectl("logs", pod[0]); !strings.Contains(out, "Started HTTP server") {
-			t.Errorf("logs of %s: %q", pod[0], out)
-		}
+		l.connects(node+" reaches the Service", pod[0], "web.default.svc.cluster.local:80")
+		l.connects(node+" reaches the API server", pod[0], "kubernetes.default:443")
+		l.says("Started HTTP server", "logs", pod[0])
 	}
+}
+
+// connects waits until a pod reaches an address. A pod is Ready before its
+// program listens and before every kube-proxy knows of it, and a node is before
+// the route controller's round that makes the way to its pods.
+func (l *labRun) connects(what, pod, to string) {
+	l.t.Helper()
+	l.until(what, func() string {
+		if _, err := l.try(l.kubectlPath(), "exec", pod, "--", "/agnhost", "connect", "--timeout=5s", to); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 }
 
 // The way between two nodes' pods is the cloud's route, and nothing else: without
@@ -203,6 +213,9 @@ func (l *labRun) testRealRoutes(t *testing.T) {
 	if id == "" {
 		t.Fatalf("the cloud has no route to %s, the pods of node-2", pods2)
 	}
+	// Its rounds come every ten seconds: one of them would often be quicker than a
+	// look at what is missing.
+	l.cloud("faults", "create", "unrepaired", "--operation", "routes.create", "--effect", "error")
 	l.cloud("routes", "delete", id, "--wait")
 	l.until("the pods of node-2 are cut off", func() string {
 		if reach() == nil {
@@ -210,6 +223,7 @@ func (l *labRun) testRealRoutes(t *testing.T) {
 		}
 		return ""
 	})
+	l.cloud("faults", "delete", "unrepaired")
 	l.until("the route controller makes the route again, and they are reached", func() string {
 		if err := reach(); err != nil {
 			return err.Error()

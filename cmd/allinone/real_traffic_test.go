@@ -55,25 +55,28 @@ func (c outsider) fetch(url string) (string, error) {
 	return c.l.try("ip", "netns", "exec", c.name, "curl", "-sf", "-m", "5", url)
 }
 
-// forwards asks a pod who it is, by kubectl port-forward.
+// forwards waits until a pod says who it is through kubectl port-forward: a
+// container that was started again runs before it listens.
 func (l *labRun) forwards(pod string) {
 	l.t.Helper()
-	forward := exec.Command(l.kubectlPath(), "port-forward", "pod/"+pod, ":8080")
-	forward.Env = l.env()
-	out, err := forward.StdoutPipe()
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	if err := forward.Start(); err != nil {
-		l.t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n') // Forwarding from 127.0.0.1:40123 -> 8080
-	at, _, _ := strings.Cut(strings.TrimPrefix(line, "Forwarding from "), " ")
-	if who, failed := fetch("http://" + at + "/hostname"); failed != nil || who != pod {
-		l.t.Errorf("port-forward to %s (%q, %v): %q %v", pod, line, err, who, failed)
-	}
-	_ = forward.Process.Kill()
-	_ = forward.Wait()
+	l.until("port-forward to "+pod, func() string {
+		forward := exec.Command(l.kubectlPath(), "port-forward", "pod/"+pod, ":8080")
+		forward.Env = l.env()
+		out, err := forward.StdoutPipe()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		if err := forward.Start(); err != nil {
+			l.t.Fatal(err)
+		}
+		defer func() { _ = forward.Process.Kill(); _ = forward.Wait() }()
+		line, err := bufio.NewReader(out).ReadString('\n') // Forwarding from 127.0.0.1:40123 -> 8080
+		at, _, _ := strings.Cut(strings.TrimPrefix(line, "Forwarding from "), " ")
+		if who, failed := fetch("http://" + at + "/hostname"); failed != nil || who != pod {
+			return fmt.Sprintf("%q, %v: %q %v", line, err, who, failed)
+		}
+		return ""
+	})
 }
 
 // testRealTunnel takes what kube-apiserver sends to kubelets through the
