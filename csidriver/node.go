@@ -142,8 +142,8 @@ func arrived(ctx context.Context, path string, bytes int64) error {
 }
 
 // loopOf finds the volume's device, which must be of the file that has its
-// name now; nil if it is not attached here.
-func (n *node) loopOf(volume string) (*machine.Loop, error) {
+// name now; nil if it is not attached here. It is probably mounted at near.
+func (n *node) loopOf(volume string, near ...string) (*machine.Loop, error) {
 	path, err := n.file(volume)
 	if err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (n *node) loopOf(volume string) (*machine.Loop, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, cloudsim.Errorf(cloudsim.NotFound, "no volume %s on this machine", volume)
 	}
-	return machine.Find(path)
+	return machine.Find(path, near...)
 }
 
 // mountAt is what is seen at a path: a mount of l, or nothing. Anything else

@@ -32,11 +32,11 @@ func (n *node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolume
 		return nil, err
 	}
 	defer done()
-	l, err := n.loopOf(volume)
+	staged := stagedAt(req.GetStagingTargetPath(), volume, u.block)
+	l, err := n.loopOf(volume, staged)
 	if err != nil {
 		return nil, err
 	}
-	staged := stagedAt(req.GetStagingTargetPath(), volume, u.block)
 	if l == nil {
 		return nil, notStaged(volume, staged)
 	}

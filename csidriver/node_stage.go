@@ -196,7 +196,7 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 		return nil, err
 	}
 	defer done()
-	l, err := machine.Find(path) // also if the file is gone
+	l, err := machine.Find(path, staging, stagedAt(staging, volume, true)) // also if the file is gone
 	if err != nil {
 		return nil, err
 	}

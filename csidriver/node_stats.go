@@ -16,14 +16,15 @@ import (
 // at finds the volume's device and its mount at a path; NotFound if the path
 // shows something else, or nothing.
 func (n *node) at(volume, path string) (*machine.Loop, machine.Mount, error) {
-	l, err := n.loopOf(volume)
+	places := []string{path, filepath.Join(path, volume)} // a staged block volume is a file in its path
+	l, err := n.loopOf(volume, places...)
 	if err != nil {
 		return nil, machine.Mount{}, err
 	}
 	if l == nil {
 		return nil, machine.Mount{}, cloudsim.Errorf(cloudsim.NotFound, "volume %s is not attached to this machine", volume)
 	}
-	for _, p := range []string{path, filepath.Join(path, volume)} { // a staged block volume is a file in its path
+	for _, p := range places {
 		m, err := mountAt(l, p)
 		if err == nil && m != nil {
 			return l, *m, nil

@@ -108,41 +108,77 @@ func configure(control, file *os.File, mode int, lapses bool) (*Loop, error) {
 // that has this name now, by its inode, because machines on one host may call
 // theirs the same, and the kernel gives the number of a device to the next file
 // at once. Of a file that is gone it is the device of one that had the name.
-// Its price is a read for each loop device that is in use.
-func Find(path string) (*Loop, error) {
+//
+// Its price is a read for each loop device that is in use, unless the one that
+// it looks for is mounted at near: that is looked at first, and just as closely.
+func Find(path string, near ...string) (*Loop, error) {
 	path, err := realpath(path)
 	if err != nil {
 		return nil, err
 	}
-	var file unix.Stat_t
-	gone, name := false, path
-	switch err := unix.Stat(path, &file); {
+	b := backing{name: path}
+	switch err := unix.Stat(path, &b.file); {
 	case errors.Is(err, unix.ENOENT):
-		gone, name = true, path+" (deleted)"
+		b.gone, b.name = true, path+" (deleted)"
 	case err != nil:
 		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	for _, at := range near {
+		if n, ok := loopAt(at); ok {
+			if l, err := b.behind(n); err != nil || l != nil {
+				return l, err
+			}
+		}
 	}
 	numbers, err := loopNumbers()
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range numbers {
-		raw, err := os.ReadFile("/sys/block/loop" + n + "/loop/backing_file")
-		if err != nil || strings.TrimSuffix(string(raw), "\n") != name {
-			continue // free, or another's, or it has just gone
+		if l, err := b.behind(n); err != nil || l != nil {
+			return l, err
 		}
-		dev, err := os.Open("/dev/loop" + n)
-		if err != nil {
-			return nil, err
-		}
-		info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
-		if err != nil || !gone && (info.Inode != file.Ino || info.Device != file.Dev) {
-			_ = dev.Close() // it went between the two looks, or is of another file
-			continue
-		}
-		return &Loop{dev: dev, Number: int(info.Number)}, nil
 	}
 	return nil, nil
+}
+
+// backing is a file that a loop device may have.
+type backing struct {
+	name string // as the kernel calls it
+	gone bool
+	file unix.Stat_t // unless it is gone
+}
+
+// behind returns a loop device if it has the file, and else nil.
+func (b backing) behind(n string) (*Loop, error) {
+	raw, err := os.ReadFile("/sys/block/loop" + n + "/loop/backing_file")
+	if err != nil || strings.TrimSuffix(string(raw), "\n") != b.name {
+		return nil, nil //nolint:nilerr // it is free, or another's, or it has just gone
+	}
+	dev, err := os.Open("/dev/loop" + n)
+	if err != nil {
+		return nil, err
+	}
+	info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
+	if err != nil || !b.gone && (info.Inode != b.file.Ino || info.Device != b.file.Dev) {
+		_ = dev.Close() // it went between the two looks, or is of another file
+		return nil, nil //nolint:nilerr // as above
+	}
+	return &Loop{dev: dev, Number: int(info.Number)}, nil
+}
+
+// loopAt is the loop device whose filesystem, or whose file, is seen at path.
+func loopAt(path string) (n string, ok bool) {
+	s, err := statx(path)
+	switch {
+	case err != nil:
+		return "", false
+	case s.Dev_major == unixLoopMajor:
+		return strconv.Itoa(int(s.Dev_minor)), true
+	case s.Rdev_major == unixLoopMajor && s.Mode&unix.S_IFMT == unix.S_IFBLK:
+		return strconv.Itoa(int(s.Rdev_minor)), true
+	}
+	return "", false
 }
 
 // loopNumbers are those of all loop devices, in use or not.

@@ -31,7 +31,7 @@ func (l *Loop) Has(Mount) bool            { return false }
 
 // What a node needs works on Linux only, and says so elsewhere.
 func Attach(context.Context, string, bool, bool) (*Loop, error) { return nil, errors.ErrUnsupported }
-func Find(string) (*Loop, error)                                { return nil, errors.ErrUnsupported }
+func Find(string, ...string) (*Loop, error)                     { return nil, errors.ErrUnsupported }
 func MountDevice(*Loop, string, string, []string) error         { return errors.ErrUnsupported }
 func Bind(string, string, []string) error                       { return errors.ErrUnsupported }
 func UnmountAll(string) error                                   { return errors.ErrUnsupported }

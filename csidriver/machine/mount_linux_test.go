@@ -1,0 +1,108 @@
+package machine
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mounts on one another, of a folder of the same filesystem and of a file, are
+// seen where they are, and all are taken away.
+func TestUnmountAllThatIsThere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it mounts")
+	}
+	if err := Ready(); err != nil {
+		t.Skipf("this machine can have no volumes: %v", err)
+	}
+	dir := t.TempDir()
+	shown, at := filepath.Join(dir, "shown"), filepath.Join(dir, "at")
+	for _, d := range []string{shown, at} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, atFile := filepath.Join(shown, "file"), filepath.Join(dir, "at-file")
+	for _, f := range []string{file, atFile} {
+		if err := os.WriteFile(f, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range [][2]string{{shown, at}, {shown, at}, {file, atFile}} {
+		if err := Bind(m[0], m[1], nil); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(m[1], unix.MNT_DETACH) })
+	}
+	// What is below a mount, and a link to one, are no mounts.
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(at, link); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{at: 2, atFile: 1, shown: 0, dir: 0, link: 0, filepath.Join(at, "file"): 0, filepath.Join(dir, "none"): 0} {
+		if got, err := At(path); err != nil || len(got) != want {
+			t.Errorf("at %s there is %v, %v, want %d", path, got, err, want)
+		}
+	}
+	for _, path := range []string{at, atFile, filepath.Join(dir, "none")} {
+		if err := UnmountAll(path); err != nil {
+			t.Error(err)
+		}
+		if got, err := At(path); err != nil || len(got) != 0 {
+			t.Errorf("at %s stays %v, %v", path, got, err)
+		}
+	}
+}
+
+// What is mounted near is believed only if it is of the file.
+func TestFindNear(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it makes filesystems")
+	}
+	if err := Ready(); err != nil {
+		t.Skipf("this machine can have no volumes: %v", err)
+	}
+	dir := t.TempDir()
+	loops, at := map[string]*Loop{}, map[string]string{}
+	for _, name := range []string{"mine", "other"} {
+		path := filepath.Join(dir, name+".img")
+		at[name] = filepath.Join(dir, name)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, 64<<20); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(at[name], 0o700); err != nil {
+			t.Fatal(err)
+		}
+		l, err := Attach(t.Context(), path, false, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Detach() }()
+		if _, err := EnsureFilesystem(t.Context(), l, path, Ext4); err != nil {
+			t.Fatal(err)
+		}
+		if err := MountDevice(l, at[name], Ext4, nil); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Unmount(at[name], unix.MNT_DETACH) }()
+		loops[name] = l
+	}
+	for _, near := range [][]string{nil, {at["mine"]}, {at["other"]}, {dir}, {filepath.Join(dir, "none"), at["mine"]}} {
+		l, err := Find(filepath.Join(dir, "mine.img"), near...)
+		if err != nil || l == nil || l.Number != loops["mine"].Number {
+			t.Fatalf("near %v it is %v, %v, want %s", near, l, err, loops["mine"].Device())
+		}
+		_ = l.Close()
+	}
+	if err := os.WriteFile(filepath.Join(dir, "third.img"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := Find(filepath.Join(dir, "third.img"), at["mine"], loops["other"].Device()); err != nil || l != nil {
+		t.Errorf("a file without a device has %v, %v", l, err)
+	}
+}
