@@ -3,6 +3,7 @@
 #   allinone    bin/allinone on nothing else: no shell, no libraries; for clusters
 #   component   the same with bin/kube: what docker-compose.yaml runs
 #   toolbox     the same with a shell, for people
+#   machines    the same with what real nodes are made of
 #
 # Base images are build arguments, for those who have their own. The programs are
 # built from source, bin/kube in about ten minutes on two cores, once; or taken
@@ -31,6 +32,17 @@ FROM source AS source-allinone
 COPY . .
 RUN make allinone
 
+# runc is C in part; the test server among the images is Kubernetes'.
+FROM source AS source-machines
+RUN apt-get update -q && apt-get install -qy --no-install-recommends libseccomp-dev pkg-config
+COPY . .
+RUN make allinone machine csi
+
+FROM scratch AS prebuilt-machines
+COPY bin/allinone-credprovider /src/bin/
+COPY bin/machine /src/bin/machine
+COPY bin/csi /src/bin/csi
+
 FROM scratch AS prebuilt-kube
 COPY bin/kube /src/bin/
 
@@ -39,18 +51,19 @@ COPY bin/allinone /src/bin/
 
 FROM ${BINARIES}-kube AS kube
 FROM ${BINARIES}-allinone AS binary
+FROM ${BINARIES}-machines AS made
 
 # What a component finds besides its program: a user, and the places of its
 # volumes. A new volume takes over who owns the folder that it is mounted on.
 FROM ${BASE_IMAGE} AS folders
-RUN set -e; mkdir -p /out/etc /out/usr/local/bin /out/data /out/run/proxy; \
-    for s in init seed cloudsim etcd kube-apiserver kube-controller-manager kube-scheduler ccm proxy-server proxy-agent kwok hypervisor toolbox; do \
+RUN set -e; mkdir -p /out/etc /out/usr/local/bin /out/data /out/run/proxy /out/run/csi; \
+    for s in init seed cloudsim etcd kube-apiserver kube-controller-manager kube-scheduler ccm proxy-server proxy-agent kwok hypervisor machines csi csi-sidecars toolbox; do \
       mkdir -p -m 700 /out/lab/$s; \
     done; \
     for p in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok; do ln -s kube /out/usr/local/bin/$p; done; \
     echo 'cloudsim:x:65532:65532::/tmp:/bin/bash' >/out/etc/passwd; \
     echo 'cloudsim:x:65532:' >/out/etc/group; \
-    chmod 700 /out/data /out/run/proxy; chown -R 65532:65532 /out/lab /out/data /out/run/proxy
+    chmod 700 /out/data /out/run/*; chown -R 65532:65532 /out/lab /out/data /out/run
 
 FROM scratch AS allinone
 COPY --from=folders /out/etc /etc
@@ -78,3 +91,19 @@ RUN echo 'cloudsim:x:65532:65532::/tmp:/bin/bash' >>/etc/passwd; echo 'cloudsim:
 ENV HOME=/tmp
 USER 65532:65532
 CMD ["sleep", "infinity"]
+
+FROM ${BASE_IMAGE} AS machines
+RUN for tool in nft mkfs.ext4 mkfs.xfs mount; do command -v $tool >/dev/null || missing=1; done; [ -z "$missing" ] || \
+    { apt-get update -q && apt-get install -qy --no-install-recommends nftables e2fsprogs xfsprogs mount && rm -rf /var/lib/apt/lists/*; }
+COPY --from=folders /out/usr /usr
+COPY --from=folders /out/lab /lab
+COPY --from=folders /out/run /run
+COPY --from=binary /src/bin/allinone /usr/local/bin/
+COPY --from=kube /src/bin/kube /usr/local/bin/
+COPY --from=made /src/bin/allinone-credprovider /usr/local/bin/
+COPY --from=made /src/bin/machine /opt/cloudsim/machine
+COPY --from=made /src/bin/csi /opt/cloudsim/csi
+RUN ln -s /opt/cloudsim/csi/csi-sidecars /usr/local/bin/; mkdir -p /data /cloud; \
+    echo 'cloudsim:x:65532:65532::/tmp:/bin/bash' >>/etc/passwd; chown -R 65532:65532 /lab
+ENV HOME=/tmp
+USER 65532:65532

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -43,7 +44,10 @@ var composedServices = []struct {
 	{"proxy-server", []string{"proxy-server.crt", "proxy-server.key", "proxy-ca.crt"}, ""},
 	{"proxy-agent", []string{"proxy-agent.crt", "proxy-agent.key", "proxy-ca.crt"}, ""},
 	{"kwok", nil, "kwok"},
-	{"hypervisor", []string{"ca.crt", "ca.key"}, "hypervisor"}, // it signs what hollow kubelets show
+	{"hypervisor", []string{"ca.crt", "ca.key"}, "hypervisor"},                                   // it signs what hollow kubelets show
+	{"machines", []string{"ca.crt", "ca.key", "kube-proxy.crt", "kube-proxy.key"}, "hypervisor"}, // and this what real ones do
+	{"csi", nil, ""},
+	{"csi-sidecars", nil, "csi-sidecars"},
 	{"toolbox", nil, "admin"},
 }
 
@@ -64,10 +68,14 @@ func (c Composed) keys() string { return c.file("init", "pki") }
 
 // Init makes the lab's keys, those that are missing or about to expire, and
 // writes what each service reads. Who is outside of the containers finds the API
-// server at published, a URL.
-func (c Composed) Init(published string) (made []string, err error) {
-	p := pki{dir: c.keys(), now: time.Now()}
+// server at published, a URL. Nodes are what they were the first time: the
+// cloud's instances have addresses for those.
+func (c Composed) Init(published string, nodes Nodes) (made []string, err error) {
+	p := pki{dir: c.keys(), now: time.Now(), server: []net.IP{composedVPC().Host.AsSlice()}}
 	if err := os.MkdirAll(p.dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := c.keepNodes(nodes); err != nil {
 		return nil, err
 	}
 	if made, err = p.ensure(); err != nil {
@@ -111,8 +119,8 @@ func (c Composed) fill(p pki, service string, files []string, user string) error
 
 // Seed puts into the cluster and the cloud, which must be ready, what the other
 // services need: roles, and service accounts whose tokens it writes for them;
-// and, the first time, that many instances.
-func (c Composed) Seed(ctx context.Context, instances int) error {
+// and, the first time, that many instances, which will be such nodes.
+func (c Composed) Seed(ctx context.Context, instances int, nodes Nodes) error {
 	k, err := connect(c.file("toolbox", "kubeconfig"))
 	if err != nil {
 		return err
@@ -120,7 +128,7 @@ func (c Composed) Seed(ctx context.Context, instances int) error {
 	if err := apply(ctx, k, rbacObjects); err != nil {
 		return err
 	}
-	return seed(ctx, administrator(composedCloud, c.file("cloudsim", "admin.token")), Dir(c.file("seed", "")), c.token, Hollow, instances)
+	return seed(ctx, administrator(composedCloud, c.file("cloudsim", "admin.token")), Dir(c.file("seed", "")), c.tokens(nodes), nodes, instances)
 }
 
 func (c Composed) token(service string) string { return c.file(service, "cloud.token") }

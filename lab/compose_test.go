@@ -2,6 +2,7 @@ package lab
 
 import (
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -67,16 +68,25 @@ var aboutPlaces = []string{
 	"--bind-address", "--secure-port", "--advertise-address", "--etcd-servers", "--kubeconfig", "--authentication-kubeconfig", "--authorization-kubeconfig",
 	"--cloud-url", "--cloud-token-file", "--agent-bind-address", "--agent-port", "--health-bind-address", "--health-port", "--admin-bind-address", "--admin-port",
 	"--proxy-server-host", "--proxy-server-port", "--health-server-host", "--health-server-port", "--server-address",
-	"--v", "--profile",
-	"--registry-listen", // on loopback, which is another in each container: compose has no registry
+	"--v", "--profile", "--endpoint", "--csi-address", "--http-endpoint",
+	"--nodes",                 // which says the addresses
+	"--registry-listen",       // by --nodes
+	"--show-clients",          // takes a right that hollow nodes' cloud is not to have
+	"--load-balancer-ip-mode", // is said by that
 }
 
-// A service is started as the lab's component of that name.
+// A service is started as the lab's component of that name. The control plane
+// and the cloud are one for hollow nodes and real ones, and as the latter need.
 func TestComposeStartsWhatALabDoes(t *testing.T) {
-	p := plan{Config: Default(), dir: Dir("/lab"), ports: portsFrom(DefaultPortBase), networks: networksFrom(firstNetwork), pki: pki{dir: "/lab/pki"}}
+	p := plan{
+		Config: Default(), dir: Dir("/lab"), ports: portsFrom(DefaultPortBase), pki: pki{dir: "/lab/pki"},
+		networks: composedNetworks(Real), say: func(string, ...any) {},
+	}
+	p.Nodes = Real
 	services := readCompose(t).Services
 	for _, c := range []component{
 		p.cloud(), p.etcd(nil), p.apiServer(nil), p.controllerManager(nil), p.scheduler(nil), p.ccm(nil), p.proxyServer(), p.proxyAgent(), p.kwok(),
+		p.csiController(), p.csiSidecars(),
 	} {
 		want, got := flagsOf(c.args), flagsOf(services[c.name].Command)
 		for _, f := range aboutPlaces {
@@ -107,10 +117,10 @@ func (s composeService) mounts(t *testing.T) map[string]string {
 // A service finds the files that its flags name, in volumes that it has.
 func TestComposeFilesAreThere(t *testing.T) {
 	dir := Composed(t.TempDir())
-	if _, err := dir.Init("https://127.0.0.1:8181"); err != nil {
+	if _, err := dir.Init("https://127.0.0.1:8181", Real); err != nil {
 		t.Fatal(err)
 	}
-	written := []string{"/lab/cloudsim/admin.token", "/lab/ccm/cloud.token"} // later, by the cloud and by Seed
+	written := []string{"/lab/cloudsim/admin.token", "/lab/ccm/cloud.token", "/lab/csi/cloud.token"} // later, by the cloud and by Seed
 	for name, s := range readCompose(t).Services {
 		mounts := s.mounts(t)
 		for _, a := range s.Command {
@@ -142,7 +152,7 @@ func TestComposeVolumes(t *testing.T) {
 	}
 	_, made, _ := strings.Cut(string(raw), "for s in ")
 	made, _, _ = strings.Cut(made, ";")
-	folders := []string{"/data", "/run/proxy"}
+	folders := []string{"/data", "/cloud", "/run/proxy", "/run/csi"}
 	for _, s := range strings.Fields(made) {
 		folders = append(folders, "/lab/"+s)
 	}
@@ -190,26 +200,55 @@ func TestBuildContextIsWhole(t *testing.T) {
 	}
 }
 
-// No service has a right that it was not given by name, and without a profile
-// none has any.
+// No service has any right but machines, which has those that are named.
 func TestComposeGivesNoRights(t *testing.T) {
 	for name, s := range readCompose(t).Services {
-		if s.Privileged || !slices.Contains(s.CapDrop, "ALL") || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") {
-			t.Errorf("%s has rights", name)
+		if s.Privileged || !slices.Contains(s.CapDrop, "ALL") || !s.ReadOnly {
+			t.Errorf("%s is privileged: %v, drops %v, writes: %v", name, s.Privileged, s.CapDrop, !s.ReadOnly)
 		}
-		if len(s.Profiles) == 0 && (s.User != "65532:65532" || !s.ReadOnly || len(s.CapAdd) > 0) {
-			t.Errorf("%s is user %s, writes %v, may %v", name, s.User, !s.ReadOnly, s.CapAdd)
+		if name == "machines" {
+			if d := cmp.Diff([]string{"real"}, s.Profiles); d != "" || len(s.CapAdd) == 0 {
+				t.Errorf("machines is in profiles %v, may %v", s.Profiles, s.CapAdd)
+			}
+			continue
 		}
+		if s.User != "65532:65532" || len(s.CapAdd) > 0 || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") {
+			t.Errorf("%s is user %s, may %v, %v", name, s.User, s.CapAdd, s.SecurityOpt)
+		}
+	}
+}
+
+// Nodes stay what they were: the instances have addresses for those.
+func TestComposeKeepsItsNodes(t *testing.T) {
+	dir := Composed(t.TempDir())
+	for _, step := range []struct {
+		nodes Nodes
+		want  string
+	}{
+		{"both", `nodes must be hollow or real, got "both"`},
+		{"", `nodes must be hollow or real, got ""`},
+		{Hollow, ""},
+		{Hollow, ""},
+		{Real, "the nodes of this cluster are hollow"},
+		{Hollow, ""},
+	} {
+		_, err := dir.Init("https://127.0.0.1:8181", step.nodes)
+		if step.want == "" && err != nil || step.want != "" && (err == nil || !strings.Contains(err.Error(), step.want)) {
+			t.Errorf("%q: %v, want %q", step.nodes, err, step.want)
+		}
+	}
+	if err := dir.Machines(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "COMPOSE_PROFILES=real") {
+		t.Errorf("machines of a cluster of hollow nodes: %v", err)
 	}
 }
 
 func TestComposedKeysAreKeptApart(t *testing.T) {
 	dir := Composed(t.TempDir())
-	made, err := dir.Init("https://127.0.0.1:8181")
+	made, err := dir.Init("https://127.0.0.1:8181", Real)
 	if err != nil || len(made) == 0 {
 		t.Fatal(made, err)
 	}
-	if again, err := dir.Init("https://127.0.0.1:8181"); err != nil || len(again) > 0 {
+	if again, err := dir.Init("https://127.0.0.1:8181", Real); err != nil || len(again) > 0 {
 		t.Errorf("a second time it made %v, %v", again, err)
 	}
 	signs := map[string]bool{}
@@ -222,7 +261,7 @@ func TestComposedKeysAreKeptApart(t *testing.T) {
 			signs[filepath.Base(filepath.Dir(f))] = true
 		}
 	}
-	if d := cmp.Diff(map[string]bool{"kube-controller-manager": true, "hypervisor": true}, signs); d != "" {
+	if d := cmp.Diff(map[string]bool{"kube-controller-manager": true, "hypervisor": true, "machines": true}, signs); d != "" {
 		t.Errorf("who has an authority's key (-want +got):\n%s", d)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -36,16 +37,26 @@ func (p *plan) furnish(ctx context.Context) error {
 	if err := apply(ctx, k, rbacObjects); err != nil || p.Nodes != Real {
 		return err
 	}
-	if p.hasVolumes() {
-		if err := p.furnishVolumes(ctx, k); err != nil {
-			return err
-		}
-	}
 	pulls, err := p.registryFiles()
 	if err != nil {
 		return err
 	}
-	return errors.Join(apply(ctx, k, dnsObjects), apply(ctx, k, pulls[node.RBACFile]))
+	crds := ""
+	if p.hasVolumes() {
+		crds = filepath.Join(p.CSIDir, "crds")
+	}
+	return furnishReal(ctx, k, crds, p.ServeAs, pulls[node.RBACFile])
+}
+
+// furnishReal adds what real machines take: a name server, the right to pull
+// images, and volumes, unless crds is "".
+func furnishReal(ctx context.Context, k *kubernetes.Clientset, crds string, serveAs []string, pulls []byte) error {
+	if crds != "" {
+		if err := furnishVolumes(ctx, k, crds, serveAs); err != nil {
+			return err
+		}
+	}
+	return errors.Join(apply(ctx, k, dnsObjects), apply(ctx, k, pulls))
 }
 
 // apply makes the objects of a file what it says.

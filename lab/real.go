@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,25 +62,35 @@ func realNetworks(last networks) (networks, error) {
 
 // addresses of the router and of the host are the last but one of the VPC's
 // /24, where the cloud gives none.
-func (n networks) real(d Dir) real.Network {
+func (n networks) real(link string) real.Network {
 	vpc := netip.MustParsePrefix(n.VPC)
 	base := vpc.Addr().As4()
 	at := func(last byte) netip.Addr { return netip.AddrFrom4([4]byte{base[0], base[1], 255, last}) }
 	return real.Network{
-		VPC: vpc, Router: at(1), Host: at(2), Link: d.cable(),
+		VPC: vpc, Router: at(1), Host: at(2), Link: link,
 		LoadBalancers: netip.MustParsePrefix(n.LoadBalancers), Pods: netip.MustParsePrefix(n.Pods),
 	}
 }
 
+// vpc is the network that this lab's machines are in.
+func (p *plan) vpc() real.Network { return p.networks.real(p.dir.cable()) }
+
 // hash tells what labs have on the host apart.
-func (d Dir) hash() string {
-	sum := sha256.Sum256([]byte(d))
+func (d Dir) hash() string { return hash(string(d)) }
+
+func hash(of string) string {
+	sum := sha256.Sum256([]byte(of))
 	return hex.EncodeToString(sum[:4])
 }
 
 func (d Dir) machines() string    { return d.path("real") }
 func (d Dir) machineName() string { return "cloudsim-" + d.hash() }
 func (d Dir) cable() string       { return "csim-" + d.hash() }
+
+// MachinePID is the first process of a real node's machine.
+func (d Dir) MachinePID(node string) (int, error) {
+	return real.First(d.machines(), d.machineName(), node)
+}
 
 // sweepMachines ends the machines that an earlier run left, and adds to swept.
 func (d Dir) sweepMachines(ctx context.Context, swept []string) ([]string, error) {
@@ -96,7 +107,7 @@ func (d Dir) sweepMachines(ctx context.Context, swept []string) ([]string, error
 // layNetwork makes the VPC before the cloud starts, whose data plane listens on
 // addresses in it.
 func (p *plan) layNetwork(context.Context) error {
-	return real.Lay(p.dir.machines(), p.networks.real(p.dir))
+	return real.Lay(p.dir.machines(), p.vpc())
 }
 
 // endpointFlags say where pods find the API server, and where it finds what
@@ -108,7 +119,7 @@ func (p *plan) endpointFlags() []string {
 	if p.Nodes != Real {
 		return []string{"--advertise-address=" + host, "--endpoint-reconciler-type=none"}
 	}
-	return []string{"--advertise-address=" + p.networks.real(p.dir).Host.String(), "--enable-aggregator-routing"}
+	return []string{"--advertise-address=" + p.vpc().Host.String(), "--enable-aggregator-routing"}
 }
 
 // serverIPs are the API server's addresses besides loopback.
@@ -116,7 +127,7 @@ func (p *plan) serverIPs() []net.IP {
 	if p.Nodes != Real {
 		return nil
 	}
-	return []net.IP{p.networks.real(p.dir).Host.AsSlice()}
+	return []net.IP{p.vpc().Host.AsSlice()}
 }
 
 // podFlags say who gives nodes their pod ranges, and where the way to them is.
@@ -171,32 +182,39 @@ func (p *plan) realHypervisor(log *slog.Logger) component {
 }
 
 func (p *plan) realConfig(k kubernetes.Interface) (real.Config, error) {
-	n := p.networks.real(p.dir)
+	n := p.vpc()
 	files, err := p.registryFiles()
 	api, cloud := p.ports["kube-apiserver"], p.ports["cloudsim"]
-	return real.Config{
+	return inCluster(k, p.pki, api, real.Config{
 		Cloud: p.hypervisorClient(), Metadata: p.componentClient("metadata"), Dir: p.dir.machines(), Name: p.dir.machineName(), Network: n,
 		Registry: real.Registry{Name: p.registryName(), CA: p.dir.path("cloud", "registry", "ca.crt"), Kubelet: files},
 		Programs: realPrograms(p.Config), ClusterDNS: clusterDNS.String(),
 		Endpoints: map[int]string{api: p.ports.addr("kube-apiserver"), cloud: p.ports.addr("cloudsim")},
-		Identify: func(dir, host string, address netip.Addr) error {
-			return p.pki.identifyMachine(dir, fmt.Sprintf("https://%s", net.JoinHostPort(n.Host.String(), fmt.Sprint(api))), host, address)
-		},
-		NodeOf: func(ctx context.Context, name string) (string, error) {
-			node, err := k.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-			if apierrors.IsNotFound(err) {
-				return "", nil
-			}
-			if err != nil {
-				return "", err
-			}
-			return node.Spec.ProviderID, nil
-		},
-		NotReady: func(ctx context.Context, name, providerID string) error {
-			return notReadyNode(ctx, k, name, providerID)
-		},
-		Say: p.say, Volumes: p.realVolumes(),
-	}, err
+		Say:       p.say, Volumes: p.realVolumes(),
+	}), err
+}
+
+// inCluster adds what makes machines nodes of a cluster, whose API server they
+// find at that port of the host's address in their VPC.
+func inCluster(k kubernetes.Interface, keys pki, port int, c real.Config) real.Config {
+	server := "https://" + net.JoinHostPort(c.Network.Host.String(), strconv.Itoa(port))
+	c.Identify = func(dir, host string, address netip.Addr) error {
+		return keys.identifyMachine(dir, server, host, address)
+	}
+	c.NodeOf = func(ctx context.Context, name string) (string, error) {
+		node, err := k.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		return node.Spec.ProviderID, nil
+	}
+	c.NotReady = func(ctx context.Context, name, providerID string) error {
+		return notReadyNode(ctx, k, name, providerID)
+	}
+	return c
 }
 
 // notReadyNode says in a machine's Node what its kubelet has no time to say.
@@ -225,7 +243,11 @@ func notReadyNode(ctx context.Context, k kubernetes.Interface, name, providerID 
 
 // hypervisorKube is the cluster as the hypervisor sees it.
 func (p *plan) hypervisorKube() (*kubernetes.Clientset, error) {
-	conf, err := clientcmd.BuildConfigFromFlags("", p.dir.configFile("hypervisor.kubeconfig"))
+	return hypervisorKube(p.dir.configFile("hypervisor.kubeconfig"))
+}
+
+func hypervisorKube(kubeconfig string) (*kubernetes.Clientset, error) {
+	conf, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, err
 	}

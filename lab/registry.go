@@ -26,7 +26,7 @@ const (
 func (p *plan) registryName() string {
 	at := host
 	if p.Nodes == Real {
-		at = p.networks.real(p.dir).Host.String()
+		at = p.vpc().Host.String()
 	}
 	return net.JoinHostPort(at, fmt.Sprint(p.ports["registry"]))
 }
@@ -37,10 +37,13 @@ func (p *plan) registryFlags() []string { return []string{"--registry-listen=" +
 // registryFiles are what a machine's kubelet needs to pull from it, and what
 // the cluster needs for that.
 func (p *plan) registryFiles() (map[string][]byte, error) {
+	return pullFiles("http://"+net.JoinHostPort(p.vpc().Host.String(), fmt.Sprint(p.ports["cloudsim"])), p.registryName())
+}
+
+func pullFiles(cloud, registry string) (map[string][]byte, error) {
 	return node.Config{
 		Config: credprovider.Config{
-			CloudURL:    "http://" + net.JoinHostPort(p.networks.real(p.dir).Host.String(), fmt.Sprint(p.ports["cloudsim"])),
-			MetadataURL: client.DefaultMetadataURL, Registries: []string{p.registryName()},
+			CloudURL: cloud, MetadataURL: client.DefaultMetadataURL, Registries: []string{registry},
 			CacheDir: "/var/lib/cloudsim/credprovider", OptInAnnotation: PullAnnotation,
 		},
 		Dir: real.CredentialDir, Audience: pullAudience, Optional: true,

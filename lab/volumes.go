@@ -79,13 +79,14 @@ func (p *plan) realVolumes() *real.Volumes {
 	}
 	return &real.Volumes{
 		Driver: p.Self, Disks: p.dir.path("cloud", "disks"), TokenFile: p.dir.tokenFile("csi-node"), Name: volumeDriver, ServeAs: p.ServeAs,
-		URL: fmt.Sprintf("http://%s:%d", p.networks.real(p.dir).Host, p.ports["cloudsim"]),
+		URL: fmt.Sprintf("http://%s:%d", p.vpc().Host, p.ports["cloudsim"]),
 	}
 }
 
-// furnishVolumes defines snapshots, and the classes that volumes are of.
-func (p *plan) furnishVolumes(ctx context.Context, k *kubernetes.Clientset) error {
-	files, err := filepath.Glob(filepath.Join(p.CSIDir, "crds", "*.yaml"))
+// furnishVolumes defines snapshots, of which a folder has the definitions, and
+// the classes that volumes are of.
+func furnishVolumes(ctx context.Context, k *kubernetes.Clientset, crds string, serveAs []string) error {
+	files, err := filepath.Glob(filepath.Join(crds, "*.yaml"))
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (p *plan) furnishVolumes(ctx context.Context, k *kubernetes.Clientset) erro
 	if err := apply(ctx, k, volumeObjects); err != nil {
 		return err
 	}
-	for _, name := range p.ServeAs {
+	for _, name := range serveAs {
 		legacy := fmt.Sprintf("apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: %s}\nspec: {attachRequired: true, podInfoOnMount: false, fsGroupPolicy: File}\n", name)
 		if err := apply(ctx, k, []byte(legacy)); err != nil {
 			return err

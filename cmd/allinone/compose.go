@@ -28,8 +28,14 @@ Nobody types these; 'docker compose up' does.`,
   # What its health checks ask
   allinone compose probe http://127.0.0.1:8180/readyz`,
 	}
-	cmd.AddCommand(newComposeInitCommand(e), newComposeSeedCommand(e), newComposeHypervisorCommand(e), newComposeProbeCommand())
+	cmd.AddCommand(newComposeInitCommand(e), newComposeSeedCommand(e), newComposeCloudCommand(e), newComposeHypervisorCommand(e),
+		newComposeMachinesCommand(e), newComposeEnterCommand(), newComposeFurnishCommand(e), newComposeProbeCommand())
 	return cmd
+}
+
+// nodesFlag adds the flag that says what the cluster's nodes are: the profile.
+func nodesFlag(fl *pflag.FlagSet, nodes *lab.Nodes) {
+	fl.StringVar((*string)(nodes), "nodes", string(lab.Hollow), "what an instance is: hollow, or real")
 }
 
 // composedFlag adds the flag that says where the services' folders are.
@@ -39,6 +45,7 @@ func composedFlag(fl *pflag.FlagSet, dir *string) {
 
 func newComposeInitCommand(e env) *cobra.Command {
 	var dir, published string
+	var nodes lab.Nodes
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Make keys, and write what each service reads",
@@ -47,7 +54,7 @@ what each service reads into a folder of its own.`,
 		Example: `  allinone compose init --dir /lab`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			made, err := lab.Composed(dir).Init(published)
+			made, err := lab.Composed(dir).Init(published, nodes)
 			if len(made) > 0 {
 				fmt.Fprintf(e.stdout, "made %d keys and certificates: %s\n", len(made), strings.Join(made, ", "))
 			}
@@ -55,12 +62,14 @@ what each service reads into a folder of its own.`,
 		},
 	}
 	composedFlag(cmd.Flags(), &dir)
+	nodesFlag(cmd.Flags(), &nodes)
 	cmd.Flags().StringVar(&published, "published-api", "https://127.0.0.1:8181", "`URL` of kube-apiserver for the kubeconfig that is used outside of the containers")
 	return cmd
 }
 
 func newComposeSeedCommand(e env) *cobra.Command {
 	var dir string
+	var nodes lab.Nodes
 	instances := lab.Default().Instances
 	cmd := &cobra.Command{
 		Use:   "seed",
@@ -71,7 +80,7 @@ time also instances.`,
 		Example: `  allinone compose seed --instances 3`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := lab.Composed(dir).Seed(cmd.Context(), instances); err != nil {
+			if err := lab.Composed(dir).Seed(cmd.Context(), instances, nodes); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintln(e.stdout, "cloud and cluster are furnished")
@@ -79,6 +88,7 @@ time also instances.`,
 		},
 	}
 	composedFlag(cmd.Flags(), &dir)
+	nodesFlag(cmd.Flags(), &nodes)
 	cmd.Flags().IntVar(&instances, "instances", instances, "how many instances the first start creates")
 	return cmd
 }
@@ -96,6 +106,82 @@ network of the cloud's load balancers: what answers for nodes listens there.`,
 			log := logging.New(e.stderr, slog.LevelInfo, logging.Text)
 			logging.Klog(log)
 			return lab.Composed(dir).Hypervise(cmd.Context(), log)
+		},
+	}
+	composedFlag(cmd.Flags(), &dir)
+	return cmd
+}
+
+// newComposeCloudCommand is the cloud itself, with addresses for such nodes.
+func newComposeCloudCommand(e env) *cobra.Command {
+	var nodes lab.Nodes
+	cmd := newCloudsimCommand(e)
+	cmd.Use, cmd.Short = "cloud", "Serve the cloud, with addresses for such nodes"
+	cmd.Long = `Serve the simulated cloud as 'allinone cloudsim' does, with addresses that suit the
+nodes: hollow ones have theirs on loopback, real ones in a network of the cloud's.`
+	cmd.Example = `  allinone compose cloud --nodes real --data-dir /data`
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		var errs []error
+		for name, value := range lab.ComposedCloudFlags(nodes) {
+			errs = append(errs, cmd.Flags().Set(name, value))
+		}
+		return errors.Join(errs...)
+	}
+	nodesFlag(cmd.Flags(), &nodes)
+	return cmd
+}
+
+func newComposeMachinesCommand(e env) *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "machines",
+		Short: "Make the cloud's instances real machines",
+		Long: `Make the cloud's instances machines with a kubelet, in the container that it is
+alone in: see docs/howto/compose.md for the rights that this takes. It must be in
+the network of the cloud's load balancers.`,
+		Example: `  allinone compose machines --dir /lab`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := logging.New(e.stderr, slog.LevelInfo, logging.Text)
+			logging.Klog(log)
+			return lab.Composed(dir).Machines(cmd.Context(), log)
+		},
+	}
+	composedFlag(cmd.Flags(), &dir)
+	return cmd
+}
+
+func newComposeEnterCommand() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:     "enter NODE [COMMAND [ARGUMENT...]]",
+		Short:   "A shell on a real node, or a command there",
+		Long:    `Run a shell, or a command, on a real node, as 'allinone enter' does. It must run in the container of the service machines.`,
+		Example: `  docker compose exec machines allinone compose enter node-1`,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return enter(lab.Composed(dir), args[0], args[1:])
+		},
+	}
+	composedFlag(cmd.Flags(), &dir)
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+func newComposeFurnishCommand(e env) *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:     "furnish",
+		Short:   "Put into the cluster what real machines take",
+		Long:    `Put into the cluster its name server, the right to pull, snapshots and the classes of volumes.`,
+		Example: `  allinone compose furnish --dir /lab`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := lab.Composed(dir).Furnish(cmd.Context()); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(e.stdout, "the cluster has a name server and classes of volumes")
+			return err
 		},
 	}
 	composedFlag(cmd.Flags(), &dir)

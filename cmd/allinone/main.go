@@ -32,6 +32,7 @@ var commands = []struct {
 	{groupLab, newUpCommand},
 	{groupLab, newStatusCommand},
 	{groupLab, newDownCommand},
+	{groupLab, newEnterCommand},
 	{groupLab, newResetCommand},
 	{groupLab, newDoctorCommand},
 	{groupLab, newLabCommand},

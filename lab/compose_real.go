@@ -1,0 +1,167 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/credprovider/node"
+	"github.com/cloudsim-dev/allinone/lab/real"
+)
+
+// Where the machines of a composed lab are. It has a network namespace of its
+// own, so that no two labs meet.
+const (
+	composedLink         = "vpc"
+	composedAPIPort      = 6443
+	composedCloudPort    = 8180
+	composedRegistryPort = 5000
+	composedMachines     = "/data"          // a volume of the service machines: a disk for each
+	composedCloudData    = "/cloud"         // where it sees the cloud's own: disks, and the registry's authority
+	composedMade         = "/opt/cloudsim"  // what machines are made of, in its image
+	composedBin          = "/usr/local/bin" // where all images have programs
+)
+
+// composedNetworks are where a cloud with such nodes gives addresses. A container
+// answers for 127/8 without any right; a VPC takes the right to make one.
+func composedNetworks(nodes Nodes) networks {
+	if nodes != Real {
+		return networksFrom(firstNetwork)
+	}
+	n := realNetworksFrom(firstVPC)
+	n.Pods = podRange
+	return n
+}
+
+func composedVPC() real.Network { return composedNetworks(Real).real(composedLink) }
+
+// ComposedCloudFlags are the flags of the cloud that say where its instances and load
+// balancers are, by name.
+func ComposedCloudFlags(nodes Nodes) map[string]string {
+	n := composedNetworks(nodes)
+	flags := map[string]string{"instance-range": n.Instances, "load-balancer-range": n.LoadBalancers, "load-balancer-range6": ""}
+	if nodes == Real {
+		flags["registry-listen"] = composedAt(composedRegistryPort)
+	}
+	return flags
+}
+
+// composedAt is a port of the host's address in the VPC.
+func composedAt(port int) string {
+	return net.JoinHostPort(composedVPC().Host.String(), strconv.Itoa(port))
+}
+
+// keepNodes refuses nodes that are others than those of the first time, and
+// lets the service machines know.
+func (c Composed) keepNodes(nodes Nodes) error {
+	if nodes != Hollow && nodes != Real {
+		return fmt.Errorf("nodes must be %s or %s, got %q: set COMPOSE_PROFILES to one of them", Hollow, Real, nodes)
+	}
+	file := c.file("init", "nodes")
+	before, err := readIfThere(file)
+	if err != nil {
+		return err
+	}
+	if was := Nodes(before); was != "" && was != nodes {
+		return fmt.Errorf("the nodes of this cluster are %s, and its instances have addresses for that: start it with COMPOSE_PROFILES=%s, or forget it with `docker compose down --volumes`, or give this one a name of its own with --project-name", was, was)
+	}
+	if err := os.MkdirAll(c.file("machines", ""), 0o700); err != nil {
+		return err
+	}
+	return errors.Join(writeFile(file, []byte(nodes)), writeFile(c.file("machines", "nodes"), []byte(nodes)))
+}
+
+// Machines makes the cloud's instances real machines, until ctx ends.
+func (c Composed) Machines(ctx context.Context, log *slog.Logger) error {
+	nodes, err := os.ReadFile(c.file("machines", "nodes"))
+	if err != nil {
+		return err
+	}
+	if Nodes(nodes) != Real {
+		return fmt.Errorf("the nodes of this cluster are %s: start it with COMPOSE_PROFILES=%s in the environment, which all services see, and not with --profile", nodes, Real)
+	}
+	if err := real.OpenContainer(); err != nil {
+		return err
+	}
+	k, err := hypervisorKube(c.file("machines", "kubeconfig"))
+	if err != nil {
+		return err
+	}
+	keys := pki{dir: c.file("machines", ""), now: time.Now()}
+	name, err := c.machineName()
+	if err != nil {
+		return err
+	}
+	pulls, err := pullFiles("http://"+composedAt(composedCloudPort), composedAt(composedRegistryPort))
+	if err != nil {
+		return err
+	}
+	self := filepath.Join(composedBin, "allinone")
+	return real.Run(ctx, log, inCluster(k, keys, composedAPIPort, real.Config{
+		Cloud:    componentClient("hypervisor", composedCloud, c.machineToken("hypervisor")),
+		Metadata: componentClient("metadata", composedCloud, c.machineToken("metadata")),
+		Dir:      composedMachines, Name: name, Network: composedVPC(),
+		Registry: real.Registry{Name: composedAt(composedRegistryPort), CA: filepath.Join(composedCloudData, "registry", "ca.crt"), Kubelet: pulls},
+		Programs: realPrograms(Config{Self: self, Kube: filepath.Join(composedBin, "kube"), MachineDir: filepath.Join(composedMade, "machine")}),
+		Volumes: &real.Volumes{
+			Driver: self, Disks: filepath.Join(composedCloudData, "disks"), TokenFile: c.machineToken("csi-node"), Name: volumeDriver,
+			URL: "http://" + composedAt(composedCloudPort),
+		},
+		ClusterDNS: clusterDNS.String(),
+		// The cloud is in this network, and listens on that address itself.
+		Endpoints: map[int]string{composedAPIPort: strings.TrimPrefix(composedAPI, "https://")},
+		Say:       func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) },
+	}))
+}
+
+// tokens say where an account's token goes: to the service of its name, but those
+// of what is a part of the machines.
+func (c Composed) tokens(nodes Nodes) func(account string) string {
+	return func(account string) string {
+		if nodes == Real && slices.Contains([]string{"hypervisor", "metadata", "csi-node"}, account) {
+			return c.machineToken(account)
+		}
+		return c.token(account)
+	}
+}
+
+func (c Composed) machineToken(account string) string { return c.file("machines", account+".token") }
+
+// MachinePID is the first process of a real node's machine, seen in the container
+// of the service machines.
+func (c Composed) MachinePID(node string) (int, error) {
+	name, err := c.machineName()
+	if err != nil {
+		return 0, err
+	}
+	return real.First(composedMachines, name, node)
+}
+
+// machineName tells the loop devices of two composed labs on one kernel apart:
+// each has an authority of its own.
+func (c Composed) machineName() (string, error) {
+	ca, err := os.ReadFile(c.file("machines", "ca.crt"))
+	return "cloudsim-" + hash(string(ca)), err
+}
+
+// Furnish puts into the cluster what machines and volumes need there: the name
+// server, the right to pull, snapshots and the classes of volumes.
+func (c Composed) Furnish(ctx context.Context) error {
+	k, err := connect(c.file("toolbox", "kubeconfig"))
+	if err != nil {
+		return err
+	}
+	pulls, err := pullFiles("http://"+composedAt(composedCloudPort), composedAt(composedRegistryPort))
+	if err != nil {
+		return err
+	}
+	return furnishReal(ctx, k, filepath.Join(composedMade, "csi", "crds"), nil, pulls[node.RBACFile])
+}

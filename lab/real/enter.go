@@ -1,0 +1,41 @@
+package real
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// First is the first process of the machine of that host name, which a
+// hypervisor with this Dir and Name runs.
+func First(dir, name, host string) (pid int, err error) {
+	all, err := hierarchies()
+	if err != nil {
+		return 0, err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "machines", "*", "etc", "hostname"))
+	if err != nil {
+		return 0, err
+	}
+	for _, file := range files {
+		said, err := os.ReadFile(file)
+		if err != nil {
+			return 0, err
+		}
+		if strings.TrimSpace(string(said)) != host {
+			continue
+		}
+		id := filepath.Base(filepath.Dir(filepath.Dir(file)))
+		pids, err := cgroup{all, name}.below(id).below("machine").processes()
+		if err != nil {
+			return 0, err
+		}
+		if at := slices.IndexFunc(pids, isFirst); at >= 0 {
+			return pids[at], nil
+		}
+		return 0, fmt.Errorf("the machine of %s, instance %s, is off", host, id)
+	}
+	return 0, fmt.Errorf("there is no machine of the name %q in %s", host, dir)
+}
