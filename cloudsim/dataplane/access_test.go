@@ -40,7 +40,7 @@ func TestSourceRanges(t *testing.T) {
 		}
 		defer c.Close()
 		_, _ = io.WriteString(c, "x")
-		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(patience))
 		_, err = c.Read(make([]byte, 1))
 		if err != nil && !isReset(err) {
 			t.Fatal(err)

@@ -294,17 +294,17 @@ func healths(want ...cloudsim.TargetHealth) func(cloudsim.LoadBalancerStatus) st
 	}
 }
 
-// eventually waits for a condition to say "", for five seconds.
+// eventually waits for a condition to say "".
 func eventually(t testing.TB, missing func() string) {
 	t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		why := missing()
 		if why == "" {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("still after 5s: %s", why)
+			t.Fatalf("still after %s: %s", patience, why)
 		}
 		time.Sleep(time.Millisecond)
 	}

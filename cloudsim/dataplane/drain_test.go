@@ -98,17 +98,17 @@ func TestProbeOverTLS(t *testing.T) {
 // there.
 func TestAnEndRestartsIdle(t *testing.T) {
 	t.Parallel()
-	const idle = time.Second
+	const idle = 3 * time.Second
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
 		if all, err := io.ReadAll(c); err == nil && len(all) > 0 {
-			time.Sleep(idle * 3 / 4)
+			time.Sleep(idle * 3 / 5)
 			_, _ = io.WriteString(c, "late")
 		}
 	}))
 	f.up(t, dataplane.Config{IdleTimeout: idle})
 	c := dial(t, f.address())
 	_, _ = io.WriteString(c, "x")
-	time.Sleep(idle * 3 / 4)
+	time.Sleep(idle * 3 / 5)
 	_ = c.CloseWrite()
 	if all, err := io.ReadAll(c); string(all) != "late" || err != nil {
 		t.Errorf("after the end: %q, %v", all, err)

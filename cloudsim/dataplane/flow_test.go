@@ -150,8 +150,7 @@ func TestFlowExpires(t *testing.T) {
 	f, _ := udpFleet(t, 1)
 	f.lb.HealthCheck.IntervalMillis = 300_000
 	counters := dataplane.NewCounters()
-	const idle = 300 * time.Millisecond
-	f.up(t, dataplane.Config{Counters: counters, FlowTimeout: idle})
+	f.up(t, dataplane.Config{Counters: counters, FlowTimeout: 3 * time.Second})
 	flows := func() int {
 		s, _ := counters.LoadBalancerStats(lbID)
 		return s.Listeners[1].Active
@@ -163,6 +162,7 @@ func TestFlowExpires(t *testing.T) {
 	for n := range 20 {
 		c := dialUDP(t, f.address())
 		c.ask(fmt.Sprint("once ", n))
+		speaks.ask("still here")
 		silent = append(silent, c)
 	}
 	for _, c := range silent {

@@ -51,7 +51,7 @@ func run(t testing.TB, cloud dataplane.Cloud, cfg dataplane.Config) (stop func()
 			if err != nil {
 				t.Errorf("Run = %v", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Error("Run did not return")
 		}
 	})
@@ -167,7 +167,10 @@ func each(handle func(*net.TCPConn)) func(int) func(*net.TCPConn) {
 
 func named(n int) func(*net.TCPConn) { return says(string(instance(n))) }
 
-// client is a connection whose reads and writes end after five seconds.
+// patience is how long a loaded machine may take for what must come.
+const patience = 30 * time.Second
+
+// client is a connection whose reads and writes end when patience does.
 type client struct {
 	*net.TCPConn
 	t testing.TB
@@ -185,7 +188,7 @@ func dial(t testing.TB, address string) client {
 // tryDial is dial of what may be reset at once, even before dial returns.
 func tryDial(t testing.TB, address string) (c client, refused bool) {
 	t.Helper()
-	nc, err := net.DialTimeout("tcp", address, 5*time.Second)
+	nc, err := net.DialTimeout("tcp", address, patience)
 	if isReset(err) {
 		return c, true
 	}
@@ -193,7 +196,7 @@ func tryDial(t testing.TB, address string) (c client, refused bool) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { nc.Close() })
-	if err := nc.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := nc.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	return client{nc.(*net.TCPConn), t}, false
