@@ -250,7 +250,7 @@ func TestShutdownGrace(t *testing.T) {
 // A cloud that turns the data plane away at the door is a mistake of whoever
 // started it; one that is not there yet is waited for.
 func TestFirstContact(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	log := slog.New(slog.DiscardHandler)
 	cloud := newMemory()
