@@ -41,7 +41,7 @@ func TestIdentify(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if !eventually(5*time.Second, func() bool { return !who.runs() }) {
+	if !eventually(patience, func() bool { return !who.runs() }) {
 		t.Error("a zombie runs")
 	}
 }
@@ -60,7 +60,7 @@ func TestIdentifyOfAProcessWhoseFirstThreadEnded(t *testing.T) {
 		stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 		return err == nil && strings.Contains(string(stat), ") Z ")
 	}
-	if !eventually(30*time.Second, zombie) {
+	if !eventually(patience, zombie) {
 		t.Fatal("its first thread does not end")
 	}
 	who := identify(pid)
@@ -70,7 +70,7 @@ func TestIdentifyOfAProcessWhoseFirstThreadEnded(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if !eventually(30*time.Second, func() bool { return !who.runs() }) {
+	if !eventually(patience, func() bool { return !who.runs() }) {
 		t.Error("it is not gone after it was killed")
 	}
 }

@@ -49,7 +49,13 @@ func freeAddr(t *testing.T) string {
 }
 
 // supervise runs the rows that make returns, and stops them when the test ends.
+// A program has patience to stop, so that a busy machine kills none that would.
 func supervise(t *testing.T, make func(r *rig) []component) *rig {
+	t.Helper()
+	return superviseFor(t, patience, make)
+}
+
+func superviseFor(t *testing.T, grace time.Duration, make func(r *rig) []component) *rig {
 	t.Helper()
 	r := &rig{dir: newDir(t), journal: filepath.Join(t.TempDir(), "journal")}
 	table := make(r)
@@ -61,7 +67,7 @@ func supervise(t *testing.T, make func(r *rig) []component) *rig {
 	if r.units, err = newUnits(table); err != nil {
 		t.Fatal(err)
 	}
-	s := &supervisor{dir: r.dir, diary: d, grace: 500 * time.Millisecond, say: func(format string, args ...any) {
+	s := &supervisor{dir: r.dir, diary: d, grace: grace, say: func(format string, args ...any) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.said = append(r.said, fmt.Sprintf(format, args...))
@@ -79,7 +85,7 @@ func (r *rig) result(t *testing.T) error {
 	select {
 	case err := <-r.done:
 		return err
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * patience):
 		t.Fatal("it does not end")
 		return nil
 	}
@@ -103,7 +109,7 @@ func (r *rig) awaitReady(t *testing.T) {
 		case <-u.ready:
 		case err := <-r.done:
 			t.Fatalf("it ended: %v", err)
-		case <-time.After(20 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("%s is not ready", u.name)
 		}
 	}
@@ -139,13 +145,21 @@ func TestStartsInOrderAndStopsInReverse(t *testing.T) {
 		second := testServer("second", freeAddr(t), r.journal)
 		second.after = []string{"first"}
 		second.before = func(context.Context) error { return note(r.journal, "before second") }
+		began := make(chan struct{})
 		inside := component{name: "inside", after: []string{"second"}, run: func(ctx context.Context) error {
 			if err := note(r.journal, "start inside"); err != nil {
 				return err
 			}
+			close(began)
 			<-ctx.Done()
 			return note(r.journal, "stop inside")
 		}}
+		inside.ready = func(context.Context) error {
+			if !isClosed(began) {
+				return errors.New("it has not begun")
+			}
+			return nil
+		}
 		third := testServer("third", freeAddr(t), r.journal)
 		third.after = []string{"inside"}
 		return []component{first, second, inside, third}
@@ -179,7 +193,7 @@ func TestStartsAgainWhatDies(t *testing.T) {
 	if err := unix.Kill(before.Process.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if !eventually(20*time.Second, func() bool {
+	if !eventually(patience, func() bool {
 		now := r.component(t, "mortal")
 		return now.Ready && now.Process.PID != before.Process.PID
 	}) {
@@ -201,11 +215,12 @@ func TestStartsAgainWhatDies(t *testing.T) {
 }
 
 func TestKillsWhatDoesNotStop(t *testing.T) {
-	r := supervise(t, func(r *rig) []component {
+	const grace = 500 * time.Millisecond
+	r := superviseFor(t, grace, func(r *rig) []component {
 		return []component{{name: "stubborn", program: testProgram("stubborn"), args: []string{r.journal}}}
 	})
 	r.awaitReady(t)
-	if !eventually(20*time.Second, func() bool { _, err := os.Stat(r.journal); return err == nil }) {
+	if !eventually(patience, func() bool { _, err := os.Stat(r.journal); return err == nil }) {
 		t.Fatal("it does not start")
 	}
 	who := r.component(t, "stubborn").Process
@@ -217,7 +232,7 @@ func TestKillsWhatDoesNotStop(t *testing.T) {
 	if who.runs() {
 		t.Error("it still runs")
 	}
-	if took := time.Since(began); took < 500*time.Millisecond {
+	if took := time.Since(began); took < grace {
 		t.Errorf("it had no grace: killed after %s", took)
 	}
 }
@@ -260,7 +275,7 @@ func TestPartOfTheProcessStartsAgainToo(t *testing.T) {
 			return nil
 		}}}
 	})
-	if !eventually(20*time.Second, func() bool { _, err := os.Stat(r.journal); return err == nil }) {
+	if !eventually(patience, func() bool { _, err := os.Stat(r.journal); return err == nil }) {
 		t.Fatal("it was not started again")
 	}
 	r.stop()
@@ -277,7 +292,7 @@ func TestLeavesNoGrandchild(t *testing.T) {
 	})
 	r.awaitReady(t)
 	var who process
-	if !eventually(20*time.Second, func() bool {
+	if !eventually(patience, func() bool {
 		raw, err := os.ReadFile(pidFile)
 		if err != nil {
 			return false
@@ -295,7 +310,7 @@ func TestLeavesNoGrandchild(t *testing.T) {
 	if err := r.result(t); err != nil {
 		t.Fatal(err)
 	}
-	if !eventually(5*time.Second, func() bool { return !who.runs() }) {
+	if !eventually(patience, func() bool { return !who.runs() }) {
 		t.Error("a grandchild outlives its parent")
 	}
 }
@@ -324,7 +339,7 @@ func startSupervisor(t *testing.T) (Dir, *exec.Cmd, record) {
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	var rec record
-	if !eventually(20*time.Second, func() bool {
+	if !eventually(patience, func() bool {
 		rec, err = dir.record()
 		started, _ := os.ReadFile(journal)
 		return err == nil && strings.Contains(string(started), "start stubborn") && len(rec.Components) == 2 && rec.Components[1].Process.PID != 0
@@ -343,7 +358,7 @@ func TestNothingOutlivesTheSupervisor(t *testing.T) {
 	}
 	cmd.Wait()
 	for _, c := range rec.Components {
-		if !eventually(5*time.Second, func() bool { return !c.Process.runs() }) {
+		if !eventually(patience, func() bool { return !c.Process.runs() }) {
 			t.Errorf("%s outlives its supervisor: %+v", c.Name, c.Process)
 		}
 	}
