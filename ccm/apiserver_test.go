@@ -117,7 +117,7 @@ func background(t *testing.T, env []string, name string, args ...string) (out *o
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-ended:
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			_ = cmd.Process.Kill()
 			<-ended
 		}

@@ -281,7 +281,7 @@ func (r *rig) ensure(t testing.TB, s *v1.Service, nodes ...*v1.Node) *v1.LoadBal
 // eventually waits until ok, or fails.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

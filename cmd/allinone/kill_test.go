@@ -101,7 +101,7 @@ func (v *victim) kill() {
 func (v *victim) client() *client.Client {
 	v.t.Helper()
 	var raw []byte
-	for end := time.Now().Add(20 * time.Second); !bytes.HasSuffix(raw, []byte("\n")); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !bytes.HasSuffix(raw, []byte("\n")); time.Sleep(2 * time.Millisecond) {
 		if raw, _ = os.ReadFile(filepath.Join(v.dir, "url")); time.Now().After(end) {
 			v.kill()
 			v.t.Fatalf("the cloud does not come up:\n%s", v.stderr.String())
@@ -144,7 +144,7 @@ func (v *victim) live() {
 func (v *victim) calm() {
 	v.start()
 	c := v.client()
-	ctx, cancel := context.WithTimeout(v.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(v.t.Context(), 2*time.Minute)
 	defer cancel()
 	ops, rev, err := cloudsim.All(ctx, c.ListOperations, cloudsim.ListOptions{Limit: cloudsim.MaxPageSize})
 	for _, op := range ops {

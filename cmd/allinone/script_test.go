@@ -38,7 +38,7 @@ func TestScripts(t *testing.T) {
 }
 
 // scriptPatience is how long a script waits for what must come.
-const scriptPatience = 20 * time.Second
+const scriptPatience = time.Minute
 
 // eventually asks ok until it is true, or says that it never was.
 func eventually(ts *testscript.TestScript, what string, ok func() bool) {
