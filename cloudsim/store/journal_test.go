@@ -1,9 +1,12 @@
 package store
 
 import (
+	"bytes"
 	"encoding/json"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
@@ -19,8 +22,47 @@ func TestAppendEventIsMarshal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := appendEvent(nil, e); string(got) != string(want) {
+		got := appendEvent(nil, e)
+		if string(got) != string(want) {
 			t.Errorf("%s\nwant %s", got, want)
 		}
+		likeUnmarshal(t, got)
 	}
+}
+
+// likeUnmarshal fails if an event is not read as json.Unmarshal reads it.
+func likeUnmarshal(t *testing.T, raw []byte) {
+	t.Helper()
+	var want cloudsim.Event
+	bad := json.Unmarshal(raw, &want)
+	got, err := readEvent(bytes.Clone(raw))
+	if (err != nil) != (bad != nil) {
+		t.Errorf("%s: %v, want %v", raw, err, bad)
+	}
+	if diff := cmp.Diff(want, got); bad == nil && diff != "" {
+		t.Errorf("%s (-want +got):\n%s", raw, diff)
+	}
+}
+
+// What our own hand did not write is read too, or refused.
+func TestReadEventIsUnmarshal(t *testing.T) {
+	const begin = `{"rev":7,"time":"2030-01-02T03:04:05.6789Z","type":"put","kind":"disk","id":"disk-000001"`
+	plain := begin + `,"project":"proj-000001","requestId":"req-1","caller":"ccm","cause":"x","object":{"a":[1,"x"]}}`
+	if _, ok := readPlain([]byte(plain)); !ok {
+		t.Error("what is plain goes the long way")
+	}
+	for _, raw := range []string{
+		plain, begin + `}`, begin, begin + `,"object":{"a":[1,"x"]}`, begin + `,"object":}`, begin + `,"object":{"a":}}`, begin + `,"object":null}`, begin + `,"object": {"a":1}}`, begin + `,"object":{"a":1} }`, begin + `}}`,
+		begin + `,"caller":"a","project":"p"}`, begin + `,"caller":"\u00e9\n"}`, begin + ` , "caller" : "a" }`, begin + `,"caller":"a","more":1}`, begin + `,"caller":"a`,
+		``, `{}`, `null`, `{"rev":-1}`, `{"rev":1,"time":""}`, `{"rev":"1"}`, `{"rev":18446744073709551616,"time":"2030-01-02T03:04:05Z"}`,
+		`{"rev":7,"time":"2030-01-02T03:04:05+02:00"}`, `{"rev":7,"time":"2030-01-02T3:04:05Z"}`, `{"rev":07,"time":"2030-01-02T03:04:05Z"}`,
+		`{"rev":7,"time":"2030-01-02T03:04:05Z","object":{}}{}`, `{"rev":7,"time":"2030-01-02T03:04:05,5Z"}`,
+	} {
+		likeUnmarshal(t, []byte(raw))
+	}
+}
+
+func FuzzReadEvent(f *testing.F) {
+	f.Add([]byte(`{"rev":7,"time":"2030-01-02T03:04:05.6789Z","type":"put","kind":"disk","id":"disk-000001","caller":"a","object":{"a":1}}`))
+	f.Fuzz(likeUnmarshal)
 }
