@@ -53,6 +53,7 @@ func kept(name []byte, keep []cloudsim.ResourceKind) bool {
 
 func (t *Tx) clear(keep []cloudsim.ResourceKind) error {
 	t.dirty = true
+	clear(t.traces)
 	var names [][]byte
 	if err := t.tx.ForEach(func(name []byte, _ *bolt.Bucket) error {
 		if !kept(name, keep) {

@@ -163,10 +163,16 @@ type Tx struct {
 	tx        *bolt.Tx
 	requestID string
 	dirty     bool
+	// traces are those of what this transaction put, by kind and id: what is put
+	// again, as nearly all is that begins and ends at once, is not decoded for it.
+	traces map[string]trace
 }
 
 func (s *Store) tx(btx *bolt.Tx, requestID string) *Tx {
 	t := &Tx{Machine: s.Now().UTC().Round(0), tx: btx, requestID: requestID}
+	if btx.Writable() {
+		t.traces = map[string]trace{}
+	}
 	t.Now = t.Clock().At(t.Machine)
 	return t
 }

@@ -115,6 +115,50 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// What a transaction changes many times leaves what its last change says, also
+// when everything was replaced in between: open's check looks at every entry.
+func TestManyTimesInOneTransaction(t *testing.T) {
+	other, s := temp(t), temp(t)
+	if _, err := put(other, "other", "green"); err != nil {
+		t.Fatal(err)
+	}
+	p, err := put(s, "a", "red")
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(tx *store.Tx, name, colour string) {
+		p.Name, p.Labels["colour"] = name, colour // in place, as callers do
+		if err := projects.Put(tx, &p); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.Update("", func(tx *store.Tx) error {
+		change(tx, "b", "blue")
+		change(tx, "b", "red")
+		if err := projects.Delete(tx, &p); err != nil {
+			return err
+		}
+		change(tx, "c", "blue")
+		if err := tx.Replace(other); err != nil { // there the id is another's
+			return err
+		}
+		change(tx, "d", "red")
+		change(tx, "e", "yellow")
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.View(func(tx *store.Tx) error {
+		got, err := projects.Named(tx, "", "e")
+		if err != nil || got.Labels["colour"] != "yellow" {
+			t.Errorf("%v, %v", got, err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A function that fails keeps nothing of what it wrote, and its neighbours in
 // the same batch keep all of theirs.
 func TestBatchIsolatesFailures(t *testing.T) {

@@ -278,35 +278,56 @@ func (t Table[T]) shown(v *T, raw []byte) []byte {
 	return public
 }
 
+// trace is what a resource leaves outside of its own record: entries of indexes
+// and counts.
+type trace struct {
+	keys    [][2][]byte // sorted, so that five thousand are compared in milliseconds
+	project cloudsim.ProjectID
+	uses    []Use
+}
+
+func (t Table[T]) trace(v *T) trace {
+	left := trace{keys: t.keys(v), project: t.Meta(v).Project}
+	slices.SortFunc(left.keys, compareKeys)
+	if t.Uses != nil {
+		left.uses = t.Uses(v)
+	}
+	return left
+}
+
+func compareKeys(a, b [2][]byte) int {
+	return cmp.Or(bytes.Compare(a[0], b[0]), bytes.Compare(a[1], b[1]))
+}
+
 // reindex replaces the index entries of old, what is stored under id, by those of
 // v; nil v has none.
 func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
-	var before, after [][2][]byte
-	if old != nil {
+	var before, after trace
+	key := string(t.Kind) + "/" + id
+	if last, ok := tx.traces[key]; old != nil && ok {
+		before = last
+	} else if old != nil {
 		var was T
 		if err := json.Unmarshal(old, &was); err != nil {
 			return fmt.Errorf("%s %s is damaged: %w", t.Kind, id, err)
 		}
-		before = t.keys(&was)
-		if err := t.recount(tx, &was, v); err != nil {
-			return err
-		}
-	} else if err := t.recount(tx, nil, v); err != nil {
-		return err
+		before = t.trace(&was)
 	}
 	if v != nil {
-		after = t.keys(v)
+		after = t.trace(v)
+		tx.traces[key] = after
+	} else {
+		delete(tx.traces, key)
 	}
-	// Sorted, so that five thousand entries are compared in milliseconds.
-	compare := func(a, b [2][]byte) int { return cmp.Or(bytes.Compare(a[0], b[0]), bytes.Compare(a[1], b[1])) }
-	slices.SortFunc(before, compare)
-	slices.SortFunc(after, compare)
+	if err := tx.recount(before, after); err != nil {
+		return err
+	}
 	in := func(all [][2][]byte, k [2][]byte) bool {
-		_, found := slices.BinarySearchFunc(all, k, compare)
+		_, found := slices.BinarySearchFunc(all, k, compareKeys)
 		return found
 	}
-	for _, k := range before {
-		if in(after, k) {
+	for _, k := range before.keys {
+		if in(after.keys, k) {
 			continue
 		}
 		ix, err := tx.write(k[0])
@@ -317,8 +338,8 @@ func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 			return err
 		}
 	}
-	for _, k := range after {
-		if in(before, k) {
+	for _, k := range after.keys {
+		if in(before.keys, k) {
 			continue
 		}
 		ix, err := tx.write(k[0])

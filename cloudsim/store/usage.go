@@ -56,20 +56,14 @@ func (t *Tx) use(project cloudsim.ProjectID, name cloudsim.QuotaName, n int64) e
 	return b.Put(key, u64(uint64(sum)))
 }
 
-// recount changes the counts by what is differs from was; either may be nil.
-func (t Table[T]) recount(tx *Tx, was, is *T) error {
-	if t.Uses == nil {
-		return nil
-	}
-	if was != nil && is != nil && t.Meta(was).Project == t.Meta(is).Project && slices.Equal(t.Uses(was), t.Uses(is)) {
+// recount changes the counts by what is differs from was; either may be zero.
+func (t *Tx) recount(was, is trace) error {
+	if was.project == is.project && slices.Equal(was.uses, is.uses) {
 		return nil // as nearly always
 	}
-	add := func(v *T, sign int64) error {
-		if v == nil {
-			return nil
-		}
-		for _, u := range t.Uses(v) {
-			if err := tx.use(t.Meta(v).Project, u.Name, sign*u.N); err != nil {
+	add := func(left trace, sign int64) error {
+		for _, u := range left.uses {
+			if err := t.use(left.project, u.Name, sign*u.N); err != nil {
 				return err
 			}
 		}
@@ -93,7 +87,7 @@ func (t Table[T]) CountUses(tx *Tx) error {
 		if err != nil {
 			return err
 		}
-		if err := t.recount(tx, nil, &v); err != nil {
+		if err := tx.recount(trace{}, t.trace(&v)); err != nil {
 			return err
 		}
 	}
