@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -24,6 +23,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 	"github.com/cloudsim-dev/allinone/credprovider"
+	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
 const host = "registry.sim:5000"
@@ -244,15 +244,20 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// A cloud that nobody answers at.
-func TestNobodyAnswers(t *testing.T) {
-	_, cfg := node(t)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+// nobody is a URL at which nobody listens, and nobody's connection ends.
+func nobody(t *testing.T) string {
+	t.Helper()
+	ports, err := freeport.Choose(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.CloudURL = "http://" + ln.Addr().String()
-	ln.Close()
+	return fmt.Sprintf("http://127.0.0.1:%d", ports[0])
+}
+
+// A cloud that nobody answers at.
+func TestNobodyAnswers(t *testing.T) {
+	_, cfg := node(t)
+	cfg.CloudURL = nobody(t)
 	if _, err := run(t, cfg, strings.NewReader(ask(host+"/a", ""))); code(err) != credprovider.CodeCloud {
 		t.Error(err)
 	}

@@ -206,15 +206,8 @@ func endpoints(t *testing.T) map[string]string {
 		}
 	}
 	t.Cleanup(func() { close(ended) }) // before the servers go, which wait for their handlers
-	refusing, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := refusing.Close(); err != nil {
-		t.Fatal(err)
-	}
 	return map[string]string{
-		"refused":      "http://" + refusing.Addr().String(),
+		"refused":      nobody(t),
 		"black-holed":  "http://" + blackHole(t),
 		"stands still": serve(func(http.ResponseWriter, *http.Request) { <-ended }),
 		"429": serve(func(w http.ResponseWriter, _ *http.Request) {

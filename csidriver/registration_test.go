@@ -2,9 +2,9 @@ package csidriver
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,6 +18,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
 func dial(t *testing.T, socket string) *grpc.ClientConn {
@@ -69,12 +70,11 @@ func TestRegistration(t *testing.T) {
 // A driver whose cloud is down is alive and not ready: restarting it mends
 // nothing.
 func TestHealth(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := freeport.Choose(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := ln.Addr().String()
-	ln.Close()
+	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	cloud := *cloudtest.Start(t)
 	for name, c := range map[string]struct {
 		url    string

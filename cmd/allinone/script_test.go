@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
 func TestMain(m *testing.M) {
@@ -32,7 +35,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"readenv": readenv, "until": until, "exits": exits,
+			"readenv": readenv, "until": until, "exits": exits, "address": address,
 		},
 	})
 }
@@ -73,6 +76,17 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 		raw, _ = os.ReadFile(ts.MkAbs(args[0]))
 		return re.Match(raw)
 	})
+}
+
+// address NAME sets NAME to one that nobody listens at, and that is no outgoing
+// connection's while nobody does.
+func address(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: address NAME")
+	}
+	ports, err := freeport.Choose(1)
+	ts.Check(err)
+	ts.Setenv(args[0], fmt.Sprintf("127.0.0.1:%d", ports[0]))
 }
 
 // exits CODE COMMAND... runs a command that must exit with that code.

@@ -4,21 +4,20 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"strconv"
 	"testing"
+
+	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
 // A port that dies by itself is opened again, and the proxy is told to do so.
 func TestDeadPortIsOpenedAgain(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := freeport.Choose(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := ln.Addr().(*net.TCPAddr).Port
-	ln.Close()
-
+	port := ports[0]
 	broke := 0
 	r := &responder{
 		log: slog.New(slog.DiscardHandler), ip: "127.0.0.1", broke: func() { broke++ },
