@@ -52,7 +52,7 @@ e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## boot rea
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
 	$(GO) -C kube test -trimpath -count=1 ./credprovider
 
-compose-test: build ## bring up docker-compose.yaml with bin/, walk through it, find nothing left
+compose-test: build machine csi ## bring up docker-compose.yaml with bin/, walk through it, find nothing left
 	@hack/compose-test
 
 bin/e2e/e2e.test: kube/e2e/e2e_test.go kube/go.mod hack/build-e2e | machine

@@ -161,6 +161,12 @@ func (l *labRun) podsByNode(name string) map[string][2]string {
 // Pods run on every node, reach each other by address, by the name of their
 // service, and the API server; logs and exec work.
 func (l *labRun) testRealPods(t *testing.T) {
+	if who := l.must(l.allinone, "enter", "node-1", "hostname"); who != "node-1" {
+		t.Errorf("entered %q", who)
+	}
+	if _, err := l.try(l.allinone, "enter", "node-9", "hostname"); err == nil || !strings.Contains(err.Error(), `no machine of the name "node-9"`) {
+		t.Errorf("entered a node that is not there: %v", err)
+	}
 	l.kubectl("create", "deployment", "web", "--image="+agnhost, "--replicas=3", "--", "/agnhost", "netexec", "--http-port=8080")
 	l.kubectl("expose", "deployment", "web", "--type=LoadBalancer", "--port=80", "--target-port=8080")
 	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
