@@ -278,6 +278,15 @@ func (r *rig) ensure(t testing.TB, s *v1.Service, nodes ...*v1.Node) *v1.LoadBal
 	return st
 }
 
+// hourLater lets an hour of the cloud's time pass: what takes one there is being
+// done for as long as a test wants it to be.
+func (r *rig) hourLater(t testing.TB) {
+	t.Helper()
+	if _, err := r.cloud.AdvanceClock(t.Context(), cloudsim.AdvanceClock{Seconds: 3600}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // eventually waits until ok, or fails.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()

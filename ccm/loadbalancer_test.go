@@ -136,9 +136,10 @@ func TestChangesInPlace(t *testing.T) {
 // While the cloud deletes, the load balancer exists and the deletion is an
 // error, so the Service stays; when it is gone, both say so, again and again.
 func TestDeletedMeansGone(t *testing.T) {
-	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = 300 * time.Millisecond }))
+	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	s := service()
 	eventually(t, "it is made", func() bool {
+		defer r.hourLater(t)
 		_, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
 		return err == nil
 	})
@@ -153,6 +154,7 @@ func TestDeletedMeansGone(t *testing.T) {
 		t.Fatalf("while it is being deleted it exists: %v, %v", exists, err)
 	}
 	r.wire.spoil(nil)
+	r.hourLater(t)
 	eventually(t, "it is gone", func() bool {
 		return r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, bare) == nil
 	})
@@ -223,7 +225,7 @@ func TestOwnDeadlines(t *testing.T) {
 
 // One that was never ready can be deleted, and its successor waits for it.
 func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
-	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = 300 * time.Millisecond }))
+	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	s := service()
 	st, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
 	if retry, ok := errors.AsType[*api.RetryError](err); !ok || st != nil || retry.RetryAfter() > 2*time.Second || !strings.Contains(err.Error(), "provisioning") {
@@ -245,10 +247,12 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	// Deleted and made again under the same name: another UID, so nobody waits.
 	other := service(func(s *v1.Service) { s.UID = "ffffffff-1111-2222-3333-444455556666" })
 	eventually(t, "the Service of the same name has its own", func() bool {
+		defer r.hourLater(t)
 		_, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, other, nil)
 		return err == nil
 	})
 	eventually(t, "the successor is made", func() bool {
+		defer r.hourLater(t)
 		_, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
 		return err == nil
 	})

@@ -191,16 +191,10 @@ func TestRouteOfAStoppedInstance(t *testing.T) {
 func TestRouteThatTakesTime(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.Network = time.Hour }))
 	r.machine(t, "node-1")
-	later := func() {
-		t.Helper()
-		if _, err := r.cloud.AdvanceClock(t.Context(), cloudsim.AdvanceClock{Seconds: 3600}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.0.0/24")); !apierrors.IsConflict(err) {
 		t.Errorf("while it is being made: %v", err)
 	}
-	later()
+	r.hourLater(t)
 	eventually(t, "it is made", func() bool {
 		return r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.0.0/24")) == nil
 	})
@@ -209,7 +203,7 @@ func TestRouteThatTakesTime(t *testing.T) {
 		t.Error("a lost reply went unseen")
 	}
 	r.wire.spoil(nil)
-	later()
+	r.hourLater(t)
 	eventually(t, "the second try finds it", func() bool {
 		return r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.1.0/24")) == nil
 	})
