@@ -46,7 +46,7 @@ func start(t *testing.T, dir string) (*client.Client, func() (stop func())) {
 // until waits until ok, or ends the test.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%s never came", what)
 		}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -188,7 +189,7 @@ func TestCopiesAfterRestart(t *testing.T) {
 
 // counter writes the next number to both files again and again, the first
 // file first, until it is stopped.
-func counter(t *testing.T, pause time.Duration, paths ...string) (stop func()) {
+func counter(t *testing.T, pause func() time.Duration, paths ...string) (stop func()) {
 	t.Helper()
 	var writing sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
@@ -207,7 +208,7 @@ func counter(t *testing.T, pause time.Duration, paths ...string) (stop func()) {
 			}
 			select {
 			case <-ctx.Done():
-			case <-time.After(pause):
+			case <-time.After(pause()):
 			}
 		}
 	})
@@ -240,13 +241,18 @@ func TestGroupIsOneInstant(t *testing.T) {
 		until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 		write(t, disks.Path(dir, d.ID), 4096, string(bulk))
 	}
-	defer counter(t, 200*time.Millisecond, disks.Path(dir, a.ID), disks.Path(dir, b.ID))()
+	// Nothing is copied while it is written to: the longer a group is waited for,
+	// the longer are the pauses, for a machine that needs them to copy.
+	var pause atomic.Int64
+	defer counter(t, func() time.Duration { return time.Duration(pause.Load()) }, disks.Path(dir, a.ID), disks.Path(dir, b.ID))()
 	for n := range 8 {
+		pause.Store(int64(200 * time.Millisecond))
 		g, err := c.CreateSnapshotGroup(t.Context(), cloudsim.CreateSnapshotGroup{Name: "group-" + string(rune('a'+n)), Disks: []cloudsim.DiskID{a.ID, b.ID}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		until(t, "the group", func() bool {
+			pause.Add(int64(time.Millisecond))
 			now, err := c.GetSnapshotGroup(t.Context(), g.ID)
 			return err == nil && now.ReadyToUse
 		})
@@ -271,7 +277,7 @@ func TestBusyDiskWaits(t *testing.T) {
 	defer run()()
 	d := create(t, c, "data", 1)
 	until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
-	stop := counter(t, time.Microsecond, disks.Path(dir, d.ID))
+	stop := counter(t, func() time.Duration { return time.Microsecond }, disks.Path(dir, d.ID))
 	s := snapshot(t, c, "snap", d.ID)
 	until(t, "an end of its patience, or a clone", func() bool {
 		now, err := c.GetSnapshot(t.Context(), s.ID)
