@@ -46,13 +46,20 @@ func newBench(t testing.TB, serveAs ...string) *bench {
 			return disks.Run(engine.AsCloud(ctx), log, disks.Config{Dir: files}, e)
 		}))
 	b.vm = b.instance("node-1", "sim-1a")
+	b.serve(NodeConfig{Instance: b.vm.ID, DisksDir: files}, serveAs...)
+	return b
+}
+
+// serve runs the driver until the test ends, and connects to it.
+func (b *bench) serve(node NodeConfig, serveAs ...string) {
+	t := b.t
+	t.Helper()
 	cfg := Default()
 	cfg.Cloud, cfg.Endpoint = b.cloud, "unix://"+filepath.Join(b.dir, "csi.sock")
-	cfg.Node = NodeConfig{Instance: b.vm.ID, DisksDir: files}
-	cfg.ServeAs = serveAs
+	cfg.Node, cfg.ServeAs = node, serveAs
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- Run(ctx, log, cfg) }()
+	go func() { done <- Run(ctx, slog.New(slog.DiscardHandler), cfg) }()
 	conn, err := grpc.NewClient(cfg.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +72,6 @@ func newBench(t testing.TB, serveAs ...string) *bench {
 		}
 	})
 	b.ControllerClient, b.NodeClient = csi.NewControllerClient(conn), csi.NewNodeClient(conn)
-	return b
 }
 
 // newNodeBench is one whose machine can have volumes. None may stay.
