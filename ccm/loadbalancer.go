@@ -233,6 +233,9 @@ func (b *balancers) converge(ctx context.Context, cluster string, svc *v1.Servic
 	if _, ok := errors.AsType[*api.RetryError](err); ok {
 		return lb, err
 	}
+	if err == nil {
+		err = errors.New("it changes all the time")
+	}
 	return lb, fmt.Errorf("load balancer %s: %w", want.Name, err)
 }
 
@@ -253,7 +256,8 @@ func (b *balancers) step(ctx context.Context, cluster string, svc *v1.Service, w
 		lb, err = b.create(ctx, want)
 		return lb, false, err
 	case lb.State == cloudsim.LoadBalancerDeleting:
-		return lb, true, b.gone(ctx, lb) // then there is room for its successor
+		err = b.gone(ctx, lb)
+		return lb, err == nil, err // when it is, there is room for its successor
 	case lb.Name != want.Name:
 		return lb, false, fmt.Errorf("the Service is on %s (%s), and annotation %s cannot be changed: delete the Service and create it again", lb.ID, lb.Name, AnnotationLoadBalancerShared)
 	}

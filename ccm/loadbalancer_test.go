@@ -2,6 +2,7 @@ package ccm_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -239,10 +240,14 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	// The type went to ClusterIP and back: the same UID, another port, and the
 	// old one is still on its way out.
 	s.Spec.Ports[0].Port = 81
+	r.wire.spoil(nil)
 	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil); err == nil {
 		t.Error("it was taken while it is being deleted")
 	} else if _, ok := errors.AsType[*api.RetryError](err); !ok {
 		t.Errorf("while the first is being deleted: %v; want a RetryError", err)
+	}
+	if calls := r.wire.made(false); len(calls) > 4 {
+		t.Errorf("it looks, is patient, and leaves the rest to the framework; it made the calls %q", calls)
 	}
 	// Deleted and made again under the same name: another UID, so nobody waits.
 	other := service(func(s *v1.Service) { s.UID = "ffffffff-1111-2222-3333-444455556666" })
@@ -260,6 +265,33 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 		if lb.ID == first.ID {
 			t.Error("the first is still there")
 		}
+	}
+}
+
+// Predecessors that somebody deletes one after the other are an error that says so.
+func TestPredecessorsWithoutEnd(t *testing.T) {
+	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
+	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(), nil)
+	_ = r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, service())
+	deleting, err := r.cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{})
+	if err != nil || len(deleting.Items) != 1 || deleting.Items[0].State != cloudsim.LoadBalancerDeleting {
+		t.Fatalf("%+v, %v", deleting, err)
+	}
+	again, err := json.Marshal(deleting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.wire.spoil(func(_ int, req *http.Request) fault {
+		switch {
+		case strings.HasSuffix(req.URL.Path, "/load-balancers"):
+			return fault{status: http.StatusOK, body: string(again)}
+		case strings.Contains(req.URL.Path, "/load-balancers/"):
+			return fault{status: http.StatusNotFound, body: `{"status":404,"kind":"not_found","detail":"gone"}`}
+		}
+		return fault{}
+	})
+	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(), nil); err == nil || !strings.Contains(err.Error(), "it changes all the time") {
+		t.Errorf("EnsureLoadBalancer = %v", err)
 	}
 }
 
