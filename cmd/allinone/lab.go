@@ -217,7 +217,8 @@ func (c *labCLI) start() *cobra.Command {
 	}
 }
 
-// mayStart leaves the lab before, if that is done, and refuses if it is not.
+// mayStart leaves the lab before, if that is done, and refuses if it is not. The
+// lab before may be l itself, which is begun anew then.
 func (p *pupil) mayStart(ctx context.Context, l course.Lab) error {
 	if err := p.here(); err != nil {
 		return err
@@ -226,7 +227,7 @@ func (p *pupil) mayStart(ctx context.Context, l course.Lab) error {
 		return cloudsim.Errorf(cloudsim.Conflict, "lab %s needs %s nodes, and the lab in %s has %s ones; "+
 			"'allinone up --nodes %s --data-dir ANOTHER' starts one that has", l.ID, l.Nodes, p.dir, p.report.Nodes, l.Nodes)
 	}
-	if p.progress.Now == "" || p.progress.Now == l.ID {
+	if p.progress.Now == "" || p.progress.Now == l.ID && !p.progress.Over(l) {
 		return nil
 	}
 	before, err := course.Find(p.labs, p.progress.Now)

@@ -52,6 +52,9 @@ func (l *labRun) takeLab(t *testing.T, page course.Lab, do func(*testing.T, cour
 	if list := l.lab("list"); !regexp.MustCompile(`(?m)^` + page.ID + ` .* done$`).MatchString(list) {
 		t.Errorf("%s is not done:\n%s", page.ID, list)
 	}
+	if again := l.lab("start", page.ID); !strings.Contains(again, "Nothing is left of lab "+page.ID) || !strings.Contains(again, "step 1 of ") {
+		t.Errorf("a lab that is done is not begun anew: %s", again)
+	}
 	began := time.Now()
 	t.Log(l.lab("reset"))
 	if took := time.Since(began); took > 15*time.Second {
