@@ -43,7 +43,7 @@ reset: allinone ## forget its state
 	@bin/allinone reset $(ARGS)
 
 test: ## quick tests, with the race detector (about a minute)
-	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short ./...
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short -timeout 20m ./...
 
 e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## boot real clusters, kill clouds, and the long proofs
 	@rm -rf bin/figures
