@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -94,22 +95,37 @@ time also instances.`,
 }
 
 func newComposeHypervisorCommand(e env) *cobra.Command {
-	var dir string
-	cmd := &cobra.Command{
+	return composeWork(e, lab.Composed.Hypervise, cobra.Command{
 		Use:   "hypervisor",
 		Short: "Make the cloud's instances hollow nodes",
 		Long: `Make the cloud's instances hollow nodes, which kwok keeps alive. It must be in the
 network of the cloud's load balancers: what answers for nodes listens there.`,
 		Example: `  allinone compose hypervisor --dir /lab`,
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			log := logging.New(e.stderr, slog.LevelInfo, logging.Text)
-			logging.Klog(log)
-			return lab.Composed(dir).Hypervise(cmd.Context(), log)
-		},
+	})
+}
+
+func newComposeMachinesCommand(e env) *cobra.Command {
+	return composeWork(e, lab.Composed.Machines, cobra.Command{
+		Use:   "machines",
+		Short: "Make the cloud's instances real machines",
+		Long: `Make the cloud's instances machines with a kubelet, in the container that it is
+alone in: see docs/howto/compose.md for the rights that this takes. It must be in
+the network of the cloud's load balancers.`,
+		Example: `  allinone compose machines --dir /lab`,
+	})
+}
+
+// composeWork completes the command of a service that works until it is stopped.
+func composeWork(e env, work func(lab.Composed, context.Context, *slog.Logger) error, cmd cobra.Command) *cobra.Command {
+	var dir string
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		log := logging.New(e.stderr, slog.LevelInfo, logging.Text)
+		logging.Klog(log)
+		return work(lab.Composed(dir), cmd.Context(), log)
 	}
 	composedFlag(cmd.Flags(), &dir)
-	return cmd
+	return &cmd
 }
 
 // newComposeCloudCommand is the cloud itself, with addresses for such nodes.
@@ -128,26 +144,6 @@ nodes: hollow ones have theirs on loopback, real ones in a network of the cloud'
 		return errors.Join(errs...)
 	}
 	nodesFlag(cmd.Flags(), &nodes)
-	return cmd
-}
-
-func newComposeMachinesCommand(e env) *cobra.Command {
-	var dir string
-	cmd := &cobra.Command{
-		Use:   "machines",
-		Short: "Make the cloud's instances real machines",
-		Long: `Make the cloud's instances machines with a kubelet, in the container that it is
-alone in: see docs/howto/compose.md for the rights that this takes. It must be in
-the network of the cloud's load balancers.`,
-		Example: `  allinone compose machines --dir /lab`,
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			log := logging.New(e.stderr, slog.LevelInfo, logging.Text)
-			logging.Klog(log)
-			return lab.Composed(dir).Machines(cmd.Context(), log)
-		},
-	}
-	composedFlag(cmd.Flags(), &dir)
 	return cmd
 }
 
