@@ -51,6 +51,7 @@ e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## boot rea
 	@tail -n +1 bin/figures/*
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
 	$(GO) -C kube test -trimpath -count=1 ./credprovider
+	$(if $(filter 0,$(shell id -u)),@$(MAKE) --no-print-directory e2e-upstream)
 
 compose-test: build machine csi ## bring up docker-compose.yaml with bin/, walk through it, find nothing left
 	@hack/compose-test

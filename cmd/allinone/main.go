@@ -31,8 +31,8 @@ var commands = []struct {
 }{
 	{groupLab, newUpCommand},
 	{groupLab, newStatusCommand},
-	{groupLab, newDownCommand},
 	{groupLab, newEnterCommand},
+	{groupLab, newDownCommand},
 	{groupLab, newResetCommand},
 	{groupLab, newDoctorCommand},
 	{groupLab, newLabCommand},
