@@ -33,10 +33,9 @@ COPY . .
 RUN make allinone
 
 # runc is C in part; the test server among the images is Kubernetes'.
-FROM source AS source-machines
+FROM source-allinone AS source-machines
 RUN apt-get update -q && apt-get install -qy --no-install-recommends libseccomp-dev pkg-config
-COPY . .
-RUN make allinone machine csi
+RUN make machine csi
 
 FROM scratch AS prebuilt-machines
 COPY bin/allinone-credprovider /src/bin/
