@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -50,17 +51,18 @@ func (h hierarchy) moveIn() error {
 	if err != nil || len(strings.TrimSpace(string(has))) == 0 {
 		return err // v1 has the controllers
 	}
-	into := filepath.Join(h.path, "container")
-	if err := os.Mkdir(into, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	whole := cgroup{[]hierarchy{h}, ""}
+	into := whole.below("container")
+	if err := os.Mkdir(into.in(h), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	pids, err := os.ReadFile(filepath.Join(h.path, "cgroup.procs"))
+	pids, err := whole.processes() // no machine is on yet
 	if err != nil {
 		return err
 	}
-	for pid := range strings.FieldsSeq(string(pids)) {
-		if err := os.WriteFile(filepath.Join(into, "cgroup.procs"), []byte(pid), 0o644); err != nil && !errors.Is(err, unix.ESRCH) { //nolint:gosec // the kernel made it
-			return fmt.Errorf("moving process %s: %w", pid, err)
+	for _, pid := range pids {
+		if err := into.join(pid); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("moving process %d: %w", pid, err)
 		}
 	}
 	return nil
@@ -69,7 +71,7 @@ func (h hierarchy) moveIn() error {
 // openDevices puts the kernel's own folder of devices over the container's few,
 // and the container's terminals and shared memory back into it.
 func openDevices() error {
-	mounts, err := mountsBelow("/dev")
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return filepath.Dir(m.Mountpoint) != "/dev", false })
 	if err != nil {
 		return err
 	}
@@ -81,32 +83,17 @@ func openDevices() error {
 	if err := unix.Mount("devtmpfs", own, "devtmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("the kernel's devices: %w", err)
 	}
-	for _, at := range mounts {
-		to := filepath.Join(own, strings.TrimPrefix(at, "/dev"))
+	for _, m := range mounts {
+		to := filepath.Join(own, filepath.Base(m.Mountpoint))
 		if _, err := os.Stat(to); err != nil {
 			continue // the host has no such place
 		}
-		if err := unix.Mount(at, to, "", unix.MS_MOVE, ""); err != nil {
-			return fmt.Errorf("moving %s: %w", at, err)
+		if err := unix.Mount(m.Mountpoint, to, "", unix.MS_MOVE, ""); err != nil {
+			return fmt.Errorf("moving %s: %w", m.Mountpoint, err)
 		}
 	}
 	if err := unix.Mount(own, "/dev", "", unix.MS_MOVE, ""); err != nil {
 		return fmt.Errorf("the kernel's devices at /dev: %w", err)
 	}
 	return nil
-}
-
-// mountsBelow are the places right below dir where something is mounted.
-func mountsBelow(dir string) ([]string, error) {
-	raw, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	var all []string
-	for line := range strings.Lines(string(raw)) {
-		if f := strings.Fields(line); len(f) > 4 && filepath.Dir(f[4]) == dir {
-			all = append(all, f[4])
-		}
-	}
-	return all, nil
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -28,14 +27,11 @@ func First(dir, name, host string) (pid int, err error) {
 			continue
 		}
 		id := filepath.Base(filepath.Dir(filepath.Dir(file)))
-		pids, err := cgroup{all, name}.below(id).below("machine").processes()
-		if err != nil {
-			return 0, err
+		pid, err := cgroup{all, name}.below(id).first()
+		if err == nil && pid == 0 {
+			err = fmt.Errorf("the machine of %s, instance %s, is off", host, id)
 		}
-		if at := slices.IndexFunc(pids, isFirst); at >= 0 {
-			return pids[at], nil
-		}
-		return 0, fmt.Errorf("the machine of %s, instance %s, is off", host, id)
+		return pid, err
 	}
 	return 0, fmt.Errorf("there is no machine of the name %q in %s", host, dir)
 }

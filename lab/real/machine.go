@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -111,26 +112,29 @@ func (m *machine) ended() <-chan struct{} {
 
 // adopt takes over a machine that an earlier hypervisor left running.
 func (m *machine) adopt(ctx context.Context) error {
-	pids, err := m.cgroup.below("machine").processes()
+	pid, err := m.cgroup.first()
 	if err != nil {
 		return err
 	}
-	for _, pid := range pids {
-		if !isFirst(pid) {
-			continue
-		}
-		operation, err := os.ReadFile(m.folder.path("booted"))
-		if err != nil {
-			break // it was just being started: it ends by itself
-		}
-		if m.init, err = watchProcess(pid); err != nil {
-			return err
-		}
-		m.booted = cloudsim.OperationID(strings.TrimSpace(string(operation)))
-		m.log.Info("took over a running machine", "pid", pid)
-		return nil
+	operation, err := os.ReadFile(m.folder.path("booted"))
+	if pid == 0 || err != nil { // if it was just being started, it ends by itself
+		return m.cgroup.destroy(ctx)
 	}
-	return m.cgroup.destroy(ctx)
+	if m.init, err = watchProcess(pid); err != nil {
+		return err
+	}
+	m.booted = cloudsim.OperationID(strings.TrimSpace(string(operation)))
+	m.log.Info("took over a running machine", "pid", pid)
+	return nil
+}
+
+// first is the first process of the machine whose cgroup c is; 0 if it is off.
+func (c cgroup) first() (pid int, err error) {
+	pids, err := c.below("machine").processes()
+	if at := slices.IndexFunc(pids, isFirst); at >= 0 {
+		pid = pids[at]
+	}
+	return pid, err
 }
 
 // isFirst reports whether a process is the first of a PID namespace that is
