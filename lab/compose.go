@@ -121,7 +121,7 @@ func (c Composed) fill(p pki, service string, files []string, user string) error
 // services need: roles, and service accounts whose tokens it writes for them;
 // and, the first time, that many instances, which will be such nodes.
 func (c Composed) Seed(ctx context.Context, instances int, nodes Nodes) error {
-	k, err := connect(c.file("toolbox", "kubeconfig"))
+	k, err := connect(c.file("toolbox", "kubeconfig"), "")
 	if err != nil {
 		return err
 	}

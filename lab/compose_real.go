@@ -59,6 +59,9 @@ func composedAt(port int) string {
 	return net.JoinHostPort(composedVPC().Host.String(), strconv.Itoa(port))
 }
 
+// composedCloudURL is the cloud as machines find it.
+func composedCloudURL() string { return "http://" + composedAt(composedCloudPort) }
+
 // keepNodes refuses nodes that are others than those of the first time, and
 // lets the service machines know.
 func (c Composed) keepNodes(nodes Nodes) error {
@@ -91,7 +94,7 @@ func (c Composed) Machines(ctx context.Context, log *slog.Logger) error {
 	if err := real.OpenContainer(); err != nil {
 		return err
 	}
-	k, err := hypervisorKube(c.file("machines", "kubeconfig"))
+	k, err := connect(c.file("machines", "kubeconfig"), hypervisorAgent)
 	if err != nil {
 		return err
 	}
@@ -100,7 +103,7 @@ func (c Composed) Machines(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	pulls, err := pullFiles("http://"+composedAt(composedCloudPort), composedAt(composedRegistryPort))
+	pulls, err := pullFiles(composedCloudURL(), composedAt(composedRegistryPort))
 	if err != nil {
 		return err
 	}
@@ -113,7 +116,7 @@ func (c Composed) Machines(ctx context.Context, log *slog.Logger) error {
 		Programs: realPrograms(Config{Self: self, Kube: filepath.Join(composedBin, "kube"), MachineDir: filepath.Join(composedMade, "machine")}),
 		Volumes: &real.Volumes{
 			Driver: self, Disks: filepath.Join(composedCloudData, "disks"), TokenFile: c.machineToken("csi-node"), Name: volumeDriver,
-			URL: "http://" + composedAt(composedCloudPort),
+			URL: composedCloudURL(),
 		},
 		ClusterDNS: clusterDNS.String(),
 		// The cloud is in this network, and listens on that address itself.
@@ -155,11 +158,11 @@ func (c Composed) machineName() (string, error) {
 // Furnish puts into the cluster what machines and volumes need there: the name
 // server, the right to pull, snapshots and the classes of volumes.
 func (c Composed) Furnish(ctx context.Context) error {
-	k, err := connect(c.file("toolbox", "kubeconfig"))
+	k, err := connect(c.file("toolbox", "kubeconfig"), "")
 	if err != nil {
 		return err
 	}
-	pulls, err := pullFiles("http://"+composedAt(composedCloudPort), composedAt(composedRegistryPort))
+	pulls, err := pullFiles(composedCloudURL(), composedAt(composedRegistryPort))
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cloudsim-dev/allinone/credprovider/node"
 	"github.com/cloudsim-dev/allinone/lab/real"
@@ -167,7 +166,7 @@ func (p *plan) realHypervisor(log *slog.Logger) component {
 	return component{
 		name: "hypervisor",
 		run: func(ctx context.Context) error {
-			k, err := p.hypervisorKube()
+			k, err := connect(p.dir.configFile("hypervisor.kubeconfig"), hypervisorAgent)
 			if err != nil {
 				return err
 			}
@@ -239,20 +238,6 @@ func notReadyNode(ctx context.Context, k kubernetes.Interface, name, providerID 
 	}
 	_, err = k.CoreV1().Nodes().PatchStatus(ctx, name, patch)
 	return err
-}
-
-// hypervisorKube is the cluster as the hypervisor sees it.
-func (p *plan) hypervisorKube() (*kubernetes.Clientset, error) {
-	return hypervisorKube(p.dir.configFile("hypervisor.kubeconfig"))
-}
-
-func hypervisorKube(kubeconfig string) (*kubernetes.Clientset, error) {
-	conf, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	conf.QPS, conf.UserAgent = -1, "allinone-hypervisor"
-	return kubernetes.NewForConfig(conf)
 }
 
 func realPrograms(c Config) real.Programs {

@@ -127,13 +127,18 @@ func componentClient(name, url, tokenFile string) *client.Client {
 }
 
 // kubernetes is the API as the administrator. It dials when it is first used.
-func (p *plan) kubernetes() (*kubernetes.Clientset, error) { return connect(p.dir.Kubeconfig()) }
+func (p *plan) kubernetes() (*kubernetes.Clientset, error) { return connect(p.dir.Kubeconfig(), "") }
 
-func connect(kubeconfig string) (*kubernetes.Clientset, error) {
+// hypervisorAgent is what the cluster's audit calls the hypervisor.
+const hypervisorAgent = "allinone-hypervisor"
+
+// connect returns the API as a kubeconfig's user, under the name of an agent, or
+// "" for the program's.
+func connect(kubeconfig, agent string) (*kubernetes.Clientset, error) {
 	conf, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	conf.QPS = -1 // we are few, and wait for the answers
+	conf.QPS, conf.UserAgent = -1, agent // no limit: we are few, and wait for the answers
 	return kubernetes.NewForConfig(conf)
 }
