@@ -257,31 +257,27 @@ var errLost = errors.New("its data is gone: there is no file for it any more")
 
 // make makes the file, or lets it grow to its size. Of one that has its size,
 // as at most events, it costs a look.
-func (k *keeper) make(d cloudsim.Disk) (err error) {
+func (k *keeper) make(d cloudsim.Disk) error {
 	path, want := Path(k.dir, d.ID), int64(d.SizeGiB)<<30
-	if info, err := os.Stat(path); err == nil && info.Size() >= want {
-		return nil
-	}
-	flags := os.O_WRONLY | os.O_CREATE
-	if d.Status.SizeGiB > 0 {
-		flags = os.O_WRONLY // it had data; an empty file would hide that it is lost
-	}
-	f, err := os.OpenFile(path, flags, 0o600)
+	info, err := os.Stat(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return errLost
-	case err != nil:
+	case err == nil && info.Size() >= want:
+		return nil
+	case err == nil:
+		return os.Truncate(path, want)
+	case !errors.Is(err, fs.ErrNotExist):
 		return err
+	case d.Status.SizeGiB > 0: // it had data; an empty file would hide that it is lost
+		return errLost
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err := f.Stat()
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errLost // nor is there the folder
+	}
 	if err != nil {
 		return err
 	}
-	if info.Size() < want {
-		return f.Truncate(want)
-	}
-	return nil
+	return errors.Join(f.Truncate(want), f.Close())
 }
 
 // reason is err for who owns the disk: without the machine's paths.
