@@ -3,7 +3,6 @@ package csidriver
 import (
 	"context"
 	"errors"
-	"path/filepath"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -16,7 +15,7 @@ import (
 // at finds the volume's device and its mount at a path; NotFound if the path
 // shows something else, or nothing.
 func (n *node) at(volume, path string) (*machine.Loop, machine.Mount, error) {
-	places := []string{path, filepath.Join(path, volume)} // a staged block volume is a file in its path
+	places := []string{path, stagedAt(path, volume, true)} // a staged block volume is a file in its path
 	l, err := n.loopOf(volume, places...)
 	if err != nil {
 		return nil, machine.Mount{}, err
