@@ -314,12 +314,15 @@ func (b *bench) absent(name string) {
 	}
 }
 
-// initialise does what the cloud controller manager does to a new Node.
+// initialise does what the cloud controller manager does to a new Node. Its pods
+// have room for five addresses of IPv4, and for many of IPv6.
 func (b *bench) initialise(i cloudsim.Instance) {
 	b.Helper()
+	machine := netip.MustParseAddr(i.InternalIP()).As4()[3]
+	ranges := []string{fmt.Sprintf("10.%d.0.0/29", machine), fmt.Sprintf("fd00:%x::/64", machine)}
 	b.patch(i.Name, "", map[string]any{
 		"metadata": map[string]any{"labels": map[string]any{corev1.LabelTopologyZone: i.Zone}},
-		"spec":     map[string]any{"providerID": i.ProviderID, "taints": nil},
+		"spec":     map[string]any{"providerID": i.ProviderID, "taints": nil, "podCIDR": ranges[0], "podCIDRs": ranges},
 	})
 	b.patch(i.Name, "status", map[string]any{"status": map[string]any{"addresses": []any{
 		map[string]any{"type": "InternalIP", "address": i.InternalIP()}, map[string]any{"type": "Hostname", "address": i.Name},

@@ -1,6 +1,6 @@
 // Package hollow makes the instances of a simulated cloud true as hollow
 // Kubernetes nodes: machines without a kernel, a container or a process of
-// their own. Two halves follow the cloud and the cluster side by side.
+// their own. Three parts follow the cloud and the cluster side by side.
 //
 // # Kubelets
 //
@@ -24,6 +24,13 @@
 //
 // All that it knows is in the cloud and in the API server, so a hypervisor
 // that was killed goes on where it was, and sees what it missed.
+//
+// # IPAM
+//
+// A pod on a machine that is on gets an address of each of its Node's podCIDRs,
+// as from CNI's host-local plugin: none that another pod of the node has. On a
+// node without ranges, or with none free, it stays Pending. A pod on its node's
+// network needs none.
 //
 // # Responders
 //
@@ -52,6 +59,9 @@
 //     whatever else it is; none that writes addresses, taints, capacity,
 //     nodeInfo or labels. Kwok's stock stage for nodes writes an empty list of
 //     addresses over the host name.
+//   - a pod stage that runs a pod once it has an address, and gives it none.
+//     Kwok's own way forgets: what pods had before it started again is given
+//     out a second time until it has looked at each of them.
 //   - a pod stage that makes a pod that is Running and not Ready Ready again:
 //     the node lifecycle controller marks the pods of a node that shut down as
 //     not ready, and it is their kubelet that says otherwise when it is back.

@@ -21,8 +21,8 @@ type Config struct {
 	// to read instances, instance types, zones and events.
 	Cloud *client.Client
 	// Kubeconfig is the file to reach the cluster with. Its user may list and
-	// watch nodes, services and endpointslices, create and patch nodes, and
-	// patch nodes/status.
+	// watch nodes, pods, services and endpointslices, create and patch nodes,
+	// and patch nodes/status and pods/status.
 	Kubeconfig string
 	// Kubelet makes each machine answer where its kubelet would. It may be nil:
 	// then nothing does.
@@ -62,6 +62,10 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	pods, err := newIPAM(log, kube, factory)
+	if err != nil {
+		return err
+	}
 	p, err := newProxy(log, factory, f, cfg.Kubelet)
 	if err != nil {
 		return err
@@ -72,6 +76,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { f.run(ctx) })
 	wg.Go(func() { k.run(ctx) })
+	wg.Go(func() { pods.run(ctx) })
 	wg.Go(func() { p.run(ctx) })
 	wg.Wait()
 	return nil

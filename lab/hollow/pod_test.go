@@ -95,6 +95,50 @@ func TestPodsFollowPower(t *testing.T) {
 	})
 }
 
+// No two pods of a node have one address, also not when the hypervisor begins
+// anew; who finds none waits until another pod is gone.
+func TestPodAddresses(t *testing.T) {
+	b := newBench(t)
+	b.nodes()
+	have := map[string]string{} // address to pod
+	for _, name := range []string{"a", "b", "c", "d"} {
+		b.bind(name, "one")
+	}
+	await := func(name string) *corev1.Pod {
+		p := b.awaitPod(name)
+		if len(p.Status.PodIPs) != 2 || p.Status.PodIPs[0].IP != p.Status.PodIP {
+			t.Errorf("pod %s has the addresses %v and %s", name, p.Status.PodIPs, p.Status.PodIP)
+		}
+		for _, ip := range p.Status.PodIPs {
+			if other, taken := have[ip.IP]; taken {
+				t.Errorf("%s is the address of %s and of %s", ip.IP, other, name)
+			}
+			have[ip.IP] = name
+		}
+		return p
+	}
+	var first *corev1.Pod
+	for _, name := range []string{"d", "c", "b", "a"} {
+		first = await(name)
+	}
+	b.stop()
+	b.bind("e", "one")
+	b.bind("f", "one")
+	b.start(b.cloud)
+	b.await("five pods of six have an address", func() error {
+		if n := b.log.count("no address is free", `"node":"one"`); n == 0 {
+			return errors.New("nobody says that none is free")
+		}
+		return nil
+	})
+	if err := b.kube.CoreV1().Pods("default").Delete(b.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	delete(have, first.Status.PodIP)
+	await("e")
+	await("f")
+}
+
 func (b *bench) markNotReady(pod string) {
 	b.Helper()
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{

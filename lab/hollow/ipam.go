@@ -1,0 +1,300 @@
+package hollow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// byNode finds pods by the node that they are on.
+const byNode = "node"
+
+// ipam gives pods their addresses, as CNI's host-local plugin does on a
+// machine: of each range of the node one that no other pod has, the least
+// recently given first. A pod that is done, or gone, needs its own no longer.
+//
+// All that it must not forget is in the pods' status. It works when it has seen
+// all pods, one node at a time, and so never gives an address twice.
+type ipam struct {
+	log    *slog.Logger
+	kube   kubernetes.Interface
+	nodes  corelisters.NodeLister
+	pods   cache.Indexer
+	synced []cache.InformerSynced
+	queue  workqueue.TypedRateLimitingInterface[string] // of names of nodes
+
+	mu    sync.Mutex
+	books map[string]*book // by node
+}
+
+// book is what a node gave that may not be seen in its pods yet.
+type book struct {
+	given map[types.UID][]netip.Addr
+	last  map[netip.Prefix]netip.Addr
+}
+
+var errNoAddress = errors.New("no address is free")
+
+func newIPAM(log *slog.Logger, kube kubernetes.Interface, factory informers.SharedInformerFactory) (*ipam, error) {
+	nodes, pods := factory.Core().V1().Nodes(), factory.Core().V1().Pods()
+	a := &ipam{
+		log: log, kube: kube, nodes: nodes.Lister(), pods: pods.Informer().GetIndexer(), books: map[string]*book{},
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 5*time.Second)),
+	}
+	if err := pods.Informer().AddIndexers(cache.Indexers{byNode: nodeOfPod}); err != nil {
+		return nil, fmt.Errorf("pod informer: %w", err)
+	}
+	node := func(obj any) {
+		if n, ok := obj.(*corev1.Node); ok && takesPods(n) {
+			a.queue.Add(n.Name)
+		}
+	}
+	for _, w := range []struct {
+		what     string
+		informer cache.SharedIndexInformer
+		handler  cache.ResourceEventHandlerFuncs
+	}{
+		{"node", nodes.Informer(), cache.ResourceEventHandlerFuncs{AddFunc: node, UpdateFunc: func(_, obj any) { node(obj) }, DeleteFunc: a.forget}},
+		{"pod", pods.Informer(), cache.ResourceEventHandlerFuncs{AddFunc: a.heard, UpdateFunc: func(_, obj any) { a.heard(obj) }, DeleteFunc: a.heard}},
+	} {
+		handle, err := w.informer.AddEventHandler(w.handler)
+		if err != nil {
+			return nil, fmt.Errorf("%s informer: %w", w.what, err)
+		}
+		a.synced = append(a.synced, handle.HasSynced)
+	}
+	return a, nil
+}
+
+// nodeOfPod indexes pods; one that is not scheduled is on none.
+func nodeOfPod(obj any) ([]string, error) {
+	if p, ok := obj.(*corev1.Pod); ok && p.Spec.NodeName != "" {
+		return []string{p.Spec.NodeName}, nil
+	}
+	return nil, nil
+}
+
+// heard looks at a node again when one of its pods wants an address, or leaves
+// its own to another.
+func (a *ipam) heard(obj any) {
+	gone, deleted := obj.(cache.DeletedFinalStateUnknown)
+	if deleted {
+		obj = gone.Obj
+	}
+	if p, ok := obj.(*corev1.Pod); ok && p.Spec.NodeName != "" && !p.Spec.HostNetwork {
+		a.queue.Add(p.Spec.NodeName)
+	}
+}
+
+// forget closes the book of a Node that is gone.
+func (a *ipam) forget(obj any) {
+	if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.books, name)
+	}
+}
+
+// takesPods reports whether a Node is a hollow one that is on and has ranges.
+func takesPods(n *corev1.Node) bool { return hollow(n) && handed(n) && len(n.Spec.PodCIDRs) != 0 }
+
+// run works until ctx ends.
+func (a *ipam) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer a.queue.ShutDown()
+	if !cache.WaitForCacheSync(ctx.Done(), a.synced...) {
+		return
+	}
+	for range workers {
+		wg.Go(func() {
+			for a.work(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+}
+
+// work takes one node from the queue, and reports whether there will be more.
+// The queue gives nobody a node that another works on.
+func (a *ipam) work(ctx context.Context) bool {
+	node, shut := a.queue.Get()
+	if shut {
+		return false
+	}
+	defer a.queue.Done(node)
+	err := a.sync(ctx, node)
+	if err == nil || ctx.Err() != nil {
+		a.queue.Forget(node)
+		return true
+	}
+	if a.queue.NumRequeues(node) == 0 {
+		a.log.Warn("pods of a hollow node have no address; trying again", "node", node, "err", err)
+	}
+	a.queue.AddRateLimited(node)
+	return true
+}
+
+// sync gives an address to each pod of a node that needs one.
+func (a *ipam) sync(ctx context.Context, node string) error {
+	n, err := a.nodes.Get(node)
+	if apierrors.IsNotFound(err) || err == nil && !takesPods(n) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	objs, err := a.pods.ByIndex(byNode, node)
+	if err != nil {
+		return err
+	}
+	pods := make([]*corev1.Pod, len(objs))
+	for i, obj := range objs {
+		pods[i] = obj.(*corev1.Pod)
+	}
+	b := a.book(node)
+	taken := b.taken(pods)
+	for _, p := range pods {
+		if !needsAddress(p) {
+			continue
+		}
+		ips, err := b.give(p, n.Spec.PodCIDRs, taken)
+		if err != nil {
+			return err
+		}
+		if err := a.write(ctx, p, ips); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *ipam) book(node string) *book {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	b := a.books[node]
+	if b == nil {
+		b = &book{given: map[types.UID][]netip.Addr{}, last: map[netip.Prefix]netip.Addr{}}
+		a.books[node] = b
+	}
+	return b
+}
+
+// needsAddress reports whether a pod waits for an address of its own.
+func needsAddress(p *corev1.Pod) bool {
+	return !p.Spec.HostNetwork && p.Status.PodIP == "" && p.DeletionTimestamp == nil && !done(p)
+}
+
+// done reports whether a pod has no network any more.
+func done(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// taken is what the pods of a node have, seen or only given, and forgets what
+// was given to others.
+func (b *book) taken(pods []*corev1.Pod) map[netip.Addr]bool {
+	taken, given := map[netip.Addr]bool{}, map[types.UID][]netip.Addr{}
+	for _, p := range pods {
+		if done(p) || p.Spec.HostNetwork {
+			continue
+		}
+		for _, ip := range p.Status.PodIPs {
+			if addr, err := netip.ParseAddr(ip.IP); err == nil {
+				taken[addr] = true
+			}
+		}
+		if ips := b.given[p.UID]; p.Status.PodIP == "" && ips != nil {
+			given[p.UID] = ips
+			for _, addr := range ips {
+				taken[addr] = true
+			}
+		}
+	}
+	b.given = given
+	return taken
+}
+
+// give finds a free address in each range for a pod, and notes it before anybody
+// is told: one that was tried to write is that pod's.
+func (b *book) give(p *corev1.Pod, ranges []string, taken map[netip.Addr]bool) ([]netip.Addr, error) {
+	if ips := b.given[p.UID]; ips != nil {
+		return ips, nil
+	}
+	var ips []netip.Addr
+	for _, cidr := range ranges {
+		in, err := netip.ParsePrefix(cidr)
+		if err != nil {
+			return nil, fmt.Errorf("spec.podCIDRs: %w", err)
+		}
+		ip, ok := next(in.Masked(), b.last[in], taken)
+		if !ok {
+			return nil, fmt.Errorf("%w in %s for pod %s/%s: %d are taken", errNoAddress, in, p.Namespace, p.Name, len(taken))
+		}
+		b.last[in] = ip
+		ips = append(ips, ip)
+	}
+	for _, ip := range ips {
+		taken[ip] = true
+	}
+	b.given[p.UID] = ips
+	return ips, nil
+}
+
+// next is the first address after last that is free, going round once. The first
+// two of a range are its own name and its bridge's, and the last one is everybody's.
+func next(in netip.Prefix, last netip.Addr, taken map[netip.Addr]bool) (netip.Addr, bool) {
+	first := in.Addr().Next().Next()
+	usable := func(ip netip.Addr) bool { return in.Contains(ip) && in.Contains(ip.Next()) }
+	at := first
+	if last.IsValid() && usable(last.Next()) {
+		at = last.Next()
+	}
+	// At most one of len(taken)+1 in a row is not taken.
+	for range len(taken) + 1 {
+		if !usable(at) {
+			at = first
+		}
+		if !usable(at) {
+			break
+		}
+		if !taken[at] {
+			return at, true
+		}
+		at = at.Next()
+	}
+	return netip.Addr{}, false
+}
+
+// write tells a pod its addresses. Its uid is in the patch, so that another of
+// its name does not get them.
+func (a *ipam) write(ctx context.Context, p *corev1.Pod, ips []netip.Addr) error {
+	podIPs := make([]corev1.PodIP, len(ips))
+	for i, ip := range ips {
+		podIPs[i].IP = ip.String()
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": p.UID},
+		"status":   map[string]any{"podIP": podIPs[0].IP, "podIPs": podIPs},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = a.kube.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return ifThere(err)
+}
