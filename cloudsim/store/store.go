@@ -44,7 +44,8 @@ type Store struct {
 	// What transactions see is made of it by the Clock in the file.
 	Now func() time.Time
 
-	db *bolt.DB
+	db   *bolt.DB
+	room room // beyond its last page; of who writes
 
 	writers sync.Mutex
 	queue   []*write
@@ -78,11 +79,14 @@ func Open(path string) (*Store, error) {
 		return nil, damaged(path, err)
 	}
 	s := &Store{Now: time.Now, db: db, bell: make(chan struct{})}
+	if s.room.file, err = os.OpenFile(path, os.O_WRONLY, 0); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
 	if err := s.stamp(path); err != nil {
 		if errors.Is(err, errPanic) {
 			err = damaged(path, err)
 		}
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
@@ -147,7 +151,7 @@ func (s *Store) Probe() (err error) {
 }
 
 // Close waits for running transactions and closes the file.
-func (s *Store) Close() error { return s.db.Close() }
+func (s *Store) Close() error { return errors.Join(s.db.Close(), s.room.file.Close()) }
 
 // Tx is a transaction. It must not be used after its function returned.
 type Tx struct {
@@ -260,6 +264,7 @@ func (s *Store) try(batch []*write) (spoiler int, err error) {
 		return -1, err
 	}
 	defer func() { _ = btx.Rollback() }() // after a commit it does nothing
+	s.room.make(btx.Size())
 	dirty := false
 	for i, w := range batch {
 		t := s.tx(btx, w.requestID)

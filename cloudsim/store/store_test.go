@@ -440,3 +440,42 @@ func TestDamagedFile(t *testing.T) {
 		})
 	}
 }
+
+// A commit finds its pages' blocks in the file already, and what is made for
+// the next ones never touches what is there: not in a file that is opened again
+// either.
+func TestRoomIsBeyondTheLastPage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cloud.db")
+	const each = 32
+	long := strings.Repeat("x", 16<<10)
+	for opened := range 3 {
+		s, err := store.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range each { // 1 MiB, as each is in the journal too
+			if _, err := put(s, fmt.Sprintf("p-%d-%d", opened, i), long); err != nil {
+				t.Fatal(err)
+			}
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if room := info.Size() - s.Size(); room <= 0 {
+				t.Fatalf("there is no room beyond the last page: %d of %d bytes are used", s.Size(), info.Size())
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := open(t, path) // which checks it
+	if err := s.View(func(tx *store.Tx) error {
+		if n := projects.Count(tx, "colour", long, 4*each); n != 3*each {
+			t.Errorf("%d of %d are there", n, 3*each)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
