@@ -18,14 +18,20 @@ func (c Config) source(client netip.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(client, 0)
 }
 
-// dialTCP opens a connection to a target.
+// dialTCP opens a connection to a target. A source is bound only where it
+// matters: a port that is chosen before the target is known is taken from the
+// connections to all targets.
 func (c Config) dialTCP(ctx context.Context, client netip.Addr, to choice) (*net.TCPConn, error) {
-	from := c.source(client)
-	d := dialer
-	if from.IsValid() {
+	at, d := addrPort(to.ip, to.port), dialer
+	if from := c.source(client); from.IsValid() {
 		d.Control = foreign
+		return d.DialTCP(ctx, "tcp", from, at)
 	}
-	return d.DialTCP(ctx, "tcp", from, addrPort(to.ip, to.port))
+	conn, err := d.DialContext(ctx, "tcp", at.String())
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.TCPConn), nil
 }
 
 // dialUDP begins a flow to a target.
