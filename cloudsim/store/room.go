@@ -5,6 +5,8 @@ import "os"
 // ahead is how much room there is beyond the last page.
 const ahead = 1 << 20
 
+var zeros [ahead]byte // nobody writes to it, so it takes no memory
+
 // room is the part of the file that is beyond its last page and was written to
 // already, with zeros. A commit that writes there needs no block that the
 // filesystem must give the file first, so its fdatasync waits for its pages
@@ -23,6 +25,6 @@ func (r *room) make(end int64) {
 		return
 	}
 	from, to := max(r.end, end), end+ahead
-	n, _ := r.file.WriteAt(make([]byte, to-from), from)
+	n, _ := r.file.WriteAt(zeros[:to-from], from)
 	r.end = from + int64(n)
 }
