@@ -157,13 +157,12 @@ func (n *node) loopOf(volume string, near ...string) (*machine.Loop, error) {
 // mountAt is what is seen at a path: a mount of l, or nothing. Anything else
 // there is an error, and never taken for the volume.
 func mountAt(l *machine.Loop, path string) (*machine.Mount, error) {
-	there, err := machine.At(path)
-	if err != nil || len(there) == 0 {
+	top, err := machine.Seen(path)
+	if err != nil || top == nil {
 		return nil, err
 	}
-	top := there[len(there)-1]
-	if l == nil || !l.Has(top) {
+	if l == nil || !l.Has(*top) {
 		return nil, status.Errorf(codes.FailedPrecondition, "%s: %v, of type %s: unmount it first", path, machine.ErrForeign, top.FSType)
 	}
-	return &top, nil
+	return top, nil
 }

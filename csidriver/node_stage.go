@@ -84,7 +84,7 @@ func stage(ctx context.Context, l *machine.Loop, path, at string, u use) error {
 		return err
 	}
 	if have != nil {
-		return sameStage(*have, u)
+		return sameStage(have.Path, u)
 	}
 	if u.block {
 		if err := makeFile(at); err != nil {
@@ -145,8 +145,16 @@ func refused(err error) error {
 	return err
 }
 
-// sameStage is nil if what is staged is what is asked for.
-func sameStage(have machine.Mount, u use) error {
+// sameStage is nil if what is staged at a path is what is asked for.
+func sameStage(at string, u use) error {
+	there, err := machine.At(at)
+	if err != nil {
+		return err
+	}
+	if len(there) == 0 {
+		return status.Error(codes.Aborted, "the volume was staged, and is no more: ask again")
+	}
+	have := there[len(there)-1]
 	switch {
 	case u.block != have.IsDevice():
 		return status.Error(codes.AlreadyExists, "the volume is staged in the other access type: unstage it first")

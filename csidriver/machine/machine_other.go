@@ -36,6 +36,7 @@ func MountDevice(*Loop, string, string, []string) error         { return errors.
 func Bind(string, string, []string) error                       { return errors.ErrUnsupported }
 func UnmountAll(string) error                                   { return errors.ErrUnsupported }
 func At(string) ([]Mount, error)                                { return nil, errors.ErrUnsupported }
+func Seen(string) (*Mount, error)                               { return nil, errors.ErrUnsupported }
 func UsageOf(string) (Usage, error)                             { return Usage{}, errors.ErrUnsupported }
 func Ready() error                                              { return errors.ErrUnsupported }
 func Grow(context.Context, *Loop, string, string, int64) error  { return errors.ErrUnsupported }

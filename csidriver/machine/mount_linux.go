@@ -126,17 +126,68 @@ func statx(path string) (s unix.Statx_t, err error) {
 
 // At returns the mounts at path, the one that is seen last.
 func At(path string) ([]Mount, error) {
-	path, err := realpath(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if there, err := mountedAt(path); err != nil || !there {
+	path, err := mountPoint(path)
+	if err != nil || path == "" {
 		return nil, err
 	}
 	return mounts(func(m Mount) bool { return m.Path == path })
+}
+
+// Seen returns the mount that is seen at path, nil if there is none. Of a loop
+// device's filesystem the kernel is asked about the path alone, which says no
+// more of its options than whether it is read-only; see At for the others.
+func Seen(path string) (*Mount, error) {
+	at, err := mountPoint(path)
+	if err != nil || at == "" {
+		return nil, err
+	}
+	if m, ok := loopMount(at); ok {
+		return &m, nil
+	}
+	there, err := At(at)
+	if err != nil || len(there) == 0 {
+		return nil, err
+	}
+	return &there[len(there)-1], nil
+}
+
+// mountPoint is path without symbolic links, "" if nothing is mounted there.
+func mountPoint(path string) (string, error) {
+	path, err := realpath(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if there, err := mountedAt(path); err != nil || !there {
+		return "", err
+	}
+	return path, nil
+}
+
+// loopMount is the mount at a mount point, if a filesystem of a loop device that
+// we mount is seen there.
+func loopMount(at string) (m Mount, ok bool) {
+	s, err := statx(at)
+	if err != nil || s.Dev_major != unixLoopMajor {
+		return m, false
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(at, &st); err != nil {
+		return m, false
+	}
+	m = Mount{Path: at, Major: int(s.Dev_major), Minor: int(s.Dev_minor)}
+	switch st.Type {
+	case unix.EXT4_SUPER_MAGIC:
+		m.FSType = Ext4
+	case unix.XFS_SUPER_MAGIC:
+		m.FSType = XFS
+	}
+	if st.Flags&unix.ST_RDONLY != 0 {
+		m.Options = []string{"ro"}
+	}
+	return m, m.FSType != ""
 }
 
 // Of returns every mount of the device: of its filesystem, and of its file.

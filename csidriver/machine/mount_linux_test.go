@@ -45,6 +45,9 @@ func TestUnmountAllThatIsThere(t *testing.T) {
 		if got, err := At(path); err != nil || len(got) != want {
 			t.Errorf("at %s there is %v, %v, want %d", path, got, err, want)
 		}
+		if got, err := Seen(path); err != nil || (got != nil) != (want > 0) {
+			t.Errorf("at %s is seen %v, %v, want %d", path, got, err, want)
+		}
 	}
 	for _, path := range []string{at, atFile, filepath.Join(dir, "none")} {
 		if err := UnmountAll(path); err != nil {
@@ -104,5 +107,75 @@ func TestFindNear(t *testing.T) {
 	}
 	if l, err := Find(filepath.Join(dir, "third.img"), at["mine"], loops["other"].Device()); err != nil || l != nil {
 		t.Errorf("a file without a device has %v, %v", l, err)
+	}
+}
+
+// What is seen at a path is the last of what the kernel's table says of it: of
+// filesystems of loop devices as of what covers them.
+func TestSeenIsInTheTable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it makes filesystems")
+	}
+	if err := Ready(); err != nil {
+		t.Skipf("this machine can have no volumes: %v", err)
+	}
+	dir := t.TempDir()
+	file, at, again := filepath.Join(dir, "disk.img"), filepath.Join(dir, "at"), filepath.Join(dir, "again")
+	for _, d := range []string{at, again} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Attach(t.Context(), file, false, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, at := range []string{again, at} {
+			if err := UnmountAll(at); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := l.Detach(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := EnsureFilesystem(t.Context(), l, file, Ext4); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		mount    func() error
+		at       string
+		ours, ro bool
+	}{
+		{func() error { return MountDevice(l, at, Ext4, nil) }, at, true, false},
+		{func() error { return Bind(at, again, []string{"ro"}) }, again, true, true},
+		{func() error { return unix.Mount("none", at, "tmpfs", 0, "") }, at, false, false},
+		{func() error { return MountDevice(l, at, Ext4, nil) }, at, true, false},
+	} {
+		if err := step.mount(); err != nil {
+			t.Fatal(err)
+		}
+		table, err := At(step.at)
+		if err != nil || len(table) == 0 {
+			t.Fatalf("the table has nothing at %s: %v", step.at, err)
+		}
+		last := table[len(table)-1]
+		got, err := Seen(step.at)
+		if err != nil || got == nil {
+			t.Fatalf("nothing is seen at %s: %v", step.at, err)
+		}
+		if got.Path != last.Path || got.Major != last.Major || got.Minor != last.Minor || got.FSType != last.FSType || got.ReadOnly() != last.ReadOnly() {
+			t.Errorf("at %s is seen %+v, and the table says %+v", step.at, *got, last)
+		}
+		if l.Has(*got) != step.ours || got.ReadOnly() != step.ro {
+			t.Errorf("at %s is seen %+v, want ours: %t, read-only: %t", step.at, *got, step.ours, step.ro)
+		}
 	}
 }
