@@ -38,7 +38,6 @@ func defaultDiskTypes() []DiskType {
 
 func (c *checks) diskType(t DiskType) {
 	field := "diskTypes." + t.Name
-	c.name("diskTypes", t.Name)
 	if t.MinGiB < 1 || t.MaxGiB < t.MinGiB {
 		c.addf(field, "needs a smallest size of at least 1 GiB and a largest that is no less")
 	}

@@ -1,6 +1,9 @@
 package cloudsim
 
-import "time"
+import (
+	"reflect"
+	"time"
+)
 
 // Region is a group of zones. Regions, zones and instance types are the
 // cloud's catalogue: configured when it starts, read by everyone, and named by
@@ -37,10 +40,10 @@ type InstanceType struct {
 // Catalogue is what a cloud offers. Applying one adds and changes; it removes
 // nothing, because instances may stand there.
 type Catalogue struct {
-	Regions       []Region
-	Zones         []Zone
-	InstanceTypes []InstanceType
-	DiskTypes     []DiskType
+	Regions       []Region       `json:"regions,omitempty"`
+	Zones         []Zone         `json:"zones,omitempty"`
+	InstanceTypes []InstanceType `json:"instanceTypes,omitempty"`
+	DiskTypes     []DiskType     `json:"diskTypes,omitempty"`
 }
 
 // DefaultCatalogue is one region of three zones, three sizes of machine and three types of disk.
@@ -61,29 +64,48 @@ func DefaultCatalogue() Catalogue {
 	}
 }
 
-// Validate checks that every zone has its region and every name is one.
+// Validate checks that every zone has its region, that every name is one and no
+// two of a kind are the same, and that nothing is set that the cloud writes.
 func (c Catalogue) Validate() error {
 	var bad checks
 	regions := map[string]bool{}
 	for _, r := range c.Regions {
-		bad.name("regions", r.Name)
-		regions[r.Name] = true
+		bad.offered("regions", r.Meta, regions)
 	}
+	zones := map[string]bool{}
 	for _, z := range c.Zones {
-		bad.name("zones", z.Name)
+		bad.offered("zones", z.Meta, zones)
 		if !regions[z.Region] {
 			bad.addf("zones."+z.Name, "is in region %q, which is not in the catalogue", z.Region)
 		}
+		if z.Outage != nil {
+			bad.addf("zones."+z.Name+".outage", "is the cloud's to write")
+		}
 	}
+	types := map[string]bool{}
 	for _, t := range c.InstanceTypes {
-		bad.name("instanceTypes", t.Name)
+		bad.offered("instanceTypes", t.Meta, types)
 		if t.CPUs < 1 || t.MemoryMiB < 1 {
 			bad.addf("instanceTypes."+t.Name, "needs at least one CPU and one MiB of memory")
 		}
 		bad.between("instanceTypes."+t.Name+".maxDisks", t.MaxDisks, 0, MaxDisksPerInstance)
 	}
+	types = map[string]bool{}
 	for _, t := range c.DiskTypes {
+		bad.offered("diskTypes", t.Meta, types)
 		bad.diskType(t)
 	}
 	return bad.err()
+}
+
+// offered checks the name of something in a catalogue, and notes it in seen.
+func (c *checks) offered(list string, m Meta, seen map[string]bool) {
+	c.name(list, m.Name)
+	if seen[m.Name] {
+		c.addf(list+"."+m.Name, "is there twice")
+	}
+	seen[m.Name] = true
+	if !reflect.DeepEqual(m, Meta{Name: m.Name}) {
+		c.addf(list+"."+m.Name, "has labels, a project, a revision or a time, which are the cloud's to write")
+	}
 }

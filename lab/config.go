@@ -38,6 +38,7 @@ type Config struct {
 	Nodes      Nodes  // what an instance is
 	Instances  int    // how many the first start of a data dir creates
 	Profile    string // how long the cloud's hardware takes: realistic or instant
+	Catalogue  string // file of the regions, zones and types that the cloud offers, absolute; "" for its own
 	// NetworkProxy carries what kube-apiserver sends to nodes through a network
 	// proxy (KEP-1281); without it kube-apiserver dials nodes itself.
 	NetworkProxy bool
@@ -91,6 +92,9 @@ func (c Config) Validate() error {
 	}
 	if c.Profile != "realistic" && c.Profile != "instant" {
 		bad("profile must be realistic or instant, got %q", c.Profile)
+	}
+	if c.Catalogue != "" && !filepath.IsAbs(c.Catalogue) {
+		bad("catalogue must be an absolute path, got %q", c.Catalogue)
 	}
 	if c.EgressConfig != "" && !filepath.IsAbs(c.EgressConfig) {
 		bad("egress selector config file must be an absolute path, got %q", c.EgressConfig)

@@ -74,7 +74,11 @@ func seed(ctx context.Context, c *client.Client, d Dir, tokenFile func(component
 	if err != nil || m.Seeded {
 		return err
 	}
-	for _, r := range firstInstances(instances, carried) {
+	zones, _, err := cloudsim.All(ctx, c.ListZones, cloudsim.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, r := range firstInstances(instances, zones, carried) {
 		if _, err := c.CreateInstance(ctx, r); err != nil {
 			return fmt.Errorf("instance %s: %w", r.Name, err)
 		}
@@ -83,11 +87,10 @@ func seed(ctx context.Context, c *client.Client, d Dir, tokenFile func(component
 	return d.remember(m)
 }
 
-// firstInstances are spread over the zones of the cloud's default region, and
-// carry a service account, or "".
-func firstInstances(n int, account string) []cloudsim.CreateInstance {
-	catalogue := cloudsim.DefaultCatalogue()
-	zones, small := catalogue.Zones, catalogue.InstanceTypes[0].Name
+// firstInstances are spread over the zones of the cloud, are small, and carry a
+// service account, or "".
+func firstInstances(n int, zones []cloudsim.Zone, account string) []cloudsim.CreateInstance {
+	small := cloudsim.DefaultCatalogue().InstanceTypes[0].Name // which each catalogue has
 	all := make([]cloudsim.CreateInstance, n)
 	for i := range all {
 		all[i] = cloudsim.CreateInstance{Name: fmt.Sprintf("node-%d", i+1), Zone: zones[i%len(zones)].Name, Type: small, ServiceAccount: account}

@@ -51,7 +51,10 @@ func (p *plan) components(log *slog.Logger) ([]component, error) {
 // first instances boot while the control plane starts.
 func (p *plan) cloud() component {
 	url := p.ports.url("http", "cloudsim")
-	pods, _, _ := p.podFlags()
+	more, _, _ := p.podFlags()
+	if p.Catalogue != "" {
+		more = append(more, "--catalogue="+p.Catalogue)
+	}
 	return component{
 		name: "cloudsim", address: url, program: program{p.Self, "allinone"},
 		args: append([]string{
@@ -59,7 +62,7 @@ func (p *plan) cloud() component {
 			"--admin-token-file=" + p.dir.AdminToken(), "--profile=" + p.Profile,
 			"--instance-range=" + p.networks.Instances, "--load-balancer-range=" + p.networks.LoadBalancers,
 			"--load-balancer-range6=" + p.networks.loadBalancers6(),
-		}, append(append(pods, p.registryFlags()...), p.clientFlags()...)...),
+		}, append(append(more, p.registryFlags()...), p.clientFlags()...)...),
 		ready: httpProbe(url+"/readyz", nil),
 		then:  p.seed,
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -67,7 +68,7 @@ func (e *Engine) subnetByName(tx *store.Tx, call Call, req cloudsim.CreateSubnet
 // the zone if only this is named.
 func (e *Engine) regionFor(region, zone string) (string, error) {
 	if zone == "" {
-		if region != "" && !slices.ContainsFunc(e.cfg.Catalogue.Regions, func(r cloudsim.Region) bool { return r.Name == region }) {
+		if region != "" && !slices.Contains(slices.Collect(maps.Values(e.regionOf)), region) {
 			return "", unknown("region", region, "see GET /v1/regions")
 		}
 		return region, nil

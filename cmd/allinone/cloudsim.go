@@ -37,7 +37,7 @@ type cloudsimFlags struct {
 	listen                        string
 	dataDir                       string
 	adminTokenFile                string
-	profile                       string
+	profile, catalogue            string
 	instanceRange, instanceRange6 string
 	pods                          podFlags
 	loadBalancerRange             string
@@ -95,6 +95,7 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.dataDir, "data-dir", defaultCloudDir(e.getenv), "folder to keep the cloud in (env CLOUDSIM_DATA_DIR, folder cloud below it)")
 	fl.StringVar(&f.adminTokenFile, "admin-token-file", "", "file of the admin token; made when missing (default admin.token in the data directory)")
 	fl.StringVar(&f.profile, "profile", d.Profile.Name, "how long hardware takes: instant or realistic")
+	fl.StringVar(&f.catalogue, "catalogue", "", "`FILE` (YAML) of regions and zones to offer instead of region sim-1 and its three zones, and of instanceTypes and diskTypes to offer besides; say it at each start")
 	fl.StringVar(&f.instanceRange, "instance-range", d.Instances.String(), "where instances get their addresses: the range of the networks that projects are made with")
 	fl.StringVar(&f.instanceRange6, "instance-range6", "", "where they get an IPv6 address besides; empty for none")
 	f.pods.flags(fl)
@@ -141,6 +142,7 @@ func defaultCloudDir(getenv func(string) string) string {
 // config reads the flags, and says everything that is wrong with them at once.
 func (f *cloudsimFlags) config() (engine.Config, error) {
 	cfg := engine.Default()
+	var err error
 	var bad []error
 	prefix := func(flag, s string) netip.Prefix {
 		p, err := netip.ParsePrefix(s)
@@ -178,7 +180,6 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 		}
 	}
 	if f.published != "" {
-		var err error
 		if cfg.Published, err = parsePublished(f.published); err != nil {
 			bad = append(bad, err)
 		}
@@ -187,6 +188,9 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	var ok bool
 	if cfg.Profile, ok = engine.Profiles()[f.profile]; !ok {
 		bad = append(bad, fmt.Errorf("--profile must be instant or realistic, got %q", f.profile))
+	}
+	if cfg.Catalogue, err = readCatalogue(f.catalogue); err != nil {
+		bad = append(bad, fmt.Errorf("--catalogue: %w", err))
 	}
 	if f.dataDir == "" {
 		bad = append(bad, errors.New("--data-dir is required: there is no home directory to keep the cloud in"))

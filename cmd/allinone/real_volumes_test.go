@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/cloudsim-dev/allinone/csidriver"
 )
 
 // TestRealVolumes takes the volumes of real machines through what
@@ -19,7 +21,11 @@ func TestRealVolumes(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(filepath.Dir(l.allinone), "csi", "csi-sidecars")); err != nil {
 		t.Fatalf("%v: run make csi", err)
 	}
-	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "1", "--port-base", "0", "--profile", "instant", "--serve-as", "cinder.csi.openstack.org")
+	catalogue := filepath.Join(t.TempDir(), "catalogue.yaml")
+	if err := os.WriteFile(catalogue, []byte(legacyZones), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "1", "--port-base", "0", "--profile", "instant", "--catalogue", catalogue, "--serve-as", strings.Join(csidriver.LegacyNames(), ","))
 	l.walk(t, []step{
 		{"the driver registers", (*labRun).testVolumesRegister},
 		{"a node crashes", (*labRun).testVolumesCrash},
@@ -268,64 +274,6 @@ parameters: {iops: "4000"}
 		t.Errorf("the disk is\n%s", out)
 	}
 	l.reads("db-0")
-}
-
-// What was written for the in-tree plugin of another cloud is carried to our
-// disks by Kubernetes' own translation: a StorageClass, a PersistentVolume of a
-// volume that was there before, and a volume that a pod names itself.
-func (l *labRun) testVolumesInTree(t *testing.T) {
-	for _, name := range []string{"old-volume", "inline-volume"} {
-		l.cloud("disks", "create", name, "--zone", "sim-1a", "--size", "1", "--wait")
-	}
-	l.apply(`
-apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {name: cinder}
-provisioner: kubernetes.io/cinder
-parameters: {type: lvmdriver-1, fsType: ext4}
-volumeBindingMode: WaitForFirstConsumer
----
-apiVersion: v1
-kind: PersistentVolume
-metadata: {name: old}
-spec:
-  capacity: {storage: 1Gi}
-  accessModes: [ReadWriteOnce]
-  persistentVolumeReclaimPolicy: Retain
-  storageClassName: ""
-  cinder: {volumeID: old-volume, fsType: ext4}
----
-` + claim("in-tree", "1Gi", "storageClassName: cinder") + "---\n" + claim("in-tree-old", "1Gi", `storageClassName: ""
-  volumeName: old`) + `---
-apiVersion: v1
-kind: Pod
-metadata: {name: in-tree-inline}
-spec:
-  terminationGracePeriodSeconds: 0
-  containers:
-  - name: main
-    image: ` + agnhost + `
-    args: [pause]
-    volumeMounts: [{name: data, mountPath: /data}]
-  volumes: [{name: data, cinder: {volumeID: inline-volume, fsType: ext4}}]
-`)
-	for _, pod := range []string{"in-tree", "in-tree-old", "in-tree-inline"} {
-		l.ready(pod)
-		l.writes(pod)
-		l.reads(pod)
-	}
-	made := l.kubectl("get", "pvc", "in-tree", "-o", "jsonpath={.spec.volumeName}")
-	if got := l.kubectl("get", "pv", made, "-o", `jsonpath={.spec.cinder.volumeID} {.metadata.annotations.pv\.kubernetes\.io/migrated-to}`); !strings.HasPrefix(got, "disk-") || !strings.HasSuffix(got, " cinder.csi.openstack.org") {
-		t.Errorf("the volume of the in-tree class is %q", got)
-	}
-	l.kubectl("delete", "pod", "in-tree", "in-tree-old", "in-tree-inline", "--wait")
-	l.kubectl("delete", "pvc", "in-tree", "in-tree-old", "--wait")
-	l.kubectl("delete", "pv", "old", "--wait")
-	l.until("the old volumes are in nobody's hands", func() string {
-		return l.kubectl("get", "volumeattachments", "-o", "jsonpath={.items[?(@.spec.attacher=='cinder.csi.openstack.org')].metadata.name}")
-	})
-	l.cloud("disks", "delete", "old-volume", "--wait")
-	l.cloud("disks", "delete", "inline-volume", "--wait")
 }
 
 // What is claimed no more is gone: in the cloud, and on the machines.

@@ -64,6 +64,7 @@ and the same cloud.`,
 	fl.StringVar((*string)(&f.Nodes), "nodes", string(f.Nodes), "what an instance is: hollow (a node kept alive by kwok), real (a machine with a kubelet; needs Linux and root) or none (a record)")
 	fl.IntVar(&f.Instances, "instances", f.Instances, "how many instances the first start of a data dir creates")
 	fl.StringVar(&f.Profile, "profile", f.Profile, "how long the cloud's hardware takes: instant or realistic")
+	fl.StringVar(&f.Catalogue, "catalogue", "", "`FILE` of the regions, zones and types that the cloud offers; see 'allinone cloudsim'")
 	fl.IntVar(&f.portBase, "port-base", lab.DefaultPortBase, "first of the ports that the lab uses; 0 picks free ones (default: those of the last time)")
 	fl.StringVar(&f.KubeBinDir, "kube-bin-dir", "", "folder with upstream's own binaries, to use instead of bin/kube")
 	fl.StringVar(&f.Archives, "image-archives", "", "folder with images for real nodes: OCI or docker archives, *.tar")
@@ -108,16 +109,11 @@ func (f *upFlags) complete(fl *pflag.FlagSet) (err error) {
 	f.Kube = filepath.Join(filepath.Dir(f.Self), "kube")
 	f.MachineDir = filepath.Join(filepath.Dir(f.Self), "machine")
 	f.CSIDir = filepath.Join(filepath.Dir(f.Self), "csi")
-	for _, dir := range []*string{&f.KubeBinDir, &f.Archives} {
-		if *dir != "" {
-			if *dir, err = filepath.Abs(*dir); err != nil {
+	for _, path := range []*string{&f.KubeBinDir, &f.Archives, &f.EgressConfig, &f.Catalogue} {
+		if *path != "" {
+			if *path, err = filepath.Abs(*path); err != nil {
 				return err
 			}
-		}
-	}
-	if f.EgressConfig != "" {
-		if f.EgressConfig, err = filepath.Abs(f.EgressConfig); err != nil {
-			return err
 		}
 	}
 	if fl.Changed("port-base") {
