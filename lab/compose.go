@@ -44,8 +44,10 @@ var composedServices = []struct {
 	{"proxy-server", []string{"proxy-server.crt", "proxy-server.key", "proxy-ca.crt"}, ""},
 	{"proxy-agent", []string{"proxy-agent.crt", "proxy-agent.key", "proxy-ca.crt"}, ""},
 	{"kwok", nil, "kwok"},
-	{"hypervisor", []string{"ca.crt", "ca.key"}, "hypervisor"},                                   // it signs what hollow kubelets show
-	{"machines", []string{"ca.crt", "ca.key", "kube-proxy.crt", "kube-proxy.key"}, "hypervisor"}, // and this what real ones do
+	{"hypervisor", []string{"ca.crt", "ca.key"}, "hypervisor"}, // it signs what hollow kubelets show
+	{"machines", []string{ // and this what real ones do
+		"ca.crt", "ca.key", "kube-proxy.crt", "kube-proxy.key", "proxy-agent.crt", "proxy-agent.key", "proxy-ca.crt",
+	}, "hypervisor"},
 	{"csi", nil, ""},
 	{"csi-sidecars", nil, "csi-sidecars"},
 	{"toolbox", nil, "admin"},
@@ -55,6 +57,7 @@ var composedServices = []struct {
 const (
 	composedAPI    = "https://kube-apiserver:6443"
 	composedCloud  = "http://cloudsim:8180"
+	composedProxy  = "proxy-server:8091"
 	composedSocket = "/run/proxy/proxy.sock" // of the network proxy, in a volume of the two that use it
 )
 

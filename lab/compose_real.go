@@ -23,6 +23,7 @@ const (
 	composedLink         = "vpc"
 	composedAPIPort      = 6443
 	composedCloudPort    = 8180
+	composedProxyPort    = 8091
 	composedRegistryPort = 5000
 	composedMachines     = "/data"          // a volume of the service machines: a disk for each
 	composedCloudData    = "/cloud"         // where it sees the cloud's own: disks, and the registry's authority
@@ -115,13 +116,14 @@ func (c Composed) Machines(ctx context.Context, log *slog.Logger) error {
 		Registry: real.Registry{Name: composedAt(composedRegistryPort), CA: filepath.Join(composedCloudData, "registry", "ca.crt"), Kubelet: pulls},
 		Programs: realPrograms(Config{Self: self, Kube: filepath.Join(composedBin, "kube"), MachineDir: filepath.Join(composedMade, "machine")}),
 		Volumes: &real.Volumes{
-			Driver: self, Disks: filepath.Join(composedCloudData, "disks"), TokenFile: c.machineToken("csi-node"), Name: volumeDriver,
+			Disks: filepath.Join(composedCloudData, "disks"), TokenFile: c.machineToken("csi-node"), Name: volumeDriver,
 			URL: composedCloudURL(),
 		},
 		ClusterDNS: clusterDNS.String(),
 		// The cloud is in this network, and listens on that address itself.
-		Endpoints: map[int]string{composedAPIPort: strings.TrimPrefix(composedAPI, "https://")},
-		Say:       func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) },
+		Endpoints:    map[int]string{composedAPIPort: strings.TrimPrefix(composedAPI, "https://"), composedProxyPort: composedProxy},
+		NetworkProxy: keys.networkProxy(composedAt(composedProxyPort)),
+		Say:          func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) },
 	}))
 }
 

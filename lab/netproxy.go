@@ -3,9 +3,12 @@ package lab
 import (
 	"crypto/sha256"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 
+	"github.com/cloudsim-dev/allinone/lab/real"
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
 )
 
@@ -50,25 +53,36 @@ func (p *plan) writeEgress() error {
 	return writeFile(p.dir.configFile("egress.yaml"), raw)
 }
 
+// proxyStrategies choose the agent of the kubelet's node, then that of the
+// pod's. Where that is not there any agent will do; beside hollow nodes there is
+// but one. The control plane is in no zone, so none is preferred.
+const proxyStrategies = "destHost,destCIDR,default"
+
 // proxyServer carries what kube-apiserver sends to nodes (KEP-1281). Nothing
 // waits for it: kube-apiserver dials it when it has something to send.
 func (p *plan) proxyServer() component {
 	health := p.ports.url("http", "proxy-health")
+	agents, after := host, []string(nil)
+	if p.Nodes == Real {
+		agents, after = p.vpc().Host.String(), []string{"cloudsim"} // which lays that network
+	}
 	return component{
 		name: "proxy-server", address: p.ports.url("http", "proxy-admin"), program: program{p.Self, "allinone"},
 		args: []string{
 			"proxy", "server", "--server-id=lab", "--mode=http-connect", "--uds-name=" + p.dir.proxySocket(), "--server-port=0",
-			"--agent-bind-address=" + host, fmt.Sprintf("--agent-port=%d", p.ports["proxy-agents"]),
+			"--agent-bind-address=" + agents, fmt.Sprintf("--agent-port=%d", p.ports["proxy-agents"]), "--proxy-strategies=" + proxyStrategies,
 			"--cluster-cert=" + p.pki.crt("proxy-server"), "--cluster-key=" + p.pki.key("proxy-server"), "--cluster-ca-cert=" + p.pki.crt(proxyCA),
 			"--health-bind-address=" + host, fmt.Sprintf("--health-port=%d", p.ports["proxy-health"]),
 			"--admin-bind-address=" + host, fmt.Sprintf("--admin-port=%d", p.ports["proxy-admin"]),
 			"--graceful-shutdown-timeout=2s", // who watches or follows does not stop by itself
 		},
+		after: after,
 		ready: httpProbe(health+"/healthz", nil),
 	}
 }
 
-// proxyAgent stands where the nodes are: on this machine.
+// proxyAgent stands where nodes are that the lab runs nothing on, hollow ones
+// and those of the user: on this machine. Each real one has an agent of its own.
 func (p *plan) proxyAgent() component {
 	health := p.ports.url("http", "proxy-agent")
 	return component{
@@ -82,4 +96,20 @@ func (p *plan) proxyAgent() component {
 		after: []string{"proxy-server"},
 		ready: httpProbe(health+"/readyz", nil),
 	}
+}
+
+// realNetworkProxy is what the agent on a machine needs; nil if kube-apiserver
+// goes to nodes by itself, or through a network proxy of the user's.
+func (p *plan) realNetworkProxy() *real.NetworkProxy {
+	if !p.ownProxy() {
+		return nil
+	}
+	return p.pki.networkProxy(net.JoinHostPort(p.vpc().Host.String(), strconv.Itoa(p.ports["proxy-agents"])))
+}
+
+// networkProxy is what agents need to call a server, host:port. They have one
+// certificate: the server believes who has it what it says of itself, as
+// kube-apiserver believes all kube-proxies.
+func (p pki) networkProxy(server string) *real.NetworkProxy {
+	return &real.NetworkProxy{Server: server, CA: p.crt(proxyCA), Cert: p.crt("proxy-agent"), Key: p.key("proxy-agent")}
 }

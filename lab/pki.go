@@ -79,7 +79,7 @@ func (p pki) leaves() []leaf {
 		{name: "hypervisor", ca: clusterCA, user: userHypervisor, use: asClient},
 		{name: "csi-sidecars", ca: clusterCA, user: userSidecars, use: asClient},
 		{name: "kube-proxy", ca: clusterCA, user: "system:kube-proxy", use: asClient},
-		{name: "proxy-server", ca: proxyCA, user: "proxy-server", use: asServer, dns: called("proxy-server"), ips: loopback},
+		{name: "proxy-server", ca: proxyCA, user: "proxy-server", use: asServer, dns: called("proxy-server"), ips: append(slices.Clone(loopback), p.server...)},
 		{name: "proxy-agent", ca: proxyCA, user: "proxy-agent", use: asClient},
 		{name: "admin", ca: clusterCA, user: "cloudsim:admin", group: []string{"system:masters"}, use: asClient},
 	}
@@ -89,7 +89,7 @@ func (p pki) leaves() []leaf {
 type pki struct {
 	dir    string
 	now    time.Time
-	server []net.IP // of the API server, besides loopback
+	server []net.IP // of those that machines call, besides loopback
 }
 
 func (p pki) crt(name string) string { return filepath.Join(p.dir, name+".crt") }

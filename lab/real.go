@@ -121,7 +121,7 @@ func (p *plan) endpointFlags() []string {
 	return []string{"--advertise-address=" + p.vpc().Host.String(), "--enable-aggregator-routing"}
 }
 
-// serverIPs are the API server's addresses besides loopback.
+// serverIPs are where machines find the servers of the control plane.
 func (p *plan) serverIPs() []net.IP {
 	if p.Nodes != Real {
 		return nil
@@ -189,7 +189,7 @@ func (p *plan) realConfig(k kubernetes.Interface) (real.Config, error) {
 		Registry: real.Registry{Name: p.registryName(), CA: p.dir.path("cloud", "registry", "ca.crt"), Kubelet: files},
 		Programs: realPrograms(p.Config), ClusterDNS: clusterDNS.String(),
 		Endpoints: map[int]string{api: p.ports.addr("kube-apiserver"), cloud: p.ports.addr("cloudsim")},
-		Say:       p.say, Volumes: p.realVolumes(),
+		Say:       p.say, Volumes: p.realVolumes(), NetworkProxy: p.realNetworkProxy(),
 	}), err
 }
 
@@ -244,7 +244,7 @@ func realPrograms(c Config) real.Programs {
 	all := programs{c.Kube, c.KubeBinDir}
 	return real.Programs{
 		Machine: c.MachineDir, Images: filepath.Join(c.MachineDir, "images"), Archives: c.Archives,
-		Plugin:  filepath.Join(filepath.Dir(c.Self), node.Plugin),
+		Plugin: filepath.Join(filepath.Dir(c.Self), node.Plugin), Allinone: c.Self,
 		Kubelet: all.find("kubelet").path, Proxy: all.find("kube-proxy").path, Kubectl: all.find("kubectl").path,
 	}
 }

@@ -32,7 +32,10 @@ func (p *plan) components(log *slog.Logger) ([]component, error) {
 		p.controllerManager(clusterTLS), p.scheduler(clusterTLS), p.ccm(clusterTLS),
 	}
 	if p.ownProxy() {
-		table = append(table, p.proxyServer(), p.proxyAgent())
+		table = append(table, p.proxyServer())
+	}
+	if p.ownProxy() && p.Nodes != Real {
+		table = append(table, p.proxyAgent())
 	}
 	switch p.Nodes {
 	case Hollow:

@@ -78,7 +78,7 @@ func (p *plan) realVolumes() *real.Volumes {
 		return nil
 	}
 	return &real.Volumes{
-		Driver: p.Self, Disks: p.dir.path("cloud", "disks"), TokenFile: p.dir.tokenFile("csi-node"), Name: volumeDriver, ServeAs: p.ServeAs,
+		Disks: p.dir.path("cloud", "disks"), TokenFile: p.dir.tokenFile("csi-node"), Name: volumeDriver, ServeAs: p.ServeAs,
 		URL: fmt.Sprintf("http://%s:%d", p.vpc().Host, p.ports["cloudsim"]),
 	}
 }

@@ -31,7 +31,7 @@ type labStatus struct {
 	PID        int
 	Ready      bool
 	Components []struct {
-		Name                   string
+		Name, Address          string
 		PID, Restarts          int
 		Ready, Inside          bool
 		Resident, Proportional int64

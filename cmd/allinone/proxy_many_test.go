@@ -25,7 +25,13 @@ import (
 func TestLabTunnelOfMany(t *testing.T) { newLab(t).throughMany(hollowTunnel) }
 
 // What a kubelet runs is reached in the same way.
-func TestRealTunnelOfMany(t *testing.T) { newRealLab(t).throughMany(realTunnel) }
+func TestRealTunnelOfMany(t *testing.T) {
+	l := newRealLab(t)
+	l.throughMany(realTunnel)
+	if pid := l.agentPID("node-1"); pid != 0 {
+		t.Errorf("node-1 has an agent (pid %d), for a network proxy that is not the lab's", pid)
+	}
+}
 
 // tunnelled is what goes through the tunnel of a kind of lab.
 type tunnelled struct {

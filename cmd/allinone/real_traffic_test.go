@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -53,48 +52,6 @@ func (l *labRun) newOutsider(t *testing.T) outsider {
 
 func (c outsider) fetch(url string) (string, error) {
 	return c.l.try("ip", "netns", "exec", c.name, "curl", "-sf", "-m", "5", url)
-}
-
-// forwards waits until a pod says who it is through kubectl port-forward: a
-// container that was started again runs before it listens.
-func (l *labRun) forwards(pod string) {
-	l.t.Helper()
-	l.until("port-forward to "+pod, func() string {
-		forward := exec.Command(l.kubectlPath(), "port-forward", "pod/"+pod, ":8080")
-		forward.Env = l.env()
-		out, err := forward.StdoutPipe()
-		if err != nil {
-			l.t.Fatal(err)
-		}
-		if err := forward.Start(); err != nil {
-			l.t.Fatal(err)
-		}
-		defer func() { _ = forward.Process.Kill(); _ = forward.Wait() }()
-		line, err := bufio.NewReader(out).ReadString('\n') // Forwarding from 127.0.0.1:40123 -> 8080
-		at, _, _ := strings.Cut(strings.TrimPrefix(line, "Forwarding from "), " ")
-		if who, failed := fetch("http://" + at + "/hostname"); failed != nil || who != pod {
-			return fmt.Sprintf("%q, %v: %q %v", line, err, who, failed)
-		}
-		return ""
-	})
-}
-
-// testRealTunnel takes what kube-apiserver sends to kubelets through the
-// network proxy, and in no other way.
-func (l *labRun) testRealTunnel(t *testing.T) {
-	pod := l.podsByNode("web")["node-2"][0]
-	l.says("netexec", "exec", pod, "--", "/agnhost", "--help") // the step before rebooted its node
-	l.forwards(pod)
-
-	agent := l.proxyPID("proxy-agent")
-	if err := syscall.Kill(agent, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	l.says("proxy error from", "logs", pod)
-	if err := syscall.Kill(agent, syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	l.says("Started HTTP server", "logs", pod)
 }
 
 // With externalTrafficPolicy Local a pod sees the client, and with Cluster a
@@ -265,7 +222,7 @@ func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 // A zone that is dark has its cables cut, and traffic moves away; when it is
 // over, its machines are reached again.
 func (l *labRun) testRealZoneOutage(t *testing.T) {
-	kubelet := l.kubectl("get", "node", "node-3", "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`) + ":10250"
+	kubelet := l.kubeletOf("node-3")
 	reached := func() error {
 		c, err := net.DialTimeout("tcp", kubelet, time.Second)
 		if err == nil {

@@ -47,6 +47,9 @@ type Config struct {
 	NotReady func(ctx context.Context, name, providerID string) error
 	// Volumes is what lets pods have volumes; nil for none.
 	Volumes *Volumes
+	// NetworkProxy is what kube-apiserver reaches machines through; nil if it
+	// goes there by itself, or through what the hypervisor does not know.
+	NetworkProxy *NetworkProxy
 	// Say tells people of what takes long.
 	Say func(format string, args ...any)
 }
@@ -73,6 +76,7 @@ type Programs struct {
 	Proxy    string
 	Kubectl  string
 	Plugin   string // the kubelet's image credential provider
+	Allinone string // which is the CSI driver's node half and the network proxy's agent
 }
 
 // kube are upstream's programs on a machine, by name.
@@ -83,7 +87,7 @@ func (p Programs) kube() map[string]string {
 // Required are all files that must be there, by what they are.
 func (p Programs) Required() map[string]string {
 	all := p.kube()
-	all["image credential provider"] = p.Plugin
+	all["image credential provider"], all["allinone"] = p.Plugin, p.Allinone
 	for _, name := range []string{"machine", "containerd", "containerd-shim-runc-v2", "ctr", "runc"} {
 		all[name] = filepath.Join(p.Machine, name)
 	}

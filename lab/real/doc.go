@@ -1,8 +1,8 @@
 // Package real makes the instances of a simulated cloud true as machines: each
 // is a set of Linux namespaces (network, mount, host name, IPC, processes) and
 // a cgroup of the size of its type, with its own containerd, kubelet and
-// kube-proxy at their standard paths, and a cable to the VPC. It needs Linux
-// and root, and no more: see Doctor.
+// kube-proxy at their standard paths, what the cloud's own subsystems have on a
+// node, and a cable to the VPC. It needs Linux and root, and no more: see Doctor.
 //
 //	instance is provisioning   its disk is made
 //	running                    the machine boots, and its kubelet registers

@@ -26,6 +26,7 @@ const (
 	kubeDir       = "/opt/kube"
 	cniDir        = "/opt/cni/bin"
 	pluginDir     = "/opt/credprovider"
+	ownDir        = "/opt/cloudsim"
 	registriesDir = etcKubernetes + "/registries"
 	criSocket     = "/run/containerd/containerd.sock"
 	logDir        = "/var/log"
@@ -192,7 +193,8 @@ func (f folder) spec(i cloudsim.Instance, p Programs) boot.Spec {
 	s.Binds = append(s.Binds,
 		boot.Bind{From: p.Machine, To: programsDir, ReadOnly: true},
 		boot.Bind{From: filepath.Join(p.Machine, "cni"), To: cniDir, ReadOnly: true},
-		boot.Bind{From: p.Plugin, To: filepath.Join(pluginDir, filepath.Base(p.Plugin)), ReadOnly: true})
+		boot.Bind{From: p.Plugin, To: filepath.Join(pluginDir, filepath.Base(p.Plugin)), ReadOnly: true},
+		boot.Bind{From: p.Allinone, To: filepath.Join(ownDir, "allinone"), ReadOnly: true})
 	for name, file := range p.kube() {
 		s.Binds = append(s.Binds, boot.Bind{From: file, To: filepath.Join(kubeDir, name), ReadOnly: true})
 	}

@@ -202,7 +202,7 @@ func (m *machine) install(i cloudsim.Instance, typ cloudsim.InstanceType, addres
 		return "", err
 	}
 	s := m.folder.spec(i, m.h.cfg.Programs)
-	if err := m.folder.volumes(&s, i, m.h.cfg.Volumes, disksDir(m.h.cfg.Name)); err != nil {
+	if err := errors.Join(m.folder.volumes(&s, i, m.h.cfg.Volumes, disksDir(m.h.cfg.Name)), m.folder.networkProxy(&s, i, m.h.cfg.NetworkProxy)); err != nil {
 		return "", err
 	}
 	return m.folder.writeSpec(s)

@@ -23,7 +23,6 @@ import (
 type Volumes struct {
 	Name      string   // of the driver
 	ServeAs   []string // legacy names that it answers under, too
-	Driver    string   // program whose subcommand csi is the driver
 	Disks     string   // the cloud's disks; a machine sees them where others see /dev/disk
 	URL       string   // of the cloud, from a machine
 	TokenFile string   // what the driver calls it with
@@ -31,7 +30,6 @@ type Volumes struct {
 
 // Where a machine has these.
 const (
-	driverDir  = "/opt/csi"
 	driverCred = etcKubernetes + "/csi.token"
 	kubeletDir = "/var/lib/kubelet"
 )
@@ -210,11 +208,9 @@ func (f folder) volumes(s *boot.Spec, i cloudsim.Instance, v *Volumes, disksDir 
 	if err := os.MkdirAll(v.Disks, 0o700); err != nil {
 		return err
 	}
-	s.Binds = append(s.Binds,
-		boot.Bind{From: v.Driver, To: filepath.Join(driverDir, "allinone"), ReadOnly: true},
-		boot.Bind{From: v.Disks, To: disksDir})
+	s.Binds = append(s.Binds, boot.Bind{From: v.Disks, To: disksDir})
 	s.Programs = append(s.Programs, boot.Program{
-		Name: "csi", Path: filepath.Join(driverDir, "allinone"), Log: filepath.Join(logDir, "csi.log"),
+		Name: "csi", Path: filepath.Join(ownDir, "allinone"), Log: filepath.Join(logDir, "csi.log"),
 		Args: []string{
 			"csi", "--mode=node", "--driver-name=" + v.Name, "--node-instance=" + string(i.ID), "--disks-dir=" + disksDir,
 			"--endpoint=unix://" + filepath.Join(sockets, "csi.sock"), "--kubelet-registration-dir=" + registry,

@@ -1,0 +1,66 @@
+package lab
+
+import (
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+)
+
+// The lab's network proxy has agents where its nodes are, and none at all if
+// kube-apiserver does not go through it.
+func TestWhereAgentsRun(t *testing.T) {
+	keys := pki{dir: t.TempDir(), now: time.Now()}
+	if _, err := keys.ensure(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		nodes                    Nodes
+		proxy                    bool
+		egress                   string
+		server, here, onMachines bool
+	}{
+		{nodes: Hollow, proxy: true, server: true, here: true},
+		{nodes: None, proxy: true, server: true, here: true},
+		{nodes: Real, proxy: true, server: true, onMachines: true},
+		{nodes: Hollow},
+		{nodes: Real},
+		{nodes: Hollow, proxy: true, egress: "/egress.yaml"},
+		{nodes: Real, proxy: true, egress: "/egress.yaml"},
+	} {
+		p := plan{Config: Default(), dir: Dir("/lab"), ports: portsFrom(DefaultPortBase), pki: keys, networks: composedNetworks(Real)}
+		p.Nodes, p.NetworkProxy, p.EgressConfig = tc.nodes, tc.proxy, tc.egress
+		all, err := p.components(slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs := func(name string) bool {
+			return slices.ContainsFunc(all, func(c component) bool { return c.name == name })
+		}
+		onMachines := p.Nodes == Real && p.realNetworkProxy() != nil
+		if runs("proxy-server") != tc.server || runs("proxy-agent") != tc.here || onMachines != tc.onMachines {
+			t.Errorf("%+v: a server %v, an agent beside it %v, on machines %v", tc, runs("proxy-server"), runs("proxy-agent"), onMachines)
+		}
+	}
+}
+
+// Machines call the server where its certificate says that it is, and nobody
+// else can: hollow nodes' is on loopback.
+func TestWhereAgentsCall(t *testing.T) {
+	p := plan{Config: Default(), ports: portsFrom(DefaultPortBase), networks: realNetworksFrom(firstVPC)}
+	for _, nodes := range []Nodes{Hollow, Real} {
+		want := map[Nodes]string{Hollow: "127.0.0.1", Real: "10.100.255.2"}[nodes]
+		p.Nodes = nodes
+		p.pki = pki{server: p.serverIPs()}
+		if got := flagsOf(p.proxyServer().args)["--agent-bind-address"]; got != want {
+			t.Errorf("the server of %s nodes listens at %s, want %s", nodes, got, want)
+		}
+		at := slices.IndexFunc(p.pki.leaves(), func(l leaf) bool { return l.name == "proxy-server" })
+		if ips := p.pki.leaves()[at].ips; ips[len(ips)-1].String() != want {
+			t.Errorf("the server of %s nodes has a certificate for %v, want %s", nodes, ips, want)
+		}
+	}
+	if got := p.realNetworkProxy().Server; got != "10.100.255.2:8188" {
+		t.Errorf("machines call %s", got)
+	}
+}
