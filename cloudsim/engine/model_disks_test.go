@@ -134,7 +134,7 @@ func (w *world) createDisk(t *rapid.T) {
 
 // source is the size of a new disk, or why its source does not allow it.
 func (w *world) source(req cloudsim.CreateDisk) (size int, refusal error) {
-	least, zone := 0, req.Zone
+	least, zone, typ := 0, req.Zone, req.Type
 	switch {
 	case req.SourceDisk != "":
 		d := w.disks[string(req.SourceDisk)]
@@ -144,7 +144,7 @@ func (w *world) source(req cloudsim.CreateDisk) (size int, refusal error) {
 		if !d.hasData() {
 			return 0, cloudsim.Conflict
 		}
-		least, zone = d.Size, d.Zone
+		least, zone, typ = d.Size, d.Zone, d.Type
 	case req.SourceSnapshot != "":
 		s := w.snapshots[string(req.SourceSnapshot)]
 		if s == nil {
@@ -158,7 +158,7 @@ func (w *world) source(req cloudsim.CreateDisk) (size int, refusal error) {
 	if size = req.SizeGiB; size == 0 {
 		size = least
 	}
-	if size < least || zone != req.Zone {
+	if size < least || zone != req.Zone || typ != req.Type {
 		return 0, cloudsim.Invalid
 	}
 	return size, nil

@@ -16,9 +16,12 @@ const networkWork = 20 * time.Second
 // vnet, part and way are what the model knows of a network, a subnet and a
 // route.
 type vnet struct {
-	Name, Range, State string
-	until              time.Time
+	Name, Range, Pods, State string
+	Routes                   int // how many it may have
+	until                    time.Time
 }
+
+func (n *vnet) usable() bool { return n.State == "available" || n.State == "updating" }
 
 type part struct {
 	Name, Network, Zone, Range, State string
@@ -35,7 +38,7 @@ type way struct {
 func (w *world) beginNetworks() {
 	networks, _ := w.e.ListNetworks(w.ctx, cloudsim.ListOptions{})
 	for _, n := range networks.Items {
-		w.networks[w.id("net")] = &vnet{Name: n.Name, Range: n.IPv4, State: string(n.State)}
+		w.networks[w.id("net")] = &vnet{Name: n.Name, Range: n.IPv4, Pods: n.PodRanges.IPv4, Routes: n.MaxRoutes, State: string(n.State)}
 	}
 	subnets, _ := w.e.ListSubnets(w.ctx, cloudsim.ListOptions{})
 	for _, s := range subnets.Items {
@@ -112,7 +115,7 @@ func (w *world) createNetwork(t *rapid.T) {
 	switch {
 	case have != nil && have.State == "deleting":
 		agree(t, err, cloudsim.Conflict)
-	case have != nil && have.Range != req.IPv4:
+	case have != nil && (have.Range != req.IPv4 || have.Pods != "" || have.Routes != cloudsim.DefaultMaxRoutes):
 		agree(t, err, cloudsim.Exists)
 	case have != nil:
 		agree(t, err, nil)
@@ -120,9 +123,35 @@ func (w *world) createNetwork(t *rapid.T) {
 		agree(t, err, cloudsim.Conflict)
 	default:
 		agree(t, err, nil)
-		w.networks[w.id("net")] = &vnet{Name: req.Name, Range: req.IPv4, State: "creating", until: time.Now().Add(networkWork)}
+		w.networks[w.id("net")] = &vnet{Name: req.Name, Range: req.IPv4, Routes: cloudsim.DefaultMaxRoutes, State: "creating", until: time.Now().Add(networkWork)}
 	}
 }
+
+// updateNetwork gives a network room for pods, or takes it, and room for routes.
+func (w *world) updateNetwork(t *rapid.T) {
+	id := some(t, w.networks)
+	n := w.networks[id]
+	pods := rapid.SampledFrom([]string{"", "10.9.0.0/16"}).Draw(t, "pods")
+	most := rapid.SampledFrom([]int{1, cloudsim.DefaultMaxRoutes}).Draw(t, "routes")
+	spec := cloudsim.NetworkSpec{PodRanges: cloudsim.PodRanges{IPv4: pods}, MaxRoutes: most}
+	_, err := w.e.UpdateNetwork(w.ctx, cloudsim.NetworkID(id), cloudsim.UpdateNetwork{NetworkSpec: spec}, 0)
+	switch {
+	case n == nil:
+		agree(t, err, cloudsim.NotFound)
+	case n.Pods == pods && n.Routes == most && n.State != "deleting":
+		agree(t, err, nil)
+	case n.Pods != pods && has(w.instances, func(i *vm) bool { return i.Pods && w.subnets[i.Subnet].Network == id }),
+		pods != "" && has(w.networks, func(o *vnet) bool { return o != n && o.Pods != "" }),
+		!n.usable():
+		agree(t, err, cloudsim.Conflict)
+	default:
+		agree(t, err, nil)
+		n.Pods, n.Routes, n.State, n.until = pods, most, "updating", time.Now().Add(networkWork)
+	}
+}
+
+// podsIn reports whether new instances in a subnet have ranges for pods.
+func (w *world) podsIn(subnet string) bool { return w.networks[w.subnets[subnet].Network].Pods != "" }
 
 func (w *world) deleteNetwork(t *rapid.T) {
 	id := some(t, w.networks)
@@ -161,7 +190,7 @@ func (w *world) createSubnet(t *rapid.T) {
 		agree(t, err, nil)
 	case n == nil:
 		agree(t, err, cloudsim.Invalid)
-	case n.State != "available":
+	case !n.usable():
 		agree(t, err, cloudsim.Conflict)
 	case !inside(req.IPv4, n.Range):
 		agree(t, err, cloudsim.Invalid)
@@ -217,7 +246,7 @@ func (w *world) createInstanceIn(t *rapid.T) {
 			return
 		}
 		agree(t, err, nil)
-		w.instances[w.id("i")] = &vm{Name: req.Name, Zone: req.Zone, State: "provisioning", IP: address, Subnet: string(req.Subnet), until: time.Now().Add(slow.Provision)}
+		w.instances[w.id("i")] = &vm{Name: req.Name, Zone: req.Zone, State: "provisioning", IP: address, Subnet: string(req.Subnet), Pods: w.podsIn(string(req.Subnet)), until: time.Now().Add(slow.Provision)}
 	}
 }
 
@@ -256,11 +285,22 @@ func (w *world) createRoute(t *rapid.T) {
 			agree(t, err, cloudsim.Invalid)
 		case has(w.routes, func(r *way) bool { return r.Network == network && r.To == req.Destination }):
 			agree(t, err, cloudsim.Exists)
+		case w.routesOf(network) >= w.networks[network].Routes:
+			agree(t, err, cloudsim.Exhausted)
 		default:
 			agree(t, err, nil)
 			w.routes[w.id("route")] = &way{Name: req.Name, Network: network, To: req.Destination, Hop: string(req.NextHop), State: "creating", until: time.Now().Add(networkWork)}
 		}
 	}
+}
+
+func (w *world) routesOf(network string) (n int) {
+	for _, r := range w.routes {
+		if r.Network == network {
+			n++
+		}
+	}
+	return n
 }
 
 func (w *world) deleteRoute(t *rapid.T) {
@@ -290,7 +330,7 @@ func (w *world) seenNetworks(t *rapid.T, objects map[string]any) (map[string]*vn
 	networks, subnets, routes := map[string]*vnet{}, map[string]*part{}, map[string]*way{}
 	for _, n := range ns.Items {
 		objects[string(n.ID)] = n
-		networks[string(n.ID)] = &vnet{Name: n.Name, Range: n.IPv4, State: string(n.State)}
+		networks[string(n.ID)] = &vnet{Name: n.Name, Range: n.IPv4, Pods: n.PodRanges.IPv4, Routes: n.MaxRoutes, State: string(n.State)}
 	}
 	for _, s := range ss.Items {
 		objects[string(s.ID)] = s

@@ -66,7 +66,8 @@ func (w *world) verbs(theme string) map[string]func(*rapid.T) {
 		"createGroup": w.createGroup, "deleteGroup": w.deleteGroup, "reportData": w.reportData,
 	})
 	add("networks", map[string]func(*rapid.T){
-		"createNetwork": w.createNetwork, "deleteNetwork": w.deleteNetwork, "createSubnet": w.createSubnet, "deleteSubnet": w.deleteSubnet,
+		"createNetwork": w.createNetwork, "updateNetwork": w.updateNetwork, "deleteNetwork": w.deleteNetwork,
+		"createSubnet": w.createSubnet, "deleteSubnet": w.deleteSubnet,
 		"createInstanceIn": w.createInstanceIn, "createRoute": w.createRoute, "deleteRoute": w.deleteRoute,
 	})
 	return all
@@ -102,6 +103,7 @@ type world struct {
 // compared with the cloud's.
 type vm struct {
 	Name, Zone, State, IP, Subnet string
+	Pods                          bool      // it has a range for pods
 	until                         time.Time // when its work is over
 }
 
@@ -242,7 +244,7 @@ func (w *world) same(t *rapid.T) {
 	objects := map[string]any{}
 	for _, i := range is.Items {
 		objects[string(i.ID)] = i
-		instances[string(i.ID)] = &vm{Name: i.Name, Zone: i.Zone, State: string(i.State), IP: i.InternalIP(), Subnet: string(i.Subnet)}
+		instances[string(i.ID)] = &vm{Name: i.Name, Zone: i.Zone, State: string(i.State), IP: i.InternalIP(), Subnet: string(i.Subnet), Pods: len(i.PodRanges) != 0}
 	}
 	for _, a := range as.Items {
 		objects[string(a.ID)] = a

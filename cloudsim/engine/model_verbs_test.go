@@ -37,7 +37,7 @@ func (w *world) createInstance(t *rapid.T) {
 		agree(t, err, cloudsim.Exhausted)
 	default:
 		agree(t, err, nil)
-		w.instances[w.id("i")] = &vm{Name: req.Name, Zone: req.Zone, State: "provisioning", IP: address, Subnet: "subnet-000001", until: time.Now().Add(slow.Provision)}
+		w.instances[w.id("i")] = &vm{Name: req.Name, Zone: req.Zone, State: "provisioning", IP: address, Subnet: "subnet-000001", Pods: w.podsIn("subnet-000001"), until: time.Now().Add(slow.Provision)}
 	}
 }
 
