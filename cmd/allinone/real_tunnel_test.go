@@ -39,8 +39,8 @@ func (l *labRun) forwards(pod string) {
 	})
 }
 
-// testRealTunnel takes what kube-apiserver sends to kubelets through the network
-// proxy's agent on the kubelet's own node; while that is dead, through another;
+// testRealTunnel takes what kube-apiserver sends to kubelets and pods through the
+// network proxy's agent on their own node; while that is dead, through another;
 // and in no other way.
 func (l *labRun) testRealTunnel(t *testing.T) {
 	pods := l.podsByNode("web")
@@ -55,8 +55,12 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 	l.untilAgents(3)
 	for node, pod := range pods {
 		l.says("Started HTTP server", "logs", pod[0])
-		if by := l.tunnelsTo(node); len(by) == 0 || slices.ContainsFunc(by, func(agent string) bool { return agent != node }) {
-			t.Errorf("logs of %s come by the agents %v", node, by)
+		l.says(pod[0], "get", "--raw", "/api/v1/namespaces/default/pods/"+pod[0]+":8080/proxy/hostname")
+		web := l.podsByNode("web")[node][1] + ":8080" // as it is now: a reboot gives a pod another address
+		for _, target := range []string{l.kubeletOf(node), web} {
+			if by := l.tunnelsTo(target); len(by) == 0 || slices.ContainsFunc(by, func(agent string) bool { return agent != node }) {
+				t.Errorf("%s on %s is reached by the agents %v", target, node, by)
+			}
 		}
 	}
 	pod := pods["node-2"][0]
@@ -67,7 +71,7 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 	l.untilAgents(2)
 	l.says("Started HTTP server", "logs", pod)
 	l.says("netexec", "exec", pod, "--", "/agnhost", "--help")
-	if by := l.tunnelsTo("node-2"); len(by) == 0 || slices.Contains(by, "node-2") {
+	if by := l.tunnelsTo(l.kubeletOf("node-2")); len(by) == 0 || slices.Contains(by, "node-2") {
 		t.Errorf("logs of node-2 come by the agents %v while its own is dead", by)
 	}
 	there()
@@ -145,13 +149,11 @@ func (l *labRun) untilAgents(n int) {
 	})
 }
 
-// tunnelsTo are the agents of what is open to a node's kubelet, one for each
-// connection.
-func (l *labRun) tunnelsTo(node string) (by []string) {
+// tunnelsTo are the agents of what is open to host:port, one for each connection.
+func (l *labRun) tunnelsTo(target string) (by []string) {
 	l.t.Helper()
-	kubelet := l.kubeletOf(node)
 	for _, c := range l.tunnel().Connections {
-		if c.Target == kubelet {
+		if c.Target == target {
 			by = append(by, c.Agent)
 		}
 	}
