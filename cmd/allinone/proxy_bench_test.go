@@ -279,21 +279,29 @@ func residentOf(b *testing.B, pids []int) (kib float64) {
 	return kib
 }
 
-// stalled is the throughput beside a reader that stands still, by that without.
+// stalled is the throughput beside a reader that stands still, by that without:
+// with it twice, between two times without, so that what else the machine does
+// more or less of meanwhile touches both alike.
 func (w way) stalled(b *testing.B, addr string) float64 {
 	b.Helper()
-	before, _ := w.bulk(b, addr, 4, 'd')
+	others := func() float64 {
+		rate, _ := w.bulk(b, addr, 4, 'd')
+		return rate
+	}
+	without := others()
 	c, err := w.dial(addr)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer func() { go c.Close() }()
 	if _, err := c.Write([]byte{'d'}); err != nil {
 		b.Fatal(err)
 	}
 	time.Sleep(benchSpan / 2) // until everything in between is full
-	during, _ := w.bulk(b, addr, 4, 'd')
-	return during / before
+	with := others() + others()
+	go c.Close()
+	time.Sleep(benchSpan / 2) // until it has gone
+	without += others()
+	return with / without
 }
 
 func median(all []float64) float64 {
