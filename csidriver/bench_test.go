@@ -189,8 +189,8 @@ func BenchmarkVolume(b *testing.B) {
 // BenchmarkVolumeRecords is what the cloud alone does of it, beside its limit:
 // the same calls of the driver and of HTTP, with nothing kept. It should do
 // 1,500 a second, and lose less than a tenth of that when there are 1,000
-// volumes. What it can do is up to the disk: each cycle is four commits, one
-// after another, and 16 at once take turns in two halves; see docs/csi.md.
+// volumes. What it can do is up to the processor first, and to the disk: each
+// cycle is four commits, one after another, that 16 at once share; see docs/csi.md.
 func BenchmarkVolumeRecords(b *testing.B) {
 	alone, limit := float64(0), float64(0)
 	b.Run("limit", func(b *testing.B) {
