@@ -62,11 +62,11 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 const keepaliveTimeout = 5 * time.Second
 
 // grpcServer is one that holds little memory for streams that are idle.
-func grpcServer(read int, creds credentials.TransportCredentials, alive time.Duration, more ...grpc.ServerOption) *grpc.Server {
+func grpcServer(creds credentials.TransportCredentials, alive time.Duration, more ...grpc.ServerOption) *grpc.Server {
 	o := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(wire.Codec{}),
 		grpc.InitialWindowSize(wire.StreamWindow), grpc.InitialConnWindowSize(wire.ConnWindow),
-		grpc.WriteBufferSize(wire.WriteBuffer), grpc.ReadBufferSize(read), grpc.SharedWriteBuffer(true),
+		grpc.WriteBufferSize(wire.WriteBuffer), grpc.ReadBufferSize(wire.ReadBuffer), grpc.SharedWriteBuffer(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: alive, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		experimental.BufferPool(socket.Pool), grpc.WaitForHandlers(true), grpc.MaxHeaderListSize(64 << 10),
@@ -85,7 +85,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.cfg.AgentTLS != nil {
 		creds = credentials.NewTLS(s.cfg.AgentTLS)
 	}
-	agents := grpcServer(wire.ReadBuffer, creds, s.cfg.KeepaliveTime)
+	agents := grpcServer(creds, s.cfg.KeepaliveTime)
 	agents.RegisterService(wire.AgentService(s.connect), nil)
 	agents.RegisterService(wire.TunnelService(s.open, s.renew), nil)
 
@@ -161,7 +161,7 @@ func (s *Server) serveFrontend(ctx, hard context.Context, f Frontend) error {
 		creds = credentials.NewTLS(f.TLS)
 	}
 	// Who brings a connection for each stream sends no header twice.
-	front := grpcServer(wire.FrontendReadBuffer, creds, s.cfg.FrontendKeepalive, grpc.HeaderTableSize(0))
+	front := grpcServer(creds, s.cfg.FrontendKeepalive, grpc.HeaderTableSize(0))
 	front.RegisterService(wire.ProxyService(s.proxy), nil)
 	var stopping sync.WaitGroup
 	stopping.Go(func() {

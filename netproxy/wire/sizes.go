@@ -19,10 +19,10 @@ const (
 	StreamWindow = 1 << 20
 	ConnWindow   = 16 << 20
 	WriteBuffer  = 64 << 10
-	ReadBuffer   = 32 << 10
-	// FrontendReadBuffer is small: a gRPC client brings a connection of its own
-	// for each tunnelled one.
-	FrontendReadBuffer = 4 << 10
+	// ReadBuffer is small: most of a frame is read past it, and not copied once
+	// more; what TLS has read is in memory already. And a gRPC client brings a
+	// connection of its own for each tunnelled one.
+	ReadBuffer = 4 << 10
 )
 
 // EndOf is the error of a stream's last receive, nil for an end without one.
