@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 )
 
 // byNode finds pods by the node that they are on.
@@ -31,12 +29,11 @@ const byNode = "node"
 // All that it must not forget is in the pods' status. It works when it has seen
 // all pods, one node at a time, and so never gives an address twice.
 type ipam struct {
-	log    *slog.Logger
 	kube   kubernetes.Interface
 	nodes  corelisters.NodeLister
 	pods   cache.Indexer
 	synced []cache.InformerSynced
-	queue  workqueue.TypedRateLimitingInterface[string] // of names of nodes
+	queue  *queue
 
 	mu    sync.Mutex
 	books map[string]*book // by node
@@ -53,16 +50,15 @@ var errNoAddress = errors.New("no address is free")
 func newIPAM(log *slog.Logger, kube kubernetes.Interface, factory informers.SharedInformerFactory) (*ipam, error) {
 	nodes, pods := factory.Core().V1().Nodes(), factory.Core().V1().Pods()
 	a := &ipam{
-		log: log, kube: kube, nodes: nodes.Lister(), pods: pods.Informer().GetIndexer(), books: map[string]*book{},
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 5*time.Second)),
+		kube: kube, nodes: nodes.Lister(), pods: pods.Informer().GetIndexer(), books: map[string]*book{},
 	}
+	a.queue = newQueue(log, "pods of a hollow node have no address", a.sync)
 	if err := pods.Informer().AddIndexers(cache.Indexers{byNode: nodeOfPod}); err != nil {
 		return nil, fmt.Errorf("pod informer: %w", err)
 	}
 	node := func(obj any) {
 		if n, ok := obj.(*corev1.Node); ok && takesPods(n) {
-			a.queue.Add(n.Name)
+			a.queue.add(n.Name)
 		}
 	}
 	for _, w := range []struct {
@@ -98,7 +94,7 @@ func (a *ipam) heard(obj any) {
 		obj = gone.Obj
 	}
 	if p, ok := obj.(*corev1.Pod); ok && p.Spec.NodeName != "" && !p.Spec.HostNetwork {
-		a.queue.Add(p.Spec.NodeName)
+		a.queue.add(p.Spec.NodeName)
 	}
 }
 
@@ -116,39 +112,7 @@ func takesPods(n *corev1.Node) bool { return hollow(n) && handed(n) && len(n.Spe
 
 // run works until ctx ends.
 func (a *ipam) run(ctx context.Context) {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer a.queue.ShutDown()
-	if !cache.WaitForCacheSync(ctx.Done(), a.synced...) {
-		return
-	}
-	for range workers {
-		wg.Go(func() {
-			for a.work(ctx) {
-			}
-		})
-	}
-	<-ctx.Done()
-}
-
-// work takes one node from the queue, and reports whether there will be more.
-// The queue gives nobody a node that another works on.
-func (a *ipam) work(ctx context.Context) bool {
-	node, shut := a.queue.Get()
-	if shut {
-		return false
-	}
-	defer a.queue.Done(node)
-	err := a.sync(ctx, node)
-	if err == nil || ctx.Err() != nil {
-		a.queue.Forget(node)
-		return true
-	}
-	if a.queue.NumRequeues(node) == 0 {
-		a.log.Warn("pods of a hollow node have no address; trying again", "node", node, "err", err)
-	}
-	a.queue.AddRateLimited(node)
-	return true
+	a.queue.run(ctx, func(ctx context.Context) bool { return cache.WaitForCacheSync(ctx.Done(), a.synced...) })
 }
 
 // sync gives an address to each pod of a node that needs one.

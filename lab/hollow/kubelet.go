@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,13 +15,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
-
-// workers bounds how many nodes are worked on at once.
-const workers = 8
 
 // kubelets is the kubelet of every machine of a fleet.
 type kubelets struct {
@@ -33,7 +27,7 @@ type kubelets struct {
 	fleet  *fleet
 	nodes  corelisters.NodeLister
 	synced func() bool
-	queue  workqueue.TypedRateLimitingInterface[string] // of names
+	queue  *queue
 	// version is the kubelets': the API server's, which they may not be ahead of.
 	version string
 }
@@ -42,13 +36,12 @@ func newKubelets(log *slog.Logger, cloud *client.Client, kube kubernetes.Interfa
 	informer := factory.Core().V1().Nodes()
 	k := &kubelets{
 		log: log, cloud: cloud, kube: kube, fleet: f, nodes: informer.Lister(),
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 5*time.Second)),
 	}
-	f.hear = append(f.hear, k.queue.Add)
+	k.queue = newQueue(log, "a hollow node is not as it should be", k.sync)
+	f.hear = append(f.hear, k.queue.add)
 	named := func(obj any) {
 		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
-			k.queue.Add(key)
+			k.queue.add(key)
 		}
 	}
 	handler, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -63,21 +56,7 @@ func newKubelets(log *slog.Logger, cloud *client.Client, kube kubernetes.Interfa
 
 // run works until ctx ends. It begins when it knows all instances and all
 // nodes, because what is missing is off.
-func (k *kubelets) run(ctx context.Context) {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer k.queue.ShutDown()
-	if !k.begin(ctx) {
-		return
-	}
-	for range workers {
-		wg.Go(func() {
-			for k.work(ctx) {
-			}
-		})
-	}
-	<-ctx.Done()
-}
+func (k *kubelets) run(ctx context.Context) { k.queue.run(ctx, k.begin) }
 
 // begin waits for the cloud and the API server, and reports whether they came
 // before ctx ended.
@@ -110,25 +89,6 @@ func (k *kubelets) serverVersion(ctx context.Context) (string, error) {
 	var v version.Info
 	err = json.Unmarshal(raw, &v)
 	return v.GitVersion, err
-}
-
-// work takes one name from the queue, and reports whether there will be more.
-func (k *kubelets) work(ctx context.Context) bool {
-	name, shut := k.queue.Get()
-	if shut {
-		return false
-	}
-	defer k.queue.Done(name)
-	err := k.sync(ctx, name)
-	if err == nil || ctx.Err() != nil {
-		k.queue.Forget(name)
-		return true
-	}
-	if k.queue.NumRequeues(name) == 0 {
-		k.log.Warn("a hollow node is not as it should be; trying again", "node", name, "err", err)
-	}
-	k.queue.AddRateLimited(name)
-	return true
 }
 
 // sync makes the Node of a name what the machine of that name is.
