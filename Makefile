@@ -42,7 +42,7 @@ down: allinone ## stop one that runs in the background
 reset: allinone ## forget its state
 	@bin/allinone reset $(ARGS)
 
-test: ## quick tests, with the race detector (about a minute)
+test: ## quick tests, with the race detector (a minute or two on two cores; four the first time)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short -timeout 20m ./...
 
 e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## boot real clusters, kill clouds, and the long proofs
