@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -41,7 +40,7 @@ func (e *Engine) subnetByName(tx *store.Tx, call Call, req cloudsim.CreateSubnet
 	if err != nil {
 		return s, err
 	}
-	if req.Region, err = e.regionFor(req.Region, req.Zone); err != nil {
+	if req.Region, err = e.regionFor(tx, req.Region, req.Zone); err != nil {
 		return s, err
 	}
 	have, err := subnets.Named(tx, project, req.Name)
@@ -66,9 +65,9 @@ func (e *Engine) subnetByName(tx *store.Tx, call Call, req cloudsim.CreateSubnet
 
 // regionFor checks where a subnet is to serve, and returns the region: that of
 // the zone if only this is named.
-func (e *Engine) regionFor(region, zone string) (string, error) {
+func (e *Engine) regionFor(tx *store.Tx, region, zone string) (string, error) {
 	if zone == "" {
-		if region != "" && !slices.Contains(slices.Collect(maps.Values(e.regionOf)), region) {
+		if region != "" && !regions.Has(tx, region) {
 			return "", unknown("region", region, "see GET /v1/regions")
 		}
 		return region, nil
