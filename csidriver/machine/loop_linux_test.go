@@ -56,6 +56,17 @@ func TestFindAnothersFileOfTheSameName(t *testing.T) {
 	}
 }
 
+// emptyDisk makes a disk's file, as the cloud does.
+func emptyDisk(t *testing.T, path string, size int64) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, size); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A disk that cannot be read is not an empty one: nothing is made on it.
 func TestUnreadableIsNotEmpty(t *testing.T) {
 	if testing.Short() {
@@ -65,12 +76,7 @@ func TestUnreadableIsNotEmpty(t *testing.T) {
 		t.Skipf("this machine can have no volumes: %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "disk.img")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(path, 1<<30); err != nil {
-		t.Fatal(err)
-	}
+	emptyDisk(t, path, 1<<30)
 	l, err := Attach(t.Context(), path, false, false)
 	if err != nil {
 		t.Fatal(err)

@@ -72,12 +72,7 @@ func TestFindNear(t *testing.T) {
 	for _, name := range []string{"mine", "other"} {
 		path := filepath.Join(dir, name+".img")
 		at[name] = filepath.Join(dir, name)
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Truncate(path, 64<<20); err != nil {
-			t.Fatal(err)
-		}
+		emptyDisk(t, path, 64<<20)
 		if err := os.Mkdir(at[name], 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -126,12 +121,7 @@ func TestSeenIsInTheTable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(file, 1<<30); err != nil {
-		t.Fatal(err)
-	}
+	emptyDisk(t, file, 1<<30)
 	l, err := Attach(t.Context(), file, false, true)
 	if err != nil {
 		t.Fatal(err)
