@@ -30,12 +30,14 @@ type labRun struct {
 type labStatus struct {
 	PID        int
 	Ready      bool
-	Components []struct {
-		Name, Address          string
-		PID, Restarts          int
-		Ready, Inside          bool
-		Resident, Proportional int64
-	}
+	Components []labComponent
+}
+
+type labComponent struct {
+	Name, Address          string
+	PID, Restarts          int
+	Ready, Inside          bool
+	Resident, Proportional int64
 }
 
 // newLab finds the binaries that `make build` made.
@@ -155,6 +157,18 @@ func (l *labRun) status() (s labStatus) {
 		l.t.Fatal(err)
 	}
 	return s
+}
+
+// component is one that runs.
+func (l *labRun) component(name string) labComponent {
+	l.t.Helper()
+	for _, c := range l.status().Components {
+		if c.Name == name {
+			return c
+		}
+	}
+	l.t.Fatalf("%s does not run", name)
+	return labComponent{}
 }
 
 // pids are the processes of the lab, by component.

@@ -45,13 +45,7 @@ func TestLabTunnel(t *testing.T) {
 
 func (l *labRun) proxyPID(name string) int {
 	l.t.Helper()
-	for _, c := range l.status().Components {
-		if c.Name == name {
-			return c.PID
-		}
-	}
-	l.t.Fatalf("%s does not run", name)
-	return 0
+	return l.component(name).PID
 }
 
 func (l *labRun) testTokensAndLeases(t *testing.T) {

@@ -126,17 +126,11 @@ func (l *labRun) agentPID(node string) int {
 // tunnel is what the lab's network proxy does now.
 func (l *labRun) tunnel() server.Status {
 	l.t.Helper()
-	for _, c := range l.status().Components {
-		if c.Name == "proxy-server" {
-			s, err := fetchProxyStatus(l.t.Context(), c.Address)
-			if err != nil {
-				l.t.Fatal(err)
-			}
-			return s
-		}
+	s, err := fetchProxyStatus(l.t.Context(), l.component("proxy-server").Address)
+	if err != nil {
+		l.t.Fatal(err)
 	}
-	l.t.Fatal("no network proxy server runs")
-	return server.Status{}
+	return s
 }
 
 func (l *labRun) untilAgents(n int) {
