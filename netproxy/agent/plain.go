@@ -127,7 +127,7 @@ func (s *session) servePlain(random int64, conn net.Conn) {
 
 // readAll sends what the target says until it ends.
 func (s *session) readAll(id int64, conn net.Conn) error {
-	r := socket.NewReader(conn)
+	r := socket.NewReader(conn, socket.Usual)
 	for {
 		data, err := r.Read()
 		if err != nil {

@@ -82,7 +82,7 @@ func (a *Agent) dialOptions(p place) ([]grpc.DialOption, error) {
 		if conf.ServerName == "" {
 			conf.ServerName = p.host
 		}
-		creds = credentials.NewTLS(conf)
+		creds = socket.Records(credentials.NewTLS(conf))
 	}
 	// A machine that vanished is noticed by TCP, a process that hangs by gRPC.
 	// Upstream's server hangs up on who asks more often than every 30 s.

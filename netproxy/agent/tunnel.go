@@ -150,7 +150,7 @@ func (t *tunnel) done() {
 
 // fromTarget sends what the target says until it ends, and how.
 func (t *tunnel) fromTarget() {
-	r := socket.NewReader(t.conn)
+	r := socket.NewReader(t.conn, socket.Usual)
 	for {
 		data, err := r.Read()
 		if err != nil {

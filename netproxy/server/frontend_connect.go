@@ -89,7 +89,7 @@ func (s *Server) serveConnect(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	s.metrics.httpConnections.Inc()
 	defer s.metrics.httpConnections.Dec()
-	t := &tunnelled{server: s, client: client, reader: socket.NewReader(client), done: make(chan struct{}), mute: make(chan struct{})}
+	t := &tunnelled{server: s, client: client, reader: socket.NewReader(client, socket.Large), done: make(chan struct{}), mute: make(chan struct{})}
 	l, err := t.accept(ctx)
 	if err != nil {
 		t.refuse(err)

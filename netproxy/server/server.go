@@ -66,7 +66,7 @@ func grpcServer(creds credentials.TransportCredentials, alive time.Duration, mor
 	o := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(wire.Codec{}),
 		grpc.InitialWindowSize(wire.StreamWindow), grpc.InitialConnWindowSize(wire.ConnWindow),
-		grpc.WriteBufferSize(wire.WriteBuffer), grpc.ReadBufferSize(wire.ReadBuffer), grpc.SharedWriteBuffer(true),
+		grpc.ReadBufferSize(wire.ReadBuffer), grpc.SharedWriteBuffer(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: alive, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		experimental.BufferPool(socket.Pool), grpc.WaitForHandlers(true), grpc.MaxHeaderListSize(64 << 10),
@@ -83,9 +83,9 @@ func grpcServer(creds credentials.TransportCredentials, alive time.Duration, mor
 func (s *Server) Run(ctx context.Context) error {
 	var creds credentials.TransportCredentials
 	if s.cfg.AgentTLS != nil {
-		creds = credentials.NewTLS(s.cfg.AgentTLS)
+		creds = socket.Records(credentials.NewTLS(s.cfg.AgentTLS))
 	}
-	agents := grpcServer(creds, s.cfg.KeepaliveTime)
+	agents := grpcServer(creds, s.cfg.KeepaliveTime, grpc.WriteBufferSize(wire.WriteBuffer))
 	agents.RegisterService(wire.AgentService(s.connect), nil)
 	agents.RegisterService(wire.TunnelService(s.open, s.renew), nil)
 
@@ -161,7 +161,7 @@ func (s *Server) serveFrontend(ctx, hard context.Context, f Frontend) error {
 		creds = credentials.NewTLS(f.TLS)
 	}
 	// Who brings a connection for each stream sends no header twice.
-	front := grpcServer(creds, s.cfg.FrontendKeepalive, grpc.HeaderTableSize(0))
+	front := grpcServer(creds, s.cfg.FrontendKeepalive, grpc.WriteBufferSize(wire.FrontBuffer), grpc.HeaderTableSize(0))
 	front.RegisterService(wire.ProxyService(s.proxy), nil)
 	var stopping sync.WaitGroup
 	stopping.Go(func() {

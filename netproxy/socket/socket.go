@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	readSize = 64 << 10
+	// firstRead is for what may be little, and for what TLS gives: one record.
+	firstRead = 16 << 10
 	// smallRead is copied out of its buffer, which would hold 60 times as
 	// much memory while it waits to be sent.
 	smallRead = 1 << 10
@@ -22,22 +23,32 @@ const (
 	datagram = 64 << 10
 )
 
+// What a Reader reads at most. Each leaves room for the head of a message, so
+// that the message fills frames of HTTP/2 and needs none more for a few bytes.
+const (
+	Usual = 64<<10 - 32
+	// Large is for where no reader behind it minds: konnectivity-client gives one
+	// message 10 seconds to be read.
+	Large = 128<<10 - 32
+)
+
 // Reader reads what a socket has, as much as fits into a buffer. One goroutine
 // may use it.
 type Reader struct {
 	conn net.Conn
+	most int
 	raw  syscall.RawConn // nil: conn is no plain socket, such as TLS
 	try  func(fd uintptr) bool
 	buf  *[]byte
 	n    int
 	err  error
-	busy bool   // the last read filled its buffer
+	busy bool   // the last read brought much: more is likely to be there
 	own  []byte // UDP's
 }
 
-// NewReader reads from conn.
-func NewReader(conn net.Conn) *Reader {
-	r := &Reader{conn: conn}
+// NewReader reads from conn, at most Usual or Large at once.
+func NewReader(conn net.Conn, most int) *Reader {
+	r := &Reader{conn: conn, most: most}
 	switch c := conn.(type) {
 	case *net.UDPConn:
 		r.own = make([]byte, datagram)
@@ -70,11 +81,15 @@ func (r *Reader) Read() (mem.Buffer, error) {
 
 // attempt reads without waiting; false asks to be called when there is more.
 func (r *Reader) attempt(fd uintptr) bool {
-	buf := Pool.Get(readSize)
+	size := firstRead
+	if r.busy {
+		size = r.most
+	}
+	buf := Pool.Get(size)
 	for {
 		n, err := syscall.Read(int(fd), *buf)
 		if n > 0 {
-			r.buf, r.n = buf, n
+			r.buf, r.n, r.busy = buf, n, n >= firstRead
 			return true
 		}
 		if errors.Is(err, syscall.EINTR) {
@@ -96,7 +111,7 @@ func (r *Reader) attempt(fd uintptr) bool {
 func (r *Reader) readThrough() (mem.Buffer, error) {
 	size := smallRead
 	if r.busy {
-		size = readSize
+		size = firstRead
 	}
 	buf := Pool.Get(size)
 	n, err := r.conn.Read(*buf)

@@ -18,7 +18,10 @@ func QuietGRPC() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discar
 const (
 	StreamWindow = 1 << 20
 	ConnWindow   = 16 << 20
-	WriteBuffer  = 64 << 10
+	// WriteBuffer is between server and agent, where all connections share one;
+	// FrontBuffer is of a gRPC client, who has one for each.
+	WriteBuffer = 256 << 10
+	FrontBuffer = 64 << 10
 	// ReadBuffer is small: most of a frame is read past it, and not copied once
 	// more; what TLS has read is in memory already. And a gRPC client brings a
 	// connection of its own for each tunnelled one.

@@ -1,0 +1,160 @@
+package socket_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/cloudsim-dev/allinone/netproxy/socket"
+)
+
+// counted is a socket that counts what is written to it.
+type counted struct {
+	net.Conn
+	writes atomic.Int64
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
+}
+
+// speak makes a connection of TLS of two ends, through Records.
+func speak(t *testing.T, a, b net.Conn) (client, server net.Conn) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"server"}, NotAfter: time.Now().Add(time.Hour)}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(leaf)
+	protos := []string{"h2"}
+	cc := socket.Records(credentials.NewTLS(&tls.Config{RootCAs: roots, ServerName: "server", NextProtos: protos}))
+	sc := socket.Records(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{raw}, PrivateKey: key}}, NextProtos: protos}))
+	var other sync.WaitGroup
+	var serverErr error
+	other.Go(func() { server, _, serverErr = sc.ServerHandshake(b) })
+	client, _, err = cc.ClientHandshake(context.Background(), "server", a)
+	other.Wait()
+	if err := errors.Join(err, serverErr); err != nil {
+		t.Fatal(err)
+	}
+	return client, server
+}
+
+// What is written arrives, in its order, and what TLS cut into records crosses
+// the socket in few pieces.
+func TestRecords(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	a, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	below := &counted{Conn: a}
+	b, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, server := speak(t, below, b)
+	defer server.Close()
+	var sent bytes.Buffer
+	var got []byte
+	var reading sync.WaitGroup
+	reading.Go(func() { got, _ = io.ReadAll(server) }) // what came says all
+	piece := make([]byte, 512<<10)
+	for i, n := range []int{1, 200 << 10, 16 << 10, 16<<10 + 1, 3, 512 << 10, 64 << 10} { // TLS's first records are small
+		_, _ = rand.Read(piece[:n]) // never fails
+		before := below.writes.Load()
+		if _, err := client.Write(piece[:n]); err != nil {
+			t.Fatal(err)
+		}
+		if w := below.writes.Load() - before; w > 3 {
+			t.Errorf("write %d, of %d bytes, took %d of the socket", i, n, w)
+		}
+		sent.Write(piece[:n])
+	}
+	if err := client.Close(); err != nil {
+		t.Error(err)
+	}
+	reading.Wait()
+	if !bytes.Equal(got, sent.Bytes()) {
+		t.Errorf("%d bytes arrived, not the %d that were sent", len(got), sent.Len())
+	}
+}
+
+// A reader that stands still holds up no Close, and after a write that broke
+// off nothing more is written: it would be in the middle of a record.
+func TestRecordsStalled(t *testing.T) {
+	much := make([]byte, 256<<10)
+	t.Run("close", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := net.Pipe()
+			client, server := speak(t, a, b)
+			defer server.Close()
+			var writing sync.WaitGroup
+			var err error
+			writing.Go(func() { _, err = client.Write(much) })
+			synctest.Wait()
+			began := time.Now()
+			_ = client.Close() // the socket is closed under it
+			writing.Wait()
+			if err == nil {
+				t.Error("a write that nobody read ended well")
+			}
+			if took := time.Since(began); took > 0 {
+				t.Errorf("Close took %s", took)
+			}
+		})
+	})
+	t.Run("deadline", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := net.Pipe()
+			client, server := speak(t, a, b)
+			defer server.Close()
+			defer client.Close()
+			if err := client.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.Write(much); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatalf("a write that nobody read: %v", err)
+			}
+			if err := client.SetWriteDeadline(time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range [][]byte{much[:1], much} {
+				if _, err := client.Write(p); !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("a write of %d bytes after that: %v", len(p), err)
+				}
+			}
+		})
+	})
+}
