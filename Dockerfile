@@ -56,7 +56,7 @@ FROM ${BINARIES}-machines AS made
 # volumes. A new volume takes over who owns the folder that it is mounted on.
 FROM ${BASE_IMAGE} AS folders
 RUN set -e; mkdir -p /out/etc /out/usr/local/bin /out/data /out/run/proxy /out/run/csi; \
-    for s in init seed cloudsim etcd kube-apiserver kube-controller-manager kube-scheduler ccm proxy-server proxy-agent kwok hypervisor machines csi csi-sidecars toolbox; do \
+    for s in init seed cloudsim etcd kube-apiserver kube-controller-manager kube-scheduler ccm proxy-server proxy-agent kwok hypervisor router machines csi csi-sidecars toolbox; do \
       mkdir -p -m 700 /out/lab/$s; \
     done; \
     for p in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok; do ln -s kube /out/usr/local/bin/$p; done; \

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/lab/hollow"
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
 )
@@ -45,7 +46,8 @@ var composedServices = []struct {
 	{"proxy-agent", []string{"proxy-agent.crt", "proxy-agent.key", "proxy-ca.crt"}, ""},
 	{"kwok", nil, "kwok"},
 	{"hypervisor", []string{"ca.crt", "ca.key"}, "hypervisor"}, // it signs what hollow kubelets show
-	{"machines", []string{ // and this what real ones do
+	{"router", []string{"ca.crt", "kube-proxy.crt", "kube-proxy.key"}, ""}, // with which it asks whether machines could
+	{"machines", []string{ // of all hosts of machines: it signs what real kubelets show
 		"ca.crt", "ca.key", "kube-proxy.crt", "kube-proxy.key", "proxy-agent.crt", "proxy-agent.key", "proxy-ca.crt",
 	}, "hypervisor"},
 	{"csi", nil, ""},
@@ -131,7 +133,13 @@ func (c Composed) Seed(ctx context.Context, instances int, nodes Nodes) error {
 	if err := apply(ctx, k, rbacObjects); err != nil {
 		return err
 	}
-	return seed(ctx, administrator(composedCloud, c.file("cloudsim", "admin.token")), Dir(c.file("seed", "")), c.tokens(nodes), nodes, instances)
+	cloud := administrator(composedCloud, c.file("cloudsim", "admin.token"))
+	if nodes == Real {
+		if err := ensureToken(ctx, cloud, account{"router", cloudsim.RoleHypervisor}, c.token("router")); err != nil {
+			return fmt.Errorf("service account of the router: %w", err)
+		}
+	}
+	return seed(ctx, cloud, Dir(c.file("seed", "")), c.tokens(nodes), nodes, instances)
 }
 
 func (c Composed) token(service string) string { return c.file(service, "cloud.token") }

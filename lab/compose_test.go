@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
 // composeFile is what we read of docker-compose.yaml.
@@ -200,15 +202,37 @@ func TestBuildContextIsWhole(t *testing.T) {
 	}
 }
 
-// No service has any right but machines, which has those that are named.
+// There is a host of machines in each zone that the cloud offers, with a disk of
+// its own.
+func TestComposeHasAHostInEachZone(t *testing.T) {
+	services := readCompose(t).Services
+	disks := map[string]string{}
+	for _, z := range cloudsim.DefaultCatalogue().Zones {
+		name := "node-" + z.Name
+		s := services[name]
+		if want := []string{"allinone", "compose", "machines", "--zone=" + z.Name}; !slices.Equal(s.Command, want) {
+			t.Errorf("%s runs %v, want %v", name, s.Command, want)
+		}
+		disk := s.mounts(t)["/data"]
+		if other := disks[disk]; disk == "" || other != "" {
+			t.Errorf("%s has the disk %q, which %s has", name, disk, other)
+		}
+		disks[disk] = name
+	}
+}
+
+// No service has any right but those that real machines take, which are named.
 func TestComposeGivesNoRights(t *testing.T) {
 	for name, s := range readCompose(t).Services {
 		if s.Privileged || !slices.Contains(s.CapDrop, "ALL") || !s.ReadOnly {
 			t.Errorf("%s is privileged: %v, drops %v, writes: %v", name, s.Privileged, s.CapDrop, !s.ReadOnly)
 		}
-		if name == "machines" {
+		if name == "router" || strings.HasPrefix(name, "node-") {
 			if d := cmp.Diff([]string{"real"}, s.Profiles); d != "" || len(s.CapAdd) == 0 {
-				t.Errorf("machines is in profiles %v, may %v", s.Profiles, s.CapAdd)
+				t.Errorf("%s is in profiles %v, may %v", name, s.Profiles, s.CapAdd)
+			}
+			if name == "router" && len(s.CapAdd) > 2 {
+				t.Errorf("the router may %v", s.CapAdd)
 			}
 			continue
 		}
@@ -237,8 +261,13 @@ func TestComposeKeepsItsNodes(t *testing.T) {
 			t.Errorf("%q: %v, want %q", step.nodes, err, step.want)
 		}
 	}
-	if err := dir.Machines(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "COMPOSE_PROFILES=real") {
-		t.Errorf("machines of a cluster of hollow nodes: %v", err)
+	for what, err := range map[string]error{
+		"machines": dir.Machines(t.Context(), slog.New(slog.DiscardHandler), nil),
+		"a router": dir.Route(t.Context(), slog.New(slog.DiscardHandler)),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "COMPOSE_PROFILES=real") {
+			t.Errorf("%s of a cluster of hollow nodes: %v", what, err)
+		}
 	}
 }
 

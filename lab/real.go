@@ -185,11 +185,14 @@ func (p *plan) realConfig(k kubernetes.Interface) (real.Config, error) {
 	files, err := p.registryFiles()
 	api, cloud := p.ports["kube-apiserver"], p.ports["cloudsim"]
 	return inCluster(k, p.pki, api, real.Config{
-		Cloud: p.hypervisorClient(), Metadata: p.componentClient("metadata"), Dir: p.dir.machines(), Name: p.dir.machineName(), Network: n,
+		Cloud: p.hypervisorClient(), Dir: p.dir.machines(), Name: p.dir.machineName(), Network: n,
 		Registry: real.Registry{Name: p.registryName(), CA: p.dir.path("cloud", "registry", "ca.crt"), Kubelet: files},
 		Programs: realPrograms(p.Config), ClusterDNS: clusterDNS.String(),
-		Endpoints: map[int]string{api: p.ports.addr("kube-apiserver"), cloud: p.ports.addr("cloudsim")},
-		Say:       p.say, Volumes: p.realVolumes(), NetworkProxy: p.realNetworkProxy(),
+		Router: &real.Services{
+			Metadata:  p.componentClient("metadata"),
+			Endpoints: map[int]string{api: p.ports.addr("kube-apiserver"), cloud: p.ports.addr("cloudsim")},
+		},
+		Say: p.say, Volumes: p.realVolumes(), NetworkProxy: p.realNetworkProxy(),
 	}), err
 }
 

@@ -30,7 +30,7 @@ Nobody types these; 'docker compose up' does.`,
   allinone compose probe http://127.0.0.1:8180/readyz`,
 	}
 	cmd.AddCommand(newComposeInitCommand(e), newComposeSeedCommand(e), newComposeCloudCommand(e), newComposeHypervisorCommand(e),
-		newComposeMachinesCommand(e), newComposeEnterCommand(), newComposeFurnishCommand(e), newComposeProbeCommand())
+		newComposeRouterCommand(e), newComposeMachinesCommand(e), newComposeEnterCommand(), newComposeFurnishCommand(e), newComposeProbeCommand())
 	return cmd
 }
 
@@ -104,15 +104,37 @@ network of the cloud's load balancers: what answers for nodes listens there.`,
 	})
 }
 
-func newComposeMachinesCommand(e env) *cobra.Command {
-	return composeWork(e, lab.Composed.Machines, cobra.Command{
-		Use:   "machines",
-		Short: "Make the cloud's instances real machines",
-		Long: `Make the cloud's instances machines with a kubelet, in the container that it is
-alone in: see docs/howto/compose.md for the rights that this takes. It must be in
-the network of the cloud's load balancers.`,
-		Example: `  allinone compose machines --dir /lab`,
+func newComposeRouterCommand(e env) *cobra.Command {
+	return composeWork(e, lab.Composed.Route, cobra.Command{
+		Use:   "router",
+		Short: "Make the network of real machines, and route in it",
+		Long: `Make the network that real machines are in, and be its router: it has the routes of
+the cloud's table, the metadata service, and the way to kube-apiserver. It must be
+in the network of the cloud's load balancers. When it ends machines go on, and
+the next router has their cables.
+
+It says which instances have been running for some time, as the cloud has it, and
+have no machine, because no host serves their zone.`,
+		Example: `  allinone compose router --dir /lab`,
 	})
+}
+
+func newComposeMachinesCommand(e env) *cobra.Command {
+	var zones []string
+	work := func(c lab.Composed, ctx context.Context, log *slog.Logger) error { return c.Machines(ctx, log, zones) }
+	cmd := composeWork(e, work, cobra.Command{
+		Use:   "machines",
+		Short: "Make the cloud's instances in some zones real machines",
+		Long: `Make the cloud's instances in some zones machines with a kubelet, in the container
+that it is alone in, as a host of a cloud does that stands in a zone: see
+docs/howto/compose.md for the rights that this takes. It must be in the network of
+'allinone compose router'. When it is killed its machines are dead, and it boots
+them when it is back; when it is stopped it shuts them down.`,
+		Example: `  allinone compose machines --zone sim-1a
+  allinone compose machines --zone sim-1b --zone sim-1c`,
+	})
+	cmd.Flags().StringSliceVar(&zones, "zone", nil, "zone whose instances it makes machines; repeated for more (default: all)")
+	return cmd
 }
 
 // composeWork completes the command of a service that works until it is stopped.
@@ -152,8 +174,9 @@ func newComposeEnterCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "enter NODE [COMMAND [ARGUMENT...]]",
 		Short:   "A shell on a real node, or a command there",
-		Long:    `Run a shell, or a command, on a real node, as 'allinone enter' does. It must run in the container of the service machines.`,
-		Example: `  docker compose exec machines allinone compose enter node-1`,
+		Long:    `Run a shell, or a command, on a real node, as 'allinone enter' does. It must run in the container of the host
+that the node's machine is on.`,
+		Example: `  docker compose exec node-sim-1a allinone compose enter node-1`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return enter(lab.Composed(dir), args[0], args[1:])

@@ -86,6 +86,7 @@ func configure(control, file *os.File, mode int, lapses bool) (*Loop, error) {
 	}
 	defer dev.Close()
 	c := unix.LoopConfig{Fd: uint32(file.Fd())}
+	copy(c.Info.File_name[:len(c.Info.File_name)-1], file.Name()) // it is called so also when our mounts are gone
 	if mode == os.O_RDONLY {
 		c.Info.Flags = unix.LO_FLAGS_READ_ONLY
 	}

@@ -14,11 +14,16 @@ const vpcFile = "vpc.netns"
 // by their places and not by what was written down, so it needs no record. What
 // is not there is no error. Disks stay.
 func Clean(ctx context.Context, dir, name, link string) error {
+	return errors.Join(cleanMachines(ctx, name), destroyVPC(filepath.Join(dir, vpcFile), link))
+}
+
+// cleanMachines ends what a hypervisor of that name left, but for its network.
+func cleanMachines(ctx context.Context, name string) error {
 	all, err := hierarchies()
 	if err != nil {
 		return err
 	}
-	return errors.Join(cgroup{all, name}.destroy(ctx), detachDisks(name, "", nil), destroyVPC(filepath.Join(dir, vpcFile), link))
+	return errors.Join(cgroup{all, name}.destroy(ctx), detachDisks(name, nil))
 }
 
 // Runs reports whether something of a hypervisor with this Dir and Name is left.

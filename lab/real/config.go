@@ -9,17 +9,21 @@ import (
 	"path/filepath"
 
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
-	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 )
 
 // Config is what a hypervisor of real machines needs.
 type Config struct {
 	// Cloud sees the instances of one project; each becomes a machine. It
-	// needs to read instances, instance types, routes and events.
+	// needs to read instances, instance types, zones, events and, for a router,
+	// routes.
 	Cloud *client.Client
-	// Metadata answers for the metadata service, as whoever may speak for any
-	// instance.
-	Metadata metadata.Cloud
+	// Zones are those whose instances become machines; none for all. Hypervisors
+	// of other zones may be beside this one: what is left over of theirs is not
+	// touched.
+	Zones []string
+	// Router is what is served in the VPC, if this process is its router, too; nil
+	// if another is: see Route.
+	Router *Services
 	// Registry is the cloud's.
 	Registry Registry
 	// Dir is the hypervisor's own folder, absolute: machines, the network,
@@ -32,9 +36,6 @@ type Config struct {
 	Programs Programs
 	// ClusterDNS is the address of the cluster's name server.
 	ClusterDNS string
-	// Endpoints are ports of the host's address in the VPC, by the address
-	// that each leads to: what runs on the host and machines must reach.
-	Endpoints map[int]string
 	// Identify writes into a folder who a machine is in the cluster: ca.crt,
 	// kubelet.crt and kubelet.key for its server, kubelet.kubeconfig and
 	// kube-proxy.kubeconfig.
@@ -102,18 +103,15 @@ func (p Programs) Required() map[string]string {
 
 // Validate says everything that is wrong with c.
 func (c Config) Validate() error {
-	var errs []error
-	if c.Cloud == nil || c.Cloud.URL == "" || c.Cloud.HTTP == nil {
-		errs = append(errs, errors.New("cloud needs a URL and an HTTP client"))
-	}
-	if c.Metadata == nil {
-		errs = append(errs, errors.New("metadata is required"))
+	errs := []error{checkCloud(c.Cloud), checkDir(c.Dir), c.Network.Validate(), asRoot()}
+	switch {
+	case c.Router != nil && c.Router.Metadata == nil:
+		errs = append(errs, errNoMetadata)
+	case c.Router == nil && !c.Network.BridgeOnHost:
+		errs = append(errs, errors.New("a router is required: that of another process is reached only with the bridge on the host"))
 	}
 	if c.Registry.Name == "" || c.Registry.CA == "" {
 		errs = append(errs, errors.New("registry needs a name and a CA"))
-	}
-	if !filepath.IsAbs(c.Dir) {
-		errs = append(errs, fmt.Errorf("dir must be an absolute path, got %q", c.Dir))
 	}
 	if c.Name == "" {
 		errs = append(errs, errors.New("name is required"))
@@ -121,8 +119,29 @@ func (c Config) Validate() error {
 	if c.Identify == nil || c.NodeOf == nil || c.NotReady == nil || c.Say == nil {
 		errs = append(errs, errors.New("identify, node-of, not-ready and say are required"))
 	}
-	if os.Geteuid() != 0 {
-		errs = append(errs, errors.New("real machines need root"))
+	return errors.Join(errs...)
+}
+
+// What both a hypervisor and a router need.
+var errNoMetadata = errors.New("metadata is required")
+
+func checkCloud(c *client.Client) error {
+	if c == nil || c.URL == "" || c.HTTP == nil {
+		return errors.New("cloud needs a URL and an HTTP client")
 	}
-	return errors.Join(append(errs, c.Network.Validate())...)
+	return nil
+}
+
+func checkDir(dir string) error {
+	if !filepath.IsAbs(dir) {
+		return fmt.Errorf("dir must be an absolute path, got %q", dir)
+	}
+	return nil
+}
+
+func asRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("real machines need root")
+	}
+	return nil
 }

@@ -35,7 +35,19 @@ func TestNetworkValidate(t *testing.T) {
 // Everything that is wrong is said at once.
 func TestConfigValidate(t *testing.T) {
 	err := Config{Network: testNetwork()}.Validate()
-	for _, want := range []string{"cloud", "dir", "name", "identify", "metadata", "registry"} {
+	for _, want := range []string{"cloud", "dir", "name", "identify", "router", "registry"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not name %s: %v", want, err)
+		}
+	}
+	if err := (Config{Network: testNetwork(), Router: &Services{}}).Validate(); err == nil || !strings.Contains(err.Error(), "metadata") {
+		t.Errorf("a router without metadata: %v", err)
+	}
+}
+
+func TestRouterConfigValidate(t *testing.T) {
+	err := RouterConfig{Network: testNetwork()}.Validate()
+	for _, want := range []string{"cloud", "dir", "metadata", "bridge"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not name %s: %v", want, err)
 		}

@@ -17,15 +17,15 @@ import (
 // the host's address in the VPC: the API server and the cloud. The price is a
 // copy of what they say, which the kernel makes from socket to socket. Beside
 // them is the metadata service.
-func (h *hypervisor) serveEndpoints(ctx context.Context) (*errgroup.Group, error) {
+func (r *router) serveEndpoints(ctx context.Context, s Services) (*errgroup.Group, error) {
 	work, ctx := errgroup.WithContext(ctx)
-	metadata, err := h.serveMetadata(ctx)
+	metadata, err := r.serveMetadata(ctx, s.Metadata)
 	if err != nil {
 		return nil, err
 	}
 	work.Go(metadata)
-	for port, to := range h.cfg.Endpoints {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(h.cfg.Network.Host.String(), strconv.Itoa(port)))
+	for port, to := range s.Endpoints {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(r.vpc.Host.String(), strconv.Itoa(port)))
 		if err != nil {
 			return nil, fmt.Errorf("endpoint in the VPC: %w", err)
 		}

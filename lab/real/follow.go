@@ -21,14 +21,9 @@ type follower struct {
 	follow.Teller
 }
 
-// List tells the keepers of all instances, and the router of all routes and
-// zones.
+// List tells the keepers of all instances, and which zones are dark.
 func (h *follower) List(ctx context.Context) (follow.Listed, error) {
 	all, at, err := cloudsim.All(ctx, h.cfg.Cloud.ListInstances, cloudsim.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	routes, routesAt, err := cloudsim.All(ctx, h.cfg.Cloud.ListRoutes, cloudsim.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -36,42 +31,43 @@ func (h *follower) List(ctx context.Context) (follow.Listed, error) {
 	if err != nil {
 		return nil, err
 	}
+	offered := map[string]bool{}
 	for _, z := range zones {
-		h.table.darken(z)
+		offered[z.Name] = true
+		h.cables.darken(z)
+	}
+	for _, z := range h.cfg.Zones {
+		if !offered[z] {
+			h.log.Warn("the cloud has no such zone: no instance of it will come", "zone", z)
+		}
 	}
 	h.prune(all)
 	for _, i := range all {
 		h.tell(ctx, i, false)
 	}
-	h.table.fill(routes)
-	return follow.Listed{cloudsim.KindInstance: at, cloudsim.KindRoute: routesAt, cloudsim.KindZone: zonesAt}, nil
+	return follow.Listed{cloudsim.KindInstance: at, cloudsim.KindZone: zonesAt}, nil
 }
 
 // Take passes an event on.
 func (h *follower) Take(ctx context.Context, e cloudsim.Event) error {
-	gone := e.Type == cloudsim.EventDelete
-	switch e.Kind {
-	case cloudsim.KindRoute:
-		var r cloudsim.Route
-		if err := json.Unmarshal(e.Object, &r); err != nil {
-			return err
+	if e.Kind == cloudsim.KindZone {
+		z, err := object[cloudsim.Zone](e)
+		if err == nil {
+			h.cables.darken(z)
 		}
-		h.table.put(r, gone)
-		return nil
-	case cloudsim.KindZone:
-		var z cloudsim.Zone
-		if err := json.Unmarshal(e.Object, &z); err != nil {
-			return err
-		}
-		h.table.darken(z)
-		return nil
-	}
-	var i cloudsim.Instance
-	if err := json.Unmarshal(e.Object, &i); err != nil {
 		return err
 	}
-	h.tell(ctx, i, gone)
-	return nil
+	i, err := object[cloudsim.Instance](e)
+	if err == nil {
+		h.tell(ctx, i, e.Type == cloudsim.EventDelete)
+	}
+	return err
+}
+
+// object is what an event is of.
+func object[T any](e cloudsim.Event) (of T, err error) {
+	err = json.Unmarshal(e.Object, &of)
+	return of, err
 }
 
 // nameEvery is how often a machine that waits for its name looks again.

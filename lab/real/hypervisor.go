@@ -7,8 +7,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/internal/pause"
@@ -18,10 +21,11 @@ import (
 type hypervisor struct {
 	log    *slog.Logger
 	cfg    Config
-	vpc    *vpc
+	vpc    *vpc // nil if another process is the router
+	bridge *bridge
 	images string // every new disk begins as a copy of this folder
 	cgroup cgroup // of all machines
-	table  *table
+	cables *cables
 	wg     sync.WaitGroup
 
 	mu      sync.Mutex
@@ -31,7 +35,7 @@ type hypervisor struct {
 // keeper is the goroutine that works on one machine, and its letter box: it
 // reads the latest of what the cloud says.
 type keeper struct {
-	news chan struct{} // holds one
+	news bell
 	mu   sync.Mutex
 	want cloudsim.Instance
 	gone bool
@@ -43,10 +47,7 @@ func (k *keeper) tell(i cloudsim.Instance, gone bool) {
 		k.want, k.gone = i, gone
 	}
 	k.mu.Unlock()
-	select {
-	case k.news <- struct{}{}:
-	default:
-	}
+	k.news.ring()
 }
 
 func (k *keeper) latest() (cloudsim.Instance, bool) {
@@ -56,31 +57,33 @@ func (k *keeper) latest() (cloudsim.Instance, bool) {
 }
 
 // Run makes instances true as real machines until ctx ends; then it switches
-// all of them off and takes the network away. Their disks stay. The cloud need
-// not be there when it starts, nor stay.
+// all of them off and, if it is the router too, takes the network away. Their
+// disks stay. The cloud need not be there when it starts, nor stay.
 //
-// A hypervisor that is killed leaves its machines running: the next one takes
-// them over, or Clean ends them.
+// A hypervisor that is killed leaves its machines running, unless its container
+// ends with it: the next one takes them over, or Clean ends them.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	h := &hypervisor{log: log, cfg: cfg, table: newTable(), keepers: map[cloudsim.InstanceID]*keeper{}}
+	h := &hypervisor{log: log, cfg: cfg, cables: newCables(), keepers: map[cloudsim.InstanceID]*keeper{}}
 	if err := h.open(ctx); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close(context.WithoutCancel(ctx))) }()
-	endpoints, err := h.serveEndpoints(ctx)
-	if err != nil {
-		return err
+	serving := &errgroup.Group{}
+	if h.vpc != nil {
+		if serving, err = newRouter(log, cfg.Cloud, h.vpc).serve(ctx, *cfg.Router); err != nil {
+			return err
+		}
 	}
 	if err := h.adopt(ctx); err != nil {
 		return err
 	}
-	h.wg.Go(func() { h.route(ctx) })
+	h.wg.Go(func() { h.keepCables(ctx) })
 	h.follow(ctx)
 	h.wg.Wait()
-	return endpoints.Wait()
+	return serving.Wait()
 }
 
 // open makes what all machines share.
@@ -93,7 +96,12 @@ func (h *hypervisor) open(ctx context.Context) (err error) {
 		return err
 	}
 	h.cgroup = cgroup{all, h.cfg.Name}
-	if h.vpc, err = openVPC(filepath.Join(h.cfg.Dir, vpcFile), h.cfg.Network); err != nil {
+	if h.cfg.Router == nil {
+		h.bridge, err = hostBridge(h.cfg.Network)
+	} else if h.vpc, err = openVPC(filepath.Join(h.cfg.Dir, vpcFile), h.cfg.Network); err == nil {
+		h.bridge = h.vpc.bridge
+	}
+	if err != nil {
 		return err
 	}
 	store := imageStore{dir: filepath.Join(h.cfg.Dir, "images"), programs: h.cfg.Programs.Machine, images: h.cfg.Programs.Images, more: h.cfg.Programs.Archives}
@@ -106,7 +114,16 @@ func (h *hypervisor) open(ctx context.Context) (err error) {
 
 // close ends what is left, after all keepers are done.
 func (h *hypervisor) close(ctx context.Context) error {
+	if h.vpc == nil {
+		h.bridge.link.Close()
+		return cleanMachines(ctx, h.cfg.Name)
+	}
 	return errors.Join(h.vpc.close(), Clean(ctx, h.cfg.Dir, h.cfg.Name, h.cfg.Network.Link))
+}
+
+// serves reports whether machines of a zone are this hypervisor's.
+func (h *hypervisor) serves(zone string) bool {
+	return len(h.cfg.Zones) == 0 || slices.Contains(h.cfg.Zones, zone)
 }
 
 // adopt looks at every machine's folder before the cloud is asked: what runs
@@ -123,12 +140,12 @@ func (h *hypervisor) adopt(ctx context.Context) error {
 		}
 		h.begin(ctx, m)
 	}
-	return nil
+	return h.detachDisks() // those of machines that ended with their hypervisor
 }
 
 // begin starts the keeper of a machine.
 func (h *hypervisor) begin(ctx context.Context, m *machine) *keeper {
-	k := &keeper{news: make(chan struct{}, 1)}
+	k := &keeper{news: newBell()}
 	h.mu.Lock()
 	h.keepers[m.id] = k
 	h.mu.Unlock()
@@ -138,12 +155,14 @@ func (h *hypervisor) begin(ctx context.Context, m *machine) *keeper {
 
 // tell hands what the cloud says of an instance to its keeper.
 func (h *hypervisor) tell(ctx context.Context, i cloudsim.Instance, gone bool) {
-	h.table.locate(i)
+	if h.serves(i.Zone) {
+		h.cables.locate(i)
+	}
 	h.mu.Lock()
 	k := h.keepers[i.ID]
 	h.mu.Unlock()
 	if k == nil {
-		if gone {
+		if gone || !h.serves(i.Zone) {
 			return
 		}
 		k = h.begin(ctx, h.newMachine(i.ID))
@@ -197,9 +216,19 @@ func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 		i, gone := k.latest()
 		k.tell(i, gone)
 	}
-	if err := m.shutDown(context.WithoutCancel(ctx)); err != nil {
+	if err := h.leave(context.WithoutCancel(ctx), m, k); err != nil {
 		m.log.Error("switching off", "err", err)
 	}
+}
+
+// leave switches a machine off because the hypervisor ends. If others stay, so
+// does the cluster, and is told.
+func (h *hypervisor) leave(ctx context.Context, m *machine, k *keeper) error {
+	i, _ := k.latest()
+	if h.cfg.Router != nil || i.Name == "" {
+		return m.shutDown(ctx)
+	}
+	return h.farewell(ctx, m, i)
 }
 
 // settle makes a machine what the cloud says now, and reports whether it is
@@ -215,6 +244,9 @@ func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bo
 		h.mu.Unlock()
 		m.log.Info("scrapped")
 		return true, nil
+	}
+	if !h.serves(i.Zone) { // it did before; the disk stays for when it does again
+		return false, m.powerOff(ctx)
 	}
 	switch i.State {
 	case cloudsim.InstanceProvisioning:
@@ -240,6 +272,9 @@ func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bo
 	return false, m.boot(ctx, i)
 }
 
+// farewellWithin is how long the cluster may take to be told.
+const farewellWithin = 5 * time.Second
+
 // farewell shuts a machine down and tells the cluster, which would otherwise
 // wait until it misses the node. If it cannot be told, that is what it does.
 func (h *hypervisor) farewell(ctx context.Context, m *machine, i cloudsim.Instance) error {
@@ -247,7 +282,9 @@ func (h *hypervisor) farewell(ctx context.Context, m *machine, i cloudsim.Instan
 	if err := m.shutDown(ctx); err != nil || !ran {
 		return err
 	}
-	if err := h.cfg.NotReady(ctx, i.Name, i.ProviderID); err != nil && ctx.Err() == nil {
+	tell, cancel := context.WithTimeout(ctx, farewellWithin)
+	defer cancel()
+	if err := h.cfg.NotReady(tell, i.Name, i.ProviderID); err != nil && ctx.Err() == nil {
 		m.log.Warn("the cluster does not know that the machine was shut down", "err", err)
 	}
 	return nil

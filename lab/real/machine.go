@@ -249,10 +249,10 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 	if err := inside.join(cmd.Process.Pid); err != nil {
 		return err
 	}
-	if err := m.h.vpc.attach(string(m.id), cmd.Process.Pid, address); err != nil {
+	if err := m.h.bridge.attach(string(m.id), cmd.Process.Pid, address); err != nil {
 		return err
 	}
-	m.h.table.locate(i) // its zone may be dark
+	m.h.cables.locate(i) // its zone may be dark
 	_, err = button.Write([]byte(boot.Go))
 	return err
 }
@@ -288,7 +288,7 @@ func (m *machine) powerOff(ctx context.Context) error {
 		m.init, m.booted = nil, ""
 		m.log.Info("off")
 	}
-	err := errors.Join(m.cgroup.destroy(ctx), m.h.vpc.detach(string(m.id)))
+	err := errors.Join(m.cgroup.destroy(ctx), m.h.bridge.detach(string(m.id)))
 	if ran {
 		err = errors.Join(err, m.h.detachDisks())
 	}

@@ -20,13 +20,13 @@ var metadataAddress = netip.PrefixFrom(netip.MustParseAddrPort(metadata.Address)
 
 // serveMetadata tells machines until ctx ends what the cloud knows of them. The
 // address in the VPC that a machine calls from says which it is.
-func (h *hypervisor) serveMetadata(ctx context.Context) (func() error, error) {
-	l, err := h.vpc.listen(ctx, metadata.Address)
+func (r *router) serveMetadata(ctx context.Context, cloud metadata.Cloud) (func() error, error) {
+	l, err := r.vpc.listen(ctx, metadata.Address)
 	if err != nil {
 		return nil, fmt.Errorf("metadata service: %w", err)
 	}
 	return func() error {
-		return metadata.Run(ctx, h.log.With("part", "metadata"), metadata.Config{Listener: l}, h.cfg.Metadata)
+		return metadata.Run(ctx, r.log.With("part", "metadata"), metadata.Config{Listener: l}, cloud)
 	}, nil
 }
 

@@ -1,7 +1,6 @@
 package real
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -16,23 +15,17 @@ import (
 // routeProtocol marks the router's routes that came from the cloud's table.
 const routeProtocol = 77 // nobody's: /etc/iproute2/rt_protos names those of routing daemons
 
-// table is the cloud's table of routes, where their next hops are, and which
-// zones are dark.
+// table is the cloud's table of routes, and where their next hops are.
 type table struct {
-	news chan struct{} // holds one
+	news bell
 
 	mu        sync.Mutex
 	routes    map[cloudsim.RouteID]cloudsim.Route
-	addresses map[cloudsim.InstanceID]netip.Addr
-	zones     map[cloudsim.InstanceID]string
-	dark      map[string]bool
+	instances map[cloudsim.InstanceID]cloudsim.Instance
 }
 
 func newTable() *table {
-	return &table{
-		news: make(chan struct{}, 1), routes: map[cloudsim.RouteID]cloudsim.Route{}, addresses: map[cloudsim.InstanceID]netip.Addr{},
-		zones: map[cloudsim.InstanceID]string{}, dark: map[string]bool{},
-	}
+	return &table{news: newBell(), routes: map[cloudsim.RouteID]cloudsim.Route{}, instances: map[cloudsim.InstanceID]cloudsim.Instance{}}
 }
 
 // change applies fn to the table and has the router follow.
@@ -40,10 +33,7 @@ func (t *table) change(fn func()) {
 	t.mu.Lock()
 	fn()
 	t.mu.Unlock()
-	select {
-	case t.news <- struct{}{}:
-	default:
-	}
+	t.news.ring()
 }
 
 // put takes a route as the cloud now has it.
@@ -59,35 +49,39 @@ func (t *table) put(r cloudsim.Route, gone bool) {
 }
 
 // fill replaces the whole table.
-func (t *table) fill(all []cloudsim.Route) {
+func (t *table) fill(instances []cloudsim.Instance, routes []cloudsim.Route) {
 	t.change(func() {
+		clear(t.instances)
 		clear(t.routes)
-		for _, r := range all {
+		for _, i := range instances {
+			t.instances[i.ID] = i
+		}
+		for _, r := range routes {
 			t.routes[r.ID] = r
 		}
 	})
 }
 
 // locate takes note of where an instance is.
-func (t *table) locate(i cloudsim.Instance) {
-	if a, err := netip.ParseAddr(i.InternalIP()); err == nil {
-		t.change(func() { t.addresses[i.ID], t.zones[i.ID] = a, i.Zone })
-	}
+func (t *table) locate(i cloudsim.Instance, gone bool) {
+	t.change(func() {
+		if last, ok := t.instances[i.ID]; ok && i.Revision < last.Revision {
+			return
+		}
+		if t.instances[i.ID] = i; gone {
+			delete(t.instances, i.ID)
+		}
+	})
 }
 
-// darken takes note of whether anything reaches what runs in a zone.
-func (t *table) darken(z cloudsim.Zone) {
-	t.change(func() { t.dark[z.Name] = z.Dark() })
-}
-
-// cut are the instances, of those the table knows, whose cables are: those in
-// a dark zone are, and the others are not.
-func (t *table) cut() map[cloudsim.InstanceID]bool {
+// running are the instances that the cloud calls so.
+func (t *table) running() (all []cloudsim.Instance) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all := map[cloudsim.InstanceID]bool{}
-	for id, zone := range t.zones {
-		all[id] = t.dark[zone]
+	for _, i := range t.instances {
+		if i.State == cloudsim.InstanceRunning && i.Crashed == nil {
+			all = append(all, i)
+		}
 	}
 	return all
 }
@@ -99,33 +93,14 @@ func (t *table) active() map[netip.Prefix]netip.Addr {
 	defer t.mu.Unlock()
 	all := map[netip.Prefix]netip.Addr{}
 	for _, r := range t.routes {
+		hop, known := t.instances[r.NextHop]
 		to, err := netip.ParsePrefix(r.Destination)
-		via, known := t.addresses[r.NextHop]
-		if err == nil && known && to.Addr().Is4() && r.State == cloudsim.RouteActive {
+		via, noAddress := netip.ParseAddr(hop.InternalIP())
+		if known && err == nil && noAddress == nil && to.Addr().Is4() && r.State == cloudsim.RouteActive {
 			all[to] = via
 		}
 	}
 	return all
-}
-
-// route keeps the router's table what the cloud's is, and the cables to dark
-// zones cut, until ctx ends.
-func (h *hypervisor) route(ctx context.Context) {
-	again := retry()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-h.table.news:
-		}
-		if err := errors.Join(h.vpc.setRoutes(h.table.active()), h.vpc.setCables(h.table.cut())); err != nil {
-			h.log.Warn("the router is not as the cloud says; trying again", "err", err)
-			again.Wait(ctx)
-			h.table.change(func() {})
-			continue
-		}
-		again.Reset()
-	}
 }
 
 // setRoutes makes the routes of the cloud's table those of the router, and

@@ -34,23 +34,17 @@ const (
 	kubeletDir = "/var/lib/kubelet"
 )
 
-// disksDir is where the machines of a lab see the cloud's disks. The name of the
-// lab is in it, so that what is left of a lab can be told from others': the
-// kernel shows a loop device's file as the machine calls it.
+// disksDir is where the machines of a hypervisor of that name see the cloud's
+// disks. The name is in it, so that what is left of them can be told from
+// others': a loop device is called as its file was when it was attached.
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
-// detachDisks takes away the loop devices of a lab's disks that none of its
-// machines shows: one that pods had as a device outlives the machine. So does
+// detachDisks takes away the loop devices of a hypervisor's disks that none of
+// its machines shows: one that pods had as a device outlives the machine. So does
 // the lock that a kubelet keeps on such a device, which is a loop device of it.
-// The machines are first processes. A device is known by its file in disks, the
-// host's folder of them: the name that the kernel shows is the machine's, and
-// loses its folder with it.
-func detachDisks(name, disks string, machines []int) error {
+// The machines are first processes.
+func detachDisks(name string, machines []int) error {
 	there, err := loopDevices()
-	if err != nil {
-		return err
-	}
-	known, err := filesIn(disks)
 	if err != nil {
 		return err
 	}
@@ -59,7 +53,7 @@ func detachDisks(name, disks string, machines []int) error {
 		return err
 	}
 	for _, l := range there {
-		if !known[l.inode] && !strings.HasPrefix(l.file, disksDir(name)+"/") || shown[l.number] {
+		if !strings.HasPrefix(l.name, disksDir(name)+"/") || shown[l.number] {
 			continue
 		}
 		for _, lock := range there {
@@ -106,27 +100,8 @@ const loopMajor = 7
 // loopDevice is one that is in use.
 type loopDevice struct {
 	number int
-	file   string // as the machine calls it that made it
-	inode  inode
+	name   string // of its file, as who attached it called it
 	of     uint64 // the device that the file is, 0 if it is none
-}
-
-type inode struct{ device, number uint64 }
-
-// filesIn are the files of a folder; none of one that is not there.
-func filesIn(dir string) (map[inode]bool, error) {
-	known := map[inode]bool{}
-	there, err := filepath.Glob(filepath.Join(dir, "*.img"))
-	if err != nil || dir == "" {
-		return known, err
-	}
-	for _, path := range there {
-		var st unix.Stat_t
-		if err := unix.Stat(path, &st); err == nil { // or it has just gone
-			known[inode{st.Dev, st.Ino}] = true
-		}
-	}
-	return known, nil
 }
 
 func (l loopDevice) path() string { return "/dev/loop" + strconv.Itoa(l.number) }
@@ -140,11 +115,6 @@ func loopDevices() (all []loopDevice, err error) {
 		if err != nil {
 			return nil, err
 		}
-		raw, err := os.ReadFile(f)
-		if err != nil {
-			continue
-		}
-		l.file = string(raw)
 		dev, err := os.Open(l.path())
 		if err != nil {
 			return nil, err
@@ -156,7 +126,9 @@ func loopDevices() (all []loopDevice, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", l.path(), err)
 		}
-		l.of, l.inode = info.Rdevice, inode{info.Device, info.Inode}
+		// Not what sysfs says: that is the file's path in the mounts of who attached
+		// it, and of a machine that is gone no more than its end.
+		l.of, l.name = info.Rdevice, unix.ByteSliceToString(info.File_name[:])
 		all = append(all, l)
 	}
 	return all, err
@@ -184,7 +156,7 @@ func (h *hypervisor) detachDisks() error {
 	if err != nil {
 		return err
 	}
-	return detachDisks(h.cfg.Name, h.cfg.Volumes.Disks, slices.DeleteFunc(pids, func(pid int) bool { return !isFirst(pid) }))
+	return detachDisks(h.cfg.Name, slices.DeleteFunc(pids, func(pid int) bool { return !isFirst(pid) }))
 }
 
 // volumes adds to how a machine boots what its pods' volumes need.

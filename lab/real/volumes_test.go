@@ -1,6 +1,7 @@
 package real
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +12,8 @@ import (
 )
 
 // A device that pods had stays while a machine shows it, and goes with the
-// machine: it, and the lock that its kubelet had on it.
+// machine: it, and the lock that its kubelet had on it; and not with another
+// hypervisor, beside its own.
 func TestDetachDisks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it makes loop devices")
@@ -19,7 +21,12 @@ func TestDetachDisks(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it needs root")
 	}
-	disks := t.TempDir()
+	name := fmt.Sprintf("cloudsim-test-%d", os.Getpid())
+	disks := disksDir(name)
+	if err := os.MkdirAll(disks, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(disks)) })
 	file, shown := filepath.Join(disks, "disk-000001.img"), filepath.Join(t.TempDir(), "device")
 	for path, size := range map[string]int64{file: 1 << 20, shown: 0} {
 		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
@@ -37,19 +44,22 @@ func TestDetachDisks(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, l := range all {
-			if strings.HasPrefix(l.file, file) || strings.HasPrefix(l.file, device) {
+			if l.name == file || l.name == device {
 				n++
 			}
 		}
 		return n
 	}
-	if err := detachDisks("none", disks, []int{os.Getpid()}); err != nil || left() != 2 {
+	if err := detachDisks(name, []int{os.Getpid()}); err != nil || left() != 2 {
 		t.Errorf("%d devices of a machine that runs, %v", left(), err)
+	}
+	if err := detachDisks(name+"-beside", nil); err != nil || left() != 2 {
+		t.Errorf("%d devices after another hypervisor took away its own, %v", left(), err)
 	}
 	if err := unix.Unmount(shown, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := detachDisks("none", disks, []int{os.Getpid()}); err != nil || left() != 0 {
+	if err := detachDisks(name, []int{os.Getpid()}); err != nil || left() != 0 {
 		t.Errorf("%d devices of one that does not, %v", left(), err)
 	}
 }

@@ -13,8 +13,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
-
-	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
 // Network is where a lab's machines are. Its addresses must not be in use on
@@ -28,8 +26,13 @@ type Network struct {
 	LoadBalancers netip.Prefix
 	// Pods is what the machines' pod ranges are parts of; not in VPC.
 	Pods netip.Prefix
-	// Link names the host's end of the cable to the VPC: 15 letters at most.
+	// Link names the host's link into the VPC: 15 letters at most.
 	Link string
+	// BridgeOnHost has Link be the bridge itself, and the router have the cable:
+	// so hypervisors that share the host's network namespace, and nothing else,
+	// reach it. Without it the router has the bridge, where no firewall of the
+	// host looks at what machines say to each other.
+	BridgeOnHost bool
 }
 
 // Validate says everything that is wrong with n.
@@ -53,20 +56,23 @@ func (n Network) Validate() error {
 }
 
 const (
+	// bridgeName is the router's link into the VPC: the bridge, or a cable to it.
 	bridgeName = "vpc"
-	// hostPort is the router's end of the host's cable.
-	hostPort = "host"
+	// hostPort and routerPort are what the bridge calls the cable of the other
+	// side, that it is not on.
+	hostPort, routerPort = "host", "router"
 )
 
-// vpc is a network namespace that is the lab's router: a bridge, to which the
-// host and every machine have a cable, and a table of routes. The host itself
-// gets one link, two routes and two rules, which are gone with the link or by
-// Clean; its own forwarding and its firewall are not touched.
+// vpc is a network namespace that is the lab's router, with a table of routes,
+// and a bridge to which the router, the host and every machine are connected.
+// The host itself gets one link, two routes and two rules, which are gone with
+// the link or by Clean; its own forwarding and its firewall are not touched.
 type vpc struct {
 	Network
-	file string // the namespace, mounted, so that it outlives us
-	ns   netns.NsHandle
-	link *netlink.Handle // in the namespace
+	file   string // the namespace, mounted, so that it outlives us
+	ns     netns.NsHandle
+	link   *netlink.Handle // in the namespace
+	bridge *bridge
 }
 
 // openVPC makes the VPC, or takes over what an earlier run left of it.
@@ -74,17 +80,41 @@ func openVPC(file string, n Network) (*vpc, error) {
 	v := &vpc{Network: n, file: file}
 	var err error
 	if v.ns, err = netns.GetFromPath(file); err != nil || !isNetNS(file) {
-		if v.ns, err = newNetNS(file); err != nil {
+		if v.ns, err = v.newRouter(); err != nil {
 			return nil, fmt.Errorf("network namespace of the VPC: %w", err)
 		}
 	}
 	if v.link, err = netlink.NewHandleAt(v.ns); err != nil {
 		return nil, errors.Join(err, v.ns.Close())
 	}
+	v.bridge = &bridge{n, bridgeName, v.link}
+	if n.BridgeOnHost {
+		if v.bridge, err = hostBridge(n); err != nil {
+			return nil, errors.Join(err, v.close())
+		}
+	}
 	if err := v.wire(); err != nil {
 		return nil, errors.Join(err, v.close())
 	}
 	return v, nil
+}
+
+// newRouter makes the namespace, without the cable to one that is no more: the
+// kernel takes its time with that.
+func (v *vpc) newRouter() (netns.NsHandle, error) {
+	host, err := netlink.NewHandle()
+	if err != nil {
+		return netns.None(), err
+	}
+	defer host.Close()
+	stale := v.Link
+	if v.BridgeOnHost {
+		stale = routerPort
+	}
+	if err := removeLink(host, stale); err != nil {
+		return netns.None(), err
+	}
+	return newNetNS(v.file)
 }
 
 func isNetNS(file string) bool {
@@ -128,50 +158,52 @@ func newNetNS(file string) (netns.NsHandle, error) {
 }
 
 func (v *vpc) close() error {
+	if v.BridgeOnHost && v.bridge != nil {
+		v.bridge.link.Close()
+	}
 	v.link.Close()
 	return v.ns.Close()
 }
 
-// wire makes the bridge and the host's cable as they should be.
+// wire makes the bridge and the cable to it as they should be.
 func (v *vpc) wire() error {
-	// A bridge that is not told its card takes the lowest of its ports', and
-	// another one when a machine comes or goes: for seconds then, machines would
-	// send to a router that is no more.
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName, HardwareAddr: card(v.Router)}}
-	if err := v.link.LinkAdd(bridge); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("bridge: %w", err)
-	}
-	if err := errors.Join(up(v.link, "lo"), configure(v.link, bridgeName, v.in(v.Router)), configure(v.link, bridgeName, metadataAddress)); err != nil {
-		return err
-	}
 	host, err := netlink.NewHandle()
 	if err != nil {
 		return err
 	}
 	defer host.Close()
-	if _, err := host.LinkByName(v.Link); err != nil {
-		cable := &netlink.Veth{
-			LinkAttrs: netlink.LinkAttrs{Name: v.Link, HardwareAddr: card(v.Host)}, PeerName: hostPort, PeerNamespace: netlink.NsFd(v.ns),
-		}
-		if err := host.LinkAdd(cable); err != nil {
-			return fmt.Errorf("link %s: %w", v.Link, err)
+	on := v.Router
+	cable := netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: v.Link, HardwareAddr: card(v.Host)}, PeerName: hostPort}
+	port := hostPort
+	if v.BridgeOnHost {
+		on = v.Host
+		cable = netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: routerPort}, PeerName: bridgeName, PeerHardwareAddr: card(v.Router)}
+		port = routerPort
+	}
+	// A bridge that is not told its card takes the lowest of its ports', and
+	// another one when a machine comes or goes: for seconds then, machines would
+	// send to a router that is no more.
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: v.bridge.name, HardwareAddr: card(on)}}
+	if err := v.bridge.link.LinkAdd(bridge); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("bridge: %w", err)
+	}
+	if _, err := host.LinkByName(cable.Name); err != nil {
+		cable.PeerNamespace = netlink.NsFd(v.ns)
+		if err := host.LinkAdd(&cable); err != nil {
+			return fmt.Errorf("link %s: %w", cable.Name, err)
 		}
 	}
-	if err := errors.Join(v.plug(hostPort), configure(host, v.Link, v.in(v.Host))); err != nil {
+	if err := errors.Join(
+		v.bridge.plug(port), configure(host, v.Link, v.in(v.Host)),
+		up(v.link, "lo"), configure(v.link, bridgeName, v.in(v.Router)), configure(v.link, bridgeName, metadataAddress),
+	); err != nil {
 		return err
 	}
 	return errors.Join(v.hostRoutes(host), v.routerRoutes(), v.leadAnswers(host))
 }
 
-// card is the hardware address of who has an address in the VPC: always the
-// same, so that nobody sends to a card that is gone.
-func card(a netip.Addr) net.HardwareAddr {
-	a4 := a.As4()
-	return net.HardwareAddr{2, 0, a4[0], a4[1], a4[2], a4[3]}
-}
-
 // in is an address with the VPC's mask.
-func (v *vpc) in(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, v.VPC.Bits()) }
+func (n Network) in(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, n.VPC.Bits()) }
 
 // hostRoutes lead pods' addresses to the router, and make every address of a
 // load balancer the host's own, so that the data plane can listen on any.
@@ -201,109 +233,22 @@ func (v *vpc) routerRoutes() error {
 	return nil
 }
 
-// attach gives the machine whose first process is pid a cable to the VPC.
-func (v *vpc) attach(name string, pid int, address netip.Addr) error {
-	if err := v.detach(name); err != nil {
-		return err
-	}
-	cable := &netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsPid(pid), PeerHardwareAddr: card(address),
-	}
-	if err := v.link.LinkAdd(cable); err != nil {
-		return fmt.Errorf("link %s: %w", name, err)
-	}
-	if err := v.plug(name); err != nil {
-		return err
-	}
-	ns, err := netns.GetFromPid(pid)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = ns.Close() }() // only ever read
-	inside, err := netlink.NewHandleAt(ns)
-	if err != nil {
-		return err
-	}
-	defer inside.Close()
-	if err := errors.Join(up(inside, "lo"), configure(inside, "eth0", v.in(address))); err != nil {
-		return err
-	}
-	eth0, err := inside.LinkByName("eth0")
-	if err != nil {
-		return err
-	}
-	gateway := &netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: v.Router.AsSlice()}
-	if err := inside.RouteReplace(gateway); err != nil {
-		return fmt.Errorf("default route: %w", err)
-	}
-	return nil
-}
-
-// detach takes a machine's cable away. None is no error.
-func (v *vpc) detach(name string) error {
-	l, err := v.link.LinkByName(name)
-	if isNoLink(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := v.link.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("link %s: %w", name, err)
-	}
-	return nil
-}
-
-// setCables cuts the cables of some machines at the router's end, and joins
-// those of the others. Machines that are off have none.
-func (v *vpc) setCables(cut map[cloudsim.InstanceID]bool) error {
-	links, err := v.link.LinkList()
-	if err != nil {
-		return fmt.Errorf("cables: %w", err)
-	}
-	var errs []error
-	for _, l := range links {
-		dark, known := cut[cloudsim.InstanceID(l.Attrs().Name)]
-		on := l.Attrs().Flags&net.FlagUp != 0
-		switch {
-		case known && dark && on:
-			errs = append(errs, v.link.LinkSetDown(l))
-		case known && !dark && !on:
-			errs = append(errs, v.link.LinkSetUp(l))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// plug puts the router's end of a cable into the bridge.
-func (v *vpc) plug(name string) error {
-	l, err := v.link.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("link %s: %w", name, err)
-	}
-	bridge, err := v.link.LinkByName(bridgeName)
-	if err != nil {
-		return err
-	}
-	if err := v.link.LinkSetMaster(l, bridge); err != nil {
-		return fmt.Errorf("link %s: %w", name, err)
-	}
-	return v.link.LinkSetUp(l)
-}
-
 // destroyVPC takes away the namespace at file and all that is in it. The kernel
 // does that in its own time; the host's link goes at once. None is no error.
 func destroyVPC(file, link string) error {
 	if err := forgetAnswers(link); err != nil {
 		return err
 	}
-	if l, err := netlink.LinkByName(link); err == nil {
-		if err := netlink.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
-			return fmt.Errorf("link %s: %w", link, err)
-		}
-	} else if !isNoLink(err) {
+	host, err := netlink.NewHandle()
+	if err != nil {
 		return err
 	}
+	defer host.Close()
+	return errors.Join(removeLink(host, link), dropNetNS(file))
+}
+
+// dropNetNS lets go of the namespace at file. None is no error.
+func dropNetNS(file string) error {
 	if !isNetNS(file) {
 		return nil
 	}
@@ -313,34 +258,8 @@ func destroyVPC(file, link string) error {
 	return os.Remove(file)
 }
 
-func up(h *netlink.Handle, name string) error {
-	l, err := h.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("link %s: %w", name, err)
-	}
-	return h.LinkSetUp(l)
-}
-
-// configure gives a link an address and switches it on.
-func configure(h *netlink.Handle, name string, address netip.Prefix) error {
-	l, err := h.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("link %s: %w", name, err)
-	}
-	a := &netlink.Addr{IPNet: &net.IPNet{IP: address.Addr().AsSlice(), Mask: net.CIDRMask(address.Bits(), address.Addr().BitLen())}}
-	if err := h.AddrReplace(l, a); err != nil {
-		return fmt.Errorf("address %s of %s: %w", address, name, err)
-	}
-	return h.LinkSetUp(l)
-}
-
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-}
-
-func isNoLink(err error) bool {
-	_, ok := errors.AsType[netlink.LinkNotFoundError](err)
-	return ok
 }
 
 // Lay makes the network that Run will use, for who listens on an address in it

@@ -43,7 +43,7 @@ func TestRouterKeepsItsCard(t *testing.T) {
 	before := router()
 	// The lowest card of all is the one that a bridge of no card of its own takes.
 	port := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "low", HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 0}}, PeerName: "peer"}
-	if err := errors.Join(v.link.LinkAdd(port), v.plug("low")); err != nil {
+	if err := errors.Join(v.link.LinkAdd(port), v.bridge.plug("low")); err != nil {
 		t.Fatal(err)
 	}
 	if after := router(); !bytes.Equal(after, before) {

@@ -1,0 +1,258 @@
+package real
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// A running instance without a machine is told once, also when it stays away,
+// and not before its machine had time to boot; and once when it is back.
+func TestMissing(t *testing.T) {
+	began := time.Now()
+	running := []cloudsim.Instance{{ID: "i-000001"}, {ID: "i-000002"}}
+	one, both := map[string]bool{"i-000001": true}, map[string]bool{"i-000001": true, "i-000002": true}
+	m := missing{}
+	for _, step := range []struct {
+		after       time.Duration
+		running     []cloudsim.Instance
+		there       map[string]bool
+		lost, found int
+	}{
+		{0, running, one, 0, 0},
+		{missingAfter - 1, running, one, 0, 0},
+		{missingAfter, running, one, 1, 0},
+		{2 * missingAfter, running, one, 0, 0},
+		{3 * missingAfter, running, both, 0, 1},
+		{4 * missingAfter, running, one, 0, 0},
+		{5 * missingAfter, running[:1], one, 0, 0}, // it was stopped
+		{6 * missingAfter, running, one, 0, 0},
+		{6*missingAfter + 1, running, both, 0, 0},
+	} {
+		lost, found := m.look(began.Add(step.after), step.running, step.there)
+		if len(lost) != step.lost || len(found) != step.found || slices.ContainsFunc(append(lost, found...), func(i cloudsim.Instance) bool { return i.ID != "i-000002" }) {
+			t.Errorf("after %s: lost %v, found %v; want %d, %d", step.after, lost, found, step.lost, step.found)
+		}
+	}
+}
+
+// Machines of two hypervisors are on one bridge: one ends, the router is killed
+// and another comes, and nobody else is harmed.
+func TestBridgeOnHost(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it needs root")
+	}
+	onHostOfItsOwn(t)
+	file, n := filepath.Join(t.TempDir(), "vpc"), Network{
+		VPC: netip.MustParsePrefix("10.98.0.0/16"), Router: netip.MustParseAddr("10.98.255.1"), Host: netip.MustParseAddr("10.98.255.2"),
+		LoadBalancers: netip.MustParsePrefix("10.98.128.0/18"), Pods: netip.MustParsePrefix("10.97.0.0/16"), Link: "vpc", BridgeOnHost: true,
+	}
+	pods := netip.MustParsePrefix("10.97.2.0/24")
+	route := func() *vpc {
+		t.Helper()
+		v, err := openVPC(file, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := v.setRoutes(map[netip.Prefix]netip.Addr{pods: netip.MustParseAddr("10.98.0.2")}); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	v := route()
+	t.Cleanup(func() { _ = dropNetNS(file) })
+	var machines [2]*exec.Cmd
+	for i := range machines {
+		machines[i] = bareMachine(t)
+		hypervisor, err := hostBridge(n) // each its own
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer hypervisor.link.Close()
+		if err := hypervisor.attach(fmt.Sprintf("i-%d", i+1), machines[i].Process.Pid, netip.AddrFrom4([4]byte{10, 98, 0, byte(i + 1)})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := inNetNS(t, machines[1].Process.Pid)
+	listenIn(t, other, "10.98.0.2:80")
+	pod := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 97, 2, 1), Mask: net.CIDRMask(32, 32)}}
+	lo, err := other.handle.LinkByName("lo")
+	if err := errors.Join(err, other.handle.AddrAdd(lo, pod)); err != nil {
+		t.Fatal(err)
+	}
+	listenIn(t, other, "10.97.2.1:80")
+	first := inNetNS(t, machines[0].Process.Pid)
+	reaches(t, "the other machine", first, "10.98.0.2:80", true)
+	reaches(t, "a pod there, by the router", first, "10.97.2.1:80", true)
+	reaches(t, "the host, to a machine", here(t), "10.98.0.2:80", true)
+
+	// Killed, not stopped: the namespace goes with its mount and its handles.
+	if err := errors.Join(unix.Unmount(file, unix.MNT_DETACH), v.close()); err != nil {
+		t.Fatal(err)
+	}
+	reaches(t, "the other machine, without a router", first, "10.98.0.2:80", true)
+	reaches(t, "a pod there, without a router", first, "10.97.2.1:80", false)
+	last := route()
+	reaches(t, "a pod there, by the next router", first, "10.97.2.1:80", true)
+	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil { // and the kernel still has it
+		t.Fatal(err)
+	}
+	v = route()
+	reaches(t, "a pod there, by the one after it", first, "10.97.2.1:80", true)
+	if err := last.close(); err != nil {
+		t.Error(err)
+	}
+	_ = machines[0].Process.Kill()
+	_ = machines[0].Wait()
+	first.close()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) { // the kernel takes its time
+		all, err := v.bridge.cables()
+		if err == nil && !all["i-1"] {
+			break
+		}
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("the cable of a dead machine stays: %v", err)
+		}
+	}
+	reaches(t, "the host, to a machine whose neighbour is dead", here(t), "10.98.0.2:80", true)
+	if err := errors.Join(v.close(), dropNetNS(file)); err != nil {
+		t.Error(err)
+	}
+	reaches(t, "the host, to a machine without a router", here(t), "10.98.0.2:80", true)
+}
+
+// onHostOfItsOwn has the test's goroutine be in a network namespace that is
+// nobody else's.
+func onHostOfItsOwn(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread() // and never unlocked: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	h, err := netlink.NewHandle()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if err := up(h, "lo"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bareMachine is a process with a network of its own.
+func bareMachine(t *testing.T) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("sleep", "600")
+	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Pdeathsig: unix.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd
+}
+
+// place is a network namespace.
+type place struct {
+	ns     netns.NsHandle
+	handle *netlink.Handle
+}
+
+func inNetNS(t *testing.T, pid int) *place {
+	t.Helper()
+	ns, err := netns.GetFromPid(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newPlace(t, ns)
+}
+
+func here(t *testing.T) *place {
+	t.Helper()
+	ns, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newPlace(t, ns)
+}
+
+func newPlace(t *testing.T, ns netns.NsHandle) *place {
+	t.Helper()
+	h, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &place{ns, h}
+	t.Cleanup(p.close)
+	return p
+}
+
+// close lets go of the namespace, once or again.
+func (p *place) close() {
+	p.handle.Close()
+	_ = p.ns.Close()
+}
+
+// do calls fn in the place.
+func (p *place) do(fn func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked
+		if err := netns.Set(p.ns); err != nil {
+			done <- err
+			return
+		}
+		done <- fn()
+	}()
+	return <-done
+}
+
+func listenIn(t *testing.T, p *place, address string) {
+	t.Helper()
+	err := p.do(func() error {
+		l, err := net.Listen("tcp", address)
+		if err == nil {
+			t.Cleanup(func() { l.Close() })
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reaches waits until an address is reached, or is not.
+func reaches(t *testing.T, what string, from *place, to string, want bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		err := from.do(func() error {
+			c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", to)
+			if err == nil {
+				c.Close()
+			}
+			return err
+		})
+		if (err == nil) == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: reached %v, want %v: %v", what, err == nil, want, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
