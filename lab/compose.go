@@ -45,7 +45,7 @@ var composedServices = []struct {
 	{"proxy-server", []string{"proxy-server.crt", "proxy-server.key", "proxy-ca.crt"}, ""},
 	{"proxy-agent", []string{"proxy-agent.crt", "proxy-agent.key", "proxy-ca.crt"}, ""},
 	{"kwok", nil, "kwok"},
-	{"hypervisor", []string{"ca.crt", "ca.key"}, "hypervisor"}, // it signs what hollow kubelets show
+	{"hypervisor", []string{"ca.crt", "ca.key"}, "hypervisor"},             // it signs what hollow kubelets show
 	{"router", []string{"ca.crt", "kube-proxy.crt", "kube-proxy.key"}, ""}, // with which it asks whether machines could
 	{"machines", []string{ // of all hosts of machines: it signs what real kubelets show
 		"ca.crt", "ca.key", "kube-proxy.crt", "kube-proxy.key", "proxy-agent.crt", "proxy-agent.key", "proxy-ca.crt",
