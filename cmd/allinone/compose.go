@@ -172,9 +172,9 @@ nodes: hollow ones have theirs on loopback, real ones in a network of the cloud'
 func newComposeEnterCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use:     "enter NODE [COMMAND [ARGUMENT...]]",
-		Short:   "A shell on a real node, or a command there",
-		Long:    `Run a shell, or a command, on a real node, as 'allinone enter' does. It must run in the container of the host
+		Use:   "enter NODE [COMMAND [ARGUMENT...]]",
+		Short: "A shell on a real node, or a command there",
+		Long: `Run a shell, or a command, on a real node, as 'allinone enter' does. It must run in the container of the host
 that the node's machine is on.`,
 		Example: `  docker compose exec node-sim-1a allinone compose enter node-1`,
 		Args:    cobra.MinimumNArgs(1),
