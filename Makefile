@@ -7,7 +7,7 @@ KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
 export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage conformance compose-test lint vuln generate generated bench check clean
+.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage conformance compose-test vm vm-test lint vuln generate generated bench check clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,14 @@ e2e-storage: build machine csi bin/e2e/e2e.test ## upstream's tests of storage w
 
 conformance: build machine bin/e2e/e2e.test ## a choice of upstream's conformance tests, on real nodes
 	hack/e2e-upstream "$$(hack/conformance)"
+
+bin/vm/root.img: hack/build-vm
+	@hack/with-progress bin/vm hack/build-vm bin/vm
+
+vm: bin/vm/root.img ## build bin/vm: a virtual machine of Debian's packages (needs root and debootstrap)
+
+vm-test: vm ## what only a host with cgroup v2, SELinux and every capability shows, in a virtual machine
+	hack/vm-test
 
 lint: ## static checks, whose messages teach
 	$(GO) vet ./... && $(GO) -C kube vet -trimpath . ./credprovider && $(GO) -C kube/dns vet . && $(GO) -C kube/machine vet ./pause

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
@@ -85,13 +86,11 @@ func newNodeBench(t *testing.T, serveAs ...string) *bench {
 	}
 	b := newBench(t, serveAs...)
 	t.Cleanup(func() {
-		there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-		if err != nil {
-			t.Error(err)
-		}
-		for _, f := range there {
-			if raw, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(raw), b.dir) {
-				t.Errorf("a loop device stays: %s", raw)
+		// Udev looks into a device that comes, and holds it meanwhile.
+		for deadline := time.Now().Add(time.Minute); len(b.loops()) > 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Errorf("loop devices stay: %v", b.loops())
+				break
 			}
 		}
 		if raw, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(raw), b.dir) {
@@ -99,6 +98,21 @@ func newNodeBench(t *testing.T, serveAs ...string) *bench {
 		}
 	})
 	return b
+}
+
+// loops are the files of this bench that are behind loop devices.
+func (b *bench) loops() (files []string) {
+	b.t.Helper()
+	there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		b.t.Error(err)
+	}
+	for _, f := range there {
+		if raw, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(raw), b.dir) {
+			files = append(files, strings.TrimSpace(string(raw)))
+		}
+	}
+	return files
 }
 
 func (b *bench) instance(name, zone string) cloudsim.Instance {

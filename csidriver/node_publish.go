@@ -67,6 +67,9 @@ func publish(l *machine.Loop, volume, staged, target string, u use, readOnly boo
 	if err != nil {
 		return err
 	}
+	if err := sameLabel(staged, machine.Label(u.flags)); err != nil {
+		return err
+	}
 	if have != nil {
 		return samePublish(*have, *from, readOnly)
 	}
@@ -93,6 +96,22 @@ func samePublish(have, staged machine.Mount, readOnly bool) error {
 	}
 	if have.ReadOnly() != (readOnly || staged.ReadOnly()) {
 		return status.Errorf(codes.AlreadyExists, "the volume is published there with read-only %t", have.ReadOnly())
+	}
+	return nil
+}
+
+// sameLabel is nil if all files of what is staged have the SELinux label that is
+// asked for: one filesystem has one, wherever it is shown.
+func sameLabel(staged, label string) error {
+	if label == "" {
+		return nil
+	}
+	there, err := machine.At(staged)
+	if err != nil {
+		return err
+	}
+	if i := len(there) - 1; i < 0 || there[i].Label() != label {
+		return status.Errorf(codes.FailedPrecondition, "the volume is staged without the SELinux label %s: unstage it first", label)
 	}
 	return nil
 }

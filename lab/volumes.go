@@ -104,7 +104,7 @@ func furnishVolumes(ctx context.Context, k *kubernetes.Clientset, crds string, s
 		return err
 	}
 	for _, name := range serveAs {
-		legacy := fmt.Sprintf("apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: %s}\nspec: {attachRequired: true, podInfoOnMount: false, fsGroupPolicy: File}\n", name)
+		legacy := fmt.Sprintf("apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: %s}\nspec: {attachRequired: true, podInfoOnMount: false, fsGroupPolicy: File, seLinuxMount: true}\n", name)
 		if err := apply(ctx, k, []byte(legacy)); err != nil {
 			return err
 		}

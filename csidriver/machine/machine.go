@@ -52,14 +52,17 @@ func (m Mount) IsDevice() bool { return m.FSType == "devtmpfs" && strings.HasPre
 var shown = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync", "dirsync"}
 
 // MountedWith reports whether m was mounted with these options: of those that
-// the kernel shows for every mount exactly these, of a filesystem's own at
-// least these.
+// the kernel shows for every mount exactly these, the same SELinux label for all
+// files, and of a filesystem's own at least these.
 func (m Mount) MountedWith(options []string) bool {
 	have := append(slices.Clone(m.Options), m.Super...)
 	for _, o := range shown {
 		if slices.Contains(have, o) != slices.Contains(options, o) {
 			return false
 		}
+	}
+	if m.Label() != Label(options) {
+		return false
 	}
 	for _, o := range options {
 		if o == "ro" && !m.ReadOnly() {
@@ -72,8 +75,42 @@ func (m Mount) MountedWith(options []string) bool {
 	return true
 }
 
+// label is the option that gives all files of a filesystem one SELinux label, as
+// the kubelet does for a driver whose CSIDriver says seLinuxMount (KEP-1710).
+const label = "context="
+
+// Label is the SELinux label that options give to all files, as the kernel shows
+// it; "" if they give none.
+func Label(options []string) string {
+	for _, o := range options {
+		if l, ok := strings.CutPrefix(o, label); ok {
+			return canonical(strings.Trim(l, `"`))
+		}
+	}
+	return ""
+}
+
+// Label is the SELinux label of all files of m; "" if each has its own.
+func (m Mount) Label() string { return Label(m.Super) }
+
 // ignored are options that the kernel does not show, or says otherwise.
 func ignored(o string) bool {
 	return slices.Contains([]string{"rw", "ro", "defaults", "suid", "dev", "exec", "atime", "diratime", "relatime", "async", "bind", "noload", "norecovery", "nouuid"}, o) ||
-		strings.HasPrefix(o, "context=")
+		strings.HasPrefix(o, label)
+}
+
+// splitOptions parts what the kernel shows of a filesystem at its commas, but for
+// those in quotes: a label's categories.
+func splitOptions(s string) (all []string) {
+	quoted := false
+	begin := 0
+	for i, c := range s {
+		switch {
+		case c == '"':
+			quoted = !quoted
+		case c == ',' && !quoted:
+			all, begin = append(all, s[begin:i]), i+1
+		}
+	}
+	return append(all, s[begin:])
 }

@@ -16,6 +16,9 @@ type Usage struct {
 	Inodes, InodesFree, InodesIn int64
 }
 
+// canonical is for a kernel that has labels.
+func canonical(label string) string { return label }
+
 // CanGrowMounted is false where nothing is mounted.
 func CanGrowMounted() bool { return false }
 

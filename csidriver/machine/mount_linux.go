@@ -207,7 +207,7 @@ func mounts(want func(Mount) bool) (found []Mount, err error) {
 	_, err = mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
 		m := Mount{
 			Path: i.Mountpoint, Root: i.Root, Major: i.Major, Minor: i.Minor, FSType: i.FSType,
-			Options: strings.Split(i.Options, ","), Super: strings.Split(i.VFSOptions, ","),
+			Options: strings.Split(i.Options, ","), Super: splitOptions(i.VFSOptions),
 		}
 		if want(m) {
 			found = append(found, m)

@@ -125,7 +125,7 @@ func checkNamespaces() Finding {
 func checkOverlay(dir string) Finding {
 	f := Finding{Name: "overlayfs", Needed: true, Fix: "modprobe overlay; and choose a --data-dir on ext4, xfs or btrfs"}
 	known, err := os.ReadFile("/proc/filesystems")
-	if err != nil || !strings.Contains(string(known), "\toverlay\n") {
+	if (err != nil || !strings.Contains(string(known), "\toverlay\n")) && !loadable("overlay") {
 		f.Problem = "the kernel does not have it"
 		return f
 	}
@@ -139,6 +139,17 @@ func checkOverlay(dir string) Finding {
 		f.Problem = fmt.Sprintf("%s is on a file system that overlays cannot be made on", dir)
 	}
 	return f
+}
+
+// loadable reports whether the kernel loads a module by itself when it is first
+// asked for what is in it.
+func loadable(module string) bool {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return false
+	}
+	modules, err := os.ReadFile(filepath.Join("/lib/modules", unix.ByteSliceToString(u.Release[:]), "modules.dep"))
+	return err == nil && strings.Contains(string(modules), "/"+module+".ko")
 }
 
 // checkNFT runs what kube-proxy runs.

@@ -1,0 +1,32 @@
+package machine
+
+import "testing"
+
+// What the kernel shows of a mount is compared with what is asked for, labels of
+// SELinux by what they say and not by how.
+func TestMountedWith(t *testing.T) {
+	plain := Mount{Options: []string{"rw", "relatime"}, Super: splitOptions("rw,seclabel,stripe=4")}
+	labelled := Mount{Options: []string{"rw", "noatime"}, Super: splitOptions(`rw,context="u:r:t:s0:c5,c10",stripe=4`)}
+	short := Mount{Options: []string{"rw"}, Super: splitOptions("rw,context=u:r:t:s0")}
+	for _, tc := range []struct {
+		name    string
+		m       Mount
+		options []string
+		want    bool
+	}{
+		{"nothing", plain, nil, true},
+		{"its own", plain, []string{"rw", "stripe=4"}, true},
+		{"another's own", plain, []string{"stripe=8"}, false},
+		{"a flag that it has not", plain, []string{"noatime"}, false},
+		{"a label that it has not", plain, []string{"context=u:r:t:s0"}, false},
+		{"its label in quotes", labelled, []string{"noatime", `context="u:r:t:s0:c5,c10"`, "stripe=4"}, true},
+		{"its label without", labelled, []string{"noatime", "context=u:r:t:s0:c5,c10"}, true},
+		{"a part of its label", labelled, []string{"noatime", "context=u:r:t:s0:c5"}, false},
+		{"no label", labelled, []string{"noatime"}, false},
+		{"a label that needs no quotes, with them", short, []string{`context="u:r:t:s0"`}, true},
+	} {
+		if got := tc.m.MountedWith(tc.options); got != tc.want {
+			t.Errorf("%s: %t, want %t", tc.name, got, tc.want)
+		}
+	}
+}
