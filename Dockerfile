@@ -103,6 +103,6 @@ COPY --from=made /src/bin/allinone-credprovider /usr/local/bin/
 COPY --from=made /src/bin/machine /opt/cloudsim/machine
 COPY --from=made /src/bin/csi /opt/cloudsim/csi
 RUN ln -s /opt/cloudsim/csi/csi-sidecars /usr/local/bin/; mkdir -p /data /cloud; \
-    echo 'cloudsim:x:65532:65532::/tmp:/bin/bash' >>/etc/passwd; chown -R 65532:65532 /lab
+    echo 'cloudsim:x:65532:65532::/tmp:/bin/bash' >>/etc/passwd; chown -R 65532:65532 /lab /cloud
 ENV HOME=/tmp
 USER 65532:65532

@@ -7,7 +7,7 @@ KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
 export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage conformance compose-test vm vm-test lint vuln generate generated bench check clean
+.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage conformance compose compose-test vm vm-test lint vuln generate generated bench check clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,11 @@ e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## boot rea
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
 	$(GO) -C kube test -trimpath -count=1 ./credprovider
 	$(if $(filter 0,$(shell id -u)),@$(MAKE) --no-print-directory e2e-upstream)
+
+compose: ## build bin/compose: Docker Compose, for make compose-test COMPOSE=bin/compose
+	@hack/with-progress bin/compose $(GO) -C hack/compose build -trimpath -o ../../bin/compose \
+		-ldflags "-s -w -X github.com/docker/compose/v5/internal.Version=$$($(GO) -C hack/compose list -m -f '{{.Version}}' github.com/docker/compose/v5)" \
+		github.com/docker/compose/v5/cmd
 
 compose-test: build machine csi ## bring up docker-compose.yaml with bin/, walk through it, find nothing left
 	@hack/compose-test
