@@ -49,6 +49,7 @@ e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## boot rea
 	@rm -rf bin/figures
 	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./cloudsim/engine ./cloudsim/client ./credprovider ./cmd/allinone
 	@tail -n +1 bin/figures/*
+	$(GO) test -count=1 -short -tags portable ./cloudsim/dataplane
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
 	$(GO) -C kube test -trimpath -count=1 ./credprovider
 	$(if $(filter 0,$(shell id -u)),@$(MAKE) --no-print-directory e2e-upstream)

@@ -21,8 +21,11 @@ type balancer struct {
 	prober *prober
 	cloud  Cloud
 
-	// work counts the goroutines: one reports, one per socket accepts, one
-	// per running target probes, two per connection and one per flow forward.
+	forwarder *forwarder
+
+	// work counts the goroutines, of which one reports, one per socket has it
+	// open, one per running target probes and one per flow forwards; and the
+	// connections.
 	work       sync.WaitGroup
 	stopReport context.CancelFunc
 	changed    chan struct{} // holds one token while there may be news to report
@@ -48,7 +51,7 @@ type balancer struct {
 
 func newBalancer(p *plane, id cloudsim.LoadBalancerID) *balancer {
 	return &balancer{
-		id: id, log: p.log.With("loadBalancer", id), cfg: p.cfg, prober: p.prober, cloud: p.cloud,
+		id: id, log: p.log.With("loadBalancer", id), cfg: p.cfg, prober: p.prober, cloud: p.cloud, forwarder: p.forwarder,
 		changed:   make(chan struct{}, 1),
 		listeners: map[port]*listener{}, sockets: map[socketKey]*socket{},
 		targets: map[cloudsim.TargetKey]*target{}, sessions: map[*session]struct{}{},

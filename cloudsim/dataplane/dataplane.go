@@ -140,8 +140,13 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 		return fmt.Errorf("data plane: %w", err)
 	}
 	defer release()
+	forwarder, err := newForwarder()
+	if err != nil {
+		return fmt.Errorf("data plane: %w", err)
+	}
+	defer forwarder.close()
 	p := &plane{
-		log: log, cfg: cfg, cloud: cloud, prober: newProber(),
+		log: log, cfg: cfg, cloud: cloud, prober: newProber(), forwarder: forwarder,
 		machines:  map[cloudsim.InstanceID]machine{},
 		dark:      map[string]bool{},
 		balancers: map[cloudsim.LoadBalancerID]*balancer{},
@@ -158,6 +163,7 @@ type plane struct {
 	cfg       Config
 	cloud     Cloud
 	prober    *prober
+	forwarder *forwarder
 	machines  map[cloudsim.InstanceID]machine
 	dark      map[string]bool // zones that nothing reaches
 	balancers map[cloudsim.LoadBalancerID]*balancer

@@ -140,7 +140,7 @@ func (b *balancer) listen(ctx context.Context, s *socket) {
 		if bound.packets != nil {
 			(&packets{b: b, socket: s, conn: bound.packets, flows: map[netip.AddrPort]*flow{}}).receive(ctx)
 		} else {
-			b.accept(ctx, s, bound.streams)
+			b.forwarder.accept(ctx, b, s, bound.streams)
 		}
 		<-closed
 	}
@@ -161,38 +161,6 @@ func (b *balancer) place(s *socket, endpoint, problem string) {
 	defer b.mu.Unlock()
 	s.endpoint, s.problem = endpoint, problem
 	b.news()
-}
-
-// accept serves a socket's connections until ctx ends. It outlives a machine
-// that is short of file descriptors.
-func (b *balancer) accept(ctx context.Context, s *socket, ln net.Listener) {
-	again := pause.Backoff{First: 5 * time.Millisecond, Most: time.Second}
-	for {
-		nc, err := ln.Accept()
-		switch {
-		case ctx.Err() != nil:
-			if err == nil {
-				reset(nc.(*net.TCPConn))
-			}
-			return
-		case err != nil:
-			if again.Fresh() {
-				b.log.Warn("cannot accept connections; trying again", "endpoint", ln.Addr().String(), "error", err)
-			}
-			again.Wait(ctx)
-			continue
-		}
-		again.Reset()
-		client := nc.(*net.TCPConn)
-		from := client.RemoteAddr().(*net.TCPAddr).AddrPort()
-		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
-		first, why := b.begin(s.l, from.Addr(), nil)
-		if why != "" {
-			reset(client)
-			continue
-		}
-		b.work.Go(func() { b.serve(ctx, s, client, from, first) })
-	}
 }
 
 // prefixes reads source ranges; the cloud has seen to it that they are.

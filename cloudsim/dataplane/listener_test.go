@@ -97,31 +97,6 @@ func TestAddressesThatAreNone(t *testing.T) {
 	}
 }
 
-// A machine that cannot accept for a while is waited for.
-func TestAcceptFailureIsOutlived(t *testing.T) {
-	f := newFleet(t, 1, each(echo))
-	var cfg dataplane.Config
-	cfg.ListenWith(func(ctx context.Context, network, address string) (net.Listener, error) {
-		ln, err := new(net.ListenConfig).Listen(ctx, network, address)
-		return &weary{Listener: ln, failures: 5}, err
-	})
-	f.up(t, cfg)
-	dial(t, f.address()).alive()
-}
-
-// weary is a listener of a process that has run out of descriptors.
-type weary struct {
-	net.Listener
-	failures int
-}
-
-func (w *weary) Accept() (net.Conn, error) {
-	if w.failures--; w.failures >= 0 {
-		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
-	}
-	return w.Listener.Accept()
-}
-
 // A listener whose port is slow to be free holds up its successor, which does
 // not find it taken.
 func TestClosingIsWaitedFor(t *testing.T) {

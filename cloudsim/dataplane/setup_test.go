@@ -41,9 +41,14 @@ func instanceIP() string { return freshIP(64) }
 // test's end does too.
 func run(t testing.TB, cloud dataplane.Cloud, cfg dataplane.Config) (stop func()) {
 	t.Helper()
+	return runLogged(t, slog.DiscardHandler, cloud, cfg)
+}
+
+func runLogged(t testing.TB, log slog.Handler, cloud dataplane.Cloud, cfg dataplane.Config) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- dataplane.Run(ctx, slog.New(slog.DiscardHandler), cfg, cloud) }()
+	go func() { done <- dataplane.Run(ctx, slog.New(log), cfg, cloud) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		select {

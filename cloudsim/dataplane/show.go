@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"context"
 	"net"
 	"net/netip"
 	"slices"
@@ -16,22 +15,6 @@ func (c Config) source(client netip.Addr) netip.AddrPort {
 		return netip.AddrPort{}
 	}
 	return netip.AddrPortFrom(client, 0)
-}
-
-// dialTCP opens a connection to a target. A source is bound only where it
-// matters: a port that is chosen before the target is known is taken from the
-// connections to all targets.
-func (c Config) dialTCP(ctx context.Context, client netip.Addr, to choice) (*net.TCPConn, error) {
-	at, d := addrPort(to.ip, to.port), dialer
-	if from := c.source(client); from.IsValid() {
-		d.Control = foreign
-		return d.DialTCP(ctx, "tcp", from, at)
-	}
-	conn, err := d.DialContext(ctx, "tcp", at.String())
-	if err != nil {
-		return nil, err
-	}
-	return conn.(*net.TCPConn), nil
 }
 
 // dialUDP begins a flow to a target.

@@ -8,16 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// foreign lets a socket have an address that is not this machine's: ip(7). Its
-// port is chosen when it is known to whom: two targets may see the same one.
+// foreign lets a socket have an address that is not this machine's.
 func foreign(_, _ string, c syscall.RawConn) error {
 	var err error
-	cerr := c.Control(func(fd uintptr) {
-		err = errors.Join(
-			unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1),
-			unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1))
-	})
+	cerr := c.Control(func(fd uintptr) { err = transparent(int(fd)) })
 	return errors.Join(cerr, err)
+}
+
+// transparent is foreign of a descriptor: ip(7). Its port is chosen when it is
+// known to whom: two targets may see the same one.
+func transparent(fd int) error {
+	return errors.Join(
+		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1),
+		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1))
 }
 
 // canShow says why clients cannot be shown here.

@@ -1,131 +1,87 @@
+//go:build !portable
+
 package dataplane
 
 import (
-	"io"
-	"net"
+	"net/netip"
 	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// lender reads a socket into lent buffers: while it waits it holds none.
-type lender struct {
-	raw syscall.RawConn
-	try func(fd uintptr) bool // made once, because it escapes
-	max int
-	buf *[]byte
-	n   int
-	err error
-}
-
-// newLender reads at most max bytes at a time.
-func newLender(c syscall.Conn, max int) (*lender, error) {
-	raw, err := c.SyscallConn()
+// socketTo makes a socket that connects to a target, as the client where it is
+// shown. A source is bound only there: a port that is chosen before the target
+// is known is taken from the connections to all targets.
+func (c Config) socketTo(client netip.Addr, at netip.AddrPort) (fd int, err error) {
+	if !at.IsValid() {
+		return -1, syscall.EADDRNOTAVAIL
+	}
+	family := unix.AF_INET6
+	if at.Addr().Is4() {
+		family = unix.AF_INET
+	}
+	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
 	if err != nil {
-		return nil, err
+		return -1, os.NewSyscallError("socket", err)
 	}
-	l := &lender{raw: raw, max: max}
-	l.try = func(fd uintptr) bool {
-		l.buf = buffers.Get().(*[]byte)
-		for {
-			if l.n, l.err = unix.Read(int(fd), (*l.buf)[:l.max]); l.err != unix.EINTR { //nolint:errorlint // an errno, never wrapped
-				break
-			}
-		}
-		if l.err == unix.EAGAIN { //nolint:errorlint // likewise
-			l.giveBack()
-			return false
-		}
-		return true
-	}
-	return l, nil
-}
-
-// read waits and reads once. The bytes are the caller's until giveBack; there
-// may be none: at a stream's end, or in an empty datagram.
-func (l *lender) read() ([]byte, error) {
-	if err := l.raw.Read(l.try); err != nil {
-		return nil, err
-	}
-	if l.err != nil {
-		return nil, os.NewSyscallError("read", l.err)
-	}
-	return (*l.buf)[:l.n], nil
-}
-
-func (l *lender) giveBack() {
-	if l.buf != nil {
-		buffers.Put(l.buf)
-		l.buf = nil
-	}
-}
-
-// mover moves bytes from src to dst: few by reading and writing, many by
-// having the kernel splice just as many as wait. While it waits for src it
-// holds neither a buffer nor a pipe.
-type mover struct {
-	dst, src *net.TCPConn
-	few      *lender
-	many     bool // as many came last time as a buffer holds
-}
-
-func newMover(dst, src *net.TCPConn) (*mover, error) {
-	few, err := newLender(src, small)
-	return &mover{dst: dst, src: src, few: few}, err
-}
-
-// some waits for bytes and moves them; io.EOF when src has ended.
-func (m *mover) some() (int64, error) {
-	if m.many {
-		n, err := waiting(m.few.raw)
-		if err != nil {
-			return 0, err
-		}
-		if n >= small {
-			batch := io.LimitedReader{R: m.src, N: n}
-			return m.dst.ReadFrom(&batch)
+	err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	if from := c.source(client); err == nil && from.IsValid() {
+		if err = transparent(fd); err == nil {
+			err = unix.Bind(fd, sockaddr(from))
 		}
 	}
-	bytes, err := m.few.read()
-	defer m.few.giveBack()
 	if err != nil {
-		return 0, err
+		_ = unix.Close(fd)
+		return -1, err
 	}
-	if len(bytes) == 0 {
-		return 0, io.EOF
-	}
-	m.many = len(bytes) == small
-	n, err := m.dst.Write(bytes)
-	return int64(n), err
+	return fd, nil
 }
 
-// waiting blocks until a socket has something to read, and returns how many
-// bytes that is; 1 for an end or an error, which the next read will tell.
-func waiting(raw syscall.RawConn) (int64, error) {
-	var n int
-	err := raw.Read(func(fd uintptr) bool {
-		if n, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ); n > 0 {
-			return true
-		}
-		ready, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		if ready == 0 {
-			return false
-		}
-		n, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ) // bytes may have come in between
-		return true
-	})
-	return int64(max(n, 1)), err
-}
-
-// unsent reports whether bytes that were written to c still wait for its peer
-// to take them.
-func unsent(c *net.TCPConn) bool {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return false
-	}
-	n := 0
-	err = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+// writableNow reports whether a connection attempt has ended.
+func writableNow(fd int) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 0) //nolint:gosec // a descriptor
 	return err == nil && n > 0
+}
+
+// failure is how a connection attempt ended.
+func failure(fd int) error {
+	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && errno != 0 {
+		err = syscall.Errno(errno) //nolint:gosec // an errno
+	}
+	return err
+}
+
+// unsent reports whether bytes that were written still wait for the peer to
+// take them.
+func unsent(fd int) bool {
+	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+	return err == nil && n > 0
+}
+
+// resetAndClose closes a connection so that its peer sees an error and not an
+// end.
+func resetAndClose(fd int) {
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	_ = unix.Close(fd)
+}
+
+// addrPortOf is the address of a peer, IPv4 also where it came as IPv6.
+func addrPortOf(sa syscall.Sockaddr) netip.AddrPort {
+	switch sa := sa.(type) {
+	case *syscall.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port)) //nolint:gosec // a port
+	case *syscall.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr).Unmap(), uint16(sa.Port)) //nolint:gosec // likewise
+	}
+	return netip.AddrPort{}
+}
+
+// sockaddr is the other way round.
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
+	}
+	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
 }

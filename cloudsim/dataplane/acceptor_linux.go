@@ -1,0 +1,152 @@
+//go:build !portable
+
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/internal/pause"
+)
+
+// acceptor takes the clients of a socket in. It belongs to its loop.
+type acceptor struct {
+	b      *balancer
+	socket *socket
+	home   *loop
+	fd     int
+	id     uint64
+	took   bool          // a client since it last failed
+	failed chan troubles // holds one
+}
+
+// troubles are why an acceptor takes nobody for now.
+type troubles struct {
+	err error
+	new bool // it took clients before
+}
+
+// accept serves a socket's connections until ctx ends; its port is free when
+// it returns, and connections being dialled are reset. It outlives a machine
+// that is short of file descriptors.
+func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Listener) {
+	again := pause.Backoff{First: 5 * time.Millisecond, Most: time.Second}
+	a := &acceptor{b: b, socket: s, home: f.home(), failed: make(chan troubles, 1)}
+	for a.fd = -1; a.fd < 0; {
+		var err error
+		if a.fd, err = takeOver(ln); err != nil {
+			b.log.Warn("cannot accept connections; trying again", "endpoint", ln.Addr().String(), "error", err)
+			if again.Wait(ctx); ctx.Err() != nil {
+				return
+			}
+		}
+	}
+	defer f.leave(a)
+	a.home.do(a.open)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case t := <-a.failed:
+			if t.new {
+				again.Reset()
+			}
+			if again.Fresh() {
+				b.log.Warn("cannot accept connections; trying again", "endpoint", ln.Addr().String(), "error", t.err)
+			}
+			again.Wait(ctx)
+			a.home.do(a.open)
+		}
+	}
+}
+
+// takeOver makes a listener a descriptor of ours alone: the runtime, which
+// would wake up for each of its clients too, no longer waits for it.
+func takeOver(ln net.Listener) (fd int, err error) {
+	raw, err := ln.(syscall.Conn).SyscallConn() // as every listener of package net
+	if err != nil {
+		return -1, err
+	}
+	cerr := raw.Control(func(of uintptr) {
+		// Whom it accepts has the same.
+		err = unix.SetsockoptInt(int(of), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+		if err == nil {
+			fd, err = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, 0)
+		}
+	})
+	if err = errors.Join(cerr, err); err != nil {
+		return -1, err
+	}
+	_ = ln.Close() // the port stays with fd
+	return fd, nil
+}
+
+// leave frees the port, and then ends what its clients still wait for.
+func (f *forwarder) leave(a *acceptor) {
+	a.home.ask(a.close)
+	for _, l := range f.loops {
+		l.ask(func() {
+			for _, s := range l.sources {
+				if s, ok := s.(*side); ok {
+					s.conn.forsake(a.socket)
+				}
+			}
+		})
+	}
+}
+
+// open waits for clients.
+func (a *acceptor) open() {
+	var err error
+	if a.id, err = a.home.watch(a.fd, unix.EPOLLIN, a); err != nil {
+		a.fail(err)
+	}
+}
+
+// fail waits for clients no longer, until open.
+func (a *acceptor) fail(err error) {
+	a.forget()
+	a.failed <- troubles{err, a.took} // there is room: it is open once for each failure
+	a.took = false
+}
+
+func (a *acceptor) forget() {
+	if a.id != 0 {
+		_ = unix.EpollCtl(a.home.epoll, unix.EPOLL_CTL_DEL, a.fd, nil)
+		delete(a.home.sources, a.id)
+		a.id = 0
+	}
+}
+
+func (a *acceptor) close() {
+	a.forget()
+	_ = unix.Close(a.fd)
+}
+
+// look finds nothing: a port has no deadline.
+func (a *acceptor) look(time.Duration) time.Duration { return never }
+
+// ready takes one client in; epoll tells of the others again.
+func (a *acceptor) ready(uint32) {
+	fd, sa, err := syscall.Accept4(a.fd, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC) // unix.Accept4 makes one call more
+	switch {
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EINTR), errors.Is(err, syscall.ECONNABORTED):
+		return // whoever was there is gone
+	case err != nil:
+		a.fail(err)
+		return
+	}
+	a.took = true
+	from := addrPortOf(sa)
+	first, why := a.b.begin(a.socket.l, from.Addr(), nil)
+	if why != "" {
+		resetAndClose(fd)
+		return
+	}
+	a.begin(fd, from, first)
+}

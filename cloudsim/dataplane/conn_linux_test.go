@@ -1,0 +1,114 @@
+//go:build !portable
+
+package dataplane_test
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+)
+
+// silence makes ip:port a place where nobody answers and nobody refuses.
+func silence(t *testing.T, ip string, port int) {
+	t.Helper()
+	must := func(err error) {
+		if t.Helper(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(err)
+	t.Cleanup(func() { unix.Close(fd) })
+	must(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+	must(unix.Bind(fd, &unix.SockaddrInet4{Addr: netip.MustParseAddr(ip).As4(), Port: port}))
+	must(unix.Listen(fd, 0))
+	c, err := net.Dial("tcp", net.JoinHostPort(ip, strconv.Itoa(port))) // fills the queue: who comes now is not answered
+	must(err)
+	t.Cleanup(func() { c.Close() })
+}
+
+// quiet is a fleet whose first target does not answer, and is not probed.
+func quiet(t *testing.T, targets int) *fleet {
+	f := newFleet(t, targets, named)
+	f.lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthNone}
+	f.servers[0].close()
+	silence(t, f.servers[0].ip, f.servers[0].port)
+	return f
+}
+
+// Who waits for a target that does not answer gets another, with what was said
+// meanwhile.
+func TestSilentTarget(t *testing.T) {
+	t.Parallel()
+	f := quiet(t, 2)
+	counters := dataplane.NewCounters()
+	f.up(t, dataplane.Config{Counters: counters})
+	if word, refused := ask(t, f.address()); refused || word != "i-000002" {
+		t.Errorf("reached %q, refused %v", word, refused)
+	}
+	s, _ := counters.LoadBalancerStats(lbID)
+	if s.Targets[0].FailedDials != 1 || s.Targets[1].BytesIn != uint64(len("ping\n")) {
+		t.Errorf("counted %+v", s.Targets)
+	}
+}
+
+// Who waits for a target is reset when the listener goes, and not later.
+func TestListenerGoesWhileDialling(t *testing.T) {
+	t.Parallel()
+	f := quiet(t, 1)
+	counters := dataplane.NewCounters()
+	f.lb.Listeners = append(f.lb.Listeners, cloudsim.Listener{Protocol: cloudsim.TCP, Port: port + 1, TargetPort: f.servers[0].port})
+	f.up(t, dataplane.Config{Counters: counters})
+	stats := func() cloudsim.LoadBalancerStats {
+		s, _ := counters.LoadBalancerStats(lbID)
+		return s
+	}
+	c := dial(t, f.address())
+	eventually(t, func() string {
+		if stats().Listeners[0].Active != 1 {
+			return "the client was not taken in"
+		}
+		return ""
+	})
+	f.lb.Listeners = f.lb.Listeners[1:]
+	f.cloud.putLB(f.lb)
+	c.wasReset()
+	if s := stats(); s.Targets[0].FailedDials != 0 || s.Targets[0].Active != 0 {
+		t.Errorf("counted %+v: it was reset because nobody answered", s.Targets[0])
+	}
+}
+
+// A client that has ended its half and is then reset leaves nothing, though
+// its target says nothing and would never notice.
+func TestResetAfterHalfClose(t *testing.T) {
+	t.Parallel()
+	heard := make(chan struct{}, 1)
+	f := newFleet(t, 1, each(func(c *net.TCPConn) {
+		_, _ = io.Copy(io.Discard, c)
+		heard <- struct{}{}
+		<-t.Context().Done()
+	}))
+	f.lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthNone}
+	counters := dataplane.NewCounters()
+	f.up(t, dataplane.Config{Counters: counters, IdleTimeout: -1})
+	c := dial(t, f.address())
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	<-heard
+	_ = c.SetLinger(0)
+	c.Close()
+	eventually(t, func() string {
+		if s, _ := counters.LoadBalancerStats(lbID); s.Targets[0].Active != 0 {
+			return "the connection is still there"
+		}
+		return ""
+	})
+}

@@ -1,0 +1,60 @@
+package dataplane
+
+import (
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// lender reads a socket into lent buffers: while it waits it holds none.
+type lender struct {
+	raw syscall.RawConn
+	try func(fd uintptr) bool // made once, because it escapes
+	max int
+	buf *[]byte
+	n   int
+	err error
+}
+
+// newLender reads at most max bytes at a time.
+func newLender(c syscall.Conn, max int) (*lender, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	l := &lender{raw: raw, max: max}
+	l.try = func(fd uintptr) bool {
+		l.buf = buffers.Get().(*[]byte)
+		for {
+			if l.n, l.err = unix.Read(int(fd), (*l.buf)[:l.max]); l.err != unix.EINTR { //nolint:errorlint // an errno, never wrapped
+				break
+			}
+		}
+		if l.err == unix.EAGAIN { //nolint:errorlint // likewise
+			l.giveBack()
+			return false
+		}
+		return true
+	}
+	return l, nil
+}
+
+// read waits and reads once. The bytes are the caller's until giveBack; there
+// may be none: at a stream's end, or in an empty datagram.
+func (l *lender) read() ([]byte, error) {
+	if err := l.raw.Read(l.try); err != nil {
+		return nil, err
+	}
+	if l.err != nil {
+		return nil, os.NewSyscallError("read", l.err)
+	}
+	return (*l.buf)[:l.n], nil
+}
+
+func (l *lender) giveBack() {
+	if l.buf != nil {
+		buffers.Put(l.buf)
+		l.buf = nil
+	}
+}

@@ -1,0 +1,56 @@
+//go:build !portable
+
+package dataplane
+
+import "golang.org/x/sys/unix"
+
+const (
+	pipeSize = 1024 << 10 // bytes that one splice moves; without privileges the kernel may give less
+	spares   = 8          // pipes that a loop keeps
+)
+
+// pipe is where spliced bytes are between two sockets: in the kernel.
+type pipe struct {
+	in, out int
+	holds   int // bytes
+}
+
+// pipes lends them. Making one costs more than a splice.
+type pipes struct{ spare []*pipe }
+
+// lend returns nil when this process has no descriptors for one.
+func (s *pipes) lend() *pipe {
+	if last := len(s.spare) - 1; last >= 0 {
+		p := s.spare[last]
+		s.spare = s.spare[:last]
+		return p
+	}
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil
+	}
+	p := &pipe{out: ends[0], in: ends[1]}
+	_, _ = unix.FcntlInt(uintptr(p.in), unix.F_SETPIPE_SZ, pipeSize) //nolint:gosec // a descriptor
+	return p
+}
+
+// giveBack keeps p for the next one, unless bytes of somebody are in it.
+func (s *pipes) giveBack(p *pipe) {
+	if p.holds == 0 && len(s.spare) < spares {
+		s.spare = append(s.spare, p)
+		return
+	}
+	p.close()
+}
+
+func (s *pipes) close() {
+	for _, p := range s.spare {
+		p.close()
+	}
+	s.spare = nil
+}
+
+func (p *pipe) close() {
+	_ = unix.Close(p.in)
+	_ = unix.Close(p.out)
+}

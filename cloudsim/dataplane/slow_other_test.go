@@ -1,0 +1,5 @@
+//go:build !linux || portable
+
+package dataplane_test
+
+const seesUnsent = false

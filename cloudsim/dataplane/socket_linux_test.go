@@ -1,0 +1,48 @@
+//go:build !portable
+
+package dataplane
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// A port of this machine is one per target: connections to one do not run out
+// of those that others have.
+func TestPortsArePerTarget(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for a network namespace of its own")
+	}
+	runtime.LockOSThread() // and never unlocked: the thread ends with the test
+	inOwnNetwork(t)
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("40000 40001"), 0o600); err != nil {
+		t.Skip("this machine does not let the ports be few: ", err)
+	}
+	client := netip.MustParseAddr("127.0.0.1")
+	for _, ip := range []string{"127.0.0.2", "127.0.0.3"} {
+		o, err := Config{}.open(t.Context(), cloudsim.TCP, ip, 8080)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer o.Close()
+		for range 2 {
+			at := addrPort(ip, 8080)
+			fd, err := Config{}.socketTo(client, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(fd)
+			if err := unix.Connect(fd, sockaddr(at)); err != nil && !errors.Is(err, syscall.EINPROGRESS) {
+				t.Fatal(err)
+			}
+		}
+	}
+}
