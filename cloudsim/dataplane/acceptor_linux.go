@@ -91,7 +91,7 @@ func (f *forwarder) leave(a *acceptor) {
 	a.home.ask(a.close)
 	for _, l := range f.loops {
 		l.ask(func() {
-			for _, s := range l.sources {
+			for _, s := range l.watched {
 				if s, ok := s.(*side); ok {
 					s.conn.forsake(a.socket)
 				}
@@ -118,7 +118,7 @@ func (a *acceptor) fail(err error) {
 func (a *acceptor) forget() {
 	if a.id != 0 {
 		_ = unix.EpollCtl(a.home.epoll, unix.EPOLL_CTL_DEL, a.fd, nil)
-		delete(a.home.sources, a.id)
+		delete(a.home.watched, a.id)
 		a.id = 0
 	}
 }

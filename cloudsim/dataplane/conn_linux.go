@@ -300,7 +300,7 @@ func (s *side) close(l *loop, reset bool) {
 	if s.fd < 0 {
 		return
 	}
-	delete(l.sources, s.id)
+	delete(l.watched, s.id)
 	if reset && !s.failed {
 		resetAndClose(s.fd)
 	} else {

@@ -79,8 +79,8 @@ func (f *forwarder) laziest(home *loop) *loop {
 	return least
 }
 
-// source is a descriptor that a loop waits for. Only its loop calls it.
-type source interface {
+// watched is who has a descriptor that a loop waits for. Only its loop calls it.
+type watched interface {
 	// ready tells what happened to it: events of epoll.
 	ready(events uint32)
 	// look is called when something may be due, and says when to look again.
@@ -96,8 +96,8 @@ type loop struct {
 
 	epoll   int
 	bell    int // an eventfd that wakes it
-	sources map[uint64]source
-	last    uint64 // the number of the latest source; 0 is the bell's
+	watched map[uint64]watched
+	last    uint64 // the number of the latest one; 0 is the bell's
 	busy    []*conn
 	next    time.Duration // when something is due
 	now     time.Duration // since it began, without the time in which it did not run
@@ -127,7 +127,7 @@ func newLoop(f *forwarder) (*loop, error) {
 		return nil, err
 	}
 	return &loop{
-		forwarder: f, epoll: epoll, bell: bell, sources: map[uint64]source{}, next: never,
+		forwarder: f, epoll: epoll, bell: bell, watched: map[uint64]watched{}, next: never,
 		now: time.Since(began), buf: make([]byte, small),
 	}, nil
 }
@@ -169,7 +169,7 @@ func (l *loop) run() {
 		}
 		l.tick(allowed)
 		for _, e := range events[:n] {
-			if s := l.sources[number(e)]; s != nil {
+			if s := l.watched[number(e)]; s != nil {
 				s.ready(e.Events)
 			}
 		}
@@ -237,10 +237,10 @@ func (l *loop) goOn() {
 	}
 }
 
-// look ends what is due. O(sources), and at most once in a glance.
+// look ends what is due. O(connections), and at most once in a glance.
 func (l *loop) look() {
 	l.next = never
-	for _, s := range l.sources {
+	for _, s := range l.watched {
 		l.due(s.look(l.now))
 	}
 	if l.next != never {
@@ -248,21 +248,21 @@ func (l *loop) look() {
 	}
 }
 
-// due has the loop look at its sources at that time, or before.
+// due has the loop look at all at that time, or before.
 func (l *loop) due(at time.Duration) { l.next = min(l.next, at) }
 
 // watch begins to wait for events of fd, and tells s.
-func (l *loop) watch(fd int, events uint32, s source) (id uint64, err error) {
+func (l *loop) watch(fd int, events uint32, s watched) (id uint64, err error) {
 	l.last++
 	id = l.last
 	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, event(id, events)); err != nil {
 		return 0, err
 	}
-	l.sources[id] = s
+	l.watched[id] = s
 	return id, nil
 }
 
-// event is what epoll keeps of a source: its number, which is never that of
+// event is what epoll keeps of one that is watched: its number, which is never that of
 // another, as a descriptor soon is.
 func event(id uint64, events uint32) *unix.EpollEvent {
 	return &unix.EpollEvent{Events: events, Fd: int32(uint32(id)), Pad: int32(uint32(id >> 32))} //nolint:gosec // two halves

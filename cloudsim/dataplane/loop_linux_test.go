@@ -64,7 +64,7 @@ func TestLoopsShare(t *testing.T) {
 	}
 }
 
-// Numbers of sources survive the way through the kernel.
+// Numbers of what is watched survive the way through the kernel.
 func TestEventNumbers(t *testing.T) {
 	for _, id := range []uint64{0, 1, 1<<31 + 5, 1<<32 - 1, 1 << 32, 1<<63 + 7} {
 		if got := number(*event(id, reads)); got != id {
