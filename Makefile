@@ -79,7 +79,7 @@ bin/vm/root.img: hack/build-vm
 
 vm: bin/vm/root.img ## build bin/vm: a virtual machine of Debian's packages (needs root and debootstrap)
 
-vm-test: vm ## what only a host with cgroup v2, SELinux and every capability shows, in a virtual machine
+vm-test: build machine csi vm ## what only a host with cgroup v2, SELinux and every capability shows, in a virtual machine
 	hack/vm-test
 
 lint: ## static checks, whose messages teach

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +18,11 @@ import (
 	"testing"
 	"time"
 )
+
+// patience is for a slow host, such as the virtual machine of make vm-test.
+var patience = flag.Int("patience", 1, "how many `times` longer than usual all of a lab may take")
+
+func patiently(d time.Duration) time.Duration { return d * time.Duration(*patience) }
 
 // labRun is a lab that a test drives as a person would: by bin/allinone and
 // kubectl, and by nothing else.
@@ -85,7 +91,7 @@ func (l *labRun) env() []string {
 
 // try runs a program and returns what it printed.
 func (l *labRun) try(name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(l.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(l.t.Context(), patiently(2*time.Minute))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = l.env()
@@ -126,7 +132,7 @@ func (l *labRun) until(what string, ok func() string) {
 
 func (l *labRun) within(most time.Duration, what string, ok func() string) {
 	l.t.Helper()
-	begin := time.Now()
+	most, begin := patiently(most), time.Now()
 	for {
 		reason := ok()
 		if reason == "" {
