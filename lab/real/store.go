@@ -103,7 +103,7 @@ func (s imageStore) fill(ctx context.Context, work string) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var said strings.Builder
 	daemon := exec.CommandContext(ctx, filepath.Join(s.programs, "containerd"), "--config", config)
@@ -138,7 +138,13 @@ address = %q
 address = ""
 `
 
+// stepWithin is how long one step of filling a store may take: the whole takes as
+// long as the host is slow, and would begin anew.
+const stepWithin = 5 * time.Minute
+
 func (s imageStore) awaitSocket(ctx context.Context, socket string) error {
+	ctx, cancel := context.WithTimeout(ctx, stepWithin)
+	defer cancel()
 	for {
 		_, err := os.Stat(socket)
 		if err == nil {
@@ -178,6 +184,8 @@ func (s imageStore) importAll(ctx context.Context, socket string) error {
 }
 
 func (s imageStore) importOne(ctx context.Context, socket, archive string, stdin io.Reader) error {
+	ctx, cancel := context.WithTimeout(ctx, stepWithin)
+	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(s.programs, "ctr"), "--address", socket, "--namespace", "k8s.io",
 		"images", "import", "--digests=false", archive)
 	cmd.Stdin = stdin
