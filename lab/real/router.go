@@ -143,10 +143,10 @@ func (r *routed) Take(_ context.Context, e cloudsim.Event) error {
 }
 
 // How often the router looks for the machines of running instances, and how
-// long one may boot.
+// long one may take to boot, also where images must be unpacked first.
 const (
 	missingEvery = 5 * time.Second
-	missingAfter = 30 * time.Second
+	missingAfter = time.Minute
 )
 
 // watch says of a running instance that has no machine, once, and when it has
