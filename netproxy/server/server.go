@@ -157,11 +157,12 @@ func (s *Server) serveFrontend(ctx, hard context.Context, f Frontend) error {
 		return s.serveConnects(ctx, hard, connectTLS(keepAlive(f.Listener), f.TLS))
 	}
 	var creds credentials.TransportCredentials
+	read := wire.FrontBuffer
 	if f.TLS != nil {
-		creds = credentials.NewTLS(f.TLS)
+		creds, read = credentials.NewTLS(f.TLS), wire.ReadBuffer
 	}
 	// Who brings a connection for each stream sends no header twice.
-	front := grpcServer(creds, s.cfg.FrontendKeepalive, grpc.WriteBufferSize(wire.FrontBuffer), grpc.HeaderTableSize(0))
+	front := grpcServer(creds, s.cfg.FrontendKeepalive, grpc.WriteBufferSize(wire.FrontBuffer), grpc.ReadBufferSize(read), grpc.HeaderTableSize(0))
 	front.RegisterService(wire.ProxyService(s.proxy), nil)
 	var stopping sync.WaitGroup
 	stopping.Go(func() {

@@ -18,13 +18,14 @@ func QuietGRPC() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discar
 const (
 	StreamWindow = 1 << 20
 	ConnWindow   = 16 << 20
-	// WriteBuffer is between server and agent, where all connections share one;
-	// FrontBuffer is of a gRPC client, who has one for each.
+	// WriteBuffer is between server and agent, where all connections share one.
 	WriteBuffer = 256 << 10
+	// FrontBuffer is of a gRPC client, which has a connection for each tunnelled
+	// one. gRPC holds one to write only while it writes; and one to read, of a
+	// socket without TLS, only while something is in it.
 	FrontBuffer = 64 << 10
 	// ReadBuffer is small: most of a frame is read past it, and not copied once
-	// more; what TLS has read is in memory already. And a gRPC client brings a
-	// connection of its own for each tunnelled one.
+	// more; what TLS has read is in memory already.
 	ReadBuffer = 4 << 10
 )
 
