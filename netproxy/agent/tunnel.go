@@ -112,8 +112,8 @@ type tunnel struct {
 // that begins with it: one keeps the stack that it needed once, and that of a
 // dial is four times what an idle connection is worth.
 func (s *session) openStream(random int64, conn net.Conn) {
-	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(s.ctx,
-		metadata.Pairs(wire.KeySession, s.secret, wire.KeyDial, strconv.FormatInt(random, 10))))
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(s.ctx,
+		wire.KeySession, s.secret, wire.KeyDial, strconv.FormatInt(random, 10)))
 	stream, err := s.cc.NewStream(ctx, &wire.StreamDesc, wire.MethodOpen)
 	if err != nil { // the session ends, or has
 		cancel()

@@ -54,7 +54,10 @@ func readConnect(r *bufio.Reader) (*http.Request, error) {
 			break
 		}
 	}
-	req, err := http.ReadRequest(bufio.NewReader(&head))
+	again := heads.Get().(*bufio.Reader)
+	again.Reset(&head)
+	defer func() { again.Reset(nil); heads.Put(again) }()
+	req, err := http.ReadRequest(again)
 	if err != nil {
 		return nil, &refusal{http.StatusBadRequest, "this is not an HTTP/1.1 request"}
 	}
