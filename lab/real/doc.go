@@ -32,6 +32,14 @@
 // machine below it; a link, an address and two routes to the VPC. Kernel
 // settings, firewall and files of the host are not touched.
 //
+// # Zones
+//
+// A hypervisor serves all zones, or those that Config.Zones names: then others
+// may be beside it, in this network namespace and with folders and names of their
+// own. What they share, the bridge and the routes, is made by one more process,
+// Route, and the bridge is in the namespace that they share: cables stay in it
+// when the router ends, and go, by the kernel, when their machine does.
+//
 // # Who ends what
 //
 // A machine's first process is PID 1 of its namespace: when it ends, the kernel
