@@ -176,8 +176,8 @@ func (s *side) ready(events uint32) {
 	c := s.conn
 	switch {
 	case c.phase == forwarding:
-		if w := c.wayOf(s); events&unix.EPOLLERR != 0 && w.ended && w.empty() {
-			c.end(true) // nothing will be read of it that would tell
+		if events&unix.EPOLLERR != 0 && c.wayOf(s).done {
+			c.end(false) // nothing will be read of it that would tell
 			return
 		}
 		c.run()
@@ -201,9 +201,12 @@ func (c *conn) run() {
 	}
 	more := false
 	for d := range c.ways {
-		again, err := c.ways[d].move(c.loop)
+		w := &c.ways[d]
+		again, err := w.move(c.loop)
 		if err != nil {
-			c.end(true)
+			// Who takes no more, and has said all that he had to, is no reason
+			// to lose what the other has still to read of it.
+			c.end(w.src.failed || !c.wayOf(w.dst).done)
 			return
 		}
 		more = more || again

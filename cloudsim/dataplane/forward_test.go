@@ -110,6 +110,49 @@ func TestHalfClose(t *testing.T) {
 	})
 }
 
+// What a target said before it closed is not lost when its client says more,
+// to which the target's kernel answers with a reset.
+func TestAnswerOutlivesItsTarget(t *testing.T) {
+	const size = 256 << 10 // what sockets hold
+	f := newFleet(t, 1, each(func(c *net.TCPConn) {
+		if n, _ := c.Read(make([]byte, 1)); n == 1 {
+			_, _ = c.Write(make([]byte, size))
+		}
+	}))
+	counters := dataplane.NewCounters()
+	f.up(t, dataplane.Config{Counters: counters})
+	c := dial(t, f.address())
+	if err := c.SetReadBuffer(32 << 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	said := func() cloudsim.TargetStats {
+		s, _ := counters.LoadBalancerStats(lbID)
+		return s.Targets[0]
+	}
+	eventually(t, func() string {
+		if n := said().BytesOut; n != size {
+			return fmt.Sprintf("%d bytes of the answer came", n)
+		}
+		return ""
+	})
+	f.servers[0].close()
+	if _, err := c.Write([]byte("late")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() string {
+		if said().BytesIn != uint64(len("xlate")) {
+			return "the late word was not carried"
+		}
+		return ""
+	})
+	if n, err := io.Copy(io.Discard, c); n != size || err != nil {
+		t.Errorf("got %d of %d bytes: %v", n, size, err)
+	}
+}
+
 // A reset on one side is a reset on the other, not an end.
 func TestResetTravels(t *testing.T) {
 	t.Run("from the target", func(t *testing.T) {
