@@ -37,14 +37,13 @@ type troubles struct {
 func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Listener) {
 	again := pause.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	a := &acceptor{b: b, socket: s, home: f.home(), failed: make(chan troubles, 1)}
-	for a.fd = -1; a.fd < 0; {
-		var err error
-		if a.fd, err = takeOver(ln); err != nil {
-			b.log.Warn("cannot accept connections; trying again", "endpoint", ln.Addr().String(), "error", err)
-			if again.Wait(ctx); ctx.Err() != nil {
-				return
-			}
+	var err error
+	for a.fd, err = takeOver(ln); err != nil; a.fd, err = takeOver(ln) {
+		if ctx.Err() != nil {
+			return // it is closed
 		}
+		b.log.Warn("cannot accept connections; trying again", "endpoint", ln.Addr().String(), "error", err)
+		again.Wait(ctx)
 	}
 	defer f.leave(a)
 	a.home.do(a.open)
