@@ -42,7 +42,9 @@ func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.L
 		if ctx.Err() != nil {
 			return // it is closed
 		}
-		b.log.Warn("cannot accept connections; trying again", "endpoint", ln.Addr().String(), "error", err)
+		if again.Fresh() {
+			b.log.Warn("cannot accept connections; trying again", "endpoint", ln.Addr().String(), "error", err)
+		}
 		again.Wait(ctx)
 	}
 	defer f.leave(a)
