@@ -27,7 +27,7 @@ type Finding struct {
 // in or below dir. It changes nothing.
 func Doctor(dir string, p Programs) []Finding {
 	return slices.Concat(
-		[]Finding{checkRoot()}, checkCapabilities(), []Finding{checkCgroups(), checkNamespaces(), checkOverlay(dir), checkNFT(), checkInotify()}, checkPrograms(p))
+		[]Finding{checkRoot()}, checkCapabilities(), []Finding{checkCgroups(), checkNamespaces(), checkOverlay(dir), checkNFT(), checkNetfilter(), checkInotify()}, checkPrograms(p))
 }
 
 func checkRoot() Finding {

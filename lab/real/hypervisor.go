@@ -96,6 +96,9 @@ func (h *hypervisor) open(ctx context.Context) (err error) {
 		return err
 	}
 	h.cgroup = cgroup{all, h.cfg.Name}
+	if err := filterBridges(ctx); err != nil {
+		h.log.Warn("pods will not reach Services that lead to a pod on their own node; going on without", "err", err)
+	}
 	if h.cfg.Router == nil {
 		h.bridge, err = hostBridge(h.cfg.Network)
 	} else if h.vpc, err = openVPC(filepath.Join(h.cfg.Dir, vpcFile), h.cfg.Network); err == nil {
