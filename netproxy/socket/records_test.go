@@ -3,14 +3,11 @@ package socket_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"sync"
@@ -21,6 +18,7 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
+	"github.com/cloudsim-dev/allinone/internal/cert"
 	"github.com/cloudsim-dev/allinone/netproxy/socket"
 )
 
@@ -38,24 +36,15 @@ func (c *counted) Write(p []byte) (int, error) {
 // speak makes a connection of TLS of two ends, through Records.
 func speak(t *testing.T, a, b net.Conn) (client, server net.Conn) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"server"}, NotAfter: time.Now().Add(time.Hour)}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(raw)
+	pair, err := cert.Sign(&x509.Certificate{DNSNames: []string{"server"}}, nil, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()
-	roots.AddCert(leaf)
+	roots.AddCert(pair.Cert)
 	protos := []string{"h2"}
 	cc := socket.Records(credentials.NewTLS(&tls.Config{RootCAs: roots, ServerName: "server", NextProtos: protos}))
-	sc := socket.Records(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{raw}, PrivateKey: key}}, NextProtos: protos}))
+	sc := socket.Records(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{pair.TLS()}, NextProtos: protos}))
 	var other sync.WaitGroup
 	var serverErr error
 	other.Go(func() { server, _, serverErr = sc.ServerHandshake(b) })
