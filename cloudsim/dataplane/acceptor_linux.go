@@ -42,10 +42,7 @@ func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.L
 		if ctx.Err() != nil {
 			return // it is closed
 		}
-		if again.Fresh() {
-			b.log.Warn("cannot accept connections; trying again", "endpoint", ln.Addr().String(), "error", err)
-		}
-		again.Wait(ctx)
+		b.rest(ctx, &again, "accept connections", ln.Addr(), err)
 	}
 	defer f.leave(a)
 	a.home.do(a.open)
@@ -57,10 +54,7 @@ func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.L
 			if t.new {
 				again.Reset()
 			}
-			if again.Fresh() {
-				b.log.Warn("cannot accept connections; trying again", "endpoint", ln.Addr().String(), "error", t.err)
-			}
-			again.Wait(ctx)
+			b.rest(ctx, &again, "accept connections", ln.Addr(), t.err)
 			a.home.do(a.open)
 		}
 	}

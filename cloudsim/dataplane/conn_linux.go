@@ -60,7 +60,7 @@ type side struct {
 func (a *acceptor) begin(fd int, from netip.AddrPort, first choice) {
 	c := &conn{loop: a.home.forwarder.laziest(a.home), from: from}
 	c.session = session{b: a.b, l: a.socket.l, socket: a.socket, client: from.Addr(), choice: first, cut: c.cutSoon}
-	c.front = side{conn: c, fd: fd, readable: true, writable: true}
+	c.front = side{conn: c, fd: fd, writable: true}
 	c.back = side{conn: c, fd: -1}
 	c.ways = [2]way{in: {direction: in, src: &c.front, dst: &c.back}, out: {direction: out, src: &c.back, dst: &c.front}}
 	c.b.work.Add(1)

@@ -54,10 +54,7 @@ func (p *packets) receive(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			if again.Fresh() {
-				p.b.log.Warn("cannot receive datagrams; trying again", "endpoint", p.conn.LocalAddr().String(), "error", err)
-			}
-			again.Wait(ctx)
+			p.b.rest(ctx, &again, "receive datagrams", p.conn.LocalAddr(), err)
 			continue
 		}
 		again.Reset()

@@ -36,10 +36,7 @@ func (*forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Lis
 			}
 			return
 		case err != nil:
-			if again.Fresh() {
-				b.log.Warn("cannot accept connections; trying again", "endpoint", ln.Addr().String(), "error", err)
-			}
-			again.Wait(ctx)
+			b.rest(ctx, &again, "accept connections", ln.Addr(), err)
 			continue
 		}
 		again.Reset()

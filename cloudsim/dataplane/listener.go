@@ -155,6 +155,14 @@ func (s *socket) endpointOf(a net.Addr) string {
 	return hostPort(s.key.ip, s.key.port)
 }
 
+// rest waits after clients could not be had, and says why once in a row.
+func (b *balancer) rest(ctx context.Context, again *pause.Backoff, cannot string, at net.Addr, err error) {
+	if again.Fresh() {
+		b.log.Warn("cannot "+cannot+"; trying again", "endpoint", at.String(), "error", err)
+	}
+	again.Wait(ctx)
+}
+
 // place notes where a socket can be reached.
 func (b *balancer) place(s *socket, endpoint, problem string) {
 	b.mu.Lock()
