@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"runtime"
-
-	"github.com/vishvananda/netns"
 
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 )
@@ -32,16 +29,9 @@ func (r *router) serveMetadata(ctx context.Context, cloud metadata.Cloud) (func(
 
 // listen listens on an address of the router.
 func (v *vpc) listen(ctx context.Context, address string) (l net.Listener, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		// A socket stays in the namespace that it was made in; the thread
-		// ends with this goroutine, because it is never unlocked.
-		runtime.LockOSThread()
-		if err = netns.Set(v.ns); err == nil {
-			l, err = metadata.Listen(ctx, address)
-		}
-	}()
-	<-done
+	err = within(v.ns, func() error {
+		l, err = metadata.Listen(ctx, address)
+		return err
+	})
 	return l, err
 }

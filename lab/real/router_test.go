@@ -140,10 +140,20 @@ func TestBridgeOnHost(t *testing.T) {
 // nobody else's.
 func onHostOfItsOwn(t *testing.T) {
 	t.Helper()
-	runtime.LockOSThread() // and never unlocked: the thread ends with the test
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if netns.Set(home) == nil {
+			runtime.UnlockOSThread()
+		} // else the thread ends with the test
+		_ = home.Close()
+	})
 	h, err := netlink.NewHandle()
 	if err != nil {
 		t.Fatal(err)
@@ -207,23 +217,9 @@ func (p *place) close() {
 	_ = p.ns.Close()
 }
 
-// do calls fn in the place.
-func (p *place) do(fn func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked
-		if err := netns.Set(p.ns); err != nil {
-			done <- err
-			return
-		}
-		done <- fn()
-	}()
-	return <-done
-}
-
 func listenIn(t *testing.T, p *place, address string) {
 	t.Helper()
-	err := p.do(func() error {
+	err := within(p.ns, func() error {
 		l, err := net.Listen("tcp", address)
 		if err == nil {
 			t.Cleanup(func() { l.Close() })
@@ -240,7 +236,7 @@ func reaches(t *testing.T, what string, from *place, to string, want bool) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for {
-		err := from.do(func() error {
+		err := within(from.ns, func() error {
 			c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", to)
 			if err == nil {
 				c.Close()

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -127,31 +126,22 @@ func newNetNS(file string) (netns.NsHandle, error) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		return netns.None(), err
 	}
-	failed := make(chan error, 1)
-	go func() {
-		// The thread is in another namespace then, and of no other use: it
-		// ends with this goroutine, because it is never unlocked.
-		runtime.LockOSThread()
-		failed <- func() error {
-			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+	err := withinNew(func() error {
+		if err := unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), file, "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
+		for setting, value := range map[string]string{
+			"net/ipv4/ip_forward":                  "1",
+			"net/ipv4/conf/all/send_redirects":     "0", // the way between two pods is through the router
+			"net/ipv4/conf/default/send_redirects": "0",
+		} {
+			if err := os.WriteFile(filepath.Join("/proc/sys", setting), []byte(value), 0o644); err != nil { //nolint:gosec // the kernel made it
 				return err
 			}
-			if err := unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), file, "", unix.MS_BIND, ""); err != nil {
-				return err
-			}
-			for setting, value := range map[string]string{
-				"net/ipv4/ip_forward":                  "1",
-				"net/ipv4/conf/all/send_redirects":     "0", // the way between two pods is through the router
-				"net/ipv4/conf/default/send_redirects": "0",
-			} {
-				if err := os.WriteFile(filepath.Join("/proc/sys", setting), []byte(value), 0o644); err != nil { //nolint:gosec // the kernel made it
-					return err
-				}
-			}
-			return nil
-		}()
-	}()
-	if err := <-failed; err != nil {
+		}
+		return nil
+	})
+	if err != nil {
 		return netns.None(), err
 	}
 	return netns.GetFromPath(file)

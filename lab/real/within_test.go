@@ -1,0 +1,61 @@
+package real
+
+import (
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Whoever was away is back, also the process' first thread, which /proc/self is.
+// In a new process that one is idle, and among those that many at once get.
+func TestAway(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it needs root")
+	}
+	if os.Getenv("AWAY") == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestAway$")
+		cmd.Env = append(os.Environ(), "AWAY=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	in := func(thread string) string {
+		ns, err := os.Readlink("/proc/" + thread + "/ns/net")
+		if err != nil {
+			t.Error(err)
+		}
+		return ns
+	}
+	home := in("self")
+	var first atomic.Bool
+	var there, back sync.WaitGroup
+	const threads = 100
+	there.Add(threads)
+	for range threads {
+		back.Go(func() {
+			var once sync.Once
+			defer once.Do(there.Done)
+			err := withinNew(func() error {
+				if in("thread-self") == home {
+					t.Error("it is not away")
+				}
+				once.Do(there.Done)
+				there.Wait()
+				if in("self") == in("thread-self") {
+					first.Store(true)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	back.Wait()
+	if now := in("self"); now != home || !first.Load() {
+		t.Errorf("the first thread is in %s, not in %s; it was away: %v", now, home, first.Load())
+	}
+}
