@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -14,21 +15,28 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// acceptor takes the clients of a socket in. It belongs to its loop.
+// entry is where clients of a socket come in: an acceptor in each loop. The
+// kernel wakes one that sleeps, so who is busy is not waited for.
+type entry struct {
+	b         *balancer
+	socket    *socket
+	fd        int
+	acceptors []*acceptor
+	took      atomic.Bool   // a client since that was last looked at
+	failed    chan troubles // has room for one of each
+}
+
+// acceptor takes clients in. It belongs to its loop.
 type acceptor struct {
-	b      *balancer
-	socket *socket
-	home   *loop
-	fd     int
-	id     uint64
-	took   bool          // a client since it last failed
-	failed chan troubles // holds one
+	*entry
+	home *loop
+	id   uint64
 }
 
 // troubles are why an acceptor takes nobody for now.
 type troubles struct {
+	of  *acceptor
 	err error
-	new bool // it took clients before
 }
 
 // accept serves a socket's connections until ctx ends; its port is free when
@@ -36,26 +44,30 @@ type troubles struct {
 // that is short of file descriptors.
 func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Listener) {
 	again := pause.Backoff{First: 5 * time.Millisecond, Most: time.Second}
-	a := &acceptor{b: b, socket: s, home: f.home(), failed: make(chan troubles, 1)}
+	e := &entry{b: b, socket: s, failed: make(chan troubles, len(f.loops))}
 	var err error
-	for a.fd, err = takeOver(ln); err != nil; a.fd, err = takeOver(ln) {
+	for e.fd, err = takeOver(ln); err != nil; e.fd, err = takeOver(ln) {
 		if ctx.Err() != nil {
 			return // it is closed
 		}
 		b.rest(ctx, &again, "accept connections", ln.Addr(), err)
 	}
-	defer f.leave(a)
-	a.home.do(a.open)
+	defer f.leave(e)
+	for _, l := range f.loops {
+		a := &acceptor{entry: e, home: l}
+		e.acceptors = append(e.acceptors, a)
+		l.do(a.open)
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case t := <-a.failed:
-			if t.new {
+		case t := <-e.failed:
+			if e.took.Swap(false) {
 				again.Reset()
 			}
 			b.rest(ctx, &again, "accept connections", ln.Addr(), t.err)
-			a.home.do(a.open)
+			t.of.home.do(t.of.open)
 		}
 	}
 }
@@ -82,13 +94,16 @@ func takeOver(ln net.Listener) (fd int, err error) {
 }
 
 // leave frees the port, and then ends what its clients still wait for.
-func (f *forwarder) leave(a *acceptor) {
-	a.home.ask(a.close)
+func (f *forwarder) leave(e *entry) {
+	for _, a := range e.acceptors {
+		a.home.ask(a.forget)
+	}
+	_ = unix.Close(e.fd)
 	for _, l := range f.loops {
 		l.ask(func() {
-			for _, s := range l.watched {
-				if s, ok := s.(*side); ok {
-					s.conn.forsake(a.socket)
+			for _, w := range l.watched {
+				if w, ok := w.(*side); ok {
+					w.conn.forsake(e.socket)
 				}
 			}
 		})
@@ -98,7 +113,7 @@ func (f *forwarder) leave(a *acceptor) {
 // open waits for clients.
 func (a *acceptor) open() {
 	var err error
-	if a.id, err = a.home.watch(a.fd, unix.EPOLLIN, a); err != nil {
+	if a.id, err = a.home.watch(a.fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE, a); err != nil {
 		a.fail(err)
 	}
 }
@@ -106,8 +121,7 @@ func (a *acceptor) open() {
 // fail waits for clients no longer, until open.
 func (a *acceptor) fail(err error) {
 	a.forget()
-	a.failed <- troubles{err, a.took} // there is room: it is open once for each failure
-	a.took = false
+	a.failed <- troubles{a, err} // there is room: it is open once for each failure
 }
 
 func (a *acceptor) forget() {
@@ -116,11 +130,6 @@ func (a *acceptor) forget() {
 		delete(a.home.watched, a.id)
 		a.id = 0
 	}
-}
-
-func (a *acceptor) close() {
-	a.forget()
-	_ = unix.Close(a.fd)
 }
 
 // look finds nothing: a port has no deadline.
@@ -136,7 +145,7 @@ func (a *acceptor) ready(uint32) {
 		a.fail(err)
 		return
 	}
-	a.took = true
+	a.took.Store(true)
 	from := addrPortOf(sa)
 	first, why := a.b.begin(a.socket.l, from.Addr(), nil)
 	if why != "" {

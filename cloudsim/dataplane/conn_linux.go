@@ -122,14 +122,16 @@ func (c *conn) connect() error {
 	}
 	c.until = c.loop.now + dialTimeout
 	c.loop.due(c.until)
-	answered := len(c.ways[in].held) > 0 && writableNow(fd)
-	events := uint32(reads)
-	if !answered {
+	var answer, events uint32 = 0, reads
+	if len(c.ways[in].held) > 0 {
+		answer = eventsNow(fd, unix.EPOLLOUT)
+	}
+	if answer == 0 {
 		events |= unix.EPOLLOUT
 		c.back.asks = true
 	}
-	if c.back.id, err = c.loop.watch(fd, events, &c.back); err == nil && answered {
-		c.answered()
+	if c.back.id, err = c.loop.watch(fd, events, &c.back); err == nil && answer != 0 {
+		c.answered(answer)
 	}
 	return err
 }
@@ -151,8 +153,11 @@ func (c *conn) another(err error) bool {
 }
 
 // answered takes the session up, if the target has answered and not refused.
-func (c *conn) answered() {
-	err := failure(c.back.fd)
+func (c *conn) answered(events uint32) {
+	var err error
+	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
+		err = failure(c.back.fd)
+	}
 	if err == nil && c.b.join(&c.session) {
 		c.phase, c.tried = forwarding, nil
 		c.back.writable = true
@@ -182,7 +187,7 @@ func (s *side) ready(events uint32) {
 		}
 		c.run()
 	case c.phase == dialling && s == &c.back:
-		c.answered()
+		c.answered(events)
 	}
 }
 

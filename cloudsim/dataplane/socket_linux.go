@@ -38,10 +38,14 @@ func (c Config) socketTo(client netip.Addr, at netip.AddrPort) (fd int, err erro
 	return fd, nil
 }
 
-// writableNow reports whether a connection attempt has ended.
-func writableNow(fd int) bool {
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 0) //nolint:gosec // a descriptor
-	return err == nil && n > 0
+// eventsNow are those of the events of epoll that have happened to fd; an error
+// always is one of them.
+func eventsNow(fd int, events int16) uint32 {
+	p := []unix.PollFd{{Fd: int32(fd), Events: events}} //nolint:gosec // a descriptor
+	if n, err := unix.Poll(p, 0); err != nil || n == 0 {
+		return 0
+	}
+	return uint32(p[0].Revents) //nolint:gosec // the same bits, poll(2) says
 }
 
 // failure is how a connection attempt ended.
