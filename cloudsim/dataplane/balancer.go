@@ -127,7 +127,9 @@ func (b *balancer) setListeners() {
 			l = newListener(p)
 		}
 		delete(gone, p)
-		l.set(spec, b.cfg)
+		if l.set(spec, b.cfg) {
+			b.forwarder.look()
+		}
 		b.listeners[p] = l
 	}
 	for _, l := range gone {

@@ -326,6 +326,24 @@ func TestIdle(t *testing.T) {
 	}
 }
 
+// Connections that are open end by a new idle timeout, too.
+func TestIdleTimeoutChanges(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, each(echo))
+	f.lb.Listeners[0].IdleTimeoutSeconds = 30
+	f.up(t, dataplane.Config{})
+	c := dial(t, f.address())
+	c.alive()
+	time.Sleep(3 * time.Second) // nothing is due any more but the old timeout
+	f.lb.Listeners[0].IdleTimeoutSeconds = 1
+	f.cloud.putLB(f.lb)
+	begin := time.Now()
+	c.wasReset()
+	if took := time.Since(begin); took > 15*time.Second {
+		t.Errorf("reset after %v", took)
+	}
+}
+
 // Sides that take turns, with pauses, are each silent for long, and together
 // never. The pauses leave a busy machine as much again.
 func TestTakingTurnsIsNotIdle(t *testing.T) {

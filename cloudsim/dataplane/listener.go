@@ -37,8 +37,9 @@ func newListener(p port) *listener {
 	return &listener{port: p, slots: map[*target]*slot{}, refused: map[refusal]uint64{}}
 }
 
-// set makes l what its line in the spec says.
-func (l *listener) set(spec cloudsim.Listener, cfg Config) {
+// set makes l what its line in the spec says, and tells whether the idle timeout
+// is another.
+func (l *listener) set(spec cloudsim.Listener, cfg Config) (idleChanged bool) {
 	l.spec = spec
 	idle := time.Duration(spec.IdleTimeoutSeconds) * time.Second
 	switch {
@@ -48,8 +49,9 @@ func (l *listener) set(spec cloudsim.Listener, cfg Config) {
 	default:
 		idle = cfg.IdleTimeout
 	}
-	l.idle.Store(int64(max(idle, 0)))
 	l.proxy.Store(spec.ProxyProtocol)
+	now := int64(max(idle, 0))
+	return l.idle.Swap(now) != now
 }
 
 func (l *listener) proxyProtocol() cloudsim.ProxyProtocol {

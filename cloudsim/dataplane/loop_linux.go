@@ -68,6 +68,13 @@ func (f *forwarder) close() {
 	f.work.Wait()
 }
 
+// look has deadlines be counted anew, of which some are sooner than they were.
+func (f *forwarder) look() {
+	for _, l := range f.loops {
+		l.do(func() { l.due(l.now) })
+	}
+}
+
 // laziest is the loop for a connection that home took: home itself, unless it
 // has many more than another.
 func (f *forwarder) laziest(home *loop) *loop {
