@@ -99,7 +99,7 @@ generated: generate ## fail if docs/reference is stale
 bench: build konnectivity ## measure, each beside its limit in the same run
 	$(GO) test -run '^$$' -bench . -benchtime 2s ./cloudsim/... && $(GO) test -run '^$$' -bench . -benchtime 1x ./ccm && $(GO) test -run '^$$' -bench . -benchtime 3x -timeout 20m ./cmd/allinone && $(GO) test -run '^$$' -bench . -benchtime 60x ./credprovider
 
-check: test lint vuln generated e2e ## exactly what CI runs
+check: test lint vuln generated e2e ## what CI runs, but for compose-test and vm-test
 
 clean: ## remove what was built
 	rm -rf bin
