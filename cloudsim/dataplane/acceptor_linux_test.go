@@ -1,6 +1,7 @@
 package dataplane_test
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -40,9 +41,12 @@ func TestAcceptFailureIsOutlived(t *testing.T) {
 		t.Errorf("the echo is %q", got)
 	}
 	dial(t, f.address()).alive()
-	if s, _ := counters.LoadBalancerStats(lbID); s.Targets[0].BytesIn != uint64(len("ping\nearly\nping\n")) {
-		t.Errorf("counted %d bytes", s.Targets[0].BytesIn)
-	}
+	eventually(t, func() string {
+		if s, _ := counters.LoadBalancerStats(lbID); s.Targets[0].BytesIn != uint64(len("ping\nearly\nping\n")) {
+			return fmt.Sprintf("counted %d bytes", s.Targets[0].BytesIn)
+		}
+		return ""
+	})
 	if len(log) > 0 {
 		t.Errorf("it says again: %q", <-log)
 	}
