@@ -22,7 +22,7 @@ type entry struct {
 	socket    *socket
 	fd        int
 	acceptors []*acceptor
-	took      atomic.Bool   // a client since that was last looked at
+	taken     atomic.Uint64 // clients
 	failed    chan troubles // has room for one of each
 }
 
@@ -35,8 +35,9 @@ type acceptor struct {
 
 // troubles are why an acceptor takes nobody for now.
 type troubles struct {
-	of  *acceptor
-	err error
+	of    *acceptor
+	err   error
+	taken uint64 // clients before
 }
 
 // accept serves a socket's connections until ctx ends; its port is free when
@@ -58,16 +59,23 @@ func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.L
 		e.acceptors = append(e.acceptors, a)
 		l.do(a.open)
 	}
+	told := uint64(0) // clients before the failure that was told of
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case t := <-e.failed:
-			if e.took.Swap(false) {
+			if t.taken > told {
+				told = t.taken
 				again.Reset()
 			}
 			b.rest(ctx, &again, "accept connections", ln.Addr(), t.err)
 			t.of.home.do(t.of.open)
+			for range len(e.failed) { // what one is short of, all are
+				t := <-e.failed
+				told = max(told, t.taken)
+				t.of.home.do(t.of.open)
+			}
 		}
 	}
 }
@@ -121,7 +129,7 @@ func (a *acceptor) open() {
 // fail waits for clients no longer, until open.
 func (a *acceptor) fail(err error) {
 	a.forget()
-	a.failed <- troubles{a, err} // there is room: it is open once for each failure
+	a.failed <- troubles{a, err, a.taken.Load()} // there is room: it is open once for each failure
 }
 
 func (a *acceptor) forget() {
@@ -145,7 +153,7 @@ func (a *acceptor) ready(uint32) {
 		a.fail(err)
 		return
 	}
-	a.took.Store(true)
+	a.taken.Add(1)
 	from := addrPortOf(sa)
 	first, why := a.b.begin(a.socket.l, from.Addr(), nil)
 	if why != "" {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -14,8 +15,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
 )
 
-// A machine that is out of descriptors is waited for: who came meanwhile is
-// served when there are some again, and what he said is heard and counted.
+// A machine that is out of descriptors is waited for, and that is told once: who
+// came meanwhile is served when there are some again, and what he said is heard
+// and counted.
 func TestAcceptFailureIsOutlived(t *testing.T) {
 	percent := debug.SetGCPercent(-1) // collecting closes pipes that the targets of earlier tests spliced with
 	t.Cleanup(func() { debug.SetGCPercent(percent) })
@@ -27,9 +29,18 @@ func TestAcceptFailureIsOutlived(t *testing.T) {
 	runLogged(t, slog.NewTextHandler(log, nil), f.cloud, dataplane.Config{Counters: counters})
 	f.cloud.await(t, lbID, ready)
 	dial(t, f.address()).alive() // it stays, and whatever is closed at the start is
+	second, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := os.NewFile(uintptr(second), "a client")
+	t.Cleanup(func() { other.Close() })
 	giveOne, giveAll := takeDescriptors(t)
 	giveOne() // the client's own
 	c := dial(t, f.address())
+	if err := syscall.Connect(second, &syscall.SockaddrInet4{Port: port, Addr: netip.MustParseAddr(f.lb.IP).As4()}); err != nil {
+		t.Fatal(err)
+	}
 	if line := <-log; !strings.Contains(line, "cannot accept connections") || !strings.Contains(line, syscall.EMFILE.Error()) {
 		t.Errorf("it says %q", line)
 	}
@@ -40,7 +51,13 @@ func TestAcceptFailureIsOutlived(t *testing.T) {
 	if got := c.line(); got != "early" {
 		t.Errorf("the echo is %q", got)
 	}
-	dial(t, f.address()).alive()
+	pong := make([]byte, len("ping\n"))
+	if _, err := other.WriteString("ping\n"); err != nil {
+		t.Error(err)
+	}
+	if _, err := io.ReadFull(other, pong); err != nil {
+		t.Error(err)
+	}
 	eventually(t, func() string {
 		if s, _ := counters.LoadBalancerStats(lbID); s.Targets[0].BytesIn != uint64(len("ping\nearly\nping\n")) {
 			return fmt.Sprintf("counted %d bytes", s.Targets[0].BytesIn)

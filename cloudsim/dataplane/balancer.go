@@ -127,7 +127,7 @@ func (b *balancer) setListeners() {
 			l = newListener(p)
 		}
 		delete(gone, p)
-		if l.set(spec, b.cfg) {
+		if l.set(spec, b.cfg) && l.open > 0 {
 			b.forwarder.look()
 		}
 		b.listeners[p] = l

@@ -36,19 +36,20 @@ type forwarder struct {
 	work  sync.WaitGroup
 }
 
-// processors is how many run Go code, apart from the one that is added here:
-// while one of the runtime's is idle, it leaves those whose loop sleeps in the
-// kernel alone for 10 ms. Otherwise its monitor looks every 20 µs whether one may
-// be taken away, for an eighth of the time that a busy plane works.
-var processors = sync.OnceValue(func() int {
-	n := runtime.GOMAXPROCS(0)
-	runtime.GOMAXPROCS(n + 1)
-	return n
-})
+// processors is how many the runtime had to run Go code on.
+var processors = sync.OnceValue(func() int { return runtime.GOMAXPROCS(0) })
 
+// newForwarder gives the runtime one processor more than there are loops: while
+// one is idle, it leaves those whose loop sleeps in the kernel alone for 10 ms.
+// Otherwise its monitor looks every 20 µs whether one may be taken away, for an
+// eighth of the time that a busy plane works.
 func newForwarder() (*forwarder, error) {
+	n := processors()
+	if runtime.GOMAXPROCS(0) <= n {
+		runtime.GOMAXPROCS(n + 1)
+	}
 	f := &forwarder{}
-	for range processors() {
+	for range n {
 		l, err := newLoop(f)
 		if err != nil {
 			f.close()
