@@ -71,7 +71,7 @@ func (l *labRun) capacity(pod string) int64 {
 	l.t.Helper()
 	node := l.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
 	uid := l.kubectl("get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
-	at := fmt.Sprintf("/proc/%d/root/var/lib/kubelet/pods/%s/volumes/kubernetes.io~csi/*/mount", l.machinePID(instanceOf[node]), uid)
+	at := filepath.Join("/proc", fmt.Sprint(l.machinePID(instanceOf[node])), "root", "var/lib/kubelet/pods", uid, "volumes/kubernetes.io~csi/*/mount")
 	found, err := filepath.Glob(at)
 	if err != nil || len(found) != 1 {
 		l.t.Fatalf("mounts of %s: %v, %v", pod, found, err)
