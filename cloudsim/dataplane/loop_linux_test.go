@@ -72,10 +72,10 @@ func TestBusyLoopIsNotWaitedFor(t *testing.T) {
 	if err := refused(); !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatalf("with all loops: %v", err)
 	}
+	if len(f.loops) == 1 {
+		t.Skip("there is one processor")
+	}
 	for i, l := range f.loops {
-		if len(f.loops) == 1 {
-			t.Skip("there is one processor")
-		}
 		busy, free := make(chan struct{}), make(chan struct{})
 		l.do(func() { close(busy); <-free })
 		<-busy

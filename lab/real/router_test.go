@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -140,20 +139,11 @@ func TestBridgeOnHost(t *testing.T) {
 // nobody else's.
 func onHostOfItsOwn(t *testing.T) {
 	t.Helper()
-	runtime.LockOSThread()
-	home, err := netns.Get()
+	back, err := leaving(newNetwork)
+	t.Cleanup(back)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if netns.Set(home) == nil {
-			runtime.UnlockOSThread()
-		} // else the thread ends with the test
-		_ = home.Close()
-	})
 	h, err := netlink.NewHandle()
 	if err != nil {
 		t.Fatal(err)

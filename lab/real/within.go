@@ -15,28 +15,39 @@ func within(ns netns.NsHandle, fn func() error) error {
 
 // withinNew calls fn on a thread that is in a new network namespace.
 func withinNew(fn func() error) error {
-	return away(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, fn)
+	return away(newNetwork, fn)
 }
 
-// away has a thread leave its network namespace, calls fn on it, and has it go
-// back: it may be the process' first, which never ends. That one would hold the
-// other namespace for ever, and /proc would say that the whole process is there.
+func newNetwork() error { return unix.Unshare(unix.CLONE_NEWNET) }
+
+// away calls fn on a thread that has left its network namespace.
 func away(leave, fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread()
-		home, err := netns.Get()
-		if err == nil {
-			defer func() { _ = home.Close() }() // only ever read
-			err = leave()
-		}
+		back, err := leaving(leave)
 		if err == nil {
 			err = fn()
 		}
-		if netns.Set(home) == nil {
-			runtime.UnlockOSThread()
-		} // else it ends with this goroutine, which did not unlock it
+		back()
 		done <- err
 	}()
 	return <-done
+}
+
+// leaving has the goroutine's thread, and nobody else on it, leave its network
+// namespace until back is called, which must be: it may be the process' first
+// thread, which never ends. That one would hold the other namespace for ever, and
+// /proc would say that the whole process is there.
+func leaving(leave func() error) (back func(), err error) {
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err == nil {
+		err = leave()
+	}
+	return func() {
+		if netns.Set(home) == nil {
+			runtime.UnlockOSThread()
+		} // else the thread ends with the goroutine, which did not unlock it
+		_ = home.Close() // only ever read
+	}, err
 }
