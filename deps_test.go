@@ -74,6 +74,7 @@ var onlyIn = map[string][]string{
 	"cuelabs.dev/go/oci/ociregistry":      {"cloudsim/registry"},
 	"github.com/yuin/goldmark":            {"lab/course"},
 	"github.com/go-jose/go-jose":          {"cloudsim/engine"},
+	"golang.org/x/net/http2":              {"netproxy/h2"},
 	"k8s.io/cloud-provider":               {"ccm"},
 	"k8s.io/controller-manager":           {"ccm"},
 	"k8s.io/klog":                         {"ccm", "internal/logging"},
@@ -83,7 +84,7 @@ var onlyIn = map[string][]string{
 	"testing":                             {"cloudsim/cloudtest"},
 	"os/exec":                             {"lab", "lab/real", "cmd/allinone", "csidriver/machine"},
 	"github.com/vishvananda":              {"cloudsim/dataplane", "lab/real"},
-	"google.golang.org/grpc":              {"csidriver", "netproxy/wire", "netproxy/socket", "netproxy/server", "netproxy/agent"},
+	"google.golang.org/grpc":              {"csidriver", "netproxy/h2", "netproxy/wire", "netproxy/socket", "netproxy/server", "netproxy/agent"},
 	"sigs.k8s.io/apiserver-network-proxy": {"netproxy/wire", "netproxy/server", "netproxy/agent"},
 
 	"github.com/container-storage-interface": {"csidriver"},

@@ -114,7 +114,7 @@ type tunnel struct {
 func (s *session) openStream(random int64, conn net.Conn) {
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(s.ctx,
 		wire.KeySession, s.secret, wire.KeyDial, strconv.FormatInt(random, 10)))
-	stream, err := s.cc.NewStream(ctx, &wire.StreamDesc, wire.MethodOpen)
+	stream, err := s.calls.NewStream(ctx, &wire.StreamDesc, wire.MethodOpen)
 	if err != nil { // the session ends, or has
 		cancel()
 		conn.Close()

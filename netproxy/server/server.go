@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/cloudsim-dev/allinone/internal/run"
+	"github.com/cloudsim-dev/allinone/netproxy/h2"
 	"github.com/cloudsim-dev/allinone/netproxy/socket"
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
@@ -81,13 +82,15 @@ func grpcServer(creds credentials.TransportCredentials, alive time.Duration, mor
 // drain timeout for connections to end, and cuts those that have not. It
 // closes the listeners of its Config.
 func (s *Server) Run(ctx context.Context) error {
-	var creds credentials.TransportCredentials
-	if s.cfg.AgentTLS != nil {
-		creds = socket.Records(credentials.NewTLS(s.cfg.AgentTLS))
+	own := h2.NewServer(h2.Config{
+		Codec: wire.Codec{}, Pool: socket.Pool, Window: wire.StreamWindow,
+		KeepaliveTime: s.cfg.KeepaliveTime, KeepaliveTimeout: keepaliveTimeout,
+	})
+	agents := grpcServer(s.agentCredentials(own), s.cfg.KeepaliveTime, grpc.WriteBufferSize(wire.WriteBuffer))
+	for _, r := range []grpc.ServiceRegistrar{own, agents} {
+		r.RegisterService(wire.AgentService(s.connect), nil)
+		r.RegisterService(wire.TunnelService(s.open, s.renew), nil)
 	}
-	agents := grpcServer(creds, s.cfg.KeepaliveTime, grpc.WriteBufferSize(wire.WriteBuffer))
-	agents.RegisterService(wire.AgentService(s.connect), nil)
-	agents.RegisterService(wire.TunnelService(s.open, s.renew), nil)
 
 	// Clients outlive ctx until they are drained, agents outlive clients.
 	hard, cut := context.WithCancel(context.WithoutCancel(ctx))
@@ -113,9 +116,24 @@ func (s *Server) Run(ctx context.Context) error {
 	timer()
 	s.agents.endAll(errStopping)
 	agents.Stop()
+	own.Stop()
 	serving.Wait()
 	s.readers.Wait()
 	return errors.Join(err, agentErr)
+}
+
+// agentCredentials are of those who call as agents: ours are given to own.
+func (s *Server) agentCredentials(own *h2.Server) credentials.TransportCredentials {
+	if s.cfg.AgentTLS == nil {
+		return nil
+	}
+	if !s.cfg.Streams {
+		return socket.Records(credentials.NewTLS(s.cfg.AgentTLS))
+	}
+	creds := socket.Records(credentials.NewTLS(h2.Offer(s.cfg.AgentTLS, wire.Protocol)))
+	return h2.Handover(creds, wire.Protocol, func(conn net.Conn, info credentials.AuthInfo) {
+		_ = own.Serve(conn, info) // the session that ends with it says why
+	})
 }
 
 // drainTimer cuts what is left when the drain timeout after ctx's end is over.

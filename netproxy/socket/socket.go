@@ -214,6 +214,16 @@ func (w *Writer) arm() error {
 	return w.conn.SetWriteDeadline(now.Add(w.patience))
 }
 
+// WriteBuffers writes all of buffers, with one system call where conn can do
+// that. It keeps none of them, but may change the slice.
+func WriteBuffers(conn net.Conn, buffers net.Buffers) error {
+	if g, ok := conn.(*gathering); ok {
+		return g.writeBuffers(buffers)
+	}
+	_, err := buffers.WriteTo(conn)
+	return err
+}
+
 // closeWriter is a connection that can end one direction.
 type closeWriter interface{ CloseWrite() error }
 
