@@ -85,7 +85,6 @@ var onlyIn = map[string][]string{
 	"testing":                             {"cloudsim/cloudtest"},
 	"os/exec":                             {"lab", "lab/real", "cmd/allinone", "csidriver/machine"},
 	"github.com/vishvananda":              {"cloudsim/dataplane", "lab/real"},
-	"golang.org/x/net/http2":              {"netproxy/h2"},
 	"google.golang.org/grpc":              {"csidriver", "netproxy/h2", "netproxy/wire", "netproxy/socket", "netproxy/server", "netproxy/agent"},
 	"sigs.k8s.io/apiserver-network-proxy": {"netproxy/wire", "netproxy/server", "netproxy/agent"},
 
