@@ -100,7 +100,7 @@ func (a *Agent) dial(ctx context.Context, p place) (calls, error) {
 		return a.overGRPC(p, secure, shaken{info: info})
 	}
 	return h2.NewClient(secure, h2.Config{
-		Codec: wire.Codec{}, Pool: socket.Pool, Window: wire.StreamWindow,
+		Codec: wire.Codec{}, Pool: socket.Pool, Window: wire.StreamWindow, MaxMessage: wire.MaxMessage, HeaderTable: wire.HeaderTable,
 		KeepaliveTime: a.cfg.KeepaliveTime, KeepaliveTimeout: keepaliveTimeout,
 	}, p.host, userAgent), nil
 }

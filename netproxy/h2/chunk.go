@@ -7,9 +7,11 @@ import (
 )
 
 const (
-	// chunkSize is how much is read into one buffer: a few of TLS's records, so
-	// that a message is in few pieces.
-	chunkSize = 64 << 10
+	// large is how much is read into one buffer: a few of TLS's records, so that
+	// a message is in few pieces.
+	large = 64 << 10
+	// small is for who has not much to say, and must be given a buffer before.
+	small = 4 << 10
 	// record is the most that TLS gives at once: with less room, what is left of
 	// it is another read.
 	record = 16 << 10
@@ -24,8 +26,8 @@ type chunk struct {
 	end  int // what was read
 }
 
-func newChunk(from mem.BufferPool) *chunk {
-	k := &chunk{from: from, buf: from.Get(chunkSize)}
+func newChunk(from mem.BufferPool, size int) *chunk {
+	k := &chunk{from: from, buf: from.Get(size)}
 	k.refs.Store(1)
 	return k
 }
@@ -35,7 +37,7 @@ func (k *chunk) room() []byte {
 	if k.refs.Load() == 1 {
 		k.end = 0 // nobody holds a piece of it
 	}
-	if chunkSize-k.end < record {
+	if len(*k.buf)-k.end < min(record, len(*k.buf)) {
 		return nil
 	}
 	return (*k.buf)[k.end:]

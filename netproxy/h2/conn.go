@@ -26,9 +26,14 @@ type Config struct {
 	Codec Codec
 	// Pool has the buffers that connections read into.
 	Pool mem.BufferPool
-	// Window is how many bytes of a stream may wait to be taken. A message may
-	// have half of it.
-	Window int
+	// Window is how many bytes of a stream may wait to be taken, and MaxMessage
+	// how many a message may have: one that is longer than half of the window is
+	// let in beside it.
+	Window     int
+	MaxMessage int
+	// HeaderTable is how many bytes of header fields each end remembers so that
+	// they need not be sent again: 0 where a connection has one stream.
+	HeaderTable uint32
 	// KeepaliveTime is the silence after which the peer is asked for a sign of
 	// life, KeepaliveTimeout how long it may take to give one.
 	KeepaliveTime    time.Duration
@@ -54,6 +59,8 @@ const (
 	maxStreams = 100_000
 	// firstWindow is every window's before settings are known (RFC 9113, 6.9.2).
 	firstWindow = 1<<16 - 1
+	// keptBuffer is what a connection keeps for frames that wait.
+	keptBuffer  = 1 << 10
 	frameHead   = 9 // bytes (RFC 9113, 4.1)
 	messageHead = 5 // bytes before each message of gRPC: compressed or not, and its length
 )
@@ -69,10 +76,9 @@ type conn struct {
 	writing sync.Mutex
 	out     net.Buffers
 	spare   []byte // the buffer of what was pending before
-	head    [frameHead + messageHead]byte
+	heads   []byte // of the frames that are written
 
-	heard atomic.Bool // something was read since keepalive looked
-	done  chan struct{}
+	heard atomic.Bool // something was read since watch looked
 
 	mu       sync.Mutex
 	err      error         // why it has ended
@@ -80,6 +86,9 @@ type conn struct {
 	flushing bool          // a goroutine is about to write them
 	framer   *http2.Framer // writes to pending
 	block    headerBlock   // what is written goes to pending before mu is given up
+	timer    *time.Timer   // runs watch
+	asked    bool          // the peer was asked for a sign of life
+	leaving  bool          // no more streams are wanted
 	streams  map[uint32]*stream
 	last     uint32 // the highest id so far
 	window   int64  // that we may send
@@ -100,13 +109,14 @@ type role interface {
 
 func newConn(nc net.Conn, conf Config) *conn {
 	c := &conn{
-		conf: conf, net: nc, done: make(chan struct{}), streams: map[uint32]*stream{},
+		conf: conf, net: nc, streams: map[uint32]*stream{},
 		window: firstWindow, initial: firstWindow, largest: 1 << 14, most: maxStreams,
 	}
 	c.block.enc = hpack.NewEncoder(&c.block.buf)
 	c.framer = http2.NewFramer(pendingOf{c}, &c.in.block)
 	c.framer.SetMaxReadFrameSize(maxFrame)
-	c.framer.ReadMetaHeaders = hpack.NewDecoder(4<<10, nil)
+	c.framer.ReadMetaHeaders = hpack.NewDecoder(4<<10, nil) // until the peer knows better (RFC 9113, 6.5.2)
+	c.block.enc.SetMaxDynamicTableSizeLimit(conf.HeaderTable)
 	c.framer.MaxHeaderListSize = maxHead
 	c.in.left = connWindow
 	return c
@@ -130,6 +140,7 @@ func (c *conn) greet() {
 		http2.Setting{ID: http2.SettingMaxFrameSize, Val: maxFrame},
 		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: maxHead},
 		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: maxStreams},
+		http2.Setting{ID: http2.SettingHeaderTableSize, Val: c.conf.HeaderTable},
 		http2.Setting{ID: http2.SettingEnablePush, Val: 0},
 	)
 	_ = c.framer.WriteWindowUpdate(0, connWindow-firstWindow)
@@ -137,15 +148,16 @@ func (c *conn) greet() {
 
 // serve reads until the connection ends, and returns why.
 func (c *conn) serve() error {
-	var watching sync.WaitGroup
-	watching.Go(c.keepAlive)
+	c.mu.Lock()
+	c.timer = time.AfterFunc(c.conf.KeepaliveTime, c.watch)
+	c.mu.Unlock()
 	err := c.read()
 	var broken http2.ConnectionError
 	if errors.As(err, &broken) {
 		c.goAway(http2.ErrCode(broken), err)
 	}
 	c.fail(err)
-	watching.Wait()
+	c.timer.Stop() // if it had failed before
 	return err
 }
 
@@ -169,7 +181,9 @@ func (c *conn) fail(err error) {
 	c.err = err
 	left := c.streams
 	c.streams = nil
-	close(c.done)
+	if c.timer != nil {
+		c.timer.Stop()
+	}
 	c.mu.Unlock()
 	_ = c.net.Close() // what was to be said was said
 	for _, s := range left {
@@ -177,33 +191,52 @@ func (c *conn) fail(err error) {
 	}
 }
 
-// keepAlive asks a silent peer for a sign of life.
-func (c *conn) keepAlive() {
-	wait := c.conf.KeepaliveTime
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	asked := false
-	for {
-		select {
-		case <-c.done:
-			return
-		case <-t.C:
-		}
-		switch {
-		case c.heard.Swap(false):
-			asked, wait = false, c.conf.KeepaliveTime
-		case asked:
-			c.fail(fmt.Errorf("no sign of life for %s", c.conf.KeepaliveTime+c.conf.KeepaliveTimeout))
-			return
-		default:
-			asked, wait = true, c.conf.KeepaliveTimeout
-			c.mu.Lock()
-			_ = c.framer.WritePing(false, [8]byte{})
-			c.mu.Unlock()
-			c.kick()
-		}
-		t.Reset(wait)
+var errDrained = errors.New("nothing is left on the connection, and no more is wanted")
+
+// hangUp ends a connection when what it has to say is said.
+func (c *conn) hangUp() {
+	c.flush()
+	c.fail(errDrained)
+}
+
+// leave takes no more streams, and hangs up after the last.
+func (c *conn) leave() {
+	c.mu.Lock()
+	c.leaving = true
+	_ = c.framer.WriteGoAway(c.last, http2.ErrCodeNo, nil)
+	none := len(c.streams) == 0
+	c.mu.Unlock()
+	if none {
+		c.hangUp()
+		return
 	}
+	c.kick()
+}
+
+// watch asks a silent peer for a sign of life, and gives it up if none comes. It
+// is a timer's function: a goroutine would be the dearest part of a connection
+// that is idle.
+func (c *conn) watch() {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return
+	}
+	wait := c.conf.KeepaliveTime
+	switch {
+	case c.heard.Swap(false):
+		c.asked = false
+	case c.asked:
+		c.mu.Unlock()
+		c.fail(fmt.Errorf("no sign of life for %s", c.conf.KeepaliveTime+c.conf.KeepaliveTimeout))
+		return
+	default:
+		c.asked, wait = true, c.conf.KeepaliveTimeout
+		_ = c.framer.WritePing(false, [8]byte{})
+	}
+	c.timer.Reset(wait)
+	c.mu.Unlock()
+	c.kick()
 }
 
 // kick has what is pending written, by somebody else: the caller does not wait.
@@ -224,31 +257,33 @@ func (c *conn) flush() {
 	c.mu.Lock()
 	c.flushing = false
 	c.mu.Unlock()
-	c.write(nil)
+	c.gather()
+	c.write()
 }
 
-// write writes what is pending, and then data, with one system call if the
-// connection can do that. The caller holds c.writing.
-func (c *conn) write(data net.Buffers) {
+// gather begins a write with what is pending, and tells how large a frame may
+// be. The caller holds c.writing, and adds to c.out what else there is.
+func (c *conn) gather() (largest int) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	first := c.pending
-	c.pending, c.spare = c.spare[:0], nil
-	failed := c.err != nil
-	c.mu.Unlock()
-	out := c.out[:0]
+	c.pending, c.spare = c.spare[:0], first
+	c.out = c.out[:0]
 	if len(first) > 0 {
-		out = append(out, first)
+		c.out = append(c.out, first)
 	}
-	out = append(out, data...)
-	c.out = out
-	if !failed && len(out) > 0 {
-		if err := socket.WriteBuffers(c.net, out); err != nil {
+	return c.largest
+}
+
+// write writes c.out, with one system call if the connection can do that.
+func (c *conn) write() {
+	if len(c.out) > 0 {
+		if err := socket.WriteBuffers(c.net, c.out); err != nil {
 			c.fail(err)
 		}
 	}
 	clear(c.out) // hold no buffer that is given back
-	c.spare = first
-	if cap(first) > 64<<10 {
+	if cap(c.spare) > keptBuffer {
 		c.spare = nil
 	}
 }
@@ -266,21 +301,15 @@ type inbound struct {
 	hello bool         // the peer's settings were read
 }
 
+// read reads until the connection ends.
 func (c *conn) read() error {
-	k := newChunk(c.conf.Pool)
-	defer func() { k.Put(nil) }()
+	r := newReader(c.net, c.conf.Pool)
+	defer r.close()
 	for {
-		room := k.room()
-		if room == nil {
-			k.Put(nil)
-			k = newChunk(c.conf.Pool)
-			room = k.room()
-		}
-		n, err := c.net.Read(room)
-		k.end += n
-		if n > 0 {
+		p, err := r.read()
+		if len(p) > 0 {
 			c.heard.Store(true)
-			if err := c.take(room[:n], k); err != nil {
+			if err := c.take(p, r.chunk); err != nil {
 				return err
 			}
 		}
@@ -335,6 +364,8 @@ func (c *conn) begin() error {
 		return http2.ConnectionError(http2.ErrCodeFrameSize)
 	case !in.hello && in.frame.Type != http2.FrameSettings:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
+	case in.frame.Type == http2.FrameData && in.rest == 0 && in.frame.Flags.Has(http2.FlagDataPadded):
+		return http2.ConnectionError(http2.ErrCodeFrameSize)
 	case in.frame.Type != http2.FrameData:
 		if in.block.Len()+in.rest > maxHead+maxFrame {
 			return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
@@ -493,6 +524,9 @@ func (c *conn) stream(id uint32) *stream {
 
 func (c *conn) settings(f *http2.SettingsFrame) error {
 	if f.IsAck() {
+		table := c.framer.ReadMetaHeaders
+		table.SetAllowedMaxDynamicTableSize(c.conf.HeaderTable)
+		table.SetMaxDynamicTableSize(c.conf.HeaderTable)
 		return nil
 	}
 	c.mu.Lock()
@@ -514,7 +548,7 @@ func (c *conn) settings(f *http2.SettingsFrame) error {
 		case http2.SettingMaxConcurrentStreams:
 			c.most = int(min(s.Val, maxStreams))
 		case http2.SettingHeaderTableSize:
-			c.block.enc.SetMaxDynamicTableSizeLimit(s.Val)
+			c.block.enc.SetMaxDynamicTableSizeLimit(min(s.Val, c.conf.HeaderTable))
 		}
 		return nil
 	})
@@ -561,13 +595,25 @@ func (c *conn) grow(f *http2.WindowUpdateFrame) error {
 // frame.
 func (c *conn) taken(s *stream, n int) {
 	c.mu.Lock()
-	if s.taken += n; s.remote || s.gone != nil || s.taken < c.conf.Window/4 {
+	lent := min(n, s.lent)
+	s.lent -= lent
+	if s.taken += n - lent; s.remote || s.gone != nil || s.taken < c.conf.Window/4 {
 		c.mu.Unlock()
 		return
 	}
 	_ = c.framer.WriteWindowUpdate(s.id, uint32(s.taken)) //nolint:gosec // at most a window
 	s.left += s.taken
 	s.taken = 0
+	c.mu.Unlock()
+	c.kick()
+}
+
+// lend lets n bytes more of a stream in than its window, until they are taken.
+func (c *conn) lend(s *stream, n int) {
+	c.mu.Lock()
+	_ = c.framer.WriteWindowUpdate(s.id, uint32(n)) //nolint:gosec // at most MaxMessage
+	s.left += n
+	s.lent += n
 	c.mu.Unlock()
 	c.kick()
 }
@@ -621,7 +667,11 @@ func (c *conn) forget(s *stream) {
 
 // drop takes a stream off the connection. The caller holds c.mu.
 func (c *conn) drop(s *stream) {
-	if c.streams[s.id] == s {
-		delete(c.streams, s.id)
+	if c.streams[s.id] != s {
+		return
+	}
+	delete(c.streams, s.id)
+	if c.leaving && len(c.streams) == 0 {
+		go c.hangUp()
 	}
 }

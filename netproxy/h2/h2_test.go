@@ -38,7 +38,7 @@ func (raw) Unmarshal(data mem.BufferSlice, v any) error {
 const window = 256 << 10
 
 func config() h2.Config {
-	return h2.Config{Codec: raw{}, Pool: mem.DefaultBufferPool(), Window: window, KeepaliveTime: time.Minute, KeepaliveTimeout: time.Minute}
+	return h2.Config{Codec: raw{}, Pool: mem.DefaultBufferPool(), Window: window, MaxMessage: 4 << 20, HeaderTable: 4 << 10, KeepaliveTime: time.Minute, KeepaliveTimeout: time.Minute}
 }
 
 // service has the methods of these tests.
@@ -166,7 +166,7 @@ func TestMessages(t *testing.T) {
 			all.Go(func() {
 				s := open(t, c, "Echo")
 				// From nothing to more than a frame, and in all more than a window.
-				for j, size := range []int{0, 1, 5, 1 << 10, 16<<10 - 5, 16 << 10, 16<<10 + 1, 64 << 10, 100_000, 100_001, 127 << 10, 3, 127 << 10, 0, 7} {
+				for j, size := range []int{0, 1, 5, 1 << 10, 16<<10 - 5, 16 << 10, 16<<10 + 1, 64 << 10, 100_000, 100_001, 127 << 10, 3, 127 << 10, 0, 700_000, 7, 3 << 20} {
 					want := bytes.Repeat([]byte{byte(i + j)}, size)
 					if err := s.SendMsg(&want); err != nil {
 						t.Error(err)

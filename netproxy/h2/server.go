@@ -80,6 +80,18 @@ func (s *Server) Serve(nc net.Conn, info credentials.AuthInfo) error {
 	return c.serve()
 }
 
+// Drain takes no more streams, and returns when those that are open have ended
+// and their connections with them, or after Stop.
+func (s *Server) Drain() {
+	s.mu.Lock()
+	s.stopped = true
+	for c := range s.conns {
+		go c.leave() // ends with its write
+	}
+	s.mu.Unlock()
+	s.work.Wait()
+}
+
 // Stop ends every connection, and returns when all handlers have.
 func (s *Server) Stop() {
 	s.mu.Lock()
@@ -127,6 +139,9 @@ func (r *serving) opened(f *http2.MetaHeadersFrame) error {
 	case c.err != nil:
 		c.mu.Unlock()
 		return c.err
+	case c.leaving:
+		c.mu.Unlock()
+		return c.refuse(f.StreamID, http2.ErrCodeRefusedStream)
 	case f.StreamID <= c.last: // of one that we have ended
 		c.mu.Unlock()
 		return nil

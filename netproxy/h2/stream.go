@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
-	"net"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -25,13 +25,11 @@ type stream struct {
 	window int64 // that we may send
 	left   int   // bytes that the peer may send
 	taken  int   // bytes that were taken and not given back
+	lent   int   // bytes that were let in beside the window
 	local  bool  // we have said all
 	remote bool  // the peer has said all
 	gone   error // why nothing can be sent any more
 	room   chan struct{}
-
-	// The sender's.
-	vec net.Buffers
 
 	// The reader's: the message that is under way.
 	prefix [messageHead]byte
@@ -68,27 +66,27 @@ func ring(bell chan struct{}) {
 // taken all of it.
 func (s *stream) send(msg mem.BufferSlice) error {
 	defer msg.Free()
-	size := msg.Len()
-	rest := append(s.vec[:0], nil) // for the heads
-	for _, b := range msg {
-		rest = append(rest, b.ReadOnlyData())
-	}
-	s.vec = rest
-	defer clear(s.vec)
-	total := messageHead + size
-	for first := true; total > 0; first = false {
+	out := outgoing{size: msg.Len(), left: messageHead + msg.Len(), rest: msg}
+	for out.left > 0 {
 		least := 1
-		if first {
+		if out.rest != nil && out.left == messageHead+out.size {
 			least = messageHead
 		}
-		n, err := s.reserve(least, total)
+		n, err := s.reserve(least, out.left)
 		if err != nil {
 			return err
 		}
-		total -= n
-		rest = s.c.data(s.id, rest, n, size, first)
+		s.c.data(s.id, &out, n)
 	}
 	return nil
+}
+
+// outgoing is a message that is being sent.
+type outgoing struct {
+	size int // of the message
+	left int // bytes to send, the message's head among them
+	rest mem.BufferSlice
+	at   int // bytes of the first of rest that were sent
 }
 
 // reserve waits until at least least bytes may be sent, and takes at most most.
@@ -100,7 +98,7 @@ func (s *stream) reserve(least, most int) (int, error) {
 			c.mu.Unlock()
 			return 0, s.gone
 		}
-		if n := min(int(min(s.window, c.window)), most, c.largest); n >= least {
+		if n := min(int(min(s.window, c.window)), most); n >= least {
 			s.window -= int64(n)
 			c.window -= int64(n)
 			c.mu.Unlock()
@@ -111,35 +109,40 @@ func (s *stream) reserve(least, most int) (int, error) {
 	}
 }
 
-// data writes a frame of n bytes of rest, whose first buffer is free for heads,
-// and returns what is left of it, beginning with such a one.
-func (c *conn) data(id uint32, rest net.Buffers, n, size int, first bool) net.Buffers {
+// data writes n bytes of a message, in as many frames as that takes.
+func (c *conn) data(id uint32, m *outgoing, n int) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	h := c.head[:frameHead]
-	h[0], h[1], h[2], h[3], h[4] = byte(n>>16), byte(n>>8), byte(n), 0, 0
-	binary.BigEndian.PutUint32(h[5:], id)
-	if first {
-		h = c.head[:]
-		h[frameHead] = 0
-		binary.BigEndian.PutUint32(h[frameHead+1:], uint32(size)) //nolint:gosec // at most half a window
-		n -= messageHead
+	largest := c.gather()
+	// c.out keeps parts of it, so it may not move.
+	c.heads = slices.Grow(c.heads[:0], messageHead+frameHead*(n/largest+1))
+	for n > 0 {
+		part := min(n, largest)
+		n -= part
+		at := len(c.heads)
+		c.heads = append(c.heads, byte(part>>16), byte(part>>8), byte(part), 0, 0)
+		c.heads = binary.BigEndian.AppendUint32(c.heads, id)
+		if m.left == messageHead+m.size {
+			c.heads = append(c.heads, 0)
+			c.heads = binary.BigEndian.AppendUint32(c.heads, uint32(m.size)) //nolint:gosec // bounded by memory
+			m.left -= messageHead
+			part -= messageHead
+		}
+		c.out = append(c.out, c.heads[at:])
+		m.left -= part
+		for part > 0 {
+			b := m.rest[0].ReadOnlyData()[m.at:]
+			if len(b) > part {
+				c.out = append(c.out, b[:part])
+				m.at += part
+				break
+			}
+			c.out = append(c.out, b)
+			part -= len(b)
+			m.rest, m.at = m.rest[1:], 0
+		}
 	}
-	rest[0] = h
-	end := 1
-	for ; n > 0 && n >= len(rest[end]); end++ {
-		n -= len(rest[end])
-	}
-	if n == 0 {
-		c.write(rest[:end])
-		rest[end-1] = nil
-		return rest[end-1:]
-	}
-	whole := rest[end]
-	rest[end] = whole[:n]
-	c.write(rest[:end+1])
-	rest[end-1], rest[end] = nil, whole[n:]
-	return rest[end-1:]
+	c.write()
 }
 
 // take puts together messages from p, a part of k.
@@ -156,10 +159,13 @@ func (s *stream) take(p []byte, k *chunk) error {
 				return status.Error(codes.Unimplemented, "nothing compressed is understood here")
 			}
 			size := binary.BigEndian.Uint32(s.prefix[1:])
-			if uint64(size)+messageHead > uint64(s.c.conf.Window/2) { //nolint:gosec // a size
-				return status.Errorf(codes.ResourceExhausted, "a message of %d bytes is too long", size)
+			if uint64(size) > uint64(s.c.conf.MaxMessage) { //nolint:gosec // a size
+				return status.Errorf(codes.ResourceExhausted, "a message of %d bytes is longer than the %d that are taken here", size, s.c.conf.MaxMessage)
 			}
 			s.need = int(size)
+			if s.need > s.c.conf.Window/2 {
+				s.c.lend(s, s.need)
+			}
 		}
 		if n := min(s.need, len(p)); n > 0 {
 			s.part = append(s.part, k.piece(p[:n]))
@@ -210,6 +216,16 @@ func (s *stream) recv() (mem.BufferSlice, error) {
 		}
 		<-s.more
 	}
+}
+
+// Peeker is what a stream of either end is, too.
+type Peeker interface{ Waiting() bool }
+
+// Waiting reports whether a message can be received without waiting.
+func (s *stream) Waiting() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue) > 0
 }
 
 // say sets what recv returns after the messages that wait, unless that is known.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -62,31 +63,36 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 // keepaliveTimeout is for the answer to a sign of life.
 const keepaliveTimeout = 5 * time.Second
 
-// grpcServer is one that holds little memory for streams that are idle.
-func grpcServer(creds credentials.TransportCredentials, alive time.Duration, more ...grpc.ServerOption) *grpc.Server {
+// transport is of clients, and of agents of our own.
+func transport(alive time.Duration) h2.Config {
+	return h2.Config{
+		Codec: wire.Codec{}, Pool: socket.Pool, Window: wire.StreamWindow, MaxMessage: wire.MaxMessage, HeaderTable: wire.HeaderTable,
+		KeepaliveTime: alive, KeepaliveTimeout: keepaliveTimeout,
+	}
+}
+
+// grpcServer is of agents that are upstream's, or that bring no TLS.
+func (s *Server) grpcServer(creds credentials.TransportCredentials) *grpc.Server {
 	o := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(wire.Codec{}),
 		grpc.InitialWindowSize(wire.StreamWindow), grpc.InitialConnWindowSize(wire.ConnWindow),
-		grpc.ReadBufferSize(wire.ReadBuffer), grpc.SharedWriteBuffer(true),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: alive, Timeout: keepaliveTimeout}),
+		grpc.WriteBufferSize(wire.WriteBuffer), grpc.ReadBufferSize(wire.ReadBuffer), grpc.SharedWriteBuffer(true),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: s.cfg.KeepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		experimental.BufferPool(socket.Pool), grpc.WaitForHandlers(true), grpc.MaxHeaderListSize(64 << 10),
 	}
 	if creds != nil {
 		o = append(o, grpc.Creds(creds))
 	}
-	return grpc.NewServer(append(o, more...)...)
+	return grpc.NewServer(o...)
 }
 
 // Run serves until ctx ends. Then it takes no new clients, waits up to the
 // drain timeout for connections to end, and cuts those that have not. It
 // closes the listeners of its Config.
 func (s *Server) Run(ctx context.Context) error {
-	own := h2.NewServer(h2.Config{
-		Codec: wire.Codec{}, Pool: socket.Pool, Window: wire.StreamWindow,
-		KeepaliveTime: s.cfg.KeepaliveTime, KeepaliveTimeout: keepaliveTimeout,
-	})
-	agents := grpcServer(s.agentCredentials(own), s.cfg.KeepaliveTime, grpc.WriteBufferSize(wire.WriteBuffer))
+	own := h2.NewServer(transport(s.cfg.KeepaliveTime))
+	agents := s.grpcServer(s.agentCredentials(own))
 	for _, r := range []grpc.ServiceRegistrar{own, agents} {
 		r.RegisterService(wire.AgentService(s.connect), nil)
 		r.RegisterService(wire.TunnelService(s.open, s.renew), nil)
@@ -174,31 +180,55 @@ func (s *Server) serveFrontend(ctx, hard context.Context, f Frontend) error {
 	if f.Mode == HTTPConnect {
 		return s.serveConnects(ctx, hard, connectTLS(keepAlive(f.Listener), f.TLS))
 	}
-	var creds credentials.TransportCredentials
-	read := wire.FrontBuffer
-	if f.TLS != nil {
-		creds, read = credentials.NewTLS(f.TLS), wire.ReadBuffer
-	}
-	// Who brings a connection for each stream sends no header twice.
-	front := grpcServer(creds, s.cfg.FrontendKeepalive, grpc.WriteBufferSize(wire.FrontBuffer), grpc.ReadBufferSize(read), grpc.HeaderTableSize(0))
+	conf := transport(s.cfg.FrontendKeepalive)
+	conf.HeaderTable = 0 // who brings a connection for each stream sends no header twice
+	front := h2.NewServer(conf)
 	front.RegisterService(wire.ProxyService(s.proxy), nil)
-	var stopping sync.WaitGroup
-	stopping.Go(func() {
-		<-ctx.Done()
-		unbind := context.AfterFunc(hard, front.Stop)
-		defer unbind()
-		front.GracefulStop()
+	err := s.accept(ctx, keepAlive(f.Listener), func(client net.Conn) {
+		if secure, err := s.shake(client, f.TLS); err == nil {
+			_ = front.Serve(secure, nil) // the streams that end with it say why
+		}
 	})
-	err := front.Serve(f.Listener)
-	if ctx.Err() == nil {
+	unbind := context.AfterFunc(hard, front.Stop)
+	defer unbind()
+	if err != nil {
+		front.Stop()
 		return err
 	}
-	stopping.Wait()
+	front.Drain()
 	return nil
+}
+
+// shake makes a connection one of TLS, if conf is not nil, or closes it.
+func (s *Server) shake(client net.Conn, conf *tls.Config) (net.Conn, error) {
+	if conf == nil {
+		return client, nil
+	}
+	err := client.SetDeadline(time.Now().Add(s.cfg.HeaderTimeout))
+	if err == nil {
+		var secure net.Conn
+		if secure, _, err = socket.Records(credentials.NewTLS(conf)).ServerHandshake(client); err == nil {
+			if err = client.SetDeadline(time.Time{}); err == nil {
+				return secure, nil
+			}
+		}
+	}
+	s.log.Debug("a client's handshake failed", "from", client.RemoteAddr(), "err", err)
+	return nil, errors.Join(err, client.Close())
 }
 
 // serveConnects takes HTTP CONNECT clients.
 func (s *Server) serveConnects(ctx, hard context.Context, ln net.Listener) error {
+	return s.accept(ctx, ln, func(client net.Conn) {
+		unbind := context.AfterFunc(hard, func() { client.Close() })
+		defer unbind()
+		s.serveConnect(hard, client)
+	})
+}
+
+// accept gives each client to serve, on a goroutine that s.clients counts, until
+// ctx ends, and closes the listener then.
+func (s *Server) accept(ctx context.Context, ln net.Listener, serve func(net.Conn)) error {
 	unbind := context.AfterFunc(ctx, func() { ln.Close() })
 	defer unbind()
 	var pause time.Duration
@@ -220,11 +250,7 @@ func (s *Server) serveConnects(ctx, hard context.Context, ln net.Listener) error
 			continue
 		}
 		pause = 0
-		s.clients.Go(func() {
-			unbind := context.AfterFunc(hard, func() { client.Close() })
-			defer unbind()
-			s.serveConnect(hard, client)
-		})
+		s.clients.Go(func() { serve(client) })
 	}
 }
 

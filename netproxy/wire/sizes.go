@@ -18,12 +18,13 @@ func QuietGRPC() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discar
 const (
 	StreamWindow = 1 << 20
 	ConnWindow   = 16 << 20
+	// MaxMessage is gRPC's own limit.
+	MaxMessage = 4 << 20
+	// HeaderTable is HTTP/2's own size, between server and agent: who brings a
+	// connection for each stream sends no header twice.
+	HeaderTable = 4 << 10
 	// WriteBuffer is between server and agent, where all connections share one.
 	WriteBuffer = 256 << 10
-	// FrontBuffer is of a gRPC client, which has a connection for each tunnelled
-	// one. gRPC holds one to write only while it writes; and one to read, of a
-	// socket without TLS, only while something is in it.
-	FrontBuffer = 64 << 10
 	// ReadBuffer is small: most of a frame is read past it, and not copied once
 	// more; what TLS has read is in memory already.
 	ReadBuffer = 4 << 10
