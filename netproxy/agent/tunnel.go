@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/cloudsim-dev/allinone/netproxy/h2"
 	"github.com/cloudsim-dev/allinone/netproxy/socket"
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
@@ -197,6 +198,9 @@ func (t *tunnel) toTarget() error {
 	if _, packets := t.conn.(*net.UDPConn); !packets {
 		w.OnStall(stallProbe, t.wanted)
 	}
+	if d, ok := t.stream.(h2.Direct); ok {
+		d.Sink(func(msg mem.BufferSlice) mem.BufferSlice { return t.direct(w, msg) })
+	}
 	for {
 		var c wire.Chunk
 		if err := t.stream.RecvMsg(&c); err != nil {
@@ -217,6 +221,22 @@ func (t *tunnel) toTarget() error {
 			t.close(err) // fromTarget tells the server, which ends the stream
 		}
 	}
+}
+
+// direct writes what a target takes at once, from the goroutine that reads for
+// all of the session.
+func (t *tunnel) direct(w *socket.Writer, msg mem.BufferSlice) (rest mem.BufferSlice) {
+	data, ok := wire.CutData(msg)
+	if !ok {
+		return msg
+	}
+	size := data.Len()
+	data = w.Try(data)
+	t.m.toTarget.Add(float64(size - data.Len()))
+	if len(data) == 0 && size > 0 {
+		return nil
+	}
+	return wire.DataMessage(data)
 }
 
 func (t *tunnel) close(cause error) {

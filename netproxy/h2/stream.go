@@ -37,10 +37,12 @@ type stream struct {
 	need   int // bytes of the message that are to come
 	part   mem.BufferSlice
 
-	mu    sync.Mutex
-	queue []mem.BufferSlice
-	over  error // what comes after the queue
-	more  chan struct{}
+	mu     sync.Mutex
+	queue  []mem.BufferSlice
+	over   error // what comes after the queue
+	more   chan struct{}
+	parked bool // recv waits
+	sink   func(mem.BufferSlice) mem.BufferSlice
 }
 
 // newStream makes a stream; the caller holds c.mu.
@@ -180,9 +182,20 @@ func (s *stream) take(p []byte, k *chunk) error {
 	return nil
 }
 
-// deliver puts a message where recv finds it.
+// deliver gives a message to the sink, or puts it, or what the sink has left of
+// it, where recv finds it.
 func (s *stream) deliver(msg mem.BufferSlice) {
 	s.mu.Lock()
+	if s.sink != nil && s.parked && s.over == nil && len(s.queue) == 0 {
+		s.mu.Unlock()
+		size := msg.Len()
+		if msg = s.sink(msg); msg == nil {
+			s.c.taken(s, messageHead+size)
+			return
+		}
+		s.c.taken(s, size-msg.Len())
+		s.mu.Lock()
+	}
 	if s.over != nil {
 		s.mu.Unlock()
 		msg.Free()
@@ -209,13 +222,51 @@ func (s *stream) recv() (mem.BufferSlice, error) {
 			return msg, nil
 		}
 		err := s.over
+		s.parked = err == nil
 		s.mu.Unlock()
 		if err != nil {
 			ring(s.more) // for who else asks
 			return nil, err
 		}
 		<-s.more
+		s.mu.Lock()
+		s.parked = false
+		s.mu.Unlock()
 	}
+}
+
+// Direct is what a stream of either end is, too.
+type Direct interface {
+	// Sink has the connection's reader give f each message that comes while
+	// RecvMsg waits, and nothing else is to be received: so a message need not
+	// wake whoever receives. f takes the message over and may not wait. It
+	// returns what it has not taken, as a message that RecvMsg gets, or nil.
+	Sink(f func(mem.BufferSlice) mem.BufferSlice)
+	// TrySend sends a message if its window has room for it, and reports whether
+	// it did. It leaves the message alone if not.
+	TrySend(msg mem.BufferSlice) bool
+}
+
+func (s *stream) Sink(f func(mem.BufferSlice) mem.BufferSlice) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sink = f
+}
+
+func (s *stream) TrySend(msg mem.BufferSlice) bool {
+	c, size := s.c, msg.Len()
+	total := messageHead + size
+	c.mu.Lock()
+	if s.gone != nil || min(s.window, c.window) < int64(total) {
+		c.mu.Unlock()
+		return false
+	}
+	s.window -= int64(total)
+	c.window -= int64(total)
+	c.mu.Unlock()
+	c.data(s.id, &outgoing{size: size, left: total, rest: msg}, total)
+	msg.Free()
+	return true
 }
 
 // Peeker is what a stream of either end is, too.

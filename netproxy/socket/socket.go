@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/mem"
 )
 
@@ -154,6 +155,9 @@ type Writer struct {
 	conn   net.Conn
 	packet bool
 	vec    net.Buffers
+	raw    syscall.RawConn // nil: conn is no plain stream
+	now    func(fd uintptr) bool
+	n      int // what now has written
 
 	patience time.Duration
 	stalled  func() error
@@ -163,7 +167,53 @@ type Writer struct {
 // NewWriter writes to conn.
 func NewWriter(conn net.Conn) *Writer {
 	_, packet := conn.(*net.UDPConn)
-	return &Writer{conn: conn, packet: packet}
+	w := &Writer{conn: conn, packet: packet}
+	if c, ok := conn.(syscall.Conn); ok && !packet {
+		if raw, err := c.SyscallConn(); err == nil {
+			w.raw, w.now = raw, w.attempt
+		}
+	}
+	return w
+}
+
+// Try writes as much of data as the socket takes at once, frees that, and returns
+// the rest: all of it, if there is an error, which Write will find.
+func (w *Writer) Try(data mem.BufferSlice) (rest mem.BufferSlice) {
+	if w.raw == nil {
+		return data
+	}
+	w.vec = w.vec[:0]
+	for _, b := range data {
+		w.vec = append(w.vec, b.ReadOnlyData())
+	}
+	defer clear(w.vec) // hold no buffer that was given back
+	w.n = 0
+	if w.raw.Write(w.now) != nil {
+		return data // closed, or past its deadline
+	}
+	for len(data) > 0 && w.n >= data[0].Len() {
+		w.n -= data[0].Len()
+		data[0].Free()
+		data = data[1:]
+	}
+	if w.n > 0 {
+		var done mem.Buffer
+		done, data[0] = mem.SplitUnsafe(data[0], w.n)
+		done.Free()
+	}
+	return data
+}
+
+// attempt writes without waiting.
+func (w *Writer) attempt(fd uintptr) bool {
+	for {
+		n, err := unix.Writev(int(fd), w.vec)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		w.n = max(n, 0)
+		return true
+	}
 }
 
 // OnStall makes a Write that cannot go on for about patience ask f whether it
