@@ -322,6 +322,9 @@ func TestCancel(t *testing.T) {
 func TestBrokenConnection(t *testing.T) {
 	ended := make(chan error, 1)
 	addr := serveOurs(t, map[string]grpc.StreamHandler{"Wait": func(_ any, s grpc.ServerStream) error {
+		if err := s.SendHeader(nil); err != nil {
+			return err
+		}
 		<-s.Context().Done()
 		var m []byte
 		ended <- s.RecvMsg(&m)
@@ -334,6 +337,9 @@ func TestBrokenConnection(t *testing.T) {
 	c := h2.NewClient(nc, config(), "test", "test")
 	defer c.Close()
 	s := open(t, c, "Wait")
+	if _, err := s.Header(); err != nil {
+		t.Fatal(err)
+	}
 	nc.Close()
 	var m []byte
 	if err := s.RecvMsg(&m); status.Code(err) != codes.Unavailable {

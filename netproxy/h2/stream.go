@@ -242,31 +242,12 @@ type Direct interface {
 	// wake whoever receives. f takes the message over and may not wait. It
 	// returns what it has not taken, as a message that RecvMsg gets, or nil.
 	Sink(f func(mem.BufferSlice) mem.BufferSlice)
-	// TrySend sends a message if its window has room for it, and reports whether
-	// it did. It leaves the message alone if not.
-	TrySend(msg mem.BufferSlice) bool
 }
 
 func (s *stream) Sink(f func(mem.BufferSlice) mem.BufferSlice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sink = f
-}
-
-func (s *stream) TrySend(msg mem.BufferSlice) bool {
-	c, size := s.c, msg.Len()
-	total := messageHead + size
-	c.mu.Lock()
-	if s.gone != nil || min(s.window, c.window) < int64(total) {
-		c.mu.Unlock()
-		return false
-	}
-	s.window -= int64(total)
-	c.window -= int64(total)
-	c.mu.Unlock()
-	c.data(s.id, &outgoing{size: size, left: total, rest: msg}, total)
-	msg.Free()
-	return true
 }
 
 // Peeker is what a stream of either end is, too.
