@@ -97,21 +97,21 @@ func TestWayBreaks(t *testing.T) {
 					t.Skip("waits for keepalives")
 				}
 				t.Parallel()
-				testWayBreaks(t, tc.breaks, w.streams)
+				testWayBreaks(t, tc.breaks, w)
 			})
 		}
 	}
 }
 
-func testWayBreaks(t *testing.T, breaks func(*cable), streams bool) {
-	b := newBench(t, func(c *server.Config) {
+func testWayBreaks(t *testing.T, breaks func(*cable), w way) {
+	b := w.bench(t, func(c *server.Config) {
 		c.KeepaliveTime, c.Strategies = time.Second, []server.Strategy{server.ByDefaultRoute, server.ByDefault}
 	})
-	way := newCable(t, b.agents)
+	far := newCable(t, b.agents)
 	b.agent("far", func(c *agent.Config) {
-		c.Servers, c.Streams, c.Identifiers.DefaultRoute, c.KeepaliveTime = []string{way.addr}, streams, true, time.Second
+		c.Servers, c.Streams, c.Identifiers.DefaultRoute, c.KeepaliveTime = []string{far.addr}, w.streams, true, time.Second
 	})
-	b.agent("near", func(c *agent.Config) { c.Streams = streams })
+	b.agent("near", func(c *agent.Config) { c.Streams = w.streams })
 	flood, gone := flooded(t)
 	var cut []net.Conn
 	for _, d := range b.dialers() {
@@ -121,7 +121,7 @@ func testWayBreaks(t *testing.T, breaks func(*cable), streams bool) {
 		}
 		cut = append(cut, c)
 	}
-	breaks(way)
+	breaks(far)
 	for i, c := range cut {
 		_ = c.SetReadDeadline(time.Now().Add(patience)) // the read says so
 		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {

@@ -133,7 +133,7 @@ func TestUDP(t *testing.T) {
 		}
 	}()
 	for _, w := range wires {
-		b := newBench(t)
+		b := w.bench(t)
 		b.agent("one", func(c *agent.Config) { c.Streams = w.streams })
 		s, _ := rawStream(t, "unix://"+b.grpc, "/ProxyService/Proxy")
 		ask := dialReq(1, pc.LocalAddr().String())

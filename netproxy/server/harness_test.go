@@ -3,6 +3,7 @@ package server_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,7 @@ type bench struct {
 	testing.TB
 	server  *server.Server
 	agents  string // address
+	tls     func() (*tls.Config, error)
 	grpc    string // socket
 	connect string // socket
 	stop    func() error
@@ -125,7 +127,7 @@ func background(t testing.TB, f func(context.Context) error) (stop func() error)
 func (b *bench) agent(id string, change ...func(*agent.Config)) (stop func() error) {
 	b.Helper()
 	cfg := agent.Default()
-	cfg.ID, cfg.Servers, cfg.DrainTimeout = id, []string{b.agents}, 0
+	cfg.ID, cfg.Servers, cfg.DrainTimeout, cfg.TLS = id, []string{b.agents}, 0, b.tls
 	cfg.SyncInterval = 50 * time.Millisecond
 	for _, f := range change {
 		f(&cfg)

@@ -60,7 +60,7 @@ func data(id int64, text string) *client.Packet {
 func TestAnswerComesFirst(t *testing.T) {
 	addr := target(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "220 ready\r\n") })
 	for _, w := range wires {
-		b := newBench(t)
+		b := w.bench(t)
 		b.agent("one", func(c *agent.Config) { c.Streams = w.streams })
 		for range 20 {
 			s, done := rawStream(t, "unix://"+b.grpc, "/ProxyService/Proxy")
@@ -444,7 +444,7 @@ func TestNothingLeaks(t *testing.T) {
 	}
 	for _, w := range wires {
 		t.Run(w.name, func(t *testing.T) {
-			b := newBench(t)
+			b := w.bench(t)
 			b.agent("one", func(c *agent.Config) { c.Streams = w.streams })
 			addr := target(t, echo)
 			ways := b.dialers()

@@ -3,27 +3,56 @@ package server_test
 import (
 	"bytes"
 	"crypto/rand"
+	"crypto/tls"
 	"io"
 	"net"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/netproxy/agent"
+	"github.com/cloudsim-dev/allinone/netproxy/certs"
+	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// wires are the two ways to carry a connection between server and agent.
-var wires = []struct {
+// way is one to carry a connection between server and agent.
+type way struct {
 	name    string
 	streams bool
-}{{"streams", true}, {"plain", false}}
+	tls     bool // and with streams, so a transport of our own
+}
+
+var wires = []way{{"own", true, true}, {"streams", true, false}, {"plain", false, false}}
+
+// bench makes one whose agents come that way.
+func (w way) bench(t testing.TB, change ...func(*server.Config)) *bench {
+	t.Helper()
+	if !w.tls {
+		return newBench(t, change...)
+	}
+	dir := t.TempDir()
+	if err := certs.Make(dir, nil, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	files := func(name string) certs.Files {
+		return certs.Files{Cert: filepath.Join(dir, name+".crt"), Key: filepath.Join(dir, name+".key"), CA: filepath.Join(dir, certs.AgentsCA+".crt")}
+	}
+	conf, err := certs.ServerConfig(logger(t), files(certs.Server), certs.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, append(change, func(c *server.Config) { c.AgentTLS = conf })...)
+	b.tls = func() (*tls.Config, error) { return certs.ClientConfig(files(certs.Agent), certs.Options{}) }
+	return b
+}
 
 // everyWay runs f for both frontends over both wires.
 func everyWay(t *testing.T, f func(t *testing.T, d dialer, streams bool)) {
 	for _, w := range wires {
 		t.Run(w.name, func(t *testing.T) {
-			b := newBench(t)
+			b := w.bench(t)
 			b.agent("one", func(c *agent.Config) { c.Streams = w.streams })
 			for _, d := range b.dialers() {
 				t.Run(d.name, func(t *testing.T) { f(t, d, w.streams) })
@@ -100,7 +129,7 @@ func TestTargetSpeaksFirst(t *testing.T) {
 func TestClientSpeaksEarly(t *testing.T) {
 	addr := target(t, echo)
 	for _, w := range wires {
-		b := newBench(t)
+		b := w.bench(t)
 		b.agent("one", func(c *agent.Config) { c.Streams = w.streams })
 		conn, err := net.Dial("unix", b.connect)
 		if err != nil {
