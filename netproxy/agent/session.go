@@ -81,7 +81,7 @@ func (a *Agent) connect(ctx, live context.Context, p place) (*session, error) {
 // dial connects to a server. What the two negotiate in TLS says who carries the
 // streams.
 func (a *Agent) dial(ctx context.Context, p place) (calls, error) {
-	// A machine that vanished is noticed by TCP, a process that hangs by gRPC.
+	// A machine that vanished is noticed by TCP, a process that hangs by HTTP/2.
 	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3,
 	}}
@@ -94,13 +94,14 @@ func (a *Agent) dial(ctx context.Context, p place) (calls, error) {
 	}
 	secure, info, err := a.shake(ctx, p, conn)
 	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+		_ = conn.Close() // TLS may have done so
+		return nil, err
 	}
 	if !h2.Negotiated(info, wire.Protocol) {
 		return a.overGRPC(p, secure, shaken{info: info})
 	}
 	return h2.NewClient(secure, h2.Config{
-		Codec: wire.Codec{}, Pool: socket.Pool, Window: wire.StreamWindow, MaxMessage: wire.MaxMessage, HeaderTable: wire.HeaderTable,
+		Codec: wire.Codec{}, Pool: socket.Pool, Window: wire.StreamWindow, MaxMessage: wire.MaxMessage, MaxStreams: wire.MaxStreams, HeaderTable: wire.HeaderTable,
 		KeepaliveTime: a.cfg.KeepaliveTime, KeepaliveTimeout: keepaliveTimeout,
 	}, p.host, userAgent), nil
 }

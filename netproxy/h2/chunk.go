@@ -15,6 +15,11 @@ const (
 	// record is the most that TLS gives at once: with less room, what is left of
 	// it is another read.
 	record = 16 << 10
+	// littlePiece is copied beside others of its message, and what is less than a
+	// part of minPart of its chunk into a buffer of its own: it would hold the
+	// chunk for as long as it waits.
+	littlePiece = 1 << 10
+	minPart     = 8
 )
 
 // chunk is a buffer that a connection reads into, and the pool of the pieces
@@ -43,11 +48,10 @@ func (k *chunk) room() []byte {
 	return (*k.buf)[k.end:]
 }
 
-// piece is p, a part of the chunk. What is little is copied: it would hold the
-// chunk for as long as it waits.
+// piece is p, a part of the chunk.
 func (k *chunk) piece(p []byte) mem.Buffer {
-	if mem.IsBelowBufferPoolingThreshold(len(p)) {
-		return mem.SliceBuffer(append([]byte(nil), p...))
+	if mem.IsBelowBufferPoolingThreshold(len(p)) || len(p) < len(*k.buf)/minPart {
+		return mem.Copy(p, k.from)
 	}
 	k.refs.Add(1)
 	p = p[:len(p):len(p)]

@@ -58,8 +58,8 @@ func (l *Client) NewStream(ctx context.Context, _ *grpc.StreamDesc, method strin
 		c.mu.Unlock()
 		return nil, status.Errorf(codes.Unavailable, "the server takes %d streams and no more", c.most)
 	case c.last >= 1<<31-3:
+		c.leaving = true // after the last stream a new connection has new numbers
 		c.mu.Unlock()
-		c.fail(errSpent)
 		return nil, status.Error(codes.Unavailable, errSpent.Error())
 	}
 	id := c.last + 2
@@ -110,7 +110,10 @@ func (r *calling) fields(s *stream, f *http2.MetaHeadersFrame) error {
 		md, _ := h.metadata() // the status matters more than what comes beside it
 		cs.tell(nil, md)
 		err := h.status().Err()
-		if err == nil {
+		switch {
+		case err == nil && s.have > 0:
+			err = errCut
+		case err == nil:
 			err = io.EOF
 		}
 		r.conn.remoteEnd(s, err)
@@ -178,7 +181,6 @@ func (s *clientStream) CloseSend() error {
 	if s.gone == nil && !s.local {
 		_ = c.framer.WriteData(s.id, true, nil)
 		s.local = true
-		s.gone = status.Error(codes.Internal, "a message after CloseSend")
 		if s.remote {
 			c.drop(s.stream)
 		}

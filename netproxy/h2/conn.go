@@ -31,6 +31,9 @@ type Config struct {
 	// let in beside it.
 	Window     int
 	MaxMessage int
+	// MaxStreams is how many streams may be open at once, and at a server how many
+	// handlers may run: a stream that its client has reset still has one.
+	MaxStreams int
 	// HeaderTable is how many bytes of header fields each end remembers so that
 	// they need not be sent again: 0 where a connection has one stream.
 	HeaderTable uint32
@@ -53,14 +56,13 @@ const (
 	connWindow = 1<<31 - 1
 	// maxHead bounds a block of header fields.
 	maxHead = 64 << 10
-	// maxPending bounds what the peer makes us answer and does not read.
-	maxPending = 1 << 20
-	// maxStreams bounds the streams that are open at once.
-	maxStreams = 100_000
+	// maxAnswers bounds what the peer makes us answer and does not read.
+	maxAnswers = 1 << 16
 	// firstWindow is every window's before settings are known (RFC 9113, 6.9.2).
 	firstWindow = 1<<16 - 1
 	// keptBuffer is what a connection keeps for frames that wait.
 	keptBuffer  = 1 << 10
+	keptPieces  = 1 << 8
 	frameHead   = 9 // bytes (RFC 9113, 4.1)
 	messageHead = 5 // bytes before each message of gRPC: compressed or not, and its length
 )
@@ -84,6 +86,8 @@ type conn struct {
 	err      error         // why it has ended
 	pending  []byte        // frames that wait to be written
 	flushing bool          // a goroutine is about to write them
+	answers  int           // of them, what the peer made us say
+	running  int           // handlers
 	framer   *http2.Framer // writes to pending
 	block    headerBlock   // what is written goes to pending before mu is given up
 	timer    *time.Timer   // runs watch
@@ -110,7 +114,7 @@ type role interface {
 func newConn(nc net.Conn, conf Config) *conn {
 	c := &conn{
 		conf: conf, net: nc, streams: map[uint32]*stream{},
-		window: firstWindow, initial: firstWindow, largest: 1 << 14, most: maxStreams,
+		window: firstWindow, initial: firstWindow, largest: 1 << 14, most: conf.MaxStreams,
 	}
 	c.block.enc = hpack.NewEncoder(&c.block.buf)
 	c.framer = http2.NewFramer(pendingOf{c}, &c.in.block)
@@ -139,7 +143,7 @@ func (c *conn) greet() {
 		http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(c.conf.Window)}, //nolint:gosec // some MiB
 		http2.Setting{ID: http2.SettingMaxFrameSize, Val: maxFrame},
 		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: maxHead},
-		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: maxStreams},
+		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(c.conf.MaxStreams)}, //nolint:gosec // not so many
 		http2.Setting{ID: http2.SettingHeaderTableSize, Val: c.conf.HeaderTable},
 		http2.Setting{ID: http2.SettingEnablePush, Val: 0},
 	)
@@ -185,10 +189,10 @@ func (c *conn) fail(err error) {
 		c.timer.Stop()
 	}
 	c.mu.Unlock()
-	_ = c.net.Close() // what was to be said was said
 	for _, s := range left {
 		s.finish(status.Errorf(codes.Unavailable, "the connection ended: %v", err))
 	}
+	_ = c.net.Close() // what was to be said was said
 }
 
 var errDrained = errors.New("nothing is left on the connection, and no more is wanted")
@@ -267,7 +271,7 @@ func (c *conn) gather() (largest int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	first := c.pending
-	c.pending, c.spare = c.spare[:0], first
+	c.pending, c.spare, c.answers = c.spare[:0], first, 0
 	c.out = c.out[:0]
 	if len(first) > 0 {
 		c.out = append(c.out, first)
@@ -283,6 +287,9 @@ func (c *conn) write() {
 		}
 	}
 	clear(c.out) // hold no buffer that is given back
+	if cap(c.out) > keptPieces {
+		c.out = nil
+	}
 	if cap(c.spare) > keptBuffer {
 		c.spare = nil
 	}
@@ -366,8 +373,10 @@ func (c *conn) begin() error {
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	case in.frame.Type == http2.FrameData && in.rest == 0 && in.frame.Flags.Has(http2.FlagDataPadded):
 		return http2.ConnectionError(http2.ErrCodeFrameSize)
+	case in.frame.Type != http2.FrameData && in.rest > maxHead:
+		return http2.ConnectionError(http2.ErrCodeFrameSize)
 	case in.frame.Type != http2.FrameData:
-		if in.block.Len()+in.rest > maxHead+maxFrame {
+		if in.block.Len()+in.rest > 2*maxHead {
 			return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 		}
 		in.block.Write(h[:])
@@ -434,7 +443,7 @@ func (c *conn) payload(p []byte, k *chunk) error {
 		return nil
 	}
 	if err := in.s.take(p, k); err != nil {
-		c.abort(in.s, http2.ErrCodeInternal, err)
+		c.reject(in.s, err)
 		in.s = nil
 	}
 	return nil
@@ -448,19 +457,22 @@ func (c *conn) whole() error {
 			c.taken(in.s, min(padding, in.pad+1))
 		}
 		if in.s != nil && in.frame.Flags.Has(http2.FlagDataEndStream) {
-			c.remoteEnd(in.s, io.EOF)
+			c.lastData(in.s)
 		}
+		in.s = nil
 		return nil
 	}
 	if (in.frame.Type == http2.FrameHeaders || in.frame.Type == http2.FrameContinuation) && !in.frame.Flags.Has(http2.FlagHeadersEndHeaders) {
 		return nil // more is to come
 	}
 	f, err := c.framer.ReadFrame()
-	in.block.Reset()
+	if in.block.Reset(); in.block.Cap() > small {
+		in.block = bytes.Buffer{}
+	}
 	var bad http2.StreamError
 	switch {
 	case errors.As(err, &bad):
-		return c.refuse(bad.StreamID, bad.Code)
+		return c.badFrame(bad)
 	case err != nil:
 		return err
 	}
@@ -470,11 +482,49 @@ func (c *conn) whole() error {
 	return c.calm()
 }
 
+// lastData is the end of what the peer says, which at a client has a status
+// behind it.
+func (c *conn) lastData(s *stream) {
+	switch {
+	case s.client != nil:
+		c.abort(s, http2.ErrCodeProtocol, status.Error(codes.Internal, "the call ended without a status"))
+	case s.have > 0:
+		c.remoteEnd(s, errCut)
+	default:
+		c.remoteEnd(s, io.EOF)
+	}
+}
+
+var errCut = status.Error(codes.Internal, "the peer has ended in the middle of a message")
+
+// reject ends a stream whose messages cannot be taken.
+func (c *conn) reject(s *stream, err error) {
+	if s.refuse == nil {
+		c.abort(s, http2.ErrCodeCancel, err)
+		return
+	}
+	s.refuse(err)
+	c.kick()
+}
+
+// badFrame resets the stream of a frame that makes no sense.
+func (c *conn) badFrame(bad http2.StreamError) error {
+	t := c.in.frame.Type
+	_, server := c.role.(*serving)
+	c.mu.Lock()
+	idle := bad.StreamID > c.last
+	c.mu.Unlock()
+	if idle && (!server || t != http2.FrameHeaders && t != http2.FrameContinuation) {
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	return c.refuse(bad.StreamID, bad.Code)
+}
+
 // calm fails if the peer makes work and does not take what comes of it.
 func (c *conn) calm() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.pending) > maxPending {
+	if c.answers > maxAnswers {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	return nil
@@ -504,6 +554,7 @@ func (c *conn) frame(f http2.Frame) error {
 		}
 		c.mu.Lock()
 		_ = c.framer.WritePing(true, f.Data)
+		c.answers += frameHead + len(f.Data)
 		c.mu.Unlock()
 		c.kick()
 	case *http2.GoAwayFrame:
@@ -531,22 +582,18 @@ func (c *conn) settings(f *http2.SettingsFrame) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	initial := c.initial // the last of all counts: each would be work for every stream
 	err := f.ForeachSetting(func(s http2.Setting) error {
 		if err := s.Valid(); err != nil {
 			return err
 		}
 		switch s.ID {
 		case http2.SettingInitialWindowSize:
-			by := int64(s.Val) - c.initial
-			c.initial = int64(s.Val)
-			for _, open := range c.streams {
-				open.window += by
-				ring(open.room)
-			}
+			initial = int64(s.Val)
 		case http2.SettingMaxFrameSize:
 			c.largest = int(s.Val)
 		case http2.SettingMaxConcurrentStreams:
-			c.most = int(min(s.Val, maxStreams))
+			c.most = int(min(int64(s.Val), int64(c.conf.MaxStreams)))
 		case http2.SettingHeaderTableSize:
 			c.block.enc.SetMaxDynamicTableSizeLimit(min(s.Val, c.conf.HeaderTable))
 		}
@@ -555,7 +602,13 @@ func (c *conn) settings(f *http2.SettingsFrame) error {
 	if err != nil {
 		return err
 	}
+	for _, open := range c.streams {
+		open.window += initial - c.initial
+		ring(open.room)
+	}
+	c.initial = initial
 	_ = c.framer.WriteSettingsAck()
+	c.answers += frameHead
 	defer func() { go c.kick() }()
 	return nil
 }
@@ -569,7 +622,7 @@ func (c *conn) grow(f *http2.WindowUpdateFrame) error {
 		if c.window += by; c.window > connWindow {
 			return http2.ConnectionError(http2.ErrCodeFlowControl)
 		}
-		if c.window-by <= 0 {
+		if c.window-by < messageHead {
 			for _, s := range c.streams {
 				ring(s.room)
 			}
@@ -642,6 +695,7 @@ func (c *conn) refuse(id uint32, code http2.ErrCode) error {
 	c.mu.Lock()
 	c.last = max(c.last, id)
 	_ = c.framer.WriteRSTStream(id, code)
+	c.answers += frameHead + 4
 	c.mu.Unlock()
 	c.kick()
 	return c.calm()

@@ -31,6 +31,9 @@ func (raw) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 func (raw) Unmarshal(data mem.BufferSlice, v any) error {
+	if string(data.Materialize()) == "unreadable" {
+		return errors.New("it is unreadable")
+	}
 	*v.(*[]byte) = data.Materialize()
 	return nil
 }
@@ -38,7 +41,7 @@ func (raw) Unmarshal(data mem.BufferSlice, v any) error {
 const window = 256 << 10
 
 func config() h2.Config {
-	return h2.Config{Codec: raw{}, Pool: mem.DefaultBufferPool(), Window: window, MaxMessage: 4 << 20, HeaderTable: 4 << 10, KeepaliveTime: time.Minute, KeepaliveTimeout: time.Minute}
+	return h2.Config{Codec: raw{}, Pool: mem.DefaultBufferPool(), Window: window, MaxMessage: 4 << 20, MaxStreams: 1000, HeaderTable: 4 << 10, KeepaliveTime: time.Minute, KeepaliveTimeout: time.Minute}
 }
 
 // service has the methods of these tests.

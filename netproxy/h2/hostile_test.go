@@ -2,16 +2,21 @@ package h2_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/cloudsim-dev/allinone/netproxy/h2"
 )
@@ -188,8 +193,8 @@ func TestBrokenStream(t *testing.T) {
 				p.must(p.WriteData(1, false, make([]byte, 16<<10)))
 			}
 		}, http2.ErrCodeFlowControl},
-		"a message too long": {func(p *peer) { p.must(p.WriteData(1, false, []byte{0, 0xff, 0, 0, 0})) }, http2.ErrCodeInternal},
-		"compressed":         {func(p *peer) { p.must(p.WriteData(1, false, []byte{1, 0, 0, 0, 0})) }, http2.ErrCodeInternal},
+		"a message too long": {func(p *peer) { p.must(p.WriteData(1, false, []byte{0, 0xff, 0, 0, 0})) }, http2.ErrCodeNo},
+		"compressed":         {func(p *peer) { p.must(p.WriteData(1, false, []byte{1, 0, 0, 0, 0})) }, http2.ErrCodeNo},
 		"data after the end": {func(p *peer) {
 			p.must(p.WriteData(1, true, nil))
 			p.must(p.WriteData(1, false, []byte("x")))
@@ -219,6 +224,184 @@ func TestBrokenStream(t *testing.T) {
 				t.Errorf("the other stream says %q", got)
 			}
 		})
+	}
+}
+
+// What ends a call by itself says why, as gRPC does.
+func TestRefusedMessage(t *testing.T) {
+	methods := map[string]grpc.StreamHandler{"Echo": echo}
+	for _, addr := range []string{serveOurs(t, methods), serveGRPC(t, methods)} {
+		for _, dial := range []func(*testing.T, string) caller{dialOurs, dialGRPC} {
+			s := open(t, dial(t, addr), "Echo")
+			m := make([]byte, 4<<20+1)
+			_ = s.SendMsg(&m) // it may be refused before its end
+			if err := s.RecvMsg(&m); status.Code(err) != codes.ResourceExhausted {
+				t.Errorf("%v", err)
+			}
+		}
+	}
+}
+
+// However long its messages are, a stream whose reader stands still holds a
+// window and one message.
+func TestStalledLongMessages(t *testing.T) {
+	for name, dial := range map[string]func(*testing.T, string) caller{"ours": dialOurs, "grpc": dialGRPC} {
+		t.Run(name, func(t *testing.T) {
+			hold := make(chan struct{})
+			s := open(t, dial(t, serveOurs(t, map[string]grpc.StreamHandler{"Hold": func(_ any, s grpc.ServerStream) error {
+				<-hold
+				return echo(nil, s)
+			}})), "Hold")
+			var sent atomic.Int64
+			var sending sync.WaitGroup
+			const all = 64
+			sending.Go(func() {
+				for range all {
+					m := make([]byte, window-1000)
+					if err := s.SendMsg(&m); err != nil {
+						t.Error(err)
+						return
+					}
+					sent.Add(1)
+				}
+			})
+			time.Sleep(200 * time.Millisecond) // time to do wrong
+			if n := sent.Load(); n > 4 {       // gRPC's client holds one more
+				t.Errorf("%d messages of a window each were sent to who takes none", n)
+			}
+			close(hold)
+			for range all {
+				var m []byte
+				if err := s.RecvMsg(&m); err != nil || len(m) != window-1000 {
+					t.Fatalf("%d bytes, %v", len(m), err)
+				}
+			}
+			sending.Wait()
+		})
+	}
+}
+
+// A stream that has said all goes on to hear, and can be cancelled.
+func TestAfterCloseSend(t *testing.T) {
+	ended := make(chan struct{}, 4)
+	methods := map[string]grpc.StreamHandler{
+		"Flood": func(_ any, s grpc.ServerStream) error {
+			m := make([]byte, 32<<10)
+			for range 64 {
+				if err := s.SendMsg(&m); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"Wait": func(_ any, s grpc.ServerStream) error {
+			<-s.Context().Done()
+			ended <- struct{}{}
+			return nil
+		},
+	}
+	pairs(t, methods, func(t *testing.T, c caller) {
+		s := open(t, c, "Flood")
+		if err := s.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		for range 64 {
+			var m []byte
+			if err := s.RecvMsg(&m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s, err := c.NewStream(ctx, desc, "/test/Wait")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second):
+			t.Error("the server does not hear of it")
+		}
+	})
+}
+
+// Streams that are reset as soon as they are opened run no more handlers than
+// are allowed.
+func TestRapidReset(t *testing.T) {
+	var running, most atomic.Int64
+	hold := make(chan struct{})
+	p := newPeer(t, serveOurs(t, map[string]grpc.StreamHandler{"Slow": func(any, grpc.ServerStream) error {
+		most.Store(max(most.Load(), running.Add(1)))
+		<-hold
+		running.Add(-1)
+		return nil
+	}}))
+	defer close(hold)
+	go func() { _, _ = io.Copy(io.Discard, p) }()
+	for id := uint32(1); id < 2*3000; id += 2 {
+		p.open(id, "Slow")
+		p.must(p.WriteRSTStream(id, http2.ErrCodeCancel))
+	}
+	p.must(p.WritePing(false, [8]byte{}))
+	time.Sleep(100 * time.Millisecond) // time to do wrong
+	if n := most.Load(); n > 1000 || n < 500 {
+		t.Errorf("%d handlers ran at once, of 1000 that may", n)
+	}
+}
+
+// The windows of a connection and a stream may grow in any order, by any step.
+func TestSmallWindows(t *testing.T) {
+	p := newMutePeer(t, serveOurs(t, map[string]grpc.StreamHandler{"Echo": echo}))
+	if _, err := io.WriteString(p, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	p.must(p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
+	p.open(1, "Echo")
+	say := func(n int) { // a message, and its head
+		p.must(p.WriteData(1, false, append([]byte{0, 0, 0, byte(n >> 8), byte(n)}, make([]byte, n)...)))
+	}
+	hear := func(n int) {
+		for n > 0 {
+			n -= len(p.hears(1))
+		}
+	}
+	for range 4 {
+		say(16000)
+		hear(16005)
+	}
+	say(1505) // 3 bytes are left of 65,535 then
+	hear(1510)
+	say(100)
+	p.must(p.WritePing(false, [8]byte{}))
+	p.must(p.WriteWindowUpdate(0, 1<<20))
+	hear(105)
+}
+
+// A message that the codec cannot read ends the call at both ends.
+func TestUnreadable(t *testing.T) {
+	ended := make(chan struct{}, 1)
+	addr := serveOurs(t, map[string]grpc.StreamHandler{"Say": func(_ any, s grpc.ServerStream) error {
+		m := []byte("unreadable")
+		if err := s.SendMsg(&m); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		ended <- struct{}{}
+		return nil
+	}})
+	s := open(t, dialOurs(t, addr), "Say")
+	var m []byte
+	if err := s.RecvMsg(&m); status.Code(err) != codes.Internal {
+		t.Errorf("%v", err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("the server does not hear of it")
 	}
 }
 

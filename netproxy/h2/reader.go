@@ -25,8 +25,9 @@ type reader struct {
 
 func newReader(conn net.Conn, pool mem.BufferPool) *reader {
 	r := &reader{conn: conn, pool: pool, size: small}
-	if c, ok := conn.(syscall.Conn); ok {
-		if raw, err := c.SyscallConn(); err == nil {
+	switch c := conn.(type) { // others may show the socket below what they do to its bytes
+	case *net.TCPConn, *net.UnixConn:
+		if raw, err := c.(syscall.Conn).SyscallConn(); err == nil {
 			r.raw, r.try, r.size = raw, r.attempt, large
 		}
 	}

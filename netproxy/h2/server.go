@@ -56,6 +56,7 @@ func (s *Server) RegisterService(d *grpc.ServiceDesc, service any) {
 // handshake has found.
 func (s *Server) Serve(nc net.Conn, info credentials.AuthInfo) error {
 	c := newConn(nc, s.conf)
+	c.greet()
 	c.role = &serving{server: s, conn: c, from: &peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr(), AuthInfo: info}}
 	s.mu.Lock()
 	if s.stopped {
@@ -71,12 +72,11 @@ func (s *Server) Serve(nc net.Conn, info credentials.AuthInfo) error {
 		defer s.mu.Unlock()
 		delete(s.conns, c)
 	}()
+	c.kick()
 	if err := preface(nc); err != nil {
 		c.fail(err)
 		return err
 	}
-	c.greet()
-	c.kick()
 	return c.serve()
 }
 
@@ -106,9 +106,9 @@ func (s *Server) Stop() {
 var errPreface = errors.New("the client does not speak HTTP/2")
 
 func preface(nc net.Conn) error {
-	if err := nc.SetReadDeadline(time.Now().Add(prefaceTimeout)); err != nil {
-		return err
-	}
+	// Not by a deadline: gRPC takes those away from a connection that it gave us.
+	bound := time.AfterFunc(prefaceTimeout, func() { nc.Close() })
+	defer bound.Stop()
 	var said [len(http2.ClientPreface)]byte
 	if _, err := io.ReadFull(nc, said[:]); err != nil {
 		return err
@@ -116,7 +116,7 @@ func preface(nc net.Conn) error {
 	if string(said[:]) != http2.ClientPreface {
 		return errPreface
 	}
-	return nc.SetReadDeadline(time.Time{})
+	return nil
 }
 
 // serving is the role of a server's connection.
@@ -145,11 +145,13 @@ func (r *serving) opened(f *http2.MetaHeadersFrame) error {
 	case f.StreamID <= c.last: // of one that we have ended
 		c.mu.Unlock()
 		return nil
-	case len(c.streams) >= maxStreams:
+	case c.running >= c.conf.MaxStreams:
 		c.mu.Unlock()
 		return c.refuse(f.StreamID, http2.ErrCodeRefusedStream)
 	}
 	st := &serverStream{stream: c.newStream(ctx, f.StreamID)}
+	st.refuse = func(err error) { st.end(status.Convert(err)) }
+	c.running++
 	c.mu.Unlock()
 	if f.StreamEnded() {
 		c.remoteEnd(st.stream, io.EOF)
@@ -168,6 +170,7 @@ func (r *serving) opened(f *http2.MetaHeadersFrame) error {
 	}
 	if bad != nil {
 		st.end(bad)
+		st.over()
 		c.kick()
 		return c.calm()
 	}
@@ -182,7 +185,7 @@ func (r *serving) fields(s *stream, f *http2.MetaHeadersFrame) error {
 		r.conn.abort(s, http2.ErrCodeProtocol, statusOf(http2.ErrCodeProtocol).Err())
 		return nil
 	}
-	r.conn.remoteEnd(s, io.EOF)
+	r.conn.lastData(s)
 	return nil
 }
 
@@ -200,7 +203,15 @@ var _ grpc.ServerStream = (*serverStream)(nil)
 
 func (s *serverStream) run(server *Server, m method) {
 	defer server.work.Done()
+	defer s.over()
 	s.close(m.handler(m.service, s))
+}
+
+// over makes room for another.
+func (s *serverStream) over() {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.c.running--
 }
 
 func (s *serverStream) close(err error) {
@@ -272,7 +283,9 @@ func (s *serverStream) SendHeader(md metadata.MD) error {
 	}
 	s.begin()
 	s.c.flush()
-	return s.c.why()
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return s.gone
 }
 
 // begin sends the header, unless it was.
@@ -294,16 +307,6 @@ func (s *serverStream) begin() {
 	c.block.metadata(s.answer)
 	c.fields(s.id, false)
 	s.answer = nil
-}
-
-// why is the error of a connection that has ended.
-func (c *conn) why() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		return status.Error(codes.Unavailable, c.err.Error())
-	}
-	return nil
 }
 
 func (s *serverStream) SetTrailer(md metadata.MD) {
@@ -331,7 +334,12 @@ func (s *stream) into(m any) error {
 	}
 	defer data.Free()
 	if err := s.c.conf.Codec.Unmarshal(data, m); err != nil {
-		return status.Error(codes.Internal, err.Error())
+		err = status.Error(codes.Internal, err.Error())
+		if s.client != nil { // a server's handler ends the call
+			s.c.abort(s, http2.ErrCodeCancel, err)
+			s.drop()
+		}
+		return err
 	}
 	return nil
 }

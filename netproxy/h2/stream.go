@@ -20,6 +20,7 @@ type stream struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	client *clientStream // nil at a server
+	refuse func(error)   // ends the call with a status; nil at a client
 
 	// Under c.mu.
 	window int64 // that we may send
@@ -36,9 +37,11 @@ type stream struct {
 	have   int // bytes of prefix
 	need   int // bytes of the message that are to come
 	part   mem.BufferSlice
+	little []byte // the last of part, if it has room for more
 
 	mu     sync.Mutex
 	queue  []mem.BufferSlice
+	owed   int   // bytes to let in when the queue is empty
 	over   error // what comes after the queue
 	more   chan struct{}
 	parked bool // recv waits
@@ -71,7 +74,7 @@ func (s *stream) send(msg mem.BufferSlice) error {
 	out := outgoing{size: msg.Len(), left: messageHead + msg.Len(), rest: msg}
 	for out.left > 0 {
 		least := 1
-		if out.rest != nil && out.left == messageHead+out.size {
+		if out.left == messageHead+out.size {
 			least = messageHead
 		}
 		n, err := s.reserve(least, out.left)
@@ -96,9 +99,9 @@ func (s *stream) reserve(least, most int) (int, error) {
 	c := s.c
 	for {
 		c.mu.Lock()
-		if s.gone != nil {
+		if err := s.mute(); err != nil {
 			c.mu.Unlock()
-			return 0, s.gone
+			return 0, err
 		}
 		if n := min(int(min(s.window, c.window)), most); n >= least {
 			s.window -= int64(n)
@@ -109,6 +112,14 @@ func (s *stream) reserve(least, most int) (int, error) {
 		c.mu.Unlock()
 		<-s.room
 	}
+}
+
+// mute is why nothing may be sent. The caller holds c.mu.
+func (s *stream) mute() error {
+	if s.gone == nil && s.local {
+		return status.Error(codes.Internal, "a message after the last")
+	}
+	return s.gone
 }
 
 // data writes n bytes of a message, in as many frames as that takes.
@@ -164,32 +175,60 @@ func (s *stream) take(p []byte, k *chunk) error {
 			if uint64(size) > uint64(s.c.conf.MaxMessage) { //nolint:gosec // a size
 				return status.Errorf(codes.ResourceExhausted, "a message of %d bytes is longer than the %d that are taken here", size, s.c.conf.MaxMessage)
 			}
-			s.need = int(size)
-			if s.need > s.c.conf.Window/2 {
-				s.c.lend(s, s.need)
+			if s.need = int(size); s.need > s.c.conf.Window/2 {
+				s.borrow()
 			}
 		}
 		if n := min(s.need, len(p)); n > 0 {
-			s.part = append(s.part, k.piece(p[:n]))
+			s.add(p[:n], k)
 			s.need -= n
 			p = p[n:]
 		}
 		if s.need == 0 {
 			s.deliver(s.part)
-			s.part, s.have = nil, 0
+			s.part, s.little, s.have = nil, nil, 0
 		}
 	}
 	return nil
+}
+
+// add adds a piece to the message that is under way. Little ones share a buffer:
+// a peer that sends byte by byte may not make us keep fifty for each.
+func (s *stream) add(p []byte, k *chunk) {
+	if len(p) > littlePiece {
+		s.part, s.little = append(s.part, k.piece(p)), nil
+		return
+	}
+	if len(p) > cap(s.little)-len(s.little) {
+		s.little = make([]byte, 0, min(max(len(p), s.need), 4*littlePiece))
+		s.part = append(s.part, nil)
+	}
+	s.little = append(s.little, p...)
+	s.part[len(s.part)-1] = mem.SliceBuffer(s.little)
+}
+
+// borrow lets a message in that is longer than the window has room for, if no
+// other waits to be taken; else when none does.
+func (s *stream) borrow() {
+	s.mu.Lock()
+	now := len(s.queue) == 0
+	if !now {
+		s.owed = s.need
+	}
+	s.mu.Unlock()
+	if now {
+		s.c.lend(s, s.need)
+	}
 }
 
 // deliver gives a message to the sink, or puts it, or what the sink has left of
 // it, where recv finds it.
 func (s *stream) deliver(msg mem.BufferSlice) {
 	s.mu.Lock()
-	if s.sink != nil && s.parked && s.over == nil && len(s.queue) == 0 {
+	if sink := s.sink; sink != nil && s.parked && s.over == nil && len(s.queue) == 0 {
 		s.mu.Unlock()
 		size := msg.Len()
-		if msg = s.sink(msg); msg == nil {
+		if msg = sink(msg); msg == nil {
 			s.c.taken(s, messageHead+size)
 			return
 		}
@@ -217,8 +256,15 @@ func (s *stream) recv() (mem.BufferSlice, error) {
 			if s.queue = s.queue[1:]; len(s.queue) == 0 {
 				s.queue = nil
 			}
+			owed := 0
+			if s.queue == nil {
+				owed, s.owed = s.owed, 0
+			}
 			s.mu.Unlock()
 			s.c.taken(s, messageHead+msg.Len())
+			if owed > 0 {
+				s.c.lend(s, owed)
+			}
 			return msg, nil
 		}
 		err := s.over

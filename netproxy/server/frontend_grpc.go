@@ -120,8 +120,7 @@ func (c *caller) wish() (*wire.Packet, error) {
 	}
 }
 
-// mostTogether is what is sent as one message. It is whole in a window, and a
-// frame.
+// mostTogether is what several packets are sent together up to.
 const mostTogether = 2 * socket.Large
 
 // more adds to data what the client has said meanwhile: konnectivity-client sends
@@ -132,11 +131,12 @@ func (c *caller) more(data mem.BufferSlice) (mem.BufferSlice, error) {
 		if err != nil {
 			return data, err
 		}
-		if p.Type != client.PacketType_DATA || p.ID != c.conn.id {
+		more := p.Data.Len()
+		if p.Type != client.PacketType_DATA || p.ID != c.conn.id || more > mostTogether-size {
 			c.ahead = p
 			break
 		}
-		size += p.Data.Len()
+		size += more
 		data = append(data, p.Data...)
 	}
 	return data, nil
@@ -179,11 +179,13 @@ func (c *caller) toTarget(send func(*wire.Chunk) error) error {
 		}
 		switch {
 		case p.Type == client.PacketType_DATA && p.ID == c.conn.id:
-			var data mem.BufferSlice
-			if data, err = c.more(p.Data); err != nil {
-				data.Free()
-				c.gone.Store(true)
-				return errGaveUp
+			data := p.Data
+			if c.conn.target.protocol == "tcp" { // a packet is a datagram of UDP
+				if data, err = c.more(data); err != nil {
+					data.Free()
+					c.gone.Store(true)
+					return errGaveUp
+				}
 			}
 			c.server.countToward(c.conn, data.Len())
 			err = send(&wire.Chunk{Kind: wire.Data, Data: data})

@@ -155,6 +155,18 @@ func TestUDP(t *testing.T) {
 				t.Errorf("%s: sent %d bytes, got %d", w.name, size, len(got))
 			}
 		}
+		// And each for itself, however quickly they follow each other.
+		const burst = 100
+		for range burst {
+			if err := s.SendMsg(data(id, strings.Repeat("y", 100))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range burst {
+			if got := recvPacket(t, s).GetData().GetData(); len(got) != 100 {
+				t.Fatalf("%s: of datagrams of 100 bytes one came as %d", w.name, len(got))
+			}
+		}
 	}
 }
 

@@ -64,9 +64,9 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 const keepaliveTimeout = 5 * time.Second
 
 // transport is of clients, and of agents of our own.
-func transport(alive time.Duration) h2.Config {
+func transport(alive time.Duration, streams int, table uint32) h2.Config {
 	return h2.Config{
-		Codec: wire.Codec{}, Pool: socket.Pool, Window: wire.StreamWindow, MaxMessage: wire.MaxMessage, HeaderTable: wire.HeaderTable,
+		Codec: wire.Codec{}, Pool: socket.Pool, Window: wire.StreamWindow, MaxMessage: wire.MaxMessage, MaxStreams: streams, HeaderTable: table,
 		KeepaliveTime: alive, KeepaliveTimeout: keepaliveTimeout,
 	}
 }
@@ -91,7 +91,7 @@ func (s *Server) grpcServer(creds credentials.TransportCredentials) *grpc.Server
 // drain timeout for connections to end, and cuts those that have not. It
 // closes the listeners of its Config.
 func (s *Server) Run(ctx context.Context) error {
-	own := h2.NewServer(transport(s.cfg.KeepaliveTime))
+	own := h2.NewServer(transport(s.cfg.KeepaliveTime, wire.MaxStreams, wire.HeaderTable))
 	agents := s.grpcServer(s.agentCredentials(own))
 	for _, r := range []grpc.ServiceRegistrar{own, agents} {
 		r.RegisterService(wire.AgentService(s.connect), nil)
@@ -174,18 +174,21 @@ func (s *Server) drainTimer(ctx context.Context, cut func()) func() {
 	}
 }
 
+// maxCalls bounds what one connection of a gRPC client may have us do at once.
+// kube-apiserver opens one for each call.
+const maxCalls = 1000
+
 // serveFrontend takes clients until ctx ends, and then serves those that it has
 // until they end or hard does.
 func (s *Server) serveFrontend(ctx, hard context.Context, f Frontend) error {
 	if f.Mode == HTTPConnect {
 		return s.serveConnects(ctx, hard, connectTLS(keepAlive(f.Listener), f.TLS))
 	}
-	conf := transport(s.cfg.FrontendKeepalive)
-	conf.HeaderTable = 0 // who brings a connection for each stream sends no header twice
-	front := h2.NewServer(conf)
+	// A client that brings a connection for each stream sends no header twice.
+	front := h2.NewServer(transport(s.cfg.FrontendKeepalive, maxCalls, 0))
 	front.RegisterService(wire.ProxyService(s.proxy), nil)
 	err := s.accept(ctx, keepAlive(f.Listener), func(client net.Conn) {
-		if secure, err := s.shake(client, f.TLS); err == nil {
+		if secure, err := s.shake(hard, client, f.TLS); err == nil {
 			_ = front.Serve(secure, nil) // the streams that end with it say why
 		}
 	})
@@ -200,10 +203,12 @@ func (s *Server) serveFrontend(ctx, hard context.Context, f Frontend) error {
 }
 
 // shake makes a connection one of TLS, if conf is not nil, or closes it.
-func (s *Server) shake(client net.Conn, conf *tls.Config) (net.Conn, error) {
+func (s *Server) shake(hard context.Context, client net.Conn, conf *tls.Config) (net.Conn, error) {
 	if conf == nil {
 		return client, nil
 	}
+	unbind := context.AfterFunc(hard, func() { client.Close() })
+	defer unbind()
 	err := client.SetDeadline(time.Now().Add(s.cfg.HeaderTimeout))
 	if err == nil {
 		var secure net.Conn
@@ -214,7 +219,8 @@ func (s *Server) shake(client net.Conn, conf *tls.Config) (net.Conn, error) {
 		}
 	}
 	s.log.Debug("a client's handshake failed", "from", client.RemoteAddr(), "err", err)
-	return nil, errors.Join(err, client.Close())
+	_ = client.Close() // TLS may have done so
+	return nil, err
 }
 
 // serveConnects takes HTTP CONNECT clients.

@@ -65,6 +65,13 @@ func (g *gathering) Write(p []byte) (int, error) {
 // writeBuffers writes what is little together with what follows: a record of
 // TLS has a price of its own.
 func (g *gathering) writeBuffers(all net.Buffers) error {
+	size := 0
+	for _, b := range all {
+		size += len(b)
+	}
+	if size <= cap(g.small) {
+		return g.join(all) // one record
+	}
 	g.below.gather()
 	err := g.join(all)
 	if e := g.below.release(); e != nil {
@@ -76,7 +83,7 @@ func (g *gathering) writeBuffers(all net.Buffers) error {
 func (g *gathering) join(all net.Buffers) error {
 	g.small = g.small[:0]
 	for i, b := range all {
-		if len(b) <= littleWrite && len(g.small)+len(b) <= cap(g.small) {
+		if len(g.small)+len(b) <= cap(g.small) {
 			g.small = append(g.small, b...)
 			if i < len(all)-1 {
 				continue

@@ -20,6 +20,8 @@ const (
 	// smallRead is copied out of its buffer, which would hold 60 times as
 	// much memory while it waits to be sent.
 	smallRead = 1 << 10
+	// keptPieces of a write are kept room for.
+	keptPieces = 1 << 8
 	// datagram is the largest that UDP can carry.
 	datagram = 64 << 10
 )
@@ -150,7 +152,7 @@ func take(buf *[]byte, n int) mem.Buffer {
 	return mem.NewBuffer(buf, Pool)
 }
 
-// Writer writes buffers to a socket. One goroutine may use it.
+// Writer writes buffers to a socket. One goroutine at a time may use it.
 type Writer struct {
 	conn   net.Conn
 	packet bool
@@ -186,7 +188,7 @@ func (w *Writer) Try(data mem.BufferSlice) (rest mem.BufferSlice) {
 	for _, b := range data {
 		w.vec = append(w.vec, b.ReadOnlyData())
 	}
-	defer clear(w.vec) // hold no buffer that was given back
+	defer w.letGo()
 	w.n = 0
 	if w.raw.Write(w.now) != nil {
 		return data // closed, or past its deadline
@@ -202,6 +204,14 @@ func (w *Writer) Try(data mem.BufferSlice) (rest mem.BufferSlice) {
 		done.Free()
 	}
 	return data
+}
+
+// letGo holds no buffer that was given back, and not much for them.
+func (w *Writer) letGo() {
+	clear(w.vec)
+	if cap(w.vec) > keptPieces {
+		w.vec = nil
+	}
 }
 
 // attempt writes without waiting.
@@ -235,7 +245,7 @@ func (w *Writer) Write(data mem.BufferSlice) error {
 		all = append(all, b.ReadOnlyData())
 	}
 	w.vec = all
-	defer clear(w.vec) // hold no buffer that was given back
+	defer w.letGo()
 	for {
 		if err := w.arm(); err != nil {
 			return err

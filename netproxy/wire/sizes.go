@@ -11,7 +11,7 @@ import (
 // an error and is logged once. It sets a global and may not run beside gRPC.
 func QuietGRPC() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)) }
 
-// Sizes that both ends give to gRPC. A stream window bounds what waits in
+// Sizes that both ends give to gRPC, and to h2. A stream window bounds what waits in
 // memory for a reader that stands still. The window of the whole connection is
 // given back as bytes arrive, read or not, so it bounds nothing but what is
 // under way.
@@ -20,9 +20,10 @@ const (
 	ConnWindow   = 16 << 20
 	// MaxMessage is gRPC's own limit.
 	MaxMessage = 4 << 20
-	// HeaderTable is HTTP/2's own size, between server and agent: who brings a
-	// connection for each stream sends no header twice.
+	// HeaderTable is HTTP/2's own size.
 	HeaderTable = 4 << 10
+	// MaxStreams bounds the connections through one agent.
+	MaxStreams = 100_000
 	// WriteBuffer is between server and agent, where all connections share one.
 	WriteBuffer = 256 << 10
 	// ReadBuffer is small: most of a frame is read past it, and not copied once
