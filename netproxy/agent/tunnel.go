@@ -191,7 +191,7 @@ func (t *tunnel) wanted() error { return t.send(&wire.Chunk{Kind: wire.Data}) }
 // toTarget writes what the server sends until the stream ends. An error says
 // that it ended badly.
 func (t *tunnel) toTarget() error {
-	if _, err := t.stream.Header(); err != nil { // from here on gRPC keeps nothing for a retry
+	if _, err := t.stream.Header(); err != nil { // from here on gRPC's own keeps nothing for a retry
 		return err
 	}
 	w := socket.NewWriter(t.conn)

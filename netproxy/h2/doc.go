@@ -1,6 +1,6 @@
-// Package h2 carries gRPC's streams between two of our own ends: HTTP/2 (RFC
-// 9113) and gRPC's framing on the wire, gRPC's own interfaces above it, and
-// nothing that a tunnel does not need. A Server takes handlers as grpc.Server
+// Package h2 carries gRPC's streams for tunnels: HTTP/2 (RFC 9113) and gRPC's
+// framing on the wire, gRPC's own interfaces above it, and nothing that a tunnel
+// does not need. A Server takes handlers as grpc.Server
 // does, a Client makes streams as grpc.ClientConn does; each can talk to the
 // other half of google.golang.org/grpc, which is how it is tested.
 //
@@ -16,13 +16,18 @@
 // # The order of things
 //
 // A connection has a goroutine that reads, and it never waits for anything but
-// the peer's bytes: it puts messages where Recv finds them, gives windows, and
-// leaves what must be answered to who writes next, or to a goroutine made for
-// it. So two ends that both wait to write still read, and both go on.
+// the peer's bytes: it puts messages where RecvMsg finds them or gives them to a
+// sink, which may not wait either, gives windows, and leaves what must be
+// answered to who writes next, or to a goroutine made for it. So two ends that
+// both wait to write still read, and both go on.
 //
 // Each stream has a window. It is given back when its messages are taken, so it
-// bounds what waits in memory for a reader that stands still. The window of the
-// connection is given back as bytes arrive, and holds up nobody.
+// bounds what waits in memory for a reader that stands still: that, and one
+// message that is longer. The window of the connection is given back as bytes
+// arrive, and holds up nobody.
+//
+// Locks are taken in this order: conn.writing, serverStream.sending, conn.mu; and
+// stream.mu by itself.
 //
 // It compresses nothing, has no unary calls, no deadlines on the wire, no
 // priorities and no pushes, and its Server answers a cancelled stream only by

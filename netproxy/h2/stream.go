@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
-	"slices"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -84,78 +83,6 @@ func (s *stream) send(msg mem.BufferSlice) error {
 		s.c.data(s.id, &out, n)
 	}
 	return nil
-}
-
-// outgoing is a message that is being sent.
-type outgoing struct {
-	size int // of the message
-	left int // bytes to send, the message's head among them
-	rest mem.BufferSlice
-	at   int // bytes of the first of rest that were sent
-}
-
-// reserve waits until at least least bytes may be sent, and takes at most most.
-func (s *stream) reserve(least, most int) (int, error) {
-	c := s.c
-	for {
-		c.mu.Lock()
-		if err := s.mute(); err != nil {
-			c.mu.Unlock()
-			return 0, err
-		}
-		if n := min(int(min(s.window, c.window)), most); n >= least {
-			s.window -= int64(n)
-			c.window -= int64(n)
-			c.mu.Unlock()
-			return n, nil
-		}
-		c.mu.Unlock()
-		<-s.room
-	}
-}
-
-// mute is why nothing may be sent. The caller holds c.mu.
-func (s *stream) mute() error {
-	if s.gone == nil && s.local {
-		return status.Error(codes.Internal, "a message after the last")
-	}
-	return s.gone
-}
-
-// data writes n bytes of a message, in as many frames as that takes.
-func (c *conn) data(id uint32, m *outgoing, n int) {
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	largest := c.gather()
-	// c.out keeps parts of it, so it may not move.
-	c.heads = slices.Grow(c.heads[:0], messageHead+frameHead*(n/largest+1))
-	for n > 0 {
-		part := min(n, largest)
-		n -= part
-		at := len(c.heads)
-		c.heads = append(c.heads, byte(part>>16), byte(part>>8), byte(part), 0, 0)
-		c.heads = binary.BigEndian.AppendUint32(c.heads, id)
-		if m.left == messageHead+m.size {
-			c.heads = append(c.heads, 0)
-			c.heads = binary.BigEndian.AppendUint32(c.heads, uint32(m.size)) //nolint:gosec // bounded by memory
-			m.left -= messageHead
-			part -= messageHead
-		}
-		c.out = append(c.out, c.heads[at:])
-		m.left -= part
-		for part > 0 {
-			b := m.rest[0].ReadOnlyData()[m.at:]
-			if len(b) > part {
-				c.out = append(c.out, b[:part])
-				m.at += part
-				break
-			}
-			c.out = append(c.out, b)
-			part -= len(b)
-			m.rest, m.at = m.rest[1:], 0
-		}
-	}
-	c.write()
 }
 
 // take puts together messages from p, a part of k.

@@ -17,16 +17,16 @@ func QuietGRPC() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discar
 // under way.
 const (
 	StreamWindow = 1 << 20
-	ConnWindow   = 16 << 20
+	ConnWindow   = 16 << 20 // gRPC's
 	// MaxMessage is gRPC's own limit.
 	MaxMessage = 4 << 20
 	// HeaderTable is HTTP/2's own size.
 	HeaderTable = 4 << 10
 	// MaxStreams bounds the connections through one agent.
 	MaxStreams = 100_000
-	// WriteBuffer is between server and agent, where all connections share one.
+	// WriteBuffer is gRPC's between server and agent, where all connections share one.
 	WriteBuffer = 256 << 10
-	// ReadBuffer is small: most of a frame is read past it, and not copied once
+	// ReadBuffer, gRPC's, is small: most of a frame is read past it, and not copied once
 	// more; what TLS has read is in memory already.
 	ReadBuffer = 4 << 10
 )
