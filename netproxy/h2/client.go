@@ -122,8 +122,11 @@ func (r *calling) fields(s *stream, f *http2.MetaHeadersFrame) error {
 		return nil
 	}
 	md, err := h.metadata()
-	if code != "200" || h.cut || err != nil {
-		r.conn.abort(s, http2.ErrCodeProtocol, status.Errorf(codes.Unknown, "the answer is none of gRPC (HTTP status %q)", code))
+	if err != nil {
+		code = err.Error()
+	}
+	if code != "200" || h.cut {
+		r.conn.abort(s, http2.ErrCodeProtocol, status.Errorf(codes.Unknown, "the answer is none of gRPC: HTTP status %q", code))
 		return nil
 	}
 	cs.tell(md, nil)

@@ -324,7 +324,7 @@ func (s *serverStream) SendMsg(m any) error {
 	return s.send(data)
 }
 
-func (s *serverStream) RecvMsg(m any) error { return s.stream.into(m) }
+func (s *serverStream) RecvMsg(m any) error { return s.into(m) }
 
 // into receives a message into m.
 func (s *stream) into(m any) error {
