@@ -126,7 +126,7 @@ func (r *calling) fields(s *stream, f *http2.MetaHeadersFrame) error {
 		code = err.Error()
 	}
 	if code != "200" || h.cut {
-		r.conn.abort(s, http2.ErrCodeProtocol, status.Errorf(codes.Unknown, "the answer is none of gRPC: HTTP status %q", code))
+		r.conn.punish(s, http2.ErrCodeProtocol, status.Errorf(codes.Unknown, "the answer is none of gRPC: HTTP status %q", code))
 		return nil
 	}
 	cs.tell(md, nil)

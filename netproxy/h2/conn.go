@@ -244,8 +244,22 @@ func (c *conn) abort(s *stream, code http2.ErrCode, err error) {
 	c.kick()
 }
 
-// reset is abort for who holds c.mu.
-func (c *conn) reset(s *stream, code http2.ErrCode) { go c.abort(s, code, statusOf(code).Err()) }
+// resetSize is the length of an RST_STREAM frame.
+const resetSize = frameHead + 4
+
+// punish is abort for what the peer has done, and counts.
+func (c *conn) punish(s *stream, code http2.ErrCode, err error) {
+	c.mu.Lock()
+	c.answers += resetSize
+	c.mu.Unlock()
+	c.abort(s, code, err)
+}
+
+// reset is punish for who holds c.mu.
+func (c *conn) reset(s *stream, code http2.ErrCode) {
+	c.answers += resetSize
+	go c.abort(s, code, statusOf(code).Err())
+}
 
 // remoteEnd notes that the peer has said all, which why tells when the
 // messages before it were taken.

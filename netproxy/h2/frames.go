@@ -123,13 +123,13 @@ func (c *conn) grow(f *http2.WindowUpdateFrame) error {
 // refuse resets a stream that may not be there.
 func (c *conn) refuse(id uint32, code http2.ErrCode) error {
 	if s := c.stream(id); s != nil {
-		c.abort(s, code, statusOf(code).Err())
-		return nil
+		c.punish(s, code, statusOf(code).Err())
+		return c.calm()
 	}
 	c.mu.Lock()
 	c.last = max(c.last, id)
 	_ = c.framer.WriteRSTStream(id, code)
-	c.answers += frameHead + 4
+	c.answers += resetSize
 	c.mu.Unlock()
 	c.kick()
 	return c.calm()

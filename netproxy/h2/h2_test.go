@@ -101,7 +101,11 @@ func serveGRPC(t *testing.T, methods map[string]grpc.StreamHandler) string {
 }
 
 func serveOurs(t *testing.T, methods map[string]grpc.StreamHandler) string {
-	ln := listen(t)
+	return serveOursAt(t, listen(t), methods)
+}
+
+func serveOursAt(t *testing.T, ln net.Listener, methods map[string]grpc.StreamHandler) string {
+	t.Cleanup(func() { ln.Close() })
 	s := h2.NewServer(config())
 	s.RegisterService(service(methods), nil)
 	go func() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,7 +42,11 @@ func newPeer(t testing.TB, addr string) *peer {
 
 func newMutePeer(t testing.TB, addr string) *peer {
 	t.Helper()
-	nc, err := net.Dial("tcp", addr)
+	network := "tcp"
+	if filepath.IsAbs(addr) {
+		network = "unix"
+	}
+	nc, err := net.Dial(network, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,6 +127,9 @@ func (p *peer) hears(id uint32) []byte {
 	}
 }
 
+// notHeard is how a peer that reads nothing is let go.
+const notHeard = http2.ErrCode(1 << 31)
+
 // What breaks the rules ends the connection, with the rule's code.
 func TestBrokenRules(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -134,7 +142,7 @@ func TestBrokenRules(t *testing.T) {
 		"a window of a stream that never was": {func(p *peer) { p.must(p.WriteWindowUpdate(7, 1)) }, http2.ErrCodeProtocol},
 		"a window too large":                  {func(p *peer) { p.must(p.WriteWindowUpdate(0, 1<<31-1)) }, http2.ErrCodeFlowControl},
 		"a frame too large": {func(p *peer) {
-			p.must(p.WriteRawFrame(http2.FrameData, 0, 1, make([]byte, 256<<10+1)))
+			_ = p.WriteRawFrame(http2.FrameData, 0, 1, make([]byte, 256<<10+1)) // of which the server reads the head
 		}, http2.ErrCodeFrameSize},
 		"a push": {func(p *peer) {
 			p.must(p.WritePushPromise(http2.PushPromiseParam{StreamID: 1, PromiseID: 2, BlockFragment: call("Echo"), EndHeaders: true}))
@@ -167,13 +175,34 @@ func TestBrokenRules(t *testing.T) {
 					return
 				}
 			}
-		}, http2.ErrCodeEnhanceYourCalm},
+			p.Error("it was not let go")
+		}, notHeard},
+		"calls whose refusals nobody reads": {func(p *peer) {
+			for id := uint32(1); id < 2_000_000; id += 2 {
+				if p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: call("None"), EndHeaders: true}) != nil {
+					return
+				}
+			}
+			p.Error("it was not let go")
+		}, notHeard},
+		"windows that are none": {func(p *peer) {
+			for id := uint32(1); id < 2_000_000; id += 2 {
+				if p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: call("Echo"), EndHeaders: true}) != nil || p.WriteWindowUpdate(id, 0) != nil {
+					return
+				}
+			}
+			p.Error("it was not let go")
+		}, notHeard},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPeer(t, serveOurs(t, map[string]grpc.StreamHandler{"Echo": echo}))
+			ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s")) // over TCP a peer that does not read is slow to send, too
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := newPeer(t, serveOursAt(t, ln, map[string]grpc.StreamHandler{"Echo": echo}))
 			tc.do(p)
-			if name == "pings whose answers nobody reads" {
-				return // nor GOAWAY: that it was let go is the proof
+			if tc.want == notHeard {
+				return // that it was let go is the proof
 			}
 			if got := p.ends(); got != tc.want {
 				t.Errorf("ended with %v, want %v", got, tc.want)

@@ -169,7 +169,7 @@ func (c *conn) whole() error {
 	in := &c.in
 	if in.frame.Type == http2.FrameData {
 		if padding := int(in.frame.Length); in.s != nil && in.frame.Flags.Has(http2.FlagDataPadded) {
-			c.taken(in.s, min(padding, in.pad+1))
+			c.giveBack(in.s, min(padding, in.pad+1))
 		}
 		if in.s != nil && in.frame.Flags.Has(http2.FlagDataEndStream) {
 			c.lastData(in.s)
@@ -202,7 +202,7 @@ func (c *conn) whole() error {
 func (c *conn) lastData(s *stream) {
 	switch {
 	case s.client != nil:
-		c.abort(s, http2.ErrCodeProtocol, status.Error(codes.Internal, "the call ended without a status"))
+		c.punish(s, http2.ErrCodeProtocol, status.Error(codes.Internal, "the call ended without a status"))
 	case s.have > 0:
 		c.remoteEnd(s, errCut)
 	default:
@@ -215,7 +215,7 @@ var errCut = status.Error(codes.Internal, "the peer has ended in the middle of a
 // reject ends a stream whose messages cannot be taken.
 func (c *conn) reject(s *stream, err error) {
 	if s.refuse == nil {
-		c.abort(s, http2.ErrCodeCancel, err)
+		c.punish(s, http2.ErrCodeCancel, err)
 		return
 	}
 	s.refuse(err)

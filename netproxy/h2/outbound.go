@@ -77,7 +77,14 @@ func (c *conn) taken(s *stream, n int) {
 	c.mu.Lock()
 	lent := min(n, s.lent)
 	s.lent -= lent
-	if s.taken += n - lent; s.remote || s.gone != nil || s.taken < c.conf.Window/4 {
+	c.mu.Unlock()
+	c.giveBack(s, n-lent)
+}
+
+// giveBack gives a stream's window back.
+func (c *conn) giveBack(s *stream, n int) {
+	c.mu.Lock()
+	if s.taken += n; s.remote || s.gone != nil || s.taken < c.conf.Window/4 {
 		c.mu.Unlock()
 		return
 	}
@@ -91,6 +98,10 @@ func (c *conn) taken(s *stream, n int) {
 // lend lets n bytes more of a stream in than its window, until they are taken.
 func (c *conn) lend(s *stream, n int) {
 	c.mu.Lock()
+	if s.remote || s.gone != nil {
+		c.mu.Unlock()
+		return
+	}
 	_ = c.framer.WriteWindowUpdate(s.id, uint32(n)) //nolint:gosec // at most MaxMessage
 	s.left += n
 	s.lent += n

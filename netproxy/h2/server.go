@@ -150,7 +150,7 @@ func (r *serving) opened(f *http2.MetaHeadersFrame) error {
 		return c.refuse(f.StreamID, http2.ErrCodeRefusedStream)
 	}
 	st := &serverStream{stream: c.newStream(ctx, f.StreamID)}
-	st.refuse = func(err error) { st.end(status.Convert(err)) }
+	st.refuse = func(err error) { st.end(status.Convert(err), true) }
 	c.running++
 	c.mu.Unlock()
 	if f.StreamEnded() {
@@ -166,10 +166,10 @@ func (r *serving) opened(f *http2.MetaHeadersFrame) error {
 	case err != nil:
 		bad = status.New(codes.Internal, err.Error())
 	case !known:
-		bad = status.Newf(codes.Unimplemented, "there is no method %s", h.get(fieldPath))
+		bad = status.Newf(codes.Unimplemented, "there is no method %.100s", h.get(fieldPath))
 	}
 	if bad != nil {
-		st.end(bad)
+		st.end(bad, true)
 		st.over()
 		c.kick()
 		return c.calm()
@@ -182,7 +182,7 @@ func (r *serving) opened(f *http2.MetaHeadersFrame) error {
 // fields are trailers: gRPC's clients send none.
 func (r *serving) fields(s *stream, f *http2.MetaHeadersFrame) error {
 	if !f.StreamEnded() {
-		r.conn.abort(s, http2.ErrCodeProtocol, statusOf(http2.ErrCodeProtocol).Err())
+		r.conn.punish(s, http2.ErrCodeProtocol, statusOf(http2.ErrCodeProtocol).Err())
 		return nil
 	}
 	r.conn.lastData(s)
@@ -219,16 +219,18 @@ func (s *serverStream) close(err error) {
 	if !ok {
 		st = status.FromContextError(err)
 	}
-	s.end(st)
+	s.end(st, false)
 	s.c.flush()
 }
 
-// end says how the call ended. What the client still sends is not wanted.
-func (s *serverStream) end(st *status.Status) {
+// end says how the call ended. What the client still sends is not wanted. An
+// answer to what the client did wrong counts.
+func (s *serverStream) end(st *status.Status, answer bool) {
 	c := s.c
 	s.sending.Lock()
 	c.mu.Lock()
-	if s.gone == nil && c.err == nil {
+	before := len(c.pending)
+	if s.gone == nil && !s.local && c.err == nil {
 		if !s.sent {
 			c.block.field(fieldStatus, "200")
 			c.block.field(fieldContentType, contentType)
@@ -241,6 +243,9 @@ func (s *serverStream) end(st *status.Status) {
 		if !s.remote {
 			_ = c.framer.WriteRSTStream(s.id, http2.ErrCodeNo)
 		}
+	}
+	if answer {
+		c.answers += len(c.pending) - before
 	}
 	s.local = true
 	c.drop(s.stream)

@@ -168,6 +168,7 @@ func (s *stream) deliver(msg mem.BufferSlice) {
 		return
 	}
 	s.queue = append(s.queue, msg)
+	s.owed = 0 // it was for this one, if it is still there
 	s.mu.Unlock()
 	ring(s.more)
 }
