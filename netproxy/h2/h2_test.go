@@ -106,6 +106,12 @@ func serveOurs(t *testing.T, methods map[string]grpc.StreamHandler) string {
 
 func serveOursAt(t *testing.T, ln net.Listener, methods map[string]grpc.StreamHandler) string {
 	t.Cleanup(func() { ln.Close() })
+	t.Cleanup(ours(ln, methods).Stop)
+	return ln.Addr().String()
+}
+
+// ours is a server that takes connections until ln is closed.
+func ours(ln net.Listener, methods map[string]grpc.StreamHandler) *h2.Server {
 	s := h2.NewServer(config())
 	s.RegisterService(service(methods), nil)
 	go func() {
@@ -117,8 +123,7 @@ func serveOursAt(t *testing.T, ln net.Listener, methods map[string]grpc.StreamHa
 			go func() { _ = s.Serve(c, nil) }()
 		}
 	}()
-	t.Cleanup(s.Stop)
-	return ln.Addr().String()
+	return s
 }
 
 func dialGRPC(t *testing.T, addr string) caller {

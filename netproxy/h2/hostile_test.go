@@ -451,17 +451,7 @@ func TestNoHTTP2(t *testing.T) {
 // Drain lets streams end, and takes no more.
 func TestDrain(t *testing.T) {
 	ln := listen(t)
-	s := h2.NewServer(config())
-	s.RegisterService(service(map[string]grpc.StreamHandler{"Echo": echo}), nil)
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _ = s.Serve(c, nil) }()
-		}
-	}()
+	s := ours(ln, map[string]grpc.StreamHandler{"Echo": echo})
 	for _, dial := range []func(*testing.T, string) caller{dialOurs, dialGRPC} {
 		open := open(t, dial(t, ln.Addr().String()), "Echo")
 		say := func(text string) {

@@ -46,10 +46,7 @@ func (c *conn) take(p []byte, k *chunk) error {
 	in := &c.in
 	for len(p) > 0 {
 		if in.have < frameHead {
-			n := copy(in.head[in.have:], p)
-			in.have += n
-			p = p[n:]
-			if in.have < frameHead {
+			if p = fill(in.head[:], &in.have, p); in.have < frameHead {
 				return nil
 			}
 			if err := c.begin(); err != nil {
@@ -70,6 +67,13 @@ func (c *conn) take(p []byte, k *chunk) error {
 		}
 	}
 	return nil
+}
+
+// fill adds p to a head of which some is there, and returns what is left of p.
+func fill(head []byte, have *int, p []byte) []byte {
+	n := copy(head[*have:], p)
+	*have += n
+	return p[n:]
 }
 
 // begin looks at a frame's head.

@@ -89,10 +89,7 @@ func (s *stream) send(msg mem.BufferSlice) error {
 func (s *stream) take(p []byte, k *chunk) error {
 	for len(p) > 0 {
 		if s.have < messageHead {
-			n := copy(s.prefix[s.have:], p)
-			s.have += n
-			p = p[n:]
-			if s.have < messageHead {
+			if p = fill(s.prefix[:], &s.have, p); s.have < messageHead {
 				return nil
 			}
 			if s.prefix[0] != 0 {
