@@ -23,7 +23,7 @@ type Config struct {
 	// Pool has the buffers that connections read into.
 	Pool mem.BufferPool
 	// Window is how many bytes of a stream may wait to be taken, and MaxMessage
-	// how many a message may have: one that is longer than half of the window is
+	// how many a message may have: one that is longer than a quarter of the window is
 	// let in beside it.
 	Window     int
 	MaxMessage int

@@ -84,7 +84,7 @@ func (c *conn) taken(s *stream, n int) {
 // giveBack gives a stream's window back.
 func (c *conn) giveBack(s *stream, n int) {
 	c.mu.Lock()
-	if s.taken += n; s.remote || s.gone != nil || s.taken < c.conf.Window/4 {
+	if s.taken += n; s.remote || s.gone != nil || s.taken < c.conf.Window/2 {
 		c.mu.Unlock()
 		return
 	}

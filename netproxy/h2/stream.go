@@ -99,7 +99,7 @@ func (s *stream) take(p []byte, k *chunk) error {
 			if uint64(size) > uint64(s.c.conf.MaxMessage) { //nolint:gosec // a size
 				return status.Errorf(codes.ResourceExhausted, "a message of %d bytes is longer than the %d that are taken here", size, s.c.conf.MaxMessage)
 			}
-			if s.need = int(size); s.need > s.c.conf.Window/2 {
+			if s.need = int(size); s.need > s.c.conf.Window/4 {
 				s.borrow()
 			}
 		}

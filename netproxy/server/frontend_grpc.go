@@ -121,7 +121,7 @@ func (c *caller) wish() (*wire.Packet, error) {
 }
 
 // mostTogether is what several packets are sent together up to.
-const mostTogether = 2 * socket.Large
+const mostTogether = socket.Large
 
 // more adds to data what the client has said meanwhile: konnectivity-client sends
 // 32 KiB at a time, and each message has its price on every way that is left.

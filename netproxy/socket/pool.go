@@ -8,7 +8,7 @@ import (
 
 // Pool has the buffers of sockets and of frames. Unlike gRPC's own it
 // does not clear what it gives: every buffer is cut to what was read into it.
-var Pool mem.BufferPool = newPool(1<<10, 4<<10, 16<<10, 64<<10, 128<<10)
+var Pool mem.BufferPool = newPool(1<<10, 4<<10, 16<<10, 64<<10, 128<<10, 256<<10)
 
 type pool struct {
 	sizes []int

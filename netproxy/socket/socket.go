@@ -32,7 +32,7 @@ const (
 	Usual = 64<<10 - 32
 	// Large is for where no reader behind it minds: konnectivity-client gives one
 	// message 10 seconds to be read.
-	Large = 128<<10 - 32
+	Large = 256<<10 - 32
 )
 
 // Reader reads what a socket has, as much as fits into a buffer. One goroutine
