@@ -19,7 +19,6 @@ type Client struct {
 	c         *conn
 	authority string
 	agent     string
-	scheme    string
 	reading   sync.WaitGroup
 }
 
@@ -29,7 +28,7 @@ func NewClient(nc net.Conn, conf Config, authority, userAgent string) *Client {
 	c.role = &calling{c}
 	c.pending = append(c.pending, http2.ClientPreface...)
 	c.greet()
-	l := &Client{c: c, authority: authority, agent: userAgent, scheme: "https"}
+	l := &Client{c: c, authority: authority, agent: userAgent}
 	l.reading.Go(func() { _ = c.serve() }) // its streams say why
 	c.kick()
 	return l
@@ -69,7 +68,7 @@ func (l *Client) NewStream(ctx context.Context, _ *grpc.StreamDesc, method strin
 	s := &clientStream{stream: c.newStream(ctx, id), known: make(chan struct{})}
 	s.client = s
 	for _, f := range [][2]string{
-		{fieldMethod, "POST"}, {fieldScheme, l.scheme}, {fieldPath, method}, {fieldAuthority, l.authority},
+		{fieldMethod, "POST"}, {fieldScheme, "https"}, {fieldPath, method}, {fieldAuthority, l.authority},
 		{fieldContentType, contentType}, {fieldTE, "trailers"}, {fieldUserAgent, l.agent},
 	} {
 		c.block.field(f[0], f[1])
@@ -116,9 +115,7 @@ func (r *calling) fields(s *stream, f *http2.MetaHeadersFrame) error {
 		case err == nil:
 			err = io.EOF
 		}
-		r.conn.remoteEnd(s, err)
-		r.conn.forget(s)
-		s.finish(err)
+		r.conn.over(s, err)
 		return nil
 	}
 	md, err := h.metadata()
@@ -160,18 +157,15 @@ func (s *clientStream) tell(header, trailer metadata.MD) {
 func (s *clientStream) Header() (metadata.MD, error) {
 	select {
 	case <-s.known:
-	default:
-		select {
-		case <-s.known:
-		case <-s.ctx.Done():
-			select {
-			case <-s.known:
-			default:
-				return nil, context.Cause(s.ctx)
-			}
-		}
+		return s.header, nil
+	case <-s.ctx.Done():
 	}
-	return s.header, nil
+	select {
+	case <-s.known: // too, and so before
+		return s.header, nil
+	default:
+		return nil, context.Cause(s.ctx)
+	}
 }
 
 func (s *clientStream) Trailer() metadata.MD     { return s.trailer }

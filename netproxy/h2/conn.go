@@ -59,7 +59,6 @@ const (
 	firstWindow = 1<<16 - 1
 	// keptBuffer is what a connection keeps for frames that wait.
 	keptBuffer  = 1 << 10
-	keptPieces  = 1 << 8
 	frameHead   = 9 // bytes (RFC 9113, 4.1)
 	messageHead = 5 // bytes before each message of gRPC: compressed or not, and its length
 )
@@ -273,10 +272,12 @@ func (c *conn) remoteEnd(s *stream, why error) {
 	s.say(why)
 }
 
-func (c *conn) forget(s *stream) {
+// over ends a stream that the peer has ended in both directions.
+func (c *conn) over(s *stream, why error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.drop(s)
+	c.mu.Unlock()
+	s.finish(why)
 }
 
 // drop takes a stream off the connection. The caller holds c.mu.

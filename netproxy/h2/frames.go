@@ -21,8 +21,7 @@ func (c *conn) frame(f http2.Frame) error {
 		return c.grow(f)
 	case *http2.RSTStreamFrame:
 		if s := c.stream(f.StreamID); s != nil {
-			c.forget(s)
-			s.finish(statusOf(f.ErrCode).Err())
+			c.over(s, statusOf(f.ErrCode).Err())
 		}
 	case *http2.PingFrame:
 		if f.IsAck() {
@@ -85,7 +84,7 @@ func (c *conn) settings(f *http2.SettingsFrame) error {
 	c.initial = initial
 	_ = c.framer.WriteSettingsAck()
 	c.answers += frameHead
-	defer func() { go c.kick() }()
+	go c.kick()
 	return nil
 }
 
@@ -121,10 +120,10 @@ func (c *conn) grow(f *http2.WindowUpdateFrame) error {
 }
 
 // refuse resets a stream that may not be there.
-func (c *conn) refuse(id uint32, code http2.ErrCode) error {
+func (c *conn) refuse(id uint32, code http2.ErrCode) {
 	if s := c.stream(id); s != nil {
 		c.punish(s, code, statusOf(code).Err())
-		return c.calm()
+		return
 	}
 	c.mu.Lock()
 	c.last = max(c.last, id)
@@ -132,5 +131,4 @@ func (c *conn) refuse(id uint32, code http2.ErrCode) error {
 	c.answers += resetSize
 	c.mu.Unlock()
 	c.kick()
-	return c.calm()
 }

@@ -59,6 +59,13 @@ func (b *headerBlock) metadata(md metadata.MD) {
 	}
 }
 
+// answer is what a server says first.
+func (b *headerBlock) answer(md metadata.MD) {
+	b.field(fieldStatus, "200")
+	b.field(fieldContentType, contentType)
+	b.metadata(md)
+}
+
 func (b *headerBlock) status(s *status.Status) {
 	b.field(fieldGRPCStatus, strconv.Itoa(int(s.Code())))
 	if s.Message() != "" {

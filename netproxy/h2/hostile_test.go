@@ -85,46 +85,41 @@ func (p *peer) open(id uint32, method string) {
 	p.must(p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: call(method), EndHeaders: true}))
 }
 
-// ends is how the server ends the connection.
-func (p *peer) ends() http2.ErrCode {
+// await is the next frame that is one of those looked for.
+func (p *peer) await(what string, one func(http2.Frame) bool) http2.Frame {
 	p.Helper()
 	for {
 		f, err := p.ReadFrame()
 		if err != nil {
-			p.Fatalf("no GOAWAY before %v", err)
+			p.Fatalf("no %s before %v", what, err)
 		}
-		if g, ok := f.(*http2.GoAwayFrame); ok {
-			return g.ErrCode
+		if one(f) {
+			return f
 		}
 	}
+}
+
+// ends is how the server ends the connection.
+func (p *peer) ends() http2.ErrCode {
+	p.Helper()
+	return p.await("GOAWAY", of(http2.FrameGoAway, 0)).(*http2.GoAwayFrame).ErrCode
+}
+
+// of are the frames of a type and a stream.
+func of(t http2.FrameType, id uint32) func(http2.Frame) bool {
+	return func(f http2.Frame) bool { return f.Header().Type == t && f.Header().StreamID == id }
 }
 
 // resets is how the server ends a stream.
 func (p *peer) resets(id uint32) http2.ErrCode {
 	p.Helper()
-	for {
-		f, err := p.ReadFrame()
-		if err != nil {
-			p.Fatalf("no RST_STREAM before %v", err)
-		}
-		if r, ok := f.(*http2.RSTStreamFrame); ok && r.StreamID == id {
-			return r.ErrCode
-		}
-	}
+	return p.await("RST_STREAM", of(http2.FrameRSTStream, id)).(*http2.RSTStreamFrame).ErrCode
 }
 
 // hears is the next data of a stream.
 func (p *peer) hears(id uint32) []byte {
 	p.Helper()
-	for {
-		f, err := p.ReadFrame()
-		if err != nil {
-			p.Fatalf("no DATA before %v", err)
-		}
-		if d, ok := f.(*http2.DataFrame); ok && d.StreamID == id {
-			return bytes.Clone(d.Data())
-		}
-	}
+	return bytes.Clone(p.await("DATA", of(http2.FrameData, id)).(*http2.DataFrame).Data())
 }
 
 // notHeard is how a peer that reads nothing is let go.

@@ -2,6 +2,7 @@ package h2
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 
@@ -10,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// inbound is what the reader knows. Nobody else uses it, but for left.
+// inbound is what the reader knows. Nobody else uses it.
 type inbound struct {
 	head  [frameHead]byte
 	have  int // bytes of head
@@ -83,7 +84,7 @@ func (c *conn) begin() error {
 	in.rest = int(h[0])<<16 | int(h[1])<<8 | int(h[2])
 	in.frame = http2.FrameHeader{
 		Type: http2.FrameType(h[3]), Flags: http2.Flags(h[4]), Length: uint32(in.rest), //nolint:gosec // three bytes
-		StreamID: (uint32(h[5])<<24 | uint32(h[6])<<16 | uint32(h[7])<<8 | uint32(h[8])) & (1<<31 - 1),
+		StreamID: binary.BigEndian.Uint32(h[5:]) & (1<<31 - 1),
 	}
 	switch {
 	case in.rest > maxFrame:
@@ -123,7 +124,7 @@ func (c *conn) beginData() error {
 	if in.left < connWindow/2 {
 		_ = c.framer.WriteWindowUpdate(0, uint32(connWindow-in.left)) //nolint:gosec // below 1<<31
 		in.left = connWindow
-		defer func() { go c.kick() }()
+		go c.kick()
 	}
 	s := c.streams[in.frame.StreamID]
 	if s == nil {
@@ -173,7 +174,7 @@ func (c *conn) whole() error {
 	in := &c.in
 	if in.frame.Type == http2.FrameData {
 		if padding := int(in.frame.Length); in.s != nil && in.frame.Flags.Has(http2.FlagDataPadded) {
-			c.giveBack(in.s, min(padding, in.pad+1))
+			c.giveBack(in.s, min(padding, in.pad+1), 0)
 		}
 		if in.s != nil && in.frame.Flags.Has(http2.FlagDataEndStream) {
 			c.lastData(in.s)
@@ -191,11 +192,11 @@ func (c *conn) whole() error {
 	var bad http2.StreamError
 	switch {
 	case errors.As(err, &bad):
-		return c.badFrame(bad)
-	case err != nil:
-		return err
+		err = c.badFrame(bad)
+	case err == nil:
+		err = c.frame(f)
 	}
-	if err := c.frame(f); err != nil {
+	if err != nil {
 		return err
 	}
 	return c.calm()
@@ -236,7 +237,8 @@ func (c *conn) badFrame(bad http2.StreamError) error {
 	if idle && (!server || t != http2.FrameHeaders && t != http2.FrameContinuation) {
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
-	return c.refuse(bad.StreamID, bad.Code)
+	c.refuse(bad.StreamID, bad.Code)
+	return nil
 }
 
 // calm fails if the peer makes work and does not take what comes of it.

@@ -62,10 +62,7 @@ func (c *conn) write() {
 			c.fail(err)
 		}
 	}
-	clear(c.out) // hold no buffer that is given back
-	if cap(c.out) > keptPieces {
-		c.out = nil
-	}
+	c.out = socket.LetGo(c.out)
 	if cap(c.spare) > keptBuffer {
 		c.spare = nil
 	}
@@ -74,17 +71,16 @@ func (c *conn) write() {
 // taken gives back what was taken of a stream's messages, when it is worth a
 // frame.
 func (c *conn) taken(s *stream, n int) {
-	c.mu.Lock()
-	lent := min(n, s.lent)
-	s.lent -= lent
-	c.mu.Unlock()
-	c.giveBack(s, n-lent)
+	c.giveBack(s, n, n)
 }
 
-// giveBack gives a stream's window back.
-func (c *conn) giveBack(s *stream, n int) {
+// giveBack gives back n bytes of a stream's window, of which up to lent may have
+// been let in beside it.
+func (c *conn) giveBack(s *stream, n, lent int) {
 	c.mu.Lock()
-	if s.taken += n; s.remote || s.gone != nil || s.taken < c.conf.Window/2 {
+	lent = min(lent, s.lent)
+	s.lent -= lent
+	if s.taken += n - lent; s.remote || s.gone != nil || s.taken < c.conf.Window/2 {
 		c.mu.Unlock()
 		return
 	}

@@ -141,13 +141,15 @@ func (r *serving) opened(f *http2.MetaHeadersFrame) error {
 		return c.err
 	case c.leaving:
 		c.mu.Unlock()
-		return c.refuse(f.StreamID, http2.ErrCodeRefusedStream)
+		c.refuse(f.StreamID, http2.ErrCodeRefusedStream)
+		return nil
 	case f.StreamID <= c.last: // of one that we have ended
 		c.mu.Unlock()
 		return nil
 	case c.running >= c.conf.MaxStreams:
 		c.mu.Unlock()
-		return c.refuse(f.StreamID, http2.ErrCodeRefusedStream)
+		c.refuse(f.StreamID, http2.ErrCodeRefusedStream)
+		return nil
 	}
 	st := &serverStream{stream: c.newStream(ctx, f.StreamID)}
 	st.refuse = func(err error) { st.end(status.Convert(err), true) }
@@ -172,7 +174,7 @@ func (r *serving) opened(f *http2.MetaHeadersFrame) error {
 		st.end(bad, true)
 		st.over()
 		c.kick()
-		return c.calm()
+		return nil
 	}
 	r.server.work.Add(1)
 	go st.run(r.server, m)
@@ -232,10 +234,8 @@ func (s *serverStream) end(st *status.Status, answer bool) {
 	before := len(c.pending)
 	if s.gone == nil && !s.local && c.err == nil {
 		if !s.sent {
-			c.block.field(fieldStatus, "200")
-			c.block.field(fieldContentType, contentType)
-			c.block.metadata(s.answer)
 			s.sent = true
+			c.block.answer(s.answer)
 		}
 		c.block.status(st)
 		c.block.metadata(s.trailer)
@@ -307,9 +307,7 @@ func (s *serverStream) begin() {
 	if s.gone != nil {
 		return
 	}
-	c.block.field(fieldStatus, "200")
-	c.block.field(fieldContentType, contentType)
-	c.block.metadata(s.answer)
+	c.block.answer(s.answer)
 	c.fields(s.id, false)
 	s.answer = nil
 }

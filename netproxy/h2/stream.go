@@ -178,11 +178,9 @@ func (s *stream) recv() (mem.BufferSlice, error) {
 		if len(s.queue) > 0 {
 			msg := s.queue[0]
 			s.queue[0] = nil
+			owed := 0
 			if s.queue = s.queue[1:]; len(s.queue) == 0 {
 				s.queue = nil
-			}
-			owed := 0
-			if s.queue == nil {
 				owed, s.owed = s.owed, 0
 			}
 			s.mu.Unlock()

@@ -209,18 +209,23 @@ func (s *Server) shake(hard context.Context, client net.Conn, conf *tls.Config) 
 	}
 	unbind := context.AfterFunc(hard, func() { client.Close() })
 	defer unbind()
-	err := client.SetDeadline(time.Now().Add(s.cfg.HeaderTimeout))
-	if err == nil {
-		var secure net.Conn
-		if secure, _, err = socket.Records(credentials.NewTLS(conf)).ServerHandshake(client); err == nil {
-			if err = client.SetDeadline(time.Time{}); err == nil {
-				return secure, nil
-			}
-		}
+	secure, err := handshake(client, conf, s.cfg.HeaderTimeout)
+	if err != nil {
+		s.log.Debug("a client's handshake failed", "from", client.RemoteAddr(), "err", err)
+		_ = client.Close() // TLS may have done so
 	}
-	s.log.Debug("a client's handshake failed", "from", client.RemoteAddr(), "err", err)
-	_ = client.Close() // TLS may have done so
-	return nil, err
+	return secure, err
+}
+
+func handshake(client net.Conn, conf *tls.Config, most time.Duration) (net.Conn, error) {
+	if err := client.SetDeadline(time.Now().Add(most)); err != nil {
+		return nil, err
+	}
+	secure, _, err := socket.Records(credentials.NewTLS(conf)).ServerHandshake(client)
+	if err != nil {
+		return nil, err
+	}
+	return secure, client.SetDeadline(time.Time{})
 }
 
 // serveConnects takes HTTP CONNECT clients.

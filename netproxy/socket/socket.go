@@ -184,10 +184,7 @@ func (w *Writer) Try(data mem.BufferSlice) (rest mem.BufferSlice) {
 	if w.raw == nil {
 		return data
 	}
-	w.vec = w.vec[:0]
-	for _, b := range data {
-		w.vec = append(w.vec, b.ReadOnlyData())
-	}
+	w.lay(data)
 	defer w.letGo()
 	w.n = 0
 	if w.raw.Write(w.now) != nil {
@@ -206,12 +203,24 @@ func (w *Writer) Try(data mem.BufferSlice) (rest mem.BufferSlice) {
 	return data
 }
 
-// letGo holds no buffer that was given back, and not much for them.
-func (w *Writer) letGo() {
-	clear(w.vec)
-	if cap(w.vec) > keptPieces {
-		w.vec = nil
+// lay makes w.vec of data. letGo must follow.
+func (w *Writer) lay(data mem.BufferSlice) {
+	w.vec = w.vec[:0]
+	for _, b := range data {
+		w.vec = append(w.vec, b.ReadOnlyData())
 	}
+}
+
+func (w *Writer) letGo() { w.vec = LetGo(w.vec) }
+
+// LetGo empties buffers that were written, for the next write: it holds none that
+// is given back, and not much room for them.
+func LetGo(buffers net.Buffers) net.Buffers {
+	clear(buffers)
+	if cap(buffers) > keptPieces {
+		return nil
+	}
+	return buffers[:0]
 }
 
 // attempt writes without waiting.
@@ -240,12 +249,9 @@ func (w *Writer) Write(data mem.BufferSlice) error {
 		_, err := w.conn.Write(data.Materialize())
 		return err
 	}
-	all := w.vec[:0]
-	for _, b := range data {
-		all = append(all, b.ReadOnlyData())
-	}
-	w.vec = all
+	w.lay(data)
 	defer w.letGo()
+	all := w.vec
 	for {
 		if err := w.arm(); err != nil {
 			return err
