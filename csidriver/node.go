@@ -126,6 +126,7 @@ func (n *node) file(volume string) (string, error) {
 // arrived waits until the data of a disk show up on this machine in their full
 // size: the cloud's records are ahead of its data plane.
 func arrived(ctx context.Context, path string, bytes int64) error {
+	between := pause.Backoff{First: time.Millisecond, Most: 20 * time.Millisecond} // it is made while the cloud answers
 	for {
 		info, err := os.Stat(path)
 		if err == nil && info.Size() >= bytes {
@@ -134,7 +135,7 @@ func arrived(ctx context.Context, path string, bytes int64) error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		pause.For(ctx, 10*time.Millisecond)
+		between.Wait(ctx)
 		if ctx.Err() != nil {
 			return status.Errorf(codes.DeadlineExceeded, "%s has not shown up with %d GiB: is the data plane of the cloud at work, and its folder that of --disks-dir?", filepath.Base(path), bytes/gib)
 		}

@@ -56,8 +56,9 @@ func (c Config) Validate() error {
 
 const (
 	suffix     = ".img"
-	retryEvery = 10 * time.Second // for a disk whose file could not be made
-	askAgain   = time.Second      // for a cloud that does not answer
+	made       = fs.FileMode(0o600) // of a disk's file
+	retryEvery = 10 * time.Second   // for a disk whose file could not be made
+	askAgain   = time.Second        // for a cloud that does not answer
 )
 
 // Path is where the data of a disk is below dir.
@@ -102,6 +103,7 @@ type keeper struct {
 	cloud Cloud
 	*jobs
 	reports *reports
+	spares  *spares
 
 	mu      sync.Mutex
 	failed  map[cloudsim.DiskID]cloudsim.Disk                                      // to be tried again
@@ -115,6 +117,8 @@ func (k *keeper) follow(ctx context.Context) error {
 	k.members = map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot{}
 	k.jobs, k.reports = newJobs(), newReports()
 	defer k.running.Wait()
+	k.spares = newSpares(k.dir)
+	defer k.spares.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil) // before the wait
 	k.running.Go(func() { cancel(k.send(ctx)) })
@@ -169,14 +173,15 @@ func (k *keeper) handle(ctx context.Context, e cloudsim.Event) error {
 		return nil
 	}
 	k.setFailed(d, false)
-	k.forget(string(d.ID), Path(k.dir, d.ID))
+	k.reports.drop(d.ID)
+	k.forget(string(d.ID), Path(k.dir, d.ID), k.spares.retire)
 	return nil
 }
 
 // forget removes the file of what is gone, after whoever makes it.
-func (k *keeper) forget(job, path string) {
+func (k *keeper) forget(job, path string, remove func(path string) error) {
 	k.stop(job)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.log.Error("the data of what is gone stays until the next start", "of", job, "error", reason(err))
 	}
 }
@@ -227,7 +232,7 @@ func (k *keeper) reportDisk(ctx context.Context, id cloudsim.DiskID, s cloudsim.
 
 // fill begins to copy the data of a disk's source, and ends with a report.
 func (k *keeper) fill(ctx context.Context, d cloudsim.Disk) {
-	c := copying{from: Path(k.dir, d.SourceDisk), to: Path(k.dir, d.ID), bytes: int64(d.SizeGiB) << 30, mode: 0o600}
+	c := copying{from: Path(k.dir, d.SourceDisk), to: Path(k.dir, d.ID), bytes: int64(d.SizeGiB) << 30, mode: made}
 	if d.SourceSnapshot != "" {
 		c.from = SnapshotPath(k.dir, d.SourceSnapshot)
 	}
@@ -270,7 +275,10 @@ func (k *keeper) make(d cloudsim.Disk) error {
 	case d.Status.SizeGiB > 0: // it had data; an empty file would hide that it is lost
 		return errLost
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if k.spares.make(path, want) {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, made)
 	if errors.Is(err, fs.ErrNotExist) {
 		return errLost // nor is there the folder
 	}
@@ -284,6 +292,9 @@ func (k *keeper) make(d cloudsim.Disk) error {
 func reason(err error) string {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err.Error()
+	}
+	if l, ok := errors.AsType[*os.LinkError](err); ok {
+		return l.Err.Error()
 	}
 	return err.Error()
 }
@@ -302,4 +313,4 @@ func (k *keeper) sweep(ds []cloudsim.Disk, ss []cloudsim.Snapshot) error {
 }
 
 // ours are the names that this package gives.
-var ours = regexp.MustCompile(`^(disk|snap)-[0-9a-f]+\.img(\.part)?$`)
+var ours = regexp.MustCompile(`^(disk|snap|spare)-[0-9a-f]+\.img(\.part)?$`)

@@ -42,6 +42,13 @@ func (r *reports) add(id cloudsim.DiskID, s cloudsim.DiskStatus) {
 	}
 }
 
+// drop forgets what the cloud was to be told of a disk that is gone.
+func (r *reports) drop(id cloudsim.DiskID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.waiting, id)
+}
+
 func (r *reports) take() map[cloudsim.DiskID]cloudsim.DiskStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
