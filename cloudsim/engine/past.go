@@ -24,7 +24,7 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 	p := past[T]{rev: tx.Floor(), was: map[string]*T{}}
 	before := map[string]*T{} // the last of each until then
 	for rev, end := tx.Floor(), tx.Revision(); rev < end; {
-		evs, err := tx.Since(rev, 1000)
+		evs, _, err := tx.Since(rev, 1000)
 		if err != nil || len(evs) == 0 {
 			return p, err
 		}

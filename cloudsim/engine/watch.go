@@ -101,18 +101,11 @@ func (e *Engine) events(ctx context.Context, rev uint64, kinds []cloudsim.Resour
 		if rev == 0 {
 			rev = tx.Floor() // all that the journal has
 		}
-		next = rev
-		all, err := tx.Since(rev, cloudsim.DefaultPageSize)
-		if err != nil {
+		if evs, next, err = tx.Since(rev, cloudsim.DefaultPageSize, kinds...); err != nil {
 			return err
 		}
 		hears := call.hears()
-		for _, ev := range all {
-			next = ev.Rev
-			if hears(ev) && (len(kinds) == 0 || slices.Contains(kinds, ev.Kind)) {
-				evs = append(evs, ev)
-			}
-		}
+		evs = slices.DeleteFunc(evs, func(ev cloudsim.Event) bool { return !hears(ev) })
 		return nil
 	})
 	return evs, next, err

@@ -2,9 +2,10 @@ package store
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"time"
+
+	json "github.com/go-json-experiment/json/v1"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )

@@ -2,11 +2,13 @@ package store
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	json "github.com/go-json-experiment/json/v1"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
@@ -50,30 +52,38 @@ func (t *Tx) Floor() uint64 {
 	return 0
 }
 
-// Since returns up to limit events after rev, in order. It is Gone if some of
-// them were compacted, or if rev was never reached: a revision of another
-// cloud's journal.
-func (t *Tx) Since(rev uint64, limit int) ([]cloudsim.Event, error) {
+// Since reads up to limit events after rev, in order, and returns those of
+// kinds, or all for none, and the revision that it read up to. It is Gone if
+// some of them were compacted, or if rev was never reached: a revision of
+// another cloud's journal.
+func (t *Tx) Since(rev uint64, limit int, kinds ...cloudsim.ResourceKind) (evs []cloudsim.Event, next uint64, err error) {
 	if floor := t.Floor(); rev < floor {
-		return nil, cloudsim.Errorf(cloudsim.Gone, "events after revision %d were compacted; the journal begins after %d: list again and watch from there", rev, floor)
+		return nil, rev, cloudsim.Errorf(cloudsim.Gone, "events after revision %d were compacted; the journal begins after %d: list again and watch from there", rev, floor)
 	}
 	if now := t.Revision(); rev > now {
-		return nil, cloudsim.Errorf(cloudsim.Gone, "revision %d is not reached; the journal ends at %d: list again and watch from there", rev, now)
+		return nil, rev, cloudsim.Errorf(cloudsim.Gone, "revision %d is not reached; the journal ends at %d: list again and watch from there", rev, now)
 	}
 	b := t.read(bucketJournal)
 	if b == nil {
-		return nil, nil
+		return nil, rev, nil
 	}
-	var evs []cloudsim.Event
+	next = rev
 	c := b.Cursor()
-	for k, raw := c.Seek(u64(rev + 1)); k != nil && len(evs) < limit; k, raw = c.Next() {
+	for k, raw := c.Seek(u64(rev + 1)); k != nil && limit > 0; k, raw = c.Next() {
+		limit--
+		next = fromU64(k)
+		if kind, ok := kindIn(raw); ok && len(kinds) > 0 && !slices.Contains(kinds, kind) {
+			continue
+		}
 		e, err := readEvent(raw)
 		if err != nil {
-			return nil, fmt.Errorf("event %d is damaged: %w", fromU64(k), err)
+			return nil, rev, fmt.Errorf("event %d is damaged: %w", next, err)
 		}
-		evs = append(evs, e)
+		if len(kinds) == 0 || slices.Contains(kinds, e.Kind) {
+			evs = append(evs, e)
+		}
 	}
-	return evs, nil
+	return evs, next, nil
 }
 
 // Mentions calls fn with the events that hold a word, as a quoted string of its
@@ -209,6 +219,14 @@ func readEvent(raw []byte) (e cloudsim.Event, err error) {
 	}
 	err = json.Unmarshal(raw, &e)
 	return e, err
+}
+
+// kindIn is the kind of an event as appendEvent wrote it, without the cost of
+// reading the rest; false for what looks otherwise.
+func kindIn(raw []byte) (cloudsim.ResourceKind, bool) {
+	before, rest, ok := bytes.Cut(raw, []byte(`","kind":"`))
+	kind, _, end := bytes.Cut(rest, []byte(`"`))
+	return cloudsim.ResourceKind(kind), ok && end && bytes.LastIndexByte(before, '{') == 0 && plain(string(kind)) // not in the object
 }
 
 // readPlain reads an event whose strings are plain; false for another.

@@ -2,10 +2,10 @@ package store
 
 import (
 	"bytes"
-	"encoding/json"
 	"testing"
 	"time"
 
+	json "github.com/go-json-experiment/json/v1"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -35,6 +35,9 @@ func likeUnmarshal(t *testing.T, raw []byte) {
 	t.Helper()
 	var want cloudsim.Event
 	bad := json.Unmarshal(raw, &want)
+	if kind, ok := kindIn(raw); ok && bad == nil && kind != want.Kind {
+		t.Errorf("%s: the kind is %q, want %q", raw, kind, want.Kind)
+	}
 	got, err := readEvent(bytes.Clone(raw))
 	if (err != nil) != (bad != nil) {
 		t.Errorf("%s: %v, want %v", raw, err, bad)
@@ -56,7 +59,7 @@ func TestReadEventIsUnmarshal(t *testing.T) {
 		begin + `,"caller":"a","project":"p"}`, begin + `,"caller":"\u00e9\n"}`, begin + ` , "caller" : "a" }`, begin + `,"caller":"a","more":1}`, begin + `,"caller":"a`,
 		``, `{}`, `null`, `{"rev":-1}`, `{"rev":1,"time":""}`, `{"rev":"1"}`, `{"rev":18446744073709551616,"time":"2030-01-02T03:04:05Z"}`,
 		`{"rev":7,"time":"2030-01-02T03:04:05+02:00"}`, `{"rev":7,"time":"2030-01-02T3:04:05Z"}`, `{"rev":07,"time":"2030-01-02T03:04:05Z"}`,
-		`{"rev":7,"time":"2030-01-02T03:04:05Z","object":{}}{}`, `{"rev":7,"time":"2030-01-02T03:04:05,5Z"}`,
+		`{"object":{"a":"x","kind":"zone"},"rev":7,"kind":"disk"}`, `{"rev":7,"time":"2030-01-02T03:04:05Z","object":{}}{}`, `{"rev":7,"time":"2030-01-02T03:04:05,5Z"}`,
 	} {
 		likeUnmarshal(t, []byte(raw))
 	}

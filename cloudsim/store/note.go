@@ -1,8 +1,9 @@
 package store
 
 import (
-	"encoding/json"
 	"fmt"
+
+	json "github.com/go-json-experiment/json/v1"
 )
 
 // Notes keeps small facts of the engine's own, by key: no events, no indexes,

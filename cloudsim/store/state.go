@@ -2,11 +2,11 @@ package store
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
 
+	json "github.com/go-json-experiment/json/v1"
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"

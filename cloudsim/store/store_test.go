@@ -223,7 +223,7 @@ func TestJournal(t *testing.T) {
 	}
 	since := func(rev uint64, limit int) (revs []uint64, err error) {
 		err = s.View(func(tx *store.Tx) error {
-			evs, err := tx.Since(rev, limit)
+			evs, _, err := tx.Since(rev, limit)
 			for _, e := range evs {
 				revs = append(revs, e.Rev)
 			}
@@ -233,6 +233,16 @@ func TestJournal(t *testing.T) {
 	}
 	if got, err := since(3, 4); fmt.Sprint(got) != "[4 5 6 7]" || err != nil {
 		t.Errorf("since 3: %v, %v", got, err)
+	}
+	if err := s.View(func(tx *store.Tx) error {
+		for kind, want := range map[cloudsim.ResourceKind]int{projects.Kind: 4, "other": 0} {
+			if evs, next, err := tx.Since(3, 4, kind); len(evs) != want || next != 7 || err != nil {
+				t.Errorf("%d events of %s since 3, up to %d, %v", len(evs), kind, next, err)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 	if got, err := since(10, 4); got != nil || err != nil {
 		t.Errorf("since the end: %v, %v", got, err)

@@ -86,6 +86,7 @@ The API's reference is at /docs of the address it listens on.`,
   allinone cloudsim --profile instant --listen 127.0.0.1:0 --ready-file url --data-dir ./cloud`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			resident.Roomy(e.getenv("GOGC"))
 			return f.run(cmd.Context(), logging.New(e.stderr, logging.Level(f.verbose), f.logFormat))
 		},
 	}

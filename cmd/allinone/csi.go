@@ -14,6 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/csidriver"
 	"github.com/cloudsim-dev/allinone/internal/logging"
+	"github.com/cloudsim-dev/allinone/internal/resident"
+	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 // csiFlags is what a person may say of a CSI driver.
@@ -100,7 +102,10 @@ func (f *csiFlags) run(ctx context.Context, log *slog.Logger) error {
 	if f.Node.Instance, err = f.node(ctx, cl); err != nil {
 		return err
 	}
-	return advise(cl, csidriver.Run(ctx, log, f.Config))
+	resident.Roomy(f.getenv("GOGC"))
+	return advise(cl, run.All(ctx,
+		func(ctx context.Context) error { return csidriver.Run(ctx, log, f.Config) },
+		func(ctx context.Context) error { return resident.Trim(ctx, log) }))
 }
 
 // node is the id of the instance that this machine is.
