@@ -106,4 +106,4 @@ clean: ## remove what was built
 
 bench: bench-volumes
 bench-volumes: ## measure volumes beside loop devices and ext4 by system calls
-	$(GO) test -run '^$$' -bench Volume -benchtime 5s -timeout 20m ./csidriver
+	$(GO) test -run '^$$' -bench Volume -benchtime 9x -timeout 20m ./csidriver
