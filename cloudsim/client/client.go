@@ -5,6 +5,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,8 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	json "github.com/go-json-experiment/json/v1"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )

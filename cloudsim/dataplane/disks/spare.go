@@ -42,8 +42,16 @@ func newSpares(dir string) *spares {
 }
 
 // retire takes the file at path away, for good. The name is free when it
-// returns; the data goes meanwhile.
+// returns; the data goes meanwhile. What somebody has is deleted under its own
+// name, by which a device of it is found.
 func (s *spares) retire(path string) error {
+	f, err := openAlone(path)
+	if err != nil {
+		return os.Remove(path)
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	s.named++
 	spare := filepath.Join(s.dir, fmt.Sprintf("spare-%06x%s", s.named, suffix))
@@ -61,16 +69,25 @@ func (s *spares) retire(path string) error {
 
 var errNotAlone = errors.New("something else has it")
 
+// openAlone opens a file that nothing else has.
+func openAlone(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := alone(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
 // empty makes a spare of a file, unless there are enough.
 func (s *spares) empty(path string) (err error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := openAlone(path) // for good: nobody knows its name by now
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := alone(f); err != nil { // for good: what has no name in use nobody can open
-		return err
-	}
 	if err := f.Truncate(0); err != nil {
 		return err
 	}

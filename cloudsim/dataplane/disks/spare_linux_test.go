@@ -133,6 +133,9 @@ func TestFileThatSomebodyHasIsNotUsedAgain(t *testing.T) {
 			if had := inode(t, at); had == inode(t, disks.Path(dir, next.ID)) || read(t, at, 0) != "kept" {
 				t.Errorf("it became the next disk's, and shows %q", read(t, at, 0))
 			}
+			if called, err := os.Readlink(at); err == nil && called != disks.Path(dir, d.ID)+" (deleted)" {
+				t.Errorf("a device of it would be called %s", called)
+			}
 			if err := done(); err != nil {
 				t.Error(err)
 			}
