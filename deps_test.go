@@ -70,6 +70,7 @@ var mayImport = map[string][]string{
 // is below it.
 var onlyIn = map[string][]string{
 	"go.etcd.io/bbolt":                    {"cloudsim/store"},
+	"github.com/go-json-experiment/json":  {"cloudsim/store"}, // the standard library's from Go 1.27 on
 	"github.com/gorilla/mux":              {"cloudsim/httpapi"},
 	"github.com/danielgtaylor/huma":       {"cloudsim/httpapi"},
 	"cuelabs.dev/go/oci/ociregistry":      {"cloudsim/registry"},

@@ -2,13 +2,12 @@ package store
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	json "github.com/go-json-experiment/json/v1"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )

@@ -2,10 +2,10 @@ package store
 
 import (
 	"bytes"
+	"encoding/json"
 	"testing"
 	"time"
 
-	json "github.com/go-json-experiment/json/v1"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"

@@ -38,10 +38,10 @@ const schema = "1"
 // of them waits.
 const maxBatch = 512
 
-// enough is how many writers are a batch worth its commit: with fewer, those
-// who may be about to ask are waited for, and with more the disk is not kept
-// waiting. Sixteen writers then part in two crowds, one of which is at work
-// while the other is committed.
+// enough is how many writers, with who leads, are a batch worth its commit. With
+// fewer, whoever is ready to run goes first, who may be about to ask; else the
+// disk is not kept waiting. Sixteen writers then part into two crowds, one of
+// which is at work while the other is committed.
 const enough = 4
 
 // Store is an open file. Make one with Open.

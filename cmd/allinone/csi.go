@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"path/filepath"
@@ -15,7 +16,6 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver"
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/internal/resident"
-	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 // csiFlags is what a person may say of a CSI driver.
@@ -103,9 +103,12 @@ func (f *csiFlags) run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	resident.Roomy(f.getenv("GOGC"))
-	return advise(cl, run.All(ctx,
-		func(ctx context.Context) error { return csidriver.Run(ctx, log, f.Config) },
-		func(ctx context.Context) error { return resident.Trim(ctx, log) }))
+	trimmed := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	go func() { trimmed <- resident.Trim(ctx, log) }()
+	err = csidriver.Run(ctx, log, f.Config)
+	cancel()
+	return advise(cl, errors.Join(err, <-trimmed))
 }
 
 // node is the id of the instance that this machine is.

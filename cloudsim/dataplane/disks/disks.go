@@ -3,7 +3,8 @@
 // a disk are whoever's it is attached to; this package makes the file, as a copy
 // of another if the disk has a source, lets it grow, removes it with the disk,
 // and reports how far that is. A snapshot's file is read-only. It never shrinks
-// a file, and never makes one anew for a disk that had its data already.
+// a file, and never makes one anew for a disk that had its data already. Files
+// of disks that are gone are used again, and are DIR/spare-000001.img meanwhile.
 //
 // A copy is made beside its place and renamed when it is whole: a process that
 // is killed meanwhile leaves nothing that counts, and the next one begins anew.
@@ -11,6 +12,7 @@ package disks
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,8 +23,6 @@ import (
 	"regexp"
 	"sync"
 	"time"
-
-	json "github.com/go-json-experiment/json/v1"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/internal/pause"
@@ -118,7 +118,7 @@ func (k *keeper) follow(ctx context.Context) error {
 	k.members = map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot{}
 	k.jobs, k.reports = newJobs(), newReports()
 	defer k.running.Wait()
-	k.spares = newSpares(k.dir)
+	k.spares = newSpares(k.log, k.dir)
 	defer k.spares.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil) // before the wait

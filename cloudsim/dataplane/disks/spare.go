@@ -4,24 +4,26 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
 )
 
-// maxSpares is how many files wait to be disks again.
+// maxSpares is how many files wait to be disks again, and how many to be emptied.
 const maxSpares = 64
 
-// spares are files of disks that are gone, emptied, to be the next disks. An
-// inode that was used a minute ago is the dearest thing that a disk costs: ext4
-// looks past each of them at every file that it makes (recently_deleted), so
-// that a cloud where disks come and go all day gets slower by half.
+// spares are files of disks that are gone, emptied, to be the next disks. On
+// ext4 without a journal each new file looks past every inode that was freed in
+// the last minute (recently_deleted), which took a fifth of the time of a cloud
+// whose disks come and go.
 //
 // A file becomes a spare only if its name and this program are all that holds
 // it: a device of a dead machine that still writes to it writes to no other disk.
 type spares struct {
+	log     *slog.Logger
 	dir     string
-	retired chan string // names of files that are to become spares, or nothing
+	retired chan *os.File // to become spares, or nothing
 	running sync.WaitGroup
 
 	mu    sync.Mutex
@@ -29,12 +31,12 @@ type spares struct {
 	named uint64
 }
 
-func newSpares(dir string) *spares {
-	s := &spares{dir: dir, retired: make(chan string, maxSpares)}
+func newSpares(log *slog.Logger, dir string) *spares {
+	s := &spares{log: log, dir: dir, retired: make(chan *os.File, maxSpares)}
 	s.running.Go(func() {
-		for path := range s.retired {
-			if err := s.empty(path); err != nil {
-				_ = os.Remove(path) // what stays is swept at the next start
+		for f := range s.retired {
+			if err := s.empty(f); err != nil {
+				s.remove(f.Name())
 			}
 		}
 	})
@@ -49,29 +51,27 @@ func (s *spares) retire(path string) error {
 	if err != nil {
 		return os.Remove(path)
 	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	s.mu.Lock()
 	s.named++
 	spare := filepath.Join(s.dir, fmt.Sprintf("spare-%06x%s", s.named, suffix))
-	s.mu.Unlock()
-	if err := os.Rename(path, spare); err != nil {
-		return err
+	if err := errors.Join(f.Close(), os.Rename(path, spare)); err != nil {
+		return os.Remove(path) // which a full disk does not refuse
+	}
+	if f, err = openAlone(spare); err != nil { // for good: nobody knows this name
+		s.remove(spare)
+		return nil
 	}
 	select {
-	case s.retired <- spare:
+	case s.retired <- f:
 		return nil
 	default:
-		return os.Remove(spare)
+		return errors.Join(f.Close(), os.Remove(spare))
 	}
 }
 
-var errNotAlone = errors.New("something else has it")
-
-// openAlone opens a file that nothing else has.
+// openAlone opens a file that nothing else has. What is no file itself, but a
+// link to one, is somebody's.
 func openAlone(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := os.OpenFile(path, os.O_RDWR|noFollow, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -81,22 +81,27 @@ func openAlone(path string) (*os.File, error) {
 	return f, nil
 }
 
-// empty makes a spare of a file, unless there are enough.
-func (s *spares) empty(path string) (err error) {
-	f, err := openAlone(path) // for good: nobody knows its name by now
-	if err != nil {
-		return err
+var (
+	errNotAlone = errors.New("something else has it")
+	errEnough   = errors.New("there are enough")
+)
+
+// empty makes a spare of a file, unless there are enough. It is on the disk that
+// it is empty before it is another's: a power cut brings no data back.
+func (s *spares) empty(f *os.File) error {
+	err := f.Truncate(0)
+	if err == nil {
+		err = f.Sync()
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := f.Truncate(0); err != nil {
+	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.ready) == maxSpares {
-		return errors.New("there are enough")
+		return errEnough
 	}
-	s.ready = append(s.ready, path)
+	s.ready = append(s.ready, f.Name())
 	return nil
 }
 
@@ -115,17 +120,21 @@ func (s *spares) make(path string, bytes int64) bool {
 	if err := os.Truncate(spare, bytes); err == nil && os.Rename(spare, path) == nil {
 		return true
 	}
-	_ = os.Remove(spare) // what stays is swept at the next start
+	s.remove(spare)
 	return false
+}
+
+func (s *spares) remove(spare string) {
+	if err := os.Remove(spare); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.log.Error("the data of what is gone stays until the next start", "of", filepath.Base(spare), "error", reason(err))
+	}
 }
 
 // close ends the work, and leaves no spare.
 func (s *spares) close() {
 	close(s.retired)
 	s.running.Wait()
-	for _, path := range s.ready {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return // the folder is not ours any more; the next start sweeps it
-		}
+	for _, spare := range s.ready {
+		s.remove(spare)
 	}
 }

@@ -1,6 +1,7 @@
 package disks_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -47,6 +48,20 @@ func remove(t *testing.T, c *client.Client, dir string, d cloudsim.Disk) {
 	until(t, "the removal", func() bool { return gone(disks.Path(dir, d.ID)) })
 }
 
+// needsSpares skips a test where files cannot be used again: on a file system
+// that others may have, and where SELinux labels files.
+func needsSpares(t *testing.T) {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(t.TempDir(), "file"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := disks.Alone(f); err != nil {
+		t.Skipf("no file is used again here: %v", err)
+	}
+}
+
 // empty reports whether the file takes no space.
 func empty(t *testing.T, path string) bool {
 	t.Helper()
@@ -61,6 +76,7 @@ func empty(t *testing.T, path string) bool {
 // The file of a disk that is gone becomes the next disk's, without a byte of
 // what was in it. Who stops the data plane finds no spare.
 func TestFileIsUsedAgain(t *testing.T) {
+	needsSpares(t)
 	dir := t.TempDir()
 	c, run := start(t, dir)
 	stop := run()
@@ -90,6 +106,43 @@ func TestFileIsUsedAgain(t *testing.T) {
 	stop()
 	if left := names(t, dir); left != "" {
 		t.Errorf("there stay %s", left)
+	}
+}
+
+// A process that was killed leaves spares, with what was in them: they are no
+// disk's.
+func TestSparesAreSwept(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"spare-000001.img", "spare-00002a.img"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("dead"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, run := start(t, dir)
+	defer run()()
+	d := create(t, c, "data", 1)
+	until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+	if left := names(t, dir); left != filepath.Base(disks.Path(dir, d.ID)) {
+		t.Errorf("there are %s", left)
+	}
+}
+
+// A link in a disk's place is the owner's: what it leads to is no spare.
+func TestLinkIsNotUsedAgain(t *testing.T) {
+	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "moved.img")
+	c, run := start(t, dir)
+	defer run()()
+	d := create(t, c, "data", 1)
+	path := disks.Path(dir, d.ID)
+	until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+	write(t, path, 0, "kept")
+	if err := errors.Join(os.Rename(path, elsewhere), os.Symlink(elsewhere, path)); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, c, dir, d)
+	until(t, "the removal", func() bool { return names(t, dir) == "" })
+	if got := read(t, elsewhere, 0); got != "kept" {
+		t.Errorf("what the link leads to shows %q", got)
 	}
 }
 

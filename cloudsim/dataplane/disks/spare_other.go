@@ -4,5 +4,7 @@ package disks
 
 import "os"
 
+const noFollow = 0
+
 // alone is never sure.
 func alone(*os.File) error { return errNotAlone }

@@ -1,0 +1,4 @@
+package disks
+
+// Alone is alone, for tests.
+var Alone = alone

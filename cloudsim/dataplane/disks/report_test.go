@@ -1,0 +1,24 @@
+package disks
+
+import (
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// The latest report of each disk is sent, and none of a disk that is gone.
+func TestReports(t *testing.T) {
+	r := newReports()
+	for size, id := range []cloudsim.DiskID{"disk-1", "disk-2", "disk-1", "disk-3"} {
+		r.add(id, cloudsim.DiskStatus{SizeGiB: size})
+	}
+	r.drop("disk-2")
+	r.drop("disk-4")
+	got := r.take()
+	if len(got) != 2 || got["disk-1"].SizeGiB != 2 || got["disk-3"].SizeGiB != 3 {
+		t.Errorf("reports: %v", got)
+	}
+	if again := r.take(); len(again) != 0 {
+		t.Errorf("reports that were taken: %v", again)
+	}
+}
