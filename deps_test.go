@@ -38,7 +38,7 @@ var mayImport = map[string][]string{
 	"csidriver":                {"cloudsim", "cloudsim/client", "csidriver/machine", "internal/pause", "internal/run"},
 	"csidriver/machine":        {"internal/pause"},
 	"csidriver/translate":      {},
-	"lab":                      {"cloudsim", "cloudsim/client", "credprovider", "credprovider/node", "lab/hollow", "lab/real", "netproxy/egress", "internal/cert", "internal/freeport", "internal/run"},
+	"lab":                      {"cloudsim", "cloudsim/client", "credprovider", "credprovider/node", "lab/hollow", "lab/real", "netproxy/egress", "internal/cert", "internal/freeport", "internal/pause", "internal/run"},
 	"lab/course":               {},
 	"docs/labs":                {},
 	"lab/hollow":               {"cloudsim", "cloudsim/client", "cloudsim/follow", "internal/pause", "internal/run"},

@@ -49,7 +49,7 @@ func startCluster(t *testing.T) *cluster {
 	c := Default()
 	c.DataDir, c.Self, c.Kube, c.PortBase = Dir(t.TempDir()), self, kube, new(int)
 	say := func(format string, args ...any) { t.Logf(format, args...) }
-	unlock, err := open(c.DataDir)
+	unlock, err := open(t.Context(), c.DataDir)
 	if err != nil {
 		t.Fatal(err)
 	}

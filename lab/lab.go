@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // Run runs a lab until ctx ends, and stops everything it started before it
@@ -26,7 +28,7 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 	}
 	began := time.Now()
 	say := c.narrator(log, began)
-	unlock, err := open(c.DataDir)
+	unlock, err := open(ctx, c.DataDir)
 	if err != nil {
 		return err
 	}
@@ -65,12 +67,19 @@ func (c Config) narrator(log *slog.Logger, began time.Time) func(format string, 
 	}
 }
 
+// letGo is how long a lab that was killed may hold its folder: the kernel lets
+// that go when the last of the process' threads has ended.
+const letGo = time.Second
+
 // open claims the folder and takes its lock.
-func open(d Dir) (unlock func(), err error) {
+func open(ctx context.Context, d Dir) (unlock func(), err error) {
 	if err := d.claim(); err != nil {
 		return nil, err
 	}
 	unlock, err = d.lock()
+	for end := time.Now().Add(letGo); errors.Is(err, errLocked) && time.Now().Before(end) && ctx.Err() == nil; unlock, err = d.lock() {
+		pause.For(ctx, letGo/50)
+	}
 	if errors.Is(err, errLocked) {
 		pid := "another process"
 		if r, err := d.record(); err == nil && r.Supervisor.runs() {

@@ -116,7 +116,7 @@ func testHeadless([]string) error {
 // testSupervise DIR ADDR JOURNAL is a process that runs a lab of two programs.
 func testSupervise(args []string) error {
 	dir, addr, journal := Dir(args[0]), args[1], args[2]
-	unlock, err := open(dir)
+	unlock, err := open(context.Background(), dir)
 	if err != nil {
 		return err
 	}

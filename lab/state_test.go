@@ -128,7 +128,7 @@ func TestDamagedRecordIsForgotten(t *testing.T) {
 		}
 	}
 	damage()
-	unlock, err := open(dir)
+	unlock, err := open(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

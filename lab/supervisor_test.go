@@ -362,16 +362,31 @@ func TestNothingOutlivesTheSupervisor(t *testing.T) {
 			t.Errorf("%s outlives its supervisor: %+v", c.Name, c.Process)
 		}
 	}
-	unlock, err := open(dir)
+	unlock, err := open(t.Context(), dir)
 	if err != nil {
 		t.Fatalf("the data dir stays locked: %v", err)
 	}
 	unlock()
 }
 
+// A lab that was just killed is waited for, not told of.
+func TestOpenWaitsForWhoGoes(t *testing.T) {
+	dir := Dir(t.TempDir())
+	unlock, err := open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(letGo/4, unlock)
+	again, err := open(t.Context(), dir)
+	if err != nil {
+		t.Fatalf("a folder that is let go: %v", err)
+	}
+	again()
+}
+
 func TestDown(t *testing.T) {
 	dir, cmd, rec := startSupervisor(t)
-	if _, err := open(dir); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("a lab runs in %s already (pid %d)", dir, cmd.Process.Pid)) {
+	if _, err := open(t.Context(), dir); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("a lab runs in %s already (pid %d)", dir, cmd.Process.Pid)) {
 		t.Errorf("a second lab in the same data dir: %v", err)
 	}
 	stopped, err := Down(t.Context(), dir, time.Minute)

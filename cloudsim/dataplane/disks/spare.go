@@ -58,7 +58,7 @@ func (s *spares) retire(path string) error {
 	}
 	if f, err = openAlone(spare); err != nil { // for good: nobody knows this name
 		s.remove(spare)
-		return nil
+		return nil //nolint:nilerr // it is deleted
 	}
 	select {
 	case s.retired <- f:
