@@ -14,7 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane/disks"
 )
 
-func inode(t *testing.T, path string) uint64 {
+func stat(t *testing.T, path string) *syscall.Stat_t {
 	t.Helper()
 	info, err := os.Stat(path)
 	if err != nil {
@@ -24,8 +24,10 @@ func inode(t *testing.T, path string) uint64 {
 	if !ok {
 		t.Fatal("no inode")
 	}
-	return st.Ino
+	return st
 }
+
+func inode(t *testing.T, path string) uint64 { t.Helper(); return stat(t, path).Ino }
 
 func names(t *testing.T, dir string) string {
 	t.Helper()
@@ -62,17 +64,6 @@ func needsSpares(t *testing.T) {
 	}
 }
 
-// empty reports whether the file takes no space.
-func empty(t *testing.T, path string) bool {
-	t.Helper()
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && st.Blocks == 0
-}
-
 // The file of a disk that is gone becomes the next disk's, without a byte of
 // what was in it. Who stops the data plane finds no spare.
 func TestFileIsUsedAgain(t *testing.T) {
@@ -99,7 +90,7 @@ func TestFileIsUsedAgain(t *testing.T) {
 	if err != nil || info.Size() != 1<<30 || info.Mode().Perm() != 0o600 || inode(t, path) != before {
 		t.Errorf("the next disk's file: %v, %v, inode %d after %d", info, err, inode(t, path), before)
 	}
-	if got := read(t, path, 1<<20); got != "\x00\x00\x00\x00" || !empty(t, path) {
+	if got := read(t, path, 1<<20); got != "\x00\x00\x00\x00" || stat(t, path).Blocks != 0 {
 		t.Errorf("the next disk shows %q of the one before", got)
 	}
 	remove(t, c, dir, next)
