@@ -220,7 +220,10 @@ func serve(ctx context.Context, srv *grpc.Server, ln net.Listener) error {
 	late := time.AfterFunc(stopWithin, srv.Stop)
 	defer late.Stop()
 	srv.GracefulStop()
-	return <-served
+	if err := <-served; !errors.Is(err, grpc.ErrServerStopped) { // which is said of one that had not begun
+		return err
+	}
+	return nil
 }
 
 // listen makes a socket that only its owner may use. One that a killed process

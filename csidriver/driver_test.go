@@ -199,3 +199,18 @@ func (b *bench) hide(volume, target string) error {
 	_, err := b.NodeUnpublishVolume(b.t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: volume, TargetPath: b.path(target)})
 	return err
 }
+
+// A driver that is stopped as it starts has not failed.
+func TestStopAtTheStart(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		ln, err := listen(filepath.Join(t.TempDir(), "csi.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := serve(ctx, grpc.NewServer(), ln); err != nil {
+			t.Fatalf("it stops with %v", err)
+		}
+	}
+}
