@@ -86,11 +86,13 @@ var (
 	errEnough   = errors.New("there are enough")
 )
 
-// empty makes a spare of a file, unless there are enough. It is on the disk that
-// it is empty before it is another's: a power cut brings no data back.
+// empty makes a spare of a file, unless there are enough. If it held data, it is
+// on the disk that it is empty before it is another's: a power cut brings none
+// back. That costs as much as a commit of the cloud, and delays those.
 func (s *spares) empty(f *os.File) error {
+	held := holdsData(f)
 	err := f.Truncate(0)
-	if err == nil {
+	if err == nil && held {
 		err = f.Sync()
 	}
 	if err := errors.Join(err, f.Close()); err != nil {

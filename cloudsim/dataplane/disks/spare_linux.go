@@ -38,3 +38,13 @@ func alone(f *os.File) error {
 	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
 	return err
 }
+
+// holdsData is false of a file that is all a hole.
+func holdsData(f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil {
+		return true
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return !ok || st.Blocks != 0
+}

@@ -8,3 +8,5 @@ const noFollow = 0
 
 // alone is never sure.
 func alone(*os.File) error { return errNotAlone }
+
+func holdsData(*os.File) bool { return true }
