@@ -59,10 +59,10 @@ func Attach(ctx context.Context, path string, readOnly, lapses bool) (*Loop, err
 	defer control.Close()
 	for {
 		l, err := configure(control, file, mode, lapses)
-		if !errors.Is(err, unix.EBUSY) && !errors.Is(err, fs.ErrNotExist) {
+		if !errors.Is(err, unix.EBUSY) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENXIO) {
 			return l, err
 		}
-		pause.For(ctx, tick) // another process was faster
+		pause.For(ctx, tick) // another was faster, and may be taking it away again already
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -72,8 +72,8 @@ func Attach(ctx context.Context, path string, readOnly, lapses bool) (*Loop, err
 // tick is how long to wait between two looks at what has no event.
 const tick = 5 * time.Millisecond
 
-// configure puts file behind the first free device. EBUSY says that the
-// device was free a moment ago.
+// configure puts file behind the first free device. EBUSY says that the device
+// was free a moment ago, and ENXIO that it will be in a moment.
 func configure(control, file *os.File, mode int, lapses bool) (*Loop, error) {
 	n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 	if err != nil {
@@ -157,6 +157,9 @@ func (b backing) behind(n string) (*Loop, error) {
 		return nil, nil //nolint:nilerr // it is free, or another's, or it has just gone
 	}
 	dev, err := os.Open("/dev/loop" + n)
+	if errors.Is(err, unix.ENXIO) {
+		return nil, nil // it is being taken away
+	}
 	if err != nil {
 		return nil, err
 	}
