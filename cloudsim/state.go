@@ -63,6 +63,14 @@ type StateFile struct {
 	SHA256    string `json:"sha256"` // of those blocks, each with its offset before it, 8 bytes, big endian
 }
 
+// DataSize is how much data a disk or snapshot has that is about to be saved.
+type DataSize struct {
+	Bytes int64
+	// Unsaid is set while the data plane has not said that there is a file: if
+	// there is none, nobody wrote to the disk yet.
+	Unsaid bool
+}
+
 var stateFileID = regexp.MustCompile(`^(disk|snap)-[0-9a-f]{6,16}$`)
 
 // Validate reports, as Invalid, what no saved state says.

@@ -23,8 +23,8 @@ import (
 // there: it comes before it, and goes after it.
 type DiskFiles interface {
 	// Save makes a folder of the data of disks and snapshots, as all are at one
-	// instant; sizes are in bytes. NotFound when one is gone.
-	Save(ctx context.Context, to string, sizes map[string]int64) error
+	// instant. NotFound when one is gone.
+	Save(ctx context.Context, to string, sizes map[string]cloudsim.DataSize) error
 	// Pack writes such a folder, and Unpack makes one of what Pack wrote. What
 	// is damaged is Invalid.
 	Pack(ctx context.Context, from string, w io.Writer) error
@@ -49,12 +49,14 @@ const dataSuffix = ".data"
 
 func dataPath(path string) string { return strings.TrimSuffix(path, stateSuffix) + dataSuffix }
 
-// dataSizes are the sizes in bytes of all disks and snapshots that have data.
-func dataSizes(tx *store.Tx) (map[string]int64, error) {
-	sizes := map[string]int64{}
+// dataSizes are the sizes of all disks and snapshots that have data. An empty
+// disk has some before the data plane says so, which is a moment later than who
+// has it attached may write to it.
+func dataSizes(tx *store.Tx) (map[string]cloudsim.DataSize, error) {
+	sizes := map[string]cloudsim.DataSize{}
 	add := func(id string, gib int, s cloudsim.DiskStatus) {
 		if s.SizeGiB > 0 && !s.Lost {
-			sizes[id] = int64(gib) << 30
+			sizes[id] = cloudsim.DataSize{Bytes: int64(gib) << 30}
 		}
 	}
 	for d, err := range disks.Scan(tx, "", "") {
@@ -62,6 +64,9 @@ func dataSizes(tx *store.Tx) (map[string]int64, error) {
 			return nil, err
 		}
 		add(string(d.ID), d.SizeGiB, d.Status)
+		if d.Source() == "" && d.Status == (cloudsim.DiskStatus{}) {
+			sizes[string(d.ID)] = cloudsim.DataSize{Bytes: int64(d.SizeGiB) << 30, Unsaid: true}
+		}
 	}
 	for s, err := range snapshots.Scan(tx, "", "") {
 		if err != nil {
@@ -82,7 +87,7 @@ func (e *Engine) saveWithData(ctx context.Context, name string) (s cloudsim.Stat
 	defer e.loading.Unlock()
 	for range savings {
 		s, err = e.keepState(name, func(f *os.File, data string) error {
-			var sizes map[string]int64
+			var sizes map[string]cloudsim.DataSize
 			if err := e.store.Archive(f, func(tx *store.Tx) (has bool, err error) {
 				sizes, err = dataSizes(tx)
 				return len(sizes) > 0, err
@@ -125,7 +130,7 @@ func (e *Engine) stage(ctx context.Context, from *store.Store, folder string) (s
 	if e.cfg.DiskFiles == nil {
 		return "", nil
 	}
-	var sizes map[string]int64
+	var sizes map[string]cloudsim.DataSize
 	if from != nil {
 		if err := from.View(func(tx *store.Tx) error {
 			sizes, err = dataSizes(tx)

@@ -53,19 +53,25 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 }
 
 // Save copies the data of disks and snapshots, as all of them are at one
-// instant, to a new folder to. Sizes are in bytes, by id. It is Conflict when
+// instant, to a new folder to. Sizes are by id. It is Conflict when
 // that is more than a state may hold, or when something is written to all the
 // time, and NotFound when one of them is gone.
-func (f *Files) Save(ctx context.Context, to string, sizes map[string]int64) error {
+func (f *Files) Save(ctx context.Context, to string, sizes map[string]cloudsim.DataSize) error {
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return err
 	}
-	var all []copying
+	var all, copies []copying
 	left := int64(cloudsim.MaxStateData)
 	for _, id := range slices.Sorted(maps.Keys(sizes)) {
-		c := copying{from: f.path(id), to: filepath.Join(to, id+suffix), bytes: sizes[id], mode: 0o600}
+		c := copying{from: f.path(id), to: filepath.Join(to, id+suffix), bytes: sizes[id].Bytes, mode: 0o600}
+		all = append(all, c)
 		n, err := held(c.from)
 		switch {
+		case errors.Is(err, fs.ErrNotExist) && sizes[id].Unsaid:
+			if err := writeEmpty(c.to, c.bytes); err != nil {
+				return err
+			}
+			continue
 		case errors.Is(err, fs.ErrNotExist):
 			return cloudsim.Errorf(cloudsim.NotFound, "the data of %s is gone", id)
 		case err != nil:
@@ -74,10 +80,10 @@ func (f *Files) Save(ctx context.Context, to string, sizes map[string]int64) err
 		if left -= n; left < 0 {
 			return cloudsim.Errorf(cloudsim.Conflict, "the disks and snapshots hold more data than a state may, which is %d GiB: set recordsOnly to save the records alone", cloudsim.MaxStateData>>30)
 		}
-		all = append(all, c)
+		copies = append(copies, c)
 	}
-	if len(all) > 0 {
-		switch err := copyTogether(ctx, all); {
+	if len(copies) > 0 {
+		switch err := copyTogether(ctx, copies); {
 		case errors.Is(err, errBusy):
 			return cloudsim.Errorf(cloudsim.Conflict, "a disk cannot be saved: %w; or set recordsOnly to save the records alone", err)
 		case errors.Is(err, errLost):
@@ -98,6 +104,15 @@ func (f *Files) Save(ctx context.Context, to string, sizes map[string]int64) err
 		list.Files = append(list.Files, file)
 	}
 	return writeList(filepath.Join(to, listName), list)
+}
+
+// writeEmpty makes the data of a disk that nobody wrote to, durably.
+func writeEmpty(path string, size int64) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Truncate(size), file.Sync(), file.Close())
 }
 
 // Stage prepares what is to be the data of ids, and of nothing else: what a

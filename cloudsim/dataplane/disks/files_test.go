@@ -94,6 +94,39 @@ func TestStatesHaveData(t *testing.T) {
 	}
 }
 
+// A state has the data of a disk of which the data plane has said nothing yet:
+// what is in its file, or nothing if it has none.
+func TestStatesHaveDataThatIsNotReported(t *testing.T) {
+	dir := t.TempDir()
+	c := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.DiskData, c.DiskFiles = true, disks.NewFiles(dir) }))
+	d := create(t, c, "d", 1)
+	path := disks.Path(dir, d.ID)
+	save := func(name string) {
+		t.Helper()
+		if s, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: name}); err != nil || !s.DiskData || s.Damage != "" {
+			t.Fatalf("saved: %+v, %v", s, err)
+		}
+	}
+	holds := func(want string) {
+		t.Helper()
+		info, err := os.Stat(path)
+		ok(t, err)
+		if got := read(t, path, 0); got != want || info.Size() != 1<<30 {
+			t.Errorf("the disk holds %q in %d bytes; want %q in 1 GiB", got, info.Size(), want)
+		}
+	}
+	save("before")
+	ok(t, os.WriteFile(path, []byte("then"), 0o600), os.Truncate(path, 1<<30))
+	save("then")
+	write(t, path, 0, "late")
+	ok(t, c.LoadState(t.Context(), "then", cloudsim.LoadState{RecordsOnly: true}))
+	holds("late")
+	ok(t, c.LoadState(t.Context(), "then", cloudsim.LoadState{}))
+	holds("then")
+	ok(t, c.LoadState(t.Context(), "before", cloudsim.LoadState{}))
+	holds("\x00\x00\x00\x00")
+}
+
 // isThen checks that a cloud has the data that TestStatesHaveData saved.
 func isThen(t *testing.T, c *client.Client, dir string, d cloudsim.DiskID, s cloudsim.SnapshotID) {
 	t.Helper()
@@ -235,7 +268,7 @@ func TestDataAfterAKill(t *testing.T) {
 	f := disks.NewFiles(dir)
 	a, b := cloudsim.DiskID("disk-000001"), cloudsim.DiskID("disk-000002")
 	ok(t, os.Mkdir(dir, 0o700), os.WriteFile(disks.Path(dir, a), []byte("then"), 0o600))
-	ok(t, f.Save(t.Context(), kept, map[string]int64{string(a): 4096}))
+	ok(t, f.Save(t.Context(), kept, map[string]cloudsim.DataSize{string(a): {Bytes: 4096}}))
 	ok(t, os.WriteFile(disks.Path(dir, a), []byte("now."), 0o600), os.WriteFile(disks.Path(dir, b), []byte("new."), 0o600))
 	stage := func() string {
 		t.Helper()

@@ -66,7 +66,7 @@ func packed(f *testing.F, files *disks.Files, dir string) []byte {
 		os.Mkdir(filepath.Join(dir, "disks"), 0o700),
 		os.WriteFile(disks.Path(filepath.Join(dir, "disks"), "disk-000001"), data, 0o600),
 		os.WriteFile(disks.SnapshotPath(filepath.Join(dir, "disks"), "snap-000001"), data[:4096], 0o600),
-		files.Save(f.Context(), kept, map[string]int64{"disk-000001": 16384, "snap-000001": 4096}),
+		files.Save(f.Context(), kept, map[string]cloudsim.DataSize{"disk-000001": {Bytes: 16384}, "snap-000001": {Bytes: 4096}}),
 		files.Pack(f.Context(), kept, &out),
 	); err != nil {
 		f.Fatal(err)

@@ -17,7 +17,7 @@ const (
 	// gather is how long a report waits for others, for who uses the disk to be
 	// served first, and for the disk to be gone again. Only who waits for
 	// status.sizeGiB of an empty disk waits longer for it.
-	gather = 25 * time.Millisecond
+	gather = 100 * time.Millisecond
 )
 
 // reports are what the cloud has yet to be told of disks. They are sent beside
