@@ -180,7 +180,12 @@ func makeFile(path string) error {
 }
 
 // dropUnused detaches a device of which nothing is mounted, and else closes it.
+// Of one that lapses the kernel itself knows whether anything is, without a look
+// at the table of all mounts.
 func dropUnused(l *machine.Loop) error {
+	if lapses, err := l.Lapses(); err != nil || lapses {
+		return errors.Join(err, l.Close())
+	}
 	there, err := l.Of()
 	if err != nil || len(there) > 0 {
 		return errors.Join(err, l.Close())

@@ -111,7 +111,7 @@ func configure(control, file *os.File, mode int, lapses bool) (*Loop, error) {
 // at once. Of a file that is gone it is the device of one that had the name.
 //
 // Its price is a read for each loop device that is in use, unless the one that
-// it looks for is mounted at near: that is looked at first, and just as closely.
+// it looks for is mounted at near: that is looked at first.
 func Find(path string, near ...string) (*Loop, error) {
 	path, err := realpath(path)
 	if err != nil {
@@ -125,7 +125,7 @@ func Find(path string, near ...string) (*Loop, error) {
 		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	for _, at := range near {
-		if n, ok := loopAt(at); ok {
+		if n, ok := loopAt(at); ok && (!b.gone || b.called(n)) { // opened to be looked at, it stays: it is mounted
 			if l, err := b.behind(n); err != nil || l != nil {
 				return l, err
 			}
@@ -136,6 +136,9 @@ func Find(path string, near ...string) (*Loop, error) {
 		return nil, err
 	}
 	for _, n := range numbers {
+		if !b.called(n) {
+			continue
+		}
 		if l, err := b.behind(n); err != nil || l != nil {
 			return l, err
 		}
@@ -150,12 +153,16 @@ type backing struct {
 	file unix.Stat_t // unless it is gone
 }
 
-// behind returns a loop device if it has the file, and else nil.
-func (b backing) behind(n string) (*Loop, error) {
+// called reports whether the file behind a loop device has the name. It does not
+// open the device, which would keep one from lapsing that is another's.
+func (b backing) called(n string) bool {
 	raw, err := os.ReadFile("/sys/block/loop" + n + "/loop/backing_file")
-	if err != nil || strings.TrimSuffix(string(raw), "\n") != b.name {
-		return nil, nil //nolint:nilerr // it is free, or another's, or it has just gone
-	}
+	return err == nil && strings.TrimSuffix(string(raw), "\n") == b.name
+}
+
+// behind returns a loop device if it has the file, and else nil. Of a file that
+// is gone only its name is known, see called.
+func (b backing) behind(n string) (*Loop, error) {
 	dev, err := os.Open("/dev/loop" + n)
 	if errors.Is(err, unix.ENXIO) {
 		return nil, nil // it is being taken away
@@ -166,7 +173,7 @@ func (b backing) behind(n string) (*Loop, error) {
 	info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
 	if err != nil || !b.gone && (info.Inode != b.file.Ino || info.Device != b.file.Dev) {
 		_ = dev.Close() // it went between the two looks, or is of another file
-		return nil, nil //nolint:nilerr // as above
+		return nil, nil //nolint:nilerr // it is not this file's
 	}
 	return &Loop{dev: dev, Number: int(info.Number)}, nil
 }
@@ -220,6 +227,16 @@ func (l *Loop) Refresh() error {
 
 // Stay says again of a device that it does not lapse.
 func (l *Loop) Stay() error { return l.setLapse(false) }
+
+// Lapses reports whether the kernel takes the device away when nothing has it
+// open and nothing of it is mounted.
+func (l *Loop) Lapses() (bool, error) {
+	info, err := unix.IoctlLoopGetStatus64(int(l.dev.Fd()))
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", l.Device(), err)
+	}
+	return info.Flags&unix.LO_FLAGS_AUTOCLEAR != 0, nil
+}
 
 // setLapse makes a device that is there already lapse, or not.
 func (l *Loop) setLapse(lapses bool) error {

@@ -56,6 +56,65 @@ func TestFindAnothersFileOfTheSameName(t *testing.T) {
 	}
 }
 
+// A device that lapses is there while something of it is mounted, also of a file
+// that is gone, and no longer.
+func TestLapses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it makes a filesystem")
+	}
+	if err := Ready(); err != nil {
+		t.Skipf("this machine can have no volumes: %v", err)
+	}
+	dir := t.TempDir()
+	path, at := filepath.Join(dir, "disk.img"), filepath.Join(dir, "at")
+	emptyDisk(t, path, 64<<20)
+	l, err := Attach(t.Context(), path, false, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lapses, err := l.Lapses(); err != nil || !lapses {
+		t.Errorf("it lapses: %t, %v", lapses, err)
+	}
+	if _, err := EnsureFilesystem(t.Context(), l, path, Ext4); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(at, 0o700), MountDevice(l, at, Ext4, nil), l.Close(), os.Remove(path)); err != nil {
+		t.Fatal(err)
+	}
+	for _, near := range [][]string{nil, {at}} {
+		have, err := Find(path, near...)
+		if err != nil || have == nil || have.Number != l.Number {
+			t.Fatalf("near %v it is %v, %v; want %s", near, have, err, l.Device())
+		}
+		if err := have.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if other, err := Find(filepath.Join(dir, "other.img"), at); err != nil || other != nil {
+		t.Errorf("another file that is gone has %v, %v", other, err)
+	}
+	if err := UnmountAll(at); err != nil {
+		t.Fatal(err)
+	}
+	if have, err := Find(path, at); err != nil || have != nil {
+		t.Errorf("it stays: %v, %v", have, err)
+	}
+	stays, err := Attach(t.Context(), filepath.Join(dir, "stays.img"), false, false)
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("a file that is not there has %v, %v", stays, err)
+	}
+	emptyDisk(t, path, 64<<20)
+	if stays, err = Attach(t.Context(), path, false, false); err != nil {
+		t.Fatal(err)
+	}
+	if lapses, err := stays.Lapses(); err != nil || lapses {
+		t.Errorf("it lapses: %t, %v", lapses, err)
+	}
+	if err := stays.Detach(); err != nil {
+		t.Error(err)
+	}
+}
+
 // emptyDisk makes a disk's file, as the cloud does.
 func emptyDisk(t *testing.T, path string, size int64) {
 	t.Helper()

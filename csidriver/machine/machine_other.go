@@ -26,6 +26,7 @@ func (l *Loop) Device() string            { return "" }
 func (l *Loop) Close() error              { return errors.ErrUnsupported }
 func (l *Loop) Refresh() error            { return errors.ErrUnsupported }
 func (l *Loop) Stay() error               { return errors.ErrUnsupported }
+func (l *Loop) Lapses() (bool, error)     { return false, errors.ErrUnsupported }
 func (l *Loop) Size() (int64, error)      { return 0, errors.ErrUnsupported }
 func (l *Loop) IsReadOnly() (bool, error) { return false, errors.ErrUnsupported }
 func (l *Loop) Detach() error             { return errors.ErrUnsupported }
