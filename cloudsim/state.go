@@ -66,8 +66,8 @@ type StateFile struct {
 // DataSize is how much data a disk or snapshot has that is about to be saved.
 type DataSize struct {
 	Bytes int64
-	// Unsaid is set while the data plane has not said that there is a file: if
-	// there is none, nobody wrote to the disk yet.
+	// Unsaid is set while the data plane has not said that there is a file.
+	// Without one nobody wrote to the disk yet, and nothing is saved of it.
 	Unsaid bool
 }
 

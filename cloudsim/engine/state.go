@@ -18,6 +18,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
+	"github.com/cloudsim-dev/allinone/internal/durable"
 )
 
 const stateSuffix = ".state"
@@ -78,15 +79,23 @@ func (e *Engine) keepState(name string, write func(f *os.File, data string) erro
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return s, err
 	}
-	switch err := os.Rename(data, dataPath(path)); {
-	case errors.Is(err, fs.ErrExist):
+	renamed := os.Rename(data, dataPath(path))
+	switch {
+	case errors.Is(renamed, fs.ErrExist):
 		return s, stateTaken(name)
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
+	case renamed != nil && !errors.Is(renamed, fs.ErrNotExist):
+		return s, renamed
+	}
+	if err := os.Link(f.Name(), path); err != nil {
+		if renamed == nil { // it is nobody's now, and in the way
+			err = errors.Join(err, os.RemoveAll(dataPath(path)))
+		}
+		if errors.Is(err, fs.ErrExist) {
+			return s, stateTaken(name)
+		}
 		return s, err
 	}
-	if err := os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) {
-		return s, stateTaken(name)
-	} else if err != nil {
+	if err := durable.Names(e.cfg.StateDir); err != nil {
 		return s, err
 	}
 	return stateAt(path)
@@ -97,25 +106,40 @@ func stateTaken(name string) error {
 }
 
 // scratchPattern names files that are made on the way; see forgetScratch.
-const scratchPattern = ".making-*"
+const (
+	scratchPattern = scratchPrefix + "*"
+	scratchPrefix  = ".making-"
+)
 
 // forgetScratch removes what a cloud that was killed had on the way.
 func (e *Engine) forgetScratch() error {
-	left, err := filepath.Glob(filepath.Join(e.cfg.StateDir, scratchPattern))
-	if err != nil || e.cfg.StateDir == "" {
-		return err
-	}
-	folders, err2 := filepath.Glob(filepath.Join(e.cfg.StateDir, "*"+dataSuffix))
-	for _, data := range folders { // of a state that was not there yet, or no more
-		if _, err := os.Stat(strings.TrimSuffix(data, dataSuffix) + stateSuffix); errors.Is(err, fs.ErrNotExist) {
-			left = append(left, data)
+	names, err := e.stateNames()
+	for _, name := range names {
+		state, isData := strings.CutSuffix(name, dataSuffix)
+		switch {
+		case strings.HasPrefix(name, scratchPrefix):
+		case isData && !slices.Contains(names, state+stateSuffix): // of a state that was not there yet, or no more
+		default:
+			continue
 		}
-	}
-	err = errors.Join(err, err2)
-	for _, path := range left {
-		err = errors.Join(err, os.RemoveAll(path))
+		err = errors.Join(err, os.RemoveAll(filepath.Join(e.cfg.StateDir, name)))
 	}
 	return err
+}
+
+// stateNames are the names of all that is in the folder of states, in order.
+func (e *Engine) stateNames() (names []string, err error) {
+	if e.cfg.StateDir == "" {
+		return nil, nil
+	}
+	there, err := os.ReadDir(e.cfg.StateDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // none was ever saved
+	}
+	for _, entry := range there {
+		names = append(names, entry.Name())
+	}
+	return names, err
 }
 
 // withState unpacks a saved state and checks all of it before fn sees it.
@@ -179,11 +203,15 @@ func (e *Engine) ListStates(ctx context.Context) (l cloudsim.States, err error) 
 		return l, err
 	}
 	l.Items = []cloudsim.State{}
-	found, err := filepath.Glob(filepath.Join(e.cfg.StateDir, "*"+stateSuffix))
-	if err != nil || e.cfg.StateDir == "" {
+	names, err := e.stateNames()
+	if err != nil {
 		return l, err
 	}
-	for _, path := range found {
+	for _, name := range names {
+		if !strings.HasSuffix(name, stateSuffix) {
+			continue
+		}
+		path := filepath.Join(e.cfg.StateDir, name)
 		s, err := stateAt(path)
 		if err != nil {
 			return l, fmt.Errorf("%s: %w", path, err)

@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -49,9 +47,8 @@ const dataSuffix = ".data"
 
 func dataPath(path string) string { return strings.TrimSuffix(path, stateSuffix) + dataSuffix }
 
-// dataSizes are the sizes of all disks and snapshots that have data. An empty
-// disk has some before the data plane says so, which is a moment later than who
-// has it attached may write to it.
+// dataSizes are the sizes of all disks and snapshots that have data. A disk that
+// begins empty may have some before the data plane says so.
 func dataSizes(tx *store.Tx) (map[string]cloudsim.DataSize, error) {
 	sizes := map[string]cloudsim.DataSize{}
 	add := func(id string, gib int, s cloudsim.DiskStatus) {
@@ -64,7 +61,7 @@ func dataSizes(tx *store.Tx) (map[string]cloudsim.DataSize, error) {
 			return nil, err
 		}
 		add(string(d.ID), d.SizeGiB, d.Status)
-		if d.Source() == "" && d.Status == (cloudsim.DiskStatus{}) {
+		if d.Source() == "" && d.Status.SizeGiB == 0 {
 			sizes[string(d.ID)] = cloudsim.DataSize{Bytes: int64(d.SizeGiB) << 30, Unsaid: true}
 		}
 	}
@@ -75,6 +72,24 @@ func dataSizes(tx *store.Tx) (map[string]cloudsim.DataSize, error) {
 		add(string(s.ID), s.SizeGiB, s.Status)
 	}
 	return sizes, nil
+}
+
+// withFiles are the ids of all disks and snapshots, whatever is said of their
+// data: each may have a file.
+func withFiles(tx *store.Tx) (ids []string, err error) {
+	for d, err := range disks.Scan(tx, "", "") {
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, string(d.ID))
+	}
+	for s, err := range snapshots.Scan(tx, "", "") {
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, string(s.ID))
+	}
+	return ids, nil
 }
 
 // savings is how often a save begins anew because a disk went meanwhile.
@@ -94,13 +109,27 @@ func (e *Engine) saveWithData(ctx context.Context, name string) (s cloudsim.Stat
 			}); err != nil || len(sizes) == 0 {
 				return err
 			}
-			return e.cfg.DiskFiles.Save(ctx, data, sizes)
+			if err := e.cfg.DiskFiles.Save(ctx, data, sizes); err != nil {
+				return err
+			}
+			return e.store.View(func(tx *store.Tx) error { return stillThere(tx, sizes) })
 		})
 		if !errors.Is(err, cloudsim.NotFound) {
 			return s, err
 		}
 	}
 	return s, cloudsim.Errorf(cloudsim.Conflict, "%w: set recordsOnly to save the records alone", err)
+}
+
+// stillThere is NotFound if a disk went while it was saved that the data plane
+// had said nothing of: without a file it may have been written to all the same.
+func stillThere(tx *store.Tx, saved map[string]cloudsim.DataSize) error {
+	for id, size := range saved {
+		if size.Unsaid && !disks.Has(tx, id) {
+			return cloudsim.Errorf(cloudsim.NotFound, "%s went while it was saved", id)
+		}
+	}
+	return nil
 }
 
 // withData completes what is told about a state.
@@ -130,16 +159,16 @@ func (e *Engine) stage(ctx context.Context, from *store.Store, folder string) (s
 	if e.cfg.DiskFiles == nil {
 		return "", nil
 	}
-	var sizes map[string]cloudsim.DataSize
-	if from != nil {
+	var ids []string
+	if from != nil && folder == "" {
 		if err := from.View(func(tx *store.Tx) error {
-			sizes, err = dataSizes(tx)
+			ids, err = withFiles(tx)
 			return err
 		}); err != nil {
 			return "", err
 		}
 	}
-	return e.cfg.DiskFiles.Stage(ctx, folder, slices.Sorted(maps.Keys(sizes)))
+	return e.cfg.DiskFiles.Stage(ctx, folder, ids)
 }
 
 // dataToLoad is the folder of a state's data; "" for none, or none that is

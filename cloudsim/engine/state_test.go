@@ -287,15 +287,75 @@ func TestDamagedState(t *testing.T) {
 }
 
 // What a cloud that was killed had on the way is gone after the next start.
+// Whatever its folder is called, it is that of no other cloud.
 func TestScratchIsForgotten(t *testing.T) {
-	dir := t.TempDir()
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, ".making-1"), 0o700), os.WriteFile(filepath.Join(dir, ".making-2"), nil, 0o600)); err != nil {
-		t.Fatal(err)
+	parent, ctx := t.TempDir(), engine.AsCloud(t.Context())
+	dir, others := filepath.Join(parent, "lab[1]"), filepath.Join(parent, "lab1")
+	for _, d := range []string{dir, others} {
+		for _, scratch := range []string{".making-1", "gone.data"} {
+			if err := os.MkdirAll(filepath.Join(d, scratch), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(d, ".making-2"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	_, stop := boot(t, file(t), instant, withStates(dir))
-	stop()
+	e, stop := boot(t, file(t), instant, withStates(dir))
+	defer stop()
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+	if left, err := os.ReadDir(others); err != nil || len(left) != 3 {
+		t.Errorf("of another cloud is left: %v, %v", left, err)
+	}
+	if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := e.ListStates(ctx); err != nil || len(l.Items) != 1 || l.Items[0].Name != "s" {
+		t.Errorf("states: %+v, %v", l, err)
+	}
+}
+
+// files keeps the data of disks for TestDiskGoesWhileSaved.
+type files struct {
+	engine.DiskFiles
+	save func() error
+}
+
+func (f *files) Save(_ context.Context, to string, _ map[string]cloudsim.DataSize) error {
+	return errors.Join(os.Mkdir(to, 0o700), os.WriteFile(filepath.Join(to, cloudsim.StateDataList), []byte("{}"), 0o600), f.save())
+}
+
+func (*files) Swap(commit func() (string, error)) error { _, err := commit(); return err }
+
+// A disk that goes while a state is saved is not in it: it may have had data that
+// nobody spoke of, and would be empty. A save that fails leaves nothing.
+func TestDiskGoesWhileSaved(t *testing.T) {
+	dir, ctx := t.TempDir(), engine.AsCloud(t.Context())
+	data := &files{}
+	e, stop := boot(t, file(t), instant, withStates(dir), func(c *engine.Config) { c.DiskData, c.DiskFiles = true, data })
+	defer stop()
+	d := mustCreateDisk(t, e, ctx, "d")
+	mustCreateDisk(t, e, ctx, "stays")
+	saves := 0
+	data.save = func() error {
+		if saves++; saves > 1 {
+			return nil
+		}
+		_, err := e.DeleteDisk(ctx, d.ID)
+		return err
+	}
+	if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: "s"}); err != nil || saves != 2 {
+		t.Errorf("after %d saves: %v", saves, err)
+	}
+	// The state's own name is taken at the last moment.
+	data.save = func() error { return os.WriteFile(filepath.Join(dir, "late.state"), nil, 0o600) }
+	if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: "late"}); !errors.Is(err, cloudsim.Exists) {
+		t.Errorf("a name that was taken meanwhile: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "late.data")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its data stays: %v", err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/cloudsim-dev/allinone/internal/durable"
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
@@ -71,7 +72,7 @@ func copyTogether(ctx context.Context, all []copying) error {
 			return err
 		}
 	}
-	return syncDir(filepath.Dir(all[0].to))
+	return durable.Names(filepath.Dir(all[0].to))
 }
 
 func complete(all []copying) bool {
@@ -81,14 +82,6 @@ func complete(all []copying) bool {
 		}
 	}
 	return true
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // copyOnce copies each source beside its place, and reports whether all were

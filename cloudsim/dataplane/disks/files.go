@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/durable"
 )
 
 // Files is the folder as a whole: it keeps a copy of the data of disks and
@@ -26,6 +27,9 @@ type Files struct {
 	// leave ends that.
 	gate, turn sync.Mutex
 	leave      context.CancelFunc
+	// late is the stage that is the data by the records and is not in its place;
+	// until it is, nothing else is done. Who has turn may look.
+	late string
 }
 
 // NewFiles is the folder dir, which need not be there yet.
@@ -46,6 +50,9 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 	f.turn.Lock() // only Swap holds it besides, and that has the gate
 	defer f.turn.Unlock()
 	f.gate.Unlock()
+	if err := f.catchUp(); err != nil {
+		return err
+	}
 	if err := fn(ctx); ctx.Err() == nil {
 		return err
 	}
@@ -60,17 +67,15 @@ func (f *Files) Save(ctx context.Context, to string, sizes map[string]cloudsim.D
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return err
 	}
-	var all, copies []copying
+	var all []copying
+	var without []string
 	left := int64(cloudsim.MaxStateData)
 	for _, id := range slices.Sorted(maps.Keys(sizes)) {
 		c := copying{from: f.path(id), to: filepath.Join(to, id+suffix), bytes: sizes[id].Bytes, mode: 0o600}
-		all = append(all, c)
 		n, err := held(c.from)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && sizes[id].Unsaid:
-			if err := writeEmpty(c.to, c.bytes); err != nil {
-				return err
-			}
+			without = append(without, id)
 			continue
 		case errors.Is(err, fs.ErrNotExist):
 			return cloudsim.Errorf(cloudsim.NotFound, "the data of %s is gone", id)
@@ -80,10 +85,10 @@ func (f *Files) Save(ctx context.Context, to string, sizes map[string]cloudsim.D
 		if left -= n; left < 0 {
 			return cloudsim.Errorf(cloudsim.Conflict, "the disks and snapshots hold more data than a state may, which is %d GiB: set recordsOnly to save the records alone", cloudsim.MaxStateData>>30)
 		}
-		copies = append(copies, c)
+		all = append(all, c)
 	}
-	if len(copies) > 0 {
-		switch err := copyTogether(ctx, copies); {
+	if len(all) > 0 {
+		switch err := copyTogether(ctx, all); {
 		case errors.Is(err, errBusy):
 			return cloudsim.Errorf(cloudsim.Conflict, "a disk cannot be saved: %w; or set recordsOnly to save the records alone", err)
 		case errors.Is(err, errLost):
@@ -103,16 +108,15 @@ func (f *Files) Save(ctx context.Context, to string, sizes map[string]cloudsim.D
 		}
 		list.Files = append(list.Files, file)
 	}
-	return writeList(filepath.Join(to, listName), list)
-}
-
-// writeEmpty makes the data of a disk that nobody wrote to, durably.
-func writeEmpty(path string, size int64) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
+	for _, id := range without { // at the instant that the others show
+		if _, err := os.Stat(f.path(id)); !errors.Is(err, fs.ErrNotExist) {
+			return errors.Join(err, cloudsim.Errorf(cloudsim.NotFound, "the data of %s came while others were saved", id))
+		}
 	}
-	return errors.Join(file.Truncate(size), file.Sync(), file.Close())
+	if err := list.Validate(); err != nil { // they may have grown beyond what a state may hold
+		return cloudsim.Errorf(cloudsim.Conflict, "the disks and snapshots cannot be saved: %w; set recordsOnly to save the records alone", err)
+	}
+	return writeList(filepath.Join(to, listName), list)
 }
 
 // Stage prepares what is to be the data of ids, and of nothing else: what a
@@ -143,7 +147,7 @@ func (f *Files) Stage(ctx context.Context, from string, ids []string) (stage str
 			return "", err
 		}
 	}
-	return filepath.Base(dir), errors.Join(writeList(filepath.Join(dir, listName), list), syncDir(f.dir))
+	return filepath.Base(dir), errors.Join(writeList(filepath.Join(dir, listName), list), durable.Names(f.dir))
 }
 
 // stageFiles copies what is kept in from to dir, and checks each copy.
@@ -181,14 +185,27 @@ func (f *Files) Swap(commit func() (stage string, err error)) error {
 	}
 	f.turn.Lock()
 	defer f.turn.Unlock()
+	if err := f.catchUp(); err != nil {
+		return err
+	}
 	stage, err := commit()
 	if err != nil {
 		return errors.Join(err, f.forgetStages())
 	}
-	if err := f.adopt(stage); err != nil {
-		return fmt.Errorf("the data of disks is not in its place; the next start puts it there: %w", err)
+	f.late = stage
+	if err := f.catchUp(); err != nil {
+		return err
 	}
 	return f.forgetStages()
+}
+
+// catchUp puts the data in its place that is late.
+func (f *Files) catchUp() error {
+	if err := f.adopt(f.late); err != nil {
+		return fmt.Errorf("the data of disks is not in its place, and no disk is served until it is; it is tried again: %w", err)
+	}
+	f.late = ""
+	return nil
 }
 
 // adopt removes what stage does not list, and puts in place what it has. Its
@@ -217,14 +234,21 @@ func (f *Files) adopt(stage string) error {
 			return err
 		}
 	}
-	return errors.Join(syncDir(f.dir), os.RemoveAll(dir))
+	// That it is in place is on the disk before the list goes, and that the list
+	// is gone before anything comes that it would take away.
+	return errors.Join(durable.Names(f.dir), os.RemoveAll(dir), durable.Names(f.dir))
 }
 
 // forgetStages removes what loads left that did not come to their end.
 func (f *Files) forgetStages() error {
-	left, err := filepath.Glob(filepath.Join(f.dir, stagePrefix+"*"))
-	for _, dir := range left {
-		err = errors.Join(err, os.RemoveAll(dir))
+	there, err := os.ReadDir(f.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, file := range there {
+		if strings.HasPrefix(file.Name(), stagePrefix) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(f.dir, file.Name())))
+		}
 	}
 	return err
 }
@@ -258,7 +282,7 @@ func writeList(path string, list cloudsim.StateData) error {
 		return err
 	}
 	_, err = file.Write(raw)
-	return errors.Join(err, file.Sync(), file.Close(), syncDir(filepath.Dir(path)))
+	return errors.Join(err, file.Sync(), file.Close(), durable.Names(filepath.Dir(path)))
 }
 
 func readList(path string) (list cloudsim.StateData, err error) {

@@ -94,8 +94,8 @@ func TestStatesHaveData(t *testing.T) {
 	}
 }
 
-// A state has the data of a disk of which the data plane has said nothing yet:
-// what is in its file, or nothing if it has none.
+// A state has the data of a disk of which the data plane has said nothing yet,
+// if it has a file by then. The records of a state alone leave all data.
 func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	dir := t.TempDir()
 	c := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.DiskData, c.DiskFiles = true, disks.NewFiles(dir) }))
@@ -119,12 +119,72 @@ func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	ok(t, os.WriteFile(path, []byte("then"), 0o600), os.Truncate(path, 1<<30))
 	save("then")
 	write(t, path, 0, "late")
-	ok(t, c.LoadState(t.Context(), "then", cloudsim.LoadState{RecordsOnly: true}))
-	holds("late")
+	for _, state := range []string{"then", "before"} {
+		ok(t, c.LoadState(t.Context(), state, cloudsim.LoadState{RecordsOnly: true}))
+		holds("late")
+	}
 	ok(t, c.LoadState(t.Context(), "then", cloudsim.LoadState{}))
 	holds("then")
 	ok(t, c.LoadState(t.Context(), "before", cloudsim.LoadState{}))
-	holds("\x00\x00\x00\x00")
+	if !gone(path) {
+		t.Error("a disk that nobody wrote to has a file before the data plane made it")
+	}
+}
+
+// The records of a state alone leave the data of what was not whole when it was
+// saved, and is by now.
+func TestRecordsLeaveData(t *testing.T) {
+	dir := t.TempDir()
+	engines := make(chan *engine.Engine, 1)
+	c := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.DiskData, c.DiskFiles = true, disks.NewFiles(dir) }),
+		cloudtest.WithPart(func(_ context.Context, e *engine.Engine) error { engines <- e; return nil }))
+	d := create(t, c, "d", 1)
+	shot := snapshot(t, c, "shot", d.ID)
+	failed := create(t, c, "failed", 1)
+	ok(t, (<-engines).ReportDisk(engine.AsCloud(t.Context()), failed.ID, cloudsim.DiskStatus{Error: "no space left on device"}))
+	_, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "s", RecordsOnly: true})
+	ok(t, err)
+	paths := []string{disks.Path(dir, d.ID), disks.SnapshotPath(dir, shot.ID), disks.Path(dir, failed.ID)}
+	for _, path := range paths {
+		ok(t, os.WriteFile(path, []byte("late"), 0o600))
+	}
+	ok(t, c.LoadState(t.Context(), "s", cloudsim.LoadState{RecordsOnly: true}))
+	for _, path := range paths {
+		if got := read(t, path, 0); got != "late" {
+			t.Errorf("%s holds %q", filepath.Base(path), got)
+		}
+	}
+}
+
+// Data that is not in its place by a load is put there before anything else is
+// done, and takes away nothing that comes after.
+func TestLateData(t *testing.T) {
+	dir := t.TempDir()
+	c := withFiles(t, dir, "")
+	a := create(t, c, "a", 1)
+	whole(t, c, a.ID, 1)
+	write(t, disks.Path(dir, a.ID), 0, "then")
+	_, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "then"})
+	ok(t, err)
+	write(t, disks.Path(dir, a.ID), 0, "late")
+	// A folder cannot be replaced by a file.
+	inTheWay := filepath.Join(dir, "disk-0000ff.img")
+	ok(t, os.MkdirAll(filepath.Join(inTheWay, "full"), 0o700))
+	if err := c.LoadState(t.Context(), "then", cloudsim.LoadState{}); err == nil {
+		t.Fatal("it is loaded")
+	}
+	b := create(t, c, "b", 1)
+	if err := c.LoadState(t.Context(), "then", cloudsim.LoadState{}); err == nil {
+		t.Fatal("it is loaded again")
+	}
+	if !gone(disks.Path(dir, b.ID)) {
+		t.Error("a disk is served before the data of a load is in its place")
+	}
+	ok(t, os.RemoveAll(inTheWay))
+	whole(t, c, b.ID, 1)
+	if got := read(t, disks.Path(dir, a.ID), 0); got != "then" {
+		t.Errorf("the disk holds %q", got)
+	}
 }
 
 // isThen checks that a cloud has the data that TestStatesHaveData saved.

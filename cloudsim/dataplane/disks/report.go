@@ -15,8 +15,8 @@ const (
 	// reportsAtOnce is how many reports are under way at a time.
 	reportsAtOnce = 64
 	// gather is how long a report waits for others, for who uses the disk to be
-	// served first, and for the disk to be gone again. Only who waits for
-	// status.sizeGiB of an empty disk waits longer for it.
+	// served first, and for the disk to be gone again. The price is that status
+	// is so much later; reports of copies, which others wait for, are not.
 	gather = 100 * time.Millisecond
 )
 
