@@ -58,10 +58,24 @@ func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	if err != nil {
 		return nil, err
 	}
-	if err := stage(ctx, l, path, stagedAt(staging, volume, u.block), u); err != nil {
+	if err = stagedOtherwise(l, stagedAt(staging, volume, !u.block)); err == nil {
+		err = stage(ctx, l, path, stagedAt(staging, volume, u.block), u)
+	}
+	if err != nil {
 		return nil, errors.Join(err, dropUnused(l))
 	}
 	return &csi.NodeStageVolumeResponse{}, l.Close()
+}
+
+// stagedOtherwise fails if the volume is staged where it is in the other access
+// type: a filesystem would be made on a device that is in use, or a device's file
+// in somebody's filesystem.
+func stagedOtherwise(l *machine.Loop, there string) error {
+	m, err := machine.Seen(there)
+	if err != nil || m == nil || !l.Has(*m) {
+		return err
+	}
+	return status.Error(codes.AlreadyExists, "the volume is staged in the other access type: unstage it first")
 }
 
 // attachment is how the cloud says that this instance has the disk, and how
@@ -93,7 +107,7 @@ func stage(ctx context.Context, l *machine.Loop, path, at string, u use) error {
 		// Whoever looks for devices that nobody shows may have seen this one.
 		return errors.Join(machine.Bind(l.Device(), at, nil), l.Stay())
 	}
-	if err := os.MkdirAll(at, 0o750); err != nil {
+	if err := errors.Join(os.MkdirAll(at, 0o750), l.Lapse()); err != nil {
 		return err
 	}
 	bytes, err := machine.EnsureFilesystem(ctx, l, path, u.fsType)
@@ -232,6 +246,11 @@ func (n *node) unstage(ctx context.Context, l *machine.Loop, volume, staging str
 		return err
 	}
 	device := stagedAt(staging, volume, true)
+	if l == nil {
+		if err := unmountDevice(device); err != nil {
+			return err
+		}
+	}
 	if err := n.unmount(ctx, l, volume, device); err != nil {
 		return err
 	}
@@ -248,6 +267,17 @@ func (n *node) unmount(ctx context.Context, l *machine.Loop, volume, at string) 
 		return err
 	}
 	if err := n.unpublished(ctx, l, volume, at); err != nil {
+		return err
+	}
+	return machine.UnmountAll(at)
+}
+
+// unmountDevice takes away the file of a device that is shown at a path of the
+// volume's, when the volume's file is behind none any more: another machine of
+// this host, or a person, has detached it. Whose the device is now does not mind.
+func unmountDevice(at string) error {
+	there, err := machine.Seen(at)
+	if err != nil || there == nil || !there.IsDevice() {
 		return err
 	}
 	return machine.UnmountAll(at)

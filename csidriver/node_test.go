@@ -197,6 +197,55 @@ func TestBlock(t *testing.T) {
 	wantCode(t, "unstage what is no longer mounted", b.unstage(v), codes.OK)
 }
 
+// A volume is staged in one access type at a time. A refusal changes nothing.
+func TestOtherAccessType(t *testing.T) {
+	b := newNodeBench(t)
+	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
+	b.publish(v, raw())
+	file := filepath.Join(b.path("disks"), v+".img")
+	wantCode(t, "stage", b.stage(v, raw()), codes.OK)
+	wantCode(t, "stage as a filesystem", b.stage(v, mounted("ext4")), codes.AlreadyExists)
+	l, err := machine.Find(file)
+	if err != nil || l == nil {
+		t.Fatalf("its device is %v, %v", l, err)
+	}
+	if lapses, err := l.Lapses(); err != nil || lapses {
+		t.Errorf("it lapses: %t, %v", lapses, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if size, err := machine.FilesystemSize(file); err != nil || size != 0 {
+		t.Errorf("a filesystem of %d bytes was made, %v", size, err)
+	}
+	wantCode(t, "unstage", b.unstage(v), codes.OK)
+	wantCode(t, "stage as a filesystem", b.stage(v, mounted("ext4")), codes.OK)
+	wantCode(t, "stage raw", b.stage(v, raw()), codes.AlreadyExists)
+	if left, err := filepath.Glob(b.path("stage-" + v + "/disk-*")); err != nil || len(left) > 0 {
+		t.Errorf("in the volume is %v, %v", left, err)
+	}
+	wantCode(t, "unstage", b.unstage(v), codes.OK)
+}
+
+// A raw volume whose device was taken from its file, by a machine of the same
+// host or a person, is undone all the same.
+func TestBlockIsDetached(t *testing.T) {
+	b := newNodeBench(t)
+	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
+	b.publish(v, raw())
+	wantCode(t, "stage", b.stage(v, raw()), codes.OK)
+	wantCode(t, "publish", b.show(v, "pod", raw(), false), codes.OK)
+	l, err := machine.Find(filepath.Join(b.path("disks"), v+".img"))
+	if err != nil || l == nil {
+		t.Fatalf("its device is %v, %v", l, err)
+	}
+	if err := l.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "unpublish", b.hide(v, "pod"), codes.OK)
+	wantCode(t, "unstage", b.unstage(v), codes.OK)
+}
+
 // A volume that is staged and not published grows where it is staged, once.
 func TestExpandStaged(t *testing.T) {
 	b := newNodeBench(t)

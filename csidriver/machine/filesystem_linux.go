@@ -18,7 +18,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// formatting marks a file on which mkfs has begun: what is in it is nobody's.
+// formatting marks a file on which mkfs has begun: what is in it is nobody's. Its
+// value is what the file is called: a cloud may use the file of a disk that is
+// gone for another, and does not see the mark.
 const formatting = "trusted.cloudsim.mkfs"
 
 // EnsureFilesystem finds out what filesystem is on the disk behind l, and makes
@@ -41,10 +43,9 @@ func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes in
 	if err != nil {
 		return 0, err
 	}
-	broken := false
-	if _, err := unix.Fgetxattr(int(f.Fd()), formatting, nil); err == nil {
-		broken = true
-	}
+	mark := make([]byte, 256)
+	n, err := unix.Fgetxattr(int(f.Fd()), formatting, mark)
+	broken := err == nil && string(mark[:n]) == filepath.Base(path)
 	if fsType != "" && !broken {
 		if fsType != want {
 			return 0, fmt.Errorf("it holds %s, not %s: %w", fsType, want, ErrForeign)
@@ -123,7 +124,7 @@ func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
 	if !ok {
 		return fmt.Errorf("no filesystem %q: there are %s", fsType, strings.Join(Filesystems(), " and "))
 	}
-	marked := unix.Fsetxattr(int(f.Fd()), formatting, []byte(fsType), 0)
+	marked := unix.Fsetxattr(int(f.Fd()), formatting, []byte(filepath.Base(f.Name())), 0)
 	if marked != nil && !errors.Is(marked, unix.ENOTSUP) {
 		return marked
 	}

@@ -29,7 +29,8 @@ func (l *Loop) Device() string { return l.dev.Name() }
 // Close lets go of the device; it stays what it is.
 func (l *Loop) Close() error { return l.dev.Close() }
 
-// Attach returns the loop device of a file, which it makes if there is none.
+// Attach returns the loop device of a file, which it makes if there is none. One
+// that is there lapses or not as it did, see Lapse and Stay.
 //
 // One that lapses is taken away by the kernel when nothing has it open and
 // nothing of it is mounted: also when the process is killed that made it, or
@@ -41,7 +42,10 @@ func Attach(ctx context.Context, path string, readOnly, lapses bool) (*Loop, err
 		return nil, err
 	}
 	if l != nil {
-		return l, errors.Join(l.Refresh(), l.setLapse(lapses))
+		if err := l.Refresh(); err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+		return l, nil
 	}
 	mode := os.O_RDWR
 	if readOnly {
@@ -113,21 +117,14 @@ func configure(control, file *os.File, mode int, lapses bool) (*Loop, error) {
 // Its price is a read for each loop device that is in use, unless the one that
 // it looks for is mounted at near: that is looked at first.
 func Find(path string, near ...string) (*Loop, error) {
-	path, err := realpath(path)
+	b, err := backingOf(path)
 	if err != nil {
 		return nil, err
 	}
-	b := backing{name: path}
-	switch err := unix.Stat(path, &b.file); {
-	case errors.Is(err, unix.ENOENT):
-		b.gone, b.name = true, path+" (deleted)"
-	case err != nil:
-		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
-	}
 	for _, at := range near {
-		if n, ok := loopAt(at); ok && (!b.gone || b.called(n)) { // opened to be looked at, it stays: it is mounted
-			if l, err := b.behind(n); err != nil || l != nil {
-				return l, err
+		if n, ok := loopAt(at); ok && (!b.gone || b.called(n, true)) { // opened to be looked at, it stays: it is mounted
+			if l, err := b.behind(n); err == nil && l != nil {
+				return l, nil
 			}
 		}
 	}
@@ -136,7 +133,7 @@ func Find(path string, near ...string) (*Loop, error) {
 		return nil, err
 	}
 	for _, n := range numbers {
-		if !b.called(n) {
+		if !b.called(n, !b.gone) {
 			continue
 		}
 		if l, err := b.behind(n); err != nil || l != nil {
@@ -153,11 +150,27 @@ type backing struct {
 	file unix.Stat_t // unless it is gone
 }
 
-// called reports whether the file behind a loop device has the name. It does not
-// open the device, which would keep one from lapsing that is another's.
-func (b backing) called(n string) bool {
+func backingOf(path string) (b backing, err error) {
+	if b.name, err = filepath.EvalSymlinks(path); errors.Is(err, fs.ErrNotExist) {
+		path, err := realpath(path)
+		return backing{name: path + " (deleted)", gone: true}, err
+	}
+	if err == nil {
+		if err := unix.Stat(b.name, &b.file); err != nil {
+			return b, &fs.PathError{Op: "stat", Path: b.name, Err: err}
+		}
+	}
+	return b, err
+}
+
+// called reports whether the file behind a loop device may be this one by its
+// name, so that few devices are opened that are another's. Of the folder the
+// kernel shows what it can, which is nothing when it was seen in a container that
+// is gone; so where there is other evidence, it is left out.
+func (b backing) called(n string, inAnyFolder bool) bool {
 	raw, err := os.ReadFile("/sys/block/loop" + n + "/loop/backing_file")
-	return err == nil && strings.TrimSuffix(string(raw), "\n") == b.name
+	name := strings.TrimSuffix(string(raw), "\n")
+	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))
 }
 
 // behind returns a loop device if it has the file, and else nil. Of a file that
@@ -208,7 +221,8 @@ func loopNumbers() (numbers []string, err error) {
 	return numbers, err
 }
 
-// realpath is path without symbolic links; the file itself may be missing.
+// realpath is path without symbolic links in its folder; the file itself may be
+// one, or missing.
 func realpath(path string) (string, error) {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
@@ -225,7 +239,10 @@ func (l *Loop) Refresh() error {
 	return nil
 }
 
-// Stay says again of a device that it does not lapse.
+// Lapse says of a device that it lapses.
+func (l *Loop) Lapse() error { return l.setLapse(true) }
+
+// Stay says of a device that it does not lapse.
 func (l *Loop) Stay() error { return l.setLapse(false) }
 
 // Lapses reports whether the kernel takes the device away when nothing has it

@@ -1,12 +1,16 @@
 package machine
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // A device is known by its file, not by what the file is called: the machines
@@ -96,23 +100,125 @@ func TestLapses(t *testing.T) {
 	if err := UnmountAll(at); err != nil {
 		t.Fatal(err)
 	}
-	if have, err := Find(path, at); err != nil || have != nil {
-		t.Errorf("it stays: %v, %v", have, err)
-	}
-	stays, err := Attach(t.Context(), filepath.Join(dir, "stays.img"), false, false)
-	if !errors.Is(err, os.ErrNotExist) {
-		t.Fatalf("a file that is not there has %v, %v", stays, err)
+	for ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second); ; pause.For(ctx, tick) {
+		defer cancel()
+		have, err := Find(path, at)
+		if err != nil || have == nil {
+			if err != nil {
+				t.Error(err)
+			}
+			break
+		}
+		if err := have.Close(); err != nil || ctx.Err() != nil { // udev may look at it for a moment
+			t.Fatalf("it stays: %s, %v", have.Device(), err)
+		}
 	}
 	emptyDisk(t, path, 64<<20)
-	if stays, err = Attach(t.Context(), path, false, false); err != nil {
+	stays, err := Attach(t.Context(), path, false, false)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if lapses, err := stays.Lapses(); err != nil || lapses {
 		t.Errorf("it lapses: %t, %v", lapses, err)
 	}
-	if err := stays.Detach(); err != nil {
+	again, err := Attach(t.Context(), path, false, true) // what it is now is who has it staged to say
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lapses, err := again.Lapses(); err != nil || lapses {
+		t.Errorf("it lapses: %t, %v", lapses, err)
+	}
+	if err := errors.Join(again.Close(), stays.Detach()); err != nil {
 		t.Error(err)
 	}
+}
+
+// The kernel shows the path of a device's file as far as it can be seen, which
+// after a container is gone is not far. The file is known all the same.
+func TestFindWhoseMountIsGone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it makes loop devices")
+	}
+	if err := Ready(); err != nil {
+		t.Skipf("this machine can have no volumes: %v", err)
+	}
+	dir := privateDir(t)
+	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
+	if err := errors.Join(os.Mkdir(first, 0o700), os.Mkdir(second, 0o700), unix.Mount("none", first, "tmpfs", 0, ""), Bind(first, second, nil)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Unmount(second, unix.MNT_DETACH) }()
+	emptyDisk(t, filepath.Join(first, "disk.img"), 1<<20)
+	l, err := Attach(t.Context(), filepath.Join(first, "disk.img"), false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Detach(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := unix.Unmount(first, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link.img")
+	if err := os.Symlink(filepath.Join(second, "disk.img"), link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(second, "disk.img"), link} {
+		have, err := Find(path)
+		if err != nil || have == nil || have.Number != l.Number {
+			t.Fatalf("%s is %v, %v; want %s", path, have, err, l.Device())
+		}
+		if err := have.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A mark of another file, which this one was once, says nothing of it.
+func TestMarkOfAnotherFile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it makes loop devices")
+	}
+	if err := Ready(); err != nil {
+		t.Skipf("this machine can have no volumes: %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "disk.img")
+	emptyDisk(t, path, 64<<20)
+	l, err := Attach(t.Context(), path, false, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Detach() }()
+	if _, err := unix.Pwrite(fileOf(t, path), []byte("somebody's"), 4096); err != nil {
+		t.Fatal(err)
+	}
+	mark := func(of string) error { return unix.Setxattr(path, formatting, []byte(of), 0) }
+	if err := mark("disk-of-before.img"); errors.Is(err, unix.ENOTSUP) {
+		t.Skip("files cannot be marked here")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := EnsureFilesystem(t.Context(), l, path, Ext4); !errors.Is(err, ErrHasData) {
+		t.Fatalf("it is %v", err)
+	}
+	if err := mark("disk.img"); err != nil {
+		t.Fatal(err)
+	}
+	if bytes, err := EnsureFilesystem(t.Context(), l, path, Ext4); err != nil || bytes != 64<<20 {
+		t.Errorf("after a mkfs that was broken off it is %d, %v", bytes, err)
+	}
+}
+
+func fileOf(t *testing.T, path string) int {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return int(f.Fd())
 }
 
 // emptyDisk makes a disk's file, as the cloud does.

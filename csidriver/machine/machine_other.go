@@ -25,6 +25,7 @@ func CanGrowMounted() bool { return false }
 func (l *Loop) Device() string            { return "" }
 func (l *Loop) Close() error              { return errors.ErrUnsupported }
 func (l *Loop) Refresh() error            { return errors.ErrUnsupported }
+func (l *Loop) Lapse() error              { return errors.ErrUnsupported }
 func (l *Loop) Stay() error               { return errors.ErrUnsupported }
 func (l *Loop) Lapses() (bool, error)     { return false, errors.ErrUnsupported }
 func (l *Loop) Size() (int64, error)      { return 0, errors.ErrUnsupported }
