@@ -89,14 +89,16 @@ func UnmountAll(path string) error {
 	if err != nil {
 		return err
 	}
-	for {
+	for was := error(nil); ; {
 		there, err := mountedAt(path)
 		if err != nil || !there {
 			return err
 		}
-		if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
+		err = unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
+		if err != nil && (was != nil || !errors.Is(err, unix.EINVAL)) { // once it may be that another was faster
 			return &fs.PathError{Op: "unmount", Path: path, Err: err}
 		}
+		was = err
 	}
 }
 
