@@ -16,12 +16,7 @@ import (
 // A device is known by its file, not by what the file is called: the machines
 // of two labs call their disks the same.
 func TestFindAnothersFileOfTheSameName(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it makes loop devices")
-	}
-	if err := Ready(); err != nil {
-		t.Skipf("this machine can have no volumes: %v", err)
-	}
+	needsVolumes(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "disk.img")
 	file := func() {
@@ -63,12 +58,7 @@ func TestFindAnothersFileOfTheSameName(t *testing.T) {
 // A device that lapses is there while something of it is mounted, also of a file
 // that is gone, and no longer.
 func TestLapses(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it makes a filesystem")
-	}
-	if err := Ready(); err != nil {
-		t.Skipf("this machine can have no volumes: %v", err)
-	}
+	needsVolumes(t)
 	dir := t.TempDir()
 	path, at := filepath.Join(dir, "disk.img"), filepath.Join(dir, "at")
 	emptyDisk(t, path, 64<<20)
@@ -136,12 +126,7 @@ func TestLapses(t *testing.T) {
 // The kernel shows the path of a device's file as far as it can be seen, which
 // after a container is gone is not far. The file is known all the same.
 func TestFindWhoseMountIsGone(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it makes loop devices")
-	}
-	if err := Ready(); err != nil {
-		t.Skipf("this machine can have no volumes: %v", err)
-	}
+	needsVolumes(t)
 	dir := privateDir(t)
 	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
 	if err := errors.Join(os.Mkdir(first, 0o700), os.Mkdir(second, 0o700), unix.Mount("none", first, "tmpfs", 0, ""), Bind(first, second, nil)); err != nil {
@@ -178,12 +163,7 @@ func TestFindWhoseMountIsGone(t *testing.T) {
 
 // A mark of another file, which this one was once, says nothing of it.
 func TestMarkOfAnotherFile(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it makes loop devices")
-	}
-	if err := Ready(); err != nil {
-		t.Skipf("this machine can have no volumes: %v", err)
-	}
+	needsVolumes(t)
 	path := filepath.Join(t.TempDir(), "disk.img")
 	emptyDisk(t, path, 64<<20)
 	l, err := Attach(t.Context(), path, false, true)
@@ -221,6 +201,18 @@ func fileOf(t *testing.T, path string) int {
 	return int(f.Fd())
 }
 
+// needsVolumes skips a test that makes loop devices or mounts where there can be
+// none, and among the quick tests.
+func needsVolumes(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it makes loop devices, filesystems or mounts")
+	}
+	if err := Ready(); err != nil {
+		t.Skipf("this machine can have no volumes: %v", err)
+	}
+}
+
 // emptyDisk makes a disk's file, as the cloud does.
 func emptyDisk(t *testing.T, path string, size int64) {
 	t.Helper()
@@ -234,12 +226,7 @@ func emptyDisk(t *testing.T, path string, size int64) {
 
 // A disk that cannot be read is not an empty one: nothing is made on it.
 func TestUnreadableIsNotEmpty(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it makes loop devices")
-	}
-	if err := Ready(); err != nil {
-		t.Skipf("this machine can have no volumes: %v", err)
-	}
+	needsVolumes(t)
 	path := filepath.Join(t.TempDir(), "disk.img")
 	emptyDisk(t, path, 1<<30)
 	l, err := Attach(t.Context(), path, false, false)

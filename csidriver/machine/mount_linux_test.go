@@ -11,12 +11,7 @@ import (
 // Mounts on one another, of a folder of the same filesystem and of a file, are
 // seen where they are, and all are taken away.
 func TestUnmountAllThatIsThere(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it mounts")
-	}
-	if err := Ready(); err != nil {
-		t.Skipf("this machine can have no volumes: %v", err)
-	}
+	needsVolumes(t)
 	dir := privateDir(t)
 	shown, at := filepath.Join(dir, "shown"), filepath.Join(dir, "at")
 	for _, d := range []string{shown, at} {
@@ -75,12 +70,7 @@ func privateDir(t *testing.T) string {
 
 // What is mounted near is believed only if it is of the file.
 func TestFindNear(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it makes filesystems")
-	}
-	if err := Ready(); err != nil {
-		t.Skipf("this machine can have no volumes: %v", err)
-	}
+	needsVolumes(t)
 	dir := t.TempDir()
 	loops, at := map[string]*Loop{}, map[string]string{}
 	for _, name := range []string{"mine", "other"} {
@@ -122,12 +112,7 @@ func TestFindNear(t *testing.T) {
 // What is seen at a path is the last of what the kernel's table says of it: of
 // filesystems of loop devices as of what covers them.
 func TestSeenIsInTheTable(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it makes filesystems")
-	}
-	if err := Ready(); err != nil {
-		t.Skipf("this machine can have no volumes: %v", err)
-	}
+	needsVolumes(t)
 	dir := t.TempDir()
 	file, at, again := filepath.Join(dir, "disk.img"), filepath.Join(dir, "at"), filepath.Join(dir, "again")
 	for _, d := range []string{at, again} {
