@@ -205,8 +205,9 @@ func TestHealthOfAManager(t *testing.T) {
 	far := *cloudtest.As(t, cloud, "ccm", cloudsim.RoleCCM)
 	far.URL = way.URL
 	at, _, _ := s.manager(t, s.admin, &far)
+	shipped := object[appsv1.Deployment](t, documents(t, deployed+"/deployment.yaml"), "Deployment/cloud-controller-manager").Spec.Template.Spec.Containers[0]
 	health := func(want int, says ...string) error {
-		status, said, err := page(at + "/healthz")
+		status, said, err := page(at + shipped.ReadinessProbe.HTTPGet.Path)
 		if err == nil && (status != want || slices.ContainsFunc(says, func(s string) bool { return !strings.Contains(said, s) })) {
 			err = fmt.Errorf("%d %s", status, said)
 		}
@@ -218,6 +219,9 @@ func TestHealthOfAManager(t *testing.T) {
 	slowly(t, "it is not, and leads all the same", func() error {
 		return health(http.StatusInternalServerError, "[-]cloud-health-controller failed", "[+]leaderElection ok")
 	})
+	if status, said, err := page(at + shipped.LivenessProbe.HTTPGet.Path); err != nil || status != http.StatusOK {
+		t.Errorf("it would be killed for a cloud that is away: %d %s, %v", status, said, err)
+	}
 }
 
 // neverTwo fails if the first manager changed anything after the second began to.

@@ -101,6 +101,50 @@ func TestShippedContainersStart(t *testing.T) {
 	}
 }
 
+// The image's own user is nobody in particular: each container says as whom it
+// runs. A privileged one is root, as another would have no capability, and those
+// that share a folder are one user, whose sockets there are its own. A probe asks
+// a port that there is, and that a kubelet reaches.
+func TestShippedContainersAreUsers(t *testing.T) {
+	for name, m := range shipped(t) {
+		pod, shares := m.Spec.Template.Spec, map[string]int64{}
+		for _, c := range pod.Containers {
+			var user *int64
+			if pod.SecurityContext != nil {
+				user = pod.SecurityContext.RunAsUser
+			}
+			if c.SecurityContext != nil && c.SecurityContext.RunAsUser != nil {
+				user = c.SecurityContext.RunAsUser
+			}
+			if user == nil {
+				t.Errorf("%s: container %s does not say as whom it runs", name, c.Name)
+				continue
+			}
+			if s := c.SecurityContext; s != nil && s.Privileged != nil && *s.Privileged && *user != 0 {
+				t.Errorf("%s: container %s is privileged, and user %d", name, c.Name, *user)
+			}
+			for _, v := range c.VolumeMounts {
+				if with, shared := shares[v.Name]; shared && with != *user {
+					t.Errorf("%s: users %d and %d share %s", name, with, *user, v.Name)
+				}
+				shares[v.Name] = *user
+			}
+			for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+				if p == nil || p.HTTPGet == nil {
+					continue
+				}
+				port := p.HTTPGet.Port.StrVal
+				if port != "" && !slices.ContainsFunc(c.Ports, func(has corev1.ContainerPort) bool { return has.Name == port }) {
+					t.Errorf("%s: container %s has no port %s to probe", name, c.Name, port)
+				}
+				if slices.ContainsFunc(c.Args, func(a string) bool { return strings.Contains(a, "-bind-address=127.0.0.1:") }) && !pod.HostNetwork {
+					t.Errorf("%s: container %s listens where no kubelet can ask", name, c.Name)
+				}
+			}
+		}
+	}
+}
+
 // The agents that are shipped are those that 'allinone proxy config' writes.
 func TestShippedAgentsAreTheProxys(t *testing.T) {
 	written, err := template.New("").Parse(proxyManifests)
