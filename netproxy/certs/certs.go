@@ -94,7 +94,7 @@ func (r *reloader) current() (*tls.Config, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	stamp := r.files.stamp()
-	if stamp == r.stamp {
+	if r.conf != nil && stamp == r.stamp {
 		return r.conf, nil
 	}
 	conf, err := r.load()

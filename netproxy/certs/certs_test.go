@@ -1,0 +1,46 @@
+package certs_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/netproxy/certs"
+)
+
+// A server does not start without its files, however many of them are missing:
+// all are when a Secret is not mounted.
+func TestMissingFiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := certs.Make(dir, []string{"127.0.0.1"}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	whole := certs.Files{Cert: filepath.Join(dir, certs.Server+".crt"), Key: filepath.Join(dir, certs.Server+".key")}
+	none := filepath.Join(dir, "none")
+	log := slog.New(slog.DiscardHandler)
+	for what, f := range map[string]certs.Files{
+		"all": {Cert: none, Key: none, CA: none}, "both": {Cert: none, Key: none}, "the key": {Cert: whole.Cert, Key: none},
+		"the certificate": {Cert: none, Key: whole.Key}, "the authority": {Cert: whole.Cert, Key: whole.Key, CA: none},
+	} {
+		if conf, err := certs.ServerConfig(log, f, certs.Options{}); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("without %s it is %v, %v", what, conf, err)
+		}
+	}
+	conf, err := certs.ServerConfig(log, whole, certs.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{whole.Cert, whole.Key} {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after, err := conf.GetConfigForClient(&tls.ClientHelloInfo{}); err != nil || after == nil || len(after.Certificates) != 1 {
+		t.Errorf("when they go it is %v, %v", after, err)
+	}
+}
