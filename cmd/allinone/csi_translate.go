@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/csidriver/translate"
 )
 
@@ -22,30 +23,30 @@ took their place: by the library that is in kubelet, kube-controller-manager,
 kube-scheduler and the sidecars. It asks no cluster and no cloud.
 
 FILE, or the standard input without one, holds PersistentVolumes, StorageClasses
-and Pods. A PersistentVolume is translated to where it is not: from in-tree to
+and Pods, or a List of them. A PersistentVolume is translated to where it is not: from in-tree to
 CSI, or back. What does not translate says why.
 
 The answer is YAML that kubectl takes, with what was lost in comments; -o table is a
 line for each, -o json everything.`,
 		Example: `  # What becomes of the volumes that a cluster has
-  kubectl get pv -o yaml | yq '.items[] | split_doc' | allinone csi translate -o table
+  kubectl get pv,sc -o yaml | allinone csi translate -o table
 
   # What to write instead of an old StorageClass
   allinone csi translate old-class.yaml`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			in := e.stdin
+			in, name := e.stdin, "standard input"
 			if len(args) == 1 {
 				f, err := os.Open(args[0])
 				if err != nil {
 					return err
 				}
 				defer f.Close()
-				in = f
+				in, name = f, args[0]
 			}
 			all, err := translate.Read(io.LimitReader(in, maxManifest))
 			if err != nil {
-				return err
+				return cloudsim.Errorf(cloudsim.Invalid, "%s: %w", name, err)
 			}
 			if o.format == formatYAML {
 				return writeTranslations(e.stdout, all)

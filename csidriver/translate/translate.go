@@ -6,7 +6,7 @@ package translate
 
 import (
 	"bufio"
-	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,33 +33,60 @@ type Answer struct {
 }
 
 // Read translates every PersistentVolume, StorageClass and Pod of a file of
-// YAML or JSON documents, in their order. An object of another kind is an
-// error: nothing of it is a volume.
+// YAML or JSON documents, in their order, also of a List, as kubectl prints them.
+// An object of another kind does not translate; what is no object is an error.
 func Read(file io.Reader) (all []Answer, err error) {
 	docs := yaml.NewYAMLReader(bufio.NewReader(file))
-	for {
+	for n := 1; ; n++ {
 		raw, err := docs.Read()
 		if errors.Is(err, io.EOF) {
-			return all, nil
+			break
 		}
 		if err != nil {
 			return nil, err
-		}
-		if len(bytes.TrimSpace(raw)) == 0 {
-			continue
 		}
 		some, err := document(raw)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("document %d: %w", n, err)
 		}
 		all = append(all, some...)
 	}
+	if len(all) == 0 {
+		return nil, errors.New("there is no object in it: give PersistentVolumes, StorageClasses or Pods, as kubectl get -o yaml prints them")
+	}
+	return all, nil
 }
 
-func document(raw []byte) ([]Answer, error) {
-	var head metav1.PartialObjectMetadata
-	if err := yaml.Unmarshal(raw, &head); err != nil {
+// document translates one document; there are none in one of comments alone.
+func document(raw []byte) (all []Answer, err error) {
+	raw, err = yaml.ToJSON(raw)
+	if err != nil || string(raw) == "null" {
 		return nil, err
+	}
+	var list struct {
+		Kind  string
+		Items []json.RawMessage
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, fmt.Errorf("it is no object of Kubernetes: %w", err)
+	}
+	if list.Kind != "List" {
+		return object(raw)
+	}
+	for i, item := range list.Items {
+		some, err := object(item)
+		if err != nil {
+			return nil, fmt.Errorf("items[%d]: %w", i, err)
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+func object(raw []byte) ([]Answer, error) {
+	var head metav1.PartialObjectMetadata
+	if err := yaml.Unmarshal(raw, &head); err != nil || head.Kind == "" {
+		return nil, errors.Join(errors.New("it is no object of Kubernetes: its kind is missing"), err)
 	}
 	from := head.Kind + "/" + head.Name
 	read := func(into any) error {
@@ -88,7 +115,7 @@ func document(raw []byte) ([]Answer, error) {
 		}
 		return inline(from, &pod), nil
 	}
-	return nil, fmt.Errorf("%s: only a StorageClass, a PersistentVolume or a Pod translates", from)
+	return []Answer{{From: from, Why: "only a StorageClass, a PersistentVolume or a Pod translates"}}, nil
 }
 
 var translator = lib.New()
@@ -174,6 +201,7 @@ func inline(from string, pod *corev1.Pod) (all []Answer) {
 		if err != nil {
 			a.Why = err.Error()
 		} else {
+			pv.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}
 			a.Driver, a.Object = pv.Spec.CSI.Driver, pv
 			a.Plugin, _ = translator.GetInTreeNameFromCSIName(a.Driver) // it was translated just now
 			a.Notes = changes(pv, pv)

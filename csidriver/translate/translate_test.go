@@ -70,14 +70,46 @@ func TestWhyNot(t *testing.T) {
 		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {csi: {driver: disk.csi.azure.com, volumeHandle: disk-1}}\n": "could not get disk name",
 		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {awsElasticBlockStore: {volumeID: \"aws://z/disk-1\"}}\n":    "Invalid format",
 		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n":                                                       "names no volume",
+		"kind: Deployment\nmetadata: {name: a}\n": "only a StorageClass",
 	} {
 		if a := one(t, doc); a.Object != nil || !strings.Contains(a.Why, want) {
 			t.Errorf("%s: %+v, want %q", doc, a, want)
 		}
 	}
-	for _, doc := range []string{"kind: Deployment\nmetadata: {name: a}\n", "kind: PersistentVolume\nspec: {colour: red}\n", "}"} {
-		if all, err := Read(strings.NewReader(doc)); err == nil {
-			t.Errorf("%s is %v", doc, all)
+	for doc, want := range map[string]string{
+		"kind: PersistentVolume\nspec: {colour: red}\n": "document 1: PersistentVolume/",
+		"# nothing\n---\n}":                             "document 2: ",
+		"root:x:0:0:root:/root:/bin/bash\n":             "document 1: it is no object",
+		"metadata: {name: a}\n":                         "its kind is missing",
+		"# nothing\n":                                   "no object in it",
+		"kind: List\nitems: [{kind: Pod}, {kind: Pod, spec: {colour: red}}]\n": "document 1: items[1]: Pod/",
+	} {
+		if all, err := Read(strings.NewReader(doc)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is %v, %v; want %q", doc, all, err, want)
 		}
+	}
+}
+
+// A List, as kubectl prints several, is what is in it. What comes out is objects
+// that kubectl takes.
+func TestList(t *testing.T) {
+	all, err := Read(strings.NewReader(`
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: a}
+  spec:
+    volumes: [{name: data, awsElasticBlockStore: {volumeID: vol-1}}]
+    containers: []
+`))
+	if err != nil || len(all) != 2 || all[0].Object != nil {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	pv, ok := all[1].Object.(*corev1.PersistentVolume)
+	if !ok || pv.Kind != "PersistentVolume" || pv.APIVersion != "v1" {
+		t.Errorf("it becomes %+v", all[1].Object)
 	}
 }
