@@ -112,13 +112,17 @@ func (c Config) Validate() error {
 		add("a default disk type is required")
 	}
 	if c.Mode.node() && c.Node.Instance == "" {
-		add("a node must know which instance it is")
+		add("a node must know which instance it is: --node-instance")
 	}
 	if c.Mode.node() && c.Node.DisksDir == "" {
-		add("a node must know the folder in which its disks show up")
+		add("a node must know the folder in which its disks show up: --disks-dir")
 	}
-	if dir := c.Node.RegistrationDir; dir != "" && (!c.Mode.node() || !filepath.IsAbs(dir)) {
-		add("only a node registers with a kubelet, in an absolute folder, got %q", dir)
+	switch dir := c.Node.RegistrationDir; {
+	case dir == "":
+	case !c.Mode.node():
+		add("only a node registers with a kubelet: --kubelet-registration-dir needs --mode node or all")
+	case !filepath.IsAbs(dir):
+		add("--kubelet-registration-dir must be absolute, got %q", dir)
 	}
 	if dir := c.Node.KubeletSocketDir; dir != "" && !filepath.IsAbs(dir) {
 		add("the folder of the socket as the kubelet sees it must be absolute, got %q", dir)

@@ -38,8 +38,8 @@ disk's file, with ext4 or XFS or as it is.
 
 One controller serves a cluster, beside external-provisioner, -attacher, -resizer
 and -snapshotter; a node serves each machine, beside its kubelet, as root, and
-registers itself there with --kubelet-registration-dir. It needs mkfs.ext4 and
-resize2fs, and for XFS mkfs.xfs and xfs_growfs.
+registers itself there with --kubelet-registration-dir. It needs mkfs.ext4, e2fsck
+and resize2fs, and for XFS mkfs.xfs and xfs_growfs.
 
 --disks-dir is where the machine's disks show up: the folder disks of the cloud's
 data directory, as /dev/disk/by-id is elsewhere. Only what the cloud says is
@@ -94,6 +94,11 @@ func (f *csiFlags) run(ctx context.Context, log *slog.Logger) error {
 		t = t.Clone()
 		t.MaxIdleConnsPerHost = concurrent
 		cl.HTTP.Transport = t
+	}
+	if cl.Token != nil {
+		if _, err := cl.Token(); err != nil {
+			log.Warn("there is no token to call the cloud with, see --cloud-token-file; it is read again for each call", "error", err)
+		}
 	}
 	f.Cloud, f.Version = cl, cmp.Or(release, f.Version)
 	if dir := cmp.Or(f.dataDir, defaultDataDir(f.getenv)); f.Node.DisksDir == "" && dir != "" {

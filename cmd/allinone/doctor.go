@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +25,9 @@ nothing. It fails if something is missing for what --nodes says.`,
   sudo allinone doctor --nodes real`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) (err error) {
+			if all := []lab.Nodes{lab.Hollow, lab.Real, lab.None}; !slices.Contains(all, f.Nodes) {
+				return badFlag("nodes", string(f.Nodes), "hollow, real or none")
+			}
 			if f.DataDir, err = labDir(f.dataDir); err != nil {
 				return err
 			}

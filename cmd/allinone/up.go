@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -118,6 +119,14 @@ func (f *upFlags) complete(fl *pflag.FlagSet) (err error) {
 	}
 	if fl.Changed("port-base") {
 		f.PortBase = &f.portBase
+	}
+	for _, name := range f.ServeAs {
+		if !slices.Contains(csidriver.LegacyNames(), name) {
+			return badFlag("serve-as", name, "one of "+join(csidriver.LegacyNames()))
+		}
+	}
+	if len(f.ServeAs) > 0 && f.Nodes != lab.Real {
+		return badFlag("serve-as", strings.Join(f.ServeAs, ","), "--nodes real with it: other nodes mount nothing")
 	}
 	return f.Validate()
 }
