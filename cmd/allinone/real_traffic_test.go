@@ -252,6 +252,9 @@ func (l *labRun) testRealZoneOutage(t *testing.T) {
 // Every instance is replaced by a new one, and the load balancer loses nothing.
 func (l *labRun) testRealReplacement(t *testing.T) {
 	l.kubectl("create", "deployment", "roll", "--image="+agnhost, "--replicas=3", "--", "/agnhost", "netexec", "--http-port=8080", "--delay-shutdown=10")
+	// Without a probe a pod is ready before it listens, and whoever is sent to it
+	// meanwhile is refused.
+	l.kubectl("patch", "deployment", "roll", "-p", `{"spec":{"template":{"spec":{"containers":[{"name":"agnhost","readinessProbe":{"tcpSocket":{"port":8080},"periodSeconds":1}}]}}}}`)
 	l.kubectl("create", "poddisruptionbudget", "roll", "--selector=app=roll", "--min-available=2")
 	l.kubectl("expose", "deployment", "roll", "--type=LoadBalancer", "--port=80", "--target-port=8080")
 	l.kubectl("rollout", "status", "deployment/roll", "--timeout=90s")
