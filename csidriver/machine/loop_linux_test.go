@@ -90,18 +90,20 @@ func TestLapses(t *testing.T) {
 	if err := UnmountAll(at); err != nil {
 		t.Fatal(err)
 	}
-	for ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second); ; pause.For(ctx, tick) {
-		defer cancel()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for {
 		have, err := Find(path, at)
-		if err != nil || have == nil {
-			if err != nil {
-				t.Error(err)
-			}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if have == nil {
 			break
 		}
 		if err := have.Close(); err != nil || ctx.Err() != nil { // udev may look at it for a moment
 			t.Fatalf("it stays: %s, %v", have.Device(), err)
 		}
+		pause.For(ctx, tick)
 	}
 	emptyDisk(t, path, 64<<20)
 	stays, err := Attach(t.Context(), path, false, false)

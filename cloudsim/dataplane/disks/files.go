@@ -60,9 +60,9 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 }
 
 // Save copies the data of disks and snapshots, as all of them are at one
-// instant, to a new folder to. Sizes are by id. It is Conflict when
-// that is more than a state may hold, or when something is written to all the
-// time, and NotFound when one of them is gone.
+// instant, to a new folder to. Sizes are by id. It is Conflict when that is more
+// than a state may hold, or when something is written to all the time, and
+// NotFound when one of them is gone.
 func (f *Files) Save(ctx context.Context, to string, sizes map[string]cloudsim.DataSize) error {
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return err
