@@ -61,7 +61,7 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 		log: log, settings: settings, events: events, mirror: m, over: make(chan struct{}),
 		instances: i,
 		balancers: &balancers{log: log, api: api, events: events, settings: settings, mirror: m, patience: patience, unreported: unreported, sharing: make(chan struct{}, 1)},
-		routes:    &routes{api: api, instances: i, patience: patience},
+		routes:    &routes{api: api, instances: i, patience: patience, early: map[string]string{}},
 	}
 }
 

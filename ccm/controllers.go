@@ -143,7 +143,11 @@ func makeAllocator(p *Provider, kube kubernetes.Interface, c *appconfig.Complete
 	if !shared.AllocateNodeCIDRs || shared.CIDRAllocatorType != CloudAllocator {
 		return nil, nil
 	}
-	a, err := newAllocator(p, kube, c.SharedInformers.Core().V1().Nodes(), shared.ClusterCIDR)
+	routes := ""
+	if shared.ConfigureCloudRoutes && controllermanager.IsControllerEnabled(names.NodeRouteController, app.ControllersDisabledByDefault, c.ComponentConfig.Generic.Controllers) {
+		routes = shared.ClusterName
+	}
+	a, err := newAllocator(p, kube, c.SharedInformers.Core().V1().Nodes(), shared.ClusterCIDR, routes)
 	if err != nil {
 		return nil, err
 	}

@@ -95,9 +95,9 @@ func (p *Provider) SyncLabels(ctx context.Context, kube kubernetes.Interface, n 
 	return (&labeler{log: p.log, p: p, kube: kube}).sync(ctx, n)
 }
 
-// RunAllocator runs an allocator of pod ranges.
-func (p *Provider) RunAllocator(ctx context.Context, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR string) (run func(), err error) {
-	a, err := newAllocator(p, kube, nodes, clusterCIDR)
+// RunAllocator runs an allocator of pod ranges, and with routes makes those.
+func (p *Provider) RunAllocator(ctx context.Context, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR, routes string) (run func(), err error) {
+	a, err := newAllocator(p, kube, nodes, clusterCIDR, routes)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package ccm
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -19,6 +20,9 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
 // CloudAllocator is the --cidr-allocator-type by which pod ranges come from the
@@ -32,18 +36,22 @@ const ipamWorkers = 10
 // into its Node's spec.podCIDRs: they are given when the instance is made and
 // taken back when it is gone, so there is nothing to keep here and nothing to
 // leak. Ranges of a Node are written once; Kubernetes does not let them change.
+// Where routes are made, they are there before that.
 type allocator struct {
 	log      *slog.Logger
 	p        *Provider
 	kube     kubernetes.Interface
 	nodes    corelisters.NodeLister
 	clusters []netip.Prefix // --cluster-cidr; what is outside is not routed
+	routes   string         // the cluster that routes are made for; "" if none are
 	queue    workqueue.TypedRateLimitingInterface[string]
 }
 
-func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR string) (*allocator, error) {
+// newAllocator returns an allocator of ranges within clusterCIDR. With routes it
+// makes those of that cluster to what it allocates.
+func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR, routes string) (*allocator, error) {
 	a := &allocator{
-		log: p.log, p: p, kube: kube, nodes: nodes.Lister(),
+		log: p.log, p: p, kube: kube, nodes: nodes.Lister(), routes: routes,
 		queue: newQueue("cloud-node-ipam", 100*time.Millisecond, time.Minute),
 	}
 	for s := range strings.SplitSeq(clusterCIDR, ",") {
@@ -57,12 +65,21 @@ func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.No
 		a.clusters = append(a.clusters, c.Masked())
 	}
 	add := func(obj any) {
-		if n, ok := obj.(*v1.Node); ok && len(n.Spec.PodCIDRs) == 0 && n.DeletionTimestamp == nil {
+		switch n, ok := obj.(*v1.Node); {
+		case !ok:
+		case len(n.Spec.PodCIDRs) > 0:
+			p.routes.settle(n.Name) // who shares the informer sees them, too
+		case n.DeletionTimestamp == nil:
 			a.queue.Add(n.Name)
 		}
 	}
 	_, err := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: add, UpdateFunc: func(_, after any) { add(after) },
+		DeleteFunc: func(obj any) {
+			if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
+				p.routes.settle(name)
+			}
+		},
 	})
 	return a, err
 }
@@ -87,31 +104,79 @@ func (a *allocator) sync(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	ranges, err := a.rangesOf(ctx, node)
+	if err != nil {
+		return err
+	}
+	if a.routes != "" {
+		if err := a.route(ctx, node, ranges); err != nil {
+			return err
+		}
+	}
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"podCIDR": ranges[0], "podCIDRs": ranges}})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
+	defer cancel()
+	if _, err := a.kube.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("writing its pod ranges: %w", err)
+	}
+	a.log.Info("a node has its pod ranges", "node", name, "podCIDRs", ranges)
+	return nil
+}
+
+// rangesOf are the ranges that the cloud gave to a Node's instance, at least one.
+func (a *allocator) rangesOf(ctx context.Context, node *v1.Node) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
 	i, found, err := a.p.instances.find(ctx, node)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case !found:
-		return fmt.Errorf("its instance is not there (yet)")
+		return nil, errors.New("its instance is not there (yet)")
 	case len(i.PodRanges) == 0:
 		a.p.events.Eventf(node, v1.EventTypeWarning, "CIDRNotAvailable", "Instance %s has no pod range: give its network %s podRanges, and make the instance again", i.ID, i.Network)
-		return fmt.Errorf("instance %s has no pod range", i.ID)
+		return nil, fmt.Errorf("instance %s has no pod range", i.ID)
 	}
 	if err := a.within(i.PodRanges); err != nil {
 		a.p.events.Eventf(node, v1.EventTypeWarning, "CIDRAssignmentFailed", "Instance %s: %v", i.ID, err)
-		return err
+		return nil, err
 	}
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"podCIDR": i.PodRanges[0], "podCIDRs": i.PodRanges}})
-	if err != nil {
-		return err
+	return i.PodRanges, nil
+}
+
+// route makes the routes to a Node's ranges before the Node has these: a kubelet
+// that has them is ready, so pods run there that others send to, and upstream's
+// controller would make the routes at its next round only, ten seconds later. A
+// route that the cloud will not make keeps no Node waiting: that controller marks
+// the Node as one whose network is unavailable.
+func (a *allocator) route(ctx context.Context, node *v1.Node, ranges []string) error {
+	for _, to := range ranges {
+		a.p.routes.hasten(to, node.Name)
+		err := a.p.routes.CreateRoute(ctx, a.routes, "", &cloudprovider.Route{TargetNode: types.NodeName(node.Name), DestinationCIDR: to})
+		if err == nil {
+			continue
+		}
+		if !final(err) {
+			return err
+		}
+		a.log.Warn("the cloud makes no route to a node's pods", "node", node.Name, "destination", to, "err", err)
 	}
-	if _, err := a.kube.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing its pod ranges: %w", err)
-	}
-	a.log.Info("a node has its pod ranges", "node", name, "podCIDRs", i.PodRanges)
 	return nil
+}
+
+// final reports whether the cloud will say so again, until somebody changes it.
+func final(err error) bool {
+	switch cloudsim.KindOf(err) {
+	case cloudsim.Invalid, cloudsim.Denied, cloudsim.Exists:
+		return true
+	case cloudsim.Exhausted: // a table that is full, and not a rate
+		e, ok := errors.AsType[*cloudsim.Error](err)
+		return !ok || e.RetryAfter == 0
+	}
+	return false
 }
 
 // within refuses ranges that no route would be made for.

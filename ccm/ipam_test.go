@@ -3,8 +3,10 @@ package ccm_test
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
@@ -12,13 +14,15 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// allocating runs an allocator over these nodes.
-func (r *rig) allocating(t *testing.T, clusterCIDR string, nodes ...*v1.Node) *fake.Clientset {
+// allocating runs an allocator over these nodes. With routes it makes routes of
+// that cluster.
+func (r *rig) allocating(t *testing.T, clusterCIDR, routes string, nodes ...*v1.Node) *fake.Clientset {
 	t.Helper()
 	kube := fake.NewClientset()
 	for _, n := range nodes {
@@ -28,7 +32,7 @@ func (r *rig) allocating(t *testing.T, clusterCIDR string, nodes ...*v1.Node) *f
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	shared := informers.NewSharedInformerFactory(kube, 0)
-	run, err := r.provider.RunAllocator(ctx, kube, shared.Core().V1().Nodes(), clusterCIDR)
+	run, err := r.provider.RunAllocator(ctx, kube, shared.Core().V1().Nodes(), clusterCIDR, routes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,9 +44,9 @@ func (r *rig) allocating(t *testing.T, clusterCIDR string, nodes ...*v1.Node) *f
 }
 
 // podded is a cloud whose default network gives pod ranges of both families.
-func podded(t *testing.T) *rig {
+func podded(t *testing.T, options ...cloudtest.Option) *rig {
 	t.Helper()
-	r := newRig(t, cloudtest.WithConfig(func(c *engine.Config) { c.Instances6 = netip.MustParsePrefix("fd64::/64") }))
+	r := newRig(t, append(options, cloudtest.WithConfig(func(c *engine.Config) { c.Instances6 = netip.MustParsePrefix("fd64::/64") }))...)
 	l, err := r.cloud.ListNetworks(t.Context(), cloudsim.ListOptions{Name: cloudsim.DefaultNetwork})
 	if err != nil || len(l.Items) != 1 {
 		t.Fatalf("the default network: %+v, %v", l.Items, err)
@@ -62,7 +66,7 @@ func TestNodesGetTheRangesOfTheirInstances(t *testing.T) {
 	if len(i.PodRanges) != 2 {
 		t.Fatalf("the instance has %v", i.PodRanges)
 	}
-	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", node("node-1")) // not even initialised
+	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", "", node("node-1")) // not even initialised
 	eventually(t, "the Node has its ranges", func() bool {
 		n, err := kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
 		return err == nil && cmp.Equal(n.Spec.PodCIDRs, i.PodRanges) && n.Spec.PodCIDR == i.PodRanges[0]
@@ -77,12 +81,12 @@ func TestNodesWithoutARange(t *testing.T) {
 		says        string
 	}{
 		"a network that gives none":   {func(t *testing.T) *rig { return newRig(t) }, "10.244.0.0/16", "CIDRNotAvailable"},
-		"a range outside the cluster": {podded, "10.100.0.0/16", "CIDRAssignmentFailed"},
+		"a range outside the cluster": {func(t *testing.T) *rig { return podded(t) }, "10.100.0.0/16", "CIDRAssignmentFailed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := tc.rig(t)
 			r.machine(t, "node-1")
-			kube := r.allocating(t, tc.clusterCIDR, node("node-1"))
+			kube := r.allocating(t, tc.clusterCIDR, "", node("node-1"))
 			eventually(t, "the Node is told", func() bool { return strings.Contains(r.said(), tc.says) })
 			n, err := kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
 			if err != nil || len(n.Spec.PodCIDRs) != 0 {
@@ -90,4 +94,76 @@ func TestNodesWithoutARange(t *testing.T) {
 			}
 		})
 	}
+}
+
+// podCIDRs are the ranges that a Node shows.
+func podCIDRs(t *testing.T, kube *fake.Clientset, name string) []string {
+	t.Helper()
+	n, err := kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n.Spec.PodCIDRs
+}
+
+// A Node that has ranges takes pods, so it gets them when routes lead there. The
+// framework, which knows of no such ranges yet, neither sees these routes nor
+// deletes them.
+func TestRangesAreRoutedFirst(t *testing.T) {
+	r := podded(t, slow(func(p *engine.Profile) { p.Network = time.Hour }))
+	i := r.machine(t, "node-1")
+	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", cluster, node("node-1"))
+	made := func() (destinations []string) {
+		t.Helper()
+		l, err := r.cloud.ListRoutes(t.Context(), cloudsim.ListOptions{Labels: map[string]string{ccm.LabelCluster: cluster}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, route := range l.Items {
+			destinations = append(destinations, route.Destination)
+		}
+		return destinations
+	}
+	eventually(t, "the first route is being made", func() bool { return slices.Equal(made(), i.PodRanges[:1]) })
+	if got := podCIDRs(t, kube, "node-1"); len(got) != 0 {
+		t.Errorf("before its route leads there, the Node has %v", got)
+	}
+	if got := r.listed(t, cluster); len(got) != 0 {
+		t.Errorf("the framework sees %v", got)
+	}
+	eventually(t, "the Node has its ranges", func() bool {
+		r.hourLater(t)
+		return slices.Equal(podCIDRs(t, kube, "node-1"), i.PodRanges)
+	})
+	if got := made(); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(i.PodRanges))) {
+		t.Errorf("routes lead to %v", got)
+	}
+	eventually(t, "the framework sees the routes", func() bool { return len(r.listed(t, cluster)) == 2 })
+}
+
+// A Node that goes before it has its ranges leaves its route to the framework.
+func TestRouteOfANodeThatWent(t *testing.T) {
+	r := podded(t, slow(func(p *engine.Profile) { p.Network = time.Hour }))
+	r.machine(t, "node-1")
+	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", cluster, node("node-1"))
+	eventually(t, "a route is being made", func() bool {
+		l, err := r.cloud.ListRoutes(t.Context(), cloudsim.ListOptions{})
+		return err == nil && len(l.Items) == 1
+	})
+	if err := kube.CoreV1().Nodes().Delete(t.Context(), "node-1", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the framework sees it", func() bool { return len(r.listed(t, cluster)) == 1 })
+}
+
+// A Node does not wait for a route that will not be: upstream's controller has it
+// take no pods.
+func TestRangesWithoutARoute(t *testing.T) {
+	r := podded(t)
+	i, other := r.machine(t, "node-1"), r.machine(t, "by-hand")
+	if _, err := r.cloud.CreateRoute(t.Context(), cloudsim.CreateRoute{Name: "by-hand", Destination: i.PodRanges[0], NextHop: other.ID}); err != nil {
+		t.Fatal(err)
+	}
+	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", cluster, node("node-1"))
+	eventually(t, "the Node has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "node-1"), i.PodRanges) })
 }

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,6 +31,32 @@ type routes struct {
 	api       *client.Client
 	instances *instances
 	patience  wait.Backoff
+
+	mu    sync.Mutex
+	early map[string]string // destinations to the Nodes that do not show these ranges yet
+}
+
+// hasten says of a route to a Node's range that it is made before the Node shows
+// the range: until settle, ListRoutes leaves it out, and so the framework does not
+// delete it as one that no Node has.
+func (r *routes) hasten(destination, node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.early[destination] = node
+}
+
+// settle says of a Node that the framework sees its ranges, or that it is gone.
+func (r *routes) settle(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.early, func(_, of string) bool { return of == node })
+}
+
+func (r *routes) hastened(destination string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, early := r.early[destination]
+	return early
 }
 
 // routeName comes from the cluster and the destination alone, so each pod range
@@ -50,7 +78,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	}
 	out := make([]*cloudprovider.Route, 0, len(all))
 	for _, route := range all {
-		if route.State == cloudsim.RouteDeleting || route.State == cloudsim.RouteDeleted {
+		if route.State == cloudsim.RouteDeleting || route.State == cloudsim.RouteDeleted || r.hastened(route.Destination) {
 			continue // as good as gone: who needs it makes it again
 		}
 		node, gone, err := r.nodeOf(ctx, route.NextHop)
@@ -132,7 +160,9 @@ func (r *routes) replace(ctx context.Context, want cloudsim.CreateRoute, exists 
 	return r.api.CreateRoute(ctx, want)
 }
 
-// DeleteRoute deletes the route of that name; one that is gone is fine.
+// DeleteRoute deletes the route of that name; one that is gone is fine. The
+// framework deletes and makes routes at once: one that was replaced since it was
+// listed is another, and stays.
 func (r *routes) DeleteRoute(ctx context.Context, cluster string, route *cloudprovider.Route) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -141,6 +171,13 @@ func (r *routes) DeleteRoute(ctx context.Context, cluster string, route *cloudpr
 		return fmt.Errorf("looking for route %s: %w", route.Name, err)
 	}
 	for _, have := range l.Items {
+		node, gone, err := r.nodeOf(ctx, have.NextHop)
+		if err != nil {
+			return fmt.Errorf("route %s: %w", have.ID, err)
+		}
+		if !gone && (route.Blackhole || node != route.TargetNode) {
+			continue
+		}
 		if _, err := r.api.DeleteRoute(ctx, have.ID); err != nil && !errors.Is(err, cloudsim.NotFound) {
 			return fmt.Errorf("route %s: deleting it: %w", have.ID, err)
 		}

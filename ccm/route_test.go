@@ -107,6 +107,34 @@ func TestRouteThatIsThere(t *testing.T) {
 	}
 }
 
+// A route that was listed to be deleted, and was replaced meanwhile by one of its
+// name, is left.
+func TestRouteThatWasReplaced(t *testing.T) {
+	r := podded(t)
+	old := r.machine(t, "node-1")
+	r.machine(t, "node-2")
+	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.cloud.DeleteInstance(t.Context(), old.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is a black hole", func() bool { return slices.Equal(r.listed(t, cluster), []string{"10.244.7.0/24 blackhole"}) })
+	l, err := r.routes().ListRoutes(t.Context(), cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-2", "10.244.7.0/24")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.routes().DeleteRoute(t.Context(), cluster, l[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.listed(t, cluster); !slices.Equal(got, []string{"10.244.7.0/24 node-2"}) {
+		t.Errorf("routes are %v", got)
+	}
+}
+
 // Routes of a person and of another cluster, of pods or not, are not the
 // cluster's, and no round of upstream's controller deletes them.
 func TestForeignRoutesStay(t *testing.T) {
