@@ -8,8 +8,14 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
+
+// lostEvery is how often a balancer may tell that a client found no target: each
+// does when all are down, and there may be thousands in a second.
+const lostEvery = 10 * time.Second
 
 // balancer is one load balancer at work. The plane's goroutine alone calls
 // apply, steer and stop; what they share with the balancer's own goroutines is
@@ -45,6 +51,7 @@ type balancer struct {
 	kept      affinity
 	sessions  map[*session]struct{}
 	refused   map[refusal]uint64           // by listeners that are gone
+	lost      rate.Sometimes               // of telling that a client found no target
 	stopped   bool                         // takes no more connections
 	reported  *cloudsim.LoadBalancerStatus // what the cloud was last told; nil when that is not known
 }
@@ -55,7 +62,7 @@ func newBalancer(p *plane, id cloudsim.LoadBalancerID) *balancer {
 		changed:   make(chan struct{}, 1),
 		listeners: map[port]*listener{}, sockets: map[socketKey]*socket{},
 		targets: map[cloudsim.TargetKey]*target{}, sessions: map[*session]struct{}{},
-		refused: map[refusal]uint64{},
+		refused: map[refusal]uint64{}, lost: rate.Sometimes{Interval: lostEvery},
 	}
 }
 

@@ -142,7 +142,7 @@ func (c *conn) connect() error {
 func (c *conn) another(err error) bool {
 	c.back.close(c.loop, true)
 	c.tried = append(c.tried, c.target)
-	to, ok := c.b.retry(c.l, c.client, c.choice, c.tried, err != nil)
+	to, ok := c.b.retry(c.l, c.client, c.choice, c.tried, err)
 	if !ok {
 		c.b.discharge(c.l)
 		c.vanish()

@@ -100,7 +100,10 @@ func (b *balancer) connect(ctx context.Context, s *socket, client *net.TCPConn, 
 			reset(server)
 		}
 		tried = append(tried, to.target)
-		to, ok = b.retry(s.l, from.Addr(), to, tried, err != nil && ctx.Err() == nil)
+		if ctx.Err() != nil {
+			err = nil // it is our end, and not the target's
+		}
+		to, ok = b.retry(s.l, from.Addr(), to, tried, err)
 	}
 	return nil
 }

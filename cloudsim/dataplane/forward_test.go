@@ -4,9 +4,12 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -388,7 +391,8 @@ func TestMaxConnections(t *testing.T) {
 }
 
 // A target that passes its probes and cannot be dialled costs no client
-// anything while another can; when none can, the connection is reset.
+// anything while another can; when none can, the connection is reset, and the log
+// tells why, though not of each.
 func TestDialFailureTriesAnother(t *testing.T) {
 	f := newFleet(t, 3, named)
 	probed := serve(t, f.servers[0].ip, 0, says("ok"))
@@ -398,15 +402,29 @@ func TestDialFailureTriesAnother(t *testing.T) {
 	f.lb.HealthCheck.Port = probed.port
 	f.servers[0].close()
 	f.servers[2].close()
-	f.up(t, dataplane.Config{})
+	f.cloud.putLB(f.lb)
+	log := make(warnings, 10)
+	runLogged(t, slog.NewTextHandler(log, nil), f.cloud, dataplane.Config{})
+	f.cloud.await(t, lbID, ready)
 	for range 9 {
 		if word, refused := ask(t, f.address()); refused || word != "i-000002" {
 			t.Fatalf("reached %q, refused %v; want i-000002", word, refused)
 		}
 	}
 	f.servers[1].close()
-	if word, refused := ask(t, f.address()); !refused {
-		t.Errorf("reached %q, want a reset", word)
+	for range 3 {
+		if word, refused := ask(t, f.address()); !refused {
+			t.Errorf("reached %q, want a reset", word)
+		}
+	}
+	if len(log) != 1 {
+		t.Fatalf("it says %d times that clients were turned away", len(log))
+	}
+	line := <-log
+	for _, want := range []string{"turned away", "i-000001", "i-000002", "i-000003", syscall.ECONNREFUSED.Error()} {
+		if !strings.Contains(line, want) {
+			t.Errorf("it says %q, without %q", line, want)
+		}
 	}
 	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy, cloudsim.TargetHealthy, cloudsim.TargetHealthy))
 }

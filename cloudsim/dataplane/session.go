@@ -76,18 +76,24 @@ func (b *balancer) dialFailed(t *target) {
 }
 
 // retry gives up a target that could not be reached, and chooses one that was
-// not tried.
-func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*target, failed bool) (choice, bool) {
+// not tried. A nil error is no failure of the target's: the rules changed.
+func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*target, err error) (choice, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if failed {
+	if err != nil {
 		c.target.failedDials++
 	}
 	b.release(l, c.slot)
-	if len(tried) == dialAttempts {
-		return c, false
+	if len(tried) < dialAttempts {
+		if to, ok := b.pick(l, client, tried); ok {
+			return to, true
+		}
 	}
-	return b.pick(l, client, tried)
+	b.lost.Do(func() {
+		b.log.Warn("a client was turned away: no target took its connection; the counters tell how many are",
+			"listener", l.number, "client", client, "tried", keysOf(tried), "error", err)
+	})
+	return c, false
 }
 
 // join takes a session up, unless the rules no longer allow it.

@@ -64,6 +64,45 @@ func runLogged(t testing.TB, log slog.Handler, cloud dataplane.Cloud, cfg datapl
 	return stop
 }
 
+// warnings are the lines of a log that warn.
+type warnings chan string
+
+func (w warnings) Write(line []byte) (int, error) {
+	if strings.Contains(string(line), "level=WARN") {
+		w <- string(line)
+	}
+	return len(line), nil
+}
+
+// takeDescriptors leaves this process none, until it is given one, or at once
+// as many as it may have: the target must never be short of them.
+func takeDescriptors(t *testing.T) (giveOne, giveAll func()) {
+	t.Helper()
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	few := limit
+	few.Cur = min(limit.Cur, 1000)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	giveAll = func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(giveAll)
+	for last := (*os.File)(nil); ; {
+		file, err := os.Open(os.DevNull)
+		if err != nil {
+			return func() { last.Close() }, giveAll
+		}
+		t.Cleanup(func() { file.Close() })
+		last = file
+	}
+}
+
 // server is something that listens on an instance.
 type server struct {
 	ip   string

@@ -27,6 +27,14 @@ type target struct {
 	connections, failedDials uint64
 }
 
+func keysOf(all []*target) []cloudsim.TargetKey {
+	keys := make([]cloudsim.TargetKey, len(all))
+	for i, t := range all {
+		keys[i] = t.key
+	}
+	return keys
+}
+
 // takes reports whether it may be chosen.
 func (t *target) takes() bool { return t.listed && t.health == cloudsim.TargetHealthy }
 
