@@ -24,6 +24,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
 	"k8s.io/controller-manager/pkg/features"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 	"github.com/cloudsim-dev/allinone/internal/resident"
@@ -120,7 +121,7 @@ func (r *runner) flags() cliflag.NamedFlagSets {
 
 func (r *runner) run(cmd *cobra.Command, args []string) error {
 	cfg, err := r.config()
-	if err := errors.Join(r.failed, err, r.checkUpstream()); err != nil {
+	if err := errors.Join(r.failed, cloudsim.Misuse(err), cloudsim.Misuse(r.checkUpstream())); err != nil {
 		return err
 	}
 	v, err := strconv.Atoi(cmd.Flags().Lookup("v").Value.String())

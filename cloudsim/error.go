@@ -102,6 +102,31 @@ func KindOf(err error) Kind {
 	return Internal
 }
 
+// Joined are the errors that errors.Join made one of; nil if it did not.
+func Joined(err error) []error {
+	many, ok := err.(interface{ Unwrap() []error })
+	if !ok || err.Error() != errors.Join(many.Unwrap()...).Error() {
+		return nil
+	}
+	return many.Unwrap()
+}
+
+// Misuse is err, which says what is wrong with what somebody asked for, as Invalid:
+// each of what errors.Join made one, unless it has a kind of its own.
+func Misuse(err error) error {
+	if many := Joined(err); many != nil {
+		all := make([]error, len(many))
+		for i, err := range many {
+			all[i] = Misuse(err)
+		}
+		return errors.Join(all...)
+	}
+	if err == nil || KindOf(err) != Internal {
+		return err
+	}
+	return Errorf(Invalid, "%w", err)
+}
+
 // checks collects what is wrong with a request, so that its author fixes it
 // once and not seven times.
 type checks []FieldError

@@ -18,9 +18,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -88,7 +90,7 @@ func (c Config) Validate() error {
 		bad = append(bad, "registries needs at least one host[:port]")
 	}
 	for _, r := range c.Registries {
-		if r == "" || strings.ContainsAny(r, "/*? @") || strings.Contains(r, "://") {
+		if !isRegistry(r) {
 			bad = append(bad, fmt.Sprintf("registries: %q is no host[:port]", r))
 		}
 	}
@@ -97,6 +99,19 @@ func (c Config) Validate() error {
 		return fault(CodeConfig, "%s", strings.Join(bad, "; "))
 	}
 	return nil
+}
+
+// isRegistry reports whether s is host[:port], as in the name of an image.
+func isRegistry(s string) bool {
+	if s == "" || strings.ContainsAny(s, "/*? @") {
+		return false
+	}
+	if !strings.Contains(s, ":") {
+		return true
+	}
+	host, port, err := net.SplitHostPort(s)
+	n, bits := strconv.ParseUint(port, 10, 16)
+	return err == nil && bits == nil && host != "" && n > 0
 }
 
 // request is what the kubelet asks. Fields of later versions are ignored.

@@ -18,6 +18,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -85,14 +86,17 @@ func Default() Config {
 	return Config{Name: DefaultName, Version: "v0.1.0", Mode: ModeAll, DiskType: "balanced"}
 }
 
+// driverName is what the CSI specification has GetPluginInfo say.
+var driverName = regexp.MustCompile(`^[a-zA-Z0-9]([-.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$`)
+
 // Validate says all that is wrong, not only the first.
 func (c Config) Validate() error {
 	var bad []error
 	add := func(format string, args ...any) {
 		bad = append(bad, cloudsim.Errorf(cloudsim.Invalid, format, args...))
 	}
-	if c.Name == "" || len(c.Name) > 63 {
-		add("the driver's name must have 1 to 63 characters, got %q", c.Name)
+	if !driverName.MatchString(c.Name) {
+		add("--driver-name must have 1 to 63 letters, digits, dashes and dots, and begin and end with a letter or digit, got %q", c.Name)
 	}
 	for _, name := range c.ServeAs {
 		if _, ok := legacies[name]; !ok {
@@ -139,7 +143,7 @@ const stopWithin = 10 * time.Second
 // Run serves until ctx ends. Calls that are under way then have ten seconds.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
-		return fmt.Errorf("csi: %w", err)
+		return err
 	}
 	var parts []func(context.Context) error
 	halves := cfg.halves()
@@ -147,7 +151,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 		socket := cfg.socket(name)
 		ln, err := listen(socket)
 		if err != nil {
-			return fmt.Errorf("csi: %w", err)
+			return fmt.Errorf("--endpoint: %w", err)
 		}
 		srv := cfg.server(log, name, halves)
 		log.Info("serving CSI", "driver", name, "mode", cfg.Mode, "socket", socket)
@@ -159,10 +163,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	if cfg.HealthAddress != "" {
 		parts = append(parts, func(ctx context.Context) error { return serveHealth(ctx, cfg.HealthAddress, cfg.Endpoint) })
 	}
-	if err := run.All(ctx, parts...); err != nil {
-		return fmt.Errorf("csi: %w", err)
-	}
-	return nil
+	return run.All(ctx, parts...)
 }
 
 // socket is where the driver answers under a name: a legacy one is beside its own.

@@ -1,12 +1,20 @@
 package main
 
 import (
+	"net"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
+
+// isHostPort reports whether s is a host and the number of a port.
+func isHostPort(s string) bool {
+	host, port, err := net.SplitHostPort(s)
+	n, bits := strconv.ParseUint(port, 10, 16)
+	return err == nil && bits == nil && host != "" && n > 0
+}
 
 // badFlag is Invalid for a flag's value: what was given, and what is wanted.
 func badFlag(flag, value, want string) error {

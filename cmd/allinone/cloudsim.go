@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -20,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
 	diskfiles "github.com/cloudsim-dev/allinone/cloudsim/dataplane/disks"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
@@ -193,6 +195,10 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	if cfg.Catalogue, err = readCatalogue(f.catalogue); err != nil {
 		bad = append(bad, fmt.Errorf("--catalogue: %w", err))
 	}
+	if u, err := url.Parse(f.issuer); f.issuer != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "") {
+		bad = append(bad, fmt.Errorf("--issuer must be a URL such as https://cloud.example:8180, got %q", f.issuer))
+	}
+	bad = append(bad, checkCollector(f.tracing))
 	if f.dataDir == "" {
 		bad = append(bad, errors.New("--data-dir is required: there is no home directory to keep the cloud in"))
 	}
@@ -243,7 +249,7 @@ func (f *cloudsimFlags) limits(cfg *engine.Config) error {
 func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 	cfg, err := f.config()
 	if err != nil {
-		return err
+		return cloudsim.Misuse(err)
 	}
 	if err := os.MkdirAll(f.dataDir, 0o700); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)

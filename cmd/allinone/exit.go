@@ -62,18 +62,9 @@ func newExitCodesTopic() *cobra.Command {
 	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: b.String()}
 }
 
-// joined are the errors that errors.Join made one of; nil if it did not.
-func joined(err error) []error {
-	many, ok := err.(interface{ Unwrap() []error })
-	if !ok || err.Error() != errors.Join(many.Unwrap()...).Error() {
-		return nil
-	}
-	return many.Unwrap()
-}
-
 // errorsOf are the words of an error, those of each that was joined for itself.
 func errorsOf(err error) (all []string) {
-	many := joined(err)
+	many := cloudsim.Joined(err)
 	if many == nil {
 		return []string{err.Error()}
 	}
@@ -90,7 +81,7 @@ func explain(w io.Writer, path string, err error) {
 		fmt.Fprintf(w, "%s: interrupted\n", path)
 		return
 	}
-	if many := joined(err); many != nil {
+	if many := cloudsim.Joined(err); many != nil {
 		for _, err := range many {
 			explain(w, path, err)
 		}

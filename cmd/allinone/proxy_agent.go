@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/internal/resident"
 	"github.com/cloudsim-dev/allinone/internal/run"
@@ -144,7 +145,7 @@ func (f *proxyAgentFlags) complete() error {
 
 func (f *proxyAgentFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err := f.complete(); err != nil {
-		return err
+		return cloudsim.Misuse(err)
 	}
 	wire.QuietGRPC()
 	if f.fromMetadata {
@@ -166,7 +167,7 @@ func (f *proxyAgentFlags) run(ctx context.Context, log *slog.Logger) error {
 	f.Registry = reg
 	a, err := agent.New(log, f.Config)
 	if err != nil {
-		return err
+		return cloudsim.Misuse(err)
 	}
 	watchers, err := f.serve(ctx, reg, a.Ready, nil)
 	if err != nil {

@@ -6,13 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"text/template"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
 )
@@ -63,6 +67,9 @@ func (f *proxyConfigFlags) run(w io.Writer) (err error) {
 	if f.Out, err = filepath.Abs(f.Out); err != nil {
 		return err
 	}
+	if err := f.check(); err != nil {
+		return cloudsim.Misuse(err)
+	}
 	if f.Socket == "" {
 		f.Socket = f.File("proxy.sock")
 	}
@@ -93,6 +100,21 @@ func (f *proxyConfigFlags) run(w io.Writer) (err error) {
 	}
 	_, err = fmt.Fprint(w, f.next())
 	return err
+}
+
+// check says everything that is wrong with the flags.
+func (f *proxyConfigFlags) check() error {
+	var bad []error
+	if f.TCP != "" && !isHostPort(f.TCP) {
+		bad = append(bad, badFlag("tcp", f.TCP, "HOST:PORT, such as proxy.example:8090"))
+	}
+	for _, h := range f.Hosts {
+		name := strings.TrimPrefix(strings.ToLower(h), "*.")
+		if net.ParseIP(h) == nil && len(validation.IsDNS1123Subdomain(name)) > 0 {
+			bad = append(bad, badFlag("host", h, "a name or an address, such as proxy.example"))
+		}
+	}
+	return errors.Join(bad...)
 }
 
 // File is a file in the folder.

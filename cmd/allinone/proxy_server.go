@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/internal/resident"
 	"github.com/cloudsim-dev/allinone/internal/run"
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
@@ -160,7 +161,7 @@ func (f *proxyServerFlags) watcherFlags(fl *pflag.FlagSet) {
 
 // complete turns the flags into a Config that lacks only its listeners.
 func (f *proxyServerFlags) complete() error {
-	var errs [4]error
+	var errs [5]error
 	f.ID, errs[0] = ownID(f.serverID, f.envID)
 	f.Strategies, errs[1] = server.ParseStrategies(f.strategies)
 	f.Streams = !f.plainOnly
@@ -170,6 +171,7 @@ func (f *proxyServerFlags) complete() error {
 	if (f.agentNamespace == "") != (f.agentAccount == "") {
 		errs[3] = errors.New("--agent-namespace and --agent-service-account go together")
 	}
+	errs[4] = checkCollector(f.tracing)
 	return errors.Join(errs[:]...)
 }
 
@@ -198,7 +200,7 @@ func (f *proxyServerFlags) overTCP() bool {
 
 func (f *proxyServerFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err := f.complete(); err != nil {
-		return err
+		return cloudsim.Misuse(err)
 	}
 	wire.QuietGRPC()
 	reg := metricsRegistry()
@@ -218,7 +220,7 @@ func (f *proxyServerFlags) run(ctx context.Context, log *slog.Logger) (err error
 	}
 	s, err := server.New(log, f.Config)
 	if err != nil {
-		return errors.Join(err, f.closeAll())
+		return errors.Join(cloudsim.Misuse(err), f.closeAll())
 	}
 	watchers, err := f.serve(ctx, reg, s.Ready, statusHandler(s))
 	if err != nil {

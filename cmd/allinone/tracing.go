@@ -13,6 +13,14 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
+// checkCollector refuses what is no HOST:PORT; nothing is no collector.
+func checkCollector(flag string) error {
+	if flag != "" && !isHostPort(flag) {
+		return badFlag("tracing-endpoint", flag, "HOST:PORT, such as 127.0.0.1:4317")
+	}
+	return nil
+}
+
 // traceTo sends spans of a service to the collector at HOST:PORT, and returns
 // what sends the last of them. Without a collector there is no provider.
 func traceTo(ctx context.Context, collector, service, instance string) (spans trace.TracerProvider, stop func() error, err error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/csidriver"
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/lab"
@@ -128,7 +129,7 @@ func (f *upFlags) complete(fl *pflag.FlagSet) (err error) {
 	if len(f.ServeAs) > 0 && f.Nodes != lab.Real {
 		return badFlag("serve-as", strings.Join(f.ServeAs, ","), "--nodes real with it: other nodes mount nothing")
 	}
-	return f.Validate()
+	return cloudsim.Misuse(f.Validate())
 }
 
 // run runs the lab in this process until ctx ends.

@@ -5,6 +5,7 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"path"
 
 	"sigs.k8s.io/yaml"
@@ -41,6 +42,9 @@ type Config struct {
 func (c Config) Files() (map[string][]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
+	}
+	if c.Audience == "" && (c.OptInAnnotation != "" || c.Optional) {
+		return nil, errors.New("an annotation to opt in by, and pods without a service account, are for tokens of service accounts: they need an audience")
 	}
 	own, err := json.MarshalIndent(c.Config, "", "  ")
 	if err != nil {

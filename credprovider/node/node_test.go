@@ -34,6 +34,10 @@ func TestFiles(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	c.Audience = ""
+	if _, err := c.Files(); err == nil || !strings.Contains(err.Error(), "need an audience") {
+		t.Errorf("an annotation for tokens that nobody asks for: %v", err)
+	}
+	c.OptInAnnotation, c.Optional = "", false
 	files, err = c.Files()
 	if _, roles := files[node.RBACFile]; err != nil || roles {
 		t.Errorf("without an audience: %v, roles: %v", err, roles)

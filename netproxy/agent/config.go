@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -84,8 +85,9 @@ func (c Config) Validate() error {
 		bad("at least one server is required")
 	}
 	for _, s := range c.Servers {
-		if host, port, err := net.SplitHostPort(s); err != nil || host == "" || port == "" {
-			bad("server %q must be host:port", s)
+		host, port, err := net.SplitHostPort(s)
+		if n, bits := strconv.ParseUint(port, 10, 16); errors.Join(err, bits) != nil || host == "" || n == 0 {
+			bad("server must be host:port, with a port between 1 and 65535, got %q", s)
 		}
 	}
 	for name, d := range map[string]time.Duration{
