@@ -99,6 +99,7 @@ func (a *allocator) run(ctx context.Context) {
 func (a *allocator) sync(ctx context.Context, name string) error {
 	node, err := a.nodes.Get(name)
 	if apierrors.IsNotFound(err) || err == nil && len(node.Spec.PodCIDRs) > 0 {
+		a.p.routes.settle(name)
 		return nil
 	}
 	if err != nil {
@@ -119,7 +120,12 @@ func (a *allocator) sync(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
-	if _, err := a.kube.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	_, err = a.kube.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	switch {
+	case apierrors.IsNotFound(err): // and its deletion may have been told before the routes were made
+		a.p.routes.settle(name)
+		return nil
+	case err != nil:
 		return fmt.Errorf("writing its pod ranges: %w", err)
 	}
 	a.log.Info("a node has its pod ranges", "node", name, "podCIDRs", ranges)

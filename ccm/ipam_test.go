@@ -10,9 +10,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
 
 	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -25,6 +28,12 @@ import (
 func (r *rig) allocating(t *testing.T, clusterCIDR, routes string, nodes ...*v1.Node) *fake.Clientset {
 	t.Helper()
 	kube := fake.NewClientset()
+	r.allocatingIn(t, kube, clusterCIDR, routes, nodes...)
+	return kube
+}
+
+func (r *rig) allocatingIn(t *testing.T, kube *fake.Clientset, clusterCIDR, routes string, nodes ...*v1.Node) {
+	t.Helper()
 	for _, n := range nodes {
 		if _, err := kube.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -40,7 +49,6 @@ func (r *rig) allocating(t *testing.T, clusterCIDR, routes string, nodes ...*v1.
 	go func() { defer close(done); run() }()
 	shared.Start(ctx.Done())
 	t.Cleanup(func() { cancel(); <-done; shared.Shutdown() })
-	return kube
 }
 
 // podded is a cloud whose default network gives pod ranges of both families.
@@ -154,6 +162,18 @@ func TestRouteOfANodeThatWent(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the framework sees it", func() bool { return len(r.listed(t, cluster)) == 1 })
+}
+
+// One that went while its routes were made leaves them, too.
+func TestRoutesOfANodeThatIsGone(t *testing.T) {
+	r := podded(t)
+	i := r.machine(t, "node-1")
+	kube := fake.NewClientset()
+	kube.PrependReactor("patch", "nodes", func(kubetesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewNotFound(v1.Resource("nodes"), "node-1")
+	})
+	r.allocatingIn(t, kube, "10.244.0.0/16,fd10:244::/56", cluster, node("node-1"))
+	eventually(t, "the framework sees them", func() bool { return len(r.listed(t, cluster)) == len(i.PodRanges) })
 }
 
 // A Node does not wait for a route that will not be: upstream's controller has it
