@@ -58,10 +58,16 @@ func (e *Engine) GetClock(ctx context.Context) (k cloudsim.Clock, err error) {
 }
 
 // SetClock changes how time passes, durably, from when it returned. Work that
-// is due by the new time settles soon after; AdvanceClock waits for it.
+// is due by the new time settles soon after; AdvanceClock waits for it. An
+// advance that is under way is waited for: it would set its own time after this.
 func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
+	}
+	e.settling.Lock()
+	defer e.settling.Unlock()
+	if ctx.Err() != nil {
+		return k, cloudsim.Errorf(cloudsim.Unavailable, "the clock was being advanced: %w", ctx.Err())
 	}
 	err = e.update(ctx, func(tx *store.Tx, _ Call) error {
 		next := running(tx)

@@ -223,14 +223,14 @@ func TestLoadBalancer(t *testing.T) {
 	if err != nil || lb.State != cloudsim.LoadBalancerActive || lb.IP != "127.65.0.1" {
 		t.Fatalf("%+v, %v", lb, err)
 	}
-	same, err := e.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: lb.Targets})
+	same, err := e.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: lb.Targets}, 0)
 	if err != nil || same.Revision != lb.Revision {
 		t.Errorf("setting the same targets wrote revision %d, %v", same.Revision, err)
 	}
 	if _, err := e.UpdateLoadBalancer(ctx, lb.ID, cloudsim.UpdateLoadBalancer{LoadBalancerSpec: loadBalancer("", a.ID).LoadBalancerSpec}, lb.Revision-1); !errors.Is(err, cloudsim.Stale) {
 		t.Errorf("an update decided on an old revision: %v", err)
 	}
-	if _, err := e.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: []cloudsim.Target{{Instance: a.ID}, {Instance: "i-ffffff"}}}); !errors.Is(err, cloudsim.Invalid) {
+	if _, err := e.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: []cloudsim.Target{{Instance: a.ID}, {Instance: "i-ffffff"}}}, 0); !errors.Is(err, cloudsim.Invalid) {
 		t.Errorf("a target that is not there: %v", err)
 	}
 	status := cloudsim.LoadBalancerStatus{Targets: []cloudsim.TargetStatus{{Instance: a.ID, Health: cloudsim.TargetHealthy}, {Instance: b.ID, Health: cloudsim.TargetHealthy}}}

@@ -50,27 +50,37 @@ func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	return false, nil
 }
 
-// letGo settles a held operation at once, unless its time is to come: in the same transaction, so that the
-// same calls leave the same journal.
+// letGo settles a held operation at once, in the same transaction, so that the
+// same calls leave the same journal. One whose time is to come goes on the due
+// list: again, if the clock was set back after the list was asked for it.
 func (e *Engine) letGo(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {
 		return err
 	}
+	work := store.Work{Kind: op.Kind, ID: op.Target, Verb: cloudsim.Settle, Operation: op.ID}
 	if op.DueAt != nil && op.DueAt.After(tx.Now) {
-		return nil // it is on the due list
+		return tx.Later(*op.DueAt, work)
 	}
-	return e.settleOne(tx, store.Work{Kind: op.Kind, ID: op.Target, Verb: cloudsim.Settle, Operation: op.ID})
+	return e.settleOne(tx, work)
 }
 
-// letGoAll lets go of what a hold or a fault keeps.
+// letGoAll lets go of what a hold or a fault keeps. One may end others of them,
+// as an instance that is gone ends what its disks were doing.
 func (e *Engine) letGoAll(tx *store.Tx, by string) error {
 	kept, err := operations.Lookup(tx, byHold, by)
 	if err != nil {
 		return err
 	}
-	for i := range kept {
-		if err := e.letGo(tx, &kept[i]); err != nil {
+	for _, k := range kept {
+		op, err := operations.Get(tx, string(k.ID))
+		if errors.Is(err, cloudsim.NotFound) || err == nil && op.HeldBy != by {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := e.letGo(tx, &op); err != nil {
 			return err
 		}
 	}

@@ -170,3 +170,50 @@ func TestDurations(t *testing.T) {
 		t.Errorf("a start, as the profile says: %s, %v", i.State, err)
 	}
 }
+
+// What one piece of work ends when it is let go is not begun again by the next:
+// an instance that is gone took its disk's detachment along.
+func TestLetGoOfWhatEndsTogether(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), frozen, func(c *engine.Config) { c.Profile = engine.Profile{Disk: 20 * time.Second, Shutdown: 20 * time.Second} })
+	defer stop()
+	i, d := mustCreate(t, e, ctx, "a"), mustCreateDisk(t, e, ctx, "data")
+	advance(t, e, ctx, time.Hour)
+	must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID}))(t)
+	advance(t, e, ctx, time.Hour)
+	h := must(e.CreateHold(ctx, cloudsim.CreateHold{Name: "all", HoldSpec: cloudsim.HoldSpec{Transition: cloudsim.Transition{Kind: "*", Verb: "*"}}}))(t)
+	must(e.DeleteInstance(ctx, i.ID))(t)
+	detaching := must(e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}))(t)
+	advance(t, e, ctx, time.Hour)
+	if err := e.DeleteHold(ctx, h.ID); err != nil {
+		t.Fatal(err)
+	}
+	if op := must(e.GetOperation(ctx, detaching.Operation))(t); !op.Over() || op.HeldBy != "" {
+		t.Errorf("the detachment: %+v", op)
+	}
+	if d = must(e.GetDisk(ctx, d.ID))(t); d.State != cloudsim.DiskAvailable {
+		t.Errorf("the disk: %+v", d)
+	}
+}
+
+// Work that was held when it was due is due again when the clock is set back.
+func TestHeldWorkWhenTheClockIsSetBack(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), frozen)
+	defer stop()
+	h := must(e.CreateHold(ctx, cloudsim.CreateHold{Name: "all", HoldSpec: cloudsim.HoldSpec{Transition: cloudsim.Transition{Kind: "*", Verb: "*"}}}))(t)
+	i := mustCreate(t, e, ctx, "a")
+	advance(t, e, ctx, time.Hour)
+	back := newYear
+	must(e.SetClock(ctx, cloudsim.SetClock{Time: &back}))(t)
+	if err := e.DeleteHold(ctx, h.ID); err != nil {
+		t.Fatal(err)
+	}
+	if i = must(e.GetInstance(ctx, i.ID))(t); i.State != cloudsim.InstanceProvisioning {
+		t.Errorf("before its time: %s", i.State)
+	}
+	advance(t, e, ctx, time.Hour)
+	if i = must(e.GetInstance(ctx, i.ID))(t); i.State != cloudsim.InstanceRunning {
+		t.Errorf("at its time: %s", i.State)
+	}
+}

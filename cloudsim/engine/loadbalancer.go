@@ -225,12 +225,13 @@ func (e *Engine) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 	})
 }
 
-// SetLoadBalancerTargets replaces the set of targets.
-func (e *Engine) SetLoadBalancerTargets(ctx context.Context, id cloudsim.LoadBalancerID, req cloudsim.SetTargets) (cloudsim.LoadBalancer, error) {
+// SetLoadBalancerTargets replaces the set of targets. A rev that is not 0 makes it
+// conditional, as UpdateLoadBalancer is.
+func (e *Engine) SetLoadBalancerTargets(ctx context.Context, id cloudsim.LoadBalancerID, req cloudsim.SetTargets, rev uint64) (cloudsim.LoadBalancer, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.LoadBalancer{}, err
 	}
-	return e.changeLoadBalancer(ctx, id, 0, func(_ *store.Tx, l *cloudsim.LoadBalancer) error {
+	return e.changeLoadBalancer(ctx, id, rev, func(_ *store.Tx, l *cloudsim.LoadBalancer) error {
 		l.Targets = req.Targets
 		return nil
 	})

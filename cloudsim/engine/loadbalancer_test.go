@@ -162,7 +162,7 @@ func TestAddressTargets(t *testing.T) {
 		"the metadata's":     {at(one, "169.254.169.254"), "targets[0].ip"},
 		"no instance at all": {[]cloudsim.Target{{Instance: "i-999999", IP: "10.244.0.7"}}, "targets[0].instance"},
 	} {
-		_, err := e.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: tc.targets})
+		_, err := e.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: tc.targets}, 0)
 		var bad *cloudsim.Error
 		if !errors.As(err, &bad) || bad.Kind != cloudsim.Invalid || len(bad.Fields) != 1 || bad.Fields[0].Field != tc.field {
 			t.Errorf("%s: %v, want Invalid of %s", name, err, tc.field)

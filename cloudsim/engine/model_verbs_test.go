@@ -219,7 +219,7 @@ func (w *world) setTargets(t *rapid.T) {
 	id := some(t, w.balancers)
 	l := w.balancers[id]
 	list, targets, known := w.drawTargets(t)
-	got, err := w.e.SetLoadBalancerTargets(w.ctx, cloudsim.LoadBalancerID(id), cloudsim.SetTargets{Targets: list})
+	got, err := w.e.SetLoadBalancerTargets(w.ctx, cloudsim.LoadBalancerID(id), cloudsim.SetTargets{Targets: list}, 0)
 	if l == nil {
 		agree(t, err, cloudsim.NotFound)
 		return

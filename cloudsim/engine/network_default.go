@@ -165,9 +165,9 @@ func adopt(tx *store.Tx) error {
 	return nil
 }
 
-// dropDefaultNetwork removes what a project was made with; Conflict while it
-// has a network or a subnet of its own besides.
-func dropDefaultNetwork(tx *store.Tx, project cloudsim.ProjectID) error {
+// dropDefaultNetwork removes what a project was made with, and ends what is done
+// to it; Conflict while it has a network or a subnet of its own besides.
+func (e *Engine) dropDefaultNetwork(tx *store.Tx, project cloudsim.ProjectID) error {
 	var own []cloudsim.Network
 	for n, err := range networks.Scan(tx, project, "") {
 		if err != nil {
@@ -187,11 +187,11 @@ func dropDefaultNetwork(tx *store.Tx, project cloudsim.ProjectID) error {
 			return err
 		}
 		for _, s := range in {
-			if err := subnets.Delete(tx, &s); err != nil {
+			if err := errors.Join(e.supersede(tx, s.Operation, cloudsim.Delete), subnets.Delete(tx, &s)); err != nil {
 				return err
 			}
 		}
-		if err := networks.Delete(tx, &n); err != nil {
+		if err := errors.Join(e.supersede(tx, n.Operation, cloudsim.Delete), networks.Delete(tx, &n)); err != nil {
 			return err
 		}
 	}

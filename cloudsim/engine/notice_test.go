@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
 // A notice comes true when the cloud's clock says so: the restart in between
@@ -89,5 +90,20 @@ func TestUserData(t *testing.T) {
 	}
 	if _, err := e.GetUserData(ctx, i.ID); !errors.Is(err, cloudsim.NotFound) {
 		t.Errorf("after its instance: %v", err)
+	}
+}
+
+// A reboot for maintenance brings a crashed instance back, as any reboot does.
+func TestMaintenanceOfACrashedInstance(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant, frozen)
+	defer down()
+	i := mustCreate(t, e, ctx, "a")
+	advance(t, e, ctx, time.Minute)
+	must(e.CrashInstance(ctx, i.ID))(t)
+	must(e.AnnounceNotice(ctx, i.ID, cloudsim.CreateNotice{Type: "maintenance", InSeconds: 10}))(t)
+	advance(t, e, ctx, time.Minute)
+	if i = must(e.GetInstance(ctx, i.ID))(t); i.State != cloudsim.InstanceRunning || i.Crashed != nil {
+		t.Errorf("after its maintenance: %+v", i)
 	}
 }

@@ -110,7 +110,7 @@ func (e *Engine) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error
 				return cloudsim.Errorf(cloudsim.Conflict, "project %q still owns a resource of kind %s: delete it first", p.Name, t.kind)
 			}
 		}
-		if err := dropDefaultNetwork(tx, id); err != nil {
+		if err := e.dropDefaultNetwork(tx, id); err != nil {
 			return err
 		}
 		if err := errors.Join(e.removeCallers(tx, id), forgetQuotas(tx, id)); err != nil {

@@ -186,3 +186,19 @@ func netRoom(t *testing.T, e *engine.Engine, ctx context.Context, set func(cloud
 		t.Errorf("after one went: %v", err)
 	}
 }
+
+// A group is refused whole when all of its snapshots together are too many.
+func TestQuotaOfAGroup(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	ctx := enter(t, e, "secret", engine.DefaultProject)
+	limit := int64(1)
+	must(e.SetQuota(ctx, cloudsim.QuotaSnapshots, cloudsim.SetQuota{Limit: &limit}))(t)
+	a, b := mustCreateDisk(t, e, ctx, "a"), mustCreateDisk(t, e, ctx, "b")
+	if g, err := e.CreateSnapshotGroup(ctx, cloudsim.CreateSnapshotGroup{Name: "g", Disks: []cloudsim.DiskID{a.ID, b.ID}}); !errors.Is(err, cloudsim.Exhausted) {
+		t.Errorf("two where one may be: %+v, %v", g, err)
+	}
+	if q := quotaOf(t, e, cloudsim.QuotaSnapshots); *q.Used != 0 {
+		t.Errorf("%+v", q)
+	}
+}

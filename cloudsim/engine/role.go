@@ -183,7 +183,7 @@ func (c Call) denied(operation string, class Access) error {
 func (c Call) mayRead(kind cloudsim.ResourceKind) bool {
 	noun, class := nounOfKind(kind), Read
 	switch kind {
-	case cloudsim.KindToken, cloudsim.KindServiceAccount, cloudsim.KindRoleBinding:
+	case cloudsim.KindToken, cloudsim.KindServiceAccount, cloudsim.KindRoleBinding, cloudsim.KindWorkloadTrust:
 		class = Manage
 	case cloudsim.KindFault, cloudsim.KindHold:
 		class = Admin

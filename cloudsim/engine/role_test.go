@@ -2,11 +2,17 @@ package engine_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/go-jose/go-jose/v4"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
@@ -214,6 +220,73 @@ func TestEventsNeedPermission(t *testing.T) {
 	}
 	if !heard[cloudsim.KindInstance] || heard[cloudsim.KindOperation] || heard[cloudsim.KindToken] || heard[cloudsim.KindServiceAccount] {
 		t.Errorf("hears of %v", heard)
+	}
+}
+
+// Who may do what is not a reader's to hear of.
+func TestReadersDoNotHearOfCallers(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", engine.DefaultProject)
+	reader := must(e.Admit(t.Context(), engine.Request{Secret: account(t, e, admin, "sa", cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader}), Operation: "events.list", Access: engine.Read}))(t)
+	trusting(t, e, admin, "sa")
+	for _, kind := range []cloudsim.ResourceKind{cloudsim.KindToken, cloudsim.KindServiceAccount, cloudsim.KindRoleBinding, cloudsim.KindWorkloadTrust} {
+		of := cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{kind}}
+		if l := must(e.ListEvents(admin, of))(t); len(l.Items) == 0 {
+			t.Errorf("the admin hears of no %s", kind)
+		}
+		if l, err := e.ListEvents(reader, of); len(l.Items) != 0 {
+			t.Errorf("a reader hears of %s: %+v, %v", kind, l.Items, err)
+		}
+	}
+}
+
+// keySet is that of a cluster with one key.
+func keySet(t *testing.T) string {
+	t.Helper()
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	return string(must(json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "k", Algorithm: "ES256", Use: "sig"}}}))(t))
+}
+
+// trusting has an account of the cloud be what a workload of a cluster is.
+func trusting(t *testing.T, e *engine.Engine, ctx context.Context, account string) cloudsim.WorkloadTrust {
+	t.Helper()
+	return must(e.CreateWorkloadTrust(ctx, cloudsim.CreateWorkloadTrust{Name: "trust", Account: account, WorkloadTrustSpec: cloudsim.WorkloadTrustSpec{
+		Issuer: "https://kubernetes.default.svc", Audience: "registry.cloudsim", Keys: keySet(t), Namespace: "shop", ServiceAccount: "web",
+	}}))(t)
+}
+
+// A project does not go while an instance of another carries an account of its,
+// and takes along what made its accounts callers, and what was being done to its
+// network.
+func TestDeletedProjectLeavesNothing(t *testing.T) {
+	e, down := boot(t, file(t), instant, frozen, func(c *engine.Config) { c.Profile.Network = time.Hour })
+	defer down()
+	admin := enter(t, e, "secret", engine.DefaultProject)
+	shop := must(e.CreateProject(admin, cloudsim.CreateProject{Name: "shop"}))(t)
+	in := enter(t, e, "secret", "shop")
+	sa := must(e.CreateServiceAccount(in, cloudsim.CreateServiceAccount{Name: "theirs"}))(t)
+	mine := must(e.CreateServiceAccount(admin, cloudsim.CreateServiceAccount{Name: "mine"}))(t)
+	carrier := must(e.CreateInstance(admin, cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small", ServiceAccount: string(sa.ID)}))(t)
+	trusting(t, e, in, string(mine.ID))
+	l := must(e.ListNetworks(in, cloudsim.ListOptions{Name: cloudsim.DefaultNetwork}))(t)
+	n := l.Items[0]
+	n.PodRanges.IPv4 = "10.245.0.0/16"
+	n = must(e.UpdateNetwork(in, n.ID, cloudsim.UpdateNetwork{NetworkSpec: n.NetworkSpec}, 0))(t)
+	everywhere := enter(t, e, "secret", "*")
+	if err := e.DeleteProject(everywhere, shop.ID); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), string(carrier.ID)) {
+		t.Errorf("while an instance carries its account: %v", err)
+	}
+	must(e.DeleteInstance(admin, carrier.ID))(t)
+	advance(t, e, admin, time.Minute)
+	if err := e.DeleteProject(everywhere, shop.ID); err != nil {
+		t.Fatal(err)
+	}
+	if l := must(e.ListWorkloadTrusts(everywhere, cloudsim.ListOptions{}))(t); len(l.Items) != 0 {
+		t.Errorf("left are the trusts %+v", l.Items)
+	}
+	if op, err := e.GetOperation(everywhere, n.Operation); err != nil || !op.Over() {
+		t.Errorf("what was done to its network: %+v, %v", op, err)
 	}
 }
 

@@ -137,18 +137,18 @@ func (e *Engine) DeleteServiceAccount(ctx context.Context, id cloudsim.ServiceAc
 		if err != nil {
 			return err
 		}
-		carriers, err := instances.Lookup(tx, byAccount, string(id))
-		if err != nil {
-			return err
-		}
-		if len(carriers) > 0 {
-			return cloudsim.Errorf(cloudsim.Conflict, "service account %q is carried by instance %s: delete that first", a.Name, carriers[0].ID)
-		}
 		return removeAccount(tx, a)
 	})
 }
 
 func removeAccount(tx *store.Tx, a cloudsim.ServiceAccount) error {
+	carriers, err := instances.Lookup(tx, byAccount, string(a.ID))
+	if err != nil {
+		return err
+	}
+	if len(carriers) > 0 {
+		return cloudsim.Errorf(cloudsim.Conflict, "service account %q is carried by instance %s: delete that first", a.Name, carriers[0].ID)
+	}
 	its, err := tokens.Lookup(tx, byAccount, string(a.ID))
 	if err != nil {
 		return err
@@ -176,7 +176,9 @@ func deleteAll[T any](tx *store.Tx, t store.Table[T], all []T) error {
 	return nil
 }
 
-// removeCallers removes a project's service accounts, role bindings and tokens.
+// removeCallers removes a project's service accounts, role bindings, workload
+// trusts and tokens; Conflict while an instance, which is another project's,
+// carries an account of its.
 func (e *Engine) removeCallers(tx *store.Tx, id cloudsim.ProjectID) error {
 	accounts, err := owned(tx, serviceAccounts, id)
 	if err != nil {
@@ -189,10 +191,11 @@ func (e *Engine) removeCallers(tx *store.Tx, id cloudsim.ProjectID) error {
 	}
 	bound, err1 := owned(tx, roleBindings, id)
 	its, err2 := owned(tx, tokens, id)
-	if err := errors.Join(err1, err2); err != nil {
+	trusts, err3 := owned(tx, workloadTrusts, id)
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	return errors.Join(deleteAll(tx, roleBindings, bound), deleteAll(tx, tokens, its))
+	return errors.Join(deleteAll(tx, roleBindings, bound), deleteAll(tx, tokens, its), deleteAll(tx, workloadTrusts, trusts))
 }
 
 // owned are the resources of a project.

@@ -52,6 +52,9 @@ func (e *Engine) groupByName(tx *store.Tx, call Call, req cloudsim.CreateSnapsho
 }
 
 func (e *Engine) newGroup(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateSnapshotGroup) (g cloudsim.SnapshotGroup, err error) {
+	if err := e.room(tx, project, store.Use{Name: cloudsim.QuotaSnapshots, N: int64(len(req.Disks))}); err != nil {
+		return g, err
+	}
 	members := make([]cloudsim.Snapshot, len(req.Disks))
 	for i, d := range req.Disks {
 		if members[i], err = e.newSnapshot(tx, project, d, "disks"); err != nil {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -156,6 +157,15 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	})
 }
 
+// maxTarget is how many bytes of an id in a path are audited: as many as ids of
+// a request may have.
+const maxTarget = 128
+
+// conditional reports whether an operation heeds If-Match.
+func conditional(o *huma.Operation) bool {
+	return slices.ContainsFunc(o.Parameters, func(p *huma.Param) bool { return p.In == "header" && p.Name == "If-Match" })
+}
+
 // door admits a call before anything of its body is read.
 func (a *api) door(o op) func(huma.Context, func(huma.Context)) {
 	return func(hc huma.Context, next func(huma.Context)) {
@@ -178,7 +188,11 @@ func (a *api) door(o op) func(huma.Context, func(huma.Context)) {
 			return
 		}
 		if id := hc.Param("id"); id != "" {
-			x.target = id
+			x.target = strings.Clone(id[:min(len(id), maxTarget)]) // the path that it is a part of may be long, and the audit keeps many
+		}
+		if im := hc.Header("If-Match"); im != "" && im != "*" && !conditional(hc.Operation()) {
+			a.refuseHuma(hc, cloudsim.InvalidField("header.If-Match", "is not understood by "+o.id+", which would be done whatever the revision is: leave it out"))
+			return
 		}
 		next(huma.WithContext(hc, ctx))
 	}

@@ -46,6 +46,12 @@ func TestBadInput(t *testing.T) {
 	c := cloudtest.Start(t)
 	const inst = `"name":"a","zone":"sim-1a","type":"small"`
 	const spec = `"listeners":[{"protocol":"tcp","port":80,"targetPort":30080}],"healthCheck":{"protocol":"tcp"}`
+	lb, err := c.CreateLoadBalancer(t.Context(), cloudsim.CreateLoadBalancer{Name: "there", Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{
+		Listeners: []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 80, TargetPort: 30080}}, HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	rev := func() uint64 {
 		l, err := c.ListEvents(t.Context(), cloudsim.WatchOptions{})
 		if err != nil {
@@ -92,6 +98,8 @@ func TestBadInput(t *testing.T) {
 		"bad since":             {"GET", "/v1/events?since=-1", "", nil, 400, cloudsim.Invalid, "since"},
 		"since the future":      {"GET", "/v1/watch?since=999999", "", nil, 410, cloudsim.Gone, "999999"},
 		"bad If-Match":          {"PUT", "/v1/load-balancers/lb-000001", `{` + spec + `}`, []string{"If-Match", "yesterday"}, 400, cloudsim.Invalid, "If-Match"},
+		"If-Match of no use":    {"DELETE", "/v1/instances/i-000001", "", []string{"If-Match", `"1"`}, 400, cloudsim.Invalid, "If-Match"},
+		"stale targets":         {"PUT", "/v1/load-balancers/" + string(lb.ID) + "/targets", `{"targets":[]}`, []string{"If-Match", `"1"`}, 412, cloudsim.Stale, string(lb.ID)},
 		"long idempotency key":  {"POST", "/v1/instances", `{` + inst + `}`, []string{"Idempotency-Key", strings.Repeat("k", 256)}, 400, cloudsim.Invalid, "Idempotency-Key"},
 		"wrong token":           {"GET", "/v1/instances", "", []string{"Authorization", "Bearer guess"}, 401, cloudsim.Unauthenticated, "token"},
 		"another scheme":        {"GET", "/v1/instances", "", []string{"Authorization", "Basic YTpi"}, 401, cloudsim.Unauthenticated, "Bearer"},
@@ -124,6 +132,22 @@ func TestBadInput(t *testing.T) {
 				t.Errorf("something was done: revision %d after %d", after, before)
 			}
 		})
+	}
+}
+
+// What is no id is not kept as one: the calls that are audited stay as small as
+// those that are right.
+func TestAuditedTargetIsShort(t *testing.T) {
+	c := cloudtest.Start(t)
+	send(t, c, "GET", "/v1/instances/"+strings.Repeat("x", 60_000), "")
+	trail, err := c.Audit(t.Context(), cloudsim.AuditOptions{})
+	if err != nil || len(trail.Items) == 0 {
+		t.Fatalf("%+v, %v", trail, err)
+	}
+	for _, e := range trail.Items {
+		if len(e.Target) > 128 {
+			t.Errorf("%s kept a target of %d bytes", e.Operation, len(e.Target))
+		}
 	}
 }
 

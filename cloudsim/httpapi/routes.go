@@ -220,9 +220,14 @@ func (a *api) updateLoadBalancer(ctx context.Context, in *struct {
 
 func (a *api) setTargets(ctx context.Context, in *struct {
 	ByID
-	Body cloudsim.SetTargets
+	IfMatch string `header:"If-Match" doc:"An ETag: change only if this is still the revision"`
+	Body    cloudsim.SetTargets
 }) (*body[cloudsim.LoadBalancer], error) {
-	v, err := a.engine.SetLoadBalancerTargets(ctx, cloudsim.LoadBalancerID(in.ID), in.Body)
+	rev, err := revision(in.IfMatch)
+	if err != nil {
+		return nil, err
+	}
+	v, err := a.engine.SetLoadBalancerTargets(ctx, cloudsim.LoadBalancerID(in.ID), in.Body, rev)
 	return answer(v, v.Revision, err)
 }
 
