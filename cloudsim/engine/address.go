@@ -93,13 +93,21 @@ func takeIP(tx *store.Tx, p netip.Prefix) (netip.Addr, error) {
 	return nth(p, n+1), nil
 }
 
-// hostsIn is how many addresses of a range there are to give.
+// hostsIn is how many addresses of a range there are to give in their order, of
+// IPv6 as many as nobody takes.
 func hostsIn(p netip.Prefix) uint64 { return uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62) - 2 }
 
+// numbered is the part of a range whose addresses the store counts: all of it,
+// or its first /64, whose numbers have 64 bits.
+func numbered(p netip.Prefix) netip.Prefix {
+	return netip.PrefixFrom(p.Masked().Addr(), max(p.Bits(), p.Addr().BitLen()-64))
+}
+
 // giveIP returns an address to its range. One that is not in it was taken
-// under another configuration, and belongs to no range any more.
+// under another configuration, and belongs to no range any more. One that is
+// not counted is free when its instance is gone.
 func giveIP(tx *store.Tx, p netip.Prefix, ip netip.Addr) error {
-	if !p.Contains(ip) {
+	if !numbered(p).Contains(ip) {
 		return nil
 	}
 	return tx.Give(p.String(), offset(p, ip)-1)
@@ -118,6 +126,7 @@ func nth(p netip.Prefix, n uint64) netip.Addr {
 	return ip
 }
 
+// offset is the n of nth, of an address that is counted.
 func offset(p netip.Prefix, ip netip.Addr) uint64 {
 	a, b := p.Masked().Addr().As16(), ip.As16()
 	return binary.BigEndian.Uint64(b[8:]) - binary.BigEndian.Uint64(a[8:])

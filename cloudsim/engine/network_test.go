@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -123,6 +124,62 @@ func TestInstanceAsksForAnAddress(t *testing.T) {
 	must(e.DeleteInstance(ctx, mine.ID))(t)
 	if last := must(e.CreateInstance(ctx, in("c", s.ID)))(t); last.InternalIP() != "10.10.1.3" {
 		t.Errorf("what was given back is not given again: %s", last.InternalIP())
+	}
+}
+
+// Of an IPv6 range, too, all addresses can be asked for but those that are kept,
+// however wide it is, and each of them is one instance's.
+func TestAnyIPv6AddressCanBeAskedFor(t *testing.T) {
+	for ipv6, tc := range map[string]struct{ free, kept []string }{
+		"fd10:0:0:1::/64": {
+			free: []string{"fd10:0:0:1:5054:ff:fe12:3456", "fd10:0:0:1:4000::", "fd10:0:0:1:ffff:ffff:ffff:fffe", "fd10:0:0:1::2"},
+			kept: []string{"fd10:0:0:1::", "fd10:0:0:1::1", "fd10:0:0:1:ffff:ffff:ffff:ffff"},
+		},
+		"fd10::/56": {
+			free: []string{"fd10::5", "fd10:0:0:1::5", "fd10:0:0:2::5", "fd10::ffff:ffff:ffff:ffff", "fd10:0:0:1::", "fd10:0:0:ff:ffff:ffff:ffff:fffe"},
+			kept: []string{"fd10::", "fd10::1", "fd10:0:0:ff:ffff:ffff:ffff:ffff"},
+		},
+		"fd10::/126": {free: []string{"fd10::2"}, kept: []string{"fd10::", "fd10::1", "fd10::3"}},
+	} {
+		t.Run(ipv6, func(t *testing.T) {
+			ctx := engine.AsCloud(t.Context())
+			e, down := boot(t, file(t), instant)
+			defer down()
+			n := must(e.CreateNetwork(ctx, cloudsim.CreateNetwork{Name: "n", IPv4: "10.10.0.0/16", IPv6: ipv6}))(t)
+			s := must(e.CreateSubnet(ctx, cloudsim.CreateSubnet{Name: "s", Network: n.ID, IPv4: "10.10.0.0/16", IPv6: ipv6}))(t)
+			asks := 0
+			ask := func(address string) (cloudsim.Instance, error) {
+				asks++
+				r := in(fmt.Sprintf("i-%d", asks), s.ID)
+				r.Address = address
+				return e.CreateInstance(ctx, r)
+			}
+			for range 2 { // what is given back can be asked for again
+				var all []cloudsim.Instance
+				for _, address := range tc.free {
+					i, err := ask(address)
+					if err != nil || ips(i)[1] != prefix(t, address+"/128").Addr().String() {
+						t.Fatalf("asked for %s: %v, %v", address, ips(i), err)
+					}
+					all = append(all, i)
+				}
+				for _, address := range tc.kept {
+					_, err := ask(address)
+					denied(t, err, cloudsim.Invalid, "address is kept")
+				}
+				for k, last := range slices.Backward(all) {
+					for _, address := range tc.free[:k+1] {
+						_, err := ask(address)
+						denied(t, err, cloudsim.Conflict, "another instance's")
+					}
+					must(e.DeleteInstance(ctx, last.ID))(t)
+				}
+			}
+			lowest := prefix(t, ipv6).Addr().Next().Next().String()
+			if i, err := ask(""); err != nil || ips(i)[1] != lowest {
+				t.Errorf("the lowest that is free: %v, %v; want %s", ips(i), err, lowest)
+			}
+		})
 	}
 }
 

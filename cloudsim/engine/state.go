@@ -242,8 +242,8 @@ func (e *Engine) DeleteState(ctx context.Context, name string) error {
 // transaction: after a crash it is the old one or the new one, and so is the
 // data of disks, if it is in the state. Ids, addresses
 // and open operations are those of then; work that is due by now settles. Who
-// could call before the load still can, with the same token. Watches end with
-// Gone.
+// could call before the load still can, with the same token and as the same, if
+// that was there then. Watches end with Gone.
 func (e *Engine) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
 	path, err := e.statePath(name)
 	if err != nil {
@@ -260,7 +260,7 @@ func (e *Engine) LoadState(ctx context.Context, name string, req cloudsim.LoadSt
 					return err
 				}
 			}
-			own, err := tokensOf(tx)
+			own, err := ownTokens(tx)
 			if err != nil {
 				return err
 			}
@@ -308,43 +308,92 @@ func (e *Engine) replace(ctx context.Context, from *store.Store, folder string, 
 	})
 }
 
-func tokensOf(tx *store.Tx) (all []cloudsim.Token, err error) {
+// owner is whose a token is, by name: ids are given again after a load, and by
+// every cloud.
+type owner struct {
+	project, account string
+	home             cloudsim.ProjectID // of the account
+}
+
+// ownerOf is whose t is here; NotFound if that is not there.
+func ownerOf(tx *store.Tx, t cloudsim.Token) (o owner, err error) {
+	if t.Project != "" {
+		p, err := projects.Get(tx, string(t.Project))
+		if err != nil {
+			return o, err
+		}
+		o.project = p.Name
+	}
+	if t.ServiceAccount != "" {
+		a, err := serviceAccounts.Get(tx, string(t.ServiceAccount))
+		if err != nil {
+			return o, err
+		}
+		o.account, o.home = a.Name, a.Project
+	}
+	return o, nil
+}
+
+// ownToken is a token from before a load, and whose it was then.
+type ownToken struct {
+	cloudsim.Token
+	of owner
+}
+
+// ownTokens are the tokens of somebody.
+func ownTokens(tx *store.Tx) (all []ownToken, err error) {
 	for t, err := range tokens.Scan(tx, "", "") {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, t)
+		of, err := ownerOf(tx, t)
+		switch {
+		case err == nil:
+			all = append(all, ownToken{t, of})
+		case !errors.Is(err, cloudsim.NotFound):
+			return nil, err
+		}
 	}
 	return all, nil
 }
 
 // keepTokens makes the secrets of own good for what they were good for, where
-// their project and service account are there too.
-func keepTokens(tx *store.Tx, own []cloudsim.Token) error {
+// those whose they are, are there too.
+func keepTokens(tx *store.Tx, own []ownToken) error {
 	for _, t := range own {
-		if t.Project != "" && !projects.Has(tx, string(t.Project)) || t.ServiceAccount != "" && !serviceAccounts.Has(tx, string(t.ServiceAccount)) {
-			continue
-		}
-		have, err := tokens.Named(tx, t.Project, t.Name)
+		of, err := ownerOf(tx, t.Token)
 		switch {
-		case errors.Is(err, cloudsim.NotFound):
-			id, err := tokens.NextID(tx)
-			if err != nil {
-				return err
-			}
-			have = t
-			have.ID, have.CreatedAt = cloudsim.TokenID(id), time.Time{} // new here
+		case errors.Is(err, cloudsim.NotFound) || err == nil && of != t.of:
+			continue
 		case err != nil:
 			return err
-		case have.Hash == t.Hash:
-			continue
 		}
-		have.Hash = t.Hash
-		if err := tokens.Put(tx, &have); err != nil {
+		if err := keepToken(tx, t.Token); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// keepToken puts t where a token of its name is, or as a new one. What is there
+// gets all that says what a secret is good for: it may have been made for less.
+func keepToken(tx *store.Tx, t cloudsim.Token) error {
+	have, err := tokens.Named(tx, t.Project, t.Name)
+	switch {
+	case errors.Is(err, cloudsim.NotFound):
+		id, err := tokens.NextID(tx)
+		if err != nil {
+			return err
+		}
+		have = t
+		have.ID, have.CreatedAt = cloudsim.TokenID(id), time.Time{} // new here
+	case err != nil:
+		return err
+	case have.Hash == t.Hash:
+		return nil
+	}
+	have.Hash, have.Role, have.ServiceAccount, have.ExpiresAt = t.Hash, t.Role, t.ServiceAccount, t.ExpiresAt
+	return errors.Join(tokens.Put(tx, &have), forgetLater(tx, have))
 }
 
 // ExportState writes a state as one file that ImportState of any cloud reads.

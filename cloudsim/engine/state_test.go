@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -109,6 +110,134 @@ func TestLoadKeepsSecrets(t *testing.T) {
 		if _, err := e.Admit(t.Context(), engine.Request{Secret: tc.secret, Operation: "zones.list", Access: engine.Read}); !errors.Is(err, tc.want) {
 			t.Errorf("a secret %s: %v; want %v", name, err, tc.want)
 		}
+	}
+}
+
+// As whom a secret called before a load, it calls after it, or it opens nothing:
+// an id of now may have been another project's or account's then, and a name
+// another token's.
+func TestLoadMovesNoToken(t *testing.T) {
+	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
+	// side is what a cloud has of its own: projects, in the last of them an
+	// account, and a token "ci" of the account, or one of its own, that has role.
+	type side struct {
+		projects []string
+		account  string
+		role     cloudsim.RoleName
+	}
+	a, b := []string{"a"}, []string{"b"}
+	fill := func(t *testing.T, e *engine.Engine, s side) (secret string) {
+		t.Helper()
+		ctx, req := enter(t, e, "secret", engine.DefaultProject), cloudsim.CreateToken{Name: "ci", Role: s.role}
+		for _, name := range s.projects {
+			p := must(e.CreateProject(ctx, cloudsim.CreateProject{Name: name}))(t)
+			ctx = enter(t, e, "secret", string(p.ID))
+		}
+		if s.account != "" {
+			must(e.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: s.account}))(t)
+			req = cloudsim.CreateToken{Name: "ci", ServiceAccount: s.account}
+		}
+		if s.role == none {
+			return ""
+		}
+		if s.account != "" {
+			must(e.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: "may", ServiceAccount: s.account, Role: s.role}))(t)
+		}
+		return must(e.CreateToken(ctx, req))(t).Secret
+	}
+	unknown := cloudsim.Unauthenticated
+	for name, tc := range map[string]struct {
+		then, now   side
+		read, write error
+	}{
+		"the same project":                  {side{a, "", none}, side{a, "", writes}, nil, nil},
+		"no such project":                   {side{}, side{a, "", writes}, unknown, unknown},
+		"another project of that id":        {side{a, "", none}, side{b, "", writes}, unknown, unknown},
+		"another project's token":           {side{a, "", writes}, side{b, "", writes}, unknown, unknown},
+		"the same account":                  {side{a, "x", writes}, side{a, "x", writes}, nil, nil},
+		"the same account, bound to less":   {side{a, "x", reads}, side{a, "x", writes}, nil, cloudsim.Denied},
+		"no such account":                   {side{a, "", none}, side{a, "x", writes}, unknown, unknown},
+		"another account of that id":        {side{a, "y", writes}, side{a, "x", writes}, unknown, unknown},
+		"an account of another project":     {side{[]string{"a", "b"}, "x", writes}, side{a, "x", writes}, unknown, unknown},
+		"a reader, where a writer was":      {side{a, "", writes}, side{a, "", reads}, nil, cloudsim.Denied},
+		"a writer, where a reader was":      {side{a, "", reads}, side{a, "", writes}, nil, nil},
+		"a reader, where an account's was":  {side{a, "x", writes}, side{a, "", reads}, nil, cloudsim.Denied},
+		"an account's, which was not there": {side{a, "", writes}, side{a, "x", reads}, unknown, unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := engine.AsCloud(t.Context())
+			e, down := boot(t, file(t), instant, withStates(t.TempDir()))
+			defer down()
+			must(e.SaveState(ctx, cloudsim.SaveState{Name: "empty"}))(t)
+			fill(t, e, tc.then)
+			must(e.SaveState(ctx, cloudsim.SaveState{Name: "then"}))(t)
+			if err := e.LoadState(ctx, "empty", cloudsim.LoadState{}); err != nil {
+				t.Fatal(err)
+			}
+			secret := fill(t, e, tc.now)
+			if err := e.LoadState(ctx, "then", cloudsim.LoadState{}); err != nil {
+				t.Fatal(err)
+			}
+			for access, want := range map[engine.Access]error{engine.Read: tc.read, engine.Write: tc.write} {
+				if _, err := e.Admit(t.Context(), engine.Request{Secret: secret, Access: access}); !errors.Is(err, want) {
+					t.Errorf("access %d: %v; want %v", access, err, want)
+				}
+			}
+		})
+	}
+}
+
+// A token that is kept over a load ends when it would have ended without, whatever
+// the one of its name does in the state, and is forgotten a day later.
+func TestLoadKeepsTheEndOfTokens(t *testing.T) {
+	const none, brief, long, forever = -1, 3600, 72 * 3600, 0 // seconds
+	for name, tc := range map[string]struct {
+		then, now    int64
+		opens, stays bool // after two days, and after ten
+	}{
+		"brief":                       {none, brief, false, false},
+		"long":                        {none, long, true, false},
+		"brief, where one had no end": {forever, brief, false, false},
+		"long, where one was brief":   {brief, long, true, false},
+		"brief, where one was long":   {long, brief, false, false},
+		"without, where one had one":  {brief, forever, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, down := boot(t, file(t), instant, frozen, withStates(t.TempDir()))
+			defer down()
+			ctx := enter(t, e, "secret", engine.DefaultProject)
+			create := func(ttl int64) cloudsim.Token {
+				return must(e.CreateToken(ctx, cloudsim.CreateToken{Name: "ci", Role: cloudsim.RoleReader, TTLSeconds: ttl}))(t)
+			}
+			var was cloudsim.Token
+			if tc.then != none {
+				was = create(tc.then)
+			}
+			must(e.SaveState(ctx, cloudsim.SaveState{Name: "then"}))(t)
+			if err := e.DeleteToken(ctx, was.ID); tc.then != none && err != nil {
+				t.Fatal(err)
+			}
+			now := create(tc.now)
+			if err := e.LoadState(ctx, "then", cloudsim.LoadState{}); err != nil {
+				t.Fatal(err)
+			}
+			opens := func() bool {
+				_, err := e.Admit(t.Context(), engine.Request{Secret: now.Secret, Access: engine.Read})
+				return err == nil
+			}
+			if !opens() {
+				t.Error("it opens nothing after the load")
+			}
+			advance(t, e, ctx, 48*time.Hour)
+			if opens() != tc.opens {
+				t.Errorf("after two days: opens %t", !tc.opens)
+			}
+			advance(t, e, ctx, 8*24*time.Hour)
+			l := must(e.ListTokens(ctx, cloudsim.ListOptions{}))(t)
+			if stays := slices.ContainsFunc(l.Items, func(t cloudsim.Token) bool { return t.Name == "ci" }); stays != tc.stays || opens() != tc.stays {
+				t.Errorf("after ten days: stays %t, opens %t; want %t", stays, opens(), tc.stays)
+			}
+		})
 	}
 }
 

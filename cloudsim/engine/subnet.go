@@ -297,14 +297,31 @@ func takeHostIP(tx *store.Tx, r netip.Prefix) (netip.Addr, error) {
 // takeThisIP takes an address that an instance asked for; Conflict if another
 // has it.
 func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
-	if n, hosts := offset(r, ip), hostsIn(r); n == 0 || n > hosts || ip == cloudsim.GatewayOf(r) {
+	if ip == r.Masked().Addr() || !r.Contains(ip.Next()) || ip == cloudsim.GatewayOf(r) {
 		return cloudsim.InvalidField("address", "is kept by its subnet: the first, the last and the gateway's are no instance's")
 	}
-	ok, err := tx.TakeThis(r.String(), offset(r, ip)-1)
-	if err == nil && !ok {
+	var free bool
+	var err error
+	if numbered(r).Contains(ip) {
+		free, err = tx.TakeThis(r.String(), offset(r, ip)-1)
+	} else {
+		free, err = nobodyHas(tx, ip)
+	}
+	if err == nil && !free {
 		return cloudsim.Errorf(cloudsim.Conflict, "address %s is another instance's", ip)
 	}
 	return err
+}
+
+// nobodyHas reports whether an address that the store does not count is free.
+// O(instances), for the few that ask for one behind the first /64 of a range.
+func nobodyHas(tx *store.Tx, ip netip.Addr) (bool, error) {
+	for i, err := range instances.Scan(tx, "", "") {
+		if err != nil || hasAddress(i, ip.String()) {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // hasAddress reports whether an instance has an internal address.

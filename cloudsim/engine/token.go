@@ -66,11 +66,16 @@ func putToken(tx *store.Tx, t *cloudsim.Token, secret string) error {
 	if t.Name == "" {
 		t.Name = id
 	}
-	if err := tokens.Put(tx, t); err != nil || t.ExpiresAt == nil {
-		return err
+	return errors.Join(tokens.Put(tx, t), forgetLater(tx, *t))
+}
+
+// forgetLater puts the end of a token that expires on the due list. For a day
+// more it is known, so that its bearer hears that it expired.
+func forgetLater(tx *store.Tx, t cloudsim.Token) error {
+	if t.ExpiresAt == nil {
+		return nil
 	}
-	// For a day more it is known, so that its bearer hears that it expired.
-	return tx.Later(t.ExpiresAt.Add(retention), store.Work{Kind: cloudsim.KindToken, ID: id, Verb: cloudsim.Delete})
+	return tx.Later(t.ExpiresAt.Add(retention), store.Work{Kind: cloudsim.KindToken, ID: string(t.ID), Verb: cloudsim.Delete})
 }
 
 // placeToken says whose t is, and in which project.
@@ -104,7 +109,8 @@ func (e *Engine) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req clou
 	return call.mayGive(cloudsim.Grant{Role: req.Role, Permissions: role.Permissions, Project: t.Project})
 }
 
-// forgetToken removes a token that expired long ago.
+// forgetToken removes a token that expired long ago. One that does not end now
+// became another by a load: see keepTokens.
 func forgetToken(tx *store.Tx, w store.Work) error {
 	t, err := tokens.Get(tx, w.ID)
 	switch {
@@ -112,6 +118,8 @@ func forgetToken(tx *store.Tx, w store.Work) error {
 		return nil
 	case err != nil:
 		return err
+	case t.ExpiresAt == nil || tx.Now.Before(t.ExpiresAt.Add(retention)):
+		return nil
 	}
 	return tokens.Delete(tx, &t)
 }
