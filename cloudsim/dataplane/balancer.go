@@ -218,12 +218,12 @@ func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine)
 // old ones found stands until those say otherwise.
 func (b *balancer) steerTarget(ctx context.Context, t *target, m machine) {
 	m = m.at(t.key)
-	probe := t.listed && m.on() && m.ip() != ""
+	probe, probed := t.listed && m.on() && m.ip() != "", t.stopProbe != nil
 	if t.stopProbe != nil && (!probe || t.machine.ip() != m.ip() || t.check != b.check) {
 		t.stopProbe()
 		t.stopProbe = nil
 	}
-	if probe && (t.machine.on() != m.on() || t.machine.ip() != m.ip()) {
+	if probe && (!probed || t.machine.ip() != m.ip()) {
 		t.verdict = verdict{health: cloudsim.TargetInitial, reason: "no probe has ended yet"}
 	}
 	if !probe {

@@ -181,8 +181,13 @@ func (s *side) ready(events uint32) {
 	c := s.conn
 	switch {
 	case c.phase == forwarding:
-		if events&unix.EPOLLERR != 0 && c.wayOf(s).done {
+		switch way := c.wayOf(s); {
+		case events&unix.EPOLLERR == 0:
+		case way.done:
 			c.end(false) // nothing will be read of it that would tell
+			return
+		case s == &c.front && !way.empty():
+			c.end(true) // nor of a client whose target takes no more
 			return
 		}
 		c.run()
@@ -205,7 +210,7 @@ func (c *conn) run() {
 		return
 	}
 	more := false
-	for d := range c.ways {
+	for _, d := range [...]direction{out, in} { // first what a target said before it took no more
 		w := &c.ways[d]
 		again, err := w.move(c.loop)
 		if err != nil {

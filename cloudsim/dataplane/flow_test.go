@@ -201,7 +201,7 @@ func TestFlowMovesOn(t *testing.T) {
 	t.Parallel()
 	f, stops := udpFleet(t, 3)
 	counters := dataplane.NewCounters()
-	f.up(t, dataplane.Config{Counters: counters, DrainTimeout: -1})
+	f.up(t, dataplane.Config{Counters: counters})
 	c := dialUDP(t, f.address())
 	at := func(who string) int {
 		for n := range f.servers {

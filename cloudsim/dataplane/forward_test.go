@@ -2,11 +2,13 @@ package dataplane_test
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -239,6 +241,45 @@ func TestBigTransferBothWays(t *testing.T) {
 	if err := <-target; err != nil {
 		t.Errorf("target: %v", err)
 	}
+}
+
+// A client that gives up is forgotten, also when its target has long taken no more
+// of what it sent.
+func TestClientGivesUpOnABlockedTarget(t *testing.T) {
+	t.Parallel()
+	if !seesUnsent {
+		t.Skip("here who waits for a target hears nothing of its client")
+	}
+	release := make(chan struct{})
+	f := newFleet(t, 1, each(func(*net.TCPConn) { <-release })) // it reads nothing
+	t.Cleanup(func() { close(release) })
+	counters := dataplane.NewCounters()
+	f.up(t, dataplane.Config{Counters: counters})
+	active := func(want int) {
+		t.Helper()
+		eventually(t, func() string {
+			if s, _ := counters.LoadBalancerStats(lbID); s.Listeners[0].Active != want {
+				return fmt.Sprintf("%d connections", s.Listeners[0].Active)
+			}
+			return ""
+		})
+	}
+	c := dial(t, f.address())
+	blocked := false
+	for chunk := make([]byte, 1<<20); !blocked; {
+		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+		_, err := c.Write(chunk)
+		blocked = errors.Is(err, os.ErrDeadlineExceeded)
+		if err != nil && !blocked {
+			t.Fatal(err)
+		}
+	}
+	active(1)
+	if err := c.SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	active(0)
 }
 
 // A client that does not read holds up nobody else, and is not idle: it gets

@@ -282,6 +282,30 @@ func TestRemovedTargetDrains(t *testing.T) {
 	b.wasReset()
 }
 
+// A target that was taken away and is put back while its connections drain is
+// one of which nothing is known yet.
+func TestTargetPutBackIsNew(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, each(echo))
+	f.up(t, dataplane.Config{})
+	before := f.lb.Targets
+	c := dial(t, f.address())
+	c.alive()
+	f.lb.Targets = nil
+	f.cloud.putLB(f.lb)
+	eventually(t, func() string {
+		if _, refused := ask(t, f.address()); !refused {
+			return "without targets it takes connections"
+		}
+		return ""
+	})
+	f.lb.Targets, f.lb.HealthCheck.HealthyThreshold = before, 10
+	f.lb.HealthCheck.IntervalMillis = 60_000
+	f.cloud.putLB(f.lb)
+	f.cloud.await(t, lbID, healths(cloudsim.TargetInitial))
+	c.alive()
+}
+
 // A listener that points to another port sends new connections there.
 func TestTargetPortMoves(t *testing.T) {
 	f := newFleet(t, 1, named)

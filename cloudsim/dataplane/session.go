@@ -140,7 +140,7 @@ func (b *balancer) fate(s *session) fate {
 	switch {
 	case !s.target.machine.keeps():
 		return cut
-	case s.l.protocol == cloudsim.UDP && (elsewhere || s.target.health == cloudsim.TargetUnhealthy && s.target.listed):
+	case s.l.protocol == cloudsim.UDP && (elsewhere || s.target.health == cloudsim.TargetUnhealthy):
 		return cut // a client does not notice: its next datagram begins a flow that goes right
 	case s.target.stopProbe == nil, elsewhere: // not wanted, or not running
 		return drain

@@ -22,7 +22,7 @@ func (c Config) dialUDP(client netip.Addr, to choice) (*net.UDPConn, error) {
 	from := c.source(client)
 	d := net.Dialer{}
 	if from.IsValid() {
-		d.Control = foreign
+		d.LocalAddr, d.Control = net.UDPAddrFromAddrPort(from), foreign
 	}
 	conn, err := d.Dial("udp", addrPort(to.ip, to.port).String())
 	if err != nil {

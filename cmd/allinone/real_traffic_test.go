@@ -82,8 +82,13 @@ func (l *labRun) testRealClientAddress(t *testing.T) {
 	l.until("pods see a node", sees(false))
 }
 
-// testRealUDP asks a pod by datagrams.
-func (l *labRun) testRealUDP(*testing.T) {
+// datagram asks by UDP, and returns the answer.
+func (c outsider) datagram(host, port, ask string) (string, error) {
+	return c.l.try("ip", "netns", "exec", c.name, "bash", "-c", `exec 3<>"/dev/udp/$0/$1"; printf %s "$2" >&3; timeout 2 dd bs=256 count=1 status=none <&3`, host, port, ask)
+}
+
+// testRealUDP asks a pod by datagrams, and it sees who asks.
+func (l *labRun) testRealUDP(t *testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=udp", "--protocol=UDP", "--type=LoadBalancer", "--port=53", "--target-port=8081")
 	host, _, _ := strings.Cut(strings.TrimPrefix(l.realURL("udp"), "http://"), "/")
 	l.until("a pod answers by UDP", func() string {
@@ -101,6 +106,15 @@ func (l *labRun) testRealUDP(*testing.T) {
 		answer := make([]byte, 256)
 		n, err := c.Read(answer)
 		if who := string(answer[:n]); err != nil || !strings.HasPrefix(who, "web-") {
+			return fmt.Sprintf("%q %v", who, err)
+		}
+		return ""
+	})
+	client := l.newOutsider(t)
+	l.kubectl("patch", "service", "udp", "-p", `{"spec":{"externalTrafficPolicy":"Local"}}`)
+	l.until("a pod sees who sent a datagram", func() string {
+		who, err := client.datagram(host, "53", "clientip")
+		if err != nil || !strings.HasPrefix(who, client.address+":") {
 			return fmt.Sprintf("%q %v", who, err)
 		}
 		return ""
