@@ -217,7 +217,11 @@ func (s *supervisor) begin(ctx context.Context, u *unit) (*life, error) {
 		l.stop = func() error { cancel(); return nil }
 		l.kill = l.stop
 		l.pid = unix.Getpid()
-		go func() { l.over(u.run(inner)) }()
+		go func() {
+			err := u.run(inner)
+			cancel() // what it may have left
+			l.over(err)
+		}()
 	} else {
 		cmd, err := s.dir.start(u.component)
 		if err != nil {

@@ -17,21 +17,33 @@ import (
 // the host's address in the VPC: the API server and the cloud. The price is a
 // copy of what they say, which the kernel makes from socket to socket. Beside
 // them is the metadata service.
-func (r *router) serveEndpoints(ctx context.Context, s Services) (*errgroup.Group, error) {
-	work, ctx := errgroup.WithContext(ctx)
-	metadata, err := r.serveMetadata(ctx, s.Metadata)
-	if err != nil {
-		return nil, err
-	}
-	work.Go(metadata)
+//
+// All of them listen before any serves: if one cannot, none does.
+func (r *router) serveEndpoints(ctx context.Context, work *errgroup.Group, s Services) (err error) {
+	open := map[net.Listener]string{}
+	defer func() {
+		for l := range open {
+			if err != nil {
+				_ = l.Close()
+			}
+		}
+	}()
 	for port, to := range s.Endpoints {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(r.vpc.Host.String(), strconv.Itoa(port)))
 		if err != nil {
-			return nil, fmt.Errorf("endpoint in the VPC: %w", err)
+			return fmt.Errorf("endpoint in the VPC: %w", err)
 		}
+		open[l] = to
+	}
+	metadata, err := r.serveMetadata(ctx, s.Metadata)
+	if err != nil {
+		return err
+	}
+	work.Go(metadata)
+	for l, to := range open {
 		work.Go(func() error { return forward(ctx, l, to) })
 	}
-	return work, nil
+	return nil
 }
 
 // forward carries connections until ctx ends; those that are open end then.

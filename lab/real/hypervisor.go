@@ -67,23 +67,32 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 		return err
 	}
 	h := &hypervisor{log: log, cfg: cfg, cables: newCables(), keepers: map[cloudsim.InstanceID]*keeper{}}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	if err := h.open(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, h.close(context.WithoutCancel(ctx))) }()
-	serving := &errgroup.Group{}
+	var serving *errgroup.Group
+	defer func() { // also what had begun when something failed
+		stop()
+		h.wg.Wait()
+		if serving != nil {
+			err = errors.Join(err, serving.Wait())
+		}
+		err = errors.Join(err, h.close(context.WithoutCancel(ctx)))
+	}()
 	if h.vpc != nil {
 		if serving, err = newRouter(log, cfg.Cloud, h.vpc).serve(ctx, *cfg.Router); err != nil {
 			return err
 		}
+		go func() { _ = serving.Wait(); stop() }() // machines are of no use without
 	}
 	if err := h.adopt(ctx); err != nil {
 		return err
 	}
 	h.wg.Go(func() { h.keepCables(ctx) })
 	h.follow(ctx)
-	h.wg.Wait()
-	return serving.Wait()
+	return nil
 }
 
 // open makes what all machines share.
@@ -199,12 +208,11 @@ func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 			continue
 		case <-k.news:
 		case <-m.ended():
-			m.log.Warn("the machine went off by itself; it stays off until the instance is rebooted", "console", m.folder.path("console.log"))
-			m.crashed = m.booted
-			if err := m.powerOff(ctx); err != nil {
-				m.log.Error("cleaning up after a crash", "err", err)
-			}
+			m.fell(ctx)
 			continue
+		}
+		if m.init != nil && !m.on() { // at the same moment
+			m.fell(ctx)
 		}
 		done, err := h.settle(ctx, m, k)
 		if done {
@@ -221,6 +229,15 @@ func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 	}
 	if err := h.leave(context.WithoutCancel(ctx), m, k); err != nil {
 		m.log.Error("switching off", "err", err)
+	}
+}
+
+// fell takes in that a machine went off by itself.
+func (m *machine) fell(ctx context.Context) {
+	m.log.Warn("the machine went off by itself; it stays off until the instance is rebooted", "console", m.folder.path("console.log"))
+	m.crashed = m.booted
+	if err := m.powerOff(ctx); err != nil {
+		m.log.Error("cleaning up after a crash", "err", err)
 	}
 }
 
@@ -281,10 +298,11 @@ const farewellWithin = 5 * time.Second
 // farewell shuts a machine down and tells the cluster, which would otherwise
 // wait until it misses the node. If it cannot be told, that is what it does.
 func (h *hypervisor) farewell(ctx context.Context, m *machine, i cloudsim.Instance) error {
-	ran := m.on()
-	if err := m.shutDown(ctx); err != nil || !ran {
+	m.untold = m.untold || m.on() // also if the rest of it takes another try
+	if err := m.shutDown(ctx); err != nil || !m.untold {
 		return err
 	}
+	m.untold = false
 	tell, cancel := context.WithTimeout(ctx, farewellWithin)
 	defer cancel()
 	if err := h.cfg.NotReady(tell, i.Name, i.ProviderID); err != nil && ctx.Err() == nil {

@@ -37,6 +37,9 @@ type machine struct {
 	// crashed is the operation of a boot that ended by itself. The cloud calls
 	// such an instance running, as clouds do, until somebody reboots it.
 	crashed cloudsim.OperationID
+	// untold is whether it was shut down, or is to be, and the cluster does not
+	// know.
+	untold bool
 }
 
 func (h *hypervisor) newMachine(id cloudsim.InstanceID) *machine {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -68,8 +69,12 @@ func Route(ctx context.Context, log *slog.Logger, c RouterConfig) error {
 	r := newRouter(log, c.Cloud, v)
 	work, err := r.serve(ctx, c.Services)
 	if err == nil {
-		work.Go(func() error { r.watch(ctx); return nil })
+		watching, stop := context.WithCancel(ctx)
+		var watch sync.WaitGroup
+		watch.Go(func() { r.watch(watching) })
 		err = work.Wait()
+		stop()
+		watch.Wait()
 	}
 	return errors.Join(err, v.close(), dropNetNS(file))
 }
@@ -86,10 +91,10 @@ func newRouter(log *slog.Logger, cloud *client.Client, v *vpc) *router {
 	return &router{log: log, cloud: cloud, vpc: v, table: newTable()}
 }
 
-// serve listens, and then serves and routes until ctx ends.
+// serve listens, and then serves and routes until ctx ends, or a part of it fails.
 func (r *router) serve(ctx context.Context, s Services) (*errgroup.Group, error) {
-	work, err := r.serveEndpoints(ctx, s)
-	if err != nil {
+	work, ctx := errgroup.WithContext(ctx)
+	if err := r.serveEndpoints(ctx, work, s); err != nil {
 		return nil, err
 	}
 	work.Go(func() error {

@@ -116,6 +116,9 @@ func loopDevices() (all []loopDevice, err error) {
 			return nil, err
 		}
 		dev, err := os.Open(l.path())
+		if isNoDevice(err) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -134,9 +137,18 @@ func loopDevices() (all []loopDevice, err error) {
 	return all, err
 }
 
+// isNoDevice reports whether a loop device could not be opened because it is
+// being let go, as it is whenever the last one to use it has ended.
+func isNoDevice(err error) bool {
+	return errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV) || errors.Is(err, fs.ErrNotExist)
+}
+
 // detach takes the file from behind l; the kernel waits for who has it open.
 func (l loopDevice) detach() error {
 	dev, err := os.Open(l.path())
+	if isNoDevice(err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

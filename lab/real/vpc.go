@@ -126,7 +126,12 @@ func newNetNS(file string) (netns.NsHandle, error) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		return netns.None(), err
 	}
-	err := withinNew(func() error {
+	err := withinNew(func() (err error) {
+		defer func() {
+			if err != nil { // the next one must not take it for whole
+				_ = unix.Unmount(file, unix.MNT_DETACH)
+			}
+		}()
 		if err := unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), file, "", unix.MS_BIND, ""); err != nil {
 			return err
 		}
