@@ -230,6 +230,28 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
+// A watch across the wire ends when its token is revoked, and says so last.
+func TestWatchEndsWithItsToken(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+	tok := must(c.CreateToken(ctx, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleReader}))(t)
+	brief := *c
+	brief.Token = client.StaticToken(tok.Secret)
+	soon, stop := context.WithTimeout(ctx, 10*time.Second)
+	defer stop()
+	var last error
+	for e, err := range brief.Watch(soon, cloudsim.WatchOptions{Bookmark: time.Minute}) {
+		if last = err; e.Type != cloudsim.EventBookmark {
+			continue
+		}
+		if err := c.DeleteToken(ctx, tok.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !errors.Is(last, cloudsim.Unauthenticated) {
+		t.Errorf("it ended with %v", last)
+	}
+}
+
 // All events are read from 0, also those of a state that was loaded and has more
 // of them than a page.
 func TestAllEvents(t *testing.T) {

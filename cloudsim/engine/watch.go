@@ -12,7 +12,9 @@ import (
 
 // Watch yields the events after o.Since that the call may see, in order, until
 // ctx ends. It yields an error once, last: Gone when o.Since was compacted, or is
-// from before a state was loaded.
+// from before a state was loaded; Unauthenticated when the caller's token is no
+// longer good, and Denied when it may no longer watch. Both are asked whenever
+// something happened, and as often as bookmarks come.
 func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 	return func(yield func(cloudsim.Event, error) bool) {
 		rev, next, epoch := o.Since, uint64(0), uint64(0)
@@ -51,9 +53,7 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 				return
 			case <-bell:
 			case <-idle:
-				if !yield(cloudsim.Event{Rev: rev, Type: cloudsim.EventBookmark}, nil) {
-					return
-				}
+				told = false // once it was seen that the call still may hear it
 			}
 		}
 	}
@@ -85,15 +85,19 @@ func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l clo
 }
 
 // events returns a page of events after rev, and the revision it read up to.
-// All that it says is of one moment: the events, and the life that they are of
-// (see sameEpoch).
+// All that it says is of one moment: the events, the life that they are of (see
+// sameEpoch), and who may hear them.
 func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []cloudsim.ResourceKind) (evs []cloudsim.Event, next uint64, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	err = e.store.View(func(tx *store.Tx) error {
+		// First, because a load may have made the caller another token.
 		if err := sameEpoch(tx, rev, epoch); err != nil {
+			return err
+		}
+		if err := call.stillMay(tx); err != nil {
 			return err
 		}
 		if rev == 0 {
