@@ -230,6 +230,49 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
+// A watch across the wire ends when its token is revoked, and says so last.
+func TestWatchEndsWithItsToken(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+	tok := must(c.CreateToken(ctx, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleReader}))(t)
+	brief := *c
+	brief.Token = client.StaticToken(tok.Secret)
+	soon, stop := context.WithTimeout(ctx, 10*time.Second)
+	defer stop()
+	var last error
+	for e, err := range brief.Watch(soon, cloudsim.WatchOptions{Bookmark: time.Minute}) {
+		if last = err; e.Type != cloudsim.EventBookmark {
+			continue
+		}
+		if err := c.DeleteToken(ctx, tok.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !errors.Is(last, cloudsim.Unauthenticated) {
+		t.Errorf("it ended with %v", last)
+	}
+}
+
+// All events are read from 0, also those of a state that was loaded and has more
+// of them than a page.
+func TestAllEvents(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+	for rev := uint64(0); rev <= cloudsim.DefaultPageSize; {
+		rev = must(c.CreateAddress(ctx, cloudsim.CreateAddress{Name: fmt.Sprintf("a-%d", rev)}))(t).Revision
+	}
+	addresses := cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{cloudsim.KindAddress}}
+	before := must(c.AllEvents(ctx, addresses))(t)
+	must(c.SaveState(ctx, cloudsim.SaveState{Name: "s"}))(t)
+	if err := c.LoadState(ctx, "s", cloudsim.LoadState{}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, must(c.AllEvents(ctx, addresses))(t)); diff != "" || len(before) == 0 {
+		t.Errorf("%d events before, and after a load (-want +got):\n%s", len(before), diff)
+	}
+	if _, err := c.AllEvents(ctx, cloudsim.WatchOptions{Since: before[0].Rev}); !errors.Is(err, cloudsim.Gone) {
+		t.Errorf("after a revision of before: %v", err)
+	}
+}
+
 func TestWatchSaysGone(t *testing.T) {
 	c := cloudtest.Start(t)
 	for _, err := range c.Watch(t.Context(), cloudsim.WatchOptions{Since: 1 << 40}) {

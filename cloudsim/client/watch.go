@@ -9,14 +9,16 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
 // Watch yields the events after o.Since, in order, until ctx ends, the server
 // leaves, or the caller breaks. It yields an error once, last: Gone when the
-// journal no longer reaches back to o.Since, Unavailable when the connection
-// broke. Resume with Since set to the Rev handled last; nothing is lost or
+// journal no longer reaches back to o.Since or a state was loaded, Unavailable
+// when the connection broke, Unauthenticated or Denied when the caller's token or
+// its right to watch ended meanwhile. Resume with Since set to the Rev handled last; nothing is lost or
 // repeated. It ends without an error when ctx ends.
 func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 	return func(yield func(cloudsim.Event, error) bool) {
@@ -66,11 +68,45 @@ type watchLine struct {
 }
 
 // ListEvents returns a page of the events after o.Since. Revision is how far
-// it read: pass it as Since to read on.
+// it read: pass it as Since to read on. It is Gone as a watch is; see AllEvents.
 func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloudsim.List[cloudsim.Event], error) {
 	q := url.Values{"since": {strconv.FormatUint(o.Since, 10)}}
 	for _, k := range o.Kinds {
 		q.Add("kind", string(k))
 	}
 	return call[cloudsim.List[cloudsim.Event]](ctx, c, http.MethodGet, "/v1/events?"+q.Encode(), nil)
+}
+
+// AllEvents returns all events after o.Since that there are now. It reads page by
+// page. Who asks for the page after one from before a load of a state is told
+// Gone, like those who were there then; from 0 a watch reads it all.
+func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
+	var all []cloudsim.Event
+	for from := o.Since; ; {
+		page, err := c.ListEvents(ctx, o)
+		switch {
+		case errors.Is(err, cloudsim.Gone) && from == 0 && o.Since > 0:
+			return c.untilNow(ctx, cloudsim.WatchOptions{Kinds: o.Kinds})
+		case err != nil:
+			return nil, err
+		}
+		all = append(all, page.Items...)
+		if page.Revision <= o.Since {
+			return all, nil
+		}
+		o.Since = page.Revision
+	}
+}
+
+// untilNow returns what a watch yields until it has caught up, which it says by a
+// bookmark.
+func (c *Client) untilNow(ctx context.Context, o cloudsim.WatchOptions) (all []cloudsim.Event, err error) {
+	o.Bookmark = time.Minute // the cloud chooses how long; see WatchOptions
+	for e, err := range c.Watch(ctx, o) {
+		if err != nil || e.Type == cloudsim.EventBookmark {
+			return all, err
+		}
+		all = append(all, e)
+	}
+	return all, ctx.Err()
 }

@@ -49,6 +49,18 @@ type Call struct {
 	account cloudsim.ServiceAccountID
 	grants  []cloudsim.Grant
 	limited []string // what the operation is granted for, if not for every resource
+
+	access Access // the class of the operation
+	shown  credential
+}
+
+// credential is what remains of a secret once it was found good: enough to look
+// up at any time whether it still is. The zero value is of who needed none, such
+// as the cloud itself.
+type credential struct {
+	hash  string                   // of a token's secret
+	trust cloudsim.WorkloadTrustID // by which a token that a cluster signed is good
+	until time.Time                // when that token expires
 }
 
 type callKey struct{}
@@ -79,13 +91,14 @@ func (e *Engine) Admit(ctx context.Context, r Request) (context.Context, error) 
 	if r.Secret == "" {
 		return ctx, cloudsim.Errorf(cloudsim.Unauthenticated, "no token: send Authorization: Bearer TOKEN")
 	}
-	call := Call{RequestID: r.ID, Operation: r.Operation, IdempotencyKey: r.IdempotencyKey}
+	call := Call{RequestID: r.ID, Operation: r.Operation, IdempotencyKey: r.IdempotencyKey, access: r.Access}
 	if err := e.store.View(func(tx *store.Tx) error {
 		call.At = tx.Now
-		t, err := authenticate(tx, r.Secret)
+		t, shown, err := authenticate(tx, r.Secret)
 		if err != nil {
 			return err
 		}
+		call.shown = shown
 		if err := call.identify(tx, t); err != nil {
 			return err
 		}
@@ -145,11 +158,24 @@ func (c *Call) choose(tx *store.Tx, chosen string) error {
 	return cloudsim.Errorf(cloudsim.Denied, "%s is for project %s only, and has no role in %q", c.who(), c.Project, chosen)
 }
 
-func authenticate(tx *store.Tx, secret string) (cloudsim.Token, error) {
+// authenticate says whose a secret is, and by what it is looked up again.
+func authenticate(tx *store.Tx, secret string) (t cloudsim.Token, shown credential, err error) {
+	shown = credential{hash: hashSecret(secret)}
 	if isWorkloadToken(secret) {
-		return authenticateWorkload(tx, secret)
+		shown, err = verifyWorkload(tx, secret)
 	}
-	found, err := tokens.Lookup(tx, byHash, hashSecret(secret))
+	if err == nil {
+		t, err = shown.token(tx)
+	}
+	return t, shown, err
+}
+
+// token is the token that c is good for now, or Unauthenticated.
+func (c credential) token(tx *store.Tx) (cloudsim.Token, error) {
+	if c.trust != "" {
+		return c.workload(tx)
+	}
+	found, err := tokens.Lookup(tx, byHash, c.hash)
 	if err != nil {
 		return cloudsim.Token{}, err
 	}
@@ -161,6 +187,28 @@ func authenticate(tx *store.Tx, secret string) (cloudsim.Token, error) {
 		return t, cloudsim.Errorf(cloudsim.Unauthenticated, "token %q expired at %s", t.Name, t.ExpiresAt.Format("2006-01-02T15:04:05Z07:00"))
 	}
 	return t, nil
+}
+
+// stillMay is Unauthenticated when what the caller showed at the door is no
+// longer good, and Denied when it may no longer do what it came for: a watch
+// goes on long after its caller passed. From then on the call has the grants of
+// now. Who showed nothing, such as the cloud itself, may for ever.
+func (c *Call) stillMay(tx *store.Tx) error {
+	if c.shown == (credential{}) {
+		return nil
+	}
+	t, err := c.shown.token(tx)
+	if err != nil {
+		return err
+	}
+	if c.grants, err = grantsOf(tx, t); err != nil {
+		return err
+	}
+	c.limited = nil
+	if err := c.authorize(c.Operation, c.access); err != nil || c.limited == nil {
+		return err
+	}
+	return c.onlyFor(c.Operation) // as MayTouch has it: events are about everything
 }
 
 // hashSecret needs no salt and no work factor: secrets are 256 random bits.

@@ -108,7 +108,7 @@ func (e *Engine) newClaims(tx *store.Tx, use string, life time.Duration) registr
 // CreateRegistryCredential made, or the secret of a token of the cloud.
 func (e *Engine) AdmitRegistryPassword(password string) (c RegistryCaller, err error) {
 	err = e.store.View(func(tx *store.Tx) error {
-		t, err := authenticate(tx, password)
+		t, _, err := authenticate(tx, password)
 		if err == nil {
 			c.claims = e.newClaims(tx, usePassword, cloudsim.RegistryBearerLife)
 			c.claims.Subject, c.claims.Account = t.Name, t.ServiceAccount

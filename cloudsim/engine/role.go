@@ -230,7 +230,12 @@ func (e *Engine) MayTouch(ctx context.Context, s Subject) error {
 			return nil
 		}
 	}
-	return cloudsim.Errorf(cloudsim.Denied, "%s has the permission %s for %s only", call.who(), s.Operation, strings.Join(call.limited, ", "))
+	return call.onlyFor(s.Operation)
+}
+
+// onlyFor is Denied for what is none of the resources that the call is limited to.
+func (c Call) onlyFor(operation string) error {
+	return cloudsim.Errorf(cloudsim.Denied, "%s has the permission %s for %s only", c.who(), operation, strings.Join(c.limited, ", "))
 }
 
 // Allowed refuses, as Denied, what the call in ctx may not do to the resource
@@ -387,7 +392,8 @@ func (e *Engine) ListRoleBindings(ctx context.Context, o cloudsim.ListOptions) (
 	return page(ctx, e, roleBindings, o, nil)
 }
 
-// DeleteRoleBinding takes a role away, from the next call on.
+// DeleteRoleBinding takes a role away, from the next call on; also from watches
+// that are open.
 func (e *Engine) DeleteRoleBinding(ctx context.Context, id cloudsim.RoleBindingID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		b, err := getOwn(tx, call, roleBindings, string(id))

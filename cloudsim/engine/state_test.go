@@ -242,7 +242,8 @@ func TestLoadKeepsTheEndOfTokens(t *testing.T) {
 }
 
 // Watches from before a load are Gone, also when their revision is reached
-// again; those that begin after it go on.
+// again and when their caller's token was not loaded; those that begin after it
+// go on.
 func TestWatchesEndWithALoad(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -251,23 +252,30 @@ func TestWatchesEndWithALoad(t *testing.T) {
 	if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: "s"}); err != nil {
 		t.Fatal(err)
 	}
+	late := account(t, e, enter(t, e, "secret", engine.DefaultProject), "late", cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader})
 	before, err := e.ListInstances(ctx, cloudsim.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	running := make(chan error, 1)
-	go func() {
-		for _, err := range e.Watch(ctx, cloudsim.WatchOptions{Since: before.Revision}) {
-			if err != nil {
-				running <- err
+	soon, leave := context.WithTimeout(t.Context(), 10*time.Second)
+	defer leave()
+	running := make(chan error, 2)
+	for _, ctx := range []context.Context{engine.AsCloud(soon), must(e.Admit(soon, engine.Request{Secret: late, Access: engine.Read}))(t)} {
+		go func() {
+			var last error
+			for _, err := range e.Watch(ctx, cloudsim.WatchOptions{Since: before.Revision}) {
+				last = err
 			}
-		}
-	}()
+			running <- last
+		}()
+	}
 	if err := e.LoadState(ctx, "s", cloudsim.LoadState{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-running; !errors.Is(err, cloudsim.Gone) {
-		t.Errorf("a watch that ran: %v", err)
+	for range 2 {
+		if err := <-running; !errors.Is(err, cloudsim.Gone) {
+			t.Errorf("a watch that ran: %v", err)
+		}
 	}
 	after, err := e.ListInstances(ctx, cloudsim.ListOptions{})
 	if err != nil || after.Revision <= before.Revision {

@@ -157,7 +157,7 @@ func (e *Engine) ListTokens(ctx context.Context, o cloudsim.ListOptions) (clouds
 	return page(ctx, e, tokens, o, nil)
 }
 
-// DeleteToken revokes a token at once.
+// DeleteToken revokes a token at once; its watches end.
 func (e *Engine) DeleteToken(ctx context.Context, id cloudsim.TokenID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		t, err := getOwn(tx, call, tokens, string(id))

@@ -55,41 +55,60 @@ type bound struct {
 // no dots.
 func isWorkloadToken(secret string) bool { return strings.Count(secret, ".") == 2 }
 
-// authenticateWorkload is authenticate for a token that a cluster signed. What
-// it says before its signature is verified only chooses the trusts to ask.
-func authenticateWorkload(tx *store.Tx, secret string) (cloudsim.Token, error) {
+// verifyWorkload checks a token that a cluster signed. What it says before its
+// signature is verified only chooses the trusts to ask.
+func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 	t, err := jwt.ParseSigned(secret, workloadAlgorithms)
 	if err != nil {
-		return cloudsim.Token{}, cloudsim.Errorf(cloudsim.Unauthenticated, "the token is none that a cluster signs")
+		return credential{}, cloudsim.Errorf(cloudsim.Unauthenticated, "the token is none that a cluster signs")
 	}
 	var said workloadClaims
 	if err := t.UnsafeClaimsWithoutVerification(&said); err != nil {
-		return cloudsim.Token{}, cloudsim.Errorf(cloudsim.Unauthenticated, "the token says nothing that can be read")
+		return credential{}, cloudsim.Errorf(cloudsim.Unauthenticated, "the token says nothing that can be read")
 	}
 	trusts, err := workloadTrusts.Lookup(tx, bySubject, said.Subject)
 	if err != nil {
-		return cloudsim.Token{}, err
+		return credential{}, err
 	}
 	why := cloudsim.Errorf(cloudsim.Unauthenticated, "no workload trust is for %.200q of issuer %.200q", said.Subject, said.Issuer)
 	for _, w := range trusts {
 		if w.Issuer != said.Issuer {
 			continue
 		}
-		if why = trusted(tx.Now, w, t); why == nil {
-			return cloudsim.Token{Meta: cloudsim.Meta{Name: w.Name, Project: w.Project}, ServiceAccount: w.Account}, nil
+		until, err := trusted(tx.Now, w, t)
+		if why = err; why == nil {
+			return credential{trust: w.ID, until: until}, nil
 		}
 	}
-	return cloudsim.Token{}, why
+	return credential{}, why
 }
 
-// trusted checks a token by one trust, on the cloud's clock.
-func trusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken) error {
-	refuse := func(format string, args ...any) error {
-		return cloudsim.Errorf(cloudsim.Unauthenticated, "the token of "+subjectOfPod(w.Namespace, w.ServiceAccount)+" "+format, args...)
+// workload is token for one that a cluster signed, whose signature was verified.
+func (c credential) workload(tx *store.Tx) (cloudsim.Token, error) {
+	w, err := workloadTrusts.Get(tx, string(c.trust))
+	switch {
+	case errors.Is(err, cloudsim.NotFound):
+		return cloudsim.Token{}, cloudsim.Errorf(cloudsim.Unauthenticated, "workload trust %s, by which the token was good, is gone", c.trust)
+	case err != nil:
+		return cloudsim.Token{}, err
+	case !tx.Now.Before(c.until):
+		return cloudsim.Token{}, refuseWorkload(w, "has expired")
 	}
+	return cloudsim.Token{Meta: cloudsim.Meta{Name: w.Name, Project: w.Project}, ServiceAccount: w.Account}, nil
+}
+
+// refuseWorkload says what is wrong with a token of a trust's workload.
+func refuseWorkload(w cloudsim.WorkloadTrust, format string, args ...any) error {
+	return cloudsim.Errorf(cloudsim.Unauthenticated, "the token of "+subjectOfPod(w.Namespace, w.ServiceAccount)+" "+format, args...)
+}
+
+// trusted checks a token by one trust, on the cloud's clock, and says until when
+// it is good.
+func trusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken) (until time.Time, err error) {
+	refuse := func(format string, args ...any) (time.Time, error) { return until, refuseWorkload(w, format, args...) }
 	var set jose.JSONWebKeySet
 	if err := json.Unmarshal([]byte(w.Keys), &set); err != nil {
-		return err
+		return until, err
 	}
 	keys := set.Key(t.Headers[0].KeyID)
 	if len(keys) == 0 {
@@ -114,7 +133,7 @@ func trusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken) error
 	case k.Pod.UID == "":
 		return refuse("is bound to no pod")
 	}
-	return nil
+	return c.Expiry.Time(), nil
 }
 
 // CreateWorkloadTrust lets a Kubernetes service account call as one of the
@@ -170,7 +189,8 @@ func (e *Engine) ListWorkloadTrusts(ctx context.Context, o cloudsim.ListOptions)
 	return page(ctx, e, workloadTrusts, o, nil)
 }
 
-// DeleteWorkloadTrust ends a trust, from the next call on.
+// DeleteWorkloadTrust ends a trust, from the next call on, and the watches of who
+// came by it.
 func (e *Engine) DeleteWorkloadTrust(ctx context.Context, id cloudsim.WorkloadTrustID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		w, err := get(tx, call, workloadTrusts, string(id))

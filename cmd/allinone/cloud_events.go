@@ -68,7 +68,7 @@ With --watch, go on with new events until interrupted.`,
 				s := newStream(p, func(e cloudsim.Event) any { return e })
 				return follow(ctx, c, cl, where, func(e cloudsim.Event) error { return s.changes([]cloudsim.Event{e}) })
 			}
-			events, err := allEvents(ctx, cl, where)
+			events, err := cl.AllEvents(ctx, where)
 			if err != nil {
 				return err
 			}
@@ -86,20 +86,4 @@ With --watch, go on with new events until interrupted.`,
 	f.StringSliceVar(&kinds, "kind", nil, "only events of this `KIND` of resource; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("kind", fixed(resourceKinds...))
 	return cmd
-}
-
-// allEvents reads every page of events.
-func allEvents(ctx context.Context, cl *client.Client, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
-	var all []cloudsim.Event
-	for {
-		page, err := cl.ListEvents(ctx, o)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.Items...)
-		if page.Revision <= o.Since {
-			return all, nil
-		}
-		o.Since = page.Revision
-	}
 }

@@ -42,7 +42,7 @@ func TestWatchRepeatsNothingThatTheListShowed(t *testing.T) {
 	if err := cl.DeleteAddress(ctx, a.ID); err != nil {
 		t.Fatal(err)
 	}
-	events, err := allEvents(ctx, cl, cloudsim.WatchOptions{Since: since.Revision, Kinds: []cloudsim.ResourceKind{cloudsim.KindAddress}})
+	events, err := cl.AllEvents(ctx, cloudsim.WatchOptions{Since: since.Revision, Kinds: []cloudsim.ResourceKind{cloudsim.KindAddress}})
 	if err != nil {
 		t.Fatal(err)
 	}

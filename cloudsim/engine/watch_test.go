@@ -1,0 +1,237 @@
+package engine_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// brief makes a token of a service account that expires after 90 seconds.
+func brief(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
+	t.Helper()
+	return must(e.CreateToken(admin, cloudsim.CreateToken{ServiceAccount: name, TTLSeconds: 90}))(t).Secret
+}
+
+// workload lets a pod call as a service account, and returns a token of the pod
+// that expires after 90 seconds.
+func workload(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
+	t.Helper()
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	keys := must(json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "k", Algorithm: "ES256"}}}))(t)
+	must(e.CreateWorkloadTrust(admin, cloudsim.CreateWorkloadTrust{Name: "pod", Account: name, WorkloadTrustSpec: cloudsim.WorkloadTrustSpec{
+		Issuer: "https://k8s", Audience: "cloud", Keys: string(keys), Namespace: "shop", ServiceAccount: "web",
+	}}))(t)
+	signer := must(jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k"}}, nil))(t)
+	return must(jwt.Signed(signer).Claims(map[string]any{
+		"iss": "https://k8s", "sub": "system:serviceaccount:shop:web", "aud": "cloud", "exp": time.Now().Add(90 * time.Second).Unix(),
+		"kubernetes.io": map[string]any{
+			"namespace": "shop", "serviceaccount": map[string]string{"name": "web"}, "pod": map[string]string{"name": "p", "uid": "1"},
+		},
+	}).Serialize())(t)
+}
+
+// unbind takes a role of a service account away.
+func unbind(e *engine.Engine, admin context.Context, name string) error {
+	l, err := e.ListRoleBindings(admin, cloudsim.ListOptions{Name: name})
+	if err != nil || len(l.Items) != 1 {
+		return fmt.Errorf("bindings named %s: %+v, %w", name, l.Items, err)
+	}
+	return e.DeleteRoleBinding(admin, l.Items[0].ID)
+}
+
+// watch sends what a watch of everything yields, but no bookmarks, and last its
+// error, on a channel that it then closes.
+func watch(e *engine.Engine, ctx context.Context) <-chan any {
+	said := make(chan any, 1000)
+	go func() {
+		defer close(said)
+		for ev, err := range e.Watch(ctx, cloudsim.WatchOptions{Bookmark: time.Minute}) {
+			switch {
+			case err != nil:
+				said <- err
+			case ev.Type != cloudsim.EventBookmark:
+				said <- ev
+			}
+		}
+	}()
+	return said
+}
+
+// A watch ends when its caller may watch no longer: at once where somebody takes
+// the right away, and with the next bookmark where only time does. A caller has
+// role reader, and role writer for some instances.
+func TestWatchEndsWithItsRight(t *testing.T) {
+	idle := func(*engine.Engine, context.Context) error { return nil }
+	revoke := func(e *engine.Engine, ctx context.Context) error { return e.DeleteToken(ctx, "tok-000003") }
+	distrust := func(e *engine.Engine, ctx context.Context) error { return e.DeleteWorkloadTrust(ctx, "trust-000001") }
+	remove := func(e *engine.Engine, ctx context.Context) error { return e.DeleteServiceAccount(ctx, "sa-000001") }
+	limit := func(e *engine.Engine, ctx context.Context) error { return unbind(e, ctx, "sa-a") }
+	strip := func(e *engine.Engine, ctx context.Context) error {
+		return errors.Join(unbind(e, ctx, "sa-b"), unbind(e, ctx, "sa-a"))
+	}
+	rotate := func(e *engine.Engine, _ context.Context) error { return e.EnsureAdmin("another") }
+	admins := func(*testing.T, *engine.Engine, context.Context, string) string { return "secret" }
+	for name, tc := range map[string]struct {
+		secret func(*testing.T, *engine.Engine, context.Context, string) string
+		lose   func(*engine.Engine, context.Context) error
+		want   error
+		after  time.Duration
+	}{
+		"its token is revoked":         {brief, revoke, cloudsim.Unauthenticated, 0},
+		"its token expires":            {brief, idle, cloudsim.Unauthenticated, 2 * time.Minute},
+		"its token has another secret": {admins, rotate, cloudsim.Unauthenticated, 0},
+		"its account goes":             {brief, remove, cloudsim.Unauthenticated, 0},
+		"its roles go":                 {brief, strip, cloudsim.Denied, 0},
+		"a role for some things stays": {brief, limit, cloudsim.Denied, 0},
+		"nobody trusts the workload":   {workload, distrust, cloudsim.Unauthenticated, 0},
+		"the workload's token expires": {workload, idle, cloudsim.Unauthenticated, 2 * time.Minute},
+		"the workload's account goes":  {workload, remove, cloudsim.Unauthenticated, 0},
+		"the roles of the workload go": {workload, strip, cloudsim.Denied, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, down := boot(t, file(t), instant)
+				defer down()
+				admin := enter(t, e, "secret", engine.DefaultProject)
+				account(t, e, admin, "sa", cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader}, cloudsim.CreateRoleBinding{Role: cloudsim.RoleWriter, Resource: "web-*"})
+				ctx, leave := context.WithTimeout(t.Context(), time.Hour)
+				defer leave()
+				ctx = must(e.Admit(ctx, engine.Request{Secret: tc.secret(t, e, admin, "sa"), Operation: "events.watch", Access: engine.Read}))(t)
+				began, said := time.Now(), watch(e, ctx)
+				synctest.Wait()
+				if err := tc.lose(e, admin); err != nil {
+					t.Fatal(err)
+				}
+				mustCreate(t, e, admin, "news")
+				var err error
+				news := 0
+				for v := range said {
+					if ev, ok := v.(cloudsim.Event); ok && ev.Kind == cloudsim.KindInstance {
+						news++
+					}
+					err, _ = v.(error)
+				}
+				if tc.after == 0 && news > 0 {
+					t.Error("it heard of what came later")
+				}
+				if took := time.Since(began); !errors.Is(err, tc.want) || took != tc.after {
+					t.Errorf("it ended with %v after %s; want %v after %s", err, took, tc.want, tc.after)
+				}
+			})
+		})
+	}
+}
+
+// Who may see less than when he came hears less; the cloud itself hears all.
+func TestWatchHearsWhatItMayNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, down := boot(t, file(t), instant)
+		defer down()
+		admin := enter(t, e, "secret", engine.DefaultProject)
+		secret := account(t, e, admin, "sa", cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader}, cloudsim.CreateRoleBinding{Role: cloudsim.RoleHypervisor})
+		ctx, leave := context.WithCancel(t.Context())
+		theirs := watch(e, must(e.Admit(ctx, engine.Request{Secret: secret, Operation: "events.watch", Access: engine.Read}))(t))
+		ours := watch(e, engine.AsCloud(ctx))
+		mustCreate(t, e, admin, "a")
+		synctest.Wait()
+		if err := unbind(e, admin, "sa-a"); err != nil {
+			t.Fatal(err)
+		}
+		mustCreate(t, e, admin, "b")
+		synctest.Wait()
+		leave()
+		heard := func(said <-chan any) (of []string) {
+			for v := range said {
+				if ev, ok := v.(cloudsim.Event); !ok {
+					t.Errorf("it ended with %v", v)
+				} else if ev.Type == cloudsim.EventPut && (ev.Kind == cloudsim.KindInstance || ev.Kind == cloudsim.KindOperation) {
+					of = append(of, ev.ID)
+				}
+			}
+			slices.Sort(of)
+			return slices.Compact(of)
+		}
+		if got := heard(theirs); !slices.Equal(got, []string{"i-000001", "i-000002", "op-000001"}) {
+			t.Errorf("who may see less heard of %v", got)
+		}
+		if got := heard(ours); !slices.Equal(got, []string{"i-000001", "i-000002", "op-000001", "op-000002"}) {
+			t.Errorf("the cloud heard of %v", got)
+		}
+	})
+}
+
+// A page of events is Gone like a watch to who was there before a load or a
+// reset; who begins at 0 reads what was loaded, and goes on from there.
+func TestEventsEndWithALoad(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
+	defer stop()
+	mustCreate(t, e, ctx, "a")
+	saved := must(e.SaveState(ctx, cloudsim.SaveState{Name: "s"}))(t).Revision
+	mustCreate(t, e, ctx, "b")
+	last := must(e.ListInstances(ctx, cloudsim.ListOptions{}))(t).Revision
+	for what, replace := range map[string]func() error{
+		"a load":  func() error { return e.LoadState(ctx, "s", cloudsim.LoadState{}) },
+		"a reset": func() error { return e.ResetState(ctx) },
+	} {
+		if err := replace(); err != nil {
+			t.Fatal(err)
+		}
+		now := must(e.ListInstances(ctx, cloudsim.ListOptions{}))(t).Revision
+		for since, want := range map[uint64]error{1: cloudsim.Gone, saved: cloudsim.Gone, last: cloudsim.Gone, 0: nil, now: nil} {
+			if _, err := e.ListEvents(ctx, cloudsim.WatchOptions{Since: since}); !errors.Is(err, want) {
+				t.Errorf("after %s, since %d: %v; want %v", what, since, err, want)
+			}
+		}
+		l := must(e.ListEvents(ctx, cloudsim.WatchOptions{}))(t)
+		if _, err := e.ListEvents(ctx, cloudsim.WatchOptions{Since: l.Revision}); err != nil || l.Revision != now {
+			t.Errorf("after %s, what there is was read up to %d of %d, and then: %v", what, l.Revision, now, err)
+		}
+	}
+}
+
+// A watch that begins at 0 reads what was loaded, however many pages it is, and
+// is told of what came after.
+func TestWatchReadsWhatWasLoaded(t *testing.T) {
+	ctx, leave := context.WithTimeout(engine.AsCloud(t.Context()), time.Minute)
+	defer leave()
+	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
+	defer stop()
+	for rev := uint64(0); rev <= cloudsim.DefaultPageSize; {
+		rev = must(e.CreateAddress(ctx, cloudsim.CreateAddress{Name: fmt.Sprintf("a-%d", rev)}))(t).Revision
+	}
+	saved := must(e.SaveState(ctx, cloudsim.SaveState{Name: "s"}))(t).Revision
+	if err := e.LoadState(ctx, "s", cloudsim.LoadState{}); err != nil {
+		t.Fatal(err)
+	}
+	a := mustCreate(t, e, ctx, "news")
+	read := uint64(0)
+	for ev, err := range e.Watch(ctx, cloudsim.WatchOptions{}) {
+		if err != nil {
+			t.Fatalf("after %d events: %v", read, err)
+		}
+		if ev.Rev <= saved {
+			read++
+		}
+		if ev.ID == string(a.ID) {
+			break
+		}
+	}
+	if read != saved {
+		t.Errorf("it read %d of %d events", read, saved)
+	}
+}
