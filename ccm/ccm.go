@@ -38,6 +38,8 @@ type Provider struct {
 
 	// reread returns the configuration as it is on disk; nil if it is not.
 	reread func() (Config, error)
+	// unheeded is what the file says that only a restart would heed; told once.
+	unheeded Config
 	// leads is told when this process begins to lead; nil if nobody asks.
 	leads func()
 

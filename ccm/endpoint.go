@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -142,27 +143,37 @@ func numbersOf(svc *v1.Service, s *discoveryv1.EndpointSlice) []int {
 	return numbers
 }
 
-// agreed are the numbers that most pods have for the Service's ports, because a
-// listener has one; without pods, what the Service says itself.
+// agreed are the numbers that most pods have for each of the Service's ports,
+// because a listener has one; without any, what the Service says itself.
 func agreed(svc *v1.Service, pods []pod) []int {
-	votes := map[string]int{}
-	var most []int
-	for _, p := range pods {
-		votes[fmt.Sprint(p.numbers)]++
-	}
-	for _, p := range pods {
-		n, best := votes[fmt.Sprint(p.numbers)], votes[fmt.Sprint(most)]
-		if !slices.Contains(p.numbers, 0) && (n > best || n == best && slices.Compare(p.numbers, most) < 0) {
-			most = p.numbers
+	most := make([]int, len(svc.Spec.Ports))
+	for i, port := range svc.Spec.Ports {
+		votes := map[int]int{}
+		for _, p := range pods {
+			if n := p.numbers[i]; n != 0 {
+				votes[n]++
+			}
 		}
-	}
-	if most != nil {
-		return most
-	}
-	for _, p := range svc.Spec.Ports {
-		most = append(most, int(cmp.Or(p.TargetPort.IntVal, p.Port)))
+		for _, n := range slices.Sorted(maps.Keys(votes)) {
+			if votes[n] > votes[most[i]] {
+				most[i] = n
+			}
+		}
+		most[i] = cmp.Or(most[i], int(cmp.Or(port.TargetPort.IntVal, port.Port)))
 	}
 	return most
+}
+
+// serves reports whether the pod has the ports that were agreed on. One that it
+// lacks, such as the newest of a Service whose pods are still being replaced, is
+// no reason to do without its others.
+func (p pod) serves(ports []int) bool {
+	for i, n := range p.numbers {
+		if n != 0 && n != ports[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // podBackends are the pods behind a Service that run on these nodes.
@@ -190,7 +201,7 @@ func (b *balancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v
 	for _, p := range pods {
 		id, here := of[p.node]
 		switch {
-		case !slices.Equal(p.numbers, to.ports):
+		case !p.serves(to.ports):
 			leave(p, "its ports are %v, and those of most are %v", p.numbers, to.ports)
 		case !here: // its node is excluded, or not chosen, or has not been initialised yet
 		case !b.reaches(id, p.ip):

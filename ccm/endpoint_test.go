@@ -95,12 +95,20 @@ func podCases(one, two cloudsim.Instance) map[string]podCase {
 	four := func(number int32, all ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 		return slice(v1.IPv4Protocol, number, all...)
 	}
+	more := portless(func(s *v1.Service) {
+		s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "metrics", Protocol: v1.ProtocolTCP, Port: 9100, TargetPort: intstr.FromString("metrics")})
+	})
+	hasMetrics := four(8080, runsOn(two, 7))
+	hasMetrics.Name = "web-ipv4-newest"
+	hasMetrics.Ports = append(hasMetrics.Ports, discoveryv1.EndpointPort{Name: new("metrics"), Port: new(int32(9100))})
 	return map[string]podCase{
-		"two on two nodes": {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(two, 7), runsOn(one, 7))}, want: []string{podIP(one, 7), podIP(two, 7)}, number: 8080},
-		"one is not ready": {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), with(runsOn(one, 8), discoveryv1.EndpointConditions{Ready: &no, Serving: &no}))}, want: []string{podIP(one, 7)}, number: 8080},
-		"one is ending":    {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), ending(runsOn(one, 8)))}, want: []string{podIP(one, 7)}, number: 8080},
-		"all are ending":   {pods: []*discoveryv1.EndpointSlice{four(8080, ending(runsOn(one, 7)), with(runsOn(one, 8), discoveryv1.EndpointConditions{Ready: &no}))}, want: []string{podIP(one, 7)}, number: 8080},
-		"none":             {want: nil, number: 80},
+		"a port that no pod has yet":     {svc: more, pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7))}, want: []string{podIP(one, 7)}, number: 8080},
+		"a port that the newest pod has": {svc: more, pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7)), hasMetrics}, want: []string{podIP(one, 7), podIP(two, 7)}, number: 8080},
+		"two on two nodes":               {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(two, 7), runsOn(one, 7))}, want: []string{podIP(one, 7), podIP(two, 7)}, number: 8080},
+		"one is not ready":               {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), with(runsOn(one, 8), discoveryv1.EndpointConditions{Ready: &no, Serving: &no}))}, want: []string{podIP(one, 7)}, number: 8080},
+		"one is ending":                  {pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), ending(runsOn(one, 8)))}, want: []string{podIP(one, 7)}, number: 8080},
+		"all are ending":                 {pods: []*discoveryv1.EndpointSlice{four(8080, ending(runsOn(one, 7)), with(runsOn(one, 8), discoveryv1.EndpointConditions{Ready: &no}))}, want: []string{podIP(one, 7)}, number: 8080},
+		"none":                           {want: nil, number: 80},
 		"a rollout of another number": {
 			pods: []*discoveryv1.EndpointSlice{four(8080, runsOn(one, 7), runsOn(one, 8)), four(9090, runsOn(two, 7))},
 			want: []string{podIP(one, 7), podIP(one, 8)}, number: 8080, says: "PodLeftOut",

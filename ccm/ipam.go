@@ -114,7 +114,11 @@ func (a *allocator) sync(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"podCIDR": ranges[0], "podCIDRs": ranges}})
+	change := map[string]any{"spec": map[string]any{"podCIDR": ranges[0], "podCIDRs": ranges}}
+	if node.UID != "" { // and no other Node of that name, which may have come meanwhile
+		change["metadata"] = map[string]any{"uid": node.UID}
+	}
+	patch, err := json.Marshal(change)
 	if err != nil {
 		return err
 	}
@@ -176,7 +180,7 @@ func (a *allocator) route(ctx context.Context, node *v1.Node, ranges []string) e
 // final reports whether the cloud will say so again, until somebody changes it.
 func final(err error) bool {
 	switch cloudsim.KindOf(err) {
-	case cloudsim.Invalid, cloudsim.Denied, cloudsim.Exists:
+	case cloudsim.Invalid, cloudsim.Denied, cloudsim.Exists, cloudsim.NotFound:
 		return true
 	case cloudsim.Exhausted: // a table that is full, and not a rate
 		e, ok := errors.AsType[*cloudsim.Error](err)

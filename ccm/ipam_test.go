@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
+	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -133,6 +134,17 @@ func TestRangesAreRoutedFirst(t *testing.T) {
 		return destinations
 	}
 	eventually(t, "the first route is being made", func() bool { return slices.Equal(made(), i.PodRanges[:1]) })
+	l, err := r.cloud.ListRoutes(t.Context(), cloudsim.ListOptions{})
+	if err != nil || len(l.Items) != 1 {
+		t.Fatal(l.Items, err)
+	}
+	seen := &cloudprovider.Route{Name: string(l.Items[0].ID), DestinationCIDR: l.Items[0].Destination} // by a round that began before
+	if err := r.routes().DeleteRoute(t.Context(), cluster, seen); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := r.cloud.GetRoute(t.Context(), l.Items[0].ID); err != nil || now.State != cloudsim.RouteCreating {
+		t.Errorf("the framework deletes it: %+v, %v", now, err)
+	}
 	if got := podCIDRs(t, kube, "node-1"); len(got) != 0 {
 		t.Errorf("before its route leads there, the Node has %v", got)
 	}
@@ -186,4 +198,34 @@ func TestRangesWithoutARoute(t *testing.T) {
 	}
 	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", cluster, node("node-1"))
 	eventually(t, "the Node has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "node-1"), i.PodRanges) })
+}
+
+// A Node that is not called as its instance is routed by nobody; it does not wait
+// for that either.
+func TestRangesOfANodeOfAnotherName(t *testing.T) {
+	r := podded(t)
+	i := r.machine(t, "node-1")
+	n := initialised(i)
+	n.Name = "other"
+	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", cluster, n)
+	eventually(t, "the Node has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "other"), i.PodRanges) })
+}
+
+// Ranges are written into the Node that they were looked up for, and into no
+// successor of its name: they could never be changed.
+func TestRangesAreOfOneNode(t *testing.T) {
+	r := podded(t)
+	r.machine(t, "node-1")
+	kube := fake.NewClientset()
+	patches := make(chan string, 10)
+	kube.PrependReactor("patch", "nodes", func(a kubetesting.Action) (bool, runtime.Object, error) {
+		patches <- string(a.(kubetesting.PatchAction).GetPatch())
+		return false, nil, nil
+	})
+	n := node("node-1")
+	n.UID = "of-the-first"
+	r.allocatingIn(t, kube, "10.244.0.0/16,fd10:244::/56", "", n)
+	if patch := <-patches; !strings.Contains(patch, `"uid":"of-the-first"`) {
+		t.Errorf("it writes %s", patch)
+	}
 }

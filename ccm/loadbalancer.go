@@ -327,12 +327,18 @@ func (b *balancers) active(ctx context.Context, lb cloudsim.LoadBalancer) (cloud
 		return lb.Reported() || polls > b.unreported, nil
 	})
 	switch {
-	case err != nil && !wait.Interrupted(err):
+	case err != nil && !ranOut(err):
 		return lb, fmt.Errorf("load balancer %s: waiting until it is active: %w", lb.ID, err)
 	case lb.State == cloudsim.LoadBalancerActive, lb.State == cloudsim.LoadBalancerUpdating:
 		return lb, nil
 	}
 	return lb, api.NewRetryError(fmt.Sprintf("load balancer %s (%s) is %s", lb.ID, lb.IP, lb.State), retryAfter)
+}
+
+// ranOut reports whether a wait has lasted long enough, though the cloud answers.
+// That of a call that was not answered is a deadline too, and is a failure.
+func ranOut(err error) bool {
+	return wait.Interrupted(err) && cloudsim.KindOf(err) != cloudsim.Unavailable
 }
 
 // gone waits until lb is deleted.
@@ -347,7 +353,7 @@ func (b *balancers) gone(ctx context.Context, lb cloudsim.LoadBalancer) error {
 	switch {
 	case err == nil:
 		return nil
-	case wait.Interrupted(err):
+	case ranOut(err):
 		return api.NewRetryError(fmt.Sprintf("load balancer %s is still being deleted", lb.ID), retryAfter)
 	}
 	return fmt.Errorf("load balancer %s: waiting until it is deleted: %w", lb.ID, err)

@@ -46,6 +46,8 @@ func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, svc 
 		return err
 	case !found:
 		return fmt.Errorf("load balancer %s %w", loadBalancerName(svc), errMissing)
+	case shared(lb) && svc.Annotations[AnnotationLoadBalancerShared] == "":
+		return errShares(lb, svc)
 	case lb.State == cloudsim.LoadBalancerDeleting:
 		return nil
 	}
@@ -84,6 +86,12 @@ func (b *balancers) setTargets(ctx context.Context, svc *v1.Service, lb cloudsim
 // errMissing is why a load balancer cannot be updated that is not there.
 var errMissing = errors.New("does not exist (yet)")
 
+// errShares is why nothing is changed for a Service that shares a load balancer
+// and says no longer so: it is the others'.
+func errShares(lb cloudsim.LoadBalancer, svc *v1.Service) error {
+	return fmt.Errorf("load balancer %s is shared, and %s wants one of its own, which it cannot have as long as it is: nothing is changed", lb.ID, name(svc))
+}
+
 // followPods is UpdateLoadBalancer where the targets are pods, which may have
 // other ports than those before: all of it is replaced, in one call too.
 func (b *balancers) followPods(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
@@ -98,6 +106,8 @@ func (b *balancers) followPods(ctx context.Context, cluster string, svc *v1.Serv
 			return err
 		case !found:
 			return fmt.Errorf("load balancer %s %w", want.Name, errMissing)
+		case shared(lb) && lb.Name != want.Name:
+			return errShares(lb, svc)
 		case lb.State == cloudsim.LoadBalancerDeleting, same(lb, want):
 			return nil
 		}

@@ -116,12 +116,14 @@ func (r reloader) run(ctx context.Context) {
 // from the next call on, and the cloud is mirrored anew.
 func (p *Provider) Reload(cfg Config) {
 	before := p.settings.Get()
+	if fixed := cfg.fixed(); fixed != p.unheeded {
+		if p.unheeded = fixed; fixed != before.fixed() {
+			p.log.Warn("loadBalancerClass and onlyLoadBalancerClass take effect at the next start")
+		}
+	}
+	cfg.LoadBalancerClass, cfg.OnlyLoadBalancerClass = before.LoadBalancerClass, before.OnlyLoadBalancerClass
 	if cfg == before {
 		return
-	}
-	if before.fixed() != cfg.fixed() {
-		p.log.Warn("loadBalancerClass and onlyLoadBalancerClass take effect at the next start")
-		cfg.LoadBalancerClass, cfg.OnlyLoadBalancerClass = before.LoadBalancerClass, before.OnlyLoadBalancerClass
 	}
 	p.settings.now.Store(&cfg)
 	p.log.Info("the configuration was changed", "url", cfg.URL, "project", cfg.Project)

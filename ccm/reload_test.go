@@ -1,6 +1,7 @@
 package ccm_test
 
 import (
+	"bytes"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,5 +95,20 @@ func TestTokenIsReplacedInItsFile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// What takes a restart is said once, and is no change.
+func TestReloadOfWhatTakesARestart(t *testing.T) {
+	cfg := ccm.Config{URL: "http://127.0.0.1:1", TokenFile: "/token"}
+	var said bytes.Buffer
+	settings := ccm.NewSettings(cfg)
+	p := ccm.New(slog.New(slog.NewTextHandler(&said, nil)), settings.Client(), settings, record.NewFakeRecorder(10))
+	cfg.LoadBalancerClass = "example.com/other"
+	for range 3 {
+		p.Reload(cfg)
+	}
+	if n := strings.Count(said.String(), "next start"); n != 1 || strings.Contains(said.String(), "was changed") {
+		t.Errorf("it says %s", said.String())
 	}
 }

@@ -85,7 +85,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 		if err != nil {
 			return nil, fmt.Errorf("route %s: %w", route.ID, err)
 		}
-		out = append(out, &cloudprovider.Route{Name: route.Name, TargetNode: node, DestinationCIDR: route.Destination, Blackhole: gone})
+		out = append(out, &cloudprovider.Route{Name: string(route.ID), TargetNode: node, DestinationCIDR: route.Destination, Blackhole: gone})
 	}
 	return out, nil
 }
@@ -160,27 +160,17 @@ func (r *routes) replace(ctx context.Context, want cloudsim.CreateRoute, exists 
 	return r.api.CreateRoute(ctx, want)
 }
 
-// DeleteRoute deletes the route of that name; one that is gone is fine. The
-// framework deletes and makes routes at once: one that was replaced since it was
-// listed is another, and stays.
-func (r *routes) DeleteRoute(ctx context.Context, cluster string, route *cloudprovider.Route) error {
+// DeleteRoute deletes a route that ListRoutes returned; one that is gone is fine.
+// The framework deletes and makes routes at once: one that has replaced it since,
+// or that was hastened, stays.
+func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider.Route) error {
+	if r.hastened(route.DestinationCIDR) {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
-	l, err := r.api.ListRoutes(ctx, cloudsim.ListOptions{Name: route.Name, Labels: map[string]string{LabelCluster: cluster}})
-	if err != nil {
-		return fmt.Errorf("looking for route %s: %w", route.Name, err)
-	}
-	for _, have := range l.Items {
-		node, gone, err := r.nodeOf(ctx, have.NextHop)
-		if err != nil {
-			return fmt.Errorf("route %s: %w", have.ID, err)
-		}
-		if !gone && (route.Blackhole || node != route.TargetNode) {
-			continue
-		}
-		if _, err := r.api.DeleteRoute(ctx, have.ID); err != nil && !errors.Is(err, cloudsim.NotFound) {
-			return fmt.Errorf("route %s: deleting it: %w", have.ID, err)
-		}
+	if _, err := r.api.DeleteRoute(ctx, cloudsim.RouteID(route.Name)); err != nil && !errors.Is(err, cloudsim.NotFound) {
+		return fmt.Errorf("route %s: deleting it: %w", route.Name, err)
 	}
 	return nil
 }
@@ -190,12 +180,12 @@ func (r *routes) DeleteRoute(ctx context.Context, cluster string, route *cloudpr
 func (r *routes) hop(ctx context.Context, node string) (cloudsim.InstanceID, error) {
 	i, found, err := r.instances.find(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
 	if err == nil && !found {
-		err = fmt.Errorf("node %q has no instance of its name to route to", node)
+		err = cloudsim.Errorf(cloudsim.NotFound, "node %q has no instance of its name to route to", node)
 	}
 	return i.ID, err
 }
 
-// await polls until the route carries. A conflict has the framework ask again
+// await polls until the route is made. A conflict has the framework ask again
 // at once, where any other error waits for its next round.
 func (r *routes) await(ctx context.Context, have cloudsim.Route) error {
 	err := wait.ExponentialBackoffWithContext(ctx, r.patience, func(ctx context.Context) (bool, error) {
@@ -207,7 +197,7 @@ func (r *routes) await(ctx context.Context, have cloudsim.Route) error {
 		}
 		return have.State != cloudsim.RouteCreating, nil
 	})
-	if wait.Interrupted(err) {
+	if ranOut(err) || err == nil && have.State == cloudsim.RouteDeleting {
 		return apierrors.NewConflict(schema.GroupResource{Resource: "routes"}, have.Name, fmt.Errorf("it is %s", have.State))
 	}
 	return err
@@ -221,7 +211,7 @@ func (r *routes) gone(ctx context.Context, id cloudsim.RouteID) error {
 		}
 		return false, err
 	})
-	if wait.Interrupted(err) {
+	if ranOut(err) {
 		return apierrors.NewConflict(schema.GroupResource{Resource: "routes"}, string(id), errors.New("it is still being deleted"))
 	}
 	return err

@@ -133,3 +133,29 @@ func TestOrphanedShare(t *testing.T) {
 		t.Errorf("left is %v", got)
 	}
 }
+
+// A Service that says no longer that it shares changes nothing of what the others
+// have: neither its nodes nor its pods become theirs.
+func TestSharedIsTheOthers(t *testing.T) {
+	r := newRig(t, podRanges)
+	i := r.machine(t, "node-1")
+	one, two := sharing("01", 80), sharing("02", 81)
+	r.ensure(t, one, initialised(i))
+	r.ensure(t, two, initialised(i))
+	before := r.only(t)
+	for name, change := range map[string]func(*v1.Service){
+		"with other nodes": annotate("node-selector", "role=web"),
+		"with its pods": func(s *v1.Service) {
+			s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(bool), 0
+		},
+	} {
+		svc := sharing("01", 80, change)
+		delete(svc.Annotations, ccm.AnnotationLoadBalancerShared)
+		if err := r.balancers().UpdateLoadBalancer(t.Context(), cluster, svc, []*v1.Node{initialised(i)}); err == nil || !strings.Contains(err.Error(), "is shared") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if after := r.only(t); after.Revision != before.Revision {
+			t.Errorf("%s it became %+v", name, after)
+		}
+	}
+}
