@@ -282,8 +282,21 @@ var accessKinds = []cloudsim.ResourceKind{
 // end with Gone.
 func (e *Engine) ResetState(ctx context.Context) error {
 	return e.replace(ctx, nil, "", func(tx *store.Tx) error {
-		return errors.Join(tx.Replace(nil, accessKinds...), e.prepare(tx))
+		return errors.Join(tx.Replace(nil, accessKinds...), keepEnds(tx), e.prepare(tx))
 	})
+}
+
+// keepEnds puts the ends of all tokens on the due list, which is empty.
+func keepEnds(tx *store.Tx) error {
+	for t, err := range tokens.Scan(tx, "", "") {
+		if err == nil {
+			err = forgetLater(tx, t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // replace changes the contents by fn, to those of from, and the data of disks

@@ -554,3 +554,19 @@ func TestDiffStates(t *testing.T) {
 		t.Errorf("a state differs from itself: %+v", d.Items)
 	}
 }
+
+// A token that stays over a reset still ends.
+func TestResetKeepsTheEndOfTokens(t *testing.T) {
+	e, down := boot(t, file(t), instant, frozen, withStates(t.TempDir()))
+	defer down()
+	ctx := enter(t, e, "secret", engine.DefaultProject)
+	brief := must(e.CreateToken(ctx, cloudsim.CreateToken{Name: "ci", Role: cloudsim.RoleReader, TTLSeconds: 3600}))(t)
+	if err := e.ResetState(ctx); err != nil {
+		t.Fatal(err)
+	}
+	must(e.GetToken(ctx, brief.ID))(t)
+	advance(t, e, ctx, 48*time.Hour)
+	if have, err := e.GetToken(ctx, brief.ID); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("two days later there is %+v, %v", have, err)
+	}
+}
