@@ -46,7 +46,7 @@ func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, svc 
 		return err
 	case !found:
 		return fmt.Errorf("load balancer %s %w", loadBalancerName(svc), errMissing)
-	case shared(lb) && svc.Annotations[AnnotationLoadBalancerShared] == "":
+	case strays(lb, svc):
 		return errShares(lb, svc)
 	case lb.State == cloudsim.LoadBalancerDeleting:
 		return nil
@@ -86,6 +86,11 @@ func (b *balancers) setTargets(ctx context.Context, svc *v1.Service, lb cloudsim
 // errMissing is why a load balancer cannot be updated that is not there.
 var errMissing = errors.New("does not exist (yet)")
 
+// strays reports whether a Service that shares lb says no longer so.
+func strays(lb cloudsim.LoadBalancer, svc *v1.Service) bool {
+	return shared(lb) && lb.Labels[LabelShared] != svc.Namespace+"/"+svc.Annotations[AnnotationLoadBalancerShared]
+}
+
 // errShares is why nothing is changed for a Service that shares a load balancer
 // and says no longer so: it is the others'.
 func errShares(lb cloudsim.LoadBalancer, svc *v1.Service) error {
@@ -106,7 +111,7 @@ func (b *balancers) followPods(ctx context.Context, cluster string, svc *v1.Serv
 			return err
 		case !found:
 			return fmt.Errorf("load balancer %s %w", want.Name, errMissing)
-		case shared(lb) && lb.Name != want.Name:
+		case strays(lb, svc):
 			return errShares(lb, svc)
 		case lb.State == cloudsim.LoadBalancerDeleting, same(lb, want):
 			return nil

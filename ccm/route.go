@@ -66,7 +66,7 @@ func routeName(cluster, destination string) string {
 	return "k8s-" + hex.EncodeToString(sum[:16])
 }
 
-// ListRoutes returns this cluster's routes. One whose instance is gone for ever
+// ListRoutes returns this cluster's routes, each named by its id. One whose instance is gone for ever
 // is a black hole, which the framework deletes. One whose instance is only
 // stopped is not: its Node is still there, and it works again when that does.
 func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {

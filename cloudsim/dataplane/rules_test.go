@@ -236,6 +236,19 @@ func TestUpdateInPlace(t *testing.T) {
 	}
 }
 
+// empty takes all targets away.
+func (f *fleet) empty(t *testing.T) {
+	t.Helper()
+	f.lb.Targets = nil
+	f.cloud.putLB(f.lb)
+	eventually(t, func() string {
+		if _, refused := ask(t, f.address()); !refused {
+			return "without targets it takes connections"
+		}
+		return ""
+	})
+}
+
 // Connections to a target that was removed may finish for a while. One that
 // comes back in time keeps them.
 func TestRemovedTargetDrains(t *testing.T) {
@@ -248,17 +261,7 @@ func TestRemovedTargetDrains(t *testing.T) {
 	a.alive()
 	b.alive()
 	begin := time.Now()
-	remove := func() {
-		f.lb.Targets = nil
-		f.cloud.putLB(f.lb)
-		eventually(t, func() string {
-			if _, refused := ask(t, f.address()); !refused {
-				return "without targets it takes connections"
-			}
-			return ""
-		})
-	}
-	remove()
+	f.empty(t)
 	f.lb.Targets = both
 	f.cloud.putLB(f.lb)
 	f.cloud.await(t, lbID, ready)
@@ -267,7 +270,7 @@ func TestRemovedTargetDrains(t *testing.T) {
 		b.alive()
 	}
 	begin = time.Now()
-	remove()
+	f.empty(t)
 	a.alive()
 	for cut := false; !cut; { // other changes do not prolong it
 		f.lb.HealthCheck.IntervalMillis++
@@ -291,14 +294,7 @@ func TestTargetPutBackIsNew(t *testing.T) {
 	before := f.lb.Targets
 	c := dial(t, f.address())
 	c.alive()
-	f.lb.Targets = nil
-	f.cloud.putLB(f.lb)
-	eventually(t, func() string {
-		if _, refused := ask(t, f.address()); !refused {
-			return "without targets it takes connections"
-		}
-		return ""
-	})
+	f.empty(t)
 	f.lb.Targets, f.lb.HealthCheck.HealthyThreshold = before, 10
 	f.lb.HealthCheck.IntervalMillis = 60_000
 	f.cloud.putLB(f.lb)

@@ -126,7 +126,10 @@ func unknown(field, value, hint string) error {
 	return cloudsim.InvalidField(field, "names "+value+", which does not exist; "+hint)
 }
 
+// workOnInstance begins work on an instance that was moved. What crashed is over
+// with whatever is done next.
 func (e *Engine) workOnInstance(tx *store.Tx, call Call, i *cloudsim.Instance, verb cloudsim.Verb, takes time.Duration) error {
+	i.Crashed = nil
 	if err := work(e, tx, call, instances, i, verb, takes, e.settledInstance); err != nil {
 		return err
 	}
@@ -242,7 +245,6 @@ func (e *Engine) moveInstance(ctx context.Context, id cloudsim.InstanceID, verb 
 		if err := i.Move(verb); err != nil {
 			return err
 		}
-		i.Crashed = nil
 		return e.workOnInstance(tx, call, &i, verb, takes)
 	})
 	return i, err

@@ -78,7 +78,6 @@ func (e *Engine) noticeDue(tx *store.Tx, w store.Work) error {
 	if err := i.Move(w.Verb); err != nil {
 		return instances.Put(tx, &i)
 	}
-	i.Crashed = nil // as whoever does it by a call
 	takes := e.cfg.Profile.Boot
 	if w.Verb == cloudsim.Terminate {
 		takes = e.cfg.Profile.Shutdown
