@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humamux"
 	"github.com/gorilla/mux"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
@@ -62,35 +61,27 @@ type api struct {
 
 // New returns the API of e.
 func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
-	router := mux.NewRouter()
-	router.Use(noteRoute)
 	a := &api{
 		log: log, engine: e, metrics: newMetrics(cfg.Metrics, &figures{log, e}), audit: audit{w: cfg.Audit},
 		tracer: newTracer(cfg.Tracer), logRequests: cfg.LogRequests,
 	}
-	a.huma = humamux.New(router, openAPI(cfg.Version))
+	var routers nouns
+	routers = newNouns(func() *mux.Router {
+		router := mux.NewRouter()
+		router.Use(noteRoute)
+		router.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			a.refuse(w, r, cloudsim.Errorf(cloudsim.NotFound, "no route %s: see /openapi.json", r.URL.Path))
+		})
+		router.MethodNotAllowedHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Allow", strings.Join(routers.allowed(r), ", ")) // RFC 9110 section 15.5.6
+			a.refuse(w, r, &statusError{http.StatusMethodNotAllowed, cloudsim.Errorf(cloudsim.Invalid, "%s does not answer %s: see /openapi.json", r.URL.Path, r.Method)})
+		})
+		return router
+	})
+	a.huma = huma.NewAPI(openAPI(cfg.Version), routers)
 	a.routes()
-	a.plainRoutes(router, cfg)
-	router.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a.refuse(w, r, cloudsim.Errorf(cloudsim.NotFound, "no route %s: see /openapi.json", r.URL.Path))
-	})
-	router.MethodNotAllowedHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Allow", strings.Join(allowed(router, r), ", ")) // RFC 9110 section 15.5.6
-		a.refuse(w, r, &statusError{http.StatusMethodNotAllowed, cloudsim.Errorf(cloudsim.Invalid, "%s does not answer %s: see /openapi.json", r.URL.Path, r.Method)})
-	})
-	return a.outermost(cfg.Transcript.transcribe(router))
-}
-
-// allowed lists the methods that the route of r answers.
-func allowed(router *mux.Router, r *http.Request) (methods []string) {
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		as := *r
-		as.Method = method
-		if m := (mux.RouteMatch{}); router.Match(&as, &m) && m.MatchErr == nil {
-			methods = append(methods, method)
-		}
-	}
-	return methods
+	a.plainRoutes(routers.others(), cfg)
+	return a.outermost(cfg.Transcript.transcribe(routers))
 }
 
 func openAPI(version string) huma.Config {
