@@ -75,7 +75,7 @@ func TestAdvanceFollowsTheChain(t *testing.T) {
 	e, stop := boot(t, file(t), frozen)
 	defer stop()
 	i := mustCreate(t, e, ctx, "a")
-	advance(t, e, ctx, slow.Provision+24*time.Hour)
+	advance(t, e, ctx, slow.Provision+24*time.Hour+time.Minute)
 	if _, err := e.GetOperation(ctx, i.Operation); !errors.Is(err, cloudsim.NotFound) {
 		t.Errorf("the operation a day later: %v", err)
 	}

@@ -204,32 +204,50 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer e.health.recovered.Store(false)
 	for {
 		bell := e.store.Bell() // before reading: see Bell
-		more, err := e.settle()
+		now, err := e.agenda()
 		if err != nil {
 			return err
 		}
-		if err := e.compact(); err != nil {
-			return err
+		if now.long {
+			if err := e.compact(); err != nil {
+				return err
+			}
 		}
-		if more {
+		if now.due {
+			if err := e.settle(); err != nil {
+				return err
+			}
 			continue
 		}
 		e.health.recovered.Store(true)
-		if !e.waitDue(ctx, bell) {
+		if !waitDue(ctx, bell, now.wait) {
 			return nil
 		}
 	}
 }
 
-// waitDue waits until work may be due; false when ctx ended.
-func (e *Engine) waitDue(ctx context.Context, bell <-chan struct{}) bool {
-	wait := time.Hour
-	_ = e.store.View(func(tx *store.Tx) error {
+// agenda is what there is for the loop to do.
+type agenda struct {
+	due  bool          // work is
+	wait time.Duration // until work is, if none is yet; an hour at most
+	long bool          // the journal is, and is to be compacted
+}
+
+// agenda looks once: the loop hears of every commit.
+func (e *Engine) agenda() (a agenda, err error) {
+	a.wait = time.Hour
+	err = e.store.View(func(tx *store.Tx) error {
 		if at, ok := tx.NextDue(); ok {
-			wait = min(wait, tx.Clock().Takes(at.Sub(tx.Now)))
+			a.due, a.wait = !at.After(tx.Now), min(a.wait, tx.Clock().Takes(at.Sub(tx.Now)))
 		}
+		a.long = tx.Revision()-tx.Floor() > e.cfg.JournalKeep+e.cfg.JournalKeep/4
 		return nil
 	})
+	return a, err
+}
+
+// waitDue waits until work may be due; false when ctx ended.
+func waitDue(ctx context.Context, bell <-chan struct{}, wait time.Duration) bool {
 	timer := time.NewTimer(max(wait, 0))
 	defer timer.Stop()
 	select {
@@ -241,19 +259,11 @@ func (e *Engine) waitDue(ctx context.Context, bell <-chan struct{}) bool {
 	return true
 }
 
-// settle does what is due now and reports whether it did anything.
-func (e *Engine) settle() (did bool, err error) {
+// settle does what is due now.
+func (e *Engine) settle() error {
 	e.settling.Lock()
 	defer e.settling.Unlock()
-	due := false
-	if err := e.store.View(func(tx *store.Tx) error {
-		at, ok := tx.NextDue()
-		due = ok && !at.After(tx.Now)
-		return nil
-	}); err != nil || !due {
-		return false, err
-	}
-	return true, e.settleIn(func(tx *store.Tx, settle func([]store.Work) error) error {
+	return e.settleIn(func(tx *store.Tx, settle func([]store.Work) error) error {
 		work, err := tx.TakeDue(settleBatch)
 		if err != nil {
 			return err
@@ -320,7 +330,7 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 	case cloudsim.KindFault:
 		return e.settledFault(tx, w)
 	case cloudsim.KindOperation:
-		return e.forgetOperation(tx, w)
+		return e.forgetOperations(tx, w)
 	case cloudsim.KindToken:
 		return forgetToken(tx, w)
 	case kindIdempotencyKey:
@@ -332,17 +342,9 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 // compact keeps the journal between its length and a quarter more, so that it
 // works rarely.
 func (e *Engine) compact() error {
-	keep := e.cfg.JournalKeep
-	long := false
-	if err := e.store.View(func(tx *store.Tx) error {
-		long = tx.Revision()-tx.Floor() > keep+keep/4
-		return nil
-	}); err != nil || !long {
-		return err
-	}
 	for n := 1; n > 0; {
 		if err := e.store.Update("", func(tx *store.Tx) (err error) {
-			n, err = tx.Compact(keep, 2000)
+			n, err = tx.Compact(e.cfg.JournalKeep, 2000)
 			return err
 		}); err != nil {
 			return err

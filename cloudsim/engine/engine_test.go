@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -358,6 +359,40 @@ func TestOperationsAreForgotten(t *testing.T) {
 		synctest.Wait()
 		if _, err := e.GetOperation(ctx, i.Operation); !errors.Is(err, cloudsim.NotFound) {
 			t.Fatalf("after 25 h: %v", err)
+		}
+	})
+}
+
+// Those of one minute are forgotten together, however many they are; what began
+// long ago and is not over stays.
+func TestManyOperationsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := engine.AsCloud(t.Context())
+		e, down := boot(t, file(t), instant)
+		defer down()
+		stuck := mustCreate(t, e, ctx, "stuck")
+		if _, err := e.CreateHold(ctx, cloudsim.CreateHold{Name: "stop", HoldSpec: cloudsim.HoldSpec{Transition: cloudsim.Transition{Kind: cloudsim.KindInstance, Verb: cloudsim.Stop}}}); err != nil {
+			t.Fatal(err)
+		}
+		stuck, err := e.StopInstance(ctx, stuck.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const many = 600
+		for n := range many {
+			mustCreate(t, e, ctx, fmt.Sprint("i", n))
+		}
+		time.Sleep(23 * time.Hour)
+		late := mustCreate(t, e, ctx, "late")
+		ops, _, err := cloudsim.All(ctx, e.ListOperations, cloudsim.ListOptions{})
+		if err != nil || len(ops) != many+3 {
+			t.Fatalf("after 23 h there are %d operations, %v", len(ops), err)
+		}
+		time.Sleep(time.Hour + time.Minute)
+		synctest.Wait()
+		ops, _, err = cloudsim.All(ctx, e.ListOperations, cloudsim.ListOptions{})
+		if err != nil || len(ops) != 2 || ops[0].ID != stuck.Operation || ops[1].ID != late.Operation {
+			t.Errorf("after 24 h there are %+v, %v", ops, err)
 		}
 	})
 }

@@ -89,18 +89,49 @@ func (e *Engine) end(tx *store.Tx, id cloudsim.OperationID, verb cloudsim.Verb, 
 	if err := operations.Put(tx, &op); err != nil {
 		return err
 	}
-	return tx.Later(now.Add(retention), store.Work{Kind: cloudsim.KindOperation, ID: string(id), Verb: cloudsim.Delete})
+	due := now.Add(retention).Truncate(forgetEvery).Add(forgetEvery)
+	return tx.LaterOnce(due, store.Work{Kind: cloudsim.KindOperation, Verb: cloudsim.Delete})
 }
 
-func (e *Engine) forgetOperation(tx *store.Tx, w store.Work) error {
-	op, err := operations.Get(tx, w.ID)
-	switch {
-	case errors.Is(err, cloudsim.NotFound):
-		return nil
-	case err != nil:
-		return err
+// forgetEvery is how often operations are forgotten: those of one minute
+// together, so that ending one does not write to the list of what is due.
+const forgetEvery = time.Minute
+
+// forgetOperations deletes what ended a retention ago. Work from before there was
+// forgetEvery is for one operation, by its id.
+func (e *Engine) forgetOperations(tx *store.Tx, w store.Work) error {
+	if w.ID != "" {
+		op, err := operations.Get(tx, w.ID)
+		switch {
+		case errors.Is(err, cloudsim.NotFound):
+			return nil
+		case err != nil:
+			return err
+		}
+		return operations.Delete(tx, &op)
 	}
-	return operations.Delete(tx, &op)
+	until := tx.Now.Add(-retention)
+	var old []cloudsim.Operation
+	for op, err := range operations.Scan(tx, "", "") { // in the order in which they began
+		if err != nil {
+			return err
+		}
+		if op.CreatedAt.After(until) || len(old) == settleBatch {
+			break
+		}
+		if op.EndedAt != nil && !op.EndedAt.After(until) {
+			old = append(old, op)
+		}
+	}
+	for i := range old {
+		if err := operations.Delete(tx, &old[i]); err != nil {
+			return err
+		}
+	}
+	if len(old) < settleBatch {
+		return nil
+	}
+	return tx.Later(tx.Now, w) // the others in a transaction of their own
 }
 
 // GetOperation returns an operation.

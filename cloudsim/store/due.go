@@ -37,6 +37,29 @@ func (t *Tx) Later(at time.Time, w Work) error {
 	return b.Put(append(u64(uint64(at.UnixNano())), u64(n)...), raw)
 }
 
+// LaterOnce is Later for work that is on the list already as often as not, put
+// there by others: then it costs a look. An instant has room for one of them.
+func (t *Tx) LaterOnce(at time.Time, w Work) error {
+	raw, err := json.Marshal(w)
+	if err != nil {
+		return err
+	}
+	key := append(u64(uint64(at.UnixNano())), u64(0)...) // Later counts from 1
+	if b := t.read(bucketDue); b != nil {
+		switch have := b.Get(key); {
+		case bytes.Equal(have, raw):
+			return nil
+		case have != nil:
+			return t.Later(at, w)
+		}
+	}
+	b, err := t.write(bucketDue)
+	if err != nil {
+		return err
+	}
+	return b.Put(key, raw)
+}
+
 // NextDue says when the first work is due; false if there is none.
 func (t *Tx) NextDue() (time.Time, bool) {
 	b := t.read(bucketDue)

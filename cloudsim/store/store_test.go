@@ -159,6 +159,53 @@ func TestManyTimesInOneTransaction(t *testing.T) {
 	}
 }
 
+// What one transaction does to a resource for one caller is one event, that of
+// its end; what it does for another caller is another.
+func TestOneEventOfAnInstant(t *testing.T) {
+	s := temp(t)
+	p, err := put(s, "a", "red")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := put(s, "b", "red")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Update("", func(tx *store.Tx) error {
+		was, gone := p, q
+		for _, colour := range []string{"green", "blue"} {
+			p.Labels = map[string]string{"colour": colour}
+			if err := errors.Join(projects.Put(tx, &p), projects.Put(tx, &q)); err != nil {
+				return err
+			}
+		}
+		if p.Revision != was.Revision+2 || q.Revision != p.Revision+1 {
+			t.Errorf("revisions %d and %d after %d and %d", p.Revision, q.Revision, was.Revision, gone.Revision)
+		}
+		if err := projects.Delete(tx, &q); err != nil {
+			return err
+		}
+		tx.Caller = "another"
+		return projects.Put(tx, &p)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.View(func(tx *store.Tx) error {
+		evs, _, err := tx.Since(2, 10)
+		var got []string
+		for _, e := range evs {
+			got = append(got, fmt.Sprint(e.Rev, " ", e.Type, " ", e.ID, " ", e.Caller, strings.Contains(string(e.Object), "blue")))
+		}
+		want := []string{"3 put proj-000001 true", "4 delete proj-000002 false", "5 put proj-000001 anothertrue"}
+		if !slices.Equal(got, want) {
+			t.Errorf("events %q, want %q", got, want)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A function that fails keeps nothing of what it wrote, and its neighbours in
 // the same batch keep all of theirs.
 func TestBatchIsolatesFailures(t *testing.T) {
@@ -299,6 +346,39 @@ func TestDueIsInOrderAndSurvives(t *testing.T) {
 		t.Fatal(err)
 	}
 	if fmt.Sprint(got) != "[first second late]" {
+		t.Errorf("due: %v", got)
+	}
+}
+
+// What need be done once at an instant is on the list once, and no other work is
+// lost for it.
+func TestDueOnce(t *testing.T) {
+	s := temp(t)
+	at := s.Now().Add(-time.Second)
+	var got []string
+	for range 2 { // also over two transactions
+		if err := s.Update("", func(tx *store.Tx) error {
+			for _, id := range []string{"a", "b", "a"} {
+				if err := tx.LaterOnce(at, store.Work{ID: id}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Update("", func(tx *store.Tx) error {
+		work, err := tx.TakeDue(10)
+		got = nil
+		for _, w := range work {
+			got = append(got, w.ID)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(got) != "[a b b]" {
 		t.Errorf("due: %v", got)
 	}
 }

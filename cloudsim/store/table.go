@@ -33,6 +33,9 @@ const (
 	byName    = "name"
 )
 
+// key is what a transaction knows a resource by.
+func (t Table[T]) key(id string) string { return string(t.Kind) + "/" + id }
+
 func (t Table[T]) bucket() []byte { return []byte("object/" + string(t.Kind)) }
 func (t Table[T]) index(name string) []byte {
 	return []byte("index/" + string(t.Kind) + "/" + name)
@@ -220,7 +223,7 @@ func (t Table[T]) Put(tx *Tx, v *T) error {
 	if id == "" {
 		return fmt.Errorf("put of a %s without an id", t.Kind)
 	}
-	if m.Revision, err = tx.nextRevision(); err != nil {
+	if m.Revision, err = tx.revisionOf(t.key(id)); err != nil {
 		return err
 	}
 	var old []byte
@@ -250,13 +253,13 @@ func (t Table[T]) Delete(tx *Tx, v *T) error {
 		return err
 	}
 	id, m := t.ID(v), t.Meta(v)
+	if m.Revision, err = tx.revisionOf(t.key(id)); err != nil {
+		return err
+	}
 	if err := t.reindex(tx, id, b.Get([]byte(id)), nil); err != nil {
 		return err
 	}
 	if err := b.Delete([]byte(id)); err != nil {
-		return err
-	}
-	if m.Revision, err = tx.nextRevision(); err != nil {
 		return err
 	}
 	m.UpdatedAt = tx.Now
@@ -280,11 +283,14 @@ func (t Table[T]) shown(v *T, raw []byte) []byte {
 }
 
 // trace is what a resource leaves outside of its own record: entries of indexes
-// and counts.
+// and counts, and an event.
 type trace struct {
 	keys    [][2][]byte // sorted, so that five thousand are compared in milliseconds
 	project cloudsim.ProjectID
 	uses    []Use
+
+	revision      uint64 // of the event
+	caller, cause string // in it
 }
 
 func (t Table[T]) trace(v *T) trace {
@@ -304,7 +310,7 @@ func compareKeys(a, b [2][]byte) int {
 // v; nil v has none.
 func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 	var before, after trace
-	key := string(t.Kind) + "/" + id
+	key := t.key(id)
 	if last, ok := tx.traces[key]; old != nil && ok {
 		before = last
 	} else if old != nil {
@@ -316,6 +322,7 @@ func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 	}
 	if v != nil {
 		after = t.trace(v)
+		after.revision, after.caller, after.cause = t.Meta(v).Revision, tx.Caller, tx.Cause
 		tx.traces[key] = after
 	} else {
 		delete(tx.traces, key)
