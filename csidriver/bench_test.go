@@ -21,6 +21,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 	"github.com/cloudsim-dev/allinone/internal/resident"
+	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 // contender is one way to live the lives of volumes, and how that went.
@@ -294,11 +295,19 @@ func forgetful(b *testing.B) *bench {
 	mux.Handle("POST /v1/disks/{id}/attach", reply(cloudsim.DiskInUse, cloudsim.Attachment{Instance: d.vm.ID, Device: "vdb", State: cloudsim.AttachmentAttached}))
 	mux.Handle("POST /v1/disks/{id}/detach", reply(cloudsim.DiskAvailable))
 	mux.Handle("DELETE /v1/disks/{id}", reply(cloudsim.DiskDeleted))
-	srv := httptest.NewServer(mux)
+	ln, err := run.Socket(d.path("cloud.sock"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	srv := httptest.NewUnstartedServer(mux)
+	_ = srv.Listener.Close()
+	srv.Listener = ln
+	srv.Start()
 	b.Cleanup(srv.Close)
-	hc := srv.Client()
-	hc.Transport.(*http.Transport).MaxIdleConnsPerHost = 64
-	d.cloud = &client.Client{URL: srv.URL, HTTP: hc, Token: client.StaticToken("none")}
+	d.cloud = &client.Client{URL: "unix://" + d.path("cloud.sock"), HTTP: &http.Client{}, Token: client.StaticToken("none")}
+	t := &http.Transport{MaxIdleConnsPerHost: 64}
+	client.Reach(t, d.cloud.URL)
+	d.cloud.HTTP.Transport = t
 	d.serve(NodeConfig{Instance: d.vm.ID, DisksDir: d.dir})
 	return d
 }

@@ -13,10 +13,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -149,7 +147,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	halves := cfg.halves()
 	for _, name := range append([]string{cfg.Name}, cfg.ServeAs...) {
 		socket := cfg.socket(name)
-		ln, err := listen(socket)
+		ln, err := run.Socket(socket)
 		if err != nil {
 			return fmt.Errorf("--endpoint: %w", err)
 		}
@@ -229,28 +227,4 @@ func serve(ctx context.Context, srv *grpc.Server, ln net.Listener) error {
 		return err
 	}
 	return nil
-}
-
-// listen makes a socket that only its owner may use. One that a killed process
-// left is replaced; anything else of that name is not.
-func listen(path string) (net.Listener, error) {
-	switch info, err := os.Lstat(path); {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, err
-	case info.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("%s is there and is no socket", path)
-	default:
-		if err := os.Remove(path); err != nil {
-			return nil, err
-		}
-	}
-	ln, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, ln.Close())
-	}
-	return ln, nil
 }

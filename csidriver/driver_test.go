@@ -21,6 +21,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane/disks"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
+	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 // bench is a cloud with data, an instance and a driver that is that instance.
@@ -37,15 +38,16 @@ type bench struct {
 func newBench(t testing.TB, serveAs ...string) *bench {
 	t.Helper()
 	b := &bench{t: t, dir: t.TempDir(), size: "small"}
+	var on []cloudtest.Option
 	if _, many := t.(*testing.B); many {
-		b.size = "large"
+		b.size, on = "large", append(on, cloudtest.OnSocket()) // as a driver on the cloud's own machine
 	}
 	files, log := filepath.Join(b.dir, "disks"), slog.New(slog.DiscardHandler)
-	b.cloud = cloudtest.Start(t,
+	b.cloud = cloudtest.Start(t, append(on,
 		cloudtest.WithConfig(func(c *engine.Config) { c.DiskData = true }),
 		cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
 			return disks.Run(engine.AsCloud(ctx), log, disks.Config{Dir: files}, e)
-		}))
+		}))...)
 	b.vm = b.instance("node-1", "sim-1a")
 	b.serve(NodeConfig{Instance: b.vm.ID, DisksDir: files}, serveAs...)
 	return b
@@ -205,7 +207,7 @@ func TestStopAtTheStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 100 {
-		ln, err := listen(filepath.Join(t.TempDir(), "csi.sock"))
+		ln, err := run.Socket(filepath.Join(t.TempDir(), "csi.sock"))
 		if err != nil {
 			t.Fatal(err)
 		}

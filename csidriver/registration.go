@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 // registrar tells a kubelet where a driver is: the two calls of its plugin
@@ -46,7 +48,7 @@ func register(ctx context.Context, log *slog.Logger, cfg NodeConfig, name, socke
 	if dir == "" {
 		dir = filepath.Dir(socket)
 	}
-	ln, err := listen(filepath.Join(cfg.RegistrationDir, name+"-reg.sock"))
+	ln, err := run.Socket(filepath.Join(cfg.RegistrationDir, name+"-reg.sock"))
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -31,7 +30,7 @@ func StaticToken(secret string) TokenSource {
 // Client calls the cloud at URL. It dials when it is first used. A Client may
 // be copied, and used by many goroutines.
 type Client struct {
-	URL   string       // e.g. http://127.0.0.1:8180
+	URL   string       // e.g. http://127.0.0.1:8180, or unix:///run/cloudsim.sock; see Reach
 	HTTP  *http.Client // bounds every call but Watch by its own Timeout
 	Token TokenSource  // nil calls without one
 	// Project is the project to work in, for an admin token that is of none.
@@ -103,7 +102,7 @@ func (c *Client) do(ctx context.Context, hc *http.Client, method, path string, i
 		}
 		body = bytes.NewReader(raw)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.URL, "/")+path, body)
+	req, err := http.NewRequestWithContext(ctx, method, c.base()+path, body)
 	if err != nil {
 		return nil, cloudsim.Errorf(cloudsim.Invalid, "cloud URL %q: %w", c.URL, err)
 	}

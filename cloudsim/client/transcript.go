@@ -166,7 +166,7 @@ func (p *player) request(ctx context.Context, call cloudsim.TranscriptCall) (*ht
 	if call.Body != nil {
 		body = string(call.Body)
 	}
-	req, err := http.NewRequestWithContext(ctx, call.Method, strings.TrimSuffix(p.c.URL, "/")+call.Path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, call.Method, p.c.base()+call.Path, strings.NewReader(body))
 	if err != nil {
 		return nil, cloudsim.Errorf(cloudsim.Invalid, "%w", err)
 	}

@@ -30,17 +30,19 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
+	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 // Option changes the cloud that Start runs.
 type Option func(*options)
 
 type options struct {
-	cfg   engine.Config
-	log   *slog.Logger
-	parts []func(context.Context, *engine.Engine) error
-	tape  io.Writer
-	pipes *pipes // instead of TCP; nil for that
+	cfg    engine.Config
+	log    *slog.Logger
+	parts  []func(context.Context, *engine.Engine) error
+	tape   io.Writer
+	pipes  *pipes // instead of TCP; nil for that
+	socket bool   // instead of TCP
 }
 
 // WithProfile chooses how long hardware takes; without it everything is
@@ -80,6 +82,10 @@ func WithPart(run func(context.Context, *engine.Engine) error) Option {
 // have a cloud there. The cloud's clock is the bubble's.
 func InBubble() Option { return func(o *options) { o.pipes = newPipes() } }
 
+// OnSocket serves on a Unix socket instead of TCP, as a program on the cloud's own
+// machine may have it.
+func OnSocket() Option { return func(o *options) { o.socket = true } }
+
 // Start runs a cloud until the test ends and returns a client of it, whose
 // token is the admin's and whose project is the default one.
 func Start(tb testing.TB, opts ...Option) *client.Client {
@@ -112,7 +118,7 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 	srv.Config.Handler = httpapi.New(o.log, e, httpapi.Config{
 		Version: "test", Profile: o.cfg.Profile.Name, Metrics: prometheus.NewRegistry(), Transcript: o.transcript(tb, e),
 	})
-	transport := o.serve(srv)
+	transport := o.serve(tb, srv)
 	tb.Cleanup(func() {
 		cancel()
 		for range parts {
@@ -140,7 +146,11 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 const concurrent = 64
 
 // serve starts srv, and returns the way there.
-func (o *options) serve(srv *httptest.Server) http.RoundTripper {
+func (o *options) serve(tb testing.TB, srv *httptest.Server) http.RoundTripper {
+	tb.Helper()
+	if o.socket {
+		return serveSocket(tb, srv)
+	}
 	if o.pipes == nil {
 		srv.Start()
 		if t, ok := srv.Client().Transport.(*http.Transport); ok {
@@ -152,6 +162,23 @@ func (o *options) serve(srv *httptest.Server) http.RoundTripper {
 	srv.Listener = o.pipes
 	srv.Start()
 	return &http.Transport{DialContext: o.pipes.dial}
+}
+
+// serveSocket is serve for OnSocket.
+func serveSocket(tb testing.TB, srv *httptest.Server) http.RoundTripper {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "cloud.sock")
+	ln, err := run.Socket(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_ = srv.Listener.Close()
+	srv.Listener = ln
+	srv.Start()
+	srv.URL = "unix://" + path
+	t := &http.Transport{MaxIdleConnsPerHost: concurrent}
+	client.Reach(t, srv.URL)
+	return t
 }
 
 // transcript begins the transcript that was asked for; nil for none.

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -27,6 +26,9 @@ const defaultCloudURL = "http://127.0.0.1:8180"
 // operation for ten seconds.
 const callTimeout = 30 * time.Second
 
+// concurrent is how many calls to the cloud find a connection open.
+const concurrent = 64
+
 // cloudCLI is what the cloud's commands share: the outside and the flags that
 // say which cloud.
 type cloudCLI struct {
@@ -42,8 +44,10 @@ func newCloudCommand(e env) *cobra.Command {
 		Long: `Look at a cloud and change it, over the same API that the subsystems use.
 
 Which cloud: --cloud-url, else CLOUDSIM_URL, else the lab that runs in the data
-dir, else ` + defaultCloudURL + `. A flag beats its environment variable. A token
-is read from a file and never taken from the command line.
+dir, else ` + defaultCloudURL + `. Either may be a socket of this machine,
+unix:///run/cloudsim.sock; see cloudsim --listen-socket. A flag beats its
+environment variable. A token is read from a file and never taken from the
+command line.
 
 A resource is called by its name or by its id.`,
 		Example: `  # What is there
@@ -130,8 +134,8 @@ func (c *cloudCLI) client() (*client.Client, error) {
 	if at == "" {
 		at, tokenFile = defaultCloudURL, cmp.Or(tokenFile, c.ownToken())
 	}
-	if u, err := url.Parse(at); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "cloud URL %q: want http://HOST:PORT", at)
+	if !client.ValidURL(at) {
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "cloud URL %q: want http://HOST:PORT or unix:///PATH", at)
 	}
 	cl := &client.Client{
 		URL:       at,
@@ -139,6 +143,12 @@ func (c *cloudCLI) client() (*client.Client, error) {
 		Project:   cloudsim.ProjectID(cmp.Or(c.project, c.getenv("CLOUDSIM_PROJECT"))),
 		UserAgent: "allinone/" + version(),
 		Retries:   3,
+	}
+	if t, ok := http.DefaultTransport.(*http.Transport); ok {
+		t = t.Clone()
+		t.MaxIdleConnsPerHost = concurrent
+		client.Reach(t, at)
+		cl.HTTP.Transport = t
 	}
 	if tokenFile != "" {
 		cl.Token = client.TokenFile(tokenFile)

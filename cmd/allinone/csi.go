@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"path/filepath"
 	"strings"
 
@@ -82,18 +81,10 @@ StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
 	return cmd
 }
 
-// concurrent is how many calls to the cloud find a connection open.
-const concurrent = 64
-
 func (f *csiFlags) run(ctx context.Context, log *slog.Logger) error {
 	cl, err := f.client()
 	if err != nil {
 		return err
-	}
-	if t, ok := http.DefaultTransport.(*http.Transport); ok {
-		t = t.Clone()
-		t.MaxIdleConnsPerHost = concurrent
-		cl.HTTP.Transport = t
 	}
 	if cl.Token != nil {
 		if _, err := cl.Token(); err != nil {

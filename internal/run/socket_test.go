@@ -1,0 +1,45 @@
+package run_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/internal/run"
+)
+
+// What a killed process left is replaced, and nothing else.
+func TestSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.sock")
+	ln, err := run.Socket(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if _, err := run.Socket(path); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("one that is served on: %v", err)
+	}
+	ln.(*net.UnixListener).SetUnlinkOnClose(false) //nolint:forcetypeassert // as if it was killed
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if ln, err = run.Socket(path); err != nil {
+		t.Fatalf("one that was left: %v", err)
+	}
+	if err := ln.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run.Socket(path); err == nil {
+		t.Error("a file was replaced")
+	}
+	if raw, err := os.ReadFile(path); err != nil || string(raw) != "mine" {
+		t.Errorf("%q, %v", raw, err)
+	}
+}
