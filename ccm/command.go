@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -90,6 +91,7 @@ type runner struct {
 	stderr   io.Writer
 	opts     *options.CloudControllerManagerOptions
 	flagged  Config // from our flags
+	ours     *pflag.FlagSet
 	stop     chan struct{}
 	upstream func(*cobra.Command, []string) error
 	failed   error // while the command was made
@@ -106,6 +108,7 @@ type runner struct {
 func (r *runner) flags() cliflag.NamedFlagSets {
 	var fss cliflag.NamedFlagSets
 	fs := fss.FlagSet("cloud")
+	r.ours = fs
 	fs.StringVar(&r.flagged.URL, "cloud-url", "", "URL of the cloud's API. Also "+EnvURL+", or url in the file of --cloud-config.")
 	fs.StringVar(&r.flagged.TokenFile, "cloud-token-file", "", "File that holds the token to call the cloud with; read again for every call. Also "+EnvTokenFile+", or tokenFile in the file of --cloud-config.")
 	fs.StringVar(&r.flagged.Project, "cloud-project", "", "Project to work in, for an admin's token. Also "+EnvProject+", or project in the file of --cloud-config.")
@@ -229,7 +232,22 @@ func (r *runner) config() (Config, error) {
 		}
 		cfg = cfg.Over(file)
 	}
+	r.insist(&cfg)
 	return cfg, cfg.Validate()
+}
+
+// insist has the flags that were given decide where Over cannot tell: false and 0
+// are what is left out, too.
+func (r *runner) insist(cfg *Config) {
+	if r.ours.Changed("delete-orphans") {
+		cfg.DeleteOrphans = r.flagged.DeleteOrphans
+	}
+	if r.ours.Changed("only-load-balancer-class") {
+		cfg.OnlyLoadBalancerClass = r.flagged.OnlyLoadBalancerClass
+	}
+	if r.ours.Changed("node-deletion-grace") {
+		cfg.NodeDeletionGrace = r.flagged.NodeDeletionGrace
+	}
 }
 
 // provider is upstream's first question after it read its flags and set up its

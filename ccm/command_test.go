@@ -15,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -76,6 +77,25 @@ func TestCommandRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A flag beats the file also with what is nothing, and no flag is no choice.
+func TestFlagBeatsFileWithNothing(t *testing.T) {
+	token := file(t, "token", "hush")
+	config := file(t, "cloud.yaml", "url: http://file\ntokenFile: "+token+"\ndeleteOrphans: true\nonlyLoadBalancerClass: true\nnodeDeletionGrace: 5m\n")
+	for name, tc := range map[string]struct {
+		flags []string
+		on    bool
+		grace time.Duration
+	}{
+		"no flags": {nil, true, 5 * time.Minute},
+		"flags":    {[]string{"--delete-orphans=false", "--only-load-balancer-class=false", "--node-deletion-grace=0"}, false, 0},
+	} {
+		cfg, err := ccm.ConfigOf(config, tc.flags...)
+		if err != nil || cfg.DeleteOrphans != tc.on || cfg.OnlyLoadBalancerClass != tc.on || cfg.NodeDeletionGrace.Duration != tc.grace || cfg.URL != "http://file" {
+			t.Errorf("%s: %+v, %v", name, cfg, err)
+		}
 	}
 }
 

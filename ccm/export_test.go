@@ -120,3 +120,18 @@ func Resync(chosen bool) (time.Duration, error) {
 	(&runner{opts: opts}).resync(chosen)
 	return opts.Generic.MinResyncPeriod.Duration, nil
 }
+
+// ConfigOf is the configuration of a command line.
+func ConfigOf(path string, flags ...string) (Config, error) {
+	opts, err := defaults()
+	if err != nil {
+		return Config{}, err
+	}
+	opts.KubeCloudShared.CloudProvider.CloudConfigFile = path
+	r := &runner{getenv: func(string) string { return "" }, opts: opts}
+	all := r.flags()
+	if err := all.FlagSet("cloud").Parse(flags); err != nil {
+		return Config{}, err
+	}
+	return r.config()
+}
