@@ -81,7 +81,7 @@ func (b *balancers) GetLoadBalancer(ctx context.Context, cluster string, svc *v1
 	if err != nil || !found {
 		return nil, false, err
 	}
-	return status(lb), true, nil
+	return status(svc, lb), true, nil
 }
 
 // EnsureLoadBalancer makes the Service's load balancer what the Service and the
@@ -107,7 +107,7 @@ func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, svc 
 		return nil, err
 	}
 	b.tellWhere(svc, lb)
-	return status(lb), nil
+	return status(svc, lb), nil
 }
 
 // EnsureLoadBalancerDeleted deletes the Service's load balancer and waits a

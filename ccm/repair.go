@@ -222,7 +222,7 @@ func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node)
 		return "", nil // its next change brings it here again
 	case !same(lb, want):
 		return "it was changed in the cloud, or its nodes were", nil
-	case !servicehelpers.LoadBalancerStatusEqual(&svc.Status.LoadBalancer, status(lb)):
+	case !servicehelpers.LoadBalancerStatusEqual(&svc.Status.LoadBalancer, status(svc, lb)):
 		return "the status of the Service did not show it", nil
 	}
 	return "", nil

@@ -137,6 +137,20 @@ func joined(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, uid stri
 	return all, errors.Join(bad...)
 }
 
+// partOf is lb with those of its listeners only that are the Service's: of one
+// that is shared, the others are other Services'.
+func partOf(lb cloudsim.LoadBalancer, svc *v1.Service) cloudsim.LoadBalancer {
+	if _, shares := lb.Labels[labelPortsPrefix+string(svc.UID)]; !shares {
+		return lb
+	}
+	mine := portsOf(lb, string(svc.UID))
+	lb.Listeners = slices.DeleteFunc(slices.Clone(lb.Listeners), func(l cloudsim.Listener) bool { return !slices.Contains(mine, portName(l)) })
+	lb.Status.Listeners = slices.DeleteFunc(slices.Clone(lb.Status.Listeners), func(l cloudsim.ListenerStatus) bool {
+		return !slices.Contains(mine, portName(cloudsim.Listener{Protocol: l.Protocol, Port: l.Port}))
+	})
+	return lb
+}
+
 // leave takes the member's listeners and labels from a shared load balancer,
 // and deletes it after the last. The caller is alone: in between nobody
 // of this process joins, and if another one does, the repairer makes it anew.

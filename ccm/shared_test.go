@@ -1,6 +1,7 @@
 package ccm_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -10,6 +11,8 @@ import (
 
 	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
 // sharing is a Service that shares the load balancer "front" with a port.
@@ -157,5 +160,34 @@ func TestSharedIsTheOthers(t *testing.T) {
 		if after := r.only(t); after.Revision != before.Revision {
 			t.Errorf("%s it became %+v", name, after)
 		}
+	}
+}
+
+// What a Service publishes is about its own ports, not the others'.
+func TestSharedPublishesItsOwn(t *testing.T) {
+	engines := make(chan *engine.Engine, 1)
+	r := newRig(t, cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
+		engines <- e
+		<-ctx.Done()
+		return nil
+	}))
+	e := <-engines
+	short, broken := sharing("01", 80, annotate("ip-mode", "VIP")), sharing("02", 81)
+	r.ensure(t, short)
+	r.ensure(t, broken)
+	ip := r.only(t).IP
+	if err := e.ReportLoadBalancer(engine.AsCloud(t.Context()), r.only(t).ID, cloudsim.LoadBalancerStatus{Listeners: []cloudsim.ListenerStatus{
+		{Protocol: cloudsim.TCP, Port: 80, IP: ip, Endpoint: ip + ":80"},
+		{Protocol: cloudsim.TCP, Port: 81, IP: ip, Error: "the port is taken"},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	got := r.ensure(t, short).Ingress[0]
+	if said := r.said(); *got.IPMode != v1.LoadBalancerIPModeVIP || got.Ports != nil || strings.Contains(said, "81") {
+		t.Errorf("the one that works: %+v, mode %s; it says\n%s", got, *got.IPMode, said)
+	}
+	got = r.ensure(t, broken).Ingress[0]
+	if said := r.said(); *got.IPMode != v1.LoadBalancerIPModeProxy || len(got.Ports) != 1 || got.Ports[0].Port != 81 || !strings.Contains(said, "taken") {
+		t.Errorf("the one that does not: %+v, mode %s; it says\n%s", got, *got.IPMode, said)
 	}
 }

@@ -14,6 +14,7 @@ import (
 // tellWhere says where a listener is that is not at the address and port that
 // the Service shows.
 func (b *balancers) tellWhere(svc *v1.Service, lb cloudsim.LoadBalancer) {
+	lb = partOf(lb, svc)
 	for _, l := range lb.Status.Listeners {
 		shown := net.JoinHostPort(l.IP, strconv.Itoa(l.Port))
 		switch {
@@ -47,7 +48,8 @@ const unreachable = "cloudsim.dev/ListenerUnreachable"
 // families, and the ports only when one of them does not work. The mode
 // (KEP-1860) is VIP, by which kube-proxy takes a short cut to the pods, if all
 // listeners allow it.
-func status(lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
+func status(svc *v1.Service, lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
+	lb = partOf(lb, svc)
 	st := &v1.LoadBalancerStatus{}
 	if lb.State != cloudsim.LoadBalancerActive && lb.State != cloudsim.LoadBalancerUpdating {
 		return st
