@@ -130,7 +130,7 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	if o.idemKey {
 		h.Parameters = append(h.Parameters, &huma.Param{
 			Name: "Idempotency-Key", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
-			Description: "Up to 255 characters of the caller's choice. The same key with the same body within a day returns what the first request made",
+			Description: "Up to 255 characters of ASCII, of the caller's choice. The same key with the same body within a day returns what the first request made",
 		})
 	}
 	if o.upload != "" {
@@ -163,8 +163,8 @@ func (a *api) door(o op) func(huma.Context, func(huma.Context)) {
 		x := exchangeOf(hc.Context())
 		x.operation = o.id
 		key := hc.Header("Idempotency-Key")
-		if len(key) > 255 {
-			a.refuseHuma(hc, cloudsim.InvalidField("header.Idempotency-Key", "must be at most 255 characters"))
+		if len(key) > 255 || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
+			a.refuseHuma(hc, cloudsim.InvalidField("header.Idempotency-Key", "must be at most 255 characters of ASCII"))
 			return
 		}
 		ctx, err := a.engine.Admit(hc.Context(), engine.Request{

@@ -101,6 +101,7 @@ func TestBadInput(t *testing.T) {
 		"If-Match of no use":    {"DELETE", "/v1/instances/i-000001", "", []string{"If-Match", `"1"`}, 400, cloudsim.Invalid, "If-Match"},
 		"stale targets":         {"PUT", "/v1/load-balancers/" + string(lb.ID) + "/targets", `{"targets":[]}`, []string{"If-Match", `"1"`}, 412, cloudsim.Stale, string(lb.ID)},
 		"long idempotency key":  {"POST", "/v1/instances", `{` + inst + `}`, []string{"Idempotency-Key", strings.Repeat("k", 256)}, 400, cloudsim.Invalid, "Idempotency-Key"},
+		"odd idempotency key":   {"POST", "/v1/instances", `{` + inst + `}`, []string{"Idempotency-Key", "caf\xe9"}, 400, cloudsim.Invalid, "ASCII"},
 		"wrong token":           {"GET", "/v1/instances", "", []string{"Authorization", "Bearer guess"}, 401, cloudsim.Unauthenticated, "token"},
 		"another scheme":        {"GET", "/v1/instances", "", []string{"Authorization", "Basic YTpi"}, 401, cloudsim.Unauthenticated, "Bearer"},
 		"wrong token, bad body": {"POST", "/v1/instances", "{", []string{"Authorization", "Bearer guess"}, 401, cloudsim.Unauthenticated, "token"},

@@ -18,7 +18,7 @@ func (a *api) roleRoutes() {
 	handle(a, op{id: "roleBindings.create", method: post, path: "/v1/role-bindings", summary: "Give a service account a role", status: http.StatusCreated, access: engine.Manage, idemKey: true}, a.createRoleBinding)
 	lists(a, "roleBindings", "/v1/role-bindings", "role bindings", engine.Manage, e.ListRoleBindings)
 	gets(a, "roleBindings", "/v1/role-bindings/{id}", "a role binding", engine.Manage, e.GetRoleBinding, revOf[cloudsim.RoleBinding])
-	deletes(a, "roleBindings", "/v1/role-bindings/{id}", "Take a role away, from the next call on", engine.Manage, e.DeleteRoleBinding)
+	deletes(a, "roleBindings", "/v1/role-bindings/{id}", "Take a role away, from the next call on; watches that need it end", engine.Manage, e.DeleteRoleBinding)
 
 	handle(a, op{id: "identity.get", method: http.MethodGet, path: "/v1/whoami", summary: "Say who calls, and what it may do", access: engine.Enter}, a.whoAmI)
 }
