@@ -108,7 +108,7 @@ func (s imageStore) fill(ctx context.Context, work string) (err error) {
 	var said strings.Builder
 	daemon := exec.CommandContext(ctx, filepath.Join(s.programs, "containerd"), "--config", config)
 	daemon.Stdout, daemon.Stderr = &said, &said
-	daemon.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Unshareflags: unix.CLONE_NEWNS}
+	daemon.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL, Unshareflags: unix.CLONE_NEWNS}
 	daemon.Cancel = func() error { return daemon.Process.Signal(unix.SIGTERM) }
 	daemon.WaitDelay = 10 * time.Second
 	if err := daemon.Start(); err != nil {
