@@ -14,10 +14,16 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
+// maxSilence is how long a watch may say nothing. The cloud says every fifteen
+// seconds that it is there, unless a fault holds the answer back.
+const maxSilence = 90 * time.Second
+
+var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud said nothing for %s", maxSilence)
+
 // Watch yields the events after o.Since, in order, until ctx ends, the server
 // leaves, or the caller breaks. It yields an error once, last: Gone when the
 // journal no longer reaches back to o.Since or a state was loaded, Unavailable
-// when the connection broke, Unauthenticated or Denied when the caller's token or
+// when the connection broke or hangs, Unauthenticated or Denied when the caller's token or
 // its right to watch ended meanwhile. Resume with Since set to the Rev handled
 // last; nothing is lost or repeated. It ends without an error when ctx ends.
 func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
@@ -26,7 +32,11 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 		for _, k := range o.Kinds {
 			q.Add("kind", string(k))
 		}
-		resp, err := c.do(ctx, c.patient().HTTP, http.MethodGet, "/v1/watch?"+q.Encode(), nil)
+		heard, hangUp := context.WithCancelCause(ctx)
+		defer hangUp(nil)
+		silent := time.AfterFunc(maxSilence, func() { hangUp(errSilent) })
+		defer silent.Stop()
+		resp, err := c.do(heard, c.patient().HTTP, http.MethodGet, "/v1/watch?"+q.Encode(), nil)
 		if err != nil {
 			if ctx.Err() == nil {
 				yield(cloudsim.Event{}, err)
@@ -37,8 +47,14 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 		d := json.NewDecoder(resp.Body)
 		for {
 			var e watchLine
-			switch err := d.Decode(&e); {
+			silent.Reset(maxSilence) // what the caller did meanwhile is no silence
+			err := d.Decode(&e)
+			silent.Stop()
+			switch {
 			case ctx.Err() != nil:
+				return
+			case err != nil && heard.Err() != nil:
+				yield(cloudsim.Event{}, context.Cause(heard))
 				return
 			case errors.Is(err, io.EOF):
 				yield(cloudsim.Event{}, cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud closed the connection"))
