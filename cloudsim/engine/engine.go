@@ -198,10 +198,28 @@ const retention = 24 * time.Hour
 // settleBatch bounds the work of one transaction of the loop.
 const settleBatch = 256
 
+// tryAgain is when Run tries again to write, on a disk that is full.
+const tryAgain = 2 * time.Second
+
 // Run settles what falls due until ctx ends. What was due while the process
-// was down settles first. It also keeps the journal at its length.
+// was down settles first. It also keeps the journal at its length. While the file
+// cannot be written to, what is due waits, and readers are served.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.health.recovered.Store(false)
+	for {
+		err := e.follow(ctx)
+		if !errors.Is(err, cloudsim.Unavailable) {
+			return err
+		}
+		e.log.Error("what is due cannot be done; trying again", "in", tryAgain, "err", err)
+		if !waitDue(ctx, nil, tryAgain) {
+			return nil
+		}
+	}
+}
+
+// follow is Run until something goes wrong.
+func (e *Engine) follow(ctx context.Context) error {
 	for {
 		bell := e.store.Bell() // before reading: see Bell
 		now, err := e.agenda()

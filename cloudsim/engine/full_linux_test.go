@@ -1,0 +1,96 @@
+package engine_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// On a disk that is full nothing is lost: what cannot be written is refused, what
+// is there can be read, and what is due is done when there is room again.
+func TestFullDisk(t *testing.T) {
+	const many, soon = 1000, 3 * time.Second // more events than there is room for in the file
+	if os.Geteuid() != 0 {
+		t.Skip("a small disk needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=32m"); err != nil {
+		t.Skipf("no small disk: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, filepath.Join(dir, "cloud.db"), func(c *engine.Config) { c.Profile.Provision = soon })
+	defer down()
+	for n := range many {
+		mustCreate(t, e, ctx, fmt.Sprint("i", n))
+	}
+	due := time.Now().Add(soon)
+	filler := filepath.Join(dir, "filler")
+	if err := fill(filler); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	ready := func() (n int) {
+		all, _, err := cloudsim.All(ctx, e.ListInstances, cloudsim.ListOptions{})
+		if err != nil {
+			t.Errorf("read on a full disk: %v", err)
+		}
+		for _, i := range all {
+			if i.State == cloudsim.InstanceRunning {
+				n++
+			}
+		}
+		return n
+	}
+	time.Sleep(time.Until(due)) // not all of it can be done
+	for before := -1; ready() != before; time.Sleep(200 * time.Millisecond) {
+		before = ready()
+	}
+	if n := ready(); n == many {
+		t.Fatal("the disk was not full")
+	}
+	var err error
+	for n := 0; err == nil && n < many; n++ {
+		_, err = e.CreateAddress(ctx, cloudsim.CreateAddress{Name: fmt.Sprint("a", n)})
+	}
+	if !errors.Is(err, cloudsim.Unavailable) {
+		t.Errorf("a call that needs room: %v", err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ready() < many; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("with room again %d of %d are running", ready(), many)
+		}
+	}
+	if err := e.Check(); err != nil {
+		t.Errorf("damaged: %v", err)
+	}
+}
+
+// fill writes a file until there is no room.
+func fill(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	for _, size := range []int{64 << 10, 4 << 10} {
+		for err = nil; err == nil; {
+			_, err = f.Write(bytes.Repeat([]byte{1}, size))
+		}
+	}
+	return errors.Join(err, f.Close())
+}
