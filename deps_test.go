@@ -83,8 +83,8 @@ var onlyIn = map[string][]string{
 	"k8s.io/klog":                         {"ccm", "internal/logging"},
 	"k8s.io/client-go":                    {"ccm", "lab", "lab/hollow", "netproxy/kube"},
 	"github.com/spf13/cobra":              {"cmd/allinone", "ccm"}, // the ccm's is upstream's own command
-	"net/http/httptest":                   {"cloudsim/cloudtest", "internal/run"},
-	"testing":                             {"cloudsim/cloudtest", "internal/run"},
+	"net/http/httptest":                   {"cloudsim/cloudtest"},
+	"testing":                             {"cloudsim/cloudtest"},
 	"os/exec":                             {"lab", "lab/real", "cmd/allinone", "csidriver/machine"},
 	"github.com/vishvananda":              {"cloudsim/dataplane", "lab/real"},
 	"google.golang.org/grpc":              {"csidriver", "netproxy/h2", "netproxy/wire", "netproxy/socket", "netproxy/server", "netproxy/agent"},

@@ -236,17 +236,22 @@ func (r *runner) config() (Config, error) {
 	return cfg, cfg.Validate()
 }
 
-// insist has the flags that were given decide where Over cannot tell: false and 0
-// are what is left out, too.
+// insist has the flags that were given decide where Over cannot tell: what is
+// empty, false or 0 is what is left out, too.
 func (r *runner) insist(cfg *Config) {
-	if r.ours.Changed("delete-orphans") {
-		cfg.DeleteOrphans = r.flagged.DeleteOrphans
-	}
-	if r.ours.Changed("only-load-balancer-class") {
-		cfg.OnlyLoadBalancerClass = r.flagged.OnlyLoadBalancerClass
-	}
-	if r.ours.Changed("node-deletion-grace") {
-		cfg.NodeDeletionGrace = r.flagged.NodeDeletionGrace
+	for flag, set := range map[string]func(){
+		"cloud-project":            func() { cfg.Project = r.flagged.Project },
+		"cloud-region":             func() { cfg.Region = r.flagged.Region },
+		"node-deletion-grace":      func() { cfg.NodeDeletionGrace = r.flagged.NodeDeletionGrace },
+		"load-balancer-class":      func() { cfg.LoadBalancerClass = r.flagged.LoadBalancerClass },
+		"only-load-balancer-class": func() { cfg.OnlyLoadBalancerClass = r.flagged.OnlyLoadBalancerClass },
+		"load-balancer-ip-mode":    func() { cfg.LoadBalancerIPMode = r.flagged.LoadBalancerIPMode },
+		"delete-orphans":           func() { cfg.DeleteOrphans = r.flagged.DeleteOrphans },
+		"orphan-grace":             func() { cfg.OrphanGrace = r.flagged.OrphanGrace },
+	} {
+		if r.ours.Changed(flag) {
+			set()
+		}
 	}
 }
 

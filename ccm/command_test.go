@@ -21,6 +21,8 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/cloud-provider/app"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/cloudsim-dev/allinone/ccm"
 )
 
@@ -83,18 +85,23 @@ func TestCommandRefuses(t *testing.T) {
 // A flag beats the file also with what is nothing, and no flag is no choice.
 func TestFlagBeatsFileWithNothing(t *testing.T) {
 	token := file(t, "token", "hush")
-	config := file(t, "cloud.yaml", "url: http://file\ntokenFile: "+token+"\ndeleteOrphans: true\nonlyLoadBalancerClass: true\nnodeDeletionGrace: 5m\n")
+	config := file(t, "cloud.yaml", "url: http://file\ntokenFile: "+token+"\ndeleteOrphans: true\nonlyLoadBalancerClass: true\nnodeDeletionGrace: 5m\norphanGrace: 5m\nproject: p\nregion: r\nloadBalancerClass: x.io/c\nloadBalancerIPMode: VIP\n")
 	for name, tc := range map[string]struct {
 		flags []string
-		on    bool
-		grace time.Duration
+		want  ccm.Config
 	}{
-		"no flags": {nil, true, 5 * time.Minute},
-		"flags":    {[]string{"--delete-orphans=false", "--only-load-balancer-class=false", "--node-deletion-grace=0"}, false, 0},
+		"no flags": {nil, ccm.Config{
+			Project: "p", Region: "r", NodeDeletionGrace: metav1.Duration{Duration: 5 * time.Minute}, LoadBalancerClass: "x.io/c",
+			OnlyLoadBalancerClass: true, LoadBalancerIPMode: "VIP", DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 5 * time.Minute},
+		}},
+		"flags": {[]string{
+			"--delete-orphans=false", "--only-load-balancer-class=false", "--node-deletion-grace=0", "--orphan-grace=0",
+			"--cloud-project=", "--cloud-region=", "--load-balancer-class=", "--load-balancer-ip-mode=",
+		}, ccm.Config{}},
 	} {
-		cfg, err := ccm.ConfigOf(config, tc.flags...)
-		if err != nil || cfg.DeleteOrphans != tc.on || cfg.OnlyLoadBalancerClass != tc.on || cfg.NodeDeletionGrace.Duration != tc.grace || cfg.URL != "http://file" {
-			t.Errorf("%s: %+v, %v", name, cfg, err)
+		tc.want.URL, tc.want.TokenFile = "http://file", token
+		if cfg, err := ccm.ConfigOf(config, tc.flags...); err != nil || cfg != tc.want {
+			t.Errorf("%s: %+v, %v\nwant %+v", name, cfg, err, tc.want)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 // they were answered.
 const (
 	TranscriptFormat  = "cloudsim-transcript"
-	TranscriptVersion = 1
+	TranscriptVersion = 2
 	// MaxTranscriptLine bounds a line, in bytes.
 	MaxTranscriptLine = 8 << 20
 )

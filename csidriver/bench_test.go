@@ -295,7 +295,7 @@ func forgetful(b *testing.B) *bench {
 	mux.Handle("POST /v1/disks/{id}/attach", reply(cloudsim.DiskInUse, cloudsim.Attachment{Instance: d.vm.ID, Device: "vdb", State: cloudsim.AttachmentAttached}))
 	mux.Handle("POST /v1/disks/{id}/detach", reply(cloudsim.DiskAvailable))
 	mux.Handle("DELETE /v1/disks/{id}", reply(cloudsim.DiskDeleted))
-	ln, err := run.Socket(d.path("cloud.sock"))
+	ln, err := run.Socket(b.Context(), d.path("cloud.sock"))
 	if err != nil {
 		b.Fatal(err)
 	}

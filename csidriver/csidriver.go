@@ -51,7 +51,7 @@ type Config struct {
 	Name     string // in StorageClasses, CSINodes and PersistentVolumes
 	Version  string
 	Mode     Mode
-	Endpoint string // unix:///path of the socket; what is there is replaced
+	Endpoint string // unix:///path of the socket; see run.Socket
 	// ServeAs are legacy drivers in whose names it answers too (KEP-625), each on
 	// a socket NAME.sock beside its own; see LegacyNames.
 	ServeAs  []string
@@ -147,7 +147,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	halves := cfg.halves()
 	for _, name := range append([]string{cfg.Name}, cfg.ServeAs...) {
 		socket := cfg.socket(name)
-		ln, err := run.Socket(socket)
+		ln, err := run.Socket(ctx, socket)
 		if err != nil {
 			return fmt.Errorf("--endpoint: %w", err)
 		}

@@ -207,7 +207,7 @@ func TestStopAtTheStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 100 {
-		ln, err := run.Socket(filepath.Join(t.TempDir(), "csi.sock"))
+		ln, err := run.Socket(t.Context(), filepath.Join(t.TempDir(), "csi.sock"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,7 @@ func register(ctx context.Context, log *slog.Logger, cfg NodeConfig, name, socke
 	if dir == "" {
 		dir = filepath.Dir(socket)
 	}
-	ln, err := run.Socket(filepath.Join(cfg.RegistrationDir, name+"-reg.sock"))
+	ln, err := run.Socket(ctx, filepath.Join(cfg.RegistrationDir, name+"-reg.sock"))
 	if err != nil {
 		return err
 	}

@@ -205,7 +205,7 @@ func TestWatchResumes(t *testing.T) {
 			}
 		})
 	}
-	const want = writers * each // each is running when it is first seen
+	const want = writers * each * 2 // provisioning, running
 	rev, seen, batch := l.Revision, 0, 0
 	for seen < want {
 		batch = 0

@@ -35,10 +35,11 @@ func Reach(t *http.Transport, u string) {
 }
 
 // base is what a request's URL begins with. Who is reached by a socket has no
-// host of his own.
+// host: without Reach the call ends where a name is looked up, which none has that
+// ends in invalid (RFC 6761 section 6.4), and no token gets anywhere.
 func (c *Client) base() string {
 	if strings.HasPrefix(c.URL, socketScheme) {
-		return "http://cloud"
+		return "http://cloud.invalid"
 	}
 	return strings.TrimSuffix(c.URL, "/")
 }

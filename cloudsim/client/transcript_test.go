@@ -131,7 +131,7 @@ func TestReplayWantsTheSameCloud(t *testing.T) {
 	if _, err := c.Replay(t.Context(), bytes.NewReader(transcript)); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "frozen at 2030-01-01T00:00:00Z; this cloud's is real") {
 		t.Errorf("another clock: %v", err)
 	}
-	for _, bad := range []string{"", "{}\n", "hello\n", `{"format":"cloudsim-transcript","version":2}` + "\n"} {
+	for _, bad := range []string{"", "{}\n", "hello\n", `{"format":"cloudsim-transcript","version":3}` + "\n"} {
 		if _, err := c.Replay(t.Context(), strings.NewReader(bad)); !errors.Is(err, cloudsim.Invalid) {
 			t.Errorf("%q: %v", bad, err)
 		}

@@ -168,7 +168,7 @@ func (o *options) serve(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 func serveSocket(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "cloud.sock")
-	ln, err := run.Socket(path)
+	ln, err := run.Socket(tb.Context(), path)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -147,7 +147,7 @@ func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k
 // there. It reports whether the clock has arrived; it stops before that when
 // the transaction has grown to a batch.
 func stepTo(tx *store.Tx, goal store.Clock, settle func([]store.Work) error) (arrived bool, err error) {
-	for did := 0; did < settleBatch; {
+	for step := newStep(tx); step.goesOn(tx); {
 		at, ok := tx.NextDue()
 		if !ok || at.After(goal.Cloud) {
 			return true, tx.SetClock(goal)
@@ -157,14 +157,13 @@ func stepTo(tx *store.Tx, goal store.Clock, settle func([]store.Work) error) (ar
 				return false, err
 			}
 		}
-		work, err := tx.TakeDue(settleBatch - did)
+		work, err := tx.TakeDue(1)
 		if err != nil {
 			return false, err
 		}
 		if err := settle(work); err != nil {
 			return false, err
 		}
-		did += len(work)
 	}
 	return false, nil
 }

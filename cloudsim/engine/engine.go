@@ -282,11 +282,16 @@ func (e *Engine) settle() error {
 	e.settling.Lock()
 	defer e.settling.Unlock()
 	return e.settleIn(func(tx *store.Tx, settle func([]store.Work) error) error {
-		work, err := tx.TakeDue(settleBatch)
-		if err != nil {
-			return err
+		for step := newStep(tx); step.goesOn(tx); {
+			work, err := tx.TakeDue(1)
+			if err != nil || len(work) == 0 {
+				return err
+			}
+			if err := settle(work); err != nil {
+				return err
+			}
 		}
-		return settle(work)
+		return nil
 	})
 }
 
@@ -319,6 +324,21 @@ func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error)
 		dropped[bad] = true
 		e.log.Error("work that was due is dropped", "verb", bad.Verb, "kind", bad.Kind, "id", bad.ID, "err", why)
 	}
+}
+
+// step bounds what one transaction of the loop does: pieces of work, and events,
+// of which one piece may leave many.
+type step struct {
+	did   int
+	begin uint64
+}
+
+func newStep(tx *store.Tx) step { return step{begin: tx.Revision()} }
+
+// goesOn counts a piece of work, and reports whether there is room for it.
+func (s *step) goesOn(tx *store.Tx) bool {
+	s.did++
+	return s.did <= settleBatch && tx.Revision()-s.begin < 8*settleBatch
 }
 
 func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {

@@ -397,6 +397,28 @@ func TestManyOperationsAreForgotten(t *testing.T) {
 	})
 }
 
+// Those of a clock that was set back are forgotten as well, before those of the
+// time that it was set back from.
+func TestOperationsOfAClockSetBack(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant, frozen)
+	defer down()
+	set := func(at time.Time) {
+		if _, err := e.SetClock(ctx, cloudsim.SetClock{Time: &at}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin := e.Now()
+	set(begin.AddDate(1, 0, 0))
+	mustCreate(t, e, ctx, "later")
+	set(begin)
+	early := mustCreate(t, e, ctx, "early")
+	advance(t, e, ctx, 25*time.Hour)
+	if _, err := e.GetOperation(ctx, early.Operation); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("a day later: %v", err)
+	}
+}
+
 func TestBookmarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

@@ -10,7 +10,7 @@ import (
 )
 
 var operations = store.Table[cloudsim.Operation]{
-	Kind: cloudsim.KindOperation, Prefix: "op",
+	Kind: cloudsim.KindOperation, Prefix: "op", Brief: true,
 	ID:   func(o *cloudsim.Operation) string { return string(o.ID) },
 	Meta: func(o *cloudsim.Operation) *cloudsim.Meta { return &o.Meta },
 	Index: map[string]func(*cloudsim.Operation) []string{byHold: func(o *cloudsim.Operation) []string {
@@ -116,7 +116,13 @@ func (e *Engine) forgetOperations(tx *store.Tx, w store.Work) error {
 		if err != nil {
 			return err
 		}
-		if op.CreatedAt.After(until) || len(old) == settleBatch {
+		if len(old) == settleBatch {
+			break
+		}
+		if op.CreatedAt.After(tx.Now) || len(op.ID) > len("op-ffffff") && op.CreatedAt.After(until) {
+			continue // of a clock that was set back, or of longer ids, which come before shorter ones
+		}
+		if op.CreatedAt.After(until) {
 			break
 		}
 		if op.EndedAt != nil && !op.EndedAt.After(until) {
@@ -131,7 +137,7 @@ func (e *Engine) forgetOperations(tx *store.Tx, w store.Work) error {
 	if len(old) < settleBatch {
 		return nil
 	}
-	return tx.Later(tx.Now, w) // the others in a transaction of their own
+	return tx.Later(tx.Now, w) // the others in their turn
 }
 
 // GetOperation returns an operation.

@@ -12,17 +12,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// revisionOf is the revision of what is now done to the resource of a key: the
-// next one, or once more that of what the transaction did to it before, for the
-// same caller. A transaction is one instant, so nobody saw what was in between,
-// and its one event shows what came of it.
-func (t *Tx) revisionOf(key string) (uint64, error) {
-	if last, ok := t.traces[key]; ok && last.caller == t.Caller && last.cause == t.Cause {
-		return last.revision, nil
-	}
-	return t.nextRevision()
-}
-
 // nextRevision gives the number of the next event. Whoever takes one must
 // journal it in the same transaction.
 func (t *Tx) nextRevision() (uint64, error) {

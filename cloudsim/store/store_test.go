@@ -160,9 +160,11 @@ func TestManyTimesInOneTransaction(t *testing.T) {
 }
 
 // What one transaction does to a resource for one caller is one event, that of
-// its end; what it does for another caller is another.
+// its end, if that is enough to know; what it does for another caller, or at
+// another time, is another.
 func TestOneEventOfAnInstant(t *testing.T) {
-	s := temp(t)
+	s, projects := temp(t), projects
+	projects.Brief = true
 	p, err := put(s, "a", "red")
 	if err != nil {
 		t.Fatal(err)
@@ -186,6 +188,12 @@ func TestOneEventOfAnInstant(t *testing.T) {
 			return err
 		}
 		tx.Caller = "another"
+		if err := projects.Put(tx, &p); err != nil {
+			return err
+		}
+		if err := tx.SetClock(store.Clock{Machine: tx.Machine, Cloud: tx.Now.Add(time.Hour), Rate: 1}); err != nil {
+			return err
+		}
 		return projects.Put(tx, &p)
 	}); err != nil {
 		t.Fatal(err)
@@ -196,7 +204,7 @@ func TestOneEventOfAnInstant(t *testing.T) {
 		for _, e := range evs {
 			got = append(got, fmt.Sprint(e.Rev, " ", e.Type, " ", e.ID, " ", e.Caller, strings.Contains(string(e.Object), "blue")))
 		}
-		want := []string{"3 put proj-000001 true", "4 delete proj-000002 false", "5 put proj-000001 anothertrue"}
+		want := []string{"3 put proj-000001 true", "4 delete proj-000002 false", "5 put proj-000001 anothertrue", "6 put proj-000001 anothertrue"}
 		if !slices.Equal(got, want) {
 			t.Errorf("events %q, want %q", got, want)
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	json "github.com/go-json-experiment/json/v1"
 
@@ -25,6 +26,10 @@ type Table[T any] struct {
 	Public func(T) T                    // what its events show; nil shows all of it
 	Uses   func(*T) []Use               // what it takes from its project, which is counted; nil for nothing
 	Index  map[string]func(*T) []string // further keys to find it by; values must hold no NUL
+	// Brief has one event of what one transaction does to a resource at one
+	// instant for one caller: that of its end. It is for kinds of which nobody
+	// needs to know what was in between.
+	Brief bool
 }
 
 // The indexes that every table has.
@@ -212,6 +217,15 @@ func (t Table[T]) Scan(tx *Tx, project cloudsim.ProjectID, after string) func(fu
 	}
 }
 
+// revision is that of what is now done to a resource: the next one, or of a kind
+// that is Brief once more that of what was done before.
+func (t Table[T]) revision(tx *Tx, id string) (uint64, error) {
+	if last, ok := tx.traces[t.key(id)]; ok && t.Brief && last.at.Equal(tx.Now) && last.caller == tx.Caller && last.cause == tx.Cause {
+		return last.revision, nil
+	}
+	return tx.nextRevision()
+}
+
 // Put stores v, sets its revision and times, and journals it. A v without
 // CreatedAt is new: nothing may be stored under its id.
 func (t Table[T]) Put(tx *Tx, v *T) error {
@@ -223,7 +237,7 @@ func (t Table[T]) Put(tx *Tx, v *T) error {
 	if id == "" {
 		return fmt.Errorf("put of a %s without an id", t.Kind)
 	}
-	if m.Revision, err = tx.revisionOf(t.key(id)); err != nil {
+	if m.Revision, err = t.revision(tx, id); err != nil {
 		return err
 	}
 	var old []byte
@@ -253,7 +267,7 @@ func (t Table[T]) Delete(tx *Tx, v *T) error {
 		return err
 	}
 	id, m := t.ID(v), t.Meta(v)
-	if m.Revision, err = tx.revisionOf(t.key(id)); err != nil {
+	if m.Revision, err = t.revision(tx, id); err != nil {
 		return err
 	}
 	if err := t.reindex(tx, id, b.Get([]byte(id)), nil); err != nil {
@@ -290,6 +304,7 @@ type trace struct {
 	uses    []Use
 
 	revision      uint64 // of the event
+	at            time.Time
 	caller, cause string // in it
 }
 
@@ -322,7 +337,7 @@ func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 	}
 	if v != nil {
 		after = t.trace(v)
-		after.revision, after.caller, after.cause = t.Meta(v).Revision, tx.Caller, tx.Cause
+		after.revision, after.at, after.caller, after.cause = t.Meta(v).Revision, tx.Now, tx.Caller, tx.Cause
 		tx.traces[key] = after
 	} else {
 		delete(tx.traces, key)

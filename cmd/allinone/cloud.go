@@ -144,12 +144,13 @@ func (c *cloudCLI) client() (*client.Client, error) {
 		UserAgent: "allinone/" + version(),
 		Retries:   3,
 	}
-	if t, ok := http.DefaultTransport.(*http.Transport); ok {
-		t = t.Clone()
-		t.MaxIdleConnsPerHost = concurrent
-		client.Reach(t, at)
-		cl.HTTP.Transport = t
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment}
+	if usual, ok := http.DefaultTransport.(*http.Transport); ok {
+		t = usual.Clone()
 	}
+	t.MaxIdleConnsPerHost = concurrent
+	client.Reach(t, at)
+	cl.HTTP.Transport = t
 	if tokenFile != "" {
 		cl.Token = client.TokenFile(tokenFile)
 	}

@@ -311,6 +311,13 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 			log.Warn("the last spans were not sent", "collector", f.tracing, "err", err)
 		}
 	}()
+	var socket net.Listener
+	if f.listenSocket != "" {
+		if socket, err = run.Socket(ctx, f.listenSocket); err != nil {
+			return errors.Join(fmt.Errorf("--listen-socket: %w", err), ln.Close())
+		}
+		defer func() { _ = socket.Close() }() // who serves on it has closed it
+	}
 	apiCfg := httpapi.Config{Version: version(), Profile: cfg.Profile.Name, Metrics: metrics, LogRequests: f.logRequests, Tracer: spans}
 	if f.auditFile != "" {
 		file, err := os.OpenFile(f.auditFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -339,11 +346,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		func(ctx context.Context) error { return httpapi.Serve(ctx, ln, api) },
 		func(ctx context.Context) error { return resident.Trim(ctx, log) },
 	}
-	if f.listenSocket != "" {
-		socket, err := run.Socket(f.listenSocket)
-		if err != nil {
-			return errors.Join(fmt.Errorf("--listen-socket: %w", err), ln.Close())
-		}
+	if socket != nil {
 		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, socket, api) })
 	}
 	if f.pprofListen != "" {

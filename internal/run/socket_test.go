@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,30 +14,43 @@ import (
 // What a killed process left is replaced, and nothing else.
 func TestSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")
-	ln, err := run.Socket(path)
+	ln, err := run.Socket(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
-	if _, err := run.Socket(path); err == nil || !strings.Contains(err.Error(), "another process") {
+	if _, err := run.Socket(t.Context(), path); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("one that is served on: %v", err)
 	}
 	ln.(*net.UnixListener).SetUnlinkOnClose(false) //nolint:forcetypeassert // as if it was killed
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if ln, err = run.Socket(path); err != nil {
+	if ln, err = run.Socket(t.Context(), path); err != nil {
 		t.Fatalf("one that was left: %v", err)
 	}
 	if err := ln.Close(); err != nil {
 		t.Error(err)
 	}
+	other, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run.Socket(t.Context(), path); err == nil || !strings.Contains(err.Error(), "may be in use") {
+		t.Errorf("a socket of another kind: %v", err)
+	}
+	if err := errors.Join(other.Close(), os.Remove(path)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if _, err := run.Socket(t.Context(), path+strings.Repeat("x", 100)); err == nil || !strings.Contains(err.Error(), "too long") {
+		t.Errorf("a long path: %v", err)
+	}
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := run.Socket(path); err == nil {
+	if _, err := run.Socket(t.Context(), path); err == nil {
 		t.Error("a file was replaced")
 	}
 	if raw, err := os.ReadFile(path); err != nil || string(raw) != "mine" {
