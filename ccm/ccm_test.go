@@ -23,6 +23,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
 const cluster = "kubernetes"
@@ -37,6 +38,19 @@ type rig struct {
 	cfg      ccm.Config
 	pods     []*discoveryv1.EndpointSlice // of the cluster
 	provider *ccm.Provider
+}
+
+// newRigAndEngine is newRig with the cloud's engine, to report what a data plane
+// would.
+func newRigAndEngine(t testing.TB) (*rig, *engine.Engine) {
+	t.Helper()
+	engines := make(chan *engine.Engine, 1)
+	r := newRig(t, cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
+		engines <- e
+		<-ctx.Done()
+		return nil
+	}))
+	return r, <-engines
 }
 
 func newRig(t testing.TB, opts ...cloudtest.Option) *rig {

@@ -1,14 +1,12 @@
 package ccm_test
 
 import (
-	"context"
 	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
@@ -16,13 +14,7 @@ import (
 // Service says so: its status has no room for it. The report may come after the
 // load balancer is active.
 func TestServiceSaysWhereItIsReachable(t *testing.T) {
-	engines := make(chan *engine.Engine, 1)
-	r := newRig(t, cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
-		engines <- e
-		<-ctx.Done()
-		return nil
-	}))
-	e := <-engines
+	r, e := newRigAndEngine(t)
 	report := func(l cloudsim.ListenerStatus) {
 		eventually(t, "the data plane hears of it", func() bool { return len(r.balancersInCloud(t)) == 1 })
 		l.IP = r.only(t).IP

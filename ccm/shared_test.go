@@ -1,7 +1,6 @@
 package ccm_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -11,7 +10,6 @@ import (
 
 	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
@@ -165,13 +163,7 @@ func TestSharedIsTheOthers(t *testing.T) {
 
 // What a Service publishes is about its own ports, not the others'.
 func TestSharedPublishesItsOwn(t *testing.T) {
-	engines := make(chan *engine.Engine, 1)
-	r := newRig(t, cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
-		engines <- e
-		<-ctx.Done()
-		return nil
-	}))
-	e := <-engines
+	r, e := newRigAndEngine(t)
 	short, broken := sharing("01", 80, annotate("ip-mode", "VIP")), sharing("02", 81)
 	r.ensure(t, short)
 	r.ensure(t, broken)

@@ -316,6 +316,25 @@ func TestJournal(t *testing.T) {
 	}
 }
 
+// wantDue takes what is due, which is to be of these ids.
+func wantDue(t *testing.T, s *store.Store, want ...string) {
+	t.Helper()
+	var got []string
+	if err := s.Update("", func(tx *store.Tx) error {
+		work, err := tx.TakeDue(10)
+		got = nil
+		for _, w := range work {
+			got = append(got, w.ID)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("due are %q, want %q", got, want)
+	}
+}
+
 func TestDueIsInOrderAndSurvives(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cloud.db")
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -342,20 +361,7 @@ func TestDueIsInOrderAndSurvives(t *testing.T) {
 	}
 	s = open(t, path)
 	s.Now = func() time.Time { return now.Add(10 * time.Second) }
-	var got []string
-	if err := s.Update("", func(tx *store.Tx) error {
-		work, err := tx.TakeDue(10)
-		got = nil
-		for _, w := range work {
-			got = append(got, w.ID)
-		}
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if fmt.Sprint(got) != "[first second late]" {
-		t.Errorf("due: %v", got)
-	}
+	wantDue(t, s, "first", "second", "late")
 }
 
 // What need be done once at an instant is on the list once, and no other work is
@@ -363,7 +369,6 @@ func TestDueIsInOrderAndSurvives(t *testing.T) {
 func TestDueOnce(t *testing.T) {
 	s := temp(t)
 	at := s.Now().Add(-time.Second)
-	var got []string
 	for range 2 { // also over two transactions
 		if err := s.Update("", func(tx *store.Tx) error {
 			for _, id := range []string{"a", "b", "a"} {
@@ -376,19 +381,7 @@ func TestDueOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Update("", func(tx *store.Tx) error {
-		work, err := tx.TakeDue(10)
-		got = nil
-		for _, w := range work {
-			got = append(got, w.ID)
-		}
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if fmt.Sprint(got) != "[a b b]" {
-		t.Errorf("due: %v", got)
-	}
+	wantDue(t, s, "a", "b", "b")
 }
 
 func TestPoolGivesTheLowest(t *testing.T) {
