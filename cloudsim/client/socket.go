@@ -21,8 +21,8 @@ func ValidURL(u string) bool {
 }
 
 // Reach has t dial the cloud at u, if that is a Unix socket; t is for no other
-// cloud then. Calls of a program on the cloud's own machine take a third less
-// time that way than over TCP, and only the socket's owner can make them.
+// cloud then. From a program on the cloud's own machine, the way there and back
+// takes a third less time than over TCP, and only the socket's owner has it.
 func Reach(t *http.Transport, u string) {
 	path, ok := strings.CutPrefix(u, socketScheme)
 	if !ok {

@@ -23,9 +23,10 @@ var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud said not
 // Watch yields the events after o.Since, in order, until ctx ends, the server
 // leaves, or the caller breaks. It yields an error once, last: Gone when the
 // journal no longer reaches back to o.Since or a state was loaded, Unavailable
-// when the connection broke or hangs, Unauthenticated or Denied when the caller's token or
-// its right to watch ended meanwhile. Resume with Since set to the Rev handled
-// last; nothing is lost or repeated. It ends without an error when ctx ends.
+// when the connection broke or hangs, Unauthenticated or Denied when the caller's
+// token or its right to watch ended meanwhile. Resume with Since set to the Rev
+// handled last; nothing is lost or repeated. It ends without an error when ctx
+// ends.
 func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 	return func(yield func(cloudsim.Event, error) bool) {
 		q := url.Values{"since": {strconv.FormatUint(o.Since, 10)}}
