@@ -63,6 +63,17 @@ const (
 	KindSnapshotGroup ResourceKind = "snapshotGroup"
 )
 
+// ResourceKinds are all of them, as events speak of them.
+func ResourceKinds() []ResourceKind {
+	return []ResourceKind{
+		KindProject, KindToken, KindServiceAccount, KindRole, KindRoleBinding, KindSigningKey, KindWorkloadTrust,
+		KindRegion, KindZone, KindInstanceType, KindInstance, KindAddress, KindLoadBalancer,
+		KindNetwork, KindSubnet, KindRoute,
+		KindDiskType, KindDiskPool, KindDisk, KindSnapshot, KindSnapshotGroup,
+		KindRepository, KindOperation, KindFault, KindHold,
+	}
+}
+
 // WatchOptions choose what a watch sees. The zero value sees all that the
 // caller may see, from the first event that the journal still has.
 type WatchOptions struct {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 )
 
 // Meta is what every resource has besides its id.
@@ -59,8 +60,8 @@ func (c *checks) labels(m map[string]string) {
 		if len(k) > MaxLabelKey || !labelKeyRE.MatchString(k) {
 			c.addf(field, "has the key %q; a key is letters, digits, '-', '_', '.', '/', at most %d", clip(k), MaxLabelKey)
 		}
-		if v := m[k]; len(v) > MaxLabelValue || strings.ContainsFunc(v, unicode.IsControl) {
-			c.addf(field+"."+clip(k), "must be printable and at most %d bytes", MaxLabelValue)
+		if v := m[k]; len(v) > MaxLabelValue || !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl) {
+			c.addf(field+"."+clip(k), "must be printable UTF-8 text of at most %d bytes", MaxLabelValue)
 		}
 	}
 }

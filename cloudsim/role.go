@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // RoleName names a role, e.g. "ccm". A role's name is its id.
@@ -115,8 +116,8 @@ func (r CreateRole) Validate() error {
 }
 
 func (c *checks) description(s string) {
-	if len(s) > maxDescription {
-		c.addf("description", "must be at most %d bytes, got %d", maxDescription, len(s))
+	if len(s) > maxDescription || !utf8.ValidString(s) {
+		c.addf("description", "must be UTF-8 text of at most %d bytes, got %d", maxDescription, len(s))
 	}
 }
 

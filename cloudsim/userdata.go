@@ -1,5 +1,7 @@
 package cloudsim
 
+import "unicode/utf8"
+
 // MaxUserData bounds the user data of an instance, in bytes.
 const MaxUserData = 16 << 10
 
@@ -11,7 +13,10 @@ type UserData struct {
 }
 
 func (c *checks) userData(s string) {
-	if len(s) > MaxUserData {
+	switch {
+	case len(s) > MaxUserData:
 		c.addf("userData", "must be at most %d bytes, got %d", MaxUserData, len(s))
+	case !utf8.ValidString(s): // JSON would change it without a word
+		c.addf("userData", "must be UTF-8 text: encode what is binary, such as gzip, in base64")
 	}
 }

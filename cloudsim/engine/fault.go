@@ -263,7 +263,7 @@ func makeFault(tx *store.Tx, req cloudsim.CreateFault) (f cloudsim.Fault, err er
 	case !errors.Is(err, cloudsim.NotFound):
 		return f, err
 	}
-	if req.Effect.Type == cloudsim.FaultZoneOutage && !zones.Has(tx, req.Match.Zone) {
+	if req.Match.Zone != "" && !zones.Has(tx, req.Match.Zone) {
 		return f, unknown("match.zone", req.Match.Zone, "see GET /v1/zones")
 	}
 	id, err := faults.NextID(tx)

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/url"
 	"os"
@@ -27,24 +29,26 @@ import (
 // was made.
 var appliable = []struct {
 	key, path string
+	check     func(raw []byte) error // what would be asked for, before it is
+	types     string                 // where its types are listed
 	update    []string
 }{
-	{"networks", "/v1/networks", []string{"labels", "podRanges", "maxRoutes"}},
-	{"subnets", "/v1/subnets", nil},
-	{"instances", "/v1/instances", []string{"labels"}},
-	{"addresses", "/v1/addresses", nil},
-	{"routes", "/v1/routes", nil},
-	{"disks", "/v1/disks", nil},
-	{"loadBalancers", "/v1/load-balancers", []string{
+	{"networks", "/v1/networks", checked[cloudsim.CreateNetwork], "", []string{"labels", "podRanges", "maxRoutes"}},
+	{"subnets", "/v1/subnets", checked[cloudsim.CreateSubnet], "", nil},
+	{"instances", "/v1/instances", checked[cloudsim.CreateInstance], "/v1/instance-types", []string{"labels"}},
+	{"addresses", "/v1/addresses", checked[cloudsim.CreateAddress], "", nil},
+	{"routes", "/v1/routes", checked[cloudsim.CreateRoute], "", nil},
+	{"disks", "/v1/disks", checked[cloudsim.CreateDisk], "/v1/disk-types", nil},
+	{"loadBalancers", "/v1/load-balancers", checked[cloudsim.CreateLoadBalancer], "", []string{
 		"labels", "listeners", "targets", "healthCheck", "sourceRanges", "affinity", "affinityTimeoutSeconds", "drainTimeoutSeconds",
 	}},
-	{"faults", "/v1/faults", nil},
-	{"holds", "/v1/holds", nil},
+	{"faults", "/v1/faults", checked[cloudsim.CreateFault], "", nil},
+	{"holds", "/v1/holds", checked[cloudsim.CreateHold], "", nil},
 }
 
 // references are the members that hold an id: where what they name is listed.
 var references = map[string]string{
-	"network": "/v1/networks", "subnet": "/v1/subnets", "instance": "/v1/instances", "target": "/v1/instances", "nextHop": "/v1/instances",
+	"network": "/v1/networks", "subnet": "/v1/subnets", "instance": "/v1/instances", "nextHop": "/v1/instances",
 	"serviceAccount": "/v1/service-accounts",
 }
 
@@ -66,6 +70,10 @@ nothing of that resource is changed. What the file does not say stays as it is, 
 so do labels that it does not name. A number that is 0 and a text that is empty ask
 for the default. Applying a file again does nothing.
 
+The whole file is checked before anything is made; --dry-run stops there. What only
+the cloud knows when it is asked, such as quotas and ranges that overlap, can still
+refuse a resource; what comes before it in the file is made then.
+
 'allinone cloudsim --apply FILE' does the same before the cloud is ready.`,
 		Example: `  # cloud.yaml
   #   instances:
@@ -73,10 +81,11 @@ for the default. Applying a file again does nothing.
   #   holds:
   #   - {name: slow, kind: instance, verb: stop, target: node-1}
   allinone cloud apply -f cloud.yaml --dry-run
-  allinone cloud apply -f cloud.yaml`,
+  allinone cloud apply -f cloud.yaml
+  sed s/small/large/ cloud.yaml | allinone cloud apply -f -`,
 		Args: cobra.NoArgs,
 		RunE: c.run(func(ctx context.Context, cl *client.Client, _ []string) error {
-			wanted, err := readApply(file)
+			wanted, err := readApply(file, c.stdin)
 			if err != nil {
 				return err
 			}
@@ -85,7 +94,7 @@ for the default. Applying a file again does nothing.
 		}),
 	}
 	o.flags(cmd)
-	cmd.Flags().StringVarP(&file, "file", "f", "", "`FILE` to apply")
+	cmd.Flags().StringVarP(&file, "file", "f", "", "`FILE` to apply; - for standard input")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be done")
 	return cmd
 }
@@ -113,6 +122,8 @@ type item struct {
 	node             *yaml.Node
 	body             map[string]any
 	name             string
+	check            func(raw []byte) error
+	types            string
 	update           []string // members that can be updated
 }
 
@@ -161,33 +172,58 @@ func (i item) locate(err error) error {
 }
 
 // readApply reads a file, or says of all of it what is wrong where.
-func readApply(file string) (all []item, err error) {
+func readApply(file string, stdin io.Reader) (all []item, err error) {
 	if file == "" {
 		return nil, badFlag("file", file, "a file to apply")
 	}
-	info, err := os.Stat(file)
-	if err != nil {
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "--file: %w", err)
+	from, name := stdin, "standard input"
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, cloudsim.Errorf(cloudsim.Invalid, "--file: %w", err)
+		}
+		defer f.Close()
+		from, name = f, file
 	}
-	if info.Size() > maxApplyFile {
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "%s has %d bytes; at most %d are read", file, info.Size(), maxApplyFile)
-	}
-	raw, err := os.ReadFile(file)
+	raw, err := io.ReadAll(io.LimitReader(from, maxApplyFile+1)) // which may have no end
 	if err != nil {
 		return nil, err
 	}
-	return parseApply(file, raw)
+	if len(raw) > maxApplyFile {
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "%s has more than %d bytes, which is all that is read", name, maxApplyFile)
+	}
+	return parseApply(name, raw)
 }
 
-func parseApply(file string, raw []byte) ([]item, error) {
-	var doc yaml.Node
-	if err := yaml.Unmarshal(raw, &doc); err != nil {
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "%s: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
+// parseApply reads all documents of a file as one: what is named comes before
+// what names it, wherever it stands.
+func parseApply(file string, raw []byte) (all []item, err error) {
+	d := yaml.NewDecoder(bytes.NewReader(raw))
+	var wrong []error
+	for {
+		var doc yaml.Node
+		err := d.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, cloudsim.Errorf(cloudsim.Invalid, "%s: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
+		}
+		if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
+			continue
+		}
+		more, err := itemsOf(file, doc.Content[0])
+		if err != nil {
+			wrong = append(wrong, err)
+		}
+		all = append(all, more...)
 	}
-	if len(doc.Content) == 0 {
-		return nil, nil
+	order := map[string]int{}
+	for n, kind := range appliable {
+		order[kind.key] = n
 	}
-	return itemsOf(file, doc.Content[0])
+	slices.SortStableFunc(all, func(a, b item) int { return order[a.list] - order[b.list] })
+	return all, oneOrMany(wrong)
 }
 
 func itemsOf(file string, top *yaml.Node) (all []item, err error) {
@@ -210,28 +246,57 @@ func itemsOf(file string, top *yaml.Node) (all []item, err error) {
 			continue
 		}
 		for _, n := range list.Content {
-			i := item{file: file, list: kind.key, path: kind.path, node: n, update: kind.update}
+			i := item{file: file, list: kind.key, path: kind.path, node: n, check: kind.check, types: kind.types, update: kind.update}
 			err := n.Decode(&i.body)
 			if i.name, _ = i.body["name"].(string); err != nil || i.name == "" {
-				wrong = append(wrong, bad(n, "%s: want a resource with a name", kind.key))
+				wrong = append(wrong, bad(n, "%s: want a resource with a name%s", kind.key, because(err)))
 				continue
 			}
 			all = append(all, i)
 		}
 	}
+	seen := map[string]bool{}
 	for k := 0; k < len(top.Content); k += 2 {
-		if key := top.Content[k]; !slices.Contains(known, key.Value) {
+		key := top.Content[k]
+		switch {
+		case !slices.Contains(known, key.Value):
 			wrong = append(wrong, bad(key, "%q is no list that can be applied; there are: %s", key.Value, strings.Join(known, ", ")))
+		case seen[key.Value]:
+			wrong = append(wrong, bad(key, "%s is there already: write one list, or another document after ---", key.Value))
 		}
+		seen[key.Value] = true
 	}
 	return all, oneOrMany(wrong)
 }
 
-// applyAll applies one after the other, and stops at the first that fails.
+func because(err error) string {
+	if err == nil {
+		return ""
+	}
+	return ": " + strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", "")
+}
+
+// applyAll checks all of it, as far as that can be before it is made, and applies
+// one after the other; it stops at the first that fails.
 func applyAll(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (done []applied, err error) {
-	later := map[string]bool{} // what a dry run would have made
+	later := map[string]bool{} // what a dry run would have made, or has found
+	var wrong []error
 	for _, i := range wanted {
-		a, err := i.apply(ctx, cl, dryRun, later)
+		a, err := i.again().apply(ctx, cl, true, later)
+		if err != nil {
+			wrong = append(wrong, i.locate(err))
+		}
+		done = append(done, a)
+	}
+	if len(wrong) > 0 {
+		return nil, oneOrMany(wrong)
+	}
+	if dryRun {
+		return done, nil
+	}
+	done = nil
+	for _, i := range wanted {
+		a, err := i.apply(ctx, cl, false, map[string]bool{})
 		if err != nil {
 			return done, i.locate(err)
 		}
@@ -240,9 +305,58 @@ func applyAll(ctx context.Context, cl *client.Client, wanted []item, dryRun bool
 	return done, nil
 }
 
+// again is i as the file has it, for who changes it.
+func (i item) again() item {
+	i.body = nil
+	_ = i.node.Decode(&i.body) // it could be decoded before
+	return i
+}
+
+// checked is what the cloud says of a T whatever else there is.
+func checked[T interface{ Validate() error }](raw []byte) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	var req T
+	if err := d.Decode(&req); err != nil {
+		wrong := &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "cannot be read"}
+		if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			wrong.Fields = []cloudsim.FieldError{{Field: t.Field, Reason: "cannot be a " + t.Value}}
+		} else if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
+			wrong.Fields = []cloudsim.FieldError{{Field: strings.Trim(name, `"`), Reason: "is no member"}}
+		} else {
+			wrong.Msg = err.Error()
+		}
+		return wrong
+	}
+	return req.Validate()
+}
+
+// exist is nil if the zones, the region and the type that the request names do.
+func (i item) exist(ctx context.Context, cl *client.Client, found map[string]bool) error {
+	wrong := &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "names what does not exist"}
+	for _, m := range []struct{ field, path string }{{"zone", "/v1/zones"}, {"region", "/v1/regions"}, {"type", i.types}} {
+		name, _ := i.body[m.field].(string)
+		if name == "" || m.path == "" || found[m.path+" "+name] {
+			continue
+		}
+		have, err := named(ctx, cl, m.path, name)
+		if err != nil {
+			return err
+		}
+		if have == nil {
+			wrong.Fields = append(wrong.Fields, cloudsim.FieldError{Field: m.field, Reason: fmt.Sprintf("names %q, which does not exist", name)})
+		}
+		found[m.path+" "+name] = have != nil
+	}
+	if len(wrong.Fields) > 0 {
+		return wrong
+	}
+	return nil
+}
+
 func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later map[string]bool) (a applied, err error) {
 	a = applied{List: i.list, Name: i.name}
-	if err := resolve(ctx, cl, i.body, later); err != nil {
+	if err := errors.Join(i.resolveTarget(ctx, cl, later), resolve(ctx, cl, i.body, later)); err != nil {
 		return a, err
 	}
 	have, err := named(ctx, cl, i.path, i.name)
@@ -259,7 +373,10 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 	case dryRun:
 		later[i.path+" "+i.name] = true
 		a.Result = "would be created"
-		return a, nil
+		if err := i.check(raw); err != nil {
+			return a, err
+		}
+		return a, i.exist(ctx, cl, later)
 	}
 	a.Result = "created"
 	_, err = cl.Raw(ctx, "POST", i.path, raw)
@@ -403,6 +520,31 @@ func sameInstant(a, b string) bool {
 	x, errX := time.Parse(time.RFC3339, a)
 	y, errY := time.Parse(time.RFC3339, b)
 	return errX == nil && errY == nil && x.Equal(y)
+}
+
+// resolveTarget puts the id where a hold or a fault names its target.
+func (i item) resolveTarget(ctx context.Context, cl *client.Client, later map[string]bool) error {
+	in, field, of := i.body, "target", ""
+	switch i.list {
+	case "holds":
+		of, _ = i.body["kind"].(string)
+	case "faults":
+		field = "match.target"
+		in, _ = i.body["match"].(map[string]any)
+		operation, _ := in["operation"].(string)
+		of, _, _ = strings.Cut(operation, ".")
+	default:
+		return nil
+	}
+	name, _ := in["target"].(string)
+	id, err := targetID(ctx, cl, of, name, later)
+	if errors.Is(err, cloudsim.NotFound) {
+		return &cloudsim.Error{Kind: cloudsim.Invalid, Msg: err.Error(), Fields: []cloudsim.FieldError{{Field: field, Reason: "cannot be found: " + err.Error()}}}
+	}
+	if err == nil && id != name {
+		in["target"] = id
+	}
+	return err
 }
 
 // resolve puts ids where the file names resources by name.

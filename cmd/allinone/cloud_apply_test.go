@@ -54,7 +54,7 @@ func applyText(t *testing.T, cl *client.Client, text string, dryRun bool) map[st
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wanted, err := readApply(path)
+	wanted, err := readApply(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,6 +124,80 @@ func TestApplyZero(t *testing.T) {
 	lb, err := cl.GetLoadBalancer(t.Context(), "lb-000001")
 	if err != nil || lb.DrainTimeoutSeconds != 0 || lb.HealthCheck.Path != "" {
 		t.Errorf("%+v, %v", lb, err)
+	}
+}
+
+// Of several documents everything is made, in an order that works; of what is
+// written twice nothing is.
+func TestApplyDocuments(t *testing.T) {
+	cl := cloudtest.Start(t)
+	got := applyText(t, cl, "---\nholds:\n- {name: h, kind: instance, verb: stop, target: b}\n---\ninstances: [{name: a, zone: sim-1a, type: small}]\n---\n# none\n---\ninstances: [{name: b, zone: sim-1a, type: small}]\n", false)
+	for _, what := range []string{"instances a", "instances b", "holds h"} {
+		if got[what] != "created " {
+			t.Errorf("%s: %q of %v", what, got[what], got)
+		}
+	}
+	h, err := cl.GetHold(t.Context(), "hold-000001")
+	if err != nil || h.Target != "i-000002" {
+		t.Errorf("%+v, %v", h, err)
+	}
+	_, err = parseApply("f", []byte("instances: []\ninstances: [{name: c}]\n"))
+	if err == nil || !strings.Contains(err.Error(), "f:2: instances is there already") {
+		t.Errorf("a list twice: %v", err)
+	}
+}
+
+// What can be known to be wrong is said before anything is made, all of it, by a
+// dry run too.
+func TestApplyChecksFirst(t *testing.T) {
+	cl := cloudtest.Start(t)
+	for text, want := range map[string]string{
+		"{name: b, zone: nowhere, type: small}":                               `f:3: instances b: zone names "nowhere"`,
+		"{name: b, zone: sim-1a, type: vast}":                                 `f:3: instances b: type names "vast"`,
+		"{name: b, zone: sim-1a}":                                             "f:3: instances b: type is required",
+		"{name: b, zone: sim-1a, type: small, size: 3}":                       "f:3: instances b: size is no member",
+		"{name: b, zone: sim-1a, type: 3}":                                    "f:3: instances b: type cannot be a number",
+		"{name: a}\ndisks:\n- {name: d, zone: sim-1a, type: balanced}":        "f:5: disks d: sizeGiB",
+		"{name: a}\nholds:\n- {name: h, kind: disk, verb: stop}":              "disk",
+		"{name: a}\nholds:\n- {name: h, kind: disk, verb: attach, target: a}": `target cannot be found: no disk is called "a"`,
+		"{name: a}\nholds:\n- {name: h, kind: '*', verb: '*', target: a}":     `target "a" must be an id`,
+	} {
+		wanted, err := parseApply("f", []byte("instances:\n- {name: a, zone: sim-1a, type: small}\n- "+text+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dryRun := range []bool{true, false} {
+			done, err := applyAll(t.Context(), cl, wanted, dryRun)
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, dry run %t: %v, want %q", text, dryRun, err, want)
+			}
+			if len(done) > 0 {
+				t.Errorf("%s, dry run %t: %v", text, dryRun, done)
+			}
+		}
+	}
+	if l, err := cl.ListInstances(t.Context(), cloudsim.ListOptions{}); err != nil || len(l.Items) > 0 {
+		t.Errorf("there are %v, %v", l.Items, err)
+	}
+}
+
+// A target is of the kind that the hold or the fault is for, whatever else has
+// its name.
+func TestApplyTargets(t *testing.T) {
+	cl := cloudtest.Start(t)
+	applyText(t, cl, `
+instances: [{name: same, zone: sim-1a, type: small}]
+disks: [{name: same, zone: sim-1a, type: balanced, sizeGiB: 1}]
+holds: [{name: h, kind: disk, verb: attach, target: same}]
+faults: [{name: f, match: {operation: disks.attach, target: same}, effect: {type: drop}}]
+`, false)
+	h, err := cl.GetHold(t.Context(), "hold-000001")
+	if err != nil || h.Target != "disk-000001" {
+		t.Errorf("%+v, %v", h, err)
+	}
+	f, err := cl.GetFault(t.Context(), "fault-000001")
+	if err != nil || f.Match.Target != "disk-000001" {
+		t.Errorf("%+v, %v", f, err)
 	}
 }
 

@@ -84,6 +84,6 @@ With --watch, go on with new events until interrupted.`,
 	f.BoolVarP(&watching, "watch", "w", false, "go on with new events until interrupted")
 	f.Uint64Var(&where.Since, "since", 0, "only events after this `REVISION`")
 	f.StringSliceVar(&kinds, "kind", nil, "only events of this `KIND` of resource; may be repeated")
-	_ = cmd.RegisterFlagCompletionFunc("kind", fixed(resourceKinds...))
+	_ = cmd.RegisterFlagCompletionFunc("kind", fixed(cloudsim.ResourceKinds()...))
 	return cmd
 }

@@ -124,6 +124,11 @@ Effects:
 			if err := req.Validate(); err != nil {
 				return err
 			}
+			of, _, _ := strings.Cut(req.Match.Operation, ".")
+			var err error
+			if req.Match.Target, err = targetID(ctx, cl, of, req.Match.Target, nil); err != nil {
+				return err
+			}
 			made, err := cl.CreateFault(ctx, req)
 			if err != nil {
 				return err
@@ -135,7 +140,7 @@ Effects:
 	f := cmd.Flags()
 	f.StringVar(&req.Match.Operation, "operation", "*", "`PATTERN` of operations, e.g. instances.* or '*'; see 'faults targets'")
 	f.StringVar(&req.Match.Caller, "caller", "", "only calls with the token of this name")
-	f.StringVar(&req.Match.Target, "target", "", "only calls about the resource with this `ID`")
+	f.StringVar(&req.Match.Target, "target", "", "only calls about the resource with this `NAME` or id; an id where --operation is of several kinds")
 	f.StringVar(&req.Match.Zone, "zone", "", "only calls about a resource in this zone, or that make one there")
 	f.StringVar(&req.Match.Type, "type", "", "only calls about a resource of this instance or disk type, or that make one")
 	f.StringSliceVarP(&in.matchLabels, "selector", "l", nil, "only calls about a resource with the label `KEY=VALUE`; may be repeated")

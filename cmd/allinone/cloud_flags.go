@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
@@ -35,6 +36,9 @@ func parseLabels(flag string, words []string) (map[string]string, error) {
 		}
 		if have, twice := labels[key]; twice && have != value {
 			return nil, cloudsim.Errorf(cloudsim.Invalid, "--%s: %s is given as %q and as %q", flag, key, have, value)
+		}
+		if !utf8.ValidString(value) {
+			return nil, badFlag(flag, w, "UTF-8 text")
 		}
 		labels[key] = strings.TrimPrefix(value, "=")
 	}
@@ -156,15 +160,6 @@ func wholeSeconds(flag string, d time.Duration) (int, error) {
 	return int(d / time.Second), nil
 }
 
-// resourceKinds are the kinds that events speak of.
-var resourceKinds = []cloudsim.ResourceKind{
-	cloudsim.KindProject, cloudsim.KindToken, cloudsim.KindRegion, cloudsim.KindZone, cloudsim.KindInstanceType,
-	cloudsim.KindInstance, cloudsim.KindAddress, cloudsim.KindLoadBalancer, cloudsim.KindDiskType, cloudsim.KindDisk, cloudsim.KindOperation,
-	cloudsim.KindFault, cloudsim.KindServiceAccount, cloudsim.KindRole, cloudsim.KindRoleBinding,
-	cloudsim.KindFault, cloudsim.KindDiskPool, cloudsim.KindSnapshot, cloudsim.KindSnapshotGroup,
-	cloudsim.KindNetwork, cloudsim.KindSubnet, cloudsim.KindRoute,
-}
-
 // parseKinds reads names of kinds as people write them: load-balancer and
 // loadbalancers are loadBalancer.
 func parseKinds(words []string) ([]cloudsim.ResourceKind, error) {
@@ -172,7 +167,7 @@ func parseKinds(words []string) ([]cloudsim.ResourceKind, error) {
 	for _, w := range words {
 		k, ok := parseKind(w)
 		if !ok {
-			return nil, badFlag("kind", w, "one of "+join(resourceKinds))
+			return nil, badFlag("kind", w, "one of "+join(cloudsim.ResourceKinds()))
 		}
 		kinds = append(kinds, k)
 	}
@@ -181,7 +176,7 @@ func parseKinds(words []string) ([]cloudsim.ResourceKind, error) {
 
 func parseKind(word string) (cloudsim.ResourceKind, bool) {
 	plain := strings.ToLower(strings.ReplaceAll(word, "-", ""))
-	for _, k := range resourceKinds {
+	for _, k := range cloudsim.ResourceKinds() {
 		name := strings.ToLower(string(k))
 		if plain == name || plain == name+"s" || plain == name+"es" {
 			return k, true

@@ -62,6 +62,9 @@ func newCreateHoldCommand(c *cloudCLI) *cobra.Command {
 			if err := req.Validate(); err != nil {
 				return err
 			}
+			if req.Target, err = targetID(ctx, cl, string(req.Kind), req.Target, nil); err != nil {
+				return err
+			}
 			made, err := cl.CreateHold(ctx, req)
 			if err != nil {
 				return err
@@ -73,7 +76,7 @@ func newCreateHoldCommand(c *cloudCLI) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar((*string)(&req.Kind), "kind", "", "`KIND` of resource, e.g. instance, or '*'")
 	f.StringVar((*string)(&req.Verb), "verb", "", "what is being done, e.g. stop, or '*'")
-	f.StringVar(&req.Target, "target", "", "only for the resource with this `ID`")
+	f.StringVar(&req.Target, "target", "", "only for the resource with this `NAME` or id")
 	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label the hold with; may be repeated")
 	var kinds []cloudsim.ResourceKind
 	var verbs []cloudsim.Verb

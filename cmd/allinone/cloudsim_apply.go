@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
@@ -15,7 +16,7 @@ import (
 // applySeeds makes what a file describes by calls of the API, before anybody
 // else can call: who gets an answer finds all of it.
 func applySeeds(ctx context.Context, log *slog.Logger, api http.Handler, file, secret string) error {
-	wanted, err := readApply(file)
+	wanted, err := readApply(file, strings.NewReader(""))
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,33 @@
+package cloudsim
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+// Every kind that is a constant of this package is in the list of all, once.
+func TestResourceKinds(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []ResourceKind
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`Kind\w+ +ResourceKind = "(\w+)"`).FindAllSubmatch(raw, -1) {
+			all = append(all, ResourceKind(m[1]))
+		}
+	}
+	listed := ResourceKinds()
+	slices.Sort(all)
+	slices.Sort(listed)
+	if !slices.Equal(all, listed) {
+		t.Errorf("listed are %v, the package has %v", listed, all)
+	}
+}
