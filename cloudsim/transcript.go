@@ -99,12 +99,13 @@ func Redact(raw []byte) ([]byte, bool) {
 }
 
 // Digest is what a transcript keeps of an answer: a hash of it without its
-// secrets, and of each member. Without times, it is the same for answers that
-// differ in times alone.
+// secrets, and of each member; nothing of what is no JSON, such as an exported
+// state, which has the cloud's own secrets in it. Without times, it is the same
+// for answers that differ in times alone.
 func Digest(raw []byte, times bool) (answer string, members map[string]string) {
 	v, err := document(raw)
 	if err != nil {
-		return hash(raw), nil
+		return "", nil
 	}
 	scrubbing{times: times, compared: true}.scrub(v)
 	if m, ok := v.(map[string]any); ok {
@@ -117,10 +118,7 @@ func Digest(raw []byte, times bool) (answer string, members map[string]string) {
 }
 
 func hash(v any) string {
-	raw, ok := v.([]byte)
-	if !ok {
-		raw, _ = json.Marshal(v) // of what was JSON; its members are sorted
-	}
+	raw, _ := json.Marshal(v) // of what was JSON; its members are sorted
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:])
 }

@@ -20,7 +20,7 @@ type Report struct {
 	Nodes      Nodes             `json:"nodes,omitempty"`
 	Host       string            `json:"host"` // what is this lab's on the host has it in its name
 	PID        int               `json:"pid"`  // of the process that runs the lab; 0 when none does
-	Since      time.Time         `json:"since"`
+	Since      time.Time         `json:"since,omitzero"`
 	Ready      bool              `json:"ready"`
 	Components []ComponentReport `json:"components"`
 	Warning    string            `json:"warning,omitempty"`
@@ -35,7 +35,7 @@ type ComponentReport struct {
 	PID          int       `json:"pid,omitempty"` // 0 when it does not run
 	Inside       bool      `json:"inside"`        // it is a part of the process that runs the lab
 	Ready        bool      `json:"ready"`
-	Since        time.Time `json:"since"`
+	Since        time.Time `json:"since,omitzero"`
 	Restarts     int       `json:"restarts"`
 	Resident     int64     `json:"resident,omitempty"`
 	Proportional int64     `json:"proportional,omitempty"`

@@ -11,13 +11,15 @@ import (
 const socketScheme = "unix://"
 
 // ValidURL reports whether a Client can have u as its URL: http, https, or a Unix
-// socket, unix:///run/cloudsim.sock.
+// socket, unix:///run/cloudsim.sock. It may have a path before the API's own, and
+// no password: a token is what says who calls.
 func ValidURL(u string) bool {
 	if path, ok := strings.CutPrefix(u, socketScheme); ok {
 		return strings.HasPrefix(path, "/")
 	}
 	at, err := url.Parse(u)
-	return err == nil && (at.Scheme == "http" || at.Scheme == "https") && at.Host != ""
+	return err == nil && (at.Scheme == "http" || at.Scheme == "https") && at.Host != "" &&
+		at.User == nil && at.RawQuery == "" && at.Fragment == "" && !at.ForceQuery
 }
 
 // Reach has t dial the cloud at u, if that is a Unix socket; t is for no other

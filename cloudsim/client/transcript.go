@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
@@ -197,10 +198,10 @@ func (p *player) request(ctx context.Context, call cloudsim.TranscriptCall) (*ht
 // compare names the first difference between an answer and the recorded one.
 func compare(call cloudsim.TranscriptCall, status int, raw []byte, times bool) error {
 	if status != call.Status {
-		return cloudsim.Errorf(cloudsim.Conflict, "it was answered with %d; now with %d: %.500s", call.Status, status, raw)
+		return cloudsim.Errorf(cloudsim.Conflict, "it was answered with %d; now with %d: %s", call.Status, status, shown(raw))
 	}
 	answer, members := cloudsim.Digest(raw, times)
-	if call.Answer == "" || answer == call.Answer {
+	if call.Answer == "" || answer == "" || answer == call.Answer {
 		return nil
 	}
 	var differ []string
@@ -215,6 +216,18 @@ func compare(call cloudsim.TranscriptCall, status int, raw []byte, times bool) e
 		}
 	}
 	slices.Sort(differ)
+	where := ""
+	if len(differ) > 0 {
+		where = " in " + strings.Join(differ, ", ")
+	}
+	return cloudsim.Errorf(cloudsim.Conflict, "the answer differs%s; now it is %s", where, shown(raw))
+}
+
+// shown is an answer for a terminal: without its secrets, and not all of it.
+func shown(raw []byte) string {
 	clean, _ := cloudsim.Redact(raw)
-	return cloudsim.Errorf(cloudsim.Conflict, "the answer differs in %s; now it is %.500s", strings.Join(differ, ", "), clean)
+	if !utf8.Valid(clean) {
+		return fmt.Sprintf("%d bytes that are no text", len(raw))
+	}
+	return fmt.Sprintf("%.500s", clean)
 }

@@ -57,6 +57,7 @@ type api struct {
 	logRequests bool
 
 	targets []cloudsim.FaultTarget // what faults can break; routes fills it
+	ids     []string               // of all operations; routes fills it
 }
 
 // New returns the API of e.
@@ -115,6 +116,7 @@ type op struct {
 // handle registers a route: the door first, then decoding and validation, then
 // permissions that are for some resources only, the fault rules, and fn. What fn returns as error is written in one place and logged in one place.
 func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
+	a.ids = append(a.ids, o.id)
 	h := huma.Operation{
 		OperationID: o.id, Method: o.method, Path: o.path, Summary: o.summary,
 		DefaultStatus: o.status, MaxBodyBytes: maxBody,

@@ -34,5 +34,6 @@ func (a *api) registryRoutes() {
 		cloudsim.RegistryDelete: "Delete from the registry", cloudsim.RegistryCatalog: "List the registry's names",
 	} {
 		a.targets = append(a.targets, cloudsim.FaultTarget{Operation: op, Summary: about})
+		a.ids = append(a.ids, op)
 	}
 }

@@ -2,7 +2,10 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
@@ -24,6 +27,14 @@ func (a *api) roleRoutes() {
 }
 
 func (a *api) createRole(ctx context.Context, in *create[cloudsim.CreateRole]) (*body[cloudsim.Role], error) {
+	if err := in.Body.Validate(); err != nil {
+		return nil, err
+	}
+	for _, p := range in.Body.Permissions {
+		if !strings.HasPrefix(string(p), "@") && !slices.ContainsFunc(a.ids, p.Names) {
+			return nil, cloudsim.InvalidField("permissions", fmt.Sprintf("%.80q names no operation: see the ids in GET /openapi.json", string(p)))
+		}
+	}
 	v, err := a.engine.CreateRole(ctx, in.Body)
 	return answer(v, v.Revision, err)
 }

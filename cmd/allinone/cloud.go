@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -135,7 +136,7 @@ func (c *cloudCLI) client() (*client.Client, error) {
 		at, tokenFile = defaultCloudURL, cmp.Or(tokenFile, c.ownToken())
 	}
 	if !client.ValidURL(at) {
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "cloud URL %q: want http://HOST:PORT or unix:///PATH", at)
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "cloud URL %q: want http://HOST:PORT or unix:///PATH, without a user or a query", redacted(at))
 	}
 	cl := &client.Client{
 		URL:       at,
@@ -155,6 +156,15 @@ func (c *cloudCLI) client() (*client.Client, error) {
 		cl.Token = client.TokenFile(tokenFile)
 	}
 	return cl, nil
+}
+
+// redacted is a URL without the password that it may have.
+func redacted(at string) string {
+	u, err := url.Parse(at)
+	if err != nil || u.User == nil {
+		return at
+	}
+	return u.Redacted()
 }
 
 // ownToken is the admin token of the cloud that this user's `allinone cloudsim`
@@ -190,6 +200,8 @@ func advise(cl *client.Client, err error) error {
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return cloudsim.Errorf(cloudsim.Unavailable, "no cloud answers at %s: %w; is it running? "+
 			"Start one with 'allinone up' or 'allinone cloudsim', or set --cloud-url", cl.URL, dial.Err)
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return cloudsim.Errorf(cloudsim.Unavailable, "%w; the cloud at %s has no certificate: use http://", http.ErrSchemeMismatch, cl.URL)
 	case errors.Is(err, cloudsim.Unauthenticated) && cl.Token == nil:
 		return cloudsim.Errorf(cloudsim.Unauthenticated, "the cloud at %s wants a token: set --token-file", cl.URL)
 	}

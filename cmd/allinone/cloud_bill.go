@@ -217,6 +217,9 @@ an admin of all projects may do is not limited.`,
 		Example: "  allinone cloud rate-limits set --read 10:20 --write 2:5\n  allinone cloud rate-limits set --write off",
 		Args:    cobra.NoArgs,
 		RunE: c.run(func(ctx context.Context, cl *client.Client, _ []string) error {
+			if read == "" && write == "" {
+				return cloudsim.Errorf(cloudsim.Invalid, "nothing to set: give --read, --write or both")
+			}
 			r, err := cl.RateLimits(ctx)
 			if err != nil {
 				return err

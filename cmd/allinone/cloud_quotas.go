@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -68,8 +69,16 @@ the cloud.`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: fixed(cloudsim.QuotaNames()...),
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
 			wanted := make([]cloudsim.SetQuota, len(args))
+			seen := map[string]bool{}
 			for i, word := range args {
-				_, limit, _ := strings.Cut(word, "=")
+				name, limit, _ := strings.Cut(word, "=")
+				if !slices.Contains(cloudsim.QuotaNames(), cloudsim.QuotaName(name)) {
+					return cloudsim.Errorf(cloudsim.Invalid, "%q names no quota; there are: %s", word, join(cloudsim.QuotaNames()))
+				}
+				if seen[name] {
+					return cloudsim.Errorf(cloudsim.Invalid, "%s is given twice", name)
+				}
+				seen[name] = true
 				if limit == "default" {
 					continue
 				}

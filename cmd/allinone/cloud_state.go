@@ -186,6 +186,9 @@ func newExportStateCommand(c *cloudCLI) *cobra.Command {
 			if file == "" {
 				return badFlag("file", file, "a file to write")
 			}
+			if file == "-" {
+				return cl.ExportState(ctx, args[0], c.stdout)
+			}
 			f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 			if err != nil {
 				return err
@@ -196,7 +199,7 @@ func newExportStateCommand(c *cloudCLI) *cobra.Command {
 			return nil
 		}),
 	}
-	cmd.Flags().StringVar(&file, "file", "", "`FILE` to write; it must not be there")
+	cmd.Flags().StringVar(&file, "file", "", "`FILE` to write; it must not be there; - for standard output")
 	return cmd
 }
 
@@ -208,12 +211,16 @@ func newImportStateCommand(c *cloudCLI) *cobra.Command {
 		Example: "  allinone cloud state import lab --file lab.state\n  allinone cloud state load lab",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
-			f, err := os.Open(file)
-			if err != nil {
-				return cloudsim.Errorf(cloudsim.Invalid, "--file: %w", err)
+			from := c.stdin
+			if file != "-" {
+				f, err := os.Open(file)
+				if err != nil {
+					return cloudsim.Errorf(cloudsim.Invalid, "--file: %w", err)
+				}
+				defer func() { _ = f.Close() }() // it was read
+				from = f
 			}
-			defer func() { _ = f.Close() }() // it was read
-			s, err := cl.ImportState(ctx, args[0], f)
+			s, err := cl.ImportState(ctx, args[0], from)
 			if err != nil {
 				return err
 			}
@@ -221,7 +228,7 @@ func newImportStateCommand(c *cloudCLI) *cobra.Command {
 		}),
 	}
 	o.flags(cmd)
-	cmd.Flags().StringVar(&file, "file", "", "`FILE` that was exported")
+	cmd.Flags().StringVar(&file, "file", "", "`FILE` that was exported; - for standard input")
 	return cmd
 }
 

@@ -27,7 +27,23 @@ func (w *waiting) flags(cmd *cobra.Command) {
 }
 
 func (w *waiting) timeoutFlag(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&w.timeout, "timeout", 5*time.Minute, "how long to wait; 0 for as long as it takes")
+	w.timeout = 5 * time.Minute
+	cmd.Flags().Var((*waitTime)(&w.timeout), "timeout", "how long to wait; 0 for as long as it takes")
+}
+
+// waitTime is a flag of a duration that is not negative.
+type waitTime time.Duration
+
+func (p *waitTime) String() string { return time.Duration(*p).String() }
+func (p *waitTime) Type() string   { return "duration" }
+
+func (p *waitTime) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return errors.New("want a duration such as 30s, or 0")
+	}
+	*p = waitTime(d)
+	return nil
 }
 
 // await waits for operations and says on stderr how they fare. It returns the

@@ -114,7 +114,7 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.metadataListen, "metadata-listen", "", "serve instances that share this machine's loopback their metadata on this address, e.g. 127.0.0.1:8181")
 	f.registry.flags(fl)
 	fl.StringVar(&f.issuer, "issuer", "", "URL by which verifiers of signed documents reach the cloud (default the URL it serves on)")
-	fl.StringVar(&f.readyFile, "ready-file", "", "write the URL here once it serves")
+	fl.StringVar(&f.readyFile, "ready-file", "", "write the URL here once it serves, and remove it when it stops")
 	fl.StringVar(&f.tlsCert, "tls-cert-file", "", "certificate to serve HTTPS with (PEM)")
 	fl.StringVar(&f.tlsKey, "tls-private-key-file", "", "its private key (PEM)")
 	fl.BoolVar(&f.noDataPlane, "no-data-plane", false, "keep records only; load balancers do not forward, disks have no data")
@@ -269,6 +269,10 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
+	if err := f.unready(); err != nil { // of a cloud that was killed
+		return err
+	}
+	defer func() { err = errors.Join(err, f.unready()) }()
 	counters := dataplane.NewCounters()
 	if !f.noDataPlane {
 		cfg.Meter = counters
@@ -388,11 +392,24 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 	url := f.url(ln)
 	log.Info("cloud is up", "url", url, "reference", url+"/docs", "data", f.dataDir, "profile", cfg.Profile.Name)
 	if f.readyFile != "" {
-		if err := os.WriteFile(f.readyFile, []byte(url+"\n"), 0o600); err != nil {
+		part := f.readyFile + ".part" // who waits for the file finds all of it
+		if err := errors.Join(os.WriteFile(part, []byte(url+"\n"), 0o600), os.Rename(part, f.readyFile)); err != nil {
 			return errors.Join(fmt.Errorf("--ready-file: %w", err), ln.Close())
 		}
 	}
 	return run.All(ctx, parts...)
+}
+
+// unready removes the file that says where the cloud serves. The data directory
+// is this process's then, so no other cloud of it serves there.
+func (f *cloudsimFlags) unready() error {
+	if f.readyFile == "" {
+		return nil
+	}
+	if err := os.Remove(f.readyFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--ready-file: %w", err)
+	}
+	return nil
 }
 
 // metadata listens for instances that share this machine's loopback.

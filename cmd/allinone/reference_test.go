@@ -91,7 +91,7 @@ func ccmReference() []byte {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", a.Key, a.Takes, a.Default, a.Doc)
 	}
 	b.WriteString("\n## Flags of ours\n\nAll others are upstream's: `allinone ccm --help`.\n\n| flag | what it does |\n|---|---|\n")
-	ccm.NewCommand(func(string) string { return "" }, io.Discard).Flags().VisitAll(func(f *pflag.Flag) {
+	newCCMCommand(env{getenv: func(string) string { return "" }, stderr: io.Discard}).Flags().VisitAll(func(f *pflag.Flag) {
 		if strings.Contains(f.Usage, "in the file of --cloud-config") {
 			fmt.Fprintf(&b, "| `--%s` | %s |\n", f.Name, f.Usage)
 		}

@@ -22,6 +22,10 @@ const (
 const versionFlag = "version"
 
 func newRootCommand(e env) *cobra.Command {
+	// cobra gives every command the flags that libraries put there, such as
+	// a --version of upstream's that would do nothing: some as they are made,
+	// the others as they run.
+	pflag.CommandLine = pflag.NewFlagSet("allinone", pflag.ContinueOnError)
 	cobra.EnableCommandSorting = false // help shows the order of commands
 	root := &cobra.Command{
 		Use:   "allinone",
@@ -70,11 +74,6 @@ func start(ctx context.Context, e env, args []string) int {
 	refuseUnknownTopics(root)
 	began := false
 	prepare(root, &began)
-	// cobra gives every command the flags that libraries put there, such as
-	// a --version of upstream's that would do nothing.
-	libraries := pflag.CommandLine
-	pflag.CommandLine = pflag.NewFlagSet("allinone", pflag.ContinueOnError)
-	defer func() { pflag.CommandLine = libraries }()
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK

@@ -39,6 +39,18 @@ func TestCommandsAreExplained(t *testing.T) {
 	})
 }
 
+// Flags of libraries are on no command of ours.
+func TestNoLibraryFlags(t *testing.T) {
+	e, _, _ := testEnv()
+	root := newRootCommand(e)
+	walk(root, func(cmd *cobra.Command) {
+		_ = cmd.InheritedFlags() // which adds what cobra adds
+		if cmd != root && cmd.Name() != "ccm" && cmd.Flags().Lookup(versionFlag) != nil {
+			t.Errorf("%s has --%s", cmd.CommandPath(), versionFlag)
+		}
+	})
+}
+
 // What an example shows must parse: it names commands and flags that exist.
 func TestExamplesParse(t *testing.T) {
 	e, _, _ := testEnv()

@@ -21,9 +21,12 @@ func newStatusCommand(e env) *cobra.Command {
 		Long: `Show what of a lab runs, where, since when, and how much memory it takes.
 
 MEMORY is the proportional set size: what processes share counts for each by its
-share, so that it adds up. RESIDENT counts what is shared in full.`,
+share, so that it adds up. RESIDENT counts what is shared in full.
+
+Where no lab runs, the exit code is 10, whatever the output.`,
 		Example: `  allinone status
-  allinone status -o wide`,
+  allinone status -o wide
+  allinone status -o json | jq -r '.components[] | select(.name == "ccm").log'`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			dir, err := labDir(dataDir)
@@ -43,12 +46,15 @@ share, so that it adds up. RESIDENT counts what is shared in full.`,
 }
 
 // printStatus is for people and for scripts: a lab that does not run is an
-// error to neither's eyes but the exit code's.
+// error, and what a script reads is whole all the same.
 func printStatus(w io.Writer, o output, r lab.Report) error {
 	p := componentPrinter(w, o)
 	switch {
 	case o.format == formatJSON || o.format == formatYAML:
-		return p.encode(r)
+		if err := p.encode(r); err != nil || r.PID != 0 {
+			return err
+		}
+		return noLab(r)
 	case r.PID == 0:
 		return noLab(r)
 	}
