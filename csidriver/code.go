@@ -47,6 +47,9 @@ func statusOf(err error) error {
 		return status.Error(codes.Canceled, "the caller gave up: the work may still be going on")
 	}
 	code := codeOf[cloudsim.KindOf(err)]
+	if throttled(err) {
+		code = codes.Unavailable // nothing is used up
+	}
 	if onlyAbout(err, "sizeGiB") {
 		code = codes.OutOfRange
 	}
@@ -54,6 +57,12 @@ func statusOf(err error) error {
 		return status.Errorf(code, "%s: %v", p.Op+" "+path.Base(p.Path), err)
 	}
 	return status.Error(code, err.Error())
+}
+
+// throttled reports whether the cloud says that there were too many calls.
+func throttled(err error) bool {
+	e, ok := errors.AsType[*cloudsim.Error](err)
+	return ok && e.Kind == cloudsim.Exhausted && e.RetryAfter > 0
 }
 
 // onlyAbout reports whether the cloud refuses these fields, and no other.

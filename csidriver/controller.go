@@ -105,9 +105,13 @@ func (c *controller) settled(ctx context.Context, d cloudsim.Disk) (cloudsim.Dis
 	return d, nil
 }
 
-// wait returns when an operation is over, with why it failed.
+// wait returns when an operation is over, with why it failed. That nobody could
+// say how it fares is no failure of it: it goes on.
 func (c *controller) wait(ctx context.Context, id cloudsim.OperationID) error {
 	op, err := c.cloud.WaitOperation(ctx, id)
+	if err != nil && ctx.Err() == nil {
+		err = cloudsim.Errorf(cloudsim.Unavailable, "operation %s goes on: %w", id, err)
+	}
 	if err == nil && op.State != cloudsim.OperationDone && op.Error != nil {
 		err = cloudsim.Errorf(op.Error.Kind, "%s of %s: %s", op.Verb, op.Target, op.Error.Detail)
 	}

@@ -88,6 +88,9 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 			return &csi.GetCapacityResponse{}, nil //nolint:nilerr // none that can do this
 		}
 	}
+	if s.regional && !t.Regional {
+		return &csi.GetCapacityResponse{}, nil
+	}
 	pools, _, err := cloudsim.All(ctx, c.cloud.ListDiskPools, cloudsim.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -98,8 +101,12 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 		if p.Type != t.Name || len(zone) > 0 && p.Zone != zone[0] || len(zone) == 0 && req.GetAccessibleTopology() != nil {
 			continue
 		}
-		free += int64(p.FreeGiB) * gib
-		largest = max(largest, min(p.FreeGiB, t.MaxGiB))
+		room := p.FreeGiB
+		if s.regional { // half of it stands in another zone
+			room = min(room, roomBeside(pools, p))
+		}
+		free += int64(room) * gib
+		largest = max(largest, min(room, t.MaxGiB))
 	}
 	resp := &csi.GetCapacityResponse{AvailableCapacity: free}
 	if largest >= t.MinGiB {
@@ -107,4 +114,14 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 		resp.MinimumVolumeSize = int64Value(int64(t.MinGiB) * gib)
 	}
 	return resp, nil
+}
+
+// roomBeside is the most room of a pool for the same type in another zone.
+func roomBeside(pools []cloudsim.DiskPool, of cloudsim.DiskPool) (room int) {
+	for _, p := range pools {
+		if p.Type == of.Type && p.Zone != of.Zone {
+			room = max(room, p.FreeGiB)
+		}
+	}
+	return room
 }

@@ -1,10 +1,13 @@
 package csidriver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -47,17 +50,30 @@ func (g *groupController) CreateVolumeGroupSnapshot(ctx context.Context, req *cs
 	if err != nil {
 		return nil, err
 	}
-	if !group.ReadyToUse {
-		waiting, cancel := context.WithTimeout(ctx, readyWithin)
-		defer cancel()
-		err := g.wait(waiting, group.Operation)
-		if waiting.Err() == nil && err != nil {
-			_, gone := g.cloud.DeleteSnapshotGroup(ctx, group.ID)
-			return nil, errors.Join(err, gone)
-		}
+	if err := g.ready(ctx, group); err != nil {
+		return nil, err
 	}
 	told, err := g.tell(ctx, group.ID)
 	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
+}
+
+// ready waits for a group, as controller.ready does for one snapshot.
+func (g *groupController) ready(ctx context.Context, group cloudsim.SnapshotGroup) error {
+	var why error
+	if !group.ReadyToUse && group.State != cloudsim.SnapshotFailed {
+		why = g.wait(ctx, group.Operation)
+	}
+	group, err := g.cloud.GetSnapshotGroup(ctx, group.ID)
+	switch {
+	case err != nil:
+		return err
+	case group.State == cloudsim.SnapshotFailed:
+		_, gone := g.cloud.DeleteSnapshotGroup(ctx, group.ID)
+		return errors.Join(cmp.Or(why, cloudsim.Errorf(cloudsim.Internal, "snapshot group %s failed", group.ID)), gone)
+	case !group.ReadyToUse:
+		return cmp.Or(why, status.Errorf(codes.Aborted, "snapshot group %s is being taken: ask again", group.ID))
+	}
+	return nil
 }
 
 // tell describes a group with all its members.

@@ -2,6 +2,7 @@ package csidriver
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"path"
 	"regexp"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protopath"
 	"google.golang.org/protobuf/reflect/protorange"
@@ -83,21 +86,41 @@ func LegacyNames() []string { return slices.Sorted(maps.Keys(legacies)) }
 // madeID is the part of a legacy volume handle that is one of our ids.
 var madeID = regexp.MustCompile(`^(?:disk|vol)-([0-9a-f]{1,32})$`)
 
-// disk is which of our disks a legacy handle means: the one of that name, as
-// old PersistentVolumes have it, or the one that the driver made. A handle of
-// neither is what it ends in, and nothing will be found of it.
+// disk is which of our disks a legacy handle means: the one that the driver made
+// and called so, or the one of that name, as old PersistentVolumes have it. A
+// handle of neither is what it ends in, and nothing will be found of it.
+//
+// Anybody may name a disk as another's id. The made one is meant then, but for
+// handles that are not our ids: an old volume may be called vol-000001, and which
+// of the two is meant nobody can know.
 func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (string, error) {
 	last := strings.TrimSuffix(path.Base(handle), ".vmdk")
-	if cloudName.MatchString(last) {
-		found, err := cloud.ListDisks(ctx, cloudsim.ListOptions{Name: last})
-		if err != nil {
+	made := ""
+	m := madeID.FindStringSubmatch(last)
+	if m != nil {
+		d, err := cloud.GetDisk(ctx, cloudsim.DiskID("disk-"+m[1]))
+		switch {
+		case err == nil && d.Labels[nameLabel] != "":
+			made = string(d.ID)
+		case err != nil && !errors.Is(err, cloudsim.NotFound):
 			return "", err
 		}
-		if len(found.Items) == 1 {
+	}
+	if made == last {
+		return made, nil
+	}
+	if cloudName.MatchString(last) {
+		found, err := cloud.ListDisks(ctx, cloudsim.ListOptions{Name: last})
+		switch {
+		case err != nil:
+			return "", err
+		case len(found.Items) == 1 && made != "":
+			return "", status.Errorf(codes.FailedPrecondition, "volume %s may be %s, which was made as that, or %s, which has that name: rename or delete one", last, made, found.Items[0].ID)
+		case len(found.Items) == 1:
 			return string(found.Items[0].ID), nil
 		}
 	}
-	if m := madeID.FindStringSubmatch(last); m != nil {
+	if m != nil {
 		return "disk-" + m[1], nil
 	}
 	return last, nil

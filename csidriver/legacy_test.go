@@ -97,3 +97,27 @@ func TestLegacyTypeIsUnknown(t *testing.T) {
 		t.Errorf("it says %v", err)
 	}
 }
+
+// A disk that somebody names as a volume is called is not that volume.
+func TestLegacyHandleOfAnotherName(t *testing.T) {
+	for name, want := range map[string]codes.Code{"cinder.csi.openstack.org": codes.OK, "ebs.csi.aws.com": codes.FailedPrecondition} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, name)
+			control := csi.NewControllerClient(dial(t, b.path(name+".sock")))
+			made, err := control.CreateVolume(t.Context(), b.request("pvc-1", func(r *csi.CreateVolumeRequest) { r.AccessibilityRequirements = nil }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			handle := made.GetVolume().GetVolumeId()
+			other, err := b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: handle, SizeGiB: 5, Zone: "sim-1a", Type: "balanced"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = control.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle})
+			wantCode(t, "delete "+handle, err, want)
+			if _, err := b.cloud.GetDisk(t.Context(), other.ID); err != nil {
+				t.Errorf("somebody's disk of that name: %v", err)
+			}
+		})
+	}
+}

@@ -73,6 +73,11 @@ func publish(l *machine.Loop, volume, staged, target string, u use, readOnly boo
 	if have != nil {
 		return samePublish(*have, *from, readOnly)
 	}
+	if u.block {
+		if err := guard(l, from.Path, target, readOnly); err != nil {
+			return err
+		}
+	}
 	if u.mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
 		if err := alone(l, from.Path, target); err != nil {
 			return err
@@ -87,6 +92,22 @@ func publish(l *machine.Loop, volume, staged, target string, u use, readOnly boo
 		}
 	}
 	return machine.Bind(staged, target, options)
+}
+
+// guard makes a device that is shown read-only refuse writes, which its mount
+// does not. It is one device wherever it is shown: it takes writes everywhere or
+// nowhere.
+func guard(l *machine.Loop, staged, target string, readOnly bool) error {
+	there, err := l.Of()
+	if err != nil {
+		return err
+	}
+	for _, m := range there {
+		if m.Path != staged && m.Path != target && m.ReadOnly() != readOnly {
+			return status.Errorf(codes.FailedPrecondition, "the volume is published at %s with read-only %t: a block volume is so everywhere on a node", m.Path, m.ReadOnly())
+		}
+	}
+	return l.Guard(readOnly)
 }
 
 // samePublish is nil if what is at the target is what is asked for.

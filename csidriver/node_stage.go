@@ -47,24 +47,58 @@ func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 		return nil, err
 	}
 	defer done()
-	a, bytes, err := n.attachment(ctx, volume)
+	d, a, err := n.attachment(ctx, volume)
 	if err != nil {
 		return nil, err
 	}
-	if err := arrived(ctx, path, bytes); err != nil {
+	if err := arrived(ctx, path, int64(d.SizeGiB)*gib); err != nil {
 		return nil, err
 	}
-	l, err := machine.Attach(ctx, path, a.ReadOnly, !u.block)
+	err = stageAt(ctx, path, volume, staging, a.ReadOnly, u)
+	if errors.Is(err, machine.ErrJournal) {
+		if err := replay(ctx, d, path, u.fsType); err != nil {
+			return nil, err
+		}
+		err = stageAt(ctx, path, volume, staging, a.ReadOnly, u)
+	}
+	return &csi.NodeStageVolumeResponse{}, err
+}
+
+// stageAt stages the file of a volume. What fails leaves no device.
+func stageAt(ctx context.Context, path, volume, staging string, readOnly bool, u use) error {
+	l, err := machine.Attach(ctx, path, readOnly, !u.block)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err = stagedOtherwise(l, stagedAt(staging, volume, !u.block)); err == nil {
+	if err = writable(l, !readOnly); err == nil {
+		err = stagedOtherwise(l, stagedAt(staging, volume, !u.block))
+	}
+	if err == nil {
 		err = stage(ctx, l, path, stagedAt(staging, volume, u.block), u)
 	}
 	if err != nil {
-		return nil, errors.Join(err, dropUnused(l))
+		return errors.Join(err, dropUnused(l))
 	}
-	return &csi.NodeStageVolumeResponse{}, l.Close()
+	return l.Close()
+}
+
+// writable fails if the device that was there takes writes that the attachment
+// does not, or the other way round: it is of an attachment before.
+func writable(l *machine.Loop, want bool) error {
+	readOnly, err := l.IsReadOnly()
+	if err == nil && readOnly == want {
+		err = status.Errorf(codes.FailedPrecondition, "the volume was attached to this node in another way, and is still staged as it was: unstage it first")
+	}
+	return err
+}
+
+// replay is for a volume that may not be written to and begins as its source
+// was in use. It is written to once, if nobody else has it for writing.
+func replay(ctx context.Context, d cloudsim.Disk, path, fsType string) error {
+	if slices.ContainsFunc(d.Attachments, func(a cloudsim.Attachment) bool { return !a.ReadOnly }) {
+		return status.Errorf(codes.FailedPrecondition, "volume %s is in use for writing elsewhere: its filesystem cannot be read here meanwhile", d.ID)
+	}
+	return machine.Replay(ctx, path, fsType)
 }
 
 // stagedOtherwise fails if the volume is staged where it is in the other access
@@ -78,18 +112,16 @@ func stagedOtherwise(l *machine.Loop, there string) error {
 	return status.Error(codes.AlreadyExists, "the volume is staged in the other access type: unstage it first")
 }
 
-// attachment is how the cloud says that this instance has the disk, and how
-// large that is.
-func (n *node) attachment(ctx context.Context, volume string) (a cloudsim.Attachment, bytes int64, err error) {
-	d, err := getDisk(ctx, n.cloud, volume)
-	if err != nil {
-		return a, 0, err
+// attachment is how the cloud says that this instance has the disk.
+func (n *node) attachment(ctx context.Context, volume string) (d cloudsim.Disk, a cloudsim.Attachment, err error) {
+	if d, err = getDisk(ctx, n.cloud, volume); err != nil {
+		return d, a, err
 	}
 	a, ok := d.Attachment(n.cfg.Instance)
 	if !ok || a.State != cloudsim.AttachmentAttached {
-		return a, 0, status.Errorf(codes.FailedPrecondition, "volume %s is not attached to %s: publish it to the node first", volume, n.cfg.Instance)
+		return d, a, status.Errorf(codes.FailedPrecondition, "volume %s is not attached to %s: publish it to the node first", volume, n.cfg.Instance)
 	}
-	return a, int64(d.SizeGiB) * gib, nil
+	return d, a, nil
 }
 
 func stage(ctx context.Context, l *machine.Loop, path, at string, u use) error {
@@ -98,7 +130,7 @@ func stage(ctx context.Context, l *machine.Loop, path, at string, u use) error {
 		return err
 	}
 	if have != nil {
-		return sameStage(have.Path, u)
+		return sameStage(l, have.Path, u)
 	}
 	if u.block {
 		if err := makeFile(at); err != nil {
@@ -118,7 +150,11 @@ func stage(ctx context.Context, l *machine.Loop, path, at string, u use) error {
 	if u.readOnly() && !slices.Contains(options, "ro") {
 		options = append([]string{"ro"}, options...)
 	}
-	if err := machine.MountDevice(l, at, u.fsType, options); err != nil {
+	err = machine.MountDevice(l, at, u.fsType, options)
+	if errors.Is(err, machine.ErrJournal) {
+		return err
+	}
+	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "%v", err)
 	}
 	if err := finish(ctx, l, at, u, bytes); err != nil {
@@ -160,7 +196,7 @@ func refused(err error) error {
 }
 
 // sameStage is nil if what is staged at a path is what is asked for.
-func sameStage(at string, u use) error {
+func sameStage(l *machine.Loop, at string, u use) error {
 	there, err := machine.At(at)
 	if err != nil {
 		return err
@@ -169,13 +205,19 @@ func sameStage(at string, u use) error {
 		return status.Error(codes.Aborted, "the volume was staged, and is no more: ask again")
 	}
 	have := there[len(there)-1]
-	switch {
+	readOnly, err := l.IsReadOnly()
+	if err != nil {
+		return err
+	}
+	switch readOnly = readOnly || u.readOnly() || slices.Contains(u.flags, "ro"); {
 	case u.block != have.IsDevice():
 		return status.Error(codes.AlreadyExists, "the volume is staged in the other access type: unstage it first")
 	case u.block:
 		return nil
 	case have.FSType != u.fsType:
 		return status.Errorf(codes.AlreadyExists, "the volume is staged as %s, not %s", have.FSType, u.fsType)
+	case have.ReadOnly() != readOnly:
+		return status.Errorf(codes.AlreadyExists, "the volume is staged with read-only %t", have.ReadOnly())
 	case !have.MountedWith(u.flags):
 		return status.Errorf(codes.AlreadyExists, "the volume is staged with the mount flags %v %v, not %v", have.Options, have.Super, u.flags)
 	}

@@ -3,6 +3,7 @@ package csidriver
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -111,17 +112,36 @@ func (n *node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	if err := l.Refresh(); err != nil {
 		return nil, err
 	}
-	if !m.IsDevice() && !m.ReadOnly() {
-		bytes, err := machine.FilesystemSize(path)
-		if err != nil {
+	if !m.IsDevice() {
+		if err := grow(ctx, l, m, path); err != nil {
 			return nil, err
-		}
-		if err := machine.Grow(ctx, l, m.Path, m.FSType, bytes); err != nil {
-			return nil, refused(err)
 		}
 	}
 	size, err := l.Size()
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, err
+}
+
+// grow lets the filesystem fill its device. The kernel wants a mount that may be
+// written to, whichever of them the caller named; of a volume that is read-only
+// everywhere the device alone is larger.
+func grow(ctx context.Context, l *machine.Loop, m machine.Mount, path string) error {
+	at := m.Path
+	if m.ReadOnly() {
+		there, err := l.Of()
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(there, func(m machine.Mount) bool { return !m.IsDevice() && !m.ReadOnly() })
+		if i < 0 {
+			return nil
+		}
+		at = there[i].Path
+	}
+	bytes, err := machine.FilesystemSize(path)
+	if err != nil {
+		return err
+	}
+	return refused(machine.Grow(ctx, l, at, m.FSType, bytes))
 }
 
 // NodeGetVolumeHealth tells how well a volume is, as far as this node can see.

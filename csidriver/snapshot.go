@@ -1,10 +1,10 @@
 package csidriver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -16,10 +16,6 @@ import (
 )
 
 func int64Value(n int64) *wrapperspb.Int64Value { return wrapperspb.Int64(n) }
-
-// readyWithin is how long CreateSnapshot waits before it answers that the
-// snapshot is not ready: the caller then asks again by itself.
-const readyWithin = 5 * time.Second
 
 func (c *controller) snapshot(ctx context.Context, id string) (cloudsim.Snapshot, error) {
 	if !snapshotID.MatchString(id) {
@@ -65,19 +61,26 @@ func (c *controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshot
 	return &csi.CreateSnapshotResponse{Snapshot: c.taken(snap, zones)}, nil
 }
 
-// ready waits a while for a snapshot. One that failed goes, so that its name
-// is free for the next try.
+// ready waits for a snapshot: until it is ready it may show what is written
+// after the call, and the specification wants an answer only once it is cut. One
+// that failed goes, so that its name is free for the next try; that it could not
+// be asked for does not take it away.
 func (c *controller) ready(ctx context.Context, s cloudsim.Snapshot) (cloudsim.Snapshot, error) {
-	waiting, cancel := context.WithTimeout(ctx, readyWithin)
-	defer cancel()
+	var why error
 	if !s.ReadyToUse && s.State != cloudsim.SnapshotFailed {
-		err := c.wait(waiting, s.Operation)
-		if waiting.Err() == nil && err != nil {
-			_, gone := c.cloud.DeleteSnapshot(ctx, s.ID)
-			return s, errors.Join(err, gone)
-		}
+		why = c.wait(ctx, s.Operation)
 	}
-	return c.cloud.GetSnapshot(ctx, s.ID)
+	s, err := c.cloud.GetSnapshot(ctx, s.ID)
+	switch {
+	case err != nil:
+		return s, err
+	case s.State == cloudsim.SnapshotFailed:
+		_, gone := c.cloud.DeleteSnapshot(ctx, s.ID)
+		return s, errors.Join(cmp.Or(why, cloudsim.Errorf(cloudsim.Internal, "snapshot %s failed: %s", s.ID, s.Status.Error)), gone)
+	case !s.ReadyToUse:
+		return s, cmp.Or(why, status.Errorf(codes.Aborted, "snapshot %s is being taken: ask again", s.ID))
+	}
+	return s, nil
 }
 
 // zonesOf are the zones of a region; everywhere says that there are no others.
@@ -174,7 +177,8 @@ func (c *controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRe
 			return nil, err
 		}
 	}
-	told, err := c.told(ctx, l.Items...)
+	cut := slices.DeleteFunc(l.Items, func(s cloudsim.Snapshot) bool { return !s.ReadyToUse }) // the others are not listed yet
+	told, err := c.told(ctx, cut...)
 	if err != nil {
 		return nil, err
 	}

@@ -153,7 +153,7 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 		switch kind := cloudsim.KindOf(err); {
 		case kind == cloudsim.Exists:
 			return c.same(ctx, o, err)
-		case kind == cloudsim.Exhausted:
+		case kind == cloudsim.Exhausted && !throttled(err):
 			continue
 		case onlyAbout(err, "sizeGiB") && o.sizes.least > 0 && !o.raised:
 			if o, err = c.raise(ctx, o, err); err == nil {

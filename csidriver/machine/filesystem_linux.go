@@ -188,15 +188,99 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 	if there, err := l.Of(); err != nil || len(there) > 0 {
 		return bytes, err
 	}
-	err = tool(ctx, f, "e2fsck", "-f", "-p", l.Device())
-	if e, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || e.ExitCode() != 1) { // 1: it mended something
-		return bytes, err
-	}
-	if err := tool(ctx, f, "resize2fs", l.Device()); err != nil {
+	if err := toTheEnd(ctx, f, l, func(ctx context.Context, f *os.File) error {
+		err := tool(ctx, f, "e2fsck", "-f", "-p", l.Device())
+		if e, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || e.ExitCode() != 1) { // 1: it mended something
+			return err
+		}
+		return tool(ctx, f, "resize2fs", l.Device())
+	}); err != nil {
 		return bytes, err
 	}
 	_, bytes, err = probe(f)
 	return bytes, err
+}
+
+// toTheEnd runs what must not be broken off when the caller has no more time: it
+// would begin anew with each call, or leave half a filesystem. It holds the lock
+// of f and the device meanwhile, so that the next call waits for it.
+func toTheEnd(ctx context.Context, f *os.File, l *Loop, run func(context.Context, *os.File) error) error {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	held := os.NewFile(uintptr(fd), f.Name())
+	dev, err := os.Open(l.Device())
+	if err != nil {
+		return errors.Join(err, held.Close())
+	}
+	done := make(chan error, 1)
+	go func() {
+		err := run(context.WithoutCancel(ctx), held)
+		done <- errors.Join(err, dev.Close(), held.Close())
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Replay brings what the journal of a filesystem has to its place, for who may
+// not write to it. Nothing else may have the disk for writing. The mount that the
+// kernel does it at is one that nobody sees, and is gone with this process.
+func Replay(ctx context.Context, path, fsType string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := lock(ctx, f); err != nil {
+		return err
+	}
+	l, err := Attach(ctx, path, false, true)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(mountUnseen(l.Device(), fsType), l.Close()); err != nil {
+		return fmt.Errorf("the journal of %s: %w", fsType, err)
+	}
+	for { // the kernel takes the device away, see Attach
+		l, err := Find(path)
+		if err != nil || l == nil {
+			return err
+		}
+		if err := l.Close(); err != nil {
+			return err
+		}
+		pause.For(ctx, tick)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// mountUnseen mounts a filesystem nowhere, and unmounts it.
+func mountUnseen(device, fsType string) error {
+	config, err := unix.Fsopen(fsType, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	err = unix.FsconfigSetString(config, "source", device)
+	if err == nil && fsType == XFS {
+		err = unix.FsconfigSetFlag(config, "nouuid") // of a copy, whose original may be mounted
+	}
+	if err == nil {
+		err = unix.FsconfigCreate(config)
+	}
+	var seen int
+	if err == nil {
+		if seen, err = unix.Fsmount(config, unix.FSMOUNT_CLOEXEC, 0); err == nil {
+			err = unix.Close(seen)
+		}
+	}
+	return errors.Join(err, unix.Close(config))
 }
 
 // CanGrowMounted reports whether the kernel lets this process grow ext4 that is

@@ -280,6 +280,23 @@ func (l *Loop) IsReadOnly() (bool, error) {
 	return info.Flags&unix.LO_FLAGS_READ_ONLY != 0, nil
 }
 
+// Guard makes the device refuse writes, or take them, if its file may be written
+// to at all: a mount that is read-only does not guard a device that it shows.
+func (l *Loop) Guard(readOnly bool) error {
+	fixed, err := l.IsReadOnly()
+	if err != nil || fixed {
+		return err
+	}
+	var flag int32
+	if readOnly {
+		flag = 1
+	}
+	if err := unix.IoctlSetPointerInt(int(l.dev.Fd()), unix.BLKROSET, int(flag)); err != nil {
+		return fmt.Errorf("%s: whether it takes writes: %w", l.Device(), err)
+	}
+	return nil
+}
+
 // Detach takes the file from behind the device and closes it. The kernel does
 // so when the last who has it open lets go.
 func (l *Loop) Detach() error {

@@ -29,6 +29,9 @@ var (
 	ErrForeign = errors.New("something else is mounted there")
 	// ErrHasData says that a disk holds something that is no filesystem.
 	ErrHasData = errors.New("it holds data and no filesystem that is known: it will not be formatted")
+	// ErrJournal says that a filesystem was not closed, and may not be written to:
+	// without what is in its journal it is not what was synced. See Replay.
+	ErrJournal = errors.New("its journal must be replayed first")
 )
 
 // Mount is one line of the kernel's table of mounts.
@@ -51,9 +54,14 @@ func (m Mount) IsDevice() bool { return m.FSType == "devtmpfs" && strings.HasPre
 // compared with what was asked for. relatime is what nothing asked for means.
 var shown = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync", "dirsync"}
 
+// shownAsGiven are options of filesystems that the kernel shows as they were
+// given. Others it shows in other words, or not at all if they are what it does
+// anyway: that they are missing says nothing.
+var shownAsGiven = []string{"discard", "data=journal", "data=writeback", "dax=always", "prjquota"}
+
 // MountedWith reports whether m was mounted with these options: of those that
 // the kernel shows for every mount exactly these, the same SELinux label for all
-// files, and of a filesystem's own at least these.
+// files, and of a filesystem's own at least these that it shows as they are given.
 func (m Mount) MountedWith(options []string) bool {
 	have := append(slices.Clone(m.Options), m.Super...)
 	for _, o := range shown {
@@ -68,11 +76,21 @@ func (m Mount) MountedWith(options []string) bool {
 		if o == "ro" && !m.ReadOnly() {
 			return false
 		}
-		if !ignored(o) && !slices.Contains(have, o) {
+		if slices.Contains(shownAsGiven, o) && !slices.Contains(have, o) || otherNumber(have, o) {
 			return false
 		}
 	}
 	return true
+}
+
+// otherNumber reports whether o is KEY=NUMBER, and have says another one.
+func otherNumber(have []string, o string) bool {
+	isNumber := func(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+	key, number, _ := strings.Cut(o, "=")
+	return isNumber(number) && slices.ContainsFunc(have, func(h string) bool {
+		k, n, _ := strings.Cut(h, "=")
+		return k == key && isNumber(n) && n != number
+	})
 }
 
 // label is the option that gives all files of a filesystem one SELinux label, as
@@ -92,12 +110,6 @@ func Label(options []string) string {
 
 // Label is the SELinux label of all files of m; "" if each has its own.
 func (m Mount) Label() string { return Label(m.Super) }
-
-// ignored are options that the kernel does not show, or says otherwise.
-func ignored(o string) bool {
-	return slices.Contains([]string{"rw", "ro", "defaults", "suid", "dev", "exec", "atime", "diratime", "relatime", "async", "bind", "noload", "norecovery", "nouuid"}, o) ||
-		strings.HasPrefix(o, label)
-}
 
 // splitOptions parts what the kernel shows of a filesystem at its commas, but for
 // those in quotes: a label's categories.

@@ -31,6 +31,7 @@ func (l *Loop) Lapses() (bool, error)     { return false, errors.ErrUnsupported 
 func (l *Loop) Size() (int64, error)      { return 0, errors.ErrUnsupported }
 func (l *Loop) IsReadOnly() (bool, error) { return false, errors.ErrUnsupported }
 func (l *Loop) Detach() error             { return errors.ErrUnsupported }
+func (l *Loop) Guard(bool) error          { return errors.ErrUnsupported }
 func (l *Loop) Of() ([]Mount, error)      { return nil, errors.ErrUnsupported }
 func (l *Loop) Has(Mount) bool            { return false }
 
@@ -46,6 +47,7 @@ func UsageOf(string) (Usage, error)                             { return Usage{}
 func Ready() error                                              { return errors.ErrUnsupported }
 func Grow(context.Context, *Loop, string, string, int64) error  { return errors.ErrUnsupported }
 func FilesystemSize(string) (int64, error)                      { return 0, errors.ErrUnsupported }
+func Replay(context.Context, string, string) error              { return errors.ErrUnsupported }
 func GiveToGroup(string, int) error                             { return errors.ErrUnsupported }
 func EnsureFilesystem(context.Context, *Loop, string, string) (int64, error) {
 	return 0, errors.ErrUnsupported

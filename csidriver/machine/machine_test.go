@@ -17,6 +17,8 @@ func TestMountedWith(t *testing.T) {
 		{"nothing", plain, nil, true},
 		{"its own", plain, []string{"rw", "stripe=4"}, true},
 		{"another's own", plain, []string{"stripe=8"}, false},
+		{"what the kernel does not show", plain, []string{"commit=5", "barrier", "acl", "strictatime", "allocsize=1m"}, true},
+		{"what it would show", plain, []string{"discard"}, false},
 		{"a flag that it has not", plain, []string{"noatime"}, false},
 		{"a label that it has not", plain, []string{"context=u:r:t:s0"}, false},
 		{"its label in quotes", labelled, []string{"noatime", `context="u:r:t:s0:c5,c10"`, "stripe=4"}, true},

@@ -54,29 +54,74 @@ func MountDevice(l *Loop, path, fsType string, options []string) error {
 	if fsType == XFS {
 		options = append([]string{"nouuid"}, options...) // of a copy, whose original may be mounted
 	}
-	if readOnly { // a journal that was not closed cannot be read back
-		options = append([]string{"ro", map[string]string{Ext4: "noload", XFS: "norecovery"}[fsType]}, options...)
+	if readOnly {
+		options = append([]string{"ro"}, options...)
 	}
 	bits, own := parse(options)
-	if err := unix.Mount(l.Device(), path, fsType, bits, own); err != nil {
+	err = unix.Mount(l.Device(), path, fsType, bits, own)
+	if readOnly && errors.Is(err, unix.EROFS) {
+		return fmt.Errorf("%w: mount %s: %w", ErrJournal, fsType, err)
+	}
+	if err != nil {
 		return fmt.Errorf("mount %s with options %q: %w", fsType, strings.Join(options, ","), err)
 	}
 	return nil
 }
 
-// Bind shows from at path too, with options of its own.
+// attributes are the bits of a mount as mount_setattr(2) calls them.
+var attributes = map[uintptr]uint64{
+	unix.MS_RDONLY: unix.MOUNT_ATTR_RDONLY, unix.MS_NOSUID: unix.MOUNT_ATTR_NOSUID, unix.MS_NODEV: unix.MOUNT_ATTR_NODEV,
+	unix.MS_NOEXEC: unix.MOUNT_ATTR_NOEXEC, unix.MS_NODIRATIME: unix.MOUNT_ATTR_NODIRATIME,
+	unix.MS_NOATIME: unix.MOUNT_ATTR_NOATIME, unix.MS_STRICTATIME: unix.MOUNT_ATTR_STRICTATIME,
+}
+
+// Bind shows from at path too, with options of its own: from its first moment,
+// where the kernel can (Linux 5.12).
 func Bind(from, path string, options []string) error {
-	if err := unix.Mount(from, path, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("bind: %w", err)
-	}
 	bits, _ := parse(options)
 	if bits == 0 {
+		if err := unix.Mount(from, path, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("bind: %w", err)
+		}
 		return nil
+	}
+	err := bindWith(from, path, bits)
+	if !errors.Is(err, unix.ENOSYS) {
+		if err != nil {
+			return fmt.Errorf("bind with options %q: %w", strings.Join(options, ","), err)
+		}
+		return nil
+	}
+	if err := unix.Mount(from, path, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind: %w", err)
 	}
 	if err := unix.Mount("", path, "", unix.MS_BIND|unix.MS_REMOUNT|bits, ""); err != nil {
 		return errors.Join(fmt.Errorf("bind with options %q: %w", strings.Join(options, ","), err), unix.Unmount(path, unix.UMOUNT_NOFOLLOW))
 	}
 	return nil
+}
+
+// bindWith makes the mount where nobody sees it, and moves it to path when it has
+// its options: whoever is killed in between leaves nothing.
+func bindWith(from, path string, bits uintptr) error {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(tree) }()
+	var attr unix.MountAttr
+	for bit, a := range attributes {
+		if bits&bit != 0 {
+			attr.Attr_set |= a
+		}
+	}
+	if attr.Attr_set&unix.MOUNT_ATTR__ATIME != 0 {
+		attr.Attr_clr = unix.MOUNT_ATTR__ATIME
+	}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return err
+	}
+	return unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 // UnmountAll takes away every mount at path, one on another. A busy one is

@@ -1,0 +1,147 @@
+package csidriver
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+)
+
+// A volume from a snapshot that was taken in use has all that was synced, also
+// for who may only read it: its journal is replayed, not left out.
+func TestReadOnlyFromSnapshotInUse(t *testing.T) {
+	for _, fsType := range []string{"ext4", "xfs"} {
+		t.Run(fsType, func(t *testing.T) {
+			b := newNodeBench(t)
+			c := mounted(fsType)
+			v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{c} })
+			b.publish(v, c)
+			wantCode(t, "stage", b.stage(v, c), codes.OK)
+			wantCode(t, "show", b.show(v, "pod", c, false), codes.OK)
+			f, err := os.Create(b.path("pod/a"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.WriteString("synced"); err != nil {
+				t.Fatal(err)
+			}
+			dir, err := os.Open(b.path("pod"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range []*os.File{f, dir} {
+				if err := f.Sync(); err != nil {
+					t.Fatal(err)
+				}
+				_ = f.Close()
+			}
+			s, err := b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "s1", SourceVolumeId: v})
+			if err != nil {
+				t.Fatal(err)
+			}
+			reader := mounted(fsType)
+			reader.AccessMode.Mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
+			r := b.volume("pvc-2", from(s.GetSnapshot().GetSnapshotId(), ""), func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{reader} })
+			b.publish(r, reader)
+			wantCode(t, "stage for reading", b.stage(r, reader), codes.OK)
+			wantCode(t, "and again", b.stage(r, reader), codes.OK)
+			wantCode(t, "show for reading", b.show(r, "reader", reader, true), codes.OK)
+			if got, err := os.ReadFile(b.path("reader/a")); err != nil || string(got) != "synced" {
+				t.Errorf("it has %q, %v", got, err)
+			}
+			if err := os.WriteFile(b.path("reader/b"), nil, 0o600); err == nil {
+				t.Error("it can be written to")
+			}
+			b.hide(r, "reader")
+			b.unstage(r)
+			b.hide(v, "pod")
+			b.unstage(v)
+		})
+	}
+}
+
+// A device that is shown read-only takes no writes, which its mount alone would
+// not see to, and is not shown for writing beside.
+func TestBlockReadOnly(t *testing.T) {
+	b := newNodeBench(t)
+	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
+	b.publish(v, raw())
+	wantCode(t, "stage", b.stage(v, raw()), codes.OK)
+	write := func(at string) error {
+		f, err := os.OpenFile(b.path(at), os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if _, err := f.WriteAt(bytes.Repeat([]byte("X"), 4096), 0); err != nil {
+			return err
+		}
+		return f.Sync()
+	}
+	wantCode(t, "for reading", b.show(v, "reader", raw(), true), codes.OK)
+	if err := write("reader"); err == nil {
+		t.Error("it takes writes")
+	}
+	wantCode(t, "for writing beside", b.show(v, "writer", raw(), false), codes.FailedPrecondition)
+	data := make([]byte, 1)
+	d, err := os.Open(filepath.Join(b.path("disks"), v+".img"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, err := d.ReadAt(data, 0); err != nil || data[0] != 0 {
+		t.Errorf("the disk has %q, %v", data, err)
+	}
+	b.hide(v, "reader")
+	wantCode(t, "for writing", b.show(v, "writer", raw(), false), codes.OK)
+	if err := write("writer"); err != nil {
+		t.Errorf("it takes no writes: %v", err)
+	}
+	wantCode(t, "for reading beside", b.show(v, "reader", raw(), true), codes.FailedPrecondition)
+	b.hide(v, "writer")
+	b.unstage(v)
+}
+
+// The same call again is no error, however the kernel shows the options; one
+// for writing where it is staged for reading is.
+func TestStageAgain(t *testing.T) {
+	b := newNodeBench(t)
+	for fsType, all := range map[string][]string{
+		"ext4": {"acl", "strictatime", "errors=continue", "commit=5", "barrier=1", "discard", "noatime"},
+		"xfs":  {"allocsize=1m", "inode64", "logbsize=64k"},
+	} {
+		v := b.volume("pvc-"+fsType, func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{mounted(fsType)} })
+		b.publish(v, mounted(fsType))
+		for _, o := range all {
+			wantCode(t, o, b.stage(v, mounted(fsType, o)), codes.OK)
+			wantCode(t, o+" again", b.stage(v, mounted(fsType, o)), codes.OK)
+			b.unstage(v)
+		}
+		wantCode(t, "read-only", b.stage(v, mounted(fsType, "ro")), codes.OK)
+		wantCode(t, "read-only again", b.stage(v, mounted(fsType, "ro")), codes.OK)
+		wantCode(t, "then for writing", b.stage(v, mounted(fsType)), codes.AlreadyExists)
+		b.unstage(v)
+	}
+}
+
+// A volume grows by whichever of its mounts takes writes, whatever the caller
+// names.
+func TestExpandAtAReader(t *testing.T) {
+	b := newNodeBench(t)
+	c := mounted("xfs")
+	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{c} })
+	b.publish(v, c)
+	wantCode(t, "stage", b.stage(v, c), codes.OK)
+	wantCode(t, "for reading", b.show(v, "reader", c, true), codes.OK)
+	grow := &csi.CapacityRange{RequiredBytes: 3 * gib}
+	must(t)(b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v, CapacityRange: grow}))
+	must(t)(b.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: v, VolumePath: b.path("reader"), CapacityRange: grow}))
+	if total := b.total(v, "reader"); total < 2*gib {
+		t.Errorf("the filesystem has %d bytes", total)
+	}
+	b.hide(v, "reader")
+	b.unstage(v)
+}

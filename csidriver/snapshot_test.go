@@ -1,0 +1,151 @@
+package csidriver
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// busyWriter writes to a volume's file without a pause until stop, so that no
+// copy of it is of one instant before.
+func (b *bench) busyWriter(v string) (f *os.File, stop func()) {
+	b.t.Helper()
+	if err := arrived(b.t.Context(), filepath.Join(b.path("disks"), v+".img"), gib); err != nil {
+		b.t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(b.path("disks"), v+".img"), os.O_RDWR, 0)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	big := bytes.Repeat([]byte("D"), 1<<20)
+	for i := range int64(300) {
+		if _, err := f.WriteAt(big, (300+i)<<20); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	var end atomic.Bool
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		for i := byte(0); err == nil && !end.Load(); i++ {
+			_, err = f.WriteAt([]byte{i}, 100<<20)
+			time.Sleep(2 * time.Millisecond)
+		}
+		done <- err
+	}()
+	return f, func() {
+		if end.Swap(true) {
+			return
+		}
+		if err := <-done; err != nil {
+			b.t.Error(err)
+		}
+	}
+}
+
+// An answer says that the snapshot is cut: what is written afterwards is not in
+// it, and one that is not cut is in no list.
+func TestSnapshotIsCutWhenAnswered(t *testing.T) {
+	b := newBench(t)
+	v := b.volume("pvc-1")
+	f, stop := b.busyWriter(v)
+	defer stop()
+	answered := make(chan *csi.CreateSnapshotResponse, 1)
+	go func() {
+		s, err := b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "s1", SourceVolumeId: v})
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- s
+	}()
+	for begun := false; !begun; time.Sleep(time.Millisecond) {
+		l, err := b.cloud.ListSnapshots(t.Context(), cloudsim.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun = len(l.Items) == 1
+	}
+	if l, err := b.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{}); err != nil || len(l.GetEntries()) > 0 && len(answered) == 0 {
+		t.Errorf("listed before it is cut: %v, %v", l, err)
+	}
+	time.AfterFunc(300*time.Millisecond, stop)
+	s := (<-answered).GetSnapshot()
+	if !s.GetReadyToUse() {
+		t.Fatalf("answered with %v", s)
+	}
+	const late = "WRITTEN-AFTER-THE-ANSWER"
+	if _, err := f.WriteAt([]byte(late), 200<<20); err != nil {
+		t.Fatal(err)
+	}
+	cut, err := os.Open(filepath.Join(b.path("disks"), s.GetSnapshotId()+".img"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cut.Close()
+	got := make([]byte, len(late))
+	if _, err := cut.ReadAt(got, 200<<20); err != nil || string(got) == late {
+		t.Errorf("the snapshot has %q, %v", got, err)
+	}
+}
+
+// That nobody could ask how a snapshot fares does not take it away.
+func TestSnapshotOutlivesAFailedPoll(t *testing.T) {
+	b := newBench(t)
+	v, w := b.volume("pvc-1"), b.volume("pvc-2")
+	_, stop := b.busyWriter(v)
+	defer stop()
+	one := func() error {
+		_, err := b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "s1", SourceVolumeId: v})
+		return err
+	}
+	groups := csi.NewGroupControllerClient(dial(t, b.path("csi.sock")))
+	group := func() error {
+		_, err := groups.CreateVolumeGroupSnapshot(t.Context(), &csi.CreateVolumeGroupSnapshotRequest{Name: "g1", SourceVolumeIds: []string{v, w}})
+		return err
+	}
+	undo := b.fault("operations.get", cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: new(cloudsim.Unavailable)}, 0)
+	wantCode(t, "a snapshot that cannot be asked for", one(), codes.Unavailable)
+	wantCode(t, "a group that cannot be asked for", group(), codes.Unavailable)
+	undo()
+	before, err := b.cloud.ListSnapshots(t.Context(), cloudsim.ListOptions{})
+	if err != nil || len(before.Items) != 3 {
+		t.Fatalf("there are %d, %v", len(before.Items), err)
+	}
+	stop()
+	wantCode(t, "again", one(), codes.OK)
+	wantCode(t, "the group again", group(), codes.OK)
+	after, err := b.cloud.ListSnapshots(t.Context(), cloudsim.ListOptions{})
+	if err != nil || len(after.Items) != 3 {
+		t.Fatalf("there are %d, %v", len(after.Items), err)
+	}
+	for i := range after.Items {
+		if after.Items[i].ID != before.Items[i].ID {
+			t.Errorf("%s is %s now", before.Items[i].ID, after.Items[i].ID)
+		}
+	}
+}
+
+// Who is told to call less often hears that it may be going on: a caller gives
+// up for good when it hears that there is no room.
+func TestThrottledPoll(t *testing.T) {
+	b := newBench(t)
+	v := b.volume("pvc-1")
+	_, stop := b.busyWriter(v)
+	defer stop()
+	undo := b.fault("operations.get", cloudsim.FaultEffect{Type: cloudsim.FaultThrottle}, 0)
+	_, err := b.CreateVolume(t.Context(), b.request("pvc-2", from("", v)))
+	wantCode(t, "a throttled poll", err, codes.Unavailable)
+	undo()
+	undo = b.fault("disks.create", cloudsim.FaultEffect{Type: cloudsim.FaultThrottle}, 0)
+	defer undo()
+	_, err = b.CreateVolume(t.Context(), b.request("pvc-3"))
+	wantCode(t, "a throttled call", err, codes.Unavailable)
+}
