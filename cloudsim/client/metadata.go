@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -86,5 +85,12 @@ func (m *Metadata) ask(ctx context.Context, method, path, header, value string) 
 	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError:
 		return nil, cloudsim.Errorf(cloudsim.Unavailable, "metadata service at %s answers %s", req.URL.Host, resp.Status)
 	}
-	return nil, fmt.Errorf("metadata service at %s answers %s: %.200s", req.URL.Host, resp.Status, strings.TrimSpace(string(raw)))
+	kind := cloudsim.Invalid // asking again is no use
+	switch resp.StatusCode {
+	case http.StatusNotFound:
+		kind = cloudsim.NotFound
+	case http.StatusUnauthorized, http.StatusForbidden:
+		kind = cloudsim.Denied
+	}
+	return nil, cloudsim.Errorf(kind, "metadata service at %s answers %s: %.200s", req.URL.Host, resp.Status, strings.TrimSpace(string(raw)))
 }

@@ -111,11 +111,13 @@ func (e *Engine) AdmitRegistryPassword(password string) (c RegistryCaller, err e
 		t, _, err := authenticate(tx, password)
 		if err == nil {
 			c.claims = e.newClaims(tx, usePassword, cloudsim.RegistryBearerLife)
-			c.claims.Subject, c.claims.Account = t.Name, t.ServiceAccount
+			c.claims.Account = t.ServiceAccount
 			if t.ServiceAccount == "" {
 				c.claims.Token = t.ID
 			}
-			return c.call.identify(tx, t)
+			err := c.call.identify(tx, t)
+			c.claims.Subject = c.call.Caller
+			return err
 		}
 		c, err = e.readClaims(tx, password, usePassword)
 		return err
@@ -167,6 +169,9 @@ func (e *Engine) readClaims(tx *store.Tx, token, use string) (c RegistryCaller, 
 	err = c.call.identify(tx, t)
 	if errors.Is(err, cloudsim.NotFound) {
 		err = cloudsim.Errorf(cloudsim.Unauthenticated, "service account %s, which it is for, is gone", c.claims.Account)
+	}
+	if err == nil && c.call.Caller != c.claims.Subject { // an id is given again after a load
+		err = cloudsim.Errorf(cloudsim.Unauthenticated, "%s, which it is for, is gone", c.claims.Subject)
 	}
 	return c, err
 }
@@ -253,6 +258,9 @@ func RegistryOperation(kind, name, action string) (operation, resource string) {
 // repository does not learn whether there is one.
 func (e *Engine) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action string) (r cloudsim.Repository, err error) {
 	if kind == "registry" && name == "catalog" && action == "*" {
+		if c.claims.PullOnly || len(c.claims.Only) > 0 {
+			return r, cloudsim.Errorf(cloudsim.Denied, "the password of %s was not made for the names of all repositories", c.call.who())
+		}
 		return r, c.call.allowed(cloudsim.RegistryCatalog, Admin, name)
 	}
 	class, known := map[string]Access{"pull": Read, "push": Write, "delete": Write}[action]

@@ -75,20 +75,20 @@ func (e *Engine) ListRepositories(ctx context.Context, o cloudsim.ListOptions) (
 	return page(ctx, e, repositories, o, nil)
 }
 
-// RepositoryIDs are the ids of the repositories of all projects, by name: for
-// the registry, which keeps their images.
-func (e *Engine) RepositoryIDs() (map[string]cloudsim.RepositoryID, error) {
-	ids := map[string]cloudsim.RepositoryID{}
+// Repositories are the repositories of all projects, by name: for the registry,
+// which keeps their images.
+func (e *Engine) Repositories() (map[string]cloudsim.Repository, error) {
+	all := map[string]cloudsim.Repository{}
 	err := e.store.View(func(tx *store.Tx) error {
 		for r, err := range repositories.Scan(tx, "", "") {
 			if err != nil {
 				return err
 			}
-			ids[r.Name] = r.ID
+			all[r.Name] = r
 		}
 		return nil
 	})
-	return ids, err
+	return all, err
 }
 
 // DeleteRepository removes a repository. From then on its images cannot be

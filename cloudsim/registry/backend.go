@@ -178,7 +178,7 @@ func (b *backend) Repositories(ctx context.Context, after string) iter.Seq2[stri
 		return one[string](err)
 	}
 	return following(ctx, after, func() ([]string, error) {
-		ids, err := b.guard.engine.RepositoryIDs()
+		ids, err := b.guard.engine.Repositories()
 		if err != nil {
 			return nil, err
 		}

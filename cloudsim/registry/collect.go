@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,7 +21,7 @@ import (
 // has. Manifests stay until somebody deletes them: one without a tag may be in
 // use by its digest. Pushes wait while it looks; pulls do not. records is asked
 // once they wait. It returns how many files and folders it removed.
-func (f *files) collect(ctx context.Context, grace time.Duration, records func() (map[string]cloudsim.RepositoryID, error)) (removed int, err error) {
+func (f *files) collect(ctx context.Context, grace time.Duration, records func() (map[string]cloudsim.Repository, error)) (removed int, err error) {
 	f.collecting.Lock()
 	defer f.collecting.Unlock()
 	ids, err := records()
@@ -36,14 +37,18 @@ func (f *files) collect(ctx context.Context, grace time.Duration, records func()
 	}
 	old := time.Now().Add(-grace)
 	used := map[string]bool{}
+	var damaged []error
 	for _, name := range names {
 		if ctx.Err() != nil {
 			return removed, nil
 		}
 		n, err := f.collectRepository(name, old, used)
 		removed += n
-		if err != nil {
-			return removed, err
+		if err != nil { // what it has stays, and the others are not to wait for it
+			damaged = append(damaged, fmt.Errorf("repository %s: %w", name, err))
+			if err := f.spare(name, used); err != nil {
+				return removed, errors.Join(append(damaged, err)...)
+			}
 		}
 	}
 	n, err := sweep(filepath.Join(f.dir, "blobs"), old, func(hex string) bool { return used[hex] })
@@ -51,11 +56,25 @@ func (f *files) collect(ctx context.Context, grace time.Duration, records func()
 		return removed, err
 	}
 	m, err := sweep(f.dir, old, func(name string) bool { return !strings.HasPrefix(name, ".new-") })
-	return removed + n + m, err
+	return removed + n + m, errors.Join(append(damaged, err)...)
+}
+
+// spare adds to used all that a repository has.
+func (f *files) spare(name string, used map[string]bool) error {
+	for _, part := range []string{"manifests", "blobs"} {
+		all, err := f.names(name, part)
+		if err != nil {
+			return err
+		}
+		for _, hex := range all {
+			used[hex] = true
+		}
+	}
+	return nil
 }
 
 // collectDeleted removes the folders that belong to no record.
-func (f *files) collectDeleted(ids map[string]cloudsim.RepositoryID) (removed int, err error) {
+func (f *files) collectDeleted(ids map[string]cloudsim.Repository) (removed int, err error) {
 	names, err := f.repositories()
 	if err != nil {
 		return 0, err
@@ -95,6 +114,9 @@ func (f *files) collectRepository(name string, old time.Time, used map[string]bo
 			return 0, err
 		}
 		for _, b := range m.blobs() {
+			if err := check(b.Digest); err != nil {
+				return 0, fmt.Errorf("manifest %s: %w", hex, err)
+			}
 			needed[b.Digest.Encoded()] = true
 		}
 	}

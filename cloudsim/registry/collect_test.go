@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,17 +27,17 @@ const (
 type disk struct {
 	*files
 	t   *testing.T
-	ids map[string]cloudsim.RepositoryID
+	ids map[string]cloudsim.Repository
 }
 
 func newDisk(t *testing.T) *disk {
 	t.Helper()
-	d := &disk{&files{dir: t.TempDir()}, t, map[string]cloudsim.RepositoryID{"a/web": "repo-000001", "b/api": "repo-000002"}}
+	d := &disk{&files{dir: t.TempDir()}, t, map[string]cloudsim.Repository{"a/web": {ID: "repo-000001"}, "b/api": {ID: "repo-000002"}}}
 	for _, dir := range []string{"blobs", "repositories"} {
 		d.ok(os.Mkdir(filepath.Join(d.dir, dir), 0o700))
 	}
-	for name, id := range d.ids {
-		d.ok(d.own(name, string(id)))
+	for name, r := range d.ids {
+		d.ok(d.own(name, r))
 	}
 	return d
 }
@@ -96,7 +97,7 @@ func (d *disk) collects(want int) {
 	}
 }
 
-func (d *disk) records() (map[string]cloudsim.RepositoryID, error) { return d.ids, nil }
+func (d *disk) records() (map[string]cloudsim.Repository, error) { return d.ids, nil }
 
 // bytes is what is on the disk.
 func (d *disk) bytes() (n int64) {
@@ -117,6 +118,26 @@ func (d *disk) bytes() (n int64) {
 func (d *disk) has(repo, content string) bool {
 	_, err := d.descriptor(repo, digest.FromString(content))
 	return err == nil
+}
+
+// A repository that is damaged keeps what it has, and the others do not wait for it.
+func TestCollectBesideDamage(t *testing.T) {
+	for what, raw := range map[string]string{"empty": "", "of no digest": `{"layers":[{"digest":"x"}]}`} {
+		t.Run(what, func(t *testing.T) {
+			d := newDisk(t)
+			m := d.image("a/web", "v1", "layer of a")
+			d.blobOf("b/api", "of no image")
+			d.ok(os.WriteFile(d.blob(m.Digest), []byte(raw), 0o600))
+			d.age()
+			n, err := d.collect(t.Context(), grace, d.records)
+			if err == nil || !strings.Contains(err.Error(), "repository a/web") {
+				t.Errorf("it says %v", err)
+			}
+			if n == 0 || d.has("b/api", "of no image") || !d.has("a/web", "layer of a") {
+				t.Errorf("%d are gone: what another repository does not need stays, or what the damaged one has goes", n)
+			}
+		})
+	}
 }
 
 // What nobody refers to goes once it is old, and what somebody does stays:

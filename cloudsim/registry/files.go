@@ -33,12 +33,15 @@ import (
 //	                 .../uploads/ID    what a client is pushing
 //
 // NAME is escaped, so that it is one folder. Every file is made whole or not at
-// all. It keeps no state in memory.
+// all. What is there is in no memory.
 type files struct {
 	dir string
 	// collecting keeps what is being linked from being collected.
 	collecting sync.RWMutex
 	owning     sync.Mutex
+
+	uploadsMu sync.Mutex
+	uploads   map[string]bool // by id, that a request has open
 }
 
 // stored is what a manifest's file says.
@@ -61,10 +64,17 @@ func check(d digest.Digest) error {
 	return nil
 }
 
-// own makes sure that the folder of a name belongs to the record with that id.
-// Images of a repository that was deleted do not come back with another of its
-// name.
-func (f *files) own(name, id string) error {
+// identity says which repository a record is, also over loads of states, after
+// which ids are given again: all but another one that the same project makes at
+// the same instant, which only a clock that stands still has.
+func identity(r cloudsim.Repository) string {
+	return fmt.Sprintf("%s %s %s", r.ID, r.Project, r.CreatedAt.UTC().Format(time.RFC3339Nano))
+}
+
+// own makes sure that the folder of a name belongs to that record. Images of a
+// repository that was deleted do not come back with another of its name.
+func (f *files) own(name string, r cloudsim.Repository) error {
+	id := identity(r)
 	if have, err := f.owner(name); err != nil || have == id {
 		return err
 	}
@@ -74,6 +84,13 @@ func (f *files) own(name, id string) error {
 	defer f.owning.Unlock()
 	if have, err := f.owner(name); err != nil || have == id {
 		return err
+	}
+	have, err := f.owner(name)
+	if err != nil {
+		return err
+	}
+	if have == string(r.ID) { // of an earlier version, which wrote no more
+		return f.write(f.repo(name, "owner"), []byte(id))
 	}
 	if err := os.RemoveAll(f.repo(name)); err != nil {
 		return err
@@ -86,7 +103,7 @@ func (f *files) own(name, id string) error {
 	return f.write(f.repo(name, "owner"), []byte(id))
 }
 
-// owner is the id of the record that the folder of a name belongs to; "" if
+// owner is the identity of the record that the folder of a name belongs to; "" if
 // there is none.
 func (f *files) owner(name string) (id string, err error) {
 	raw, err := os.ReadFile(f.repo(name, "owner"))
@@ -101,6 +118,9 @@ func (f *files) write(path string, raw []byte) error {
 	}
 	defer func() { _ = os.Remove(tmp.Name()) }() // gone already, if all went well
 	_, err = tmp.Write(raw)
+	if err == nil {
+		err = tmp.Sync() // or a power cut leaves an empty file of the name
+	}
 	if err := errors.Join(err, tmp.Close()); err != nil {
 		return err
 	}
@@ -303,21 +323,22 @@ func (f *files) names(repo, part string) ([]string, error) {
 }
 
 // owned are the names whose folder belongs to one of these records, sorted.
-func (f *files) owned(ids map[string]cloudsim.RepositoryID) ([]string, error) {
+func (f *files) owned(records map[string]cloudsim.Repository) ([]string, error) {
 	names, err := f.repositories()
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(names, func(name string) bool {
-		owned, err := f.belongs(name, ids)
+		owned, err := f.belongs(name, records)
 		return err != nil || !owned
 	}), nil
 }
 
 // belongs reports whether the folder of a name is that of its record.
-func (f *files) belongs(name string, ids map[string]cloudsim.RepositoryID) (bool, error) {
+func (f *files) belongs(name string, records map[string]cloudsim.Repository) (bool, error) {
+	r, known := records[name]
 	id, err := f.owner(name)
-	return id != "" && id == string(ids[name]), err
+	return known && (id == identity(r) || id == string(r.ID)), err
 }
 
 // repositories are the names that have a folder, sorted.

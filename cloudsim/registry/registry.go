@@ -123,7 +123,7 @@ func (s *server) collect(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Collect)
 	defer tick.Stop()
 	for {
-		n, err := s.files.collect(ctx, s.cfg.Collect, s.engine.RepositoryIDs)
+		n, err := s.files.collect(ctx, s.cfg.Collect, s.engine.Repositories)
 		switch {
 		case err != nil:
 			s.log.ErrorContext(ctx, "what nothing refers to could not be collected", "err", err)

@@ -26,8 +26,10 @@ type upload struct {
 
 func (f *files) startUpload(repo string) (*upload, error) {
 	id := newUploadID()
+	f.takeUpload(id)
 	file, err := os.OpenFile(f.repo(repo, "uploads", id), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
+		f.releaseUpload(id)
 		return nil, missing(err, oci.ErrNameUnknown)
 	}
 	return &upload{files: f, repo: repo, id: id, file: file, want: -1}, nil
@@ -39,8 +41,12 @@ func (f *files) resumeUpload(repo, id string, offset int64) (*upload, error) {
 	if !uploadRE.MatchString(id) {
 		return nil, oci.ErrBlobUploadUnknown
 	}
+	if !f.takeUpload(id) {
+		return nil, fmt.Errorf("%w: another request writes to this upload", oci.ErrRangeInvalid)
+	}
 	file, err := os.OpenFile(f.repo(repo, "uploads", id), os.O_RDWR, 0)
 	if err != nil {
+		f.releaseUpload(id)
 		return nil, missing(err, oci.ErrBlobUploadUnknown)
 	}
 	size, err := file.Seek(0, io.SeekEnd)
@@ -48,9 +54,31 @@ func (f *files) resumeUpload(repo, id string, offset int64) (*upload, error) {
 		err = oci.ErrRangeInvalid
 	}
 	if err != nil {
+		f.releaseUpload(id)
 		return nil, errors.Join(err, file.Close())
 	}
 	return &upload{files: f, repo: repo, id: id, file: file, size: size, want: offset}, nil
+}
+
+// takeUpload reports whether no other request has the upload: one that still
+// could write to its file when that is a blob would write to everybody's.
+func (f *files) takeUpload(id string) bool {
+	f.uploadsMu.Lock()
+	defer f.uploadsMu.Unlock()
+	if f.uploads[id] {
+		return false
+	}
+	if f.uploads == nil {
+		f.uploads = map[string]bool{}
+	}
+	f.uploads[id] = true
+	return true
+}
+
+func (f *files) releaseUpload(id string) {
+	f.uploadsMu.Lock()
+	defer f.uploadsMu.Unlock()
+	delete(f.uploads, id)
 }
 
 // Write appends.
@@ -64,11 +92,14 @@ func (u *upload) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// Close lets another request go on with it, the first time.
 func (u *upload) Close() error {
-	if err := u.file.Close(); !errors.Is(err, os.ErrClosed) {
-		return err
+	err := u.file.Close()
+	if errors.Is(err, os.ErrClosed) {
+		return nil
 	}
-	return nil
+	u.files.releaseUpload(u.id)
+	return err
 }
 
 func (u *upload) Size() int64    { return u.size }
@@ -90,9 +121,10 @@ func (u *upload) Commit(d oci.Digest) (oci.Descriptor, error) {
 	if got != d {
 		return oci.Descriptor{}, fmt.Errorf("%w: it is %s", oci.ErrDigestInvalid, got)
 	}
-	if err := errors.Join(u.file.Sync(), u.Close()); err != nil {
+	if err := u.file.Sync(); err != nil {
 		return oci.Descriptor{}, err
 	}
+	defer func() { _ = u.Close() }() // nobody else may have it before it is a blob
 	if err := u.files.keep(u.repo, d, u.files.repo(u.repo, "uploads", u.id)); err != nil {
 		return oci.Descriptor{}, missing(err, oci.ErrBlobUploadUnknown)
 	}

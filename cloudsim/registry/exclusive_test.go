@@ -1,0 +1,135 @@
+package registry_test
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/registry"
+)
+
+// Who still writes to an upload cannot write to the blob that it becomes, which
+// is everybody's: while one request has it, no other does.
+func TestUploadIsOneRequestsAtATime(t *testing.T) {
+	w := start(t)
+	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "team-b/*")
+	c, _ := w.password(t, ci, cloudsim.CreateRegistryCredential{})
+	bearer := w.bearer(t, c.Password, "repository:team-b/api:pull,push")
+	content := strings.Repeat("good layer ", 100)
+	d := digest.FromString(content)
+	resp, _ := w.do(t, "POST", "/v2/team-b/api/blobs/uploads/", bearer, "")
+	at := resp.Header.Get("Location")
+
+	body, slow := io.Pipe()
+	req, err := http.NewRequestWithContext(t.Context(), "PATCH", "https://"+w.host+at, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+bearer)
+	done := make(chan error, 1)
+	go func() {
+		resp, err := w.http.Do(req)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		done <- err
+	}()
+	if _, err := io.WriteString(slow, content[:11]); err != nil { // the transport takes it once the request is under way
+		t.Fatal(err)
+	}
+	commit := func() int {
+		resp, _ := w.do(t, "PUT", at+"?digest="+url.QueryEscape(string(d)), bearer, content)
+		return resp.StatusCode
+	}
+	refused := false
+	for deadline := time.Now().Add(10 * time.Second); !refused && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		code := commit()
+		if code == http.StatusCreated {
+			break // before the server saw the first: both orders are good
+		}
+		refused = code == http.StatusRequestedRangeNotSatisfiable
+	}
+	_, _ = io.WriteString(slow, "EVIL")
+	_ = slow.Close()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if !refused {
+		t.Skip("the first request was not seen in time")
+	}
+	if resp, got := w.do(t, "GET", "/v2/team-b/api/blobs/"+string(d), bearer, ""); resp.StatusCode == http.StatusOK && digest.FromString(got) != d {
+		t.Errorf("the blob is %.30q", got)
+	}
+}
+
+// A password for some repositories, or for pulls, does not list all names.
+func TestCatalogOfALimitedPassword(t *testing.T) {
+	w := start(t)
+	for name, c := range map[string]struct {
+		limits cloudsim.CreateRegistryCredential
+		want   int
+	}{
+		"whole":       {cloudsim.CreateRegistryCredential{}, http.StatusOK},
+		"for pulls":   {cloudsim.CreateRegistryCredential{PullOnly: true}, http.StatusForbidden},
+		"for another": {cloudsim.CreateRegistryCredential{Repositories: []string{"team-b/api"}}, http.StatusForbidden},
+	} {
+		cred, _ := w.password(t, w.Client, c.limits)
+		resp, body := w.do(t, "GET", "/v2/_catalog", w.bearer(t, cred.Password, "registry:catalog:*"), "")
+		if got := resp.StatusCode; got != c.want && (c.want == http.StatusOK || got == http.StatusOK) {
+			t.Errorf("%s: %d %s", name, got, body)
+		}
+	}
+}
+
+// After a load ids are given again: a password stays whose it was, and the images
+// of what is gone do not come back.
+func TestIDsAreGivenAgain(t *testing.T) {
+	w := start(t, func(c *registry.Config) { c.Collect = 24 * time.Hour })
+	if _, err := w.SaveState(t.Context(), cloudsim.SaveState{Name: "before"}); err != nil {
+		t.Fatal(err)
+	}
+	weak := w.user(t, "weak", cloudsim.RoleRegistryReader, "team-b/*")
+	_, old := w.password(t, weak, cloudsim.CreateRegistryCredential{})
+	_, all := w.password(t, w.Client, cloudsim.CreateRegistryCredential{})
+	first, err := w.CreateRepository(t.Context(), cloudsim.CreateRepository{Name: "secret/app"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.push(t, "secret/app:v1", all); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.LoadState(t.Context(), "before", cloudsim.LoadState{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.CreateServiceAccount(t.Context(), cloudsim.CreateServiceAccount{Name: "release-bot"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.CreateRoleBinding(t.Context(), cloudsim.CreateRoleBinding{Name: "rb", Role: cloudsim.RoleRegistryWriter, ServiceAccount: "release-bot"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.push(t, "team-a/web:evil", old); err == nil {
+		t.Error("a password of an account that is gone is that of another")
+	}
+	p, err := w.CreateProject(t.Context(), cloudsim.CreateProject{Name: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := *w.Client
+	other.Project = p.ID
+	again, err := other.CreateRepository(t.Context(), cloudsim.CreateRepository{Name: "secret/app"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.ID != first.ID {
+		t.Fatalf("%s is not %s again: the test is of no use", again.ID, first.ID)
+	}
+	if _, err := w.pull(t, "secret/app:v1", all); err == nil {
+		t.Error("the images of a repository that is gone are back")
+	}
+}
