@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"encoding/base64"
 	"io"
 	"net/http"
 	"net/url"
@@ -46,7 +47,11 @@ func TestUploadIsOneRequestsAtATime(t *testing.T) {
 	if _, err := io.WriteString(slow, content[:11]); err != nil { // the transport takes it once the request is under way
 		t.Fatal(err)
 	}
-	file := filepath.Join(w.dir, "repositories", "team-b%2Fapi", "uploads", path.Base(at))
+	id, err := base64.RawURLEncoding.DecodeString(path.Base(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(w.dir, "repositories", "team-b%2Fapi", "uploads", string(id))
 	for written := int64(0); written < 11; time.Sleep(time.Millisecond) { // the server has it open
 		info, err := os.Stat(file)
 		if err != nil {
