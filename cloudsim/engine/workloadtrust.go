@@ -33,7 +33,7 @@ func subjectOfPod(namespace, name string) string {
 }
 
 // workloadAlgorithms are those by which Kubernetes signs.
-var workloadAlgorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, jose.EdDSA}
+var workloadAlgorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
 
 // workloadClaims is what a token of a Kubernetes service account says.
 type workloadClaims struct {

@@ -1,8 +1,11 @@
 package registry_test
 
 import (
+	"crypto/tls"
 	"encoding/base64"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -138,5 +141,45 @@ func TestIDsAreGivenAgain(t *testing.T) {
 	}
 	if _, err := w.pull(t, "secret/app:v1", all); err == nil {
 		t.Error("the images of a repository that is gone are back")
+	}
+}
+
+// A client that stands still is not waited for: neither where it asks for a
+// token nor where it takes a blob.
+func TestStalledClients(t *testing.T) {
+	w := start(t, func(c *registry.Config) { c.StallTimeout = 200 * time.Millisecond })
+	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "team-a/*")
+	c, _ := w.password(t, ci, cloudsim.CreateRegistryCredential{})
+	bearer := w.bearer(t, c.Password, "repository:team-a/web:pull,push")
+	content := strings.Repeat("0123456789abcdef", 2<<20)
+	d := digest.FromString(content)
+	if resp, body := w.do(t, "POST", "/v2/team-a/web/blobs/uploads/?digest="+url.QueryEscape(string(d)), bearer, content); resp.StatusCode != http.StatusCreated {
+		t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+	for name, tc := range map[string]struct {
+		request string
+		pause   time.Duration
+	}{
+		"asks for a token": {"POST /token HTTP/1.1\r\nHost: " + w.host + "\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\na=", 0},
+		"takes a blob":     {"GET /v2/team-a/web/blobs/" + string(d) + " HTTP/1.1\r\nHost: " + w.host + "\r\nAuthorization: Bearer " + bearer + "\r\n\r\n", 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := tls.Dial("tcp", w.host, w.http.Transport.(*http.Transport).TLSClientConfig.Clone()) //nolint:forcetypeassert // it is
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := io.WriteString(conn, tc.request); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(tc.pause)
+			if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			n, err := io.Copy(io.Discard, conn)
+			if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() || n >= int64(len(content)) {
+				t.Errorf("after %d bytes: %v", n, err)
+			}
+		})
 	}
 }

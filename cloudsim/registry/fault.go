@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
@@ -82,9 +83,16 @@ type afterwards struct {
 	http.ResponseWriter
 	s    *session
 	done bool
+
+	conn  *http.ResponseController
+	stall time.Duration
 }
 
+// lives gives a client time for the next part of the reply.
+func (w *afterwards) lives() { _ = w.conn.SetWriteDeadline(time.Now().Add(w.stall)) }
+
 func (w *afterwards) WriteHeader(code int) {
+	w.lives()
 	if w.done {
 		return
 	}
@@ -108,6 +116,7 @@ func (w *afterwards) Write(p []byte) (int, error) {
 	if w.done {
 		return len(p), nil
 	}
+	w.lives()
 	return w.ResponseWriter.Write(p)
 }
 

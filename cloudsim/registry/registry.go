@@ -33,6 +33,9 @@ type Config struct {
 	// TokensPerSecond bounds how often one address, and one caller wherever he
 	// is, may ask for tokens, with bursts of ten times that. 0 is 50.
 	TokensPerSecond float64
+	// StallTimeout is how long a client may take for the next part of a request or
+	// of a reply; 0 for a minute.
+	StallTimeout time.Duration
 	// Collect is how often what nothing refers to is looked for, and how old
 	// it must be to go. 0 is an hour.
 	Collect time.Duration
@@ -56,7 +59,6 @@ func (c Config) Validate() error {
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
-	stallTimeout  = time.Minute
 	maxHeader     = 64 << 10
 	stopTimeout   = 5 * time.Second
 )
@@ -102,6 +104,9 @@ func newServer(log *slog.Logger, cfg Config, e *engine.Engine) (*server, error) 
 	if cfg.TokensPerSecond == 0 {
 		cfg.TokensPerSecond = 50
 	}
+	if cfg.StallTimeout == 0 {
+		cfg.StallTimeout = time.Minute
+	}
 	if cfg.Collect == 0 {
 		cfg.Collect = time.Hour
 	}
@@ -141,8 +146,11 @@ func (s *server) collect(ctx context.Context) {
 // ServeHTTP answers the token endpoint, the check of the version, which wants
 // a bearer for nothing in particular, and the registry.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	conn := http.NewResponseController(w)
+	_ = conn.SetWriteDeadline(time.Now().Add(s.cfg.StallTimeout)) // not every connection can
 	switch r.URL.Path {
 	case tokenPath:
+		_ = conn.SetReadDeadline(time.Now().Add(min(s.cfg.StallTimeout, headerTimeout))) // the whole request is small
 		s.token(w, r)
 		return
 	case "/healthz":
@@ -151,13 +159,13 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	about := s.guard.admit(r)
 	r = r.WithContext(context.WithValue(r.Context(), sessionKey{}, about))
-	w = &afterwards{ResponseWriter: w, s: about}
+	w = &afterwards{ResponseWriter: w, s: about, conn: conn, stall: s.cfg.StallTimeout}
 	if (r.URL.Path == "/v2/" || r.URL.Path == "/v2") && about.bad != nil {
 		s.writeError(w, r, challengeOf(about.bad, ""))
 		return
 	}
 	about.noNames = r.URL.Query().Get("n") == "0"
-	r.Body = &lively{r.Body, http.NewResponseController(w)}
+	r.Body = &lively{r.Body, conn, s.cfg.StallTimeout}
 	if r.Method == http.MethodPut && path.Base(path.Dir(r.URL.Path)) == "manifests" {
 		if err := readManifest(w, r); err != nil {
 			s.writeError(w, r, err)
@@ -203,11 +211,12 @@ type lively struct {
 		Read([]byte) (int, error)
 		Close() error
 	}
-	conn *http.ResponseController
+	conn  *http.ResponseController
+	stall time.Duration
 }
 
 func (l *lively) Read(p []byte) (int, error) {
-	_ = l.conn.SetReadDeadline(time.Now().Add(stallTimeout)) // not every connection can
+	_ = l.conn.SetReadDeadline(time.Now().Add(l.stall)) // not every connection can
 	return l.body.Read(p)
 }
 

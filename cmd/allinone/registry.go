@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 )
 
@@ -34,11 +35,14 @@ func (f *registryFlags) flags(fl *pflag.FlagSet) {
 // open listens, and returns the name of the registry; "" if there is none. Its
 // certificate is of an authority in dir, whose ca.crt clients trust.
 func (f *registryFlags) open(ctx context.Context, dir string) (string, error) {
-	if f.listen == "" {
-		return "", nil
-	}
 	if f.cfg.Collect < 0 || f.cfg.TokensPerSecond < 0 {
-		return "", errors.New("--registry-collect and --registry-tokens-per-second must not be negative")
+		return "", cloudsim.Misuse(errors.New("--registry-collect and --registry-tokens-per-second must not be negative"))
+	}
+	if f.listen == "" {
+		if f.name != "" || f.plainHTTP || f.cfg.Collect != 0 || f.cfg.TokensPerSecond != 0 {
+			return "", cloudsim.Misuse(errors.New("--registry-name, --registry-plain-http, --registry-collect and --registry-tokens-per-second are for a registry: say where with --registry-listen"))
+		}
+		return "", nil
 	}
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
 	if err != nil {
