@@ -83,11 +83,12 @@ func stageAt(ctx context.Context, path, volume, staging string, readOnly bool, u
 }
 
 // writable fails if the device that was there takes writes that the attachment
-// does not, or the other way round: it is of an attachment before.
+// does not, or the other way round: it is of an attachment before, or of another
+// node on this machine.
 func writable(l *machine.Loop, want bool) error {
 	readOnly, err := l.IsReadOnly()
 	if err == nil && readOnly == want {
-		err = status.Errorf(codes.FailedPrecondition, "the volume was attached to this node in another way, and is still staged as it was: unstage it first")
+		err = status.Errorf(codes.FailedPrecondition, "the volume is staged on this machine with read-only %t: unstage it there first", readOnly)
 	}
 	return err
 }

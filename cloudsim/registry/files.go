@@ -33,7 +33,7 @@ import (
 //	                 .../uploads/ID    what a client is pushing
 //
 // NAME is escaped, so that it is one folder. Every file is made whole or not at
-// all. What is there is in no memory.
+// all. Nothing of it is in memory but which uploads are open.
 type files struct {
 	dir string
 	// collecting keeps what is being linked from being collected.

@@ -195,6 +195,18 @@ faults: [{name: f, match: {operation: disks.attach, target: same}, effect: {type
 	if err != nil || h.Target != "disk-000001" {
 		t.Errorf("%+v, %v", h, err)
 	}
+	applyText(t, cl, `
+instances: [{name: web-0a1b2c, zone: sim-1a, type: small}]
+holds:
+- {name: by-name, kind: instance, verb: stop, target: web-0a1b2c}
+- {name: by-id, kind: instance, verb: stop, target: i-000001}
+- {name: not-yet, kind: instance, verb: stop, target: i-0000ff}
+`, false)
+	for id, want := range map[cloudsim.HoldID]string{"hold-000002": "i-000002", "hold-000003": "i-000001", "hold-000004": "i-0000ff"} {
+		if h, err := cl.GetHold(t.Context(), id); err != nil || h.Target != want {
+			t.Errorf("%s: %+v, %v, want %s", id, h, err, want)
+		}
+	}
 	f, err := cl.GetFault(t.Context(), "fault-000001")
 	if err != nil || f.Match.Target != "disk-000001" {
 		t.Errorf("%+v, %v", f, err)

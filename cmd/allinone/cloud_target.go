@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"regexp"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -21,13 +22,14 @@ var targetLists = map[cloudsim.ResourceKind]string{
 var anyID = regexp.MustCompile(`^[a-z]+-[0-9a-f]{6,}$`)
 
 // targetID is the id of the resource that the target of a hold or a fault names.
-// of is its kind, or the plural of that, as in an operation. An id stays what it
-// is: a target need not be there yet. So does the name of what is to be made.
+// of is its kind, or the plural of that, as in an operation. What looks like an id
+// and is no name is one: a target need not be there yet. The name of what is to be
+// made stays what it is.
 func targetID(ctx context.Context, cl *client.Client, of, word string, later map[string]bool) (string, error) {
 	kind, known := parseKind(of)
 	path, listed := targetLists[kind]
 	switch {
-	case word == "" || anyID.MatchString(word) || known && !listed || later[path+" "+word]:
+	case word == "" || !known && anyID.MatchString(word) || known && !listed || later[path+" "+word]:
 		return word, nil
 	case !known:
 		return "", cloudsim.Errorf(cloudsim.NotFound, "target %q must be an id, as it may be of any kind", word)
@@ -37,6 +39,13 @@ func targetID(ctx context.Context, cl *client.Client, of, word string, later map
 		return "", err
 	}
 	id, ok := found["id"].(string)
+	if anyID.MatchString(word) {
+		_, err := cl.Raw(ctx, "GET", path+"/"+word, nil)
+		if ok && errors.Is(err, cloudsim.NotFound) {
+			return id, nil
+		}
+		return word, nil
+	}
 	if !ok {
 		return "", cloudsim.Errorf(cloudsim.NotFound, "no %s is called %q", kind, word)
 	}
