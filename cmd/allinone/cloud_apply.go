@@ -6,18 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/url"
-	"os"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
@@ -51,8 +47,6 @@ var references = map[string]string{
 	"network": "/v1/networks", "subnet": "/v1/subnets", "instance": "/v1/instances", "nextHop": "/v1/instances",
 	"serviceAccount": "/v1/service-accounts",
 }
-
-const maxApplyFile = 4 << 20
 
 func newApplyCommand(c *cloudCLI) *cobra.Command {
 	var o output
@@ -116,166 +110,6 @@ func appliedPrinter(c *cloudCLI, o output) printer[applied] {
 	}}
 }
 
-// item is one resource of a file.
-type item struct {
-	file, list, path string
-	node             *yaml.Node
-	body             map[string]any
-	name             string
-	check            func(raw []byte) error
-	types            string
-	update           []string // members that can be updated
-}
-
-// at says where in the file something about a field is: at the field, or at
-// what it would be in.
-func (i item) at(field string) string {
-	line := i.node.Line
-	n := i.node
-	for _, part := range strings.FieldsFunc(field, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
-		if n = member(n, part); n == nil {
-			break
-		}
-		line = n.Line
-	}
-	return fmt.Sprintf("%s:%d: %s %s", i.file, line, i.list, i.name)
-}
-
-// member is what a mapping has under a key, or a list at an index; nil for none.
-func member(n *yaml.Node, part string) *yaml.Node {
-	switch n.Kind {
-	case yaml.MappingNode:
-		for k := 0; k+1 < len(n.Content); k += 2 {
-			if n.Content[k].Value == part {
-				return n.Content[k+1]
-			}
-		}
-	case yaml.SequenceNode:
-		if at, err := strconv.Atoi(part); err == nil && at >= 0 && at < len(n.Content) {
-			return n.Content[at]
-		}
-	}
-	return nil
-}
-
-// locate is err with the places in the file that it is about.
-func (i item) locate(err error) error {
-	e, ok := errors.AsType[*cloudsim.Error](err)
-	if !ok || len(e.Fields) == 0 {
-		return fmt.Errorf("%s: %w", i.at(""), err)
-	}
-	var all []error
-	for _, f := range e.Fields {
-		all = append(all, cloudsim.Errorf(e.Kind, "%s: %s %s", i.at(f.Field), f.Field, f.Reason))
-	}
-	return oneOrMany(all)
-}
-
-// readApply reads a file, or says of all of it what is wrong where.
-func readApply(file string, stdin io.Reader) (all []item, err error) {
-	if file == "" {
-		return nil, badFlag("file", file, "a file to apply")
-	}
-	from, name := stdin, "standard input"
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, cloudsim.Errorf(cloudsim.Invalid, "--file: %w", err)
-		}
-		defer f.Close()
-		from, name = f, file
-	}
-	raw, err := io.ReadAll(io.LimitReader(from, maxApplyFile+1)) // which may have no end
-	if err != nil {
-		return nil, err
-	}
-	if len(raw) > maxApplyFile {
-		return nil, cloudsim.Errorf(cloudsim.Invalid, "%s has more than %d bytes, which is all that is read", name, maxApplyFile)
-	}
-	return parseApply(name, raw)
-}
-
-// parseApply reads all documents of a file as one: what is named comes before
-// what names it, wherever it stands.
-func parseApply(file string, raw []byte) (all []item, err error) {
-	d := yaml.NewDecoder(bytes.NewReader(raw))
-	var wrong []error
-	for {
-		var doc yaml.Node
-		err := d.Decode(&doc)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, cloudsim.Errorf(cloudsim.Invalid, "%s: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
-		}
-		if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
-			continue
-		}
-		more, err := itemsOf(file, doc.Content[0])
-		if err != nil {
-			wrong = append(wrong, err)
-		}
-		all = append(all, more...)
-	}
-	order := map[string]int{}
-	for n, kind := range appliable {
-		order[kind.key] = n
-	}
-	slices.SortStableFunc(all, func(a, b item) int { return order[a.list] - order[b.list] })
-	return all, oneOrMany(wrong)
-}
-
-func itemsOf(file string, top *yaml.Node) (all []item, err error) {
-	bad := func(n *yaml.Node, format string, args ...any) error {
-		return cloudsim.Errorf(cloudsim.Invalid, "%s:%d: %s", file, n.Line, fmt.Sprintf(format, args...))
-	}
-	if top.Kind != yaml.MappingNode {
-		return nil, bad(top, "want lists of resources by their plural, such as instances")
-	}
-	var wrong []error
-	var known []string
-	for _, kind := range appliable {
-		known = append(known, kind.key)
-		list := member(top, kind.key)
-		if list == nil {
-			continue
-		}
-		if list.Kind != yaml.SequenceNode {
-			wrong = append(wrong, bad(list, "%s must be a list", kind.key))
-			continue
-		}
-		for _, n := range list.Content {
-			i := item{file: file, list: kind.key, path: kind.path, node: n, check: kind.check, types: kind.types, update: kind.update}
-			err := n.Decode(&i.body)
-			if i.name, _ = i.body["name"].(string); err != nil || i.name == "" {
-				wrong = append(wrong, bad(n, "%s: want a resource with a name%s", kind.key, because(err)))
-				continue
-			}
-			all = append(all, i)
-		}
-	}
-	seen := map[string]bool{}
-	for k := 0; k < len(top.Content); k += 2 {
-		key := top.Content[k]
-		switch {
-		case !slices.Contains(known, key.Value):
-			wrong = append(wrong, bad(key, "%q is no list that can be applied; there are: %s", key.Value, strings.Join(known, ", ")))
-		case seen[key.Value]:
-			wrong = append(wrong, bad(key, "%s is there already: write one list, or another document after ---", key.Value))
-		}
-		seen[key.Value] = true
-	}
-	return all, oneOrMany(wrong)
-}
-
-func because(err error) string {
-	if err == nil {
-		return ""
-	}
-	return ": " + strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", "")
-}
-
 // applyAll checks all of it, as far as that can be before it is made, and applies
 // one after the other; it stops at the first that fails.
 func applyAll(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (done []applied, err error) {
@@ -303,13 +137,6 @@ func applyAll(ctx context.Context, cl *client.Client, wanted []item, dryRun bool
 		done = append(done, a)
 	}
 	return done, nil
-}
-
-// again is i as the file has it, for who changes it.
-func (i item) again() item {
-	i.body = nil
-	_ = i.node.Decode(&i.body) // it could be decoded before
-	return i
 }
 
 // checked is what the cloud says of a T whatever else there is.
