@@ -3,6 +3,7 @@ package registry
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -37,7 +38,7 @@ func newDisk(t *testing.T) *disk {
 		d.ok(os.Mkdir(filepath.Join(d.dir, dir), 0o700))
 	}
 	for name, r := range d.ids {
-		d.ok(d.own(name, r))
+		d.ok(d.own(name, r, d.records))
 	}
 	return d
 }
@@ -118,6 +119,21 @@ func (d *disk) bytes() (n int64) {
 func (d *disk) has(repo, content string) bool {
 	_, err := d.descriptor(repo, digest.FromString(content))
 	return err == nil
+}
+
+// A request that is late takes nothing from the repository that has the name now.
+func TestOwnerOfNow(t *testing.T) {
+	d := newDisk(t)
+	before := d.ids["a/web"]
+	d.ids["a/web"] = cloudsim.Repository{ID: "repo-000003"}
+	d.ok(d.own("a/web", d.ids["a/web"], d.records))
+	d.image("a/web", "v1", "layer")
+	if err := d.own("a/web", before, d.records); !errors.Is(err, oci.ErrNameUnknown) {
+		t.Errorf("it is answered %v", err)
+	}
+	if !d.has("a/web", "layer") {
+		t.Error("the images are gone")
+	}
 }
 
 // A repository that is damaged keeps what it has, and the others do not wait for it.

@@ -72,8 +72,9 @@ func identity(r cloudsim.Repository) string {
 }
 
 // own makes sure that the folder of a name belongs to that record. Images of a
-// repository that was deleted do not come back with another of its name.
-func (f *files) own(name string, r cloudsim.Repository) error {
+// repository that was deleted do not come back with another of its name. records
+// is asked before anything goes: r may be of a request that is late.
+func (f *files) own(name string, r cloudsim.Repository, records func() (map[string]cloudsim.Repository, error)) error {
 	id := identity(r)
 	if have, err := f.owner(name); err != nil || have == id {
 		return err
@@ -91,6 +92,13 @@ func (f *files) own(name string, r cloudsim.Repository) error {
 	}
 	if have == string(r.ID) { // of an earlier version, which wrote no more
 		return f.write(f.repo(name, "owner"), []byte(id))
+	}
+	now, err := records()
+	if err != nil {
+		return err
+	}
+	if n, ok := now[name]; !ok || identity(n) != id {
+		return oci.ErrNameUnknown
 	}
 	if err := os.RemoveAll(f.repo(name)); err != nil {
 		return err

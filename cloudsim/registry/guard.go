@@ -82,7 +82,7 @@ func (g *guard) allow(ctx context.Context, repo, action string) error {
 	if err != nil {
 		return err
 	}
-	if err := g.files.own(repo, record); err != nil {
+	if err := g.files.own(repo, record, g.engine.Repositories); err != nil {
 		return err
 	}
 	return g.strike(ctx, s, "registry."+action, repo)
