@@ -237,3 +237,33 @@ func TestPublishing(t *testing.T) {
 		wantCode(t, "delete", err, codes.OK)
 	}
 }
+
+// What cannot be made in two zones has no capacity there, and what can has that
+// of the smaller of the two.
+func TestCapacityOfRegional(t *testing.T) {
+	b := newBench(t)
+	capacity := func(diskType, replication string) int64 {
+		t.Helper()
+		got, err := b.GetCapacity(t.Context(), &csi.GetCapacityRequest{
+			Parameters: map[string]string{"type": diskType, "replication": replication}, AccessibleTopology: topologyOf(DefaultName, "sim-1a")[0],
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.GetAvailableCapacity() / gib
+	}
+	if n := capacity("fast", "zonal"); n == 0 {
+		t.Error("fast, zonal: none")
+	}
+	if n := capacity("fast", "regional"); n != 0 {
+		t.Errorf("fast, which is never regional: %d GiB", n)
+	}
+	for _, zone := range []string{"sim-1b", "sim-1c"} {
+		if _, err := b.cloud.SetDiskPool(t.Context(), cloudsim.DiskPoolName(zone, "balanced"), cloudsim.SetDiskPool{SizeGiB: 7}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := capacity("balanced", "regional"); n != 7 {
+		t.Errorf("balanced, where the other zones have 7: %d GiB", n)
+	}
+}

@@ -1,0 +1,67 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What must not be broken off goes on when its caller has no more time, with the
+// file locked and the device there, so that the next call waits for it.
+func TestToTheEnd(t *testing.T) {
+	needsVolumes(t)
+	path := filepath.Join(t.TempDir(), "disk.img")
+	if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Attach(t.Context(), path, false, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lock(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	release, broken := make(chan struct{}), make(chan error, 1)
+	err = toTheEnd(short, f, l, func(ctx context.Context, _ *os.File) error {
+		<-release
+		broken <- ctx.Err()
+		return nil
+	})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("its caller hears %v", err)
+	}
+	if err := errors.Join(f.Close(), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	next, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	if err := unix.Flock(int(next.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+		t.Errorf("the next gets the lock: %v", err)
+	}
+	if there, err := Find(path); err != nil || there == nil {
+		t.Errorf("the device is gone: %v", err)
+	} else if err := there.Close(); err != nil {
+		t.Error(err)
+	}
+	close(release)
+	if err := <-broken; err != nil {
+		t.Errorf("it was broken off: %v", err)
+	}
+	if err := lock(t.Context(), next); err != nil {
+		t.Error(err)
+	}
+}
