@@ -26,16 +26,17 @@ var (
 func (t *Tx) read(name []byte) *bolt.Bucket { return t.tx.Bucket(name) }
 
 // write returns a bucket to change, made if it is missing.
-func (t *Tx) write(name []byte) (*bolt.Bucket, error) {
+func (t *Tx) write(name []byte) (bucket, error) {
 	t.dirty = true
 	if b := t.tx.Bucket(name); b != nil {
-		return b, nil
+		return bucket{b, name, t.changes}, nil
 	}
 	b, err := t.tx.CreateBucket(name)
 	if err != nil {
-		return nil, fmt.Errorf("bucket %s: %w", name, err)
+		return bucket{}, fmt.Errorf("bucket %s: %w", name, err)
 	}
-	return b, nil
+	t.changes.add(changeBucket, name)
+	return bucket{b, name, t.changes}, nil
 }
 
 func u64(n uint64) []byte      { return binary.BigEndian.AppendUint64(nil, n) }

@@ -92,9 +92,15 @@ func (t *Tx) TakeDue(limit int) ([]Work, error) {
 		}
 		all, keys = append(all, w), append(keys, bytes.Clone(k))
 	}
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	due, err := t.write(bucketDue)
+	if err != nil {
+		return nil, err
+	}
 	for _, k := range keys { // after the walk: deleting moves the cursor
-		t.dirty = true
-		if err := b.Delete(k); err != nil {
+		if err := due.Delete(k); err != nil {
 			return nil, err
 		}
 	}

@@ -8,7 +8,7 @@
 //
 // Writers that come together are committed together: one of them leads and
 // runs the functions of all, in the order they came, in one bbolt transaction
-// with one fsync. The price is that a function may run more than once (see
+// with one fdatasync, which is of the redo log beside the file. The price is that a function may run more than once (see
 // Update), and that one slow function delays its neighbours.
 //
 // This is the only package that knows bbolt.
@@ -38,6 +38,9 @@ const schema = "1"
 // of them waits.
 const maxBatch = 512
 
+// patience is how long another may still hold the file that is opened.
+const patience = 200 * time.Millisecond
+
 // enough is how many writers, with who leads, are a batch worth its commit. With
 // fewer, whoever is ready to run goes first, who may be about to ask; else the
 // disk is not kept waiting. Sixteen writers then part into two crowds, one of
@@ -50,8 +53,12 @@ type Store struct {
 	// What transactions see is made of it by the Clock in the file.
 	Now func() time.Time
 
-	db   *bolt.DB
-	room room // beyond its last page; of who writes
+	db *bolt.DB
+	// Of who writes: what is beyond the file's last page, how commits are durable,
+	// and what the next one has changed.
+	room    room
+	redo    redo
+	changes changes
 
 	writers sync.Mutex
 	queue   []*write
@@ -72,7 +79,8 @@ type write struct {
 // Open opens the file at path and makes it if it is missing. It fails at once
 // if another process holds it.
 func Open(path string) (*Store, error) {
-	db, err := open(path)
+	s := &Store{Now: time.Now, bell: make(chan struct{}), redo: redo{path: path + ".redo"}}
+	err := s.open(path)
 	var errno syscall.Errno
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
@@ -81,12 +89,10 @@ func Open(path string) (*Store, error) {
 		return nil, fmt.Errorf("%s cannot be opened for writing: %w", path, err)
 	case errors.As(err, &errno):
 		return nil, fmt.Errorf("open %s: %w", path, err)
+	case errors.Is(err, errOtherFile):
+		return nil, err
 	case err != nil:
 		return nil, damaged(path, err)
-	}
-	s := &Store{Now: time.Now, db: db, bell: make(chan struct{})}
-	if s.room.file, err = os.OpenFile(path, os.O_WRONLY, 0); err != nil {
-		return nil, errors.Join(err, db.Close())
 	}
 	if err := s.stamp(path); err != nil {
 		if errors.Is(err, errPanic) {
@@ -122,29 +128,63 @@ func careful() (before func()) {
 	return func() { debug.SetPanicOnFault(was) }
 }
 
-func open(path string) (db *bolt.DB, err error) {
+// open opens bbolt's file, with what the redo log has.
+func (s *Store) open(path string) (err error) {
 	defer careful()()
 	defer caught(&err)
-	return bolt.Open(path, 0o600, &bolt.Options{Timeout: 200 * time.Millisecond, FreelistType: bolt.FreelistMapType})
+	var again []changes
+	s.db, err = bolt.Open(path, 0o600, &bolt.Options{
+		Timeout: patience, FreelistType: bolt.FreelistMapType, InitialMmapSize: mapped(),
+		OpenFile: func(path string, flag int, mode os.FileMode) (f *os.File, err error) {
+			if f, err = os.OpenFile(path, flag, mode); err != nil || mapped() == 0 {
+				return f, err
+			}
+			if err = lock(f, patience); err == nil {
+				again, err = s.redo.recover(f)
+			}
+			if err != nil {
+				return nil, errors.Join(err, f.Close())
+			}
+			return f, nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.db.Close())
+		}
+	}()
+	s.db.AllocSize = leastRoom // bbolt makes 16 MiB at once for who maps much
+	if s.room.file, err = os.OpenFile(path, os.O_RDWR, 0); err != nil || mapped() == 0 {
+		return err
+	}
+	return s.redo.redone(s.db, s.room.file, again)
 }
 
 // stamp marks a new file with the schema and refuses one of another.
 func (s *Store) stamp(path string) (err error) {
 	defer careful()()
 	defer caught(&err)
-	return s.db.Update(func(tx *bolt.Tx) error {
+	var have string
+	if err := s.db.View(func(tx *bolt.Tx) error {
+		if b := tx.Bucket(bucketMeta); b != nil {
+			have = string(b.Get(keySchema))
+		}
+		return nil
+	}); err != nil || have == schema {
+		return err
+	}
+	if have != "" {
+		return fmt.Errorf("%s has schema %s; this program reads schema %s", path, have, schema)
+	}
+	return s.db.Update(func(tx *bolt.Tx) error { // plain: nothing was logged yet
 		b, err := tx.CreateBucketIfNotExists(bucketMeta)
 		if err != nil {
 			return err
 		}
-		switch have := string(b.Get(keySchema)); have {
-		case schema:
-			return nil
-		case "":
-			return b.Put(keySchema, []byte(schema))
-		default:
-			return fmt.Errorf("%s has schema %s; this program reads schema %s", path, have, schema)
-		}
+		return b.Put(keySchema, []byte(schema))
 	})
 }
 
@@ -153,11 +193,23 @@ func (s *Store) stamp(path string) (err error) {
 func (s *Store) Probe() (err error) {
 	defer careful()()
 	defer caught(&err)
-	return s.db.Update(func(*bolt.Tx) error { return nil })
+	btx, err := s.db.Begin(true)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = btx.Rollback() }()
+	s.changes.reset()
+	return s.finish(btx)
 }
 
-// Close waits for running transactions and closes the file.
-func (s *Store) Close() error { return errors.Join(s.db.Close(), s.room.file.Close()) }
+// Close waits for running transactions and closes the file, which then is whole
+// by itself.
+func (s *Store) Close() (err error) {
+	if btx, begun := s.db.Begin(true); begun == nil { // nobody else writes
+		err = errors.Join(s.redo.close(), btx.Rollback())
+	}
+	return errors.Join(err, s.db.Close(), s.room.file.Close())
+}
 
 // Tx is a transaction. It must not be used after its function returned.
 type Tx struct {
@@ -171,6 +223,7 @@ type Tx struct {
 	Machine time.Time
 
 	tx        *bolt.Tx
+	changes   *changes
 	requestID string
 	dirty     bool
 	// traces are those of what this transaction put, by kind and id: what is put
@@ -179,7 +232,7 @@ type Tx struct {
 }
 
 func (s *Store) tx(btx *bolt.Tx, requestID string) *Tx {
-	t := &Tx{Machine: s.Now().UTC().Round(0), tx: btx, requestID: requestID}
+	t := &Tx{Machine: s.Now().UTC().Round(0), tx: btx, changes: &s.changes, requestID: requestID}
 	if btx.Writable() {
 		t.traces = map[string]trace{}
 	}
@@ -278,6 +331,7 @@ func (s *Store) try(batch []*write) (spoiler int, err error) {
 	}
 	defer func() { _ = btx.Rollback() }() // after a commit it does nothing
 	s.room.make(btx.Size())
+	s.changes.reset()
 	dirty := false
 	for i, w := range batch {
 		t := s.tx(btx, w.requestID)
@@ -290,11 +344,27 @@ func (s *Store) try(batch []*write) (spoiler int, err error) {
 	if !dirty {
 		return -1, nil
 	}
-	if err := btx.Commit(); err != nil {
+	if err := s.finish(btx); err != nil {
 		return -1, err
 	}
 	s.ring()
 	return -1, nil
+}
+
+// finish commits s.changes, of btx, so that they are durable.
+func (s *Store) finish(btx *bolt.Tx) (err error) {
+	if err := s.redo.keep(btx, &s.changes); err != nil {
+		return err
+	}
+	committed := false
+	defer func() {
+		if !committed { // an error, or a panic
+			s.redo.failed()
+		}
+	}()
+	err = btx.Commit()
+	committed = err == nil
+	return err
 }
 
 // run runs fn. One that panicked may have written.
@@ -329,6 +399,13 @@ func (s *Store) CheckFile() error {
 		}
 		return errors.Join(all...)
 	})
+}
+
+// Used is how many bytes of the file are in use: the others are for what comes
+// next, as a file does not shrink.
+func (s *Store) Used() int64 {
+	free := s.db.Stats()
+	return s.Size() - int64(free.FreePageN+free.PendingPageN)*int64(s.db.Info().PageSize)
 }
 
 // Size is the size of the file in bytes.

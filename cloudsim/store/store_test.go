@@ -46,14 +46,19 @@ func temp(t *testing.T) *store.Store { return open(t, filepath.Join(t.TempDir(),
 
 func put(s *store.Store, name, colour string) (p cloudsim.Project, err error) {
 	err = s.Update("req-1", func(tx *store.Tx) error {
-		id, err := projects.NextID(tx)
-		if err != nil {
-			return err
-		}
-		p = cloudsim.Project{ID: cloudsim.ProjectID(id), Meta: cloudsim.Meta{Name: name, Labels: map[string]string{"colour": colour}}}
-		return projects.Put(tx, &p)
+		p, err = putIn(tx, name, colour)
+		return err
 	})
 	return p, err
+}
+
+func putIn(tx *store.Tx, name, colour string) (p cloudsim.Project, err error) {
+	id, err := projects.NextID(tx)
+	if err != nil {
+		return p, err
+	}
+	p = cloudsim.Project{ID: cloudsim.ProjectID(id), Meta: cloudsim.Meta{Name: name, Labels: map[string]string{"colour": colour}}}
+	return p, projects.Put(tx, &p)
 }
 
 func TestTable(t *testing.T) {
@@ -481,8 +486,15 @@ func written(t *testing.T, n int) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range n {
-		if _, err := put(s, fmt.Sprintf("name-%d", i), "red"); err != nil {
+	const atOnce = 20 // few commits: a small file
+	for from := 0; from < n; from += atOnce {
+		if err := s.Update("req-1", func(tx *store.Tx) (err error) {
+			for i := range min(atOnce, n-from) {
+				_, put := putIn(tx, fmt.Sprintf("name-%d", from+i), "red")
+				err = errors.Join(err, put)
+			}
+			return err
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
