@@ -2,6 +2,8 @@ package cloudsim
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"time"
 )
 
@@ -72,6 +74,17 @@ func ResourceKinds() []ResourceKind {
 		KindDiskType, KindDiskPool, KindDisk, KindSnapshot, KindSnapshotGroup,
 		KindRepository, KindOperation, KindFault, KindHold,
 	}
+}
+
+// CheckKinds is Invalid for kinds of which there never is an event.
+func CheckKinds(kinds []ResourceKind) error {
+	all := ResourceKinds()
+	for _, k := range kinds {
+		if !slices.Contains(all, k) {
+			return InvalidField("kind", fmt.Sprintf("%q is no kind of resource: there are %q", clip(string(k)), all))
+		}
+	}
+	return nil
 }
 
 // WatchOptions choose what a watch sees. The zero value sees all that the

@@ -32,6 +32,8 @@ func Transitions() []Transition {
 		{KindInstance, Create}, {KindInstance, Start}, {KindInstance, Stop}, {KindInstance, Reboot}, {KindInstance, Terminate},
 		{KindLoadBalancer, Create}, {KindLoadBalancer, Update}, {KindLoadBalancer, Delete},
 		{KindDisk, Create}, {KindDisk, Attach}, {KindDisk, Detach}, {KindDisk, Resize}, {KindDisk, Modify}, {KindDisk, Delete},
+		{KindNetwork, Create}, {KindNetwork, Update}, {KindNetwork, Delete},
+		{KindSubnet, Create}, {KindSubnet, Delete}, {KindRoute, Create}, {KindRoute, Delete},
 		{KindSnapshot, Create}, {KindSnapshot, Delete}, {KindSnapshotGroup, Create}, {KindSnapshotGroup, Delete},
 	}
 }

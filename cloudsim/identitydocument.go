@@ -9,7 +9,8 @@ import (
 // IdentityLife is how long an identity document is good.
 const IdentityLife = time.Hour
 
-// InstanceTokenLife is how long a token that an instance asked for lives.
+// InstanceTokenLife is how long a token that an instance asked for lives. For half
+// of it the instance gets the same again.
 const InstanceTokenLife = 15 * time.Minute
 
 // CreateIdentityDocument asks for an identity document of an instance.

@@ -230,7 +230,7 @@ type LoadBalancerSpec struct {
 	Listeners              []Listener  `json:"listeners" maxItems:"50" doc:"At least one; a protocol and port may appear once"`
 	Targets                []Target    `json:"targets,omitempty" maxItems:"5000" doc:"May be empty: then connections are refused"`
 	HealthCheck            HealthCheck `json:"healthCheck" doc:"How targets are probed"`
-	SourceRanges           []string    `json:"sourceRanges,omitempty" maxItems:"200" doc:"Clients that may connect, of both families, in CIDR notation; all others are refused. Absent or empty: everybody" example:"[\"10.0.0.0/8\"]"`
+	SourceRanges           []string    `json:"sourceRanges,omitempty" maxItems:"200" doc:"Clients that may connect, of both families, in CIDR notation; all others are refused, and cut if they are connected. Absent or empty: everybody" example:"[\"10.0.0.0/8\"]"`
 	Affinity               Affinity    `json:"affinity,omitempty" enum:"none,clientIP" doc:"clientIP sends a client to the target that it had before, on every listener, while that is healthy; default none"`
 	AffinityTimeoutSeconds int         `json:"affinityTimeoutSeconds,omitempty" minimum:"0" maximum:"86400" doc:"How long after its last connection or flow began or ended a client is remembered; default 10800"`
 	DrainTimeoutSeconds    int         `json:"drainTimeoutSeconds,omitempty" minimum:"-1" maximum:"3600" doc:"How long connections may go on after their target or listener was taken away; default 30, -1 cuts them at once"`

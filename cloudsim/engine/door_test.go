@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,8 +178,22 @@ func TestIdempotencyKey(t *testing.T) {
 		if _, err := e.DeleteInstance(with(""), a.ID); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.CreateInstance(with("k1"), cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.NotFound) {
+		if _, err := e.CreateInstance(with("k1"), cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"}); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), string(a.ID)) {
 			t.Errorf("the key of what is gone must not make it anew: %v", err)
+		}
+		for n, name := range []string{"x", "y"} { // another caller of the same name
+			tok, err := e.CreateToken(with(""), cloudsim.CreateToken{Name: "ci", Role: cloudsim.RoleWriter, Project: []cloudsim.ProjectID{"proj-000001", ""}[n]})
+			if n == 1 {
+				tok.Secret, err = account(t, e, with(""), "ci", cloudsim.CreateRoleBinding{Role: cloudsim.RoleWriter}), nil
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, err := e.Admit(t.Context(), engine.Request{Secret: tok.Secret, IdempotencyKey: "k2", Access: engine.Write})
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustCreate(t, e, ctx, name)
 		}
 		time.Sleep(25 * time.Hour)
 		synctest.Wait()

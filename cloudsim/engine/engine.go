@@ -43,6 +43,7 @@ type Config struct {
 	Quotas                 map[cloudsim.QuotaName]int64 // limits of projects that were not told otherwise; absent for cloudsim.DefaultQuotas
 	RateLimits             cloudsim.RateLimits          // until others are set; the zero value limits nobody
 	JournalKeep            uint64                       // events kept for watchers that were away
+	JournalRoom            int64                        // bytes in use of the file beyond which fewer are kept
 
 	// Seed makes what would be random repeatable, but secrets: the same calls
 	// get the same request ids and meet the same faults. 0 is random.
@@ -74,6 +75,7 @@ func Default() Config {
 		LoadBalancers:  netip.MustParsePrefix("127.65.0.0/16"),
 		LoadBalancers6: netip.MustParsePrefix("fd00:127:65::/64"),
 		JournalKeep:    100_000,
+		JournalRoom:    1 << 30,
 		Issuer:         "http://127.0.0.1:8180",
 	}
 }
@@ -116,6 +118,7 @@ type Engine struct {
 	rules faultRules
 
 	decisions decisions
+	carried   instanceTokens
 	rates     rates
 	ledger    ledger
 
@@ -170,12 +173,8 @@ func (e *Engine) prepare(tx *store.Tx) error {
 	if err := e.applyCatalogue(tx); err != nil {
 		return err
 	}
-	e.regionOf = map[string]string{}
-	for z, err := range zones.Scan(tx, "", "") {
-		if err != nil {
-			return err
-		}
-		e.regionOf[z.Name] = z.Region
+	if err := e.readZones(tx); err != nil {
+		return err
 	}
 	if err := e.keepDiskPools(tx); err != nil {
 		return err
@@ -191,6 +190,22 @@ func (e *Engine) prepare(tx *store.Tx) error {
 	}
 	return errors.Join(e.keepDefaultNetworks(tx), keepOutages(tx))
 }
+
+// readZones makes regionOf what the zones in the file are.
+func (e *Engine) readZones(tx *store.Tx) error {
+	e.regionOf = map[string]string{}
+	for z, err := range zones.Scan(tx, "", "") {
+		if err != nil {
+			return err
+		}
+		e.regionOf[z.Name] = z.Region
+	}
+	return nil
+}
+
+// loadZones is readZones after a transaction that failed. It is one that writes
+// nothing, so that no other one reads them meanwhile.
+func (e *Engine) loadZones() error { return e.store.Update("", e.readZones) }
 
 // retention is how long finished operations and idempotency keys are kept.
 const retention = 24 * time.Hour
@@ -254,14 +269,29 @@ type agenda struct {
 // agenda looks once: the loop hears of every commit.
 func (e *Engine) agenda() (a agenda, err error) {
 	a.wait = time.Hour
+	used := e.store.Used()
 	err = e.store.View(func(tx *store.Tx) error {
 		if at, ok := tx.NextDue(); ok {
 			a.due, a.wait = !at.After(tx.Now), min(a.wait, tx.Clock().Takes(at.Sub(tx.Now)))
 		}
-		a.long = tx.Revision()-tx.Floor() > e.cfg.JournalKeep+e.cfg.JournalKeep/4
+		keep := e.journalKeep(tx, used)
+		a.long = tx.Revision()-tx.Floor() > keep+keep/4
 		return nil
 	})
 	return a, err
+}
+
+// journalLeast is how many events are kept however large they are.
+const journalLeast = 1000
+
+// journalKeep is how many events are kept, of a file with so many bytes in use: half of those that there are, if the
+// file is larger than it may be by them. An event has all of its resource, which
+// of a load balancer with thousands of targets is a third of a megabyte.
+func (e *Engine) journalKeep(tx *store.Tx, used int64) uint64 {
+	if used <= e.cfg.JournalRoom {
+		return e.cfg.JournalKeep
+	}
+	return min(e.cfg.JournalKeep, max((tx.Revision()-tx.Floor())/2, journalLeast))
 }
 
 // waitDue waits until work may be due; false when ctx ended.
@@ -377,12 +407,16 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 	return fmt.Errorf("nobody settles this kind")
 }
 
+// compactBatch is how many events one transaction forgets.
+const compactBatch = 2000
+
 // compact keeps the journal between its length and a quarter more, so that it
 // works rarely.
 func (e *Engine) compact() error {
 	for n := 1; n > 0; {
+		used := e.store.Used()
 		if err := e.store.Update("", func(tx *store.Tx) (err error) {
-			n, err = tx.Compact(e.cfg.JournalKeep, 2000)
+			n, err = tx.Compact(e.journalKeep(tx, used), compactBatch)
 			return err
 		}); err != nil {
 			return err

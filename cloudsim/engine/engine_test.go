@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -278,6 +279,17 @@ func TestStaticAddress(t *testing.T) {
 	if err != nil || lb.IP != addr.IP {
 		t.Fatalf("%+v, %v", lb, err)
 	}
+	six, err := e.CreateAddress(ctx, cloudsim.CreateAddress{Name: "six", Family: cloudsim.IPv6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := loadBalancer("both")
+	both.Addresses = []string{strings.ToUpper(netip.MustParseAddr(six.IP).StringExpanded())}
+	for range 2 { // however it is written
+		if lb, err := e.CreateLoadBalancer(ctx, both); err != nil || lb.Addresses[0].IP != six.IP {
+			t.Fatalf("%+v, %v", lb, err)
+		}
+	}
 	req.Name = "other"
 	if _, err := e.CreateLoadBalancer(ctx, req); !errors.Is(err, cloudsim.Conflict) {
 		t.Errorf("an address that is used: %v", err)
@@ -339,6 +351,39 @@ func TestJournalIsCompacted(t *testing.T) {
 		evs, err := e.ListEvents(ctx, cloudsim.WatchOptions{Since: l.Revision - 40})
 		if err != nil || len(evs.Items) != 40 {
 			t.Fatalf("the last 40: %d, %v", len(evs.Items), err)
+		}
+	})
+}
+
+// Events that take more room than they may are fewer.
+func TestLargeEventsAreFewer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := engine.AsCloud(t.Context())
+		e, down := boot(t, file(t), instant, func(c *engine.Config) { c.JournalRoom = 256 << 10 })
+		defer down()
+		for range 1500 {
+			a, err := e.CreateAddress(ctx, cloudsim.CreateAddress{Name: "a"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := e.DeleteAddress(ctx, a.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		n, l := 0, cloudsim.List[cloudsim.Event]{}
+		for {
+			var err error
+			if l, err = e.ListEvents(ctx, cloudsim.WatchOptions{Since: l.Revision}); err != nil {
+				t.Fatal(err)
+			}
+			if len(l.Items) == 0 {
+				break
+			}
+			n += len(l.Items)
+		}
+		if n < 1000 || n > 1250 {
+			t.Errorf("%d of 3000 events are kept", n)
 		}
 	})
 }

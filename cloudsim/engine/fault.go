@@ -217,9 +217,12 @@ func (e *Engine) placeOf(s Subject) (*place, error) {
 // kindOfNoun is the kind that operations of a noun are about: their nouns are
 // its plural.
 func kindOfNoun(noun string) cloudsim.ResourceKind {
+	if stem, ok := strings.CutSuffix(noun, "ies"); ok {
+		return cloudsim.ResourceKind(stem + "y") // repository
+	}
 	kind := strings.TrimSuffix(noun, "s")
 	if strings.HasSuffix(kind, "sse") {
-		kind = strings.TrimSuffix(kind, "e") // addresses
+		kind = strings.TrimSuffix(kind, "e") // address
 	}
 	return cloudsim.ResourceKind(kind)
 }

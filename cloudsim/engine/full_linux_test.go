@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,8 +35,14 @@ func TestFullDisk(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, filepath.Join(dir, "cloud.db"), func(c *engine.Config) { c.Profile.Provision = soon })
 	defer down()
+	large := map[string]string{} // so that what is done to it needs more room than there may be within the file
+	for n := range 50 {
+		large[fmt.Sprint("label", n)] = strings.Repeat("x", 63)
+	}
 	for n := range many {
-		mustCreate(t, e, ctx, fmt.Sprint("i", n))
+		if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: fmt.Sprint("i", n), Zone: "sim-1a", Type: "small", Labels: large}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	due := time.Now().Add(soon)
 	filler := filepath.Join(dir, "filler")

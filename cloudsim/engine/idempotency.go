@@ -33,13 +33,15 @@ func once[T any](tx *store.Tx, call Call, t store.Table[T], req any, create func
 	}
 	sum := sha256.Sum256(words)
 	hash := hex.EncodeToString(sum[:])
-	key := call.Caller + "\x00" + string(call.Project) + "\x00" + call.IdempotencyKey
+	key := string(call.tokenOrAccount()) + "\x00" + string(call.Project) + "\x00" + call.IdempotencyKey
 	made, ok, err := idempotencyKeys.Get(tx, key)
 	switch {
 	case err != nil:
 		return v, err
 	case ok && (made.Kind != t.Kind || made.Request != hash):
 		return v, cloudsim.Errorf(cloudsim.Conflict, "the Idempotency-Key %q was used for another request, which made %s %s", call.IdempotencyKey, made.Kind, made.ID)
+	case ok && !t.Has(tx, made.ID):
+		return v, cloudsim.Errorf(cloudsim.Conflict, "the Idempotency-Key %q made %s %s, which is gone: use another key to make another", call.IdempotencyKey, made.Kind, made.ID)
 	case ok:
 		return get(tx, call, t, made.ID)
 	}

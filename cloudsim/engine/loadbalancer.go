@@ -73,8 +73,9 @@ func differsFrom(have cloudsim.LoadBalancer, req cloudsim.CreateLoadBalancer) st
 	for _, a := range have.Addresses {
 		ips = append(ips, a.IP)
 	}
-	for _, ip := range req.Addresses {
-		if !slices.Contains(ips, ip) {
+	for _, text := range req.Addresses {
+		ip, err := netip.ParseAddr(text) // there are many ways to write one of IPv6
+		if err != nil || !slices.Contains(ips, ip.String()) {
 			return "address " + strings.Join(ips, " and ")
 		}
 	}

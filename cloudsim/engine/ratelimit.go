@@ -20,6 +20,8 @@ const rateKey = "all"
 type rates struct {
 	limits atomic.Pointer[cloudsim.RateLimits] // nil for none: no call pays for what is off
 
+	loading sync.Mutex
+
 	mu      sync.Mutex
 	buckets map[bucketKey]*bucket
 }
@@ -40,6 +42,8 @@ type bucket struct {
 const maxBuckets = 10_000
 
 func (e *Engine) loadRates() error {
+	e.rates.loading.Lock() // what is read last is what holds
+	defer e.rates.loading.Unlock()
 	limits := e.cfg.RateLimits
 	if err := limits.Validate(); err != nil {
 		return err
@@ -154,6 +158,5 @@ func (e *Engine) SetRateLimits(ctx context.Context, req cloudsim.RateLimits) (cl
 	if err := e.update(ctx, func(tx *store.Tx, _ Call) error { return rateNotes.Put(tx, rateKey, req) }); err != nil {
 		return req, err
 	}
-	e.applyRates(req)
-	return req, nil
+	return req, e.loadRates()
 }

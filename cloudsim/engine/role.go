@@ -112,6 +112,14 @@ func (c Call) everywhere() bool {
 	return slices.ContainsFunc(c.grants, func(g cloudsim.Grant) bool { return g.Project == "" })
 }
 
+// mayEverywhere reports whether the call may do an operation of a class to
+// whatever there is, in all projects.
+func (c Call) mayEverywhere(operation string, class Access) bool {
+	return slices.ContainsFunc(c.grants, func(g cloudsim.Grant) bool {
+		return g.Project == "" && g.Resource == "" && permits(g.Permissions, operation, class)
+	})
+}
+
 // where is whether g holds for an operation of the call's project.
 func (c Call) where(g cloudsim.Grant, class Access) bool {
 	return g.Project == "" || g.Project == c.Project && class != Admin
@@ -146,6 +154,13 @@ func (c Call) who() string {
 		return "service account \"" + c.Caller + "\" (" + string(c.account) + ")"
 	}
 	return "token \"" + c.Caller + "\""
+}
+
+// Principal is who calls: an id, which all tokens of a service account share, and
+// words for a person.
+func Principal(ctx context.Context) (id, who string) {
+	c, _ := CallOf(ctx)
+	return string(c.tokenOrAccount()), c.who()
 }
 
 // suggestion is the smallest role of those that people know which has a class.
@@ -195,8 +210,11 @@ func (c Call) mayRead(kind cloudsim.ResourceKind) bool {
 
 // nounOfKind is how operations call the resources of a kind; see kindOfNoun.
 func nounOfKind(kind cloudsim.ResourceKind) string {
+	if stem, ok := strings.CutSuffix(string(kind), "y"); ok {
+		return stem + "ies" // repositories
+	}
 	if strings.HasSuffix(string(kind), "s") {
-		return string(kind) + "es"
+		return string(kind) + "es" // addresses
 	}
 	return string(kind) + "s"
 }

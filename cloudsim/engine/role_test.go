@@ -319,3 +319,93 @@ func TestServiceAccountTokenExpires(t *testing.T) {
 		}
 	})
 }
+
+// What is of all projects, or of another, is not for who may do something else
+// there: a reader of the whole cloud that is an admin of shop ends no admin's
+// token, and is nobody of bank.
+func TestReaderOfAllIsNoAdminOfAll(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", engine.DefaultProject)
+	for _, name := range []string{"shop", "bank"} {
+		must(e.CreateProject(admin, cloudsim.CreateProject{Name: name}))(t)
+	}
+	shop, bank := enter(t, e, "secret", "shop"), enter(t, e, "secret", "bank")
+	secret := account(t, e, shop, "ops", cloudsim.CreateRoleBinding{Role: cloudsim.RoleAdmin}, cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader, AllProjects: true})
+	theirs := must(e.CreateServiceAccount(bank, cloudsim.CreateServiceAccount{Name: "theirs"}))(t)
+	as := func(secret, operation string, class engine.Access) context.Context {
+		return must(e.Admit(t.Context(), engine.Request{Secret: secret, Project: "shop", Operation: operation, Access: class}))(t)
+	}
+	tok := must(e.ListTokens(enter(t, e, "secret", "*"), cloudsim.ListOptions{Name: engine.AdminToken}))(t).Items[0]
+	bound := must(e.ListRoleBindings(enter(t, e, "secret", "*"), cloudsim.ListOptions{Name: "ops-b"}))(t).Items[0]
+	for name, err := range map[string]error{
+		"a token":   e.DeleteToken(as(secret, "tokens.delete", engine.Manage), tok.ID),
+		"a binding": e.DeleteRoleBinding(as(secret, "roleBindings.delete", engine.Manage), bound.ID),
+	} {
+		if !errors.Is(err, cloudsim.Denied) {
+			t.Errorf("%s of all projects is deleted: %v", name, err)
+		}
+	}
+	_, err1 := e.CreateToken(as(secret, "tokens.create", engine.Manage), cloudsim.CreateToken{ServiceAccount: string(theirs.ID)})
+	_, err2 := e.CreateInstance(as(secret, "instances.create", engine.Write), cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small", ServiceAccount: string(theirs.ID)})
+	for name, err := range map[string]error{"a token": err1, "an instance": err2} {
+		if !errors.Is(err, cloudsim.Invalid) {
+			t.Errorf("%s of an account of another project: %v", name, err)
+		}
+	}
+	writer := account(t, e, shop, "writer", cloudsim.CreateRoleBinding{Role: cloudsim.RoleWriter, AllProjects: true})
+	if _, err := e.CreateInstance(as(writer, "instances.create", engine.Write), cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small", ServiceAccount: string(theirs.ID)}); !errors.Is(err, cloudsim.Denied) {
+		t.Errorf("a writer of all projects makes an instance of an account that may become more: %v", err)
+	}
+	err1 = e.DeleteRoleBinding(as("secret", "roleBindings.delete", engine.Manage), bound.ID)
+	err2 = e.DeleteToken(as("secret", "tokens.delete", engine.Manage), tok.ID) // its own: the last call
+	if err := errors.Join(err1, err2); err != nil {
+		t.Errorf("an admin of all may not: %v", err)
+	}
+}
+
+// A workload is one account: who trusts it first is not asked twice, and nobody
+// else can make it theirs.
+func TestOneTrustForAWorkload(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", engine.DefaultProject)
+	must(e.CreateProject(admin, cloudsim.CreateProject{Name: "bank"}))(t)
+	bank := enter(t, e, "secret", "bank")
+	mine := must(e.CreateServiceAccount(admin, cloudsim.CreateServiceAccount{Name: "mine"}))(t)
+	theirs := must(e.CreateServiceAccount(bank, cloudsim.CreateServiceAccount{Name: "theirs"}))(t)
+	first := trusting(t, e, admin, string(mine.ID))
+	again := cloudsim.CreateWorkloadTrust{Name: "again", Account: string(theirs.ID), WorkloadTrustSpec: first.WorkloadTrustSpec}
+	again.UID = "another"
+	again.Keys = keySet(t)
+	if _, err := e.CreateWorkloadTrust(bank, again); !errors.Is(err, cloudsim.Exists) {
+		t.Errorf("a second trust for a workload: %v", err)
+	}
+	again.Audience = "another"
+	must(e.CreateWorkloadTrust(bank, again))(t)
+}
+
+// The noun of a kind is that of its routes, and leads back to it.
+func TestNouns(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", engine.DefaultProject)
+	must(e.CreateRole(admin, cloudsim.CreateRole{Name: "images", Permissions: []cloudsim.Permission{"repositories.*", "events.*", "addresses.*"}}))(t)
+	secret := account(t, e, admin, "ci", cloudsim.CreateRoleBinding{Role: "images"})
+	must(e.CreateRepository(admin, cloudsim.CreateRepository{Name: "team-a/web"}))(t)
+	must(e.CreateAddress(admin, cloudsim.CreateAddress{Name: "a"}))(t)
+	ctx := must(e.Admit(t.Context(), engine.Request{Secret: secret, Operation: "events.list", Access: engine.Read}))(t)
+	heard := map[cloudsim.ResourceKind]bool{}
+	for _, ev := range must(e.ListEvents(ctx, cloudsim.WatchOptions{}))(t).Items {
+		heard[ev.Kind] = true
+	}
+	if !heard[cloudsim.KindRepository] || !heard[cloudsim.KindAddress] || len(heard) != 2 {
+		t.Errorf("hears of %v", heard)
+	}
+	one := account(t, e, admin, "one", cloudsim.CreateRoleBinding{Role: "images", Resource: "team-a/*"})
+	ctx = must(e.Admit(t.Context(), engine.Request{Secret: one, Operation: "repositories.get", Access: engine.Read}))(t)
+	repo := must(e.ListRepositories(admin, cloudsim.ListOptions{}))(t).Items[0]
+	if err := e.MayTouch(ctx, engine.Subject{Operation: "repositories.get", Target: string(repo.ID)}); err != nil {
+		t.Error(err)
+	}
+}

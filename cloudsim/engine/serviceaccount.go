@@ -23,11 +23,11 @@ func ofAccount(id cloudsim.ServiceAccountID) []string {
 }
 
 // findAccount is the service account that a request names by id, or
-// by its name in the call's project. Who has a role in all projects may name
-// one of any.
+// by its name in the call's project. Who may do what the call does in all
+// projects may name one of any.
 func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAccount, error) {
 	a, err := serviceAccounts.Get(tx, idOrName)
-	if err == nil && !call.everywhere() && !call.sees(&a.Meta) {
+	if err == nil && !call.mayEverywhere(call.Operation, call.access) && !call.sees(&a.Meta) {
 		err = cloudsim.NotFound
 	}
 	if errors.Is(err, cloudsim.NotFound) && call.Project != "" {
@@ -40,7 +40,9 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 }
 
 // accountToCarry is the service account that an instance asks for. Who makes
-// the instance gives it what the account may do, and must have that itself.
+// the instance gives it what the account may do, and must have that itself; of
+// an account of another project, also what it may do some day, which is for who
+// could make a token for it.
 func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrName string) (cloudsim.ServiceAccountID, error) {
 	if idOrName == "" {
 		return "", nil
@@ -49,6 +51,9 @@ func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrNam
 	a, err := findAccount(tx, call, idOrName)
 	if err != nil {
 		return "", err
+	}
+	if a.Project != project && !call.mayEverywhere("tokens.create", Manage) {
+		return "", cloudsim.Errorf(cloudsim.Denied, "%s may not give what it makes the service account %s of another project: it lacks the permission tokens.create in all projects", call.who(), a.ID)
 	}
 	return a.ID, mayBe(tx, call, a)
 }
@@ -70,11 +75,11 @@ func carries(tx *store.Tx, call Call, i cloudsim.Instance, idOrName string) bool
 }
 
 // getOwn is get for what the call means to take away: what is of no project is
-// the business of who has a role in all of them.
+// the business of who may do that in all of them.
 func getOwn[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error) {
 	v, err := get(tx, call, t, id)
-	if err == nil && t.Meta(&v).Project == "" && !call.everywhere() {
-		return v, cloudsim.Errorf(cloudsim.Denied, "%s may not delete %s %s, which is for all projects: it has no role in all of them", call.who(), t.Kind, id)
+	if err == nil && t.Meta(&v).Project == "" && !call.mayEverywhere(call.Operation, call.access) {
+		return v, cloudsim.Errorf(cloudsim.Denied, "%s may not delete %s %s, which is for all projects: it lacks the permission %s in all of them", call.who(), t.Kind, id, call.Operation)
 	}
 	return v, err
 }

@@ -274,6 +274,7 @@ func (e *Engine) LoadState(ctx context.Context, name string, req cloudsim.LoadSt
 // accessKinds are what a reset leaves: who may call, and as what.
 var accessKinds = []cloudsim.ResourceKind{
 	cloudsim.KindProject, cloudsim.KindToken, cloudsim.KindServiceAccount, cloudsim.KindRole, cloudsim.KindRoleBinding,
+	cloudsim.KindWorkloadTrust,
 }
 
 // ResetState makes the cloud empty, in one transaction. Projects stay, and who
@@ -295,16 +296,21 @@ func (e *Engine) replace(ctx context.Context, from *store.Store, folder string, 
 	if err != nil {
 		return err
 	}
-	return e.swap(stage, func() error {
+	var late error
+	return errors.Join(e.swap(stage, func() error {
 		e.settling.Lock()
 		defer e.settling.Unlock()
+		if ctx.Err() != nil { // it waited, and who asked is gone: what was made since must stay
+			return cloudsim.Errorf(cloudsim.Unavailable, "who asked did not wait; nothing was changed: %w", context.Cause(ctx))
+		}
 		if err := e.update(ctx, func(tx *store.Tx, _ Call) error {
 			return errors.Join(fn(tx), staged.Put(tx, ofDisks, stage))
 		}); err != nil {
-			return err
+			return errors.Join(err, e.loadZones())
 		}
-		return errors.Join(e.loadFaults(), e.loadRates())
-	})
+		late = errors.Join(e.loadFaults(), e.loadRates()) // the data must follow its records in any case
+		return nil
+	}), late)
 }
 
 // ExportState writes a state as one file that ImportState of any cloud reads.

@@ -322,10 +322,15 @@ func TestResetState(t *testing.T) {
 		t.Fatal(err)
 	}
 	may("after a load")
+	sa := must(e.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: "web"}))(t)
+	trust := trusting(t, e, ctx, string(sa.ID))
 	if err := e.ResetState(ctx); err != nil {
 		t.Fatal(err)
 	}
 	may("after a reset")
+	if _, err := e.GetWorkloadTrust(ctx, trust.ID); err != nil {
+		t.Errorf("who calls by a trust no longer does: %v", err)
+	}
 	if l, err := e.ListInstances(ctx, cloudsim.ListOptions{}); err != nil || len(l.Items) != 0 {
 		t.Errorf("instances after a reset: %+v, %v", l.Items, err)
 	}
@@ -513,6 +518,44 @@ func TestLoadRefuses(t *testing.T) {
 	}
 	if got, err := e.GetInstance(ctx, b.ID); err != nil || got.Name != "b" {
 		t.Errorf("what was there: %+v, %v", got, err)
+	}
+}
+
+// Nor is a zone there that only the state has, or gone that it lacks.
+func TestLoadRefusesZones(t *testing.T) {
+	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())
+	elsewhere := func(c *engine.Config) {
+		c.Catalogue.Zones = append(slices.Clip(c.Catalogue.Zones), cloudsim.Zone{Meta: cloudsim.Meta{Name: "mars-1a"}, Region: "mars-1"})
+		c.Catalogue.Regions = append(slices.Clip(c.Catalogue.Regions), cloudsim.Region{Meta: cloudsim.Meta{Name: "mars-1"}})
+	}
+	e, stop := boot(t, file(t), instant, withStates(dir), elsewhere)
+	must(e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "a", Zone: "mars-1a", Type: "small"}))(t)
+	must(e.SaveState(ctx, cloudsim.SaveState{Name: "s"}))(t)
+	stop()
+	e, stop = boot(t, file(t), instant, withStates(dir), func(c *engine.Config) { c.Instances = netip.MustParsePrefix("127.70.0.0/16") })
+	defer stop()
+	mustCreate(t, e, ctx, "b")
+	if err := e.LoadState(ctx, "s", cloudsim.LoadState{}); !errors.Is(err, cloudsim.Conflict) {
+		t.Errorf("a state with other address ranges: %v", err)
+	}
+	if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "c", Zone: "mars-1a", Type: "small"}); !errors.Is(err, cloudsim.Invalid) {
+		t.Errorf("in a zone that is not there: %v", err)
+	}
+	mustCreate(t, e, ctx, "d")
+}
+
+// A reset for which nobody waits any more empties nothing.
+func TestResetIsGivenUp(t *testing.T) {
+	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
+	defer stop()
+	ctx, cancel := context.WithCancel(engine.AsCloud(t.Context()))
+	a := mustCreate(t, e, ctx, "a")
+	cancel()
+	if err := e.ResetState(ctx); !errors.Is(err, cloudsim.Unavailable) {
+		t.Errorf("a reset that was given up: %v", err)
+	}
+	if _, err := e.GetInstance(engine.AsCloud(t.Context()), a.ID); err != nil {
+		t.Errorf("after a reset that was given up: %v", err)
 	}
 }
 

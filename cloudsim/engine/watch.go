@@ -77,6 +77,9 @@ func sameEpoch(tx *store.Tx, rev uint64, epoch *uint64) error {
 // Revision is how far it read. Gone is as for Watch; each page is a reader that
 // begins, so only a watch reads on through what a load brought.
 func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l cloudsim.List[cloudsim.Event], err error) {
+	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
+		return l, err
+	}
 	l.Items, l.Revision, err = e.events(ctx, o.Since, new(uint64), o.Kinds)
 	if l.Items == nil {
 		l.Items = []cloudsim.Event{}

@@ -71,16 +71,24 @@ func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 		return credential{}, err
 	}
 	why := cloudsim.Errorf(cloudsim.Unauthenticated, "no workload trust is for %.200q of issuer %.200q", said.Subject, said.Issuer)
+	var good cloudsim.WorkloadTrust
+	var shown credential
 	for _, w := range trusts {
 		if w.Issuer != said.Issuer {
 			continue
 		}
 		until, err := trusted(tx.Now, w, t)
-		if why = err; why == nil {
-			return credential{trust: w.ID, until: until}, nil
+		switch {
+		case err != nil && good.ID == "":
+			why = err
+		case err != nil:
+		case good.ID != "" && good.Account != w.Account: // of a file from before there could be no two
+			return credential{}, cloudsim.Errorf(cloudsim.Unauthenticated, "workload trusts %s and %s are both for %.200q, with different accounts: delete one", good.ID, w.ID, said.Subject)
+		case good.ID == "":
+			good, shown, why = w, credential{trust: w.ID, until: until}, nil
 		}
 	}
-	return credential{}, why
+	return shown, why
 }
 
 // workload is token for one that a cluster signed, whose signature was verified.
@@ -171,12 +179,36 @@ func (e *Engine) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorkloa
 	case !errors.Is(err, cloudsim.NotFound):
 		return w, err
 	}
+	if err := onlyTrust(tx, call, w); err != nil {
+		return w, err
+	}
 	id, err := workloadTrusts.NextID(tx)
 	if err != nil {
 		return w, err
 	}
 	w.ID = cloudsim.WorkloadTrustID(id)
 	return w, workloadTrusts.Put(tx, &w)
+}
+
+// onlyTrust is Exists if another trust is for the workload of w already, in any
+// project: the workload would be both, and who came first need not be whose it
+// is. Keys are public, so whoever knows a cluster can write a trust for it.
+func onlyTrust(tx *store.Tx, call Call, w cloudsim.WorkloadTrust) error {
+	all, err := workloadTrusts.Lookup(tx, bySubject, subjectOfPod(w.Namespace, w.ServiceAccount))
+	if err != nil {
+		return err
+	}
+	for _, have := range all {
+		if have.Issuer != w.Issuer || have.Audience != w.Audience {
+			continue
+		}
+		whose := "workload trust " + string(have.ID)
+		if !call.sees(&have.Meta) {
+			whose = "a workload trust of another project"
+		}
+		return cloudsim.Errorf(cloudsim.Exists, "%s is for %s/%s of issuer %q with audience %q already: a workload is one account", whose, w.Namespace, w.ServiceAccount, w.Issuer, w.Audience)
+	}
+	return nil
 }
 
 // GetWorkloadTrust returns a workload trust.

@@ -52,6 +52,7 @@ type api struct {
 	huma    huma.API
 	metrics *metrics
 	audit   audit
+	watches watches
 	tracer  trace.Tracer
 
 	logRequests bool

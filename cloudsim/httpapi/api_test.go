@@ -66,6 +66,8 @@ func TestBadInput(t *testing.T) {
 		kind               cloudsim.Kind
 		says               string // in a field or in the detail
 	}{
+		"events of a noun":      {"GET", "/v1/events?kind=instances", "", nil, 400, cloudsim.Invalid, `kind`},
+		"watch of a noun":       {"GET", "/v1/watch?kind=instances", "", nil, 400, cloudsim.Invalid, `kind`},
 		"no JSON":               {"POST", "/v1/instances", `{`, nil, 400, cloudsim.Invalid, "body"},
 		"no body":               {"POST", "/v1/instances", ``, nil, 400, cloudsim.Invalid, "body"},
 		"null":                  {"POST", "/v1/instances", `null`, nil, 400, cloudsim.Invalid, "object"},

@@ -47,7 +47,10 @@ func (a *api) stateRoutes() {
 			return plain(e.DiffStates(ctx, in.From, in.To))
 		})
 	handle(a, op{id: "states.reset", method: post, path: "/v1/states/reset", summary: "Make the cloud empty; projects and who may call stay", status: http.StatusNoContent, access: engine.Admin},
-		func(ctx context.Context, _ *none) (*none, error) { return nil, e.ResetState(ctx) })
+		func(ctx context.Context, _ *none) (*none, error) {
+			patient(ctx)
+			return nil, e.ResetState(ctx)
+		})
 	handle(a, op{id: "states.load", method: post, path: "/v1/states/{name}/load", summary: "Make the cloud what it was when the state was saved; watches end with gone", status: http.StatusNoContent, access: engine.Admin},
 		func(ctx context.Context, in *struct {
 			ByName

@@ -3,13 +3,16 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humamux"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
 const (
@@ -19,6 +22,46 @@ const (
 	// lineTimeout is how long a watcher may take to read what was written.
 	lineTimeout = 10 * time.Second
 )
+
+// How many watches there may be, in all and of one caller. Each is woken by each
+// change, whatever it is for, and who changes something waits for the processor
+// with them.
+const (
+	maxWatches     = 2048
+	maxWatchesEach = 512
+)
+
+// watches counts those that are open.
+type watches struct {
+	mu   sync.Mutex
+	open int
+	by   map[string]int
+}
+
+// enter is Exhausted if there are too many. Call leave at the end.
+func (w *watches) enter(id, who string) (leave func(), err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.by[id] >= maxWatchesEach:
+		return nil, &cloudsim.Error{Kind: cloudsim.Exhausted, RetryAfter: bookmarkEvery, Msg: fmt.Sprintf("%s has %d watches open, and may have no more: one can be of all kinds", who, maxWatchesEach)}
+	case w.open >= maxWatches:
+		return nil, &cloudsim.Error{Kind: cloudsim.Exhausted, RetryAfter: bookmarkEvery, Msg: fmt.Sprintf("%d watches are open, and there may be no more", maxWatches)}
+	}
+	if w.by == nil {
+		w.by = map[string]int{}
+	}
+	w.open++
+	w.by[id]++
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.open--
+		if w.by[id]--; w.by[id] == 0 {
+			delete(w.by, id)
+		}
+	}, nil
+}
 
 type eventsInput struct {
 	Since uint64                  `query:"since" doc:"Events after this revision; 0 for all that the journal has"`
@@ -46,6 +89,12 @@ func (a *api) watch(ctx context.Context, in *eventsInput) (*huma.StreamResponse,
 	}
 	o.Bookmark = bookmarkEvery
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		leave, err := a.watches.enter(engine.Principal(ctx))
+		if err != nil {
+			a.refuseHuma(hc, err) //nolint:contextcheck // hc has it
+			return
+		}
+		defer leave()
 		_, w := humamux.Unwrap(hc)
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		w.WriteHeader(http.StatusOK)

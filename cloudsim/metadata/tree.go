@@ -108,7 +108,7 @@ const (
 // AccessToken is what a service account calls the cloud with.
 type AccessToken struct {
 	AccessToken string `json:"accessToken"`
-	ExpiresIn   int64  `json:"expiresIn"` // seconds
+	ExpiresIn   int64  `json:"expiresIn"` // seconds that it is good for at least
 }
 
 // Paths lists every path, with what each is.
@@ -140,7 +140,7 @@ func (s *service) tell(ctx context.Context, i cloudsim.Instance, r *http.Request
 		if err != nil {
 			return nil, err
 		}
-		return AccessToken{AccessToken: t.Secret, ExpiresIn: int64(cloudsim.InstanceTokenLife.Seconds())}, nil
+		return AccessToken{AccessToken: t.Secret, ExpiresIn: int64(cloudsim.InstanceTokenLife.Seconds()) / 2}, nil
 	case strings.HasPrefix(path, labelPrefix):
 		return found(i.Labels[strings.TrimPrefix(path, labelPrefix)], path, nil)
 	}

@@ -1,0 +1,53 @@
+package engine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// An instance gets the same token for half of its life, and another when that is
+// over, or when somebody took it away.
+func TestInstanceToken(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant, frozen)
+	defer down()
+	admin := enter(t, e, "secret", engine.DefaultProject)
+	for _, name := range []string{"web", "db"} {
+		must(e.CreateServiceAccount(admin, cloudsim.CreateServiceAccount{Name: name}))(t)
+		must(e.CreateInstance(admin, cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small", ServiceAccount: name}))(t)
+	}
+	ask := func(id cloudsim.InstanceID) cloudsim.Token {
+		t.Helper()
+		tok := must(e.CreateInstanceToken(ctx, id))(t)
+		if _, err := e.Admit(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Enter}); err != nil {
+			t.Errorf("its token is not good: %v", err)
+		}
+		return tok
+	}
+	first, other := ask("i-000001"), ask("i-000002")
+	if other.Secret == first.Secret || other.ServiceAccount == first.ServiceAccount {
+		t.Fatal("two instances are one")
+	}
+	advance(t, e, ctx, cloudsim.InstanceTokenLife/2)
+	if again := ask("i-000001"); again.Secret != first.Secret {
+		t.Error("another token in the first half of its life")
+	}
+	advance(t, e, ctx, time.Second)
+	second := ask("i-000001")
+	if second.Secret == first.Secret {
+		t.Error("the same token in the second half of its life")
+	}
+	if err := e.DeleteToken(admin, second.ID); err != nil {
+		t.Fatal(err)
+	}
+	if third := ask("i-000001"); third.Secret == second.Secret {
+		t.Error("a token that was taken away")
+	}
+	must(e.DeleteInstance(admin, "i-000001"))(t)
+	if tok, err := e.CreateInstanceToken(ctx, "i-000001"); err == nil {
+		t.Errorf("an instance that is gone has a token: %+v", tok)
+	}
+}
