@@ -18,8 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
 )
 
-// Who is in no source range is refused at once, and counted; a changed rule is
-// for new connections, and the open ones stay.
+// Who is in no source range is refused at once, and counted; a changed rule
+// cuts whom it no longer lets in, and nobody else.
 func TestSourceRanges(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
@@ -60,14 +60,26 @@ func TestSourceRanges(t *testing.T) {
 	if s.Listeners[0].Refused.SourceRange != 2 || s.Listeners[1].Refused.SourceRange != 1 {
 		t.Errorf("refused %+v", s.Listeners)
 	}
-	open, err := from("127.0.0.9").Dial("tcp", f.address())
-	if err != nil {
-		t.Fatal(err)
+	enter := func(ip string) (client, udpClient) {
+		tcp, err := from(ip).Dial("tcp", f.address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { tcp.Close() })
+		_ = tcp.SetDeadline(time.Now().Add(patience))
+		udp, err := (&net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(ip)}}).Dial("udp", f.address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { udp.Close() })
+		c, flow := client{tcp.(*net.TCPConn), t}, udpClient{udp.(*net.UDPConn), t}
+		c.alive()
+		flow.ask("x")
+		return c, flow
 	}
-	defer open.Close()
-	kept := client{open.(*net.TCPConn), t}
-	kept.alive()
-	f.lb.SourceRanges = []string{"127.0.2.0/24"}
+	expelled, expelledFlow := enter("127.0.0.9")
+	kept, keptFlow := enter("127.0.1.7")
+	f.lb.SourceRanges = []string{"127.0.2.0/24", "127.0.1.7/32"}
 	f.cloud.putLB(f.lb)
 	eventually(t, func() string {
 		if talk("127.0.0.9") || !talk("127.0.2.1") {
@@ -75,7 +87,16 @@ func TestSourceRanges(t *testing.T) {
 		}
 		return ""
 	})
+	expelled.wasReset()
+	if who := expelledFlow.tryAsk("y"); who != "" {
+		t.Errorf("a flow of a client that is no longer let in is answered by %s", who)
+	}
 	kept.alive()
+	keptFlow.ask("y")
+	s, _ = counters.LoadBalancerStats(lbID)
+	if n := s.Listeners[1].Accepted - s.Listeners[1].Refused.SourceRange; n != 2 {
+		t.Errorf("%d flows began, want 2: one was kept", n)
+	}
 	f.lb.SourceRanges = nil
 	f.cloud.putLB(f.lb)
 	eventually(t, func() string {

@@ -25,6 +25,7 @@ type balancer struct {
 	log    *slog.Logger
 	cfg    Config
 	prober *prober
+	probes portion // of the prober's slots
 	cloud  Cloud
 
 	forwarder *forwarder
@@ -96,6 +97,7 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 	for _, s := range sockets {
 		b.setSocket(ctx, s)
 	}
+	b.expel()
 	b.settleAll()
 	b.news()
 	if b.stopReport == nil {
@@ -234,7 +236,7 @@ func (b *balancer) steerTarget(ctx context.Context, t *target, m machine) {
 		ctx, t.stopProbe = context.WithCancel(ctx)
 		check := b.check
 		b.work.Go(func() {
-			b.prober.run(ctx, check, m.ip(), func(found error) { b.judge(ctx, t, found) })
+			b.prober.run(ctx, &b.probes, check, m.ip(), func(found error) { b.judge(ctx, t, found) })
 		})
 	}
 	b.seat(t)

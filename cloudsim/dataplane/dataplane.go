@@ -146,7 +146,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	}
 	defer forwarder.close()
 	p := &plane{
-		log: log, cfg: cfg, cloud: cloud, prober: newProber(), forwarder: forwarder,
+		log: log, cfg: cfg, cloud: cloud, prober: newProber(maxProbes), forwarder: forwarder,
 		machines:  map[cloudsim.InstanceID]machine{},
 		dark:      map[string]bool{},
 		balancers: map[cloudsim.LoadBalancerID]*balancer{},

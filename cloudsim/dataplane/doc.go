@@ -30,7 +30,8 @@
 //     or that was taken away: its next datagram begins a new flow.
 //   - A PROXY header names the client and the address that it connected to.
 //     Probes send none: they go to health ports, which do not speak it.
-//   - New source ranges are for new connections.
+//   - A client that new source ranges no longer let in has its connections reset
+//     and its flows ended at once.
 //   - An update touches only the listeners and connections that it makes invalid.
 //
 // On Linux a loop per processor carries the connections: it waits for all of

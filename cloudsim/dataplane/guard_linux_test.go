@@ -1,6 +1,11 @@
 package dataplane
 
 import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -18,5 +23,62 @@ func inOwnNetwork(t *testing.T) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A range that one of us left behind is given back at the end of the next. One
+// that is somebody else's, or of one of us that lives, stays.
+func TestClaimOfWhatIsThere(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for a network namespace of its own")
+	}
+	runtime.LockOSThread() // and never unlocked: the thread ends with the test
+	inOwnNetwork(t)
+	log := slog.New(slog.DiscardHandler)
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ claimed, ip string }{{"2001:db8:7::/64", "2001:db8:7::9"}, {"203.0.113.0/24", "203.0.113.9"}} {
+		p := netip.MustParsePrefix(tc.claimed)
+		take := func() (release func()) {
+			t.Helper()
+			release, err := claim(log, []netip.Prefix{p})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !isLocal(tc.ip) {
+				t.Fatalf("%s is not local", tc.ip)
+			}
+			return release
+		}
+		for _, left := range []struct {
+			by    netlink.RouteProtocol
+			stays bool
+		}{{claimProtocol, false}, {unix.RTPROT_BOOT, true}, {unix.RTPROT_STATIC, true}} {
+			r := &netlink.Route{
+				LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST, Protocol: left.by,
+				Dst: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())},
+			}
+			if err := netlink.RouteAdd(r); err != nil {
+				t.Fatal(err)
+			}
+			take()()
+			if isLocal(tc.ip) != left.stays {
+				t.Errorf("%s that was left by protocol %d stays: %v, want %v", tc.claimed, left.by, !left.stays, left.stays)
+			}
+			if left.stays {
+				if err := netlink.RouteDel(r); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		first, second := take(), take()
+		if second(); !isLocal(tc.ip) {
+			t.Errorf("who came second gave back %s of the first", tc.claimed)
+		}
+		if first(); isLocal(tc.ip) {
+			t.Errorf("%s is local after", tc.claimed)
+		}
 	}
 }

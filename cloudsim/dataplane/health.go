@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	maxProbes    = 256      // at once, of all load balancers together
+	maxProbes    = 256      // at once, of all load balancers together, in fair portions
 	maxProbeBody = 64 << 10 // bytes of an answer that are read before it is closed
 )
 
 // prober asks targets whether they are well. All load balancers share it.
 type prober struct {
-	slots chan struct{} // one token per probe under way
+	slots ration // one per probe under way
 	http  *http.Transport
 }
 
-func newProber() *prober {
+func newProber(most int) *prober {
 	return &prober{
-		slots: make(chan struct{}, maxProbes),
+		slots: ration{free: most},
 		http: &http.Transport{
 			DialContext: (&net.Dialer{}).DialContext,
 			TLSClientConfig: &tls.Config{
@@ -43,18 +43,17 @@ func newProber() *prober {
 
 // run probes ip by check until ctx ends: once now and then on a fixed beat. A
 // probe that takes longer than the interval makes the beat skip; probes of one
-// target never overlap.
-func (p *prober) run(ctx context.Context, check cloudsim.HealthCheck, ip string, tell func(error)) {
+// target never overlap. It takes its slots from the load balancer's own: who has
+// many targets that do not answer probes them late, and not those of others.
+func (p *prober) run(ctx context.Context, own *portion, check cloudsim.HealthCheck, ip string, tell func(error)) {
 	beat := time.NewTicker(check.Interval())
 	defer beat.Stop()
 	for {
-		select {
-		case <-ctx.Done():
+		if !p.slots.take(ctx, own) {
 			return
-		case p.slots <- struct{}{}:
 		}
 		err := p.probe(ctx, check, ip)
-		<-p.slots
+		p.slots.give(own)
 		tell(err)
 		select {
 		case <-ctx.Done():

@@ -100,7 +100,7 @@ func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*targ
 func (b *balancer) join(s *session) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.stopped || b.fate(s) != keep {
+	if b.stopped || !b.admits(s.client) || b.fate(s) != keep {
 		return false
 	}
 	b.sessions[s] = struct{}{}
@@ -126,7 +126,19 @@ func (b *balancer) admits(client netip.Addr) bool {
 	return len(b.sources) == 0 || slices.ContainsFunc(b.sources, func(p netip.Prefix) bool { return p.Contains(client) })
 }
 
-// fate is what becomes of a session by the rules of now.
+// expel cuts the sessions of clients that the source ranges no longer let in:
+// a door that is closed is closed to all. O(sessions × ranges), and therefore
+// for new rules only.
+func (b *balancer) expel() {
+	for s := range b.sessions {
+		if !b.admits(s.client) {
+			s.cut()
+		}
+	}
+}
+
+// fate is what becomes of a session by the rules of now, apart from who its
+// client is.
 type fate int
 
 const (

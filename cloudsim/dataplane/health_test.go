@@ -1,0 +1,147 @@
+package dataplane
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Load balancers whose many targets accept and never answer are probed late
+// themselves; targets of others are probed in time.
+func TestProbesAreShared(t *testing.T) {
+	const slots, mute, seconds = 8, 50, 60
+	for _, greedy := range []int{1, 3} {
+		t.Run(fmt.Sprint(greedy, " greedy"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newProber(slots)
+				p.http.DialContext = func(_ context.Context, _, address string) (net.Conn, error) {
+					p.slots.mu.Lock()
+					defer p.slots.mu.Unlock()
+					if p.slots.free < 0 {
+						t.Errorf("%d more probes than there are slots", -p.slots.free)
+					}
+					near, far := net.Pipe()
+					go answer(far, strings.HasPrefix(address, "10."))
+					return near, nil
+				}
+				check := cloudsim.HealthCheck{Protocol: cloudsim.HealthHTTP, Port: 80, Path: "/", IntervalMillis: 1000, TimeoutMillis: 10_000}.WithDefaults(nil)
+				ctx, stop := context.WithCancel(t.Context())
+				var work sync.WaitGroup
+				var silent, healthy atomic.Int64
+				probe := func(own *portion, ip string, tell func(error)) {
+					work.Go(func() { p.run(ctx, own, check, ip, tell) })
+				}
+				for range greedy {
+					own := new(portion)
+					for range mute {
+						probe(own, "192.0.2.1", func(error) { silent.Add(1) })
+					}
+				}
+				time.Sleep(500 * time.Millisecond) // they have all slots that they get
+				for n := range 2 * slots {
+					due := time.Now()
+					probe(new(portion), fmt.Sprint("10.0.0.", n), func(err error) {
+						if late := time.Since(due); late != 0 || err != nil {
+							t.Errorf("a probe of a healthy target ended %v late: %v", late, err)
+						}
+						due = due.Add(check.Interval())
+						healthy.Add(1)
+					})
+				}
+				time.Sleep(seconds*time.Second - check.Interval()/4)
+				stop()
+				work.Wait()
+				if n, want := healthy.Load(), int64(seconds*2*slots); n < want {
+					t.Errorf("healthy targets were probed %d times, want %d", n, want)
+				}
+				if n, want := silent.Load(), int64(seconds/10*slots/(greedy+1)*greedy); n < want {
+					t.Errorf("the others were probed %d times, want %d: their share of the slots", n, want)
+				}
+				if p.slots.free != slots || len(p.slots.waiting) != 0 {
+					t.Errorf("in the end %d slots are free and %d load balancers wait", p.slots.free, len(p.slots.waiting))
+				}
+			})
+		})
+	}
+}
+
+// answer takes a request, and answers it or waits for the client to go.
+func answer(c net.Conn, well bool) {
+	defer c.Close()
+	req, err := http.ReadRequest(bufio.NewReader(c))
+	if err != nil {
+		return
+	}
+	_ = req.Body.Close()
+	if well {
+		_, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\n")
+		return
+	}
+	_, _ = io.Copy(io.Discard, c)
+}
+
+// Who gets what. In a story, a letter asks for its load balancer, a capital asks
+// and then leaves, and - gives one back, of whom the next letter says; below it
+// who was served so far.
+func TestRation(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		size       int
+		story, got string
+	}{
+		{"one alone has half", 4, "aaaa", "aa"},
+		{"a second has the same of the rest", 8, "aaaaaabbbb", "aaaabb"},
+		{"what is given back serves who waits", 4, "aaa-a", "aaa"},
+		{"who has the fewest is first", 3, "abcab-c-b", "abcb"},
+		{"among equals in turn", 1, "abbcc-a-b-c-b", "abcbc"},
+		{"one that left is not served", 1, "aBbBc-a-b", "abc"},
+		{"the last that waited left", 1, "aBCCc-a", "ac"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, all, got := &ration{free: tc.size}, map[string]*portion{}, ""
+				back := false
+				for _, letter := range tc.story {
+					who := strings.ToLower(string(letter))
+					if all[who] == nil {
+						all[who] = new(portion)
+					}
+					ctx, leave := context.WithCancel(t.Context())
+					switch {
+					case letter == '-':
+						back = true
+					case back:
+						r.give(all[who])
+						back = false
+					default:
+						go func() {
+							if r.take(ctx, all[who]) {
+								got += who // alone: each step waits for its end
+							}
+						}()
+					}
+					synctest.Wait()
+					if string(letter) != who {
+						leave()
+						synctest.Wait()
+					}
+					defer leave()
+				}
+				if got != tc.got {
+					t.Errorf("after %s of %d: %s, want %s", tc.story, tc.size, got, tc.got)
+				}
+			})
+		})
+	}
+}
