@@ -10,8 +10,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is a lab's data dir: an absolute path.
+// Dir is a lab's data dir: an absolute path. What a lab has on the host is named
+// after it, so one folder must always be the same Dir: see DirAt.
 type Dir string
+
+// DirAt is the data dir at a path, whichever of its paths it is: without symbolic
+// links, as far as it is there.
+func DirAt(path string) (Dir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	for there, rest := path, ""; ; there, rest = filepath.Dir(there), filepath.Join(filepath.Base(there), rest) {
+		if resolved, err := filepath.EvalSymlinks(there); err == nil {
+			return Dir(filepath.Join(resolved, rest)), nil
+		}
+		if there == filepath.Dir(there) {
+			return Dir(path), nil
+		}
+	}
+}
 
 // Files of a data dir.
 const (

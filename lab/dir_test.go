@@ -36,6 +36,44 @@ func TestClaim(t *testing.T) {
 	}
 }
 
+// A folder is the same lab's by each of its paths, also before it is there: its
+// machines are found by the name that they were given.
+func TestDirAt(t *testing.T) {
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(base, "real"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{"link": "real", "loop": "loop"} {
+		if err := os.Symlink(to, filepath.Join(base, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(base)
+	for path, want := range map[string]string{
+		"real": "real", base + "/link": "real", "link/": "real", "link/../real": "real",
+		"real/a/b": "real/a/b", "link/a/b": "real/a/b", "new": "new", "loop/a": "loop/a",
+	} {
+		if got, err := DirAt(path); got != Dir(filepath.Join(base, want)) || err != nil {
+			t.Errorf("DirAt(%q) = %s, %v; want %s", path, got, err, want)
+		}
+	}
+	made, err := DirAt("link/lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := made.claim(); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"link/lab", "real/lab"} {
+		if d, err := DirAt(path); err != nil || d.machineName() != made.machineName() || d.cable() != made.cable() {
+			t.Errorf("by %s the lab of %s is %s, %v", path, made, d, err)
+		}
+	}
+}
+
 func TestLock(t *testing.T) {
 	d := newDir(t)
 	unlock, err := d.lock()

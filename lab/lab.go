@@ -201,8 +201,12 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string,
 	err = s.run(ctx, units)
 	cancel(nil)
 	announcing.Wait()
+	var left error
+	if p.Nodes == Real { // machines that no hypervisor took over
+		_, left = p.dir.sweepMachines(context.WithoutCancel(ctx), nil)
+	}
 	say("everything has stopped")
-	return errors.Join(err, late, d.close())
+	return errors.Join(err, late, left, d.close())
 }
 
 // announce waits until everything is ready and says so. A component that is

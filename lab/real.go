@@ -93,7 +93,7 @@ func (d Dir) MachinePID(node string) (int, error) {
 
 // sweepMachines ends the machines that an earlier run left, and adds to swept.
 func (d Dir) sweepMachines(ctx context.Context, swept []string) ([]string, error) {
-	left, err := real.Runs(d.machines(), d.machineName())
+	left, err := real.Runs(d.machines(), d.machineName(), d.cable())
 	if err != nil || !left {
 		return swept, err
 	}

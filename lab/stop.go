@@ -4,52 +4,86 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // Down stops the lab that runs in a data dir, whoever started it, and waits
-// until nothing of it is left. What does not stop within patience is killed.
+// until nothing of it is left. What does not stop within patience is killed; one
+// that is just starting is waited for as long, until it says what to stop.
 // It reports whether there was anything to stop.
 func Down(ctx context.Context, d Dir, patience time.Duration) (stopped bool, err error) {
-	r, err := d.record()
-	if _, damaged := errors.AsType[damagedRecord](err); damaged {
-		return false, d.downUnrecorded(err)
-	}
-	if err != nil {
-		return false, err
-	}
-	if r.Supervisor.runs() {
-		stopped = true
-		if err := r.Supervisor.signal(unix.SIGTERM, false); err != nil {
-			return true, err
-		}
-		if err := r.Supervisor.awaitEnd(ctx, patience); err != nil {
-			return true, err
-		}
-	}
-	// Only a supervisor that was killed leaves something.
-	swept, err := d.sweep(ctx)
+	stopped, unlock, err := d.stop(ctx, patience)
 	if err == nil {
-		swept, err = d.sweepMachines(ctx, swept)
+		unlock()
 	}
-	return stopped || len(swept) > 0, err
+	return stopped, err
 }
 
-// downUnrecorded is Down when what runs cannot be read, because: nothing does
-// if the lock is free.
-func (d Dir) downUnrecorded(because error) error {
-	unlock, err := d.lock()
-	if errors.Is(err, errLocked) {
-		return fmt.Errorf("%w, but a lab runs there: end its `allinone up` yourself", because)
-	}
+// stop is Down, and has the lock then.
+func (d Dir) stop(ctx context.Context, patience time.Duration) (stopped bool, unlock func(), err error) {
+	stopped, unlock, err = d.seize(ctx, patience)
 	if err != nil {
-		return err
+		return stopped, nil, err
 	}
-	defer unlock()
-	return d.forgetDamaged()
+	swept, err := d.sweepAll(ctx)
+	if err != nil {
+		unlock()
+	}
+	return stopped || len(swept) > 0, unlock, err
 }
+
+// sweepAll ends what a supervisor that was killed left, also if it cannot be read
+// what that was. The caller holds the lock.
+func (d Dir) sweepAll(ctx context.Context) (swept []string, err error) {
+	if err := d.forgetDamaged(); err != nil {
+		return nil, err
+	}
+	if swept, err = d.sweep(ctx); err != nil {
+		return swept, err
+	}
+	return d.sweepMachines(ctx, swept)
+}
+
+// seize takes the lock from the lab that runs, by ending it. Between the lock and
+// the record of a lab that starts is what it checks and writes first.
+func (d Dir) seize(ctx context.Context, patience time.Duration) (stopped bool, unlock func(), err error) {
+	for began := time.Now(); ; pause.For(ctx, seizeEvery) {
+		r, unread := d.record()
+		_, damaged := errors.AsType[damagedRecord](unread)
+		if unread != nil && !damaged {
+			return stopped, nil, unread
+		}
+		if r.Supervisor.runs() {
+			stopped = true
+			if err := errors.Join(r.Supervisor.signal(unix.SIGTERM, false), r.Supervisor.awaitEnd(ctx, patience)); err != nil {
+				return true, nil, err
+			}
+			began = time.Now()
+		}
+		unlock, err := d.lock()
+		waited := time.Since(began)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // what is not there, nobody starts meanwhile
+			return stopped, func() {}, nil
+		case !errors.Is(err, errLocked):
+			return stopped, unlock, err
+		case ctx.Err() != nil:
+			return stopped, nil, fmt.Errorf("waiting for what holds %s: %w", d, context.Cause(ctx))
+		case damaged && waited > letGo: // it was damaged since the lab started
+			return stopped, nil, fmt.Errorf("%w, but a lab runs there: end its `allinone up` yourself", unread)
+		case waited > patience:
+			return stopped, nil, fmt.Errorf("a lab is just starting in %s, or another `allinone down` is at work; try again when that is done, or end its process yourself", d)
+		}
+	}
+}
+
+// seizeEvery is how often it is tried.
+const seizeEvery = 20 * time.Millisecond
 
 // awaitEnd waits for a process to end, and kills it when patience is over. One
 // that does not even end then is an error after as long again.
@@ -77,19 +111,13 @@ func (p process) awaitEnd(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// Reset stops the lab of a data dir and deletes everything in it. It refuses a
-// folder that is not a lab's.
+// Reset stops the lab of a data dir and deletes everything in it, once nothing of
+// it is left running. It refuses a folder that is not a lab's.
 func Reset(ctx context.Context, d Dir, patience time.Duration) error {
 	if !d.isOurs() {
 		return fmt.Errorf("%s is not a lab's data dir (no %s in it): nothing was deleted", d, markerFile)
 	}
-	if _, err := Down(ctx, d, patience); err != nil {
-		return err
-	}
-	unlock, err := d.lock()
-	if errors.Is(err, errLocked) {
-		return fmt.Errorf("a lab is just starting in %s; try again", d)
-	}
+	_, unlock, err := d.stop(ctx, patience)
 	if err != nil {
 		return err
 	}

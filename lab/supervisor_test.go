@@ -408,3 +408,49 @@ func TestDown(t *testing.T) {
 		t.Errorf("Reset left %v, %v", left, err)
 	}
 }
+
+// A lab that is just starting has the folder, and has not said yet what to stop:
+// Down waits for that, and is not done before the lab has let go.
+func TestDownWaitsForWhoStarts(t *testing.T) {
+	dir := newDir(t)
+	if stopped, err := Down(t.Context(), Dir(dir.path("new")), time.Minute); stopped || err != nil {
+		t.Errorf("Down where nothing ever was = %v, %v", stopped, err)
+	}
+	unlock, err := open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stopped, err := Down(t.Context(), dir, 50*time.Millisecond); stopped || err == nil || !strings.Contains(err.Error(), "just starting in "+string(dir)) {
+		t.Errorf("Down of a lab that never says more = %v, %v", stopped, err)
+	}
+	if err := Reset(t.Context(), dir, 50*time.Millisecond); err == nil || !dir.isOurs() {
+		t.Errorf("Reset of it: %v", err)
+	}
+	stopped := false
+	downed := newResult(func() (err error) {
+		stopped, err = Down(t.Context(), dir, patience)
+		return err
+	})
+	starting := startSleep(t)
+	select {
+	case err := <-downed:
+		t.Fatalf("Down did not wait: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	d := &diary{dir: dir, now: record{Supervisor: identify(starting.Process.Pid)}}
+	if err := d.note(func(*record) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := starting.Wait(); err == nil || err.Error() != "signal: terminated" {
+		t.Errorf("it ended: %v", err)
+	}
+	select {
+	case err := <-downed:
+		t.Fatalf("Down did not wait for the end: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	unlock()
+	if err := <-downed; err != nil || !stopped {
+		t.Errorf("Down = %v, %v", stopped, err)
+	}
+}

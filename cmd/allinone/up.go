@@ -96,8 +96,7 @@ func labDir(dir string) (lab.Dir, error) {
 	if dir == "" {
 		return "", errors.New("--data-dir is required: there is no home directory to keep the lab in")
 	}
-	abs, err := filepath.Abs(dir)
-	return lab.Dir(abs), err
+	return lab.DirAt(dir)
 }
 
 // complete adds to the flags what the process knows.

@@ -72,6 +72,14 @@ func (c cgroup) below(name string) cgroup {
 	return cgroup{c.hierarchies, filepath.Join(c.name, name)}
 }
 
+// exists reports whether it is there in any hierarchy, also if it is empty.
+func (c cgroup) exists() bool {
+	return slices.ContainsFunc(c.hierarchies, func(h hierarchy) bool {
+		_, err := os.Stat(c.in(h))
+		return err == nil
+	})
+}
+
 func (c cgroup) in(h hierarchy) string { return filepath.Join(h.path, c.name) }
 
 // size is what a machine may use; 0 does not limit.

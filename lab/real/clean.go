@@ -3,7 +3,11 @@ package real
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"path/filepath"
+	"slices"
+
+	"github.com/vishvananda/netlink"
 )
 
 // vpcFile is where the VPC's network namespace is mounted, in Config.Dir.
@@ -26,12 +30,42 @@ func cleanMachines(ctx context.Context, name string) error {
 	return errors.Join(cgroup{all, name}.destroy(ctx), detachDisks(name, nil))
 }
 
-// Runs reports whether something of a hypervisor with this Dir and Name is left.
-func Runs(dir, name string) (bool, error) {
+// Runs reports whether Clean would find anything: also what an earlier one could
+// not take away.
+func Runs(dir, name, link string) (bool, error) {
 	all, err := hierarchies()
 	if err != nil {
 		return false, err
 	}
-	pids, err := cgroup{all, name}.processes()
-	return len(pids) > 0 || isNetNS(filepath.Join(dir, vpcFile)), err
+	if (cgroup{all, name}).exists() || isNetNS(filepath.Join(dir, vpcFile)) {
+		return true, nil
+	}
+	there, err := hasLink(link)
+	if there || err != nil {
+		return there, err
+	}
+	loops, err := disksOf(name)
+	if errors.Is(err, fs.ErrPermission) { // who may not look at loop devices attached none
+		return false, nil
+	}
+	return len(loops) > 0, err
+}
+
+func hasLink(name string) (bool, error) {
+	host, err := netlink.NewHandle()
+	if err != nil {
+		return false, err
+	}
+	defer host.Close()
+	_, err = host.LinkByName(name)
+	if isNoLink(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// disksOf are the loop devices of the disks of a hypervisor's machines.
+func disksOf(name string) ([]loopDevice, error) {
+	all, err := loopDevices()
+	return slices.DeleteFunc(all, func(l loopDevice) bool { return !l.isDiskOf(name) }), err
 }

@@ -3,7 +3,6 @@ package real
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -61,26 +60,32 @@ func (k *keeper) latest() (cloudsim.Instance, bool) {
 // disks stay. The cloud need not be there when it starts, nor stay.
 //
 // A hypervisor that is killed leaves its machines running, unless its container
-// ends with it: the next one takes them over, or Clean ends them.
+// ends with it, and so does one that fails before it took over those of another:
+// the next one takes them over, or Clean ends them.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
 	h := &hypervisor{log: log, cfg: cfg, cables: newCables(), keepers: map[cloudsim.InstanceID]*keeper{}}
+	told := ctx // whether to end
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if err := h.open(ctx); err != nil {
-		return err
-	}
 	var serving *errgroup.Group
+	adopted := false
 	defer func() { // also what had begun when something failed
 		stop()
 		h.wg.Wait()
 		if serving != nil {
 			err = errors.Join(err, serving.Wait())
 		}
-		err = errors.Join(err, h.close(context.WithoutCancel(ctx)))
+		err = errors.Join(err, h.letGo())
+		if adopted || told.Err() != nil { // else what runs is the next one's
+			err = errors.Join(err, h.clean(context.WithoutCancel(ctx)))
+		}
 	}()
+	if err := h.open(ctx); err != nil {
+		return err
+	}
 	if h.vpc != nil {
 		if serving, err = newRouter(log, cfg.Cloud, h.vpc).serve(ctx, *cfg.Router); err != nil {
 			return err
@@ -90,6 +95,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	if err := h.adopt(ctx); err != nil {
 		return err
 	}
+	adopted = true
 	h.wg.Go(func() { h.keepCables(ctx) })
 	h.follow(ctx)
 	return nil
@@ -118,19 +124,26 @@ func (h *hypervisor) open(ctx context.Context) (err error) {
 	}
 	store := imageStore{dir: filepath.Join(h.cfg.Dir, "images"), programs: h.cfg.Programs.Machine, images: h.cfg.Programs.Images, more: h.cfg.Programs.Archives}
 	h.images, err = store.ensure(ctx, h.cfg.Say)
-	if err != nil {
-		return errors.Join(err, h.close(ctx))
+	return err
+}
+
+// letGo closes what open opened. What runs goes on.
+func (h *hypervisor) letGo() error {
+	switch {
+	case h.vpc != nil:
+		return h.vpc.close()
+	case h.bridge != nil:
+		h.bridge.link.Close()
 	}
 	return nil
 }
 
-// close ends what is left, after all keepers are done.
-func (h *hypervisor) close(ctx context.Context) error {
-	if h.vpc == nil {
-		h.bridge.link.Close()
+// clean ends what is left, after all keepers are done.
+func (h *hypervisor) clean(ctx context.Context) error {
+	if h.cfg.Router == nil {
 		return cleanMachines(ctx, h.cfg.Name)
 	}
-	return errors.Join(h.vpc.close(), Clean(ctx, h.cfg.Dir, h.cfg.Name, h.cfg.Network.Link))
+	return Clean(ctx, h.cfg.Dir, h.cfg.Name, h.cfg.Network.Link)
 }
 
 // serves reports whether machines of a zone are this hypervisor's.
@@ -139,7 +152,7 @@ func (h *hypervisor) serves(zone string) bool {
 }
 
 // adopt looks at every machine's folder before the cloud is asked: what runs
-// goes on meanwhile.
+// goes on meanwhile. One that cannot be taken over is its keeper's to try again.
 func (h *hypervisor) adopt(ctx context.Context) error {
 	ids, err := h.left()
 	if err != nil {
@@ -148,11 +161,14 @@ func (h *hypervisor) adopt(ctx context.Context) error {
 	for _, id := range ids {
 		m := h.newMachine(id)
 		if err := m.adopt(ctx); err != nil {
-			return fmt.Errorf("machine of %s: %w", id, err)
+			m.log.Error("taking over what may run of the machine; trying again", "err", err)
 		}
 		h.begin(ctx, m)
 	}
-	return h.detachDisks() // those of machines that ended with their hypervisor
+	if err := h.detachDisks(); err != nil { // those of machines that ended with their hypervisor
+		h.log.Error("taking away what machines that ended left of their volumes", "err", err)
+	}
+	return nil
 }
 
 // begin starts the keeper of a machine.
@@ -264,6 +280,11 @@ func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bo
 		h.mu.Unlock()
 		m.log.Info("scrapped")
 		return true, nil
+	}
+	if m.left {
+		if err := m.adopt(ctx); err != nil {
+			return false, err
+		}
 	}
 	if !h.serves(i.Zone) { // it did before; the disk stays for when it does again
 		return false, m.powerOff(ctx)

@@ -1,14 +1,23 @@
 package real
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/http"
+	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
 // A hypervisor makes machines of its own zones only, and switches one off whose
@@ -58,5 +67,120 @@ func TestZones(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Dir(disk)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("its folder: %v", err)
+	}
+}
+
+// A hypervisor that fails before it took over what an earlier one left ends none
+// of it, unless it is told to end.
+func TestFailsWithoutEndingMachines(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it needs root")
+	}
+	onHostOfItsOwn(t)
+	cfg := Config{
+		Cloud: &client.Client{URL: "http://127.0.0.1:1", HTTP: http.DefaultClient}, Dir: t.TempDir(), Name: fmt.Sprintf("cloudsim-fails-%d", os.Getpid()),
+		Network: testNetwork(), Router: &Services{Metadata: &client.Client{}}, Registry: Registry{Name: "registry", CA: "ca"},
+		Identify: func(string, string, netip.Addr) error { return nil },
+		NodeOf:   func(context.Context, string) (string, error) { return "", nil },
+		NotReady: func(context.Context, string, string) error { return nil },
+		Say:      t.Logf,
+	}
+	t.Cleanup(func() { _ = Clean(context.WithoutCancel(t.Context()), cfg.Dir, cfg.Name, cfg.Network.Link) })
+	all, err := hierarchies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := cgroup{all, cfg.Name}.below("i-000001").below("machine")
+	if err := inside.create(); err != nil {
+		t.Fatal(err)
+	}
+	machine := bareMachine(t)
+	if err := inside.join(machine.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	run := func(ctx context.Context) (left bool) {
+		t.Helper()
+		// It has no images.
+		if err := Run(ctx, slog.New(slog.DiscardHandler), cfg); err == nil || !strings.Contains(err.Error(), "make machine") {
+			t.Fatalf("Run = %v", err)
+		}
+		pids, err := inside.processes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(pids) == 1 && isNetNS(filepath.Join(cfg.Dir, vpcFile))
+	}
+	if !run(t.Context()) {
+		t.Error("a failure ended the machines, or their network")
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	if run(ctx) {
+		t.Error("told to end, it left the machines")
+	}
+}
+
+// A machine that cannot be taken over troubles no other, and is taken over later,
+// as it runs.
+func TestAdoptsLater(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it needs root")
+	}
+	cmd := exec.Command("sleep", "600")
+	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID, Pdeathsig: unix.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	onHostOfItsOwn(t)
+	bridge, err := hostBridge(Network{Link: "vpc"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bridge.link.Close()
+	// What stands for the host's cgroups cannot be read at first.
+	groups, group := filepath.Join(t.TempDir(), "groups"), filepath.Join(t.TempDir(), "group")
+	if err := os.WriteFile(groups, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := &hypervisor{
+		log: slog.New(slog.DiscardHandler), cfg: Config{Dir: t.TempDir()}, cgroup: cgroup{[]hierarchy{{path: groups}}, "test"},
+		bridge: bridge, cables: newCables(), keepers: map[cloudsim.InstanceID]*keeper{},
+	}
+	m := h.newMachine("i-000001")
+	if err := os.MkdirAll(string(m.folder), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(m.folder.path("booted"), []byte("op-1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := h.adopt(ended); err != nil || h.keepers[m.id] == nil {
+		t.Errorf("one machine that cannot be taken over: %v, with %d keepers", err, len(h.keepers))
+	}
+	h.wg.Wait()
+	if err := m.adopt(t.Context()); err == nil {
+		t.Fatal("it took over what it cannot see")
+	}
+	k := &keeper{news: newBell()}
+	k.tell(cloudsim.Instance{ID: m.id, State: cloudsim.InstanceRunning, Meta: cloudsim.Meta{Operation: "op-1"}}, false)
+	if done, err := h.settle(t.Context(), m, k); done || err == nil {
+		t.Errorf("while it cannot be taken over: scrapped %v, %v", done, err)
+	}
+	if err := os.MkdirAll(filepath.Join(group, "test/i-000001/machine"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(group, "test/i-000001/machine/cgroup.procs"), fmt.Appendln(nil, cmd.Process.Pid), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(groups), os.Rename(group, groups)); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := h.settle(t.Context(), m, k); done || err != nil {
+		t.Fatalf("once it can: scrapped %v, %v", done, err)
+	}
+	if !m.on() || m.init.pid != cmd.Process.Pid || m.booted != "op-1" {
+		t.Errorf("it was not taken over: on %v, of %q", m.on(), m.booted)
 	}
 }

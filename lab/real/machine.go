@@ -37,6 +37,9 @@ type machine struct {
 	// crashed is the operation of a boot that ended by itself. The cloud calls
 	// such an instance running, as clouds do, until somebody reboots it.
 	crashed cloudsim.OperationID
+	// left is whether an earlier hypervisor may have left it running, and it is not
+	// taken over yet.
+	left bool
 	// untold is whether it was shut down, or is to be, and the cluster does not
 	// know.
 	untold bool
@@ -114,7 +117,8 @@ func (m *machine) ended() <-chan struct{} {
 }
 
 // adopt takes over a machine that an earlier hypervisor left running.
-func (m *machine) adopt(ctx context.Context) error {
+func (m *machine) adopt(ctx context.Context) (err error) {
+	defer func() { m.left = err != nil }()
 	pid, err := m.cgroup.first()
 	if err != nil {
 		return err

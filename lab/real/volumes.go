@@ -53,7 +53,7 @@ func detachDisks(name string, machines []int) error {
 		return err
 	}
 	for _, l := range there {
-		if !strings.HasPrefix(l.name, disksDir(name)+"/") || shown[l.number] {
+		if !l.isDiskOf(name) || shown[l.number] {
 			continue
 		}
 		for _, lock := range there {
@@ -105,6 +105,10 @@ type loopDevice struct {
 }
 
 func (l loopDevice) path() string { return "/dev/loop" + strconv.Itoa(l.number) }
+
+// isDiskOf reports whether it is one of the disks that the machines of a hypervisor
+// of that name see.
+func (l loopDevice) isDiskOf(name string) bool { return strings.HasPrefix(l.name, disksDir(name)+"/") }
 
 // loopDevices are those of the host. One that goes meanwhile is not there.
 func loopDevices() (all []loopDevice, err error) {

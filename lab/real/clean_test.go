@@ -1,0 +1,82 @@
+package real
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Whatever a Clean that failed in the middle has left is found by the next one.
+func TestRuns(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it makes loop devices")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("it needs root")
+	}
+	onHostOfItsOwn(t)
+	name, link := fmt.Sprintf("cloudsim-runs-%d", os.Getpid()), "csim-test"
+	all, err := hierarchies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := netlink.NewHandle()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	for what, leave := range map[string]func(dir string) error{
+		"nothing":         nil,
+		"an empty cgroup": func(string) error { return cgroup{all, name}.below("i-000001").create() },
+		"the link": func(string) error {
+			return host.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: link}, PeerName: hostPort})
+		},
+		"the network": func(dir string) error {
+			ns, err := newNetNS(filepath.Join(dir, vpcFile))
+			if err != nil {
+				return err
+			}
+			return ns.Close()
+		},
+		"a disk": func(string) error {
+			disks := disksDir(name)
+			t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(disks)) })
+			if err := os.MkdirAll(disks, 0o700); err != nil {
+				return err
+			}
+			file := filepath.Join(disks, "disk-000001.img")
+			if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
+				return err
+			}
+			loopOn(t, file)
+			return nil
+		},
+	} {
+		dir := t.TempDir()
+		t.Cleanup(func() { _ = Clean(context.WithoutCancel(t.Context()), dir, name, link) })
+		if leave != nil {
+			if err := leave(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if runs, err := Runs(dir, name, link); runs != (leave != nil) || err != nil {
+			t.Errorf("of one that left %s: %v, %v", what, runs, err)
+		}
+		if err := Clean(t.Context(), dir, name, link); err != nil {
+			t.Fatal(err)
+		}
+		runs, err := Runs(dir, name, link)
+		// Udev looks into a device that comes or goes, and holds it meanwhile.
+		for deadline := time.Now().Add(time.Minute); runs && time.Now().Before(deadline); runs, err = Runs(dir, name, link) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if runs || err != nil {
+			t.Errorf("%s after Clean: %v, %v", what, runs, err)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package lab
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/lab/real"
+)
+
+// layVPC leaves in a data dir what a lab of real machines does that was killed,
+// and returns the file that is mounted there.
+func layVPC(t *testing.T, d Dir) (mounted string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it makes a network")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("it needs root")
+	}
+	n, err := realNetworks(networks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := real.Clean(context.WithoutCancel(t.Context()), d.machines(), d.machineName(), d.cable()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := real.Lay(d.machines(), n.real(d.cable())); err != nil {
+		t.Fatal(err)
+	}
+	return d.path("real", "vpc.netns")
+}
+
+// left says what of a lab's network is on the host.
+func (d Dir) left(t *testing.T) (what []string) {
+	t.Helper()
+	if _, err := net.InterfaceByName(d.cable()); err == nil {
+		what = append(what, "link")
+	}
+	if _, err := os.Stat(d.path("real", "vpc.netns")); err == nil {
+		what = append(what, "namespace")
+	}
+	return what
+}
+
+// Machines are found by their places: a record that cannot be read keeps none.
+func TestDownWithADamagedRecordEndsMachines(t *testing.T) {
+	d := newDir(t)
+	layVPC(t, d)
+	if err := os.WriteFile(d.path("run.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if stopped, err := Down(t.Context(), d, time.Minute); !stopped || err != nil {
+		t.Errorf("Down = %v, %v", stopped, err)
+	}
+	if left := d.left(t); len(left) > 0 {
+		t.Errorf("Down left %v", left)
+	}
+	if stopped, err := Down(t.Context(), d, time.Minute); stopped || err != nil {
+		t.Errorf("a second Down = %v, %v; want nothing to do", stopped, err)
+	}
+}
+
+// A lab that ends before its hypervisor took over what an earlier one left ends it,
+// too.
+func TestEndsMachinesThatNobodyTookOver(t *testing.T) {
+	d := newDir(t)
+	layVPC(t, d)
+	c := Default()
+	c.DataDir, c.Nodes, c.Self, c.Kube, c.Volumes = d, Real, "allinone", "kube", false
+	ports, err := freePorts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := realNetworks(networks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &plan{Config: c, dir: d, ports: ports, networks: n, say: t.Logf, pki: pki{dir: d.path("pki"), now: time.Now()}}
+	if _, err := p.pki.ensure(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	if err := p.supervise(ctx, slog.New(slog.DiscardHandler), t.Logf); err != nil {
+		t.Error(err)
+	}
+	if left := d.left(t); len(left) > 0 {
+		t.Errorf("it left %v", left)
+	}
+}
+
+// Reset deletes nothing of what it cannot end.
+func TestResetKeepsWhatMachinesUse(t *testing.T) {
+	d := newDir(t)
+	file := layVPC(t, d)
+	if err := unix.Mount(file, file, "", unix.MS_BIND, ""); err != nil { // so that it cannot be taken away at once
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(file, unix.MNT_DETACH) })
+	if err := os.WriteFile(d.path("run.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Reset(t.Context(), d, time.Minute); err == nil {
+		t.Error("it says that all is deleted")
+	}
+	for _, sub := range []string{"bin", "cloud", "config", "etcd", markerFile} {
+		if _, err := os.Stat(d.path(sub)); err != nil {
+			t.Errorf("deleted while the network is there: %v", err)
+		}
+	}
+}
