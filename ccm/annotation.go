@@ -76,7 +76,7 @@ func annotated(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 			continue
 		}
 		if err := a.set(want, strings.TrimSpace(value)); err != nil {
-			bad = append(bad, fmt.Errorf("annotation %s must be %s: %w, got %q", a.Key, a.Takes, err, value))
+			bad = append(bad, fmt.Errorf("annotation %s must be %s: %w, got %q", a.Key, a.Takes, err, clip(value)))
 		}
 	}
 	for key := range svc.Annotations {
@@ -85,6 +85,26 @@ func annotated(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 		}
 	}
 	return errors.Join(bad...)
+}
+
+// clip shortens what somebody wrote, for an error: an annotation may have 256 KiB,
+// and an event or a condition has room for less.
+func clip(s string) string {
+	const most = 100
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// brief is err in as many words as it takes to see what it is about, of those who
+// repeat what somebody wrote.
+func brief(err error) error {
+	const most = 300
+	if s := err.Error(); len(s) > most {
+		return errors.New(strings.ToValidUTF8(s[:most], "") + "…")
+	}
+	return err
 }
 
 var errValue = errors.New("that it is not")
@@ -152,6 +172,7 @@ func setHealthProtocol(w *cloudsim.CreateLoadBalancer, v string) error {
 	case cloudsim.HealthTCP:
 		w.HealthCheck.Path = ""
 	case cloudsim.HealthHTTP, cloudsim.HealthHTTPS:
+		w.HealthCheck.Path = probePath
 	default:
 		return errValue
 	}
@@ -203,7 +224,7 @@ func nodeSelector(svc *v1.Service) (labels.Selector, error) {
 	}
 	s, err := labels.Parse(value)
 	if err != nil {
-		return nil, fmt.Errorf("annotation %s: %w", AnnotationLoadBalancerNodeSelector, err)
+		return nil, fmt.Errorf("annotation %s: %w", AnnotationLoadBalancerNodeSelector, brief(err))
 	}
 	return s, nil
 }

@@ -13,9 +13,9 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -58,11 +58,11 @@ var (
 // people should know about a Service or a Node goes to events.
 func New(log *slog.Logger, api *client.Client, settings *Settings, events record.EventRecorder) *Provider {
 	m := newMirror(log, api)
-	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]time.Time{}}
+	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]absence{}}
 	return &Provider{
 		log: log, settings: settings, events: events, mirror: m, over: make(chan struct{}),
 		instances: i,
-		balancers: &balancers{log: log, api: api, events: events, settings: settings, mirror: m, patience: patience, unreported: unreported, sharing: make(chan struct{}, 1)},
+		balancers: &balancers{log: log, api: api, events: events, settings: settings, mirror: m, patience: patience, unreported: unreported, sharing: make(chan struct{}, 1), whose: &claims{ours: map[types.UID]bool{}}},
 		routes:    &routes{api: api, instances: i, patience: patience, early: map[string]string{}},
 	}
 }
@@ -124,7 +124,7 @@ func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
 		}
 	}
 	set(f.Core().V1().Nodes().Informer(), strippedNode)
-	set(f.Core().V1().Services().Informer(), classView(cfg.LoadBalancerClass, !cfg.OnlyLoadBalancerClass))
+	set(f.Core().V1().Services().Informer(), classView(cfg.LoadBalancerClass, !cfg.OnlyLoadBalancerClass, p.balancers.whose))
 	pods := f.Discovery().V1().EndpointSlices()
 	set(pods.Informer(), strippedSlice)
 	p.balancers.endpoints = endpoints{pods.Lister(), pods.Informer().HasSynced}

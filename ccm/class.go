@@ -21,10 +21,10 @@ const notServed = "cloudsim.dev/not-served"
 // a class: it wants exactly the Services without one, and no flag changes that.
 // A Service of our class is shown without it, one that is not ours with another
 // one, and without the finalizer that would have upstream clean up after its
-// real owner. Only the cache differs: what upstream writes is the difference of
-// two such views, which never names the class.
-func classView(class string, serveUnclassed bool) cache.TransformFunc {
-	class = cmp.Or(class, DefaultLoadBalancerClass)
+// real owner; that stays so when it becomes of another type, which has no class.
+// Only the cache differs: what upstream writes is the difference of two such
+// views, which never names the class.
+func classView(class string, serveUnclassed bool, whose *claims) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		whole, ok := obj.(*v1.Service)
 		if !ok {
@@ -34,18 +34,36 @@ func classView(class string, serveUnclassed bool) cache.TransformFunc {
 		*svc = *whole // as with strippedNode
 		svc.ManagedFields = nil
 		if svc.Spec.Type != v1.ServiceTypeLoadBalancer {
+			ours, known := whose.of(whole)
+			if known {
+				whose.set(svc, ours)
+			}
+			if known && !ours {
+				hideFinalizer(svc)
+			}
 			return svc, nil
 		}
-		switch c := svc.Spec.LoadBalancerClass; {
-		case c != nil && *c == class:
+		ours := wantsOurs(svc, class, serveUnclassed)
+		whose.set(svc, ours)
+		switch {
+		case ours:
 			svc.Spec.LoadBalancerClass = nil
-		case c == nil && !serveUnclassed:
+			return svc, nil
+		case svc.Spec.LoadBalancerClass == nil:
 			other := notServed
 			svc.Spec.LoadBalancerClass = &other
 		}
-		if svc.Spec.LoadBalancerClass != nil {
-			svc.Finalizers = slices.DeleteFunc(slices.Clone(svc.Finalizers), func(f string) bool { return f == servicehelpers.LoadBalancerCleanupFinalizer })
-		}
+		hideFinalizer(svc)
 		return svc, nil
 	}
+}
+
+// wantsOurs reports whether a Service that wants a load balancer wants it of us.
+func wantsOurs(svc *v1.Service, class string, serveUnclassed bool) bool {
+	c := svc.Spec.LoadBalancerClass
+	return c == nil && serveUnclassed || c != nil && *c == cmp.Or(class, DefaultLoadBalancerClass)
+}
+
+func hideFinalizer(svc *v1.Service) {
+	svc.Finalizers = slices.DeleteFunc(slices.Clone(svc.Finalizers), func(f string) bool { return f == servicehelpers.LoadBalancerCleanupFinalizer })
 }

@@ -2,11 +2,13 @@ package ccm_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	servicehelpers "k8s.io/cloud-provider/service/helpers"
 
 	"github.com/cloudsim-dev/allinone/ccm"
@@ -75,5 +77,70 @@ func TestOnlyTheClass(t *testing.T) {
 	}
 	if s := p.service(t); slices.Contains(s.Finalizers, servicehelpers.LoadBalancerCleanupFinalizer) {
 		t.Error("the one without a class has our finalizer")
+	}
+}
+
+// One that becomes of another type loses its class, and stays its owner's.
+func TestForeignClassThatGoesIsLeftAlone(t *testing.T) {
+	for name, only := range map[string]bool{"of another class": false, "of none": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.cfg = ccm.Config{OnlyLoadBalancerClass: only}
+			r.provider = r.again()
+			p := r.start(t)
+			p.create(t, func(s *v1.Service) {
+				if s.Finalizers = []string{servicehelpers.LoadBalancerCleanupFinalizer}; !only {
+					ofClass("example.com/other")(s)
+				}
+				s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+			})
+			p.update(t, func(s *v1.Service) { s.Spec.Type, s.Spec.LoadBalancerClass = v1.ServiceTypeClusterIP, nil })
+			ours := service(ofClass(ccm.DefaultLoadBalancerClass), func(s *v1.Service) { s.Name, s.UID = "ours", "77777777-1111-2222-3333-444455556666" })
+			if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), ours, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "ours, which came later, is served", func() bool { return len(p.balancersInCloud(t)) == 1 })
+			if s := p.service(t); !servicehelpers.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) != 1 {
+				t.Errorf("the foreign one became %+v", s)
+			}
+			if servicehelpers.HasLBFinalizer(r.provider.View(p.service(t))) {
+				t.Error("upstream's controller asks for it again and again")
+			}
+		})
+	}
+}
+
+// A manager that was not there when a Service had a class takes its finalizer only
+// if there is proof that it is ours: a load balancer, or who wrote it.
+func TestFinalizerInDoubt(t *testing.T) {
+	r := newRig(t)
+	gone := service(func(s *v1.Service) {
+		s.Spec.Type, s.Finalizers = v1.ServiceTypeClusterIP, []string{servicehelpers.LoadBalancerCleanupFinalizer}
+	})
+	get := func() (bool, error) {
+		_, there, err := r.balancers().GetLoadBalancer(t.Context(), cluster, r.provider.View(gone))
+		return there, err
+	}
+	if there, err := get(); there || err == nil || !strings.Contains(err.Error(), servicehelpers.LoadBalancerCleanupFinalizer) {
+		t.Errorf("of nobody knows whom: %v, %v; want an error that names the finalizer", there, err)
+	}
+	r.ensure(t, service())
+	if there, err := get(); !there || err != nil {
+		t.Errorf("with a load balancer: %v, %v", there, err)
+	}
+	if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, gone); err != nil {
+		t.Fatal(err)
+	}
+	if there, err := get(); there || err != nil {
+		t.Errorf("when it is gone: %v, %v", there, err)
+	}
+	r.provider = r.again() // the process before died with the finalizer there
+	me, _, _ := strings.Cut(rest.DefaultKubernetesUserAgent(), "/")
+	fields := metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{".":{},"v:\"service.kubernetes.io/load-balancer-cleanup\"":{}}}}`)
+	for _, by := range []string{"another", me} {
+		gone.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: by, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1", FieldsV1: fields}}
+		if there, err := get(); there || (err == nil) != (by == me) {
+			t.Errorf("after a restart, with the finalizer of %s: %v, %v", by, there, err)
+		}
 	}
 }

@@ -117,7 +117,7 @@ func (r *runner) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&r.flagged.LoadBalancerClass, "load-balancer-class", "", "The spec.loadBalancerClass to serve beside Services that name none (default "+DefaultLoadBalancerClass+"). Also loadBalancerClass in the file of --cloud-config.")
 	fs.BoolVar(&r.flagged.OnlyLoadBalancerClass, "only-load-balancer-class", false, "Leave Services that name no class to somebody else. Also onlyLoadBalancerClass in the file of --cloud-config.")
 	fs.StringVar((*string)(&r.flagged.LoadBalancerIPMode), "load-balancer-ip-mode", "", "What Services publish that do not choose by annotation: Proxy or VIP (default Proxy). Also loadBalancerIPMode in the file of --cloud-config.")
-	fs.BoolVar(&r.flagged.DeleteOrphans, "delete-orphans", false, "Delete load balancers of this cluster whose Service is gone, instead of only reporting them. Also deleteOrphans in the file of --cloud-config.")
+	fs.BoolVar(&r.flagged.DeleteOrphans, "delete-orphans", false, "Delete load balancers of this cluster whose Service is gone, instead of only reporting them. Clusters of one project must have a --cluster-name each. Also deleteOrphans in the file of --cloud-config.")
 	fs.DurationVar(&r.flagged.OrphanGrace.Duration, "orphan-grace", 0, "How long a load balancer must have been an orphan before it is deleted (default 10m). Also orphanGrace in the file of --cloud-config.")
 	return fss
 }

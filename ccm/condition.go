@@ -36,9 +36,9 @@ func leftover(svc *v1.Service) bool {
 func (r *repairer) tellPorts(svc *v1.Service, why error) error {
 	after := svc.DeepCopy()
 	changed := false
-	if _, about := errors.AsType[portsError](why); about {
+	if ports, about := errors.AsType[portsError](why); about {
 		changed = meta.SetStatusCondition(&after.Status.Conditions, metav1.Condition{
-			Type: v1.LoadBalancerPortsError, Status: metav1.ConditionTrue, Reason: reasonPorts, Message: why.Error(), ObservedGeneration: svc.Generation,
+			Type: v1.LoadBalancerPortsError, Status: metav1.ConditionTrue, Reason: reasonPorts, Message: ports.Error(), ObservedGeneration: svc.Generation,
 		})
 	} else {
 		changed = meta.RemoveStatusCondition(&after.Status.Conditions, v1.LoadBalancerPortsError)

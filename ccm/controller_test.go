@@ -208,8 +208,9 @@ func TestProvidedNodeIP(t *testing.T) {
 // instance is gone, the Node goes.
 func TestNodeSurvivesTheCloud(t *testing.T) {
 	r := newRig(t)
-	i := r.machine(t, "node-1")
+	i, other := r.machine(t, "node-1"), r.machine(t, "node-2")
 	p := r.start(t)
+	p.join(t, ready(initialised(other))) // by which the right cloud is known
 	var down atomic.Bool
 	down.Store(true)
 	r.wire.spoil(func(n int, _ *http.Request) fault {

@@ -169,6 +169,15 @@ func TestPodsAreTargets(t *testing.T) {
 	}
 }
 
+// Who has pods asked over HTTP has them asked for the path that nodes are asked for.
+func TestPodsAreAskedForAPath(t *testing.T) {
+	r := newRig(t, podRanges)
+	r.ensure(t, portless(annotate("health-check-protocol", "http")), initialised(r.machine(t, "node-1")))
+	if c := r.only(t).HealthCheck; c.Protocol != cloudsim.HealthHTTP || c.Path != "/healthz" {
+		t.Errorf("asked is %+v", c)
+	}
+}
+
 // Where there is only UDP, nothing of a pod is asked.
 func TestUDPPodsAreNotAsked(t *testing.T) {
 	r := newRig(t, podRanges)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -54,6 +55,16 @@ var (
 	Migrating = migrating
 )
 
+// View is the Service as upstream's controller sees it.
+func (p *Provider) View(svc *v1.Service) *v1.Service {
+	cfg := p.settings.Get()
+	seen, _ := classView(cfg.LoadBalancerClass, !cfg.OnlyLoadBalancerClass, p.balancers.whose)(svc)
+	return seen.(*v1.Service)
+}
+
+// Wrote reports whether this program put the finalizer on the Service.
+var Wrote = wrote
+
 // RunRepairer runs a repairer that leaves a Service alone for settle only.
 func (p *Provider) RunRepairer(ctx context.Context, kube kubernetes.Interface, services coreinformers.ServiceInformer, nodes coreinformers.NodeInformer, cluster string, settle time.Duration) (run func(), err error) {
 	r, err := newRepairer(p, kube, services, nodes, cluster)
@@ -93,6 +104,24 @@ func (p *Provider) MirroredBalancer(name string) (cloudsim.LoadBalancer, bool) {
 // SyncLabels makes a Node's labels its instance's.
 func (p *Provider) SyncLabels(ctx context.Context, kube kubernetes.Interface, n *v1.Node) error {
 	return (&labeler{log: p.log, p: p, kube: kube}).sync(ctx, n)
+}
+
+// SweepLabels has the labeler look at nodes once.
+func (p *Provider) SweepLabels(ctx context.Context, kube kubernetes.Interface, nodes ...*v1.Node) error {
+	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	for _, n := range nodes {
+		_ = index.Add(n)
+	}
+	return (&labeler{log: p.log, p: p, kube: kube, nodes: corelisters.NewNodeLister(index)}).sweep(ctx)
+}
+
+// Age lets all absences be so much longer ago.
+func (p *Provider) Age(d time.Duration) {
+	p.instances.mu.Lock()
+	defer p.instances.mu.Unlock()
+	for k, a := range p.instances.absent {
+		p.instances.absent[k] = absence{a.since.Add(-d), a.asked.Add(-d)}
+	}
 }
 
 // RunAllocator runs an allocator of pod ranges, and with routes makes those.

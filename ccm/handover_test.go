@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cloudapi "k8s.io/cloud-provider/api"
 
+	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
@@ -176,6 +177,9 @@ func (s *apiServer) serve(t *testing.T, cloud *client.Client, name string, nodeP
 		now, err := s.kube.CoreV1().Services("default").Get(t.Context(), name, metav1.GetOptions{})
 		if err == nil && !addressed(now) {
 			err = errors.New("it has none")
+		}
+		if err == nil && !ccm.Wrote(now) {
+			t.Errorf("its finalizer is not known to be ours: %+v", now.ManagedFields)
 		}
 		if err == nil {
 			ip = now.Status.LoadBalancer.Ingress[0].IP

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -31,9 +32,11 @@ type instances struct {
 	events   record.EventRecorder
 	settings *Settings
 
+	seen atomic.Pointer[place] // where an instance of this cluster was seen last
+
 	mu     sync.Mutex
 	last   sighting
-	absent map[nodeKey]time.Time // since when; only with grace
+	absent map[nodeKey]absence // only with grace
 }
 
 // sighting is what InstanceExists saw last. The framework asks InstanceShutdown
@@ -48,6 +51,21 @@ type sighting struct {
 
 const sightingLasts = time.Second
 
+// place is where an instance of this cluster was seen.
+type place struct {
+	url     string
+	project cloudsim.ProjectID
+}
+
+// absence is of an instance that the cloud did not have when it was asked: since
+// when, and when that was last.
+type absence struct{ since, asked time.Time }
+
+// absenceLasts is how long an absence goes on of which nobody asks. Upstream asks
+// every few seconds, but only while a Node is not ready: one that is ready again
+// has its instance, whatever the cloud said meanwhile.
+const absenceLasts = time.Minute
+
 type nodeKey struct{ name, providerID string }
 
 func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
@@ -55,9 +73,13 @@ func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
 // InstanceExists reports whether the node's instance is there, in whatever
 // state. False, which deletes the Node, needs the cloud's clear word: the
 // instance is not found, and a list of the same project does not show it. So a
-// wrong URL or project deletes no nodes, and neither does a provider id that is
-// damaged or of another cloud: all of these are errors. So is a node that no
-// cloud ever initialised and that waits for none: its machine may be anywhere.
+// URL where no cloud is and a project that does not exist delete no nodes, and
+// neither does a provider id that is damaged or of another region: all of these
+// are errors. So is a node that no cloud ever initialised and that waits for none:
+// its machine may be anywhere. And so is an absence from a project that has not
+// shown this process any instance of this cluster: it may be another's, or of
+// another cloud with the same zones. The price: if none has an instance any more
+// when the manager starts, the Nodes stay until one that has joins.
 func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
@@ -88,14 +110,16 @@ func (s *instances) forgive(node *v1.Node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, key := time.Now(), keyOf(node)
-	since, known := s.absent[key]
+	maps.DeleteFunc(s.absent, func(_ nodeKey, a absence) bool { return now.Sub(a.asked) > absenceLasts })
+	a, known := s.absent[key]
 	switch {
-	case known && now.Sub(since) >= grace:
+	case known && now.Sub(a.since) >= grace:
 		delete(s.absent, key)
 		return false
-	case !known:
-		maps.DeleteFunc(s.absent, func(_ nodeKey, at time.Time) bool { return now.Sub(at) > 2*grace+time.Hour }) // Nodes that somebody else deleted
-		s.absent[key] = now
+	case known:
+		s.absent[key] = absence{a.since, now}
+	default:
+		s.absent[key] = absence{now, now}
 		s.events.Eventf(node, v1.EventTypeWarning, "InstanceGone", "The cloud has no instance for this Node; it is deleted in %s unless the instance is there again", grace)
 	}
 	return true
@@ -181,32 +205,65 @@ func (s *instances) mirrored(node *v1.Node) (cloudsim.Instance, bool) {
 }
 
 // find returns the node's instance: what the mirror holds, else what the cloud
-// says. False without an error is the cloud's clear
-// word that it has none.
+// says. False without an error is the clear word of the right cloud that it has
+// none.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
+	url := s.settings.Get().URL
+	i, err := s.look(ctx, node)
+	switch {
+	case err != nil:
+		return cloudsim.Instance{}, false, err
+	case i.ID == "":
+		return cloudsim.Instance{}, false, s.rightPlace(ctx, node.Name, url)
+	case node.Spec.ProviderID != "" || awaitsCloud(node): // else only a name is the same
+		if at, was := (place{url, i.Project}), s.seen.Load(); was == nil || *was != at {
+			s.seen.Store(&at)
+		}
+	}
+	return i, i.State != cloudsim.InstanceTerminated || node.Spec.ProviderID == "", nil
+}
+
+// rightPlace is nil if the cloud at url, and the project that it is asked about
+// now, showed an instance of this cluster before. Settings and tokens may have
+// changed since; a token of all projects sees that one, too.
+func (s *instances) rightPlace(ctx context.Context, name, url string) error {
+	seen := s.seen.Load()
+	if seen == nil || seen.url != url {
+		return fmt.Errorf("node %q: the cloud has no instance of it, but may be the wrong one, or the project may: no instance of this cluster has been seen there since this manager began to ask", name)
+	}
+	switch me, err := s.api.WhoAmI(ctx); {
+	case err != nil:
+		return fmt.Errorf("node %q: its instance is not found, but in which project is not known: %w", name, err)
+	case me.Project != "" && me.Project != seen.project:
+		return fmt.Errorf("node %q: its instance is not found in project %s, but instances of this cluster were seen in %s", name, me.Project, seen.project)
+	}
+	return nil
+}
+
+// look returns the node's instance, which may be terminated, or one without an
+// id if the cloud has none.
+func (s *instances) look(ctx context.Context, node *v1.Node) (none cloudsim.Instance, err error) {
 	if i, ok := s.mirrored(node); ok {
-		return i, true, nil
+		return i, nil
 	}
 	if node.Spec.ProviderID == "" {
 		return s.findByName(ctx, node.Name)
 	}
 	id, err := providerid.Parse(node.Spec.ProviderID)
 	if err != nil {
-		return cloudsim.Instance{}, false, fmt.Errorf("node %q: %w", node.Name, err)
+		return none, fmt.Errorf("node %q: %w", node.Name, err)
 	}
 	i, err := s.api.GetInstance(ctx, cloudsim.InstanceID(id.Instance))
 	switch {
 	case errors.Is(err, cloudsim.NotFound):
-		return cloudsim.Instance{}, false, s.confirmAbsent(ctx, node.Name, cloudsim.InstanceID(id.Instance))
+		return none, s.confirmAbsent(ctx, node.Name, cloudsim.InstanceID(id.Instance))
 	case err != nil:
-		return cloudsim.Instance{}, false, fmt.Errorf("node %q: instance %s: %w", node.Name, id.Instance, err)
+		return none, fmt.Errorf("node %q: instance %s: %w", node.Name, id.Instance, err)
 	case i.ProviderID != node.Spec.ProviderID:
 		// Ids count from 1 in every cloud: this is another cloud's node.
-		return cloudsim.Instance{}, false, fmt.Errorf("node %q has the provider id %s, but this cloud's %s is %s", node.Name, node.Spec.ProviderID, i.ID, i.ProviderID)
-	case i.State == cloudsim.InstanceTerminated:
-		return cloudsim.Instance{}, false, nil
+		return none, fmt.Errorf("node %q has the provider id %s, but this cloud's %s is %s", node.Name, node.Spec.ProviderID, i.ID, i.ProviderID)
 	}
-	return i, true, nil
+	return i, nil
 }
 
 // confirmAbsent is nil when the cloud answers a list of the project, and the
@@ -227,19 +284,19 @@ func (s *instances) confirmAbsent(ctx context.Context, name string, id cloudsim.
 
 // findByName is for a node that was never initialised. Names are unique in a
 // project, so a second one means that the answer is not about one project.
-func (s *instances) findByName(ctx context.Context, name string) (cloudsim.Instance, bool, error) {
+func (s *instances) findByName(ctx context.Context, name string) (none cloudsim.Instance, err error) {
 	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	switch {
 	case err != nil:
-		return cloudsim.Instance{}, false, fmt.Errorf("node %q: looking for its instance: %w", name, err)
+		return none, fmt.Errorf("node %q: looking for its instance: %w", name, err)
 	case len(l.Items) == 0:
-		return cloudsim.Instance{}, false, nil
+		return none, nil
 	case len(l.Items) > 1:
-		return cloudsim.Instance{}, false, fmt.Errorf("node %q: %s and %s both have its name: choose a project in the cloud configuration", name, l.Items[0].ID, l.Items[1].ID)
+		return none, fmt.Errorf("node %q: %s and %s both have its name: choose a project in the cloud configuration", name, l.Items[0].ID, l.Items[1].ID)
 	case l.Items[0].Name != name:
-		return cloudsim.Instance{}, false, fmt.Errorf("node %q: the cloud answered with instance %q", name, l.Items[0].Name)
+		return none, fmt.Errorf("node %q: the cloud answered with instance %q", name, l.Items[0].Name)
 	}
-	return l.Items[0], true, nil
+	return l.Items[0], nil
 }
 
 var nodeAddressTypes = map[cloudsim.InstanceAddressType]v1.NodeAddressType{

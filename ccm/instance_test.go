@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
@@ -38,6 +39,7 @@ func TestDoubtIsNeverAbsence(t *testing.T) {
 		gone       bool   // the instance really is gone
 		fault      func(int, *http.Request) fault
 		spoil      func(*client.Client)
+		move       func(*testing.T, *rig) // to where others' instances are
 	}{
 		"connection lost":           {fault: always(fault{cut: true})},
 		"reply lost":                {fault: always(fault{loseReply: true})},
@@ -61,10 +63,23 @@ func TestDoubtIsNeverAbsence(t *testing.T) {
 		"damaged provider id":       {providerID: "cloudsim://sim-1/i-000001"},
 		"id of another cloud":       {providerID: "cloudsim://east/east-1/i-000001"},
 		"machine of no cloud":       {providerID: "-", gone: true},
+		"an admin's other project": {move: func(t *testing.T, r *rig) {
+			r.api.Token, r.api.Project = r.cloud.Token, r.elsewhere(t).Project
+		}},
+		"an account of another project": {move: func(t *testing.T, r *rig) {
+			r.api.Token = cloudtest.As(t, r.elsewhere(t), "moved", cloudsim.RoleCCM).Token
+		}},
+		"a second cloud": {move: func(t *testing.T, r *rig) {
+			second := newRig(t)
+			r.api.URL, r.api.Token, r.wire.next = second.api.URL, second.api.Token, second.wire.next
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			i := r.machine(t, "node-1")
+			if tc.move == nil {
+				r.sees(t, i)
+			}
 			n := initialised(i)
 			switch tc.providerID {
 			case "":
@@ -82,6 +97,9 @@ func TestDoubtIsNeverAbsence(t *testing.T) {
 			if tc.spoil != nil {
 				tc.spoil(r.api)
 			}
+			if tc.move != nil {
+				tc.move(t, r)
+			}
 			if ok, err := r.instances().InstanceExists(t.Context(), n); err == nil {
 				t.Errorf("InstanceExists = %v without an error: a Node would be lost", ok)
 			} else if strings.Contains(err.Error(), cloudprovider.InstanceNotFound.Error()) {
@@ -95,6 +113,68 @@ func TestDoubtIsNeverAbsence(t *testing.T) {
 			}
 		})
 	}
+}
+
+// elsewhere is the person in another project of the cloud, which is empty.
+func (r *rig) elsewhere(t *testing.T) *client.Client {
+	t.Helper()
+	p, err := r.cloud.CreateProject(t.Context(), cloudsim.CreateProject{Name: "elsewhere"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := *r.cloud
+	c.Project = p.ID
+	return &c
+}
+
+// sees has the provider see an instance of the cluster, so that it believes the
+// cloud of others that these are gone.
+func (r *rig) sees(t *testing.T, i cloudsim.Instance) {
+	t.Helper()
+	if _, err := r.instances().InstanceMetadata(t.Context(), initialised(i)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An instance is gone only where others were seen: a token or a URL that leads
+// elsewhere later is in doubt as one that did from the start. A Node that only has
+// the name of an instance is no proof.
+func TestDoubtOfThePlace(t *testing.T) {
+	r := newRig(t)
+	other, gone := r.machine(t, "node-1"), r.machine(t, "node-2")
+	if _, err := r.cloud.DeleteInstance(t.Context(), gone.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the cloud forgets the instance", func() bool {
+		_, err := r.cloud.GetInstance(t.Context(), gone.ID)
+		return errors.Is(err, cloudsim.NotFound)
+	})
+	doubts := func(when string, want bool) {
+		t.Helper()
+		there, err := r.instances().InstanceExists(t.Context(), initialised(gone))
+		if there || (err != nil) != want {
+			t.Errorf("%s: %v, %v", when, there, err)
+		}
+	}
+	doubts("at first", true)
+	if _, err := r.instances().InstanceExists(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}); err != nil {
+		t.Fatal(err)
+	}
+	doubts("after a name", true)
+	r.sees(t, other)
+	doubts("after another", false)
+	right := r.api.Token
+	r.api.Token = cloudtest.As(t, r.elsewhere(t), "moved", cloudsim.RoleCCM).Token
+	doubts("with a token of another project", true)
+	r.api.Token = r.cloud.Token
+	doubts("with a token of all projects", false)
+	r.api.Token = right
+	r.provider.Reload(ccm.Config{URL: "http://elsewhere.example"})
+	doubts("after another URL", true)
+	r.sees(t, other)
+	doubts("after another there", false)
+	r.provider = r.again()
+	doubts("after a restart", true)
 }
 
 // What each state means: everything exists until it is gone, and only what is
@@ -135,6 +215,7 @@ func TestStates(t *testing.T) {
 		t.Run(string(tc.want), func(t *testing.T) {
 			r := newRig(t, slow(tc.profile))
 			i := r.machine(t, "node-1")
+			r.sees(t, i)
 			for _, v := range tc.verbs {
 				if err := v(r.cloud, i.ID); err != nil {
 					t.Fatal(err)
@@ -162,6 +243,7 @@ func TestStates(t *testing.T) {
 func TestNamesAndIDs(t *testing.T) {
 	r := newRig(t)
 	old := r.machine(t, "node-1")
+	r.sees(t, old)
 	if _, err := r.cloud.DeleteInstance(t.Context(), old.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -317,6 +399,7 @@ func TestNodeDeletionGrace(t *testing.T) {
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: 200 * time.Millisecond}
 	r.provider = r.again()
 	i := r.machine(t, "node-1")
+	r.sees(t, i)
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -339,6 +422,33 @@ func TestNodeDeletionGrace(t *testing.T) {
 		t.Errorf("it was told after %s", lasted)
 	}
 	if said := r.said(); strings.Count(said, "InstanceGone") != 1 {
+		t.Errorf("it said %q", said)
+	}
+}
+
+// Upstream asks about nodes that are not ready alone. One that was ready again
+// has the whole grace, when its instance is gone much later.
+func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
+	r := newRig(t)
+	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: time.Hour}
+	r.provider = r.again()
+	i := r.machine(t, "node-1")
+	n := initialised(i)
+	r.sees(t, i)
+	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the cloud forgets the instance", func() bool {
+		_, err := r.cloud.GetInstance(t.Context(), i.ID)
+		return errors.Is(err, cloudsim.NotFound)
+	})
+	for _, when := range []string{"at first", "much later"} {
+		if there, err := r.instances().InstanceExists(t.Context(), n); err != nil || !there {
+			t.Errorf("%s: %v, %v", when, there, err)
+		}
+		r.provider.Age(2 * time.Hour)
+	}
+	if said := r.said(); strings.Count(said, "InstanceGone") != 2 {
 		t.Errorf("it said %q", said)
 	}
 }

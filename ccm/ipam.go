@@ -95,7 +95,7 @@ func (a *allocator) run(ctx context.Context) {
 	})
 }
 
-// sync writes one Node's ranges, if it has none.
+// sync writes one Node's ranges, if it has none and is the cloud's, or waits for it.
 func (a *allocator) sync(ctx context.Context, name string) error {
 	node, err := a.nodes.Get(name)
 	if apierrors.IsNotFound(err) || err == nil && len(node.Spec.PodCIDRs) > 0 {
@@ -104,6 +104,9 @@ func (a *allocator) sync(ctx context.Context, name string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if node.Spec.ProviderID == "" && !awaitsCloud(node) { // not the cloud's, whatever it is called
+		return nil
 	}
 	ranges, err := a.rangesOf(ctx, node)
 	if err != nil {

@@ -82,6 +82,23 @@ func TestNodesGetTheRangesOfTheirInstances(t *testing.T) {
 	})
 }
 
+// A Node that is called like an instance, and no cloud's, gets none.
+func TestNoRangesForNodesOfNobody(t *testing.T) {
+	r := podded(t)
+	r.machine(t, "node-1")
+	other := r.machine(t, "node-2")
+	n := node("node-1")
+	n.Spec.Taints = nil
+	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", "", n)
+	if _, err := kube.CoreV1().Nodes().Create(t.Context(), node("node-2"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "one that came later has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "node-2"), other.PodRanges) })
+	if got := podCIDRs(t, kube, "node-1"); len(got) > 0 {
+		t.Errorf("it has %v", got)
+	}
+}
+
 // What would not be routed, or is not there, is told to the Node.
 func TestNodesWithoutARange(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -3,6 +3,7 @@ package ccm
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
@@ -54,26 +56,30 @@ func (l *labeler) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range nodes {
+	var all []error
+	for _, n := range nodes { // one that cannot be patched is alone with it
 		if err := l.sync(ctx, n); err != nil {
-			return fmt.Errorf("node %q: %w", n.Name, err)
+			all = append(all, fmt.Errorf("node %q: %w", n.Name, err))
 		}
 	}
-	return nil
+	return errors.Join(all...)
 }
 
 // sync patches one Node if its labels differ. Only the mirror is asked: where it
 // does not know, the next round may.
 func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
+	if n.Spec.ProviderID == "" || awaitsCloud(n) { // not the cloud's, whatever it is called; or not yet
+		return nil
+	}
 	i, ok := l.p.instances.mirrored(n)
-	if !ok || awaitsCloud(n) {
+	if !ok {
 		return nil
 	}
 	want := nodeLabels(i)
 	maps.DeleteFunc(want, func(k, _ string) bool { return reserved(k) })
-	had := map[string]bool{}
+	had := map[string]bool{} // never what is reserved: a node may write its own annotations, and not all of its labels
 	for k := range strings.SplitSeq(n.Annotations[AnnotationNodeLabels], ",") {
-		had[k] = k != ""
+		had[k] = !reserved(k) && len(validation.IsQualifiedName(k)) == 0
 	}
 	change := map[string]any{} // null removes
 	for k, v := range want {

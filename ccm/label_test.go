@@ -1,12 +1,18 @@
 package ccm_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
@@ -23,7 +29,9 @@ func TestNodeLabelsFollow(t *testing.T) {
 	}
 	r.mirrored(t)
 	n := initialised(i)
-	n.Labels = map[string]string{"topology.kubernetes.io/zone": "sim-1a", "tier": "person's", "mine": "yes"}
+	n.Labels = map[string]string{"topology.kubernetes.io/zone": "sim-1a", "tier": "person's", "mine": "yes", "node-restriction.kubernetes.io/tenant": "a"}
+	// A kubelet may write this of its own Node, and none of these labels.
+	n.Annotations = map[string]string{ccm.AnnotationNodeLabels: "node-restriction.kubernetes.io/tenant,topology.kubernetes.io/zone"}
 	kube := fake.NewClientset(n)
 	step := func(when string, want map[string]string) {
 		t.Helper()
@@ -41,7 +49,7 @@ func TestNodeLabelsFollow(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", when, d)
 		}
 	}
-	own := map[string]string{"topology.kubernetes.io/zone": "sim-1a", "tier": "person's", "mine": "yes"}
+	own := map[string]string{"topology.kubernetes.io/zone": "sim-1a", "tier": "person's", "mine": "yes", "node-restriction.kubernetes.io/tenant": "a"}
 	with := func(more ...string) map[string]string {
 		all := map[string]string{}
 		for k, v := range own {
@@ -74,4 +82,39 @@ func TestNodeLabelsFollow(t *testing.T) {
 	step("after a change and one more", with("team", "blue", "new", "1"))
 	relabel(map[string]string{"new": "1"})
 	step("after one went", with("new", "1"))
+}
+
+// A Node that cannot be patched keeps none of the others from their labels.
+func TestNodeLabelsOfOthers(t *testing.T) {
+	r := newRig(t)
+	var nodes []*v1.Node
+	for _, name := range []string{"node-1", "node-2", "node-3"} {
+		i, err := r.cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small", Labels: map[string]string{"team": "red"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, initialised(i))
+	}
+	r.mirrored(t)
+	kube := fake.NewClientset(nodes[0], nodes[1], nodes[2])
+	patched := map[string]bool{}
+	kube.PrependReactor("patch", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		name := a.(clienttesting.PatchAction).GetName()
+		if name == "node-2" {
+			return true, nil, errors.New("a webhook says no")
+		}
+		patched[name] = true
+		return false, nil, nil
+	})
+	if err := r.provider.SweepLabels(t.Context(), kube, nodes...); err == nil || !strings.Contains(err.Error(), "node-2") {
+		t.Errorf("the sweep says %v", err)
+	}
+	if len(patched) != 2 {
+		t.Errorf("patched are %v", patched)
+	}
+	clear(patched)
+	nodes[0].Spec.ProviderID = "" // a Node that is called like an instance, and no cloud's
+	if err := r.provider.SweepLabels(t.Context(), kube, nodes[0]); err != nil || len(patched) != 0 {
+		t.Errorf("patched are %v, %v", patched, err)
+	}
 }

@@ -37,8 +37,8 @@ const (
 var patience = wait.Backoff{Duration: 25 * time.Millisecond, Factor: 1.5, Steps: 11}
 
 // balancers makes load balancers for Services. It is a
-// cloudprovider.LoadBalancer. It keeps nothing but the region's name: what is
-// there, the cloud says, every time.
+// cloudprovider.LoadBalancer. It keeps nothing but the region's name, and whose
+// finalizers are: what is there, the cloud says, every time.
 type balancers struct {
 	log        *slog.Logger
 	api        *client.Client
@@ -46,6 +46,7 @@ type balancers struct {
 	settings   *Settings
 	mirror     *mirror
 	endpoints  endpoints
+	whose      *claims
 	patience   wait.Backoff
 	unreported int
 
@@ -73,14 +74,19 @@ func (b *balancers) GetLoadBalancerName(_ context.Context, _ string, svc *v1.Ser
 
 // GetLoadBalancer reports whether any of the Service's load balancer is left:
 // true while it is being deleted, because the framework lets go of the Service
-// at false. One that is missing is no error, or the Service could never go.
+// at false. One that is missing is no error, or the Service could never go; but
+// for a Service whose finalizer may be another's.
 func (b *balancers) GetLoadBalancer(ctx context.Context, cluster string, svc *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
 	lb, found, err := b.find(ctx, cluster, svc)
-	if err != nil || !found {
+	switch {
+	case err != nil:
 		return nil, false, err
+	case !found:
+		return nil, false, b.whose.doubt(svc)
 	}
+	b.whose.set(svc, true)
 	return status(svc, lb), true, nil
 }
 

@@ -42,6 +42,7 @@ func TestMirrorNeverSaysNo(t *testing.T) {
 	r := newRig(t)
 	gone := r.machine(t, "node-1")
 	r.mirrored(t)
+	r.sees(t, gone)
 	if _, err := r.cloud.DeleteInstance(t.Context(), gone.ID); err != nil {
 		t.Fatal(err)
 	}

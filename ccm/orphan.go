@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	servicehelpers "k8s.io/cloud-provider/service/helpers"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
@@ -20,11 +22,11 @@ import (
 // sweepPeriod is how often the cloud is swept for orphans.
 const sweepPeriod = time.Minute
 
-// sweeper looks for load balancers of this cluster whose Service is gone: one
-// whose finalizer somebody removed by hand, or of a namespace that was forced
-// away. Nobody would ever delete them, and they cost money in a real cloud. It
-// reports them; only if told to, it deletes them once they have been orphans
-// for the grace.
+// sweeper looks for load balancers of this cluster whose Service is gone, or wants
+// none or another's: one whose finalizer somebody removed by hand, or of a
+// namespace that was forced away. Nobody would ever delete them, and they cost
+// money in a real cloud. It reports them; only if told to, it deletes them once
+// they have been orphans for the grace.
 type sweeper struct {
 	log     *slog.Logger
 	p       *Provider
@@ -34,7 +36,7 @@ type sweeper struct {
 	since map[orphan]time.Time // the orphans, and since when
 }
 
-// orphan is a load balancer, or a share of one, of a Service that is gone.
+// orphan is a load balancer, or a share of one, that no Service wants.
 type orphan struct {
 	lb cloudsim.LoadBalancerID
 	member
@@ -83,11 +85,14 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing Services: %w", err)
 	}
-	there := map[string]bool{}
-	for _, svc := range services.Items {
-		there[string(svc.UID)] = true
+	there := map[string]*v1.Service{}
+	for i, svc := range services.Items {
+		there[string(svc.UID)] = &services.Items[i]
 	}
-	maps.DeleteFunc(alone, func(o orphan, _ cloudsim.LoadBalancer) bool { return there[o.uid] })
+	maps.DeleteFunc(alone, func(o orphan, lb cloudsim.LoadBalancer) bool {
+		svc, ok := there[o.uid]
+		return ok && s.mayHave(svc, lb)
+	})
 	var errs []error
 	for o, lb := range alone {
 		errs = append(errs, s.meet(ctx, o, lb))
@@ -100,6 +105,23 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// mayHave reports whether a Service wants lb, or has a finalizer that says that lb
+// is yet to be deleted. One of a class that is not served here has it while its
+// status shows it: another manager of ours may serve that class in the same
+// project, and this one did if its configuration was changed.
+func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
+	cfg := s.p.settings.Get()
+	switch {
+	case svc.Spec.Type != v1.ServiceTypeLoadBalancer:
+		return servicehelpers.HasLBFinalizer(svc)
+	case wantsOurs(svc, cfg.LoadBalancerClass, !cfg.OnlyLoadBalancerClass), lb.State != cloudsim.LoadBalancerActive:
+		return true
+	}
+	return slices.ContainsFunc(svc.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool {
+		return slices.ContainsFunc(lb.Addresses, func(a cloudsim.LoadBalancerAddress) bool { return a.IP == in.IP })
+	})
+}
+
 // meet reports an orphan when it is new, and deletes it when it is old enough.
 func (s *sweeper) meet(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) error {
 	cfg := s.p.settings.Get()
@@ -109,10 +131,10 @@ func (s *sweeper) meet(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) 
 		s.since[o] = time.Now()
 		todo := "delete it in the cloud, or run the cloud controller manager with --delete-orphans"
 		if cfg.DeleteOrphans {
-			todo = fmt.Sprintf("it is deleted in %s unless the Service is there again", cfg.orphanGrace())
+			todo = fmt.Sprintf("it is deleted in %s unless the Service is there again and wants it", cfg.orphanGrace())
 		}
 		s.log.Warn("a load balancer is an orphan", "loadBalancer", lb.ID, "ip", lb.IP, "service", of.Namespace+"/"+of.Name)
-		s.p.events.Eventf(of, v1.EventTypeWarning, "OrphanedLoadBalancer", "The load balancer %s (%s) belongs to this Service, which is gone: %s", lb.ID, lb.IP, todo)
+		s.p.events.Eventf(of, v1.EventTypeWarning, "OrphanedLoadBalancer", "The load balancer %s (%s) belongs to this Service, which is gone or wants none: %s", lb.ID, lb.IP, todo)
 		return nil
 	}
 	if !cfg.DeleteOrphans || time.Since(since) < cfg.orphanGrace() {
@@ -120,7 +142,7 @@ func (s *sweeper) meet(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) 
 	}
 	// Once more, of the API server alone: what follows cannot be taken back.
 	switch svc, err := s.kube.CoreV1().Services(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{}); {
-	case err == nil && svc.UID == of.UID:
+	case err == nil && svc.UID == of.UID && s.mayHave(svc, lb):
 		return nil
 	case err != nil && !apierrors.IsNotFound(err):
 		return fmt.Errorf("orphan %s: %w", lb.ID, err)
@@ -132,6 +154,6 @@ func (s *sweeper) meet(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) 
 		return fmt.Errorf("orphan %s: deleting it: %w", lb.ID, err)
 	}
 	orphansDeletedTotal.Inc()
-	s.p.events.Eventf(of, v1.EventTypeNormal, "DeletedOrphan", "Deleted the load balancer %s, whose Service was gone for %s", lb.ID, time.Since(since).Round(time.Second))
+	s.p.events.Eventf(of, v1.EventTypeNormal, "DeletedOrphan", "Deleted the load balancer %s, which no Service wanted for %s", lb.ID, time.Since(since).Round(time.Second))
 	return nil
 }

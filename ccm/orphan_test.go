@@ -9,8 +9,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
+	servicehelpers "k8s.io/cloud-provider/service/helpers"
 
 	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -124,6 +126,57 @@ func TestOrphansOfOneService(t *testing.T) {
 		if !strings.Contains(said, "DeletedOrphan Deleted the load balancer "+string(id)) {
 			t.Errorf("of %s it said %q", id, said)
 		}
+	}
+}
+
+// A Service that is there leaves an orphan too: one that wants no load balancer,
+// but not while its finalizer says that somebody is about to delete it; and one of
+// another class whose status shows another's, and not before: who serves that class
+// may do so with this one.
+func TestOrphanOfAServiceThatIsThere(t *testing.T) {
+	for name, tc := range map[string]struct {
+		keeps, leaves func(*v1.Service, cloudsim.LoadBalancer)
+	}{
+		"of another type": {
+			func(s *v1.Service, _ cloudsim.LoadBalancer) { s.Spec.Type = v1.ServiceTypeClusterIP },
+			func(s *v1.Service, _ cloudsim.LoadBalancer) { s.Finalizers = nil },
+		},
+		"of another class": {
+			func(s *v1.Service, lb cloudsim.LoadBalancer) {
+				ofClass("example.com/other")(s)
+				s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: lb.IP}}
+			},
+			func(s *v1.Service, _ cloudsim.LoadBalancer) { s.Status.LoadBalancer.Ingress[0].IP = "192.0.2.1" },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _, orphan := orphaned(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
+			gone := service(func(s *v1.Service) {
+				s.Name, s.UID = "gone", types.UID(orphan.Labels[ccm.LabelServiceUID])
+				s.Finalizers = []string{servicehelpers.LoadBalancerCleanupFinalizer}
+				tc.keeps(s, orphan)
+			})
+			kube := fake.NewClientset(service(), gone)
+			sweep := r.provider.Sweeper(kube, cluster)
+			for range 3 {
+				if err := sweep(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n, said := len(r.balancersInCloud(t)), r.said(); n != 4 || said != "" {
+				t.Fatalf("%d load balancers are left of 4 while it keeps its own; it said %q", n, said)
+			}
+			tc.leaves(gone, orphan)
+			if _, err := kube.CoreV1().Services(gone.Namespace).Update(t.Context(), gone, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the orphan is gone", func() bool {
+				if err := sweep(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				return len(r.balancersInCloud(t)) == 3
+			})
+		})
 	}
 }
 

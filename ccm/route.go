@@ -178,8 +178,8 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 // hop is the instance of a Node's name, found as for a Node that was never
 // initialised.
 func (r *routes) hop(ctx context.Context, node string) (cloudsim.InstanceID, error) {
-	i, found, err := r.instances.find(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
-	if err == nil && !found {
+	i, err := r.instances.look(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
+	if err == nil && i.ID == "" {
 		err = cloudsim.Errorf(cloudsim.NotFound, "node %q has no instance of its name to route to", node)
 	}
 	return i.ID, err

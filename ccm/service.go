@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -153,30 +154,48 @@ func sourceRanges(svc *v1.Service) ([]string, error) {
 	}
 	set, err := servicehelpers.GetLoadBalancerSourceRanges(svc)
 	if err != nil {
-		return nil, fmt.Errorf("spec.loadBalancerSourceRanges: %w", err)
+		return nil, fmt.Errorf("spec.loadBalancerSourceRanges: %w", brief(err))
 	}
 	all := set.StringSlice()
 	slices.Sort(all)
 	return all, nil
 }
 
-// staticAddresses are those that the Service asks to stand on.
-func staticAddresses(svc *v1.Service) ([]string, error) {
+// staticAddresses are those that the Service asks to stand on, as the cloud
+// writes them: there are many ways to write one of IPv6.
+func staticAddresses(svc *v1.Service) (all []string, err error) {
 	field, annotation := svc.Spec.LoadBalancerIP, svc.Annotations[AnnotationLoadBalancerIP]
+	if field != "" {
+		if field, err = address("spec.loadBalancerIP", field); err != nil {
+			return nil, err
+		}
+	}
 	if annotation == "" {
 		if field == "" {
 			return nil, nil
 		}
 		return []string{field}, nil
 	}
-	var all []string
-	for ip := range strings.SplitSeq(annotation, ",") {
-		all = append(all, strings.TrimSpace(ip))
+	for text := range strings.SplitSeq(annotation, ",") {
+		ip, err := address("annotation "+AnnotationLoadBalancerIP, strings.TrimSpace(text))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, ip)
 	}
 	if field != "" && !slices.Contains(all, field) {
-		return nil, fmt.Errorf("spec.loadBalancerIP is %s but annotation %s is %s", field, AnnotationLoadBalancerIP, annotation)
+		return nil, fmt.Errorf("spec.loadBalancerIP is %s but annotation %s is %s", field, AnnotationLoadBalancerIP, clip(annotation))
 	}
 	return all, nil
+}
+
+// address is an IP address as the cloud writes it.
+func address(field, text string) (string, error) {
+	ip, err := netip.ParseAddr(text)
+	if err != nil {
+		return "", fmt.Errorf("%s: %q is no IP address", field, clip(text))
+	}
+	return ip.String(), nil
 }
 
 // healthCheck asks the node whether it would serve: with externalTrafficPolicy

@@ -2,6 +2,7 @@ package ccm_test
 
 import (
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -55,6 +56,49 @@ func TestStaticAddress(t *testing.T) {
 	}
 }
 
+// However an address of IPv6 is written, it is the one that the load balancer has.
+func TestStaticAddressInOtherWords(t *testing.T) {
+	r := newRig(t)
+	addr, err := r.cloud.CreateAddress(t.Context(), cloudsim.CreateAddress{Name: "shop", Family: cloudsim.IPv6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := service(func(s *v1.Service) {
+		s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol}
+		s.Annotations = map[string]string{ccm.AnnotationLoadBalancerIP: strings.ToUpper(netip.MustParseAddr(addr.IP).StringExpanded())}
+	})
+	if st := r.ensure(t, s); st.Ingress[0].IP != addr.IP {
+		t.Errorf("it stands on %s, want %s", st.Ingress[0].IP, addr.IP)
+	}
+	r.wire.spoil(nil)
+	r.ensure(t, s)
+	if made := r.wire.made(true); len(made) > 0 {
+		t.Errorf("asked again, it made %v", made)
+	}
+}
+
+// An annotation of any length leaves room for what is wrong with it.
+func TestRefusesBriefly(t *testing.T) {
+	long := strings.Repeat("é", 50_000)
+	for name, change := range map[string]func(*v1.Service){
+		"idle-timeout":  annotate("idle-timeout", long),
+		"ip":            annotate("ip", long),
+		"node-selector": annotate("node-selector", long),
+		"shared":        annotate("shared", long),
+		"source-ranges": func(s *v1.Service) {
+			s.Annotations = map[string]string{v1.AnnotationLoadBalancerSourceRangesKey: long}
+		},
+		"SourceRanges": func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{long} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := newRig(t).balancers().EnsureLoadBalancer(t.Context(), cluster, service(change), nil)
+			if err == nil || len(err.Error()) > 1000 || !strings.Contains(err.Error(), name) {
+				t.Errorf("%.300v", err)
+			}
+		})
+	}
+}
+
 // What the cloud does not have is refused whole, by a reason that names it, and
 // what is there already keeps working.
 func TestRefuses(t *testing.T) {
@@ -82,7 +126,8 @@ func TestRefuses(t *testing.T) {
 			annotate("shared", "front")(s)
 		}, []string{"shared", "Cluster"}},
 		"an address nobody reserved": {func(s *v1.Service) { s.Spec.LoadBalancerIP = "127.65.200.200" }, []string{"127.65.200.200"}},
-		"no address at all":          {func(s *v1.Service) { s.Spec.LoadBalancerIP = "lb.example.com" }, []string{"lb.example.com"}},
+		"no address at all":          {func(s *v1.Service) { s.Spec.LoadBalancerIP = "lb.example.com" }, []string{"spec.loadBalancerIP", "lb.example.com"}},
+		"no address in the list":     {annotate("ip", "127.65.0.1,nowhere"), []string{"load-balancer-ip", `"nowhere"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -153,6 +198,9 @@ func TestServiceBecomesLoadBalancer(t *testing.T) {
 		"max connections": {annotate("max-connections", "7"), func(w *cloudsim.LoadBalancerSpec) { w.Listeners[0].MaxConnections = 7 }},
 		"no drain":        {annotate("drain-timeout", "0s"), func(w *cloudsim.LoadBalancerSpec) { w.DrainTimeoutSeconds = -1 }},
 		"drain":           {annotate("drain-timeout", "90s"), func(w *cloudsim.LoadBalancerSpec) { w.DrainTimeoutSeconds = 90 }},
+		"HTTPS probes": {annotate("health-check-protocol", "https"), func(w *cloudsim.LoadBalancerSpec) {
+			w.HealthCheck.Protocol = cloudsim.HealthHTTPS
+		}},
 		"TCP probes": {annotate("health-check-protocol", "tcp"), func(w *cloudsim.LoadBalancerSpec) {
 			w.HealthCheck.Protocol, w.HealthCheck.Path = cloudsim.HealthTCP, ""
 		}},

@@ -35,7 +35,7 @@ func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) e
 	at := "annotation " + AnnotationLoadBalancerShared
 	switch {
 	case !nameRE.MatchString(group):
-		return fmt.Errorf("%s must be lower-case letters, digits and dashes, got %q", at, group)
+		return fmt.Errorf("%s must be lower-case letters, digits and dashes, got %q", at, clip(group))
 	case svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal:
 		return fmt.Errorf("%s needs spec.externalTrafficPolicy Cluster: one health check cannot tell for several Services where their pods are", at)
 	case byPods(svc):
