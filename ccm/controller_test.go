@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,9 +15,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	cloudapi "k8s.io/cloud-provider/api"
 	nodecontroller "k8s.io/cloud-provider/controllers/node"
 	lifecycle "k8s.io/cloud-provider/controllers/nodelifecycle"
@@ -67,21 +71,20 @@ func (r *rig) startAt(t *testing.T, at pace) plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	follow, err := r.provider.RunPodFollower(ctx, shared, cluster)
+	pods, err := r.provider.RunPodFollower(ctx, shared, cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{}, 5)
 	for _, run := range []func(){
 		repair,
-		follow,
+		pods,
 		func() { nc.RunWithContext(ctx, metrics) },
 		func() { lc.Run(ctx, metrics) },
 		func() { sc.Run(ctx, 2, metrics) },
 	} {
 		go func() { run(); done <- struct{}{} }()
 	}
-	shared.Start(ctx.Done())
 	t.Cleanup(func() {
 		cancel()
 		for range cap(done) {
@@ -89,8 +92,31 @@ func (r *rig) startAt(t *testing.T, at pace) plane {
 		}
 		shared.Shutdown()
 	})
-	shared.WaitForCacheSync(ctx.Done())
+	follow(t, p.kube, shared, ctx.Done())
 	return p
+}
+
+// follow starts the informers and waits until each watches. What happens after
+// one has read all there is and before it watches, a real API server tells it, and
+// the fake one nobody.
+func follow(t testing.TB, kube *fake.Clientset, shared informers.SharedInformerFactory, stop <-chan struct{}) {
+	t.Helper()
+	var mu sync.Mutex
+	watched := map[schema.GroupVersionResource]bool{}
+	kube.PrependWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
+		w, err := kube.Tracker().Watch(a.GetResource(), a.GetNamespace(), a.(clienttesting.WatchActionImpl).ListOptions)
+		mu.Lock()
+		defer mu.Unlock()
+		watched[a.GetResource()] = err == nil
+		return true, w, err
+	})
+	shared.Start(stop)
+	kinds := len(shared.WaitForCacheSync(stop))
+	eventually(t, "all informers watch", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(watched) == kinds
+	})
 }
 
 // join registers a node as kubelet does.

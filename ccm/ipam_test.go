@@ -48,8 +48,8 @@ func (r *rig) allocatingIn(t *testing.T, kube *fake.Clientset, clusterCIDR, rout
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); run() }()
-	shared.Start(ctx.Done())
 	t.Cleanup(func() { cancel(); <-done; shared.Shutdown() })
+	follow(t, kube, shared, ctx.Done())
 }
 
 // podded is a cloud whose default network gives pod ranges of both families.

@@ -104,10 +104,10 @@ func (r *rig) routing(t *testing.T, resync time.Duration, ranges string, nodes .
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	shared.Start(ctx.Done())
 	var running sync.WaitGroup
 	running.Go(func() { rc.Run(ctx, 10*time.Second, controllersmetrics.NewControllerManagerMetrics("test")) })
 	t.Cleanup(func() { cancel(); running.Wait(); shared.Shutdown() })
+	follow(t, kube, shared, ctx.Done())
 	return kube
 }
 
