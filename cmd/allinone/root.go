@@ -72,6 +72,7 @@ func start(ctx context.Context, e env, args []string) int {
 	root := newRootCommand(e)
 	root.SetArgs(append([]string{}, args...)) // not nil: cobra would read os.Args
 	refuseUnknownTopics(root)
+	root.InitDefaultCompletionCmd(args...) // now, so that it is prepared with the others
 	began := false
 	prepare(root, &began)
 	cmd, err := root.ExecuteContextC(ctx)
