@@ -81,7 +81,7 @@ func (b *backend) PushBlob(ctx context.Context, repo string, desc oci.Descriptor
 	if err := b.guard.allow(ctx, repo, push); err != nil {
 		return oci.Descriptor{}, err
 	}
-	u, err := b.files.startUpload(repo)
+	u, err := b.files.startUpload(sessionOf(ctx), repo)
 	if err != nil {
 		return oci.Descriptor{}, err
 	}
@@ -100,7 +100,7 @@ func (b *backend) PushBlobChunked(ctx context.Context, repo string, _ int) (oci.
 	if err := b.guard.allow(ctx, repo, push); err != nil {
 		return nil, err
 	}
-	u, err := b.files.startUpload(repo)
+	u, err := b.files.startUpload(sessionOf(ctx), repo)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (b *backend) PushBlobChunkedResume(ctx context.Context, repo, id string, of
 	if err := b.guard.allow(ctx, repo, push); err != nil {
 		return nil, err
 	}
-	u, err := b.files.resumeUpload(repo, id, offset)
+	u, err := b.files.resumeUpload(sessionOf(ctx), repo, id, offset)
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func (d *disk) ok(err error) {
 
 func (d *disk) blobOf(repo, content string) oci.Descriptor {
 	d.t.Helper()
-	u, err := d.startUpload(repo)
+	u, err := d.startUpload(&session{}, repo)
 	d.ok(err)
 	_, err = u.Write([]byte(content))
 	d.ok(err)
@@ -162,7 +162,7 @@ func TestCollect(t *testing.T) {
 	d := newDisk(t)
 	first, second := d.image("a/web", "v1", "shared layer"), d.image("b/api", "v1", "shared layer")
 	d.blobOf("a/web", "of no image")
-	u, err := d.startUpload("a/web")
+	u, err := d.startUpload(&session{}, "a/web")
 	d.ok(err)
 	d.ok(u.Close())
 	d.ok(os.WriteFile(filepath.Join(d.dir, ".new-1"), nil, 0o600))

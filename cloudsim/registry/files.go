@@ -35,7 +35,8 @@ import (
 // NAME is escaped, so that it is one folder. Every file is made whole or not at
 // all. Nothing of it is in memory but which uploads are open.
 type files struct {
-	dir string
+	dir     string
+	reserve int64 // bytes of its disk that are not for images
 	// collecting keeps what is being linked from being collected.
 	collecting sync.RWMutex
 	owning     sync.Mutex
@@ -244,6 +245,9 @@ func (f *files) put(repo, tag string, raw []byte, mediaType string) (oci.Descrip
 	defer f.collecting.RUnlock()
 	d := digest.FromBytes(raw)
 	if err := f.references(repo, mediaType, raw); err != nil {
+		return oci.Descriptor{}, err
+	}
+	if err := f.room(int64(len(raw))); err != nil {
 		return oci.Descriptor{}, err
 	}
 	about, err := json.Marshal(stored{mediaType})

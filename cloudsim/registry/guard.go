@@ -30,6 +30,7 @@ type session struct {
 	asked     bool  // the fault rules were
 	noNames   bool  // a list of no names is asked for, which is not a list of all
 	after     *cloudsim.Fault
+	unwritten error // why a blob could not be written: the library keeps the words of that only
 }
 
 type sessionKey struct{}

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,9 @@ type Config struct {
 	// Collect is how often what nothing refers to is looked for, and how old
 	// it must be to go. 0 is an hour.
 	Collect time.Duration
+	// Reserve is how many bytes of the disk that Dir is on pushes leave alone; 0 is
+	// 256 MiB, less is none.
+	Reserve int64
 }
 
 // Validate says everything that is wrong with c.
@@ -110,12 +114,15 @@ func newServer(log *slog.Logger, cfg Config, e *engine.Engine) (*server, error) 
 	if cfg.Collect == 0 {
 		cfg.Collect = time.Hour
 	}
+	if cfg.Reserve == 0 {
+		cfg.Reserve = 256 << 20
+	}
 	for _, dir := range []string{"blobs", "repositories"} {
 		if err := os.MkdirAll(filepath.Join(cfg.Dir, dir), 0o700); err != nil {
 			return nil, fmt.Errorf("registry: %w", err)
 		}
 	}
-	f := &files{dir: cfg.Dir}
+	f := &files{dir: cfg.Dir, reserve: cfg.Reserve}
 	s := &server{log: log, cfg: cfg, engine: e, files: f, guard: &guard{engine: e, files: f}}
 	s.limits = limits{perSecond: rate.Limit(cfg.TokensPerSecond), burst: max(1, int(10*cfg.TokensPerSecond))}
 	s.store = &backend{files: f, guard: s.guard}
@@ -235,6 +242,7 @@ func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		err = coded(oci.ErrSizeInvalid, "a manifest may have 4 MiB")
 	}
+	err = full(cmp.Or(sessionOf(r.Context()).unwritten, err))
 	if _, ok := errors.AsType[oci.Error](err); !ok {
 		if _, ok := errors.AsType[oci.HTTPError](err); !ok && r.Context().Err() == nil {
 			s.log.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", r.URL.Path, "err", err)

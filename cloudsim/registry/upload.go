@@ -22,9 +22,11 @@ type upload struct {
 	file  *os.File
 	size  int64
 	want  int64 // where the next byte should go; -1 wherever it is
+	room  int64 // so many bytes may be written before the next look
+	about *session
 }
 
-func (f *files) startUpload(repo string) (*upload, error) {
+func (f *files) startUpload(about *session, repo string) (*upload, error) {
 	id := newUploadID()
 	f.takeUpload(id)
 	file, err := os.OpenFile(f.repo(repo, "uploads", id), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -32,12 +34,12 @@ func (f *files) startUpload(repo string) (*upload, error) {
 		f.releaseUpload(id)
 		return nil, missing(err, oci.ErrNameUnknown)
 	}
-	return &upload{files: f, repo: repo, id: id, file: file, want: -1}, nil
+	return &upload{files: f, repo: repo, id: id, file: file, want: -1, about: about}, nil
 }
 
 // resumeUpload goes on with an upload. An offset of 0 may also mean that the
 // client did not say one, which is good if it sends nothing.
-func (f *files) resumeUpload(repo, id string, offset int64) (*upload, error) {
+func (f *files) resumeUpload(about *session, repo, id string, offset int64) (*upload, error) {
 	if !uploadRE.MatchString(id) {
 		return nil, oci.ErrBlobUploadUnknown
 	}
@@ -57,7 +59,7 @@ func (f *files) resumeUpload(repo, id string, offset int64) (*upload, error) {
 		f.releaseUpload(id)
 		return nil, errors.Join(err, file.Close())
 	}
-	return &upload{files: f, repo: repo, id: id, file: file, size: size, want: offset}, nil
+	return &upload{files: f, repo: repo, id: id, file: file, size: size, want: offset, about: about}, nil
 }
 
 // takeUpload reports whether no other request has the upload: one that still
@@ -86,10 +88,21 @@ func (u *upload) Write(p []byte) (int, error) {
 	if u.want >= 0 && u.want != u.size && len(p) > 0 {
 		return 0, oci.ErrRangeInvalid
 	}
-	n, err := u.file.Write(p)
+	n, err := u.write(p)
 	u.size += int64(n)
 	u.want = -1
+	u.about.unwritten = err
 	return n, err
+}
+
+func (u *upload) write(p []byte) (int, error) {
+	if u.room -= int64(len(p)); u.room < 0 {
+		if err := u.files.room(betweenLooks); err != nil {
+			return 0, err
+		}
+		u.room = betweenLooks
+	}
+	return u.file.Write(p)
 }
 
 // Close lets another request go on with it, the first time.

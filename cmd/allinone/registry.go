@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -21,8 +22,11 @@ type registryFlags struct {
 	listen    string
 	name      string
 	plainHTTP bool
+	reserve   int64 // MiB
 	cfg       registry.Config
 }
+
+const defaultRegistryReserve = 256
 
 func (f *registryFlags) flags(fl *pflag.FlagSet) {
 	fl.StringVar(&f.listen, "registry-listen", "", "serve an image registry on this address, e.g. 127.0.0.1:5000; without it there is none")
@@ -30,17 +34,21 @@ func (f *registryFlags) flags(fl *pflag.FlagSet) {
 	fl.BoolVar(&f.plainHTTP, "registry-plain-http", false, "serve it without TLS; on loopback only")
 	fl.DurationVar(&f.cfg.Collect, "registry-collect", 0, "how often and how late what no image needs is removed (default 1h)")
 	fl.Float64Var(&f.cfg.TokensPerSecond, "registry-tokens-per-second", 0, "how often one address, and one caller, may ask for tokens, with bursts of ten times that (default 50)")
+	fl.Int64Var(&f.reserve, "registry-reserve", defaultRegistryReserve, "`MIB` of its disk that pushes leave alone; 0 for none")
 }
 
 // open listens, and returns the name of the registry; "" if there is none. Its
 // certificate is of an authority in dir, whose ca.crt clients trust.
 func (f *registryFlags) open(ctx context.Context, dir string) (string, error) {
-	if f.cfg.Collect < 0 || f.cfg.TokensPerSecond < 0 {
-		return "", cloudsim.Misuse(errors.New("--registry-collect and --registry-tokens-per-second must not be negative"))
+	if f.cfg.Collect < 0 || f.cfg.TokensPerSecond < 0 || f.reserve < 0 || f.reserve > math.MaxInt64>>20 {
+		return "", cloudsim.Misuse(errors.New("--registry-collect, --registry-tokens-per-second and --registry-reserve must not be negative, nor more than there can be"))
+	}
+	if f.cfg.Reserve = f.reserve << 20; f.reserve == 0 {
+		f.cfg.Reserve = -1
 	}
 	if f.listen == "" {
-		if f.name != "" || f.plainHTTP || f.cfg.Collect != 0 || f.cfg.TokensPerSecond != 0 {
-			return "", cloudsim.Misuse(errors.New("--registry-name, --registry-plain-http, --registry-collect and --registry-tokens-per-second are for a registry: say where with --registry-listen"))
+		if f.name != "" || f.plainHTTP || f.cfg.Collect != 0 || f.cfg.TokensPerSecond != 0 || f.reserve != defaultRegistryReserve {
+			return "", cloudsim.Misuse(errors.New("--registry-name, --registry-plain-http, --registry-collect, --registry-tokens-per-second and --registry-reserve are for a registry: say where with --registry-listen"))
 		}
 		return "", nil
 	}

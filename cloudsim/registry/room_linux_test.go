@@ -1,0 +1,101 @@
+package registry_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/registry"
+)
+
+// small is a registry on a disk of 64 MiB of its own.
+func small(t *testing.T, reserve int64) (c *conformance, free func() int64) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("a small disk needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64m"); err != nil {
+		t.Skipf("no small disk: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	w := start(t, func(cfg *registry.Config) { cfg.Dir, cfg.Reserve = dir, reserve })
+	cred, _ := w.password(t, w.user(t, "ci", cloudsim.RoleWriter, ""), cloudsim.CreateRegistryCredential{})
+	w.dir = dir
+	c = &conformance{w, w.bearer(t, cred.Password, "repository:team-a/web:pull,push,delete")}
+	return c, func() int64 {
+		var on unix.Statfs_t
+		if err := unix.Statfs(dir, &on); err != nil {
+			t.Fatal(err)
+		}
+		return int64(on.Bavail) * on.Bsize
+	}
+}
+
+// fill takes so much of the registry's disk.
+func (w *world) fill(t *testing.T, bytes int64) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(w.dir, "filler"), make([]byte, bytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Who pushes without end does not fill the disk that the cloud is on, is told why
+// in whichever way he pushes, and others can pull.
+func TestPushWithoutEnd(t *testing.T) {
+	const reserve = 24 << 20
+	c, free := small(t, reserve)
+	raw, d := c.manifest(t, "team-a/web", "layer", nil)
+	c.call(t, 201, "PUT", "/v2/team-a/web/manifests/v1", raw, "Content-Type", ociImage)
+	endless := strings.Repeat("x", 60<<20)
+	for _, how := range []string{"PATCH", "PUT", "POST"} {
+		path := "/v2/team-a/web/blobs/uploads/"
+		if how == "POST" {
+			path += "?digest=" + d.String()
+		} else {
+			resp, _ := c.call(t, 202, "POST", path, "")
+			if path = at(resp); how == "PUT" {
+				path = finish(resp, d)
+			}
+		}
+		resp, got := c.do(t, how, path, c.bearer, endless, "Content-Type", "application/octet-stream")
+		if resp.StatusCode != http.StatusInsufficientStorage || !strings.Contains(got, "of which 24 are not for images") {
+			t.Errorf("%s: %d %s", how, resp.StatusCode, got)
+		}
+		if n := free(); n < reserve {
+			t.Errorf("%s left %d bytes", how, n)
+		}
+	}
+	c.fill(t, free()-reserve-1<<20)
+	c.call(t, 507, "PUT", "/v2/team-a/web/manifests/v2", raw+strings.Repeat(" ", 3<<20), "Content-Type", ociImage)
+	c.call(t, 200, "GET", "/v2/team-a/web/manifests/v1", "", "Accept", ociImage)
+}
+
+// A disk that others filled is told of, too.
+func TestPushToAFullDisk(t *testing.T) {
+	c, free := small(t, -1)
+	blob := func(size int) (int, string) {
+		resp, _ := c.call(t, 202, "POST", "/v2/team-a/web/blobs/uploads/", "")
+		r, got := c.do(t, "PATCH", at(resp), c.bearer, strings.Repeat("x", size), "Content-Type", "application/octet-stream")
+		return r.StatusCode, got
+	}
+	if code, got := blob(1 << 20); code != 202 {
+		t.Fatalf("%d %s", code, got)
+	}
+	c.fill(t, free()-20<<20)
+	if code, got := blob(12 << 20); code != 202 {
+		t.Errorf("where there is room: %d %s", code, got)
+	}
+	if code, got := blob(12 << 20); code != 507 || !strings.Contains(got, "disk is full") {
+		t.Errorf("where there is none: %d %s", code, got)
+	}
+}
