@@ -31,9 +31,10 @@ import (
 // After a power cut the meta page is put back, which makes the file what it was
 // at the checkpoint, and what was logged since is done again, by key.
 //
-// A process that is killed leaves a file that is whole, because the kernel has
-// what it wrote: the log is read only if the machine was down since. Close leaves
-// no log: who copies the file of a cloud that is stopped has all of it.
+// A start after anything but Close does the same. The kernel has what a process
+// wrote that was killed, but not what a sync that failed was of, nor what a disk
+// was to get that was pulled out. Close leaves no log: who copies the file of a
+// cloud that is stopped has all of it.
 const (
 	redoMagic = "cloudsim redo 1\n"
 	redoBlock = 4096          // entries begin at blocks: what is durable is not written to again
@@ -136,6 +137,14 @@ func (r *redo) keep(btx *bolt.Tx, c *changes) error {
 
 // failed says that what was kept last was not committed.
 func (r *redo) failed() { r.at = 0 }
+
+// takeBack makes sure that no start does what failed, which somebody is told of. If
+// it cannot, the next commit's checkpoint does.
+func (r *redo) takeBack() {
+	if r.base != nil && r.lost == nil {
+		_ = r.checkpoint()
+	}
+}
 
 // checkpoint makes bbolt's file as it is the base of what is logged from now on.
 // Where no log can be written all stays plain.
@@ -313,14 +322,19 @@ func (r *redo) recover(f *os.File) (again []changes, err error) {
 		return nil, err
 	}
 	h, ok, err := r.header()
-	if err != nil || !ok {
+	if err != nil {
+		return nil, err
+	}
+	if !ok { // nothing was logged; it is made anew, because what is in it is of no epoch
+		err = errors.Join(r.file.Close(), os.Remove(r.path))
+		r.file = nil
 		return nil, err
 	}
 	r.head.Epoch, r.plain = h.Epoch, !h.Logged
 	if r.plain {
 		return nil, nil
 	}
-	if info.Size() == 0 || h.Boot == r.head.Boot { // a new file; or the machine was not down
+	if info.Size() == 0 { // a new file
 		return nil, nil
 	}
 	if again, err = r.entries(h.Epoch); err != nil {
@@ -330,10 +344,13 @@ func (r *redo) recover(f *os.File) (again []changes, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if newest > h.Meta.txid()+uint64(len(again)) {
+	switch {
+	case newest > h.Meta.txid()+uint64(len(again)):
 		return nil, nil // a program wrote to it since that knows no log, and synced it
-	}
-	if h.File != r.head.File || newest < h.Meta.txid() {
+	case h.File == r.head.File && newest >= h.Meta.txid():
+	case h.Boot == r.head.Boot:
+		return nil, nil // what somebody copied or put there is as the kernel has it
+	default:
 		return nil, fmt.Errorf("%s does not belong to it: %w; start the cloud once with the file where it was, or, if it is a copy of a cloud that was stopped, remove the log", r.path, errOtherFile)
 	}
 	for n := range uint64(2) {

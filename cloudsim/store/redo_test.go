@@ -446,8 +446,15 @@ func TestLoggedAndNotCommitted(t *testing.T) {
 }
 
 // After a sync that failed nothing is written, as the next one would not tell of
-// what was lost; and what was answered is there after a start.
+// what was lost; and what was answered is there after a start, for which the
+// machine need not go down.
 func TestSyncFails(t *testing.T) {
+	for name, boots := range map[string]int{"of the cloud": 0, "of the machine": 1} {
+		t.Run(name, func(t *testing.T) { syncFails(t, boots) })
+	}
+}
+
+func syncFails(t *testing.T, boots int) {
 	m := newMachine(t, 13)
 	for range 50 {
 		m.change(false)
@@ -467,6 +474,7 @@ func TestSyncFails(t *testing.T) {
 		t.Errorf("at the end: %v", err)
 	}
 	m.overwrite(m.path, m.torn(m.synced, m.read(m.path)))
+	m.boots += boots - 1
 	m.up()
 	m.check(want, "after a start")
 	m.change(false)

@@ -363,7 +363,9 @@ func (s *Store) finish(btx *bolt.Tx) (err error) {
 		}
 	}()
 	err = btx.Commit()
-	committed = err == nil
+	if committed = err == nil; !committed {
+		s.redo.takeBack()
+	}
 	return err
 }
 
