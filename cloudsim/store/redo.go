@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"syscall"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -139,9 +140,13 @@ func (r *redo) keep(btx *bolt.Tx, c *changes) error {
 func (r *redo) failed() { r.at = 0 }
 
 // takeBack makes sure that no start does what failed, which somebody is told of. If
-// it cannot, the next commit's checkpoint does.
-func (r *redo) takeBack() {
-	if r.base != nil && r.lost == nil {
+// it cannot, the next commit's checkpoint does. Of bbolt's own syncs it knows no
+// more than the error: after one of a meta page, its memory and its file differ.
+func (r *redo) takeBack(failure error) {
+	switch {
+	case errors.Is(failure, syscall.EIO):
+		_ = r.synced(failure)
+	case r.base != nil && r.lost == nil:
 		_ = r.checkpoint()
 	}
 }

@@ -483,6 +483,26 @@ func syncFails(t *testing.T, boots int) {
 	}
 }
 
+// The same if the sync was one of bbolt's, before there is a log.
+func TestSyncFailsInACommit(t *testing.T) {
+	m := newMachine(t, 16)
+	m.change(false)
+	want := m.content()
+	if m.s.redo.file != nil {
+		t.Fatal("there is a log")
+	}
+	m.s.redo.takeBack(fmt.Errorf("commit: %w", &os.PathError{Op: "fdatasync", Path: m.path, Err: syscall.EIO}))
+	if err := m.s.Update("", m.something); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "until the cloud is started again") {
+		t.Errorf("%v", err)
+	}
+	m.kill()
+	m.up()
+	m.check(want, "after a start")
+	if err := errors.Join(m.s.Update("", m.something), m.s.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 // A file with the number of the one that the log was written for may be another,
 // or may have been written to by a program that knows no log.
 func TestLogOfAnEarlierFile(t *testing.T) {

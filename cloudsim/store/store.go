@@ -364,7 +364,7 @@ func (s *Store) finish(btx *bolt.Tx) (err error) {
 	}()
 	err = btx.Commit()
 	if committed = err == nil; !committed {
-		s.redo.takeBack()
+		s.redo.takeBack(err)
 	}
 	return err
 }
