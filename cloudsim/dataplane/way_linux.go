@@ -149,9 +149,8 @@ func (w *way) flush(l *loop) error {
 		if len(w.held) > 0 {
 			n, err = unix.Write(w.dst.fd, w.held)
 		} else {
-			var moved int64
-			moved, err = unix.Splice(w.pipe.out, nil, w.dst.fd, nil, w.pipe.holds, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
-			n = int(moved)
+			moved, failed := unix.Splice(w.pipe.out, nil, w.dst.fd, nil, w.pipe.holds, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+			n, err = int(moved), failed
 		}
 		if n, err = w.went(l, n, err); err != nil {
 			return err

@@ -37,7 +37,7 @@ func small(t *testing.T, reserve int64) (c *conformance, free func() int64) {
 		if err := unix.Statfs(dir, &on); err != nil {
 			t.Fatal(err)
 		}
-		return int64(on.Bavail) * on.Bsize
+		return int64(on.Bavail) * int64(on.Bsize) //nolint:unconvert // it is 32 bits wide elsewhere
 	}
 }
 

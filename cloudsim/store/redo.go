@@ -49,14 +49,14 @@ const (
 // redoMap is how much of bbolt's file is mapped. A writer that must map more waits
 // for all readers, which is for ever with that of the base: a file half as long
 // is written plain. Addresses are all that it costs.
-const redoMap = 4 << 30
+var redoMap int64 = 4 << 30
 
 // mapped is how much bbolt is to map from the beginning; 0 where there is no log.
 func mapped() int {
 	if strconv.IntSize < 64 || bootID() == "" {
 		return 0
 	}
-	return redoMap
+	return int(redoMap)
 }
 
 // redo is the log of one store. Only who may write to the store uses it. The zero

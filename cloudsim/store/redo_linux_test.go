@@ -39,7 +39,8 @@ func TestRefusedForWantOfRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	filler := filepath.Join(dir, "filler")
-	if err := os.WriteFile(filler, make([]byte, int64(on.Bavail)*on.Bsize), 0o600); err != nil {
+	free := int64(on.Bavail) * int64(on.Bsize) //nolint:unconvert // it is 32 bits wide elsewhere
+	if err := os.WriteFile(filler, make([]byte, free), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	large := strings.Repeat("x", 50_000)

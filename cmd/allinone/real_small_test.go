@@ -61,7 +61,7 @@ func (l *labRun) testSmallSizes(t *testing.T) {
 	}
 	machine := "/sys/fs/cgroup/cloudsim-" + l.hash() + "/i-000001"
 	for file, want := range map[string]string{
-		"memory.max":                 fmt.Sprint(4 << 30),
+		"memory.max":                 fmt.Sprint(int64(4 << 30)),
 		"cpu.max":                    "200000 100000",
 		"kubepods/pod*/memory.max":   fmt.Sprint(96 << 20),
 		"kubepods/pod*/cpu.max":      "50000 100000",

@@ -80,7 +80,7 @@ func (l *labRun) capacity(pod string) int64 {
 	if err := syscall.Statfs(found[0], &s); err != nil {
 		l.t.Fatal(err)
 	}
-	return int64(s.Blocks) * s.Bsize
+	return int64(s.Blocks) * int64(s.Bsize) //nolint:unconvert // Bsize is an int32 where machines have 32 bits
 }
 
 const gib = 1 << 30

@@ -276,8 +276,9 @@ func UsageOf(path string) (Usage, error) {
 	if err := unix.Statfs(path, &s); err != nil {
 		return Usage{}, &fs.PathError{Op: "statfs", Path: path, Err: err}
 	}
+	block := int64(s.Bsize) //nolint:unconvert // it is 32 bits wide elsewhere
 	return Usage{
-		Total: int64(s.Blocks) * s.Bsize, Available: int64(s.Bavail) * s.Bsize, Used: int64(s.Blocks-s.Bfree) * s.Bsize,
+		Total: int64(s.Blocks) * block, Available: int64(s.Bavail) * block, Used: int64(s.Blocks-s.Bfree) * block,
 		Inodes: int64(s.Files), InodesFree: int64(s.Ffree), InodesIn: int64(s.Files - s.Ffree),
 	}, nil
 }
