@@ -109,6 +109,9 @@ func (b *bench) wholeCycle(ctx context.Context, name string) error {
 		return err
 	}
 	v, stage, pod := made.GetVolume().GetVolumeId(), b.path("stage-"+name), b.path("pod-"+name)
+	if err := os.Mkdir(stage, 0o700); err != nil { // as the kubelet does
+		return err
+	}
 	for _, call := range []func() error{
 		func() error {
 			_, err := b.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: v, NodeId: string(b.vm.ID), VolumeCapability: c})
@@ -134,6 +137,7 @@ func (b *bench) wholeCycle(ctx context.Context, name string) error {
 			_, err := b.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: v, StagingTargetPath: stage})
 			return err
 		},
+		func() error { return os.Remove(stage) },
 		func() error {
 			_, err := b.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: v, NodeId: string(b.vm.ID)})
 			return err

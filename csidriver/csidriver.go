@@ -198,13 +198,19 @@ func (c Config) halves() (h halves) {
 // comes while all are busy gets one all the same.
 const workers = 16
 
+// window is how much a caller may send ahead. One that is said is not probed for:
+// with each message gRPC would ask the caller for a sign of life to time it, which
+// wakes both sides once more for a call.
+const window = 64 << 10
+
 // server has the services of the mode, under a name.
 func (c Config) server(log *slog.Logger, name string, h halves) *grpc.Server {
 	through := []grpc.UnaryServerInterceptor{answer(log)}
 	if l, ok := legacies[name]; ok {
 		through = append(through, l.speak(c.Cloud, c.Name))
 	}
-	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(through...), grpc.NumStreamWorkers(workers))
+	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(through...), grpc.NumStreamWorkers(workers),
+		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window))
 	csi.RegisterIdentityServer(srv, &identity{cfg: c, name: name})
 	if h.controller != nil {
 		csi.RegisterControllerServer(srv, h.controller)
