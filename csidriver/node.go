@@ -30,7 +30,8 @@ type node struct {
 	busy  *busy
 	looks singleflight.Group
 	// patience is how long a look at a volume may take.
-	patience time.Duration
+	patience  time.Duration
+	templates machine.Templates
 }
 
 var nodeCapabilities = []csi.NodeServiceCapability_RPC_Type{

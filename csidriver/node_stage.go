@@ -54,18 +54,18 @@ func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	if err := arrived(ctx, path, int64(d.SizeGiB)*gib); err != nil {
 		return nil, err
 	}
-	err = stageAt(ctx, path, volume, staging, a.ReadOnly, u)
+	err = n.stageAt(ctx, path, volume, staging, a.ReadOnly, u)
 	if errors.Is(err, machine.ErrJournal) {
 		if err := replay(ctx, d, path, u.fsType); err != nil {
 			return nil, err
 		}
-		err = stageAt(ctx, path, volume, staging, a.ReadOnly, u)
+		err = n.stageAt(ctx, path, volume, staging, a.ReadOnly, u)
 	}
 	return &csi.NodeStageVolumeResponse{}, err
 }
 
 // stageAt stages the file of a volume. What fails leaves no device.
-func stageAt(ctx context.Context, path, volume, staging string, readOnly bool, u use) error {
+func (n *node) stageAt(ctx context.Context, path, volume, staging string, readOnly bool, u use) error {
 	l, err := machine.Attach(ctx, path, readOnly, !u.block)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func stageAt(ctx context.Context, path, volume, staging string, readOnly bool, u
 		err = stagedOtherwise(l, stagedAt(staging, volume, !u.block))
 	}
 	if err == nil {
-		err = stage(ctx, l, path, stagedAt(staging, volume, u.block), u)
+		err = n.stage(ctx, l, path, stagedAt(staging, volume, u.block), u)
 	}
 	if err != nil {
 		return errors.Join(err, dropUnused(l))
@@ -125,7 +125,7 @@ func (n *node) attachment(ctx context.Context, volume string) (d cloudsim.Disk, 
 	return d, a, nil
 }
 
-func stage(ctx context.Context, l *machine.Loop, path, at string, u use) error {
+func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u use) error {
 	have, err := mountAt(l, at)
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func stage(ctx context.Context, l *machine.Loop, path, at string, u use) error {
 	if err := errors.Join(os.MkdirAll(at, 0o750), l.Lapse()); err != nil {
 		return err
 	}
-	bytes, err := machine.EnsureFilesystem(ctx, l, path, u.fsType)
+	bytes, err := n.templates.EnsureFilesystem(ctx, l, path, u.fsType)
 	if err != nil {
 		return refused(err)
 	}

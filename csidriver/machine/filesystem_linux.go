@@ -30,7 +30,7 @@ const formatting = "trusted.cloudsim.mkfs"
 //
 // The file is locked meanwhile, and the lock is mkfs's too: a mkfs whose
 // driver was killed is waited for, and never has company.
-func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes int64, err error) {
+func (t *Templates) EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return 0, err
@@ -60,7 +60,10 @@ func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes in
 	if readOnly, err := l.IsReadOnly(); err != nil || readOnly {
 		return 0, errors.Join(err, fmt.Errorf("it is empty, and attached read-only: %w", fs.ErrPermission))
 	}
-	if err := format(ctx, f, l, want); err != nil {
+	if broken {
+		t = nil // what is left of it is in no template, and must not come into one
+	}
+	if err := t.format(ctx, f, l, want); err != nil {
 		return 0, err
 	}
 	_, bytes, err = probe(f)
@@ -102,15 +105,15 @@ func probe(f *os.File) (fsType string, bytes int64, err error) {
 	if string(b[:4]) == "XFSB" {
 		return XFS, int64(binary.BigEndian.Uint32(b[4:])) * int64(binary.BigEndian.Uint64(b[8:])), nil
 	}
-	super := b[1024:]
-	if binary.LittleEndian.Uint16(super[0x38:]) != 0xEF53 {
+	super := superblock(b[superAt:])
+	if super.u16(superMagic) != ext4Magic {
 		return "", 0, nil
 	}
-	blocks := uint64(binary.LittleEndian.Uint32(super[0x4:]))
-	if const64 := uint32(0x80); binary.LittleEndian.Uint32(super[0x60:])&const64 != 0 {
-		blocks |= uint64(binary.LittleEndian.Uint32(super[0x150:])) << 32
+	blocks := uint64(super.u32(superBlocks))
+	if const64 := uint32(0x80); super.u32(superIncompatible)&const64 != 0 {
+		blocks |= uint64(super.u32(superBlocksHigh)) << 32
 	}
-	return Ext4, int64(blocks << (10 + binary.LittleEndian.Uint32(super[0x18:]))), nil
+	return Ext4, int64(blocks << (10 + super.u32(superBlockSize))), nil
 }
 
 // makes is how each filesystem is made. None discards: the file is a hole.
@@ -119,7 +122,7 @@ var makes = map[string][]string{
 	XFS:  {"mkfs.xfs", "-q", "-f", "-K"},
 }
 
-func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
+func (t *Templates) format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
 	how, ok := makes[fsType]
 	if !ok {
 		return fmt.Errorf("no filesystem %q: there are %s", fsType, strings.Join(Filesystems(), " and "))
@@ -128,13 +131,28 @@ func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
 	if marked != nil && !errors.Is(marked, unix.ENOTSUP) {
 		return marked
 	}
-	if err := tool(ctx, f, append(how, l.Device())...); err != nil {
+	if err := t.make(ctx, f, l, fsType, how); err != nil {
 		return err
 	}
 	if marked != nil {
 		return nil //nolint:nilerr // the file cannot be marked, and needs it only for a crash in between
 	}
 	return unix.Fremovexattr(int(f.Fd()), formatting)
+}
+
+// make makes a filesystem by its template, or as it is made.
+func (t *Templates) make(ctx context.Context, f *os.File, l *Loop, fsType string, how []string) error {
+	size, err := l.Size()
+	if err != nil {
+		return err
+	}
+	if m := t.of(size); m != nil && fsType == Ext4 {
+		return m.write(l.Device())
+	}
+	if err := tool(ctx, f, append(how, l.Device())...); err != nil || fsType != Ext4 {
+		return err
+	}
+	return t.learn(f, size)
 }
 
 // tool runs a program that has held, if any, for as long as it runs.

@@ -3,7 +3,8 @@
 // tools that grow a filesystem are other programs.
 //
 // The kernel's own tables are the only record: nothing is remembered between
-// two calls, so a process that was killed at any point has nothing to repair.
+// two calls but what mkfs writes to an empty disk, see Templates, so a process
+// that was killed at any point has nothing to repair.
 // A device is known by the inode of the file behind it, never by its number,
 // which the kernel gives to the next file at once. It refuses to make a
 // filesystem on anything that was ever written to.

@@ -49,6 +49,11 @@ func Grow(context.Context, *Loop, string, string, int64) error  { return errors.
 func FilesystemSize(string) (int64, error)                      { return 0, errors.ErrUnsupported }
 func Replay(context.Context, string, string) error              { return errors.ErrUnsupported }
 func GiveToGroup(string, int) error                             { return errors.ErrUnsupported }
-func EnsureFilesystem(context.Context, *Loop, string, string) (int64, error) {
+
+// Templates are for filesystems, which are made on Linux only.
+type Templates struct{}
+
+// EnsureFilesystem works on Linux only.
+func (*Templates) EnsureFilesystem(context.Context, *Loop, string, string) (int64, error) {
 	return 0, errors.ErrUnsupported
 }
