@@ -106,7 +106,14 @@ func configure(control, file *os.File, mode int, lapses bool) (*Loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Loop{dev: keep, Number: n}, nil
+	l := &Loop{dev: keep, Number: n}
+	if mode == os.O_RDWR {
+		// That a device refuses writes is its number's, and outlives the file (Linux 5.12).
+		if err := l.refuseWrites(false); err != nil {
+			return nil, errors.Join(err, l.Detach())
+		}
+	}
+	return l, nil
 }
 
 // Find returns the loop device of a file, nil if there is none: of the file
@@ -287,20 +294,28 @@ func (l *Loop) Guard(readOnly bool) error {
 	if err != nil || fixed {
 		return err
 	}
-	var flag int32
-	if readOnly {
+	return l.refuseWrites(readOnly)
+}
+
+func (l *Loop) refuseWrites(yes bool) error {
+	flag := 0
+	if yes {
 		flag = 1
 	}
-	if err := unix.IoctlSetPointerInt(int(l.dev.Fd()), unix.BLKROSET, int(flag)); err != nil {
+	if err := unix.IoctlSetPointerInt(int(l.dev.Fd()), unix.BLKROSET, flag); err != nil {
 		return fmt.Errorf("%s: whether it takes writes: %w", l.Device(), err)
 	}
 	return nil
 }
 
 // Detach takes the file from behind the device and closes it. The kernel does
-// so when the last who has it open lets go.
+// so when the last who has it open lets go. What the device refused, its number
+// does not refuse to the next file, which may be another program's.
 func (l *Loop) Detach() error {
-	err := unix.IoctlSetInt(int(l.dev.Fd()), unix.LOOP_CLR_FD, 0)
+	err := l.Guard(false)
+	if err == nil {
+		err = unix.IoctlSetInt(int(l.dev.Fd()), unix.LOOP_CLR_FD, 0)
+	}
 	if errors.Is(err, unix.ENXIO) {
 		err = nil // it had none any more
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -160,6 +162,59 @@ func TestFindWhoseMountIsGone(t *testing.T) {
 		if err := have.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A number whose device refused writes takes those of its next file: also if it
+// was not this package that took the file away, and for who does not ask.
+func TestGuardGoesWithTheFile(t *testing.T) {
+	needsVolumes(t)
+	detached := func(l *Loop) error { return l.Detach() }
+	cleared := func(l *Loop) error {
+		return errors.Join(unix.IoctlSetInt(int(l.dev.Fd()), unix.LOOP_CLR_FD, 0), l.Close())
+	}
+	for name, tc := range map[string]struct {
+		takeAway func(*Loop) error
+		free     bool // of it, when it has no file
+	}{"detached": {detached, true}, "by another program": {cleared, false}} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			first, next := filepath.Join(dir, "first.img"), filepath.Join(dir, "next.img")
+			emptyDisk(t, first, 64<<20)
+			emptyDisk(t, next, 64<<20)
+			for range 100 { // others on this machine may be faster to have the number
+				l, err := Attach(t.Context(), first, false, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				number := l.Number
+				if err := errors.Join(l.Guard(true), tc.takeAway(l)); err != nil {
+					t.Fatal(err)
+				}
+				ro, err := os.ReadFile("/sys/block/loop" + strconv.Itoa(number) + "/ro")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if l, err = Attach(t.Context(), next, false, true); err != nil {
+					t.Fatal(err)
+				}
+				if l.Number != number {
+					_ = l.Detach()
+					continue
+				}
+				if tc.free && strings.TrimSpace(string(ro)) != "0" {
+					t.Error("without a file it refuses writes")
+				}
+				if _, err := EnsureFilesystem(t.Context(), l, next, Ext4); err != nil {
+					t.Errorf("its next file: %v", err)
+				}
+				if err := l.Detach(); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			t.Fatal("no number was had twice")
+		})
 	}
 }
 
