@@ -27,6 +27,7 @@ func (n *node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolume
 	if err != nil {
 		return nil, err
 	}
+	target = filepath.Clean(target) // a device is shown as a file, which no slash follows
 	done, err := n.busy.take(ctx, volume)
 	if err != nil {
 		return nil, err
@@ -169,6 +170,7 @@ func (n *node) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVo
 	if err := required("volume_id", volume, "target_path", target); err != nil {
 		return nil, err
 	}
+	target = filepath.Clean(target)
 	done, err := n.busy.take(ctx, volume)
 	if err != nil {
 		return nil, err

@@ -309,7 +309,7 @@ func (n *node) unmount(ctx context.Context, l *machine.Loop, volume, at string) 
 	if err != nil || here == nil {
 		return err
 	}
-	if err := n.unpublished(ctx, l, volume, at); err != nil {
+	if err := n.unpublished(ctx, l, volume, here.Path); err != nil {
 		return err
 	}
 	return machine.UnmountAll(at)
@@ -326,7 +326,8 @@ func unmountDevice(at string) error {
 	return machine.UnmountAll(at)
 }
 
-// unpublished fails if the volume is mounted elsewhere than where it is staged.
+// unpublished fails if the volume is mounted elsewhere than where it is staged,
+// as the kernel calls that.
 // Only a disk that several nodes may have is: this machine may be several.
 func (n *node) unpublished(ctx context.Context, l *machine.Loop, volume, staged string) error {
 	there, err := l.Of()

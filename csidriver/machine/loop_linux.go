@@ -228,9 +228,11 @@ func loopNumbers() (numbers []string, err error) {
 	return numbers, err
 }
 
-// realpath is path without symbolic links in its folder; the file itself may be
-// one, or missing.
+// realpath is path without symbolic links in its folder, nor a slash at its end:
+// as the kernel's table of mounts has it. The file itself may be a link, or
+// missing.
 func realpath(path string) (string, error) {
+	path = filepath.Clean(path)
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
 		return "", err
