@@ -16,8 +16,8 @@ type Usage struct {
 	Inodes, InodesFree, InodesIn int64
 }
 
-// canonical is for a kernel that has labels.
-func canonical(label string) string { return label }
+// canonical is how Linux shows a label.
+func canonical(label string) string { return ordered(label) }
 
 // CanGrowMounted is false where nothing is mounted.
 func CanGrowMounted() bool { return false }
