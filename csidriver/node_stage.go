@@ -152,11 +152,11 @@ func stage(ctx context.Context, l *machine.Loop, path, at string, u use) error {
 		options = append([]string{"ro"}, options...)
 	}
 	err = machine.MountDevice(l, at, u.fsType, options)
-	if errors.Is(err, machine.ErrJournal) {
-		return err
+	if errors.Is(err, machine.ErrOptions) {
+		return invalid("volume_capability.mount.mount_flags", "%v", err)
 	}
 	if err != nil {
-		return status.Errorf(codes.InvalidArgument, "%v", err)
+		return err
 	}
 	if err := finish(ctx, l, at, u, bytes); err != nil {
 		return errors.Join(err, machine.UnmountAll(at))
