@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -181,11 +182,11 @@ func giveToGroup(at string, u use) error {
 	if u.group == "" {
 		return nil
 	}
-	gid, err := strconv.Atoi(u.group)
-	if err != nil || gid < 0 {
-		return invalid("volume_capability.mount.volume_mount_group", "must be a number, got %q", u.group)
+	gid, err := strconv.ParseUint(u.group, 10, 32)
+	if err != nil || gid == math.MaxUint32 { // which chown takes for nobody
+		return invalid("volume_capability.mount.volume_mount_group", "must be the number of a group, got %q", u.group)
 	}
-	return machine.GiveToGroup(at, gid)
+	return machine.GiveToGroup(at, int(gid))
 }
 
 // refused gives what a disk's content forbids its code: asking again is no use.
