@@ -218,6 +218,62 @@ func TestGuardGoesWithTheFile(t *testing.T) {
 	}
 }
 
+// A node that has a device of its own finds that and nobody else's, also when
+// its path is long; a device that is nobody's own is everybody's.
+func TestDeviceOfItsOwn(t *testing.T) {
+	needsVolumes(t)
+	for _, folder := range []string{"short", strings.Repeat("long", 40)} {
+		path := filepath.Join(t.TempDir(), folder, "disk.img")
+		if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		emptyDisk(t, path, 1<<20)
+		numbers := map[string]int{}
+		for _, node := range []string{"i-000001", "i-000002", "i-000001"} {
+			l, err := AttachFor(t.Context(), node, path, false, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if had, ok := numbers[node]; ok && had != l.Number {
+				t.Errorf("%s had %d, and gets %d", node, had, l.Number)
+			}
+			numbers[node] = l.Number
+			_ = l.Close()
+		}
+		if numbers["i-000001"] == numbers["i-000002"] {
+			t.Errorf("both have %d", numbers["i-000001"])
+		}
+		if l, err := FindFor("i-000003", path); err != nil || l != nil {
+			t.Errorf("another has %v, %v", l, err)
+		}
+		if err := os.Remove(path); err != nil { // only its name is left
+			t.Fatal(err)
+		}
+		for node, want := range numbers {
+			l, err := FindFor(node, path)
+			if err != nil || l == nil || l.Number != want {
+				t.Fatalf("%s finds %v, %v, want %d", node, l, err, want)
+			}
+			if err := l.Detach(); err != nil {
+				t.Error(err)
+			}
+		}
+		emptyDisk(t, path, 1<<20)
+		shared, err := Attach(t.Context(), path, false, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l, err := FindFor("i-000001", path); err != nil || l == nil || l.Number != shared.Number {
+			t.Errorf("what is nobody's is %v, %v", l, err)
+		} else {
+			_ = l.Close()
+		}
+		if err := shared.Detach(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A mark of another file, which this one was once, says nothing of it.
 func TestMarkOfAnotherFile(t *testing.T) {
 	needsVolumes(t)
