@@ -1,11 +1,14 @@
 package csidriver
 
 import (
+	"errors"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
@@ -177,5 +180,51 @@ func TestReadByTwoNodes(t *testing.T) {
 			t.Error("it can be written to")
 		}
 		b.clear(v)
+	}
+}
+
+// Two nodes that get at once what was taken in use replay its journal one after
+// the other, each by a device of its own.
+func TestJournalOfTwoNodes(t *testing.T) {
+	for _, fsType := range machine.Filesystems() {
+		t.Run(fsType, func(t *testing.T) {
+			one := newNodeBench(t)
+			two := one.another("node-2", "small")
+			writer, reader := mounted(fsType), as(mounted(fsType), csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY)
+			v := one.volumeOf("pvc-1", fsType)
+			one.publish(v, writer)
+			wantCode(t, "stage", one.stage(v, writer), codes.OK)
+			wantCode(t, "show", one.show(v, "pod", writer, false), codes.OK)
+			if err := os.WriteFile(one.path("pod/hello"), []byte("world"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			dir, err := os.Open(one.path("pod"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close()); err != nil {
+				t.Fatal(err)
+			}
+			s := must(t)(one.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "s1", SourceVolumeId: v})).(*csi.CreateSnapshotResponse)
+			one.clear(v)
+			r := one.volume("pvc-2", from(s.GetSnapshot().GetSnapshotId(), ""), func(r *csi.CreateVolumeRequest) {
+				r.VolumeCapabilities, r.Parameters = []*csi.VolumeCapability{reader}, map[string]string{"type": "fast"}
+				r.CapacityRange.RequiredBytes = 4 * gib
+			})
+			var both sync.WaitGroup
+			for _, b := range []*bench{one, two} {
+				b.publish(r, reader)
+			}
+			for _, b := range []*bench{one, two} {
+				both.Go(func() { wantCode(t, "stage for reading", b.stage(r, reader), codes.OK) })
+			}
+			both.Wait()
+			for _, b := range []*bench{one, two} {
+				if got, err := os.ReadFile(b.path("stage-" + r + "/hello")); string(got) != "world" {
+					t.Errorf("read %q, %v", got, err)
+				}
+				wantCode(t, "unstage", b.unstage(r), codes.OK)
+			}
+		})
 	}
 }
