@@ -102,6 +102,21 @@ func newNodeBench(t *testing.T, serveAs ...string) *bench {
 	return b
 }
 
+// another is the same cloud's driver on another instance, of the same machine.
+func (b *bench) another(name, size string) *bench {
+	b.t.Helper()
+	o := &bench{t: b.t, cloud: b.cloud, dir: b.path(name), size: size}
+	if err := os.Mkdir(o.dir, 0o700); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.Symlink(b.path("disks"), o.path("disks")); err != nil {
+		b.t.Fatal(err)
+	}
+	o.vm = o.instance(name, "sim-1a")
+	o.serve(NodeConfig{Instance: o.vm.ID, DisksDir: o.path("disks")})
+	return o
+}
+
 // loops are the files of this bench that are behind loop devices.
 func (b *bench) loops() (files []string) {
 	b.t.Helper()

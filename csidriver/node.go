@@ -153,7 +153,7 @@ func (n *node) loopOf(volume string, near ...string) (*machine.Loop, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, cloudsim.Errorf(cloudsim.NotFound, "no volume %s on this machine", volume)
 	}
-	return machine.Find(path, near...)
+	return machine.FindFor(string(n.cfg.Instance), path, near...)
 }
 
 // mountAt is what is seen at a path: a mount of l, or nothing. Anything else

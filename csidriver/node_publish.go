@@ -20,13 +20,17 @@ import (
 // so that several pods may have it, each with its own flags.
 func (n *node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	volume, target := req.GetVolumeId(), req.GetTargetPath()
-	if err := required("volume_id", volume, "target_path", target, "staging_target_path", req.GetStagingTargetPath()); err != nil {
+	if err := required("volume_id", volume, "target_path", target); err != nil {
 		return nil, err
 	}
 	u, err := useOf(req.GetVolumeCapability())
 	if err != nil {
 		return nil, err
 	}
+	if req.GetStagingTargetPath() == "" { // CSI has a code of its own for it
+		return nil, status.Error(codes.FailedPrecondition, "staging_target_path is required: a volume is staged before it is published")
+	}
+	target = filepath.Clean(target) // a device is shown as a file, which no slash follows
 	done, err := n.busy.take(ctx, volume)
 	if err != nil {
 		return nil, err
@@ -169,6 +173,7 @@ func (n *node) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVo
 	if err := required("volume_id", volume, "target_path", target); err != nil {
 		return nil, err
 	}
+	target = filepath.Clean(target)
 	done, err := n.busy.take(ctx, volume)
 	if err != nil {
 		return nil, err

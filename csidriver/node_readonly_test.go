@@ -8,6 +8,8 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
+
+	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
 // A volume from a snapshot that was taken in use has all that was synced, also
@@ -103,6 +105,48 @@ func TestBlockReadOnly(t *testing.T) {
 	wantCode(t, "for reading beside", b.show(v, "reader", raw(), true), codes.FailedPrecondition)
 	b.hide(v, "writer")
 	b.unstage(v)
+}
+
+// The number of a device that was shown read-only is the next volume's, whose
+// filesystem takes writes.
+func TestAfterBlockReadOnly(t *testing.T) {
+	b := newNodeBench(t)
+	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
+	b.publish(v, raw())
+	next := b.volume("pvc-2")
+	b.publish(next, mounted("ext4"))
+	for range 100 { // others on this machine may be faster to have the number
+		wantCode(t, "stage", b.stage(v, raw()), codes.OK)
+		wantCode(t, "for reading", b.show(v, "reader", raw(), true), codes.OK)
+		number := b.number(v)
+		wantCode(t, "unpublish", b.hide(v, "reader"), codes.OK)
+		wantCode(t, "unstage", b.unstage(v), codes.OK)
+		wantCode(t, "stage the next", b.stage(next, mounted("ext4")), codes.OK)
+		same := b.number(next) == number
+		if same {
+			wantCode(t, "show it", b.show(next, "pod", mounted("ext4"), false), codes.OK)
+			if err := os.WriteFile(b.path("pod/a"), nil, 0o600); err != nil {
+				t.Error(err)
+			}
+			wantCode(t, "hide it", b.hide(next, "pod"), codes.OK)
+		}
+		wantCode(t, "unstage the next", b.unstage(next), codes.OK)
+		if same || t.Failed() {
+			return
+		}
+	}
+	t.Fatal("no number was had twice")
+}
+
+// number is that of the volume's device.
+func (b *bench) number(volume string) int {
+	b.t.Helper()
+	l, err := machine.Find(filepath.Join(b.path("disks"), volume+".img"))
+	if err != nil || l == nil {
+		b.t.Fatalf("the device of %s is %v, %v", volume, l, err)
+	}
+	_ = l.Close()
+	return l.Number
 }
 
 // The same call again is no error, however the kernel shows the options; one

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,19 +55,24 @@ func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	if err := arrived(ctx, path, int64(d.SizeGiB)*gib); err != nil {
 		return nil, err
 	}
-	err = n.stageAt(ctx, path, volume, staging, a.ReadOnly, u)
+	owner := ""
+	if d.MultiAttach { // other nodes may be on this machine, too
+		owner = string(n.cfg.Instance)
+	}
+	err = n.stageAt(ctx, owner, path, volume, staging, a.ReadOnly, u)
 	if errors.Is(err, machine.ErrJournal) {
-		if err := replay(ctx, d, path, u.fsType); err != nil {
+		if err := replay(ctx, d, owner, path, u.fsType); err != nil {
 			return nil, err
 		}
-		err = n.stageAt(ctx, path, volume, staging, a.ReadOnly, u)
+		err = n.stageAt(ctx, owner, path, volume, staging, a.ReadOnly, u)
 	}
 	return &csi.NodeStageVolumeResponse{}, err
 }
 
-// stageAt stages the file of a volume. What fails leaves no device.
-func (n *node) stageAt(ctx context.Context, path, volume, staging string, readOnly bool, u use) error {
-	l, err := machine.Attach(ctx, path, readOnly, !u.block)
+// stageAt stages the file of a volume, by a device that is the owner's own if
+// there is one. What fails leaves no device.
+func (n *node) stageAt(ctx context.Context, owner, path, volume, staging string, readOnly bool, u use) error {
+	l, err := machine.AttachFor(ctx, owner, path, readOnly, !u.block)
 	if err != nil {
 		return err
 	}
@@ -95,11 +101,11 @@ func writable(l *machine.Loop, want bool) error {
 
 // replay is for a volume that may not be written to and begins as its source
 // was in use. It is written to once, if nobody else has it for writing.
-func replay(ctx context.Context, d cloudsim.Disk, path, fsType string) error {
+func replay(ctx context.Context, d cloudsim.Disk, owner, path, fsType string) error {
 	if slices.ContainsFunc(d.Attachments, func(a cloudsim.Attachment) bool { return !a.ReadOnly }) {
 		return status.Errorf(codes.FailedPrecondition, "volume %s is in use for writing elsewhere: its filesystem cannot be read here meanwhile", d.ID)
 	}
-	return machine.Replay(ctx, path, fsType)
+	return machine.Replay(ctx, owner, path, fsType)
 }
 
 // stagedOtherwise fails if the volume is staged where it is in the other access
@@ -152,11 +158,11 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 		options = append([]string{"ro"}, options...)
 	}
 	err = machine.MountDevice(l, at, u.fsType, options)
-	if errors.Is(err, machine.ErrJournal) {
-		return err
+	if errors.Is(err, machine.ErrOptions) {
+		return invalid("volume_capability.mount.mount_flags", "%v", err)
 	}
 	if err != nil {
-		return status.Errorf(codes.InvalidArgument, "%v", err)
+		return err
 	}
 	if err := finish(ctx, l, at, u, bytes); err != nil {
 		return errors.Join(err, machine.UnmountAll(at))
@@ -181,11 +187,11 @@ func giveToGroup(at string, u use) error {
 	if u.group == "" {
 		return nil
 	}
-	gid, err := strconv.Atoi(u.group)
-	if err != nil || gid < 0 {
-		return invalid("volume_capability.mount.volume_mount_group", "must be a number, got %q", u.group)
+	gid, err := strconv.ParseUint(u.group, 10, 32)
+	if err != nil || gid == math.MaxUint32 { // which chown takes for nobody
+		return invalid("volume_capability.mount.volume_mount_group", "must be the number of a group, got %q", u.group)
 	}
-	return machine.GiveToGroup(at, gid)
+	return machine.GiveToGroup(at, int(gid))
 }
 
 // refused gives what a disk's content forbids its code: asking again is no use.
@@ -266,11 +272,11 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 		return nil, err
 	}
 	defer done()
-	l, err := machine.Find(path, staging, stagedAt(staging, volume, true)) // also if the file is gone
+	l, err := machine.FindFor(string(n.cfg.Instance), path, staging, stagedAt(staging, volume, true)) // also if the file is gone
 	if err != nil {
 		return nil, err
 	}
-	if err := n.unstage(ctx, l, volume, staging); err != nil {
+	if err := unstage(l, volume, staging); err != nil {
 		if l != nil {
 			err = errors.Join(err, l.Close())
 		}
@@ -284,8 +290,8 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 
 // unstage looks first for a filesystem: while it is there, what is below the
 // path is the user's.
-func (n *node) unstage(ctx context.Context, l *machine.Loop, volume, staging string) error {
-	if err := n.unmount(ctx, l, volume, staging); err != nil {
+func unstage(l *machine.Loop, volume, staging string) error {
+	if err := unmount(l, volume, staging); err != nil {
 		return err
 	}
 	device := stagedAt(staging, volume, true)
@@ -294,7 +300,7 @@ func (n *node) unstage(ctx context.Context, l *machine.Loop, volume, staging str
 			return err
 		}
 	}
-	if err := n.unmount(ctx, l, volume, device); err != nil {
+	if err := unmount(l, volume, device); err != nil {
 		return err
 	}
 	if err := os.Remove(device); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -304,12 +310,12 @@ func (n *node) unstage(ctx context.Context, l *machine.Loop, volume, staging str
 }
 
 // unmount takes away the volume's mount at a path, if there is one and no other.
-func (n *node) unmount(ctx context.Context, l *machine.Loop, volume, at string) error {
+func unmount(l *machine.Loop, volume, at string) error {
 	here, err := mountAt(l, at)
 	if err != nil || here == nil {
 		return err
 	}
-	if err := n.unpublished(ctx, l, volume, at); err != nil {
+	if err := unpublished(l, volume, here.Path); err != nil {
 		return err
 	}
 	return machine.UnmountAll(at)
@@ -326,21 +332,17 @@ func unmountDevice(at string) error {
 	return machine.UnmountAll(at)
 }
 
-// unpublished fails if the volume is mounted elsewhere than where it is staged.
-// Only a disk that several nodes may have is: this machine may be several.
-func (n *node) unpublished(ctx context.Context, l *machine.Loop, volume, staged string) error {
+// unpublished fails if the volume is mounted elsewhere than where it is staged,
+// as the kernel calls that.
+func unpublished(l *machine.Loop, volume, staged string) error {
 	there, err := l.Of()
 	if err != nil {
 		return err
 	}
 	for _, m := range there {
-		if m.Path == staged {
-			continue
+		if m.Path != staged {
+			return status.Errorf(codes.FailedPrecondition, "volume %s is still published at %s", volume, m.Path)
 		}
-		if d, err := getDisk(ctx, n.cloud, volume); err == nil && d.MultiAttach {
-			return nil
-		}
-		return status.Errorf(codes.FailedPrecondition, "volume %s is still published at %s", volume, m.Path)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package csidriver
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -106,7 +107,7 @@ func (n *node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	if err != nil {
 		return nil, err
 	}
-	if err := arrived(ctx, path, int64(want.least)*gib); err != nil {
+	if err := n.grown(ctx, volume, path, want.least); err != nil {
 		return nil, err
 	}
 	if err := l.Refresh(); err != nil {
@@ -119,6 +120,23 @@ func (n *node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	}
 	size, err := l.Size()
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, err
+}
+
+// grown waits until a volume's file has so many GiB. That it is not to have them
+// the cloud says, which is asked only if the file has not.
+func (n *node) grown(ctx context.Context, volume, path string, least int) error {
+	bytes := int64(least) * gib
+	if info, err := os.Stat(path); err == nil && info.Size() >= bytes {
+		return nil
+	}
+	d, err := getDisk(ctx, n.cloud, volume)
+	if err != nil {
+		return err
+	}
+	if d.SizeGiB < least {
+		return status.Errorf(codes.OutOfRange, "capacity_range requires %d GiB, and the disk of volume %s has %d: expand it first", least, volume, d.SizeGiB)
+	}
+	return arrived(ctx, path, bytes)
 }
 
 // grow lets the filesystem fill its device. The kernel wants a mount that may be

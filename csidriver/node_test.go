@@ -2,8 +2,10 @@ package csidriver
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -244,6 +246,60 @@ func TestBlockIsDetached(t *testing.T) {
 	}
 	wantCode(t, "unpublish", b.hide(v, "pod"), codes.OK)
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
+}
+
+// A path is where it leads, whatever it is called: with a slash at its end, or
+// by a link to the kubelet's folder.
+func TestPathsByAnyName(t *testing.T) {
+	b := newNodeBench(t)
+	if err := os.Mkdir(b.path("kubelet"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(b.path("kubelet"), b.path("link")); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]*csi.VolumeCapability{"ext4": mounted("ext4"), "raw": raw()} {
+		v := b.volume("pvc-"+name, func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{c} })
+		b.publish(v, c)
+		for _, names := range [][]string{
+			{"kubelet/%s/", "kubelet/%s"}, {"kubelet/%s", "kubelet//%s/"},
+			{"link/%s", "link/%s/"}, {"link/%s", "kubelet/%s"}, {"kubelet/%s", "link/%s"},
+		} {
+			called := func(i int, what string) string { return b.dir + "/" + fmt.Sprintf(names[i], what) }
+			mounts := func(when string, want int) {
+				t.Helper()
+				raw, err := os.ReadFile("/proc/self/mountinfo")
+				if got := strings.Count(string(raw), " "+b.path("kubelet/")); err != nil || got != want {
+					t.Errorf("%s as %v, %s: %d mounts (%v), want %d", name, names, when, got, err, want)
+				}
+			}
+			unstage := func(i int) error {
+				_, err := b.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: v, StagingTargetPath: called(i, "stage")})
+				return err
+			}
+			for i := range names {
+				_, err := b.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: v, StagingTargetPath: called(i, "stage"), VolumeCapability: c})
+				wantCode(t, "stage", err, codes.OK)
+				mounts("staged", 1)
+			}
+			for i := range names {
+				_, err := b.NodePublishVolume(t.Context(), &csi.NodePublishVolumeRequest{
+					VolumeId: v, StagingTargetPath: called(i, "stage"), TargetPath: called(i, "pod"), VolumeCapability: c,
+				})
+				wantCode(t, "publish", err, codes.OK)
+				mounts("published", 2)
+			}
+			wantCode(t, "unstage too early", unstage(0), codes.FailedPrecondition)
+			_, err := b.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: v, TargetPath: called(1, "pod")})
+			wantCode(t, "unpublish", err, codes.OK)
+			mounts("unpublished", 1)
+			if _, err := os.Lstat(b.path("kubelet/pod")); !os.IsNotExist(err) {
+				t.Errorf("the target stays: %v", err)
+			}
+			wantCode(t, "unstage", unstage(1), codes.OK)
+			mounts("unstaged", 0)
+		}
+	}
 }
 
 // A volume that is staged and not published grows where it is staged, once.

@@ -122,12 +122,16 @@ func (c *controller) taken(s cloudsim.Snapshot, zones []string) *csi.Snapshot {
 	}
 }
 
-// DeleteSnapshot deletes a snapshot; volumes that were made of it stay.
+// DeleteSnapshot deletes a snapshot; volumes that were made of it stay. One of a
+// group is deleted with it.
 func (c *controller) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
 	if err := required("snapshot_id", req.GetSnapshotId()); err != nil {
 		return nil, err
 	}
 	s, err := c.snapshot(ctx, req.GetSnapshotId())
+	if err == nil && s.Group != "" {
+		return nil, invalid("snapshot_id", "names %s, which is of group %s: delete that", s.ID, s.Group)
+	}
 	if err == nil {
 		if s, err = c.cloud.DeleteSnapshot(ctx, s.ID); err == nil {
 			err = c.wait(ctx, s.Operation)

@@ -247,8 +247,9 @@ func toTheEnd(ctx context.Context, f *os.File, l *Loop, run func(context.Context
 
 // Replay brings what the journal of a filesystem has to its place, for who may
 // not write to it. Nothing else may have the disk for writing. The mount that the
-// kernel does it at is one that nobody sees, and is gone with this process.
-func Replay(ctx context.Context, path, fsType string) error {
+// kernel does it at is one that nobody sees, and is gone with this process. The node
+// is as in AttachFor.
+func Replay(ctx context.Context, node, path, fsType string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -257,7 +258,7 @@ func Replay(ctx context.Context, path, fsType string) error {
 	if err := lock(ctx, f); err != nil {
 		return err
 	}
-	l, err := Attach(ctx, path, false, true)
+	l, err := AttachFor(ctx, node, path, false, true)
 	if err != nil {
 		return err
 	}
@@ -265,7 +266,7 @@ func Replay(ctx context.Context, path, fsType string) error {
 		return fmt.Errorf("the journal of %s: %w", fsType, err)
 	}
 	for { // the kernel takes the device away, see Attach
-		l, err := Find(path)
+		l, err := FindFor(node, path)
 		if err != nil || l == nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,14 @@ func (l *Loop) Close() error { return l.dev.Close() }
 // the machine whose mounts they were. A device that is shown as a file must
 // not lapse, as between two who open it nobody has it open.
 func Attach(ctx context.Context, path string, readOnly, lapses bool) (*Loop, error) {
-	l, err := Find(path)
+	return AttachFor(ctx, "", path, readOnly, lapses)
+}
+
+// AttachFor is Attach for a node that is to have a device of its own, as a disk
+// has on each machine that shares it: what this one refuses, or that it goes, is
+// nothing to other nodes of the same host.
+func AttachFor(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
+	l, err := FindFor(node, path)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +70,7 @@ func Attach(ctx context.Context, path string, readOnly, lapses bool) (*Loop, err
 	}
 	defer control.Close()
 	for {
-		l, err := configure(control, file, mode, lapses)
+		l, err := configure(control, file, node, mode, lapses)
 		if !errors.Is(err, unix.EBUSY) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENXIO) {
 			return l, err
 		}
@@ -78,7 +86,7 @@ const tick = 5 * time.Millisecond
 
 // configure puts file behind the first free device. EBUSY says that the device
 // was free a moment ago, and ENXIO that it will be in a moment.
-func configure(control, file *os.File, mode int, lapses bool) (*Loop, error) {
+func configure(control, file *os.File, node string, mode int, lapses bool) (*Loop, error) {
 	n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 	if err != nil {
 		return nil, fmt.Errorf("a free loop device: %w", err)
@@ -90,7 +98,7 @@ func configure(control, file *os.File, mode int, lapses bool) (*Loop, error) {
 	}
 	defer dev.Close()
 	c := unix.LoopConfig{Fd: uint32(file.Fd())}
-	copy(c.Info.File_name[:len(c.Info.File_name)-1], file.Name()) // it is called so also when our mounts are gone
+	c.Info.File_name = called(file.Name(), node)
 	if mode == os.O_RDONLY {
 		c.Info.Flags = unix.LO_FLAGS_READ_ONLY
 	}
@@ -106,7 +114,14 @@ func configure(control, file *os.File, mode int, lapses bool) (*Loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Loop{dev: keep, Number: n}, nil
+	l := &Loop{dev: keep, Number: n}
+	if mode == os.O_RDWR {
+		// That a device refuses writes is its number's, and outlives the file (Linux 5.12).
+		if err := l.refuseWrites(false); err != nil {
+			return nil, errors.Join(err, l.Detach())
+		}
+	}
+	return l, nil
 }
 
 // Find returns the loop device of a file, nil if there is none: of the file
@@ -116,13 +131,18 @@ func configure(control, file *os.File, mode int, lapses bool) (*Loop, error) {
 //
 // Its price is a read for each loop device that is in use, unless the one that
 // it looks for is mounted at near: that is looked at first.
-func Find(path string, near ...string) (*Loop, error) {
+func Find(path string, near ...string) (*Loop, error) { return FindFor("", path, near...) }
+
+// FindFor is Find for a node, which passes over what other nodes have for their
+// own.
+func FindFor(node, path string, near ...string) (*Loop, error) {
 	b, err := backingOf(path)
 	if err != nil {
 		return nil, err
 	}
+	b.node = node
 	for _, at := range near {
-		if n, ok := loopAt(at); ok && (!b.gone || b.called(n, true)) { // opened to be looked at, it stays: it is mounted
+		if n, ok := loopAt(at); ok && (!b.gone || b.maybe(n, true)) { // opened to be looked at, it stays: it is mounted
 			if l, err := b.behind(n); err == nil && l != nil {
 				return l, nil
 			}
@@ -133,7 +153,7 @@ func Find(path string, near ...string) (*Loop, error) {
 		return nil, err
 	}
 	for _, n := range numbers {
-		if !b.called(n, !b.gone) {
+		if !b.maybe(n, !b.gone) {
 			continue
 		}
 		if l, err := b.behind(n); err != nil || l != nil {
@@ -148,6 +168,26 @@ type backing struct {
 	name string // as the kernel calls it
 	gone bool
 	file unix.Stat_t // unless it is gone
+	node string      // that looks for a device of it
+}
+
+// called is what a device is called: as its file, also when our mounts are gone,
+// and, where nobody but us reads on, whose own it is. The kernel has room for 63
+// bytes, of which a long path loses some.
+func called(path, node string) (name [unix.LO_NAME_SIZE]byte) {
+	if node == "" {
+		copy(name[:len(name)-1], path)
+		return name
+	}
+	n := copy(name[:max(len(name)-2-len(node), 0)], path)
+	copy(name[n+1:len(name)-1], node)
+	return name
+}
+
+// ownerOf is whose own a device of that name is, "" if nobody's.
+func ownerOf(name [unix.LO_NAME_SIZE]byte) string {
+	_, rest, _ := bytes.Cut(name[:], []byte{0})
+	return unix.ByteSliceToString(rest)
 }
 
 func backingOf(path string) (b backing, err error) {
@@ -163,18 +203,18 @@ func backingOf(path string) (b backing, err error) {
 	return b, err
 }
 
-// called reports whether the file behind a loop device may be this one by its
+// maybe reports whether the file behind a loop device may be this one by its
 // name, so that few devices are opened that are another's. Of the folder the
 // kernel shows what it can, which is nothing when it was seen in a container that
 // is gone; so where there is other evidence, it is left out.
-func (b backing) called(n string, inAnyFolder bool) bool {
+func (b backing) maybe(n string, inAnyFolder bool) bool {
 	raw, err := os.ReadFile("/sys/block/loop" + n + "/loop/backing_file")
 	name := strings.TrimSuffix(string(raw), "\n")
 	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))
 }
 
 // behind returns a loop device if it has the file, and else nil. Of a file that
-// is gone only its name is known, see called.
+// is gone only its name is known, see maybe.
 func (b backing) behind(n string) (*Loop, error) {
 	dev, err := os.Open("/dev/loop" + n)
 	if errors.Is(err, unix.ENXIO) {
@@ -184,11 +224,17 @@ func (b backing) behind(n string) (*Loop, error) {
 		return nil, err
 	}
 	info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
-	if err != nil || !b.gone && (info.Inode != b.file.Ino || info.Device != b.file.Dev) {
-		_ = dev.Close() // it went between the two looks, or is of another file
+	if err != nil || !b.gone && (info.Inode != b.file.Ino || info.Device != b.file.Dev) || b.others(info) {
+		_ = dev.Close() // it went between the two looks, or is of another file, or node
 		return nil, nil //nolint:nilerr // it is not this file's
 	}
 	return &Loop{dev: dev, Number: int(info.Number)}, nil
+}
+
+// others reports whether a device is another node's own.
+func (b backing) others(info *unix.LoopInfo64) bool {
+	owner := ownerOf(info.File_name)
+	return b.node != "" && owner != "" && owner != b.node
 }
 
 // loopAt is the loop device whose filesystem, or whose file, is seen at path.
@@ -221,9 +267,11 @@ func loopNumbers() (numbers []string, err error) {
 	return numbers, err
 }
 
-// realpath is path without symbolic links in its folder; the file itself may be
-// one, or missing.
+// realpath is path without symbolic links in its folder, nor a slash at its end:
+// as the kernel's table of mounts has it. The file itself may be a link, or
+// missing.
 func realpath(path string) (string, error) {
+	path = filepath.Clean(path)
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
 		return "", err
@@ -287,20 +335,28 @@ func (l *Loop) Guard(readOnly bool) error {
 	if err != nil || fixed {
 		return err
 	}
-	var flag int32
-	if readOnly {
+	return l.refuseWrites(readOnly)
+}
+
+func (l *Loop) refuseWrites(yes bool) error {
+	flag := 0
+	if yes {
 		flag = 1
 	}
-	if err := unix.IoctlSetPointerInt(int(l.dev.Fd()), unix.BLKROSET, int(flag)); err != nil {
+	if err := unix.IoctlSetPointerInt(int(l.dev.Fd()), unix.BLKROSET, flag); err != nil {
 		return fmt.Errorf("%s: whether it takes writes: %w", l.Device(), err)
 	}
 	return nil
 }
 
 // Detach takes the file from behind the device and closes it. The kernel does
-// so when the last who has it open lets go.
+// so when the last who has it open lets go. What the device refused, its number
+// does not refuse to the next file, which may be another program's.
 func (l *Loop) Detach() error {
-	err := unix.IoctlSetInt(int(l.dev.Fd()), unix.LOOP_CLR_FD, 0)
+	err := l.Guard(false)
+	if err == nil {
+		err = unix.IoctlSetInt(int(l.dev.Fd()), unix.LOOP_CLR_FD, 0)
+	}
 	if errors.Is(err, unix.ENXIO) {
 		err = nil // it had none any more
 	}

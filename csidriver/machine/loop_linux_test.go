@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -158,6 +160,115 @@ func TestFindWhoseMountIsGone(t *testing.T) {
 			t.Fatalf("%s is %v, %v; want %s", path, have, err, l.Device())
 		}
 		if err := have.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A number whose device refused writes takes those of its next file: also if it
+// was not this package that took the file away, and for who does not ask.
+func TestGuardGoesWithTheFile(t *testing.T) {
+	needsVolumes(t)
+	detached := func(l *Loop) error { return l.Detach() }
+	cleared := func(l *Loop) error {
+		return errors.Join(unix.IoctlSetInt(int(l.dev.Fd()), unix.LOOP_CLR_FD, 0), l.Close())
+	}
+	for name, tc := range map[string]struct {
+		takeAway func(*Loop) error
+		free     bool // of it, when it has no file
+	}{"detached": {detached, true}, "by another program": {cleared, false}} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			first, next := filepath.Join(dir, "first.img"), filepath.Join(dir, "next.img")
+			emptyDisk(t, first, 64<<20)
+			emptyDisk(t, next, 64<<20)
+			for range 100 { // others on this machine may be faster to have the number
+				l, err := Attach(t.Context(), first, false, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				number := l.Number
+				if err := errors.Join(l.Guard(true), tc.takeAway(l)); err != nil {
+					t.Fatal(err)
+				}
+				ro, err := os.ReadFile("/sys/block/loop" + strconv.Itoa(number) + "/ro")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if l, err = Attach(t.Context(), next, false, true); err != nil {
+					t.Fatal(err)
+				}
+				if l.Number != number {
+					_ = l.Detach()
+					continue
+				}
+				if tc.free && strings.TrimSpace(string(ro)) != "0" {
+					t.Error("without a file it refuses writes")
+				}
+				if _, err := new(Templates).EnsureFilesystem(t.Context(), l, next, Ext4); err != nil {
+					t.Errorf("its next file: %v", err)
+				}
+				if err := l.Detach(); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			t.Fatal("no number was had twice")
+		})
+	}
+}
+
+// A node that has a device of its own finds that and nobody else's, also when
+// its path is long; a device that is nobody's own is everybody's.
+func TestDeviceOfItsOwn(t *testing.T) {
+	needsVolumes(t)
+	for _, folder := range []string{"short", strings.Repeat("long", 40)} {
+		path := filepath.Join(t.TempDir(), folder, "disk.img")
+		if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		emptyDisk(t, path, 1<<20)
+		numbers := map[string]int{}
+		for _, node := range []string{"i-000001", "i-000002", "i-000001"} {
+			l, err := AttachFor(t.Context(), node, path, false, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if had, ok := numbers[node]; ok && had != l.Number {
+				t.Errorf("%s had %d, and gets %d", node, had, l.Number)
+			}
+			numbers[node] = l.Number
+			_ = l.Close()
+		}
+		if numbers["i-000001"] == numbers["i-000002"] {
+			t.Errorf("both have %d", numbers["i-000001"])
+		}
+		if l, err := FindFor("i-000003", path); err != nil || l != nil {
+			t.Errorf("another has %v, %v", l, err)
+		}
+		if err := os.Remove(path); err != nil { // only its name is left
+			t.Fatal(err)
+		}
+		for node, want := range numbers {
+			l, err := FindFor(node, path)
+			if err != nil || l == nil || l.Number != want {
+				t.Fatalf("%s finds %v, %v, want %d", node, l, err, want)
+			}
+			if err := l.Detach(); err != nil {
+				t.Error(err)
+			}
+		}
+		emptyDisk(t, path, 1<<20)
+		shared, err := Attach(t.Context(), path, false, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l, err := FindFor("i-000001", path); err != nil || l == nil || l.Number != shared.Number {
+			t.Errorf("what is nobody's is %v, %v", l, err)
+		} else {
+			_ = l.Close()
+		}
+		if err := shared.Detach(); err != nil {
 			t.Error(err)
 		}
 	}

@@ -33,6 +33,10 @@ var (
 	// ErrJournal says that a filesystem was not closed, and may not be written to:
 	// without what is in its journal it is not what was synced. See Replay.
 	ErrJournal = errors.New("its journal must be replayed first")
+	// ErrOptions says that a filesystem is not mounted with these options. The
+	// kernel has one word for that and for a superblock that makes no sense: it is
+	// taken for the options if there are any but those of every mount.
+	ErrOptions = errors.New("not with these options")
 )
 
 // Mount is one line of the kernel's table of mounts.

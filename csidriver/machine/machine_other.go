@@ -16,8 +16,8 @@ type Usage struct {
 	Inodes, InodesFree, InodesIn int64
 }
 
-// canonical is for a kernel that has labels.
-func canonical(label string) string { return label }
+// canonical is how Linux shows a label.
+func canonical(label string) string { return ordered(label) }
 
 // CanGrowMounted is false where nothing is mounted.
 func CanGrowMounted() bool { return false }
@@ -38,6 +38,7 @@ func (l *Loop) Has(Mount) bool            { return false }
 // What a node needs works on Linux only, and says so elsewhere.
 func Attach(context.Context, string, bool, bool) (*Loop, error) { return nil, errors.ErrUnsupported }
 func Find(string, ...string) (*Loop, error)                     { return nil, errors.ErrUnsupported }
+func FindFor(string, string, ...string) (*Loop, error)          { return nil, errors.ErrUnsupported }
 func MountDevice(*Loop, string, string, []string) error         { return errors.ErrUnsupported }
 func Bind(string, string, []string) error                       { return errors.ErrUnsupported }
 func UnmountAll(string) error                                   { return errors.ErrUnsupported }
@@ -47,8 +48,11 @@ func UsageOf(string) (Usage, error)                             { return Usage{}
 func Ready() error                                              { return errors.ErrUnsupported }
 func Grow(context.Context, *Loop, string, string, int64) error  { return errors.ErrUnsupported }
 func FilesystemSize(string) (int64, error)                      { return 0, errors.ErrUnsupported }
-func Replay(context.Context, string, string) error              { return errors.ErrUnsupported }
+func Replay(context.Context, string, string, string) error      { return errors.ErrUnsupported }
 func GiveToGroup(string, int) error                             { return errors.ErrUnsupported }
+func AttachFor(context.Context, string, string, bool, bool) (*Loop, error) {
+	return nil, errors.ErrUnsupported
+}
 
 // Templates are for filesystems, which are made on Linux only.
 type Templates struct{}

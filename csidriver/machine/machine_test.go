@@ -25,10 +25,40 @@ func TestMountedWith(t *testing.T) {
 		{"its label without", labelled, []string{"noatime", "context=u:r:t:s0:c5,c10"}, true},
 		{"a part of its label", labelled, []string{"noatime", "context=u:r:t:s0:c5"}, false},
 		{"no label", labelled, []string{"noatime"}, false},
+		{"its label in another order", labelled, []string{"noatime", `context="u:r:t:s0:c10,c5"`}, true},
+		{"its label, a part twice", labelled, []string{"noatime", "context=u:r:t:s0:c10,c5,c10-s0:c5,c10"}, true},
+		{"another label in another order", labelled, []string{"noatime", `context="u:r:t:s0:c10,c6"`}, false},
 		{"a label that needs no quotes, with them", short, []string{`context="u:r:t:s0"`}, true},
 	} {
 		if got := tc.m.MountedWith(tc.options); got != tc.want {
 			t.Errorf("%s: %t, want %t", tc.name, got, tc.want)
+		}
+	}
+}
+
+// A label is as the kernel would show it, without asking it.
+func TestOrdered(t *testing.T) {
+	for label, want := range map[string]string{
+		"u:r:t:s0:c26,c5":             "u:r:t:s0:c5,c26",
+		"u:r:t:s0:c1,c0":              "u:r:t:s0:c0,c1",
+		"u:r:t:s0:c2,c1,c0":           "u:r:t:s0:c0.c2",
+		"u:r:t:s0:c0.c1":              "u:r:t:s0:c0,c1",
+		"u:r:t:s0:c9,c0.c3,c2.c4,c9":  "u:r:t:s0:c0.c4,c9",
+		"u:r:t:s0-s0:c3,c1":           "u:r:t:s0-s0:c1,c3",
+		"u:r:t:s0:c3,c1-s15:c0.c1023": "u:r:t:s0:c1,c3-s15:c0.c1023",
+		"u:r:t:s0-s0":                 "u:r:t:s0",
+		"u:r:t:s0":                    "u:r:t:s0",
+		"u:r:t":                       "u:r:t",
+		"u:r:t:s0:c3.c1":              "u:r:t:s0:c3.c1",
+		"u:r:t:s0:c3,":                "u:r:t:s0:c3,",
+		"u:r:t:s0:Secret,c1":          "u:r:t:s0:Secret,c1",
+		"u:r:t:s0:c0.c99999999999,c1": "u:r:t:s0:c0.c99999999999,c1",
+		"u:r:t:s0:c-1":                "u:r:t:s0:c-1",
+		"nonsense":                    "nonsense",
+		"":                            "",
+	} {
+		if got := ordered(label); got != want {
+			t.Errorf("%s is %s, want %s", label, got, want)
 		}
 	}
 }

@@ -51,6 +51,7 @@ func MountDevice(l *Loop, path, fsType string, options []string) error {
 	if err != nil {
 		return err
 	}
+	_, asked := parse(options)
 	if fsType == XFS {
 		options = append([]string{"nouuid"}, options...) // of a copy, whose original may be mounted
 	}
@@ -62,10 +63,14 @@ func MountDevice(l *Loop, path, fsType string, options []string) error {
 	if readOnly && errors.Is(err, unix.EROFS) {
 		return fmt.Errorf("%w: mount %s: %w", ErrJournal, fsType, err)
 	}
-	if err != nil {
-		return fmt.Errorf("mount %s with options %q: %w", fsType, strings.Join(options, ","), err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("mount %s with options %q: %w", fsType, strings.Join(options, ","), err)
+	if asked != "" && errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	return err
 }
 
 // attributes are the bits of a mount as mount_setattr(2) calls them.

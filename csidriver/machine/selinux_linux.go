@@ -6,15 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// canonical is how the kernel shows an SELinux label: its categories in order.
-// A label that this kernel does not know, or has no use for, stays as it is.
+// canonical is how the kernel shows an SELinux label. The kernel itself is asked
+// if it can be: a container may not see its selinuxfs, privileged or not.
 func canonical(label string) string {
 	if label == "" {
 		return ""
 	}
+	label = ordered(label)
 	f, err := os.OpenFile("/sys/fs/selinux/context", os.O_RDWR, 0)
 	if err != nil {
-		return label // no SELinux
+		return label
 	}
 	defer f.Close()
 	if _, err := f.WriteString(label); err != nil {

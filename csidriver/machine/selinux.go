@@ -1,0 +1,83 @@
+package machine
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ordered is an SELinux label with its categories as the kernel shows them, see
+// mls_sid_to_context in its source: in order and once, three or more in a row as
+// a range, and two levels that are the same as one. What is no label of that kind
+// stays as it is.
+func ordered(label string) string {
+	parts := strings.SplitN(label, ":", 4) // user:role:type:low-high
+	if len(parts) < 4 {
+		return label
+	}
+	levels := strings.Split(parts[3], "-")
+	for i, level := range levels {
+		sensitivity, list, some := strings.Cut(level, ":")
+		if !some {
+			continue
+		}
+		all, ok := categories(list)
+		if !ok {
+			return label
+		}
+		levels[i] = sensitivity + ":" + inRuns(all)
+	}
+	if len(levels) == 2 && levels[0] == levels[1] {
+		levels = levels[:1]
+	}
+	return strings.Join(append(parts[:3], strings.Join(levels, "-")), ":")
+}
+
+// maxCategory is more than any policy has: 1024.
+const maxCategory = 1 << 16
+
+// categories reads "c5,c0.c3", in order.
+func categories(list string) (all []int, ok bool) {
+	for item := range strings.SplitSeq(list, ",") {
+		first, last, isRange := strings.Cut(item, ".")
+		if !isRange {
+			last = first
+		}
+		from, ok := category(first)
+		to, ok2 := category(last)
+		if !ok || !ok2 || from > to {
+			return nil, false
+		}
+		for c := from; c <= to; c++ {
+			all = append(all, c)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), true
+}
+
+func category(name string) (int, bool) {
+	number, ok := strings.CutPrefix(name, "c")
+	n, err := strconv.Atoi(number)
+	return n, ok && err == nil && n >= 0 && n < maxCategory
+}
+
+func inRuns(all []int) string {
+	var runs []string
+	for i := 0; i < len(all); {
+		end := i
+		for end+1 < len(all) && all[end+1] == all[end]+1 {
+			end++
+		}
+		run := "c" + strconv.Itoa(all[i])
+		switch {
+		case end-i > 1:
+			run += ".c" + strconv.Itoa(all[end])
+		case end > i:
+			run += ",c" + strconv.Itoa(all[end])
+		}
+		runs = append(runs, run)
+		i = end + 1
+	}
+	return strings.Join(runs, ",")
+}

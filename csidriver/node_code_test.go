@@ -1,0 +1,95 @@
+package csidriver
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+)
+
+// What the specification has a code for is said with it, and at once: a caller
+// does with each something else.
+func TestCodesOfTheSpecification(t *testing.T) {
+	b := newNodeBench(t)
+	v, c := b.volume("pvc-1"), mounted("ext4")
+	b.publish(v, c)
+	groups := csi.NewGroupControllerClient(dial(t, b.path("csi.sock")))
+	g, err := groups.CreateVolumeGroupSnapshot(t.Context(), &csi.CreateVolumeGroupSnapshotRequest{Name: "g1", SourceVolumeIds: []string{v}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	member := g.GetGroupSnapshot().GetSnapshots()[0].GetSnapshotId()
+	wantCode(t, "mount flags that there are not", b.stage(v, mounted("ext4", "nonsense")), codes.InvalidArgument)
+	wantCode(t, "stage", b.stage(v, c), codes.OK)
+	defer func() { wantCode(t, "unstage", b.unstage(v), codes.OK) }()
+	for _, tc := range []struct {
+		name string
+		call func(context.Context) error
+		want codes.Code
+	}{
+		{"publish without a staging path", func(ctx context.Context) error {
+			_, err := b.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{VolumeId: v, TargetPath: b.path("pod"), VolumeCapability: c})
+			return err
+		}, codes.FailedPrecondition},
+		{"stage without one", func(ctx context.Context) error {
+			_, err := b.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: v, VolumeCapability: c})
+			return err
+		}, codes.InvalidArgument},
+		{"expand to more than the disk has", func(ctx context.Context) error {
+			_, err := b.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{
+				VolumeId: v, VolumePath: b.path("stage-" + v), CapacityRange: &csi.CapacityRange{RequiredBytes: 5 * gib},
+			})
+			return err
+		}, codes.OutOfRange},
+		{"delete one snapshot of a group", func(ctx context.Context) error {
+			_, err := b.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: member})
+			return err
+		}, codes.InvalidArgument},
+		{"delete the group", func(ctx context.Context) error {
+			_, err := groups.DeleteVolumeGroupSnapshot(ctx, &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: g.GetGroupSnapshot().GetGroupSnapshotId()})
+			return err
+		}, codes.OK},
+		{"delete one snapshot of a group that is gone", func(ctx context.Context) error {
+			_, err := b.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: member})
+			return err
+		}, codes.OK},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		wantCode(t, tc.name, tc.call(ctx), tc.want)
+		cancel()
+	}
+}
+
+// A filesystem that is damaged is no fault of the call's, whatever flags it has.
+func TestCorruptSuperblock(t *testing.T) {
+	b := newNodeBench(t)
+	v := b.volume("pvc-1")
+	b.publish(v, mounted("ext4"))
+	wantCode(t, "stage", b.stage(v, mounted("ext4")), codes.OK)
+	wantCode(t, "unstage", b.unstage(v), codes.OK)
+	file := filepath.Join(b.path("disks"), v+".img")
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const blocksPerGroup, checksum = 1024 + 0x20, 1024 + 0x3FC
+	damage := func(at int64) {
+		t.Helper()
+		if _, err := f.WriteAt([]byte{0xFF, 0xFF, 0xFF, 0xFF}, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damage(checksum) // EBADMSG
+	wantCode(t, "stage with a wrong checksum", b.stage(v, mounted("ext4", "discard")), codes.Internal)
+	if out, err := exec.CommandContext(t.Context(), "mkfs.ext4", "-q", "-F", "-O", "^metadata_csum", file).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	damage(blocksPerGroup) // EINVAL, as for bad options
+	wantCode(t, "stage with what cannot be", b.stage(v, mounted("ext4", "noatime")), codes.Internal)
+}

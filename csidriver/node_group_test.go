@@ -1,0 +1,98 @@
+package csidriver
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+)
+
+// ofGroup is a filesystem that a group is to have.
+func ofGroup(group string) *csi.VolumeCapability {
+	c := mounted("ext4")
+	c.GetMount().VolumeMountGroup = group
+	return c
+}
+
+// has checks whose a file is, and what its group may.
+func (b *bench) has(path string, gid uint32, mode uint32) {
+	b.t.Helper()
+	var st unix.Stat_t
+	if err := unix.Lstat(b.path(path), &st); err != nil {
+		b.t.Fatal(err)
+	}
+	if st.Gid != gid || st.Mode&(unix.S_ISGID|0o777) != mode {
+		b.t.Errorf("%s is of group %d with %o, want %d with %o", path, st.Gid, st.Mode&(unix.S_ISGID|0o777), gid, mode)
+	}
+}
+
+// A group has all of a volume that is given to it (KEP-2317), where it is staged
+// and where another is named at publishing. It is given once: what its root says
+// is believed.
+func TestVolumeMountGroup(t *testing.T) {
+	b := newNodeBench(t)
+	v, plain := b.volume("pvc-1"), mounted("ext4")
+	b.publish(v, plain)
+	wantCode(t, "stage for nobody", b.stage(v, plain), codes.OK)
+	wantCode(t, "publish", b.show(v, "pod", plain, false), codes.OK)
+	if err := os.Mkdir(b.path("pod/dir"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"outside", "pod/dir/file"} {
+		if err := os.WriteFile(b.path(f), nil, 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(b.path("outside"), b.path("pod/link")); err != nil {
+		t.Fatal(err)
+	}
+	b.has("pod/dir/file", 0, 0o640)
+	b.clear(v)
+
+	wantCode(t, "stage for a group", b.stage(v, ofGroup("1234")), codes.OK)
+	stage := "stage-" + v
+	b.has(stage, 1234, unix.S_ISGID|0o775)
+	b.has(stage+"/dir", 1234, unix.S_ISGID|0o770)
+	b.has(stage+"/dir/file", 1234, 0o660)
+	b.has("outside", 0, 0o640)
+	if err := os.Chown(b.path(stage+"/dir/file"), -1, 99); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "publish for it", b.show(v, "pod", ofGroup("1234"), false), codes.OK)
+	b.has("pod/dir/file", 99, 0o660) // nothing was walked
+	if err := os.WriteFile(b.path("pod/dir/new"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.has("pod/dir/new", 1234, 0o600)
+
+	wantCode(t, "publish read-only for another", b.show(v, "reader", ofGroup("4321"), true), codes.OK)
+	b.has("reader", 1234, unix.S_ISGID|0o775)
+	wantCode(t, "publish for another", b.show(v, "other", ofGroup("4321"), false), codes.OK)
+	b.has(stage, 4321, unix.S_ISGID|0o775)
+	b.has("pod/dir/file", 4321, 0o660)
+	for _, target := range []string{"reader", "other"} {
+		wantCode(t, "unpublish", b.hide(v, target), codes.OK)
+	}
+	b.clear(v)
+}
+
+// What is no group is refused, and nothing stays of the call. A number that is
+// too large must not become another.
+func TestNoGroup(t *testing.T) {
+	b := newNodeBench(t)
+	v := b.volume("pvc-1")
+	b.publish(v, mounted("ext4"))
+	for _, group := range []string{"staff", "-1", "1.5", "4294967295", "4294967296", "18446744073709551616"} {
+		wantCode(t, "stage for "+group, b.stage(v, ofGroup(group)), codes.InvalidArgument)
+		if raw, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(raw), b.dir) {
+			t.Errorf("after %s it is mounted (%v)", group, err)
+		}
+	}
+	wantCode(t, "stage for the last", b.stage(v, ofGroup("4294967294")), codes.OK)
+	b.has("stage-"+v, 4294967294, unix.S_ISGID|0o775)
+	wantCode(t, "publish for none", b.show(v, "pod", ofGroup("none"), false), codes.InvalidArgument)
+	wantCode(t, "unstage", b.unstage(v), codes.OK)
+}

@@ -1,0 +1,51 @@
+package csidriver
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+)
+
+// Many volumes that are staged at once race for the same free device: each gets
+// one of its own, and in the end there is none.
+func TestManyAtOnce(t *testing.T) {
+	first := newNodeBench(t)
+	b := first.another("node-2", "large")
+	const many = 16
+	volumes := make([]string, many)
+	capabilities := make([]*csi.VolumeCapability, many)
+	for i := range volumes {
+		c := mounted("ext4")
+		if i%4 == 0 {
+			c = raw()
+		}
+		capabilities[i] = c
+		volumes[i] = b.volume(fmt.Sprint("pvc-", i), func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{c} })
+		b.publish(volumes[i], c)
+	}
+	each := func(do func(i int)) {
+		var all sync.WaitGroup
+		for i := range volumes {
+			all.Go(func() { do(i) })
+		}
+		all.Wait()
+	}
+	for range 5 {
+		each(func(i int) { wantCode(t, "stage", b.stage(volumes[i], capabilities[i]), codes.OK) })
+		if there := first.loops(); len(there) != many {
+			t.Errorf("%d devices of %d volumes: %v", len(there), many, there)
+		}
+		numbers := map[int]string{}
+		for _, v := range volumes {
+			n := b.number(v)
+			if other := numbers[n]; other != "" {
+				t.Errorf("%s and %s have the same device", v, other)
+			}
+			numbers[n] = v
+		}
+		each(func(i int) { wantCode(t, "unstage", b.unstage(volumes[i]), codes.OK) })
+	}
+}

@@ -1,0 +1,230 @@
+package csidriver
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+
+	"github.com/cloudsim-dev/allinone/csidriver/machine"
+)
+
+// as is a capability in a mode.
+func as(c *csi.VolumeCapability, mode accessMode) *csi.VolumeCapability {
+	c.AccessMode.Mode = mode
+	return c
+}
+
+// shared is a volume that several nodes may have.
+func (b *bench) shared(name string, all ...*csi.VolumeCapability) string {
+	b.t.Helper()
+	return b.volume(name, func(r *csi.CreateVolumeRequest) {
+		r.VolumeCapabilities, r.Parameters, r.CapacityRange = all, map[string]string{"type": "fast"}, &csi.CapacityRange{RequiredBytes: 4 * gib}
+	})
+}
+
+// own is the number of the device that this node has of a volume, -1 if none.
+func (b *bench) own(volume string) int {
+	b.t.Helper()
+	l, err := machine.FindFor(string(b.vm.ID), b.path("disks")+"/"+volume+".img")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if l == nil {
+		return -1
+	}
+	_ = l.Close()
+	return l.Number
+}
+
+// begins is what the device begins with that is shown at a path.
+func (b *bench) begins(at string) string {
+	b.t.Helper()
+	f, err := os.Open(b.path(at))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer f.Close()
+	got := make([]byte, 5)
+	if _, err := f.ReadAt(got, 0); err != nil {
+		b.t.Fatal(err)
+	}
+	return string(got)
+}
+
+// write writes to a device that is shown at a path, and to its disk.
+func (b *bench) write(at, what string) error {
+	f, err := os.OpenFile(b.path(at), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte(what+strings.Repeat("\x00", 4096-len(what))), 0); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// A raw volume that two nodes of one machine write to is a device of its own on
+// each: that one shows it read-only, or lets go of it, is nothing to the other.
+func TestSharedByTwoNodes(t *testing.T) {
+	for _, mode := range []accessMode{csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER} {
+		t.Run(mode.String(), func(t *testing.T) {
+			one := newNodeBench(t)
+			two := one.another("node-2", "small")
+			c := as(raw(), mode)
+			v := one.shared("pvc-1", c)
+			for _, b := range []*bench{one, two} {
+				b.publish(v, c)
+				wantCode(t, "stage", b.stage(v, c), codes.OK)
+			}
+			if a, b := one.own(v), two.own(v); a < 0 || b < 0 || a == b {
+				t.Errorf("their devices are %d and %d", a, b)
+			}
+			wantCode(t, "show for writing", one.show(v, "pod", c, false), codes.OK)
+			wantCode(t, "show for reading on the other", two.show(v, "pod", c, true), codes.OK)
+			if err := one.write("pod", "hello"); err != nil {
+				t.Errorf("the writer cannot write: %v", err)
+			}
+			if err := two.write("pod", "bye"); err == nil {
+				t.Error("the reader can write")
+			}
+			if got := two.begins("pod"); got != "hello" {
+				t.Errorf("the reader reads %q", got)
+			}
+			wantCode(t, "show for reading beside the writer", one.show(v, "reader", c, true), codes.FailedPrecondition)
+			wantCode(t, "unstage too early", one.unstage(v), codes.FailedPrecondition)
+			wantCode(t, "hide the writer", one.hide(v, "pod"), codes.OK)
+			wantCode(t, "unstage", one.unstage(v), codes.OK)
+			if one.own(v) >= 0 || two.own(v) < 0 {
+				t.Errorf("their devices are %d and %d", one.own(v), two.own(v))
+			}
+			wantCode(t, "hide the reader", two.hide(v, "pod"), codes.OK)
+			wantCode(t, "show for writing on the other", two.show(v, "pod", c, false), codes.OK)
+			if err := two.write("pod", "bye"); err != nil {
+				t.Errorf("the other cannot write: %v", err)
+			}
+			wantCode(t, "hide", two.hide(v, "pod"), codes.OK)
+			wantCode(t, "unstage the other", two.unstage(v), codes.OK)
+		})
+	}
+}
+
+// What a node does not show is another's to take away: of its own it has nothing.
+func TestUnstageTakesNobodysDevice(t *testing.T) {
+	b := newNodeBench(t)
+	c := as(raw(), csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER)
+	v := b.shared("pvc-1", c)
+	b.publish(v, c)
+	wantCode(t, "stage", b.stage(v, c), codes.OK)
+	other, err := machine.AttachFor(t.Context(), "i-ffffff", b.path("disks")+"/"+v+".img", false, false) // whose mounts are not seen here
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := other.Number
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		wantCode(t, "unstage", b.unstage(v), codes.OK)
+	}
+	if other, err = machine.FindFor("i-ffffff", b.path("disks")+"/"+v+".img"); err != nil || other == nil || other.Number != number {
+		t.Fatalf("the other's device is %v, %v, want %d", other, err, number)
+	}
+	if err := other.Detach(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A filesystem that several nodes have is for reading; what is to be written to
+// by several, and a disk of one node, are refused.
+func TestReadByTwoNodes(t *testing.T) {
+	one := newNodeBench(t)
+	two := one.another("node-2", "small")
+	for _, mode := range []accessMode{csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER} {
+		_, err := one.CreateVolume(t.Context(), one.request("pvc-0", func(r *csi.CreateVolumeRequest) {
+			r.VolumeCapabilities, r.Parameters = []*csi.VolumeCapability{as(mounted("ext4"), mode)}, map[string]string{"type": "fast"}
+		}))
+		wantCode(t, "a filesystem for "+mode.String(), err, codes.InvalidArgument)
+	}
+	writer, reader := mounted("ext4"), as(mounted("ext4"), csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY)
+	alone := one.volume("pvc-1")
+	one.publish(alone, writer)
+	_, err := two.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: alone, NodeId: string(two.vm.ID), VolumeCapability: writer})
+	wantCode(t, "a second node for a disk of one", err, codes.FailedPrecondition)
+
+	v := one.shared("pvc-2", writer, reader)
+	one.publish(v, writer)
+	wantCode(t, "stage for writing", one.stage(v, writer), codes.OK)
+	wantCode(t, "show for writing", one.show(v, "pod", writer, false), codes.OK)
+	if err := os.WriteFile(one.path("pod/hello"), []byte("world"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	one.clear(v)
+	must(t)(one.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: v, NodeId: string(one.vm.ID)}))
+	for _, b := range []*bench{one, two} {
+		b.publish(v, reader)
+		wantCode(t, "stage", b.stage(v, reader), codes.OK)
+		wantCode(t, "show", b.show(v, "pod", reader, false), codes.OK)
+	}
+	for _, b := range []*bench{one, two} {
+		if got, err := os.ReadFile(b.path("pod/hello")); string(got) != "world" {
+			t.Errorf("read %q, %v", got, err)
+		}
+		if err := os.WriteFile(b.path("pod/b"), nil, 0o600); err == nil {
+			t.Error("it can be written to")
+		}
+		b.clear(v)
+	}
+}
+
+// Two nodes that get at once what was taken in use replay its journal one after
+// the other, each by a device of its own.
+func TestJournalOfTwoNodes(t *testing.T) {
+	for _, fsType := range machine.Filesystems() {
+		t.Run(fsType, func(t *testing.T) {
+			one := newNodeBench(t)
+			two := one.another("node-2", "small")
+			writer, reader := mounted(fsType), as(mounted(fsType), csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY)
+			v := one.volumeOf("pvc-1", fsType)
+			one.publish(v, writer)
+			wantCode(t, "stage", one.stage(v, writer), codes.OK)
+			wantCode(t, "show", one.show(v, "pod", writer, false), codes.OK)
+			if err := os.WriteFile(one.path("pod/hello"), []byte("world"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			dir, err := os.Open(one.path("pod"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close()); err != nil {
+				t.Fatal(err)
+			}
+			s := must(t)(one.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "s1", SourceVolumeId: v})).(*csi.CreateSnapshotResponse)
+			one.clear(v)
+			r := one.volume("pvc-2", from(s.GetSnapshot().GetSnapshotId(), ""), func(r *csi.CreateVolumeRequest) {
+				r.VolumeCapabilities, r.Parameters = []*csi.VolumeCapability{reader}, map[string]string{"type": "fast"}
+				r.CapacityRange.RequiredBytes = 4 * gib
+			})
+			var both sync.WaitGroup
+			for _, b := range []*bench{one, two} {
+				b.publish(r, reader)
+			}
+			for _, b := range []*bench{one, two} {
+				both.Go(func() { wantCode(t, "stage for reading", b.stage(r, reader), codes.OK) })
+			}
+			both.Wait()
+			for _, b := range []*bench{one, two} {
+				if got, err := os.ReadFile(b.path("stage-" + r + "/hello")); string(got) != "world" {
+					t.Errorf("read %q, %v", got, err)
+				}
+				wantCode(t, "unstage", b.unstage(r), codes.OK)
+			}
+		})
+	}
+}
