@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
@@ -86,6 +89,77 @@ func TestExpandAgain(t *testing.T) {
 		wantCode(t, fmt.Sprint("to ", c.least/gib), err, c.want)
 		if err == nil && (resp.GetCapacityBytes() != c.have*gib || !resp.GetNodeExpansionRequired()) {
 			t.Errorf("to %d: %v", c.least/gib, resp)
+		}
+	}
+}
+
+// Growing waits for a snapshot or a copy that is being made of a volume in use.
+// FAILED_PRECONDITION would mean that it never grows while a pod has it.
+func TestExpandWhileItIsCopied(t *testing.T) {
+	b := newBench(t)
+	v := b.volume("pvc-1")
+	b.publish(v, mounted("ext4"))
+	size := int64(1)
+	for name, c := range map[string]struct {
+		kind cloudsim.ResourceKind
+		copy func() error
+	}{
+		"snapshot": {cloudsim.KindSnapshot, func() error {
+			_, err := b.cloud.CreateSnapshot(t.Context(), cloudsim.CreateSnapshot{Name: "snap", Disk: cloudsim.DiskID(v)})
+			return err
+		}},
+		"copy": {cloudsim.KindDisk, func() error {
+			_, err := b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "copy", SourceDisk: cloudsim.DiskID(v), Zone: "sim-1a", Type: "balanced"})
+			return err
+		}},
+	} {
+		size++
+		expand := func() error {
+			_, err := b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v, CapacityRange: &csi.CapacityRange{RequiredBytes: size * gib}})
+			return err
+		}
+		hold := must(t)(b.cloud.CreateHold(t.Context(), cloudsim.CreateHold{Name: "slow", HoldSpec: cloudsim.HoldSpec{
+			Transition: cloudsim.Transition{Kind: c.kind, Verb: cloudsim.Create},
+		}})).(cloudsim.Hold)
+		if err := c.copy(); err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, "during a "+name, expand(), codes.Aborted)
+		if err := b.cloud.DeleteHold(t.Context(), hold.ID); err != nil {
+			t.Fatal(err)
+		}
+		err := expand()
+		for begin := time.Now(); status.Code(err) == codes.Aborted && time.Since(begin) < time.Minute; {
+			err = expand()
+		}
+		wantCode(t, "after the "+name, err, codes.OK)
+	}
+	_, err := b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: b.failed("failed"), CapacityRange: &csi.CapacityRange{RequiredBytes: 9 * gib}})
+	wantCode(t, "of one that has no data", err, codes.FailedPrecondition)
+}
+
+// failed is a disk whose source was lost before it was copied.
+func (b *bench) failed(name string) string {
+	b.t.Helper()
+	s := must(b.t)(b.CreateSnapshot(b.t.Context(), &csi.CreateSnapshotRequest{Name: "lost", SourceVolumeId: b.volume("lost")})).(*csi.CreateSnapshotResponse).GetSnapshot().GetSnapshotId()
+	if err := os.Remove(filepath.Join(b.path("disks"), s+".img")); err != nil {
+		b.t.Fatal(err)
+	}
+	d := must(b.t)(b.cloud.CreateDisk(b.t.Context(), cloudsim.CreateDisk{Name: name, SourceSnapshot: cloudsim.SnapshotID(s), Zone: "sim-1a", Type: "balanced"})).(cloudsim.Disk)
+	b.until(d.ID, func(d cloudsim.Disk) bool { return d.State == cloudsim.DiskFailed })
+	return string(d.ID)
+}
+
+// until waits until the cloud says something of a disk.
+func (b *bench) until(id cloudsim.DiskID, is func(cloudsim.Disk) bool) {
+	b.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		d := must(b.t)(b.cloud.GetDisk(b.t.Context(), id)).(cloudsim.Disk)
+		if is(d) {
+			return
+		}
+		if time.Now().After(deadline) {
+			b.t.Fatalf("disk %s stays %s, with %+v", id, d.State, d.Status)
 		}
 	}
 }
