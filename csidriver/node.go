@@ -3,10 +3,13 @@ package csidriver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -29,6 +32,8 @@ type node struct {
 	cloud *client.Client
 	busy  *busy
 	looks singleflight.Group
+	// known is the instance that the machine is, once it was found by its name.
+	known atomic.Pointer[cloudsim.InstanceID]
 	// patience is how long a look at a volume may take.
 	patience time.Duration
 }
@@ -57,7 +62,11 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 // volumes it can have: as many disks as its type allows, less those that it has
 // and that are not this driver's.
 func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
-	i, err := n.cloud.GetInstance(ctx, n.cfg.Instance)
+	id, err := n.instance(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i, err := n.cloud.GetInstance(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +89,50 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 		MaxVolumesPerNode:  int64(max(room, 1)), // 0 would mean that there is no limit
 		AccessibleTopology: topologyOf(n.name, i.Zone)[0],
 	}, nil
+}
+
+// instance is the instance that this machine is. Of one that is known by name the
+// cloud says which it is, once: that it is made anew is a new machine.
+func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
+	if n.cfg.Instance != "" {
+		return n.cfg.Instance, nil
+	}
+	if id := n.known.Load(); id != nil {
+		return *id, nil
+	}
+	l, err := n.cloud.ListInstances(ctx, cloudsim.ListOptions{Name: n.cfg.InstanceName})
+	if err != nil {
+		return "", fmt.Errorf("which instance %q is: %w", n.cfg.InstanceName, err)
+	}
+	if len(l.Items) != 1 {
+		return "", cloudsim.Errorf(cloudsim.NotFound, "--node-instance: no instance is called %q: see 'allinone cloud instances list'", n.cfg.InstanceName)
+	}
+	n.known.Store(&l.Items[0].ID)
+	return l.Items[0].ID, nil
+}
+
+// findInstance asks which instance this machine is until the cloud answers, and
+// then waits for ctx. Meanwhile the driver undoes what was done, which needs no
+// cloud, and says that it lives. That there is no such instance is an error.
+func (n *node) findInstance(ctx context.Context, log *slog.Logger) error {
+	between := pause.Backoff{First: time.Second, Most: 30 * time.Second}
+	for {
+		within, cancel := context.WithTimeout(ctx, othersWithin)
+		id, err := n.instance(within)
+		cancel()
+		switch {
+		case err == nil:
+			log.Info("the cloud knows this machine", "instance", id, "name", n.cfg.InstanceName)
+			<-ctx.Done()
+			return nil
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // it stops
+		case errors.Is(err, cloudsim.NotFound), errors.Is(err, cloudsim.Invalid):
+			return err
+		}
+		log.Warn("the cloud does not say which instance this machine is: no volume is staged before it does; it is asked again", "name", n.cfg.InstanceName, "error", err)
+		between.Wait(ctx)
+	}
 }
 
 // busy lets one call at a time work on a volume.

@@ -118,9 +118,13 @@ func (n *node) attachment(ctx context.Context, volume string) (d cloudsim.Disk, 
 	if d, err = getDisk(ctx, n.cloud, volume); err != nil {
 		return d, a, err
 	}
-	a, ok := d.Attachment(n.cfg.Instance)
+	id, err := n.instance(ctx)
+	if err != nil {
+		return d, a, err
+	}
+	a, ok := d.Attachment(id)
 	if !ok || a.State != cloudsim.AttachmentAttached {
-		return d, a, status.Errorf(codes.FailedPrecondition, "volume %s is not attached to %s: publish it to the node first", volume, n.cfg.Instance)
+		return d, a, status.Errorf(codes.FailedPrecondition, "volume %s is not attached to %s: publish it to the node first", volume, id)
 	}
 	return d, a, nil
 }
