@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
 // A copy is never smaller than its source nor in another zone; a snapshot
@@ -50,6 +53,38 @@ func TestCopies(t *testing.T) {
 	if restored == "" {
 		t.Error("a snapshot went with its volume")
 	}
+}
+
+// What a volume begins as may not stand everywhere: the first place where it may
+// is taken, and if there is none the scheduler is told to look elsewhere.
+func TestSourceElsewhere(t *testing.T) {
+	b := &bench{t: t, dir: t.TempDir(), size: "small"}
+	b.cloud = cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) {
+		c.Catalogue.Regions = append(c.Catalogue.Regions, cloudsim.Region{Meta: cloudsim.Meta{Name: "far"}})
+		c.Catalogue.Zones = append(c.Catalogue.Zones, cloudsim.Zone{Meta: cloudsim.Meta{Name: "far-a"}, Region: "far"})
+	}))
+	b.vm = b.instance("node-1", "sim-1a")
+	b.serve(NodeConfig{Instance: b.vm.ID, DisksDir: b.dir})
+	in := func(zones ...string) func(*csi.CreateVolumeRequest) {
+		return func(r *csi.CreateVolumeRequest) {
+			r.AccessibilityRequirements = &csi.TopologyRequirement{Preferred: topologyOf(DefaultName, zones...), Requisite: topologyOf(DefaultName, zones...)}
+		}
+	}
+	regional := func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"replication": "regional"} }
+	v := b.volume("pvc-1", in("sim-1c"))
+	s := must(t)(b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "snap", SourceVolumeId: v})).(*csi.CreateSnapshotResponse).GetSnapshot().GetSnapshotId()
+	restored := must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(b.volume("restored", from(s, ""), in("far-a", "sim-1b"))))).(cloudsim.Disk)
+	if restored.Zone != "sim-1b" {
+		t.Errorf("it stands in %s", restored.Zone)
+	}
+	copied := must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(b.volume("copied", from("", v), regional, in("sim-1a", "sim-1b", "sim-1c"))))).(cloudsim.Disk)
+	if !slices.Contains(copied.ReplicaZones, "sim-1c") {
+		t.Errorf("a copy of what is in sim-1c stands in %v", copied.ReplicaZones)
+	}
+	_, err := b.CreateVolume(t.Context(), b.request("nowhere", from(s, ""), in("far-a")))
+	wantCode(t, "of a snapshot, in another region", err, codes.ResourceExhausted)
+	_, err = b.CreateVolume(t.Context(), b.request("nor-there", from("", v), regional, in("sim-1a", "sim-1b")))
+	wantCode(t, "a regional copy, beside its source", err, codes.ResourceExhausted)
 }
 
 // A snapshot that takes long is one all the same, for who asks again by its name.

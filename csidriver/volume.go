@@ -141,7 +141,7 @@ func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error
 	return n, nil
 }
 
-// place makes the disk in the first place that has room. One that is there
+// place makes the disk in the first place that has room and where it may stand. One that is there
 // already and fits is the disk, wherever it stands.
 func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err error) {
 	all := places(o.zones, o.regional)
@@ -159,7 +159,8 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 			if o, err = c.raise(ctx, o, err); err == nil {
 				return c.place(ctx, o)
 			}
-		case onlyAbout(err, "zone", "replicaZones"): // the scheduler then tries another node
+		case onlyAbout(err, "zone", "replicaZones", "sourceSnapshot", "sourceDisk"):
+			// What it begins as may not stand there, either. The scheduler then tries another node.
 			err = status.Errorf(codes.ResourceExhausted, "accessibility_requirements: %s: %v", zoneKey(c.cfg.Name), err)
 			continue
 		}
