@@ -3,8 +3,11 @@ package csidriver
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"maps"
+	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -126,6 +129,40 @@ func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (
 	return last, nil
 }
 
+// shown is the disk that is shown at a path, which is of one volume alone,
+// whatever that is called: the disk may be gone, the cloud down, and the name
+// another's by now. If no disk is, it is as the caller calls it: then there is
+// nothing to undo, or what is there is not ours.
+func shown(at, handle string) (string, error) {
+	file, err := machine.FileAt(at)
+	if disk := strings.TrimSuffix(filepath.Base(file), ".img"); diskID.MatchString(disk) {
+		return disk, err
+	}
+	return handle, err
+}
+
+// staged is the disk that is staged at a path, as shown says it; a device is a
+// file below the path, see stagedAt.
+func staged(at, handle string) (string, error) {
+	disk, err := shown(at, handle)
+	if err != nil || disk != handle {
+		return disk, err
+	}
+	if top, err := machine.Seen(at); err != nil || top != nil {
+		return handle, err // what is below is somebody's
+	}
+	inside, err := os.ReadDir(at)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	for _, f := range inside {
+		if diskID.MatchString(f.Name()) {
+			return f.Name(), nil
+		}
+	}
+	return handle, nil
+}
+
 // The fields of CSI's messages that name volumes, nodes and parameters, by
 // their names in the specification.
 var (
@@ -148,6 +185,12 @@ func (l legacy) speak(cloud *client.Client, name string) grpc.UnaryServerInterce
 			disk, err := l.disk(ctx, cloud, volume)
 			asked[disk] = volume
 			return disk, err
+		}
+		switch r := in.(type) { // what is undone is asked of the machine, and not of the cloud
+		case *csi.NodeUnpublishVolumeRequest:
+			toDisk = func(volume string) (string, error) { return shown(r.GetTargetPath(), volume) }
+		case *csi.NodeUnstageVolumeRequest:
+			toDisk = func(volume string) (string, error) { return staged(r.GetStagingTargetPath(), volume) }
 		}
 		toInstance := func(node string) (string, error) { return path.Base(node), nil }
 		if err := rewrite(in, words{toDisk, toInstance, map[string]string{l.zoneKey: zoneKey(name)}, l.parameters}); err != nil {

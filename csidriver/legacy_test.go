@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -83,6 +84,74 @@ func TestLegacyHandles(t *testing.T) {
 	}
 	if _, err := os.Stat(b.path("stage")); !os.IsNotExist(err) {
 		t.Errorf("a folder stays: %v", err)
+	}
+}
+
+// What was staged is undone by what the machine shows, whatever has become of its
+// handle: the cloud is down, somebody has named a disk so, or the disk of that
+// name is gone. What is not ours stays, and is an error.
+func TestLegacyUndo(t *testing.T) {
+	const name = "ebs.csi.aws.com"
+	b := newNodeBench(t, name)
+	conn := dial(t, b.path(name+".sock"))
+	control, node := csi.NewControllerClient(conn), csi.NewNodeClient(conn)
+	unstage := func(handle, stage string) error {
+		_, err := node.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: handle, StagingTargetPath: b.path(stage)})
+		return err
+	}
+	begin := func(handle, stage string, c *csi.VolumeCapability) {
+		t.Helper()
+		must(t)(control.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: string(b.vm.ID), VolumeCapability: c}))
+		must(t)(node.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: handle, StagingTargetPath: b.path(stage), VolumeCapability: c}))
+		must(t)(node.NodePublishVolume(t.Context(), &csi.NodePublishVolumeRequest{VolumeId: handle, StagingTargetPath: b.path(stage), TargetPath: b.path(stage + "-pod"), VolumeCapability: c}))
+	}
+	end := func(handle, stage string) {
+		t.Helper()
+		for range 2 {
+			_, err := node.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: handle, TargetPath: b.path(stage + "-pod")})
+			wantCode(t, "unpublish "+handle, err, codes.OK)
+		}
+		for range 2 {
+			wantCode(t, "unstage "+handle, unstage(handle, stage), codes.OK)
+		}
+		if left := b.loops(); len(left) > 0 {
+			t.Errorf("%s: loop devices stay: %v", handle, left)
+		}
+	}
+	disk := func(name string) cloudsim.Disk {
+		t.Helper()
+		return must(t)(b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: name, Zone: "sim-1a", Type: "balanced", SizeGiB: 1})).(cloudsim.Disk)
+	}
+
+	made, err := control.CreateVolume(t.Context(), b.request("pvc-1", func(r *csi.CreateVolumeRequest) { r.AccessibilityRequirements = nil }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle := made.GetVolume().GetVolumeId()
+	begin(handle, "down", mounted("ext4"))
+	undo := b.fault("*", cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, 0)
+	end(handle, "down")
+	undo()
+
+	begin(handle, "named", raw())
+	disk(handle)
+	end(handle, "named")
+
+	old := disk("old")
+	begin("old", "gone", mounted("ext4"))
+	must(t)(b.cloud.DetachDisk(t.Context(), old.ID, cloudsim.DetachDisk{Instance: b.vm.ID}))
+	must(t)(b.cloud.DeleteDisk(t.Context(), old.ID))
+	end("old", "gone")
+
+	if err := os.Mkdir(b.path("other"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("other", b.path("other"), "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "unstage what is not ours", unstage("vol-old", "other"), codes.FailedPrecondition)
+	if err := unix.Unmount(b.path("other"), 0); err != nil {
+		t.Fatal(err)
 	}
 }
 

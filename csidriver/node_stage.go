@@ -263,7 +263,7 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 	}
 	path, err := n.file(volume)
 	if err != nil {
-		return &csi.NodeUnstageVolumeResponse{}, nil // it cannot have been staged
+		return &csi.NodeUnstageVolumeResponse{}, nothingAt(staging) // it cannot have been staged
 	}
 	done, err := n.busy.take(ctx, volume)
 	if err != nil {
@@ -280,10 +280,23 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 		}
 		return nil, err
 	}
-	if l == nil {
-		return &csi.NodeUnstageVolumeResponse{}, nil
+	if l != nil {
+		if err := dropUnused(l); err != nil {
+			return nil, err
+		}
 	}
-	return &csi.NodeUnstageVolumeResponse{}, dropUnused(l)
+	// The file goes last: it says which volume is staged here, also when nothing
+	// is mounted any more.
+	if err := os.Remove(stagedAt(staging, volume, true)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return &csi.NodeUnstageVolumeResponse{}, nil
+}
+
+// nothingAt fails if something is mounted at a path.
+func nothingAt(path string) error {
+	_, err := mountAt(nil, path)
+	return err
 }
 
 // unstage looks first for a filesystem: while it is there, what is below the
@@ -298,13 +311,7 @@ func (n *node) unstage(ctx context.Context, l *machine.Loop, volume, staging str
 			return err
 		}
 	}
-	if err := n.unmount(ctx, l, volume, device); err != nil {
-		return err
-	}
-	if err := os.Remove(device); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return n.unmount(ctx, l, volume, device)
 }
 
 // unmount takes away the volume's mount at a path, if there is one and no other.

@@ -141,8 +141,8 @@ func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error
 	return n, nil
 }
 
-// place makes the disk in the first place that has room and where it may stand. One that is there
-// already and fits is the disk, wherever it stands.
+// place makes the disk in the first place that has room and where it may stand.
+// One that is there already and fits is the disk, wherever it stands.
 func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err error) {
 	all := places(o.zones, o.regional)
 	if len(all) == 0 {

@@ -306,3 +306,22 @@ func (l *Loop) Detach() error {
 	}
 	return errors.Join(err, l.dev.Close())
 }
+
+// FileAt is the name of the file behind the loop device whose filesystem, or whose
+// own file, is mounted at path; "" if no such thing is. Of a file that is gone it
+// is the name that it had.
+func FileAt(path string) (string, error) {
+	at, err := mountPoint(path)
+	if err != nil || at == "" {
+		return "", err
+	}
+	n, ok := loopAt(at)
+	if !ok {
+		return "", nil
+	}
+	raw, err := os.ReadFile("/sys/block/loop" + n + "/loop/backing_file")
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil // it was taken away
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), " (deleted)"), err
+}

@@ -52,3 +52,4 @@ func GiveToGroup(string, int) error                             { return errors.
 func EnsureFilesystem(context.Context, *Loop, string, string) (int64, error) {
 	return 0, errors.ErrUnsupported
 }
+func FileAt(string) (string, error) { return "", errors.ErrUnsupported }
