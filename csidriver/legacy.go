@@ -30,6 +30,7 @@ import (
 // translates its old in-tree volumes into calls to that driver (KEP-625): a
 // driver that answers under its name, and understands its ids, carries them.
 type legacy struct {
+	name    string
 	zoneKey string
 	// volume and node are what that driver would call a disk and an instance.
 	// Both end in our id, or, of a volume that the driver did not make, in the
@@ -48,7 +49,7 @@ func same(id string) string { return id }
 
 // legacies are the drivers that csi-translation-lib translates to and whose
 // volumes are disks. azure-file and portworx are not.
-var legacies = map[string]legacy{
+var legacies = named(map[string]legacy{
 	"cinder.csi.openstack.org": {
 		zoneKey: "topology.cinder.csi.openstack.org/zone", volume: same, node: same,
 		types: map[string]string{"__DEFAULT__": "balanced", "lvmdriver-1": "balanced", "ssd": "fast", "hdd": "standard"},
@@ -81,6 +82,25 @@ var legacies = map[string]legacy{
 		context: func(volume string) map[string]string { return map[string]string{"initialvolumefilepath": volume} },
 		drops:   []string{"csimigration", "storagepolicyname", "datastore-migrationparam", "diskformat-migrationparam"},
 	},
+})
+
+func named(all map[string]legacy) map[string]legacy {
+	for name, l := range all {
+		l.name = name
+		all[name] = l
+	}
+	return all
+}
+
+// asKey is the key of the name that a call came under, in its context.
+type asKey struct{}
+
+// calledAs is the name that a call came under: a legacy one, or the driver's own.
+func calledAs(ctx context.Context, own string) string {
+	if name, ok := ctx.Value(asKey{}).(string); ok {
+		return name
+	}
+	return own
 }
 
 // LegacyNames are the drivers that this one can stand in for.
@@ -179,7 +199,7 @@ func (l legacy) speak(cloud *client.Client, name string) grpc.UnaryServerInterce
 		if !ok {
 			return handle(ctx, req)
 		}
-		in = proto.Clone(in)
+		in, ctx = proto.Clone(in), context.WithValue(ctx, asKey{}, l.name)
 		asked := map[string]string{} // disks, by how the caller calls them
 		toDisk := func(volume string) (string, error) {
 			disk, err := l.disk(ctx, cloud, volume)

@@ -1,6 +1,7 @@
 package csidriver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,7 +63,7 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 
 // NodeGetInfo says which instance the machine is, where it stands, and how many
 // volumes it can have: as many disks as its type allows, less those that it has
-// and that are not this driver's.
+// and that the orchestrator does not count under the name that it asks.
 func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	id, err := n.instance(ctx)
 	if err != nil {
@@ -80,7 +83,7 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 	}
 	room := t.MaxDisks
 	for _, d := range disks {
-		if _, here := d.Attachment(i.ID); here && d.Labels[nameLabel] == "" {
+		if _, here := d.Attachment(i.ID); here && !n.counted(ctx, d) {
 			room--
 		}
 	}
@@ -89,6 +92,54 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 		MaxVolumesPerNode:  int64(max(room, 1)), // 0 would mean that there is no limit
 		AccessibleTopology: topologyOf(n.name, i.Zone)[0],
 	}, nil
+}
+
+// counted reports whether the orchestrator counts a disk that is here among the
+// volumes of the name that it calls. It does if it was made under that; of one that
+// a person made and a PersistentVolume names, its device tells: nobody else makes
+// one, and where it is staged the kubelet names the driver, if it is a filesystem.
+// What cannot be told is not counted: room for one less is better than no node.
+func (n *node) counted(ctx context.Context, d cloudsim.Disk) bool {
+	as := calledAs(ctx, n.name)
+	if d.Labels[nameLabel] != "" {
+		return cmp.Or(d.Labels[asLabel], n.name) == as
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.patience)
+	defer cancel()
+	begun := n.looks.DoChan("device of "+string(d.ID), func() (any, error) { return n.shownAt(string(d.ID)) })
+	select {
+	case <-ctx.Done():
+		return true // it hangs, so it is in use
+	case r := <-begun:
+		paths, _ := r.Val.([]string)
+		return len(paths) > 0 && !slices.ContainsFunc(paths, func(p string) bool { return namesOther(p, n.name, as) })
+	}
+}
+
+// shownAt are the paths at which a volume is shown on this machine.
+func (n *node) shownAt(volume string) (paths []string, err error) {
+	l, err := n.loopOf(volume)
+	if err != nil || l == nil {
+		if errors.Is(err, cloudsim.NotFound) { // its file is still on its way
+			err = nil
+		}
+		return nil, err
+	}
+	defer func() { _ = l.Close() }()
+	there, err := l.Of()
+	for _, m := range there {
+		paths = append(paths, m.Path)
+	}
+	return paths, err
+}
+
+// namesOther reports whether a folder of path is called as a driver, of those that
+// this one may be, which is another than the one that is asked.
+func namesOther(path, own, as string) bool {
+	return slices.ContainsFunc(strings.Split(path, "/"), func(folder string) bool {
+		_, legacy := legacies[folder]
+		return folder != as && (legacy || folder == own)
+	})
 }
 
 // instance is the instance that this machine is. Of one that is known by name the

@@ -219,6 +219,58 @@ func TestLimit(t *testing.T) {
 	wantCode(t, "one more", err, codes.ResourceExhausted)
 }
 
+// limit is how many volumes a name says that the machine can have.
+func (b *bench) limit(node csi.NodeClient) int64 {
+	b.t.Helper()
+	return must(b.t)(node.NodeGetInfo(b.t.Context(), &csi.NodeGetInfoRequest{})).(*csi.NodeGetInfoResponse).GetMaxVolumesPerNode()
+}
+
+// What was made under one name takes room from the others, which the scheduler
+// counts apart.
+func TestLimitOfNames(t *testing.T) {
+	const name = "ebs.csi.aws.com"
+	b := newBench(t, name)
+	conn := dial(t, b.path(name+".sock"))
+	old, control := csi.NewNodeClient(conn), csi.NewControllerClient(conn)
+	all := b.limit(b.NodeClient)
+	b.publish(b.volume("pvc-1"), mounted("ext4"))
+	for _, name := range []string{"pvc-2", "pvc-3"} {
+		v := must(t)(control.CreateVolume(t.Context(), b.request(name, func(r *csi.CreateVolumeRequest) { r.AccessibilityRequirements = nil }))).(*csi.CreateVolumeResponse).GetVolume()
+		must(t)(control.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: v.GetVolumeId(), NodeId: string(b.vm.ID), VolumeCapability: mounted("ext4")}))
+	}
+	if got := b.limit(b.NodeClient); got != all-2 {
+		t.Errorf("under its own name it can have %d, want %d", got, all-2)
+	}
+	if got := b.limit(old); got != all-1 {
+		t.Errorf("as %s it can have %d, want %d", name, got, all-1)
+	}
+}
+
+// A disk that a person made takes room until it is staged: then it is a
+// PersistentVolume's, which the scheduler counts, under the name that staged it.
+func TestLimitOfOldVolumes(t *testing.T) {
+	const name = "ebs.csi.aws.com"
+	b := newNodeBench(t, name)
+	old := csi.NewNodeClient(dial(t, b.path(name+".sock")))
+	d := must(t)(b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "vol-0abc", Zone: "sim-1a", Type: "standard", SizeGiB: 1})).(cloudsim.Disk)
+	all := b.limit(b.NodeClient)
+	b.publish(string(d.ID), mounted("ext4"))
+	want := func(what string, own, legacy int64) {
+		t.Helper()
+		if n, o := b.limit(b.NodeClient), b.limit(old); n != own || o != legacy {
+			t.Errorf("%s: it can have %d, and as %s %d; want %d and %d", what, n, name, o, own, legacy)
+		}
+	}
+	want("attached", all-1, all-1)
+	wantCode(t, "stage", b.stage(string(d.ID), mounted("ext4")), codes.OK)
+	want("staged", all, all) // under which name nobody says
+	wantCode(t, "unstage", b.unstage(string(d.ID)), codes.OK)
+	stage := b.path("csi/" + name + "/0/globalmount")
+	must(t)(old.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "vol-0abc", StagingTargetPath: stage, VolumeCapability: mounted("ext4")}))
+	want("staged under another name", all-1, all)
+	must(t)(old.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: "vol-0abc", StagingTargetPath: stage}))
+}
+
 // A volume of a single writer has one target, of one node's many several.
 func TestSingleWriter(t *testing.T) {
 	b := newNodeBench(t)

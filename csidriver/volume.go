@@ -76,6 +76,9 @@ func (c *controller) orderOf(ctx context.Context, req *csi.CreateVolumeRequest) 
 	o.regional = s.regional
 	labels := labelsOf(req.GetName(), req.GetParameters())
 	labels[contentLabel] = content
+	if as := calledAs(ctx, ""); as != "" {
+		labels[asLabel] = as
+	}
 	o.disk = cloudsim.CreateDisk{
 		Name: nameOf(req.GetName()), Type: s.diskType, IOPS: s.iops, ThroughputMiBps: s.throughput,
 		MultiAttach: many, Labels: labels,
