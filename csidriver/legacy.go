@@ -80,7 +80,7 @@ var legacies = named(map[string]legacy{
 		zoneKey: "topology.csi.vmware.com/zone", node: same,
 		volume:  func(disk string) string { return "[cloudsim] kubevols/" + disk + ".vmdk" },
 		context: func(volume string) map[string]string { return map[string]string{"initialvolumefilepath": volume} },
-		drops:   []string{"csimigration", "storagepolicyname", "datastore-migrationparam", "diskformat-migrationparam"},
+		drops:   []string{"csimigration", "storagepolicyname"},
 	},
 })
 
@@ -206,7 +206,12 @@ func (l legacy) speak(cloud *client.Client, name string) grpc.UnaryServerInterce
 			asked[disk] = volume
 			return disk, err
 		}
-		switch r := in.(type) { // what is undone is asked of the machine, and not of the cloud
+		switch r := in.(type) {
+		case *csi.CreateVolumeRequest:
+			if err := filesystem(r); err != nil {
+				return nil, err
+			}
+		// What is undone is asked of the machine, and not of the cloud.
 		case *csi.NodeUnpublishVolumeRequest:
 			toDisk = func(volume string) (string, error) { return shown(r.GetTargetPath(), volume) }
 		case *csi.NodeUnstageVolumeRequest:
@@ -311,16 +316,44 @@ func replaceMap(m protoreflect.Message, field protoreflect.FieldDescriptor, to f
 	}
 }
 
+const (
+	// migrationParam ends the keys that the translation gives to what meant
+	// something to vSphere alone.
+	migrationParam = "-migrationparam"
+	// fsTypeParam is not translated of every plugin. The provisioner reads it, and
+	// gives it to the driver besides.
+	fsTypeParam = "fsType"
+)
+
+// filesystem puts what an old StorageClass says of the filesystem where the driver
+// looks for it. Another there is refused: what a volume is staged with is that.
+func filesystem(r *csi.CreateVolumeRequest) error {
+	for k, v := range r.GetParameters() {
+		if !strings.EqualFold(k, fsTypeParam) || v == "" {
+			continue
+		}
+		for _, c := range r.GetVolumeCapabilities() {
+			switch m := c.GetMount(); {
+			case m == nil || m.FsType == v:
+			case m.FsType == "":
+				m.FsType = v
+			default:
+				return invalid("parameters."+k, "is %s, and volume_capability.mount.fs_type %s: they must be the same", v, m.FsType)
+			}
+		}
+	}
+	return nil
+}
+
 // parameters are those of an old StorageClass in our words. A type that has no
 // equal here stays, and is refused by name.
 func (l legacy) parameters(old map[string]string) map[string]string {
 	own := map[string]string{}
 	for k, v := range old {
 		switch {
-		case slices.ContainsFunc(l.drops, func(d string) bool { return strings.EqualFold(d, k) }):
+		case slices.ContainsFunc(l.drops, func(d string) bool { return strings.EqualFold(d, k) }),
+			strings.HasSuffix(k, migrationParam), strings.EqualFold(k, fsTypeParam): // which filesystem read it, if it means one
 			continue
-		case strings.EqualFold(k, "fsType") && v == machine.Ext4:
-			continue // some plugins' is not translated; the provisioner's default is the same
 		case strings.EqualFold(k, keyType) || strings.EqualFold(k, "skuname") || strings.EqualFold(k, "storageaccounttype"):
 			k = keyType
 			if to, ok := l.types[v]; ok {

@@ -167,6 +167,32 @@ func TestLegacyTypeIsUnknown(t *testing.T) {
 	}
 }
 
+// The filesystem of an old class that is not translated is that of the volume, or
+// is refused.
+func TestLegacyFilesystem(t *testing.T) {
+	const name = "disk.csi.azure.com"
+	b := newBench(t, name)
+	control := csi.NewControllerClient(dial(t, b.path(name+".sock")))
+	for asked, want := range map[string]codes.Code{"": codes.OK, "xfs": codes.OK, "ext4": codes.InvalidArgument} {
+		made, err := control.CreateVolume(t.Context(), b.request("pvc-of-"+asked+"0", func(r *csi.CreateVolumeRequest) {
+			r.Parameters, r.AccessibilityRequirements = map[string]string{"FSType": "xfs"}, nil
+			r.VolumeCapabilities = []*csi.VolumeCapability{mounted(asked)}
+		}))
+		wantCode(t, "asked for "+asked, err, want)
+		if err != nil {
+			continue
+		}
+		disk, err := legacies[name].disk(t.Context(), b.cloud, made.GetVolume().GetVolumeId())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(disk))).(cloudsim.Disk); d.Labels[contentLabel] != "xfs" {
+			t.Errorf("asked for %q it is made for %s", asked, d.Labels[contentLabel])
+		}
+	}
+	must(t)(control.GetCapacity(t.Context(), &csi.GetCapacityRequest{Parameters: map[string]string{"fsType": "xfs"}}))
+}
+
 // A disk that somebody names as a volume is called is not that volume.
 func TestLegacyHandleOfAnotherName(t *testing.T) {
 	for name, want := range map[string]codes.Code{"cinder.csi.openstack.org": codes.OK, "ebs.csi.aws.com": codes.FailedPrecondition} {
