@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
@@ -153,6 +154,38 @@ func TestLegacyUndo(t *testing.T) {
 	if err := unix.Unmount(b.path("other"), 0); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Who undoes what is still on its way waits for it, and does not know which volume
+// it is.
+func TestLegacyUndoWaits(t *testing.T) {
+	const name = "ebs.csi.aws.com"
+	b := newNodeBench(t, name)
+	node := csi.NewNodeClient(dial(t, b.path(name+".sock")))
+	d := must(t)(b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "old", Zone: "sim-1a", Type: "balanced", SizeGiB: 1})).(cloudsim.Disk)
+	b.publish(string(d.ID), mounted("ext4"))
+	slow := must(t)(b.cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "slow", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "disks.get"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultLatency, LatencyMillis: 500},
+	}})).(cloudsim.Fault)
+	done := make(chan error, 1)
+	go func() {
+		_, err := node.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "old", StagingTargetPath: b.path("stage"), VolumeCapability: mounted("ext4")})
+		done <- err
+	}()
+	for begun := false; !begun; time.Sleep(time.Millisecond) {
+		f, err := b.cloud.GetFault(t.Context(), slow.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun = f.Hits > 0
+	}
+	unstage := func() error {
+		_, err := node.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: "old", StagingTargetPath: b.path("stage")})
+		return err
+	}
+	wantCode(t, "unstage what is on its way", unstage(), codes.Aborted)
+	wantCode(t, "stage", <-done, codes.OK)
+	wantCode(t, "unstage", unstage(), codes.OK)
 }
 
 // A type of that cloud which has no equal here is refused by its name.

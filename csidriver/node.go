@@ -219,6 +219,21 @@ func (b *busy) take(ctx context.Context, volume string) (done func(), err error)
 	}
 }
 
+// takeAt takes a volume, and the path at which it is worked on: who undoes that may
+// not know which volume it is any more.
+func (b *busy) takeAt(ctx context.Context, volume, path string) (done func(), err error) {
+	first, err := b.take(ctx, volume)
+	if err != nil {
+		return nil, err
+	}
+	second, err := b.take(ctx, filepath.Clean(path))
+	if err != nil {
+		first()
+		return nil, err
+	}
+	return func() { second(); first() }, nil
+}
+
 // file is where the data of a volume are on this machine.
 func (n *node) file(volume string) (string, error) {
 	if !diskID.MatchString(volume) {

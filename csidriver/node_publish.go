@@ -27,7 +27,7 @@ func (n *node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolume
 	if err != nil {
 		return nil, err
 	}
-	done, err := n.busy.take(ctx, volume)
+	done, err := n.busy.takeAt(ctx, volume, target)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func (n *node) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVo
 	if err := required("volume_id", volume, "target_path", target); err != nil {
 		return nil, err
 	}
-	done, err := n.busy.take(ctx, volume)
+	done, err := n.busy.takeAt(ctx, volume, target)
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	if err != nil {
 		return nil, err
 	}
-	done, err := n.busy.take(ctx, volume)
+	done, err := n.busy.takeAt(ctx, volume, staging)
 	if err != nil {
 		return nil, err
 	}
@@ -263,9 +263,9 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 	}
 	path, err := n.file(volume)
 	if err != nil {
-		return &csi.NodeUnstageVolumeResponse{}, nothingAt(staging) // it cannot have been staged
+		return &csi.NodeUnstageVolumeResponse{}, n.nothingStaged(ctx, volume, staging)
 	}
-	done, err := n.busy.take(ctx, volume)
+	done, err := n.busy.takeAt(ctx, volume, staging)
 	if err != nil {
 		return nil, err
 	}
@@ -293,9 +293,21 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
-// nothingAt fails if something is mounted at a path.
-func nothingAt(path string) error {
-	_, err := mountAt(nil, path)
+// nothingStaged fails if something is mounted where a volume would be that cannot
+// be one of ours, also if that was on its way when the call came.
+func (n *node) nothingStaged(ctx context.Context, volume, staging string) error {
+	done, err := n.busy.takeAt(ctx, volume, staging)
+	if err != nil {
+		return err
+	}
+	defer done()
+	disk, err := staged(staging, volume)
+	if err == nil && disk != volume {
+		err = status.Errorf(codes.Aborted, "%s was staged for volume %s meanwhile: ask again", disk, volume)
+	}
+	if err == nil {
+		_, err = mountAt(nil, staging)
+	}
 	return err
 }
 
