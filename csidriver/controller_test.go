@@ -1,10 +1,12 @@
 package csidriver
 
 import (
+	"context"
 	"maps"
 	"math"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -192,6 +194,45 @@ func TestPages(t *testing.T) {
 	wantCode(t, "-1 entries", err, codes.InvalidArgument)
 }
 
+// So do pages of snapshots, of all or of one volume.
+func TestSnapshotPages(t *testing.T) {
+	b := newBench(t)
+	v, other := b.volume("pvc-1"), b.volume("pvc-2")
+	take := func(name, of string) string {
+		return must(t)(b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: name, SourceVolumeId: of})).(*csi.CreateSnapshotResponse).GetSnapshot().GetSnapshotId()
+	}
+	want := map[string]int{}
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		want[take(name, v)] = 1
+	}
+	take("other", other)
+	seen, token, pages := map[string]int{}, "", 0
+	for pages == 0 || token != "" {
+		l, err := b.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{MaxEntries: 2, StartingToken: token, SourceVolumeId: v})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range l.GetEntries() {
+			seen[e.GetSnapshot().GetSnapshotId()]++
+		}
+		if token, pages = l.GetNextToken(), pages+1; pages == 1 { // the one that the token is of goes
+			must(t)(b.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: l.GetEntries()[1].GetSnapshot().GetSnapshotId()}))
+		}
+	}
+	if !maps.Equal(seen, want) || pages != 3 {
+		t.Errorf("%d pages show %v, want %v on 3", pages, seen, want)
+	}
+	if l := must(t)(b.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{})).(*csi.ListSnapshotsResponse); len(l.GetEntries()) != 5 {
+		t.Errorf("of all there are %d", len(l.GetEntries()))
+	}
+	for _, token := range []string{"-1", "0", "x", "disk-000001", "99999999999999999999"} {
+		_, err := b.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{StartingToken: token})
+		wantCode(t, token, err, codes.Aborted)
+	}
+	_, err := b.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{MaxEntries: -1})
+	wantCode(t, "-1 entries", err, codes.InvalidArgument)
+}
+
 // A volume that is in use is not deleted, and a node that is gone has none.
 func TestPublishing(t *testing.T) {
 	b := newBench(t)
@@ -235,6 +276,33 @@ func TestPublishing(t *testing.T) {
 	for range 2 {
 		_, err := b.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: v})
 		wantCode(t, "delete", err, codes.OK)
+	}
+}
+
+// A node that is off, or whose disk is not let go of, gives its volume up by
+// force, and one that runs does not.
+func TestForcedDetach(t *testing.T) {
+	b := newBench(t)
+	v := b.volume("pvc-1")
+	b.publish(v, mounted("ext4"))
+	hold := must(t)(b.cloud.CreateHold(t.Context(), cloudsim.CreateHold{Name: "stuck", HoldSpec: cloudsim.HoldSpec{
+		Transition: cloudsim.Transition{Kind: cloudsim.KindDisk, Verb: cloudsim.Detach},
+	}})).(cloudsim.Hold)
+	detach := func(most time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), most)
+		defer cancel()
+		_, err := b.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: v, NodeId: string(b.vm.ID)})
+		return err
+	}
+	wantCode(t, "from a node that runs", detach(300*time.Millisecond), codes.DeadlineExceeded)
+	must(t)(b.cloud.StopInstance(t.Context(), b.vm.ID))
+	wantCode(t, "from one that is off", detach(time.Minute), codes.OK)
+	if d := must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(v))).(cloudsim.Disk); len(d.Attachments) != 0 {
+		t.Errorf("it is still attached: %+v", d.Attachments)
+	}
+	wantCode(t, "again", detach(time.Minute), codes.OK)
+	if err := b.cloud.DeleteHold(t.Context(), hold.ID); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -10,6 +10,7 @@
 package csidriver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,6 +67,9 @@ type Config struct {
 // NodeConfig is what a node says of itself.
 type NodeConfig struct {
 	Instance cloudsim.InstanceID // the instance that this machine is
+	// InstanceName is what it is called, for who does not know its id: the cloud
+	// is asked for that until it answers.
+	InstanceName string
 	// DisksDir is where the disks of this machine's instances show up: the
 	// folder disks of the cloud's data dir. It is to the node what
 	// /dev/disk/by-id is to a virtual machine; whether a disk is there for
@@ -78,6 +82,10 @@ type NodeConfig struct {
 	// if it sees the same files as this process.
 	KubeletSocketDir string
 }
+
+// owner is who the machine is to other nodes of the same host, as it knows itself
+// also without the cloud.
+func (c NodeConfig) owner() string { return cmp.Or(string(c.Instance), c.InstanceName) }
 
 // Default is a Config with all that need not be said.
 func Default() Config {
@@ -113,7 +121,7 @@ func (c Config) Validate() error {
 	if c.Mode.controller() && c.DiskType == "" {
 		add("a default disk type is required")
 	}
-	if c.Mode.node() && c.Node.Instance == "" {
+	if c.Mode.node() && c.Node.Instance == "" && c.Node.InstanceName == "" {
 		add("a node must know which instance it is: --node-instance")
 	}
 	if c.Mode.node() && c.Node.DisksDir == "" {
@@ -157,6 +165,9 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 		if cfg.Node.RegistrationDir != "" {
 			parts = append(parts, func(ctx context.Context) error { return register(ctx, log, cfg.Node, name, socket) })
 		}
+	}
+	if n := halves.node; n != nil && cfg.Node.Instance == "" {
+		parts = append(parts, func(ctx context.Context) error { return n.findInstance(ctx, log) })
 	}
 	if cfg.HealthAddress != "" {
 		parts = append(parts, func(ctx context.Context) error { return serveHealth(ctx, cfg.HealthAddress, cfg.Endpoint) })

@@ -33,13 +33,26 @@ func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 	}
 	if d.SizeGiB < want.least {
 		if d, err = c.cloud.ResizeDisk(ctx, d.ID, cloudsim.ResizeDisk{SizeGiB: want.least}); err != nil {
-			return nil, c.busyOr(ctx, cloudsim.DiskID(req.GetVolumeId()), err)
+			return nil, c.growsLaterOr(ctx, cloudsim.DiskID(req.GetVolumeId()), err)
 		}
 	}
 	if d, err = c.settled(ctx, d); err != nil {
 		return nil, err
 	}
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: int64(d.SizeGiB) * gib, NodeExpansionRequired: true}, nil
+}
+
+// growsLaterOr is err, or ABORTED if it is because of other work on the disk, or
+// of a copy that is being made of it: that passes by itself. FAILED_PRECONDITION
+// would say that the volume does not grow while it is in use.
+func (c *controller) growsLaterOr(ctx context.Context, id cloudsim.DiskID, err error) error {
+	if cloudsim.KindOf(err) != cloudsim.Conflict {
+		return err
+	}
+	if d, gone := c.cloud.GetDisk(ctx, id); gone == nil && d.State == cloudsim.DiskFailed {
+		return err
+	}
+	return status.Error(codes.Aborted, err.Error())
 }
 
 // ControllerModifyVolume changes a disk's type, IOPS or throughput in place

@@ -233,6 +233,47 @@ func TestHungDisk(t *testing.T) {
 	b.clear(v)
 }
 
+// A folder of the disks that hangs makes the driver not ready, soon, and leaves
+// no more than one look behind.
+func TestHungFolder(t *testing.T) {
+	b := newNodeBench(t)
+	cfg := Default()
+	cfg.Cloud, cfg.Node = b.cloud, NodeConfig{Instance: b.vm.ID, DisksDir: b.path("hung")}
+	i := &identity{cfg: cfg}
+	_, err := i.Probe(t.Context(), &csi.ProbeRequest{})
+	wantCode(t, "no folder", err, codes.FailedPrecondition)
+	if err := os.Mkdir(cfg.Node.DisksDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ready := func() bool {
+		within, cancel := context.WithTimeout(t.Context(), probeWithin)
+		defer cancel()
+		return must(t)(i.Probe(within, &csi.ProbeRequest{})).(*csi.ProbeResponse).GetReady().GetValue() && within.Err() == nil
+	}
+	if !ready() {
+		t.Error("it is not ready before")
+	}
+	die := fuse(t, cfg.Node.DisksDir)
+	t.Cleanup(func() { // before the folder is taken away, which would hang
+		die()
+		if err := unix.Unmount(cfg.Node.DisksDir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	for range 2 {
+		if ready() {
+			t.Error("it is ready")
+		}
+	}
+	var stacks bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&stacks, 2); err != nil {
+		t.Fatal(err)
+	}
+	if hung := strings.Count(stacks.String(), "os.Stat("); hung != 1 {
+		t.Errorf("%d hang:\n%s", hung, stacks.String())
+	}
+}
+
 // A mount whose server is dead is an error to all who look at it, and can be
 // taken away.
 func TestCorruptedMount(t *testing.T) {

@@ -3,8 +3,10 @@ package csidriver
 import (
 	"context"
 	"os"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -14,8 +16,9 @@ import (
 
 type identity struct {
 	csi.UnimplementedIdentityServer
-	cfg  Config
-	name string // that it answers under
+	cfg   Config
+	name  string // that it answers under
+	looks singleflight.Group
 }
 
 func (i *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
@@ -44,15 +47,21 @@ func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 	return resp, nil
 }
 
+// othersWithin is how long those may take whom Probe asks: less than anybody
+// waits for Probe itself.
+const othersWithin = 3 * time.Second
+
 // Probe is ready while the cloud answers, knows the driver's token and, on a
 // node, the machine can mount: FAILED_PRECONDITION is what a person must mend,
-// not ready is what may pass.
+// not ready is what may pass, a cloud or a folder that hangs among it.
 func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, othersWithin)
+	defer cancel()
 	if i.cfg.Mode.node() {
 		if err := machine.Ready(); err != nil {
 			return nil, status.Errorf(codes.FailedPrecondition, "this machine can have no volumes: %v", err)
 		}
-		if _, err := os.Stat(i.cfg.Node.DisksDir); err != nil {
+		if err := i.folder(ctx); err != nil && ctx.Err() == nil {
 			return nil, status.Errorf(codes.FailedPrecondition, "the folder of the disks: %v", err)
 		}
 	}
@@ -60,9 +69,21 @@ func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeRe
 	switch code := status.Code(statusOf(err)); {
 	case err == nil:
 		return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
-	case code == codes.Unavailable || code == codes.ResourceExhausted:
+	case code == codes.Unavailable || code == codes.ResourceExhausted || code == codes.DeadlineExceeded:
 		return &csi.ProbeResponse{Ready: wrapperspb.Bool(false)}, nil
 	default:
 		return nil, status.Errorf(codes.FailedPrecondition, "the cloud does not serve this driver: %v", err)
+	}
+}
+
+// folder fails if there is no folder of the disks. Nobody can break off a look at
+// one that hangs: it is left behind, and who asks again waits for the same one.
+func (i *identity) folder(ctx context.Context) error {
+	begun := i.looks.DoChan("", func() (any, error) { return os.Stat(i.cfg.Node.DisksDir) })
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case r := <-begun:
+		return r.Err
 	}
 }

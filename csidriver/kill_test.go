@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -46,6 +47,7 @@ func testDriver(args []string) error {
 type victim struct {
 	*bench
 	socket string
+	as     *syscall.SysProcAttr // nil for a process as this one
 	cmd    *exec.Cmd
 }
 
@@ -59,7 +61,7 @@ func (v *victim) start() {
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	v.cmd = &exec.Cmd{Path: self, Args: []string{"driver", v.socket, v.cloud.URL, token, string(v.vm.ID), v.path("disks")}, Env: os.Environ(), Stderr: os.Stderr}
+	v.cmd = &exec.Cmd{Path: self, Args: []string{"driver", v.socket, v.cloud.URL, token, string(v.vm.ID), v.path("disks")}, Env: os.Environ(), Stderr: os.Stderr, SysProcAttr: v.as}
 	if err := v.cmd.Start(); err != nil {
 		v.t.Fatal(err)
 	}

@@ -3,8 +3,11 @@ package csidriver
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"maps"
+	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,6 +30,7 @@ import (
 // translates its old in-tree volumes into calls to that driver (KEP-625): a
 // driver that answers under its name, and understands its ids, carries them.
 type legacy struct {
+	name    string
 	zoneKey string
 	// volume and node are what that driver would call a disk and an instance.
 	// Both end in our id, or, of a volume that the driver did not make, in the
@@ -45,7 +49,7 @@ func same(id string) string { return id }
 
 // legacies are the drivers that csi-translation-lib translates to and whose
 // volumes are disks. azure-file and portworx are not.
-var legacies = map[string]legacy{
+var legacies = named(map[string]legacy{
 	"cinder.csi.openstack.org": {
 		zoneKey: "topology.cinder.csi.openstack.org/zone", volume: same, node: same,
 		types: map[string]string{"__DEFAULT__": "balanced", "lvmdriver-1": "balanced", "ssd": "fast", "hdd": "standard"},
@@ -76,8 +80,27 @@ var legacies = map[string]legacy{
 		zoneKey: "topology.csi.vmware.com/zone", node: same,
 		volume:  func(disk string) string { return "[cloudsim] kubevols/" + disk + ".vmdk" },
 		context: func(volume string) map[string]string { return map[string]string{"initialvolumefilepath": volume} },
-		drops:   []string{"csimigration", "storagepolicyname", "datastore-migrationparam", "diskformat-migrationparam"},
+		drops:   []string{"csimigration", "storagepolicyname"},
 	},
+})
+
+func named(all map[string]legacy) map[string]legacy {
+	for name, l := range all {
+		l.name = name
+		all[name] = l
+	}
+	return all
+}
+
+// asKey is the key of the name that a call came under, in its context.
+type asKey struct{}
+
+// calledAs is the name that a call came under: a legacy one, or the driver's own.
+func calledAs(ctx context.Context, own string) string {
+	if name, ok := ctx.Value(asKey{}).(string); ok {
+		return name
+	}
+	return own
 }
 
 // LegacyNames are the drivers that this one can stand in for.
@@ -126,6 +149,40 @@ func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (
 	return last, nil
 }
 
+// shown is the disk that is shown at a path, which is of one volume alone,
+// whatever that is called: the disk may be gone, the cloud down, and the name
+// another's by now. If no disk is, it is as the caller calls it: then there is
+// nothing to undo, or what is there is not ours.
+func shown(at, handle string) (string, error) {
+	file, err := machine.FileAt(at)
+	if disk := strings.TrimSuffix(filepath.Base(file), ".img"); diskID.MatchString(disk) {
+		return disk, err
+	}
+	return handle, err
+}
+
+// staged is the disk that is staged at a path, as shown says it; a device is a
+// file below the path, see stagedAt.
+func staged(at, handle string) (string, error) {
+	disk, err := shown(at, handle)
+	if err != nil || disk != handle {
+		return disk, err
+	}
+	if top, err := machine.Seen(at); err != nil || top != nil {
+		return handle, err // what is below is somebody's
+	}
+	inside, err := os.ReadDir(at)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	for _, f := range inside {
+		if diskID.MatchString(f.Name()) {
+			return f.Name(), nil
+		}
+	}
+	return handle, nil
+}
+
 // The fields of CSI's messages that name volumes, nodes and parameters, by
 // their names in the specification.
 var (
@@ -142,12 +199,23 @@ func (l legacy) speak(cloud *client.Client, name string) grpc.UnaryServerInterce
 		if !ok {
 			return handle(ctx, req)
 		}
-		in = proto.Clone(in)
+		in, ctx = proto.Clone(in), context.WithValue(ctx, asKey{}, l.name)
 		asked := map[string]string{} // disks, by how the caller calls them
 		toDisk := func(volume string) (string, error) {
 			disk, err := l.disk(ctx, cloud, volume)
 			asked[disk] = volume
 			return disk, err
+		}
+		switch r := in.(type) {
+		case *csi.CreateVolumeRequest:
+			if err := filesystem(r); err != nil {
+				return nil, err
+			}
+		// What is undone is asked of the machine, and not of the cloud.
+		case *csi.NodeUnpublishVolumeRequest:
+			toDisk = func(volume string) (string, error) { return shown(r.GetTargetPath(), volume) }
+		case *csi.NodeUnstageVolumeRequest:
+			toDisk = func(volume string) (string, error) { return staged(r.GetStagingTargetPath(), volume) }
 		}
 		toInstance := func(node string) (string, error) { return path.Base(node), nil }
 		if err := rewrite(in, words{toDisk, toInstance, map[string]string{l.zoneKey: zoneKey(name)}, l.parameters}); err != nil {
@@ -248,16 +316,44 @@ func replaceMap(m protoreflect.Message, field protoreflect.FieldDescriptor, to f
 	}
 }
 
+const (
+	// migrationParam ends the keys that the translation gives to what meant
+	// something to vSphere alone.
+	migrationParam = "-migrationparam"
+	// fsTypeParam is not translated of every plugin. The provisioner reads it, and
+	// gives it to the driver besides.
+	fsTypeParam = "fsType"
+)
+
+// filesystem puts what an old StorageClass says of the filesystem where the driver
+// looks for it. Another there is refused: what a volume is staged with is that.
+func filesystem(r *csi.CreateVolumeRequest) error {
+	for k, v := range r.GetParameters() {
+		if !strings.EqualFold(k, fsTypeParam) || v == "" {
+			continue
+		}
+		for _, c := range r.GetVolumeCapabilities() {
+			switch m := c.GetMount(); {
+			case m == nil || m.FsType == v:
+			case m.FsType == "":
+				m.FsType = v
+			default:
+				return invalid("parameters."+k, "is %s, and volume_capability.mount.fs_type %s: they must be the same", v, m.FsType)
+			}
+		}
+	}
+	return nil
+}
+
 // parameters are those of an old StorageClass in our words. A type that has no
 // equal here stays, and is refused by name.
 func (l legacy) parameters(old map[string]string) map[string]string {
 	own := map[string]string{}
 	for k, v := range old {
 		switch {
-		case slices.ContainsFunc(l.drops, func(d string) bool { return strings.EqualFold(d, k) }):
+		case slices.ContainsFunc(l.drops, func(d string) bool { return strings.EqualFold(d, k) }),
+			strings.HasSuffix(k, migrationParam), strings.EqualFold(k, fsTypeParam): // which filesystem read it, if it means one
 			continue
-		case strings.EqualFold(k, "fsType") && v == machine.Ext4:
-			continue // some plugins' is not translated; the provisioner's default is the same
 		case strings.EqualFold(k, keyType) || strings.EqualFold(k, "skuname") || strings.EqualFold(k, "storageaccounttype"):
 			k = keyType
 			if to, ok := l.types[v]; ok {

@@ -4,8 +4,10 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -86,6 +88,106 @@ func TestLegacyHandles(t *testing.T) {
 	}
 }
 
+// What was staged is undone by what the machine shows, whatever has become of its
+// handle: the cloud is down, somebody has named a disk so, or the disk of that
+// name is gone. What is not ours stays, and is an error.
+func TestLegacyUndo(t *testing.T) {
+	const name = "ebs.csi.aws.com"
+	b := newNodeBench(t, name)
+	conn := dial(t, b.path(name+".sock"))
+	control, node := csi.NewControllerClient(conn), csi.NewNodeClient(conn)
+	unstage := func(handle, stage string) error {
+		_, err := node.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: handle, StagingTargetPath: b.path(stage)})
+		return err
+	}
+	begin := func(handle, stage string, c *csi.VolumeCapability) {
+		t.Helper()
+		must(t)(control.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: string(b.vm.ID), VolumeCapability: c}))
+		must(t)(node.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: handle, StagingTargetPath: b.path(stage), VolumeCapability: c}))
+		must(t)(node.NodePublishVolume(t.Context(), &csi.NodePublishVolumeRequest{VolumeId: handle, StagingTargetPath: b.path(stage), TargetPath: b.path(stage + "-pod"), VolumeCapability: c}))
+	}
+	end := func(handle, stage string) {
+		t.Helper()
+		for range 2 {
+			_, err := node.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: handle, TargetPath: b.path(stage + "-pod")})
+			wantCode(t, "unpublish "+handle, err, codes.OK)
+		}
+		for range 2 {
+			wantCode(t, "unstage "+handle, unstage(handle, stage), codes.OK)
+		}
+		if left := b.loops(); len(left) > 0 {
+			t.Errorf("%s: loop devices stay: %v", handle, left)
+		}
+	}
+	disk := func(name string) cloudsim.Disk {
+		t.Helper()
+		return must(t)(b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: name, Zone: "sim-1a", Type: "balanced", SizeGiB: 1})).(cloudsim.Disk)
+	}
+
+	made, err := control.CreateVolume(t.Context(), b.request("pvc-1", func(r *csi.CreateVolumeRequest) { r.AccessibilityRequirements = nil }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle := made.GetVolume().GetVolumeId()
+	begin(handle, "down", mounted("ext4"))
+	undo := b.fault("*", cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, 0)
+	end(handle, "down")
+	undo()
+
+	begin(handle, "named", raw())
+	disk(handle)
+	end(handle, "named")
+
+	old := disk("old")
+	begin("old", "gone", mounted("ext4"))
+	must(t)(b.cloud.DetachDisk(t.Context(), old.ID, cloudsim.DetachDisk{Instance: b.vm.ID}))
+	must(t)(b.cloud.DeleteDisk(t.Context(), old.ID))
+	end("old", "gone")
+
+	if err := os.Mkdir(b.path("other"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("other", b.path("other"), "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "unstage what is not ours", unstage("vol-old", "other"), codes.FailedPrecondition)
+	if err := unix.Unmount(b.path("other"), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Who undoes what is still on its way waits for it, and does not know which volume
+// it is.
+func TestLegacyUndoWaits(t *testing.T) {
+	const name = "ebs.csi.aws.com"
+	b := newNodeBench(t, name)
+	node := csi.NewNodeClient(dial(t, b.path(name+".sock")))
+	d := must(t)(b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "old", Zone: "sim-1a", Type: "balanced", SizeGiB: 1})).(cloudsim.Disk)
+	b.publish(string(d.ID), mounted("ext4"))
+	slow := must(t)(b.cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "slow", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "disks.get"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultLatency, LatencyMillis: 500},
+	}})).(cloudsim.Fault)
+	done := make(chan error, 1)
+	go func() {
+		_, err := node.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "old", StagingTargetPath: b.path("stage"), VolumeCapability: mounted("ext4")})
+		done <- err
+	}()
+	for begun := false; !begun; time.Sleep(time.Millisecond) {
+		f, err := b.cloud.GetFault(t.Context(), slow.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun = f.Hits > 0
+	}
+	unstage := func() error {
+		_, err := node.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: "old", StagingTargetPath: b.path("stage")})
+		return err
+	}
+	wantCode(t, "unstage what is on its way", unstage(), codes.Aborted)
+	wantCode(t, "stage", <-done, codes.OK)
+	wantCode(t, "unstage", unstage(), codes.OK)
+}
+
 // A type of that cloud which has no equal here is refused by its name.
 func TestLegacyTypeIsUnknown(t *testing.T) {
 	b := newBench(t, "ebs.csi.aws.com")
@@ -96,6 +198,32 @@ func TestLegacyTypeIsUnknown(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "io3") {
 		t.Errorf("it says %v", err)
 	}
+}
+
+// The filesystem of an old class that is not translated is that of the volume, or
+// is refused.
+func TestLegacyFilesystem(t *testing.T) {
+	const name = "disk.csi.azure.com"
+	b := newBench(t, name)
+	control := csi.NewControllerClient(dial(t, b.path(name+".sock")))
+	for asked, want := range map[string]codes.Code{"": codes.OK, "xfs": codes.OK, "ext4": codes.InvalidArgument} {
+		made, err := control.CreateVolume(t.Context(), b.request("pvc-of-"+asked+"0", func(r *csi.CreateVolumeRequest) {
+			r.Parameters, r.AccessibilityRequirements = map[string]string{"FSType": "xfs"}, nil
+			r.VolumeCapabilities = []*csi.VolumeCapability{mounted(asked)}
+		}))
+		wantCode(t, "asked for "+asked, err, want)
+		if err != nil {
+			continue
+		}
+		disk, err := legacies[name].disk(t.Context(), b.cloud, made.GetVolume().GetVolumeId())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(disk))).(cloudsim.Disk); d.Labels[contentLabel] != "xfs" {
+			t.Errorf("asked for %q it is made for %s", asked, d.Labels[contentLabel])
+		}
+	}
+	must(t)(control.GetCapacity(t.Context(), &csi.GetCapacityRequest{Parameters: map[string]string{"fsType": "xfs"}}))
 }
 
 // A disk that somebody names as a volume is called is not that volume.

@@ -9,48 +9,44 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// probeWithin is how long an answer to Probe may take.
+// probeWithin is how long an answer to who asks for health may take. What Probe
+// asks for has less, see othersWithin: it must not be taken for the driver.
 const probeWithin = 5 * time.Second
 
 // health answers over HTTP what livenessprobe would: it calls the driver through
 // its own socket. /healthz is whether it answers at all, which a restart can
-// mend; /readyz is whether it can work, which also asks the cloud. A cloud that
-// is down must not restart the drivers of every node.
+// mend, and asks nobody else; /readyz is whether it can work, which also asks the
+// cloud. A cloud that is down, or hangs, must not restart the drivers of every
+// node.
 type health struct{ driver csi.IdentityClient }
 
 func (h health) alive(w http.ResponseWriter, r *http.Request) {
-	_, err := h.probe(r.Context())
-	switch status.Code(err) {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Internal:
+	ctx, cancel := context.WithTimeout(r.Context(), probeWithin)
+	defer cancel()
+	if _, err := h.driver.GetPluginInfo(ctx, &csi.GetPluginInfoRequest{}); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-	default:
-		fmt.Fprintln(w, "ok")
+		return
 	}
+	fmt.Fprintln(w, "ok")
 }
 
 func (h health) ready(w http.ResponseWriter, r *http.Request) {
-	resp, err := h.probe(r.Context())
+	ctx, cancel := context.WithTimeout(r.Context(), probeWithin)
+	defer cancel()
+	resp, err := h.driver.Probe(ctx, &csi.ProbeRequest{})
 	switch {
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	case !resp.GetReady().GetValue():
-		http.Error(w, "the cloud does not answer: the driver waits for it", http.StatusServiceUnavailable)
+		http.Error(w, "the cloud, or the folder of the disks, does not answer: the driver waits for it", http.StatusServiceUnavailable)
 	default:
 		fmt.Fprintln(w, "ok")
 	}
-}
-
-func (h health) probe(ctx context.Context) (*csi.ProbeResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, probeWithin)
-	defer cancel()
-	return h.driver.Probe(ctx, &csi.ProbeRequest{})
 }
 
 // serveHealth serves until ctx ends.

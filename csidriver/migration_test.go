@@ -25,9 +25,9 @@ var inTreePlugins = map[string]inTree{
 	"cinder.csi.openstack.org": {"cinder", "{type: ssd, availability: nova, fsType: ext4}", "old-cinder", "cinder: {volumeID: old-cinder, fsType: ext4}"},
 	"ebs.csi.aws.com":          {"aws-ebs", "{type: gp3, fsType: ext4}", "vol-0abc", "awsElasticBlockStore: {volumeID: 'aws://sim-1a/vol-0abc', fsType: ext4}"},
 	"pd.csi.storage.gke.io":    {"gce-pd", "{type: pd-ssd, replication-type: none, fsType: ext4}", "old-pd", "gcePersistentDisk: {pdName: old-pd, fsType: ext4}"},
-	"disk.csi.azure.com": {"azure-disk", "{skuname: Premium_LRS, kind: managed, fsType: ext4}", "old-azure",
+	"disk.csi.azure.com": {"azure-disk", "{skuname: Premium_LRS, kind: managed, fsType: xfs}", "old-azure",
 		"azureDisk: {diskName: old-azure, diskURI: /subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/old-azure, kind: Managed, fsType: ext4, readOnly: false}"},
-	"csi.vsphere.vmware.com": {"vsphere-volume", "{diskformat: thin, datastore: store, fsType: ext4}", "old-vsphere", "vsphereVolume: {volumePath: '[store] kubevols/old-vsphere.vmdk', fsType: ext4}"},
+	"csi.vsphere.vmware.com": {"vsphere-volume", "{diskformat: thin, datastore: store, hostFailuresToTolerate: '1', forceProvisioning: 'true', iopslimit: '100', fsType: xfs}", "old-vsphere", "vsphereVolume: {volumePath: '[store] kubevols/old-vsphere.vmdk', fsType: ext4}"},
 }
 
 // What was written for each in-tree plugin is translated by upstream's library,
@@ -91,14 +91,21 @@ func (l *legacyBench) volume(doc string) *corev1.CSIPersistentVolumeSource {
 func (l *legacyBench) provision(old inTree) *corev1.CSIPersistentVolumeSource {
 	l.t.Helper()
 	class := l.translated("apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: old}\nprovisioner: kubernetes.io/" + old.plugin + "\nparameters: " + old.parameters + "\n").(*storagev1.StorageClass)
+	fsType := "ext4"
 	req := l.request("pvc-"+old.plugin, func(r *csi.CreateVolumeRequest) {
 		r.CapacityRange = &csi.CapacityRange{RequiredBytes: 4 * gib}
 		r.AccessibilityRequirements.Requisite = []*csi.Topology{{Segments: map[string]string{legacies[l.name].zoneKey: "sim-1a"}}}
 		r.Parameters = class.Parameters
-		delete(r.Parameters, "csi.storage.k8s.io/fstype") // it goes into the capability
+		for k, v := range class.Parameters {
+			if k == "csi.storage.k8s.io/fstype" || strings.EqualFold(k, "fsType") {
+				fsType = v
+			}
+		}
+		r.VolumeCapabilities = []*csi.VolumeCapability{mounted(fsType)}
+		delete(r.Parameters, "csi.storage.k8s.io/fstype") // the other one stays
 	})
 	v := must(l.t)(l.control.CreateVolume(l.t.Context(), req)).(*csi.CreateVolumeResponse).GetVolume()
-	source, err := json.Marshal(corev1.CSIPersistentVolumeSource{Driver: l.name, VolumeHandle: v.GetVolumeId(), FSType: "ext4", VolumeAttributes: v.GetVolumeContext()})
+	source, err := json.Marshal(corev1.CSIPersistentVolumeSource{Driver: l.name, VolumeHandle: v.GetVolumeId(), FSType: fsType, VolumeAttributes: v.GetVolumeContext()})
 	if err != nil {
 		l.t.Fatal(err)
 	}

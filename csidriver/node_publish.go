@@ -31,7 +31,7 @@ func (n *node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolume
 		return nil, status.Error(codes.FailedPrecondition, "staging_target_path is required: a volume is staged before it is published")
 	}
 	target = filepath.Clean(target) // a device is shown as a file, which no slash follows
-	done, err := n.busy.take(ctx, volume)
+	done, err := n.busy.takeAt(ctx, volume, target)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func (n *node) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVo
 		return nil, err
 	}
 	target = filepath.Clean(target)
-	done, err := n.busy.take(ctx, volume)
+	done, err := n.busy.takeAt(ctx, volume, target)
 	if err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	if err != nil {
 		return nil, err
 	}
-	done, err := n.busy.take(ctx, volume)
+	done, err := n.busy.takeAt(ctx, volume, staging)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	}
 	owner := ""
 	if d.MultiAttach { // other nodes may be on this machine, too
-		owner = string(n.cfg.Instance)
+		owner = n.cfg.owner()
 	}
 	err = n.stageAt(ctx, owner, path, volume, staging, a.ReadOnly, u)
 	if errors.Is(err, machine.ErrJournal) {
@@ -124,9 +124,13 @@ func (n *node) attachment(ctx context.Context, volume string) (d cloudsim.Disk, 
 	if d, err = getDisk(ctx, n.cloud, volume); err != nil {
 		return d, a, err
 	}
-	a, ok := d.Attachment(n.cfg.Instance)
+	id, err := n.instance(ctx)
+	if err != nil {
+		return d, a, err
+	}
+	a, ok := d.Attachment(id)
 	if !ok || a.State != cloudsim.AttachmentAttached {
-		return d, a, status.Errorf(codes.FailedPrecondition, "volume %s is not attached to %s: publish it to the node first", volume, n.cfg.Instance)
+		return d, a, status.Errorf(codes.FailedPrecondition, "volume %s is not attached to %s: publish it to the node first", volume, id)
 	}
 	return d, a, nil
 }
@@ -265,14 +269,14 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 	}
 	path, err := n.file(volume)
 	if err != nil {
-		return &csi.NodeUnstageVolumeResponse{}, nil // it cannot have been staged
+		return &csi.NodeUnstageVolumeResponse{}, n.nothingStaged(ctx, volume, staging)
 	}
-	done, err := n.busy.take(ctx, volume)
+	done, err := n.busy.takeAt(ctx, volume, staging)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	l, err := machine.FindFor(string(n.cfg.Instance), path, staging, stagedAt(staging, volume, true)) // also if the file is gone
+	l, err := machine.FindFor(n.cfg.owner(), path, staging, stagedAt(staging, volume, true)) // also if the file is gone
 	if err != nil {
 		return nil, err
 	}
@@ -282,10 +286,35 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 		}
 		return nil, err
 	}
-	if l == nil {
-		return &csi.NodeUnstageVolumeResponse{}, nil
+	if l != nil {
+		if err := dropUnused(l); err != nil {
+			return nil, err
+		}
 	}
-	return &csi.NodeUnstageVolumeResponse{}, dropUnused(l)
+	// The file goes last: it says which volume is staged here, also when nothing
+	// is mounted any more.
+	if err := os.Remove(stagedAt(staging, volume, true)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return &csi.NodeUnstageVolumeResponse{}, nil
+}
+
+// nothingStaged fails if something is mounted where a volume would be that cannot
+// be one of ours, also if that was on its way when the call came.
+func (n *node) nothingStaged(ctx context.Context, volume, staging string) error {
+	done, err := n.busy.takeAt(ctx, volume, staging)
+	if err != nil {
+		return err
+	}
+	defer done()
+	disk, err := staged(staging, volume)
+	if err == nil && disk != volume {
+		err = status.Errorf(codes.Aborted, "%s was staged for volume %s meanwhile: ask again", disk, volume)
+	}
+	if err == nil {
+		_, err = mountAt(nil, staging)
+	}
+	return err
 }
 
 // unstage looks first for a filesystem: while it is there, what is below the
@@ -300,13 +329,7 @@ func unstage(l *machine.Loop, volume, staging string) error {
 			return err
 		}
 	}
-	if err := unmount(l, volume, device); err != nil {
-		return err
-	}
-	if err := os.Remove(device); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return unmount(l, volume, device)
 }
 
 // unmount takes away the volume's mount at a path, if there is one and no other.

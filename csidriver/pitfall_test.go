@@ -5,6 +5,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,8 +15,11 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
 // A copy is never smaller than its source nor in another zone; a snapshot
@@ -47,6 +53,38 @@ func TestCopies(t *testing.T) {
 	if restored == "" {
 		t.Error("a snapshot went with its volume")
 	}
+}
+
+// What a volume begins as may not stand everywhere: the first place where it may
+// is taken, and if there is none the scheduler is told to look elsewhere.
+func TestSourceElsewhere(t *testing.T) {
+	b := &bench{t: t, dir: t.TempDir(), size: "small"}
+	b.cloud = cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) {
+		c.Catalogue.Regions = append(c.Catalogue.Regions, cloudsim.Region{Meta: cloudsim.Meta{Name: "far"}})
+		c.Catalogue.Zones = append(c.Catalogue.Zones, cloudsim.Zone{Meta: cloudsim.Meta{Name: "far-a"}, Region: "far"})
+	}))
+	b.vm = b.instance("node-1", "sim-1a")
+	b.serve(NodeConfig{Instance: b.vm.ID, DisksDir: b.dir})
+	in := func(zones ...string) func(*csi.CreateVolumeRequest) {
+		return func(r *csi.CreateVolumeRequest) {
+			r.AccessibilityRequirements = &csi.TopologyRequirement{Preferred: topologyOf(DefaultName, zones...), Requisite: topologyOf(DefaultName, zones...)}
+		}
+	}
+	regional := func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"replication": "regional"} }
+	v := b.volume("pvc-1", in("sim-1c"))
+	s := must(t)(b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "snap", SourceVolumeId: v})).(*csi.CreateSnapshotResponse).GetSnapshot().GetSnapshotId()
+	restored := must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(b.volume("restored", from(s, ""), in("far-a", "sim-1b"))))).(cloudsim.Disk)
+	if restored.Zone != "sim-1b" {
+		t.Errorf("it stands in %s", restored.Zone)
+	}
+	copied := must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(b.volume("copied", from("", v), regional, in("sim-1a", "sim-1b", "sim-1c"))))).(cloudsim.Disk)
+	if !slices.Contains(copied.ReplicaZones, "sim-1c") {
+		t.Errorf("a copy of what is in sim-1c stands in %v", copied.ReplicaZones)
+	}
+	_, err := b.CreateVolume(t.Context(), b.request("nowhere", from(s, ""), in("far-a")))
+	wantCode(t, "of a snapshot, in another region", err, codes.ResourceExhausted)
+	_, err = b.CreateVolume(t.Context(), b.request("nor-there", from("", v), regional, in("sim-1a", "sim-1b")))
+	wantCode(t, "a regional copy, beside its source", err, codes.ResourceExhausted)
 }
 
 // A snapshot that takes long is one all the same, for who asks again by its name.
@@ -90,6 +128,77 @@ func TestExpandAgain(t *testing.T) {
 	}
 }
 
+// Growing waits for a snapshot or a copy that is being made of a volume in use.
+// FAILED_PRECONDITION would mean that it never grows while a pod has it.
+func TestExpandWhileItIsCopied(t *testing.T) {
+	b := newBench(t)
+	v := b.volume("pvc-1")
+	b.publish(v, mounted("ext4"))
+	size := int64(1)
+	for name, c := range map[string]struct {
+		kind cloudsim.ResourceKind
+		copy func() error
+	}{
+		"snapshot": {cloudsim.KindSnapshot, func() error {
+			_, err := b.cloud.CreateSnapshot(t.Context(), cloudsim.CreateSnapshot{Name: "snap", Disk: cloudsim.DiskID(v)})
+			return err
+		}},
+		"copy": {cloudsim.KindDisk, func() error {
+			_, err := b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "copy", SourceDisk: cloudsim.DiskID(v), Zone: "sim-1a", Type: "balanced"})
+			return err
+		}},
+	} {
+		size++
+		expand := func() error {
+			_, err := b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v, CapacityRange: &csi.CapacityRange{RequiredBytes: size * gib}})
+			return err
+		}
+		hold := must(t)(b.cloud.CreateHold(t.Context(), cloudsim.CreateHold{Name: "slow", HoldSpec: cloudsim.HoldSpec{
+			Transition: cloudsim.Transition{Kind: c.kind, Verb: cloudsim.Create},
+		}})).(cloudsim.Hold)
+		if err := c.copy(); err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, "during a "+name, expand(), codes.Aborted)
+		if err := b.cloud.DeleteHold(t.Context(), hold.ID); err != nil {
+			t.Fatal(err)
+		}
+		err := expand()
+		for begin := time.Now(); status.Code(err) == codes.Aborted && time.Since(begin) < time.Minute; {
+			err = expand()
+		}
+		wantCode(t, "after the "+name, err, codes.OK)
+	}
+	_, err := b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: b.failed("failed"), CapacityRange: &csi.CapacityRange{RequiredBytes: 9 * gib}})
+	wantCode(t, "of one that has no data", err, codes.FailedPrecondition)
+}
+
+// failed is a disk whose source was lost before it was copied.
+func (b *bench) failed(name string) string {
+	b.t.Helper()
+	s := must(b.t)(b.CreateSnapshot(b.t.Context(), &csi.CreateSnapshotRequest{Name: "lost", SourceVolumeId: b.volume("lost")})).(*csi.CreateSnapshotResponse).GetSnapshot().GetSnapshotId()
+	if err := os.Remove(filepath.Join(b.path("disks"), s+".img")); err != nil {
+		b.t.Fatal(err)
+	}
+	d := must(b.t)(b.cloud.CreateDisk(b.t.Context(), cloudsim.CreateDisk{Name: name, SourceSnapshot: cloudsim.SnapshotID(s), Zone: "sim-1a", Type: "balanced"})).(cloudsim.Disk)
+	b.until(d.ID, func(d cloudsim.Disk) bool { return d.State == cloudsim.DiskFailed })
+	return string(d.ID)
+}
+
+// until waits until the cloud says something of a disk.
+func (b *bench) until(id cloudsim.DiskID, is func(cloudsim.Disk) bool) {
+	b.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		d := must(b.t)(b.cloud.GetDisk(b.t.Context(), id)).(cloudsim.Disk)
+		if is(d) {
+			return
+		}
+		if time.Now().After(deadline) {
+			b.t.Fatalf("disk %s stays %s, with %+v", id, d.State, d.Status)
+		}
+	}
+}
+
 // A node says how many volumes it can have, without the disks that are not the
 // driver's, and one more is RESOURCE_EXHAUSTED: the code that makes the kubelet
 // ask again how many there may be.
@@ -108,6 +217,58 @@ func TestLimit(t *testing.T) {
 	v := b.volume("one-more")
 	_, err := b.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: v, NodeId: string(b.vm.ID), VolumeCapability: mounted("ext4")})
 	wantCode(t, "one more", err, codes.ResourceExhausted)
+}
+
+// limit is how many volumes a name says that the machine can have.
+func (b *bench) limit(node csi.NodeClient) int64 {
+	b.t.Helper()
+	return must(b.t)(node.NodeGetInfo(b.t.Context(), &csi.NodeGetInfoRequest{})).(*csi.NodeGetInfoResponse).GetMaxVolumesPerNode()
+}
+
+// What was made under one name takes room from the others, which the scheduler
+// counts apart.
+func TestLimitOfNames(t *testing.T) {
+	const name = "ebs.csi.aws.com"
+	b := newBench(t, name)
+	conn := dial(t, b.path(name+".sock"))
+	old, control := csi.NewNodeClient(conn), csi.NewControllerClient(conn)
+	all := b.limit(b.NodeClient)
+	b.publish(b.volume("pvc-1"), mounted("ext4"))
+	for _, name := range []string{"pvc-2", "pvc-3"} {
+		v := must(t)(control.CreateVolume(t.Context(), b.request(name, func(r *csi.CreateVolumeRequest) { r.AccessibilityRequirements = nil }))).(*csi.CreateVolumeResponse).GetVolume()
+		must(t)(control.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: v.GetVolumeId(), NodeId: string(b.vm.ID), VolumeCapability: mounted("ext4")}))
+	}
+	if got := b.limit(b.NodeClient); got != all-2 {
+		t.Errorf("under its own name it can have %d, want %d", got, all-2)
+	}
+	if got := b.limit(old); got != all-1 {
+		t.Errorf("as %s it can have %d, want %d", name, got, all-1)
+	}
+}
+
+// A disk that a person made takes room until it is staged: then it is a
+// PersistentVolume's, which the scheduler counts, under the name that staged it.
+func TestLimitOfOldVolumes(t *testing.T) {
+	const name = "ebs.csi.aws.com"
+	b := newNodeBench(t, name)
+	old := csi.NewNodeClient(dial(t, b.path(name+".sock")))
+	d := must(t)(b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "vol-0abc", Zone: "sim-1a", Type: "standard", SizeGiB: 1})).(cloudsim.Disk)
+	all := b.limit(b.NodeClient)
+	b.publish(string(d.ID), mounted("ext4"))
+	want := func(what string, own, legacy int64) {
+		t.Helper()
+		if n, o := b.limit(b.NodeClient), b.limit(old); n != own || o != legacy {
+			t.Errorf("%s: it can have %d, and as %s %d; want %d and %d", what, n, name, o, own, legacy)
+		}
+	}
+	want("attached", all-1, all-1)
+	wantCode(t, "stage", b.stage(string(d.ID), mounted("ext4")), codes.OK)
+	want("staged", all, all) // under which name nobody says
+	wantCode(t, "unstage", b.unstage(string(d.ID)), codes.OK)
+	stage := b.path("csi/" + name + "/0/globalmount")
+	must(t)(old.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "vol-0abc", StagingTargetPath: stage, VolumeCapability: mounted("ext4")}))
+	want("staged under another name", all-1, all)
+	must(t)(old.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: "vol-0abc", StagingTargetPath: stage}))
 }
 
 // A volume of a single writer has one target, of one node's many several.

@@ -2,21 +2,26 @@ package csidriver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
@@ -67,8 +72,8 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
-// A driver whose cloud is down is alive and not ready: restarting it mends
-// nothing.
+// A driver whose cloud is down, or hangs, is alive and not ready: restarting it
+// mends nothing.
 func TestHealth(t *testing.T) {
 	ports, err := freeport.Choose(1)
 	if err != nil {
@@ -76,6 +81,7 @@ func TestHealth(t *testing.T) {
 	}
 	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	cloud := *cloudtest.Start(t)
+	const hangs = "hangs"
 	for name, c := range map[string]struct {
 		url    string
 		alive  int
@@ -83,8 +89,13 @@ func TestHealth(t *testing.T) {
 	}{
 		"up":   {cloud.URL, http.StatusOK, http.StatusOK},
 		"down": {"http://127.0.0.1:1", http.StatusOK, http.StatusServiceUnavailable},
+		hangs:  {cloud.URL, http.StatusOK, http.StatusServiceUnavailable},
 	} {
 		cloud.URL = c.url
+		undo := func() {}
+		if name == hangs {
+			undo = hang(t, &cloud)
+		}
 		cfg := Default()
 		cfg.Mode, cfg.Cloud, cfg.Endpoint, cfg.HealthAddress = ModeController, &cloud, "unix://"+filepath.Join(t.TempDir(), "csi.sock"), address
 		ctx, cancel := context.WithCancel(t.Context())
@@ -94,12 +105,71 @@ func TestHealth(t *testing.T) {
 		for path, want := range map[string]int{"/healthz": c.alive, "/readyz": c.isGood} {
 			if got, said := get(t, "http://"+address+path); got != want {
 				t.Errorf("cloud %s: %s is %d (%s), want %d", name, path, got, said, want)
+			} else if name == hangs && path == "/readyz" && !strings.Contains(said, "does not answer") {
+				t.Errorf("it says %q", said)
 			}
 		}
+		undo()
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// hang lets no call of a cloud be answered until undo.
+func hang(t *testing.T, cloud *client.Client) (undo func()) {
+	t.Helper()
+	f, err := cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "hang", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "*"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultHang},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := cloud.DeleteFault(t.Context(), f.ID); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A node that knows its instance by name starts while the cloud hangs: it lives,
+// undoes what was done, and is whole when the cloud is back. Of a name that
+// nobody has it says so, and ends.
+func TestNodeByName(t *testing.T) {
+	cloud := cloudtest.Start(t)
+	vm, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cfg := Default()
+	cfg.Mode, cfg.Cloud, cfg.Endpoint = ModeNode, cloud, "unix://"+filepath.Join(dir, "csi.sock")
+	cfg.Node = NodeConfig{InstanceName: "nobody", DisksDir: dir}
+	if err := Run(t.Context(), slog.New(slog.DiscardHandler), cfg); !errors.Is(err, cloudsim.NotFound) || !strings.Contains(err.Error(), "--node-instance") {
+		t.Errorf("of nobody: %v", err)
+	}
+	cfg.Node.InstanceName = "node-1"
+	undo := hang(t, cloud)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, slog.New(slog.DiscardHandler), cfg) }()
+	node := csi.NewNodeClient(dial(t, filepath.Join(dir, "csi.sock")))
+	info := func(most time.Duration) (*csi.NodeGetInfoResponse, error) {
+		within, cancel := context.WithTimeout(t.Context(), most)
+		defer cancel()
+		return node.NodeGetInfo(within, &csi.NodeGetInfoRequest{})
+	}
+	must(t)(node.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: "disk-000001", TargetPath: filepath.Join(dir, "none")}))
+	_, err = info(othersWithin + time.Second) // longer than the driver waits at its start
+	wantCode(t, "while the cloud hangs", err, codes.DeadlineExceeded)
+	undo()
+	if got, err := info(time.Minute); err != nil || got.GetNodeId() != string(vm.ID) {
+		t.Errorf("it is %v, %v", got, err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("the driver stopped: %v", err)
 	}
 }
 

@@ -22,6 +22,8 @@ const (
 	// nameLabel holds the name that the orchestrator gave: the cloud's own
 	// names are shorter than CSI's.
 	nameLabel = DefaultName + "/name"
+	// asLabel holds the legacy name that a volume was made under, if it was.
+	asLabel = DefaultName + "/driver"
 	// contentLabel holds what the volume was made for, e.g. "ext4" or "block".
 	contentLabel = DefaultName + "/content"
 	// metadataPrefix begins the parameters that external-provisioner and

@@ -76,6 +76,9 @@ func (c *controller) orderOf(ctx context.Context, req *csi.CreateVolumeRequest) 
 	o.regional = s.regional
 	labels := labelsOf(req.GetName(), req.GetParameters())
 	labels[contentLabel] = content
+	if as := calledAs(ctx, ""); as != "" {
+		labels[asLabel] = as
+	}
 	o.disk = cloudsim.CreateDisk{
 		Name: nameOf(req.GetName()), Type: s.diskType, IOPS: s.iops, ThroughputMiBps: s.throughput,
 		MultiAttach: many, Labels: labels,
@@ -141,8 +144,8 @@ func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error
 	return n, nil
 }
 
-// place makes the disk in the first place that has room. One that is there
-// already and fits is the disk, wherever it stands.
+// place makes the disk in the first place that has room and where it may stand.
+// One that is there already and fits is the disk, wherever it stands.
 func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err error) {
 	all := places(o.zones, o.regional)
 	if len(all) == 0 {
@@ -159,7 +162,8 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 			if o, err = c.raise(ctx, o, err); err == nil {
 				return c.place(ctx, o)
 			}
-		case onlyAbout(err, "zone", "replicaZones"): // the scheduler then tries another node
+		case onlyAbout(err, "zone", "replicaZones", "sourceSnapshot", "sourceDisk"):
+			// What it begins as may not stand there, either. The scheduler then tries another node.
 			err = status.Errorf(codes.ResourceExhausted, "accessibility_requirements: %s: %v", zoneKey(c.cfg.Name), err)
 			continue
 		}

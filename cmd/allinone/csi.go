@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/csidriver"
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/internal/resident"
@@ -95,8 +94,8 @@ func (f *csiFlags) run(ctx context.Context, log *slog.Logger) error {
 	if dir := cmp.Or(f.dataDir, defaultDataDir(f.getenv)); f.Node.DisksDir == "" && dir != "" {
 		f.Node.DisksDir = filepath.Join(dir, "cloud", "disks")
 	}
-	if f.Node.Instance, err = f.node(ctx, cl); err != nil {
-		return err
+	if f.Node.InstanceName = f.instance; strings.HasPrefix(f.instance, "i-") {
+		f.Node.Instance = cloudsim.InstanceID(f.instance)
 	}
 	resident.Roomy(f.getenv("GOGC"))
 	trimmed := make(chan error, 1)
@@ -105,19 +104,4 @@ func (f *csiFlags) run(ctx context.Context, log *slog.Logger) error {
 	err = csidriver.Run(ctx, log, f.Config)
 	cancel()
 	return advise(cl, errors.Join(err, <-trimmed))
-}
-
-// node is the id of the instance that this machine is.
-func (f *csiFlags) node(ctx context.Context, cl *client.Client) (cloudsim.InstanceID, error) {
-	if f.instance == "" || strings.HasPrefix(f.instance, "i-") {
-		return cloudsim.InstanceID(f.instance), nil
-	}
-	l, err := cl.ListInstances(ctx, cloudsim.ListOptions{Name: f.instance})
-	if err != nil {
-		return "", advise(cl, err)
-	}
-	if len(l.Items) != 1 {
-		return "", cloudsim.Errorf(cloudsim.NotFound, "--node-instance: no instance is called %q: see 'allinone cloud instances list'", f.instance)
-	}
-	return l.Items[0].ID, nil
 }

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -85,7 +87,45 @@ func TestShippedVolumes(t *testing.T) {
 				if !known[m.Name] {
 					t.Errorf("container %s mounts %s, which is no volume", c.Name, m.Name)
 				}
+				if in := shares(c, m); in != "" {
+					t.Errorf("container %s mounts %s in %s, whose mounts are the node's: it stays there when the container ends", c.Name, m.MountPath, in)
+				}
 			}
 		}
 	}
+}
+
+// The kubelet looks for a node's socket where the folder of it is on the node.
+func TestShippedSocket(t *testing.T) {
+	pod := strictly[appsv1.DaemonSet](t, objects(t, "../../deploy/csi/node.yaml"), "DaemonSet/csi-node").Spec.Template.Spec
+	said := map[string]string{}
+	for _, a := range pod.Containers[0].Args {
+		name, value, _ := strings.Cut(a, "=")
+		said[name] = value
+	}
+	onNode := map[string]string{}
+	for _, v := range pod.Volumes {
+		if v.HostPath != nil {
+			onNode[v.Name] = v.HostPath.Path
+		}
+	}
+	dir := ""
+	for _, m := range pod.Containers[0].VolumeMounts {
+		if m.MountPath == filepath.Dir(strings.TrimPrefix(said["--endpoint"], "unix://")) {
+			dir = onNode[m.Name]
+		}
+	}
+	if dir == "" || said["--kubelet-socket-dir"] != dir {
+		t.Errorf("the kubelet is told of %q, and the socket is in %q of the node", said["--kubelet-socket-dir"], dir)
+	}
+}
+
+// shares is the mount below which m is that makes it the node's, too; "" for none.
+func shares(c corev1.Container, m corev1.VolumeMount) string {
+	for _, above := range c.VolumeMounts {
+		if p := above.MountPropagation; p != nil && *p == corev1.MountPropagationBidirectional && strings.HasPrefix(m.MountPath, above.MountPath+"/") {
+			return above.MountPath
+		}
+	}
+	return ""
 }

@@ -234,7 +234,7 @@ func (b backing) behind(n string) (*Loop, error) {
 // others reports whether a device is another node's own.
 func (b backing) others(info *unix.LoopInfo64) bool {
 	owner := ownerOf(info.File_name)
-	return b.node != "" && owner != "" && owner != b.node
+	return b.node != "" && owner != "" && owner != ownerOf(called("", b.node)) // as much of it as there is room for
 }
 
 // loopAt is the loop device whose filesystem, or whose file, is seen at path.
@@ -361,4 +361,23 @@ func (l *Loop) Detach() error {
 		err = nil // it had none any more
 	}
 	return errors.Join(err, l.dev.Close())
+}
+
+// FileAt is the name of the file behind the loop device whose filesystem, or whose
+// own file, is mounted at path; "" if no such thing is. Of a file that is gone it
+// is the name that it had.
+func FileAt(path string) (string, error) {
+	at, err := mountPoint(path)
+	if err != nil || at == "" {
+		return "", err
+	}
+	n, ok := loopAt(at)
+	if !ok {
+		return "", nil
+	}
+	raw, err := os.ReadFile("/sys/block/loop" + n + "/loop/backing_file")
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil // it was taken away
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), " (deleted)"), err
 }

@@ -222,6 +222,7 @@ func TestGuardGoesWithTheFile(t *testing.T) {
 // its path is long; a device that is nobody's own is everybody's.
 func TestDeviceOfItsOwn(t *testing.T) {
 	needsVolumes(t)
+	longest := strings.Repeat("n", 63) // as a name may be
 	for _, folder := range []string{"short", strings.Repeat("long", 40)} {
 		path := filepath.Join(t.TempDir(), folder, "disk.img")
 		if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
@@ -229,7 +230,7 @@ func TestDeviceOfItsOwn(t *testing.T) {
 		}
 		emptyDisk(t, path, 1<<20)
 		numbers := map[string]int{}
-		for _, node := range []string{"i-000001", "i-000002", "i-000001"} {
+		for _, node := range []string{"i-000001", "i-000002", longest, "i-000001", longest} {
 			l, err := AttachFor(t.Context(), node, path, false, false)
 			if err != nil {
 				t.Fatal(err)

@@ -61,3 +61,4 @@ type Templates struct{}
 func (*Templates) EnsureFilesystem(context.Context, *Loop, string, string) (int64, error) {
 	return 0, errors.ErrUnsupported
 }
+func FileAt(string) (string, error) { return "", errors.ErrUnsupported }

@@ -23,7 +23,10 @@ func (d *driver) resize() (all []loop, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("resizer: %w", err)
 	default:
-		c := resize.NewResizeController(r.Name(), r, d.kube, resync, d.core, d.limiter(), true, d.retryMax)
+		// The driver grows what is in use: no watch of all pods is needed to know
+		// whether something is.
+		const mayBeInUse = false
+		c := resize.NewResizeController(r.Name(), r, d.kube, resync, d.core, d.limiter(), mayBeInUse, d.retryMax)
 		all = append(all, loop{"resizer", func(ctx context.Context, wg *sync.WaitGroup) { c.Run(workers, ctx, wg) }})
 	}
 	m, err := modifier.NewModifierFromClient(calls, d.timeout, d.kube, d.core, false, d.name)

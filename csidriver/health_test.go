@@ -1,0 +1,109 @@
+package csidriver
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/csidriver/machine"
+)
+
+// unwell makes the data plane find a disk unwell: its file is gone, or is a folder.
+func (b *bench) unwell(v string, lost bool) {
+	b.t.Helper()
+	b.until(cloudsim.DiskID(v), func(d cloudsim.Disk) bool { return d.Status.SizeGiB > 0 }) // else it is made once more
+	file := filepath.Join(b.path("disks"), v+".img")
+	err := os.Remove(file)
+	if !lost {
+		err = errors.Join(err, os.Mkdir(file, 0o700))
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	must(b.t)(b.cloud.ResizeDisk(b.t.Context(), cloudsim.DiskID(v), cloudsim.ResizeDisk{SizeGiB: 2})) // it looks again
+	b.until(cloudsim.DiskID(v), func(d cloudsim.Disk) bool { return d.Status.Error != "" && d.Status.Lost == lost })
+}
+
+// What the data plane says of a disk is the health of its volume, from the
+// controller and from the node; a list of those that are not well has pages.
+func TestVolumeHealth(t *testing.T) {
+	b := newBench(t)
+	want := map[string]csi.VolumeHealthErrorType{}
+	var well string
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		v := b.volume("pvc-" + name)
+		switch name {
+		case "b", "e":
+			b.unwell(v, true)
+			want[v] = csi.VolumeHealthErrorType_DATA_LOSS
+		case "d":
+			b.unwell(v, false)
+			want[v] = csi.VolumeHealthErrorType_DEGRADED
+		default:
+			well = v
+		}
+	}
+	is := func(h *csi.VolumeHealth, v string) {
+		t.Helper()
+		all := h.GetHealthStatuses()
+		if len(all) != 1 || h.GetVolumeId() != v || all[0].GetStatus() != want[v] || all[0].GetReason() == "" || all[0].GetMessage() == "" {
+			t.Errorf("of %s it says %v, want %v", v, h, want[v])
+		}
+	}
+	for v := range want {
+		is(must(t)(b.ControllerGetVolumeHealth(t.Context(), &csi.ControllerGetVolumeHealthRequest{VolumeId: v})).(*csi.ControllerGetVolumeHealthResponse).GetVolumeHealth(), v)
+		is(must(t)(b.NodeGetVolumeHealth(t.Context(), &csi.NodeGetVolumeHealthRequest{VolumeId: v})).(*csi.NodeGetVolumeHealthResponse).GetVolumeHealth(), v)
+	}
+	if h := must(t)(b.ControllerGetVolumeHealth(t.Context(), &csi.ControllerGetVolumeHealthRequest{VolumeId: well})).(*csi.ControllerGetVolumeHealthResponse); len(h.GetVolumeHealth().GetHealthStatuses()) != 0 {
+		t.Errorf("of one that is well it says %v", h)
+	}
+	_, err := b.ControllerGetVolumeHealth(t.Context(), &csi.ControllerGetVolumeHealthRequest{VolumeId: "disk-00ffff"})
+	wantCode(t, "of none", err, codes.NotFound)
+
+	seen, pages := map[string]bool{}, 0
+	for token := ""; pages == 0 || token != ""; pages++ {
+		l := must(t)(b.ControllerListVolumeHealth(t.Context(), &csi.ControllerListVolumeHealthRequest{MaxEntries: 2, StartingToken: token})).(*csi.ControllerListVolumeHealthResponse)
+		for _, h := range l.GetEntries() {
+			is(h, h.GetVolumeId())
+			seen[h.GetVolumeId()] = true
+		}
+		token = l.GetNextToken()
+	}
+	if len(seen) != len(want) || pages != 3 {
+		t.Errorf("%d pages show %v, want %v on 3", pages, seen, want)
+	}
+	_, err = b.ControllerListVolumeHealth(t.Context(), &csi.ControllerListVolumeHealthRequest{StartingToken: "x"})
+	wantCode(t, "a token that was not given out", err, codes.Aborted)
+}
+
+// A machine that can have no volumes says why, and is not ready; one that can says
+// nothing.
+func TestStorageHealth(t *testing.T) {
+	b := newBench(t)
+	if machine.Ready() == nil {
+		all := must(t)(b.NodeGetStorageHealth(t.Context(), &csi.NodeGetStorageHealthRequest{})).(*csi.NodeGetStorageHealthResponse).GetBackendHealth()
+		if len(all) != 0 {
+			t.Errorf("of a machine that is well it says %v", all)
+		}
+	}
+	v := &victim{bench: b, socket: b.path("user.sock")}
+	v.as = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWUSER, UidMappings: []syscall.SysProcIDMap{{ContainerID: 1000, HostID: os.Getuid(), Size: 1}},
+	}
+	v.start()
+	defer v.kill()
+	conn := dial(t, v.socket)
+	all := must(t)(csi.NewNodeClient(conn).NodeGetStorageHealth(t.Context(), &csi.NodeGetStorageHealthRequest{})).(*csi.NodeGetStorageHealthResponse).GetBackendHealth()
+	if len(all) != 1 || all[0].GetStatus() != csi.StorageHealthErrorType_STORAGE_UNREACHABLE || !strings.Contains(all[0].GetMessage(), "root") {
+		t.Errorf("to who is not root it says %v", all)
+	}
+	_, err := csi.NewIdentityClient(conn).Probe(t.Context(), &csi.ProbeRequest{})
+	wantCode(t, "whether it is ready", err, codes.FailedPrecondition)
+}

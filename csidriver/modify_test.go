@@ -1,0 +1,52 @@
+package csidriver
+
+import (
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// A volume is changed in place, once, also while it is in use; what cannot be
+// leaves it as it was.
+func TestModify(t *testing.T) {
+	b := newBench(t)
+	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 4 * gib })
+	b.publish(v, mounted("ext4"))
+	modify := func(volume string, p map[string]string) error {
+		_, err := b.ControllerModifyVolume(t.Context(), &csi.ControllerModifyVolumeRequest{VolumeId: volume, MutableParameters: p})
+		return err
+	}
+	have := func() cloudsim.Disk {
+		return must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(v))).(cloudsim.Disk)
+	}
+	faster := map[string]string{"type": "fast", "iops": "5000", "throughputMiBps": "200"}
+	wantCode(t, "change", modify(v, faster), codes.OK)
+	changed := have()
+	if changed.Type != "fast" || changed.IOPS != 5000 || changed.ThroughputMiBps != 200 || len(changed.Attachments) != 1 {
+		t.Errorf("it is %+v", changed)
+	}
+	for name, c := range map[string]struct {
+		volume string
+		asked  map[string]string
+		want   codes.Code
+	}{
+		"same again":   {v, faster, codes.OK},
+		"nothing":      {v, nil, codes.OK},
+		"unknown key":  {v, map[string]string{"colour": "red"}, codes.InvalidArgument},
+		"fixed key":    {v, map[string]string{"replication": "regional"}, codes.InvalidArgument},
+		"no number":    {v, map[string]string{"iops": "many"}, codes.InvalidArgument},
+		"too many":     {v, map[string]string{"iops": "100000000"}, codes.InvalidArgument},
+		"unknown type": {v, map[string]string{"type": "gold"}, codes.InvalidArgument},
+		"no volume":    {"disk-00ffff", faster, codes.NotFound},
+		"a path":       {"../x", faster, codes.NotFound},
+		"no id":        {"", faster, codes.InvalidArgument},
+	} {
+		wantCode(t, name, modify(c.volume, c.asked), c.want)
+		if d := have(); d.Revision != changed.Revision {
+			t.Errorf("%s: it is %+v now", name, d)
+		}
+	}
+}
