@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -40,10 +41,10 @@ const (
 	redoMagic = "cloudsim redo 1\n"
 	redoBlock = 4096          // entries begin at blocks: what is durable is not written to again
 	redoFirst = 2 * redoBlock // where the entries begin; before them two headers take turns
-	redoSize  = 512 << 10
-	redoEntry = 64 << 10 // the most that one commit logs
-	redoFew   = 16       // commits for which no log is made
-	redoHead  = 16       // of an entry: its length, its checksum, and the epoch of its header
+	redoSize  = 1 << 20
+	redoEntry = 256 << 10 // the most that one commit logs: sixty-four callers at once need half of it
+	redoFew   = 16        // commits for which no log is made
+	redoHead  = 16        // of an entry: its length, its checksum, and the epoch of its header
 )
 
 // redoMap is how much of bbolt's file is mapped. A writer that must map more waits
@@ -120,7 +121,8 @@ func (r *redo) keep(btx *bolt.Tx, c *changes) error {
 	}
 	if r.at == 0 || r.at+redoHead+int64(len(c.raw)) > redoSize {
 		if err := r.checkpoint(); err != nil {
-			return errors.Join(err, r.settle()) // whatever is half of a header by now
+			err = errors.Join(err, r.settle()) // whatever is half of a header by now
+			return cmp.Or(r.lost, err)
 		}
 		if r.base == nil {
 			return nil
@@ -140,15 +142,24 @@ func (r *redo) keep(btx *bolt.Tx, c *changes) error {
 func (r *redo) failed() { r.at = 0 }
 
 // takeBack makes sure that no start does what failed, which somebody is told of. If
-// it cannot, the next commit's checkpoint does. Of bbolt's own syncs it knows no
-// more than the error: after one of a meta page, its memory and its file differ.
+// it cannot, the next commit's checkpoint does. What is not for want of room may be
+// a sync of bbolt's that failed, and is taken for one: bbolt does not always pass
+// on what the kernel said, and after a sync of a meta page its memory and its file
+// differ.
 func (r *redo) takeBack(failure error) {
 	switch {
-	case errors.Is(failure, syscall.EIO):
+	case !errors.Is(failure, errPanic) && !forWantOfRoom(failure):
 		_ = r.synced(failure)
 	case r.base != nil && r.lost == nil:
 		_ = r.checkpoint()
 	}
+}
+
+// forWantOfRoom reports whether a write failed because the disk is full, or the
+// file as large as it may be. A sync that says so has lost what was written.
+func forWantOfRoom(err error) bool {
+	write, ok := errors.AsType[*os.PathError](err)
+	return ok && write.Op == "write" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG))
 }
 
 // checkpoint makes bbolt's file as it is the base of what is logged from now on.
@@ -187,8 +198,8 @@ func (r *redo) checkpoint() error {
 
 // settle makes bbolt's file whole by itself.
 func (r *redo) settle() error {
-	if r.plain {
-		return nil
+	if r.lost != nil || r.plain { // the kernel tells of what it lost once: the next sync would succeed
+		return r.lost
 	}
 	r.at = 0
 	if err := r.synced(r.sync()); err != nil {
@@ -275,7 +286,7 @@ func (r *redo) write(b []byte, at int64) error {
 // base is not touched any more, for a start when the disk is well.
 func (r *redo) synced(err error) error {
 	if err != nil && r.lost == nil {
-		r.lost = fmt.Errorf("the disk lost what was written to it, and nothing more is written until the cloud is started again: %w", err)
+		r.lost = fmt.Errorf("the disk lost what was written to it, and nothing more is written until the cloud is started again, which will tell what was done: %w", err)
 	}
 	return err
 }
@@ -307,6 +318,25 @@ func (r *redo) header() (last redoHeader, ok bool, err error) {
 
 // errOtherFile is a log that says what became of another file than the one beside it.
 var errOtherFile = errors.New("the machine went down while this cloud ran, and the file was moved or copied since, or another was put in its place")
+
+// errPassedOver is a log that would have to be used.
+var errPassedOver = errors.New("this system does not tell whether the machine went down since; start the cloud once where it ran, on Linux with /proc, and stop it")
+
+// passedOver fails if there is a log that counts where none can be used.
+func (r *redo) passedOver() error {
+	f, err := os.Open(r.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if h, ok, err := (&redo{file: f}).header(); err != nil || !ok || !h.Logged {
+		return err
+	}
+	return fmt.Errorf("%s has commits that the file beside it may lack: %w", r.path, errPassedOver)
+}
 
 // recover brings bbolt's file, which it has for itself and bbolt has not opened,
 // to the base if it needs that, and returns what is then to be done again.
@@ -381,31 +411,48 @@ func newestIn(f *os.File, h redoHeader) (newest uint64, err error) {
 	return newest, nil
 }
 
-// entries reads what was logged in an epoch.
+// entries reads what was logged in an epoch: up to the first that is not whole,
+// because the power was cut. Each was on the disk before the next was begun, so
+// one that is whole after it says that the log is damaged.
 func (r *redo) entries(epoch uint64) (all []changes, err error) {
-	head := make([]byte, redoHead)
-	for at := int64(redoFirst); ; {
-		if _, err := r.file.ReadAt(head, at); errors.Is(err, io.EOF) {
-			return all, nil
-		} else if err != nil {
-			return nil, err
-		}
-		n := binary.LittleEndian.Uint32(head)
-		if n > redoEntry || binary.LittleEndian.Uint64(head[8:]) != epoch {
-			return all, nil
-		}
-		raw := make([]byte, n)
-		if _, err := r.file.ReadAt(raw, at+redoHead); errors.Is(err, io.EOF) {
-			return all, nil
-		} else if err != nil {
-			return nil, err
-		}
-		entry := appendEntry(nil, epoch, raw)
-		if binary.LittleEndian.Uint32(entry[4:]) != binary.LittleEndian.Uint32(head[4:]) {
-			return all, nil // the power was cut before it was whole
-		}
-		all, at = append(all, changes{raw: raw}), at+int64(len(entry))
+	log := make([]byte, redoSize)
+	n, err := r.file.ReadAt(log, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
 	}
+	log = log[:n]
+	at := redoFirst
+	for {
+		raw, size := entryAt(log, at, epoch)
+		if size == 0 {
+			break
+		}
+		all, at = append(all, changes{raw: raw}), at+size
+	}
+	for ; at < len(log); at += redoBlock {
+		if _, size := entryAt(log, at, epoch); size > 0 {
+			return nil, fmt.Errorf("%s is damaged: after %d commits it has one that cannot be read, and then others", r.path, len(all))
+		}
+	}
+	return all, nil
+}
+
+// entryAt is the entry that begins at a place in the log, and how much it takes; 0
+// if none of the epoch does, or one that is not whole.
+func entryAt(log []byte, at int, epoch uint64) (raw []byte, size int) {
+	if at+redoHead > len(log) {
+		return nil, 0
+	}
+	head := log[at:]
+	n := binary.LittleEndian.Uint32(head)
+	if n > redoEntry || redoHead+int(n) > len(head) || binary.LittleEndian.Uint64(head[8:]) != epoch {
+		return nil, 0
+	}
+	end := redoHead + int(n)
+	if binary.LittleEndian.Uint32(head[4:]) != checksum(head[8:end]) {
+		return nil, 0
+	}
+	return head[redoHead:end:end], (end + redoBlock - 1) &^ (redoBlock - 1)
 }
 
 // redone does all again, and begins to use the log.
@@ -426,7 +473,7 @@ func (r *redo) redone(db *bolt.DB, pages *os.File, all []changes) error {
 	return r.settle()
 }
 
-// appendEntry appends raw as an entry, up to where a block ends.
+// appendEntry appends raw as an entry, up to where a block ends; see entryAt.
 func appendEntry(b []byte, epoch uint64, raw []byte) []byte {
 	begin := len(b)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(raw)))

@@ -53,7 +53,14 @@ func lock(f *os.File, patience time.Duration) error {
 	}
 }
 
-func fdatasync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
+// fdatasync goes on after a signal, which has lost nothing.
+func fdatasync(f *os.File) error {
+	for {
+		if err := unix.Fdatasync(int(f.Fd())); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
 
 // syncNew syncs a file that is new, and its name.
 func syncNew(f *os.File) error {

@@ -268,10 +268,10 @@ func TestPowerCut(t *testing.T) {
 func TestPowerCutInTheLog(t *testing.T) {
 	m := newMachine(t, 8)
 	entries, headers := 0, 0
-	for n := range 3000 {
+	for n := range 6000 {
 		from, epoch, plain := m.s.redo.at, m.s.redo.head.Epoch, m.s.redo.plain
 		full := m.full()
-		cut := !plain && (full || n%100 == 0)
+		cut := !plain && (full || n%300 == 0)
 		var before [32]byte
 		if cut {
 			before = m.content()
@@ -308,6 +308,36 @@ func TestPowerCutInTheLog(t *testing.T) {
 	}
 	if entries < 5 || headers < 5 {
 		t.Errorf("%d entries and %d headers were cut", entries, headers)
+	}
+}
+
+// A log whose middle cannot be read is refused: what follows was answered, too.
+func TestLogIsDamaged(t *testing.T) {
+	m := newMachine(t, 17)
+	for range 50 {
+		m.change(false)
+	}
+	r := &m.s.redo
+	all, err := r.entries(r.head.Epoch)
+	if err != nil || len(all) < 5 {
+		t.Fatalf("%d entries, %v", len(all), err)
+	}
+	m.kill()
+	m.overwrite(m.path, m.torn(m.synced, m.read(m.path)))
+	log := m.read(m.path + ".redo")
+	third := redoFirst
+	for range 2 {
+		_, size := entryAt(log, third, r.head.Epoch)
+		third += size
+	}
+	log[third+redoHead] ^= 1
+	m.overwrite(m.path+".redo", log)
+	before := m.read(m.path)
+	if s, err := Open(m.path); err == nil || !strings.Contains(err.Error(), m.path+".redo is damaged: after 2 commits") {
+		t.Errorf("%v, %v", s, err)
+	}
+	if !bytes.Equal(m.read(m.path), before) || !bytes.Equal(m.read(m.path+".redo"), log) {
+		t.Error("it was changed")
 	}
 }
 
@@ -460,14 +490,15 @@ func syncFails(t *testing.T, boots int) {
 		m.change(false)
 	}
 	want := m.content()
-	whole := m.s.redo.sync
-	m.s.redo.sync = func() error { return syscall.EIO }
+	m.s.redo.sync = func() error { // the kernel tells once, and what was lost stays so
+		m.s.redo.sync = func() error { return nil }
+		return syscall.EIO
+	}
 	m.s.redo.at = 0
 	for _, when := range []string{"at first", "later"} {
 		if err := m.s.Probe(); !errors.Is(err, syscall.EIO) {
 			t.Errorf("%s: %v", when, err)
 		}
-		m.s.redo.sync = whole
 	}
 	m.check(want, "it can be read")
 	if err := m.s.Close(); !errors.Is(err, syscall.EIO) {
@@ -483,23 +514,94 @@ func syncFails(t *testing.T, boots int) {
 	}
 }
 
-// The same if the sync was one of bbolt's, before there is a log.
+// The same if the sync was one of bbolt's, which may say no more than that, or was
+// told that the disk under the disk is full.
 func TestSyncFailsInACommit(t *testing.T) {
-	m := newMachine(t, 16)
-	m.change(false)
-	want := m.content()
-	if m.s.redo.file != nil {
-		t.Fatal("there is a log")
+	for name, failure := range map[string]error{
+		"of a page":           syscall.EIO,
+		"of a thin disk":      syscall.ENOSPC,
+		"of a thin disk, too": &os.PathError{Op: "sync", Path: "cloud.db", Err: syscall.ENOSPC},
+		"when a file grows":   fmt.Errorf("file sync error: %s", syscall.EIO), //nolint:errorlint // as bbolt has it
+		"in a write":          &os.PathError{Op: "write", Path: "cloud.db", Err: syscall.EIO},
+	} {
+		for _, changes := range []int{1, 50} { // without a log, and with one
+			t.Run(fmt.Sprintf("%s/%d", name, changes), func(t *testing.T) { syncFailsInACommit(t, changes, failure) })
+		}
 	}
-	m.s.redo.takeBack(fmt.Errorf("commit: %w", &os.PathError{Op: "fdatasync", Path: m.path, Err: syscall.EIO}))
-	if err := m.s.Update("", m.something); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "until the cloud is started again") {
+}
+
+func syncFailsInACommit(t *testing.T, changes int, failure error) {
+	m := newMachine(t, 16)
+	for range changes {
+		m.change(false)
+	}
+	want := m.content()
+	epoch := m.s.redo.head.Epoch
+	m.s.redo.takeBack(fmt.Errorf("commit: %w", failure))
+	if err := m.s.Update("", m.something); !errors.Is(err, failure) || !strings.Contains(err.Error(), "until the cloud is started again") {
 		t.Errorf("%v", err)
+	}
+	if m.s.redo.head.Epoch != epoch {
+		t.Error("there is a new base of what may be lost")
 	}
 	m.kill()
 	m.up()
 	m.check(want, "after a start")
 	if err := errors.Join(m.s.Update("", m.something), m.s.Close()); err != nil {
 		t.Error(err)
+	}
+}
+
+// A commit whose sync failed when it was to be seen already is not shown to
+// anybody: a start may be without it.
+func TestSyncFailsOfWhatIsSeen(t *testing.T) {
+	m := newMachine(t, 18)
+	m.change(false)
+	m.s.commitFailed(m.last()+1, &os.PathError{Op: "write", Path: m.path, Err: syscall.ENOSPC})
+	if err := m.s.View(func(*Tx) error { return nil }); err != nil {
+		t.Errorf("after one for which there was no room: %v", err)
+	}
+	m.s.commitFailed(m.last()+1, syscall.EIO)
+	if err := m.s.View(func(*Tx) error { return nil }); err != nil {
+		t.Errorf("after one that nobody sees: %v", err)
+	}
+	m.s.commitFailed(m.last(), syscall.EIO)
+	if err := m.s.View(func(*Tx) error { return nil }); !errors.Is(err, syscall.EIO) || !errors.Is(err, cloudsim.Unavailable) {
+		t.Errorf("after one that is seen: %v", err)
+	}
+}
+
+// Where there is no way to tell whether the machine was down, a log that is not
+// done is not passed over.
+func TestLogWithoutABootID(t *testing.T) {
+	m := newMachine(t, 19)
+	for range 50 {
+		m.change(false)
+	}
+	want := m.content()
+	m.kill()
+	before, boot := m.read(m.path), bootID
+	bootID = func() string { return "" }
+	if s, err := Open(m.path); !errors.Is(err, errPassedOver) || !strings.Contains(err.Error(), m.path+".redo") {
+		t.Errorf("%v, %v", s, err)
+	}
+	if !bytes.Equal(m.read(m.path), before) {
+		t.Error("it was changed")
+	}
+	bootID = boot
+	m.boots--
+	m.up()
+	m.check(want, "with it")
+	if err := m.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	bootID = func() string { return "" }
+	s, err := Open(m.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -56,9 +57,13 @@ type Store struct {
 	db *bolt.DB
 	// Of who writes: what is beyond the file's last page, how commits are durable,
 	// and what the next one has changed.
-	room    room
+	room room
+	// writing is held from before a transaction that writes begins until the redo
+	// log knows how it ended: bbolt's own lock is given back before that.
+	writing sync.Mutex
 	redo    redo
 	changes changes
+	unclear atomic.Pointer[error] // see commitFailed
 
 	writers sync.Mutex
 	queue   []*write
@@ -89,7 +94,7 @@ func Open(path string) (*Store, error) {
 		return nil, fmt.Errorf("%s cannot be opened for writing: %w", path, err)
 	case errors.As(err, &errno):
 		return nil, fmt.Errorf("open %s: %w", path, err)
-	case errors.Is(err, errOtherFile):
+	case errors.Is(err, errOtherFile), errors.Is(err, errPassedOver):
 		return nil, err
 	case err != nil:
 		return nil, damaged(path, err)
@@ -132,6 +137,11 @@ func careful() (before func()) {
 func (s *Store) open(path string) (err error) {
 	defer careful()()
 	defer caught(&err)
+	if mapped() == 0 {
+		if err := s.redo.passedOver(); err != nil {
+			return err
+		}
+	}
 	var again []changes
 	s.db, err = bolt.Open(path, 0o600, &bolt.Options{
 		Timeout: patience, FreelistType: bolt.FreelistMapType, InitialMmapSize: mapped(),
@@ -191,6 +201,8 @@ func (s *Store) stamp(path string) (err error) {
 // Probe reports whether the store can commit: it commits nothing, as durably as
 // anything else. It costs an fsync.
 func (s *Store) Probe() (err error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	defer careful()()
 	defer caught(&err)
 	btx, err := s.db.Begin(true)
@@ -205,6 +217,8 @@ func (s *Store) Probe() (err error) {
 // Close waits for running transactions and closes the file, which then is whole
 // by itself.
 func (s *Store) Close() (err error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	if btx, begun := s.db.Begin(true); begun == nil { // nobody else writes
 		err = errors.Join(s.redo.close(), btx.Rollback())
 	}
@@ -242,6 +256,9 @@ func (s *Store) tx(btx *bolt.Tx, requestID string) *Tx {
 
 // View runs fn on the state as of now.
 func (s *Store) View(fn func(*Tx) error) (err error) {
+	if e := s.unclear.Load(); e != nil {
+		return *e
+	}
 	defer careful()()
 	defer caught(&err)
 	return s.db.View(func(btx *bolt.Tx) error { return fn(s.tx(btx, "")) })
@@ -323,6 +340,8 @@ func (s *Store) commit(batch []*write) {
 
 // try returns the index of the write that spoiled the transaction, or -1.
 func (s *Store) try(batch []*write) (spoiler int, err error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	defer careful()()
 	defer caught(&err)
 	btx, err := s.db.Begin(true)
@@ -356,17 +375,33 @@ func (s *Store) finish(btx *bolt.Tx) (err error) {
 	if err := s.redo.keep(btx, &s.changes); err != nil {
 		return err
 	}
-	committed := false
+	id := btx.ID()
+	err = errPanic // unless Commit returns
 	defer func() {
-		if !committed { // an error, or a panic
-			s.redo.failed()
+		if err != nil {
+			s.commitFailed(id, err)
 		}
 	}()
 	err = btx.Commit()
-	if committed = err == nil; !committed {
-		s.redo.takeBack(err)
-	}
 	return err
+}
+
+// commitFailed remembers what is known of transaction id, whose commit failed. One
+// that is to be seen all the same may not be there after a start: nobody is shown
+// what was refused.
+func (s *Store) commitFailed(id int, failure error) {
+	s.redo.failed()
+	s.redo.takeBack(failure)
+	if s.redo.lost == nil {
+		return
+	}
+	_ = s.db.View(func(tx *bolt.Tx) error { // of what is open it does not fail
+		if tx.ID() >= id {
+			unclear := cloudsim.Errorf(cloudsim.Unavailable, "%w", s.redo.lost)
+			s.unclear.Store(&unclear)
+		}
+		return nil
+	})
 }
 
 // run runs fn. One that panicked may have written.
