@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/internal/durable"
@@ -28,8 +29,9 @@ type Files struct {
 	gate, turn sync.Mutex
 	leave      context.CancelFunc
 	// late is the stage that is the data by the records and is not in its place;
-	// until it is, nothing else is done. Who has turn may look.
-	late string
+	// until it is, nothing else is done. Who has gate knows that none becomes late,
+	// and who has turn that none ceases to be.
+	late atomic.Pointer[string]
 }
 
 // NewFiles is the folder dir, which need not be there yet.
@@ -61,9 +63,15 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 
 // Save copies the data of disks and snapshots, as all of them are at one
 // instant, to a new folder to. Sizes are by id. It is Conflict when that is more
-// than a state may hold, or when something is written to all the time, and
-// NotFound when one of them is gone.
+// than a state may hold, or when something is written to all the time, NotFound
+// when one of them is gone, and Unavailable while what was loaded is not in its
+// place. No other data is brought in meanwhile.
 func (f *Files) Save(ctx context.Context, to string, sizes map[string]cloudsim.DataSize) error {
+	f.gate.Lock()
+	defer f.gate.Unlock()
+	if f.late.Load() != nil {
+		return cloudsim.Errorf(cloudsim.Unavailable, "the data of disks that was loaded is not in its place yet: it is tried again, and no disk is served until it is")
+	}
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return err
 	}
@@ -192,7 +200,9 @@ func (f *Files) Swap(commit func() (stage string, err error)) error {
 	if err != nil {
 		return errors.Join(err, f.forgetStages())
 	}
-	f.late = stage
+	if stage != "" { // "" if nothing was ever loaded
+		f.late.Store(&stage)
+	}
 	if err := f.catchUp(); err != nil {
 		return err
 	}
@@ -201,19 +211,20 @@ func (f *Files) Swap(commit func() (stage string, err error)) error {
 
 // catchUp puts the data in its place that is late.
 func (f *Files) catchUp() error {
-	if err := f.adopt(f.late); err != nil {
+	stage := f.late.Load()
+	if stage == nil {
+		return nil
+	}
+	if err := f.adopt(*stage); err != nil {
 		return fmt.Errorf("the data of disks is not in its place, and no disk is served until it is; it is tried again: %w", err)
 	}
-	f.late = ""
+	f.late.Store(nil)
 	return nil
 }
 
 // adopt removes what stage does not list, and puts in place what it has. Its
 // list goes last.
 func (f *Files) adopt(stage string) error {
-	if stage == "" {
-		return nil // nothing was ever loaded
-	}
 	dir := filepath.Join(f.dir, stage)
 	list, err := readList(filepath.Join(dir, listName))
 	if errors.Is(err, fs.ErrNotExist) {

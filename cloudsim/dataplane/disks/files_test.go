@@ -173,6 +173,9 @@ func TestLateData(t *testing.T) {
 	if err := c.LoadState(t.Context(), "then", cloudsim.LoadState{}); err == nil {
 		t.Fatal("it is loaded")
 	}
+	if _, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "between"}); !errors.Is(err, cloudsim.Unavailable) || !strings.Contains(err.Error(), "not in its place yet") {
+		t.Errorf("data that are not those of the records are saved: %v", err)
+	}
 	b := create(t, c, "b", 1)
 	if err := c.LoadState(t.Context(), "then", cloudsim.LoadState{}); err == nil {
 		t.Fatal("it is loaded again")
@@ -185,6 +188,8 @@ func TestLateData(t *testing.T) {
 	if got := read(t, disks.Path(dir, a.ID), 0); got != "then" {
 		t.Errorf("the disk holds %q", got)
 	}
+	_, err = c.SaveState(t.Context(), cloudsim.SaveState{Name: "after"})
+	ok(t, err)
 }
 
 // isThen checks that a cloud has the data that TestStatesHaveData saved.
