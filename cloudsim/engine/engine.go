@@ -274,9 +274,10 @@ func (e *Engine) agenda() (a agenda, err error) {
 		if at, ok := tx.NextDue(); ok {
 			a.due, a.wait = !at.After(tx.Now), min(a.wait, tx.Clock().Takes(at.Sub(tx.Now)))
 		}
-		keep := e.journalKeep(tx, used)
-		a.long = tx.Revision()-tx.Floor() > keep+keep/4
-		return nil
+		n, err := tx.Events()
+		keep := e.journalKeep(n, used)
+		a.long = n > keep+keep/4
+		return err
 	})
 	return a, err
 }
@@ -284,14 +285,14 @@ func (e *Engine) agenda() (a agenda, err error) {
 // journalLeast is how many events are kept however large they are.
 const journalLeast = 1000
 
-// journalKeep is how many events are kept, of a file with so many bytes in use: half of those that there are, if the
-// file is larger than it may be by them. An event has all of its resource, which
+// journalKeep is how many of n events are kept, of a file with so many bytes in use: half of those that there are, if
+// the file is larger than it may be by them. An event has all of its resource, which
 // of a load balancer with thousands of targets is a third of a megabyte.
-func (e *Engine) journalKeep(tx *store.Tx, used int64) uint64 {
+func (e *Engine) journalKeep(n uint64, used int64) uint64 {
 	if used <= e.cfg.JournalRoom {
 		return e.cfg.JournalKeep
 	}
-	return min(e.cfg.JournalKeep, max((tx.Revision()-tx.Floor())/2, journalLeast))
+	return min(e.cfg.JournalKeep, max(n/2, journalLeast))
 }
 
 // waitDue waits until work may be due; false when ctx ended.
@@ -415,8 +416,12 @@ const compactBatch = 2000
 func (e *Engine) compact() error {
 	for n := 1; n > 0; {
 		used := e.store.Used()
-		if err := e.store.Update("", func(tx *store.Tx) (err error) {
-			n, err = tx.Compact(e.journalKeep(tx, used), compactBatch)
+		if err := e.store.Update("", func(tx *store.Tx) error {
+			there, err := tx.Events()
+			if err != nil {
+				return err
+			}
+			n, err = tx.Compact(e.journalKeep(there, used), compactBatch)
 			return err
 		}); err != nil {
 			return err

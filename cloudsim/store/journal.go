@@ -105,28 +105,48 @@ func (t *Tx) Mentions(word string, fn func(cloudsim.Event) error) error {
 	})
 }
 
+// Events is how many events the journal has. It reads none of them.
+func (t *Tx) Events() (uint64, error) {
+	last, floor := t.Revision(), t.Floor()
+	n := last - floor
+	gaps, err := t.gaps()
+	for _, gap := range gaps {
+		if from, to := max(gap[0], floor+1), min(gap[1], last); from <= to {
+			n -= to - from + 1
+		}
+	}
+	return n, err
+}
+
 // Compact forgets the oldest events so that keep of them stay, at most limit
 // at a time. It returns how many it forgot; call it again while that is limit.
 func (t *Tx) Compact(keep uint64, limit int) (int, error) {
-	last, floor := t.Revision(), t.Floor()
-	if last-floor <= keep {
-		return 0, nil
+	n, err := t.Events()
+	if err != nil || n <= keep {
+		return 0, err
 	}
 	b, err := t.write(bucketJournal)
 	if err != nil {
 		return 0, err
 	}
-	to := min(last-keep, floor+uint64(limit))
-	for rev := floor + 1; rev <= to; rev++ {
-		if err := b.Delete(u64(rev)); err != nil {
+	var oldest [][]byte
+	c := b.Cursor()
+	for k, _ := c.First(); k != nil && uint64(len(oldest)) < min(n-keep, uint64(limit)); k, _ = c.Next() {
+		oldest = append(oldest, bytes.Clone(k))
+	}
+	for _, k := range oldest {
+		if err := b.Delete(k); err != nil {
 			return 0, err
 		}
+	}
+	if len(oldest) == 0 {
+		return 0, nil
 	}
 	meta, err := t.write(bucketMeta)
 	if err != nil {
 		return 0, err
 	}
-	return int(to - floor), meta.Put(keyFloor, u64(to))
+	return len(oldest), meta.Put(keyFloor, oldest[len(oldest)-1])
 }
 
 // CheckJournal reports a journal that is not every revision from its floor to

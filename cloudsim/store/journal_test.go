@@ -3,6 +3,9 @@ package store
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -68,4 +71,81 @@ func TestReadEventIsUnmarshal(t *testing.T) {
 func FuzzReadEvent(f *testing.F) {
 	f.Add([]byte(`{"rev":7,"time":"2030-01-02T03:04:05.6789Z","type":"put","kind":"disk","id":"disk-000001","caller":"a","object":{"a":1}}`))
 	f.Fuzz(likeUnmarshal)
+}
+
+// Events that no journal ever had are not forgotten in place of those that are
+// there: a state is loaded into a cloud that has come further.
+func TestCompactAfterALoad(t *testing.T) {
+	dir := t.TempDir()
+	open := func(name string, events int) *Store {
+		t.Helper()
+		s, err := Open(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		for range events {
+			if err := s.Update("", func(tx *Tx) error {
+				id, err := hosts.NextID(tx)
+				if err != nil {
+					return err
+				}
+				return hosts.Put(tx, &cloudsim.Project{ID: cloudsim.ProjectID(id), Meta: cloudsim.Meta{Name: id}})
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return s
+	}
+	from, to := open("from", 10), open("to", 200)
+	if err := to.Update("", func(tx *Tx) error { return tx.Replace(from) }); err != nil {
+		t.Fatal(err)
+	}
+	compact := func(keep uint64) (forgot []int) {
+		t.Helper()
+		for n := 1; n > 0; {
+			if err := to.Update("", func(tx *Tx) (err error) { n, err = tx.Compact(keep, 4); return err }); err != nil {
+				t.Fatal(err)
+			}
+			if n > 0 {
+				forgot = append(forgot, n)
+			}
+		}
+		return forgot
+	}
+	wantEvents := func(want uint64) {
+		t.Helper()
+		if err := to.View(func(tx *Tx) error {
+			n, err := tx.Events()
+			if n != want {
+				t.Errorf("there are %d events, want %d", n, want)
+			}
+			there := 0
+			count := tx.read(bucketJournal).ForEach(func(_, _ []byte) error { there++; return nil })
+			if uint64(there) != want {
+				t.Errorf("the journal has %d, want %d", there, want)
+			}
+			return errors.Join(err, count, tx.CheckJournal())
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantEvents(10)
+	if forgot := compact(100); forgot != nil {
+		t.Errorf("of 10 events %v are forgotten so that 100 stay", forgot)
+	}
+	if forgot := compact(3); !slices.Equal(forgot, []int{4, 3}) {
+		t.Errorf("of 10 events %v are forgotten so that 3 stay", forgot)
+	}
+	wantEvents(3)
+	if err := to.Update("", func(tx *Tx) error {
+		return hosts.Put(tx, &cloudsim.Project{ID: "new", Meta: cloudsim.Meta{Name: "new"}})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	wantEvents(4)
+	if forgot := compact(0); !slices.Equal(forgot, []int{4}) {
+		t.Errorf("of 4 events %v are forgotten", forgot)
+	}
+	wantEvents(0)
 }
