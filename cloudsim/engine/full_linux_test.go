@@ -70,7 +70,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	var err error
 	for n := 0; err == nil && n < many; n++ {
-		_, err = e.CreateAddress(ctx, cloudsim.CreateAddress{Name: fmt.Sprint("a", n)})
+		_, err = e.CreateAddress(ctx, cloudsim.CreateAddress{Name: fmt.Sprint("a", n), Labels: large})
 	}
 	if !errors.Is(err, cloudsim.Unavailable) {
 		t.Errorf("a call that needs room: %v", err)

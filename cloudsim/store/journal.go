@@ -110,9 +110,10 @@ func (t *Tx) Events() (uint64, error) {
 	last, floor := t.Revision(), t.Floor()
 	n := last - floor
 	gaps, err := t.gaps()
-	for _, gap := range gaps {
-		if from, to := max(gap[0], floor+1), min(gap[1], last); from <= to {
-			n -= to - from + 1
+	counted := floor
+	for _, gap := range gaps { // they are in order; of a state that was brought in they may overlap
+		if from, to := max(gap[0], counted+1), min(gap[1], last); from <= to {
+			n, counted = n-(to-from+1), to
 		}
 	}
 	return n, err
