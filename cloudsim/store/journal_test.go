@@ -149,3 +149,30 @@ func TestCompactAfterALoad(t *testing.T) {
 	}
 	wantEvents(0)
 }
+
+// Of a state that was brought in, the gaps may overlap: none is counted twice.
+func TestEventsBetweenGapsThatOverlap(t *testing.T) {
+	s, err := Open(filepath.Join(t.TempDir(), "cloud.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if err := s.Update("", func(tx *Tx) error {
+		b, err := tx.write(bucketJournal)
+		if err != nil {
+			return err
+		}
+		meta, err := tx.write(bucketMeta)
+		return errors.Join(err, b.SetSequence(20), meta.Put(keyGaps, []byte("[[3,10],[3,10],[8,12],[20,30]]")))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.View(func(tx *Tx) error {
+		if n, err := tx.Events(); n != 9 || err != nil { // 1, 2 and 13 to 19
+			t.Errorf("there are %d events, %v; want 9", n, err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
