@@ -218,7 +218,7 @@ const window = 64 << 10
 func (c Config) server(log *slog.Logger, name string, h halves) *grpc.Server {
 	through := []grpc.UnaryServerInterceptor{answer(log)}
 	if l, ok := legacies[name]; ok {
-		through = append(through, l.speak(c.Cloud, c.Name))
+		through = append(through, l.speak(c.Cloud, name, c.Name))
 	}
 	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(through...), grpc.NumStreamWorkers(workers),
 		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window))

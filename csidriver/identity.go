@@ -76,14 +76,8 @@ func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeRe
 	}
 }
 
-// folder fails if there is no folder of the disks. Nobody can break off a look at
-// one that hangs: it is left behind, and who asks again waits for the same one.
+// folder fails if there is no folder of the disks, which may hang.
 func (i *identity) folder(ctx context.Context) error {
-	begun := i.looks.DoChan("", func() (any, error) { return os.Stat(i.cfg.Node.DisksDir) })
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case r := <-begun:
-		return r.Err
-	}
+	_, err := lookFor(ctx, &i.looks, "", func() (os.FileInfo, error) { return os.Stat(i.cfg.Node.DisksDir) })
+	return err
 }

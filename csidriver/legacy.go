@@ -30,7 +30,6 @@ import (
 // translates its old in-tree volumes into calls to that driver (KEP-625): a
 // driver that answers under its name, and understands its ids, carries them.
 type legacy struct {
-	name    string
 	zoneKey string
 	// volume and node are what that driver would call a disk and an instance.
 	// Both end in our id, or, of a volume that the driver did not make, in the
@@ -49,7 +48,7 @@ func same(id string) string { return id }
 
 // legacies are the drivers that csi-translation-lib translates to and whose
 // volumes are disks. azure-file and portworx are not.
-var legacies = named(map[string]legacy{
+var legacies = map[string]legacy{
 	"cinder.csi.openstack.org": {
 		zoneKey: "topology.cinder.csi.openstack.org/zone", volume: same, node: same,
 		types: map[string]string{"__DEFAULT__": "balanced", "lvmdriver-1": "balanced", "ssd": "fast", "hdd": "standard"},
@@ -82,14 +81,6 @@ var legacies = named(map[string]legacy{
 		context: func(volume string) map[string]string { return map[string]string{"initialvolumefilepath": volume} },
 		drops:   []string{"csimigration", "storagepolicyname"},
 	},
-})
-
-func named(all map[string]legacy) map[string]legacy {
-	for name, l := range all {
-		l.name = name
-		all[name] = l
-	}
-	return all
 }
 
 // asKey is the key of the name that a call came under, in its context.
@@ -193,13 +184,13 @@ var (
 // speak lets a driver be called in another's words: ids, topology keys and
 // parameters are translated where a call comes in and where its answer leaves,
 // so that nothing behind it knows. An answer names volumes as that driver would.
-func (l legacy) speak(cloud *client.Client, name string) grpc.UnaryServerInterceptor {
+func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		in, ok := req.(proto.Message)
 		if !ok {
 			return handle(ctx, req)
 		}
-		in, ctx = proto.Clone(in), context.WithValue(ctx, asKey{}, l.name)
+		in, ctx = proto.Clone(in), context.WithValue(ctx, asKey{}, as)
 		asked := map[string]string{} // disks, by how the caller calls them
 		toDisk := func(volume string) (string, error) {
 			disk, err := l.disk(ctx, cloud, volume)

@@ -107,23 +107,17 @@ func (n *node) counted(ctx context.Context, d cloudsim.Disk) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.patience)
 	defer cancel()
-	begun := n.looks.DoChan("device of "+string(d.ID), func() (any, error) { return n.shownAt(string(d.ID)) })
-	select {
-	case <-ctx.Done():
+	paths, err := lookFor(ctx, &n.looks, "device of "+string(d.ID), func() ([]string, error) { return n.shownAt(string(d.ID)) })
+	if err != nil && ctx.Err() != nil {
 		return true // it hangs, so it is in use
-	case r := <-begun:
-		paths, _ := r.Val.([]string)
-		return len(paths) > 0 && !slices.ContainsFunc(paths, func(p string) bool { return namesOther(p, n.name, as) })
 	}
+	return len(paths) > 0 && !slices.ContainsFunc(paths, func(p string) bool { return namesOther(p, n.name, as) })
 }
 
 // shownAt are the paths at which a volume is shown on this machine.
 func (n *node) shownAt(volume string) (paths []string, err error) {
 	l, err := n.loopOf(volume)
 	if err != nil || l == nil {
-		if errors.Is(err, cloudsim.NotFound) { // its file is still on its way
-			err = nil
-		}
 		return nil, err
 	}
 	defer func() { _ = l.Close() }()

@@ -35,20 +35,15 @@ func (n *node) at(volume, path string) (*machine.Loop, machine.Mount, error) {
 	return nil, machine.Mount{}, cloudsim.Errorf(cloudsim.NotFound, "volume %s is not at %s", volume, path)
 }
 
-// look finds out how full a volume is that is at a path. Nobody can break off a
-// call to a filesystem whose disk hangs: it is left behind, and who asks again
-// waits for the same one, so that no more than one hangs for a path.
+// look finds out how full a volume is that is at a path, whose disk may hang.
 func (n *node) look(ctx context.Context, volume, path string) ([]*csi.VolumeUsage, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.patience)
 	defer cancel()
-	begun := n.looks.DoChan(volume+" "+path, func() (any, error) { return n.usage(volume, path) })
-	select {
-	case <-ctx.Done():
-		return nil, status.Errorf(codes.DeadlineExceeded, "volume %s at %s does not answer: its disk hangs, and the call still waits for it", volume, path)
-	case r := <-begun:
-		usage, _ := r.Val.([]*csi.VolumeUsage)
-		return usage, r.Err
+	usage, err := lookFor(ctx, &n.looks, volume+" "+path, func() ([]*csi.VolumeUsage, error) { return n.usage(volume, path) })
+	if err != nil && ctx.Err() != nil {
+		err = status.Errorf(codes.DeadlineExceeded, "volume %s at %s does not answer: its disk hangs, and the call still waits for it", volume, path)
 	}
+	return usage, err
 }
 
 // usage is how full a volume is; of a block volume only its size is known.

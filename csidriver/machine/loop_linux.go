@@ -208,9 +208,14 @@ func backingOf(path string) (b backing, err error) {
 // kernel shows what it can, which is nothing when it was seen in a container that
 // is gone; so where there is other evidence, it is left out.
 func (b backing) maybe(n string, inAnyFolder bool) bool {
-	raw, err := os.ReadFile("/sys/block/loop" + n + "/loop/backing_file")
-	name := strings.TrimSuffix(string(raw), "\n")
+	name, err := backingFile(n)
 	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))
+}
+
+// backingFile is what the kernel calls the file behind a loop device.
+func backingFile(n string) (string, error) {
+	raw, err := os.ReadFile("/sys/block/loop" + n + "/loop/backing_file")
+	return strings.TrimSuffix(string(raw), "\n"), err
 }
 
 // behind returns a loop device if it has the file, and else nil. Of a file that
@@ -375,9 +380,9 @@ func FileAt(path string) (string, error) {
 	if !ok {
 		return "", nil
 	}
-	raw, err := os.ReadFile("/sys/block/loop" + n + "/loop/backing_file")
+	name, err := backingFile(n)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil // it was taken away
 	}
-	return strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), " (deleted)"), err
+	return strings.TrimSuffix(name, " (deleted)"), err
 }

@@ -2,7 +2,6 @@ package machine
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -10,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 )
 
@@ -55,6 +55,11 @@ func (t *Templates) of(size int64) *template {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.find(size)
+}
+
+// find is of, for who has the lock.
+func (t *Templates) find(size int64) *template {
 	for i, m := range t.known {
 		if m.size == size {
 			t.known = append(append(t.known[:i:i], t.known[i+1:]...), m)
@@ -71,11 +76,14 @@ func (t *Templates) learn(f *os.File, size int64) error {
 		return nil
 	}
 	m, err := readTemplate(f, size)
-	if err != nil || m == nil || t.of(size) != nil { // another disk of that size was as fast
+	if err != nil || m == nil {
 		return err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.find(size) != nil { // another disk of that size was as fast
+		return nil
+	}
 	if t.known = append(t.known, m); len(t.known) > mostTemplates {
 		t.known = append([]*template(nil), t.known[1:]...)
 	}
@@ -221,18 +229,12 @@ func (s superblock) canBeCopied() bool {
 
 // identity is what no two filesystems share.
 type identity struct {
-	uuid, hashSeed [16]byte
+	uuid, hashSeed uuid.UUID
 	made           int64
 }
 
-func newIdentity() (own identity) {
-	_, _ = rand.Read(own.uuid[:]) // it does not fail
-	_, _ = rand.Read(own.hashSeed[:])
-	for _, u := range []*[16]byte{&own.uuid, &own.hashSeed} { // RFC 9562: version 4
-		u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
-	}
-	own.made = time.Now().Unix()
-	return own
+func newIdentity() identity {
+	return identity{uuid: uuid.New(), hashSeed: uuid.New(), made: time.Now().Unix()}
 }
 
 // become gives the superblock an identity. The seed of the checksums stays, as
