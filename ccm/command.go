@@ -35,6 +35,7 @@ import (
 // --cloud-config.
 const (
 	EnvURL       = "CLOUDSIM_URL"
+	EnvCAFile    = "CLOUDSIM_CA_FILE"
 	EnvTokenFile = "CLOUDSIM_TOKEN_FILE" //nolint:gosec // the name of a variable, not a secret
 	EnvProject   = "CLOUDSIM_PROJECT"
 	EnvRegion    = "CLOUDSIM_REGION"
@@ -111,6 +112,7 @@ func (r *runner) flags() cliflag.NamedFlagSets {
 	r.ours = fs
 	fs.StringVar(&r.flagged.URL, "cloud-url", "", "URL of the cloud's API. Also "+EnvURL+", or url in the file of --cloud-config.")
 	fs.StringVar(&r.flagged.TokenFile, "cloud-token-file", "", "File that holds the token to call the cloud with; read again for every call. Also "+EnvTokenFile+", or tokenFile in the file of --cloud-config.")
+	fs.StringVar(&r.flagged.CAFile, "cloud-ca-file", "", "File with the certificate authority of an https --cloud-url (PEM); the system's authorities if empty. Also "+EnvCAFile+", or caFile in the file of --cloud-config.")
 	fs.StringVar(&r.flagged.Project, "cloud-project", "", "Project to work in, for an admin's token. Also "+EnvProject+", or project in the file of --cloud-config.")
 	fs.StringVar(&r.flagged.Region, "cloud-region", "", "Region to make load balancers in; the cloud's only one if empty. Also "+EnvRegion+", or region in the file of --cloud-config.")
 	fs.DurationVar(&r.flagged.NodeDeletionGrace.Duration, "node-deletion-grace", 0, "How long an instance must be gone until its Node is deleted. Also nodeDeletionGrace in the file of --cloud-config.")
@@ -222,6 +224,7 @@ func (r *runner) config() (Config, error) {
 	cfg := r.flagged.Over(Config{
 		URL:       r.getenv(EnvURL),
 		TokenFile: r.getenv(EnvTokenFile),
+		CAFile:    r.getenv(EnvCAFile),
 		Project:   r.getenv(EnvProject),
 		Region:    r.getenv(EnvRegion),
 	})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -24,6 +25,7 @@ import (
 type Config struct {
 	URL       string `json:"url"`               // e.g. http://127.0.0.1:8180
 	TokenFile string `json:"tokenFile"`         // holds a bearer token of role editor; read again for every call. Relative to the configuration's own folder
+	CAFile    string `json:"caFile,omitempty"`  // certificate authority of an https URL (PEM); the system's authorities if empty. Read when the CCM starts. Relative to the configuration's own folder
 	Project   string `json:"project,omitempty"` // only for an admin's token, which is of no project
 	Region    string `json:"region,omitempty"`  // where load balancers are made; the cloud's only one if empty
 
@@ -62,8 +64,10 @@ func ReadConfig(path string) (c Config, err error) {
 	if err := yaml.UnmarshalStrict(raw, &c); err != nil {
 		return c, fmt.Errorf("cloud configuration %s: %w", path, err)
 	}
-	if c.TokenFile != "" && !filepath.IsAbs(c.TokenFile) {
-		c.TokenFile = filepath.Join(filepath.Dir(path), c.TokenFile)
+	for _, file := range []*string{&c.TokenFile, &c.CAFile} {
+		if *file != "" && !filepath.IsAbs(*file) {
+			*file = filepath.Join(filepath.Dir(path), *file)
+		}
 	}
 	return c, nil
 }
@@ -73,6 +77,7 @@ func (c Config) Over(below Config) Config {
 	return Config{
 		URL:       cmp.Or(c.URL, below.URL),
 		TokenFile: cmp.Or(c.TokenFile, below.TokenFile),
+		CAFile:    cmp.Or(c.CAFile, below.CAFile),
 		Project:   cmp.Or(c.Project, below.Project),
 		Region:    cmp.Or(c.Region, below.Region),
 
@@ -105,6 +110,9 @@ func (c Config) Validate() error {
 		add("tokenFile is required: --cloud-token-file, %s or tokenFile in the file of --cloud-config", EnvTokenFile)
 	} else if _, err := client.TokenFile(c.TokenFile)(); err != nil {
 		add("tokenFile: %w", err)
+	}
+	if err := client.Trust(new(http.Transport), c.CAFile); err != nil {
+		add("caFile: %w", err)
 	}
 	if c.NodeDeletionGrace.Duration < 0 {
 		add("nodeDeletionGrace must not be negative, got %s", c.NodeDeletionGrace.Duration)

@@ -13,6 +13,8 @@ import (
 
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
 // What KEP-2395 wants to see of a cloud controller manager, and upstream does
@@ -67,11 +69,13 @@ var registerMetrics = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(requestsTotal, requestDuration, connectionFailuresTotal, repairsTotal, orphanedBalancers, orphansDeletedTotal, reloadFailed)
 })
 
-// transport keeps enough idle connections for all workers.
-func transport() http.RoundTripper {
+// transport returns a transport that trusts the authority in caFile and keeps enough
+// idle connections for all workers. Config.Validate has read the file before.
+func transport(caFile string) http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: connectTimeout}).DialContext
 	t.MaxIdleConnsPerHost = 32
+	_ = client.Trust(t, caFile)
 	return t
 }
 

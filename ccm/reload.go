@@ -33,10 +33,11 @@ func NewSettings(cfg Config) *Settings {
 // Get is the configuration as it is now.
 func (s *Settings) Get() Config { return *s.now.Load() }
 
-// fixed is what takes a restart: who sees a Service is decided when the
-// informers are made.
+// fixed returns the settings that take effect at a restart only: the informers
+// select Services by class, and the transport trusts a certificate authority, from
+// the start on.
 func (c Config) fixed() Config {
-	return Config{LoadBalancerClass: c.LoadBalancerClass, OnlyLoadBalancerClass: c.OnlyLoadBalancerClass}
+	return Config{LoadBalancerClass: c.LoadBalancerClass, OnlyLoadBalancerClass: c.OnlyLoadBalancerClass, CAFile: c.CAFile}
 }
 
 // client returns a client that calls the cloud which the configuration names at
@@ -45,7 +46,7 @@ func (s *Settings) client() *client.Client {
 	cfg := s.Get()
 	return &client.Client{
 		URL:       cfg.URL,
-		HTTP:      &http.Client{Timeout: callTimeout, Transport: measure(retarget{transport(), s, basePath(cfg.URL)})},
+		HTTP:      &http.Client{Timeout: callTimeout, Transport: measure(retarget{transport(cfg.CAFile), s, basePath(cfg.URL)})},
 		Token:     func() (string, error) { return client.TokenFile(s.Get().TokenFile)() },
 		Project:   cloudsim.ProjectID(cfg.Project),
 		UserAgent: "allinone-ccm",
@@ -118,10 +119,10 @@ func (p *Provider) Reload(cfg Config) {
 	before := p.settings.Get()
 	if fixed := cfg.fixed(); fixed != p.unheeded {
 		if p.unheeded = fixed; fixed != before.fixed() {
-			p.log.Warn("loadBalancerClass and onlyLoadBalancerClass take effect at the next start")
+			p.log.Warn("a changed loadBalancerClass, onlyLoadBalancerClass or caFile takes effect at the next start")
 		}
 	}
-	cfg.LoadBalancerClass, cfg.OnlyLoadBalancerClass = before.LoadBalancerClass, before.OnlyLoadBalancerClass
+	cfg.LoadBalancerClass, cfg.OnlyLoadBalancerClass, cfg.CAFile = before.LoadBalancerClass, before.OnlyLoadBalancerClass, before.CAFile
 	if cfg == before {
 		return
 	}

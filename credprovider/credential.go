@@ -2,12 +2,9 @@ package credprovider
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -103,28 +100,20 @@ func retry[T any](ctx context.Context, call func() (T, error)) (v T, err error) 
 	}
 }
 
-// straight goes where it is told and nowhere else.
-func straight(conf *tls.Config) *http.Client {
-	return &http.Client{
-		Timeout: callTimeout,
-		Transport: &http.Transport{
-			Proxy: nil, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, TLSClientConfig: conf,
-			TLSHandshakeTimeout: 2 * time.Second, ResponseHeaderTimeout: callTimeout, MaxResponseHeaderBytes: 32 << 10,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-}
-
+// cloudHTTP returns the HTTP client for calls of the cloud. It uses no proxy and
+// follows no redirect, so a credential reaches the configured cloud only.
 func (c Config) cloudHTTP() (*http.Client, error) {
-	if c.CloudCAFile == "" {
-		return straight(nil), nil
+	t := &http.Transport{
+		Proxy: nil, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSHandshakeTimeout: 2 * time.Second, ResponseHeaderTimeout: callTimeout, MaxResponseHeaderBytes: 32 << 10,
 	}
-	raw, err := os.ReadFile(c.CloudCAFile)
-	pool := x509.NewCertPool()
-	if err != nil || !pool.AppendCertsFromPEM(raw) {
-		return nil, fault(CodeConfig, "cloudCAFile %s holds no certificate", c.CloudCAFile)
+	if err := client.Trust(t, c.CloudCAFile); err != nil {
+		return nil, fault(CodeConfig, "cloudCAFile: %s", oneLine(err))
 	}
-	return straight(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}), nil
+	return &http.Client{
+		Timeout: callTimeout, Transport: t,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
 }
 
 // nodeToken asks the metadata service for a token of the service account that

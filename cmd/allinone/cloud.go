@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -34,7 +35,7 @@ const concurrent = 64
 // say which cloud.
 type cloudCLI struct {
 	env
-	url, tokenFile, project, dataDir string
+	url, tokenFile, caFile, project, dataDir string
 }
 
 func newCloudCommand(e env) *cobra.Command {
@@ -81,6 +82,7 @@ func (c *cloudCLI) connectionFlags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVar(&c.url, "cloud-url", "", "URL of the cloud (CLOUDSIM_URL)")
 	f.StringVar(&c.tokenFile, "token-file", "", "file with the token to call with (CLOUDSIM_TOKEN_FILE)")
+	f.StringVar(&c.caFile, "ca-file", "", "file with the certificate authority of an https --cloud-url (PEM); the system's authorities if empty (CLOUDSIM_CA_FILE)")
 	f.StringVar(&c.project, "project", "", "project to work in, by name or id; for admin tokens (CLOUDSIM_PROJECT)")
 	f.StringVar(&c.dataDir, "data-dir", "", "data dir of the lab whose cloud to use (CLOUDSIM_DATA_DIR)")
 	_ = cmd.RegisterFlagCompletionFunc("project", names(c, projects)) // fails for an unknown flag only
@@ -120,10 +122,11 @@ func (c *cloudCLI) lab() (w whereCloud, err error) {
 // client makes the client that flags, environment and lab ask for. The lab's
 // token goes to the lab's cloud and to no other.
 func (c *cloudCLI) client() (*client.Client, error) {
-	at, tokenFile := c.url, c.tokenFile
-	if c.dataDir == "" { // a flag beats the environment, also one that names a lab
+	at, tokenFile, caFile := c.url, c.tokenFile, c.caFile
+	if c.dataDir == "" { // a flag overrides the environment, also a flag that names a lab
 		at = cmp.Or(at, c.getenv("CLOUDSIM_URL"))
 		tokenFile = cmp.Or(tokenFile, c.getenv("CLOUDSIM_TOKEN_FILE"))
+		caFile = cmp.Or(caFile, c.getenv("CLOUDSIM_CA_FILE"))
 	}
 	if at == "" {
 		lab, err := c.lab()
@@ -151,6 +154,9 @@ func (c *cloudCLI) client() (*client.Client, error) {
 	}
 	t.MaxIdleConnsPerHost = concurrent
 	client.Reach(t, at)
+	if err := client.Trust(t, caFile); err != nil {
+		return nil, err
+	}
 	cl.HTTP.Transport = t
 	if tokenFile != "" {
 		cl.Token = client.TokenFile(tokenFile)
@@ -196,10 +202,13 @@ func (c *cloudCLI) run(fn func(ctx context.Context, cl *client.Client, args []st
 // all.
 func advise(cl *client.Client, err error) error {
 	var dial *net.OpError
+	var unknown x509.UnknownAuthorityError
 	switch {
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return cloudsim.Errorf(cloudsim.Unavailable, "no cloud answers at %s: %w; is it running? "+
 			"Start one with 'allinone up' or 'allinone cloudsim', or set --cloud-url", cl.URL, dial.Err)
+	case errors.As(err, &unknown):
+		return cloudsim.Errorf(cloudsim.Unavailable, "%w; set --ca-file to the cloud's certificate authority (CLOUDSIM_CA_FILE)", err)
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return cloudsim.Errorf(cloudsim.Unavailable, "%w; the cloud at %s has no certificate: use http://", http.ErrSchemeMismatch, cl.URL)
 	case errors.Is(err, cloudsim.Unauthenticated) && cl.Token == nil:

@@ -71,6 +71,7 @@ StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
 	fl.StringVar(&f.HealthAddress, "health-bind-address", "", "host:port to serve /healthz and /readyz on, as livenessprobe would")
 	fl.StringVar(&f.url, "cloud-url", "", "URL of the cloud (CLOUDSIM_URL)")
 	fl.StringVar(&f.tokenFile, "cloud-token-file", "", "file with the token to call it with, read again for each call (CLOUDSIM_TOKEN_FILE)")
+	fl.StringVar(&f.caFile, "cloud-ca-file", "", "file with the certificate authority of an https --cloud-url (PEM); the system's authorities if empty (CLOUDSIM_CA_FILE)")
 	fl.StringVar(&f.project, "cloud-project", "", "project of the disks, by name or id; for admin tokens (CLOUDSIM_PROJECT)")
 	fl.StringVar(&f.dataDir, "data-dir", "", "data dir of the lab whose cloud to use (CLOUDSIM_DATA_DIR)")
 	fl.Var(&f.logFormat, "log-format", "log as text or json")
