@@ -32,11 +32,13 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/internal/resident"
 	"github.com/cloudsim-dev/allinone/internal/run"
+	"github.com/cloudsim-dev/allinone/netproxy/certs"
 )
 
 // cloudsimFlags is what a person may say of the cloud server.
 type cloudsimFlags struct {
-	listen, listenSocket          string
+	listen                        []string
+	listenSocket                  string
 	dataDir                       string
 	adminTokenFile                string
 	profile, catalogue            string
@@ -48,7 +50,7 @@ type cloudsimFlags struct {
 	published, publishedBind      string
 	claimAddresses, showClients   bool
 	readyFile                     string
-	tlsCert, tlsKey               string
+	tls                           certs.Files
 	metadataListen, issuer        string
 	registry                      registryFlags
 	noDataPlane                   bool
@@ -94,7 +96,7 @@ The API's reference is at /docs of the address it listens on.`,
 	}
 	d := engine.Default()
 	fl := cmd.Flags()
-	fl.StringVar(&f.listen, "listen", "127.0.0.1:8180", "address to serve on; port 0 is any free one")
+	fl.StringSliceVar(&f.listen, "listen", []string{"127.0.0.1:8180"}, "address to serve on, HOST:PORT; port 0 is any free port. Repeatable: the first address is in the cloud's URL")
 	fl.StringVar(&f.listenSocket, "listen-socket", "", "Unix socket to serve on besides, for this user's programs: they call it unix://`PATH`, and are served faster than over TCP")
 	fl.StringVar(&f.dataDir, "data-dir", defaultCloudDir(e.getenv), "folder to keep the cloud in (env CLOUDSIM_DATA_DIR, folder cloud below it)")
 	fl.StringVar(&f.adminTokenFile, "admin-token-file", "", "file of the admin token; made when missing (default admin.token in the data directory)")
@@ -115,8 +117,8 @@ The API's reference is at /docs of the address it listens on.`,
 	f.registry.flags(fl)
 	fl.StringVar(&f.issuer, "issuer", "", "URL by which verifiers of signed documents reach the cloud (default the URL it serves on)")
 	fl.StringVar(&f.readyFile, "ready-file", "", "write the URL here once it serves, and remove it when it stops")
-	fl.StringVar(&f.tlsCert, "tls-cert-file", "", "certificate to serve HTTPS with (PEM)")
-	fl.StringVar(&f.tlsKey, "tls-private-key-file", "", "its private key (PEM)")
+	fl.StringVar(&f.tls.Cert, "tls-cert-file", "", "certificate to serve HTTPS with (PEM); a changed file takes effect without a restart. 'allinone certificates' makes one")
+	fl.StringVar(&f.tls.Key, "tls-private-key-file", "", "private key of --tls-cert-file (PEM)")
 	fl.BoolVar(&f.noDataPlane, "no-data-plane", false, "keep records only; load balancers do not forward, disks have no data")
 	fl.StringSliceVar(&f.quotas, "quota", nil, "`NAME=LIMIT` of projects that were not told otherwise, e.g. instances=10; may be repeated")
 	fl.StringVar(&f.rateRead, "rate-limit-read", "", "how often each caller may read: PERSECOND:BURST, e.g. 10:20; see 'allinone cloud rate-limits'")
@@ -203,7 +205,10 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	if f.dataDir == "" {
 		bad = append(bad, errors.New("--data-dir is required: there is no home directory to keep the cloud in"))
 	}
-	if (f.tlsCert == "") != (f.tlsKey == "") {
+	if len(f.listen) == 0 {
+		bad = append(bad, errors.New("--listen must be an address such as 127.0.0.1:8180, got none"))
+	}
+	if (f.tls.Cert == "") != (f.tls.Key == "") {
 		bad = append(bad, errors.New("--tls-cert-file and --tls-private-key-file go together"))
 	}
 	bad = append(bad, f.limits(&cfg))
@@ -280,7 +285,7 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 		f.disks.Files = diskfiles.NewFiles(f.disks.Dir)
 		cfg.DiskFiles = f.disks.Files
 	}
-	ln, err := f.open()
+	ln, err := f.open(log, f.listen[0])
 	if err != nil {
 		return err
 	}
@@ -296,7 +301,7 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 }
 
 func (f *cloudsimFlags) url(ln net.Listener) string {
-	if f.tlsCert != "" {
+	if f.tls.Cert != "" {
 		return "https://" + ln.Addr().String()
 	}
 	return "http://" + ln.Addr().String()
@@ -352,6 +357,14 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 	}
 	if socket != nil {
 		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, socket, api) })
+	}
+	for _, addr := range f.listen[1:] {
+		further, err := f.open(log, addr)
+		if err != nil {
+			return errors.Join(err, ln.Close())
+		}
+		defer func() { _ = further.Close() }() // Serve has closed it, unless a later step fails
+		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, further, api) })
 	}
 	if f.pprofListen != "" {
 		profiles, err := net.Listen("tcp", f.pprofListen)
@@ -424,23 +437,23 @@ func (f *cloudsimFlags) metadata(ctx context.Context, log *slog.Logger, eng *eng
 	}, nil
 }
 
-// open listens, with TLS if there is a certificate.
-func (f *cloudsimFlags) open() (net.Listener, error) {
-	var cert tls.Certificate
-	if f.tlsCert != "" {
+// open listens on addr. It serves TLS if the flags name a certificate.
+func (f *cloudsimFlags) open(log *slog.Logger, addr string) (net.Listener, error) {
+	var conf *tls.Config
+	if f.tls.Cert != "" {
 		var err error
-		if cert, err = tls.LoadX509KeyPair(f.tlsCert, f.tlsKey); err != nil {
+		if conf, err = certs.ServerConfig(log, f.tls, certs.Options{NextProtos: []string{"h2", "http/1.1"}}); err != nil {
 			return nil, fmt.Errorf("--tls-cert-file: %w", err)
 		}
 	}
-	ln, err := net.Listen("tcp", f.listen)
+	ln, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("--listen %s: %w", f.listen, err)
+		return nil, fmt.Errorf("--listen %s: %w", addr, err)
 	}
-	if f.tlsCert == "" {
+	if conf == nil {
 		return ln, nil
 	}
-	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}), nil
+	return tls.NewListener(ln, conf), nil
 }
 
 // ensureSecret reads a secret from a file that nobody else may read, and makes

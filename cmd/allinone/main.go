@@ -38,6 +38,7 @@ var commands = []struct {
 	{groupLab, newLabCommand},
 	{groupLab, newComposeCommand},
 	{groupCloud, newCloudsimCommand},
+	{groupCloud, newCertificatesCommand},
 	{groupCloud, newCloudCommand},
 	{groupCloud, newMetadataCommand},
 	{groupSubsystems, newCCMCommand},
