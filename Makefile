@@ -7,7 +7,7 @@ KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
 export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage conformance compose compose-test vm vm-test lint vuln generate generated bench check clean
+.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage conformance compose compose-test vm vm-test lint vuln pin generate generated bench check clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ lint: ## static checks, whose messages teach
 
 vuln: ## known vulnerabilities in what we call
 	@hack/vuln ./...
+
+pin: ## write the digests of images in deploy/unpinned.txt (needs skopeo and the registries)
+	hack/pin
 
 generate: ## write docs/reference anew
 	$(GO) generate ./...

@@ -127,7 +127,7 @@ func (l *labRun) testShippedRights(*testing.T) {
 		{"csi-controller", "get", "pods", "kube-system", "yes"},
 		{"csi-controller", "get", "replicasets.apps", "kube-system", "yes"},
 		{"csi-controller", "update", "leases.coordination.k8s.io", "kube-system", "yes"},
-		{"csi-controller", "get", "secrets", "default", "yes"},
+		{"csi-controller", "get", "secrets", "default", "no"},
 		{"csi-controller", "list", "secrets", "default", "no"},
 		{"csi-controller", "create", "pods", "default", "no"},
 		{"csi-controller", "update", "nodes", "", "no"},

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	psapi "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+)
+
+// podSecurityExceptions are the checks of Pod Security level "restricted" that a
+// workload in deploy/ fails. deploy/README.md has the reason for each.
+var podSecurityExceptions = map[string][]string{
+	"cloudsim/deployment.yaml Deployment/cloudsim":            {"host namespaces"},
+	"ccm/deployment.yaml Deployment/cloud-controller-manager": {"host namespaces"},
+	"csi/node.yaml DaemonSet/csi-node":                        {"allowPrivilegeEscalation != false", "privileged", "restricted volume types", "runAsNonRoot != true", "runAsUser=0", "unrestricted capabilities"},
+	"proxy/agent.yaml DaemonSet/network-proxy-agent":          {"host namespaces"},
+	"proxy/server.yaml DaemonSet/network-proxy-server":        {"host namespaces", "restricted volume types", "runAsNonRoot != true", "runAsUser=0"},
+}
+
+// Upstream's own evaluator compares each workload with Pod Security "restricted".
+func TestDeployPodSecurity(t *testing.T) {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("../../deploy/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	restricted := psapi.LevelVersion{Level: psapi.LevelRestricted, Version: psapi.LatestVersion()}
+	workloads := 0
+	for name, m := range shipped(t) {
+		spec := m.Spec.Template.Spec
+		if len(spec.Containers) == 0 {
+			continue
+		}
+		workloads++
+		var failed []string
+		for _, r := range evaluator.EvaluatePod(restricted, &metav1.ObjectMeta{}, &spec) {
+			if !r.Allowed {
+				failed = append(failed, r.ForbiddenReason)
+			}
+		}
+		slices.Sort(failed)
+		if d := cmp.Diff(podSecurityExceptions[name], failed); d != "" {
+			t.Errorf("%s fails other Pod Security checks than podSecurityExceptions lists (-listed +failed):\n%s", name, d)
+		}
+		if _, workload, _ := strings.Cut(name, "/"); len(failed) > 0 && !strings.Contains(string(readme), "`"+workload[strings.LastIndex(workload, "/")+1:]+"`") {
+			t.Errorf("deploy/README.md gives no reason for the exceptions of %s", name)
+		}
+	}
+	if workloads < 5 {
+		t.Errorf("found %d workloads, want all of deploy/", workloads)
+	}
+}
+
+// Each Secret and ConfigMap is readable by the pod's user or group only, and every
+// pod has the runtime's seccomp profile.
+func TestDeployFileModes(t *testing.T) {
+	for name, m := range shipped(t) {
+		spec := m.Spec.Template.Spec
+		if len(spec.Containers) == 0 {
+			continue
+		}
+		if !hasRuntimeDefaultSeccomp(spec) {
+			t.Errorf("%s: set seccompProfile: {type: RuntimeDefault}", name)
+		}
+		for _, v := range spec.Volumes {
+			var mode *int32
+			switch {
+			case v.Secret != nil:
+				mode = v.Secret.DefaultMode
+			case v.ConfigMap != nil:
+				mode = v.ConfigMap.DefaultMode
+			case v.Projected != nil:
+				mode = v.Projected.DefaultMode
+			default:
+				continue
+			}
+			if mode == nil || *mode&^0o440 != 0 {
+				t.Errorf("%s: volume %s: set defaultMode to 256 (0400) or 288 (0440)", name, v.Name)
+			}
+		}
+	}
+}
+
+func hasRuntimeDefaultSeccomp(spec corev1.PodSpec) bool {
+	isDefault := func(p *corev1.SeccompProfile) bool {
+		return p != nil && p.Type == corev1.SeccompProfileTypeRuntimeDefault
+	}
+	if spec.SecurityContext != nil && isDefault(spec.SecurityContext.SeccompProfile) {
+		return true
+	}
+	for _, c := range spec.Containers {
+		if c.SecurityContext == nil || !isDefault(c.SecurityContext.SeccompProfile) {
+			return false
+		}
+	}
+	return true
+}
+
+// Components in the node's network listen on named addresses, not on all of them.
+// Components in the pod network are selected by a NetworkPolicy.
+func TestDeployListeners(t *testing.T) {
+	policies, err := os.ReadFile("../../deploy/csi/networkpolicy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, m := range shipped(t) {
+		spec := m.Spec.Template.Spec
+		if len(spec.Containers) > 0 && !spec.HostNetwork && !strings.Contains(string(policies), name[strings.LastIndex(name, "/")+1:]) {
+			t.Errorf("%s: no NetworkPolicy selects it", name)
+		}
+		for _, c := range spec.Containers {
+			for _, a := range c.Args {
+				if strings.Contains(a, "http://") {
+					t.Errorf("%s: %s sends credentials without TLS", name, a)
+				}
+				if spec.HostNetwork && (strings.Contains(a, "=0.0.0.0") || strings.Contains(a, "=[::]") || strings.Contains(a, "-address=:")) {
+					t.Errorf("%s: %s listens on all addresses of the node", name, a)
+				}
+			}
+		}
+	}
+}
+
+// tagged finds images of a registry in manifests, the Dockerfile and Compose.
+var tagged = regexp.MustCompile(`(?m)(?:image: |_IMAGE=|_IMAGE:-)((?:[a-z0-9.-]+/)*[a-z0-9-]+:[A-Za-z0-9][\w.-]*)(@sha256:[0-9a-f]{64})?`)
+
+// Each image that the project does not build has a digest, or deploy/unpinned.txt
+// lists it.
+func TestDeployImagesArePinned(t *testing.T) {
+	files, err := filepath.Glob("../../deploy/*/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadFile("../../deploy/unpinned.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unpinned := map[string]bool{}
+	for line := range strings.Lines(string(list)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			unpinned[line] = false
+		}
+	}
+	for _, file := range append(files, "../../Dockerfile", "../../docker-compose.yaml") {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range tagged.FindAllStringSubmatch(string(raw), -1) {
+			if image, digest := m[1], m[2]; digest == "" {
+				if _, listed := unpinned[image]; !listed {
+					t.Errorf("%s: image %s has no digest: run make pin, or add it to deploy/unpinned.txt", file, image)
+				}
+				unpinned[image] = true
+			}
+		}
+	}
+	for image, found := range unpinned {
+		if !found {
+			t.Errorf("deploy/unpinned.txt lists %s, which no file names without a digest: remove the line", image)
+		}
+	}
+}
