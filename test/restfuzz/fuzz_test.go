@@ -1,0 +1,357 @@
+package restfuzz
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+const (
+	workers    = 3
+	maxLatency = 2 * time.Second
+	// minValid is the share of bodies that pass validation, of all bodies.
+	minValid = 0.6
+	// maxHeapGrowth is the heap after the run and a reset, as a ratio to the heap
+	// before it.
+	maxHeapGrowth = 1.5
+	// settleEvery is after how many requests the run ends holds, faults and a
+	// stopped clock, which would keep others from success.
+	settleEvery = 250
+)
+
+// TestREST sends random requests to a cloud. RESTFUZZ_REQUESTS sets their number
+// (10000), RESTFUZZ_SEED the seed of the run.
+func TestREST(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	seed, requests := fromEnv(t, "RESTFUZZ_SEED", uint64(time.Now().UnixNano())), fromEnv(t, "RESTFUZZ_REQUESTS", 10_000)
+	t.Logf("RESTFUZZ_SEED=%d RESTFUZZ_REQUESTS=%d", seed, requests)
+	cloud := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Registry, c.Meter = "127.0.0.1:5000", noTraffic{} }))
+	r := &run{t: t, cloud: cloud, spec: readSpec(t), world: &world{ids: map[string][]string{}, ranges: map[string]string{}}, succeeded: map[string]bool{}, refused: map[string]string{}}
+	r.secret, _ = r.cloud.Token() // cloudtest's token cannot fail
+	g := r.generator(seed)
+	r.explore(g)
+	r.random(seed, requests/10) // fills caches of a fixed size
+	r.reset(g)
+	before := heap()
+	r.random(seed+workers, requests-requests/10)
+	r.finish(g)
+	r.reset(g)
+	r.report(before)
+}
+
+// random sends random requests from all workers. Some operations come less often:
+// more objects come than go.
+func (r *run) random(seed, requests uint64) {
+	var sent atomic.Uint64
+	var all sync.WaitGroup
+	for n := range workers {
+		g := r.generator(seed + uint64(n))
+		all.Go(func() {
+			for i := sent.Add(1); i <= requests && !r.t.Failed(); i = sent.Add(1) {
+				if i%settleEvery == 0 {
+					r.settle(g)
+				}
+				op := r.spec.operations[g.IntN(len(r.spec.operations))]
+				for op.method == http.MethodDelete && g.chance(60) || op.id == "states.reset" && !g.chance(5) {
+					op = r.spec.operations[g.IntN(len(r.spec.operations))]
+				}
+				r.send(g, op, g.chance(25))
+			}
+		})
+	}
+	all.Wait()
+}
+
+func fromEnv(t *testing.T, name string, fallback uint64) uint64 {
+	t.Helper()
+	s := os.Getenv(name)
+	if s == "" {
+		return fallback
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// heap returns the bytes of live objects.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC() // the first one only queues finalizers
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// noTraffic is the meter of a data plane that forwards nothing. The run has no data
+// plane: its load balancers must not connect to random addresses.
+type noTraffic struct{}
+
+// LoadBalancerStats returns no traffic for every load balancer.
+func (noTraffic) LoadBalancerStats(cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool) {
+	return cloudsim.LoadBalancerStats{}, true
+}
+
+// run is one run of the fuzzer.
+type run struct {
+	t      *testing.T
+	cloud  *client.Client
+	secret string
+	spec   spec
+	world  *world
+
+	mu             sync.Mutex
+	bodies, valid  int
+	answers        int
+	slowest        time.Duration
+	slowestRequest string
+	succeeded      map[string]bool
+	refused        map[string]string // the last refusal of an operation that has not succeeded
+}
+
+func (r *run) generator(seed uint64) *generator {
+	return &generator{Rand: rand.New(rand.NewPCG(seed, 1)), spec: r.spec, world: r.world}
+}
+
+// explore lists every collection, so that the world has the zones, types and
+// regions that a new cloud has.
+func (r *run) explore(g *generator) {
+	for _, op := range r.spec.operations {
+		if op.method == http.MethodGet && op.path == "/v1/"+op.collection() {
+			r.send(g, op, false)
+		}
+	}
+}
+
+// settle ends what keeps other operations from success.
+func (r *run) settle(g *generator) {
+	for _, id := range []string{"faults.list", "holds.list"} {
+		r.send(g, r.operation(id), false)
+	}
+	for collection, id := range map[string]string{"faults": "faults.delete", "holds": "holds.delete"} {
+		for range keep {
+			if g.id(collection) == "unknown-1" {
+				break
+			}
+			r.send(g, r.operation(id), false)
+		}
+	}
+	r.exchange(g, request{op: r.operation("clock.set"), path: "/v1/clock", body: []byte(`{"real":true}`), contentType: "application/json"})
+}
+
+func (r *run) operation(id string) operation {
+	i := slices.IndexFunc(r.spec.operations, func(o operation) bool { return o.id == id })
+	if i < 0 {
+		r.t.Fatalf("openapi.json has no operation %s", id)
+	}
+	return r.spec.operations[i]
+}
+
+// reset empties the cloud.
+func (r *run) reset(g *generator) {
+	r.settle(g)
+	r.exchange(g, request{op: r.operation("states.reset"), path: "/v1/states/reset"})
+	r.explore(g)
+}
+
+// hold holds all work, so that operations stay open to be released or cancelled.
+func (r *run) hold(g *generator) {
+	r.exchange(g, request{
+		op: r.operation("holds.create"), path: "/v1/holds", contentType: "application/json",
+		body: fmt.Appendf(nil, `{"name":%q,"kind":"*","verb":"*"}`, g.name()),
+	})
+	for range 5 {
+		r.send(g, r.operation("disks.create"), false)
+	}
+}
+
+// finish tries operations that have not succeeded, with valid requests. Their
+// objects may be missing, so it creates some of everything in between.
+func (r *run) finish(g *generator) {
+	for range 60 {
+		missing := slices.DeleteFunc(slices.Clone(r.spec.operations), func(o operation) bool { return r.succeeded[o.id] })
+		if len(missing) == 0 || r.t.Failed() {
+			return
+		}
+		r.settle(g)
+		r.hold(g)
+		for _, id := range []string{"holds.release", "operations.cancel"} {
+			for range keep {
+				r.send(g, r.operation(id), false)
+			}
+		}
+		r.settle(g)
+		for _, op := range r.spec.operations {
+			if op.method == http.MethodPost && op.path == "/v1/"+op.collection() {
+				r.send(g, op, false)
+			}
+		}
+		for _, op := range missing {
+			for range 5 {
+				r.send(g, op, false)
+			}
+		}
+	}
+}
+
+func (r *run) send(g *generator, op operation, mutate bool) {
+	r.exchange(g, g.request(op, mutate))
+}
+
+// exchange sends a request, checks the answer and learns from it.
+func (r *run) exchange(g *generator, q request) {
+	if q.op.id == "tokens.delete" && q.target == "tok-000001" {
+		return // the run calls with this token
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, q.op.method, r.cloud.URL+q.path, bytes.NewReader(q.body))
+	if err != nil {
+		return // a mutated path that is no URL
+	}
+	req.Header.Set("Authorization", "Bearer "+r.secret)
+	req.Header.Set("Cloud-Project", string(r.cloud.Project))
+	if q.op.collection() == "projects" {
+		req.Header.Set("Cloud-Project", "*") // a project sees no other one
+	}
+	if q.contentType != "" {
+		req.Header.Set("Content-Type", q.contentType)
+	}
+	if q.op.method == http.MethodPost && g.chance(5) {
+		req.Header.Set("Idempotency-Key", g.name())
+	}
+	began := time.Now()
+	resp, err := r.cloud.HTTP.Do(req)
+	if err != nil {
+		r.t.Errorf("%s %s: %v; body %.300s", q.op.method, q.path, err, q.body)
+		return
+	}
+	raw, err := io.ReadAll(resp.Body)
+	took := time.Since(began)
+	_ = resp.Body.Close()
+	if err != nil {
+		r.t.Errorf("%s %s: reading the answer: %v", q.op.method, q.path, err)
+	}
+	r.check(q, resp.StatusCode, raw, took)
+	if resp.StatusCode < 300 {
+		r.learn(q, raw)
+	} else if resp.StatusCode == http.StatusNotFound && strings.HasSuffix(q.op.path, "}") && q.op.id != "instances.withdraw" {
+		r.world.remove(q.op.collection(), q.target)
+	}
+}
+
+func (r *run) check(q request, status int, raw []byte, took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answers++
+	if status >= 500 {
+		r.t.Errorf("%s %s: status %d: %.300s; body %.300s", q.op.method, q.path, status, raw, q.body)
+	}
+	if took > r.slowest {
+		r.slowest, r.slowestRequest = took, fmt.Sprintf("%s %s, status %d", q.op.method, q.path, status)
+	}
+	if q.op.body != nil {
+		r.bodies++
+		if status != http.StatusBadRequest && status != http.StatusUnprocessableEntity {
+			r.valid++
+		}
+	}
+	if status < 300 {
+		r.succeeded[q.op.id] = true
+	} else if !q.mutated {
+		r.refused[q.op.id] = fmt.Sprintf("%d %.200s for %.200s", status, raw, q.body)
+	}
+}
+
+// learn remembers the objects that an answer shows.
+func (r *run) learn(q request, raw []byte) {
+	collection := q.op.collection()
+	switch {
+	case q.op.id == "states.export":
+		r.world.mu.Lock()
+		r.world.state = raw
+		r.world.mu.Unlock()
+		return
+	case q.op.method == http.MethodDelete && (q.op.path == "/v1/"+collection+"/{id}" || q.op.path == "/v1/"+collection+"/{name}"):
+		r.world.remove(collection, q.target)
+		return
+	case q.op.id == "states.reset" || q.op.id == "states.load":
+		r.world.mu.Lock()
+		for name := range r.world.ids {
+			if name != "states" && name != "zones" && name != "regions" && name != "instance-types" && name != "disk-types" && name != "roles" {
+				delete(r.world.ids, name)
+			}
+		}
+		r.world.mu.Unlock()
+		return
+	}
+	var answer struct {
+		object
+		Items     []object
+		Operation object
+	}
+	if json.Unmarshal(raw, &answer) != nil {
+		return
+	}
+	for _, o := range append(answer.Items, answer.object, answer.Operation) {
+		switch {
+		case strings.HasPrefix(o.ID, "op-"):
+			r.world.add("operations", o.ID)
+		case o.ID != "":
+			r.world.add(collection, o.ID)
+		case o.Name != "": // states and types have a name only
+			r.world.add(collection, o.Name)
+		}
+		if collection == "networks" && strings.HasSuffix(o.IPv4, ".0.0/16") {
+			r.world.mu.Lock()
+			r.world.ranges[o.ID] = o.IPv4
+			r.world.mu.Unlock()
+		}
+	}
+}
+
+// object is the part of every resource that the run remembers.
+type object struct{ ID, Name, IPv4 string }
+
+func (r *run) report(before uint64) {
+	t := r.t
+	after := heap()
+	for _, op := range r.spec.operations {
+		if !r.succeeded[op.id] {
+			t.Errorf("%s never succeeded; last refusal: %s", op.id, r.refused[op.id])
+		}
+	}
+	share := float64(r.valid) / float64(max(1, r.bodies))
+	t.Logf("%d answers; %.0f %% of %d bodies passed validation; slowest %s (%s); heap %.1f MiB before, %.1f MiB after",
+		r.answers, 100*share, r.bodies, r.slowest.Round(time.Millisecond), r.slowestRequest, float64(before)/(1<<20), float64(after)/(1<<20))
+	if share < minValid {
+		t.Errorf("only %.0f %% of the bodies passed validation, want at least %.0f %%", 100*share, 100*minValid)
+	}
+	if r.slowest > maxLatency {
+		t.Errorf("%s took %s, want at most %s", r.slowestRequest, r.slowest, maxLatency)
+	}
+	if ratio := float64(after) / float64(before); ratio > maxHeapGrowth {
+		t.Errorf("the heap grew to %.2f of its size before the run, want at most %.2f", ratio, maxHeapGrowth)
+	}
+}
