@@ -53,6 +53,7 @@ var mayImport = map[string][]string{
 	"lab/real":                 {"cloudsim", "cloudsim/client", "cloudsim/follow", "cloudsim/metadata", "internal/pause", "lab/real/boot"},
 	"lab/real/boot":            {},
 	"cmd/machine":              {"lab/real/boot"},
+	"test/restfuzz":            {},
 	"internal/cert":            {},
 	"internal/durable":         {},
 	"internal/freeport":        {},
@@ -63,7 +64,7 @@ var mayImport = map[string][]string{
 	"internal/providerid":      {},
 	"cmd/allinone": {
 		"cloudsim", "cloudsim/client", "cloudsim/dataplane", "cloudsim/dataplane/disks", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store",
-		"ccm", "credprovider", "credprovider/doctor", "credprovider/node", "csidriver", "csidriver/translate", "docs/labs", "lab", "lab/course", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/logging", "internal/pause", "internal/resident", "internal/run",
+		"ccm", "credprovider", "credprovider/doctor", "credprovider/node", "csidriver", "csidriver/translate", "docs/labs", "lab", "lab/course", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/cert", "internal/logging", "internal/pause", "internal/resident", "internal/run",
 	},
 }
 
