@@ -7,7 +7,7 @@ KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
 export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage conformance compose compose-test vm vm-test lint vuln pin generate generated bench check clean
+.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage fuzz nightly conformance compose compose-test vm vm-test lint vuln pin generate generated bench check clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,12 +47,18 @@ test: ## quick tests, with the race detector (a minute or two on two cores; four
 
 e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## boot real clusters, kill clouds, and the long proofs
 	@rm -rf bin/figures
-	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./cloudsim/engine ./cloudsim/client ./credprovider ./cmd/allinone
+	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./cloudsim/engine ./cloudsim/client ./credprovider ./test/... ./cmd/allinone
 	@tail -n +1 bin/figures/*
 	$(GO) test -count=1 -short -tags portable ./cloudsim/dataplane
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
 	$(GO) -C kube test -trimpath -count=1 ./credprovider
 	$(if $(filter 0,$(shell id -u)),@$(MAKE) --no-print-directory e2e-upstream)
+
+fuzz: ## run the fuzz targets for a few seconds each
+	hack/fuzz 5s
+
+nightly: build machine csi ## run the long proofs and print a table of results (hours; as root)
+	hack/nightly
 
 compose: ## build bin/compose: Docker Compose, for make compose-test COMPOSE=bin/compose
 	@hack/with-progress bin/compose $(GO) -C hack/compose build -trimpath -o ../../bin/compose \
