@@ -38,8 +38,7 @@ type node struct {
 	// known is the instance that the machine is, once it was found by its name.
 	known atomic.Pointer[cloudsim.InstanceID]
 	// patience is how long a look at a volume may take.
-	patience  time.Duration
-	templates machine.Templates
+	patience time.Duration
 }
 
 var nodeCapabilities = []csi.NodeServiceCapability_RPC_Type{

@@ -153,7 +153,7 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 	if err := errors.Join(os.MkdirAll(at, 0o750), l.Lapse()); err != nil {
 		return err
 	}
-	bytes, err := n.templates.EnsureFilesystem(ctx, l, path, u.fsType)
+	bytes, err := machine.EnsureFilesystem(ctx, l, path, u.fsType)
 	if err != nil {
 		return refused(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -18,19 +19,19 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// formatting marks a file on which mkfs has begun: what is in it is nobody's. Its
-// value is what the file is called: a cloud may use the file of a disk that is
-// gone for another, and does not see the mark.
+// formatting is the extended attribute that marks a file while mkfs writes to it.
+// A file that still has the mark holds no user data, and mkfs may run again. The
+// value is the name of the file, so that a copy under another name is not marked.
 const formatting = "trusted.cloudsim.mkfs"
 
-// EnsureFilesystem finds out what filesystem is on the disk behind l, and makes
-// one of type want if the disk was never written to, or if a mkfs was broken
-// off on it. It returns the type, and how large the filesystem is. A type that
-// is not want is an error, ErrHasData what is no filesystem at all.
+// EnsureFilesystem makes a filesystem of type want on the disk behind l, if the
+// disk was never written to or an earlier mkfs did not finish. It returns the size
+// of the filesystem in bytes. It returns ErrForeign if the disk has a filesystem of
+// another type, and ErrHasData if the disk has data and no known filesystem.
 //
-// The file is locked meanwhile, and the lock is mkfs's too: a mkfs whose
-// driver was killed is waited for, and never has company.
-func (t *Templates) EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes int64, err error) {
+// It holds a lock on the file at path, and mkfs inherits the lock. After the
+// driver was killed, the next call therefore waits until mkfs has ended.
+func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return 0, err
@@ -60,10 +61,7 @@ func (t *Templates) EnsureFilesystem(ctx context.Context, l *Loop, path, want st
 	if readOnly, err := l.IsReadOnly(); err != nil || readOnly {
 		return 0, errors.Join(err, fmt.Errorf("it is empty, and attached read-only: %w", fs.ErrPermission))
 	}
-	if broken {
-		t = nil // what is left of it is in no template, and must not come into one
-	}
-	if err := t.format(ctx, f, l, want); err != nil {
+	if err := format(ctx, f, l, want); err != nil {
 		return 0, err
 	}
 	_, bytes, err = probe(f)
@@ -83,7 +81,7 @@ func lock(ctx context.Context, f *os.File) error {
 	}
 }
 
-// neverWritten is nil if all of f is a hole.
+// neverWritten returns nil if all of f is a hole, and ErrHasData if it is not.
 func neverWritten(f *os.File) error {
 	_, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_DATA)
 	switch {
@@ -95,8 +93,8 @@ func neverWritten(f *os.File) error {
 	return ErrHasData
 }
 
-// probe reads what kind of filesystem begins f, and its size; "" if none that
-// is known.
+// probe reads the type and the size of the filesystem in f from its superblock.
+// The type is "" if f has no known filesystem.
 func probe(f *os.File) (fsType string, bytes int64, err error) {
 	b := make([]byte, 4096)
 	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
@@ -105,24 +103,27 @@ func probe(f *os.File) (fsType string, bytes int64, err error) {
 	if string(b[:4]) == "XFSB" {
 		return XFS, int64(binary.BigEndian.Uint32(b[4:])) * int64(binary.BigEndian.Uint64(b[8:])), nil
 	}
-	super := superblock(b[superAt:])
-	if super.u16(superMagic) != ext4Magic {
+	super := b[1024:] // struct ext4_super_block
+	if binary.LittleEndian.Uint16(super[0x38:]) != 0xEF53 {
 		return "", 0, nil
 	}
-	blocks := uint64(super.u32(superBlocks))
-	if const64 := uint32(0x80); super.u32(superIncompatible)&const64 != 0 {
-		blocks |= uint64(super.u32(superBlocksHigh)) << 32
+	blocks := uint64(binary.LittleEndian.Uint32(super[4:]))
+	if const64 := uint32(0x80); binary.LittleEndian.Uint32(super[0x60:])&const64 != 0 {
+		blocks |= uint64(binary.LittleEndian.Uint32(super[0x150:])) << 32
 	}
-	return Ext4, int64(blocks << (10 + super.u32(superBlockSize))), nil
+	return Ext4, int64(blocks << (10 + binary.LittleEndian.Uint32(super[0x18:]))), nil
 }
 
-// makes is how each filesystem is made. None discards: the file is a hole.
+// makes has the command that makes each filesystem. No command discards blocks,
+// because the file of a new disk is one hole.
 var makes = map[string][]string{
 	Ext4: {"mkfs.ext4", "-q", "-F", "-m", "0", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"},
 	XFS:  {"mkfs.xfs", "-q", "-f", "-K"},
 }
 
-func (t *Templates) format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
+// format runs mkfs on the device of l. The file f has the mark until mkfs has
+// succeeded.
+func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
 	how, ok := makes[fsType]
 	if !ok {
 		return fmt.Errorf("no filesystem %q: there are %s", fsType, strings.Join(Filesystems(), " and "))
@@ -131,34 +132,20 @@ func (t *Templates) format(ctx context.Context, f *os.File, l *Loop, fsType stri
 	if marked != nil && !errors.Is(marked, unix.ENOTSUP) {
 		return marked
 	}
-	if err := t.make(ctx, f, l, fsType, how); err != nil {
+	if err := tool(ctx, f, append(slices.Clone(how), l.Device())...); err != nil {
 		return err
 	}
 	if marked != nil {
-		return nil //nolint:nilerr // the file cannot be marked, and needs it only for a crash in between
+		return nil //nolint:nilerr // the file system of f has no attributes: only a crash during mkfs needs the mark
 	}
 	return unix.Fremovexattr(int(f.Fd()), formatting)
 }
 
-// make makes a filesystem by its template, or as it is made.
-func (t *Templates) make(ctx context.Context, f *os.File, l *Loop, fsType string, how []string) error {
-	size, err := l.Size()
-	if err != nil {
-		return err
-	}
-	if m := t.of(size); m != nil && fsType == Ext4 {
-		return m.write(l.Device())
-	}
-	if err := tool(ctx, f, append(how, l.Device())...); err != nil || fsType != Ext4 {
-		return err
-	}
-	return t.learn(f, size)
-}
-
-// tool runs a program that has held, if any, for as long as it runs.
+// tool runs a program. The program inherits held, if it is not nil, and so keeps
+// the lock on it.
 func tool(ctx context.Context, held *os.File, argv ...string) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	// A stop of this process does not break it off.
+	// A signal to the driver's process group does not reach the program.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if held != nil {
 		cmd.ExtraFiles = []*os.File{held}
@@ -173,11 +160,12 @@ func tool(ctx context.Context, held *os.File, argv ...string) error {
 	return nil
 }
 
-// slack is what a filesystem may leave of its device: growing is by whole GiB.
+// slack is the part of the device that a filesystem may leave unused. A disk grows
+// by whole GiB, so a smaller difference does not mean that the disk has grown.
 const slack = 256 << 20
 
-// Grow lets the filesystem that is mounted at path fill its device, online. One
-// that does already costs a look.
+// Grow grows the filesystem that is mounted at path to the size of its device. The
+// filesystem has the size bytes now. Grow does nothing if it fills the device.
 func Grow(ctx context.Context, l *Loop, path, fsType string, bytes int64) error {
 	size, err := l.Size()
 	if err != nil || bytes+slack > size {
@@ -192,8 +180,8 @@ func Grow(ctx context.Context, l *Loop, path, fsType string, bytes int64) error 
 	return tool(ctx, nil, "resize2fs", l.Device())
 }
 
-// growUnmounted lets ext4 fill its device before it is mounted, which needs no
-// privilege of the kernel's. XFS grows when it is mounted.
+// growUnmounted grows ext4 to the size of its device before it is mounted, which
+// needs no capability. XFS grows after it is mounted, see Grow.
 func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, bytes int64) (int64, error) {
 	size, err := l.Size()
 	if err != nil || fsType != Ext4 || bytes+slack > size {
@@ -208,7 +196,7 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 	}
 	if err := toTheEnd(ctx, f, l, func(ctx context.Context, f *os.File) error {
 		err := tool(ctx, f, "e2fsck", "-f", "-p", l.Device())
-		if e, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || e.ExitCode() != 1) { // 1: it mended something
+		if e, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || e.ExitCode() != 1) { // 1: errors corrected
 			return err
 		}
 		return tool(ctx, f, "resize2fs", l.Device())
@@ -219,9 +207,10 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 	return bytes, err
 }
 
-// toTheEnd runs what must not be broken off when the caller has no more time: it
-// would begin anew with each call, or leave half a filesystem. It holds the lock
-// of f and the device meanwhile, so that the next call waits for it.
+// toTheEnd calls run, and lets it finish after ctx has ended. A check or a resize
+// that stops half-way would start again with each call, or damage the filesystem.
+// Until run returns, toTheEnd holds the lock on f and keeps the device open, so
+// that the next call waits.
 func toTheEnd(ctx context.Context, f *os.File, l *Loop, run func(context.Context, *os.File) error) error {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -245,10 +234,10 @@ func toTheEnd(ctx context.Context, f *os.File, l *Loop, run func(context.Context
 	}
 }
 
-// Replay brings what the journal of a filesystem has to its place, for who may
-// not write to it. Nothing else may have the disk for writing. The mount that the
-// kernel does it at is one that nobody sees, and is gone with this process. The node
-// is as in AttachFor.
+// Replay replays the journal of the filesystem in the file at path, for a node that
+// attaches the disk read-only. No other node may have the disk for writing. The
+// kernel replays the journal when it mounts the filesystem. That mount has no path,
+// and ends with this process. For node see AttachFor.
 func Replay(ctx context.Context, node, path, fsType string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -265,7 +254,7 @@ func Replay(ctx context.Context, node, path, fsType string) error {
 	if err := errors.Join(mountUnseen(l.Device(), fsType), l.Close()); err != nil {
 		return fmt.Errorf("the journal of %s: %w", fsType, err)
 	}
-	for { // the kernel takes the device away, see Attach
+	for { // until the kernel has detached the device, see Attach
 		l, err := FindFor(node, path)
 		if err != nil || l == nil {
 			return err
@@ -280,7 +269,7 @@ func Replay(ctx context.Context, node, path, fsType string) error {
 	}
 }
 
-// mountUnseen mounts a filesystem nowhere, and unmounts it.
+// mountUnseen mounts a filesystem without a path, and unmounts it.
 func mountUnseen(device, fsType string) error {
 	config, err := unix.Fsopen(fsType, unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -288,7 +277,7 @@ func mountUnseen(device, fsType string) error {
 	}
 	err = unix.FsconfigSetString(config, "source", device)
 	if err == nil && fsType == XFS {
-		err = unix.FsconfigSetFlag(config, "nouuid") // of a copy, whose original may be mounted
+		err = unix.FsconfigSetFlag(config, "nouuid") // the original of a copied disk may be mounted
 	}
 	if err == nil {
 		err = unix.FsconfigCreate(config)
@@ -302,16 +291,15 @@ func mountUnseen(device, fsType string) error {
 	return errors.Join(err, unix.Close(config))
 }
 
-// CanGrowMounted reports whether the kernel lets this process grow ext4 that is
-// mounted.
+// CanGrowMounted reports whether the kernel lets this process grow a mounted ext4.
 func CanGrowMounted() bool {
 	var have [2]unix.CapUserData
 	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &have[0])
 	return err == nil && have[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
-// FilesystemSize is how large the filesystem of a file is, as its superblock
-// says; 0 if it has none.
+// FilesystemSize returns the size in bytes of the filesystem in a file, as its
+// superblock says. It is 0 if the file has no known filesystem.
 func FilesystemSize(path string) (int64, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,4 +66,48 @@ func TestToTheEnd(t *testing.T) {
 	if err := lock(t.Context(), next); err != nil {
 		t.Error(err)
 	}
+}
+
+// A mkfs that fails on a full file system returns an error. The next call makes the
+// filesystem, because the file is marked.
+func TestMkfsOnFullFileSystem(t *testing.T) {
+	needsVolumes(t)
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
+	path := filepath.Join(dir, "disk.img")
+	const size = 1 << 30
+	emptyDisk(t, path, size)
+	l, err := Attach(t.Context(), path, false, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Detach() })
+	if _, err := EnsureFilesystem(t.Context(), l, path, Ext4); err == nil || !strings.Contains(err.Error(), "mkfs.ext4") {
+		t.Fatalf("EnsureFilesystem on a full file system returned %v", err)
+	}
+	if neverWritten(open(t, path)) == nil {
+		t.Fatal("mkfs wrote nothing, so the test shows nothing")
+	}
+	if err := unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT, "size=64m"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := EnsureFilesystem(t.Context(), l, path, Ext4); err != nil || got != size {
+		t.Fatalf("EnsureFilesystem after the file system got larger returned %d, %v; want %d", got, err, size)
+	}
+	if out, err := exec.Command("e2fsck", "-f", "-n", l.Device()).CombinedOutput(); err != nil {
+		t.Errorf("e2fsck: %v\n%s", err, out)
+	}
+}
+
+func open(t *testing.T, path string) *os.File {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
 }

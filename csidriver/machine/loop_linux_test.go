@@ -71,7 +71,7 @@ func TestLapses(t *testing.T) {
 	if lapses, err := l.Lapses(); err != nil || !lapses {
 		t.Errorf("it lapses: %t, %v", lapses, err)
 	}
-	if _, err := new(Templates).EnsureFilesystem(t.Context(), l, path, Ext4); err != nil {
+	if _, err := EnsureFilesystem(t.Context(), l, path, Ext4); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.Mkdir(at, 0o700), MountDevice(l, at, Ext4, nil), l.Close(), os.Remove(path)); err != nil {
@@ -205,7 +205,7 @@ func TestGuardGoesWithTheFile(t *testing.T) {
 				if tc.free && strings.TrimSpace(string(ro)) != "0" {
 					t.Error("without a file it refuses writes")
 				}
-				if _, err := new(Templates).EnsureFilesystem(t.Context(), l, next, Ext4); err != nil {
+				if _, err := EnsureFilesystem(t.Context(), l, next, Ext4); err != nil {
 					t.Errorf("its next file: %v", err)
 				}
 				if err := l.Detach(); err != nil {
@@ -294,13 +294,13 @@ func TestMarkOfAnotherFile(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := new(Templates).EnsureFilesystem(t.Context(), l, path, Ext4); !errors.Is(err, ErrHasData) {
+	if _, err := EnsureFilesystem(t.Context(), l, path, Ext4); !errors.Is(err, ErrHasData) {
 		t.Fatalf("it is %v", err)
 	}
 	if err := mark("disk.img"); err != nil {
 		t.Fatal(err)
 	}
-	if bytes, err := new(Templates).EnsureFilesystem(t.Context(), l, path, Ext4); err != nil || bytes != 64<<20 {
+	if bytes, err := EnsureFilesystem(t.Context(), l, path, Ext4); err != nil || bytes != 64<<20 {
 		t.Errorf("after a mkfs that was broken off it is %d, %v", bytes, err)
 	}
 }
@@ -353,7 +353,7 @@ func TestUnreadableIsNotEmpty(t *testing.T) {
 		}
 	}()
 	// Nothing is at address 0 of a process: reading there is an I/O error.
-	if _, err := new(Templates).EnsureFilesystem(t.Context(), l, "/proc/self/mem", Ext4); !errors.Is(err, unix.EIO) {
+	if _, err := EnsureFilesystem(t.Context(), l, "/proc/self/mem", Ext4); !errors.Is(err, unix.EIO) {
 		t.Errorf("it is %v", err)
 	}
 	if size, err := FilesystemSize(path); err != nil || size != 0 {

@@ -1,13 +1,12 @@
-// Package machine is what a node does with a disk: loop devices, filesystems
-// and mounts of the machine it runs on, by system calls; only mkfs and the
-// tools that grow a filesystem are other programs.
+// Package machine handles the loop devices, filesystems and mounts of the machine
+// that it runs on. It uses system calls. Only mkfs and the tools that check or grow
+// a filesystem are other programs.
 //
-// The kernel's own tables are the only record: nothing is remembered between
-// two calls but what mkfs writes to an empty disk, see Templates, so a process
-// that was killed at any point has nothing to repair.
-// A device is known by the inode of the file behind it, never by its number,
-// which the kernel gives to the next file at once. It refuses to make a
-// filesystem on anything that was ever written to.
+// The package keeps no state between two calls: the kernel's tables are the only
+// record. A process that was killed at any point therefore has nothing to repair.
+// The package identifies a device by the inode of the file behind it, never by its
+// number, because the kernel gives the number to the next file at once. It never
+// makes a filesystem on a disk that holds data.
 package machine
 
 import (

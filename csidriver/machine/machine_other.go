@@ -53,12 +53,7 @@ func GiveToGroup(string, int) error                             { return errors.
 func AttachFor(context.Context, string, string, bool, bool) (*Loop, error) {
 	return nil, errors.ErrUnsupported
 }
-
-// Templates are for filesystems, which are made on Linux only.
-type Templates struct{}
-
-// EnsureFilesystem works on Linux only.
-func (*Templates) EnsureFilesystem(context.Context, *Loop, string, string) (int64, error) {
+func EnsureFilesystem(context.Context, *Loop, string, string) (int64, error) {
 	return 0, errors.ErrUnsupported
 }
 func FileAt(string) (string, error) { return "", errors.ErrUnsupported }

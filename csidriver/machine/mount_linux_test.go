@@ -85,7 +85,7 @@ func TestFindNear(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = l.Detach() }()
-		if _, err := new(Templates).EnsureFilesystem(t.Context(), l, path, Ext4); err != nil {
+		if _, err := EnsureFilesystem(t.Context(), l, path, Ext4); err != nil {
 			t.Fatal(err)
 		}
 		if err := MountDevice(l, at[name], Ext4, nil); err != nil {
@@ -135,7 +135,7 @@ func TestSeenIsInTheTable(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if _, err := new(Templates).EnsureFilesystem(t.Context(), l, file, Ext4); err != nil {
+	if _, err := EnsureFilesystem(t.Context(), l, file, Ext4); err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []struct {
