@@ -1,13 +1,12 @@
-// Package disks makes disks and snapshots true: each is a sparse file of its
-// size in one folder, DIR/disk-000001.img and DIR/snap-000001.img. The bytes of
-// a disk are whoever's it is attached to; this package makes the file, as a copy
-// of another if the disk has a source, lets it grow, removes it with the disk,
-// and reports how far that is. A snapshot's file is read-only. It never shrinks
-// a file, and never makes one anew for a disk that had its data already. Files
-// of disks that are gone are used again, and are DIR/spare-000001.img meanwhile.
+// Package disks keeps the data of disks and snapshots: a sparse file for each in
+// one folder, DIR/disk-000001.img and DIR/snap-000001.img. It creates the file of a
+// disk, as a copy if the disk has a source, grows it, deletes it with the disk, and
+// reports the state of the file to the cloud. Only the instances that have the disk
+// attached write to the file. A snapshot's file is read-only. The package never
+// shrinks a file, and never creates a new file for a disk whose data is lost.
 //
-// A copy is made beside its place and renamed when it is whole: a process that
-// is killed meanwhile leaves nothing that counts, and the next one begins anew.
+// A copy is written under another name and renamed when it is complete. A process
+// that is killed during a copy leaves no incomplete file under a disk's name.
 package disks
 
 import (
@@ -104,7 +103,6 @@ type keeper struct {
 	cloud Cloud
 	*jobs
 	reports *reports
-	spares  *spares
 
 	mu      sync.Mutex
 	failed  map[cloudsim.DiskID]cloudsim.Disk                                      // to be tried again
@@ -118,8 +116,6 @@ func (k *keeper) follow(ctx context.Context) error {
 	k.members = map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot{}
 	k.jobs, k.reports = newJobs(), newReports()
 	defer k.running.Wait()
-	k.spares = newSpares(k.log, k.dir)
-	defer k.spares.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil) // before the wait
 	k.running.Go(func() { cancel(k.send(ctx)) })
@@ -175,15 +171,16 @@ func (k *keeper) handle(ctx context.Context, e cloudsim.Event) error {
 	}
 	k.setFailed(d, false)
 	k.reports.drop(d.ID)
-	k.forget(string(d.ID), Path(k.dir, d.ID), k.spares.retire)
+	k.forget(string(d.ID), Path(k.dir, d.ID))
 	return nil
 }
 
-// forget removes the file of what is gone, after whoever makes it.
-func (k *keeper) forget(job, path string, remove func(path string) error) {
+// forget stops the job that writes the file of a deleted disk or snapshot, and
+// deletes the file.
+func (k *keeper) forget(job, path string) {
 	k.stop(job)
-	if err := remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		k.log.Error("the data of what is gone stays until the next start", "of", job, "error", reason(err))
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		k.log.Error("cannot delete the data of a deleted resource; it is deleted at the next start", "id", job, "error", reason(err))
 	}
 }
 
@@ -276,9 +273,6 @@ func (k *keeper) make(d cloudsim.Disk) error {
 	case d.Status.SizeGiB > 0: // it had data; an empty file would hide that it is lost
 		return errLost
 	}
-	if k.spares.make(path, want) {
-		return nil
-	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, made)
 	if errors.Is(err, fs.ErrNotExist) {
 		return errLost // nor is there the folder
@@ -300,8 +294,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// sweep removes the files of what went while nobody looked, and what a copy
-// that was interrupted left.
+// sweep deletes the files of disks and snapshots that were deleted while the data
+// plane did not run, incomplete copies, and the spare files of earlier versions.
 func (k *keeper) sweep(ds []cloudsim.Disk, ss []cloudsim.Snapshot) error {
 	known := map[string]bool{}
 	for _, d := range ds {
@@ -313,5 +307,6 @@ func (k *keeper) sweep(ds []cloudsim.Disk, ss []cloudsim.Snapshot) error {
 	return k.files.removeAllBut(known)
 }
 
-// ours are the names that this package gives.
+// ours matches the names of this package's files. Earlier versions kept the files
+// of deleted disks as spare-000001.img.
 var ours = regexp.MustCompile(`^(disk|snap|spare)-[0-9a-f]+\.img(\.part)?$`)

@@ -103,6 +103,60 @@ func TestFileFollowsDisk(t *testing.T) {
 	until(t, "the removal", func() bool { return gone(path) })
 }
 
+// Earlier versions kept the files of deleted disks as spare-*.img. The start of the
+// data plane deletes them, and leaves files of other names.
+func TestStartDeletesSpareFiles(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"spare-000001.img", "spare-00002a.img", "spare-.img", "spare-1.txt"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("dead"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, run := start(t, dir)
+	defer run()()
+	d := create(t, c, "data", 1)
+	until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+	if got, want := names(t, dir), string(d.ID)+".img spare-.img spare-1.txt"; got != want {
+		t.Errorf("the folder has %s, want %s", got, want)
+	}
+}
+
+// A deleted disk's file is deleted. If the operator replaced it by a link, the file
+// that the link points to stays.
+func TestDeleteLeavesTheTargetOfALink(t *testing.T) {
+	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "moved.img")
+	c, run := start(t, dir)
+	defer run()()
+	d := create(t, c, "data", 1)
+	path := disks.Path(dir, d.ID)
+	until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+	write(t, path, 0, "kept")
+	if err := errors.Join(os.Rename(path, elsewhere), os.Symlink(elsewhere, path)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.DeleteDisk(t.Context(), d.ID); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the removal", func() bool { return names(t, dir) == "" })
+	if got := read(t, elsewhere, 0); got != "kept" {
+		t.Errorf("the target of the link holds %q", got)
+	}
+}
+
+// names returns the names of the files in dir, sorted and joined by spaces.
+func names(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, f := range files {
+		all = append(all, f.Name())
+	}
+	return strings.Join(all, " ")
+}
+
 func write(t *testing.T, path string, at int64, what string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)

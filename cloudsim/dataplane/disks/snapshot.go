@@ -66,7 +66,7 @@ func (k *keeper) handleSnapshot(ctx context.Context, e cloudsim.Event) error {
 	}
 	switch {
 	case e.Type == cloudsim.EventDelete:
-		k.forget(name, SnapshotPath(k.dir, s.ID), os.Remove)
+		k.forget(name, SnapshotPath(k.dir, s.ID))
 		return nil
 	case s.State == cloudsim.SnapshotDeleting:
 		k.stop(name)

@@ -1,4 +1,0 @@
-package disks
-
-// Alone is alone, for tests.
-var Alone = alone
