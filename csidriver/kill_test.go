@@ -23,12 +23,19 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// The test binary is also the driver that its tests kill: its zeroth argument
-// says so, and the others are all that it knows.
+// The test binary is also the driver that tests kill, and the process of a pod. Its
+// zeroth argument says which, and the other arguments configure it.
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == "driver" {
+	switch filepath.Base(os.Args[0]) {
+	case "driver":
 		fmt.Fprintln(os.Stderr, testDriver(os.Args[1:]))
 		os.Exit(1)
+	case "swapper":
+		if err := swapLinks(os.Args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }

@@ -310,54 +310,71 @@ func FilesystemSize(path string) (int64, error) {
 	return bytes, err
 }
 
-// GiveToGroup lets a group have all that is below path (KEP-2317), if its root
-// is not the group's already: what is large costs once.
+// GiveToGroup gives all files and directories of the volume that is mounted at path
+// to a group, with permission to read and write (KEP-2317). It changes the root
+// directory last, and does nothing if the root directory shows that an earlier call
+// has finished: a large volume is walked once.
+//
+// Pods may change the volume meanwhile. The walk stays inside the volume because
+// os.Root resolves each name. GiveToGroup skips entries that a pod removes.
 func GiveToGroup(path string, gid int) error {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return &fs.PathError{Op: "stat", Path: path, Err: err}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return err
 	}
-	if int(st.Gid) == gid && st.Mode&(unix.S_ISGID|0o070) == unix.S_ISGID|0o070 {
+	defer root.Close()
+	info, err := root.Stat(".")
+	if err != nil {
+		return err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Gid) == gid && st.Mode&(unix.S_ISGID|0o070) == unix.S_ISGID|0o070 {
 		return nil
 	}
-	var root []string // the root last: it says that all is done
-	err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		if err != nil {
+	err = fs.WalkDir(root.FS(), ".", func(name string, _ fs.DirEntry, err error) error {
+		switch {
+		case name == ".":
 			return err
+		case err == nil && len(name) > unix.PathMax: // a pod can nest directories without end
+			err = &fs.PathError{Op: "walk", Path: name[:64] + "...", Err: unix.ENAMETOOLONG}
+		case err == nil:
+			err = giveToGroup(root, name, gid)
+		default: // the directory cannot be read
+			if info, e := root.Lstat(name); e == nil && !info.IsDir() {
+				return nil // a pod has replaced it
+			}
 		}
-		if p == path {
-			root = append(root, p)
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		return giveToGroup(p, d, gid)
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	for _, p := range root {
-		info, err := os.Lstat(p)
-		if err != nil {
-			return err
-		}
-		if err := giveToGroup(p, fs.FileInfoToDirEntry(info), gid); err != nil {
-			return err
-		}
-	}
-	return nil
+	return giveToGroup(root, ".", gid)
 }
 
-func giveToGroup(p string, d fs.DirEntry, gid int) error {
-	if err := os.Lchown(p, -1, gid); err != nil {
+// giveToGroup opens the entry itself, and not the target of a link, and changes what
+// it has opened. A pod that replaces the entry meanwhile does not redirect the change.
+func giveToGroup(root *os.Root, name string, gid int) error {
+	f, err := root.OpenFile(name, unix.O_PATH, 0)
+	if err != nil {
 		return err
 	}
-	info, err := d.Info()
-	switch {
-	case err != nil:
+	defer f.Close()
+	if err := unix.Fchownat(int(f.Fd()), "", -1, gid, unix.AT_EMPTY_PATH); err != nil {
+		return &fs.PathError{Op: "chown", Path: name, Err: err}
+	}
+	info, err := f.Stat()
+	if err != nil {
 		return err
-	case d.IsDir():
-		return os.Chmod(p, info.Mode()|0o070|fs.ModeSetgid)
-	case d.Type().IsRegular():
-		return os.Chmod(p, info.Mode()|0o060)
+	}
+	self := fmt.Sprintf("/proc/self/fd/%d", f.Fd()) // fchmod(2) refuses an O_PATH descriptor
+	switch {
+	case info.IsDir():
+		return os.Chmod(self, info.Mode()|0o070|fs.ModeSetgid)
+	case info.Mode().IsRegular():
+		return os.Chmod(self, info.Mode()|0o060)
 	}
 	return nil
 }
