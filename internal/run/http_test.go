@@ -29,7 +29,7 @@ func TestHTTP(t *testing.T) {
 				_, _ = io.WriteString(w, "done")
 			})}
 			ended := make(chan error, 1)
-			go func() { ended <- run.HTTP(ctx, srv, ln, grace) }()
+			go func() { ended <- run.HTTP(ctx, srv, ln, grace, run.Limits{}) }()
 			resp, err := http.Get("http://" + ln.Addr().String())
 			if err == nil {
 				_ = resp.Body.Close()
@@ -56,7 +56,7 @@ func TestHTTPWithoutItsListener(t *testing.T) {
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := run.HTTP(t.Context(), &http.Server{ReadHeaderTimeout: time.Minute}, ln, 0); err == nil {
+	if err := run.HTTP(t.Context(), &http.Server{ReadHeaderTimeout: time.Minute}, ln, 0, run.Limits{}); err == nil {
 		t.Error("no error")
 	}
 }

@@ -1,0 +1,246 @@
+package run_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/internal/run"
+)
+
+// start serves until the test ends, and returns the address. A request with an
+// Authorization header authenticates. /wait answers when its client leaves.
+func start(t *testing.T, secure bool, limits run.Limits) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := ln.Addr().String()
+	if secure {
+		ln = tls.NewListener(ln, serverTLS(t))
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	srv := &http.Server{
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "" {
+				run.Authenticated(r.Context())
+			}
+			if r.URL.Path == "/wait" {
+				w.WriteHeader(http.StatusOK)
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			}
+		}),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- run.HTTP(ctx, srv, ln, 0, limits) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("HTTP = %v", err)
+		}
+	})
+	return address
+}
+
+// serverTLS has a certificate that tests do not check.
+func serverTLS(t *testing.T) *tls.Config {
+	t.Helper()
+	srv := httptest.NewTLSServer(nil)
+	defer srv.Close()
+	conf := srv.TLS.Clone()
+	conf.NextProtos = []string{"h2", "http/1.1"}
+	return conf
+}
+
+func dial(t *testing.T, address string, secure bool) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if secure {
+		return tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}) //nolint:gosec // a test
+	}
+	return c
+}
+
+func send(t *testing.T, c net.Conn, lines ...string) {
+	t.Helper()
+	if _, err := io.WriteString(c, strings.Join(lines, "\r\n")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ended waits until the server has closed c, and returns what it sent before.
+func ended(t *testing.T, c net.Conn) string {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := io.ReadAll(c)
+	if ne, ok := err.(net.Error); ok && ne.Timeout() { //nolint:errorlint // io.ReadAll does not wrap
+		t.Fatal("the server still holds the connection")
+	}
+	return string(raw)
+}
+
+const authorized = "Authorization: x"
+
+// Connections without an authenticated request end, whatever of a request has
+// arrived.
+func TestAnonymousConnectionsEnd(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		for name, request := range map[string][]string{
+			"nothing":        nil,
+			"half a header":  {"GET / HTTP/1.1", "Host: x", "X: "},
+			"half a body":    {"POST / HTTP/1.1", "Host: x", "Content-Length: 10", "", "{"},
+			"idle after one": {"GET / HTTP/1.1", "Host: x", "", ""},
+			"a slow request": {"GET /wait HTTP/1.1", "Host: x", "", ""},
+		} {
+			t.Run(fmt.Sprint(name, " TLS ", secure), func(t *testing.T) {
+				t.Parallel()
+				c := dial(t, start(t, secure, run.Limits{AnonymousFor: 100 * time.Millisecond}), secure)
+				if request != nil {
+					send(t, c, request...)
+				}
+				ended(t, c)
+			})
+		}
+	}
+	t.Run("no handshake", func(t *testing.T) {
+		t.Parallel()
+		ended(t, dial(t, start(t, true, run.Limits{AnonymousFor: 100 * time.Millisecond}), false))
+	})
+}
+
+// A handler's answer does not wait for the rest of a body.
+func TestAnswerBeforeTheBody(t *testing.T) {
+	c := dial(t, start(t, false, run.Limits{Body: 50 * time.Millisecond, AnonymousFor: time.Hour}), false)
+	send(t, c, "POST / HTTP/1.1", "Host: x", "Content-Length: 1000", "", "{")
+	if got := ended(t, c); !strings.HasPrefix(got, "HTTP/1.1 200") {
+		t.Errorf("%q", got)
+	}
+}
+
+// An authenticated connection outlives the limit of anonymous ones, also while a
+// crowd of others comes.
+func TestAuthenticatedConnectionsStay(t *testing.T) {
+	const anonymous = 3
+	address := start(t, false, run.Limits{Connections: 4, Anonymous: anonymous, AnonymousFor: time.Hour})
+	busy := wait(t, address)
+	var crowd []net.Conn
+	for range 2 * anonymous {
+		crowd = append(crowd, dial(t, address, false))
+	}
+	for n, c := range crowd[:anonymous] {
+		if got := ended(t, c); got != "" {
+			t.Errorf("connection %d: %q", n, got)
+		}
+	}
+	// The last of the crowd are served.
+	last := crowd[2*anonymous-1]
+	send(t, last, "GET / HTTP/1.1", "Host: x", "Connection: close", "", "")
+	if got := ended(t, last); !strings.HasPrefix(got, "HTTP/1.1 200") {
+		t.Errorf("%q", got)
+	}
+	if err := busy.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := io.Copy(io.Discard, busy)
+	if ne, ok := err.(net.Error); !ok || !ne.Timeout() { //nolint:errorlint // io.Copy does not wrap
+		t.Errorf("the authenticated connection: %v", err)
+	}
+	// There is place for one only: the second stays anonymous.
+	second := wait(t, address)
+	for range anonymous {
+		dial(t, address, false)
+	}
+	ended(t, second)
+	// When the first has gone, its place is free.
+	if err := busy.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); !stays(t, address, anonymous); {
+		if time.Now().After(end) {
+			t.Fatal("the place of a connection that ended is not given to another")
+		}
+	}
+}
+
+// wait is a connection on which an authorized request is being answered.
+func wait(t *testing.T, address string) net.Conn {
+	t.Helper()
+	c := dial(t, address, false)
+	send(t, c, "GET /wait HTTP/1.1", "Host: x", authorized, "", "")
+	status, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil || !strings.Contains(status, "200") {
+		t.Fatalf("%q, %v", status, err)
+	}
+	return c
+}
+
+// stays reports whether an authenticated connection outlives so many others.
+func stays(t *testing.T, address string, others int) bool {
+	t.Helper()
+	c := dial(t, address, false)
+	send(t, c, "GET / HTTP/1.1", "Host: x", authorized, "", "")
+	r := bufio.NewReader(c)
+	get := func() bool {
+		resp, err := http.ReadResponse(r, nil)
+		return err == nil && resp.Body.Close() == nil
+	}
+	if !get() {
+		return false
+	}
+	for range others {
+		other := dial(t, address, false)
+		send(t, other, "GET / HTTP/1.1", "Host: x", "", "")
+		if resp, err := http.ReadResponse(bufio.NewReader(other), nil); err != nil || resp.Body.Close() != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		return false
+	}
+	return get()
+}
+
+// An HTTP/2 connection authenticates too.
+func TestHTTP2(t *testing.T) {
+	address := start(t, true, run.Limits{AnonymousFor: 200 * time.Millisecond})
+	for _, header := range []string{"", authorized} {
+		tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true} //nolint:gosec // a test
+		t.Cleanup(tr.CloseIdleConnections)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/wait", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if header != "" {
+			req.Header.Set("Authorization", "x")
+			time.AfterFunc(time.Second, cancel)
+		}
+		resp, err := tr.RoundTrip(req)
+		if err != nil || resp.ProtoMajor != 2 {
+			t.Fatal(resp, err)
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		if alive := ctx.Err() != nil; alive != (header != "") {
+			t.Errorf("with %q: %v", header, err)
+		}
+	}
+}
