@@ -29,6 +29,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 	"github.com/cloudsim-dev/allinone/internal/resident"
+	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 // Environment variables that stand below the flags and above the file of
@@ -47,11 +48,15 @@ const (
 // returns before upstream starts anything; as upstream does, it exits when it
 // loses its lease, and when the API server does not answer within 10 s.
 func NewCommand(getenv func(string) string, stderr io.Writer) *cobra.Command {
+	return newCommand(getenv, stderr, silence)
+}
+
+func newCommand(getenv func(string) string, stderr io.Writer, silence time.Duration) *cobra.Command {
 	opts, err := defaults()
 	if err != nil { // upstream's defaults do not fit upstream's scheme
 		return &cobra.Command{Use: "ccm", RunE: func(*cobra.Command, []string) error { return err }}
 	}
-	r := &runner{getenv: getenv, stderr: stderr, opts: opts, stop: make(chan struct{})}
+	r := &runner{getenv: getenv, stderr: stderr, silence: silence, opts: opts, stop: make(chan struct{})}
 	cmd := app.NewCloudControllerManagerCommand(opts, r.provider, controllers(), names.CCMControllerAliases(), r.flags(), r.stop)
 	cmd.Use = "ccm"
 	cmd.Short = "Run the cloud controller manager: nodes, node life cycle and load balancers"
@@ -86,10 +91,16 @@ func defaults() (*options.CloudControllerManagerOptions, error) {
 	return opts, nil
 }
 
+// silence is how long a client of upstream's health and metrics server may send
+// nothing. Upstream waits for a request's body without end. A CPU profile that
+// takes longer is cut off.
+const silence = 25 * time.Second
+
 // runner carries what the command was given to the places where upstream asks.
 type runner struct {
 	getenv   func(string) string
 	stderr   io.Writer
+	silence  time.Duration // see the constant
 	opts     *options.CloudControllerManagerOptions
 	flagged  Config // from our flags
 	ours     *pflag.FlagSet
@@ -261,6 +272,9 @@ func (r *runner) insist(cfg *Config) {
 // provider is upstream's first question after it read its flags and set up its
 // own logging, which is why ours comes here.
 func (r *runner) provider(c *appconfig.CompletedConfig) cloudprovider.Interface {
+	if s := c.SecureServing; s != nil {
+		s.Listener = run.LimitSilence(s.Listener, r.silence)
+	}
 	logging.Klog(r.log)
 	if r.opts.Generic.LeaderMigration.Enabled && r.opts.Generic.LeaderMigration.ControllerMigrationConfig == "" {
 		migrating(&c.ComponentConfig.Generic.LeaderMigration)

@@ -3,8 +3,11 @@ package ccm_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -25,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cloudsim-dev/allinone/ccm"
+	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
 // output is a buffer for many writers.
@@ -139,7 +143,7 @@ func TestMain(m *testing.M) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	cmd := ccm.NewCommand(os.Getenv, os.Stderr)
+	cmd := ccm.NewCommandWithSilence(os.Getenv, os.Stderr, 500*time.Millisecond)
 	cmd.SetArgs(os.Args[1:])
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		os.Exit(1)
@@ -149,6 +153,33 @@ func TestMain(m *testing.M) {
 // The command reaches the API server, logs in our format alone, and ends well
 // when its context does.
 func TestCommandRunsUntilItsContextEnds(t *testing.T) {
+	out, stop := startCommand(t, "--secure-port=0")
+	stop()
+	for line := range strings.Lines(out.String()) {
+		if !strings.HasPrefix(line, `{"time":`) || strings.Contains(line, "hush") {
+			t.Errorf("a line that is not ours, or tells a secret: %s", line)
+		}
+	}
+	if !strings.Contains(out.String(), "cloud-node-lifecycle-controller") {
+		t.Errorf("the log does not speak of the controllers:\n%s", out.String())
+	}
+}
+
+// The server of health and metrics is upstream's, and has no timeout for a body.
+func TestHealthServerClosesSilentConnections(t *testing.T) {
+	ports, err := freeport.Choose(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, stop := startCommand(t, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[0]), "--cert-dir="+t.TempDir())
+	closesSilent(t, fmt.Sprintf("127.0.0.1:%d", ports[0]))
+	stop()
+}
+
+// startCommand runs the command in a process of its own until it watches Nodes.
+// stop ends the process by SIGTERM.
+func startCommand(t *testing.T, args ...string) (out *output, stop func()) {
+	t.Helper()
 	watched := make(chan struct{})
 	var once sync.Once
 	kube := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -162,15 +193,15 @@ func TestCommandRunsUntilItsContextEnds(t *testing.T) {
 			http.Error(w, "not here", http.StatusForbidden)
 		}
 	}))
-	defer kube.Close()
-	defer kube.CloseClientConnections()
+	t.Cleanup(kube.Close)
+	t.Cleanup(kube.CloseClientConnections)
 
-	var out output
-	cmd := exec.CommandContext(t.Context(), os.Args[0],
+	out = &output{}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], append(args,
 		"--master="+kube.URL, "--cloud-url=http://127.0.0.1:1", "--cloud-token-file="+file(t, "token", "hush"),
-		"--leader-elect=false", "--secure-port=0", "--logging-format=json")
+		"--leader-elect=false", "--logging-format=json")...)
 	cmd.Env = append(os.Environ(), "CCM_TEST_COMMAND=1")
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -181,19 +212,38 @@ func TestCommandRunsUntilItsContextEnds(t *testing.T) {
 	case err := <-done:
 		t.Fatalf("it stopped: %v\n%s", err, out.String())
 	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Errorf("it ended with %v", err)
-	}
-	for line := range strings.Lines(out.String()) {
-		if !strings.HasPrefix(line, `{"time":`) || strings.Contains(line, "hush") {
-			t.Errorf("a line that is not ours, or tells a secret: %s", line)
+	return out, func() {
+		t.Helper()
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("it ended with %v", err)
 		}
 	}
-	if !strings.Contains(out.String(), "cloud-node-lifecycle-controller") {
-		t.Errorf("the log does not speak of the controllers:\n%s", out.String())
+}
+
+// closesSilent fails the test if a server keeps a connection on which half a
+// request has arrived.
+func closesSilent(t *testing.T, address string) {
+	t.Helper()
+	conf := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}} //nolint:gosec // a test
+	for _, request := range []string{"", "GET /healthz HTTP/1.1\r\nX", "POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{"} {
+		c, err := tls.Dial("tcp", address, conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, request); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.Copy(io.Discard, c)
+		if ne, ok := err.(net.Error); ok && ne.Timeout() { //nolint:errorlint // io.Copy does not wrap
+			t.Errorf("the server still holds the connection after %q", request)
+		}
+		_ = c.Close()
 	}
 }
 

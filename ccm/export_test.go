@@ -2,8 +2,10 @@ package ccm
 
 import (
 	"context"
+	"io"
 	"time"
 
+	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -135,6 +137,11 @@ func (p *Provider) RunAllocator(ctx context.Context, kube kubernetes.Interface, 
 
 // Client calls the cloud that the settings name.
 func (s *Settings) Client() *client.Client { return s.client() }
+
+// NewCommandWithSilence is NewCommand with another limit for silent clients.
+func NewCommandWithSilence(getenv func(string) string, stderr io.Writer, silence time.Duration) *cobra.Command {
+	return newCommand(getenv, stderr, silence)
+}
 
 // Health is what /healthz says of the cloud.
 func (p *Provider) Health() error { return health{p}.Check(nil) }

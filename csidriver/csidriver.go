@@ -170,7 +170,13 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 		parts = append(parts, func(ctx context.Context) error { return n.findInstance(ctx, log) })
 	}
 	if cfg.HealthAddress != "" {
-		parts = append(parts, func(ctx context.Context) error { return serveHealth(ctx, cfg.HealthAddress, cfg.Endpoint) })
+		parts = append(parts, func(ctx context.Context) error {
+			ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.HealthAddress)
+			if err != nil {
+				return fmt.Errorf("--health-bind-address: %w", err)
+			}
+			return serveHealth(ctx, ln, cfg.Endpoint, run.Limits{})
+		})
 	}
 	return run.All(ctx, parts...)
 }

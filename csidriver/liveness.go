@@ -50,7 +50,7 @@ func (h health) ready(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveHealth serves until ctx ends.
-func serveHealth(ctx context.Context, address, endpoint string) error {
+func serveHealth(ctx context.Context, ln net.Listener, endpoint string, limits run.Limits) error {
 	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
@@ -60,10 +60,5 @@ func serveHealth(ctx context.Context, address, endpoint string) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", h.alive)
 	mux.HandleFunc("GET /readyz", h.ready)
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: probeWithin, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
-	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		return err
-	}
-	return run.HTTP(ctx, srv, ln, 0) // who asks for health asks again
+	return run.HTTP(ctx, &http.Server{Handler: mux, ReadHeaderTimeout: probeWithin}, ln, 0, limits) // a probe is repeated
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -24,6 +25,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/internal/freeport"
+	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 func dial(t *testing.T, socket string) *grpc.ClientConn {
@@ -191,5 +193,44 @@ func get(t *testing.T, url string) (code int, body string) {
 			t.Fatal(err)
 		case <-time.After(10 * time.Millisecond):
 		}
+	}
+}
+
+// A client that sends half a request does not keep its connection.
+func TestHealthDropsHalfARequest(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- serveHealth(ctx, ln, "unix:///nowhere", run.Limits{AnonymousFor: time.Second, Body: 50 * time.Millisecond})
+	}()
+	for request, want := range map[string]string{
+		"":                            "",
+		"GET /healthz HTTP/1.1\r\nX:": "",
+		"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{": "HTTP/1.1 405",
+		"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{":  "HTTP/1.1 503",
+	} {
+		c, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, request); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(c)
+		if ne, ok := err.(net.Error); ok && ne.Timeout() || !strings.HasPrefix(string(got), want) {
+			t.Errorf("after %q: %q, %v; want %s", request, got, err, want)
+		}
+		_ = c.Close()
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

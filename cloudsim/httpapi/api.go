@@ -21,6 +21,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 // maxBody bounds a request body: the largest load balancer that is valid has
@@ -176,6 +177,9 @@ func (a *api) door(o op) func(huma.Context, func(huma.Context)) {
 		})
 		if call, ok := engine.CallOf(ctx); ok {
 			x.caller, x.token, x.at = call.Caller, call.Token, call.At
+			if call.Caller != "" {
+				run.Authenticated(ctx)
+			}
 		}
 		if err != nil {
 			a.refuseHuma(hc, err)

@@ -22,17 +22,15 @@ func ServeProfiles(ctx context.Context, ln net.Listener) error {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return Serve(ctx, ln, mux)
+	return Serve(ctx, ln, mux, run.Limits{})
 }
 
 // Serve answers on ln until ctx ends, then lets requests finish.
-func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
+func Serve(ctx context.Context, ln net.Listener, h http.Handler, limits run.Limits) error {
 	srv := &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: 5 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends watches
+		Handler:        h,
+		MaxHeaderBytes: 64 << 10,
+		BaseContext:    func(net.Listener) context.Context { return ctx }, // ends watches
 	}
-	return run.HTTP(ctx, srv, ln, shutdownGrace)
+	return run.HTTP(ctx, srv, ln, shutdownGrace, limits)
 }

@@ -45,6 +45,8 @@ type Config struct {
 	// Hosts are names that a request may be addressed to, besides any IP
 	// address. A name that somebody else made point here is refused.
 	Hosts []string
+	// Limits bound what callers without a session hold.
+	Limits run.Limits
 }
 
 // Validate says everything that is wrong with c.
@@ -76,14 +78,13 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	srv := &http.Server{
 		Handler:           newService(log, cfg, cloud).handler(),
 		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       headerTimeout,
 		WriteTimeout:      replyTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	return run.HTTP(ctx, srv, cfg.Listener, stopTimeout)
+	return run.HTTP(ctx, srv, cfg.Listener, stopTimeout, cfg.Limits)
 }
 
 type service struct {
@@ -131,6 +132,7 @@ func (s *service) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if err := s.sessions.check(r.Header.Get(tokenHeader), i.ID); err != nil {
 		return i.ID, err
 	}
+	run.Authenticated(ctx)
 	v, err := s.tell(ctx, i, r)
 	if err != nil {
 		return i.ID, err

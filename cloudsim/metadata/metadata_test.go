@@ -21,6 +21,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
+	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 // serve runs a metadata service of a cloud until the test ends, and returns
@@ -321,5 +322,39 @@ func TestNotices(t *testing.T) {
 	}
 	if code, raw := get("/v1/instance/notices/preemption"); code != 200 || !strings.Contains(raw, `"at":`) {
 		t.Errorf("%d %s", code, raw)
+	}
+}
+
+// A caller that sends half a request does not keep its connection.
+func TestHalfARequest(t *testing.T) {
+	cl := cloudtest.Start(t)
+	url := serve(t, cl, metadata.Config{Instance: instance(t, cl, "a").ID, Limits: run.Limits{AnonymousFor: 2 * time.Second, Body: 50 * time.Millisecond}})
+	for request, want := range map[string]string{
+		"": "",
+		"PUT /v1/token HTTP/1.1\r\nHost: 127.0.0.1\r\nX":                                   "",
+		"PUT /v1/token HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\n{":         "HTTP/1.1 400",
+		"GET /v1/instance/id HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 10\r\n\r\n": "HTTP/1.1 421",
+	} {
+		t.Run(request, func(t *testing.T) {
+			t.Parallel()
+			c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := io.WriteString(c, request); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			raw, err := io.ReadAll(c)
+			if ne, ok := err.(net.Error); ok && ne.Timeout() { //nolint:errorlint // io.ReadAll does not wrap
+				t.Fatal("the service still holds the connection")
+			}
+			if !strings.HasPrefix(string(raw), want) {
+				t.Errorf("%q; want %s", raw, want)
+			}
+		})
 	}
 }

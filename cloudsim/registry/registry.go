@@ -43,6 +43,8 @@ type Config struct {
 	// Reserve is how many bytes of the disk that Dir is on pushes leave alone; 0 is
 	// 256 MiB, less is none.
 	Reserve int64
+	// Limits bound what clients without a token hold.
+	Limits run.Limits
 }
 
 // Validate says everything that is wrong with c.
@@ -101,7 +103,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, e *engine.Engine) er
 	inner, stop := context.WithCancel(ctx)
 	go func() { defer close(collected); s.collect(inner) }()
 	defer func() { stop(); <-collected }()
-	return run.HTTP(ctx, srv, cfg.Listener, stopTimeout)
+	return run.HTTP(ctx, srv, cfg.Listener, stopTimeout, cfg.Limits)
 }
 
 func newServer(log *slog.Logger, cfg Config, e *engine.Engine) (*server, error) {

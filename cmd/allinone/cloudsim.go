@@ -352,11 +352,11 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 	}
 	parts := []func(context.Context) error{
 		eng.Run,
-		func(ctx context.Context) error { return httpapi.Serve(ctx, ln, api) },
+		func(ctx context.Context) error { return httpapi.Serve(ctx, ln, api, run.Limits{}) },
 		func(ctx context.Context) error { return resident.Trim(ctx, log) },
 	}
 	if socket != nil {
-		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, socket, api) })
+		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, socket, api, run.Limits{}) })
 	}
 	for _, addr := range f.listen[1:] {
 		further, err := f.open(log, addr)
@@ -364,7 +364,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 			return errors.Join(err, ln.Close())
 		}
 		defer func() { _ = further.Close() }() // Serve has closed it, unless a later step fails
-		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, further, api) })
+		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, further, api, run.Limits{}) })
 	}
 	if f.pprofListen != "" {
 		profiles, err := net.Listen("tcp", f.pprofListen)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 	"github.com/cloudsim-dev/allinone/internal/logging"
+	"github.com/cloudsim-dev/allinone/internal/run"
 	"github.com/cloudsim-dev/allinone/netproxy/kube"
 )
 
@@ -109,7 +110,7 @@ func (s *proxySide) serve(ctx context.Context, reg *prometheus.Registry, ready f
 		if err != nil {
 			return nil, fmt.Errorf("%s port: %w", p.flag, err)
 		}
-		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, ln, p.handler) })
+		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, ln, p.handler, run.Limits{}) })
 	}
 	return parts, nil
 }

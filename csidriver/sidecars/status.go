@@ -57,7 +57,7 @@ func (s *status) serve(address string) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
+	srv := &http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: 25 * time.Second, MaxHeaderBytes: 8 << 10}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

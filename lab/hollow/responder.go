@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/net/netutil"
+
+	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 const (
@@ -157,7 +159,7 @@ func (r *responder) server(role role, now func() *view) *http.Server {
 	}
 	switch role {
 	case kubeletAPI:
-		srv.Handler = kubeletHandler(now)
+		srv.Handler = run.LimitBody(kubeletHandler(now), 10*time.Second)
 		srv.ReadTimeout, srv.WriteTimeout = 0, 0 // logs may be followed for long
 	case checkNodePort:
 		srv.Handler = serviceHealthHandler(now)

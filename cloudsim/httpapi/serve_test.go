@@ -1,0 +1,78 @@
+package httpapi_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
+	"github.com/cloudsim-dev/allinone/internal/run"
+)
+
+// served serves the API until the test ends, and returns its address.
+func (o *observed) served(t *testing.T, limits run.Limits) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- httpapi.Serve(ctx, ln, o, limits) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return ln.Addr().String()
+}
+
+// sendAll sends half a request and returns what the server answers until it closes
+// the connection.
+func sendAll(t *testing.T, address, request string) string {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, request); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := io.ReadAll(c)
+	if ne, ok := err.(net.Error); ok && ne.Timeout() { //nolint:errorlint // io.ReadAll does not wrap
+		t.Fatalf("the server still holds the connection after %.40q", request)
+	}
+	return string(raw)
+}
+
+// A client that sends half a request is answered, or its connection is closed.
+func TestHalfARequest(t *testing.T) {
+	o := observe(t, nil)
+	address := o.served(t, run.Limits{AnonymousFor: 2 * time.Second, Body: 100 * time.Millisecond})
+	const half = " HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"
+	for request, want := range map[string]string{
+		"":                                   "",
+		"GET /livez HTTP/1.1\r\nX":           "",
+		"POST /v1/projects" + half + "\r\n{": "HTTP/1.1 401",
+		"POST /v1/projects" + half + "Authorization: Bearer guess\r\n\r\n{":  "HTTP/1.1 401",
+		"POST /v1/nothing" + half + "\r\n{":                                  "HTTP/1.1 404",
+		"POST /livez" + half + "\r\n{":                                       "HTTP/1.1 405",
+		"GET /livez" + half + "\r\n{":                                        "HTTP/1.1 200",
+		"POST /v1/projects" + half + "Authorization: Bearer secret\r\n\r\n{": "HTTP/1.1 408",
+	} {
+		t.Run(request, func(t *testing.T) {
+			t.Parallel()
+			if got := sendAll(t, address, request); !strings.HasPrefix(got, want) {
+				t.Errorf("%q; want %s", got, want)
+			}
+		})
+	}
+}
