@@ -47,7 +47,10 @@ func (v *view) answer(to endpoint, client string) answer {
 	}
 }
 
-// String is the answer for people: a line for each thing it says.
+// answerPrefix is how the text of every answer begins.
+const answerPrefix = "service: "
+
+// String returns the answer as text: a line for each field.
 func (a answer) String() string {
 	port := strconv.Itoa(int(a.Port))
 	if a.PortName != "" {

@@ -386,6 +386,7 @@ func TestUDP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	var answer []byte
 	b.await("it answers", func() error {
 		if _, err := conn.Write([]byte("anybody?")); err != nil {
 			return err
@@ -395,11 +396,36 @@ func TestUDP(t *testing.T) {
 		}
 		buf := make([]byte, 2048)
 		n, err := conn.Read(buf)
-		if err == nil && !strings.Contains(string(buf[:n]), "pod:       dns-1\n") {
-			err = fmt.Errorf("got %q", buf[:n])
+		if answer = buf[:n]; err == nil && !strings.Contains(string(answer), "pod:       dns-1\n") {
+			err = fmt.Errorf("got %q", answer)
 		}
 		return err
 	})
+	// A node does not answer an answer, so two nodes never answer each other. A new
+	// connection gets no late answer to the questions above.
+	conn, err = net.Dial("udp", conn.RemoteAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, datagram := range [][]byte{answer, []byte("question")} {
+		if _, err := conn.Write(datagram); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answers := 0
+	for wait := 10 * time.Second; ; wait = 200 * time.Millisecond {
+		if err := conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(make([]byte, 2048)); err != nil {
+			break
+		}
+		answers++
+	}
+	if answers != 1 {
+		t.Errorf("got %d answers to an answer and a question, want 1", answers)
+	}
 }
 
 // A port that somebody else has is said once, and taken when it is free.

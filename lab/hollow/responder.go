@@ -182,14 +182,19 @@ func (r *responder) ended(key socketKey, s *socket, err error) {
 	r.broke()
 }
 
-// echo answers each datagram with who gets it, until conn is closed.
+// echo answers each datagram with the pod that stands for its receiver, until conn is
+// closed. It does not answer an answer: one datagram with the forged address of another
+// hollow node's port would be sent back and forth for ever.
 func echo(conn net.PacketConn, now func() *view) error {
 	var turn atomic.Uint64
-	buf := make([]byte, 1) // what is asked is of no interest
+	buf := make([]byte, len(answerPrefix)) // the rest of the datagram does not matter
 	for {
-		_, client, err := conn.ReadFrom(buf)
+		n, client, err := conn.ReadFrom(buf)
 		if err != nil {
 			return err
+		}
+		if string(buf[:n]) == answerPrefix {
+			continue
 		}
 		v := now()
 		// A client that cannot be reached any more misses its answer, as ever with UDP.
