@@ -97,7 +97,7 @@ func (d Dir) claim() error {
 			return fmt.Errorf("data dir: %w", err)
 		}
 	}
-	return nil
+	return d.ensureSocketDir()
 }
 
 // errLocked says that another process holds the folder.

@@ -91,6 +91,39 @@ func TestLock(t *testing.T) {
 	unlock()
 }
 
+// The folder for sockets has a predictable name among the temporary files: a folder
+// that others can write to is refused, and so is a link.
+func TestSocketDir(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	long := Dir(filepath.Join(t.TempDir(), strings.Repeat("d", 100)))
+	dir := long.socketDir()
+	for name, prepare := range map[string]func() error{
+		"open to others": func() error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777)) },
+		"a link":         func() error { return os.Symlink(t.TempDir(), dir) },
+	} {
+		if err := prepare(); err != nil {
+			t.Fatal(err)
+		}
+		if err := long.ensureSocketDir(); err == nil || !strings.Contains(err.Error(), "shorter --data-dir") {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := long.ensureSocketDir(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the folder for sockets: %v, %v", info, err)
+	}
+	if err := Dir(t.TempDir()).ensureSocketDir(); err != nil {
+		t.Errorf("a short data dir needs no other folder: %v", err)
+	}
+}
+
 func TestResetRefusesWhatIsNotOurs(t *testing.T) {
 	dir := t.TempDir()
 	keep := filepath.Join(dir, "keep")

@@ -2,11 +2,16 @@ package lab
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cloudsim-dev/allinone/lab/real"
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
@@ -15,15 +20,40 @@ import (
 // maxSocketPath is what unix(7) has room for, with a byte for its end.
 const maxSocketPath = 107
 
-// socket is where a socket is: in the data dir, or, if that has too long a name
-// for one, in the folder for temporary files.
+// socket returns the path of a Unix socket. It is in the data dir, or, if that path is
+// too long for a socket, in socketDir.
 func (d Dir) socket(name string) string {
 	path := d.path(name)
 	if len(path) <= maxSocketPath {
 		return path
 	}
+	return filepath.Join(d.socketDir(), name)
+}
+
+// socketDir is a folder for sockets with a short path, among the temporary files.
+func (d Dir) socketDir() string {
 	hash := sha256.Sum256([]byte(d))
-	return filepath.Join(os.TempDir(), fmt.Sprintf("cloudsim-%x-%s", hash[:8], name))
+	return filepath.Join(os.TempDir(), fmt.Sprintf("cloudsim-%x", hash[:8]))
+}
+
+// ensureSocketDir makes socketDir if the lab needs it. Its name is predictable, and any
+// user can write beside it, so a folder that another user made is refused.
+func (d Dir) ensureSocketDir() error {
+	dir := d.socketDir()
+	if !strings.HasPrefix(d.proxySocket(), dir) && !strings.HasPrefix(d.csiSockets(), dir) {
+		return nil
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("folder for sockets: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return fmt.Errorf("folder for sockets %s: %w", dir, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Mode&0o077 != 0 || int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("folder for sockets %s belongs to another user or is open to others: remove it, or choose a shorter --data-dir", dir)
+	}
+	return nil
 }
 
 // proxySocket is where kube-apiserver finds the network proxy.
