@@ -53,6 +53,8 @@ var (
 
 // Users that the lab makes; rbac.yaml says what they may do.
 const (
+	userKubeletClient = "kube-apiserver-kubelet-client"
+
 	userCCM        = "cloudsim:cloud-controller-manager"
 	userKwok       = "cloudsim:kwok"
 	userHypervisor = "cloudsim:hypervisor"
@@ -68,7 +70,7 @@ func (p pki) leaves() []leaf {
 		{name: "kube-apiserver", ca: clusterCA, user: "kube-apiserver", use: asServer,
 			dns: append(called("kube-apiserver"), "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"),
 			ips: append(append(slices.Clone(loopback), firstServiceIP), p.server...)},
-		{name: "kube-apiserver-kubelet-client", ca: clusterCA, user: "kube-apiserver-kubelet-client", group: []string{"system:masters"}, use: asClient},
+		{name: "kube-apiserver-kubelet-client", ca: clusterCA, user: userKubeletClient, use: asClient},
 		{name: "kube-apiserver-etcd-client", ca: etcdCA, user: "kube-apiserver", use: asClient},
 		{name: "front-proxy-client", ca: frontProxyCA, user: "front-proxy-client", use: asClient},
 		{name: "etcd", ca: etcdCA, user: "etcd", use: asBoth, dns: called("etcd"), ips: loopback},
