@@ -26,7 +26,7 @@ var mayImport = map[string][]string{
 	"cmd/allinone-credprovider": {"credprovider"},
 
 	"cloudsim":                 {},
-	"cloudsim/store":           {"cloudsim", "internal/durable"},
+	"cloudsim/store":           {"cloudsim"},
 	"cloudsim/engine":          {"cloudsim", "cloudsim/store", "internal/durable", "internal/providerid"},
 	"cloudsim/httpapi":         {"cloudsim", "cloudsim/engine", "internal/pause", "internal/run"},
 	"cloudsim/client":          {"cloudsim"},

@@ -240,9 +240,9 @@ func BenchmarkVolume(b *testing.B) {
 
 // BenchmarkVolumeRecords is what the cloud alone does of it, beside its limit:
 // the same calls of the driver and of HTTP, with nothing kept. It should do
-// 1,500 a second, and lose less than a tenth of that when there are 1,000
-// volumes. What it can do is up to the processor first, and to the disk: each
-// cycle is four commits, one after another, that 16 at once share; see docs/csi.md.
+// 1,200 a second, and lose less than a tenth of that when there are 1,000
+// volumes. The processor limits it first, then the disk: each cycle waits for four
+// commits, one after another, that 16 cycles at once share; see docs/csi.md.
 func BenchmarkVolumeRecords(b *testing.B) {
 	const there, atOnce = 1000, 16
 	limit := &contender{cycle: forgetful(b).controllerCycle}

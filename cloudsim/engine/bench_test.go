@@ -25,7 +25,7 @@ import (
 // in as many transactions, to a file of its own. Rounds of both alternate, so
 // that a noisy disk disturbs both alike.
 //
-// of-bbolt is the engine's rate as a part of bbolt's; it should be 0.7 or more.
+// of-bbolt is the engine's rate as a part of bbolt's; it should be 0.6 or more.
 func BenchmarkDurableCreates(b *testing.B) {
 	const rounds = 10
 	dir := b.TempDir()

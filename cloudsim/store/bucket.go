@@ -25,18 +25,17 @@ var (
 // read returns a bucket, or nil if nothing was ever put into it.
 func (t *Tx) read(name []byte) *bolt.Bucket { return t.tx.Bucket(name) }
 
-// write returns a bucket to change, made if it is missing.
-func (t *Tx) write(name []byte) (bucket, error) {
+// write returns a bucket to change. It creates the bucket if it does not exist.
+func (t *Tx) write(name []byte) (*bolt.Bucket, error) {
 	t.dirty = true
 	if b := t.tx.Bucket(name); b != nil {
-		return bucket{b, name, t.changes}, nil
+		return b, nil
 	}
 	b, err := t.tx.CreateBucket(name)
 	if err != nil {
-		return bucket{}, fmt.Errorf("bucket %s: %w", name, err)
+		return nil, fmt.Errorf("bucket %s: %w", name, err)
 	}
-	t.changes.add(changeBucket, name)
-	return bucket{b, name, t.changes}, nil
+	return b, nil
 }
 
 func u64(n uint64) []byte      { return binary.BigEndian.AppendUint64(nil, n) }

@@ -14,6 +14,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
+var hosts = Table[cloudsim.Project]{
+	Kind: cloudsim.KindProject, Prefix: "host",
+	ID:    func(p *cloudsim.Project) string { return string(p.ID) },
+	Meta:  func(p *cloudsim.Project) *cloudsim.Meta { return &p.Meta },
+	Index: map[string]func(*cloudsim.Project) []string{"name": func(p *cloudsim.Project) []string { return []string{p.Name} }},
+}
+
 func TestAppendEventIsMarshal(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 678900000, time.UTC)
 	for _, e := range []cloudsim.Event{

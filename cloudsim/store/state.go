@@ -52,7 +52,7 @@ func kept(name []byte, keep []cloudsim.ResourceKind) bool {
 }
 
 func (t *Tx) clear(keep []cloudsim.ResourceKind) error {
-	t.dirty, t.changes.unlogged = true, true // it is too much
+	t.dirty = true
 	clear(t.traces)
 	var names [][]byte
 	if err := t.tx.ForEach(func(name []byte, _ *bolt.Bucket) error {

@@ -1,17 +1,17 @@
 // Package store keeps a cloud in one bbolt file: tables of resources, the
-// journal of what changed, the list of what is due, and pools of numbers.
+// journal of events, the list of due work, and pools of numbers.
 //
-// An object and its event are written in one transaction. After the commit a
-// bell rings that carries nothing: who hears it reads the journal from his own
-// cursor. So events are as durable as objects, in order, and never announced
-// by a transaction that failed.
+// An object and its event are written in one transaction. After the commit the
+// store notifies its readers without saying what changed: each reader reads the
+// journal from its own cursor. So events are as durable as objects and have one
+// order, and a transaction that failed has no events.
 //
-// Writers that come together are committed together: one of them leads and
-// runs the functions of all, in the order they came, in one bbolt transaction
-// with one fdatasync, which is of the redo log beside the file. The price is that a function may run more than once (see
-// Update), and that one slow function delays its neighbours.
+// Concurrent writers share a commit. One of them leads: it runs the functions
+// of all waiting writers, in the order of their calls, in one bbolt transaction.
+// The cost is that a function may run more than once (see Update), and that a
+// slow function delays the others in its batch.
 //
-// This is the only package that knows bbolt.
+// No other package uses bbolt.
 package store
 
 import (
@@ -31,15 +31,15 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// schema is the version of what is in the file. A file of another version is
-// refused rather than guessed at.
+// schema is the version of the file's contents. Open refuses a file with
+// another version.
 const schema = "1"
 
-// maxBatch bounds how many writers share one commit, and so how long the last
-// of them waits.
+// maxBatch is how many writers share one commit at most. It bounds the time that
+// the last of them waits.
 const maxBatch = 512
 
-// patience is how long another may still hold the file that is opened.
+// patience is how long Open waits for another process to unlock the file.
 const patience = 200 * time.Millisecond
 
 // enough is how many writers, with who leads, are a batch worth its commit. With
@@ -51,19 +51,12 @@ const enough = 4
 // Store is an open file. Make one with Open.
 type Store struct {
 	// Now is the machine's clock, read once per transaction. Set it before use.
-	// What transactions see is made of it by the Clock in the file.
+	// The Clock in the file converts it to the time that transactions see.
 	Now func() time.Time
 
-	db *bolt.DB
-	// Of who writes: what is beyond the file's last page, how commits are durable,
-	// and what the next one has changed.
-	room room
-	// writing is held from before a transaction that writes begins until the redo
-	// log knows how it ended: bbolt's own lock is given back before that.
-	writing sync.Mutex
-	redo    redo
-	changes changes
-	unclear atomic.Pointer[error] // see commitFailed
+	db     *bolt.DB
+	room   room                    // used by the leader only
+	failed atomic.Pointer[failure] // nil until a commit fails for good
 
 	writers sync.Mutex
 	queue   []*write
@@ -81,11 +74,22 @@ type write struct {
 	wake      chan bool // true: lead the next batch; false: err is the result
 }
 
-// Open opens the file at path and makes it if it is missing. It fails at once
-// if another process holds it.
+// failure is why the store commits nothing until it is opened again.
+type failure struct {
+	err error
+	// visible is true if bbolt shows the failed transaction to readers. It may
+	// be missing from the disk.
+	visible bool
+}
+
+// Open opens the file at path, and creates it if it does not exist. It returns
+// an error if another process has the file open, and if an earlier version left
+// a redo log with commits beside the file.
 func Open(path string) (*Store, error) {
-	s := &Store{Now: time.Now, bell: make(chan struct{}), redo: redo{path: path + ".redo"}}
-	err := s.open(path)
+	if err := checkRedoLog(path); err != nil {
+		return nil, err
+	}
+	db, err := open(path)
 	var errno syscall.Errno
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
@@ -94,10 +98,15 @@ func Open(path string) (*Store, error) {
 		return nil, fmt.Errorf("%s cannot be opened for writing: %w", path, err)
 	case errors.As(err, &errno):
 		return nil, fmt.Errorf("open %s: %w", path, err)
-	case errors.Is(err, errOtherFile), errors.Is(err, errPassedOver):
-		return nil, err
 	case err != nil:
 		return nil, damaged(path, err)
+	}
+	s := &Store{Now: time.Now, db: db, bell: make(chan struct{})}
+	if err := removeRedoLog(path); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	if s.room.file, err = os.OpenFile(path, os.O_WRONLY, 0); err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
 	if err := s.stamp(path); err != nil {
 		if errors.Is(err, errPanic) {
@@ -112,68 +121,35 @@ func damaged(path string, err error) error {
 	return fmt.Errorf("%s is damaged, or no cloud's file: %w; it was left as it is: put a copy of it back, or move it away to begin with an empty cloud", path, err)
 }
 
-// errPanic is what a panic becomes.
+// errPanic wraps the value of a panic.
 var errPanic = errors.New("panic in a transaction")
 
-// caught turns a panic into *err, so that one request neither ends the process
-// nor leaves the file locked for the others. Defer it. The panic may be a
-// defect of ours, or bbolt's, which panics when it meets a page that is damaged;
-// see careful.
+// caught turns a panic into *err. Defer it. Without it one request could end the
+// process, or leave the file locked. The panic may be a defect of this program,
+// or bbolt's reaction to a damaged page; see careful.
 func caught(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%w: %v", errPanic, p)
 	}
 }
 
-// careful makes a read outside of the mapped file, where a damaged page may
-// point, a panic of this goroutine instead of the end of the process. Defer
-// what it returns, before caught.
+// careful turns a memory fault of this goroutine into a panic. A damaged page may
+// point outside of the mapped file, and the fault would end the process. Defer
+// the function that careful returns, before caught.
 func careful() (before func()) {
 	was := debug.SetPanicOnFault(true)
 	return func() { debug.SetPanicOnFault(was) }
 }
 
-// open opens bbolt's file, with what the redo log has.
-func (s *Store) open(path string) (err error) {
+// open opens bbolt's file. It locks the file, so that no other process uses it.
+func open(path string) (db *bolt.DB, err error) {
 	defer careful()()
 	defer caught(&err)
-	if mapped() == 0 {
-		if err := s.redo.passedOver(); err != nil {
-			return err
-		}
-	}
-	var again []changes
-	s.db, err = bolt.Open(path, 0o600, &bolt.Options{
-		Timeout: patience, FreelistType: bolt.FreelistMapType, InitialMmapSize: mapped(),
-		OpenFile: func(path string, flag int, mode os.FileMode) (f *os.File, err error) {
-			if f, err = os.OpenFile(path, flag, mode); err != nil || mapped() == 0 {
-				return f, err
-			}
-			if err = lock(f, patience); err == nil {
-				again, err = s.redo.recover(f)
-			}
-			if err != nil {
-				return nil, errors.Join(err, f.Close())
-			}
-			return f, nil
-		},
-	})
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.db.Close())
-		}
-	}()
-	s.db.AllocSize = leastRoom // bbolt makes 16 MiB at once for who maps much
-	if s.room.file, err = os.OpenFile(path, os.O_RDWR, 0); err != nil || mapped() == 0 {
-		return err
-	}
-	return s.redo.redone(s.db, s.room.file, again)
+	return bolt.Open(path, 0o600, &bolt.Options{Timeout: patience, FreelistType: bolt.FreelistMapType})
 }
 
-// stamp marks a new file with the schema and refuses one of another.
+// stamp writes the schema into a new file. It returns an error if the file has
+// another schema.
 func (s *Store) stamp(path string) (err error) {
 	defer careful()()
 	defer caught(&err)
@@ -189,7 +165,7 @@ func (s *Store) stamp(path string) (err error) {
 	if have != "" {
 		return fmt.Errorf("%s has schema %s; this program reads schema %s", path, have, schema)
 	}
-	return s.db.Update(func(tx *bolt.Tx) error { // plain: nothing was logged yet
+	return s.db.Update(func(tx *bolt.Tx) error {
 		b, err := tx.CreateBucketIfNotExists(bucketMeta)
 		if err != nil {
 			return err
@@ -198,55 +174,38 @@ func (s *Store) stamp(path string) (err error) {
 	})
 }
 
-// Probe reports whether the store can commit: it commits nothing, as durably as
-// anything else. It costs an fsync.
-func (s *Store) Probe() (err error) {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	defer careful()()
-	defer caught(&err)
-	btx, err := s.db.Begin(true)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = btx.Rollback() }()
-	s.changes.reset()
-	return s.finish(btx)
+// Probe reports whether the store can commit. It commits an empty transaction
+// with the same syncs as any other.
+func (s *Store) Probe() error {
+	return s.Update("", func(tx *Tx) error { tx.dirty = true; return nil })
 }
 
-// Close waits for running transactions and closes the file, which then is whole
-// by itself.
-func (s *Store) Close() (err error) {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	if btx, begun := s.db.Begin(true); begun == nil { // nobody else writes
-		err = errors.Join(s.redo.close(), btx.Rollback())
-	}
-	return errors.Join(err, s.db.Close(), s.room.file.Close())
+// Close waits for running transactions and closes the file.
+func (s *Store) Close() error {
+	return errors.Join(s.db.Close(), s.room.file.Close())
 }
 
-// Tx is a transaction. It must not be used after its function returned.
+// Tx is a transaction. Do not use it after its function returned.
 type Tx struct {
 	// Now is the time of everything in the transaction, in UTC. Only SetClock
 	// changes it.
 	Now time.Time
-	// Caller and Cause are in the events that the transaction writes from when
-	// they are set: who acts, and why.
+	// Caller and Cause go into the events that the transaction writes after they
+	// were set: the caller that acts, and its reason.
 	Caller, Cause string
 	// Machine is the same instant on the machine's clock.
 	Machine time.Time
 
 	tx        *bolt.Tx
-	changes   *changes
 	requestID string
 	dirty     bool
-	// traces are those of what this transaction put, by kind and id: what is put
-	// again, as nearly all is that begins and ends at once, is not decoded for it.
+	// traces holds the trace of each resource that this transaction put, by kind
+	// and id. A second put of the same resource then need not decode the first.
 	traces map[string]trace
 }
 
 func (s *Store) tx(btx *bolt.Tx, requestID string) *Tx {
-	t := &Tx{Machine: s.Now().UTC().Round(0), tx: btx, changes: &s.changes, requestID: requestID}
+	t := &Tx{Machine: s.Now().UTC().Round(0), tx: btx, requestID: requestID}
 	if btx.Writable() {
 		t.traces = map[string]trace{}
 	}
@@ -254,22 +213,23 @@ func (s *Store) tx(btx *bolt.Tx, requestID string) *Tx {
 	return t
 }
 
-// View runs fn on the state as of now.
+// View runs fn on the current contents.
 func (s *Store) View(fn func(*Tx) error) (err error) {
-	if e := s.unclear.Load(); e != nil {
-		return *e
+	if f := s.failed.Load(); f != nil && f.visible {
+		return cloudsim.Errorf(cloudsim.Unavailable, "the cloud cannot read its file: %w", f.err)
 	}
 	defer careful()()
 	defer caught(&err)
 	return s.db.View(func(btx *bolt.Tx) error { return fn(s.tx(btx, "")) })
 }
 
-// Update runs fn and makes what it wrote durable before it returns nil. If fn
-// returns an error, nothing that it wrote is kept. Events carry requestID.
+// Update runs fn in a transaction. If it returns nil, the changes are on the
+// disk. If fn returns an error, Update discards the changes and returns that
+// error. Events carry requestID.
 //
-// fn must have no effect but on the Tx and on variables that it assigns anew:
-// it runs again when a neighbour in its batch had to be rolled back. It must
-// not call Update or View, or wait for anything.
+// fn may change the Tx, and variables that it assigns anew each time: it runs
+// again when another function in its batch fails after it wrote. It must not
+// call Update or View, or wait for anything.
 func (s *Store) Update(requestID string, fn func(*Tx) error) error {
 	w := &write{requestID: requestID, fn: fn, wake: make(chan bool, 1)}
 	s.writers.Lock()
@@ -284,8 +244,8 @@ func (s *Store) Update(requestID string, fn func(*Tx) error) error {
 	return w.err
 }
 
-// lead commits everyone who waits, itself included, wakes them, and hands the
-// lead to the first who came meanwhile.
+// lead commits the waiting writers, including the caller, and wakes them. Then
+// the first writer that has queued meanwhile leads.
 func (s *Store) lead() {
 	s.writers.Lock()
 	if len(s.queue) < enough {
@@ -318,8 +278,8 @@ func (s *Store) lead() {
 }
 
 // commit runs the batch in one transaction. A function that wrote and then
-// failed spoils the transaction: it is taken out and the rest runs again.
-// Functions that fail before they write, the common case, cost nothing.
+// failed spoils the transaction: commit drops that function and runs the others
+// again. A function that fails before it writes, the common case, costs nothing.
 func (s *Store) commit(batch []*write) {
 	for len(batch) > 0 {
 		spoiler, err := s.try(batch)
@@ -338,10 +298,12 @@ func (s *Store) commit(batch []*write) {
 	}
 }
 
-// try returns the index of the write that spoiled the transaction, or -1.
+// try runs the batch once. It returns the index of the write that spoiled the
+// transaction, or -1.
 func (s *Store) try(batch []*write) (spoiler int, err error) {
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	if f := s.failed.Load(); f != nil {
+		return -1, f.err
+	}
 	defer careful()()
 	defer caught(&err)
 	btx, err := s.db.Begin(true)
@@ -350,7 +312,6 @@ func (s *Store) try(batch []*write) (spoiler int, err error) {
 	}
 	defer func() { _ = btx.Rollback() }() // after a commit it does nothing
 	s.room.make(btx.Size())
-	s.changes.reset()
 	dirty := false
 	for i, w := range batch {
 		t := s.tx(btx, w.requestID)
@@ -370,49 +331,50 @@ func (s *Store) try(batch []*write) (spoiler int, err error) {
 	return -1, nil
 }
 
-// finish commits s.changes, of btx, so that they are durable.
+// finish commits btx. After a commit that failed, except for want of disk space,
+// the store commits nothing until it is opened again: bbolt may have written the
+// meta page of the failed transaction, and the kernel reports a page that it
+// could not write only once, so a later sync succeeds without that page.
 func (s *Store) finish(btx *bolt.Tx) (err error) {
-	if err := s.redo.keep(btx, &s.changes); err != nil {
-		return err
-	}
 	id := btx.ID()
-	err = errPanic // unless Commit returns
 	defer func() {
-		if err != nil {
-			s.commitFailed(id, err)
+		if err != nil && !diskFull(err) {
+			err = s.fail(id, err)
 		}
 	}()
-	err = btx.Commit()
-	return err
+	defer caught(&err)
+	return btx.Commit()
 }
 
-// commitFailed remembers what is known of transaction id, whose commit failed. One
-// that is to be seen all the same may not be there after a start: nobody is shown
-// what was refused.
-func (s *Store) commitFailed(id int, failure error) {
-	s.redo.failed()
-	s.redo.takeBack(failure)
-	if s.redo.lost == nil {
-		return
+// diskFull reports whether a write failed for want of disk space or file size.
+// Nothing was lost then. A sync with the same errno has lost pages.
+func diskFull(err error) bool {
+	write, ok := errors.AsType[*os.PathError](err)
+	return ok && write.Op == "write" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG))
+}
+
+// fail stops all commits because the one of transaction id failed. If readers
+// would see that transaction, fail stops them too: its caller got an error, and
+// it may be gone after a power cut.
+func (s *Store) fail(id int, cause error) error {
+	f := &failure{
+		err:     fmt.Errorf("a commit failed, so the store is read-only: check the disk, then restart the cloud: %w", cause),
+		visible: true,
 	}
-	_ = s.db.View(func(tx *bolt.Tx) error { // of what is open it does not fail
-		if tx.ID() >= id {
-			unclear := cloudsim.Errorf(cloudsim.Unavailable, "%w", s.redo.lost)
-			s.unclear.Store(&unclear)
-		}
-		return nil
-	})
+	_ = s.db.View(func(tx *bolt.Tx) error { f.visible = tx.ID() >= id; return nil })
+	s.failed.Store(f)
+	return f.err
 }
 
-// run runs fn. One that panicked may have written.
+// run runs fn. If fn panics, it may have written.
 func run(fn func(*Tx) error, t *Tx) (err error) {
 	defer func() { t.dirty = t.dirty || errors.Is(err, errPanic) }()
 	defer caught(&err)
 	return fn(t)
 }
 
-// Bell returns a channel that is closed at the next commit. Take it before
-// reading, or a commit between the two goes unheard.
+// Bell returns a channel that the next commit closes. Get it before you read:
+// a commit between a read and Bell closes an older channel.
 func (s *Store) Bell() <-chan struct{} {
 	s.bellMu.Lock()
 	defer s.bellMu.Unlock()
@@ -426,8 +388,8 @@ func (s *Store) ring() {
 	s.bell = make(chan struct{})
 }
 
-// CheckFile reports damage in the file itself. Tables are checked by
-// Table.Check.
+// CheckFile reports damage of the file's pages. Table.Check checks the contents
+// of a table.
 func (s *Store) CheckFile() error {
 	return s.db.View(func(tx *bolt.Tx) error {
 		var all []error
@@ -438,14 +400,14 @@ func (s *Store) CheckFile() error {
 	})
 }
 
-// Used is how many bytes of the file are in use: the others are for what comes
-// next, as a file does not shrink.
+// Used returns how many bytes of the file are in use. The file does not shrink:
+// later commits use the free bytes.
 func (s *Store) Used() int64 {
 	free := s.db.Stats()
 	return s.Size() - int64(free.FreePageN+free.PendingPageN)*int64(s.db.Info().PageSize)
 }
 
-// Size is the size of the file in bytes.
+// Size returns the size of the file in bytes.
 func (s *Store) Size() (n int64) {
 	_ = s.db.View(func(tx *bolt.Tx) error { n = tx.Size(); return nil })
 	return n

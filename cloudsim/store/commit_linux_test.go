@@ -1,0 +1,204 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+var note = Notes[string]{Name: "n"}
+
+func putNote(s *Store, key, value string) error {
+	return s.Update("", func(tx *Tx) error { return note.Put(tx, key, value) })
+}
+
+// wantNotes fails the test unless exactly the given keys have a note.
+func wantNotes(t *testing.T, s *Store, keys ...string) {
+	t.Helper()
+	var got []string
+	if err := s.View(func(tx *Tx) error {
+		got = nil
+		b := tx.read([]byte("note/" + note.Name))
+		if b == nil {
+			return nil
+		}
+		return b.ForEach(func(k, _ []byte) error { got = append(got, string(k)); return nil })
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(keys) {
+		t.Errorf("there are notes %q, want %q", got, keys)
+	}
+}
+
+func openStore(t *testing.T, path string) *Store {
+	t.Helper()
+	s, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// breakSync replaces the open descriptors of the file at path by ones of
+// /dev/null, which accepts each write and fails each sync. mend undoes that.
+func breakSync(t *testing.T, path string) (mend func()) {
+	t.Helper()
+	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved := map[int]int{}
+	for _, e := range all {
+		var fd int
+		if at, err := os.Readlink("/proc/self/fd/" + e.Name()); err != nil || at != path {
+			continue
+		}
+		if _, err := fmt.Sscan(e.Name(), &fd); err != nil {
+			t.Fatal(err)
+		}
+		if saved[fd], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Dup3(int(null.Fd()), fd, unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(saved) == 0 {
+		t.Fatalf("no descriptor of %s is open", path)
+	}
+	return func() {
+		for fd, was := range saved {
+			if err := errors.Join(unix.Dup3(was, fd, unix.O_CLOEXEC), unix.Close(was)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// After a failed sync the store commits nothing until it is opened again, even
+// if the disk works again: the next sync would succeed without the lost pages.
+func TestReadOnlyAfterAFailedSync(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cloud.db")
+	s := openStore(t, path)
+	if err := putNote(s, "before", "x"); err != nil {
+		t.Fatal(err)
+	}
+	mend := breakSync(t, path)
+	if err := putNote(s, "lost", "x"); !errors.Is(err, cloudsim.Unavailable) || !strings.Contains(err.Error(), "read-only") {
+		t.Errorf("the put whose sync fails: %v", err)
+	}
+	mend()
+	for what, err := range map[string]error{"put": putNote(s, "later", "x"), "probe": s.Probe()} {
+		if !errors.Is(err, cloudsim.Unavailable) || !strings.Contains(err.Error(), "read-only") {
+			t.Errorf("a %s after it: %v", what, err)
+		}
+	}
+	wantNotes(t, s, "before")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, path)
+	wantNotes(t, s, "before")
+	if err := putNote(s, "again", "x"); err != nil {
+		t.Errorf("a put after a restart: %v", err)
+	}
+	if err := errors.Join(s.CheckFile(), s.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A transaction whose meta page was written and not synced is shown to no reader.
+func TestFailedCommitIsNotShown(t *testing.T) {
+	s := openStore(t, filepath.Join(t.TempDir(), "cloud.db"))
+	defer s.Close()
+	var last int
+	if err := s.db.View(func(tx *bolt.Tx) error { last = tx.ID(); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	read := func() error { return s.View(func(*Tx) error { return nil }) }
+	_ = s.fail(last+1, syscall.EIO)
+	if err := read(); err != nil {
+		t.Errorf("a read when bbolt does not show the failed transaction: %v", err)
+	}
+	_ = s.fail(last, syscall.EIO)
+	if err := read(); !errors.Is(err, cloudsim.Unavailable) || !errors.Is(err, syscall.EIO) {
+		t.Errorf("a read when bbolt shows the failed transaction: %v", err)
+	}
+}
+
+func TestDiskFull(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{&os.PathError{Op: "write", Err: syscall.ENOSPC}, true},
+		{&os.PathError{Op: "write", Err: syscall.EDQUOT}, true},
+		{&os.PathError{Op: "write", Err: syscall.EFBIG}, true},
+		{&os.PathError{Op: "write", Err: syscall.EIO}, false},
+		{&os.PathError{Op: "sync", Err: syscall.ENOSPC}, false},
+		{syscall.ENOSPC, false}, // from fdatasync
+		{fmt.Errorf("%w: nil map", errPanic), false},
+	} {
+		if got := diskFull(fmt.Errorf("commit: %w", c.err)); got != c.want {
+			t.Errorf("diskFull(%v) = %v", c.err, got)
+		}
+	}
+}
+
+// A commit that fails because the disk is full changes nothing, and the store
+// goes on when there is space again.
+func TestDiskIsFullForAWhile(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to mount a small filesystem")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skipf("cannot mount a small filesystem: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	path := filepath.Join(dir, "cloud.db")
+	s := openStore(t, path)
+	if err := putNote(s, "before", "x"); err != nil {
+		t.Fatal(err)
+	}
+	filler := filepath.Join(dir, "filler")
+	if err := os.WriteFile(filler, make([]byte, 8<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	large := strings.Repeat("x", 2<<20)
+	for range 3 {
+		if err := putNote(s, "large", large); !errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), "read-only") {
+			t.Errorf("a put to a full disk: %v", err)
+		}
+	}
+	wantNotes(t, s, "before")
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	if err := putNote(s, "small", large[:100<<10]); err != nil {
+		t.Errorf("a put when there is space again: %v", err)
+	}
+	wantNotes(t, s, "before", "small")
+	if err := errors.Join(s.CheckFile(), s.Close()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,89 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Earlier versions of this package kept a redo log beside bbolt's file and synced
+// only the log. They removed the log when they stopped. A log that is still there
+// after a crash may hold commits that bbolt's file lacks, and only the version
+// that wrote the log can apply them. This file finds such a log.
+//
+// A log begins with two headers of the form
+//
+//	magic, epoch (8 bytes), ..., logged (1 byte at 80), ..., CRC-32C (4 bytes at 165)
+//
+// at offset 0 and at offset 4096. The intact header with the higher epoch counts.
+// If its logged byte is 0, bbolt's file has all commits.
+const (
+	redoMagic  = "cloudsim redo 1\n"
+	redoSecond = 4096 // offset of the second header
+	redoLogged = 80
+	redoSum    = 165
+)
+
+func redoPath(path string) string { return path + ".redo" }
+
+// checkRedoLog returns an error if an earlier version left a redo log that may
+// hold commits which the file at path lacks. It changes neither file.
+func checkRedoLog(path string) error {
+	log := redoPath(path)
+	logged, err := hasCommits(log)
+	if err != nil {
+		return fmt.Errorf("read the redo log of %s: %w", path, err)
+	}
+	if logged {
+		return fmt.Errorf("open %s: the redo log %s may hold commits that the file lacks, because the earlier version that wrote the log did not stop cleanly: "+
+			"start that version once with this data directory and stop it, which applies and removes the log", path, log)
+	}
+	return nil
+}
+
+// removeRedoLog removes a redo log whose commits are all in the file at path. The
+// caller has locked that file. It checks the log again, because an earlier version
+// may have run until the caller got the lock.
+func removeRedoLog(path string) error {
+	if err := checkRedoLog(path); err != nil {
+		return err
+	}
+	if err := os.Remove(redoPath(path)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// hasCommits reports whether the redo log at path may hold commits that bbolt's
+// file lacks.
+func hasCommits(path string) (logged bool, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	var epoch uint64
+	for _, at := range []int64{0, redoSecond} {
+		h := make([]byte, redoSum+4)
+		if _, err := f.ReadAt(h, at); errors.Is(err, io.EOF) {
+			continue // too short for this header
+		} else if err != nil {
+			return false, err
+		}
+		sum := crc32.Checksum(h[:redoSum], crc32.MakeTable(crc32.Castagnoli))
+		if string(h[:len(redoMagic)]) != redoMagic || binary.LittleEndian.Uint32(h[redoSum:]) != sum {
+			continue // never written, or cut off by a crash
+		}
+		if e := binary.LittleEndian.Uint64(h[len(redoMagic):]); e > epoch {
+			epoch, logged = e, h[redoLogged] != 0
+		}
+	}
+	return logged, nil
+}

@@ -1,0 +1,96 @@
+package store_test
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// header reads a file of testdata/redo. Both are the first two blocks of a log
+// that an earlier version wrote before it was killed: "killed" after small
+// commits, "settled" after a commit that was too large for the log.
+func header(t *testing.T, name string) []byte {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("testdata", "redo", name+".redo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func TestOpenRefusesARedoLogWithCommits(t *testing.T) {
+	killed := header(t, "killed")
+	for name, file := range map[string][]byte{"of a file": written(t, 3), "without a file": nil} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "cloud.db")
+			if file != nil {
+				writeFile(t, path, file)
+			}
+			writeFile(t, path+".redo", killed)
+			_, err := store.Open(path)
+			if err == nil || !strings.Contains(err.Error(), path+".redo") || !strings.Contains(err.Error(), "start that version once") {
+				t.Errorf("open: %v", err)
+			}
+			if got, err := os.ReadFile(path); !bytes.Equal(got, file) || (file == nil) != errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the file was changed (%v)", err)
+			}
+			if got, err := os.ReadFile(path + ".redo"); !bytes.Equal(got, killed) {
+				t.Errorf("the log was changed (%v)", err)
+			}
+		})
+	}
+}
+
+func TestOpenRemovesARedoLogWithoutCommits(t *testing.T) {
+	file, killed := written(t, 3), header(t, "killed")
+	torn := bytes.Clone(killed)
+	torn[4096+100] ^= 1 // its only header
+	for name, log := range map[string][]byte{
+		"settled": header(t, "settled"), "empty": {}, "short": killed[:4096+100], "zeros": make([]byte, len(killed)), "torn": torn,
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "cloud.db")
+			writeFile(t, path, file)
+			writeFile(t, path+".redo", log)
+			s := open(t, path)
+			if _, err := os.Stat(path + ".redo"); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the log is still there: %v", err)
+			}
+			if err := s.View(func(tx *store.Tx) error {
+				if n := projects.Count(tx, "colour", "red", 10); n != 3 {
+					t.Errorf("the file has %d projects, want 3", n)
+				}
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A log is not removed while another process has the file open.
+func TestOpenKeepsTheRedoLogOfAnOpenFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cloud.db")
+	open(t, path)
+	settled := header(t, "settled")
+	writeFile(t, path+".redo", settled)
+	if _, err := store.Open(path); err == nil || !strings.Contains(err.Error(), "in use by another cloud") {
+		t.Errorf("open: %v", err)
+	}
+	if got, err := os.ReadFile(path + ".redo"); !bytes.Equal(got, settled) {
+		t.Errorf("the log was changed (%v)", err)
+	}
+}
+
+func writeFile(t *testing.T, path string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
