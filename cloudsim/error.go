@@ -3,6 +3,7 @@ package cloudsim
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -40,13 +41,15 @@ func (k Kind) MarshalText() ([]byte, error) { return []byte(kindNames[k]), nil }
 
 // UnmarshalText reads a kind's name; a name from a newer cloud is Internal.
 func (k *Kind) UnmarshalText(b []byte) error {
-	*k = Internal
-	for i, n := range kindNames {
-		if n == string(b) {
-			*k = Kind(i)
-		}
-	}
+	*k, _ = ParseKind(string(b))
 	return nil
+}
+
+// ParseKind returns the kind of this name. It returns Internal and false for a
+// name that is unknown.
+func ParseKind(name string) (Kind, bool) {
+	i := slices.Index(kindNames[:], name)
+	return Kind(max(i, 0)), i >= 0
 }
 
 // Kinds lists every Kind; the tables at the edges are tested against it.

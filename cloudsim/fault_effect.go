@@ -72,7 +72,7 @@ const (
 // FaultEffect is what happens to a call that is hit.
 type FaultEffect struct {
 	Type              FaultEffectType `json:"type" enum:"error,latency,throttle,hang,drop,loseReply,errorAfterCommit,quota,stockOut,staleRead,duplicate,stuckState,corruptToken,zoneOutage"`
-	Kind              *Kind           `json:"kind,omitempty" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone" doc:"Of the error; absent for unavailable, after a commit for internal, and for a throttle, quota or stockOut exhausted"`
+	Kind              string          `json:"kind,omitempty" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone" doc:"Of the error; absent for unavailable, after a commit for internal, and for a throttle, quota or stockOut exhausted"`
 	Status            int             `json:"status,omitempty" doc:"HTTP status of the error, 400 to 599; absent for the kind's own"`
 	Message           string          `json:"message,omitempty" maxLength:"1024" doc:"Detail of the error; absent for one that names the fault"`
 	RetryAfterSeconds int             `json:"retryAfterSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Retry-After of the error; a throttle says 1 unless told"`
@@ -108,8 +108,11 @@ func (e FaultEffect) check(c *checks) {
 	case len(e.Message) > 1024:
 		c.addf("effect.message", "must be at most 1024 bytes, got %d", len(e.Message))
 	}
+	if _, known := ParseKind(e.Kind); e.Kind != "" && !known {
+		c.addf("effect.kind", "must be %s, got %q", orList(kindNames[:]), clip(e.Kind))
+	}
 	for field, given := range map[string]bool{
-		"effect.kind": e.Kind != nil, "effect.status": e.Status != 0, "effect.message": e.Message != "", "effect.retryAfterSeconds": e.RetryAfterSeconds != 0,
+		"effect.kind": e.Kind != "", "effect.status": e.Status != 0, "effect.message": e.Message != "", "effect.retryAfterSeconds": e.RetryAfterSeconds != 0,
 	} {
 		if given && !fails {
 			c.addf(field, "belongs to an error; a %s has none", e.Type)

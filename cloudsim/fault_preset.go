@@ -43,7 +43,7 @@ func FaultPresets() []FaultPreset {
 		one("slow-cloud", "Every call takes half a second to a second and a half.",
 			on("*"), FaultWhen{}, FaultEffect{Type: FaultLatency, LatencyMillis: 500, JitterMillis: 1000}),
 		one("flapping-not-found", "One read of an instance in three says that it does not exist. Who believes the first answer deletes a healthy node.",
-			on("instances.get"), FaultWhen{Probability: new(1.0 / 3)}, FaultEffect{Type: FaultError, Kind: new(NotFound), Message: "no such instance"}),
+			on("instances.get"), FaultWhen{Probability: new(1.0 / 3)}, FaultEffect{Type: FaultError, Kind: NotFound.Error(), Message: "no such instance"}),
 		{"ghost-node", "Reads of instances are a minute old: one that was deleted is still there, and its Node stays; one that was made is not there yet.", []CreateFault{
 			{Name: "ghost-node-get", FaultSpec: FaultSpec{Match: on("instances.get"), Effect: FaultEffect{Type: FaultStaleRead, AgeSeconds: 60}}},
 			{Name: "ghost-node-list", FaultSpec: FaultSpec{Match: on("instances.list"), Effect: FaultEffect{Type: FaultStaleRead, AgeSeconds: 60}}},

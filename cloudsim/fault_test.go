@@ -25,7 +25,7 @@ func TestFaultValidateNamesTheField(t *testing.T) {
 		"every operation":       {func(r *CreateFault) { r.Match.Operation = "*" }, ""},
 		"a chance of one":       {func(r *CreateFault) { r.When.Probability = new(1.0) }, ""},
 		"both ends":             {func(r *CreateFault) { r.When.From, r.When.Until = new(at), new(at.Add(1)) }, ""},
-		"internal":              {func(r *CreateFault) { r.Effect.Kind = new(Internal) }, ""},
+		"internal":              {func(r *CreateFault) { r.Effect.Kind = "internal" }, ""},
 		"no name":               {func(r *CreateFault) { r.Name = "" }, "name"},
 		"no operation":          {func(r *CreateFault) { r.Match.Operation = "" }, "match.operation"},
 		"a class":               {func(r *CreateFault) { r.Match.Operation = "[a" }, "match.operation"},

@@ -111,7 +111,7 @@ func TestSnapshotOutlivesAFailedPoll(t *testing.T) {
 		_, err := groups.CreateVolumeGroupSnapshot(t.Context(), &csi.CreateVolumeGroupSnapshotRequest{Name: "g1", SourceVolumeIds: []string{v, w}})
 		return err
 	}
-	undo := b.fault("operations.get", cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: new(cloudsim.Unavailable)}, 0)
+	undo := b.fault("operations.get", cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "unavailable"}, 0)
 	wantCode(t, "a snapshot that cannot be asked for", one(), codes.Unavailable)
 	wantCode(t, "a group that cannot be asked for", group(), codes.Unavailable)
 	undo()

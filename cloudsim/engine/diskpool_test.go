@@ -123,7 +123,7 @@ func TestRegionalDiskSurvivesItsZone(t *testing.T) {
 	must(e.AttachDisk(ctx, regional.ID, cloudsim.AttachDisk{Instance: a.ID}))(t)
 	must(e.StopInstance(ctx, a.ID))(t)
 	must(e.CreateFault(ctx, cloudsim.CreateFault{Name: "outage", FaultSpec: cloudsim.FaultSpec{
-		Match: cloudsim.FaultMatch{Operation: "disks.*", Zone: "sim-1a"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: new(cloudsim.Unavailable)},
+		Match: cloudsim.FaultMatch{Operation: "disks.*", Zone: "sim-1a"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "unavailable"},
 	}}))(t)
 	for id, want := range map[cloudsim.DiskID]bool{zonal.ID: true, regional.ID: false} {
 		hit := must(e.Decide(ctx, engine.Subject{Operation: "disks.detach", Target: string(id)}))(t)

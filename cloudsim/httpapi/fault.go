@@ -135,8 +135,8 @@ var struckKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
 func struck(ctx context.Context, f *cloudsim.Fault) *problem {
 	e := f.Effect
 	kind := struckKind[e.Type]
-	if e.Kind != nil {
-		kind = *e.Kind
+	if e.Kind != "" {
+		kind, _ = cloudsim.ParseKind(e.Kind)
 	}
 	msg := cmp.Or(e.Message, words(ctx, f)+fmt.Sprintf("%s %s (%s) struck this call", cloudsim.KindFault, f.ID, f.Name))
 	p := newProblem(cmp.Or(e.Status, status[kind]), kind, msg, exchangeOf(ctx).requestID)

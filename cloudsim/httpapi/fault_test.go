@@ -64,8 +64,8 @@ func TestFaultErrors(t *testing.T) {
 		says   string
 	}{
 		"plain":    {cloudsim.FaultEffect{Type: cloudsim.FaultError}, 503, cloudsim.Unavailable, "", "fault-0"},
-		"internal": {cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: new(cloudsim.Internal), Message: "on fire"}, 500, cloudsim.Internal, "", "on fire"},
-		"status":   {cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: new(cloudsim.Denied), Status: 418, RetryAfterSeconds: 9}, 418, cloudsim.Denied, "9", "fault-0"},
+		"internal": {cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "internal", Message: "on fire"}, 500, cloudsim.Internal, "", "on fire"},
+		"status":   {cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "denied", Status: 418, RetryAfterSeconds: 9}, 418, cloudsim.Denied, "9", "fault-0"},
 		"throttle": {cloudsim.FaultEffect{Type: cloudsim.FaultThrottle}, 429, cloudsim.Exhausted, "1", "fault-0"},
 		"slower":   {cloudsim.FaultEffect{Type: cloudsim.FaultThrottle, RetryAfterSeconds: 30}, 429, cloudsim.Exhausted, "30", "fault-0"},
 	} {

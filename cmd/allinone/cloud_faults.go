@@ -68,7 +68,7 @@ Commands on faults are never broken, so a broken cloud can be repaired.`,
 // faultFlags are the flags of a fault that are not fields of it as they stand.
 type faultFlags struct {
 	labels, matchLabels []string
-	effect, errorKind   string
+	effect              string
 	probability         float64
 	from, until         string
 	after, lasts        time.Duration
@@ -121,9 +121,6 @@ Effects:
 			if err := in.into(&req); err != nil {
 				return err
 			}
-			if err := req.Validate(); err != nil {
-				return err
-			}
 			of, _, _ := strings.Cut(req.Match.Operation, ".")
 			var err error
 			if req.Match.Target, err = targetID(ctx, cl, of, req.Match.Target, nil); err != nil {
@@ -153,7 +150,7 @@ Effects:
 	f.StringVar(&in.from, "from", "", "begin at this `TIME`, RFC 3339")
 	f.StringVar(&in.until, "until", "", "end at this `TIME`, RFC 3339")
 	f.StringVar(&in.effect, "effect", "", "what happens to them: "+join(cloudsim.FaultEffects()))
-	f.StringVar(&in.errorKind, "kind", "", "`KIND` of the error: "+strings.Join(errorKinds(), ", "))
+	f.StringVar(&req.Effect.Kind, "kind", "", "`KIND` of the error: "+strings.Join(errorKinds(), ", "))
 	f.IntVar(&req.Effect.Status, "status", 0, "HTTP status of the error, instead of its kind's own")
 	f.StringVar(&req.Effect.Message, "message", "", "what the error says")
 	f.DurationVar(&in.retryAfter, "retry-after", 0, "Retry-After of the error, in whole seconds")
@@ -181,7 +178,7 @@ func errorKinds() []string {
 
 // into reads the flags into req, or says of each that it cannot be read.
 func (in faultFlags) into(req *cloudsim.CreateFault) error {
-	var errs [9]error
+	var errs [8]error
 	req.Labels, errs[0] = parseLabels("label", in.labels)
 	req.Match.Labels, errs[1] = parseLabels("selector", in.matchLabels)
 	req.When.From, errs[2] = instant("from", in.from)
@@ -190,14 +187,7 @@ func (in faultFlags) into(req *cloudsim.CreateFault) error {
 	req.When.ForSeconds, errs[5] = seconds("for", in.lasts)
 	retry, err := seconds("retry-after", in.retryAfter)
 	req.Effect.RetryAfterSeconds, errs[6] = int(retry), err
-	if in.errorKind != "" {
-		var k cloudsim.Kind
-		if _ = k.UnmarshalText([]byte(in.errorKind)); k.Error() != in.errorKind {
-			errs[7] = badFlag("kind", in.errorKind, "one of "+strings.Join(errorKinds(), ", "))
-		}
-		req.Effect.Kind = &k
-	}
-	req.Effect.AgeSeconds, errs[8] = seconds("age", in.age)
+	req.Effect.AgeSeconds, errs[7] = seconds("age", in.age)
 	if in.probability != 1 {
 		req.When.Probability = &in.probability
 	}
