@@ -174,6 +174,8 @@ func (r CreateDisk) Validate() error {
 		least = 0 // its source's
 	}
 	c.between("sizeGiB", r.SizeGiB, least, MaxDiskGiB)
+	c.optionalReference("sourceSnapshot", string(r.SourceSnapshot))
+	c.optionalReference("sourceDisk", string(r.SourceDisk))
 	if r.IOPS < 0 {
 		c.addf("iops", "must not be negative, got %d", r.IOPS)
 	}
@@ -272,9 +274,7 @@ func (r DetachDisk) Validate() error { return needsInstance(r.Instance) }
 
 func needsInstance(id InstanceID) error {
 	var c checks
-	if id == "" {
-		c.addf("instance", "is required")
-	}
+	c.reference("instance", string(id))
 	return c.err()
 }
 

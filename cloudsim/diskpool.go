@@ -21,7 +21,7 @@ const MaxPoolGiB = 1 << 30
 // SetDiskPool asks for a pool to have a size. One that is less than its disks
 // take is a pool that is full: no disk is lost.
 type SetDiskPool struct {
-	SizeGiB int `json:"sizeGiB" minimum:"0" doc:"New size in GiB; 0 for a pool without room" example:"100"`
+	SizeGiB int `json:"sizeGiB" minimum:"0" maximum:"1073741824" doc:"New size in GiB; 0 for a pool without room" example:"100"`
 }
 
 // Validate checks what needs no other state.

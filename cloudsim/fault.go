@@ -49,7 +49,7 @@ type FaultMatch struct {
 
 // FaultWhen chooses among matching calls. Times are on the cloud's clock.
 type FaultWhen struct {
-	Probability  *float64   `json:"probability,omitempty" minimum:"0" maximum:"1" example:"0.3" doc:"Chance of a hit, more than 0 and at most 1; absent for every call"`
+	Probability  *float64   `json:"probability,omitempty" exclusiveMinimum:"0" maximum:"1" example:"0.3" doc:"Chance of a hit, more than 0 and at most 1; absent for every call"`
 	Seed         uint64     `json:"seed,omitempty" doc:"Throws the dice: the same seed, fault id and count of calls give the same hits"`
 	Skip         uint64     `json:"skip,omitempty" doc:"So many matching calls pass first"`
 	Max          uint64     `json:"max,omitempty" doc:"Never more hits than this, also among concurrent calls; 0 or absent for no end"`
@@ -108,9 +108,7 @@ func (m FaultMatch) check(c *checks) {
 	if m.Caller != "" && !nameRE.MatchString(m.Caller) {
 		c.addf("match.caller", "must be the name of a token, got %q", clip(m.Caller))
 	}
-	if len(m.Target) > 128 {
-		c.addf("match.target", "must be an id of at most 128 characters")
-	}
+	c.optionalReference("match.target", m.Target)
 	if m.Zone != "" && !nameRE.MatchString(m.Zone) {
 		c.addf("match.zone", "must be the name of a zone, got %q", clip(m.Zone))
 	}

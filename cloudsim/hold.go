@@ -16,8 +16,8 @@ const Any = "*"
 
 // Transition names slow work: a verb on a kind of resource.
 type Transition struct {
-	Kind ResourceKind `json:"kind" pattern:"^([A-Za-z]{1,40}|\\*)$" example:"instance" doc:"Kind of resource; * for all"`
-	Verb Verb         `json:"verb" pattern:"^([A-Za-z]{1,40}|\\*)$" example:"stop" doc:"What is being done; * for all"`
+	Kind ResourceKind `json:"kind" example:"instance" doc:"Kind of resource; * for all"`
+	Verb Verb         `json:"verb" example:"stop" doc:"What is being done; * for all"`
 }
 
 // Covers reports whether work is what t names.
@@ -38,11 +38,16 @@ func Transitions() []Transition {
 	}
 }
 
-// check refuses what names no work.
-func (t Transition) check(c *checks, field string) {
+// check refuses a transition that names no work. The fields of t are those of
+// prefix.
+func (t Transition) check(c *checks, prefix string) {
+	field := prefix + "kind"
 	for _, known := range Transitions() {
 		if t.Covers(known.Kind, known.Verb) {
 			return
+		}
+		if t.Covers(known.Kind, t.Verb) {
+			field = prefix + "verb"
 		}
 	}
 	c.addf(field, "%q of %q is no work that takes time; there is: %s", clip(string(t.Verb)), clip(string(t.Kind)), transitionNames())
@@ -90,10 +95,8 @@ func (r CreateHold) Validate() error {
 	var c checks
 	c.name("name", r.Name)
 	c.labels(r.Labels)
-	r.check(&c, "verb")
-	if len(r.Target) > 128 {
-		c.addf("target", "must be an id of at most 128 characters")
-	}
+	r.check(&c, "")
+	c.optionalReference("target", r.Target)
 	return c.err()
 }
 
@@ -120,7 +123,7 @@ func (r WorkDurations) Validate() error {
 		return c.err()
 	}
 	for n, d := range r.Items {
-		d.check(&c, fmt.Sprintf("items[%d].verb", n))
+		d.check(&c, fmt.Sprintf("items[%d].", n))
 		if d.Millis < 0 || d.Millis > MaxDuration {
 			c.addf(fmt.Sprintf("items[%d].millis", n), "must be between 0 and %d, got %d", MaxDuration, d.Millis)
 		}

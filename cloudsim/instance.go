@@ -130,7 +130,7 @@ type CreateInstance struct {
 	Subnet  SubnetID  `json:"subnet,omitempty" maxLength:"128" doc:"Subnet to stand in; absent for one of the network that serves its zone" example:"subnet-000001"`
 	// Address is for what exists already, such as a machine of somebody's
 	// cluster, which the instance stands for.
-	Address string `json:"address,omitempty" maxLength:"64" doc:"Internal address to have, in its subnet; absent for the lowest that is free" example:"10.10.1.7"`
+	Address string `json:"address,omitempty" doc:"Internal address to have, in its subnet; absent for the lowest that is free" example:"10.10.1.7"`
 	// UserData is not shown with the instance: see UserData.
 	UserData string `json:"userData,omitempty" maxLength:"16384" doc:"For the instance to read from its metadata service; at most 16 KiB"`
 }
@@ -143,6 +143,9 @@ func (r CreateInstance) Validate() error {
 	c.name("type", r.Type)
 	c.labels(r.Labels)
 	c.userData(r.UserData)
+	c.optionalReference("serviceAccount", r.ServiceAccount)
+	c.optionalReference("network", string(r.Network))
+	c.optionalReference("subnet", string(r.Subnet))
 	if r.Address != "" {
 		c.ip("address", r.Address)
 	}

@@ -64,6 +64,14 @@ func (c *checks) ip(field, s string) (netip.Addr, bool) {
 // standing checks the families, and the static addresses that some of them
 // stand on.
 func (c *checks) standing(families []IPFamily, addresses []string) {
+	switch {
+	case len(families) > 2:
+		c.addf("families", "has %d entries; at most 2, ipv4 and ipv6", len(families))
+		return
+	case len(addresses) > 2:
+		c.addf("addresses", "has %d entries; at most 2, of IPv4 and IPv6", len(addresses))
+		return
+	}
 	for i, f := range families {
 		at := fmt.Sprintf("families[%d]", i)
 		c.family(at, f)

@@ -50,6 +50,24 @@ func (c *checks) name(field, s string) {
 	}
 }
 
+// maxReference bounds the id of a resource, and a name in the place of an id.
+const maxReference = 128
+
+// reference checks the required id of another resource. Only the engine knows
+// whether the resource exists.
+func (c *checks) reference(field, id string) {
+	if id == "" {
+		c.addf(field, "is required")
+	}
+	c.optionalReference(field, id)
+}
+
+func (c *checks) optionalReference(field, id string) {
+	if len(id) > maxReference {
+		c.addf(field, "must be an id of at most %d characters, got %d", maxReference, len(id))
+	}
+}
+
 func (c *checks) labels(m map[string]string) {
 	const field = "labels"
 	if len(m) > MaxLabels {

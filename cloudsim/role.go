@@ -151,9 +151,7 @@ func (r CreateRoleBinding) Validate() error {
 	c.name("name", r.Name)
 	c.labels(r.Labels)
 	c.name("role", string(r.Role))
-	if r.ServiceAccount == "" {
-		c.addf("serviceAccount", "is required")
-	}
+	c.reference("serviceAccount", r.ServiceAccount)
 	if len(r.Resource) > 256 {
 		c.addf("resource", "must be at most 256 bytes, got %d", len(r.Resource))
 	}

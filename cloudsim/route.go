@@ -66,7 +66,7 @@ type CreateRoute struct {
 	Name        string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"node-1-pods"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	Network     NetworkID         `json:"network,omitempty" maxLength:"128" doc:"Absent for the network of the next hop" example:"net-000001"`
-	Destination string            `json:"destination" maxLength:"64" doc:"Range of addresses outside the network's own; narrower and wider ones than those of other routes are fine" example:"10.244.1.0/24"`
+	Destination string            `json:"destination" doc:"Range of addresses outside the network's own; narrower and wider ones than those of other routes are fine" example:"10.244.1.0/24"`
 	NextHop     InstanceID        `json:"nextHop" maxLength:"128" doc:"An instance in the network" example:"i-000001"`
 }
 
@@ -86,9 +86,8 @@ func (r CreateRoute) Validate() error {
 	case p.Addr().IsMulticast() || p.Addr().IsLinkLocalUnicast():
 		c.addf("destination", "must be addresses that are routed, got %s", p)
 	}
-	if r.NextHop == "" {
-		c.addf("nextHop", "is required")
-	}
+	c.optionalReference("network", string(r.Network))
+	c.reference("nextHop", string(r.NextHop))
 	return c.err()
 }
 

@@ -75,9 +75,7 @@ func (r CreateSnapshot) Validate() error {
 	if snapshotNameRE.MatchString(r.Name) {
 		c.addf("name", "must not look like an id: the cloud names the members of groups so")
 	}
-	if r.Disk == "" {
-		c.addf("disk", "is required")
-	}
+	c.reference("disk", string(r.Disk))
 	c.labels(r.Labels)
 	return c.err()
 }

@@ -87,9 +87,7 @@ func (r CreateSubnet) Validate() error {
 	var c checks
 	c.name("name", r.Name)
 	c.labels(r.Labels)
-	if r.Network == "" {
-		c.addf("network", "is required")
-	}
+	c.reference("network", string(r.Network))
 	if r.Region != "" {
 		c.name("region", r.Region)
 	}

@@ -47,6 +47,7 @@ func (r CreateToken) Validate() error {
 
 // ofAccount checks a request for a service account's token.
 func (r CreateToken) ofAccount(c *checks) {
+	c.optionalReference("serviceAccount", r.ServiceAccount)
 	if r.Name != "" {
 		c.name("name", r.Name)
 	}

@@ -61,8 +61,6 @@ func (r CreateWorkloadTrust) Validate() error {
 	if len(r.UID) > 64 {
 		c.addf("uid", "must be at most 64 bytes")
 	}
-	if r.Account == "" {
-		c.addf("account", "is required")
-	}
+	c.reference("account", r.Account)
 	return c.err()
 }

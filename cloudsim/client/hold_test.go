@@ -40,7 +40,7 @@ func everyHoldVerb(t *testing.T, c *client.Client) {
 	}
 	must(c.SetDurations(ctx, cloudsim.WorkDurations{}))(t)
 	_, err := c.CreateHold(ctx, cloudsim.CreateHold{Name: "bad", HoldSpec: cloudsim.HoldSpec{Transition: cloudsim.Transition{Kind: "zone", Verb: "stop"}}})
-	if e, _ := errors.AsType[*cloudsim.Error](err); e == nil || e.Kind != cloudsim.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "verb" {
+	if e, _ := errors.AsType[*cloudsim.Error](err); e == nil || e.Kind != cloudsim.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "kind" {
 		t.Errorf("a hold of nothing: %v", err)
 	}
 }
