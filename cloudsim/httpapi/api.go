@@ -1,6 +1,6 @@
-// Package httpapi speaks the cloud over HTTP: it decodes, validates, calls one
-// engine method, and replies. Its routes are the OpenAPI document, which is
-// generated from the Go types of package cloudsim.
+// Package httpapi serves the cloud over HTTP: it decodes a request, calls one
+// engine method, which validates the request, and replies. Its routes are the
+// OpenAPI document, which is generated from the Go types of package cloudsim.
 //
 // This is the only package that knows gorilla/mux and huma.
 package httpapi
@@ -83,6 +83,7 @@ func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 	})
 	a.huma = huma.NewAPI(openAPI(cfg.Version), routers)
 	a.routes()
+	a.huma.OpenAPI().Components.Schemas.(schemas).fillShapes()
 	a.plainRoutes(routers.others(), cfg)
 	return a.outermost(cfg.Transcript.transcribe(routers))
 }
@@ -97,6 +98,7 @@ func openAPI(version string) huma.Config {
 	cfg.CreateHooks = nil
 	cfg.Formats = map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat}
 	cfg.RejectUnknownQueryParameters = true
+	cfg.Components.Schemas = newSchemas()
 	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token": {Type: "http", Scheme: "bearer", Description: "A token's secret; see POST /v1/tokens"},
 	}

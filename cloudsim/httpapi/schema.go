@@ -1,0 +1,73 @@
+package httpapi
+
+import (
+	"encoding/json"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+const schemaPrefix = "#/components/schemas/"
+
+// schemas is the registry of the API's schemas. The OpenAPI document shows them
+// with the limits of each value, for readers. Huma checks a request body only
+// against the shapes: JSON types, required members and unknown members. The
+// limits are the task of the request's Validate method, which also serves
+// callers in Go and names every wrong field at once.
+type schemas struct {
+	huma.Registry
+	shapes map[string]*huma.Schema // by reference
+}
+
+func newSchemas() schemas {
+	return schemas{huma.NewMapRegistry(schemaPrefix, huma.DefaultSchemaNamer), map[string]*huma.Schema{}}
+}
+
+// SchemaFromRef returns the shape of a schema, or the schema itself until
+// fillShapes is called.
+func (s schemas) SchemaFromRef(ref string) *huma.Schema {
+	if shape, ok := s.shapes[ref]; ok {
+		return shape
+	}
+	return s.Registry.SchemaFromRef(ref)
+}
+
+// MarshalJSON writes the schemas for the OpenAPI document.
+func (s schemas) MarshalJSON() ([]byte, error) { return json.Marshal(s.Map()) }
+
+// fillShapes makes the shapes of all schemas. Call it when all routes are
+// registered, and before the first request.
+func (s schemas) fillShapes() {
+	for name, schema := range s.Map() {
+		s.shapes[schemaPrefix+name] = shapeOf(schema)
+	}
+}
+
+// shapeOf returns s without the limits of its values.
+func shapeOf(s *huma.Schema) *huma.Schema {
+	if s == nil {
+		return nil
+	}
+	shape := &huma.Schema{
+		Type: s.Type, Ref: s.Ref, Nullable: s.Nullable, Format: s.Format, ContentEncoding: s.ContentEncoding,
+		Required: s.Required, AdditionalProperties: s.AdditionalProperties, Items: shapeOf(s.Items),
+	}
+	if values, ok := s.AdditionalProperties.(*huma.Schema); ok {
+		shape.AdditionalProperties = shapeOf(values)
+	}
+	if s.Properties != nil {
+		shape.Properties = map[string]*huma.Schema{}
+	}
+	for name, property := range s.Properties {
+		shape.Properties[name] = shapeOf(property)
+	}
+	if s.Type == huma.TypeInteger {
+		// These bounds are part of the shape: the decoder's error for a number
+		// that its Go type cannot hold has no field.
+		shape.Minimum, shape.Maximum = new(-0x1p63), new(0x1p63)
+		if s.Minimum != nil && s.Maximum == nil { // unsigned
+			shape.Minimum, shape.Maximum = s.Minimum, new(0x1p64)
+		}
+	}
+	shape.PrecomputeMessages()
+	return shape
+}

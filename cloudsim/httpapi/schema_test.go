@@ -1,0 +1,247 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
+)
+
+// beside has the members that a limited value needs beside it. A generated body
+// has required members only.
+var beside = map[string]string{
+	"affinityTimeoutSeconds/maximum":      `{"affinity":"clientIP"}`,
+	"effect.ageSeconds/maximum":           `{"effect":{"type":"staleRead"}}`,
+	"effect.latencyMillis/maximum":        `{"effect":{"type":"latency"}}`,
+	"effect.scope/enum":                   `{"effect":{"type":"zoneOutage"}}`,
+	"healthCheck.expectedCodes/maxLength": `{"healthCheck":{"protocol":"http"}}`,
+	"podRanges.ipv4Mask/maximum":          `{"podRanges":{"ipv4":"10.11.0.0/16"}}`,
+	"podRanges.ipv6Mask/maximum":          `{"podRanges":{"ipv6":"fd11::/56"}}`,
+}
+
+// texts make the texts of a length that are more than letters.
+var texts = map[string]func(length int) string{
+	"healthCheck.expectedCodes": func(n int) string { return strings.Repeat("0", n-len("200")) + "200" },
+	"healthCheck.path":          func(n int) string { return "/" + strings.Repeat("a", n-len("/")) },
+	"issuer":                    func(n int) string { return "https://" + strings.Repeat("a", n-len("https://")) },
+	"keys":                      func(n int) string { return `{"keys":[{}]}` + strings.Repeat(" ", n-len(`{"keys":[{}]}`)) },
+}
+
+// TestDocumentedLimits proves that the limits in the OpenAPI document are those
+// of Validate: the first value beyond a limit is refused, and the last value
+// within it is not. The API refuses it, too, and names the member.
+func TestDocumentedLimits(t *testing.T) {
+	c := cloudtest.Start(t)
+	doc := httpapi.Document()
+	limits := 0
+	for _, path := range slices.Sorted(maps.Keys(doc.Paths)) {
+		for method, o := range map[string]*huma.Operation{http.MethodPost: doc.Paths[path].Post, http.MethodPut: doc.Paths[path].Put} {
+			if o == nil || o.RequestBody == nil || o.RequestBody.Content["application/json"] == nil {
+				continue
+			}
+			ref := o.RequestBody.Content["application/json"].Schema.Ref
+			request := doc.Components.Schemas.TypeFromRef(ref)
+			for _, l := range limitsOf(doc, &huma.Schema{Ref: ref}, "") {
+				limits++
+				t.Run(o.OperationID+"/"+l.member+"/"+l.name, func(t *testing.T) {
+					for _, v := range l.within {
+						if raw := bodyOf(t, doc, ref, l, v); slices.Contains(refused(t, request, raw), l.member) {
+							t.Errorf("Validate refuses %.80v, which is within the documented limit: %.300s", v, raw)
+						}
+					}
+					for _, v := range l.beyond {
+						raw := bodyOf(t, doc, ref, l, v)
+						if !slices.Contains(refused(t, request, raw), l.member) {
+							t.Errorf("Validate does not refuse %.80v, which is beyond the documented limit: %.300s", v, raw)
+							continue
+						}
+						resp, answer := send(t, c, method, strings.ReplaceAll(path, "{id}", "x"), string(raw))
+						if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(answer), fmt.Sprintf("%q:%q", "field", l.member)) {
+							t.Errorf("%s: %.300s", resp.Status, answer)
+						}
+					}
+				})
+			}
+		}
+	}
+	if limits < 100 {
+		t.Errorf("only %d limits were found", limits)
+	}
+}
+
+// refused returns the members that Validate names.
+func refused(t *testing.T, request reflect.Type, raw []byte) (members []string) {
+	t.Helper()
+	v := reflect.New(request)
+	if err := json.Unmarshal(raw, v.Interface()); err != nil {
+		wrong, ok := errors.AsType[*json.UnmarshalTypeError](err) // of an unsigned integer
+		if !ok {
+			t.Fatalf("%v: %.300s", err, raw)
+		}
+		return []string{strings.TrimPrefix(wrong.Field, "FaultSpec.")}
+	}
+	err := v.Interface().(interface{ Validate() error }).Validate()
+	if e, ok := errors.AsType[*cloudsim.Error](err); ok {
+		for _, f := range e.Fields {
+			members = append(members, f.Field)
+		}
+	}
+	return members
+}
+
+// limit is one keyword of a schema that limits the values of a member.
+type limit struct {
+	member, name   string
+	within, beyond []any
+}
+
+// limitsOf returns the limits of s and of all below it.
+func limitsOf(doc *huma.OpenAPI, s *huma.Schema, member string) (all []limit) {
+	for s.Ref != "" {
+		s = doc.Components.Schemas.SchemaFromRef(s.Ref)
+	}
+	add := func(name string, within, beyond any) {
+		all = append(all, limit{member, name, []any{within}, []any{beyond}})
+	}
+	if s.Minimum != nil {
+		add("minimum", *s.Minimum, *s.Minimum-1)
+	}
+	if s.Maximum != nil {
+		add("maximum", *s.Maximum, *s.Maximum+1)
+	}
+	if s.ExclusiveMinimum != nil {
+		add("exclusiveMinimum", *s.ExclusiveMinimum+0.001, *s.ExclusiveMinimum)
+	}
+	if s.MinLength != nil {
+		add("minLength", text(member, *s.MinLength), text(member, *s.MinLength-1))
+	}
+	if s.MaxLength != nil {
+		add("maxLength", text(member, *s.MaxLength), text(member, *s.MaxLength+1))
+	}
+	if s.MinItems != nil {
+		add("minItems", items(doc, s, *s.MinItems), items(doc, s, *s.MinItems-1))
+	}
+	if s.MaxItems != nil {
+		add("maxItems", items(doc, s, *s.MaxItems), items(doc, s, *s.MaxItems+1))
+	}
+	if s.Pattern != "" {
+		l := limit{member: member, name: "pattern"}
+		for _, v := range []string{"a", "0-a", "-a", "a-", "A", "é", "a b", "a\n", "*", "a*", strings.Repeat("a", 41), strings.Repeat("a", 64)} {
+			if regexp.MustCompile(s.Pattern).MatchString(v) {
+				l.within = append(l.within, v)
+			} else {
+				l.beyond = append(l.beyond, v)
+			}
+		}
+		all = append(all, l)
+	}
+	if s.Enum != nil {
+		all = append(all, limit{member, "enum", s.Enum, []any{"other"}})
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		all = append(all, limitsOf(doc, s.Properties[name], strings.TrimPrefix(member+"."+name, "."))...)
+	}
+	if s.Items != nil {
+		all = append(all, limitsOf(doc, s.Items, member+"[0]")...)
+	}
+	return all
+}
+
+// text returns a value of this length for member.
+func text(member string, length int) string {
+	if of := texts[member]; of != nil {
+		return of(length)
+	}
+	return strings.Repeat("a", length)
+}
+
+func items(doc *huma.OpenAPI, s *huma.Schema, n int) []any {
+	list := make([]any, n)
+	for i := range list {
+		list[i] = sample(doc, s.Items)
+		if word, ok := list[i].(string); ok && s.Items.Enum == nil {
+			list[i] = fmt.Sprintf("%s%d", word, i) // some lists refuse a value that comes twice
+		}
+	}
+	return list
+}
+
+// bodyOf returns a request in which member has this value.
+func bodyOf(t *testing.T, doc *huma.OpenAPI, ref string, l limit, value any) []byte {
+	t.Helper()
+	s := doc.Components.Schemas.SchemaFromRef(ref)
+	body := sample(doc, s).(map[string]any)
+	if more := beside[l.member+"/"+l.name]; more != "" {
+		if err := json.Unmarshal([]byte(more), &body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := strings.FieldsFunc(l.member, func(r rune) bool { return strings.ContainsRune(".[]", r) })
+	raw, err := json.Marshal(put(doc, s, body, path, value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// put sets what path leads to, below have, and makes what is missing.
+func put(doc *huma.OpenAPI, s *huma.Schema, have any, path []string, value any) any {
+	if len(path) == 0 {
+		return value
+	}
+	for s.Ref != "" {
+		s = doc.Components.Schemas.SchemaFromRef(s.Ref)
+	}
+	if s.Items != nil {
+		list, _ := have.([]any)
+		if len(list) == 0 {
+			list = []any{sample(doc, s.Items)}
+		}
+		list[0] = put(doc, s.Items, list[0], path[1:], value)
+		return list
+	}
+	members, _ := have.(map[string]any)
+	if members == nil {
+		members = sample(doc, s).(map[string]any)
+	}
+	members[path[0]] = put(doc, s.Properties[path[0]], members[path[0]], path[1:], value)
+	return members
+}
+
+// sample returns a value of a schema: of an object, its required members.
+func sample(doc *huma.OpenAPI, s *huma.Schema) any {
+	for s.Ref != "" {
+		s = doc.Components.Schemas.SchemaFromRef(s.Ref)
+	}
+	switch {
+	case len(s.Enum) > 0:
+		return s.Enum[0]
+	case len(s.Examples) > 0 && s.Type != huma.TypeArray:
+		return s.Examples[0]
+	case s.Type == huma.TypeString:
+		return "a"
+	case s.Type == huma.TypeInteger, s.Type == huma.TypeNumber:
+		return 1
+	case s.Type == huma.TypeBoolean:
+		return false
+	case s.Type == huma.TypeArray:
+		return []any{sample(doc, s.Items)}
+	}
+	members := map[string]any{}
+	for _, name := range s.Required {
+		members[name] = sample(doc, s.Properties[name])
+	}
+	return members
+}
