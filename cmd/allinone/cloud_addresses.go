@@ -39,9 +39,6 @@ func newAddressesCommand(c *cloudCLI) *cobra.Command {
 	create := addresses.createCommand(c, "Reserve an address; it is kept until it is deleted",
 		func(ctx context.Context, cl *client.Client, name string, labels map[string]string) (cloudsim.Address, error) {
 			req := cloudsim.CreateAddress{Name: name, Labels: labels, Family: cloudsim.IPFamily(family), Scheme: cloudsim.Scheme(scheme)}
-			if err := req.Validate(); err != nil {
-				return cloudsim.Address{}, err
-			}
 			return cl.CreateAddress(ctx, req)
 		})
 	create.Example += "\n  allinone cloud addresses create inside --family ipv6 --scheme internal"

@@ -235,9 +235,6 @@ an admin of all projects may do is not limited.`,
 					return err
 				}
 			}
-			if err := r.Validate(); err != nil {
-				return err
-			}
 			if r, err = cl.SetRateLimits(ctx, r); err != nil {
 				return err
 			}

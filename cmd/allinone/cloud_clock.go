@@ -115,9 +115,6 @@ wait for it, advance the clock instead.`,
 		if cmd.Flags().Changed("rate") {
 			req.Rate = &rate
 		}
-		if err := req.Validate(); err != nil {
-			return cloudsim.Clock{}, err
-		}
 		return cl.SetClock(ctx, req)
 	})
 }

@@ -148,9 +148,6 @@ type and zone; then --size may be left out.`,
 					return err
 				}
 			}
-			if err := req.Validate(); err != nil {
-				return err
-			}
 			made, err := cl.CreateDisk(ctx, req)
 			return disks.show(ctx, c, cl, o, w, made, err)
 		}),
@@ -305,9 +302,6 @@ brings its own IOPS and throughput unless they are given too.`,
   allinone cloud disks modify data-1 --iops 6000 --throughput 250`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, disks)),
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
-			if err := req.Validate(); err != nil {
-				return err
-			}
 			d, err := disks.resolve(ctx, cl, args[0])
 			if err != nil {
 				return err

@@ -59,9 +59,6 @@ func newCreateHoldCommand(c *cloudCLI) *cobra.Command {
 			if req.Labels, err = parseLabels("label", labels); err != nil {
 				return err
 			}
-			if err := req.Validate(); err != nil {
-				return err
-			}
 			if req.Target, err = targetID(ctx, cl, string(req.Kind), req.Target, nil); err != nil {
 				return err
 			}
@@ -143,9 +140,6 @@ func durationsCommand(c *cloudCLI, cmd *cobra.Command, change func(cloudsim.Work
 		if cmd.Name() != "list" {
 			want, err := change(have, args)
 			if err != nil {
-				return err
-			}
-			if err := want.Validate(); err != nil {
 				return err
 			}
 			if have, err = cl.SetDurations(ctx, want); err != nil {

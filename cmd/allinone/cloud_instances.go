@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -97,9 +98,6 @@ zone.`,
 				return err
 			}
 			if req.UserData, err = readUserData(c, data); err != nil {
-				return err
-			}
-			if err := req.Validate(); err != nil {
 				return err
 			}
 			made, err := cl.CreateInstance(ctx, req)
@@ -226,6 +224,9 @@ func readUserData(c *cloudCLI, path string) (string, error) {
 	raw, err := io.ReadAll(io.LimitReader(from, cloudsim.MaxUserData+1))
 	if err != nil {
 		return "", fmt.Errorf("--user-data-file: %w", err)
+	}
+	if !utf8.Valid(raw) { // the cloud cannot tell: JSON replaces the bytes
+		return "", cloudsim.Errorf(cloudsim.Invalid, "--user-data-file %s is not UTF-8 text: encode binary data, such as gzip, in base64", path)
 	}
 	return string(raw), nil
 }

@@ -152,9 +152,6 @@ returns the first one.`,
 		if req.Addresses, err = findIPs(ctx, cl, s.addresses); err != nil {
 			return err
 		}
-		if err := req.Validate(); err != nil {
-			return err
-		}
 		made, err := cl.CreateLoadBalancer(ctx, req)
 		return loadBalancers.show(ctx, c, cl, o, w, made, err)
 	})
@@ -238,9 +235,6 @@ func (s *specFlags) update(ctx context.Context, cl *client.Client, given func(st
 			delete(req.Labels, key)
 		}
 		req.Families, req.Addresses = s.familyList(), ips
-		if err := req.Validate(); err != nil {
-			return l, err
-		}
 		changed, err := cl.UpdateLoadBalancer(ctx, l.ID, req, l.Revision)
 		if !errors.Is(err, cloudsim.Stale) {
 			return changed, err

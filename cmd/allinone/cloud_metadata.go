@@ -109,9 +109,6 @@ set that the cloud publishes at /.well-known/jwks.json.`,
   allinone cloud metadata identity node-1 --audience vault --claims`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, instances)),
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
-			if err := req.Validate(); err != nil {
-				return err
-			}
 			i, err := instances.resolve(ctx, cl, args[0])
 			if err != nil {
 				return err
@@ -184,9 +181,6 @@ terminates it. A second notice of the same type replaces the first.`,
 				return badFlag("in", in.String(), "whole seconds from now, e.g. 2m")
 			}
 			req := cloudsim.CreateNotice{Type: cloudsim.NoticeType(args[1]), InSeconds: int64(in / time.Second)}
-			if err := req.Validate(); err != nil {
-				return err
-			}
 			i, err := instances.resolve(ctx, cl, args[0])
 			if err != nil {
 				return err
@@ -211,9 +205,6 @@ func newWithdrawCommand(c *cloudCLI) *cobra.Command {
 		Args:    cobra.ExactArgs(2), ValidArgsFunction: instanceThenNotice(c),
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
 			t := cloudsim.NoticeType(args[1])
-			if err := t.Validate(); err != nil {
-				return err
-			}
 			i, err := instances.resolve(ctx, cl, args[0])
 			if err != nil {
 				return err

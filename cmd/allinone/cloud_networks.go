@@ -121,9 +121,6 @@ With --pod-range each instance gets a part of that range for its pods.`,
 		if err := pods.apply(&req.PodRanges); err != nil {
 			return err
 		}
-		if err := req.Validate(); err != nil {
-			return err
-		}
 		made, err := cl.CreateNetwork(ctx, req)
 		return networks.show(ctx, c, cl, o, w, made, err)
 	})
@@ -195,7 +192,7 @@ func updateNetwork(ctx context.Context, cl *client.Client, n cloudsim.Network, c
 	for range staleTries {
 		req := cloudsim.UpdateNetwork{Labels: map[string]string{}, NetworkSpec: n.NetworkSpec}
 		maps.Copy(req.Labels, n.Labels)
-		if err := errors.Join(change(&req), req.Validate()); err != nil {
+		if err := change(&req); err != nil {
 			return n, err
 		}
 		changed, err := cl.UpdateNetwork(ctx, n.ID, req, n.Revision)

@@ -29,9 +29,6 @@ func newProjectsCommand(c *cloudCLI) *cobra.Command {
 		projects.createCommand(c, "Create a project",
 			func(ctx context.Context, cl *client.Client, name string, labels map[string]string) (cloudsim.Project, error) {
 				req := cloudsim.CreateProject{Name: name, Labels: labels}
-				if err := req.Validate(); err != nil {
-					return cloudsim.Project{}, err
-				}
 				return cl.CreateProject(ctx, req)
 			}),
 		projects.deleteCommand(c, false, whole(projects, (*client.Client).DeleteProject)),

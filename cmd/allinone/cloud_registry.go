@@ -32,9 +32,6 @@ func newRepositoriesCommand(c *cloudCLI) *cobra.Command {
 		repositories.createCommand(c, "Create a repository",
 			func(ctx context.Context, cl *client.Client, name string, labels map[string]string) (cloudsim.Repository, error) {
 				req := cloudsim.CreateRepository{Name: name, Labels: labels}
-				if err := req.Validate(); err != nil {
-					return cloudsim.Repository{}, err
-				}
 				return cl.CreateRepository(ctx, req)
 			}),
 		repositories.deleteCommand(c, false, whole(repositories, (*client.Client).DeleteRepository)),
@@ -69,9 +66,6 @@ registry's name and the password's end are told, too.`,
 				return badFlag("ttl", ttl.String(), "whole seconds between 15m and 1h")
 			}
 			req.TTLSeconds = int64(ttl / time.Second)
-			if err := req.Validate(); err != nil {
-				return err
-			}
 			cred, err := cl.CreateRegistryCredential(ctx, req)
 			if err != nil {
 				return err
@@ -174,9 +168,6 @@ public keys, without asking the cluster.`,
 				return cloudsim.Errorf(cloudsim.Invalid, "--jwks-file: %w", err)
 			}
 			req.Keys = string(raw)
-			if err := req.Validate(); err != nil {
-				return err
-			}
 			w, err := cl.CreateWorkloadTrust(ctx, req)
 			if err != nil {
 				return err

@@ -80,9 +80,6 @@ letters, or @read or @write for all that reads or changes what a project owns.
 			for _, p := range permissions {
 				req.Permissions = append(req.Permissions, cloudsim.Permission(p))
 			}
-			if err := req.Validate(); err != nil {
-				return err
-			}
 			made, err := cl.CreateRole(ctx, req)
 			if err != nil {
 				return err
@@ -125,9 +122,6 @@ them. With --resource it has the role for resources of such names or ids only.`,
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
 			req.Name = args[0]
 			if req.Labels, err = parseLabels("label", labels); err != nil {
-				return err
-			}
-			if err := req.Validate(); err != nil {
 				return err
 			}
 			made, err := cl.CreateRoleBinding(ctx, req)

@@ -73,9 +73,6 @@ an address the narrowest wins; there are no two to the same range.`,
 				}
 				req.Network = n.ID
 			}
-			if err := req.Validate(); err != nil {
-				return err
-			}
 			made, err := cl.CreateRoute(ctx, req)
 			return routes.show(ctx, c, cl, o, w, made, err)
 		}),

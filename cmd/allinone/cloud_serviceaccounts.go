@@ -58,9 +58,6 @@ makes a role binding in its project, named after both.`,
 			if req.Labels, err = parseLabels("label", labels); err != nil {
 				return err
 			}
-			if err := req.Validate(); err != nil {
-				return err
-			}
 			made, err := cl.CreateServiceAccount(ctx, req)
 			if err != nil {
 				return err

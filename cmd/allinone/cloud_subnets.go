@@ -78,9 +78,6 @@ neither every zone. It gives an instance the lowest address that is free.`,
 				return err
 			}
 			req.Network = n.ID
-			if err := req.Validate(); err != nil {
-				return err
-			}
 			made, err := cl.CreateSubnet(ctx, req)
 			return subnets.show(ctx, c, cl, o, w, made, err)
 		}),

@@ -71,9 +71,6 @@ on stdout, or written to a new file that only you can read.`,
 			if ttl < 0 || ttl%time.Second != 0 {
 				return badFlag("ttl", ttl.String(), "whole seconds, or 0 for a token that does not expire")
 			}
-			if err := req.Validate(); err != nil {
-				return err
-			}
 			if o.format == formatName && secretFile == "" {
 				return cloudsim.Errorf(cloudsim.Invalid, "-o name would lose the secret: set --secret-file")
 			}
