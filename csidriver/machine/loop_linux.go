@@ -59,7 +59,7 @@ func AttachFor(ctx context.Context, node, path string, readOnly, lapses bool) (*
 	if readOnly {
 		mode = os.O_RDONLY
 	}
-	file, err := os.OpenFile(path, mode, 0)
+	file, err := openDisk(path, mode)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +79,20 @@ func AttachFor(ctx context.Context, node, path string, readOnly, lapses bool) (*
 			return nil, err
 		}
 	}
+}
+
+// openDisk opens the file of a disk. Another process may write to the folder of the
+// disks, and a link there must not make the driver open a file of the node.
+func openDisk(path string, mode int) (*os.File, error) {
+	f, err := os.OpenFile(path, mode|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, errLink(path)
+	}
+	return f, err
+}
+
+func errLink(path string) error {
+	return fmt.Errorf("%s is not a regular file: the driver follows no link to the data of a disk; move the file back", filepath.Base(path))
 }
 
 // tick is how long to wait between two looks at what has no event.
@@ -190,17 +204,21 @@ func ownerOf(name [unix.LO_NAME_SIZE]byte) string {
 	return unix.ByteSliceToString(rest)
 }
 
+// backingOf returns the file at path, or the name that a deleted file had. It returns
+// an error if path is a link, see openDisk.
 func backingOf(path string) (b backing, err error) {
-	if b.name, err = filepath.EvalSymlinks(path); errors.Is(err, fs.ErrNotExist) {
-		path, err := realpath(path)
-		return backing{name: path + " (deleted)", gone: true}, err
+	if b.name, err = realpath(path); err != nil {
+		return b, err
 	}
-	if err == nil {
-		if err := unix.Stat(b.name, &b.file); err != nil {
-			return b, &fs.PathError{Op: "stat", Path: b.name, Err: err}
-		}
+	switch err := unix.Lstat(b.name, &b.file); {
+	case errors.Is(err, unix.ENOENT):
+		return backing{name: b.name + " (deleted)", gone: true}, nil
+	case err != nil:
+		return b, &fs.PathError{Op: "lstat", Path: b.name, Err: err}
+	case b.file.Mode&unix.S_IFMT != unix.S_IFREG:
+		return b, errLink(path)
 	}
-	return b, err
+	return b, nil
 }
 
 // maybe reports whether the file behind a loop device may be this one by its

@@ -150,18 +150,45 @@ func TestFindWhoseMountIsGone(t *testing.T) {
 	if err := unix.Unmount(first, unix.MNT_DETACH); err != nil {
 		t.Fatal(err)
 	}
-	link := filepath.Join(dir, "link.img")
-	if err := os.Symlink(filepath.Join(second, "disk.img"), link); err != nil {
+	have, err := Find(filepath.Join(second, "disk.img"))
+	if err != nil || have == nil || have.Number != l.Number {
+		t.Fatalf("it is %v, %v; want %s", have, err, l.Device())
+	}
+	if err := have.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A link in the folder of the disks leads the driver to no other file: neither by its
+// name, nor if it comes after the driver has looked for a device.
+func TestLinkIsNoDisk(t *testing.T) {
+	needsVolumes(t)
+	dir := t.TempDir()
+	other, link := filepath.Join(dir, "other"), filepath.Join(dir, "disk.img")
+	emptyDisk(t, other, 64<<20)
+	if err := os.Symlink(other, link); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{filepath.Join(second, "disk.img"), link} {
-		have, err := Find(path)
-		if err != nil || have == nil || have.Number != l.Number {
-			t.Fatalf("%s is %v, %v; want %s", path, have, err, l.Device())
-		}
-		if err := have.Close(); err != nil {
-			t.Error(err)
-		}
+	l, err := Attach(t.Context(), other, false, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Detach() }()
+	if got, err := Attach(t.Context(), link, false, true); err == nil {
+		t.Errorf("Attach returned the device %s of the link's target", got.Device())
+		_ = got.Close()
+	}
+	if got, err := Find(link); err == nil {
+		t.Errorf("Find returned %v", got)
+	}
+	if _, err := openDisk(link, os.O_RDWR); err == nil {
+		t.Error("openDisk followed the link")
+	}
+	if _, err := EnsureFilesystem(t.Context(), l, link, Ext4); err == nil {
+		t.Error("EnsureFilesystem followed the link")
+	}
+	if size, err := FilesystemSize(other); err != nil || size != 0 {
+		t.Errorf("the target has a filesystem of %d bytes, %v", size, err)
 	}
 }
 
