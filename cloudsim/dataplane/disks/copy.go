@@ -77,7 +77,7 @@ func copyTogether(ctx context.Context, all []copying) error {
 
 func complete(all []copying) bool {
 	for _, c := range all {
-		if _, err := os.Stat(c.to); err != nil {
+		if _, err := os.Lstat(c.to); err != nil {
 			return false
 		}
 	}
@@ -121,12 +121,14 @@ type written struct {
 }
 
 func stat(path string) (written, error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return written{}, errLost
-	}
-	if err != nil {
+	case err != nil:
 		return written{}, err
+	case !info.Mode().IsRegular():
+		return written{}, errNotRegular
 	}
 	return written{info.ModTime(), info.Size()}, nil
 }
@@ -160,7 +162,7 @@ func quiet(ctx context.Context, all []copying) ([]written, error) {
 // copy makes the file beside its place, durable; atOnce says that it is what
 // the source was at one instant, whoever wrote to that.
 func (c copying) copy(ctx context.Context) (atOnce bool, err error) {
-	from, err := os.Open(c.from)
+	from, err := os.OpenFile(c.from, os.O_RDONLY|noFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, errLost
 	}
@@ -168,7 +170,10 @@ func (c copying) copy(ctx context.Context) (atOnce bool, err error) {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	to, err := os.OpenFile(c.to+part, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err := os.Remove(c.to + part); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	to, err := os.OpenFile(c.to+part, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return false, err
 	}

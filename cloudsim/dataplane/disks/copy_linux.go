@@ -7,6 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// noFollow makes open(2) fail if the path is a symbolic link.
+const noFollow = unix.O_NOFOLLOW
+
 // clone makes to share the blocks of from, where the file system can
 // (FICLONE): at one instant, and at no cost until either is written to.
 func clone(to, from *os.File) error { return unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) }

@@ -7,6 +7,8 @@ import (
 	"os"
 )
 
+const noFollow = 0
+
 func clone(_, _ *os.File) error { return errors.ErrUnsupported }
 
 // nextData is all of f: its holes are copied as zeros.

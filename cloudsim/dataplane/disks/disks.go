@@ -262,18 +262,20 @@ var errLost = errors.New("its data is gone: there is no file for it any more")
 // as at most events, it costs a look.
 func (k *keeper) make(d cloudsim.Disk) error {
 	path, want := Path(k.dir, d.ID), int64(d.SizeGiB)<<30
-	info, err := os.Stat(path)
+	info, err := os.Lstat(path)
 	switch {
+	case err == nil && !info.Mode().IsRegular():
+		return errNotRegular
 	case err == nil && info.Size() >= want:
 		return nil
 	case err == nil:
-		return os.Truncate(path, want)
+		return grow(path, want)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	case d.Status.SizeGiB > 0: // it had data; an empty file would hide that it is lost
 		return errLost
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, made)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, made)
 	if errors.Is(err, fs.ErrNotExist) {
 		return errLost // nor is there the folder
 	}
@@ -281,6 +283,18 @@ func (k *keeper) make(d cloudsim.Disk) error {
 		return err
 	}
 	return errors.Join(f.Truncate(want), f.Close())
+}
+
+// Machines of a lab may write to the folder, so it may hold links to any file of the
+// host. The data plane follows none.
+var errNotRegular = errors.New("its data is not a regular file: no link to the data of a disk is followed; move the file back")
+
+func grow(path string, bytes int64) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|noFollow, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(bytes), f.Close())
 }
 
 // reason is err for who owns the disk: without the machine's paths.

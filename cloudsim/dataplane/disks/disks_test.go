@@ -121,25 +121,53 @@ func TestStartDeletesSpareFiles(t *testing.T) {
 	}
 }
 
-// A deleted disk's file is deleted. If the operator replaced it by a link, the file
-// that the link points to stays.
-func TestDeleteLeavesTheTargetOfALink(t *testing.T) {
-	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "moved.img")
+// A link in the folder leads the data plane to no file outside: a disk does not grow
+// its target, a copy neither reads it nor writes to it, and a deletion leaves it.
+func TestLinksAreNotFollowed(t *testing.T) {
+	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
+	if err := os.WriteFile(outside, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	c, run := start(t, dir)
 	defer run()()
-	d := create(t, c, "data", 1)
-	path := disks.Path(dir, d.ID)
-	until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
-	write(t, path, 0, "kept")
-	if err := errors.Join(os.Rename(path, elsewhere), os.Symlink(elsewhere, path)); err != nil {
+	d, source := create(t, c, "data", 1), create(t, c, "source", 1)
+	for _, disk := range []cloudsim.DiskID{d.ID, source.ID} {
+		until(t, "the file", func() bool { return status(t, c, disk).SizeGiB == 1 })
+	}
+	if err := errors.Join(os.Remove(disks.Path(dir, d.ID)), os.Symlink(outside, disks.Path(dir, d.ID))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.DeleteDisk(t.Context(), d.ID); err != nil {
+	if _, err := c.ResizeDisk(t.Context(), d.ID, cloudsim.ResizeDisk{SizeGiB: 2}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the removal", func() bool { return names(t, dir) == "" })
-	if got := read(t, elsewhere, 0); got != "kept" {
-		t.Errorf("the target of the link holds %q", got)
+	until(t, "the error of the disk", func() bool { return strings.Contains(status(t, c, d.ID).Error, "regular file") })
+
+	read, err := c.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "read", Zone: "sim-1a", Type: "balanced", SizeGiB: 2, SourceDisk: d.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the error of the copy", func() bool { return strings.Contains(status(t, c, read.ID).Error, "regular file") })
+	if !gone(disks.Path(dir, read.ID)) {
+		t.Error("the target of the link was copied")
+	}
+
+	next := cloudsim.DiskID("disk-000004")
+	if err := os.Symlink(outside, disks.Path(dir, next)+".part"); err != nil {
+		t.Fatal(err)
+	}
+	written, err := c.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "written", Zone: "sim-1a", Type: "balanced", SizeGiB: 1, SourceDisk: source.ID})
+	if err != nil || written.ID != next {
+		t.Fatalf("the copy is %s, %v; the test needs %s", written.ID, err, next)
+	}
+	until(t, "the copy", func() bool { return status(t, c, written.ID).SizeGiB == 1 })
+
+	if _, err := c.DeleteDisk(t.Context(), read.ID); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the end of the copy", func() bool { _, err := c.DeleteDisk(t.Context(), d.ID); return err == nil })
+	until(t, "the deletion", func() bool { return names(t, dir) == string(source.ID)+".img "+string(next)+".img" })
+	if raw, err := os.ReadFile(outside); err != nil || string(raw) != "secret" {
+		t.Errorf("the target of the links holds %.20q, %v", raw, err)
 	}
 }
 

@@ -31,7 +31,7 @@ var zeros [block]byte
 
 // held is about how much data a file holds, without its holes.
 func held(path string) (n int64, err error) {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|noFollow, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -53,7 +53,7 @@ func held(path string) (n int64, err error) {
 // eachBlock calls fn with the offset and content of every block of a file that
 // is not all zero.
 func eachBlock(ctx context.Context, path string, fn func(at int64, data []byte) error) (err error) {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|noFollow, 0)
 	if err != nil {
 		return err
 	}

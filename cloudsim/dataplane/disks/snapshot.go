@@ -46,7 +46,7 @@ func (k *keeper) putSnapshot(ctx context.Context, s cloudsim.Snapshot) error {
 		return nil
 	}
 	status := cloudsim.DiskStatus{SizeGiB: s.Status.SizeGiB}
-	if _, err := os.Stat(SnapshotPath(k.dir, s.ID)); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(SnapshotPath(k.dir, s.ID)); errors.Is(err, fs.ErrNotExist) {
 		status.Error, status.Lost = errLost.Error(), true
 	}
 	if status == s.Status {
