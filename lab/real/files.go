@@ -8,9 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"text/template"
 	"time"
 
@@ -61,6 +63,36 @@ func (f folder) path(elem ...string) string {
 	return filepath.Join(append([]string{string(f)}, elem...)...)
 }
 
+// writeFile replaces a file of the machine. Programs on the machine can change the
+// folders that the machine has mounted, so writeFile follows no link out of the
+// machine's own folder, and replaces a link by the file.
+func (f folder) writeFile(name string, content []byte, mode fs.FileMode) error {
+	root, err := os.OpenRoot(string(f))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	name = strings.TrimPrefix(filepath.Clean(name), "/")
+	if err := errors.Join(root.MkdirAll(filepath.Dir(name), 0o755), root.RemoveAll(name)); err != nil {
+		return err
+	}
+	file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	return errors.Join(err, file.Close())
+}
+
+// makeDir makes a folder of the machine, see writeFile.
+func (f folder) makeDir(name string, mode fs.FileMode) error {
+	root, err := os.OpenRoot(string(f))
+	if err != nil {
+		return err
+	}
+	return errors.Join(root.MkdirAll(name, mode), root.Close())
+}
+
 // Disk holds what stays when the machine is off.
 var diskDirs = map[string]string{
 	"disk/kubelet":    "/var/lib/kubelet",
@@ -104,7 +136,7 @@ func (f folder) write(i cloudsim.Instance, v values) error {
 		if err := all.ExecuteTemplate(&b, name, v); err != nil {
 			return err
 		}
-		if err := os.WriteFile(f.path(at), b.Bytes(), 0o600); err != nil {
+		if err := f.writeFile(at, b.Bytes(), 0o600); err != nil {
 			return err
 		}
 	}
@@ -131,11 +163,7 @@ func (f folder) registry(r Registry) error {
 		files[filepath.Join(CredentialDir, name)] = content
 	}
 	for name, content := range files {
-		path := f.path(name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, content, 0o600); err != nil {
+		if err := f.writeFile(name, content, 0o600); err != nil {
 			return err
 		}
 	}
@@ -143,7 +171,7 @@ func (f folder) registry(r Registry) error {
 }
 
 func (f folder) text(name, content string) error {
-	return os.WriteFile(f.path(name), []byte(content), 0o644) //nolint:gosec // everyone in the machine reads these
+	return f.writeFile(name, []byte(content), 0o644) // all programs on the machine read these
 }
 
 // machineID is the same for one instance, always, and no other's.

@@ -32,7 +32,7 @@ func (f folder) networkProxy(s *boot.Spec, i cloudsim.Instance, n *NetworkProxy)
 		if err != nil {
 			return fmt.Errorf("keys of the network proxy's agent: %w", err)
 		}
-		if err := os.WriteFile(f.path(etcKubernetes, name), raw, 0o600); err != nil {
+		if err := f.writeFile(filepath.Join(etcKubernetes, name), raw, 0o600); err != nil {
 			return err
 		}
 	}

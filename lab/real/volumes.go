@@ -184,12 +184,12 @@ func (f folder) volumes(s *boot.Spec, i cloudsim.Instance, v *Volumes, disksDir 
 	if err != nil {
 		return fmt.Errorf("the driver's token: %w", err)
 	}
-	if err := os.WriteFile(f.path("etc/kubernetes/csi.token"), token, 0o600); err != nil {
+	if err := f.writeFile(driverCred, token, 0o600); err != nil {
 		return err
 	}
 	registry, sockets := filepath.Join(kubeletDir, "plugins_registry"), filepath.Join(kubeletDir, "plugins", v.Name)
 	for _, dir := range []string{"disk/kubelet/plugins_registry", "disk/kubelet/plugins/" + v.Name} {
-		if err := os.MkdirAll(f.path(dir), 0o750); err != nil {
+		if err := f.makeDir(dir, 0o750); err != nil {
 			return err
 		}
 	}

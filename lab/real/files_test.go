@@ -1,0 +1,69 @@
+package real
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/lab/real/boot"
+)
+
+// A program on a machine can replace the files and folders of the machine by links. The
+// next boot, which writes them as root of the host, changes nothing outside.
+func TestLinksOfAMachineAreNotFollowed(t *testing.T) {
+	outside := t.TempDir()
+	secret := filepath.Join(outside, "secret")
+	ca, token := filepath.Join(t.TempDir(), "ca"), filepath.Join(t.TempDir(), "token")
+	for _, file := range []string{secret, ca, token} {
+		if err := os.WriteFile(file, []byte("kept"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := folder(filepath.Join(t.TempDir(), "machine"))
+	i := cloudsim.Instance{Meta: cloudsim.Meta{Name: "node-1"}}
+	volumes := &Volumes{Name: "csi.cloudsim.dev", Disks: t.TempDir(), TokenFile: token}
+	proxy := &NetworkProxy{CA: ca, Cert: ca, Key: ca}
+	install := func() error {
+		s := boot.Spec{}
+		return errors.Join(f.prepare(t.TempDir()), f.write(i, values{}), f.registry(Registry{Name: "registry", CA: ca, Kubelet: map[string][]byte{"kubelet.yaml": nil}}),
+			f.volumes(&s, i, volumes, "/disks"), f.networkProxy(&s, i, proxy))
+	}
+	if err := install(); err != nil {
+		t.Fatal(err)
+	}
+	linked := []string{"kubelet.yaml", "proxy.yaml", "containerd.toml", "cni.conflist", "csi.token", "proxy-agent.key"}
+	for _, name := range linked {
+		at := f.path(etcKubernetes, name)
+		if err := errors.Join(os.Remove(at), os.Symlink(secret, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := install(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range linked {
+		if info, err := os.Lstat(f.path(etcKubernetes, name)); err != nil || !info.Mode().IsRegular() {
+			t.Errorf("%s is %v, %v after the next boot", name, info, err)
+		}
+	}
+	for _, dir := range []string{"etc/kubernetes/registries", "disk/kubelet/plugins"} {
+		at := f.path(dir)
+		if err := errors.Join(os.RemoveAll(at), os.Symlink(outside, at)); err != nil {
+			t.Fatal(err)
+		}
+		if err := install(); err == nil {
+			t.Errorf("the machine boots with a link in place of %s", dir)
+		}
+		if err := os.Remove(at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if raw, err := os.ReadFile(secret); err != nil || string(raw) != "kept" {
+		t.Errorf("the file outside holds %.20q, %v", raw, err)
+	}
+	if names, err := os.ReadDir(outside); err != nil || len(names) != 1 {
+		t.Errorf("the folder outside has %v, %v", names, err)
+	}
+}
