@@ -21,13 +21,15 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/pkg/client"
 )
 
-// The limits, beside upstream in the same run.
+// Limits, as ratios to upstream's figures in the same run. Decision 0055 gives
+// the measured ratios.
 const (
-	minBulk16  = 2.0  // of upstream's throughput with 16 connections
-	maxCPU     = 0.6  // of upstream's CPU for a byte
-	minDials   = 1.0  // of upstream's dials a second
-	maxIdle    = 1.0  // of upstream's memory for an idle connection
-	minStalled = 0.95 // of the throughput without a stalled reader
+	minFromTarget = 2.3  // throughput of 16 connections from the target
+	minToTarget   = 1.6  // throughput of 16 connections towards the target
+	maxCPU        = 0.6  // CPU time per byte
+	minDials      = 1.0  // dials per second
+	maxIdle       = 1.15 // memory of an idle connection
+	minStalled    = 0.95 // our own throughput beside a stalled reader, to that without
 )
 
 // How long and how often each figure is taken.
@@ -279,16 +281,16 @@ func residentOf(b *testing.B, pids []int) (kib float64) {
 	return kib
 }
 
-// stalled is the throughput beside a reader that stands still, by that without:
-// with it twice, between two times without, so that what else the machine does
-// more or less of meanwhile touches both alike.
-func (w way) stalled(b *testing.B, addr string) float64 {
+// stalled measures the throughput of four connections with and without a reader
+// beside them that reads nothing. The two take turns, so that a change of the
+// machine's load touches both.
+func (w way) stalled(b *testing.B, addr string, f figures) {
 	b.Helper()
-	others := func() float64 {
+	others := func(name string) {
 		rate, _ := w.bulk(b, addr, 4, 'd')
-		return rate
+		f.add(name, rate)
 	}
-	without := others()
+	others("without")
 	c, err := w.dial(addr)
 	if err != nil {
 		b.Fatal(err)
@@ -296,12 +298,12 @@ func (w way) stalled(b *testing.B, addr string) float64 {
 	if _, err := c.Write([]byte{'d'}); err != nil {
 		b.Fatal(err)
 	}
-	time.Sleep(benchSpan / 2) // until everything in between is full
-	with := others() + others()
+	time.Sleep(benchSpan / 2) // until all buffers on the way are full
+	others("with")
+	others("with")
 	go c.Close()
-	time.Sleep(benchSpan / 2) // until it has gone
-	without += others()
-	return with / without
+	time.Sleep(benchSpan / 2) // until the connection has ended
+	others("without")
 }
 
 func median(all []float64) float64 {
@@ -345,14 +347,14 @@ func BenchmarkNetworkProxy(b *testing.B) {
 				got["ours"].add("idle KiB", fresh.idle(b, addr))
 				got["upstream"].add("idle KiB", other.idle(b, addr))
 			}
-			var stalled []float64
+			stalled := figures{}
 			for range benchRounds {
 				for _, w := range []way{us, them, direct} {
 					w.measure(b, addr, got[w.name])
 				}
-				stalled = append(stalled, us.stalled(b, addr))
+				us.stalled(b, addr, stalled)
 			}
-			reportProxy(b, mode, got, median(stalled))
+			reportProxy(b, mode, got, median(stalled["with"])/median(stalled["without"]))
 			for range b.N - 1 { // the rounds are inside
 			}
 		})
@@ -383,8 +385,8 @@ func reportProxy(b *testing.B, mode string, got map[string]figures, stalled floa
 			b.Errorf("%s: %s is %.2f, beyond its limit", mode, name, v)
 		}
 	}
-	for _, d := range []string{"d16", "u16"} {
-		limit(d+" throughput-ratio", ratio[d+" MB/s"], ratio[d+" MB/s"] >= minBulk16)
+	for d, least := range map[string]float64{"d16": minFromTarget, "u16": minToTarget} {
+		limit(d+" throughput-ratio", ratio[d+" MB/s"], ratio[d+" MB/s"] >= least)
 		limit(d+" cpu-ratio", ratio[d+" cpu-s/GB"], ratio[d+" cpu-s/GB"] <= maxCPU)
 	}
 	limit("dial ratio", ratio["dials/s"], ratio["dials/s"] >= minDials)

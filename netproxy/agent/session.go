@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/experimental"
@@ -20,16 +20,17 @@ import (
 	"google.golang.org/grpc/metadata"
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 
-	"github.com/cloudsim-dev/allinone/netproxy/h2"
 	"github.com/cloudsim-dev/allinone/netproxy/socket"
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
 const (
-	// connectTimeout is for a server to answer a call. Upstream's agent waits
-	// for ever.
+	// dialTimeout bounds TCP's and TLS's handshakes with a server.
+	dialTimeout = 5 * time.Second
+	// connectTimeout bounds the time until a server answers a call, which includes
+	// dialTimeout. Upstream's agent waits without a bound.
 	connectTimeout = 10 * time.Second
-	// keepaliveTimeout is for the answer to a sign of life.
+	// keepaliveTimeout bounds the answer to a keepalive ping.
 	keepaliveTimeout = 10 * time.Second
 	// maxDials bounds the dials of one server at once.
 	maxDials = 4096
@@ -41,7 +42,7 @@ type session struct {
 	serverID string
 	count    int     // of servers, as this one says
 	places   []place // under the agent's lock
-	calls    calls
+	cc       *grpc.ClientConn
 	stream   grpc.ClientStream
 	secret   string // of the extension; "" without
 	out      *wire.Outbox
@@ -52,21 +53,13 @@ type session struct {
 	plain    plainConns
 }
 
-// calls makes streams on one connection: gRPC, or h2 where both ends are ours.
-type calls interface {
-	NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error)
-	Close() error
-}
-
 // connect calls a server. ctx bounds the call, live the session.
 func (a *Agent) connect(ctx, live context.Context, p place) (*session, error) {
-	bound, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	cc, err := a.dial(bound, p)
+	cc, err := a.newClient(p)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{agent: a, places: []place{p}, calls: cc, out: wire.NewOutbox()}
+	s := &session{agent: a, places: []place{p}, cc: cc, out: wire.NewOutbox()}
 	s.ctx, s.end = context.WithCancelCause(live)
 	s.dials.pending = map[int64]context.CancelFunc{}
 	s.plain.open = map[int64]*plainConn{}
@@ -78,111 +71,42 @@ func (a *Agent) connect(ctx, live context.Context, p place) (*session, error) {
 	return s, nil
 }
 
-// dial connects to a server. What the two negotiate in TLS says who carries the
-// streams.
-func (a *Agent) dial(ctx context.Context, p place) (calls, error) {
-	// A machine that vanished is noticed by TCP, a process that hangs by HTTP/2.
+// newClient returns a gRPC client for the server at p. It connects with the
+// first call.
+func (a *Agent) newClient(p place) (*grpc.ClientConn, error) {
+	creds := insecure.NewCredentials()
+	if a.cfg.TLS != nil {
+		conf, err := a.cfg.TLS()
+		if err != nil {
+			return nil, err
+		}
+		if conf.ServerName == "" {
+			conf.ServerName = p.host
+		}
+		creds = socket.Records(credentials.NewTLS(conf))
+	}
+	// TCP's keepalive notices a machine that vanished. HTTP/2's notices a process
+	// that hangs.
 	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3,
 	}}
-	conn, err := dialer.DialContext(ctx, "tcp", p.addr)
-	if err != nil {
-		return nil, err
-	}
-	if a.cfg.TLS == nil {
-		return a.overGRPC(p, conn, insecure.NewCredentials())
-	}
-	secure, info, err := a.shake(ctx, p, conn)
-	if err != nil {
-		_ = conn.Close() // TLS may have done so
-		return nil, err
-	}
-	if !h2.Negotiated(info, wire.Protocol) {
-		return a.overGRPC(p, secure, shaken{info: info})
-	}
-	return h2.NewClient(secure, h2.Config{
-		Codec: wire.Codec{}, Pool: socket.Pool, Window: wire.StreamWindow, MaxMessage: wire.MaxMessage, MaxStreams: wire.MaxStreams, HeaderTable: wire.HeaderTable,
-		KeepaliveTime: a.cfg.KeepaliveTime, KeepaliveTimeout: keepaliveTimeout,
-	}, p.host, userAgent), nil
-}
-
-// shake makes a connection one of TLS.
-func (a *Agent) shake(ctx context.Context, p place, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conf, err := a.cfg.TLS()
-	if err != nil {
-		return nil, nil, err
-	}
-	if conf.ServerName == "" {
-		conf.ServerName = p.host
-	}
-	if a.cfg.Streams {
-		conf = h2.Offer(conf, wire.Protocol)
-	}
-	return socket.Records(credentials.NewTLS(conf)).ClientHandshake(ctx, p.host, conn)
-}
-
-const userAgent = "allinone-proxy-agent"
-
-// grpcCalls are calls on a connection that gRPC got from us.
-type grpcCalls struct {
-	*grpc.ClientConn
-	conn net.Conn
-}
-
-func (g grpcCalls) Close() error {
-	return errors.Join(g.ClientConn.Close(), g.conn.Close()) // gRPC may not have asked for it yet
-}
-
-// overGRPC has gRPC carry the streams on a connection.
-func (a *Agent) overGRPC(p place, conn net.Conn, creds credentials.TransportCredentials) (calls, error) {
-	// Upstream's server hangs up on who asks for a sign of life more often than
-	// every 30 s.
-	cc, err := grpc.NewClient("passthrough:///"+p.addr,
-		grpc.WithTransportCredentials(creds), grpc.WithAuthority(p.host), grpc.WithContextDialer(once(conn)),
+	return grpc.NewClient("passthrough:///"+p.addr,
+		grpc.WithTransportCredentials(creds), grpc.WithAuthority(p.host), grpc.WithUserAgent("allinone-proxy-agent"),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "tcp", addr)
+		}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: dialTimeout}),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.Codec{})),
+		// Upstream's server closes the connection of an agent that pings more often
+		// than every 30 s.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: a.cfg.KeepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true,
 		}),
 		grpc.WithInitialWindowSize(wire.StreamWindow), grpc.WithInitialConnWindowSize(wire.ConnWindow),
 		grpc.WithWriteBufferSize(wire.WriteBuffer), grpc.WithReadBufferSize(wire.ReadBuffer), grpc.WithSharedWriteBuffer(true),
-		experimental.WithBufferPool(socket.Pool), grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithUserAgent(userAgent),
+		experimental.WithBufferPool(socket.Pool), grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(),
 	)
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	return grpcCalls{cc, conn}, nil
 }
-
-// errOnce ends a session whose connection has ended: a new one has a greeting
-// of its own.
-var errOnce = errors.New("the connection has ended")
-
-// once is a dialer that gives the connection that there is.
-func once(conn net.Conn) func(context.Context, string) (net.Conn, error) {
-	var used atomic.Bool
-	return func(context.Context, string) (net.Conn, error) {
-		if used.Swap(true) {
-			return nil, errOnce
-		}
-		return conn, nil
-	}
-}
-
-// shaken are the credentials of a connection whose handshake is over.
-type shaken struct {
-	credentials.TransportCredentials // nil: gRPC's client calls what is here
-	info                             credentials.AuthInfo
-}
-
-func (s shaken) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return conn, s.info, nil
-}
-
-func (s shaken) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
-}
-
-func (s shaken) Clone() credentials.TransportCredentials { return s }
 
 // greet opens the Connect stream and reads what the server says of itself.
 func (s *session) greet(ctx context.Context) error {
@@ -194,7 +118,7 @@ func (s *session) greet(ctx context.Context) error {
 	defer cancel()
 	stop := context.AfterFunc(bound, func() { s.end(context.Cause(bound)) })
 	defer stop()
-	s.stream, err = s.calls.NewStream(metadata.NewOutgoingContext(s.ctx, md), &wire.StreamDesc, wire.MethodConnect) //nolint:contextcheck // it outlives the call
+	s.stream, err = s.cc.NewStream(metadata.NewOutgoingContext(s.ctx, md), &wire.StreamDesc, wire.MethodConnect) //nolint:contextcheck // it outlives the call
 	if err != nil {
 		return s.because(err)
 	}
@@ -213,7 +137,7 @@ func (s *session) greet(ctx context.Context) error {
 
 // hangUp closes the call, and with it every stream.
 func (s *session) hangUp() {
-	_ = s.calls.Close() // closed before is as good
+	_ = s.cc.Close() // closed before is as good
 }
 
 // because prefers why the session was ended to what gRPC makes of it.
@@ -339,7 +263,7 @@ func (s *session) showAgain() error {
 	}
 	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(s.ctx, md), connectTimeout)
 	defer cancel()
-	stream, err := s.calls.NewStream(ctx, &wire.StreamDesc, wire.MethodRenew)
+	stream, err := s.cc.NewStream(ctx, &wire.StreamDesc, wire.MethodRenew)
 	if err != nil {
 		return err
 	}

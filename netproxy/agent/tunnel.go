@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/cloudsim-dev/allinone/netproxy/h2"
 	"github.com/cloudsim-dev/allinone/netproxy/socket"
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
@@ -115,7 +114,7 @@ type tunnel struct {
 func (s *session) openStream(random int64, conn net.Conn) {
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(s.ctx,
 		wire.KeySession, s.secret, wire.KeyDial, strconv.FormatInt(random, 10)))
-	stream, err := s.calls.NewStream(ctx, &wire.StreamDesc, wire.MethodOpen)
+	stream, err := s.cc.NewStream(ctx, &wire.StreamDesc, wire.MethodOpen)
 	if err != nil { // the session ends, or has
 		cancel()
 		conn.Close()
@@ -191,15 +190,12 @@ func (t *tunnel) wanted() error { return t.send(&wire.Chunk{Kind: wire.Data}) }
 // toTarget writes what the server sends until the stream ends. An error says
 // that it ended badly.
 func (t *tunnel) toTarget() error {
-	if _, err := t.stream.Header(); err != nil { // from here on gRPC's own keeps nothing for a retry
+	if _, err := t.stream.Header(); err != nil { // from here on gRPC keeps nothing for a retry
 		return err
 	}
 	w := socket.NewWriter(t.conn)
 	if _, packets := t.conn.(*net.UDPConn); !packets {
 		w.OnStall(stallProbe, t.wanted)
-	}
-	if d, ok := t.stream.(h2.Direct); ok {
-		d.Sink(func(msg mem.BufferSlice) mem.BufferSlice { return t.direct(w, msg) })
 	}
 	for {
 		var c wire.Chunk
@@ -221,22 +217,6 @@ func (t *tunnel) toTarget() error {
 			t.close(err) // fromTarget tells the server, which ends the stream
 		}
 	}
-}
-
-// direct writes what a target takes at once, from the goroutine that reads for
-// all of the session.
-func (t *tunnel) direct(w *socket.Writer, msg mem.BufferSlice) (rest mem.BufferSlice) {
-	data, ok := wire.CutData(msg)
-	if !ok {
-		return msg
-	}
-	size := data.Len()
-	data = w.Try(data)
-	t.m.toTarget.Add(float64(size - data.Len()))
-	if len(data) == 0 && size > 0 {
-		return nil
-	}
-	return wire.DataMessage(data)
 }
 
 func (t *tunnel) close(cause error) {

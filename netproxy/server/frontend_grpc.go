@@ -10,12 +10,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 
-	"github.com/cloudsim-dev/allinone/netproxy/h2"
-	"github.com/cloudsim-dev/allinone/netproxy/socket"
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
@@ -30,9 +27,6 @@ type caller struct {
 	gone  atomic.Bool   // the client has closed its connection, or left
 	spoke chan struct{} // closed when the client has sent something after its answer
 	once  sync.Once
-
-	waiting func() bool // whether a packet can be read at once
-	ahead   *wire.Packet
 
 	mu sync.Mutex // one message at a time
 }
@@ -56,7 +50,7 @@ func (c *caller) open(ctx context.Context, ask *wire.Packet) (link, error) {
 func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 	s.metrics.connections.WithLabelValues("Proxy").Inc()
 	defer s.metrics.connections.WithLabelValues("Proxy").Dec()
-	c := &caller{server: s, stream: stream, spoke: make(chan struct{}), waiting: stream.(h2.Peeker).Waiting}
+	c := &caller{server: s, stream: stream, spoke: make(chan struct{})}
 	ask, err := c.wish()
 	if err != nil {
 		return err
@@ -120,33 +114,7 @@ func (c *caller) wish() (*wire.Packet, error) {
 	}
 }
 
-// mostTogether is what several packets are sent together up to.
-const mostTogether = socket.Large
-
-// more adds to data what the client has said meanwhile: konnectivity-client sends
-// 32 KiB at a time, and each message has its price on every way that is left.
-func (c *caller) more(data mem.BufferSlice) (mem.BufferSlice, error) {
-	for size := data.Len(); size < mostTogether && c.waiting(); {
-		p, err := c.read()
-		if err != nil {
-			return data, err
-		}
-		more := p.Data.Len()
-		if p.Type != client.PacketType_DATA || p.ID != c.conn.id || more > mostTogether-size {
-			c.ahead = p
-			break
-		}
-		size += more
-		data = append(data, p.Data...)
-	}
-	return data, nil
-}
-
 func (c *caller) read() (*wire.Packet, error) {
-	if p := c.ahead; p != nil {
-		c.ahead = nil
-		return p, nil
-	}
 	var p wire.Packet
 	err := c.stream.RecvMsg(&p)
 	if err == nil {
@@ -179,16 +147,8 @@ func (c *caller) toTarget(send func(*wire.Chunk) error) error {
 		}
 		switch {
 		case p.Type == client.PacketType_DATA && p.ID == c.conn.id:
-			data := p.Data
-			if c.conn.target.protocol == "tcp" { // a packet is a datagram of UDP
-				if data, err = c.more(data); err != nil {
-					data.Free()
-					c.gone.Store(true)
-					return errGaveUp
-				}
-			}
-			c.server.countToward(c.conn, data.Len())
-			err = send(&wire.Chunk{Kind: wire.Data, Data: data})
+			c.server.countToward(c.conn, p.Data.Len())
+			err = send(&wire.Chunk{Kind: wire.Data, Data: p.Data})
 		case p.Type == client.PacketType_CLOSE_REQ && p.ID == c.conn.id, p.Type == client.PacketType_DIAL_CLS:
 			c.gone.Store(true)
 			return nil

@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/cloudsim-dev/allinone/internal/run"
-	"github.com/cloudsim-dev/allinone/netproxy/h2"
 	"github.com/cloudsim-dev/allinone/netproxy/socket"
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
@@ -60,43 +59,55 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	return s.Run(ctx)
 }
 
-// keepaliveTimeout is for the answer to a sign of life.
+// keepaliveTimeout bounds the answer to a keepalive ping.
 const keepaliveTimeout = 5 * time.Second
 
-// transport is of clients, and of agents of our own.
-func transport(alive time.Duration, streams int, table uint32) h2.Config {
-	return h2.Config{
-		Codec: wire.Codec{}, Pool: socket.Pool, Window: wire.StreamWindow, MaxMessage: wire.MaxMessage, MaxStreams: streams, HeaderTable: table,
-		KeepaliveTime: alive, KeepaliveTimeout: keepaliveTimeout,
-	}
-}
-
-// grpcServer is of agents that are upstream's, or that bring no TLS.
-func (s *Server) grpcServer(creds credentials.TransportCredentials) *grpc.Server {
+// grpcServer returns a gRPC server whose idle streams hold little memory.
+// Without conf it takes plaintext.
+func grpcServer(conf *tls.Config, keepaliveTime time.Duration, more ...grpc.ServerOption) *grpc.Server {
 	o := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(wire.Codec{}),
 		grpc.InitialWindowSize(wire.StreamWindow), grpc.InitialConnWindowSize(wire.ConnWindow),
-		grpc.WriteBufferSize(wire.WriteBuffer), grpc.ReadBufferSize(wire.ReadBuffer), grpc.SharedWriteBuffer(true),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: s.cfg.KeepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.SharedWriteBuffer(true), experimental.BufferPool(socket.Pool),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		experimental.BufferPool(socket.Pool), grpc.WaitForHandlers(true), grpc.MaxHeaderListSize(64 << 10),
+		grpc.WaitForHandlers(true), grpc.MaxHeaderListSize(64 << 10),
 	}
-	if creds != nil {
-		o = append(o, grpc.Creds(creds))
+	if conf != nil {
+		o = append(o, grpc.Creds(socket.Records(credentials.NewTLS(conf))))
 	}
-	return grpc.NewServer(o...)
+	return grpc.NewServer(append(o, more...)...)
+}
+
+// agentServer returns the gRPC server for agents.
+func (s *Server) agentServer() *grpc.Server {
+	g := grpcServer(s.cfg.AgentTLS, s.cfg.KeepaliveTime,
+		grpc.WriteBufferSize(wire.WriteBuffer), grpc.ReadBufferSize(wire.ReadBuffer), grpc.MaxConcurrentStreams(wire.MaxStreams))
+	g.RegisterService(wire.AgentService(s.connect), nil)
+	g.RegisterService(wire.TunnelService(s.open, s.renew), nil)
+	return g
+}
+
+// frontendServer returns the gRPC server for the clients of one frontend.
+func (s *Server) frontendServer(conf *tls.Config) *grpc.Server {
+	readBuffer := wire.FrontBuffer
+	if conf != nil {
+		readBuffer = wire.ReadBuffer
+	}
+	// kube-apiserver opens a connection for each stream, so it sends each header
+	// once and a table of headers is useless.
+	g := grpcServer(conf, s.cfg.FrontendKeepalive,
+		grpc.WriteBufferSize(wire.FrontBuffer), grpc.ReadBufferSize(readBuffer), grpc.HeaderTableSize(0),
+		grpc.MaxConcurrentStreams(maxCalls), grpc.ConnectionTimeout(s.cfg.HeaderTimeout))
+	g.RegisterService(wire.ProxyService(s.proxy), nil)
+	return g
 }
 
 // Run serves until ctx ends. Then it takes no new clients, waits up to the
 // drain timeout for connections to end, and cuts those that have not. It
 // closes the listeners of its Config.
 func (s *Server) Run(ctx context.Context) error {
-	own := h2.NewServer(transport(s.cfg.KeepaliveTime, wire.MaxStreams, wire.HeaderTable))
-	agents := s.grpcServer(s.agentCredentials(own))
-	for _, r := range []grpc.ServiceRegistrar{own, agents} {
-		r.RegisterService(wire.AgentService(s.connect), nil)
-		r.RegisterService(wire.TunnelService(s.open, s.renew), nil)
-	}
+	agents := s.agentServer()
 
 	// Clients outlive ctx until they are drained, agents outlive clients.
 	hard, cut := context.WithCancel(context.WithoutCancel(ctx))
@@ -122,24 +133,9 @@ func (s *Server) Run(ctx context.Context) error {
 	timer()
 	s.agents.endAll(errStopping)
 	agents.Stop()
-	own.Stop()
 	serving.Wait()
 	s.readers.Wait()
 	return errors.Join(err, agentErr)
-}
-
-// agentCredentials are of those who call as agents: ours are given to own.
-func (s *Server) agentCredentials(own *h2.Server) credentials.TransportCredentials {
-	if s.cfg.AgentTLS == nil {
-		return nil
-	}
-	if !s.cfg.Streams {
-		return socket.Records(credentials.NewTLS(s.cfg.AgentTLS))
-	}
-	creds := socket.Records(credentials.NewTLS(h2.Offer(s.cfg.AgentTLS, wire.Protocol)))
-	return h2.Handover(creds, wire.Protocol, func(conn net.Conn, info credentials.AuthInfo) {
-		_ = own.Serve(conn, info) // the session that ends with it says why
-	})
 }
 
 // drainTimer cuts what is left when the drain timeout after ctx's end is over.
@@ -174,58 +170,28 @@ func (s *Server) drainTimer(ctx context.Context, cut func()) func() {
 	}
 }
 
-// maxCalls bounds what one connection of a gRPC client may have us do at once.
-// kube-apiserver opens one for each call.
+// maxCalls bounds the streams of one connection of a gRPC client.
+// kube-apiserver opens a connection for each stream.
 const maxCalls = 1000
 
-// serveFrontend takes clients until ctx ends, and then serves those that it has
-// until they end or hard does.
+// serveFrontend accepts clients until ctx ends. Then it serves the clients that
+// it has until they end or hard ends.
 func (s *Server) serveFrontend(ctx, hard context.Context, f Frontend) error {
 	if f.Mode == HTTPConnect {
 		return s.serveConnects(ctx, hard, connectTLS(keepAlive(f.Listener), f.TLS))
 	}
-	// A client that brings a connection for each stream sends no header twice.
-	front := h2.NewServer(transport(s.cfg.FrontendKeepalive, maxCalls, 0))
-	front.RegisterService(wire.ProxyService(s.proxy), nil)
-	err := s.accept(ctx, keepAlive(f.Listener), func(client net.Conn) {
-		if secure, err := s.shake(hard, client, f.TLS); err == nil {
-			_ = front.Serve(secure, nil) // the streams that end with it say why
-		}
-	})
-	unbind := context.AfterFunc(hard, front.Stop)
+	front := s.frontendServer(f.TLS)
+	unbind := context.AfterFunc(ctx, func() { f.Listener.Close() })
 	defer unbind()
-	if err != nil {
+	err := front.Serve(keepAlive(f.Listener))
+	if ctx.Err() == nil {
 		front.Stop()
 		return err
 	}
-	front.Drain()
+	cut := context.AfterFunc(hard, front.Stop)
+	defer cut()
+	front.GracefulStop()
 	return nil
-}
-
-// shake makes a connection one of TLS, if conf is not nil, or closes it.
-func (s *Server) shake(hard context.Context, client net.Conn, conf *tls.Config) (net.Conn, error) {
-	if conf == nil {
-		return client, nil
-	}
-	unbind := context.AfterFunc(hard, func() { client.Close() })
-	defer unbind()
-	secure, err := handshake(client, conf, s.cfg.HeaderTimeout)
-	if err != nil {
-		s.log.Debug("a client's handshake failed", "from", client.RemoteAddr(), "err", err)
-		_ = client.Close() // TLS may have done so
-	}
-	return secure, err
-}
-
-func handshake(client net.Conn, conf *tls.Config, most time.Duration) (net.Conn, error) {
-	if err := client.SetDeadline(time.Now().Add(most)); err != nil {
-		return nil, err
-	}
-	secure, _, err := socket.Records(credentials.NewTLS(conf)).ServerHandshake(client)
-	if err != nil {
-		return nil, err
-	}
-	return secure, client.SetDeadline(time.Time{})
 }
 
 // serveConnects takes HTTP CONNECT clients.

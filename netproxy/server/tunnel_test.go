@@ -17,14 +17,14 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// way is one to carry a connection between server and agent.
+// way says how server and agent carry a connection.
 type way struct {
 	name    string
 	streams bool
-	tls     bool // and with streams, so a transport of our own
+	tls     bool
 }
 
-var wires = []way{{"own", true, true}, {"streams", true, false}, {"plain", false, false}}
+var wires = []way{{"tls", true, true}, {"streams", true, false}, {"plain", false, false}}
 
 // bench makes one whose agents come that way.
 func (w way) bench(t testing.TB, change ...func(*server.Config)) *bench {

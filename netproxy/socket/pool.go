@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Pool has the buffers of sockets and of frames. Unlike gRPC's own it
+// Pool has the buffers of sockets and of gRPC's frames. Unlike gRPC's own it
 // does not clear what it gives: every buffer is cut to what was read into it.
 var Pool mem.BufferPool = newPool(1<<10, 4<<10, 16<<10, 64<<10, 128<<10, 256<<10)
 

@@ -26,7 +26,7 @@ func (r records) ClientHandshake(ctx context.Context, authority string, raw net.
 	if err != nil {
 		return nil, nil, err
 	}
-	return &gathering{conn, below, make([]byte, 0, 2*littleWrite)}, info, nil
+	return &gathering{conn, below}, info, nil
 }
 
 func (r records) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -35,7 +35,7 @@ func (r records) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 	if err != nil {
 		return nil, nil, err
 	}
-	return &gathering{conn, below, make([]byte, 0, 2*littleWrite)}, info, nil
+	return &gathering{conn, below}, info, nil
 }
 
 func (r records) Clone() credentials.TransportCredentials {
@@ -47,7 +47,6 @@ func (r records) Clone() credentials.TransportCredentials {
 type gathering struct {
 	net.Conn
 	below *gathered
-	small []byte
 }
 
 func (g *gathering) Write(p []byte) (int, error) {
@@ -62,49 +61,6 @@ func (g *gathering) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// writeBuffers writes what is little together with what follows: a record of
-// TLS has a price of its own.
-func (g *gathering) writeBuffers(all net.Buffers) error {
-	size := 0
-	for _, b := range all {
-		size += len(b)
-	}
-	if size <= cap(g.small) {
-		return g.join(all) // one record
-	}
-	g.below.gather()
-	err := g.join(all)
-	if e := g.below.release(); e != nil {
-		return e
-	}
-	return err
-}
-
-func (g *gathering) join(all net.Buffers) error {
-	g.small = g.small[:0]
-	for i, b := range all {
-		if len(g.small)+len(b) <= cap(g.small) {
-			g.small = append(g.small, b...)
-			if i < len(all)-1 {
-				continue
-			}
-			b = nil
-		}
-		if len(g.small) > 0 {
-			if _, err := g.Conn.Write(g.small); err != nil {
-				return err
-			}
-			g.small = g.small[:0]
-		}
-		if len(b) > 0 {
-			if _, err := g.Conn.Write(b); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // Close does not wait for a write that stands still, as TLS does not.
 func (g *gathering) Close() error {
 	if !g.below.mu.TryLock() {
@@ -117,8 +73,6 @@ func (g *gathering) Close() error {
 const (
 	// oneRecord is the most that TLS puts into a record.
 	oneRecord = 16 << 10
-	// littleWrite is copied rather than made a record of its own.
-	littleWrite = 1 << 10
 	// gatherSize has room for 256 KiB in records.
 	gatherSize = 16 * (oneRecord + 1<<10)
 )

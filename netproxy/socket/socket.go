@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/mem"
 )
 
@@ -20,8 +19,6 @@ const (
 	// smallRead is copied out of its buffer, which would hold 60 times as
 	// much memory while it waits to be sent.
 	smallRead = 1 << 10
-	// keptPieces of a write are kept room for.
-	keptPieces = 1 << 8
 	// datagram is the largest that UDP can carry.
 	datagram = 64 << 10
 )
@@ -152,14 +149,11 @@ func take(buf *[]byte, n int) mem.Buffer {
 	return mem.NewBuffer(buf, Pool)
 }
 
-// Writer writes buffers to a socket. One goroutine at a time may use it.
+// Writer writes buffers to a socket. One goroutine may use it.
 type Writer struct {
 	conn   net.Conn
 	packet bool
 	vec    net.Buffers
-	raw    syscall.RawConn // nil: conn is no plain stream
-	now    func(fd uintptr) bool
-	n      int // what now has written
 
 	patience time.Duration
 	stalled  func() error
@@ -169,70 +163,7 @@ type Writer struct {
 // NewWriter writes to conn.
 func NewWriter(conn net.Conn) *Writer {
 	_, packet := conn.(*net.UDPConn)
-	w := &Writer{conn: conn, packet: packet}
-	if c, ok := conn.(syscall.Conn); ok && !packet {
-		if raw, err := c.SyscallConn(); err == nil {
-			w.raw, w.now = raw, w.attempt
-		}
-	}
-	return w
-}
-
-// Try writes as much of data as the socket takes at once, frees that, and returns
-// the rest: all of it, if there is an error, which Write will find.
-func (w *Writer) Try(data mem.BufferSlice) (rest mem.BufferSlice) {
-	if w.raw == nil {
-		return data
-	}
-	w.lay(data)
-	defer w.letGo()
-	w.n = 0
-	if w.raw.Write(w.now) != nil {
-		return data // closed, or past its deadline
-	}
-	for len(data) > 0 && w.n >= data[0].Len() {
-		w.n -= data[0].Len()
-		data[0].Free()
-		data = data[1:]
-	}
-	if w.n > 0 {
-		var done mem.Buffer
-		done, data[0] = mem.SplitUnsafe(data[0], w.n)
-		done.Free()
-	}
-	return data
-}
-
-// lay makes w.vec of data. letGo must follow.
-func (w *Writer) lay(data mem.BufferSlice) {
-	w.vec = w.vec[:0]
-	for _, b := range data {
-		w.vec = append(w.vec, b.ReadOnlyData())
-	}
-}
-
-func (w *Writer) letGo() { w.vec = LetGo(w.vec) }
-
-// LetGo empties buffers that were written, for the next write: it holds none that
-// is given back, and not much room for them.
-func LetGo(buffers net.Buffers) net.Buffers {
-	clear(buffers)
-	if cap(buffers) > keptPieces {
-		return nil
-	}
-	return buffers[:0]
-}
-
-// attempt writes without waiting.
-func (w *Writer) attempt(fd uintptr) bool {
-	for {
-		n, err := unix.Writev(int(fd), w.vec)
-		if errors.Is(err, syscall.EINTR) {
-			continue
-		}
-		w.n = max(n, 0)
-		return true
-	}
+	return &Writer{conn: conn, packet: packet}
 }
 
 // OnStall makes a Write that cannot go on for about patience ask f whether it
@@ -249,9 +180,12 @@ func (w *Writer) Write(data mem.BufferSlice) error {
 		_, err := w.conn.Write(data.Materialize())
 		return err
 	}
-	w.lay(data)
-	defer w.letGo()
-	all := w.vec
+	all := w.vec[:0]
+	for _, b := range data {
+		all = append(all, b.ReadOnlyData())
+	}
+	w.vec = all
+	defer clear(w.vec) // hold no buffer that is given back
 	for {
 		if err := w.arm(); err != nil {
 			return err
@@ -278,16 +212,6 @@ func (w *Writer) arm() error {
 	}
 	w.armed = now
 	return w.conn.SetWriteDeadline(now.Add(w.patience))
-}
-
-// WriteBuffers writes all of buffers, with one system call where conn can do
-// that. It keeps none of them, but may change the slice.
-func WriteBuffers(conn net.Conn, buffers net.Buffers) error {
-	if g, ok := conn.(*gathering); ok {
-		return g.writeBuffers(buffers)
-	}
-	_, err := buffers.WriteTo(conn)
-	return err
 }
 
 // closeWriter is a connection that can end one direction.

@@ -47,22 +47,6 @@ func (c *Chunk) unmarshal(raw mem.BufferSlice) error {
 	return nil
 }
 
-// CutData takes the head off a message of Open that is data, which it takes over.
-// Any other message it leaves alone.
-func CutData(msg mem.BufferSlice) (data mem.BufferSlice, ok bool) {
-	if len(msg) == 0 || msg[0].Len() == 0 || Kind(msg[0].ReadOnlyData()[0]) != Data {
-		return nil, false
-	}
-	data = skip(msg, 1)
-	msg.Free()
-	return data, true
-}
-
-// DataMessage is the message of Open that carries data, which it takes over.
-func DataMessage(data mem.BufferSlice) mem.BufferSlice {
-	return (&Chunk{Data, data}).marshal()
-}
-
 // Free gives the data back.
 func (c *Chunk) Free() {
 	c.Data.Free()

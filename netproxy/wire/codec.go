@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Codec makes gRPC, and h2, read and write Packets and Chunks, and nothing else. It is
+// Codec makes gRPC read and write Packets and Chunks, and nothing else. It is
 // protobuf on the wire as far as upstream defines it, and so has its name.
 type Codec struct{}
 

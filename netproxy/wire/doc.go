@@ -29,6 +29,5 @@
 // EOF, or when either gives up.
 //
 // Either end that does not know the extension sees metadata that it ignores,
-// and speaks upstream's wire. Two that know it agree in TLS (ALPN) on Protocol,
-// too: then the same bytes are carried by package h2, and not by gRPC's transport.
+// and speaks upstream's wire.
 package wire

@@ -23,10 +23,6 @@ const (
 	KeyZone             = "x-tunnel-zone"
 )
 
-// Protocol is offered in TLS's ALPN, before h2, by who can have package h2 carry
-// the streams.
-const Protocol = "cloudsim-tunnel/1"
-
 // StreamsVersion is what KeyStreams says.
 const StreamsVersion = "1"
 

@@ -11,23 +11,23 @@ import (
 // an error and is logged once. It sets a global and may not run beside gRPC.
 func QuietGRPC() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)) }
 
-// Sizes that both ends give to gRPC, and to h2. A stream window bounds what waits in
-// memory for a reader that stands still. The window of the whole connection is
-// given back as bytes arrive, read or not, so it bounds nothing but what is
-// under way.
+// Sizes of gRPC's windows and buffers at both ends.
 const (
+	// StreamWindow bounds what waits in memory for a reader that stands still.
 	StreamWindow = 1 << 20
-	ConnWindow   = 16 << 20 // gRPC's
-	// MaxMessage is gRPC's own limit.
-	MaxMessage = 4 << 20
-	// HeaderTable is HTTP/2's own size.
-	HeaderTable = 4 << 10
+	// ConnWindow is given back as bytes arrive, read or not. So it bounds only the
+	// bytes on the way.
+	ConnWindow = 16 << 20
 	// MaxStreams bounds the connections through one agent.
 	MaxStreams = 100_000
-	// WriteBuffer is gRPC's between server and agent, where all connections share one.
+	// WriteBuffer is for the connection between server and agent, which all
+	// tunnelled connections share.
 	WriteBuffer = 256 << 10
-	// ReadBuffer, gRPC's, is small: most of a frame is read past it, and not copied once
-	// more; what TLS has read is in memory already.
+	// FrontBuffer is for the connection of a gRPC client, which carries one
+	// tunnelled connection. gRPC holds a write buffer only while it writes, and a
+	// read buffer of a socket without TLS only while it has data.
+	FrontBuffer = 64 << 10
+	// ReadBuffer is small: gRPC reads most of a frame past it, without a copy.
 	ReadBuffer = 4 << 10
 )
 
