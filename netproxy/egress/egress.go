@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/apis/apiserver/v1beta1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -43,25 +45,24 @@ func (s Selector) Validate() error {
 	return errors.Join(errs...)
 }
 
-// YAML is the configuration file.
+// YAML returns the configuration file.
 func (s Selector) YAML() ([]byte, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	protocol, transport := "GRPC", map[string]any{"uds": map[string]string{"udsName": s.Socket}}
+	conn := v1beta1.Connection{ProxyProtocol: v1beta1.ProtocolGRPC, Transport: &v1beta1.Transport{}}
 	if s.HTTPConnect || s.URL != "" {
-		protocol = "HTTPConnect"
+		conn.ProxyProtocol = v1beta1.ProtocolHTTPConnect
 	}
 	if s.URL != "" {
-		transport = map[string]any{"tcp": map[string]any{"url": s.URL, "tlsConfig": map[string]string{
-			"caBundle": s.CABundle, "clientCert": s.ClientCert, "clientKey": s.ClientKey,
-		}}}
+		conn.Transport.TCP = &v1beta1.TCPTransport{URL: s.URL, TLSConfig: &v1beta1.TLSConfig{
+			CABundle: s.CABundle, ClientCert: s.ClientCert, ClientKey: s.ClientKey,
+		}}
+	} else {
+		conn.Transport.UDS = &v1beta1.UDSTransport{UDSName: s.Socket}
 	}
-	return yaml.Marshal(map[string]any{
-		"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration",
-		"egressSelections": []any{map[string]any{
-			"name":       "cluster",
-			"connection": map[string]any{"proxyProtocol": protocol, "transport": transport},
-		}},
+	return yaml.Marshal(v1beta1.EgressSelectorConfiguration{
+		TypeMeta:         metav1.TypeMeta{APIVersion: v1beta1.SchemeGroupVersion.String(), Kind: "EgressSelectorConfiguration"},
+		EgressSelections: []v1beta1.EgressSelection{{Name: "cluster", Connection: conn}},
 	})
 }
