@@ -70,14 +70,30 @@ func (w *cable) cut() {
 // flooded is a target that floods, and says when its client is gone.
 func flooded(t *testing.T) (addr string, gone <-chan struct{}) {
 	left := make(chan struct{}, 4)
-	return target(t, func(c *net.TCPConn) {
-		for buf := make([]byte, 16<<10); ; {
-			if _, err := c.Write(buf); err != nil {
-				left <- struct{}{}
-				return
-			}
+	return target(t, func(c *net.TCPConn) { flood(c); left <- struct{}{} }), left
+}
+
+// flood writes until the connection ends, but only after the client has spoken.
+// konnectivity-client drops data that arrives before it has registered the
+// connection, and ends the connection.
+func flood(c *net.TCPConn) {
+	buf := make([]byte, 64<<10)
+	if _, err := c.Read(buf[:1]); err != nil {
+		return
+	}
+	for {
+		if _, err := c.Write(buf); err != nil {
+			return
 		}
-	}), left
+	}
+}
+
+// startFlood makes the target of c flood.
+func startFlood(t *testing.T, c net.Conn) {
+	t.Helper()
+	if _, err := c.Write([]byte{1}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A way that breaks in the middle of a transfer ends the connection at the
@@ -112,10 +128,11 @@ func testWayBreaks(t *testing.T, breaks func(*cable), w way) {
 		c.Servers, c.Streams, c.Identifiers.DefaultRoute, c.KeepaliveTime = []string{far.addr}, w.streams, true, time.Second
 	})
 	b.agent("near", func(c *agent.Config) { c.Streams = w.streams })
-	flood, gone := flooded(t)
+	flooding, gone := flooded(t)
 	var cut []net.Conn
 	for _, d := range b.dialers() {
-		c := mustDial(t, d, flood)
+		c := mustDial(t, d, flooding)
+		startFlood(t, c)
 		if _, err := io.ReadFull(c, make([]byte, 1<<20)); err != nil {
 			t.Fatal(err)
 		}

@@ -168,15 +168,10 @@ func TestBadRequests(t *testing.T) {
 func TestStalledReaderHurtsNobody(t *testing.T) {
 	b := newBench(t)
 	b.agent("one")
-	flood := target(t, func(c *net.TCPConn) {
-		for buf := make([]byte, 64<<10); ; {
-			if _, err := c.Write(buf); err != nil {
-				return
-			}
-		}
-	})
+	flooding := target(t, flood)
 	for _, d := range b.dialers() {
-		stalled := mustDial(t, d, flood)
+		stalled := mustDial(t, d, flooding)
+		startFlood(t, stalled)
 		b.await("the stalled connection to be full", func() bool {
 			return full(b, 1<<20)
 		})
@@ -202,16 +197,10 @@ func full(b *bench, n int64) bool {
 func TestStalledReaderIsCutOnUpstreamsWire(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.StallGrace = 200 * time.Millisecond })
 	b.agent("one", func(c *agent.Config) { c.Streams = false })
-	flood := target(t, func(c *net.TCPConn) {
-		for buf := make([]byte, 64<<10); ; {
-			if _, err := c.Write(buf); err != nil {
-				return
-			}
-		}
-	})
+	flooding := target(t, flood)
 	d := dialer{"http-connect", b.dialConnect}
 	good := mustDial(t, d, target(t, echo))
-	mustDial(t, d, flood) // and never read
+	startFlood(t, mustDial(t, d, flooding)) // and never read
 	b.await("the stalled connection to be cut", func() bool { return len(b.server.Status().Connections) <= 2 && agentLoad(b) == 1 })
 	roundTrip(t, good, strings.Repeat("still here", 1000))
 }
