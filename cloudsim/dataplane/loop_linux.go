@@ -25,31 +25,21 @@ const (
 	never  = time.Duration(math.MaxInt64)
 )
 
-// forwarder carries the connections of all load balancers of a plane, by a
-// loop for each processor. A connection stays with one loop for life.
+// forwarder carries the connections of all load balancers of a plane. It has
+// one loop for each processor, and a connection stays with one loop for life.
 //
-// Why not a goroutine for each direction, as everywhere else: waking one costs
-// more than what there is to do for a few bytes. With those, a connection that
-// is opened, used once and closed took half as much time again.
+// A goroutine for each direction would be simpler. But waking a goroutine costs
+// more than forwarding a few bytes: a short connection takes half as much
+// processor time again. See docs/decisions/0045.
 type forwarder struct {
 	loops []*loop
 	work  sync.WaitGroup
 }
 
-// processors is how many the runtime had to run Go code on.
-var processors = sync.OnceValue(func() int { return runtime.GOMAXPROCS(0) })
-
-// newForwarder gives the runtime one processor more than there are loops: while
-// one is idle, it leaves those whose loop sleeps in the kernel alone for 10 ms.
-// Otherwise its monitor looks every 20 µs whether one may be taken away, for an
-// eighth of the time that a busy plane works.
+// newForwarder starts the loops. The caller closes the forwarder.
 func newForwarder() (*forwarder, error) {
-	n := processors()
-	if runtime.GOMAXPROCS(0) <= n {
-		runtime.GOMAXPROCS(n + 1)
-	}
 	f := &forwarder{}
-	for range n {
+	for range runtime.GOMAXPROCS(0) {
 		l, err := newLoop(f)
 		if err != nil {
 			f.close()
@@ -61,7 +51,8 @@ func newForwarder() (*forwarder, error) {
 	return f, nil
 }
 
-// close ends the loops. No connection and no listener may be left.
+// close ends the loops and waits for them. The caller has closed all listeners
+// and connections before.
 func (f *forwarder) close() {
 	for _, l := range f.loops {
 		l.do(func() { l.ended = true })
