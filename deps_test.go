@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	"cloudsim/dataplane/disks": {"cloudsim", "internal/durable", "internal/pause"},
 	"cloudsim/follow":          {"cloudsim", "internal/pause"},
 	"cloudsim/cloudtest":       {"cloudsim", "cloudsim/client", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store", "internal/run"},
-	"ccm":                      {"cloudsim", "cloudsim/client", "cloudsim/follow", "internal/logging", "internal/pause", "internal/providerid", "internal/resident", "internal/run"},
+	"ccm":                      {"cloudsim", "cloudsim/client", "cloudsim/follow", "internal/logging", "internal/pause", "internal/providerid", "internal/run"},
 	"csidriver":                {"cloudsim", "cloudsim/client", "csidriver/machine", "internal/pause", "internal/run"},
 	"csidriver/machine":        {"internal/pause"},
 	"csidriver/translate":      {},
@@ -56,14 +56,13 @@ var mayImport = map[string][]string{
 	"internal/cert":            {},
 	"internal/durable":         {},
 	"internal/freeport":        {},
-	"internal/resident":        {},
 	"internal/pause":           {},
 	"internal/run":             {},
 	"internal/logging":         {},
 	"internal/providerid":      {},
 	"cmd/allinone": {
 		"cloudsim", "cloudsim/client", "cloudsim/dataplane", "cloudsim/dataplane/disks", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store",
-		"ccm", "credprovider", "credprovider/doctor", "credprovider/node", "csidriver", "csidriver/translate", "docs/labs", "lab", "lab/course", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/cert", "internal/logging", "internal/pause", "internal/resident", "internal/run",
+		"ccm", "credprovider", "credprovider/doctor", "credprovider/node", "csidriver", "csidriver/translate", "docs/labs", "lab", "lab/course", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/cert", "internal/logging", "internal/pause", "internal/run",
 	},
 }
 

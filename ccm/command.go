@@ -28,7 +28,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/internal/providerid"
-	"github.com/cloudsim-dev/allinone/internal/resident"
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
@@ -148,13 +147,9 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 	r.resync(cmd.Flags().Changed("min-resync-period"))
 	r.log = logging.New(r.stderr, slog.Level(-v), logging.Format(cmd.Flags().Lookup("logging-format").Value.String()))
 	ctx, cancel := context.WithCancel(cmd.Context())
-	defer cancel()
 	defer context.AfterFunc(ctx, func() { close(r.stop) })()
-	trimmed := make(chan error, 1)
-	go func() { trimmed <- resident.Trim(ctx, r.log) }()
 	err = r.upstream(cmd, args)
-	cancel()
-	err = errors.Join(err, <-trimmed)
+	cancel() // the controllers also stop when upstream's command returned by itself
 	if r.made == nil {
 		return err
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
-	"github.com/cloudsim-dev/allinone/internal/resident"
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
@@ -59,11 +58,9 @@ func (c *contender) turn(b *testing.B, n, atOnce int) {
 
 // inTurns lets all have a turn in each iteration, after one that is not counted:
 // the machine is not the same from one minute to the next. Each begins once, so
-// that what one leaves behind is not always the same one's to bear. All are in
-// this one process, whose heap is as roomy as that of allinone's two.
+// that what one leaves behind is not always the same one's to bear.
 func inTurns(b *testing.B, n, atOnce int, all ...*contender) {
 	b.Helper()
-	resident.Roomy(os.Getenv("GOGC"))
 	for _, c := range all {
 		c.turn(b, atOnce, atOnce)
 		c.perSecond, c.took = c.perSecond[:0:0], nil

@@ -30,7 +30,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 	"github.com/cloudsim-dev/allinone/internal/logging"
-	"github.com/cloudsim-dev/allinone/internal/resident"
 	"github.com/cloudsim-dev/allinone/internal/run"
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 )
@@ -90,7 +89,6 @@ The API's reference is at /docs of the address it listens on.`,
   allinone cloudsim --profile instant --listen 127.0.0.1:0 --ready-file url --data-dir ./cloud`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			resident.Roomy(e.getenv("GOGC"))
 			return f.run(cmd.Context(), logging.New(e.stderr, logging.Level(f.verbose), f.logFormat))
 		},
 	}
@@ -353,7 +351,6 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 	parts := []func(context.Context) error{
 		eng.Run,
 		func(ctx context.Context) error { return httpapi.Serve(ctx, ln, api, run.Limits{}) },
-		func(ctx context.Context) error { return resident.Trim(ctx, log) },
 	}
 	if socket != nil {
 		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, socket, api, run.Limits{}) })

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/csidriver"
 	"github.com/cloudsim-dev/allinone/internal/logging"
-	"github.com/cloudsim-dev/allinone/internal/resident"
 )
 
 // csiFlags is what a person may say of a CSI driver.
@@ -98,11 +96,5 @@ func (f *csiFlags) run(ctx context.Context, log *slog.Logger) error {
 	if f.Node.InstanceName = f.instance; strings.HasPrefix(f.instance, "i-") {
 		f.Node.Instance = cloudsim.InstanceID(f.instance)
 	}
-	resident.Roomy(f.getenv("GOGC"))
-	trimmed := make(chan error, 1)
-	ctx, cancel := context.WithCancel(ctx)
-	go func() { trimmed <- resident.Trim(ctx, log) }()
-	err = csidriver.Run(ctx, log, f.Config)
-	cancel()
-	return advise(cl, errors.Join(err, <-trimmed))
+	return advise(cl, csidriver.Run(ctx, log, f.Config))
 }

@@ -115,6 +115,21 @@ func (s *proxySide) serve(ctx context.Context, reg *prometheus.Registry, ready f
 	return parts, nil
 }
 
+// runWith runs a proxy and its companions: the health and admin servers, and for
+// the server also its Kubernetes parts. The companions stop after the proxy, so
+// that they still answer while it drains.
+func runWith(ctx context.Context, proxy func(context.Context) error, companions []func(context.Context) error) error {
+	if len(companions) == 0 {
+		return proxy(ctx)
+	}
+	others, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	return run.All(ctx,
+		func(ctx context.Context) error { defer stop(); return proxy(ctx) },
+		func(context.Context) error { return run.All(others, companions...) },
+	)
+}
+
 // healthHandler says the truth: alive always, ready when of use.
 func healthHandler(reg *prometheus.Registry, ready func() error) http.Handler {
 	mux := http.NewServeMux()

@@ -15,8 +15,6 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
-	"github.com/cloudsim-dev/allinone/internal/resident"
-	"github.com/cloudsim-dev/allinone/internal/run"
 	"github.com/cloudsim-dev/allinone/netproxy/agent"
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 	"github.com/cloudsim-dev/allinone/netproxy/kube"
@@ -173,13 +171,5 @@ func (f *proxyAgentFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	// What watches the agent stays until the agent has drained.
-	others, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	return run.All(ctx,
-		func(ctx context.Context) error { defer stop(); return a.Run(ctx) },
-		func(context.Context) error {
-			return run.All(others, append(watchers, func(ctx context.Context) error { return resident.Trim(ctx, log) })...)
-		},
-	)
+	return runWith(ctx, a.Run, watchers)
 }

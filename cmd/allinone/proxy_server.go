@@ -17,8 +17,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/internal/resident"
-	"github.com/cloudsim-dev/allinone/internal/run"
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 	"github.com/cloudsim-dev/allinone/netproxy/kube"
 	"github.com/cloudsim-dev/allinone/netproxy/server"
@@ -226,16 +224,7 @@ func (f *proxyServerFlags) run(ctx context.Context, log *slog.Logger) (err error
 	if err != nil {
 		return errors.Join(err, f.closeAll())
 	}
-	parts = append(parts, watchers...)
-	// What watches the server stays until the server has drained.
-	others, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	return run.All(ctx,
-		func(ctx context.Context) error { defer stop(); return s.Run(ctx) },
-		func(context.Context) error {
-			return run.All(others, append(parts, func(ctx context.Context) error { return resident.Trim(ctx, log) })...)
-		},
-	)
+	return runWith(ctx, s.Run, append(parts, watchers...))
 }
 
 // kubernetes connects to the API if a flag needs it, and returns what is to run.
