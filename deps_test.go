@@ -55,6 +55,7 @@ var mayImport = map[string][]string{
 	"test/restfuzz":            {},
 	"internal/cert":            {},
 	"internal/durable":         {},
+	"internal/eventually":      {}, // no package may import it: it is for tests only
 	"internal/freeport":        {},
 	"internal/pause":           {},
 	"internal/run":             {},

@@ -24,6 +24,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 const cluster = "kubernetes"
@@ -75,14 +76,14 @@ func (r *rig) mirrored(t testing.TB) {
 	stop := make(chan struct{})
 	r.provider.Initialize(nil, stop)
 	t.Cleanup(func() { close(stop); r.provider.Wait() })
-	eventually(t, "the cloud is mirrored", r.provider.Mirrored)
+	eventually.True(t, "the cloud is mirrored", r.provider.Mirrored)
 }
 
 // mirrors waits until the mirror, if there is one, holds the load balancer as it
 // is.
 func (r *rig) mirrors(t testing.TB, lb cloudsim.LoadBalancer) {
 	t.Helper()
-	eventually(t, "the load balancer is mirrored", func() bool {
+	eventually.True(t, "the load balancer is mirrored", func() bool {
 		got, known := r.provider.MirroredBalancer(lb.Name)
 		return !r.provider.Mirrored() || known && got.Revision >= lb.Revision
 	})
@@ -298,21 +299,5 @@ func (r *rig) hourLater(t testing.TB) {
 	t.Helper()
 	if _, err := r.cloud.AdvanceClock(t.Context(), cloudsim.AdvanceClock{Seconds: 3600}); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// eventually waits until ok, or fails.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("it never happened: %s", what)
-		case <-tick.C:
-		}
 	}
 }

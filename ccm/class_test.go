@@ -12,6 +12,7 @@ import (
 	servicehelpers "k8s.io/cloud-provider/service/helpers"
 
 	"github.com/cloudsim-dev/allinone/ccm"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 func ofClass(class string) func(*v1.Service) {
@@ -27,7 +28,7 @@ func (p plane) create(t *testing.T, change ...func(*v1.Service)) {
 func TestClassIsServedFromCreateToDelete(t *testing.T) {
 	p := newRig(t).start(t)
 	p.create(t, ofClass(ccm.DefaultLoadBalancerClass))
-	eventually(t, "it has an address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
+	eventually.True(t, "it has an address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
 	s := p.service(t)
 	if s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass != ccm.DefaultLoadBalancerClass {
 		t.Errorf("its class became %v", s.Spec.LoadBalancerClass)
@@ -37,7 +38,7 @@ func TestClassIsServedFromCreateToDelete(t *testing.T) {
 	}
 	// The fake API server knows no finalizers: mark it as the real one would.
 	p.update(t, func(s *v1.Service) { now := metav1.Now(); s.DeletionTimestamp = &now })
-	eventually(t, "load balancer and finalizer are gone", func() bool {
+	eventually.True(t, "load balancer and finalizer are gone", func() bool {
 		s, err := p.kube.CoreV1().Services("default").Get(t.Context(), "web", metav1.GetOptions{})
 		return len(p.balancersInCloud(t)) == 0 && (apierrors.IsNotFound(err) || err == nil && !servicehelpers.HasLBFinalizer(s))
 	})
@@ -55,7 +56,7 @@ func TestForeignClassIsLeftAlone(t *testing.T) {
 	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), ours, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "ours, which came later, is served", func() bool { return len(p.balancersInCloud(t)) == 1 })
+	eventually.True(t, "ours, which came later, is served", func() bool { return len(p.balancersInCloud(t)) == 1 })
 	if s := p.service(t); !servicehelpers.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) != 0 {
 		t.Errorf("the foreign one became %+v", s)
 	}
@@ -71,7 +72,7 @@ func TestOnlyTheClass(t *testing.T) {
 	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), classed, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the classed one, which came later, is served", func() bool { return len(p.balancersInCloud(t)) == 1 })
+	eventually.True(t, "the classed one, which came later, is served", func() bool { return len(p.balancersInCloud(t)) == 1 })
 	if lb := p.only(t); lb.Labels[ccm.LabelServiceName] != "ours" {
 		t.Errorf("served was %v", lb.Labels)
 	}
@@ -99,7 +100,7 @@ func TestForeignClassThatGoesIsLeftAlone(t *testing.T) {
 			if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), ours, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "ours, which came later, is served", func() bool { return len(p.balancersInCloud(t)) == 1 })
+			eventually.True(t, "ours, which came later, is served", func() bool { return len(p.balancersInCloud(t)) == 1 })
 			if s := p.service(t); !servicehelpers.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) != 1 {
 				t.Errorf("the foreign one became %+v", s)
 			}

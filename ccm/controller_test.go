@@ -30,6 +30,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // plane is upstream's controllers, on our provider and a fake API server.
@@ -112,7 +113,7 @@ func follow(t testing.TB, kube *fake.Clientset, shared informers.SharedInformerF
 	})
 	shared.Start(stop)
 	kinds := len(shared.WaitForCacheSync(stop))
-	eventually(t, "all informers watch", func() bool {
+	eventually.True(t, "all informers watch", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(watched) == kinds
@@ -193,8 +194,8 @@ func TestNodeIsInitialised(t *testing.T) {
 	p.join(t, early)
 	r.machine(t, "other") // so that ids and names do not agree by chance
 	i := r.machine(t, "node-1")
-	eventually(t, "the taint goes", func() bool { return !hasTaint(p.node(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
-	eventually(t, "the addresses come", func() bool { return len(p.node(t, "node-1").Status.Addresses) == 2 })
+	eventually.True(t, "the taint goes", func() bool { return !hasTaint(p.node(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
+	eventually.True(t, "the addresses come", func() bool { return len(p.node(t, "node-1").Status.Addresses) == 2 })
 	n := p.node(t, "node-1")
 	want := map[string]string{
 		v1.LabelInstanceTypeStable: "small", v1.LabelTopologyZone: "sim-1a", v1.LabelTopologyRegion: "sim-1",
@@ -222,9 +223,9 @@ func TestProvidedNodeIP(t *testing.T) {
 	bad.Annotations = map[string]string{cloudapi.AnnotationAlphaProvidedIPAddr: "192.0.2.1"}
 	p.join(t, bad)
 	p.join(t, good)
-	eventually(t, "the good one is initialised", func() bool { return !hasTaint(p.node(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
+	eventually.True(t, "the good one is initialised", func() bool { return !hasTaint(p.node(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
 	r.wire.spoil(nil)
-	eventually(t, "the bad one is tried again", func() bool { return len(r.wire.made(false)) > 3 })
+	eventually.True(t, "the bad one is tried again", func() bool { return len(r.wire.made(false)) > 3 })
 	if n := p.node(t, "node-2"); !hasTaint(n, cloudapi.TaintExternalCloudProvider) || n.Spec.ProviderID != "" {
 		t.Errorf("a node with an address that %s does not have was initialised: %+v", b.ID, n.Spec)
 	}
@@ -246,7 +247,7 @@ func TestNodeSurvivesTheCloud(t *testing.T) {
 		return []fault{{cut: true}, {status: 503, body: "<html>"}, {status: 401, body: `{"status":401,"kind":"unauthenticated"}`}, {loseReply: true}}[n%4]
 	})
 	p.join(t, initialised(i))
-	eventually(t, "the cloud is asked many times", func() bool { return len(r.wire.made(false)) > 40 })
+	eventually.True(t, "the cloud is asked many times", func() bool { return len(r.wire.made(false)) > 40 })
 	if p.node(t, "node-1") == nil {
 		t.Fatal("the Node is gone because the cloud did not answer")
 	}
@@ -254,12 +255,12 @@ func TestNodeSurvivesTheCloud(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := len(r.wire.made(false))
-	eventually(t, "the cloud is asked many times again", func() bool { return len(r.wire.made(false)) > asked+20 })
+	eventually.True(t, "the cloud is asked many times again", func() bool { return len(r.wire.made(false)) > asked+20 })
 	if p.node(t, "node-1") == nil {
 		t.Fatal("the Node is gone before the cloud said so")
 	}
 	down.Store(false)
-	eventually(t, "the Node goes", func() bool { return p.node(t, "node-1") == nil })
+	eventually.True(t, "the Node goes", func() bool { return p.node(t, "node-1") == nil })
 }
 
 // A stopped instance taints its Node; a terminating one keeps it until it is
@@ -272,11 +273,11 @@ func TestStopTaintsAndTerminateDeletes(t *testing.T) {
 	if _, err := r.cloud.StopInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the shutdown taint", func() bool { return hasTaint(p.node(t, "node-1"), cloudapi.TaintNodeShutdown) })
+	eventually.True(t, "the shutdown taint", func() bool { return hasTaint(p.node(t, "node-1"), cloudapi.TaintNodeShutdown) })
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the Node goes", func() bool {
+	eventually.True(t, "the Node goes", func() bool {
 		gone := p.node(t, "node-1") == nil
 		if gone {
 			if now, err := r.cloud.GetInstance(t.Context(), i.ID); err == nil {
@@ -297,7 +298,7 @@ func TestServiceThroughTheController(t *testing.T) {
 	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), service(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the Service has an address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
+	eventually.True(t, "the Service has an address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
 	in, lb := p.service(t).Status.LoadBalancer.Ingress[0], r.only(t)
 	if in.IP != lb.IP || in.IPMode == nil || *in.IPMode != v1.LoadBalancerIPModeProxy {
 		t.Errorf("ingress %+v, want %s in mode Proxy", in, lb.IP)
@@ -315,9 +316,9 @@ func TestServiceThroughTheController(t *testing.T) {
 	excluded := ready(initialised(c))
 	excluded.Labels = map[string]string{v1.LabelNodeExcludeBalancers: "junk"}
 	p.join(t, excluded)
-	eventually(t, "node-1 is the target", targets(a.ID))
+	eventually.True(t, "node-1 is the target", targets(a.ID))
 	p.join(t, initialised(b)) // not ready: health checks decide
-	eventually(t, "node-2 is one too", targets(a.ID, b.ID))
+	eventually.True(t, "node-2 is one too", targets(a.ID, b.ID))
 	for _, step := range []struct {
 		label string
 		want  []cloudsim.InstanceID
@@ -327,19 +328,19 @@ func TestServiceThroughTheController(t *testing.T) {
 		if _, err := p.kube.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "exclude label "+step.label, targets(step.want...))
+		eventually.True(t, "exclude label "+step.label, targets(step.want...))
 	}
 
 	p.update(t, func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30081 })
-	eventually(t, "the node port changes", func() bool { return r.only(t).Listeners[0].TargetPort == 30081 })
+	eventually.True(t, "the node port changes", func() bool { return r.only(t).Listeners[0].TargetPort == 30081 })
 	p.update(t, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })
-	eventually(t, "a ClusterIP needs none", func() bool { return len(r.balancersInCloud(t)) == 0 })
-	eventually(t, "the Service is let go", func() bool {
+	eventually.True(t, "a ClusterIP needs none", func() bool { return len(r.balancersInCloud(t)) == 0 })
+	eventually.True(t, "the Service is let go", func() bool {
 		s := p.service(t)
 		return !servicehelpers.HasLBFinalizer(s) && len(s.Status.LoadBalancer.Ingress) == 0
 	})
 	p.update(t, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeLoadBalancer })
-	eventually(t, "and back", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
+	eventually.True(t, "and back", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
 }
 
 // The finalizer stays until the load balancer is gone, even if it takes long
@@ -350,11 +351,11 @@ func TestFinalizerWaits(t *testing.T) {
 	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), service(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the Service has an address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
+	eventually.True(t, "the Service has an address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
 	r.wire.spoil(func(_ int, req *http.Request) fault { return fault{loseReply: req.Method == http.MethodDelete} })
 	now := metav1.Now()
 	p.update(t, func(s *v1.Service) { s.DeletionTimestamp = &now })
-	eventually(t, "the Service is let go", func() bool {
+	eventually.True(t, "the Service is let go", func() bool {
 		free := !servicehelpers.HasLBFinalizer(p.service(t))
 		if free && len(r.balancersInCloud(t)) > 0 {
 			t.Error("the Service was let go while its load balancer was there")
@@ -371,7 +372,7 @@ func TestRefusalIsAnEvent(t *testing.T) {
 	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a Warning names the port", func() bool {
+	eventually.True(t, "a Warning names the port", func() bool {
 		w := p.warned(t)
 		return strings.Contains(w, "5353") && strings.Contains(w, "SCTP")
 	})

@@ -19,6 +19,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // slow is a cloud whose machines stay where they are put.
@@ -145,7 +146,7 @@ func TestDoubtOfThePlace(t *testing.T) {
 	if _, err := r.cloud.DeleteInstance(t.Context(), gone.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the cloud forgets the instance", func() bool {
+	eventually.True(t, "the cloud forgets the instance", func() bool {
 		_, err := r.cloud.GetInstance(t.Context(), gone.ID)
 		return errors.Is(err, cloudsim.NotFound)
 	})
@@ -404,11 +405,11 @@ func TestNodeDeletionGrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, began := initialised(i), time.Now()
-	eventually(t, "the cloud forgets the instance", func() bool {
+	eventually.True(t, "the cloud forgets the instance", func() bool {
 		_, err := r.cloud.GetInstance(t.Context(), i.ID)
 		return errors.Is(err, cloudsim.NotFound)
 	})
-	eventually(t, "the instance is told to be gone", func() bool {
+	eventually.True(t, "the instance is told to be gone", func() bool {
 		there, err := r.instances().InstanceExists(t.Context(), n)
 		if err != nil {
 			t.Fatal(err)
@@ -438,7 +439,7 @@ func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the cloud forgets the instance", func() bool {
+	eventually.True(t, "the cloud forgets the instance", func() bool {
 		_, err := r.cloud.GetInstance(t.Context(), i.ID)
 		return errors.Is(err, cloudsim.NotFound)
 	})

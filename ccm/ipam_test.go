@@ -22,6 +22,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // allocating runs an allocator over these nodes. With routes it makes routes of
@@ -76,7 +77,7 @@ func TestNodesGetTheRangesOfTheirInstances(t *testing.T) {
 		t.Fatalf("the instance has %v", i.PodRanges)
 	}
 	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", "", node("node-1")) // not even initialised
-	eventually(t, "the Node has its ranges", func() bool {
+	eventually.True(t, "the Node has its ranges", func() bool {
 		n, err := kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
 		return err == nil && cmp.Equal(n.Spec.PodCIDRs, i.PodRanges) && n.Spec.PodCIDR == i.PodRanges[0]
 	})
@@ -93,7 +94,7 @@ func TestNoRangesForNodesOfNobody(t *testing.T) {
 	if _, err := kube.CoreV1().Nodes().Create(t.Context(), node("node-2"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "one that came later has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "node-2"), other.PodRanges) })
+	eventually.True(t, "one that came later has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "node-2"), other.PodRanges) })
 	if got := podCIDRs(t, kube, "node-1"); len(got) > 0 {
 		t.Errorf("it has %v", got)
 	}
@@ -113,7 +114,7 @@ func TestNodesWithoutARange(t *testing.T) {
 			r := tc.rig(t)
 			r.machine(t, "node-1")
 			kube := r.allocating(t, tc.clusterCIDR, "", node("node-1"))
-			eventually(t, "the Node is told", func() bool { return strings.Contains(r.said(), tc.says) })
+			eventually.True(t, "the Node is told", func() bool { return strings.Contains(r.said(), tc.says) })
 			n, err := kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
 			if err != nil || len(n.Spec.PodCIDRs) != 0 {
 				t.Errorf("it has %v, %v", n.Spec.PodCIDRs, err)
@@ -150,7 +151,7 @@ func TestRangesAreRoutedFirst(t *testing.T) {
 		}
 		return destinations
 	}
-	eventually(t, "the first route is being made", func() bool { return slices.Equal(made(), i.PodRanges[:1]) })
+	eventually.True(t, "the first route is being made", func() bool { return slices.Equal(made(), i.PodRanges[:1]) })
 	l, err := r.cloud.ListRoutes(t.Context(), cloudsim.ListOptions{})
 	if err != nil || len(l.Items) != 1 {
 		t.Fatal(l.Items, err)
@@ -168,14 +169,14 @@ func TestRangesAreRoutedFirst(t *testing.T) {
 	if got := r.listed(t, cluster); len(got) != 0 {
 		t.Errorf("the framework sees %v", got)
 	}
-	eventually(t, "the Node has its ranges", func() bool {
+	eventually.True(t, "the Node has its ranges", func() bool {
 		r.hourLater(t)
 		return slices.Equal(podCIDRs(t, kube, "node-1"), i.PodRanges)
 	})
 	if got := made(); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(i.PodRanges))) {
 		t.Errorf("routes lead to %v", got)
 	}
-	eventually(t, "the framework sees the routes", func() bool { return len(r.listed(t, cluster)) == 2 })
+	eventually.True(t, "the framework sees the routes", func() bool { return len(r.listed(t, cluster)) == 2 })
 }
 
 // A Node that goes before it has its ranges leaves its route to the framework.
@@ -183,14 +184,14 @@ func TestRouteOfANodeThatWent(t *testing.T) {
 	r := podded(t, slow(func(p *engine.Profile) { p.Network = time.Hour }))
 	r.machine(t, "node-1")
 	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", cluster, node("node-1"))
-	eventually(t, "a route is being made", func() bool {
+	eventually.True(t, "a route is being made", func() bool {
 		l, err := r.cloud.ListRoutes(t.Context(), cloudsim.ListOptions{})
 		return err == nil && len(l.Items) == 1
 	})
 	if err := kube.CoreV1().Nodes().Delete(t.Context(), "node-1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the framework sees it", func() bool { return len(r.listed(t, cluster)) == 1 })
+	eventually.True(t, "the framework sees it", func() bool { return len(r.listed(t, cluster)) == 1 })
 }
 
 // One that went while its routes were made leaves them, too.
@@ -202,7 +203,7 @@ func TestRoutesOfANodeThatIsGone(t *testing.T) {
 		return true, nil, apierrors.NewNotFound(v1.Resource("nodes"), "node-1")
 	})
 	r.allocatingIn(t, kube, "10.244.0.0/16,fd10:244::/56", cluster, node("node-1"))
-	eventually(t, "the framework sees them", func() bool { return len(r.listed(t, cluster)) == len(i.PodRanges) })
+	eventually.True(t, "the framework sees them", func() bool { return len(r.listed(t, cluster)) == len(i.PodRanges) })
 }
 
 // A Node does not wait for a route that will not be: upstream's controller has it
@@ -214,7 +215,7 @@ func TestRangesWithoutARoute(t *testing.T) {
 		t.Fatal(err)
 	}
 	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", cluster, node("node-1"))
-	eventually(t, "the Node has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "node-1"), i.PodRanges) })
+	eventually.True(t, "the Node has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "node-1"), i.PodRanges) })
 }
 
 // A Node that is not called as its instance is routed by nobody; it does not wait
@@ -225,7 +226,7 @@ func TestRangesOfANodeOfAnotherName(t *testing.T) {
 	n := initialised(i)
 	n.Name = "other"
 	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", cluster, n)
-	eventually(t, "the Node has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "other"), i.PodRanges) })
+	eventually.True(t, "the Node has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "other"), i.PodRanges) })
 }
 
 // Ranges are written into the Node that they were looked up for, and into no

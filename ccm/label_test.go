@@ -14,6 +14,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // Labels of an instance follow to its Node after that was initialised; what a
@@ -73,7 +74,7 @@ func TestNodeLabelsFollow(t *testing.T) {
 		if i, err = r.cloud.UpdateInstance(t.Context(), i.ID, cloudsim.UpdateInstance{Labels: labels}, 0); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the mirror shows it", func() bool {
+		eventually.True(t, "the mirror shows it", func() bool {
 			m, ok := r.provider.MirroredInstance(i.ID)
 			return ok && m.Revision == i.Revision
 		})

@@ -22,6 +22,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 func TestEnsureMakesWhatTheServiceSays(t *testing.T) {
@@ -139,7 +140,7 @@ func TestChangesInPlace(t *testing.T) {
 func TestDeletedMeansGone(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	s := service()
-	eventually(t, "it is made", func() bool {
+	eventually.True(t, "it is made", func() bool {
 		defer r.hourLater(t)
 		_, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
 		return err == nil
@@ -156,7 +157,7 @@ func TestDeletedMeansGone(t *testing.T) {
 	}
 	r.wire.spoil(nil)
 	r.hourLater(t)
-	eventually(t, "it is gone", func() bool {
+	eventually.True(t, "it is gone", func() bool {
 		return r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, bare) == nil
 	})
 	if calls := r.wire.made(true); len(calls) > 0 {
@@ -251,12 +252,12 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	}
 	// Deleted and made again under the same name: another UID, so nobody waits.
 	other := service(func(s *v1.Service) { s.UID = "ffffffff-1111-2222-3333-444455556666" })
-	eventually(t, "the Service of the same name has its own", func() bool {
+	eventually.True(t, "the Service of the same name has its own", func() bool {
 		defer r.hourLater(t)
 		_, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, other, nil)
 		return err == nil
 	})
-	eventually(t, "the successor is made", func() bool {
+	eventually.True(t, "the successor is made", func() bool {
 		defer r.hourLater(t)
 		_, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
 		return err == nil

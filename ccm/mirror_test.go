@@ -14,6 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // A loop over all nodes costs the cloud nothing while it is mirrored.
@@ -22,7 +23,7 @@ func TestMirrorAnswersForTheCloud(t *testing.T) {
 	before := initialised(r.machine(t, "node-1"))
 	r.mirrored(t)
 	after := initialised(r.machine(t, "node-2")) // an event tells of it
-	eventually(t, "no call is made", func() bool {
+	eventually.True(t, "no call is made", func() bool {
 		r.wire.spoil(nil)
 		for _, n := range []string{before.Name, after.Name} {
 			// As a node that was never initialised, which is found by its name.
@@ -47,7 +48,7 @@ func TestMirrorNeverSaysNo(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.wire.spoil(nil)
-	eventually(t, "the instance is gone", func() bool {
+	eventually.True(t, "the instance is gone", func() bool {
 		there, err := r.instances().InstanceExists(t.Context(), initialised(gone))
 		return err == nil && !there
 	})
@@ -71,7 +72,7 @@ func TestMirrorFollowsAgain(t *testing.T) {
 	stop := make(chan struct{})
 	r.provider.Initialize(nil, stop)
 	t.Cleanup(func() { close(stop); r.provider.Wait() })
-	eventually(t, "three tries", func() bool { return len(r.wire.made(false)) >= 3 })
+	eventually.True(t, "three tries", func() bool { return len(r.wire.made(false)) >= 3 })
 	if r.provider.Mirrored() {
 		t.Error("a cloud that never answered is mirrored")
 	}
@@ -79,7 +80,7 @@ func TestMirrorFollowsAgain(t *testing.T) {
 		t.Errorf("its health is %v; want why it cannot be watched", err)
 	}
 	r.wire.spoil(nil)
-	eventually(t, "it is mirrored", r.provider.Mirrored)
+	eventually.True(t, "it is mirrored", r.provider.Mirrored)
 	if err := r.provider.Health(); err != nil {
 		t.Errorf("its health is %v", err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // orphaned is a cloud with the load balancer of a Service that is there, that
@@ -71,7 +72,7 @@ func TestOrphanIsDeletedAfterTheGrace(t *testing.T) {
 	if n := len(r.balancersInCloud(t)); n != 4 {
 		t.Errorf("%d load balancers are left of 4 within the grace", n)
 	}
-	eventually(t, "the orphan is gone", func() bool {
+	eventually.True(t, "the orphan is gone", func() bool {
 		if err := sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +116,7 @@ func TestOrphansOfOneService(t *testing.T) {
 		t.Fatal(err)
 	}
 	sweep := r.provider.Sweeper(kube, cluster)
-	eventually(t, "both are gone", func() bool {
+	eventually.True(t, "both are gone", func() bool {
 		if err := sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +171,7 @@ func TestOrphanOfAServiceThatIsThere(t *testing.T) {
 			if _, err := kube.CoreV1().Services(gone.Namespace).Update(t.Context(), gone, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the orphan is gone", func() bool {
+			eventually.True(t, "the orphan is gone", func() bool {
 				if err := sweep(t.Context()); err != nil {
 					t.Fatal(err)
 				}

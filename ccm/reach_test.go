@@ -8,6 +8,7 @@ import (
 	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // Where the machine gives a listener another address and port, or none, the
@@ -16,7 +17,7 @@ import (
 func TestServiceSaysWhereItIsReachable(t *testing.T) {
 	r, e := newRigAndEngine(t)
 	report := func(l cloudsim.ListenerStatus) {
-		eventually(t, "the data plane hears of it", func() bool { return len(r.balancersInCloud(t)) == 1 })
+		eventually.True(t, "the data plane hears of it", func() bool { return len(r.balancersInCloud(t)) == 1 })
 		l.IP = r.only(t).IP
 		if err := e.ReportLoadBalancer(engine.AsCloud(t.Context()), r.only(t).ID, cloudsim.LoadBalancerStatus{Listeners: []cloudsim.ListenerStatus{l}}); err != nil {
 			t.Error(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // Another address, token and project are used from the next call on, by the
@@ -53,7 +54,7 @@ func TestReload(t *testing.T) {
 	stop := make(chan struct{})
 	p.Initialize(nil, stop)
 	t.Cleanup(func() { close(stop); p.Wait() })
-	eventually(t, "the first cloud is mirrored", p.Mirrored)
+	eventually.True(t, "the first cloud is mirrored", p.Mirrored)
 	i, _ := p.InstancesV2()
 	if _, err := i.InstanceMetadata(t.Context(), node("node-1")); err == nil {
 		t.Fatal("the first cloud has the second's instance")
@@ -62,7 +63,7 @@ func TestReload(t *testing.T) {
 		URL: below.URL + "/east", TokenFile: secret("second", token(second.Token)), Project: string(second.Project),
 		NodeDeletionGrace: metav1.Duration{Duration: 1},
 	})
-	eventually(t, "the second cloud is mirrored", p.Mirrored)
+	eventually.True(t, "the second cloud is mirrored", p.Mirrored)
 	if m, err := i.InstanceMetadata(t.Context(), node("node-1")); err != nil || m.Zone != "sim-1a" {
 		t.Errorf("metadata from the second cloud: %+v, %v", m, err)
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // provided starts the controllers with a Service whose load balancer is in
@@ -23,7 +24,7 @@ func (r *rig) provided(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	if _, err := p.kube.CoreV1().Services("default").Create(t.Context(), service(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the Service has its address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
+	eventually.True(t, "the Service has its address", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
 	return p, p.only(t)
 }
 
@@ -32,7 +33,7 @@ func TestRepairOfADeletedLoadBalancer(t *testing.T) {
 	if _, err := p.cloud.DeleteLoadBalancer(t.Context(), lb.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "another one is there, and the Service shows it", func() bool {
+	eventually.True(t, "another one is there, and the Service shows it", func() bool {
 		all := p.balancersInCloud(t)
 		ingress := p.service(t).Status.LoadBalancer.Ingress
 		return len(all) == 1 && all[0].ID != lb.ID && len(ingress) == 1 && ingress[0].IP == all[0].IP
@@ -48,7 +49,7 @@ func TestRepairOfAChangedLoadBalancer(t *testing.T) {
 	if _, err := p.cloud.UpdateLoadBalancer(t.Context(), lb.ID, cloudsim.UpdateLoadBalancer{Labels: lb.Labels, LoadBalancerSpec: spec}, lb.Revision); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the listener is back, and the target that is no node gone", func() bool {
+	eventually.True(t, "the listener is back, and the target that is no node gone", func() bool {
 		now := p.only(t)
 		return now.ID == lb.ID && now.Listeners[0].Port == 80 && len(now.Targets) == 0
 	})
@@ -61,7 +62,7 @@ func TestRepairOfAWipedStatus(t *testing.T) {
 	if _, err := p.kube.CoreV1().Services("default").UpdateStatus(t.Context(), s, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the Service shows its address again", func() bool {
+	eventually.True(t, "the Service shows its address again", func() bool {
 		ingress := p.service(t).Status.LoadBalancer.Ingress
 		return len(ingress) == 1 && ingress[0].IP == lb.IP
 	})
@@ -75,7 +76,7 @@ func TestNoDrift(t *testing.T) {
 	if _, err := r.cloud.DeleteInstance(t.Context(), gone.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the instance is gone", func() bool {
+	eventually.True(t, "the instance is gone", func() bool {
 		_, err := r.cloud.GetInstance(t.Context(), gone.ID)
 		return errors.Is(err, cloudsim.NotFound)
 	})
@@ -86,12 +87,12 @@ func TestNoDrift(t *testing.T) {
 		func() { s.Status.LoadBalancer = *r.ensure(t, s, there) },
 	} {
 		step()
-		eventually(t, "there is no drift", func() bool { // once the mirror has seen it
+		eventually.True(t, "there is no drift", func() bool { // once the mirror has seen it
 			why, err := r.provider.Drift(t.Context(), cluster, s, there, initialised(gone))
 			return err == nil && why == ""
 		})
 	}
-	eventually(t, "without the node there is", func() bool {
+	eventually.True(t, "without the node there is", func() bool {
 		why, err := r.provider.Drift(t.Context(), cluster, s)
 		return err == nil && why != ""
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 func (r *rig) routes() cloudprovider.Routes {
@@ -119,7 +120,7 @@ func TestRouteThatWasReplaced(t *testing.T) {
 	if _, err := r.cloud.DeleteInstance(t.Context(), old.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is a black hole", func() bool { return slices.Equal(r.listed(t, cluster), []string{"10.244.7.0/24 blackhole"}) })
+	eventually.True(t, "it is a black hole", func() bool { return slices.Equal(r.listed(t, cluster), []string{"10.244.7.0/24 blackhole"}) })
 	l, err := r.routes().ListRoutes(t.Context(), cluster)
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +160,7 @@ func TestForeignRoutesStay(t *testing.T) {
 		t.Errorf("the cluster's are %v", got)
 	}
 	r.routing(t, 0, "10.244.0.0/16")
-	eventually(t, "the one that is left over goes", func() bool { return len(r.listed(t, cluster)) == 0 })
+	eventually.True(t, "the one that is left over goes", func() bool { return len(r.listed(t, cluster)) == 0 })
 	for _, f := range foreign {
 		if now, err := r.cloud.GetRoute(t.Context(), f.ID); err != nil || now.Revision != f.Revision {
 			t.Errorf("%s became %+v, %v", f.Name, now, err)
@@ -208,7 +209,7 @@ func TestRouteOfAStoppedInstance(t *testing.T) {
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is a black hole", func() bool {
+	eventually.True(t, "it is a black hole", func() bool {
 		got := r.listed(t, cluster)
 		return len(got) == 1 && got[0] == "10.244.0.0/24 blackhole"
 	})
@@ -223,7 +224,7 @@ func TestRouteThatTakesTime(t *testing.T) {
 		t.Errorf("while it is being made: %v", err)
 	}
 	r.hourLater(t)
-	eventually(t, "it is made", func() bool {
+	eventually.True(t, "it is made", func() bool {
 		return r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.0.0/24")) == nil
 	})
 	r.wire.spoil(func(n int, req *http.Request) fault { return fault{loseReply: req.Method == http.MethodPost} })
@@ -232,7 +233,7 @@ func TestRouteThatTakesTime(t *testing.T) {
 	}
 	r.wire.spoil(nil)
 	r.hourLater(t)
-	eventually(t, "the second try finds it", func() bool {
+	eventually.True(t, "the second try finds it", func() bool {
 		return r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.1.0/24")) == nil
 	})
 	if got := r.listed(t, cluster); len(got) != 2 {

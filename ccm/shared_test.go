@@ -11,6 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/ccm"
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // sharing is a Service that shares the load balancer "front" with a port.
@@ -124,7 +125,7 @@ func TestOrphanedShare(t *testing.T) {
 	r.ensure(t, here)
 	r.mirrored(t)
 	sweep := r.provider.Sweeper(fake.NewClientset(here), cluster)
-	eventually(t, "the share is gone", func() bool {
+	eventually.True(t, "the share is gone", func() bool {
 		if err := sweep(t.Context()); err != nil && cloudsim.KindOf(err) != cloudsim.Stale {
 			t.Fatal(err)
 		}

@@ -23,6 +23,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // cluster is the Kubernetes half of a lab: everything but the cloud.
@@ -112,10 +114,7 @@ func startCluster(t *testing.T) *cluster {
 func await(t *testing.T, what string, ok func() error) {
 	t.Helper()
 	began := time.Now()
-	var last error
-	if !eventually(time.Minute, func() bool { last = ok(); return last == nil }) {
-		t.Fatalf("%s: %v", what, last)
-	}
+	eventually.NoError(t, what, ok)
 	t.Logf("%s after %s", what, time.Since(began).Round(time.Millisecond))
 }
 

@@ -156,15 +156,3 @@ func testServer(name, addr, journal string, more ...string) component {
 
 // patience is how long a loaded machine may take for what must come.
 const patience = 30 * time.Second
-
-// eventually asks every few milliseconds until ok, or until d has passed.
-func eventually(d time.Duration, ok func() bool) bool {
-	for end := time.Now().Add(d); ; time.Sleep(5 * time.Millisecond) {
-		if ok() {
-			return true
-		}
-		if time.Now().After(end) {
-			return false
-		}
-	}
-}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 func startSleep(t *testing.T) *exec.Cmd {
@@ -41,9 +43,7 @@ func TestIdentify(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if !eventually(patience, func() bool { return !who.runs() }) {
-		t.Error("a zombie runs")
-	}
+	eventually.True(t, "a zombie does not count as running", func() bool { return !who.runs() })
 }
 
 // A killed program whose first thread has ended and whose others have not
@@ -60,9 +60,7 @@ func TestIdentifyOfAProcessWhoseFirstThreadEnded(t *testing.T) {
 		stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 		return err == nil && strings.Contains(string(stat), ") Z ")
 	}
-	if !eventually(patience, zombie) {
-		t.Fatal("its first thread does not end")
-	}
+	eventually.True(t, "its first thread ends", zombie)
 	who := identify(pid)
 	if !who.runs() {
 		t.Error("it is taken for gone while its threads run")
@@ -70,9 +68,7 @@ func TestIdentifyOfAProcessWhoseFirstThreadEnded(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if !eventually(patience, func() bool { return !who.runs() }) {
-		t.Error("it is not gone after it was killed")
-	}
+	eventually.True(t, "the killed process is gone", func() bool { return !who.runs() })
 }
 
 func TestDownEndsWhatAKilledSupervisorLeft(t *testing.T) {

@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // rig is a supervisor over real processes.
@@ -193,12 +195,12 @@ func TestStartsAgainWhatDies(t *testing.T) {
 	if err := unix.Kill(before.Process.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if !eventually(patience, func() bool {
-		now := r.component(t, "mortal")
-		return now.Ready && now.Process.PID != before.Process.PID
-	}) {
-		t.Fatalf("not back: %+v", r.component(t, "mortal"))
-	}
+	eventually.NoError(t, "the killed component is ready again", func() error {
+		if now := r.component(t, "mortal"); !now.Ready || now.Process.PID == before.Process.PID {
+			return fmt.Errorf("%+v", now)
+		}
+		return nil
+	})
 	if got := r.component(t, "mortal").Restarts; got != 1 {
 		t.Errorf("%d restarts, want 1", got)
 	}
@@ -220,9 +222,7 @@ func TestKillsWhatDoesNotStop(t *testing.T) {
 		return []component{{name: "stubborn", program: testProgram("stubborn"), args: []string{r.journal}}}
 	})
 	r.awaitReady(t)
-	if !eventually(patience, func() bool { _, err := os.Stat(r.journal); return err == nil }) {
-		t.Fatal("it does not start")
-	}
+	eventually.NoError(t, "it starts", func() error { _, err := os.Stat(r.journal); return err })
 	who := r.component(t, "stubborn").Process
 	began := time.Now()
 	r.stop()
@@ -275,9 +275,7 @@ func TestPartOfTheProcessStartsAgainToo(t *testing.T) {
 			return nil
 		}}}
 	})
-	if !eventually(patience, func() bool { _, err := os.Stat(r.journal); return err == nil }) {
-		t.Fatal("it was not started again")
-	}
+	eventually.NoError(t, "it is started again", func() error { _, err := os.Stat(r.journal); return err })
 	r.stop()
 	if err := r.result(t); err != nil {
 		t.Error(err)
@@ -292,27 +290,25 @@ func TestLeavesNoGrandchild(t *testing.T) {
 	})
 	r.awaitReady(t)
 	var who process
-	if !eventually(patience, func() bool {
+	eventually.NoError(t, "the grandchild runs", func() error {
 		raw, err := os.ReadFile(pidFile)
 		if err != nil {
-			return false
+			return err
 		}
 		pid, err := strconv.Atoi(string(raw))
 		if err != nil {
-			return false
+			return err
 		}
-		who = identify(pid)
-		return who.runs()
-	}) {
-		t.Fatal("no grandchild")
-	}
+		if who = identify(pid); !who.runs() {
+			return fmt.Errorf("%+v does not run", who)
+		}
+		return nil
+	})
 	r.stop()
 	if err := r.result(t); err != nil {
 		t.Fatal(err)
 	}
-	if !eventually(patience, func() bool { return !who.runs() }) {
-		t.Error("a grandchild outlives its parent")
-	}
+	eventually.True(t, "a grandchild ends with its parent", func() bool { return !who.runs() })
 }
 
 func TestTableMustBeInOrder(t *testing.T) {
@@ -339,13 +335,14 @@ func startSupervisor(t *testing.T) (Dir, *exec.Cmd, record) {
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	var rec record
-	if !eventually(patience, func() bool {
+	eventually.NoError(t, "the lab starts", func() error {
 		rec, err = dir.record()
 		started, _ := os.ReadFile(journal)
-		return err == nil && strings.Contains(string(started), "start stubborn") && len(rec.Components) == 2 && rec.Components[1].Process.PID != 0
-	}) {
-		t.Fatalf("it does not start: %+v, %v", rec, err)
-	}
+		if err == nil && (!strings.Contains(string(started), "start stubborn") || len(rec.Components) != 2 || rec.Components[1].Process.PID == 0) {
+			err = fmt.Errorf("not yet: %+v", rec)
+		}
+		return err
+	})
 	return dir, cmd, rec
 }
 
@@ -358,9 +355,7 @@ func TestNothingOutlivesTheSupervisor(t *testing.T) {
 	}
 	cmd.Wait()
 	for _, c := range rec.Components {
-		if !eventually(patience, func() bool { return !c.Process.runs() }) {
-			t.Errorf("%s outlives its supervisor: %+v", c.Name, c.Process)
-		}
+		eventually.True(t, c.Name+" ends with its supervisor", func() bool { return !c.Process.runs() })
 	}
 	unlock, err := open(t.Context(), dir)
 	if err != nil {

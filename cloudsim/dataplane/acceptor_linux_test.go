@@ -13,6 +13,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // A machine that is out of descriptors is waited for, and that is told once: who
@@ -58,7 +59,7 @@ func TestAcceptFailureIsOutlived(t *testing.T) {
 	if _, err := io.ReadFull(other, pong); err != nil {
 		t.Error(err)
 	}
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if s, _ := counters.LoadBalancerStats(lbID); s.Targets[0].BytesIn != uint64(len("ping\nearly\nping\n")) {
 			return fmt.Sprintf("counted %d bytes", s.Targets[0].BytesIn)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // Who is in no source range is refused at once, and counted; a changed rule
@@ -81,7 +82,7 @@ func TestSourceRanges(t *testing.T) {
 	kept, keptFlow := enter("127.0.1.7")
 	f.lb.SourceRanges = []string{"127.0.2.0/24", "127.0.1.7/32"}
 	f.cloud.putLB(f.lb)
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if talk("127.0.0.9") || !talk("127.0.2.1") {
 			return "the new ranges are not in force"
 		}
@@ -99,7 +100,7 @@ func TestSourceRanges(t *testing.T) {
 	}
 	f.lb.SourceRanges = nil
 	f.cloud.putLB(f.lb)
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if !talk("127.0.0.9") {
 			return "without ranges somebody is kept out"
 		}
@@ -231,7 +232,7 @@ func TestClientAffinity(t *testing.T) {
 	}
 	f.lb.Affinity = cloudsim.AffinityNone
 	f.cloud.putLB(f.lb)
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if word, _ := ask(t, f.address()); word == who {
 			return "all go to " + who
 		}

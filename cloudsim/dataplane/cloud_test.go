@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // memory is a cloud that keeps its records in memory and does as it is told
@@ -243,7 +244,7 @@ func (m *memory) told(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancerStatus 
 func (m *memory) await(t testing.TB, id cloudsim.LoadBalancerID, is func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
 	t.Helper()
 	var last cloudsim.LoadBalancerStatus
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		m.mu.Lock()
 		lb := m.lbs[id]
 		m.mu.Unlock()
@@ -291,21 +292,5 @@ func healths(want ...cloudsim.TargetHealth) func(cloudsim.LoadBalancerStatus) st
 			return fmt.Sprintf("want targets %v", want)
 		}
 		return ""
-	}
-}
-
-// eventually waits for a condition to say "".
-func eventually(t testing.TB, missing func() string) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		why := missing()
-		if why == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("still after %s: %s", patience, why)
-		}
-		time.Sleep(time.Millisecond)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // silence makes ip:port a place where nobody answers and nobody refuses.
@@ -71,7 +72,7 @@ func TestListenerGoesWhileDialling(t *testing.T) {
 		return s
 	}
 	c := dial(t, f.address())
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if stats().Listeners[0].Active != 1 {
 			return "the client was not taken in"
 		}
@@ -105,7 +106,7 @@ func TestResetAfterHalfClose(t *testing.T) {
 	<-heard
 	_ = c.SetLinger(0)
 	c.Close()
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if s, _ := counters.LoadBalancerStats(lbID); s.Targets[0].Active != 0 {
 			return "the connection is still there"
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // udpServer answers every datagram with its name, a colon and the datagram.
@@ -100,7 +101,7 @@ func isRefused(err error) bool {
 // ask asks until an answer comes: a datagram may be lost.
 func (c udpClient) ask(word string) (who string) {
 	c.t.Helper()
-	eventually(c.t, func() string {
+	eventually.Empty(c.t, func() string {
 		if who = c.tryAsk(word); who == "" {
 			return "no answer to " + word
 		}
@@ -168,14 +169,14 @@ func TestFlowExpires(t *testing.T) {
 	for _, c := range silent {
 		c.Close()
 	}
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		speaks.ask("still here")
 		if n := flows(); n != 1 {
 			return fmt.Sprintf("%d flows", n)
 		}
 		return ""
 	})
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		speaks.ask("still here")
 		g, d := runtime.NumGoroutine(), openDescriptors(t)
 		if g > goroutines || d > descriptors {
@@ -187,7 +188,7 @@ func TestFlowExpires(t *testing.T) {
 	if s.Listeners[1].Accepted != 21 {
 		t.Errorf("%d flows began, want 21: the one that speaks was one all the time", s.Listeners[1].Accepted)
 	}
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if n := flows(); n != 0 {
 			return fmt.Sprintf("%d flows", n)
 		}
@@ -215,7 +216,7 @@ func TestFlowMovesOn(t *testing.T) {
 	movesFrom := func(who string) string {
 		t.Helper()
 		var now string
-		eventually(t, func() string {
+		eventually.Empty(t, func() string {
 			if now = c.tryAsk("where"); now == who || now == "" {
 				return "answered by " + now
 			}
@@ -247,7 +248,7 @@ func TestFlowMovesOn(t *testing.T) {
 	}
 	f.lb.Targets = nil
 	f.cloud.putLB(f.lb)
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if now := c.tryAsk("where"); now != "" {
 			return "still answered by " + now
 		}
@@ -268,7 +269,7 @@ func TestMaxFlows(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.ask("a")
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if s, _ := counters.LoadBalancerStats(lbID); s.Listeners[1].Refused.TooManyConnections == 0 {
 			first.tryAsk("a")
 			_, _ = second.Write([]byte("b"))
@@ -289,7 +290,7 @@ func TestUDPListenerGoes(t *testing.T) {
 	udp := f.lb.Listeners[1]
 	f.lb.Listeners = f.lb.Listeners[:1]
 	f.cloud.putLB(f.lb)
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		ln, err := net.ListenPacket("udp", f.address())
 		if err != nil {
 			return err.Error()

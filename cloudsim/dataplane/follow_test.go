@@ -14,6 +14,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // A watch that breaks is taken up where it ended: nothing is listed again and
@@ -58,7 +59,7 @@ func TestCloudAwayAndGone(t *testing.T) {
 		errors.New("broken"),
 	} {
 		f.cloud.fail(err)
-		eventually(t, func() string {
+		eventually.Empty(t, func() string {
 			f.cloud.mu.Lock()
 			defer f.cloud.mu.Unlock()
 			if !f.cloud.met {
@@ -172,7 +173,7 @@ func TestReportIsRetried(t *testing.T) {
 	f.up(t, dataplane.Config{})
 	f.cloud.fail(cloudsim.Errorf(cloudsim.Unavailable, "away"))
 	f.servers[0].close()
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		f.cloud.mu.Lock()
 		defer f.cloud.mu.Unlock()
 		if f.cloud.failed == 0 {
@@ -196,7 +197,7 @@ func TestRestart(t *testing.T) {
 	c.wasReset()
 	before := f.cloud.told(lbID)
 	run(t, f.cloud, dataplane.Config{})
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if len(f.cloud.told(lbID)) == len(before) {
 			return "no report after a restart"
 		}
@@ -228,7 +229,7 @@ func TestShutdownGrace(t *testing.T) {
 	begin := time.Now()
 	done := make(chan struct{})
 	go func() { defer close(done); stop() }()
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if listens(f.address()) {
 			return "it still listens"
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // Requests made one after another spread evenly.
@@ -32,7 +33,7 @@ func TestSpreads(t *testing.T) {
 	for range 3 * rounds {
 		word, _ := ask(t, f.address())
 		got[word]++
-		eventually(t, func() string { // the balancer may see an end after the client did
+		eventually.Empty(t, func() string { // the balancer may see an end after the client did
 			if n := sum(t, reg, "cloudsim_lb_active_connections"); n != 0 {
 				return fmt.Sprintf("%v connections are open", n)
 			}
@@ -59,7 +60,7 @@ func TestLeastConnections(t *testing.T) {
 	}
 	for _, free := range []string{"i-000002", "i-000001", "i-000002", "i-000003"} {
 		held[free].Close()
-		eventually(t, func() string {
+		eventually.Empty(t, func() string {
 			c := dial(t, f.address())
 			if word := c.line(); word != free {
 				c.Close() // the balancer had not seen the end yet
@@ -137,7 +138,7 @@ func TestAnswerOutlivesItsTarget(t *testing.T) {
 		s, _ := counters.LoadBalancerStats(lbID)
 		return s.Targets[0]
 	}
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if n := said().BytesOut; n != size {
 			return fmt.Sprintf("%d bytes of the answer came", n)
 		}
@@ -147,7 +148,7 @@ func TestAnswerOutlivesItsTarget(t *testing.T) {
 	if _, err := c.Write([]byte("late")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if said().BytesIn != uint64(len("xlate")) {
 			return "the late word was not carried"
 		}
@@ -257,7 +258,7 @@ func TestClientGivesUpOnABlockedTarget(t *testing.T) {
 	f.up(t, dataplane.Config{Counters: counters})
 	active := func(want int) {
 		t.Helper()
-		eventually(t, func() string {
+		eventually.Empty(t, func() string {
 			if s, _ := counters.LoadBalancerStats(lbID); s.Listeners[0].Active != want {
 				return fmt.Sprintf("%d connections", s.Listeners[0].Active)
 			}
@@ -423,7 +424,7 @@ func TestMaxConnections(t *testing.T) {
 		t.Fatalf("a third connection reached %s", word)
 	}
 	first.Close()
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if _, refused := ask(t, f.address()); refused {
 			return "refused though one left"
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // Two thousand connections, ended in every way there is, leave nothing: no
@@ -29,7 +30,7 @@ func TestLeavesNothing(t *testing.T) {
 		}
 		return ""
 	}
-	eventually(t, settled)
+	eventually.Empty(t, settled)
 	goroutines, descriptors := runtime.NumGoroutine(), openDescriptors(t)
 
 	var dialling sync.WaitGroup
@@ -52,14 +53,14 @@ func TestLeavesNothing(t *testing.T) {
 		})
 	}
 	dialling.Wait()
-	eventually(t, settled)
-	eventually(t, func() string {
+	eventually.Empty(t, settled)
+	eventually.Empty(t, func() string {
 		if n := runtime.NumGoroutine(); n > goroutines {
 			return fmt.Sprintf("%d goroutines, %d before", n, goroutines)
 		}
 		return ""
 	})
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		runtime.GC() // which closes the runtime's spare splice pipes
 		if n := openDescriptors(t); n > descriptors {
 			return fmt.Sprintf("%d descriptors, %d before", n, descriptors)
@@ -96,7 +97,7 @@ func TestWaitingHoldsNoPipes(t *testing.T) {
 	for range n {
 		dial(t, f.address()).alive()
 	}
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		runtime.GC() // which closes the runtime's spare pipes
 		if more := openDescriptors(t) - before; more > 4*n {
 			return fmt.Sprintf("%d descriptors for %d connections, their clients and their targets", more, n)

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // series reads every series of a registry, named as in "name{label=value}".
@@ -77,11 +78,11 @@ func TestMetrics(t *testing.T) {
 		"cloudsim_lb_refused_connections_total{load_balancer=lb-000001,reason=dial_failed}":       1,
 		"cloudsim_lb_refused_connections_total{load_balancer=lb-000001,reason=no_healthy_target}": 1,
 	}
-	eventually(t, func() string { return cmp.Diff(want, series(t, reg)) })
+	eventually.Empty(t, func() string { return cmp.Diff(want, series(t, reg)) })
 
 	f.lb.Targets = nil
 	f.cloud.putLB(f.lb)
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		for s := range series(t, reg) {
 			if strings.Contains(s, "i-000001") {
 				return s + " is of a target that left"
@@ -90,7 +91,7 @@ func TestMetrics(t *testing.T) {
 		return ""
 	})
 	f.cloud.deleteLB(lbID)
-	eventually(t, func() string { return cmp.Diff(map[string]float64{}, series(t, reg)) })
+	eventually.Empty(t, func() string { return cmp.Diff(map[string]float64{}, series(t, reg)) })
 	stop()
 	run(t, newMemory(), dataplane.Config{Registry: reg})() // a second run may register again
 }
@@ -110,7 +111,7 @@ func TestBytesByDirection(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	const target = ",instance=i-000001,ip=,load_balancer=lb-000001}"
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		have := series(t, reg)
 		return cmp.Diff([2]float64{3, 100_000}, [2]float64{
 			have["cloudsim_lb_bytes_total{direction=in"+target], have["cloudsim_lb_bytes_total{direction=out"+target],

@@ -16,6 +16,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // Through the whole cloud: what a person asks of its API is what curl finds,
@@ -30,7 +31,7 @@ func TestThroughARealCloud(t *testing.T) {
 	}
 	status := func(want func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
 		t.Helper()
-		eventually(t, func() string {
+		eventually.Empty(t, func() string {
 			if lb, err = cloud.GetLoadBalancer(ctx, lb.ID); err != nil {
 				return err.Error()
 			}
@@ -69,7 +70,7 @@ func TestThroughARealCloud(t *testing.T) {
 	if _, err := cloud.DeleteLoadBalancer(ctx, lb.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if _, err := cloud.GetLoadBalancer(ctx, lb.ID); !errors.Is(err, cloudsim.NotFound) {
 			return fmt.Sprintf("the load balancer is still there: %v", err)
 		}
@@ -93,7 +94,7 @@ func TestDarkZone(t *testing.T) {
 	}
 	health := func(want cloudsim.TargetHealth, reason string) {
 		t.Helper()
-		eventually(t, func() string {
+		eventually.Empty(t, func() string {
 			if lb, err = cloud.GetLoadBalancer(ctx, lb.ID); err != nil {
 				return err.Error()
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // Only an active or updating load balancer forwards.
@@ -95,7 +96,7 @@ func TestHealthUpAndDown(t *testing.T) {
 	held.Close()
 	serve(t, first.ip, probed.port, says("ok"))
 	f.cloud.await(t, lbID, ready)
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if word, _ := ask(t, f.address()); word != string(instance(1)) {
 			return "the healthy target gets nothing"
 		}
@@ -241,7 +242,7 @@ func (f *fleet) empty(t *testing.T) {
 	t.Helper()
 	f.lb.Targets = nil
 	f.cloud.putLB(f.lb)
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if _, refused := ask(t, f.address()); !refused {
 			return "without targets it takes connections"
 		}
@@ -312,7 +313,7 @@ func TestTargetPortMoves(t *testing.T) {
 	f.lb.Listeners = []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: port, TargetPort: moved.port}}
 	f.cloud.putLB(f.lb)
 	old.wasReset()
-	eventually(t, func() string {
+	eventually.Empty(t, func() string {
 		if word, _ := ask(t, f.address()); word != "moved" {
 			return "new connections go to " + word
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 func effect(f cloudsim.FaultEffect) func(*cloudsim.CreateFault) {
@@ -145,20 +146,10 @@ func TestStuckStateHoldsExactlyMax(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, i := range all {
-		eventually(t, func() bool {
+		eventually.True(t, string(i.ID)+" is stopped", func() bool {
 			got, err := e.GetInstance(admin, i.ID)
 			return err == nil && got.State == cloudsim.InstanceStopped
 		})
-	}
-}
-
-// eventually waits until something holds.
-func eventually(t *testing.T, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not come true")
-		}
 	}
 }
 

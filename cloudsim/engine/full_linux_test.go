@@ -14,6 +14,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // On a disk that is full nothing is lost: what cannot be written is refused, what
@@ -78,11 +79,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(time.Minute); ready() < many; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("with room again %d of %d are running", ready(), many)
-		}
-	}
+	eventually.True(t, "all instances run when the disk has space again", func() bool { return ready() == many })
 	if err := e.Check(); err != nil {
 		t.Errorf("damaged: %v", err)
 	}

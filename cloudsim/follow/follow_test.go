@@ -18,6 +18,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/follow"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
@@ -92,17 +93,11 @@ func (n *names) Lost(err error, news bool) {
 // until waits until ok, which is called with the picture's lock.
 func (n *names) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	eventually.True(t, what, func() bool {
 		n.mu.Lock()
-		now := ok()
-		n.mu.Unlock()
-		if now {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it never happened: %s", what)
-		}
-	}
+		defer n.mu.Unlock()
+		return ok()
+	})
 }
 
 // line is the way to the cloud; it can be cut, which breaks the watch of now.

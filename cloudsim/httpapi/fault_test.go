@@ -16,6 +16,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // breaks makes a fault and removes it when the test ends.
@@ -181,13 +182,13 @@ func TestFaultsLetGo(t *testing.T) {
 					t.Errorf("who left: %v", err)
 				}
 			})
-			until(t, "the hit", func() bool {
+			eventually.True(t, "the hit", func() bool {
 				f, err := c.GetFault(t.Context(), f.ID)
 				return err == nil && f.Hits == 1
 			})
 			leave()
 			wg.Wait()
-			until(t, "the end of the call", func() bool {
+			eventually.True(t, "the end of the call", func() bool {
 				_, metrics := send(t, c, "GET", "/metrics", "")
 				return bytes.Contains(metrics, []byte(`cloudsim_api_request_duration_seconds_count{operation="instances.create"} 1`))
 			})
@@ -195,16 +196,6 @@ func TestFaultsLetGo(t *testing.T) {
 				t.Errorf("in the store: %+v, %v", l.Items, err)
 			}
 		})
-	}
-}
-
-// until waits for a condition, or fails the test.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s never came", what)
-		}
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // observed is a cloud without a network between, whose engine does not run yet.
@@ -98,13 +99,10 @@ func TestReady(t *testing.T) {
 		}
 	}
 	o.run(t)
-	deadline := time.Now().Add(time.Minute)
-	for code := 0; code != http.StatusOK; code, _ = o.ask("GET", "/readyz", "") {
-		if time.Now().After(deadline) {
-			t.Fatal("it never got ready")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	eventually.True(t, "the cloud is ready", func() bool {
+		code, _ := o.ask("GET", "/readyz", "")
+		return code == http.StatusOK
+	})
 	if _, body := o.ask("GET", "/readyz?verbose", ""); body != "[+]ping ok\n[+]store-read ok\n[+]store-commit ok\n[+]recovered ok\nreadyz check passed\n" {
 		t.Errorf("verbose: %s", body)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
@@ -181,7 +182,7 @@ func TestWhatIsRefused(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "the short session ends", func() bool {
+	eventually.True(t, "the short session ends", func() bool {
 		code, _ := send(t, hc, "GET", url+"/v1/instance/id", "Metadata-Token", short)
 		return code == 401
 	})
@@ -189,15 +190,6 @@ func TestWhatIsRefused(t *testing.T) {
 	other := serve(t, cl, metadata.Config{Instance: b.ID})
 	if code, got := send(t, hc, "GET", other+"/v1/instance/id", "Metadata-Token", token); code != 401 {
 		t.Errorf("a token of another instance: %d %q", code, got)
-	}
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // get asks the token endpoint as docker does, by GET.
@@ -410,14 +411,10 @@ func TestOnDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(given); errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("nothing is collected")
-		}
-	}
+	eventually.True(t, "the unused file is collected", func() bool {
+		_, err := os.Stat(given)
+		return errors.Is(err, fs.ErrNotExist)
+	})
 	if _, auth := w.password(t, w.user(t, "ci", cloudsim.RoleRegistryWriter, ""), cloudsim.CreateRegistryCredential{}); w.push(t, "team-a/web:v1", auth) != nil {
 		t.Error("no push is taken")
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // A cloud that is killed again and again while it copies data leaves no half
@@ -35,7 +36,7 @@ func TestKillMidCopy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		await(t, "its file, and the disk that is ready", func() bool {
+		eventually.True(t, "its file, and the disk that is ready", func() bool {
 			d, err = c.GetDisk(ctx, d.ID)
 			return err == nil && d.Status.SizeGiB == 1 && d.State == cloudsim.DiskAvailable
 		})
@@ -113,16 +114,6 @@ func (v *victim) compare(ids []string, data []byte, all bool) {
 		}
 		if err != nil {
 			v.t.Fatal(err)
-		}
-	}
-}
-
-// await waits until ok, or ends the test.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s never came", what)
 		}
 	}
 }

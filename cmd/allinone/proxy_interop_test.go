@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 )
@@ -150,11 +151,7 @@ func (l *proxyLab) awaitReady() {
 
 func (l *proxyLab) await(what string, ok func() bool) {
 	l.Helper()
-	for deadline := time.Now().Add(proxyPatience); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			l.Fatalf("waited %s until %s", proxyPatience, what)
-		}
-	}
+	eventually.True(l, what, ok)
 }
 
 // proxyEcho answers each line with itself.

@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
@@ -40,24 +40,12 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// scriptPatience is how long a script waits for what must come.
-const scriptPatience = time.Minute
-
-// eventually asks ok until it is true, or says that it never was.
-func eventually(ts *testscript.TestScript, what string, ok func() bool) {
-	for end := time.Now().Add(scriptPatience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			ts.Fatalf("%s never came", what)
-		}
-	}
-}
-
 // readenv NAME FILE waits for FILE and sets NAME to what is in it.
 func readenv(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: readenv NAME FILE")
 	}
-	eventually(ts, args[1], func() bool {
+	eventually.True(ts, args[1], func() bool {
 		raw, err := os.ReadFile(ts.MkAbs(args[1]))
 		ts.Setenv(args[0], strings.TrimSpace(string(raw)))
 		return err == nil && strings.HasSuffix(string(raw), "\n")
@@ -72,7 +60,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	re := regexp.MustCompile("(?m)" + args[1])
 	var raw []byte
 	defer func() { ts.Logf("%s", raw) }()
-	eventually(ts, args[1], func() bool {
+	eventually.True(ts, args[1], func() bool {
 		raw, _ = os.ReadFile(ts.MkAbs(args[0]))
 		return re.Match(raw)
 	})

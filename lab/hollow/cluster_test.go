@@ -36,12 +36,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 	"github.com/cloudsim-dev/allinone/lab/hollow"
 )
-
-// patience is how long a test waits for what must come.
-const patience = 30 * time.Second
 
 // kubernetesProgram is upstream in one file, as the Makefile builds it.
 const kubernetesProgram = "../../bin/kube"
@@ -201,6 +199,11 @@ func newBench(t *testing.T, opts ...cloudtest.Option) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.clean)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the hypervisor's log:\n%s", b.log)
+		}
+	})
 	b.cloud = cloudtest.Start(t, append(opts, cloudtest.WithConfig(func(c *engine.Config) {
 		c.Instances = netip.PrefixFrom(netip.AddrFrom4([4]byte{127, 80, byte(os.Getpid()), 0}), 24)
 	}))...)
@@ -244,15 +247,7 @@ func (b *bench) start(c *client.Client) {
 // await waits until ok returns nil.
 func (b *bench) await(what string, ok func() error) {
 	b.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		err := ok()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.Fatalf("%s: %v\nlog:\n%s", what, err, b.log)
-		}
-	}
+	eventually.NoError(b, what, ok)
 }
 
 func (b *bench) create(name, zone string) cloudsim.Instance {

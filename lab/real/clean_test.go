@@ -2,13 +2,15 @@ package real
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // Whatever a Clean that failed in the middle has left is found by the next one.
@@ -70,13 +72,13 @@ func TestRuns(t *testing.T) {
 		if err := Clean(t.Context(), dir, name, link); err != nil {
 			t.Fatal(err)
 		}
-		runs, err := Runs(dir, name, link)
 		// Udev looks into a device that comes or goes, and holds it meanwhile.
-		for deadline := time.Now().Add(time.Minute); runs && time.Now().Before(deadline); runs, err = Runs(dir, name, link) {
-			time.Sleep(10 * time.Millisecond)
-		}
-		if runs || err != nil {
-			t.Errorf("%s after Clean: %v, %v", what, runs, err)
-		}
+		eventually.NoError(t, what+" is gone after Clean", func() error {
+			runs, err := Runs(dir, name, link)
+			if err == nil && runs {
+				err = errors.New("it runs")
+			}
+			return err
+		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // A running instance without a machine is told once, also when it stays away,
@@ -119,15 +120,13 @@ func TestBridgeOnHost(t *testing.T) {
 	_ = machines[0].Process.Kill()
 	_ = machines[0].Wait()
 	first.close()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) { // the kernel takes its time
+	eventually.NoError(t, "the kernel removes the cable of a dead machine", func() error {
 		all, err := v.bridge.cables()
-		if err == nil && !all["i-1"] {
-			break
+		if err == nil && all["i-1"] {
+			err = errors.New("it is there")
 		}
-		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("the cable of a dead machine stays: %v", err)
-		}
-	}
+		return err
+	})
 	reaches(t, "the host, to a machine whose neighbour is dead", here(t), "10.98.0.2:80", true)
 	if err := errors.Join(v.close(), dropNetNS(file)); err != nil {
 		t.Error(err)
@@ -224,8 +223,7 @@ func listenIn(t *testing.T, p *place, address string) {
 // reaches waits until an address is reached, or is not.
 func reaches(t *testing.T, what string, from *place, to string, want bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
+	eventually.NoError(t, what, func() error {
 		err := within(from.ns, func() error {
 			c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", to)
 			if err == nil {
@@ -233,12 +231,9 @@ func reaches(t *testing.T, what string, from *place, to string, want bool) {
 			}
 			return err
 		})
-		if (err == nil) == want {
-			return
+		if (err == nil) != want {
+			return fmt.Errorf("reached %v, want %v: %w", err == nil, want, err)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: reached %v, want %v: %v", what, err == nil, want, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return nil
+	})
 }

@@ -7,9 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // A device that pods had stays while a machine shows it, and goes with the
@@ -64,11 +65,7 @@ func TestDetachDisks(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Udev looks into a device that comes or goes, and holds it meanwhile.
-	for deadline := time.Now().Add(time.Minute); left() > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d devices of one that does not", left())
-		}
-	}
+	eventually.True(t, "no device of a dead machine is left", func() bool { return left() == 0 })
 }
 
 func loopOn(t *testing.T, file string) (device string) {

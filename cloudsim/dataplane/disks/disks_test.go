@@ -10,13 +10,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane/disks"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // start runs a cloud, and returns its client and what starts and stops a
@@ -39,16 +39,6 @@ func start(t *testing.T, dir string) (*client.Client, func() (stop func())) {
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
-		}
-	}
-}
-
-// until waits until ok, or ends the test.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s never came", what)
 		}
 	}
 }
@@ -80,7 +70,7 @@ func TestFileFollowsDisk(t *testing.T) {
 	c, run := start(t, dir)
 	defer run()()
 	d := create(t, c, "data", 2)
-	until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 2 })
+	eventually.True(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 2 })
 	path := disks.Path(dir, d.ID)
 	info, err := os.Stat(path)
 	if err != nil || info.Size() != 2<<30 || info.Mode().Perm() != 0o600 {
@@ -93,14 +83,14 @@ func TestFileFollowsDisk(t *testing.T) {
 	if _, err := c.ResizeDisk(t.Context(), d.ID, cloudsim.ResizeDisk{SizeGiB: 3}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the growth", func() bool { return status(t, c, d.ID).SizeGiB == 3 })
+	eventually.True(t, "the growth", func() bool { return status(t, c, d.ID).SizeGiB == 3 })
 	if info, err = os.Stat(path); err != nil || info.Size() != 3<<30 || read(t, path, 1<<30) != "kept" {
 		t.Errorf("grown: %v, %v, %q", info, err, read(t, path, 1<<30))
 	}
 	if _, err := c.DeleteDisk(t.Context(), d.ID); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the removal", func() bool { return gone(path) })
+	eventually.True(t, "the removal", func() bool { return gone(path) })
 }
 
 // Earlier versions kept the files of deleted disks as spare-*.img. The start of the
@@ -115,7 +105,7 @@ func TestStartDeletesSpareFiles(t *testing.T) {
 	c, run := start(t, dir)
 	defer run()()
 	d := create(t, c, "data", 1)
-	until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+	eventually.True(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 	if got, want := names(t, dir), string(d.ID)+".img spare-.img spare-1.txt"; got != want {
 		t.Errorf("the folder has %s, want %s", got, want)
 	}
@@ -132,7 +122,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	defer run()()
 	d, source := create(t, c, "data", 1), create(t, c, "source", 1)
 	for _, disk := range []cloudsim.DiskID{d.ID, source.ID} {
-		until(t, "the file", func() bool { return status(t, c, disk).SizeGiB == 1 })
+		eventually.True(t, "the file", func() bool { return status(t, c, disk).SizeGiB == 1 })
 	}
 	if err := errors.Join(os.Remove(disks.Path(dir, d.ID)), os.Symlink(outside, disks.Path(dir, d.ID))); err != nil {
 		t.Fatal(err)
@@ -140,13 +130,13 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	if _, err := c.ResizeDisk(t.Context(), d.ID, cloudsim.ResizeDisk{SizeGiB: 2}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the error of the disk", func() bool { return strings.Contains(status(t, c, d.ID).Error, "regular file") })
+	eventually.True(t, "the error of the disk", func() bool { return strings.Contains(status(t, c, d.ID).Error, "regular file") })
 
 	read, err := c.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "read", Zone: "sim-1a", Type: "balanced", SizeGiB: 2, SourceDisk: d.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the error of the copy", func() bool { return strings.Contains(status(t, c, read.ID).Error, "regular file") })
+	eventually.True(t, "the error of the copy", func() bool { return strings.Contains(status(t, c, read.ID).Error, "regular file") })
 	if !gone(disks.Path(dir, read.ID)) {
 		t.Error("the target of the link was copied")
 	}
@@ -159,13 +149,13 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	if err != nil || written.ID != next {
 		t.Fatalf("the copy is %s, %v; the test needs %s", written.ID, err, next)
 	}
-	until(t, "the copy", func() bool { return status(t, c, written.ID).SizeGiB == 1 })
+	eventually.True(t, "the copy", func() bool { return status(t, c, written.ID).SizeGiB == 1 })
 
 	if _, err := c.DeleteDisk(t.Context(), read.ID); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the end of the copy", func() bool { _, err := c.DeleteDisk(t.Context(), d.ID); return err == nil })
-	until(t, "the deletion", func() bool { return names(t, dir) == string(source.ID)+".img "+string(next)+".img" })
+	eventually.True(t, "the end of the copy", func() bool { _, err := c.DeleteDisk(t.Context(), d.ID); return err == nil })
+	eventually.True(t, "the deletion", func() bool { return names(t, dir) == string(source.ID)+".img "+string(next)+".img" })
 	if raw, err := os.ReadFile(outside); err != nil || string(raw) != "secret" {
 		t.Errorf("the target of the links holds %.20q, %v", raw, err)
 	}
@@ -219,7 +209,7 @@ func TestAfterRestart(t *testing.T) {
 	stop := run()
 	grows, goes, lost := create(t, c, "grows", 1), create(t, c, "goes", 1), create(t, c, "lost", 1)
 	for _, d := range []cloudsim.Disk{grows, goes, lost} {
-		until(t, "a file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+		eventually.True(t, "a file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 	}
 	stop()
 	write(t, disks.Path(dir, grows.ID), 100, "kept")
@@ -234,9 +224,9 @@ func TestAfterRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer run()()
-	until(t, "the growth", func() bool { return status(t, c, grows.ID).SizeGiB == 2 })
-	until(t, "the removal", func() bool { return gone(disks.Path(dir, goes.ID)) })
-	until(t, "the error", func() bool { return strings.Contains(status(t, c, lost.ID).Error, "its data is gone") })
+	eventually.True(t, "the growth", func() bool { return status(t, c, grows.ID).SizeGiB == 2 })
+	eventually.True(t, "the removal", func() bool { return gone(disks.Path(dir, goes.ID)) })
+	eventually.True(t, "the error", func() bool { return strings.Contains(status(t, c, lost.ID).Error, "its data is gone") })
 	if read(t, disks.Path(dir, grows.ID), 100) != "kept" || gone(foreign) {
 		t.Error("more than the leftovers was touched")
 	}

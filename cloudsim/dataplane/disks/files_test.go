@@ -16,6 +16,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane/disks"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // withFiles runs a cloud whose states have the data of its disks, which is
@@ -31,7 +32,7 @@ func withFiles(t *testing.T, dir, states string) *client.Client {
 
 func whole(t *testing.T, c *client.Client, id cloudsim.DiskID, gib int) {
 	t.Helper()
-	until(t, "the file of "+string(id), func() bool { return status(t, c, id) == cloudsim.DiskStatus{SizeGiB: gib} })
+	eventually.True(t, "the file of "+string(id), func() bool { return status(t, c, id) == cloudsim.DiskStatus{SizeGiB: gib} })
 }
 
 func ok(t *testing.T, errs ...error) {

@@ -18,6 +18,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane/disks"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 func snapshot(t *testing.T, c *client.Client, name string, of cloudsim.DiskID) cloudsim.Snapshot {
@@ -56,7 +57,7 @@ func TestCopies(t *testing.T) {
 	c, run := start(t, dir)
 	defer run()()
 	d := create(t, c, "data", 2)
-	until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 2 })
+	eventually.True(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 2 })
 	path := disks.Path(dir, d.ID)
 	for _, at := range []int64{0, 1 << 30, 2<<30 - 4} {
 		write(t, path, at, "then")
@@ -97,7 +98,7 @@ func TestCopies(t *testing.T) {
 	if _, err := c.DeleteDisk(t.Context(), d.ID); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the removal", func() bool { return gone(path) })
+	eventually.True(t, "the removal", func() bool { return gone(path) })
 	again := copyOf(t, c, cloudsim.CreateDisk{Name: "again", SourceSnapshot: s.ID})
 	done(t, c, again)
 	if got := read(t, disks.Path(dir, again.ID), 1<<30); got != "then" {
@@ -106,7 +107,7 @@ func TestCopies(t *testing.T) {
 	if _, err := c.DeleteSnapshot(t.Context(), s.ID); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the removal", func() bool { return gone(disks.SnapshotPath(dir, s.ID)) })
+	eventually.True(t, "the removal", func() bool { return gone(disks.SnapshotPath(dir, s.ID)) })
 	if left, err := filepath.Glob(filepath.Join(dir, "*.part")); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
@@ -119,7 +120,7 @@ func TestCopyOfNothing(t *testing.T) {
 	c, run := start(t, dir)
 	defer run()()
 	d := create(t, c, "data", 1)
-	until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+	eventually.True(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 	kept := snapshot(t, c, "kept", d.ID)
 	done(t, c, kept)
 	if err := errors.Join(os.Remove(disks.Path(dir, d.ID)), os.Remove(disks.SnapshotPath(dir, kept.ID))); err != nil {
@@ -151,7 +152,7 @@ func TestCopiesAfterRestart(t *testing.T) {
 	c, run := start(t, dir)
 	stop := run()
 	d := create(t, c, "data", 1)
-	until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+	eventually.True(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 	write(t, disks.Path(dir, d.ID), 100, "kept")
 	old, lost := snapshot(t, c, "old", d.ID), snapshot(t, c, "lost", d.ID)
 	done(t, c, old)
@@ -178,7 +179,7 @@ func TestCopiesAfterRestart(t *testing.T) {
 			t.Errorf("%s holds %q", id, got)
 		}
 	}
-	until(t, "the loss", func() bool {
+	eventually.True(t, "the loss", func() bool {
 		now, err := c.GetSnapshot(t.Context(), lost.ID)
 		return err == nil && now.Status.Lost
 	})
@@ -238,7 +239,7 @@ func TestGroupIsOneInstant(t *testing.T) {
 	a, b := create(t, c, "a", 1), create(t, c, "b", 1)
 	bulk := bytes.Repeat([]byte("data"), 8<<20)
 	for _, d := range []cloudsim.Disk{a, b} {
-		until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+		eventually.True(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 		write(t, disks.Path(dir, d.ID), 4096, string(bulk))
 	}
 	// Nothing is copied while it is written to: the longer a group is waited for,
@@ -251,7 +252,7 @@ func TestGroupIsOneInstant(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the group", func() bool {
+		eventually.True(t, "the group", func() bool {
 			pause.Add(int64(time.Millisecond))
 			now, err := c.GetSnapshotGroup(t.Context(), g.ID)
 			return err == nil && now.ReadyToUse
@@ -276,10 +277,10 @@ func TestBusyDiskWaits(t *testing.T) {
 	c, run := start(t, dir)
 	defer run()()
 	d := create(t, c, "data", 1)
-	until(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+	eventually.True(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 	stop := counter(t, func() time.Duration { return time.Microsecond }, disks.Path(dir, d.ID))
 	s := snapshot(t, c, "snap", d.ID)
-	until(t, "an end of its patience, or a clone", func() bool {
+	eventually.True(t, "an end of its patience, or a clone", func() bool {
 		now, err := c.GetSnapshot(t.Context(), s.ID)
 		return err == nil && (now.ReadyToUse || strings.Contains(now.Status.Error, "written to all the time"))
 	})

@@ -1,0 +1,65 @@
+// Package eventually waits, in tests, for conditions that other goroutines or
+// processes bring about. It is for tests only: the program itself waits on
+// channels, watches and contexts.
+package eventually
+
+import "time"
+
+const (
+	// Timeout is the time after which a condition fails its test. It is long,
+	// because a loaded machine may be slow, and only a failed test needs it.
+	Timeout = 2 * time.Minute
+
+	interval = 5 * time.Millisecond
+)
+
+// T is the part of testing.TB that this package needs. Scripts of testscript
+// have it as well.
+type T interface {
+	Fatalf(format string, args ...any)
+}
+
+// True polls condition until it holds. After Timeout it fails the test with a
+// message that names what the test waited for.
+func True(t T, what string, condition func() bool) {
+	helper(t)
+	if !poll(condition) {
+		t.Fatalf("waited %s for: %s", Timeout, what)
+	}
+}
+
+// NoError polls try until it returns nil. After Timeout it fails the test with a
+// message that names what the test waited for, and the last error.
+func NoError(t T, what string, try func() error) {
+	helper(t)
+	var last error
+	if !poll(func() bool { last = try(); return last == nil }) {
+		t.Fatalf("waited %s for: %s: %v", Timeout, what, last)
+	}
+}
+
+// Empty polls difference until it returns no text. After Timeout it fails the
+// test with the last text, which says what is wrong.
+func Empty(t T, difference func() string) {
+	helper(t)
+	var last string
+	if !poll(func() bool { last = difference(); return last == "" }) {
+		t.Fatalf("still after %s: %s", Timeout, last)
+	}
+}
+
+func poll(condition func() bool) bool {
+	for end := time.Now().Add(Timeout); !condition(); time.Sleep(interval) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+// helper lets a failure show the caller's line.
+func helper(t T) {
+	if h, ok := t.(interface{ Helper() }); ok {
+		h.Helper()
+	}
+}
