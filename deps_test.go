@@ -92,7 +92,8 @@ var onlyIn = map[string][]string{
 	"github.com/container-storage-interface": {"csidriver"},
 	"github.com/moby/sys/mountinfo":          {"csidriver/machine", "lab/real"},
 	"k8s.io/csi-translation-lib":             {"csidriver/translate"},
-	"k8s.io/kubelet":                         {"csidriver"}, // its plugin registration API: two calls
+	"k8s.io/kubelet":                         {"csidriver", "credprovider/doctor", "credprovider/node"},
+	"github.com/distribution/reference":      {"credprovider/doctor"}, // the kubelet's own parser of image names
 
 	"unsafe": {},
 }

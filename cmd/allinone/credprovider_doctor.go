@@ -80,7 +80,8 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e env) error {
 	}
 	fmt.Fprintf(e.stdout, "image: the kubelet asks for %s\n", name)
 	asked := 0
-	for _, p := range c.Providers {
+	for _, provider := range c.Providers {
+		p := doctor.Provider(provider)
 		all, ok := p.Matches(name)
 		for _, m := range all {
 			fmt.Fprintf(e.stdout, "provider %s: %s: %s\n", p.Name, m.Pattern, m.Reason)
@@ -94,7 +95,7 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e env) error {
 		}
 		asked++
 		if t := p.TokenAttributes; t != nil {
-			fmt.Fprintf(e.stdout, "provider %s: gets tokens for %s, if kubelets may ask for them: kubectl auth can-i request-serviceaccounts-token-audience %s --as system:node:NODE --as-group system:nodes\n", p.Name, t.Audience, t.Audience)
+			fmt.Fprintf(e.stdout, "provider %s: gets tokens for %s, if kubelets may ask for them: kubectl auth can-i request-serviceaccounts-token-audience %s --as system:node:NODE --as-group system:nodes\n", p.Name, t.ServiceAccountTokenAudience, t.ServiceAccountTokenAudience)
 		}
 		if d.binDir == "" {
 			continue
@@ -119,10 +120,10 @@ func (d credproviderDoctor) passesOver(p doctor.Provider, annotations map[string
 	if t == nil || d.binDir == "" && d.account == "" && len(annotations) == 0 {
 		return ""
 	}
-	if t.Require != nil && *t.Require && d.account == "" {
+	if t.RequireServiceAccount != nil && *t.RequireServiceAccount && d.account == "" {
 		return "needs a service account: the kubelet does not run it for a pod without one. Try with --service-account"
 	}
-	if key := t.Lacks(annotations); key != "" {
+	if key := p.MissingAnnotation(annotations); key != "" {
 		return "needs the annotation " + key + " of the pod's service account: the kubelet does not run it without. Try with --annotation"
 	}
 	return ""
@@ -186,7 +187,7 @@ func (d credproviderDoctor) request(p doctor.Provider, image string, annotations
 			return nil, cloudsim.Errorf(cloudsim.Invalid, "--service-account: %w", err)
 		}
 		req["serviceAccountToken"] = strings.TrimSpace(string(token))
-		req["serviceAccountAnnotations"] = p.TokenAttributes.Shown(annotations)
+		req["serviceAccountAnnotations"] = p.PassedAnnotations(annotations)
 	}
 	return json.Marshal(req)
 }

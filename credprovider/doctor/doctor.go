@@ -3,7 +3,8 @@
 // match is no error, and the pull goes on without credentials.
 //
 // The rules are those of kubelet v1.36 (k8s.io/kubernetes/pkg/credentialprovider).
-// It is no part of the plugin, so that the plugin starts without a YAML parser.
+// It is not part of the plugin, which must start fast: it needs a YAML parser and
+// Kubernetes' types.
 package doctor
 
 import (
@@ -15,48 +16,21 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/distribution/reference"
+	kubelet "k8s.io/kubelet/config/v1"
 	"sigs.k8s.io/yaml"
 )
 
 // ConfigVersion is the version of the kubelet's configuration that is written
 // and read.
-const ConfigVersion = "kubelet.config.k8s.io/v1"
+const ConfigVersion = kubelet.GroupName + "/v1"
 
-// Config is the kubelet's CredentialProviderConfig, as far as it decides.
-type Config struct {
-	APIVersion string     `json:"apiVersion"`
-	Kind       string     `json:"kind"`
-	Providers  []Provider `json:"providers"`
-}
+// Config is the kubelet's configuration of its plugins.
+type Config kubelet.CredentialProviderConfig
 
-// Provider is one plugin of it.
-type Provider struct {
-	Name                 string           `json:"name"`
-	MatchImages          []string         `json:"matchImages"`
-	DefaultCacheDuration string           `json:"defaultCacheDuration"`
-	APIVersion           string           `json:"apiVersion"`
-	Args                 []string         `json:"args,omitempty"`
-	Env                  []EnvVar         `json:"env,omitempty"`
-	TokenAttributes      *TokenAttributes `json:"tokenAttributes,omitempty"`
-}
-
-// EnvVar is a variable that the kubelet sets for a plugin.
-type EnvVar struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
-// TokenAttributes makes a plugin get tokens of pods' service accounts
-// (KEP-4412).
-type TokenAttributes struct {
-	Audience     string   `json:"serviceAccountTokenAudience"`
-	CacheType    string   `json:"cacheType"`
-	Require      *bool    `json:"requireServiceAccount"`
-	RequiredKeys []string `json:"requiredServiceAccountAnnotationKeys,omitempty"`
-	OptionalKeys []string `json:"optionalServiceAccountAnnotationKeys,omitempty"`
-}
+// Provider is one plugin of a Config.
+type Provider kubelet.CredentialProvider
 
 // Read reads a configuration as strictly as the kubelet does.
 func Read(raw []byte) (c Config, err error) {
@@ -66,8 +40,8 @@ func Read(raw []byte) (c Config, err error) {
 	return c, nil
 }
 
-// Lint says what is wrong with c: what keeps the kubelet from starting, and
-// what it takes and then never matches.
+// Lint returns the problems of c: those that keep the kubelet from starting, and
+// patterns that the kubelet accepts and that never match.
 func (c Config) Lint() (problems []string) {
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	if c.APIVersion != ConfigVersion || c.Kind != "CredentialProviderConfig" {
@@ -82,7 +56,7 @@ func (c Config) Lint() (problems []string) {
 			bad("two providers are called %s: the kubelet does not start", p.Name)
 		}
 		seen[p.Name] = true
-		p.lint(func(format string, args ...any) { bad("provider "+p.Name+": "+format, args...) })
+		Provider(p).lint(func(format string, args ...any) { bad("provider "+p.Name+": "+format, args...) })
 	}
 	return problems
 }
@@ -94,10 +68,10 @@ func (p Provider) lint(bad func(string, ...any)) {
 	if p.APIVersion != "credentialprovider.kubelet.k8s.io/v1" {
 		bad("apiVersion %q: this plugin speaks credentialprovider.kubelet.k8s.io/v1", p.APIVersion)
 	}
-	if p.DefaultCacheDuration == "" {
+	if p.DefaultCacheDuration == nil {
 		bad("defaultCacheDuration is required: the kubelet does not start")
-	} else if d, err := time.ParseDuration(p.DefaultCacheDuration); err != nil || d < 0 {
-		bad("defaultCacheDuration %q is no duration of 0s or more: the kubelet does not start", p.DefaultCacheDuration)
+	} else if p.DefaultCacheDuration.Duration < 0 {
+		bad("defaultCacheDuration must be 0s or more, got %s: the kubelet does not start", p.DefaultCacheDuration.Duration)
 	}
 	if len(p.MatchImages) == 0 {
 		bad("matchImages is required: the kubelet does not start")
@@ -108,35 +82,39 @@ func (p Provider) lint(bad func(string, ...any)) {
 		}
 	}
 	if t := p.TokenAttributes; t != nil {
-		t.lint(bad)
+		lintTokens(t, bad)
 	}
 }
 
-func (t *TokenAttributes) lint(bad func(string, ...any)) {
-	if t.Audience == "" {
+func lintTokens(t *kubelet.ServiceAccountTokenAttributes, bad func(string, ...any)) {
+	if t.ServiceAccountTokenAudience == "" {
 		bad("tokenAttributes.serviceAccountTokenAudience is required: the kubelet does not start")
 	}
-	if t.Require == nil {
+	if t.RequireServiceAccount == nil {
 		bad("tokenAttributes.requireServiceAccount is required: the kubelet does not start")
 	}
-	if t.CacheType != "ServiceAccount" && t.CacheType != "Token" {
+	if t.CacheType != kubelet.ServiceAccountServiceAccountTokenCacheType && t.CacheType != kubelet.TokenServiceAccountTokenCacheType {
 		bad("tokenAttributes.cacheType must be ServiceAccount or Token, got %q: the kubelet does not start", t.CacheType)
 	}
-	if len(t.RequiredKeys) > 0 && t.Require != nil && !*t.Require {
+	if len(t.RequiredServiceAccountAnnotationKeys) > 0 && t.RequireServiceAccount != nil && !*t.RequireServiceAccount {
 		bad("tokenAttributes.requiredServiceAccountAnnotationKeys need requireServiceAccount: true: the kubelet does not start")
 	}
-	for _, k := range t.RequiredKeys {
-		if slices.Contains(t.OptionalKeys, k) {
+	for _, k := range t.RequiredServiceAccountAnnotationKeys {
+		if slices.Contains(t.OptionalServiceAccountAnnotationKeys, k) {
 			bad("tokenAttributes: the annotation key %s is both required and optional: the kubelet does not start", k)
 		}
 	}
 }
 
-// Lacks is the first annotation that a service account must have and has not: a
-// kubelet then runs no plugin for its pods, and pulls without credentials. ""
-// is none.
-func (t *TokenAttributes) Lacks(annotations map[string]string) string {
-	for _, k := range t.RequiredKeys {
+// MissingAnnotation returns the first annotation that p requires of a service
+// account and that is not among annotations, or "". The kubelet does not run a
+// plugin for a pod whose service account lacks one, and pulls without
+// credentials.
+func (p Provider) MissingAnnotation(annotations map[string]string) string {
+	if p.TokenAttributes == nil {
+		return ""
+	}
+	for _, k := range p.TokenAttributes.RequiredServiceAccountAnnotationKeys {
 		if _, ok := annotations[k]; !ok {
 			return k
 		}
@@ -144,15 +122,16 @@ func (t *TokenAttributes) Lacks(annotations map[string]string) string {
 	return ""
 }
 
-// Shown are the annotations that the kubelet shows the plugin.
-func (t *TokenAttributes) Shown(annotations map[string]string) map[string]string {
-	shown := map[string]string{}
-	for _, k := range slices.Concat(t.RequiredKeys, t.OptionalKeys) {
+// PassedAnnotations returns those annotations of a service account that the
+// kubelet passes to the plugin. The plugin must have TokenAttributes.
+func (p Provider) PassedAnnotations(annotations map[string]string) map[string]string {
+	passed := map[string]string{}
+	for _, k := range slices.Concat(p.TokenAttributes.RequiredServiceAccountAnnotationKeys, p.TokenAttributes.OptionalServiceAccountAnnotationKeys) {
 		if v, ok := annotations[k]; ok {
-			shown[k] = v
+			passed[k] = v
 		}
 	}
-	return shown
+	return passed
 }
 
 // pattern says why a pattern never matches what its author meant; "" if
@@ -281,30 +260,14 @@ func orNone(port string) string {
 	return port
 }
 
-// Normalize is the image as the kubelet asks plugins about it: with a registry,
-// without tag and digest.
+// Normalize returns the image name that the kubelet passes to plugins: with the
+// registry, without tag and digest.
 func Normalize(image string) (string, error) {
-	if image == "" || strings.Contains(image, "://") || strings.ContainsAny(image, " \t\n") {
-		return "", fmt.Errorf("%q is no image: want [HOST[:PORT]/]PATH[:TAG]", image)
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return "", fmt.Errorf("%q is no image name: want [HOST[:PORT]/]PATH[:TAG]: the kubelet refuses it before it asks any plugin: %w", image, err)
 	}
-	name, _, _ := strings.Cut(image, "@")
-	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
-		name = name[:i]
-	}
-	host, rest := split(name)
-	if rest == "" || !strings.ContainsAny(host, ".:[") && host != "localhost" && host == strings.ToLower(host) {
-		if rest == "" {
-			name = "library/" + name
-		}
-		return "docker.io/" + name, nil
-	}
-	if host == "index.docker.io" {
-		name = "docker.io/" + rest
-	}
-	if rest != strings.ToLower(rest) || strings.HasSuffix(host, ".") || strings.Contains(host, "_") {
-		return "", fmt.Errorf("%q is no image name: the kubelet refuses it before it asks any plugin", image)
-	}
-	return name, nil
+	return named.Name(), nil
 }
 
 // Binary is the file that the kubelet would run.

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	kubelet "k8s.io/kubelet/config/v1"
+
 	"github.com/cloudsim-dev/allinone/credprovider/doctor"
 )
 
@@ -47,8 +49,8 @@ func TestMatches(t *testing.T) {
 func TestNormalize(t *testing.T) {
 	for image, want := range map[string]string{
 		"nginx": "docker.io/library/nginx", "index.docker.io/x/y": "docker.io/x/y", "localhost:5000/app:v1": "localhost:5000/app",
-		"reg.sim:5000": "docker.io/library/reg.sim", "[::1]:5000/a/b:v1": "[::1]:5000/a/b", "reg.sim/a@sha256:0": "reg.sim/a", "team/app": "docker.io/team/app",
-		"reg_sim:5000/a": "", "reg.sim/A/b": "", "reg.sim./a": "", "": "", "https://x/y": "",
+		"reg.sim:5000": "docker.io/library/reg.sim", "[::1]:5000/a/b:v1": "[::1]:5000/a/b", "reg.sim/a:v1@sha256:" + strings.Repeat("0", 64): "reg.sim/a", "team/app": "docker.io/team/app",
+		"reg_sim:5000/a": "", "reg.sim/A/b": "", "reg.sim./a": "", "": "", "https://x/y": "", "reg.sim/a@sha256:0": "",
 	} {
 		if got, err := doctor.Normalize(image); got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q %v; want %q", image, got, err, want)
@@ -81,7 +83,7 @@ providers:
 	}
 	got := strings.Join(c.Lint(), "\n")
 	for _, word := range []string{"file name", "v1beta1", "defaultCacheDuration", "no patterns in paths", "requireServiceAccount", "cacheType",
-		"two providers", "no duration", "serviceAccountTokenAudience is required", "requireServiceAccount: true", "both required and optional", "a user or a query", "capitals"} {
+		"two providers", "0s or more", "serviceAccountTokenAudience is required", "requireServiceAccount: true", "both required and optional", "a user or a query", "capitals"} {
 		if !strings.Contains(got, word) {
 			t.Errorf("it does not mind %s:\n%s", word, got)
 		}
@@ -119,15 +121,17 @@ func TestReadAnswer(t *testing.T) {
 	}
 }
 
-// A kubelet runs no plugin for who lacks what it must have, and shows it no more
-// than it asked for.
+// A kubelet runs no plugin for a service account that lacks a required
+// annotation. It passes only the annotations that the plugin asks for.
 func TestAnnotations(t *testing.T) {
-	a := doctor.TokenAttributes{RequiredKeys: []string{"a/role"}, OptionalKeys: []string{"a/more"}}
-	if got := a.Lacks(map[string]string{"a/more": "x"}); got != "a/role" {
-		t.Errorf("%q is lacking", got)
+	p := doctor.Provider{TokenAttributes: &kubelet.ServiceAccountTokenAttributes{
+		RequiredServiceAccountAnnotationKeys: []string{"a/role"}, OptionalServiceAccountAnnotationKeys: []string{"a/more"},
+	}}
+	if got := p.MissingAnnotation(map[string]string{"a/more": "x"}); got != "a/role" {
+		t.Errorf("%q is missing", got)
 	}
 	all := map[string]string{"a/role": "r", "a/more": "x", "else": "y"}
-	if got := a.Shown(all); a.Lacks(all) != "" || len(got) != 2 || got["a/role"] != "r" {
+	if got := p.PassedAnnotations(all); p.MissingAnnotation(all) != "" || len(got) != 2 || got["a/role"] != "r" {
 		t.Errorf("%v", got)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"path"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletv1 "k8s.io/kubelet/config/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cloudsim-dev/allinone/credprovider"
@@ -50,19 +52,26 @@ func (c Config) Files() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := doctor.Provider{
-		Name: Plugin, APIVersion: credprovider.APIVersion, MatchImages: c.Registries, DefaultCacheDuration: "0s",
+	p := kubeletv1.CredentialProvider{
+		Name: Plugin, APIVersion: credprovider.APIVersion, MatchImages: c.Registries, DefaultCacheDuration: &metav1.Duration{},
 		Args: []string{"--config=" + path.Join(c.Dir, PluginFile)},
 	}
 	if c.Audience != "" {
 		// The kubelet knows no answer of one account for another: an opt-in is
 		// asked again for each.
-		p.TokenAttributes = &doctor.TokenAttributes{Audience: c.Audience, CacheType: "Token", Require: new(!c.Optional)}
+		p.TokenAttributes = &kubeletv1.ServiceAccountTokenAttributes{
+			ServiceAccountTokenAudience: c.Audience,
+			CacheType:                   kubeletv1.TokenServiceAccountTokenCacheType,
+			RequireServiceAccount:       new(!c.Optional),
+		}
 		if c.OptInAnnotation != "" {
-			p.TokenAttributes.OptionalKeys = []string{c.OptInAnnotation}
+			p.TokenAttributes.OptionalServiceAccountAnnotationKeys = []string{c.OptInAnnotation}
 		}
 	}
-	kubelet, err := yaml.Marshal(doctor.Config{APIVersion: doctor.ConfigVersion, Kind: "CredentialProviderConfig", Providers: []doctor.Provider{p}})
+	kubelet, err := yaml.Marshal(kubeletv1.CredentialProviderConfig{
+		TypeMeta:  metav1.TypeMeta{APIVersion: doctor.ConfigVersion, Kind: "CredentialProviderConfig"},
+		Providers: []kubeletv1.CredentialProvider{p},
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("the kubelet's: %v %v", err, kubelet.Lint())
 	}
 	p := kubelet.Providers[0]
-	if p.Name != node.Plugin || p.Args[0] != "--config=/etc/cloudsim/credprovider.json" || p.TokenAttributes.OptionalKeys[0] != c.OptInAnnotation {
+	if p.Name != node.Plugin || p.Args[0] != "--config=/etc/cloudsim/credprovider.json" || p.TokenAttributes.OptionalServiceAccountAnnotationKeys[0] != c.OptInAnnotation {
 		t.Errorf("%+v", p)
 	}
 	c.Audience = ""
