@@ -13,8 +13,9 @@ import (
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	cloudapi "k8s.io/cloud-provider/api"
+
+	"github.com/cloudsim-dev/allinone/internal/queue"
 )
 
 // podBatch is how long changes of a Service's pods are gathered: a rollout is one
@@ -29,13 +30,13 @@ type podFollower struct {
 	services corelisters.ServiceLister
 	nodes    corelisters.NodeLister
 	cluster  string
-	queue    workqueue.TypedRateLimitingInterface[string]
+	queue    queue.Interface
 }
 
 func newPodFollower(p *Provider, services coreinformers.ServiceInformer, nodes coreinformers.NodeInformer, slices discoveryinformers.EndpointSliceInformer, cluster string) (*podFollower, error) {
 	f := &podFollower{
 		log: p.log, p: p, services: services.Lister(), nodes: nodes.Lister(), cluster: cluster,
-		queue: newQueue("service-lb-endpoint", time.Second, 5*time.Minute),
+		queue: queue.New("service-lb-endpoint", time.Second, 5*time.Minute),
 	}
 	_, err := slices.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    f.changed,
@@ -47,7 +48,7 @@ func newPodFollower(p *Provider, services coreinformers.ServiceInformer, nodes c
 
 // run follows until ctx ends.
 func (f *podFollower) run(ctx context.Context) {
-	drain(ctx, f.queue, 2, func(ctx context.Context, key string) (time.Duration, error) {
+	queue.Drain(ctx, f.queue, 2, func(ctx context.Context, key string) (time.Duration, error) {
 		wait, err := f.sync(ctx, key)
 		if err != nil && ctx.Err() == nil {
 			f.log.Warn("a load balancer does not follow its pods", "service", key, "err", err)

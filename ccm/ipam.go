@@ -19,10 +19,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/queue"
 )
 
 // CloudAllocator is the --cidr-allocator-type by which pod ranges come from the
@@ -44,7 +44,7 @@ type allocator struct {
 	nodes    corelisters.NodeLister
 	clusters []netip.Prefix // --cluster-cidr; what is outside is not routed
 	routes   string         // the cluster that routes are made for; "" if none are
-	queue    workqueue.TypedRateLimitingInterface[string]
+	queue    queue.Interface
 }
 
 // newAllocator returns an allocator of ranges within clusterCIDR. With routes it
@@ -52,7 +52,7 @@ type allocator struct {
 func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR, routes string) (*allocator, error) {
 	a := &allocator{
 		log: p.log, p: p, kube: kube, nodes: nodes.Lister(), routes: routes,
-		queue: newQueue("cloud-node-ipam", 100*time.Millisecond, time.Minute),
+		queue: queue.New("cloud-node-ipam", 100*time.Millisecond, time.Minute),
 	}
 	for s := range strings.SplitSeq(clusterCIDR, ",") {
 		if s = strings.TrimSpace(s); s == "" {
@@ -86,7 +86,7 @@ func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.No
 
 // run allocates until ctx ends.
 func (a *allocator) run(ctx context.Context) {
-	drain(ctx, a.queue, ipamWorkers, func(ctx context.Context, name string) (time.Duration, error) {
+	queue.Drain(ctx, a.queue, ipamWorkers, func(ctx context.Context, name string) (time.Duration, error) {
 		err := a.sync(ctx, name)
 		if err != nil && ctx.Err() == nil {
 			a.log.Warn("a node gets no pod range", "node", name, "err", err)

@@ -15,11 +15,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	cloudapi "k8s.io/cloud-provider/api"
 	servicehelpers "k8s.io/cloud-provider/service/helpers"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/queue"
 )
 
 const (
@@ -46,7 +46,7 @@ type repairer struct {
 	nodes    corelisters.NodeLister
 	cluster  string
 	settle   time.Duration
-	queue    workqueue.TypedRateLimitingInterface[string]
+	queue    queue.Interface
 
 	mu      sync.Mutex
 	changed map[string]time.Time // when a Service that wants a load balancer last did
@@ -55,7 +55,7 @@ type repairer struct {
 func newRepairer(p *Provider, kube kubernetes.Interface, services coreinformers.ServiceInformer, nodes coreinformers.NodeInformer, cluster string) (*repairer, error) {
 	r := &repairer{
 		log: p.log, p: p, kube: kube, services: services.Lister(), nodes: nodes.Lister(), cluster: cluster, settle: repairSettle,
-		queue:   newQueue("service-lb-repair", 5*time.Second, 5*time.Minute),
+		queue:   queue.New("service-lb-repair", 5*time.Second, 5*time.Minute),
 		changed: map[string]time.Time{},
 	}
 	_, err1 := services.Informer().AddEventHandlerWithResyncPeriod(cache.ResourceEventHandlerFuncs{
@@ -76,7 +76,7 @@ func newRepairer(p *Provider, kube kubernetes.Interface, services coreinformers.
 
 // run repairs until ctx ends.
 func (r *repairer) run(ctx context.Context) {
-	drain(ctx, r.queue, 1, func(ctx context.Context, key string) (time.Duration, error) {
+	queue.Drain(ctx, r.queue, 1, func(ctx context.Context, key string) (time.Duration, error) {
 		wait, err := r.sync(ctx, key)
 		if err != nil && ctx.Err() == nil {
 			r.log.Warn("a load balancer cannot be repaired", "service", key, "err", err)

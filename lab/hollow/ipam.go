@@ -33,7 +33,7 @@ type ipam struct {
 	nodes  corelisters.NodeLister
 	pods   cache.Indexer
 	synced []cache.InformerSynced
-	queue  *queue
+	queue  *nodeQueue
 
 	mu    sync.Mutex
 	books map[string]*book // by node
@@ -52,7 +52,7 @@ func newIPAM(log *slog.Logger, kube kubernetes.Interface, factory informers.Shar
 	a := &ipam{
 		kube: kube, nodes: nodes.Lister(), pods: pods.Informer().GetIndexer(), books: map[string]*book{},
 	}
-	a.queue = newQueue(log, "pods of a hollow node have no address", a.sync)
+	a.queue = newNodeQueue(log, "pods of a hollow node have no address", a.sync)
 	if err := pods.Informer().AddIndexers(cache.Indexers{byNode: nodeOfPod}); err != nil {
 		return nil, fmt.Errorf("pod informer: %w", err)
 	}

@@ -27,7 +27,7 @@ type kubelets struct {
 	fleet  *fleet
 	nodes  corelisters.NodeLister
 	synced func() bool
-	queue  *queue
+	queue  *nodeQueue
 	// version is the kubelets': the API server's, which they may not be ahead of.
 	version string
 }
@@ -37,7 +37,7 @@ func newKubelets(log *slog.Logger, cloud *client.Client, kube kubernetes.Interfa
 	k := &kubelets{
 		log: log, cloud: cloud, kube: kube, fleet: f, nodes: informer.Lister(),
 	}
-	k.queue = newQueue(log, "a hollow node is not as it should be", k.sync)
+	k.queue = newNodeQueue(log, "a hollow node is not as it should be", k.sync)
 	f.hear = append(f.hear, k.queue.add)
 	named := func(obj any) {
 		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {

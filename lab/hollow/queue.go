@@ -3,64 +3,40 @@ package hollow
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
-	"k8s.io/client-go/util/workqueue"
+	"github.com/cloudsim-dev/allinone/internal/queue"
 )
 
 // workers bounds how many nodes are worked on at once.
 const workers = 8
 
-// queue is the names of nodes to be brought in order. Nobody gets a name that
-// another works on.
-type queue struct {
-	log   *slog.Logger
-	wrong string // what is said, once, of a node that fails
-	sync  func(ctx context.Context, node string) error
-	names workqueue.TypedRateLimitingInterface[string]
+// nodeQueue holds the names of nodes that need work.
+type nodeQueue struct {
+	log     *slog.Logger
+	failure string // the log line for a node whose work failed
+	sync    func(ctx context.Context, node string) error
+	names   queue.Interface
 }
 
-func newQueue(log *slog.Logger, wrong string, sync func(ctx context.Context, node string) error) *queue {
-	return &queue{log, wrong, sync, workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 5*time.Second))}
+func newNodeQueue(log *slog.Logger, failure string, sync func(ctx context.Context, node string) error) *nodeQueue {
+	return &nodeQueue{log, failure, sync, queue.New("", 50*time.Millisecond, 5*time.Second)}
 }
 
-func (q *queue) add(node string) { q.names.Add(node) }
+func (q *nodeQueue) add(node string) { q.names.Add(node) }
 
-// run works until ctx ends, once begin says that all is known; begin reports
-// whether that came before ctx ended.
-func (q *queue) run(ctx context.Context, begin func(context.Context) bool) {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer q.names.ShutDown()
+// run waits for begin, which reports whether all nodes are known, and then works
+// until ctx ends.
+func (q *nodeQueue) run(ctx context.Context, begin func(context.Context) bool) {
 	if !begin(ctx) {
+		q.names.ShutDown()
 		return
 	}
-	for range workers {
-		wg.Go(func() {
-			for q.work(ctx) {
-			}
-		})
-	}
-	<-ctx.Done()
-}
-
-// work takes one name, and reports whether there will be more.
-func (q *queue) work(ctx context.Context) bool {
-	node, shut := q.names.Get()
-	if shut {
-		return false
-	}
-	defer q.names.Done(node)
-	err := q.sync(ctx, node)
-	if err == nil || ctx.Err() != nil {
-		q.names.Forget(node)
-		return true
-	}
-	if q.names.NumRequeues(node) == 0 {
-		q.log.Warn(q.wrong+"; trying again", "node", node, "err", err)
-	}
-	q.names.AddRateLimited(node)
-	return true
+	queue.Drain(ctx, q.names, workers, func(ctx context.Context, node string) (time.Duration, error) {
+		err := q.sync(ctx, node)
+		if err != nil && ctx.Err() == nil && q.names.NumRequeues(node) == 0 { // once until it succeeds
+			q.log.Warn(q.failure+"; trying again", "node", node, "err", err)
+		}
+		return 0, err
+	})
 }
