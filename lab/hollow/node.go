@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,21 +100,20 @@ func booted(n *corev1.Node, m machine, typ cloudsim.InstanceType, version string
 	}
 }
 
-// systemUUID is what a machine's firmware calls it: always the same for one
-// instance, and no other's, also not in a cloud that counts from one again.
+// systemUUID returns the UUID of a machine's firmware. It is always the same for
+// one instance, and different for each other instance of any cloud.
 func systemUUID(i cloudsim.Instance) string { return derive("system", i, "") }
 
-// bootID is the kernel's name for this boot: another for each operation that
-// made the machine run. It is derived, not drawn, so that a hypervisor that was
-// away knows whether the machine was rebooted meanwhile.
+// bootID returns the kernel's ID of the current boot: a new one for each
+// operation that started the machine. It is derived, not random, so that a
+// hypervisor that was away knows whether the machine rebooted meanwhile.
 func bootID(i cloudsim.Instance) string { return derive("boot", i, string(i.Operation)) }
 
-// derive makes a UUID (RFC 9562, version 8) of what an instance is.
-func derive(what string, i cloudsim.Instance, more string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %s", what, i.ProviderID, i.CreatedAt.UnixNano(), more))
-	u := sum[:16]
-	u[6], u[8] = u[6]&0x0f|0x80, u[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+// derive returns a UUID (RFC 9562, version 8) that depends on the purpose, the
+// instance and more. Two clouds that count from one differ in CreatedAt.
+func derive(purpose string, i cloudsim.Instance, more string) string {
+	data := fmt.Appendf(nil, "%s %s %d %s", purpose, i.ProviderID, i.CreatedAt.UnixNano(), more)
+	return uuid.NewHash(sha256.New(), uuid.Nil, data, 8).String()
 }
 
 // notReady writes that a kubelet is there and takes no pods.
