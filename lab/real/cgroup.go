@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -33,28 +34,20 @@ type hierarchy struct {
 
 func (h hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
 
-// hierarchies finds them in the table of mounts: proc_pid_mountinfo(5). When a
-// controller is mounted twice, the first counts.
+// hierarchies returns the hierarchies of this mount namespace. When a controller
+// is mounted twice, the first mount counts.
 func hierarchies() ([]hierarchy, error) {
-	raw, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {
 		return nil, err
 	}
 	var all []hierarchy
 	seen := map[string]bool{}
-	for line := range strings.Lines(string(raw)) {
-		before, after, ok := strings.Cut(line, " - ")
-		left, right := strings.Fields(before), strings.Fields(after)
-		if !ok || len(left) < 5 || len(right) < 3 || (right[0] != "cgroup" && right[0] != "cgroup2") {
-			continue
-		}
-		h := hierarchy{path: left[4], unified: right[0] == "cgroup2"}
+	for _, m := range mounts {
+		h, key := hierarchy{path: m.Mountpoint, unified: m.FSType == "cgroup2"}, m.FSType
 		if !h.unified {
-			h.controllers = strings.Split(right[2], ",")
-		}
-		key := right[0] + right[2]
-		if h.unified {
-			key = right[0]
+			h.controllers = strings.Split(m.VFSOptions, ",")
+			key = m.VFSOptions
 		}
 		if !seen[key] {
 			seen[key] = true
