@@ -20,7 +20,7 @@ const module = "github.com/cloudsim-dev/allinone/"
 var mayImport = map[string][]string{
 	"cloudsim/metadata":         {"cloudsim", "internal/run"},
 	"cloudsim/registry":         {"cloudsim", "cloudsim/engine", "internal/cert", "internal/pause", "internal/run"},
-	"credprovider":              {"cloudsim", "cloudsim/client", "internal/pause"},
+	"credprovider":              {"cloudsim", "cloudsim/client", "internal/flock", "internal/pause"},
 	"credprovider/doctor":       {},
 	"credprovider/node":         {"credprovider", "credprovider/doctor"},
 	"cmd/allinone-credprovider": {"credprovider"},
@@ -38,7 +38,7 @@ var mayImport = map[string][]string{
 	"csidriver":                {"cloudsim", "cloudsim/client", "csidriver/machine", "internal/pause", "internal/run"},
 	"csidriver/machine":        {"internal/pause"},
 	"csidriver/translate":      {},
-	"lab":                      {"cloudsim", "cloudsim/client", "credprovider", "credprovider/node", "lab/hollow", "lab/real", "netproxy/egress", "internal/cert", "internal/freeport", "internal/pause", "internal/run"},
+	"lab":                      {"cloudsim", "cloudsim/client", "credprovider", "credprovider/node", "lab/hollow", "lab/real", "netproxy/egress", "internal/cert", "internal/flock", "internal/freeport", "internal/pause", "internal/run"},
 	"lab/course":               {},
 	"docs/labs":                {},
 	"lab/hollow":               {"cloudsim", "cloudsim/client", "cloudsim/follow", "internal/pause", "internal/queue", "internal/run"},
@@ -56,6 +56,7 @@ var mayImport = map[string][]string{
 	"internal/cert":            {},
 	"internal/durable":         {},
 	"internal/eventually":      {}, // no package may import it: it is for tests only
+	"internal/flock":           {},
 	"internal/freeport":        {},
 	"internal/pause":           {},
 	"internal/run":             {},
@@ -101,7 +102,7 @@ var onlyIn = map[string][]string{
 
 // standardOnly import nothing from outside: whoever links the cloud's client
 // links no server and no Kubernetes.
-var standardOnly = []string{"credprovider", "cloudsim", "cloudsim/client", "internal/run", "internal/providerid"}
+var standardOnly = []string{"credprovider", "cloudsim", "cloudsim/client", "internal/flock", "internal/run", "internal/providerid"}
 
 func TestArchitecture(t *testing.T) {
 	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Doc", "./...").Output()

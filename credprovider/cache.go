@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/cloudsim-dev/allinone/internal/flock"
 )
 
 // credential returns what the cache has, or asks the cloud. Of many runs at
@@ -138,7 +140,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	tick := time.NewTicker(lockEvery)
 	defer tick.Stop()
 	for {
-		ok, err := tryLock(f)
+		ok, err := flock.Try(f)
 		if ok {
 			now := time.Now()
 			_ = os.Chtimes(path, now, now) // prune may take it from who holds it, at the price of a call

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/cloudsim-dev/allinone/internal/flock"
 )
 
 // Dir is a lab's data dir: an absolute path. What a lab has on the host is named
@@ -100,23 +100,26 @@ func (d Dir) claim() error {
 	return d.ensureSocketDir()
 }
 
-// errLocked says that another process holds the folder.
+// errLocked is returned when another process has locked the folder.
 var errLocked = errors.New("the data dir is in use")
 
-// lock takes the folder for this process until unlock, or errLocked. The lock
-// is on the folder itself, so there is no lock file to leave behind, and the
-// kernel lets it go when its holder dies.
+// lock locks the folder for this process until unlock. It returns errLocked if
+// another process has it. The lock is on the folder itself, so no lock file stays
+// behind, and the kernel releases it when the process dies.
 func (d Dir) lock() (unlock func(), err error) {
 	f, err := os.Open(string(d))
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	locked, err := flock.Try(f)
+	if err != nil {
+		err = fmt.Errorf("locking %s: %w", d, err)
+	} else if !locked {
+		err = errLocked
+	}
+	if err != nil {
 		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, errLocked
-		}
-		return nil, fmt.Errorf("locking %s: %w", d, err)
+		return nil, err
 	}
 	return func() { f.Close() }, nil
 }

@@ -1,0 +1,15 @@
+//go:build unix
+
+package credprovider
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// owned reports whether a file belongs to the user that runs the plugin.
+func owned(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == os.Geteuid()
+}
