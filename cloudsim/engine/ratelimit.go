@@ -2,47 +2,47 @@ package engine
 
 import (
 	"context"
+	"maps"
 	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// rateNotes keeps the limits that a person set, under one key.
+// rateNotes keeps the limits that an administrator set, under one key.
 var rateNotes = store.Notes[cloudsim.RateLimits]{Name: "rateLimits"}
 
 const rateKey = "all"
 
-// rates are the limits in force and what each caller has left.
+// rates are the limits in force and each caller's token bucket. The buckets are
+// not stored: after a restart each caller begins with a full one.
 type rates struct {
-	limits atomic.Pointer[cloudsim.RateLimits] // nil for none: no call pays for what is off
+	limits atomic.Pointer[cloudsim.RateLimits] // nil if there are none
 
 	loading sync.Mutex
 
 	mu      sync.Mutex
-	buckets map[bucketKey]*bucket
+	buckets map[bucketKey]*rate.Limiter
 }
 
 type bucketKey struct {
 	token  cloudsim.TokenID
 	caller string
 	write  bool
+	limit  cloudsim.Rate // so that no bucket of former limits is used
 }
 
-// bucket is a token bucket: left tokens at a time.
-type bucket struct {
-	left float64
-	at   time.Time
-}
-
-// maxBuckets bounds the memory of callers; then those that rested are dropped.
+// maxBuckets bounds the number of buckets. Beyond it, full buckets are dropped: a
+// new bucket is full, too.
 const maxBuckets = 10_000
 
 func (e *Engine) loadRates() error {
-	e.rates.loading.Lock() // what is read last is what holds
+	e.rates.loading.Lock() // the limits that are read last are in force
 	defer e.rates.loading.Unlock()
 	limits := e.cfg.RateLimits
 	if err := limits.Validate(); err != nil {
@@ -61,11 +61,11 @@ func (e *Engine) loadRates() error {
 	return nil
 }
 
-// applyRates puts limits in force: everybody begins with a full bucket.
+// applyRates puts limits in force. Each caller begins with a full bucket.
 func (e *Engine) applyRates(limits cloudsim.RateLimits) {
 	e.rates.mu.Lock()
 	defer e.rates.mu.Unlock()
-	e.rates.buckets = map[bucketKey]*bucket{}
+	e.rates.buckets = map[bucketKey]*rate.Limiter{}
 	if limits == (cloudsim.RateLimits{}) {
 		e.rates.limits.Store(nil)
 		return
@@ -73,26 +73,26 @@ func (e *Engine) applyRates(limits cloudsim.RateLimits) {
 	e.rates.limits.Store(&limits)
 }
 
-// throttle refuses, as Exhausted with RetryAfter, a call that comes too soon
-// after its caller's others. Time is the cloud's: who froze the clock waits
-// for somebody to advance it.
+// throttle returns Exhausted with RetryAfter for a call that exceeds its caller's
+// rate. It counts in the cloud's time: while the clock is frozen, a caller without
+// tokens waits until the clock is advanced.
 func (e *Engine) throttle(c Call, class Access) error {
 	limits := e.rates.limits.Load()
 	if limits == nil {
 		return nil
 	}
 	if class == Admin {
-		return nil // who sets the limits must get through
+		return nil // the caller that sets the limits must get through
 	}
 	write := class != Read && class != Enter
-	rate, word := limits.Read, "read"
+	limit, word := limits.Read, "read"
 	if write {
-		rate, word = limits.Write, "write"
+		limit, word = limits.Write, "write"
 	}
-	if rate.PerSecond == 0 {
+	if limit.PerSecond == 0 {
 		return nil
 	}
-	wait := e.rates.take(bucketKey{c.tokenOrAccount(), c.Caller, write}, rate, c.At)
+	wait := e.rates.take(bucketKey{c.tokenOrAccount(), c.Caller, write, limit}, c.At)
 	if wait == 0 {
 		return nil
 	}
@@ -102,8 +102,8 @@ func (e *Engine) throttle(c Call, class Access) error {
 	}
 }
 
-// tokenOrAccount is whose bucket a call draws from: all tokens of a service
-// account share one.
+// tokenOrAccount returns the owner of the bucket: all tokens of a service account
+// share one bucket.
 func (c Call) tokenOrAccount() cloudsim.TokenID {
 	if c.account != "" {
 		return cloudsim.TokenID(c.account)
@@ -111,34 +111,23 @@ func (c Call) tokenOrAccount() cloudsim.TokenID {
 	return c.Token
 }
 
-// take takes a token, or says how long until there is one.
-func (r *rates) take(key bucketKey, rate cloudsim.Rate, now time.Time) time.Duration {
+// take takes a token from a bucket. Without one it returns the time until there is
+// a token.
+func (r *rates) take(key bucketKey, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := r.buckets[key]
 	if b == nil {
 		if len(r.buckets) >= maxBuckets {
-			r.forget(rate, now)
+			maps.DeleteFunc(r.buckets, func(_ bucketKey, b *rate.Limiter) bool { return b.TokensAt(now) >= float64(b.Burst()) })
 		}
-		b = &bucket{left: float64(rate.Burst), at: now}
+		b = rate.NewLimiter(rate.Limit(key.limit.PerSecond), key.limit.Burst)
 		r.buckets[key] = b
 	}
-	b.left = min(float64(rate.Burst), b.left+max(0, now.Sub(b.at).Seconds())*rate.PerSecond)
-	b.at = now
-	if b.left >= 1 {
-		b.left--
+	if b.AllowN(now, 1) {
 		return 0
 	}
-	return time.Duration(math.Ceil((1 - b.left) / rate.PerSecond * float64(time.Second)))
-}
-
-// forget drops the buckets that are full again.
-func (r *rates) forget(rate cloudsim.Rate, now time.Time) {
-	for key, b := range r.buckets {
-		if b.left+now.Sub(b.at).Seconds()*rate.PerSecond >= float64(rate.Burst) {
-			delete(r.buckets, key)
-		}
-	}
+	return time.Duration(math.Ceil((1 - b.TokensAt(now)) / key.limit.PerSecond * float64(time.Second)))
 }
 
 // GetRateLimits returns the limits in force.
@@ -149,8 +138,8 @@ func (e *Engine) GetRateLimits(context.Context) (cloudsim.RateLimits, error) {
 	return cloudsim.RateLimits{}, nil
 }
 
-// SetRateLimits changes the limits, durably. Everybody begins with a full
-// bucket.
+// SetRateLimits stores the limits and puts them in force. Each caller begins with
+// a full bucket.
 func (e *Engine) SetRateLimits(ctx context.Context, req cloudsim.RateLimits) (cloudsim.RateLimits, error) {
 	if err := req.Validate(); err != nil {
 		return req, err
