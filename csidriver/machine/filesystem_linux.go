@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cloudsim-dev/allinone/internal/loop"
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
@@ -32,7 +33,7 @@ const formatting = "trusted.cloudsim.mkfs"
 // It holds a lock on the file at path, and mkfs inherits the lock. After the
 // driver was killed, the next call therefore waits until mkfs has ended.
 func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes int64, err error) {
-	f, err := openDisk(path, os.O_RDONLY)
+	f, err := loop.OpenFile(path, os.O_RDONLY)
 	if err != nil {
 		return 0, err
 	}
@@ -239,7 +240,7 @@ func toTheEnd(ctx context.Context, f *os.File, l *Loop, run func(context.Context
 // kernel replays the journal when it mounts the filesystem. That mount has no path,
 // and ends with this process. For node see AttachFor.
 func Replay(ctx context.Context, node, path, fsType string) error {
-	f, err := openDisk(path, os.O_RDONLY)
+	f, err := loop.OpenFile(path, os.O_RDONLY)
 	if err != nil {
 		return err
 	}
@@ -301,7 +302,7 @@ func CanGrowMounted() bool {
 // FilesystemSize returns the size in bytes of the filesystem in a file, as its
 // superblock says. It is 0 if the file has no known filesystem.
 func FilesystemSize(path string) (int64, error) {
-	f, err := openDisk(path, os.O_RDONLY)
+	f, err := loop.OpenFile(path, os.O_RDONLY)
 	if err != nil {
 		return 0, err
 	}

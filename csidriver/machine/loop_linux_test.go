@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cloudsim-dev/allinone/internal/loop"
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
@@ -181,7 +182,7 @@ func TestLinkIsNoDisk(t *testing.T) {
 	if got, err := Find(link); err == nil {
 		t.Errorf("Find returned %v", got)
 	}
-	if _, err := openDisk(link, os.O_RDWR); err == nil {
+	if _, err := loop.OpenFile(link, os.O_RDWR); err == nil {
 		t.Error("openDisk followed the link")
 	}
 	if _, err := EnsureFilesystem(t.Context(), l, link, Ext4); err == nil {
@@ -198,7 +199,11 @@ func TestGuardGoesWithTheFile(t *testing.T) {
 	needsVolumes(t)
 	detached := func(l *Loop) error { return l.Detach() }
 	cleared := func(l *Loop) error {
-		return errors.Join(unix.IoctlSetInt(int(l.dev.Fd()), unix.LOOP_CLR_FD, 0), l.Close())
+		dev, err := os.Open(l.Device())
+		if err != nil {
+			return err
+		}
+		return errors.Join(unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_CLR_FD, 0), dev.Close(), l.Close())
 	}
 	for name, tc := range map[string]struct {
 		takeAway func(*Loop) error

@@ -10,6 +10,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
 // flags are the mount options that the kernel takes as bits; clear ones are
@@ -222,7 +224,7 @@ func mountPoint(path string) (string, error) {
 // we mount is seen there.
 func loopMount(at string) (m Mount, ok bool) {
 	s, err := statx(at)
-	if err != nil || s.Dev_major != unixLoopMajor {
+	if err != nil || s.Dev_major != loop.Major {
 		return m, false
 	}
 	var st unix.Statfs_t
@@ -250,10 +252,8 @@ func (l *Loop) Has(m Mount) bool {
 	if m.IsDevice() {
 		return m.Root == "/"+filepath.Base(l.Device())
 	}
-	return m.Major == unixLoopMajor && m.Minor == l.Number
+	return m.Major == loop.Major && m.Minor == l.Number
 }
-
-const unixLoopMajor = 7
 
 func mounts(want func(Mount) bool) (found []Mount, err error) {
 	_, err = mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
 // vpcFile is where the VPC's network namespace is mounted, in Config.Dir.
@@ -64,8 +66,8 @@ func hasLink(name string) (bool, error) {
 	return err == nil, err
 }
 
-// disksOf are the loop devices of the disks of a hypervisor's machines.
-func disksOf(name string) ([]loopDevice, error) {
-	all, err := loopDevices()
-	return slices.DeleteFunc(all, func(l loopDevice) bool { return !l.isDiskOf(name) }), err
+// disksOf returns the loop devices of the disks of a hypervisor's machines.
+func disksOf(name string) ([]loop.Status, error) {
+	all, err := loop.List()
+	return slices.DeleteFunc(all, func(l loop.Status) bool { return !isDiskOf(name, l) }), err
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/loop"
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
@@ -39,12 +40,12 @@ const (
 // others': a loop device is called as its file was when it was attached.
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
-// detachDisks takes away the loop devices of a hypervisor's disks that none of
-// its machines shows: one that pods had as a device outlives the machine. So does
-// the lock that a kubelet keeps on such a device, which is a loop device of it.
-// The machines are first processes.
+// detachDisks detaches the loop devices of a hypervisor's disks that none of its
+// machines shows: a device that a pod used as a raw volume outlives the machine.
+// So does the lock that a kubelet keeps on such a device, which is a loop device
+// of it. Each machine is given by its first process.
 func detachDisks(name string, machines []int) error {
-	there, err := loopDevices()
+	all, err := loop.List()
 	if err != nil {
 		return err
 	}
@@ -52,22 +53,37 @@ func detachDisks(name string, machines []int) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range there {
-		if !l.isDiskOf(name) || shown[l.number] {
+	for _, l := range all {
+		if !isDiskOf(name, l) || shown[l.Number] {
 			continue
 		}
-		for _, lock := range there {
-			if lock.of == unix.Mkdev(loopMajor, uint32(l.number)) { //nolint:gosec // the kernel's own number
-				err = errors.Join(err, lock.detach())
+		for _, lock := range all {
+			if lock.Of == unix.Mkdev(loop.Major, uint32(l.Number)) { //nolint:gosec // the kernel's own number
+				err = errors.Join(err, detach(lock))
 			}
 		}
-		err = errors.Join(err, l.detach())
+		err = errors.Join(err, detach(l))
 	}
 	return err
 }
 
-// loopsShownTo are the loop devices of which processes see a mount: of the
-// device's file, or of a filesystem on it.
+// isDiskOf reports whether a device is a disk that the machines of a hypervisor of
+// that name see.
+func isDiskOf(name string, l loop.Status) bool {
+	return strings.HasPrefix(l.Name, disksDir(name)+"/")
+}
+
+// detach detaches the file of a device.
+func detach(l loop.Status) error {
+	d, err := loop.Open(l.Number)
+	if err != nil || d == nil {
+		return err
+	}
+	return d.Detach()
+}
+
+// loopsShownTo returns the loop devices that are mounted for the processes: the
+// device's file, or a filesystem on it.
 func loopsShownTo(pids []int) (map[int]bool, error) {
 	shown := map[int]bool{}
 	for _, pid := range pids {
@@ -83,7 +99,7 @@ func loopsShownTo(pids []int) (map[int]bool, error) {
 			return nil, err
 		}
 		for _, m := range mounts {
-			if m.Major == loopMajor {
+			if m.Major == loop.Major {
 				shown[m.Minor] = true
 			}
 			if n, err := strconv.Atoi(strings.TrimPrefix(m.Root, "/loop")); err == nil && m.FSType == "devtmpfs" {
@@ -94,76 +110,7 @@ func loopsShownTo(pids []int) (map[int]bool, error) {
 	return shown, nil
 }
 
-// loopMajor is the kernel's number for loop devices: devices.txt.
-const loopMajor = 7
-
-// loopDevice is one that is in use.
-type loopDevice struct {
-	number int
-	name   string // of its file, as who attached it called it
-	of     uint64 // the device that the file is, 0 if it is none
-}
-
-func (l loopDevice) path() string { return "/dev/loop" + strconv.Itoa(l.number) }
-
-// isDiskOf reports whether it is one of the disks that the machines of a hypervisor
-// of that name see.
-func (l loopDevice) isDiskOf(name string) bool { return strings.HasPrefix(l.name, disksDir(name)+"/") }
-
-// loopDevices are those of the host. One that goes meanwhile is not there.
-func loopDevices() (all []loopDevice, err error) {
-	there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	for _, f := range there {
-		l := loopDevice{}
-		l.number, err = strconv.Atoi(strings.TrimPrefix(filepath.Base(filepath.Dir(filepath.Dir(f))), "loop"))
-		if err != nil {
-			return nil, err
-		}
-		dev, err := os.Open(l.path())
-		if isNoDevice(err) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
-		if err = errors.Join(err, dev.Close()); errors.Is(err, unix.ENXIO) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", l.path(), err)
-		}
-		// Not what sysfs says: that is the file's path in the mounts of who attached
-		// it, and of a machine that is gone no more than its end.
-		l.of, l.name = info.Rdevice, unix.ByteSliceToString(info.File_name[:])
-		all = append(all, l)
-	}
-	return all, err
-}
-
-// isNoDevice reports whether a loop device could not be opened because it is
-// being let go, as it is whenever the last one to use it has ended.
-func isNoDevice(err error) bool {
-	return errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV) || errors.Is(err, fs.ErrNotExist)
-}
-
-// detach takes the file from behind l; the kernel waits for who has it open.
-func (l loopDevice) detach() error {
-	dev, err := os.Open(l.path())
-	if isNoDevice(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	err = unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_CLR_FD, 0)
-	if err = errors.Join(err, dev.Close()); err != nil && !errors.Is(err, unix.ENXIO) {
-		return fmt.Errorf("%s: %w", l.path(), err)
-	}
-	return nil
-}
-
-// detachDisks takes away what no machine that runs shows.
+// detachDisks detaches the disks that no running machine shows.
 func (h *hypervisor) detachDisks() error {
 	if h.cfg.Volumes == nil {
 		return nil

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cloudsim-dev/allinone/internal/eventually"
+	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
 // A device that pods had stays while a machine shows it, and goes with the
@@ -41,12 +42,12 @@ func TestDetachDisks(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := func() (n int) {
-		all, err := loopDevices()
+		all, err := loop.List()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, l := range all {
-			if l.name == file || l.name == device {
+			if l.Name == file || l.Name == device {
 				n++
 			}
 		}

@@ -1,0 +1,226 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/internal/pause"
+)
+
+// Major is the kernel's major number of loop devices (devices.txt).
+const Major = 7
+
+// Loop is a loop device, held open. While it is open, the kernel gives its
+// number to no other file.
+type Loop struct {
+	dev    *os.File
+	Number int
+}
+
+// Path returns the path of device number n.
+func Path(n int) string { return "/dev/loop" + strconv.Itoa(n) }
+
+// Device returns the path of the device.
+func (d *Loop) Device() string { return d.dev.Name() }
+
+// Close closes the device. The device keeps its file, unless it lapses.
+func (d *Loop) Close() error { return d.dev.Close() }
+
+// Attach returns the loop device of a file for a node. It makes one if the node
+// has none. An existing device keeps its lapse flag: see Lapse and Stay.
+//
+// Each node has a device of its own for a disk that several machines share. With
+// an empty node any device of the file is returned.
+//
+// The kernel removes a lapsing device when nothing has it open and nothing of it
+// is mounted: also after its process was killed, or the machine with its mounts. A
+// device that is bind-mounted as a file must not lapse: between two programs that
+// open it, nothing has it open.
+func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
+	d, err := Find(node, path)
+	if err != nil {
+		return nil, err
+	}
+	if d != nil {
+		if err := d.Refresh(); err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+		return d, nil
+	}
+	mode := os.O_RDWR
+	if readOnly {
+		mode = os.O_RDONLY
+	}
+	file, err := OpenFile(path, mode)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("no loop devices on this machine: %w", err)
+	}
+	defer control.Close()
+	for {
+		d, err := configure(control, file, node, mode, lapses)
+		if !errors.Is(err, unix.EBUSY) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENXIO) {
+			return d, err
+		}
+		pause.For(ctx, retryDelay) // another process took the number, or is removing the device
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// OpenFile opens the file of a disk. Another process may write to the folder of the
+// disks, and a link there must not make the caller open another file.
+func OpenFile(path string, mode int) (*os.File, error) {
+	f, err := os.OpenFile(path, mode|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, errLink(path)
+	}
+	return f, err
+}
+
+func errLink(path string) error {
+	return fmt.Errorf("%s is not a regular file: no link to the data of a disk is followed; move the file back", filepath.Base(path))
+}
+
+// retryDelay is the time until a number is tried again that another process has.
+const retryDelay = 5 * time.Millisecond
+
+// configure attaches file to the first free device. EBUSY means that another
+// process took the device meanwhile. ENXIO means that the device is not yet free.
+func configure(control, file *os.File, node string, mode int, lapses bool) (*Loop, error) {
+	n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+	if err != nil {
+		return nil, fmt.Errorf("a free loop device: %w", err)
+	}
+	dev, err := os.OpenFile(Path(n), mode, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer dev.Close()
+	c := unix.LoopConfig{Fd: uint32(file.Fd())}
+	c.Info.File_name = label(file.Name(), node)
+	if mode == os.O_RDONLY {
+		c.Info.Flags = unix.LO_FLAGS_READ_ONLY
+	}
+	if lapses {
+		c.Info.Flags |= unix.LO_FLAGS_AUTOCLEAR
+	}
+	if err := unix.IoctlLoopConfigure(int(dev.Fd()), &c); err != nil {
+		return nil, fmt.Errorf("%s: %w", Path(n), err)
+	}
+	// The descriptor that stays open is read-only: a kernel can be set to refuse
+	// mounts of devices that are open for writing.
+	keep, err := os.Open(Path(n))
+	if err != nil {
+		return nil, err
+	}
+	d := &Loop{dev: keep, Number: n}
+	if mode == os.O_RDWR {
+		// The kernel keeps the read-only flag of a number for its next file (Linux 5.12).
+		if err := d.refuseWrites(false); err != nil {
+			return nil, errors.Join(err, d.Detach())
+		}
+	}
+	return d, nil
+}
+
+// Refresh tells the kernel that the file may have grown.
+func (d *Loop) Refresh() error {
+	if err := unix.IoctlSetInt(int(d.dev.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
+		return fmt.Errorf("%s: refreshing its size: %w", d.Device(), err)
+	}
+	return nil
+}
+
+// Lapse makes the device lapse.
+func (d *Loop) Lapse() error { return d.setLapse(true) }
+
+// Stay makes the device stay when nothing uses it.
+func (d *Loop) Stay() error { return d.setLapse(false) }
+
+// Lapses reports whether the kernel removes the device when nothing has it open
+// and nothing of it is mounted.
+func (d *Loop) Lapses() (bool, error) {
+	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", d.Device(), err)
+	}
+	return info.Flags&unix.LO_FLAGS_AUTOCLEAR != 0, nil
+}
+
+func (d *Loop) setLapse(lapses bool) error {
+	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
+	if err != nil || (info.Flags&unix.LO_FLAGS_AUTOCLEAR != 0) == lapses {
+		return err
+	}
+	info.Flags ^= unix.LO_FLAGS_AUTOCLEAR
+	if err := unix.IoctlLoopSetStatus64(int(d.dev.Fd()), info); err != nil {
+		return fmt.Errorf("%s: setting whether it lapses: %w", d.Device(), err)
+	}
+	return nil
+}
+
+// Size returns the size of the device in bytes.
+func (d *Loop) Size() (int64, error) { return d.dev.Seek(0, 2) }
+
+// IsReadOnly reports whether the file was attached read-only.
+func (d *Loop) IsReadOnly() (bool, error) {
+	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
+	if err != nil {
+		return false, err
+	}
+	return info.Flags&unix.LO_FLAGS_READ_ONLY != 0, nil
+}
+
+// Guard makes the device refuse writes, or accept them. It does nothing if the
+// file was attached read-only. A read-only bind mount of the device's file does
+// not protect the device, so Guard is needed.
+func (d *Loop) Guard(readOnly bool) error {
+	fixed, err := d.IsReadOnly()
+	if err != nil || fixed {
+		return err
+	}
+	return d.refuseWrites(readOnly)
+}
+
+func (d *Loop) refuseWrites(yes bool) error {
+	flag := 0
+	if yes {
+		flag = 1
+	}
+	if err := unix.IoctlSetPointerInt(int(d.dev.Fd()), unix.BLKROSET, flag); err != nil {
+		return fmt.Errorf("%s: setting whether it accepts writes: %w", d.Device(), err)
+	}
+	return nil
+}
+
+// Detach detaches the file from the device and closes the device. The kernel
+// detaches it when the last program that has it open closes it. Detach also
+// clears the read-only flag, which the number would keep for its next file. A
+// device without a file is no error.
+func (d *Loop) Detach() error {
+	err := d.Guard(false)
+	if err == nil {
+		err = unix.IoctlSetInt(int(d.dev.Fd()), unix.LOOP_CLR_FD, 0)
+	}
+	if errors.Is(err, unix.ENXIO) {
+		err = nil // it has no file any more
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: detaching its file: %w", d.Device(), err)
+	}
+	return errors.Join(err, d.dev.Close())
+}

@@ -1,0 +1,219 @@
+package loop
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Open opens the device of a number. It returns nil if the device does not exist
+// or is being removed.
+func Open(n int) (*Loop, error) {
+	dev, err := os.Open(Path(n))
+	if errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV) || errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Loop{dev: dev, Number: n}, nil
+}
+
+// Status describes a device that has a file.
+type Status struct {
+	Number int
+	Name   string // the path of the file, as the program called it that attached it
+	Of     uint64 // the device number of the file if the file is a device, else 0
+}
+
+// List returns the devices of the host that have a file. It skips a device that
+// is being removed.
+func List() (all []Status, err error) {
+	numbers, err := numbers()
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range numbers {
+		if _, err := BackingFile(n); err != nil {
+			continue // it has no file
+		}
+		d, err := Open(n)
+		if err != nil {
+			return nil, err
+		}
+		if d == nil {
+			continue
+		}
+		info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
+		if err = errors.Join(err, d.Close()); errors.Is(err, unix.ENXIO) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", Path(n), err)
+		}
+		// Not the name of sysfs, which is a path in the mounts of the program that
+		// attached the file: of a machine that is gone sysfs shows only its end.
+		all = append(all, Status{n, unix.ByteSliceToString(info.File_name[:]), info.Rdevice})
+	}
+	return all, nil
+}
+
+// Find returns the loop device of a file for a node, or nil. It skips the devices
+// of other nodes. It compares inodes, because machines of one host may give their
+// files the same name, and the kernel reuses numbers at once. For a deleted file
+// it returns the device of a file that had this name.
+//
+// Find reads sysfs for each loop device in use. If the device is mounted at a
+// path of near, Find needs to look at that path only.
+func Find(node, path string, near ...string) (*Loop, error) {
+	b, err := backingOf(path)
+	if err != nil {
+		return nil, err
+	}
+	b.node = node
+	for _, at := range near {
+		if n, ok := At(at); ok && (!b.gone || b.maybe(n, true)) { // opening it does not make it lapse: it is mounted
+			if d, err := b.behind(n); err == nil && d != nil {
+				return d, nil
+			}
+		}
+	}
+	numbers, err := numbers()
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range numbers {
+		if !b.maybe(n, !b.gone) {
+			continue
+		}
+		if d, err := b.behind(n); err != nil || d != nil {
+			return d, err
+		}
+	}
+	return nil, nil
+}
+
+// backing is a file whose loop device is wanted.
+type backing struct {
+	name string // the kernel's name for the file
+	gone bool   // the file was deleted
+	file unix.Stat_t
+	node string // the node that wants a device
+}
+
+// label returns the name of a device: the file's path, a zero byte, and the node
+// that owns the device. Programs other than ours read up to the zero byte. The
+// kernel has space for 63 bytes: a long path is cut.
+func label(path, node string) (name [unix.LO_NAME_SIZE]byte) {
+	if node == "" {
+		copy(name[:len(name)-1], path)
+		return name
+	}
+	n := copy(name[:max(len(name)-2-len(node), 0)], path)
+	copy(name[n+1:len(name)-1], node)
+	return name
+}
+
+// ownerOf returns the node in a label, or "".
+func ownerOf(name [unix.LO_NAME_SIZE]byte) string {
+	_, rest, _ := bytes.Cut(name[:], []byte{0})
+	return unix.ByteSliceToString(rest)
+}
+
+// backingOf returns the file at path, or the name that a deleted file had. It returns
+// an error if path is a link: see OpenFile.
+func backingOf(path string) (b backing, err error) {
+	dir, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
+	if err != nil {
+		return b, err
+	}
+	b.name = filepath.Join(dir, filepath.Base(path))
+	switch err := unix.Lstat(b.name, &b.file); {
+	case errors.Is(err, unix.ENOENT):
+		return backing{name: b.name + " (deleted)", gone: true}, nil
+	case err != nil:
+		return b, &fs.PathError{Op: "lstat", Path: b.name, Err: err}
+	case b.file.Mode&unix.S_IFMT != unix.S_IFREG:
+		return b, errLink(path)
+	}
+	return b, nil
+}
+
+// maybe reports whether the file of a device may be b, by its name, so that Find
+// opens few other devices. The kernel cannot always show the folder of a file,
+// for example of one that was attached in a container that is gone. So the folder
+// is ignored if the inode can be compared.
+func (b backing) maybe(n int, inAnyFolder bool) bool {
+	name, err := BackingFile(n)
+	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))
+}
+
+// BackingFile returns the kernel's path of a device's file. The path of a deleted
+// file ends with " (deleted)". A device without a file is fs.ErrNotExist.
+func BackingFile(n int) (string, error) {
+	raw, err := os.ReadFile("/sys/block/loop" + strconv.Itoa(n) + "/loop/backing_file")
+	return strings.TrimSuffix(string(raw), "\n"), err
+}
+
+// behind returns device n if b is its file, and else nil. For a deleted file only
+// the name is known: see maybe.
+func (b backing) behind(n int) (*Loop, error) {
+	d, err := Open(n)
+	if err != nil || d == nil {
+		return nil, err
+	}
+	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
+	if err != nil || !b.gone && (info.Inode != b.file.Ino || info.Device != b.file.Dev) || b.isOthers(info) {
+		_ = d.Close()   // it was removed meanwhile, or has another file or node
+		return nil, nil //nolint:nilerr // it is not this file's
+	}
+	return d, nil
+}
+
+// isOthers reports whether a device belongs to another node.
+func (b backing) isOthers(info *unix.LoopInfo64) bool {
+	owner := ownerOf(info.File_name)
+	return b.node != "" && owner != "" && owner != ownerOf(label("", b.node)) // a long name of a node is cut in both
+}
+
+// At returns the number of the loop device whose filesystem, or whose own file, is
+// at path.
+func At(path string) (n int, ok bool) {
+	var s unix.Statx_t
+	// No server is asked, and nothing is mounted by the look.
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &s)
+	switch {
+	case err != nil:
+		return 0, false
+	case s.Dev_major == Major:
+		return int(s.Dev_minor), true
+	case s.Rdev_major == Major && s.Mode&unix.S_IFMT == unix.S_IFBLK:
+		return int(s.Rdev_minor), true
+	}
+	return 0, false
+}
+
+// numbers returns the numbers of all loop devices, in use or not.
+func numbers() (numbers []int, err error) {
+	dir, err := os.Open("/sys/block")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	for _, name := range names {
+		if rest, ok := strings.CutPrefix(name, "loop"); ok {
+			if n, err := strconv.Atoi(rest); err == nil {
+				numbers = append(numbers, n)
+			}
+		}
+	}
+	return numbers, err
+}
