@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"cloudsim/cloudtest":       {"cloudsim", "cloudsim/client", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store", "internal/run"},
 	"ccm":                      {"cloudsim", "cloudsim/client", "cloudsim/follow", "internal/logging", "internal/pause", "internal/providerid", "internal/run", "internal/queue"},
 	"csidriver":                {"cloudsim", "cloudsim/client", "csidriver/machine", "internal/pause", "internal/run"},
-	"csidriver/machine":        {"internal/loop", "internal/pause"},
+	"csidriver/machine":        {"internal/flock", "internal/loop", "internal/pause"},
 	"csidriver/translate":      {},
 	"lab":                      {"cloudsim", "cloudsim/client", "credprovider", "credprovider/node", "lab/hollow", "lab/real", "netproxy/egress", "internal/cert", "internal/flock", "internal/freeport", "internal/pause", "internal/run"},
 	"lab/course":               {},

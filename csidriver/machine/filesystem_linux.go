@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cloudsim-dev/allinone/internal/flock"
 	"github.com/cloudsim-dev/allinone/internal/loop"
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
@@ -69,10 +70,10 @@ func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes in
 	return bytes, err
 }
 
+// lock waits for the exclusive lock of f, or until ctx ends.
 func lock(ctx context.Context, f *os.File) error {
 	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) {
+		if locked, err := flock.Try(f); locked || err != nil {
 			return err
 		}
 		pause.For(ctx, tick)
