@@ -8,10 +8,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/internal/hostnet"
 )
 
 // Network is where a lab's machines are. Its addresses must not be in use on
@@ -273,26 +276,16 @@ func Lay(dir string, n Network) error {
 	return v.close()
 }
 
-// Free reports whether the host has no route into any of the networks, but its
-// default one.
+// Free reports whether the host has no route into any of the networks, except
+// its default route.
 func Free(networks ...netip.Prefix) (bool, error) {
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	routes, err := hostnet.Routes()
 	if err != nil {
-		return false, fmt.Errorf("reading the host's routes: %w", err)
+		return false, err
 	}
-	for _, r := range routes {
-		if r.Dst == nil {
-			continue
-		}
-		to, ok := netip.AddrFromSlice(r.Dst.IP.To4())
-		bits, _ := r.Dst.Mask.Size()
-		if !ok || bits == 0 {
-			continue
-		}
-		for _, n := range networks {
-			if n.Overlaps(netip.PrefixFrom(to, bits)) {
-				return false, nil
-			}
+	for _, n := range networks {
+		if slices.ContainsFunc(routes, n.Overlaps) {
+			return false, nil
 		}
 	}
 	return true, nil

@@ -1,0 +1,3 @@
+// Package hostnet reads the routes and addresses of this machine. It changes
+// nothing.
+package hostnet

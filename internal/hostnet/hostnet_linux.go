@@ -1,0 +1,49 @@
+package hostnet
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Routes returns the destinations of this machine's routes, of all tables and
+// both families. Default routes are left out. A destination of half of all
+// addresses counts as a default route, because VPN clients split theirs so.
+func Routes() ([]netip.Prefix, error) {
+	return routes(func(_ netlink.Route, to netip.Prefix) bool { return to.Bits() > 1 })
+}
+
+// Addresses returns the ranges of addresses that this machine answers as its
+// own: those of its interfaces, all of loopback, and ranges with a local route.
+func Addresses() ([]netip.Prefix, error) {
+	return routes(func(r netlink.Route, _ netip.Prefix) bool { return r.Type == unix.RTN_LOCAL })
+}
+
+func routes(keep func(netlink.Route, netip.Prefix) bool) ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		table, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return nil, fmt.Errorf("reading the routes of this machine: %w", err)
+		}
+		for _, r := range table {
+			if r.Dst == nil {
+				continue // a default route
+			}
+			to, ok := netip.AddrFromSlice(r.Dst.IP)
+			bits, size := r.Dst.Mask.Size()
+			if size == 32 {
+				to = to.Unmap()
+			}
+			if !ok || size != to.BitLen() {
+				continue
+			}
+			if p := netip.PrefixFrom(to, bits); keep(r, p) {
+				all = append(all, p)
+			}
+		}
+	}
+	return all, nil
+}
