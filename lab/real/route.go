@@ -86,9 +86,11 @@ func (t *table) running() (all []cloudsim.Instance) {
 	return all
 }
 
-// active are the routes that carry traffic. The cloud says of one whose next
-// hop does not run that it is a black hole.
-func (t *table) active() map[netip.Prefix]netip.Addr {
+// active returns the routes that carry traffic in the VPC: the cloud reports a
+// route as a black hole while its next hop does not run. Next hops outside the
+// VPC belong to other networks, which the router does not reach. So each
+// destination has one next hop.
+func (t *table) active(vpc netip.Prefix) map[netip.Prefix]netip.Addr {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := map[netip.Prefix]netip.Addr{}
@@ -96,7 +98,7 @@ func (t *table) active() map[netip.Prefix]netip.Addr {
 		hop, known := t.instances[r.NextHop]
 		to, err := netip.ParsePrefix(r.Destination)
 		via, noAddress := netip.ParseAddr(hop.InternalIP())
-		if known && err == nil && noAddress == nil && to.Addr().Is4() && r.State == cloudsim.RouteActive {
+		if known && err == nil && noAddress == nil && vpc.Contains(via) && to.Addr().Is4() && r.State == cloudsim.RouteActive {
 			all[to] = via
 		}
 	}

@@ -98,7 +98,7 @@ func (r *router) serve(ctx context.Context, s Services) (*errgroup.Group, error)
 		return nil, err
 	}
 	work.Go(func() error {
-		r.table.news.each(ctx, func() error { return r.vpc.setRoutes(r.table.active()) }, func(err error) {
+		r.table.news.each(ctx, func() error { return r.vpc.setRoutes(r.table.active(r.vpc.VPC)) }, func(err error) {
 			r.log.Warn("the router is not as the cloud says; trying again", "err", err)
 		})
 		return nil

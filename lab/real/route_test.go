@@ -1,0 +1,30 @@
+package real
+
+import (
+	"maps"
+	"net/netip"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Networks may have routes to the same destination. The router has that of the
+// VPC, whichever it learns first.
+func TestRouterHasRoutesOfItsNetworkOnly(t *testing.T) {
+	pods := netip.MustParsePrefix("10.97.2.0/24")
+	for range 20 { // the order of a map
+		table := newTable()
+		table.fill([]cloudsim.Instance{
+			{ID: "i-1", Addresses: []cloudsim.InstanceAddress{{Type: cloudsim.AddressInternal, Address: "10.98.0.2"}}},
+			{ID: "i-2", Addresses: []cloudsim.InstanceAddress{{Type: cloudsim.AddressInternal, Address: "10.50.0.2"}}},
+		}, []cloudsim.Route{
+			{ID: "route-1", NextHop: "i-1", Destination: pods.String(), State: cloudsim.RouteActive},
+			{ID: "route-2", NextHop: "i-2", Destination: pods.String(), State: cloudsim.RouteActive},
+			{ID: "route-3", NextHop: "i-2", Destination: "10.97.3.0/24", State: cloudsim.RouteActive},
+		})
+		want := map[netip.Prefix]netip.Addr{pods: netip.MustParseAddr("10.98.0.2")}
+		if got := table.active(netip.MustParsePrefix("10.98.0.0/16")); !maps.Equal(got, want) {
+			t.Fatalf("routes of the router: %v, want %v", got, want)
+		}
+	}
+}
