@@ -142,7 +142,7 @@ func TestForeignRoutesStay(t *testing.T) {
 	r := podded(t)
 	i := r.machine(t, "node-1")
 	var foreign []cloudsim.Route
-	for name, destination := range map[string]string{"by-hand": "10.244.9.0/24", "far": "192.0.2.0/24"} {
+	for name, destination := range map[string]string{"by-hand": "10.244.9.0/24", "far": "192.168.99.0/24"} {
 		route, err := r.cloud.CreateRoute(t.Context(), cloudsim.CreateRoute{Name: name, Destination: destination, NextHop: i.ID})
 		if err != nil {
 			t.Fatal(err)

@@ -166,6 +166,7 @@ func (r UpdateNetwork) Of(n Network) error {
 const (
 	minNetworkBits = 8
 	maxNetworkBits = 30
+	minIPv6Bits    = 32 // a project cannot take all of fd00::/8
 	maxIPv6Bits    = 126
 )
 
@@ -177,7 +178,7 @@ func (c *checks) networkRanges(ipv4, ipv6 string) {
 		c.prefix("ipv4", ipv4, minNetworkBits, maxNetworkBits)
 	}
 	if ipv6 != "" {
-		c.prefix("ipv6", ipv6, minNetworkBits, maxIPv6Bits)
+		c.prefix("ipv6", ipv6, minIPv6Bits, maxIPv6Bits)
 	}
 }
 
@@ -185,15 +186,15 @@ func (c *checks) networkSpec(s NetworkSpec) {
 	p := s.PodRanges.WithDefaults()
 	c.between("maxRoutes", s.MaxRoutes, 0, 100_000)
 	for _, f := range []struct {
-		field, in string
-		bits, max int
-	}{{"podRanges.ipv4", p.IPv4, p.IPv4Mask, maxNetworkBits}, {"podRanges.ipv6", p.IPv6, p.IPv6Mask, maxIPv6Bits}} {
+		field, in      string
+		bits, min, max int
+	}{{"podRanges.ipv4", p.IPv4, p.IPv4Mask, minNetworkBits, maxNetworkBits}, {"podRanges.ipv6", p.IPv6, p.IPv6Mask, minIPv6Bits, maxIPv6Bits}} {
 		switch {
 		case f.in == "" && f.bits != 0:
 			c.addf(f.field+"Mask", "needs %s", f.field)
 		case f.in == "":
 		default:
-			if in, ok := c.prefix(f.field, f.in, minNetworkBits, f.max); ok {
+			if in, ok := c.prefix(f.field, f.in, f.min, f.max); ok {
 				c.between(f.field+"Mask", f.bits, in.Bits(), f.max)
 			}
 		}
@@ -215,9 +216,7 @@ func (c *checks) prefix(field, s string, least, most int) (netip.Prefix, bool) {
 		c.addf(field, "must begin where its range begins: want %s, got %s", p.Masked(), p)
 	case p.Bits() < least || p.Bits() > most:
 		c.addf(field, "must be between a /%d and a /%d, got /%d", least, most, p.Bits())
-	case p.Addr().IsMulticast() || p.Addr().IsUnspecified() || p.Addr().IsLinkLocalUnicast():
-		c.addf(field, "must be addresses that machines can have, got %s", p)
-	default:
+	case c.reserved(field, p):
 		return p, true
 	}
 	return netip.Prefix{}, false
@@ -229,6 +228,7 @@ type namedRange struct {
 	netip.Prefix
 }
 
+// namedRanges returns those of the words that are ranges.
 func namedRanges(ipv4, ipv6 string, pods PodRanges) []namedRange {
 	var all []namedRange
 	for _, r := range [][2]string{{"ipv4", ipv4}, {"ipv6", ipv6}, {"podRanges.ipv4", pods.IPv4}, {"podRanges.ipv6", pods.IPv6}} {

@@ -21,6 +21,11 @@ const (
 	QuotaNetworks        QuotaName = "networks" // with the one that every project has
 	QuotaSubnets         QuotaName = "subnets"  // the same
 	QuotaRoutes          QuotaName = "routes"   // of all its networks; each has a limit of its own besides
+
+	// QuotaNetworkAddresses counts the IPv4 addresses in the ranges and pod
+	// ranges of a project's networks. Those of the cloud's configuration, which
+	// all default networks share, do not count.
+	QuotaNetworkAddresses QuotaName = "networkAddresses"
 )
 
 // DefaultQuotas is what every project may have until it is told otherwise:
@@ -30,6 +35,7 @@ func DefaultQuotas() map[QuotaName]int64 {
 		QuotaInstances: 50_000, QuotaDisks: 50_000, QuotaDiskGiB: 1 << 30, QuotaSnapshots: 50_000,
 		QuotaLoadBalancers: 20_000, QuotaListeners: 100, QuotaAddresses: 40_000,
 		QuotaServiceAccounts: 1000, QuotaNetworks: 1000, QuotaSubnets: 10_000, QuotaRoutes: 50_000,
+		QuotaNetworkAddresses: 1 << 20, // a /12: one project cannot take all private addresses
 	}
 }
 

@@ -83,8 +83,8 @@ func (r CreateRoute) Validate() error {
 		c.addf("destination", "must be a range of addresses such as 10.244.1.0/24, got %q", clip(r.Destination))
 	case p.Masked().String() != r.Destination:
 		c.addf("destination", "must be written as %s, got %q", p.Masked(), clip(r.Destination))
-	case p.Addr().IsMulticast() || p.Addr().IsLinkLocalUnicast():
-		c.addf("destination", "must be addresses that are routed, got %s", p)
+	default:
+		c.reserved("destination", p)
 	}
 	c.optionalReference("network", string(r.Network))
 	c.reference("nextHop", string(r.NextHop))
@@ -99,7 +99,7 @@ func (r CreateRoute) Of(n Network, hop Instance) error {
 		return err // Validate refuses it
 	}
 	for _, own := range n.Ranges() {
-		if own.Bits() <= to.Bits() && own.Contains(to.Addr()) {
+		if Inside(to, own) {
 			c.addf("destination", "must not be inside %s, the range of network %s, which needs no route; got %s", own, n.ID, to)
 		}
 	}

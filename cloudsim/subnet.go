@@ -110,7 +110,7 @@ func (r CreateSubnet) Of(n Network) error {
 		switch {
 		case err != nil:
 			c.addf(f.field, "is %s, but network %s has no IPv6 range", part, n.ID)
-		case whole.Bits() > part.Bits() || !whole.Contains(part.Addr()):
+		case !Inside(part, whole):
 			c.addf(f.field, "must be inside %s, the range of network %s; got %s", whole, n.ID, part)
 		}
 	}

@@ -38,12 +38,17 @@ type Config struct {
 	LoadBalancers6         netip.Prefix                 // the same for IPv6; none: load balancers have no IPv6
 	InternalLoadBalancers  netip.Prefix                 // of those whose scheme is internal; none: with the others
 	InternalLoadBalancers6 netip.Prefix                 // the same for IPv6
+	NetworkRanges          []netip.Prefix               // what projects may use for networks, pods and routes
 	Published              Published                    // where listeners can be reached besides; none: nowhere
 	Meter                  Meter                        // counts what load balancers forward; nil: nobody does
 	Quotas                 map[cloudsim.QuotaName]int64 // limits of projects that were not told otherwise; absent for cloudsim.DefaultQuotas
 	RateLimits             cloudsim.RateLimits          // until others are set; the zero value limits nobody
 	JournalKeep            uint64                       // events kept for watchers that were away
 	JournalRoom            int64                        // bytes in use of the file beyond which fewer are kept
+
+	// HostRoutes returns ranges that the cloud's machine has routes to. Projects
+	// may not use them. Nil for none.
+	HostRoutes func() ([]netip.Prefix, error)
 
 	// Seed makes what would be random repeatable, but secrets: the same calls
 	// get the same request ids and meet the same faults. 0 is random.
@@ -74,6 +79,7 @@ func Default() Config {
 		Instances:      netip.MustParsePrefix("127.64.0.0/16"),
 		LoadBalancers:  netip.MustParsePrefix("127.65.0.0/16"),
 		LoadBalancers6: netip.MustParsePrefix("fd00:127:65::/64"),
+		NetworkRanges:  cloudsim.DefaultNetworkRanges(),
 		JournalKeep:    100_000,
 		JournalRoom:    1 << 30,
 		Issuer:         "http://127.0.0.1:8180",
@@ -144,7 +150,7 @@ func (e *Engine) Prepare() error {
 	if err := e.cfg.Catalogue.Validate(); err != nil {
 		return fmt.Errorf("catalogue: %w", err)
 	}
-	if err := errors.Join(e.cfg.validRanges(), cloudsim.ValidateQuotas(e.cfg.Quotas)); err != nil {
+	if err := errors.Join(e.cfg.validRanges(), cloudsim.ValidateNetworkRanges(e.cfg.NetworkRanges), cloudsim.ValidateQuotas(e.cfg.Quotas)); err != nil {
 		return err
 	}
 	if err := errors.Join(e.forgetScratch(), e.recoverData(), e.loadFaults(), e.loadRates(), e.ResetBill(context.Background())); err != nil {

@@ -64,6 +64,12 @@ func (e *Engine) networkByName(tx *store.Tx, call Call, req cloudsim.CreateNetwo
 	if err := e.apart(tx, n); err != nil {
 		return n, err
 	}
+	if err := e.permitted(newRanges(n, cloudsim.Network{})); err != nil {
+		return n, err
+	}
+	if err := e.checkAddressQuota(tx, n, cloudsim.Network{}); err != nil {
+		return n, err
+	}
 	if err := e.room(tx, project, store.Use{Name: cloudsim.QuotaNetworks, N: 1}); err != nil {
 		return n, err
 	}
@@ -204,8 +210,15 @@ func (e *Engine) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req c
 				return err
 			}
 		}
+		before := n
 		n.Labels, n.NetworkSpec = req.Labels, spec
 		if err := e.apart(tx, n); err != nil {
+			return err
+		}
+		if err := e.permitted(newRanges(n, before)); err != nil {
+			return err
+		}
+		if err := e.checkAddressQuota(tx, n, before); err != nil {
 			return err
 		}
 		if err := n.Move(cloudsim.Update); err != nil {

@@ -104,6 +104,12 @@ func (e *Engine) stillApart(tx *store.Tx) error {
 		if err != nil {
 			return fmt.Errorf("network %s (%s) and the configured ranges: %w", n.ID, n.Name, err)
 		}
+		if n.Default {
+			continue
+		}
+		if err := e.permitted(newRanges(n, cloudsim.Network{})); err != nil {
+			e.log.Warn("a network stays that could not be created now", "network", n.ID, "name", n.Name, "project", n.Project, "err", err)
+		}
 	}
 	return nil
 }

@@ -87,7 +87,15 @@ func countUses(tx *store.Tx) error {
 
 func (e *Engine) quota(tx *store.Tx, project cloudsim.ProjectID, name cloudsim.QuotaName) (q cloudsim.Quota, err error) {
 	q = cloudsim.Quota{Name: name, Project: project, Default: e.quotaDefault(name)}
-	if name != cloudsim.QuotaListeners {
+	switch name {
+	case cloudsim.QuotaListeners:
+	case cloudsim.QuotaNetworkAddresses:
+		used, err := e.networkAddresses(tx, project)
+		if err != nil {
+			return q, err
+		}
+		q.Used = &used
+	default:
 		used := tx.Used(project, name)
 		q.Used = &used
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"net/netip"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
@@ -83,6 +84,16 @@ func (e *Engine) newRoute(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 		return r, err
 	}
 	if err := req.Of(n, hop); err != nil {
+		return r, err
+	}
+	to, err := netip.ParsePrefix(req.Destination)
+	if err != nil {
+		return r, err // Validate refuses it
+	}
+	if err := e.routable(tx, n, hop, to); err != nil {
+		return r, err
+	}
+	if err := e.permitted([]wantedRange{{"destination", to}}); err != nil {
 		return r, err
 	}
 	for there, err := range routes.Find(tx, byDestination, destinationKey(n.ID, req.Destination), "") {

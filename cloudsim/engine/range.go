@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// wantedRange is a range that a request asks for, and the field that names it.
+type wantedRange struct {
+	field string
+	netip.Prefix
+}
+
+// newRanges are the ranges of n that before does not have.
+func newRanges(n, before cloudsim.Network) []wantedRange {
+	var all []wantedRange
+	for _, r := range []struct{ field, is, was string }{
+		{"ipv4", n.IPv4, before.IPv4}, {"ipv6", n.IPv6, before.IPv6},
+		{"podRanges.ipv4", n.PodRanges.IPv4, before.PodRanges.IPv4}, {"podRanges.ipv6", n.PodRanges.IPv6, before.PodRanges.IPv6},
+	} {
+		if p, err := netip.ParsePrefix(r.is); err == nil && r.is != r.was {
+			all = append(all, wantedRange{r.field, p})
+		}
+	}
+	return all
+}
+
+// permitted checks that projects may use ranges: each must be inside one of the
+// configured ranges, and must not overlap a route of the cloud's machine. A
+// range of the configured pod ranges is always permitted.
+func (e *Engine) permitted(wanted []wantedRange) error {
+	if len(wanted) == 0 {
+		return nil
+	}
+	var host []netip.Prefix
+	if e.cfg.HostRoutes != nil {
+		var err error
+		if host, err = e.cfg.HostRoutes(); err != nil {
+			return fmt.Errorf("checking the ranges of a request: %w", err)
+		}
+	}
+	for _, w := range wanted {
+		within := func(p netip.Prefix) bool { return cloudsim.Inside(w.Prefix, p) }
+		switch {
+		case slices.ContainsFunc(e.cfg.Pods.Families(), func(r cloudsim.PodRange) bool { return within(r.In) }):
+			continue
+		case !slices.ContainsFunc(e.cfg.NetworkRanges, within):
+			return cloudsim.InvalidField(w.field, fmt.Sprintf("must be inside one of the ranges that projects may use, %v; got %s. The operator can allow others: 'allinone cloudsim --network-ranges'", e.cfg.NetworkRanges, w.Prefix))
+		}
+		if i := slices.IndexFunc(host, w.Overlaps); i >= 0 {
+			return cloudsim.Errorf(cloudsim.Conflict, "%s %s overlaps %s, to which the cloud's machine has a route: choose another range of %v. The operator can allow it: 'allinone cloudsim --network-ranges'", w.field, w.Prefix, host[i], e.cfg.NetworkRanges)
+		}
+	}
+	return nil
+}
+
+// addressesOf counts the IPv4 addresses that n takes from its project's quota.
+func (e *Engine) addressesOf(n cloudsim.Network) (sum int64) {
+	count := func(s string) {
+		if p, err := netip.ParsePrefix(s); err == nil {
+			sum += int64(1) << (p.Addr().BitLen() - p.Bits())
+		}
+	}
+	if !n.Default {
+		count(n.IPv4)
+	}
+	if !n.Default || n.PodRanges != e.cfg.Pods.WithDefaults() {
+		count(n.PodRanges.IPv4)
+	}
+	return sum
+}
+
+// networkAddresses is how much of QuotaNetworkAddresses a project uses. It
+// reads the project's networks.
+func (e *Engine) networkAddresses(tx *store.Tx, project cloudsim.ProjectID) (sum int64, err error) {
+	for n, err := range networks.Scan(tx, project, "") {
+		if err != nil {
+			return 0, err
+		}
+		sum += e.addressesOf(n)
+	}
+	return sum, nil
+}
+
+// checkAddressQuota is Exhausted if a project would have more addresses in its
+// networks than its quota allows, after a change from before to n.
+func (e *Engine) checkAddressQuota(tx *store.Tx, n, before cloudsim.Network) error {
+	more := e.addressesOf(n) - e.addressesOf(before)
+	if more <= 0 {
+		return nil
+	}
+	used, err := e.networkAddresses(tx, n.Project)
+	if err != nil {
+		return err
+	}
+	limit, err := e.quotaLimit(tx, n.Project, cloudsim.QuotaNetworkAddresses)
+	if err == nil && used+more > limit {
+		return overQuota(n.Project, cloudsim.QuotaNetworkAddresses, used, more, limit)
+	}
+	return err
+}
+
+// routable is Conflict if a route of n to a destination would take traffic from
+// load balancers, from another network, or from the pods of other instances.
+func (e *Engine) routable(tx *store.Tx, n cloudsim.Network, hop cloudsim.Instance, to netip.Prefix) error {
+	if _, b, ok := clash(whole(to), whole(e.cfg.LoadBalancerRanges()...), false); ok {
+		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, where load balancers get their addresses", to, b)
+	}
+	if err := e.routableToPods(n, hop, to); err != nil {
+		return err
+	}
+	own := spans(n)
+	for other, err := range networks.Scan(tx, "", "") {
+		if err != nil {
+			return err
+		}
+		theirs := slices.DeleteFunc(spans(other), func(r cloudsim.PodRange) bool { return slices.Contains(own, r) })
+		if _, b, ok := clash(whole(to), theirs, false); ok {
+			return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, which another network has: a route leads to addresses outside all networks, or to pods of its own network", to, b)
+		}
+	}
+	return nil
+}
+
+// routableToPods is routable for pod ranges that all default networks share: a
+// route leads only to a pod range of its next hop.
+func (e *Engine) routableToPods(n cloudsim.Network, hop cloudsim.Instance, to netip.Prefix) error {
+	if !n.Default || n.PodRanges != e.cfg.Pods.WithDefaults() {
+		return nil
+	}
+	for _, s := range hop.PodRanges {
+		if p, err := netip.ParsePrefix(s); err == nil && cloudsim.Inside(to, p) {
+			return nil
+		}
+	}
+	if _, b, ok := clash(whole(to), n.PodRanges.Families(), false); ok {
+		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, from which all default networks get pod ranges: the next hop %s may have routes to its own pod ranges %v only", to, b, hop.ID, hop.PodRanges)
+	}
+	return nil
+}

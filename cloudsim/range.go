@@ -1,0 +1,62 @@
+package cloudsim
+
+import "net/netip"
+
+// reservedRanges are ranges that are not for machines. No network, subnet, pod
+// range or route may overlap one, whoever asks for it.
+var reservedRanges = []struct {
+	netip.Prefix
+	of string
+}{
+	{netip.MustParsePrefix("0.0.0.0/8"), "this network"},
+	// Instances of default networks may have loopback addresses from 127.64.0.0
+	// on. The lower ones belong to programs of the cloud's machine.
+	{netip.MustParsePrefix("127.0.0.0/10"), "loopback"},
+	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
+	{netip.MustParsePrefix("224.0.0.0/3"), "multicast and reserved"},
+	{netip.MustParsePrefix("::/8"), "loopback and reserved"}, // with ::ffff:0:0/96 and 64:ff9b::/96, which are IPv4
+	{netip.MustParsePrefix("fe80::/10"), "link-local"},
+	{netip.MustParsePrefix("ff00::/8"), "multicast"},
+}
+
+// reserved checks that the range of a field overlaps no reserved range.
+func (c *checks) reserved(field string, p netip.Prefix) bool {
+	for _, r := range reservedRanges {
+		if r.Overlaps(p) {
+			c.addf(field, "must not overlap %s, which is reserved (%s); got %s", r.Prefix, r.of, p)
+			return false
+		}
+	}
+	return true
+}
+
+// DefaultNetworkRanges are the ranges that projects may use if the operator
+// names no others: the private addresses of RFC 1918 and RFC 4193.
+func DefaultNetworkRanges() []netip.Prefix {
+	return prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+}
+
+// loopback4 is all of IPv4 loopback. The cloud itself may use a part of it,
+// projects none.
+var loopback4 = netip.MustParsePrefix("127.0.0.0/8")
+
+// ValidateNetworkRanges checks the ranges that projects are to be allowed.
+func ValidateNetworkRanges(all []netip.Prefix) error {
+	var c checks
+	for _, p := range all {
+		switch {
+		case p.Masked() != p:
+			c.addf("networkRanges", "must begin where their range begins: want %s, got %s", p.Masked(), p)
+		case p.Overlaps(loopback4):
+			c.addf("networkRanges", "must not overlap %s, which is loopback; got %s", loopback4, p)
+		default:
+			c.reserved("networkRanges", p)
+		}
+	}
+	return c.err()
+}
+
+// Inside reports whether part is a part of whole, or all of it.
+func Inside(part, whole netip.Prefix) bool {
+	return whole.Bits() <= part.Bits() && whole.Contains(part.Addr())
+}
