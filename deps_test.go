@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"cloudsim/engine":          {"cloudsim", "cloudsim/store", "internal/durable", "internal/providerid"},
 	"cloudsim/httpapi":         {"cloudsim", "cloudsim/engine", "internal/pause", "internal/run"},
 	"cloudsim/client":          {"cloudsim"},
-	"cloudsim/dataplane":       {"cloudsim", "cloudsim/follow", "internal/pause"},
+	"cloudsim/dataplane":       {"cloudsim", "cloudsim/follow", "internal/hostnet", "internal/pause"},
 	"cloudsim/dataplane/disks": {"cloudsim", "internal/durable", "internal/pause"},
 	"cloudsim/follow":          {"cloudsim", "internal/pause"},
 	"cloudsim/cloudtest":       {"cloudsim", "cloudsim/client", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store", "internal/run"},
@@ -49,7 +49,7 @@ var mayImport = map[string][]string{
 	"netproxy/server":          {"internal/run", "netproxy/socket", "netproxy/wire"},
 	"netproxy/agent":           {"netproxy/socket", "netproxy/wire"},
 	"netproxy/kube":            {"netproxy/server"},
-	"lab/real":                 {"cloudsim", "cloudsim/client", "cloudsim/follow", "cloudsim/metadata", "internal/loop", "internal/pause", "lab/real/boot"},
+	"lab/real":                 {"cloudsim", "cloudsim/client", "cloudsim/follow", "cloudsim/metadata", "internal/hostnet", "internal/loop", "internal/pause", "lab/real/boot"},
 	"lab/real/boot":            {},
 	"cmd/machine":              {"lab/real/boot"},
 	"test/restfuzz":            {},
@@ -58,6 +58,7 @@ var mayImport = map[string][]string{
 	"internal/eventually":      {}, // no package may import it: it is for tests only
 	"internal/flock":           {},
 	"internal/freeport":        {},
+	"internal/hostnet":         {},
 	"internal/loop":            {"internal/pause"},
 	"internal/pause":           {},
 	"internal/run":             {},
@@ -66,7 +67,7 @@ var mayImport = map[string][]string{
 	"internal/queue":           {},
 	"cmd/allinone": {
 		"cloudsim", "cloudsim/client", "cloudsim/dataplane", "cloudsim/dataplane/disks", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store",
-		"ccm", "credprovider", "credprovider/doctor", "credprovider/node", "csidriver", "csidriver/translate", "docs/labs", "lab", "lab/course", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/cert", "internal/logging", "internal/pause", "internal/run",
+		"ccm", "credprovider", "credprovider/doctor", "credprovider/node", "csidriver", "csidriver/translate", "docs/labs", "lab", "lab/course", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/cert", "internal/hostnet", "internal/logging", "internal/pause", "internal/run",
 	},
 }
 
@@ -88,7 +89,7 @@ var onlyIn = map[string][]string{
 	"net/http/httptest":                   {"cloudsim/cloudtest"},
 	"testing":                             {"cloudsim/cloudtest"},
 	"os/exec":                             {"lab", "lab/real", "cmd/allinone", "csidriver/machine"},
-	"github.com/vishvananda":              {"cloudsim/dataplane", "lab/real"},
+	"github.com/vishvananda":              {"cloudsim/dataplane", "internal/hostnet", "lab/real"},
 	"google.golang.org/grpc":              {"csidriver", "netproxy/wire", "netproxy/socket", "netproxy/server", "netproxy/agent"},
 	"sigs.k8s.io/apiserver-network-proxy": {"netproxy/wire", "netproxy/server", "netproxy/agent"},
 

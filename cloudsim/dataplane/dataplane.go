@@ -63,13 +63,22 @@ type Config struct {
 	// a shorter way: of those they see this machine.
 	ShowClients bool
 	HideClients []netip.Prefix
+	// Instances are the ranges in which the cloud's configuration puts instances
+	// and their pods. Load balancers and health checks connect to addresses in
+	// them, also to addresses of this machine, as those of hollow nodes are.
+	Instances []netip.Prefix
+	// Networks are further ranges to connect to, of networks that projects made.
+	// Addresses of this machine in them are refused. An address in neither list
+	// is refused, too.
+	Networks []netip.Prefix
 	// Counters are read by whoever wants to know what passes; nil if nobody
 	// does.
 	Counters *Counters
 	// Registry gets the metrics, for as long as Run runs; nil keeps none.
 	Registry prometheus.Registerer
 
-	listen listenFunc // nil is the real one; a test denies low ports with it
+	listen listenFunc  // nil is the real one; a test denies low ports with it
+	dials  *dialPolicy // of Instances and Networks
 }
 
 type listenFunc func(ctx context.Context, network, address string) (net.Listener, error)
@@ -106,6 +115,7 @@ func (c Config) withDefaults() Config {
 	if c.Counters == nil {
 		c.Counters = NewCounters()
 	}
+	c.dials = newDialPolicy(c)
 	return c
 }
 
@@ -146,7 +156,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	}
 	defer forwarder.close()
 	p := &plane{
-		log: log, cfg: cfg, cloud: cloud, prober: newProber(maxProbes), forwarder: forwarder,
+		log: log, cfg: cfg, cloud: cloud, prober: newProber(maxProbes, cfg.dials), forwarder: forwarder,
 		machines:  map[cloudsim.InstanceID]machine{},
 		dark:      map[string]bool{},
 		balancers: map[cloudsim.LoadBalancerID]*balancer{},

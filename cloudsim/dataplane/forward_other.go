@@ -124,6 +124,9 @@ func (c *conn) introduce(from netip.AddrPort) error {
 // connections to all targets.
 func (c Config) dialTCP(ctx context.Context, client netip.Addr, to choice) (*net.TCPConn, error) {
 	at, d := addrPort(to.ip, to.port), dialer
+	if err := c.dials.check(at.Addr()); err != nil {
+		return nil, err
+	}
 	if from := c.source(client); from.IsValid() {
 		d.Control = foreign
 		return d.DialTCP(ctx, "tcp", from, at)

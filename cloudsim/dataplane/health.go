@@ -22,12 +22,14 @@ const (
 // prober asks targets whether they are well. All load balancers share it.
 type prober struct {
 	slots ration // one per probe under way
+	dials *dialPolicy
 	http  *http.Transport
 }
 
-func newProber(most int) *prober {
+func newProber(most int, dials *dialPolicy) *prober {
 	return &prober{
 		slots: ration{free: most},
+		dials: dials,
 		http: &http.Transport{
 			DialContext: (&net.Dialer{}).DialContext,
 			TLSClientConfig: &tls.Config{
@@ -69,9 +71,13 @@ func (p *prober) probe(ctx context.Context, check cloudsim.HealthCheck, ip strin
 	if check.Protocol == cloudsim.HealthNone {
 		return nil
 	}
+	to := addrPort(ip, check.Port)
+	if err := p.dials.check(to.Addr()); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, check.Timeout())
 	defer cancel()
-	address := hostPort(ip, check.Port)
+	address := to.String()
 	if check.Protocol != cloudsim.HealthTCP {
 		url := string(check.Protocol) + "://" + address + check.Path
 		if why := p.get(ctx, url, check); why != "" {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,7 +25,7 @@ func TestProbesAreShared(t *testing.T) {
 	for _, greedy := range []int{1, 3} {
 		t.Run(fmt.Sprint(greedy, " greedy"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newProber(slots)
+				p := newProber(slots, newDialPolicy(Config{Instances: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("10.0.0.0/24")}}))
 				p.http.DialContext = func(_ context.Context, _, address string) (net.Conn, error) {
 					p.slots.mu.Lock()
 					defer p.slots.mu.Unlock()

@@ -138,7 +138,7 @@ func realCloud(t testing.TB) *api.Client {
 	return cloudtest.Start(t,
 		cloudtest.WithConfig(func(c *engine.Config) { c.Instances, c.LoadBalancers = network(64), network(65) }),
 		cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
-			return dataplane.Run(engine.AsCloud(ctx), slog.New(slog.DiscardHandler), dataplane.Config{}, e)
+			return dataplane.Run(engine.AsCloud(ctx), slog.New(slog.DiscardHandler), dataplane.Config{Instances: []netip.Prefix{network(64)}}, e)
 		}))
 }
 

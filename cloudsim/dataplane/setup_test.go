@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -34,6 +35,9 @@ func freshIP(network int) string {
 	return fmt.Sprintf("127.%d.%d.%d", network, 100+(os.Getpid()+n/200)%150, 1+n%200)
 }
 
+// loopback is where instances of these tests are.
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.64.0.0/10"), netip.MustParsePrefix("::1/128")}
+
 func lbIP() string       { return freshIP(65) }
 func instanceIP() string { return freshIP(64) }
 
@@ -46,6 +50,9 @@ func run(t testing.TB, cloud dataplane.Cloud, cfg dataplane.Config) (stop func()
 
 func runLogged(t testing.TB, log slog.Handler, cloud dataplane.Cloud, cfg dataplane.Config) (stop func()) {
 	t.Helper()
+	if cfg.Instances == nil {
+		cfg.Instances = loopback
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- dataplane.Run(ctx, slog.New(log), cfg, cloud) }()

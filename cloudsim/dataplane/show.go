@@ -19,12 +19,16 @@ func (c Config) source(client netip.Addr) netip.AddrPort {
 
 // dialUDP begins a flow to a target.
 func (c Config) dialUDP(client netip.Addr, to choice) (*net.UDPConn, error) {
+	at := addrPort(to.ip, to.port)
+	if err := c.dials.check(at.Addr()); err != nil {
+		return nil, err
+	}
 	from := c.source(client)
 	d := net.Dialer{}
 	if from.IsValid() {
 		d.LocalAddr, d.Control = net.UDPAddrFromAddrPort(from), foreign
 	}
-	conn, err := d.Dial("udp", addrPort(to.ip, to.port).String())
+	conn, err := d.Dial("udp", at.String())
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,9 @@ func (c Config) socketTo(client netip.Addr, at netip.AddrPort) (fd int, err erro
 	if !at.IsValid() {
 		return -1, syscall.EADDRNOTAVAIL
 	}
+	if err := c.dials.check(at.Addr()); err != nil {
+		return -1, err
+	}
 	family := unix.AF_INET6
 	if at.Addr().Is4() {
 		family = unix.AF_INET

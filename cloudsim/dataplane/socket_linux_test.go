@@ -27,6 +27,7 @@ func TestPortsArePerTarget(t *testing.T) {
 		t.Skip("this machine does not let the ports be few: ", err)
 	}
 	client := netip.MustParseAddr("127.0.0.1")
+	cfg := Config{Instances: prefixesOf("127.0.0.0/8")}.withDefaults()
 	for _, ip := range []string{"127.0.0.2", "127.0.0.3"} {
 		o, err := Config{}.open(t.Context(), cloudsim.TCP, ip, 8080)
 		if err != nil {
@@ -35,7 +36,7 @@ func TestPortsArePerTarget(t *testing.T) {
 		defer o.Close()
 		for range 2 {
 			at := addrPort(ip, 8080)
-			fd, err := Config{}.socketTo(client, at)
+			fd, err := cfg.socketTo(client, at)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -52,9 +52,11 @@ func newCreateRouteCommand(c *cloudCLI) *cobra.Command {
 Asking again with the same words returns the first one.
 
 While the instance does not run the route is a blackhole. Of several routes to
-an address the narrowest wins; there are no two to the same range.`,
+an address the narrowest wins; there are no two to the same range.
+
+RANGE is in the ranges that projects may use, and overlaps no other network.`,
 		Example: `  allinone cloud routes create node-1-pods --destination 10.244.1.0/24 --next-hop node-1
-  allinone cloud routes create way-out --destination 0.0.0.0/0 --next-hop gateway-1 --network shop --wait`,
+  allinone cloud routes create office --destination 192.168.0.0/16 --next-hop vpn-1 --network shop --wait`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
 			req.Name = args[0]

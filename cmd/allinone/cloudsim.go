@@ -29,6 +29,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
+	"github.com/cloudsim-dev/allinone/internal/hostnet"
 	"github.com/cloudsim-dev/allinone/internal/logging"
 	"github.com/cloudsim-dev/allinone/internal/run"
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
@@ -43,6 +44,7 @@ type cloudsimFlags struct {
 	profile, catalogue            string
 	instanceRange, instanceRange6 string
 	pods                          podFlags
+	networkRanges                 []string
 	loadBalancerRange             string
 	loadBalancerRange6            string
 	internalRange, internalRange6 string
@@ -103,6 +105,7 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.instanceRange, "instance-range", d.Instances.String(), "where instances get their addresses: the range of the networks that projects are made with")
 	fl.StringVar(&f.instanceRange6, "instance-range6", "", "where they get an IPv6 address besides; empty for none")
 	f.pods.flags(fl)
+	fl.StringSliceVar(&f.networkRanges, "network-ranges", nil, "`RANGE`s that projects may use for networks, pods and routes (default 10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7 without what this machine has routes to)")
 	fl.StringVar(&f.loadBalancerRange, "load-balancer-range", d.LoadBalancers.String(), "where load balancers get their addresses")
 	fl.StringVar(&f.loadBalancerRange6, "load-balancer-range6", d.LoadBalancers6.String(), "the same for IPv6; empty for none")
 	fl.StringVar(&f.internalRange, "internal-load-balancer-range", "", "where those of scheme internal get theirs (default with the others)")
@@ -188,7 +191,7 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 			bad = append(bad, err)
 		}
 	}
-	bad = append(bad, f.pods.apply(&cfg.Pods))
+	bad = append(bad, f.pods.apply(&cfg.Pods), f.networks(&cfg))
 	var ok bool
 	if cfg.Profile, ok = engine.Profiles()[f.profile]; !ok {
 		bad = append(bad, fmt.Errorf("--profile must be instant or realistic, got %q", f.profile))
@@ -221,6 +224,45 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 		cfg.FrozenAt = *at
 	}
 	return cfg, errors.Join(bad...)
+}
+
+// networks reads what projects may use. Without the flag, routes of this machine
+// are excepted: its operator did not say that projects may have them.
+func (f *cloudsimFlags) networks(cfg *engine.Config) error {
+	if len(f.networkRanges) == 0 {
+		cfg.HostRoutes = hostnet.Routes
+		return nil
+	}
+	cfg.NetworkRanges = nil
+	for _, s := range f.networkRanges {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return fmt.Errorf("--network-ranges must be ranges of addresses such as 10.20.0.0/16, got %q", s)
+		}
+		cfg.NetworkRanges = append(cfg.NetworkRanges, p)
+	}
+	if err := cloudsim.ValidateNetworkRanges(cfg.NetworkRanges); err != nil {
+		return fmt.Errorf("--network-ranges: %w", err)
+	}
+	return nil
+}
+
+// reach adds to the data plane's configuration which addresses of instances it
+// connects to: those of default networks, and those that the operator named.
+// Without --network-ranges no address of a project's network is on a network
+// that this machine knows.
+func (f *cloudsimFlags) reach(plane *dataplane.Config, cfg engine.Config) {
+	for _, p := range []netip.Prefix{cfg.Instances, cfg.Instances6} {
+		if p.IsValid() {
+			plane.Instances = append(plane.Instances, p)
+		}
+	}
+	for _, pods := range cfg.Pods.Families() {
+		plane.Instances = append(plane.Instances, pods.In)
+	}
+	if len(f.networkRanges) > 0 {
+		plane.Networks = cfg.NetworkRanges
+	}
 }
 
 // parsePublished reads HOST:FIRST-LAST.
@@ -372,6 +414,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 	}
 	if !f.noDataPlane {
 		plane := dataplane.Config{Registry: metrics, Counters: counters, PublishedBind: f.publishedBind}
+		f.reach(&plane, cfg)
 		if f.claimAddresses {
 			plane.Claim = cfg.LoadBalancerRanges()
 		}

@@ -81,7 +81,7 @@ func (v *victim) start() {
 	_ = os.Remove(filepath.Join(v.dir, "url"))
 	v.stderr.Reset()
 	v.cmd = exec.Command("allinone", append([]string{"cloudsim", "--listen", "127.0.0.1:0", "--data-dir", v.dir,
-		"--ready-file", filepath.Join(v.dir, "url"), "--journal-keep", "20000"}, v.args...)...)
+		"--ready-file", filepath.Join(v.dir, "url"), "--journal-keep", "20000", "--network-ranges", "10.0.0.0/8"}, v.args...)...)
 	v.cmd.Stderr = &v.stderr
 	if err := v.cmd.Start(); err != nil {
 		v.t.Fatal(err)

@@ -1,0 +1,65 @@
+package dataplane
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/internal/hostnet"
+)
+
+// dialPolicy decides which addresses load balancers and health checks may
+// connect to. Projects choose addresses of instances, and the cloud connects
+// from its own machine: without a policy a project reaches what only this
+// machine may reach, such as servers on its loopback.
+type dialPolicy struct {
+	instances, networks []netip.Prefix
+	host                func() ([]netip.Prefix, error) // addresses of this machine
+
+	mu    sync.Mutex
+	until time.Time // when known is to be read again
+	known []netip.Prefix
+	err   error
+}
+
+// hostFor is how long the addresses of this machine are taken as they were read.
+const hostFor = time.Second
+
+func newDialPolicy(c Config) *dialPolicy {
+	return &dialPolicy{instances: c.Instances, networks: c.Networks, host: hostnet.Addresses}
+}
+
+// check returns an error if nothing may connect to ip.
+func (p *dialPolicy) check(ip netip.Addr) error {
+	if contains(p.instances, ip) {
+		return nil
+	}
+	if !contains(p.networks, ip) || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
+		return fmt.Errorf("connecting to %s is refused: it is in no range of instances that this cloud forwards to", ip)
+	}
+	host, err := p.hostAddresses()
+	if err != nil {
+		return fmt.Errorf("connecting to %s is refused: %w", ip, err)
+	}
+	if contains(host, ip) {
+		return fmt.Errorf("connecting to %s is refused: it is an address of the cloud's own machine", ip)
+	}
+	return nil
+}
+
+func (p *dialPolicy) hostAddresses() ([]netip.Prefix, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); !now.Before(p.until) {
+		p.known, p.err = p.host()
+		p.until = now.Add(hostFor)
+	}
+	return p.known, p.err
+}
+
+func contains(all []netip.Prefix, ip netip.Addr) bool {
+	ip = ip.WithZone("")
+	return slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
