@@ -18,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -41,12 +40,6 @@ const maxBatch = 512
 
 // patience is how long Open waits for another process to unlock the file.
 const patience = 200 * time.Millisecond
-
-// enough is how many writers, with who leads, are a batch worth its commit. With
-// fewer, whoever is ready to run goes first, who may be about to ask; else the
-// disk is not kept waiting. Sixteen writers then part into two crowds, one of
-// which is at work while the other is committed.
-const enough = 4
 
 // Store is an open file. Make one with Open.
 type Store struct {
@@ -248,11 +241,6 @@ func (s *Store) Update(requestID string, fn func(*Tx) error) error {
 // the first writer that has queued meanwhile leads.
 func (s *Store) lead() {
 	s.writers.Lock()
-	if len(s.queue) < enough {
-		s.writers.Unlock()
-		runtime.Gosched() // who was just woken by the batch before may ask again: a larger batch, the same fsync
-		s.writers.Lock()
-	}
 	batch := s.queue
 	if len(batch) > maxBatch {
 		batch = batch[:maxBatch]
@@ -266,15 +254,11 @@ func (s *Store) lead() {
 		w.wake <- false
 	}
 	s.writers.Lock()
-	next := len(s.queue) > 0
-	if next {
+	s.leading = len(s.queue) > 0
+	if s.leading {
 		s.queue[0].wake <- true
 	}
-	s.leading = next
 	s.writers.Unlock()
-	if next {
-		runtime.Gosched() // the disk waits for who leads now; this one's caller has waited already
-	}
 }
 
 // commit runs the batch in one transaction. A function that wrote and then
