@@ -20,7 +20,7 @@ allinone:
 	@CGO_ENABLED=0 $(GO) build -ldflags '-s -w' -o bin/allinone-credprovider ./cmd/allinone-credprovider
 
 kube: ## build bin/kube: Kubernetes, etcd and kwok in one file
-	@[ -x bin/kube ] || echo "building bin/kube from source: about 6 minutes on 2 cores, once"
+	@[ -x bin/kube ] || echo "building bin/kube from source, once: about 12 minutes on 2 cores"
 	@hack/with-progress bin/kube $(GO) -C kube build -trimpath -ldflags '$(KUBE_LD)' -o ../bin/kube .
 
 konnectivity: ## build upstream's network proxy and clients, for tests and benchmarks
@@ -42,7 +42,7 @@ down: allinone ## stop one that runs in the background
 reset: allinone ## forget its state
 	@bin/allinone reset $(ARGS)
 
-test: ## quick tests, with the race detector (a minute or two on two cores; four the first time)
+test: ## quick tests, with the race detector (two minutes on two cores; eight the first time)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short -timeout 20m ./...
 
 e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## boot real clusters, kill clouds, and the long proofs
