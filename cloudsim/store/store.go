@@ -48,7 +48,7 @@ type Store struct {
 	Now func() time.Time
 
 	db     *bolt.DB
-	room   room                    // used by the leader only
+	ahead  preallocation           // used by the leader only
 	failed atomic.Pointer[failure] // nil until a commit fails for good
 
 	writers sync.Mutex
@@ -98,7 +98,7 @@ func Open(path string) (*Store, error) {
 	if err := removeRedoLog(path); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	if s.room.file, err = os.OpenFile(path, os.O_WRONLY, 0); err != nil {
+	if s.ahead.file, err = os.OpenFile(path, os.O_WRONLY, 0); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	if err := s.stamp(path); err != nil {
@@ -175,7 +175,7 @@ func (s *Store) Probe() error {
 
 // Close waits for running transactions and closes the file.
 func (s *Store) Close() error {
-	return errors.Join(s.db.Close(), s.room.file.Close())
+	return errors.Join(s.db.Close(), s.ahead.file.Close())
 }
 
 // Tx is a transaction. Do not use it after its function returned.
@@ -295,7 +295,7 @@ func (s *Store) try(batch []*write) (spoiler int, err error) {
 		return -1, err
 	}
 	defer func() { _ = btx.Rollback() }() // after a commit it does nothing
-	s.room.make(btx.Size())
+	s.ahead.extend(btx.Size())
 	dirty := false
 	for i, w := range batch {
 		t := s.tx(btx, w.requestID)
