@@ -15,7 +15,7 @@ import (
 const byInstance = "instance"
 
 var disks = store.Table[cloudsim.Disk]{
-	Kind: cloudsim.KindDisk, Prefix: "disk", Brief: true,
+	Kind: cloudsim.KindDisk, Prefix: "disk", CoalesceEvents: true,
 	ID:   func(d *cloudsim.Disk) string { return string(d.ID) },
 	Meta: func(d *cloudsim.Disk) *cloudsim.Meta { return &d.Meta },
 	Uses: usesOfDisk,

@@ -242,7 +242,7 @@ func (e *Engine) Run(ctx context.Context) error {
 // follow is Run until something goes wrong.
 func (e *Engine) follow(ctx context.Context) error {
 	for {
-		bell := e.store.Bell() // before reading: see Bell
+		changed := e.store.Changed() // before reading: see Changed
 		now, err := e.agenda()
 		if err != nil {
 			return err
@@ -259,7 +259,7 @@ func (e *Engine) follow(ctx context.Context) error {
 			continue
 		}
 		e.health.recovered.Store(true)
-		if !waitDue(ctx, bell, now.wait) {
+		if !waitDue(ctx, changed, now.wait) {
 			return nil
 		}
 	}
@@ -302,13 +302,13 @@ func (e *Engine) journalKeep(n uint64, used int64) uint64 {
 }
 
 // waitDue waits until work may be due; false when ctx ended.
-func waitDue(ctx context.Context, bell <-chan struct{}, wait time.Duration) bool {
+func waitDue(ctx context.Context, changed <-chan struct{}, wait time.Duration) bool {
 	timer := time.NewTimer(max(wait, 0))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-bell:
+	case <-changed:
 	case <-timer.C:
 	}
 	return true

@@ -10,7 +10,7 @@ import (
 )
 
 var operations = store.Table[cloudsim.Operation]{
-	Kind: cloudsim.KindOperation, Prefix: "op", Brief: true,
+	Kind: cloudsim.KindOperation, Prefix: "op", CoalesceEvents: true,
 	ID:   func(o *cloudsim.Operation) string { return string(o.ID) },
 	Meta: func(o *cloudsim.Operation) *cloudsim.Meta { return &o.Meta },
 	Index: map[string]func(*cloudsim.Operation) []string{byHold: func(o *cloudsim.Operation) []string {
@@ -165,13 +165,13 @@ func (e *Engine) AwaitOperation(ctx context.Context, id cloudsim.OperationID, wa
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
-		bell := e.store.Bell()
+		changed := e.store.Changed()
 		op, err := e.GetOperation(ctx, id)
 		if err != nil || op.Over() {
 			return op, err
 		}
 		select {
-		case <-bell:
+		case <-changed:
 		case <-timer.C:
 			return op, nil
 		case <-ctx.Done():

@@ -28,7 +28,7 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 		}
 		told := o.Bookmark == 0 // that it has caught up
 		for {
-			bell := e.store.Bell() // before reading: see Bell
+			changed := e.store.Changed() // before reading: see Changed
 			evs, next, err = e.events(ctx, rev, &epoch, o.Kinds)
 			if err != nil {
 				yield(cloudsim.Event{}, err)
@@ -51,7 +51,7 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 			select {
 			case <-ctx.Done():
 				return
-			case <-bell:
+			case <-changed:
 			case <-idle:
 				told = false // once it was seen that the call still may hear it
 			}

@@ -73,8 +73,8 @@ type ArchiveHead struct {
 // waiting. The head says what look returns, of the same moment; nil says that
 // there is no data of disks.
 func (s *Store) Archive(w io.Writer, look func(*Tx) (diskData bool, err error)) (err error) {
-	defer careful()()
-	defer caught(&err)
+	defer panicOnFault()()
+	defer recoverTo(&err)
 	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func Unarchive(r io.Reader, path string) (s *Store, err error) {
 			return nil, errors.Join(err, db.Close())
 		}
 	}
-	s = &Store{Now: time.Now, db: db, bell: make(chan struct{})}
+	s = &Store{Now: time.Now, db: db, changed: make(chan struct{})}
 	if err := s.View((*Tx).checkShape); err != nil {
 		return nil, errors.Join(cloudsim.Errorf(cloudsim.Invalid, "the state is not what a cloud writes: %w", err), db.Close())
 	}

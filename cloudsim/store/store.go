@@ -38,8 +38,8 @@ const schema = "1"
 // the last of them waits.
 const maxBatch = 512
 
-// patience is how long Open waits for another process to unlock the file.
-const patience = 200 * time.Millisecond
+// lockTimeout is how long Open waits for another process to unlock the file.
+const lockTimeout = 200 * time.Millisecond
 
 // Store is an open file. Make one with Open.
 type Store struct {
@@ -55,8 +55,8 @@ type Store struct {
 	queue   []*write
 	leading bool
 
-	bellMu sync.Mutex
-	bell   chan struct{}
+	changedMu sync.Mutex
+	changed   chan struct{}
 }
 
 // write is one waiting call of Update.
@@ -94,7 +94,7 @@ func Open(path string) (*Store, error) {
 	case err != nil:
 		return nil, damaged(path, err)
 	}
-	s := &Store{Now: time.Now, db: db, bell: make(chan struct{})}
+	s := &Store{Now: time.Now, db: db, changed: make(chan struct{})}
 	if err := removeRedoLog(path); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -117,35 +117,35 @@ func damaged(path string, err error) error {
 // errPanic wraps the value of a panic.
 var errPanic = errors.New("panic in a transaction")
 
-// caught turns a panic into *err. Defer it. Without it one request could end the
+// recoverTo turns a panic into *err. Defer it. Without it one request could end the
 // process, or leave the file locked. The panic may be a defect of this program,
-// or bbolt's reaction to a damaged page; see careful.
-func caught(err *error) {
+// or bbolt's reaction to a damaged page; see panicOnFault.
+func recoverTo(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%w: %v", errPanic, p)
 	}
 }
 
-// careful turns a memory fault of this goroutine into a panic. A damaged page may
+// panicOnFault turns a memory fault of this goroutine into a panic. A damaged page may
 // point outside of the mapped file, and the fault would end the process. Defer
-// the function that careful returns, before caught.
-func careful() (before func()) {
+// the function that panicOnFault returns, before recoverTo.
+func panicOnFault() (before func()) {
 	was := debug.SetPanicOnFault(true)
 	return func() { debug.SetPanicOnFault(was) }
 }
 
 // open opens bbolt's file. It locks the file, so that no other process uses it.
 func open(path string) (db *bolt.DB, err error) {
-	defer careful()()
-	defer caught(&err)
-	return bolt.Open(path, 0o600, &bolt.Options{Timeout: patience, FreelistType: bolt.FreelistMapType})
+	defer panicOnFault()()
+	defer recoverTo(&err)
+	return bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType})
 }
 
 // stamp writes the schema into a new file. It returns an error if the file has
 // another schema.
 func (s *Store) stamp(path string) (err error) {
-	defer careful()()
-	defer caught(&err)
+	defer panicOnFault()()
+	defer recoverTo(&err)
 	var have string
 	if err := s.db.View(func(tx *bolt.Tx) error {
 		if b := tx.Bucket(bucketMeta); b != nil {
@@ -211,8 +211,8 @@ func (s *Store) View(fn func(*Tx) error) (err error) {
 	if f := s.failed.Load(); f != nil && f.visible {
 		return cloudsim.Errorf(cloudsim.Unavailable, "the cloud cannot read its file: %w", f.err)
 	}
-	defer careful()()
-	defer caught(&err)
+	defer panicOnFault()()
+	defer recoverTo(&err)
 	return s.db.View(func(btx *bolt.Tx) error { return fn(s.tx(btx, "")) })
 }
 
@@ -288,8 +288,8 @@ func (s *Store) try(batch []*write) (spoiler int, err error) {
 	if f := s.failed.Load(); f != nil {
 		return -1, f.err
 	}
-	defer careful()()
-	defer caught(&err)
+	defer panicOnFault()()
+	defer recoverTo(&err)
 	btx, err := s.db.Begin(true)
 	if err != nil {
 		return -1, err
@@ -311,7 +311,7 @@ func (s *Store) try(batch []*write) (spoiler int, err error) {
 	if err := s.finish(btx); err != nil {
 		return -1, err
 	}
-	s.ring()
+	s.notify()
 	return -1, nil
 }
 
@@ -326,7 +326,7 @@ func (s *Store) finish(btx *bolt.Tx) (err error) {
 			err = s.fail(id, err)
 		}
 	}()
-	defer caught(&err)
+	defer recoverTo(&err)
 	return btx.Commit()
 }
 
@@ -353,23 +353,23 @@ func (s *Store) fail(id int, cause error) error {
 // run runs fn. If fn panics, it may have written.
 func run(fn func(*Tx) error, t *Tx) (err error) {
 	defer func() { t.dirty = t.dirty || errors.Is(err, errPanic) }()
-	defer caught(&err)
+	defer recoverTo(&err)
 	return fn(t)
 }
 
-// Bell returns a channel that the next commit closes. Get it before you read:
-// a commit between a read and Bell closes an older channel.
-func (s *Store) Bell() <-chan struct{} {
-	s.bellMu.Lock()
-	defer s.bellMu.Unlock()
-	return s.bell
+// Changed returns a channel that the next commit closes. Call it before you read:
+// a commit between a read and a later call of Changed closes an older channel.
+func (s *Store) Changed() <-chan struct{} {
+	s.changedMu.Lock()
+	defer s.changedMu.Unlock()
+	return s.changed
 }
 
-func (s *Store) ring() {
-	s.bellMu.Lock()
-	defer s.bellMu.Unlock()
-	close(s.bell)
-	s.bell = make(chan struct{})
+func (s *Store) notify() {
+	s.changedMu.Lock()
+	defer s.changedMu.Unlock()
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // CheckFile reports damage of the file's pages. Table.Check checks the contents

@@ -164,12 +164,11 @@ func TestManyTimesInOneTransaction(t *testing.T) {
 	}
 }
 
-// What one transaction does to a resource for one caller is one event, that of
-// its end, if that is enough to know; what it does for another caller, or at
-// another time, is another.
+// With CoalesceEvents the changes of a resource by one transaction for one caller
+// are one event. A change for another caller or at another time is another event.
 func TestOneEventOfAnInstant(t *testing.T) {
 	s, projects := temp(t), projects
-	projects.Brief = true
+	projects.CoalesceEvents = true
 	p, err := put(s, "a", "red")
 	if err != nil {
 		t.Fatal(err)
@@ -448,22 +447,23 @@ func TestPoolGivesWhatIsAskedFor(t *testing.T) {
 	}
 }
 
-// The bell rings after the commit, never before: who hears it sees the change.
-func TestBellRingsAfterCommit(t *testing.T) {
+// A commit closes the channel of Changed after it is done: a reader that waits for
+// the channel sees the change.
+func TestChangedIsClosedAfterTheCommit(t *testing.T) {
 	s := temp(t)
-	bell := s.Bell()
-	heard := make(chan uint64)
+	changed := s.Changed()
+	seen := make(chan uint64)
 	go func() {
-		<-bell
+		<-changed
 		var rev uint64
 		_ = s.View(func(tx *store.Tx) error { rev = tx.Revision(); return nil })
-		heard <- rev
+		seen <- rev
 	}()
 	if _, err := put(s, "a", ""); err != nil {
 		t.Fatal(err)
 	}
-	if rev := <-heard; rev != 1 {
-		t.Errorf("who heard the bell saw revision %d; want 1", rev)
+	if rev := <-seen; rev != 1 {
+		t.Errorf("a reader after the notification saw revision %d; want 1", rev)
 	}
 }
 

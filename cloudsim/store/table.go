@@ -15,30 +15,29 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Table keeps the resources of one kind. It is a description, not a handle:
-// declare it once as a package variable. What comes out of it is the caller's
-// to change.
+// Table describes how the resources of one kind are stored. Declare it once as a
+// package variable. Its methods return copies, which the caller may change.
 type Table[T any] struct {
 	Kind   cloudsim.ResourceKind
-	Prefix string                       // of ids: "i" makes i-000001; "" for kinds that are named by their id
-	ID     func(*T) string              // where a resource keeps its id
-	Meta   func(*T) *cloudsim.Meta      // where it keeps the rest
-	Public func(T) T                    // what its events show; nil shows all of it
-	Uses   func(*T) []Use               // what it takes from its project, which is counted; nil for nothing
-	Index  map[string]func(*T) []string // further keys to find it by; values must hold no NUL
-	// Brief has one event of what one transaction does to a resource at one
-	// instant for one caller: that of its end. It is for kinds of which nobody
-	// needs to know what was in between.
-	Brief bool
+	Prefix string                       // of ids: "i" makes i-000001; "" if the caller chooses the id
+	ID     func(*T) string              // returns the id
+	Meta   func(*T) *cloudsim.Meta      // returns the metadata
+	Public func(T) T                    // returns the part that events show; nil shows all of it
+	Uses   func(*T) []Use               // returns what counts against the project's quotas; nil for nothing
+	Index  map[string]func(*T) []string // further keys to look resources up by; values must not contain NUL
+	// CoalesceEvents writes one event for all changes of a resource that one
+	// transaction makes at one instant for one caller. The event has the last
+	// value. It is for kinds whose intermediate values no watcher needs.
+	CoalesceEvents bool
 }
 
-// The indexes that every table has.
+// Each table has these indexes.
 const (
 	byProject = "project"
 	byName    = "name"
 )
 
-// key is what a transaction knows a resource by.
+// key identifies a resource within a transaction.
 func (t Table[T]) key(id string) string { return string(t.Kind) + "/" + id }
 
 func (t Table[T]) bucket() []byte { return []byte("object/" + string(t.Kind)) }
@@ -54,7 +53,7 @@ func (t Table[T]) keys(v *T) [][2][]byte {
 		return [2][]byte{t.index(index), []byte(value + "\x00" + id)}
 	}
 	ks := [][2][]byte{entry(byProject, string(m.Project))}
-	if m.Name != id { // what is named by its id is found by it
+	if m.Name != id { // Named finds a resource whose name is its id by the id
 		ks = append(ks, entry(byName, string(m.Project)+"\x00"+m.Name))
 	}
 	for name, of := range t.Index {
@@ -65,8 +64,8 @@ func (t Table[T]) keys(v *T) [][2][]byte {
 	return ks
 }
 
-// NextID returns an id that was never given before, e.g. i-00002a. Ids sort in
-// the order they were given, up to sixteen million.
+// NextID returns an id that was never used before, for example i-00002a. The first
+// sixteen million ids sort in the order of their creation.
 func (t Table[T]) NextID(tx *Tx) (string, error) {
 	b, err := tx.write(t.bucket())
 	if err != nil {
@@ -77,7 +76,7 @@ func (t Table[T]) NextID(tx *Tx) (string, error) {
 	return t.Prefix + "-" + "000000"[min(len(hex), 6):] + hex, err
 }
 
-// Get returns a resource, or NotFound.
+// Get returns the resource with that id, or NotFound.
 func (t Table[T]) Get(tx *Tx, id string) (v T, err error) {
 	var raw []byte
 	if b := tx.read(t.bucket()); b != nil {
@@ -98,7 +97,7 @@ func (t Table[T]) Has(tx *Tx, id string) bool {
 	return b != nil && b.Get([]byte(id)) != nil
 }
 
-// Named returns the resource of that name in project, or NotFound.
+// Named returns the resource with that name in project, or NotFound.
 func (t Table[T]) Named(tx *Tx, project cloudsim.ProjectID, name string) (v T, err error) {
 	for id := range t.ids(tx, byName, string(project)+"\x00"+name, "") {
 		return t.Get(tx, id)
@@ -109,7 +108,7 @@ func (t Table[T]) Named(tx *Tx, project cloudsim.ProjectID, name string) (v T, e
 		}
 	}
 	var none T
-	return none, &cloudsim.Error{Kind: cloudsim.NotFound, Msg: "no " + string(t.Kind) + " named " + name} // every create asks: no fmt
+	return none, &cloudsim.Error{Kind: cloudsim.NotFound, Msg: "no " + string(t.Kind) + " named " + name} // each create looks the name up, so no fmt
 }
 
 // Lookup returns the resources that have value in an index, sorted by id.
@@ -125,8 +124,8 @@ func (t Table[T]) Lookup(tx *Tx, index, value string) ([]T, error) {
 	return all, nil
 }
 
-// Find is Lookup that reads as it goes: the resources that have value in an
-// index, after the id after. It stops at the first that cannot be read.
+// Find yields the resources that have value in an index and an id greater than
+// after, sorted by id. It reads each when it yields it, and stops at an error.
 func (t Table[T]) Find(tx *Tx, index, value, after string) func(func(T, error) bool) {
 	return func(yield func(T, error) bool) {
 		for id := range t.ids(tx, index, value, after) {
@@ -137,8 +136,8 @@ func (t Table[T]) Find(tx *Tx, index, value, after string) func(func(T, error) b
 	}
 }
 
-// Count says how many resources have value in an index, up to limit. It reads
-// no resource.
+// Count returns how many resources have value in an index, but at most limit. It
+// reads no resource.
 func (t Table[T]) Count(tx *Tx, index, value string, limit int) int {
 	n := 0
 	for range t.ids(tx, index, value, "") {
@@ -157,7 +156,7 @@ func (t Table[T]) Owned(tx *Tx, project cloudsim.ProjectID) bool {
 	return false
 }
 
-// Any reports whether there is a resource of this kind at all.
+// Any reports whether there is a resource of this kind.
 func (t Table[T]) Any(tx *Tx) bool {
 	b := tx.read(t.bucket())
 	if b == nil {
@@ -167,7 +166,7 @@ func (t Table[T]) Any(tx *Tx) bool {
 	return k != nil
 }
 
-// ids yields the ids that have value in an index, after the id after.
+// ids yields the ids that have value in an index and are greater than after.
 func (t Table[T]) ids(tx *Tx, index, value, after string) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		b := tx.read(t.index(index))
@@ -179,7 +178,7 @@ func (t Table[T]) ids(tx *Tx, index, value, after string) func(func(string) bool
 		for k, _ := c.Seek(append(slices.Clip(prefix), after...)); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
 			id := string(k[len(prefix):])
 			if id <= after || strings.IndexByte(id, 0) >= 0 {
-				continue // after itself, or a longer value that begins with this one
+				continue // after itself, or an entry of a longer value
 			}
 			if !yield(id) {
 				return
@@ -188,8 +187,8 @@ func (t Table[T]) ids(tx *Tx, index, value, after string) func(func(string) bool
 	}
 }
 
-// Scan yields the resources after the id after, in order of id: those of
-// project, or all for "". It stops at the first that cannot be read.
+// Scan yields the resources of project, or of all projects for "", that have an id
+// greater than after, sorted by id. It stops at an error.
 func (t Table[T]) Scan(tx *Tx, project cloudsim.ProjectID, after string) func(func(T, error) bool) {
 	return func(yield func(T, error) bool) {
 		if project != "" {
@@ -217,17 +216,17 @@ func (t Table[T]) Scan(tx *Tx, project cloudsim.ProjectID, after string) func(fu
 	}
 }
 
-// revision is that of what is now done to a resource: the next one, or of a kind
-// that is Brief once more that of what was done before.
+// revision returns the revision of the next event of a resource. With
+// CoalesceEvents that may be the event that this transaction has written already.
 func (t Table[T]) revision(tx *Tx, id string) (uint64, error) {
-	if last, ok := tx.traces[t.key(id)]; ok && t.Brief && last.at.Equal(tx.Now) && last.caller == tx.Caller && last.cause == tx.Cause {
+	if last, ok := tx.traces[t.key(id)]; ok && t.CoalesceEvents && last.at.Equal(tx.Now) && last.caller == tx.Caller && last.cause == tx.Cause {
 		return last.revision, nil
 	}
 	return tx.nextRevision()
 }
 
-// Put stores v, sets its revision and times, and journals it. A v without
-// CreatedAt is new: nothing may be stored under its id.
+// Put stores v, sets its revision and times, and journals it. If v has no
+// CreatedAt, it is new, and its id must be free.
 func (t Table[T]) Put(tx *Tx, v *T) error {
 	b, err := tx.write(t.bucket())
 	if err != nil {
@@ -241,7 +240,7 @@ func (t Table[T]) Put(tx *Tx, v *T) error {
 		return err
 	}
 	var old []byte
-	if m.CreatedAt.IsZero() { // new: nothing to look for
+	if m.CreatedAt.IsZero() { // new, so there is no old value
 		m.CreatedAt = tx.Now
 	} else {
 		old = b.Get([]byte(id))
@@ -260,7 +259,7 @@ func (t Table[T]) Put(tx *Tx, v *T) error {
 	return tx.journal(cloudsim.EventPut, t.Kind, id, m, t.shown(v, raw))
 }
 
-// Delete removes v and journals it as the resource's last value.
+// Delete removes v. The event has v as the resource's last value.
 func (t Table[T]) Delete(tx *Tx, v *T) error {
 	b, err := tx.write(t.bucket())
 	if err != nil {
@@ -284,28 +283,28 @@ func (t Table[T]) Delete(tx *Tx, v *T) error {
 	return tx.journal(cloudsim.EventDelete, t.Kind, id, m, t.shown(v, raw))
 }
 
-// shown is v as its event shows it; raw is v whole.
+// shown returns the JSON of v for its event. raw is the JSON of all of v.
 func (t Table[T]) shown(v *T, raw []byte) []byte {
 	if t.Public == nil {
 		return raw
 	}
 	public, err := json.Marshal(t.Public(*v))
 	if err != nil {
-		return nil // show nothing rather than too much
+		return nil // never show private fields
 	}
 	return public
 }
 
-// trace is what a resource leaves outside of its own record: entries of indexes
-// and counts, and an event.
+// trace is the data of a resource outside of its own record: index entries, quota
+// counts, and its event.
 type trace struct {
-	keys    [][2][]byte // sorted, so that five thousand are compared in milliseconds
+	keys    [][2][]byte // sorted: a resource may have thousands
 	project cloudsim.ProjectID
 	uses    []Use
 
 	revision      uint64 // of the event
 	at            time.Time
-	caller, cause string // in it
+	caller, cause string // of the event
 }
 
 func (t Table[T]) trace(v *T) trace {
@@ -321,8 +320,8 @@ func compareKeys(a, b [2][]byte) int {
 	return cmp.Or(bytes.Compare(a[0], b[0]), bytes.Compare(a[1], b[1]))
 }
 
-// reindex replaces the index entries of old, what is stored under id, by those of
-// v; nil v has none.
+// reindex replaces the index entries of old, the value stored under id, by those
+// of v. A nil old or v has none.
 func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 	var before, after trace
 	key := t.key(id)
@@ -376,7 +375,8 @@ func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 	return nil
 }
 
-// Check reports resources and index entries that do not match each other.
+// Check returns an error for each resource, index entry and quota count that does
+// not match the others.
 func (t Table[T]) Check(tx *Tx) error {
 	var all []error
 	want, taken := map[string]bool{}, usage{}
