@@ -9,10 +9,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The file's top-level buckets. Tables have one each, "object/KIND", with
-// their indexes beside it in "index/KIND/NAME"; pools are "pool/NAME", with the
-// numbers below their sequence that are free in "free/NAME", and those beyond it
-// that are not in "held/NAME". An archive may hold these and no others.
+// The file's top-level buckets. A table has "object/KIND" and its indexes
+// "index/KIND/NAME". A pool has "pool/NAME", whose sequence divides its numbers:
+// "free/NAME" has the free numbers below it, "held/NAME" the used ones from it on.
+// An archive may contain only these buckets, "usage", and "note/NAME".
 var (
 	bucketMeta    = []byte("meta")
 	bucketJournal = []byte("journal")
@@ -22,7 +22,7 @@ var (
 	keyFloor  = []byte("journalFloor")
 )
 
-// read returns a bucket, or nil if nothing was ever put into it.
+// read returns a bucket, or nil if it does not exist.
 func (t *Tx) read(name []byte) *bolt.Bucket { return t.tx.Bucket(name) }
 
 // write returns a bucket to change. It creates the bucket if it does not exist.
@@ -44,8 +44,8 @@ func poolName(p string) []byte { return []byte("pool/" + p) }
 func freeName(p string) []byte { return []byte("free/" + p) }
 func heldName(p string) []byte { return []byte("held/" + p) }
 
-// Take returns the lowest number, from 0, that nobody holds in pool; Exhausted
-// when size of them are taken.
+// Take returns the lowest free number of pool, counted from 0, and marks it used.
+// It returns Exhausted if all size numbers are used.
 func (t *Tx) Take(pool string, size uint64) (uint64, error) {
 	free, err := t.write(freeName(pool))
 	if err != nil {
@@ -69,20 +69,20 @@ func (t *Tx) Take(pool string, size uint64) (uint64, error) {
 		if err != nil || held.Get(u64(n)) == nil {
 			return n, err
 		}
-		if err := held.Delete(u64(n)); err != nil { // from now on it is below the sequence
+		if err := held.Delete(u64(n)); err != nil { // it is below the sequence now
 			return 0, err
 		}
 	}
 	return 0, cloudsim.Errorf(cloudsim.Exhausted, "all %d addresses of the %s range are taken", size, pool)
 }
 
-// TakeThis takes n of pool, and reports whether nobody held it.
+// TakeThis marks n of pool used. It returns false if n was used already.
 func (t *Tx) TakeThis(pool string, n uint64) (ok bool, err error) {
 	b, err := t.write(poolName(pool))
 	if err != nil {
 		return false, err
 	}
-	if n < b.Sequence() { // given once, so free only if it was given back
+	if n < b.Sequence() { // used unless it is in free
 		free, err := t.write(freeName(pool))
 		if err != nil || free.Get(u64(n)) == nil {
 			return false, err
@@ -96,7 +96,7 @@ func (t *Tx) TakeThis(pool string, n uint64) (ok bool, err error) {
 	return true, held.Put(u64(n), []byte{})
 }
 
-// Give returns n to pool.
+// Give marks n of pool free.
 func (t *Tx) Give(pool string, n uint64) error {
 	b, err := t.write(poolName(pool))
 	if err != nil {

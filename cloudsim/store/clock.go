@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// Clock says how the time of transactions follows the machine's: when the
-// machine's clock showed Machine it was Cloud here, and since then time here
-// passes Rate times as fast. The zero Clock is the machine's own time.
+// Clock converts the machine's time to the cloud's time. When the machine's clock
+// showed Machine, the cloud's clock showed Cloud. Since then the cloud's time
+// passes Rate times as fast. The zero Clock is the machine's time.
 //
-// It is in the file and read in every transaction, so there is no copy to keep
-// up to date: a restart, and whatever replaces the file's contents, has the
-// clock that belongs to it.
+// The file has the clock, and each transaction reads it. So a restart keeps the
+// clock, and a loaded state brings its own.
 type Clock struct {
 	Machine, Cloud time.Time
 	Rate           float64 // 0 stands still
 }
 
-// lastTime is where every clock stops: the due list counts nanoseconds.
+// lastTime is the time at which each clock stops. The due list has its times in
+// nanoseconds, which overflow in 2262.
 var lastTime = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Real reports whether c is the machine's own time.
+// Real reports whether c is the machine's time.
 func (c Clock) Real() bool { return c == Clock{} }
 
-// At is the time here when the machine's clock shows machine.
+// At returns the cloud's time when the machine's clock shows machine.
 func (c Clock) At(machine time.Time) time.Time {
 	if c.Real() {
 		return machine
@@ -38,8 +38,8 @@ func (c Clock) At(machine time.Time) time.Time {
 	return lastTime
 }
 
-// Takes is how long the machine waits for d to pass here; for ever, on a clock
-// that stands still, is MaxInt64.
+// Takes returns the machine's time in which d passes in the cloud. It returns
+// MaxInt64 for a clock that stands still.
 func (c Clock) Takes(d time.Duration) time.Duration {
 	switch {
 	case c.Real() || c.Rate == 1:
@@ -52,7 +52,7 @@ func (c Clock) Takes(d time.Duration) time.Duration {
 
 var keyClock = []byte("clock")
 
-// Clock is how time passes here.
+// Clock returns the clock in the file.
 func (t *Tx) Clock() Clock {
 	raw := t.read(bucketMeta).Get(keyClock)
 	if len(raw) != 24 {
@@ -65,7 +65,7 @@ func (t *Tx) Clock() Clock {
 	}
 }
 
-// SetClock changes how time passes from this transaction on: its Now, too.
+// SetClock sets the clock in the file, and Now to the time that it shows.
 func (t *Tx) SetClock(c Clock) error {
 	b, err := t.write(bucketMeta)
 	if err != nil {
@@ -79,7 +79,7 @@ func (t *Tx) SetClock(c Clock) error {
 	return b.Put(keyClock, append(raw, u64(math.Float64bits(c.Rate))...))
 }
 
-// Time is the time of a transaction that would begin now. It costs one.
+// Time returns the cloud's time. It costs a transaction.
 func (s *Store) Time() time.Time {
 	at := s.Now().UTC().Round(0)
 	_ = s.View(func(tx *Tx) error { at = tx.Now; return nil }) // fails on a closed file only

@@ -10,9 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Work is something that happens later: verb to the resource id of kind.
-// It is on the due list in the same transaction as what caused it, so a
-// restart loses none of it.
+// Work is an action on a resource at a later time. The transaction that causes it
+// also puts it on the due list, so a restart loses no work.
 type Work struct {
 	Kind      cloudsim.ResourceKind `json:"kind"`
 	ID        string                `json:"id"`
@@ -20,7 +19,7 @@ type Work struct {
 	Operation cloudsim.OperationID  `json:"operation,omitempty"`
 }
 
-// Later puts work on the due list. Work of the same instant keeps its order.
+// Later puts work on the due list. Work items of the same instant keep their order.
 func (t *Tx) Later(at time.Time, w Work) error {
 	b, err := t.write(bucketDue)
 	if err != nil {
@@ -37,8 +36,9 @@ func (t *Tx) Later(at time.Time, w Work) error {
 	return b.Put(append(u64(uint64(at.UnixNano())), u64(n)...), raw)
 }
 
-// LaterOnce is Later for work that is on the list already as often as not, put
-// there by others: then it costs a look. An instant has room for one of them.
+// LaterOnce is Later, but it writes nothing if an earlier call of LaterOnce put the
+// same work on the list for that instant. It detects that for one work item an
+// instant; other work items of the instant are added as with Later.
 func (t *Tx) LaterOnce(at time.Time, w Work) error {
 	raw, err := json.Marshal(w)
 	if err != nil {
@@ -60,7 +60,7 @@ func (t *Tx) LaterOnce(at time.Time, w Work) error {
 	return b.Put(key, raw)
 }
 
-// NextDue says when the first work is due; false if there is none.
+// NextDue returns the time of the first work item, or false if there is none.
 func (t *Tx) NextDue() (time.Time, bool) {
 	b := t.read(bucketDue)
 	if b == nil {
@@ -73,7 +73,7 @@ func (t *Tx) NextDue() (time.Time, bool) {
 	return time.Unix(0, int64(fromU64(k[:8]))).UTC(), true
 }
 
-// TakeDue removes and returns up to limit pieces of work that are due now.
+// TakeDue removes up to limit due work items and returns them.
 func (t *Tx) TakeDue(limit int) ([]Work, error) {
 	b := t.read(bucketDue)
 	if b == nil {

@@ -6,11 +6,11 @@ import (
 	json "github.com/go-json-experiment/json/v1"
 )
 
-// Notes keeps small facts of the engine's own, by key: no events, no indexes,
-// no part of the API.
+// Notes stores internal values of the engine by key. They have no events and no
+// indexes, and the API does not show them.
 type Notes[T any] struct{ Name string }
 
-// Get returns the note at key; false if there is none.
+// Get returns the note at key, or false if there is none.
 func (n Notes[T]) Get(tx *Tx, key string) (v T, ok bool, err error) {
 	b := tx.read([]byte("note/" + n.Name))
 	if b == nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Use is how much of something a resource takes from its project: an instance
-// is 1 of "instances", a disk 1 of "disks" and its size of "diskGiB".
+// Use is how much of a quota a resource uses. An instance uses 1 of "instances", a
+// disk 1 of "disks" and its size of "diskGiB".
 type Use struct {
 	Name cloudsim.QuotaName
 	N    int64
 }
 
-// One is what most resources take: one of their kind.
+// One returns a function for Table.Uses: each resource uses 1 of a quota.
 func One[T any](name cloudsim.QuotaName) func(*T) []Use {
 	return func(*T) []Use { return []Use{{name, 1}} }
 }
@@ -30,8 +30,8 @@ func usageKey(project cloudsim.ProjectID, name cloudsim.QuotaName) []byte {
 	return []byte(string(project) + "\x00" + string(name))
 }
 
-// Used is how much of name the resources of project take. It costs one read,
-// however many they are: counts change in the transaction that changes them.
+// Used returns how much of a quota the resources of project use. It reads one key:
+// a transaction that changes a resource also changes the count.
 func (t *Tx) Used(project cloudsim.ProjectID, name cloudsim.QuotaName) int64 {
 	b := t.read(bucketUsage)
 	if b == nil {
@@ -56,7 +56,8 @@ func (t *Tx) use(project cloudsim.ProjectID, name cloudsim.QuotaName, n int64) e
 	return b.Put(key, u64(uint64(sum)))
 }
 
-// recount changes the counts by what is differs from was; either may be zero.
+// recount changes the counts by the difference between was and is. Either may be
+// zero.
 func (t *Tx) recount(was, is trace) error {
 	if was.project == is.project && slices.Equal(was.uses, is.uses) {
 		return nil // as nearly always
@@ -94,7 +95,7 @@ func (t Table[T]) CountUses(tx *Tx) error {
 	return meta.Put(key, []byte{1})
 }
 
-// usage is what resources take, by usageKey.
+// usage is the sum of the uses by usageKey.
 type usage map[string]int64
 
 func (u usage) add(project cloudsim.ProjectID, uses []Use) {
@@ -103,7 +104,8 @@ func (u usage) add(project cloudsim.ProjectID, uses []Use) {
 	}
 }
 
-// check reports counts that are not these, of the names that are in u.
+// check returns an error for each count in the file that differs from u. It looks
+// only at the quotas in u.
 func (u usage) check(tx *Tx) error {
 	var all []error
 	names := map[string]bool{}
