@@ -324,7 +324,7 @@ func GiveToGroup(path string, gid int) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	info, err := root.Stat(".")
 	if err != nil {
 		return err

@@ -71,7 +71,7 @@ func (f folder) writeFile(name string, content []byte, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	name = strings.TrimPrefix(filepath.Clean(name), "/")
 	if err := errors.Join(root.MkdirAll(filepath.Dir(name), 0o755), root.RemoveAll(name)); err != nil {
 		return err
