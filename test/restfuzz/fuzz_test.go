@@ -181,9 +181,10 @@ func (r *run) hold(g *generator) {
 		op: r.operation("holds.create"), path: "/v1/holds", contentType: "application/json",
 		body: fmt.Appendf(nil, `{"name":%q,"kind":"*","verb":"*"}`, g.name()),
 	})
-	for range 5 {
-		r.send(g, r.operation("disks.create"), false)
+	for range 10 {
+		r.send(g, r.operation("instances.create"), false)
 	}
+	r.send(g, r.operation("operations.list"), false)
 }
 
 // finish tries operations that have not succeeded, with valid requests. Their
@@ -194,7 +195,7 @@ func (r *run) finish(g *generator) {
 		if len(missing) == 0 || r.t.Failed() {
 			return
 		}
-		r.settle(g)
+		r.reset(g) // a list of operations begins with the oldest
 		r.hold(g)
 		for _, id := range []string{"holds.release", "operations.cancel"} {
 			for range keep {
