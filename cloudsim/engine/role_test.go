@@ -385,6 +385,27 @@ func TestOneTrustForAWorkload(t *testing.T) {
 	must(e.CreateWorkloadTrust(bank, again))(t)
 }
 
+// A token for two audiences can match two trusts. The engine refuses it when
+// the trusts have different accounts.
+func TestTokenOfTwoWorkloads(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", engine.DefaultProject)
+	for _, name := range []string{"one", "two"} {
+		must(e.CreateServiceAccount(admin, cloudsim.CreateServiceAccount{Name: name}))(t)
+		must(e.CreateRoleBinding(admin, cloudsim.CreateRoleBinding{Name: name, Role: cloudsim.RoleReader, ServiceAccount: name}))(t)
+	}
+	token := workload(t, e, admin, "one")
+	request := engine.Request{Secret: token, Operation: "instances.list", Access: engine.Read}
+	must(e.Admit(t.Context(), request))(t)
+	spec := must(e.ListWorkloadTrusts(admin, cloudsim.ListOptions{}))(t).Items[0].WorkloadTrustSpec
+	spec.Audience = "other"
+	must(e.CreateWorkloadTrust(admin, cloudsim.CreateWorkloadTrust{Name: "second", Account: "two", WorkloadTrustSpec: spec}))(t)
+	if _, err := e.Admit(t.Context(), request); !errors.Is(err, cloudsim.Unauthenticated) {
+		t.Errorf("the token of two accounts: %v", err)
+	}
+}
+
 // The noun of a kind is that of its routes, and leads back to it.
 func TestNouns(t *testing.T) {
 	e, down := boot(t, file(t), instant)

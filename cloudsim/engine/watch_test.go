@@ -27,7 +27,7 @@ func brief(t *testing.T, e *engine.Engine, admin context.Context, name string) s
 }
 
 // workload lets a pod call as a service account, and returns a token of the pod
-// that expires after 90 seconds.
+// that expires after 90 seconds. The token has a second audience, "other".
 func workload(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
 	t.Helper()
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
@@ -37,7 +37,7 @@ func workload(t *testing.T, e *engine.Engine, admin context.Context, name string
 	}}))(t)
 	signer := must(jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k"}}, nil))(t)
 	return must(jwt.Signed(signer).Claims(map[string]any{
-		"iss": "https://k8s", "sub": "system:serviceaccount:shop:web", "aud": "cloud", "exp": time.Now().Add(90 * time.Second).Unix(),
+		"iss": "https://k8s", "sub": "system:serviceaccount:shop:web", "aud": []string{"cloud", "other"}, "exp": time.Now().Add(90 * time.Second).Unix(),
 		"kubernetes.io": map[string]any{
 			"namespace": "shop", "serviceaccount": map[string]string{"name": "web"}, "pod": map[string]string{"name": "p", "uid": "1"},
 		},

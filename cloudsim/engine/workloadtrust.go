@@ -82,7 +82,7 @@ func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 		case err != nil && good.ID == "":
 			why = err
 		case err != nil:
-		case good.ID != "" && good.Account != w.Account: // of a file from before there could be no two
+		case good.ID != "" && good.Account != w.Account: // the token is for two audiences
 			return credential{}, cloudsim.Errorf(cloudsim.Unauthenticated, "workload trusts %s and %s are both for %.200q, with different accounts: delete one", good.ID, w.ID, said.Subject)
 		case good.ID == "":
 			good, shown, why = w, credential{trust: w.ID, until: until}, nil
