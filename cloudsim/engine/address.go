@@ -28,20 +28,17 @@ var addresses = store.Table[cloudsim.Address]{
 // free addresses, so one that overlaps another would give some out twice.
 var ranges = store.Notes[netip.Prefix]{Name: "range"}
 
-// keepRanges refuses a range that differs from the one whose addresses are in
-// use. That of instances is kept by their networks: see keepDefaultNetworks.
-// In a file from before there were networks, this is what knows it.
+// keepRanges refuses a range of load balancers that differs from the one whose
+// addresses are in use. For the ranges of instances see keepDefaultNetworks.
 func (e *Engine) keepRanges(tx *store.Tx) error {
 	for _, r := range []struct {
-		key   string
-		want  netip.Prefix
-		inUse func(tx *store.Tx, have netip.Prefix) (bool, error)
+		key  string
+		want netip.Prefix
 	}{
-		{"instances", e.cfg.Instances, func(tx *store.Tx, _ netip.Prefix) (bool, error) { return !networks.Any(tx) && instances.Any(tx), nil }},
-		{"load balancers", e.cfg.LoadBalancers, addressesIn},
-		{"load balancers, IPv6", e.cfg.LoadBalancers6, addressesIn},
-		{"internal load balancers", e.cfg.InternalLoadBalancers, addressesIn},
-		{"internal load balancers, IPv6", e.cfg.InternalLoadBalancers6, addressesIn},
+		{"load balancers", e.cfg.LoadBalancers},
+		{"load balancers, IPv6", e.cfg.LoadBalancers6},
+		{"internal load balancers", e.cfg.InternalLoadBalancers},
+		{"internal load balancers, IPv6", e.cfg.InternalLoadBalancers6},
 	} {
 		have, ok, err := ranges.Get(tx, r.key)
 		switch {
@@ -50,7 +47,7 @@ func (e *Engine) keepRanges(tx *store.Tx) error {
 		case ok && have == r.want:
 			continue
 		case ok && have.IsValid():
-			used, err := r.inUse(tx, have)
+			used, err := addressesIn(tx, have)
 			if err != nil {
 				return err
 			}

@@ -188,7 +188,7 @@ func (e *Engine) prepare(tx *store.Tx) error {
 	if err := e.waitForNoData(tx); err != nil {
 		return err
 	}
-	if err := errors.Join(offerRoles(tx), countUses(tx)); err != nil {
+	if err := offerRoles(tx); err != nil {
 		return err
 	}
 	if _, err := e.ensureProject(tx, DefaultProject); err != nil {

@@ -59,35 +59,25 @@ func putRanges(tx *store.Tx, s *cloudsim.Subnet, n cloudsim.Network) error {
 	return subnets.Put(tx, s)
 }
 
-// keepDefaultNetworks gives every project its network, as the configuration
-// has it now. It refuses to move a range whose addresses are in use.
-//
-// A cloud's file from before there were networks has instances without one:
-// they stand in the default network, with the addresses that they have.
+// keepDefaultNetworks brings the default network of every project to the
+// configured ranges. It refuses to move a range whose addresses are in use.
 func (e *Engine) keepDefaultNetworks(tx *store.Tx) error {
-	first := !networks.Any(tx)
 	for p, err := range projects.Scan(tx, "", "") {
 		if err != nil {
 			return err
 		}
 		n, err := networks.Named(tx, p.ID, cloudsim.DefaultNetwork)
 		switch {
-		case errors.Is(err, cloudsim.NotFound):
+		case errors.Is(err, cloudsim.NotFound): // a reset deletes the network and keeps the project
 			err = e.makeDefaultNetwork(tx, p.ID)
-		case err == nil && n.Default:
+		case err == nil:
 			err = e.moveDefaultNetwork(tx, n)
 		}
 		if err != nil {
 			return fmt.Errorf("the default network of project %s: %w", p.Name, err)
 		}
 	}
-	if err := e.stillApart(tx); err != nil {
-		return err
-	}
-	if !first {
-		return nil
-	}
-	return adopt(tx)
+	return e.stillApart(tx)
 }
 
 // stillApart checks what calls have made against what the configuration has
@@ -145,30 +135,6 @@ func (e *Engine) moveDefaultNetwork(tx *store.Tx, n cloudsim.Network) error {
 		return err
 	}
 	return putRanges(tx, &s, n)
-}
-
-// adopt puts every instance that has no network into the one of its project.
-func adopt(tx *store.Tx) error {
-	var all []cloudsim.Instance
-	for i, err := range instances.Scan(tx, "", "") {
-		if err != nil {
-			return err
-		}
-		if i.Network == "" {
-			all = append(all, i) // after the walk: putting moves the cursor
-		}
-	}
-	for _, i := range all {
-		s, err := subnets.Named(tx, i.Project, cloudsim.DefaultNetwork)
-		if err != nil {
-			return err
-		}
-		i.Network, i.Subnet = s.Network, s.ID
-		if err := instances.Put(tx, &i); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // dropDefaultNetwork removes what a project was made with, and ends what is done

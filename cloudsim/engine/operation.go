@@ -97,19 +97,8 @@ func (e *Engine) end(tx *store.Tx, id cloudsim.OperationID, verb cloudsim.Verb, 
 // together, so that ending one does not write to the list of what is due.
 const forgetEvery = time.Minute
 
-// forgetOperations deletes what ended a retention ago. Work from before there was
-// forgetEvery is for one operation, by its id.
+// forgetOperations deletes the operations that ended a retention ago.
 func (e *Engine) forgetOperations(tx *store.Tx, w store.Work) error {
-	if w.ID != "" {
-		op, err := operations.Get(tx, w.ID)
-		switch {
-		case errors.Is(err, cloudsim.NotFound):
-			return nil
-		case err != nil:
-			return err
-		}
-		return operations.Delete(tx, &op)
-	}
 	until := tx.Now.Add(-retention)
 	var old []cloudsim.Operation
 	for op, err := range operations.Scan(tx, "", "") { // in the order in which they began

@@ -74,17 +74,6 @@ func overQuota(project cloudsim.ProjectID, name cloudsim.QuotaName, used, wanted
 	return cloudsim.Errorf(cloudsim.Exhausted, "%w", OverQuota{project, name, used, wanted, limit})
 }
 
-// countUses counts what is in a file that was made before there were counts.
-func countUses(tx *store.Tx) error {
-	for _, count := range []func(*store.Tx) error{instances.CountUses, disks.CountUses, snapshots.CountUses, addresses.CountUses, loadBalancers.CountUses, serviceAccounts.CountUses,
-		networks.CountUses, subnets.CountUses, routes.CountUses} {
-		if err := count(tx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (e *Engine) quota(tx *store.Tx, project cloudsim.ProjectID, name cloudsim.QuotaName) (q cloudsim.Quota, err error) {
 	q = cloudsim.Quota{Name: name, Project: project, Default: e.quotaDefault(name)}
 	switch name {

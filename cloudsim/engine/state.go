@@ -282,7 +282,7 @@ var accessKinds = []cloudsim.ResourceKind{
 // end with Gone.
 func (e *Engine) ResetState(ctx context.Context) error {
 	return e.replace(ctx, nil, "", func(tx *store.Tx) error {
-		return errors.Join(tx.Replace(nil, accessKinds...), keepEnds(tx), e.prepare(tx))
+		return errors.Join(tx.Replace(nil, accessKinds...), serviceAccounts.CountUses(tx), keepEnds(tx), e.prepare(tx))
 	})
 }
 

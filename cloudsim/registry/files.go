@@ -87,13 +87,6 @@ func (f *files) own(name string, r cloudsim.Repository, records func() (map[stri
 	if have, err := f.owner(name); err != nil || have == id {
 		return err
 	}
-	have, err := f.owner(name)
-	if err != nil {
-		return err
-	}
-	if have == string(r.ID) { // of an earlier version, which wrote no more
-		return f.write(f.repo(name, "owner"), []byte(id))
-	}
 	now, err := records()
 	if err != nil {
 		return err

@@ -21,10 +21,7 @@ func One[T any](name cloudsim.QuotaName) func(*T) []Use {
 	return func(*T) []Use { return []Use{{name, 1}} }
 }
 
-var (
-	bucketUsage = []byte("usage")
-	keyCounted  = []byte("counted") // all that was there when counting began is counted
-)
+var bucketUsage = []byte("usage")
 
 func usageKey(project cloudsim.ProjectID, name cloudsim.QuotaName) []byte {
 	return []byte(string(project) + "\x00" + string(name))
@@ -73,17 +70,9 @@ func (t *Tx) recount(was, is trace) error {
 	return errors.Join(add(was, -1), add(is, 1))
 }
 
-// CountUses counts what is in the table already, for a file that was made before
-// there were counts. It reads the whole table, once in the life of a file.
+// CountUses counts the resources of a table that Replace kept, because Replace
+// deletes all counts.
 func (t Table[T]) CountUses(tx *Tx) error {
-	meta, err := tx.write(bucketMeta)
-	if err != nil {
-		return err
-	}
-	key := slices.Concat(keyCounted, []byte("/"+string(t.Kind)))
-	if meta.Get(key) != nil {
-		return nil
-	}
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {
 			return err
@@ -92,7 +81,7 @@ func (t Table[T]) CountUses(tx *Tx) error {
 			return err
 		}
 	}
-	return meta.Put(key, []byte{1})
+	return nil
 }
 
 // usage is the sum of the uses by usageKey.
