@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	"cloudsim/dataplane/disks": {"cloudsim", "internal/durable", "internal/pause"},
 	"cloudsim/follow":          {"cloudsim", "internal/pause"},
 	"cloudsim/cloudtest":       {"cloudsim", "cloudsim/client", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store", "internal/run"},
-	"ccm":                      {"cloudsim", "cloudsim/client", "cloudsim/follow", "internal/logging", "internal/pause", "internal/providerid", "internal/run", "internal/queue"},
+	"ccm":                      {"cloudsim", "cloudsim/client", "cloudsim/follow", "internal/logging", "internal/pause", "internal/providerid", "internal/queue", "internal/run"},
 	"csidriver":                {"cloudsim", "cloudsim/client", "csidriver/machine", "internal/pause", "internal/run"},
 	"csidriver/machine":        {"internal/flock", "internal/loop", "internal/pause"},
 	"csidriver/translate":      {},

@@ -183,7 +183,7 @@ func TestLinkIsNoDisk(t *testing.T) {
 		t.Errorf("Find returned %v", got)
 	}
 	if _, err := loop.OpenFile(link, os.O_RDWR); err == nil {
-		t.Error("openDisk followed the link")
+		t.Error("OpenFile followed the link")
 	}
 	if _, err := EnsureFilesystem(t.Context(), l, link, Ext4); err == nil {
 		t.Error("EnsureFilesystem followed the link")

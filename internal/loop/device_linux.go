@@ -37,8 +37,8 @@ func (d *Loop) Close() error { return d.dev.Close() }
 // Attach returns the loop device of a file for a node. It makes one if the node
 // has none. An existing device keeps its lapse flag: see Lapse and Stay.
 //
-// Each node has a device of its own for a disk that several machines share. With
-// an empty node any device of the file is returned.
+// Attach follows no link at path. Each node has a device of its own for a disk that
+// several machines share. With an empty node Attach returns any device of the file.
 //
 // The kernel removes a lapsing device when nothing has it open and nothing of it
 // is mounted: also after its process was killed, or the machine with its mounts. A
