@@ -111,7 +111,7 @@ func Open(path string) (*Store, error) {
 }
 
 func damaged(path string, err error) error {
-	return fmt.Errorf("%s is damaged, or no cloud's file: %w; it was left as it is: put a copy of it back, or move it away to begin with an empty cloud", path, err)
+	return fmt.Errorf("open %s: the file is damaged or not a cloud's database: %w; it is unchanged: restore a backup, or move it away to start with an empty cloud", path, err)
 }
 
 // errPanic wraps the value of a panic.
@@ -331,7 +331,7 @@ func (s *Store) finish(btx *bolt.Tx) (err error) {
 }
 
 // diskFull reports whether a write failed for want of disk space or file size.
-// Nothing was lost then. A sync with the same errno has lost pages.
+// Nothing is lost then. After a sync with the same errno pages are lost.
 func diskFull(err error) bool {
 	write, ok := errors.AsType[*os.PathError](err)
 	return ok && write.Op == "write" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG))
