@@ -74,7 +74,7 @@ func (a *Agent) connect(ctx, live context.Context, p place) (*session, error) {
 // newClient returns a gRPC client for the server at p. It connects with the
 // first call.
 func (a *Agent) newClient(p place) (*grpc.ClientConn, error) {
-	creds := insecure.NewCredentials()
+	creds, authority := insecure.NewCredentials(), p.host
 	if a.cfg.TLS != nil {
 		conf, err := a.cfg.TLS()
 		if err != nil {
@@ -83,6 +83,7 @@ func (a *Agent) newClient(p place) (*grpc.ClientConn, error) {
 		if conf.ServerName == "" {
 			conf.ServerName = p.host
 		}
+		authority = conf.ServerName // gRPC refuses any other
 		creds = socket.Records(credentials.NewTLS(conf))
 	}
 	// TCP's keepalive notices a machine that vanished. HTTP/2's notices a process
@@ -91,7 +92,7 @@ func (a *Agent) newClient(p place) (*grpc.ClientConn, error) {
 		Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3,
 	}}
 	return grpc.NewClient("passthrough:///"+p.addr,
-		grpc.WithTransportCredentials(creds), grpc.WithAuthority(p.host), grpc.WithUserAgent("allinone-proxy-agent"),
+		grpc.WithTransportCredentials(creds), grpc.WithAuthority(authority), grpc.WithUserAgent("allinone-proxy-agent"),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "tcp", addr)
 		}),
