@@ -128,6 +128,7 @@ func (p *plan) proxyAgent() component {
 	}
 }
 
+			"--dial-local", // hollow nodes have addresses in 127.64.0.0/16
 // realNetworkProxy is what the agent on a machine needs; nil if kube-apiserver
 // goes to nodes by itself, or through a network proxy of the user's.
 func (p *plan) realNetworkProxy() *real.NetworkProxy {

@@ -108,6 +108,7 @@ func (f *proxyAgentFlags) ownFlags(fl *pflag.FlagSet) {
 	fl.BoolVar(&f.fromMetadata, "agent-identifiers-from-metadata", false, "add what the metadata of this instance says: names, addresses, pod ranges; and take its zone, and its id as name")
 	fl.StringVar(&f.metadataURL, "metadata-url", client.DefaultMetadataURL, "where this instance reaches its metadata service")
 	fl.StringVar(&f.Zone, "zone", "", "zone of this agent, for the strategy zone")
+	fl.BoolVar(&f.DialLocal, "dial-local", false, "dial also loopback and link-local addresses: every local service of this machine, and metadata services")
 	fl.DurationVar(&f.DialTimeout, "dial-timeout", f.DialTimeout, "how long a target may take to answer")
 	fl.DurationVar(&f.DrainTimeout, "graceful-shutdown-timeout", f.DrainTimeout, "how long connections may take to end when the agent stops")
 	fl.IntVar(&f.QueueBytes, "queue-bytes", f.QueueBytes, "bytes that may wait for a target, with upstream's servers")

@@ -125,6 +125,9 @@ func (l *proxyLab) forAgents(port int) []string {
 }
 
 func (l *proxyLab) agent(s side, more ...string) *os.Process {
+	if s.program == ourselves { // the tests' targets are on loopback, which upstream's agent always dials
+		more = append(more, "--dial-local")
+	}
 	p := l.start(s, append([]string{
 		"agent", "--proxy-server-host=127.0.0.1", "--proxy-server-port=" + strconv.Itoa(l.agentPort),
 		"--ca-cert=" + l.file("agents-ca.crt"), "--agent-cert=" + l.file("agent.crt"), "--agent-key=" + l.file("agent.key"),

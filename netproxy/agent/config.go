@@ -44,6 +44,9 @@ type Config struct {
 	CountSource string
 	// Streams offers the extension.
 	Streams bool
+	// DialLocal allows targets at loopback, link-local and unspecified addresses.
+	// They reach every local service of the agent's machine, and metadata services.
+	DialLocal bool
 
 	SyncInterval    time.Duration // between looks whether a server is missing
 	SyncIntervalCap time.Duration // the longest pause between calls that fail

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"sync"
@@ -54,6 +55,9 @@ func (s *session) dial(ctx context.Context, protocol, address string) (net.Conn,
 	}
 	began := time.Now()
 	var d net.Dialer
+	if !s.agent.cfg.DialLocal {
+		d.Control = refuseLocal
+	}
 	conn, err := d.DialContext(ctx, protocol, address)
 	if ctx.Err() != nil && err == nil {
 		conn.Close() // nobody waits for it any more
@@ -61,6 +65,22 @@ func (s *session) dial(ctx context.Context, protocol, address string) (net.Conn,
 	}
 	s.agent.metrics.dialed(time.Since(began), err)
 	return conn, err
+}
+
+// errLocal is the error of a dial to an address of the agent's own machine or link.
+var errLocal = errors.New("the agent does not dial loopback, link-local or unspecified addresses unless it runs with --dial-local")
+
+// refuseLocal refuses such an address. The dialer calls it for each address that
+// a name has, before it connects.
+func refuseLocal(_, address string, _ syscall.RawConn) error {
+	a, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	if ip := a.Addr().Unmap(); ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip.IsUnspecified() {
+		return errLocal
+	}
+	return nil
 }
 
 // refuse answers a dial. An upstream server gets the error alone.
@@ -78,7 +98,7 @@ func causeOf(err error) wire.Cause {
 	var addr *net.AddrError
 	var dns *net.DNSError
 	switch {
-	case errors.As(err, &unknown), errors.As(err, &addr):
+	case errors.As(err, &unknown), errors.As(err, &addr), errors.Is(err, errLocal):
 		return wire.Invalid
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return wire.Refused

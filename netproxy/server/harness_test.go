@@ -129,6 +129,7 @@ func (b *bench) agent(id string, change ...func(*agent.Config)) (stop func() err
 	cfg := agent.Default()
 	cfg.ID, cfg.Servers, cfg.DrainTimeout, cfg.TLS = id, []string{b.agents}, 0, b.tls
 	cfg.SyncInterval = 50 * time.Millisecond
+	cfg.DialLocal = true // the tests' targets are on loopback
 	for _, f := range change {
 		f(&cfg)
 	}
