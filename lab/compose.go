@@ -47,8 +47,8 @@ var composedServices = []struct {
 	{"kwok", nil, "kwok"},
 	{"hypervisor", []string{"ca.crt", "ca.key"}, "hypervisor"},             // it signs what hollow kubelets show
 	{"router", []string{"ca.crt", "kube-proxy.crt", "kube-proxy.key"}, ""}, // with which it asks whether machines could
-	{"machines", []string{ // of all hosts of machines: it signs what real kubelets show
-		"ca.crt", "ca.key", "kube-proxy.crt", "kube-proxy.key", "proxy-agent.crt", "proxy-agent.key", "proxy-ca.crt",
+	{"machines", []string{ // of all hosts of machines: they sign the certificates of real kubelets and proxy agents
+		"ca.crt", "ca.key", "kube-proxy.crt", "kube-proxy.key", "proxy-ca.crt", "proxy-ca.key",
 	}, "hypervisor"},
 	{"csi", nil, ""},
 	{"csi-sidecars", nil, "csi-sidecars"},

@@ -2,19 +2,26 @@ package lab
 
 import (
 	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/cert"
 	"github.com/cloudsim-dev/allinone/lab/real"
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
 // maxSocketPath is what unix(7) has room for, with a byte for its end.
@@ -121,6 +128,7 @@ func (p *plan) proxyAgent() component {
 			"proxy", "agent", "--agent-id=lab", "--proxy-server-host=" + host, fmt.Sprintf("--proxy-server-port=%d", p.ports["proxy-agents"]),
 			"--ca-cert=" + p.pki.crt(proxyCA), "--agent-cert=" + p.pki.crt("proxy-agent"), "--agent-key=" + p.pki.key("proxy-agent"),
 			"--health-server-host=" + host, fmt.Sprintf("--health-server-port=%d", p.ports["proxy-agent"]), "--admin-server-port=0",
+			"--dial-local", // hollow nodes have addresses in 127.64.0.0/16
 			"--sync-interval-cap=1s", "--graceful-shutdown-timeout=2s",
 		},
 		after: []string{"proxy-server"},
@@ -128,7 +136,6 @@ func (p *plan) proxyAgent() component {
 	}
 }
 
-			"--dial-local", // hollow nodes have addresses in 127.64.0.0/16
 // realNetworkProxy is what the agent on a machine needs; nil if kube-apiserver
 // goes to nodes by itself, or through a network proxy of the user's.
 func (p *plan) realNetworkProxy() *real.NetworkProxy {
@@ -138,9 +145,49 @@ func (p *plan) realNetworkProxy() *real.NetworkProxy {
 	return p.pki.networkProxy(net.JoinHostPort(p.vpc().Host.String(), strconv.Itoa(p.ports["proxy-agents"])))
 }
 
-// networkProxy is what agents need to call a server, host:port. They have one
-// certificate: the server believes who has it what it says of itself, as
-// kube-apiserver believes all kube-proxies.
+// networkProxy returns what the agents of machines need to call a server, host:port.
 func (p pki) networkProxy(server string) *real.NetworkProxy {
-	return &real.NetworkProxy{Server: server, CA: p.crt(proxyCA), Cert: p.crt("proxy-agent"), Key: p.key("proxy-agent")}
+	return &real.NetworkProxy{Server: server, CA: p.crt(proxyCA), Issue: p.issueAgent}
+}
+
+// issueAgent signs the certificate of a machine's agent. It grants the names,
+// addresses and pod ranges of the instance, which its agent learns from the
+// metadata service. So an agent cannot receive the connections of other nodes.
+func (p pki) issueAgent(i cloudsim.Instance) (certPEM, keyPEM []byte, err error) {
+	ca, err := p.load(proxyCA)
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "proxy-agent:" + i.Name}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: asClient,
+	}
+	agentOf(i).Grant(template)
+	pair, err := cert.Sign(template, ca, time.Now())
+	if err != nil {
+		return nil, nil, err
+	}
+	keyPEM, err = cert.KeyPEM(pair.Key)
+	return pair.CertPEM(), keyPEM, err
+}
+
+// agentOf returns the identifiers of the agent on an instance.
+func agentOf(i cloudsim.Instance) wire.Identifiers {
+	id := wire.Identifiers{Host: []string{i.Name}}
+	for _, a := range i.Addresses {
+		ip, err := netip.ParseAddr(a.Address)
+		switch {
+		case err != nil:
+			id.Host = append(id.Host, a.Address) // a host name
+		case ip.Is4():
+			id.IPv4 = append(id.IPv4, ip)
+		default:
+			id.IPv6 = append(id.IPv6, ip)
+		}
+	}
+	for _, r := range i.PodRanges {
+		if p, err := netip.ParsePrefix(r); err == nil {
+			id.CIDR = append(id.CIDR, p.Masked())
+		}
+	}
+	return id
 }

@@ -144,8 +144,11 @@ func (f *proxyConfigFlags) next() string {
     --ca-cert %s --agent-cert %s --agent-key %s
   kube-apiserver --egress-selector-config-file %s …
 
-Or run agents in the cluster: kubectl apply -f %s, once the Secret that it
-names is there.
+Or run agents in the cluster: see the head of %s. The server
+then has these flags instead of --cluster-ca-cert:
+
+  --agent-namespace kube-system --agent-service-account network-proxy-agent \
+    --authentication-audience network-proxy --kubeconfig FILE
 `, shellWord(f.Out), front, file("server.crt"), file("server.key"), file("agents-ca.crt"), shellWord(f.Host()),
 		file("agents-ca.crt"), file("agent.crt"), file("agent.key"), file("egress.yaml"), file("manifests.yaml"))
 }

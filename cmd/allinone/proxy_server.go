@@ -62,8 +62,15 @@ func newProxyServerCommand(e env) *cobra.Command {
 
 Clients come in by gRPC or HTTP CONNECT, over Unix sockets or TCP with mutual TLS:
 by upstream's flags --mode, --uds-name and --server-port for one of them, or by
---frontend for any number. Agents come in over TLS; --cluster-ca-cert asks them
-for a certificate, --agent-namespace for a token of a service account.
+--frontend for any number. Agents connect over TLS. They must show a certificate of
+--cluster-ca-cert, or a token of the service account that --agent-namespace and
+--agent-service-account name, or both.
+
+The certificate or the token must grant the identifiers that an agent states. A
+certificate grants its DNS names (host) and addresses (ipv4, ipv6), and by a URI
+netproxy:?cidr=10.0.0.0/24&default-route=true the rest. A token that is bound to a
+pod grants the name, addresses and pod ranges of the pod's node; the server needs
+the right to list nodes for that. --trust-agent-identifiers turns this check off.
 
 Certificates are read again when their files change. SIGTERM takes no new clients
 and waits for connections to end.
@@ -117,7 +124,9 @@ func (f *proxyServerFlags) agentFlags(fl *pflag.FlagSet) {
 	fl.IntVar(&f.agentPort, "agent-port", 8091, "port for agents")
 	fl.StringVar(&f.cluster.Cert, "cluster-cert", "", "certificate shown to agents (PEM)")
 	fl.StringVar(&f.cluster.Key, "cluster-key", "", "its private key (PEM)")
-	fl.StringVar(&f.cluster.CA, "cluster-ca-cert", "", "authority of the agents (PEM); without it they show no certificate")
+	fl.StringVar(&f.cluster.CA, "cluster-ca-cert", "", "certificate authority of the agents (PEM); agents must then show a certificate")
+	fl.BoolVar(&f.InsecureAgents, "insecure-agents", false, "accept agents without a certificate and without a token, with any identifiers")
+	fl.BoolVar(&f.TrustIdentifiers, "trust-agent-identifiers", false, "accept the identifiers that an authenticated agent states, as upstream does")
 	fl.StringVar(&f.agentNamespace, "agent-namespace", "", "namespace of the agents' service account: asks agents for a token")
 	fl.StringVar(&f.agentAccount, "agent-service-account", "", "the agents' service account")
 	fl.StringVar(&f.audience, "authentication-audience", "", "audience of the agents' tokens")
@@ -159,7 +168,7 @@ func (f *proxyServerFlags) watcherFlags(fl *pflag.FlagSet) {
 
 // complete turns the flags into a Config that lacks only its listeners.
 func (f *proxyServerFlags) complete() error {
-	var errs [5]error
+	var errs [6]error
 	f.ID, errs[0] = ownID(f.serverID, f.envID)
 	f.Strategies, errs[1] = server.ParseStrategies(f.strategies)
 	f.Streams = !f.plainOnly
@@ -170,6 +179,12 @@ func (f *proxyServerFlags) complete() error {
 		errs[3] = errors.New("--agent-namespace and --agent-service-account go together")
 	}
 	errs[4] = checkCollector(f.tracing)
+	switch authenticated := f.cluster.CA != "" || f.agentNamespace != ""; {
+	case !authenticated && !f.InsecureAgents:
+		errs[5] = errors.New("--cluster-ca-cert, or --agent-namespace and --agent-service-account, are required: without them any program that reaches --agent-port is an agent; --insecure-agents allows that")
+	case authenticated && f.InsecureAgents:
+		errs[5] = errors.New("--insecure-agents excludes --cluster-ca-cert and --agent-namespace; to check no identifiers use --trust-agent-identifiers")
+	}
 	return errors.Join(errs[:]...)
 }
 

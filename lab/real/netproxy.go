@@ -14,8 +14,9 @@ import (
 type NetworkProxy struct {
 	Server string // host:port that agents call, from a machine
 	CA     string // file: the authority of the server
-	Cert   string // file: what every agent shows to it
-	Key    string // file: the key of Cert
+	// Issue returns the certificate of a machine's agent and its key, as PEM. The
+	// certificate grants the identifiers of that instance and no others.
+	Issue func(cloudsim.Instance) (cert, key []byte, err error)
 }
 
 // agentHealthPort is where a machine's agent says on loopback how it is.
@@ -27,11 +28,15 @@ func (f folder) networkProxy(s *boot.Spec, i cloudsim.Instance, n *NetworkProxy)
 	if n == nil {
 		return nil
 	}
-	for name, file := range map[string]string{"proxy-ca.crt": n.CA, "proxy-agent.crt": n.Cert, "proxy-agent.key": n.Key} {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			return fmt.Errorf("keys of the network proxy's agent: %w", err)
-		}
+	ca, err := os.ReadFile(n.CA)
+	if err != nil {
+		return fmt.Errorf("authority of the network proxy: %w", err)
+	}
+	cert, key, err := n.Issue(i)
+	if err != nil {
+		return fmt.Errorf("certificate of the network proxy's agent: %w", err)
+	}
+	for name, raw := range map[string][]byte{"proxy-ca.crt": ca, "proxy-agent.crt": cert, "proxy-agent.key": key} {
 		if err := f.writeFile(filepath.Join(etcKubernetes, name), raw, 0o600); err != nil {
 			return err
 		}

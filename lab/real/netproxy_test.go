@@ -21,14 +21,14 @@ func TestNetworkProxy(t *testing.T) {
 		t.Errorf("without a network proxy it starts %v, %v", s.Programs, err)
 	}
 	from := t.TempDir()
-	n := &NetworkProxy{Server: "10.100.255.2:8188", CA: filepath.Join(from, "ca"), Cert: filepath.Join(from, "cert"), Key: filepath.Join(from, "key")}
+	n := &NetworkProxy{Server: "10.100.255.2:8188", CA: filepath.Join(from, "ca"), Issue: func(i cloudsim.Instance) (cert, key []byte, err error) {
+		return []byte("cert of " + i.Name), []byte("key of " + i.Name), nil
+	}}
 	if err := f.networkProxy(&s, cloudsim.Instance{}, n); err == nil {
-		t.Error("an agent without keys is started")
+		t.Error("an agent without an authority is started")
 	}
-	for _, file := range []string{n.CA, n.Cert, n.Key} {
-		if err := os.WriteFile(file, []byte(filepath.Base(file)), 0o644); err != nil { //nolint:gosec // the copy is what counts
-			t.Fatal(err)
-		}
+	if err := os.WriteFile(n.CA, []byte("ca"), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	i := cloudsim.Instance{}
 	i.Name = "node-7"
@@ -40,7 +40,7 @@ func TestNetworkProxy(t *testing.T) {
 			t.Errorf("the agent is started without %s: %v", want, s.Programs[0].Args)
 		}
 	}
-	for name, want := range map[string]string{"proxy-ca.crt": "ca", "proxy-agent.crt": "cert", "proxy-agent.key": "key"} {
+	for name, want := range map[string]string{"proxy-ca.crt": "ca", "proxy-agent.crt": "cert of node-7", "proxy-agent.key": "key of node-7"} {
 		info, err := os.Stat(f.path(etcKubernetes, name))
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s has mode %v, %v", name, info, err)

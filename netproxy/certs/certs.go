@@ -37,6 +37,9 @@ func ServerConfig(log *slog.Logger, f Files, o Options) (*tls.Config, error) {
 		return nil, err
 	}
 	first := o.base()
+	if f.CA != "" {
+		first.ClientAuth = tls.RequireAndVerifyClientCert
+	}
 	first.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.current() }
 	return first, nil
 }

@@ -7,11 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cloudsim-dev/allinone/netproxy/server"
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
 // Access is how the API is reached.
@@ -43,7 +46,13 @@ func Connect(a Access) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(conf)
 }
 
-// Reviewer knows agents by the tokens of their service account: TokenReview.
+// nodeNameClaim is the TokenReview's field that names the node of a token that
+// is bound to a pod. Kubernetes fills it since v1.32.
+const nodeNameClaim = "authentication.kubernetes.io/node-name"
+
+// Reviewer checks the tokens of the agents' service account by TokenReview. A
+// token that is bound to a pod grants the identifiers of the pod's node: its
+// name, its addresses and its pod ranges. It needs the right to list nodes.
 type Reviewer struct {
 	API            kubernetes.Interface
 	Namespace      string
@@ -51,26 +60,78 @@ type Reviewer struct {
 	Audience       string // "" for the API's own
 }
 
-// Authenticate is server.Authenticator's.
-func (r Reviewer) Authenticate(ctx context.Context, token string) error {
+// Authenticate implements server.Authenticator.
+func (r Reviewer) Authenticate(ctx context.Context, token string) (wire.Identifiers, error) {
+	status, err := r.review(ctx, token)
+	if err != nil {
+		return wire.Identifiers{}, err
+	}
+	if node := status.User.Extra[nodeNameClaim]; len(node) == 1 {
+		return r.identifiersOf(ctx, node[0])
+	}
+	return wire.Identifiers{}, nil
+}
+
+// identifiersOf returns the name, addresses and pod ranges of a node. A node
+// reports its addresses itself, so an address that two nodes report is left out.
+func (r Reviewer) identifiersOf(ctx context.Context, name string) (id wire.Identifiers, err error) {
+	nodes, err := r.API.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return id, fmt.Errorf("list of nodes: %w", err)
+	}
+	id.Host = []string{name}
+	var own *corev1.Node
+	others := map[string]bool{}
+	for i, n := range nodes.Items {
+		if n.Name == name {
+			own = &nodes.Items[i]
+			continue
+		}
+		for _, a := range n.Status.Addresses {
+			others[a.Address] = true
+		}
+	}
+	if own == nil {
+		return id, nil
+	}
+	for _, a := range own.Status.Addresses {
+		ip, err := netip.ParseAddr(a.Address)
+		switch {
+		case err != nil || others[a.Address]: // a name, which the node reports itself
+		case ip.Is4():
+			id.IPv4 = append(id.IPv4, ip)
+		default:
+			id.IPv6 = append(id.IPv6, ip)
+		}
+	}
+	for _, text := range own.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			id.CIDR = append(id.CIDR, p.Masked())
+		}
+	}
+	return id, nil
+}
+
+func (r Reviewer) review(ctx context.Context, token string) (authenticationv1.TokenReviewStatus, error) {
 	ask := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	if r.Audience != "" {
 		ask.Spec.Audiences = []string{r.Audience}
 	}
-	said, err := r.API.AuthenticationV1().TokenReviews().Create(ctx, ask, metav1.CreateOptions{})
+	answer, err := r.API.AuthenticationV1().TokenReviews().Create(ctx, ask, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("token review: %w", err)
+		return authenticationv1.TokenReviewStatus{}, fmt.Errorf("token review: %w", err)
 	}
 	want := "system:serviceaccount:" + r.Namespace + ":" + r.ServiceAccount
-	switch s := said.Status; {
+	s := answer.Status
+	switch {
 	case !s.Authenticated:
-		return fmt.Errorf("%w: the API server does not know it, or it has expired", server.ErrDenied)
+		err = fmt.Errorf("%w: the API server does not know it, or it has expired", server.ErrDenied)
 	case r.Audience != "" && !slices.Contains(s.Audiences, r.Audience):
-		return fmt.Errorf("%w: it is not for the audience %s", server.ErrDenied, r.Audience)
+		err = fmt.Errorf("%w: it is not for the audience %s", server.ErrDenied, r.Audience)
 	case s.User.Username != want:
-		return fmt.Errorf("%w: it belongs to %s, not %s", server.ErrDenied, s.User.Username, want)
+		err = fmt.Errorf("%w: it belongs to %s, not %s", server.ErrDenied, s.User.Username, want)
 	}
-	return nil
+	return s, err
 }
 
 // How long a server's Lease is good, and how often it is renewed: upstream's.

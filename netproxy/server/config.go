@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
 // Mode is how a frontend is spoken to. The names are upstream's.
@@ -27,14 +29,15 @@ type Frontend struct {
 	TLS      *tls.Config // nil: none, as on a Unix socket
 }
 
-// Authenticator says whether a token is an agent's.
+// Authenticator checks the tokens of agents.
 type Authenticator interface {
-	// Authenticate fails with ErrDenied if the token is not good, and with
-	// any other error if that cannot be known now.
-	Authenticate(ctx context.Context, token string) error
+	// Authenticate returns the identifiers that the holder of the token may
+	// state. It returns ErrDenied if the token is invalid, and any other error
+	// if the check is not possible now.
+	Authenticate(ctx context.Context, token string) (wire.Identifiers, error)
 }
 
-// ErrDenied is an Authenticator's no.
+// ErrDenied is the error of an Authenticator for an invalid token.
 var ErrDenied = errors.New("the token is not one of an agent")
 
 // Config is what a server needs. Default has the values that nobody needs to
@@ -48,8 +51,15 @@ type Config struct {
 	Agents    net.Listener
 	AgentTLS  *tls.Config // nil takes plaintext, for tests and local sockets
 	// Authenticator checks agents' tokens; nil asks for none.
-	Authenticator  Authenticator
-	ReviewInterval time.Duration // between checks of an agent that stays
+	Authenticator Authenticator
+	// InsecureAgents accepts agents without a certificate and without a token.
+	// Any program that reaches Agents can then receive connections.
+	InsecureAgents bool
+	// TrustIdentifiers accepts the identifiers that an agent states itself, as
+	// upstream's server does. Otherwise the agent's certificate or token must
+	// grant each of them.
+	TrustIdentifiers bool
+	ReviewInterval   time.Duration // between checks of an agent that stays
 
 	Strategies []Strategy
 	// Streams accepts the extension.
@@ -91,6 +101,10 @@ func (c Config) Validate() error {
 	}
 	if c.Agents == nil {
 		bad("there must be a listener for agents")
+	}
+	certified := c.AgentTLS != nil && c.AgentTLS.ClientAuth == tls.RequireAndVerifyClientCert
+	if !certified && c.Authenticator == nil && !c.InsecureAgents {
+		bad("agents must show a certificate or a token, unless insecure agents are allowed")
 	}
 	if len(c.Frontends) == 0 {
 		bad("there must be at least one frontend")

@@ -45,6 +45,7 @@ func newBench(t testing.TB, change ...func(*server.Config)) *bench {
 	cfg.ID = "server-" + t.Name()
 	cfg.Agents = listen(t, "tcp", "127.0.0.1:0")
 	cfg.DrainTimeout = 0
+	cfg.InsecureAgents = true
 	cfg.Frontends = []server.Frontend{
 		{Mode: server.GRPC, Listener: listen(t, "unix", b.grpc)},
 		{Mode: server.HTTPConnect, Listener: listen(t, "unix", b.connect)},
@@ -128,8 +129,8 @@ func (b *bench) agent(id string, change ...func(*agent.Config)) (stop func() err
 	b.Helper()
 	cfg := agent.Default()
 	cfg.ID, cfg.Servers, cfg.DrainTimeout, cfg.TLS = id, []string{b.agents}, 0, b.tls
-	cfg.SyncInterval = 50 * time.Millisecond
 	cfg.DialLocal = true // the tests' targets are on loopback
+	cfg.SyncInterval = 50 * time.Millisecond
 	for _, f := range change {
 		f(&cfg)
 	}

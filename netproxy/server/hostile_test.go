@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -14,18 +15,40 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 
 	"github.com/cloudsim-dev/allinone/netproxy/agent"
 	"github.com/cloudsim-dev/allinone/netproxy/server"
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
 // rawStream opens a method as any program could that has the protocol's types.
 func rawStream(t testing.TB, addr, method string, md ...string) (grpc.ClientStream, context.CancelFunc) {
 	t.Helper()
-	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	return rawStreamBy(t, insecure.NewCredentials(), addr, method, md...)
+}
+
+// rawAgent opens an agent's Connect stream, over TLS if conf is not nil.
+func (b *bench) rawAgent(conf func() (*tls.Config, error), md ...string) grpc.ClientStream {
+	b.Helper()
+	creds := insecure.NewCredentials()
+	if conf != nil {
+		c, err := conf()
+		if err != nil {
+			b.Fatal(err)
+		}
+		creds = credentials.NewTLS(c)
+	}
+	s, _ := rawStreamBy(b, creds, b.agents, wire.MethodConnect, md...)
+	return s
+}
+
+func rawStreamBy(t testing.TB, creds credentials.TransportCredentials, addr, method string, md ...string) (grpc.ClientStream, context.CancelFunc) {
+	t.Helper()
+	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,11 +377,11 @@ func TestAgentsAreChecked(t *testing.T) {
 
 type onlyToken string
 
-func (o onlyToken) Authenticate(_ context.Context, token string) error {
+func (o onlyToken) Authenticate(_ context.Context, token string) (wire.Identifiers, error) {
 	if token != string(o) {
-		return server.ErrDenied
+		return wire.Identifiers{}, server.ErrDenied
 	}
-	return nil
+	return wire.Identifiers{}, nil
 }
 
 // A token that is no longer good ends the session, also of an agent that stays;
@@ -412,17 +435,17 @@ func (r *rotating) count() int {
 	return r.calls
 }
 
-func (r *rotating) Authenticate(_ context.Context, token string) error {
+func (r *rotating) Authenticate(_ context.Context, token string) (wire.Identifiers, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls++
 	r.seen[token] = true
 	for _, g := range r.good {
 		if g == token {
-			return nil
+			return wire.Identifiers{}, nil
 		}
 	}
-	return server.ErrDenied
+	return wire.Identifiers{}, server.ErrDenied
 }
 
 // Connections that are opened and dropped, in every way, leave nothing behind.

@@ -125,6 +125,12 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, f := range s.cfg.Frontends {
 		parts = append(parts, func(ctx context.Context) error { return s.serveFrontend(ctx, hard, f) })
 	}
+	if s.cfg.InsecureAgents {
+		s.log.Warn("agents need no certificate and no token: any program that reaches this address can receive connections", "address", s.cfg.Agents.Addr())
+	}
+	if s.cfg.TrustIdentifiers {
+		s.log.Warn("agents may state any identifier: one compromised node can receive the connections of all nodes")
+	}
 	s.log.Info("the network proxy server is up", "id", s.cfg.ID, "agents", s.cfg.Agents.Addr(), "strategies", s.cfg.Strategies)
 	timer := s.drainTimer(ctx, cut)
 	err := run.All(ctx, parts...)

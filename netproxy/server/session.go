@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -25,6 +26,7 @@ type session struct {
 	server      *Server
 	agentID     string
 	identifiers wire.Identifiers
+	certified   wire.Identifiers // granted by the agent's certificate
 	zone        string
 	peer        string
 	since       time.Time
@@ -106,7 +108,10 @@ func (s *Server) introduce(stream grpc.ServerStream) (*session, error) {
 		peer: peerOf(ctx), since: time.Now(), token: bearer(md),
 		out: wire.NewOutbox(), dials: map[int64]*pendingDial{}, plain: map[int64]*plainLink{},
 	}
-	if err := s.authenticate(ctx, ses.token); err != nil {
+	if ses.certified, err = certified(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.authenticate(ctx, ses, ses.token); err != nil {
 		return nil, err
 	}
 	if s.cfg.Streams && strings.Join(md.Get(wire.KeyStreams), "") == wire.StreamsVersion {
@@ -128,19 +133,47 @@ func peerOf(ctx context.Context) string {
 	return ""
 }
 
-// authenticate turns an Authenticator's answer into a status.
-func (s *Server) authenticate(ctx context.Context, token string) error {
-	if s.cfg.Authenticator == nil {
+// certified returns the identifiers that the agent's certificate grants. It
+// grants none if the server did not verify one.
+func certified(ctx context.Context) (wire.Identifiers, error) {
+	p, _ := peer.FromContext(ctx)
+	if p == nil {
+		return wire.Identifiers{}, nil
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 {
+		return wire.Identifiers{}, nil
+	}
+	granted, err := wire.GrantedBy(info.State.VerifiedChains[0][0])
+	if err != nil {
+		return wire.Identifiers{}, status.Error(codes.PermissionDenied, err.Error())
+	}
+	return granted, nil
+}
+
+// authenticate checks an agent's token, and that the certificate or the token
+// grants the identifiers that the agent states.
+func (s *Server) authenticate(ctx context.Context, ses *session, token string) error {
+	granted := ses.certified
+	if s.cfg.Authenticator != nil {
+		if token == "" {
+			return status.Error(codes.Unauthenticated, "the agent shows no token")
+		}
+		byToken, err := s.cfg.Authenticator.Authenticate(ctx, token)
+		switch {
+		case errors.Is(err, ErrDenied):
+			return status.Error(codes.Unauthenticated, err.Error())
+		case err != nil:
+			return status.Errorf(codes.Unavailable, "the agent's token cannot be checked now: %v", err)
+		}
+		granted = granted.And(byToken)
+	}
+	if s.cfg.TrustIdentifiers || s.cfg.InsecureAgents {
 		return nil
 	}
-	if token == "" {
-		return status.Error(codes.Unauthenticated, "the agent shows no token")
-	}
-	switch err := s.cfg.Authenticator.Authenticate(ctx, token); {
-	case errors.Is(err, ErrDenied):
-		return status.Error(codes.Unauthenticated, err.Error())
-	case err != nil:
-		return status.Errorf(codes.Unavailable, "the agent's token cannot be checked now: %v", err)
+	if beyond := ses.identifiers.Beyond(granted).String(); beyond != "" {
+		return status.Errorf(codes.PermissionDenied, "the agent's certificate or token does not grant the identifiers %s: "+
+			"give each agent a certificate with these names and addresses, or a token that is bound to its node", beyond)
 	}
 	return nil
 }
@@ -220,9 +253,9 @@ func (s *session) review() {
 		s.mu.Lock()
 		token := s.token
 		s.mu.Unlock()
-		err := s.server.authenticate(s.ctx, token)
-		switch {
-		case status.Code(err) == codes.Unauthenticated:
+		err := s.server.authenticate(s.ctx, s, token)
+		switch code := status.Code(err); {
+		case code == codes.Unauthenticated || code == codes.PermissionDenied:
 			s.end(err)
 		case err != nil && s.ctx.Err() == nil:
 			s.server.log.Warn("an agent stays without a check of its token", "agent", s.agentID, "err", err)
@@ -238,7 +271,7 @@ func (s *Server) renew(_ any, stream grpc.ServerStream) error {
 		return status.Error(codes.NotFound, "there is no such session")
 	}
 	token := bearer(md)
-	if err := s.authenticate(stream.Context(), token); err != nil {
+	if err := s.authenticate(stream.Context(), ses, token); err != nil {
 		return err
 	}
 	ses.mu.Lock()

@@ -1,0 +1,80 @@
+package wire
+
+import (
+	"crypto/x509"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// grantScheme is the scheme of the URI in a certificate that grants what names
+// and addresses cannot express: netproxy:?cidr=10.0.0.0%2F24&default-route=true.
+const grantScheme = "netproxy"
+
+// Grant adds the identifiers to the subject alternative names of a certificate
+// template. An agent that shows the certificate may state them.
+func (id Identifiers) Grant(template *x509.Certificate) {
+	template.DNSNames = append(template.DNSNames, id.Host...)
+	for _, a := range slices.Concat(id.IPv4, id.IPv6) {
+		template.IPAddresses = append(template.IPAddresses, a.AsSlice())
+	}
+	rest := Identifiers{CIDR: id.CIDR, DefaultRoute: id.DefaultRoute}
+	if text := rest.String(); text != "" {
+		template.URIs = append(template.URIs, &url.URL{Scheme: grantScheme, RawQuery: text})
+	}
+}
+
+// GrantedBy returns the identifiers that a certificate grants to its holder:
+// DNS names grant host, addresses grant ipv4 and ipv6, and a netproxy URI grants
+// what its query lists.
+func GrantedBy(c *x509.Certificate) (Identifiers, error) {
+	var id Identifiers
+	for _, u := range c.URIs {
+		if u.Scheme != grantScheme {
+			continue
+		}
+		granted, err := ParseIdentifiers(u.RawQuery)
+		if err != nil {
+			return Identifiers{}, fmt.Errorf("the certificate's URI %s: %w", u, err)
+		}
+		id = id.And(granted)
+	}
+	id.Host = append(id.Host, c.DNSNames...)
+	for _, ip := range c.IPAddresses {
+		a, _ := netip.AddrFromSlice(ip) // x509 checked the length
+		if a = a.Unmap(); a.Is4() {
+			id.IPv4 = append(id.IPv4, a)
+		} else {
+			id.IPv6 = append(id.IPv6, a)
+		}
+	}
+	return id, nil
+}
+
+// And returns the identifiers of both.
+func (id Identifiers) And(other Identifiers) Identifiers {
+	return Identifiers{
+		Host: slices.Concat(id.Host, other.Host),
+		IPv4: slices.Concat(id.IPv4, other.IPv4), IPv6: slices.Concat(id.IPv6, other.IPv6),
+		CIDR:         slices.Concat(id.CIDR, other.CIDR),
+		DefaultRoute: id.DefaultRoute || other.DefaultRoute,
+	}
+}
+
+// Beyond returns the identifiers that granted does not cover. A range is covered
+// by a range that contains it.
+func (id Identifiers) Beyond(granted Identifiers) Identifiers {
+	return Identifiers{
+		Host: slices.DeleteFunc(slices.Clone(id.Host), func(h string) bool {
+			return slices.ContainsFunc(granted.Host, func(g string) bool { return strings.EqualFold(g, h) })
+		}),
+		IPv4: slices.DeleteFunc(slices.Clone(id.IPv4), func(a netip.Addr) bool { return slices.Contains(granted.IPv4, a) }),
+		IPv6: slices.DeleteFunc(slices.Clone(id.IPv6), func(a netip.Addr) bool { return slices.Contains(granted.IPv6, a) }),
+		CIDR: slices.DeleteFunc(slices.Clone(id.CIDR), func(p netip.Prefix) bool {
+			return slices.ContainsFunc(granted.CIDR, func(g netip.Prefix) bool { return g.Bits() <= p.Bits() && g.Contains(p.Addr()) })
+		}),
+		DefaultRoute: id.DefaultRoute && !granted.DefaultRoute,
+	}
+}
