@@ -8,7 +8,8 @@ import (
 // QuotaName names what a project may have only so much of.
 type QuotaName string
 
-// The quotas. Each but the listeners is counted in a project.
+// The quotas. Each but the listeners is counted in a project. The registry counts
+// its own, and not exactly.
 const (
 	QuotaInstances       QuotaName = "instances"
 	QuotaDisks           QuotaName = "disks"
@@ -21,6 +22,8 @@ const (
 	QuotaNetworks        QuotaName = "networks" // with the one that every project has
 	QuotaSubnets         QuotaName = "subnets"  // the same
 	QuotaRoutes          QuotaName = "routes"   // of all its networks; each has a limit of its own besides
+	QuotaRegistryGiB     QuotaName = "registryGiB"
+	QuotaRegistryUploads QuotaName = "registryUploads" // that are open
 
 	// QuotaNetworkAddresses counts the IPv4 addresses in the ranges and pod
 	// ranges of a project's networks. Those of the cloud's configuration, which
@@ -36,6 +39,7 @@ func DefaultQuotas() map[QuotaName]int64 {
 		QuotaLoadBalancers: 20_000, QuotaListeners: 100, QuotaAddresses: 40_000,
 		QuotaServiceAccounts: 1000, QuotaNetworks: 1000, QuotaSubnets: 10_000, QuotaRoutes: 50_000,
 		QuotaNetworkAddresses: 1 << 20, // a /12: one project cannot take all private addresses
+		QuotaRegistryGiB:      100, QuotaRegistryUploads: 1000,
 	}
 }
 
@@ -47,7 +51,7 @@ type Quota struct {
 	Name    QuotaName `json:"name" example:"instances"`
 	Project ProjectID `json:"project" example:"proj-000001"`
 	Limit   int64     `json:"limit" doc:"No more than this" example:"100"`
-	Used    *int64    `json:"used,omitempty" doc:"Of the project now; absent for a quota of each resource" example:"3"`
+	Used    *int64    `json:"used,omitempty" doc:"Of the project now; absent for a quota of each resource, and for those of the registry" example:"3"`
 	Default int64     `json:"default" doc:"The limit of projects that were not told otherwise"`
 }
 

@@ -57,6 +57,17 @@ func (e *Engine) roomWithin(tx *store.Tx, project cloudsim.ProjectID, name cloud
 	return err
 }
 
+// CheckQuota refuses, as Exhausted, to use more of a quota that the caller counts.
+func (e *Engine) CheckQuota(project cloudsim.ProjectID, name cloudsim.QuotaName, used, wanted int64) error {
+	return e.store.View(func(tx *store.Tx) error {
+		limit, err := e.quotaLimit(tx, project, name)
+		if err == nil && used+wanted > limit {
+			return overQuota(project, name, used, wanted, limit)
+		}
+		return err
+	})
+}
+
 // OverQuota is the cause of the error of who wants more than a project may have.
 // It names the quota, how much of it is used, its limit, and how to raise it.
 type OverQuota struct {
@@ -77,7 +88,7 @@ func overQuota(project cloudsim.ProjectID, name cloudsim.QuotaName, used, wanted
 func (e *Engine) quota(tx *store.Tx, project cloudsim.ProjectID, name cloudsim.QuotaName) (q cloudsim.Quota, err error) {
 	q = cloudsim.Quota{Name: name, Project: project, Default: e.quotaDefault(name)}
 	switch name {
-	case cloudsim.QuotaListeners:
+	case cloudsim.QuotaListeners, cloudsim.QuotaRegistryGiB, cloudsim.QuotaRegistryUploads:
 	case cloudsim.QuotaNetworkAddresses:
 		used, err := e.networkAddresses(tx, project)
 		if err != nil {

@@ -275,17 +275,18 @@ func (e *Engine) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action strin
 	if err != nil && !missing {
 		return r, err
 	}
-	call := c.call
 	if !missing {
-		call.Project = r.Project
+		there := c.call
+		there.Project = r.Project
+		if err := there.allowed("registry."+action, class, name); err == nil || there.allowed(cloudsim.RegistryPull, Read, name) == nil {
+			return r, err
+		}
 	}
-	if err := call.allowed("registry."+action, class, name); err != nil {
-		return r, err
+	// From here on the answer is the same whether there is such a repository or not.
+	if err := c.call.allowed("registry."+action, class, name); err != nil {
+		return cloudsim.Repository{}, err
 	}
-	if missing {
-		return r, cloudsim.Errorf(cloudsim.NotFound, "no repository %s: make it by POST /v1/repositories, or 'allinone cloud repositories create'", name)
-	}
-	return r, nil
+	return cloudsim.Repository{}, cloudsim.Errorf(cloudsim.NotFound, "no repository %s: make it by POST /v1/repositories, or 'allinone cloud repositories create'", name)
 }
 
 // maxDecisions is how many decisions are kept to be asked for.

@@ -15,6 +15,7 @@ type backend struct {
 	*oci.Funcs // what is not here is unsupported
 	files      *files
 	guard      *guard
+	quotas     *quotas
 }
 
 // GetBlob reads a blob.
@@ -81,7 +82,7 @@ func (b *backend) PushBlob(ctx context.Context, repo string, desc oci.Descriptor
 	if err := b.guard.allow(ctx, repo, push); err != nil {
 		return oci.Descriptor{}, err
 	}
-	u, err := b.files.startUpload(sessionOf(ctx), repo)
+	u, err := b.startUpload(ctx, repo)
 	if err != nil {
 		return oci.Descriptor{}, err
 	}
@@ -100,11 +101,23 @@ func (b *backend) PushBlobChunked(ctx context.Context, repo string, _ int) (oci.
 	if err := b.guard.allow(ctx, repo, push); err != nil {
 		return nil, err
 	}
-	u, err := b.files.startUpload(sessionOf(ctx), repo)
+	u, err := b.startUpload(ctx, repo)
 	if err != nil {
 		return nil, err
 	}
 	return u, nil
+}
+
+func (b *backend) startUpload(ctx context.Context, repo string) (*upload, error) {
+	about := sessionOf(ctx)
+	if err := b.quotas.checkUploads(about.project); err != nil {
+		return nil, err
+	}
+	u, err := b.files.startUpload(about, repo)
+	if err == nil {
+		u.quotas = b.quotas
+	}
+	return u, err
 }
 
 // PushBlobChunkedResume goes on with an upload.
@@ -116,12 +129,16 @@ func (b *backend) PushBlobChunkedResume(ctx context.Context, repo, id string, of
 	if err != nil {
 		return nil, err
 	}
+	u.quotas = b.quotas
 	return u, nil
 }
 
 // MountBlob gives a repository a blob of another, which the caller may pull.
 func (b *backend) MountBlob(ctx context.Context, from, to string, d oci.Digest) (oci.Descriptor, error) {
 	if err := b.guard.allow(ctx, to, push); err != nil {
+		return oci.Descriptor{}, err
+	}
+	if err := b.quotas.checkBytes(sessionOf(ctx).project); err != nil {
 		return oci.Descriptor{}, err
 	}
 	if err := b.guard.allow(ctx, from, pull); err != nil {
@@ -143,6 +160,9 @@ func (b *backend) mayMount(ctx context.Context, from string, d oci.Digest) bool 
 // PushManifest stores a manifest.
 func (b *backend) PushManifest(ctx context.Context, repo, tag string, raw []byte, mediaType string) (oci.Descriptor, error) {
 	if err := b.guard.allow(ctx, repo, push); err != nil {
+		return oci.Descriptor{}, err
+	}
+	if err := b.quotas.checkBytes(sessionOf(ctx).project); err != nil {
 		return oci.Descriptor{}, err
 	}
 	return b.files.put(repo, tag, raw, mediaType)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	oci "cuelabs.dev/go/oci/ociregistry"
@@ -27,11 +28,16 @@ type session struct {
 	requestID string
 	caller    engine.RegistryCaller
 	bad       error // why there is no caller
-	asked     bool  // the fault rules were
-	noNames   bool  // a list of no names is asked for, which is not a list of all
+	allowed   []access
+	project   cloudsim.ProjectID // of the repository that was last allowed
+	asked     bool               // the fault rules were
+	noNames   bool               // a list of no names is asked for, which is not a list of all
 	after     *cloudsim.Fault
 	unwritten error // why a blob could not be written: the library keeps the words of that only
 }
+
+// access is what the guard has allowed in a request.
+type access struct{ repo, action string }
 
 type sessionKey struct{}
 
@@ -72,9 +78,13 @@ func requestID(r *http.Request) string {
 	return strings.ToValidUTF8(id[:min(len(id), maxRequestID)], "")
 }
 
-// allow refuses what the request may not do to a repository.
+// allow refuses what the request may not do to a repository. It decides once in a
+// request, so that the audit trail has one entry.
 func (g *guard) allow(ctx context.Context, repo, action string) error {
 	s := sessionOf(ctx)
+	if slices.Contains(s.allowed, access{repo, action}) {
+		return nil
+	}
 	scope := "repository:" + repo + ":" + action
 	if action == push {
 		scope = "repository:" + repo + ":pull,push"
@@ -86,7 +96,11 @@ func (g *guard) allow(ctx context.Context, repo, action string) error {
 	if err := g.files.own(repo, record, g.engine.Repositories); err != nil {
 		return err
 	}
-	return g.strike(ctx, s, "registry."+action, repo)
+	if err := g.strike(ctx, s, "registry."+action, repo); err != nil {
+		return err
+	}
+	s.allowed, s.project = append(s.allowed, access{repo, action}), record.Project
+	return nil
 }
 
 // allowCatalog refuses who may not see the names of all repositories.

@@ -13,9 +13,12 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	oci "cuelabs.dev/go/oci/ociregistry"
+	"cuelabs.dev/go/oci/ociregistry/ociref"
 	"cuelabs.dev/go/oci/ociregistry/ociserver"
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/time/rate"
@@ -67,6 +70,7 @@ const (
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 64 << 10
 	stopTimeout   = 5 * time.Second
+	maxStreams    = 32 // requests at once on an HTTP/2 connection
 )
 
 type server struct {
@@ -78,6 +82,8 @@ type server struct {
 	store  *backend
 	limits limits
 	oci    http.Handler
+
+	manifests chan struct{} // one for each that is in flight
 }
 
 // Run serves until ctx ends, then lets requests finish.
@@ -97,6 +103,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, e *engine.Engine) er
 	srv := &http.Server{
 		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	collected := make(chan struct{})
@@ -127,7 +134,8 @@ func newServer(log *slog.Logger, cfg Config, e *engine.Engine) (*server, error) 
 	f := &files{dir: cfg.Dir, reserve: cfg.Reserve}
 	s := &server{log: log, cfg: cfg, engine: e, files: f, guard: &guard{engine: e, files: f}}
 	s.limits = limits{perSecond: rate.Limit(cfg.TokensPerSecond), burst: max(1, int(10*cfg.TokensPerSecond))}
-	s.store = &backend{files: f, guard: s.guard}
+	s.manifests = make(chan struct{}, maxManifests)
+	s.store = &backend{files: f, guard: s.guard, quotas: &quotas{engine: e, files: f}}
 	s.oci = ociserver.New(s.store, &ociserver.Options{WriteError: s.writeError})
 	return s, nil
 }
@@ -174,26 +182,106 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	about.noNames = r.URL.Query().Get("n") == "0"
-	r.Body = &lively{r.Body, conn, s.cfg.StallTimeout}
-	if r.Method == http.MethodPut && path.Base(path.Dir(r.URL.Path)) == "manifests" {
-		if err := readManifest(w, r); err != nil {
+	if about.caller.Name() != "" {
+		run.Authenticated(r.Context())
+	}
+	if repo, reference, ok := manifestOf(r); ok {
+		release, err := s.readManifest(w, r, repo, reference)
+		if err != nil {
 			s.writeError(w, r, err)
 			return
 		}
+		defer release()
+	} else {
+		r.Body = &lively{r.Body, conn, s.cfg.StallTimeout}
+	}
+	if err := s.resolveSuffix(r); err != nil {
+		s.writeError(w, r, err)
+		return
 	}
 	s.oci.ServeHTTP(w, s.withoutMount(r))
 }
 
-// readManifest reads the manifest in r, and refuses one that is too large or
-// none: the library would take that for an error of ours.
-func readManifest(w http.ResponseWriter, r *http.Request) error {
+// maxManifests is how many manifests are read and stored at once. One may need
+// some 30 MiB: its bytes twice, and what they are parsed into.
+const maxManifests = 8
+
+// manifestOf returns the repository and the reference of a request that pushes a
+// manifest.
+func manifestOf(r *http.Request) (repo, reference string, ok bool) {
+	dir, reference := path.Split(strings.TrimPrefix(r.URL.Path, "/v2/"))
+	repo, ok = strings.CutSuffix(dir, "/manifests/")
+	return repo, reference, ok && r.Method == http.MethodPut
+}
+
+// readManifest authorizes a push and then reads its manifest. It refuses a
+// reference or a manifest that is not valid: the library answers 404 or 500 to
+// these. release ends the request's share of the manifests in flight.
+func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, reference string) (release func(), err error) {
+	ctx := r.Context()
+	if err := s.guard.allow(ctx, repo, push); err != nil {
+		return nil, err
+	}
+	switch {
+	case strings.Contains(reference, ":"):
+		if err := check(digest.Digest(reference)); err != nil {
+			return nil, err
+		}
+	case !ociref.IsValidTag(reference):
+		return nil, fmt.Errorf("%w: %.150q is no tag", oci.ErrManifestInvalid, reference)
+	}
+	if r.ContentLength > maxManifest {
+		return nil, &http.MaxBytesError{Limit: maxManifest}
+	}
+	turn := time.NewTimer(s.cfg.StallTimeout)
+	defer turn.Stop()
+	select {
+	case s.manifests <- struct{}{}:
+		release = func() { <-s.manifests }
+	case <-turn.C:
+		return nil, coded(oci.ErrTooManyRequests, "other clients are pushing manifests: try again")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	// All of it has one deadline: a slow client must not keep its place for long.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(min(s.cfg.StallTimeout, headerTimeout))) // not every connection can
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxManifest))
+	if err == nil {
+		r.Body = io.NopCloser(bytes.NewReader(raw))
+		_, err = parse(raw)
+	}
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// resolveSuffix turns a range that counts from the end of a blob into one that
+// counts from its beginning. The library knows only those.
+func (s *server) resolveSuffix(r *http.Request) error {
+	suffix, ok := strings.CutPrefix(strings.TrimSpace(r.Header.Get("Range")), "bytes=-")
+	if !ok || r.Method != http.MethodGet {
+		return nil
+	}
+	dir, encoded := path.Split(strings.TrimPrefix(r.URL.Path, "/v2/"))
+	repo, ok := strings.CutSuffix(dir, "/blobs/")
+	last, err := strconv.ParseUint(suffix, 10, 63)
+	if !ok || err != nil {
+		return nil // the library refuses it
+	}
+	if err := s.guard.allow(r.Context(), repo, pull); err != nil {
+		return err
+	}
+	desc, err := s.files.descriptor(repo, digest.Digest(encoded))
 	if err != nil {
 		return err
 	}
-	r.Body = io.NopCloser(bytes.NewReader(raw))
-	_, err = parse(raw)
-	return err
+	if last == 0 || desc.Size == 0 { // RFC 9110 section 14.1.2
+		return oci.ErrRangeInvalid
+	}
+	r.Header.Set("Range", fmt.Sprintf("bytes=%d-", desc.Size-min(desc.Size, int64(last))))
+	return nil
 }
 
 // withoutMount is a request to mount a blob as one to upload it, where the

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 // tokenPath is the realm: GET with Basic, or POST with a form, as the
@@ -64,6 +65,7 @@ func (s *server) token(w http.ResponseWriter, r *http.Request) {
 	if about.Caller = caller.Name(); s.tooMany(w, about, "caller "+caller.Name()) {
 		return
 	}
+	run.Authenticated(r.Context())
 	s.mint(w, r, id, caller, req)
 }
 

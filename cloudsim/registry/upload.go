@@ -24,6 +24,8 @@ type upload struct {
 	want  int64 // where the next byte should go; -1 wherever it is
 	room  int64 // so many bytes may be written before the next look
 	about *session
+
+	quotas *quotas
 }
 
 func (f *files) startUpload(about *session, repo string) (*upload, error) {
@@ -97,7 +99,7 @@ func (u *upload) Write(p []byte) (int, error) {
 
 func (u *upload) write(p []byte) (int, error) {
 	if u.room -= int64(len(p)); u.room < 0 {
-		if err := u.files.room(betweenLooks); err != nil {
+		if err := errors.Join(u.files.room(betweenLooks), u.quotas.checkBytes(u.about.project)); err != nil {
 			return 0, err
 		}
 		u.room = betweenLooks

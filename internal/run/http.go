@@ -15,7 +15,7 @@ type Limits struct {
 	// eighth of the file descriptors that the process may have.
 	Connections int
 	// Anonymous is how many of them have carried no authenticated request. One
-	// more closes the one that has waited longest. The default is 1024, and half
+	// more closes the one that has waited longest. The default is 512, and half
 	// of Connections at most.
 	Anonymous int
 	// AnonymousFor is how long such a connection stays open between two requests,
@@ -31,7 +31,7 @@ func (l Limits) withDefaults() Limits {
 		l.Connections = max(64, Descriptors()/8)
 	}
 	if l.Anonymous == 0 {
-		l.Anonymous = min(1024, l.Connections/2)
+		l.Anonymous = min(512, l.Connections/2)
 	}
 	if l.AnonymousFor == 0 {
 		l.AnonymousFor = 25 * time.Second
@@ -81,6 +81,13 @@ func limit(srv *http.Server, limits Limits) {
 	if srv.MaxHeaderBytes == 0 {
 		srv.MaxHeaderBytes = 16 << 10
 	}
+	if srv.HTTP2 == nil {
+		srv.HTTP2 = &http.HTTP2Config{}
+	}
+	// The server makes a buffer for a frame as soon as the client says its length,
+	// and keeps what no handler has read. The defaults are 1 MiB each.
+	srv.HTTP2.MaxReadFrameSize = 16 << 10
+	srv.HTTP2.MaxReceiveBufferPerConnection, srv.HTTP2.MaxReceiveBufferPerStream = 64<<10, 64<<10
 	all := &connections{limits: limits, open: map[net.Conn]*connection{}}
 	srv.ConnContext, srv.ConnState = all.context, all.state
 	srv.Handler = LimitBody(srv.Handler, limits.Body)

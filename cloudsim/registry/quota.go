@@ -1,0 +1,113 @@
+package registry
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	oci "cuelabs.dev/go/oci/ociregistry"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+)
+
+// quotas bounds what the repositories of a project hold. It is not exact: what
+// arrives within usageAge is not counted. A nil one refuses nothing.
+type quotas struct {
+	engine *engine.Engine
+	files  *files
+
+	mu    sync.Mutex
+	usage map[cloudsim.ProjectID]usage
+}
+
+// usage is what the repositories of a project hold.
+type usage struct {
+	at    time.Time
+	bytes int64 // of blobs, each once per repository, and of open uploads
+}
+
+// usageAge is how long a usage is believed. Measuring 10,000 blobs takes some 50 ms.
+const usageAge = 5 * time.Second
+
+// checkUploads refuses one more open upload than the project may have.
+func (q *quotas) checkUploads(project cloudsim.ProjectID) error {
+	records, err := q.engine.Repositories()
+	if err != nil {
+		return err
+	}
+	open := 0
+	for name, r := range records {
+		if r.Project != project {
+			continue
+		}
+		uploads, err := os.ReadDir(q.files.repo(name, "uploads"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		open += len(uploads)
+	}
+	return overQuota(q.engine.CheckQuota(project, cloudsim.QuotaRegistryUploads, int64(open), 1))
+}
+
+// checkBytes refuses to store more than the project may have.
+func (q *quotas) checkBytes(project cloudsim.ProjectID) error {
+	if q == nil {
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	u, known := q.usage[project]
+	if !known || now.Sub(u.at) > usageAge {
+		bytes, err := q.measure(project)
+		if err != nil {
+			return err
+		}
+		if q.usage == nil {
+			q.usage = map[cloudsim.ProjectID]usage{}
+		}
+		u = usage{now, bytes}
+		q.usage[project] = u
+	}
+	return overQuota(q.engine.CheckQuota(project, cloudsim.QuotaRegistryGiB, u.bytes>>30, 1))
+}
+
+func (q *quotas) measure(project cloudsim.ProjectID) (bytes int64, err error) {
+	records, err := q.engine.Repositories()
+	if err != nil {
+		return 0, err
+	}
+	for name, r := range records {
+		if r.Project != project {
+			continue
+		}
+		for part, path := range map[string]func(string) string{
+			"blobs":   func(hex string) string { return filepath.Join(q.files.dir, "blobs", hex) },
+			"uploads": func(id string) string { return q.files.repo(name, "uploads", id) },
+		} {
+			all, err := os.ReadDir(q.files.repo(name, part))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return 0, err
+			}
+			for _, e := range all {
+				if info, err := os.Stat(path(e.Name())); err == nil { // or it went meanwhile
+					bytes += info.Size()
+				}
+			}
+		}
+	}
+	return bytes, nil
+}
+
+// overQuota makes the engine's refusal a 403. Clients repeat a request that gets
+// 429, which does not help here.
+func overQuota(err error) error {
+	if errors.Is(err, cloudsim.Exhausted) {
+		return coded(oci.ErrDenied, err.Error())
+	}
+	return err
+}
