@@ -48,6 +48,7 @@ type Store struct {
 	Now func() time.Time
 
 	db     *bolt.DB
+	page   int64                   // bytes of a page: bbolt's Info must not run beside a commit
 	ahead  preallocation           // used by the leader only
 	failed atomic.Pointer[failure] // nil until a commit fails for good
 
@@ -94,7 +95,7 @@ func Open(path string) (*Store, error) {
 	case err != nil:
 		return nil, damaged(path, err)
 	}
-	s := &Store{Now: time.Now, db: db, changed: make(chan struct{})}
+	s := &Store{Now: time.Now, db: db, page: int64(db.Info().PageSize), changed: make(chan struct{})}
 	if err := removeRedoLog(path); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -388,7 +389,7 @@ func (s *Store) CheckFile() error {
 // later commits use the free bytes.
 func (s *Store) Used() int64 {
 	free := s.db.Stats()
-	return s.Size() - int64(free.FreePageN+free.PendingPageN)*int64(s.db.Info().PageSize)
+	return s.Size() - int64(free.FreePageN+free.PendingPageN)*s.page
 }
 
 // Size returns the size of the file in bytes.
