@@ -49,7 +49,7 @@ func Empty(t T, difference func() string) {
 }
 
 func poll(condition func() bool) bool {
-	for end := time.Now().Add(Timeout); !condition(); time.Sleep(interval) {
+	for end := time.Now().Add(Timeout); !condition(); time.Sleep(interval) { //nolint:forbidigo // this package is the wait on a condition
 		if time.Now().After(end) {
 			return false
 		}
