@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"cloudsim/engine":          {"cloudsim", "cloudsim/store", "internal/durable", "internal/providerid"},
 	"cloudsim/httpapi":         {"cloudsim", "cloudsim/engine", "internal/pause", "internal/run"},
 	"cloudsim/client":          {"cloudsim"},
-	"cloudsim/dataplane":       {"cloudsim", "cloudsim/follow", "internal/hostnet", "internal/pause"},
+	"cloudsim/dataplane":       {"cloudsim", "cloudsim/follow", "internal/hostnet", "internal/pause", "internal/run"},
 	"cloudsim/dataplane/disks": {"cloudsim", "internal/durable", "internal/pause"},
 	"cloudsim/follow":          {"cloudsim", "internal/pause"},
 	"cloudsim/cloudtest":       {"cloudsim", "cloudsim/client", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store", "internal/run"},

@@ -9,11 +9,13 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
 // Cloud is what the data plane needs of a cloud.
@@ -50,6 +52,11 @@ type Config struct {
 	// file descriptors, and two more per direction while many bytes move; a
 	// flow needs one.
 	MaxConnections int
+	// MaxOpen bounds the open connections and flows of all listeners together; more
+	// are refused. A listener that does not say has at most half. The default is a quarter
+	// of the file descriptors that the process may have: half of them is then left for
+	// the API, disks and health checks.
+	MaxOpen int
 	// PublishedBind is the address of this machine at which published ports
 	// are opened; absent: at the published host itself.
 	PublishedBind string
@@ -77,8 +84,9 @@ type Config struct {
 	// Registry gets the metrics, for as long as Run runs; nil keeps none.
 	Registry prometheus.Registerer
 
-	listen listenFunc  // nil is the real one; a test denies low ports with it
-	dials  *dialPolicy // of Instances and Networks
+	listen listenFunc    // nil is the real one; a test denies low ports with it
+	total  *atomic.Int64 // connections and flows of all listeners
+	dials  *dialPolicy   // of Instances and Networks
 }
 
 type listenFunc func(ctx context.Context, network, address string) (net.Listener, error)
@@ -111,6 +119,8 @@ func (c Config) withDefaults() Config {
 	def(&c.IdleTimeout, 350*time.Second)
 	def(&c.ShutdownGrace, 2*time.Second)
 	def(&c.MaxConnections, 10_000)
+	def(&c.MaxOpen, run.Descriptors()/4)
+	c.total = new(atomic.Int64)
 	def(&c.FlowTimeout, 120*time.Second)
 	if c.Counters == nil {
 		c.Counters = NewCounters()

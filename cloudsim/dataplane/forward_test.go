@@ -414,6 +414,29 @@ func TestTakingTurnsIsNotIdle(t *testing.T) {
 }
 
 // One connection too many is reset; when another ends there is room again.
+// All listeners together have so many connections. One that does not say how many it
+// takes has half of them.
+func TestMaxOpen(t *testing.T) {
+	for says, maxOpen := range map[int]int{0: 3, 100: 2} {
+		f := newFleet(t, 1, named)
+		f.lb.Listeners[0].MaxConnections = says
+		f.up(t, dataplane.Config{MaxOpen: maxOpen})
+		first, second := dial(t, f.address()), dial(t, f.address())
+		first.line()
+		second.line()
+		if word, refused := ask(t, f.address()); !refused {
+			t.Errorf("a third connection of %d reached %s", maxOpen, word)
+		}
+		first.Close()
+		eventually.Empty(t, func() string {
+			if _, refused := ask(t, f.address()); refused {
+				return "refused though one left"
+			}
+			return ""
+		})
+	}
+}
+
 func TestMaxConnections(t *testing.T) {
 	f := newFleet(t, 1, named)
 	f.up(t, dataplane.Config{MaxConnections: 2})

@@ -63,7 +63,7 @@ func (l *listener) limit(cfg Config) int {
 	if l.spec.MaxConnections > 0 {
 		return l.spec.MaxConnections
 	}
-	return cfg.MaxConnections
+	return min(cfg.MaxConnections, (cfg.MaxOpen+1)/2)
 }
 
 // socketKey is where a socket should be: at a port of one of the load

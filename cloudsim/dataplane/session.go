@@ -35,7 +35,7 @@ func (b *balancer) begin(l *listener, client netip.Addr, tried []*target) (choic
 	switch {
 	case !b.admits(client):
 		why = refusedSource
-	case l.open >= l.limit(b.cfg):
+	case l.open >= l.limit(b.cfg) || b.cfg.total.Load() >= int64(b.cfg.MaxOpen):
 		why = refusedLimit
 	default:
 		var ok bool
@@ -48,14 +48,21 @@ func (b *balancer) begin(l *listener, client netip.Addr, tried []*target) (choic
 		return c, why
 	}
 	l.open++
+	b.cfg.total.Add(1)
 	return c, ""
+}
+
+// closed counts that a connection or flow of l has ended.
+func (b *balancer) closed(l *listener) {
+	l.open--
+	b.cfg.total.Add(-1)
 }
 
 // discharge is for one that begin took in and that found no target after all.
 func (b *balancer) discharge(l *listener) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l.open--
+	b.closed(l)
 	l.refused[refusedDial]++
 }
 
@@ -64,7 +71,7 @@ func (b *balancer) abandon(l *listener, c choice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.release(l, c.slot)
-	l.open--
+	b.closed(l)
 	l.refused[refusedDial]++
 }
 
@@ -114,7 +121,7 @@ func (b *balancer) leave(s *session) {
 	defer b.mu.Unlock()
 	s.undrain()
 	delete(b.sessions, s)
-	s.l.open--
+	b.closed(s.l)
 	if b.kept.find(s.client) == s.target {
 		b.kept.keep(s.client, s.target) // it counts from the end
 	}
