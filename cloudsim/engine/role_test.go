@@ -430,3 +430,27 @@ func TestNouns(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The administrator's token cannot delete itself. Owners of one project do not
+// read it.
+func TestAdminTokenStays(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", "*")
+	tok := must(e.ListTokens(admin, cloudsim.ListOptions{Name: engine.AdminToken}))(t).Items[0]
+	if err := e.DeleteToken(admin, tok.ID); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "--admin-token-file") {
+		t.Errorf("it deletes itself: %v", err)
+	}
+	must(e.CreateProject(admin, cloudsim.CreateProject{Name: "shop"}))(t)
+	owner := account(t, e, enter(t, e, "secret", "shop"), "owner", cloudsim.CreateRoleBinding{Role: cloudsim.RoleAdmin})
+	ctx := must(e.Admit(t.Context(), engine.Request{Secret: owner, Project: "shop", Operation: "tokens.get", Access: engine.Manage}))(t)
+	if got, err := e.GetToken(ctx, tok.ID); !errors.Is(err, cloudsim.NotFound) {
+		t.Errorf("an owner of a project reads %+v, %v", got, err)
+	}
+	if l := must(e.ListTokens(ctx, cloudsim.ListOptions{}))(t); len(l.Items) != 1 || l.Items[0].Project == "" {
+		t.Errorf("an owner of a project lists %+v", l.Items)
+	}
+	if got, err := e.GetToken(admin, tok.ID); err != nil || got.ID != tok.ID {
+		t.Errorf("its own: %+v, %v", got, err)
+	}
+}

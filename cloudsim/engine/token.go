@@ -146,9 +146,17 @@ func (e *Engine) EnsureAdmin(secret string) error {
 // NewSecret makes the secret of a token: 256 random bits.
 func NewSecret() string { return "cst_" + rand.Text() + rand.Text() }
 
-// GetToken returns a token without its secret.
+// GetToken returns a token without its secret. One of no project is shown to itself
+// and to callers whose role holds in all projects.
 func (e *Engine) GetToken(ctx context.Context, id cloudsim.TokenID) (cloudsim.Token, error) {
+	call, err := callOf(ctx)
+	if err != nil {
+		return cloudsim.Token{}, err
+	}
 	t, err := read(ctx, e, tokens, string(id))
+	if err == nil && t.Project == "" && t.ID != call.Token && !call.mayEverywhere(call.Operation, call.access) {
+		return cloudsim.Token{}, cloudsim.Errorf(cloudsim.NotFound, "no %s %s", tokens.Kind, id)
+	}
 	return publicToken(t), err
 }
 
@@ -163,6 +171,9 @@ func (e *Engine) DeleteToken(ctx context.Context, id cloudsim.TokenID) error {
 		t, err := getOwn(tx, call, tokens, string(id))
 		if err != nil {
 			return err
+		}
+		if t.ID == call.Token && t.Name == AdminToken {
+			return cloudsim.Errorf(cloudsim.Conflict, "token %s (%s) cannot delete itself: the cloud would have no administrator until its next start; to replace it, change the file of --admin-token-file and start the cloud again", t.ID, t.Name)
 		}
 		return tokens.Delete(tx, &t)
 	})
