@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -45,6 +46,10 @@ type Config struct {
 	// Hosts are names that a request may be addressed to, besides any IP
 	// address. A name that somebody else made point here is refused.
 	Hosts []string
+	// TrustLoopback gives user data, identity documents and tokens also to a caller
+	// whose address is in 127.0.0.0/8 or ::1. Any user of the machine can call from
+	// such an address, and so be any instance that has one.
+	TrustLoopback bool
 	// Limits bound what callers without a session hold.
 	Limits run.Limits
 }
@@ -132,6 +137,9 @@ func (s *service) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if err := s.sessions.check(r.Header.Get(tokenHeader), i.ID); err != nil {
 		return i.ID, err
 	}
+	if err := s.mayHaveSecrets(r); err != nil {
+		return i.ID, err
+	}
 	run.Authenticated(ctx)
 	v, err := s.tell(ctx, i, r)
 	if err != nil {
@@ -161,6 +169,23 @@ func (s *service) direct(r *http.Request) error {
 		}
 	}
 	return &httpError{http.StatusMisdirectedRequest, "the request is addressed to another host: ask by IP address"}
+}
+
+// mayHaveSecrets refuses secrets to a caller that is known only by an address of
+// loopback.
+func (s *service) mayHaveSecrets(r *http.Request) error {
+	if s.cfg.Instance != "" || s.cfg.TrustLoopback || !secret(r.URL.Path) {
+		return nil
+	}
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return err
+	}
+	if !at.Addr().Unmap().IsLoopback() {
+		return nil
+	}
+	return &httpError{http.StatusForbidden, r.URL.Path + " is secret, and any user of this machine can call from " + at.Addr().String() +
+		": serve the instance in its own network namespace (allinone metadata --instance), or start the service with --trust-loopback (cloudsim: --metadata-trust-loopback)"}
 }
 
 // caller is the instance that asks.

@@ -355,3 +355,27 @@ func TestHalfARequest(t *testing.T) {
 		})
 	}
 }
+
+// Any user of the machine can call from any address of loopback. Such a caller gets
+// no secrets unless the service is told to trust it.
+func TestLoopbackGetsNoSecrets(t *testing.T) {
+	cl := cloudtest.Start(t)
+	i := instance(t, cl, "a")
+	hc := from(t, i.InternalIP())
+	secrets := []string{"/v1/instance/user-data", "/v1/instance/user-data/", "/v1/instance/identity?audience=a", "/v1/instance/service-account/token"}
+	get := session(t, hc, serve(t, cl, metadata.Config{}))
+	for _, path := range secrets {
+		if code, got := get(path); code != 403 || !strings.Contains(got, "--trust-loopback") {
+			t.Errorf("%s: %d %q", path, code, got)
+		}
+	}
+	if code, got := get("/v1/instance/id"); code != 200 || got != string(i.ID) {
+		t.Errorf("the id: %d %q", code, got)
+	}
+	get = session(t, hc, serve(t, cl, metadata.Config{TrustLoopback: true}))
+	for _, path := range secrets {
+		if code, got := get(path); code == 403 {
+			t.Errorf("%s of a service that trusts loopback: %d %q", path, code, got)
+		}
+	}
+}

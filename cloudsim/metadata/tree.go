@@ -105,6 +105,15 @@ const (
 	tokenOfPath  = prefix + "/service-account/token"
 )
 
+// secret reports whether a path tells what other users of a machine must not know.
+func secret(path string) bool {
+	switch strings.TrimSuffix(path, "/") {
+	case userDataPath, identityPath, tokenOfPath:
+		return true
+	}
+	return false
+}
+
 // AccessToken is what a service account calls the cloud with.
 type AccessToken struct {
 	AccessToken string `json:"accessToken"`

@@ -21,6 +21,7 @@ type metadataFlags struct {
 	listen    string
 	instance  string
 	hosts     []string
+	trust     bool
 	logFormat logging.Format
 	verbose   bool
 }
@@ -54,6 +55,7 @@ Its token needs the role metadata, because it speaks for any instance.`,
 	fl := cmd.Flags()
 	fl.StringVar(&f.listen, "listen", "127.0.0.1:8181", "address to serve on; port 0 is any free one")
 	fl.StringVar(&f.instance, "instance", "", "id of the instance that every caller is")
+	fl.BoolVar(&f.trust, "trust-loopback", false, trustLoopbackHelp)
 	fl.StringSliceVar(&f.hosts, "host", []string{"localhost"}, "name that a request may be addressed to, besides IP addresses; may be repeated")
 	fl.Var(&f.logFormat, "log-format", "log as text or json")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
@@ -75,8 +77,10 @@ func (f *metadataFlags) run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	log.Info("metadata service is up", "url", "http://"+ln.Addr().String(), "instance", f.instance, "cloud", cl.URL)
-	return metadata.Run(ctx, log, metadata.Config{Listener: ln, Instance: cloudsim.InstanceID(f.instance), Hosts: f.hosts}, cl)
+	return metadata.Run(ctx, log, metadata.Config{Listener: ln, Instance: cloudsim.InstanceID(f.instance), Hosts: f.hosts, TrustLoopback: f.trust}, cl)
 }
+
+const trustLoopbackHelp = "give user data, identity documents and service account tokens also to callers from 127.0.0.0/8: any user of this machine can call as any instance there"
 
 // listenMetadata listens on loopback or link-local only: what an instance is
 // told is nobody else's business, and nothing is encrypted.
