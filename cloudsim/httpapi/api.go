@@ -32,6 +32,9 @@ const maxBody = 1 << 20
 type Config struct {
 	Version string // of the program, for /version and the OpenAPI document
 	Profile string // name of the engine's profile, for /version
+	// Hosts are names that a request for /metrics or /docs may be addressed to; see
+	// CheckHost.
+	Hosts []string
 	// Metrics is where request metrics are registered and what /metrics shows.
 	// It must not be shared by two APIs.
 	Metrics *prometheus.Registry

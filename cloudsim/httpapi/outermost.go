@@ -130,8 +130,8 @@ func (a *api) plainRoutes(router *mux.Router, cfg Config) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]string{"version": cfg.Version, "profile": cfg.Profile})
 	}).Methods(http.MethodGet)
-	router.Handle("/metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{})).Methods(http.MethodGet)
+	router.Handle("/metrics", CheckHost(promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{}), cfg.Hosts...)).Methods(http.MethodGet)
 	router.HandleFunc("/", http.RedirectHandler("/docs", http.StatusFound).ServeHTTP).Methods(http.MethodGet)
 	a.wellKnown(router)
-	router.HandleFunc("/docs", a.reference).Methods(http.MethodGet)
+	router.Handle("/docs", CheckHost(a.reference(), cfg.Hosts...)).Methods(http.MethodGet)
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -18,17 +19,24 @@ var referenceText string
 
 var referencePage = template.Must(template.New("reference").Parse(referenceText))
 
-// reference renders the OpenAPI document for people. It loads nothing from
-// anywhere, so it works in a classroom without a network.
-func (a *api) reference(w http.ResponseWriter, r *http.Request) {
-	var buf bytes.Buffer
-	if err := referencePage.Execute(&buf, referenceOf(a.huma.OpenAPI())); err != nil {
-		a.refuse(w, r, err)
-		return
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-	_, _ = buf.WriteTo(w)
+// reference shows the OpenAPI document to people. The page is rendered at the first
+// request. It loads nothing from elsewhere, so it works without a network.
+func (a *api) reference() http.Handler {
+	page := sync.OnceValues(func() ([]byte, error) {
+		var buf bytes.Buffer
+		err := referencePage.Execute(&buf, referenceOf(a.huma.OpenAPI()))
+		return buf.Bytes(), err
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		raw, err := page()
+		if err != nil {
+			a.refuse(w, r, err)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+		_, _ = w.Write(raw) // fails when the client left
+	})
 }
 
 type reference struct {

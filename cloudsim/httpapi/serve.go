@@ -14,7 +14,7 @@ import (
 const shutdownGrace = 5 * time.Second
 
 // ServeProfiles serves Go's profiles below /debug/pprof/ on ln until ctx ends.
-// Whoever reaches ln can read what is in memory: let it be loopback.
+// A profile shows what is in memory. Let ln be a Unix socket of run.Socket.
 func ServeProfiles(ctx context.Context, ln net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -74,5 +76,49 @@ func TestHalfARequest(t *testing.T) {
 				t.Errorf("%q; want %s", got, want)
 			}
 		})
+	}
+}
+
+// A web page whose DNS name points to this machine reads neither metrics nor the
+// reference.
+func TestRequestsOfForeignPages(t *testing.T) {
+	o := observe(t, nil)
+	for _, path := range []string{"/metrics", "/docs"} {
+		for host, want := range map[string]int{
+			"127.0.0.1:8180": 200, "[::1]:8180": 200, "localhost": 200, "cloud:8180": 200, "cloudsim.kube-system.svc:8180": 200,
+			"evil.example:8180": 421, "evil.example": 421, "127.0.0.1.evil.example": 421,
+		} {
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r.Host = host
+			w := httptest.NewRecorder()
+			o.ServeHTTP(w, r)
+			if w.Code != want {
+				t.Errorf("%s of %s: %d; want %d", path, host, w.Code, want)
+			}
+		}
+		for origin, want := range map[string]int{"http://127.0.0.1:8180": 200, "http://evil.example": 403, "null": 403} {
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r.Host = "127.0.0.1:8180"
+			r.Header.Set("Origin", origin)
+			w := httptest.NewRecorder()
+			o.ServeHTTP(w, r)
+			if w.Code != want {
+				t.Errorf("%s from a page of %s: %d; want %d", path, origin, w.Code, want)
+			}
+		}
+	}
+}
+
+// The reference is rendered once.
+func TestReferenceIsCached(t *testing.T) {
+	o := observe(t, nil)
+	get := func() {
+		if code, page := o.ask(http.MethodGet, "http://localhost/docs", ""); code != 200 || len(page) < 100_000 {
+			t.Fatalf("%d, %d bytes", code, len(page))
+		}
+	}
+	get()
+	if n := testing.AllocsPerRun(10, get); n > 1000 {
+		t.Errorf("%v allocations for a request after the first", n)
 	}
 }

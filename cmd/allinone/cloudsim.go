@@ -53,12 +53,13 @@ type cloudsimFlags struct {
 	readyFile                     string
 	tls                           certs.Files
 	metadataListen, issuer        string
+	metadataTrust                 bool
 	registry                      registryFlags
 	noDataPlane                   bool
 	disks                         diskfiles.Config // as run makes it
 	quotas                        []string
 	rateRead, rateWrite           string
-	auditFile, pprofListen        string
+	auditFile, pprofSocket        string
 	record, seedFile              string
 	journalKeep                   uint64
 	logFormat                     logging.Format
@@ -115,6 +116,7 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.BoolVar(&f.claimAddresses, "claim-addresses", false, "make the load balancers' ranges addresses of this machine while the cloud runs; Linux, needs CAP_NET_ADMIN")
 	fl.BoolVar(&f.showClients, "show-clients", false, "have targets see the addresses of load balancers' clients from outside the cloud's networks, whose answers must be routed here; Linux, needs CAP_NET_ADMIN")
 	fl.StringVar(&f.metadataListen, "metadata-listen", "", "serve instances that share this machine's loopback their metadata on this address, e.g. 127.0.0.1:8181")
+	fl.BoolVar(&f.metadataTrust, "metadata-trust-loopback", false, trustLoopbackHelp)
 	f.registry.flags(fl)
 	fl.StringVar(&f.issuer, "issuer", "", "URL by which verifiers of signed documents reach the cloud (default the URL it serves on)")
 	fl.StringVar(&f.readyFile, "ready-file", "", "write the URL here once it serves, and remove it when it stops")
@@ -127,7 +129,7 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.auditFile, "audit-file", "", "add every call to this `FILE`, a JSON document a line")
 	fl.BoolVar(&f.logRequests, "log-requests", false, "write a line for each request to the log: info, warn for 4xx, error for 5xx; never secrets")
 	fl.StringVar(&f.tracing, "tracing-endpoint", "", "HOST:PORT of an OpenTelemetry collector (OTLP over gRPC, no TLS) for a span of each request")
-	fl.StringVar(&f.pprofListen, "pprof-listen", "", "serve Go profiles on this loopback address, e.g. 127.0.0.1:6060")
+	fl.StringVar(&f.pprofSocket, "pprof-socket", "", "Unix socket at `PATH` for Go profiles, which show what is in memory: curl --unix-socket PATH http://cloud/debug/pprof/heap -o heap")
 	fl.Uint64Var(&f.journalKeep, "journal-keep", d.JournalKeep, "events to keep for watchers that were away")
 	fl.Uint64Var(&f.seed, "seed", 0, "makes what would be random repeatable, but secrets; 0 is random")
 	fl.StringVar(&f.seedFile, "apply", "", "make what this `FILE` describes before the cloud is ready; see 'allinone cloud apply'")
@@ -282,14 +284,11 @@ func parsePublished(s string) (engine.Published, error) {
 
 // limits reads what callers may have and how often they may call.
 func (f *cloudsimFlags) limits(cfg *engine.Config) error {
-	var quotas, read, write, profiles error
+	var quotas, read, write error
 	cfg.Quotas, quotas = parseQuotas("quota", f.quotas)
 	cfg.RateLimits.Read, read = parseRate("rate-limit-read", f.rateRead)
 	cfg.RateLimits.Write, write = parseRate("rate-limit-write", f.rateWrite)
-	if at, err := netip.ParseAddrPort(f.pprofListen); f.pprofListen != "" && (err != nil || !at.Addr().IsLoopback()) {
-		profiles = fmt.Errorf("--pprof-listen must be a loopback address and a port, such as 127.0.0.1:6060, got %q: profiles are for who owns the machine", f.pprofListen)
-	}
-	return errors.Join(quotas, read, write, cfg.RateLimits.Validate(), profiles)
+	return errors.Join(quotas, read, write, cfg.RateLimits.Validate())
 }
 
 func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
@@ -368,6 +367,9 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		defer func() { _ = socket.Close() }() // who serves on it has closed it
 	}
 	apiCfg := httpapi.Config{Version: version(), Profile: cfg.Profile.Name, Metrics: metrics, LogRequests: f.logRequests, Tracer: spans}
+	if issuer, err := url.Parse(cfg.Issuer); err == nil {
+		apiCfg.Hosts = []string{issuer.Hostname()}
+	}
 	if f.auditFile != "" {
 		file, err := os.OpenFile(f.auditFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 		if err != nil {
@@ -405,10 +407,10 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		defer func() { _ = further.Close() }() // Serve has closed it, unless a later step fails
 		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, further, api, run.Limits{}) })
 	}
-	if f.pprofListen != "" {
-		profiles, err := net.Listen("tcp", f.pprofListen)
+	if f.pprofSocket != "" {
+		profiles, err := run.Socket(ctx, f.pprofSocket)
 		if err != nil {
-			return errors.Join(fmt.Errorf("--pprof-listen: %w", err), ln.Close())
+			return errors.Join(fmt.Errorf("--pprof-socket: %w", err), ln.Close())
 		}
 		parts = append(parts, func(ctx context.Context) error { return httpapi.ServeProfiles(ctx, profiles) })
 	}
@@ -473,7 +475,7 @@ func (f *cloudsimFlags) metadata(ctx context.Context, log *slog.Logger, eng *eng
 	}
 	log.Info("metadata service is up", "url", "http://"+ln.Addr().String())
 	return func(ctx context.Context) error {
-		return metadata.Run(engine.AsCloud(ctx), log, metadata.Config{Listener: ln, Hosts: []string{"localhost"}}, eng)
+		return metadata.Run(engine.AsCloud(ctx), log, metadata.Config{Listener: ln, Hosts: []string{"localhost"}, TrustLoopback: f.metadataTrust}, eng)
 	}, nil
 }
 

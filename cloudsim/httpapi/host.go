@@ -1,0 +1,41 @@
+package httpapi
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// privateSuffixes are domains that public DNS does not have.
+var privateSuffixes = []string{".localhost", ".svc", ".cluster.local", ".internal"}
+
+// CheckHost is next for requests that are addressed to this server. A web page can
+// make its own DNS name resolve to this machine and then read the answers (DNS
+// rebinding). Such a request has that name in Host. CheckHost accepts IP addresses,
+// names that no public DNS has, and hosts.
+func CheckHost(next http.Handler, hosts ...string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isOurs(r.Host, hosts) {
+			http.Error(w, "the request is addressed to another host: use an IP address, localhost, or the host of --issuer", http.StatusMisdirectedRequest)
+			return
+		}
+		if origin := r.Header.Get("Origin"); origin != "" {
+			if u, err := url.Parse(origin); err != nil || u.Host != r.Host {
+				http.Error(w, "the request comes from a page of another origin", http.StatusForbidden)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func isOurs(host string, hosts []string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+	return net.ParseIP(host) != nil || !strings.Contains(host, ".") || slices.Contains(hosts, host) ||
+		slices.ContainsFunc(privateSuffixes, func(s string) bool { return strings.HasSuffix(host, s) })
+}
