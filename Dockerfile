@@ -55,7 +55,7 @@ FROM ${BINARIES}-machines AS made
 # What a component finds besides its program: a user, and the places of its
 # volumes. A new volume takes over who owns the folder that it is mounted on.
 FROM ${BASE_IMAGE} AS folders
-RUN set -e; mkdir -p /out/etc /out/usr/local/bin /out/data /out/run/proxy /out/run/csi; \
+RUN set -e; mkdir -p /out/etc /out/usr/local/bin /out/data /out/run/proxy /out/run/proxy-admin /out/run/csi; \
     for s in init seed cloudsim etcd kube-apiserver kube-controller-manager kube-scheduler ccm proxy-server proxy-agent kwok hypervisor router machines csi csi-sidecars toolbox; do \
       mkdir -p -m 700 /out/lab/$s; \
     done; \

@@ -157,7 +157,7 @@ func TestComposeVolumes(t *testing.T) {
 	}
 	_, made, _ := strings.Cut(string(raw), "for s in ")
 	made, _, _ = strings.Cut(made, ";")
-	folders := []string{"/data", "/cloud", "/run/proxy", "/run/csi"}
+	folders := []string{"/data", "/cloud", "/run/proxy", "/run/proxy-admin", "/run/csi"}
 	for _, s := range strings.Fields(made) {
 		folders = append(folders, "/lab/"+s)
 	}

@@ -104,13 +104,13 @@ func (p *plan) proxyServer() component {
 		agents, after = p.vpc().Host.String(), []string{"cloudsim"} // which lays that network
 	}
 	return component{
-		name: "proxy-server", address: p.ports.url("http", "proxy-admin"), program: program{p.Self, "allinone"},
+		name: "proxy-server", address: "unix://" + p.dir.socket("proxy-admin.sock"), program: program{p.Self, "allinone"},
 		args: []string{
 			"proxy", "server", "--server-id=lab", "--mode=http-connect", "--uds-name=" + p.dir.proxySocket(), "--server-port=0",
 			"--agent-bind-address=" + agents, fmt.Sprintf("--agent-port=%d", p.ports["proxy-agents"]), "--proxy-strategies=" + proxyStrategies,
 			"--cluster-cert=" + p.pki.crt("proxy-server"), "--cluster-key=" + p.pki.key("proxy-server"), "--cluster-ca-cert=" + p.pki.crt(proxyCA),
 			"--health-bind-address=" + host, fmt.Sprintf("--health-port=%d", p.ports["proxy-health"]),
-			"--admin-bind-address=" + host, fmt.Sprintf("--admin-port=%d", p.ports["proxy-admin"]),
+			"--admin-socket=" + p.dir.socket("proxy-admin.sock"),
 			"--graceful-shutdown-timeout=2s", // who watches or follows does not stop by itself
 		},
 		after: after,

@@ -69,6 +69,7 @@ func (l *proxyLog) logger(e env) *slog.Logger {
 type proxySide struct {
 	healthHost string
 	healthPort int
+	adminSock  string
 	adminHost  string
 	adminPort  int
 	profiling  bool
@@ -76,7 +77,8 @@ type proxySide struct {
 }
 
 func (s *proxySide) profilingFlags(fl *pflag.FlagSet) {
-	fl.BoolVar(&s.profiling, "enable-profiling", false, "serve pprof on the admin port")
+	fl.StringVar(&s.adminSock, "admin-socket", "", "Unix socket at `PATH` for 'allinone proxy status' and pprof, for the user that runs this")
+	fl.BoolVar(&s.profiling, "enable-profiling", false, "serve pprof on --admin-socket")
 	fl.BoolVar(&s.contention, "enable-contention-profiling", false, "record lock contention for pprof; needs --enable-profiling")
 }
 
@@ -87,20 +89,23 @@ func metricsRegistry() *prometheus.Registry {
 	return r
 }
 
-// serve serves health and admin ports until ctx ends; a port of 0 is left out.
-// status may be nil.
+// serve serves health, metrics and the admin socket until ctx ends. It leaves out a
+// port of 0 and a socket without a path. status may be nil.
 func (s *proxySide) serve(ctx context.Context, reg *prometheus.Registry, ready func() error, status http.Handler) ([]func(context.Context) error, error) {
 	if s.contention {
 		runtime.SetBlockProfileRate(1)
 	}
 	var parts []func(context.Context) error
+	metrics := proxyMetrics(reg)
+	onAdminPort := http.NewServeMux()
+	onAdminPort.Handle("/metrics", metrics)
 	for _, p := range []struct {
 		flag, host string
 		port       int
 		handler    http.Handler
 	}{
-		{"health", s.healthHost, s.healthPort, healthHandler(reg, ready)},
-		{"admin", s.adminHost, s.adminPort, s.adminHandler(reg, status)},
+		{"health", s.healthHost, s.healthPort, healthHandler(metrics, ready)},
+		{"admin", s.adminHost, s.adminPort, onAdminPort},
 	} {
 		if p.port == 0 {
 			continue
@@ -111,6 +116,16 @@ func (s *proxySide) serve(ctx context.Context, reg *prometheus.Registry, ready f
 			return nil, fmt.Errorf("%s port: %w", p.flag, err)
 		}
 		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, ln, p.handler, run.Limits{}) })
+	}
+	switch {
+	case s.adminSock != "":
+		ln, err := run.Socket(ctx, s.adminSock)
+		if err != nil {
+			return nil, fmt.Errorf("--admin-socket: %w", err)
+		}
+		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, ln, s.adminHandler(status), run.Limits{}) })
+	case s.profiling:
+		return nil, errors.New("--enable-profiling needs --admin-socket: profiles show what is in memory")
 	}
 	return parts, nil
 }
@@ -130,8 +145,12 @@ func runWith(ctx context.Context, proxy func(context.Context) error, companions 
 	)
 }
 
+func proxyMetrics(reg *prometheus.Registry) http.Handler {
+	return httpapi.CheckHost(promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+}
+
 // healthHandler says the truth: alive always, ready when of use.
-func healthHandler(reg *prometheus.Registry, ready func() error) http.Handler {
+func healthHandler(metrics http.Handler, ready func() error) http.Handler {
 	mux := http.NewServeMux()
 	alive := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
 	isReady := func(w http.ResponseWriter, _ *http.Request) {
@@ -145,13 +164,12 @@ func healthHandler(reg *prometheus.Registry, ready func() error) http.Handler {
 	mux.HandleFunc("/livez", alive)
 	mux.HandleFunc("/readyz", isReady)
 	mux.HandleFunc("/ready", isReady)
-	mux.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	mux.Handle("/metrics", metrics)
 	return mux
 }
 
-func (s *proxySide) adminHandler(reg *prometheus.Registry, status http.Handler) http.Handler {
+func (s *proxySide) adminHandler(status http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	if status != nil {
 		mux.Handle(statusPath, status)
 	}

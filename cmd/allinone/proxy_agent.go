@@ -115,8 +115,8 @@ func (f *proxyAgentFlags) ownFlags(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.StallGrace, "stall-grace", f.StallGrace, "how long a target may hold up others, with upstream's servers")
 	fl.StringVar(&f.healthHost, "health-server-host", "", "address of /healthz, /readyz and /metrics (default: all)")
 	fl.IntVar(&f.healthPort, "health-server-port", 8093, "their port; 0 for none")
-	fl.StringVar(&f.adminHost, "admin-bind-address", "127.0.0.1", "address of pprof")
-	fl.IntVar(&f.adminPort, "admin-server-port", 8094, "its port; 0 for none")
+	fl.StringVar(&f.adminHost, "admin-bind-address", "127.0.0.1", "another address of /metrics")
+	fl.IntVar(&f.adminPort, "admin-server-port", 0, "its port; 0 for none")
 	f.profilingFlags(fl)
 	f.proxyLog.flags(fl)
 }

@@ -159,8 +159,8 @@ func (f *proxyServerFlags) limitFlags(fl *pflag.FlagSet) {
 func (f *proxyServerFlags) watcherFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&f.healthHost, "health-bind-address", "", "address of /healthz, /readyz and /metrics (default: all)")
 	fl.IntVar(&f.healthPort, "health-port", 8092, "their port; 0 for none")
-	fl.StringVar(&f.adminHost, "admin-bind-address", "127.0.0.1", "address of 'allinone proxy status' and pprof")
-	fl.IntVar(&f.adminPort, "admin-port", 8095, "their port; 0 for none")
+	fl.StringVar(&f.adminHost, "admin-bind-address", "127.0.0.1", "another address of /metrics")
+	fl.IntVar(&f.adminPort, "admin-port", 0, "its port; 0 for none")
 	f.profilingFlags(fl)
 	fl.StringVar(&f.tracing, "tracing-endpoint", "", "HOST:PORT of an OpenTelemetry collector (OTLP over gRPC, no TLS) for a span of each dial")
 	f.proxyLog.flags(fl)

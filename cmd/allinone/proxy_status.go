@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,17 +31,16 @@ func newProxyStatusCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show a server's agents, connections and bytes",
-		Long: `Show a server's agents, connections and bytes, as its admin port tells them.
+		Long: `Show a server's agents, connections and bytes, as its admin socket tells them.
 TO TARGET and FROM TARGET are bytes: of an agent since it connected, of a
 connection since it began.`,
-		Example: `  allinone proxy status
-  allinone proxy status --connections --watch
-  allinone proxy status --server http://127.0.0.1:8095 -o json`,
+		Example: `  allinone proxy status --server unix:///run/network-proxy/admin.sock
+  allinone proxy status --server unix://admin.sock --connections --watch`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e.stdout) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.url, "server", "http://127.0.0.1:8095", "where the server's admin port is")
+	fl.StringVar(&f.url, "server", "", "admin socket of the server, as unix://`PATH`; the path of its --admin-socket")
 	fl.BoolVarP(&f.connections, "connections", "c", false, "show each connection")
 	fl.BoolVarP(&f.watch, "watch", "w", false, "show again and again, until Ctrl-C")
 	fl.DurationVar(&f.every, "interval", 2*time.Second, "time between two looks of --watch")
@@ -79,18 +80,26 @@ func (f *proxyStatusFlags) run(ctx context.Context, w io.Writer) error {
 const maxStatus = 32 << 20
 
 func fetchProxyStatus(ctx context.Context, url string) (s server.Status, err error) {
-	client := &http.Client{Timeout: 10 * time.Second}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+statusPath, nil)
+	path, ok := strings.CutPrefix(url, "unix://")
+	if !ok || path == "" {
+		return s, cloudsim.Errorf(cloudsim.Invalid, "--server must be unix:// and the path of the server's --admin-socket, got %q", url)
+	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Timeout: 10 * time.Second, Transport: transport}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://server"+statusPath, nil)
 	if err != nil {
-		return s, cloudsim.Errorf(cloudsim.Invalid, "--server: %w", err)
+		return s, err
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return s, cloudsim.Errorf(cloudsim.Unavailable, "no network proxy server answers at %s; start one with 'allinone proxy server', or say where with --server: %w", url, err)
+		return s, cloudsim.Errorf(cloudsim.Unavailable, "no network proxy server answers at %s; start one with 'allinone proxy server --admin-socket': %w", url, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return s, cloudsim.Errorf(cloudsim.Unavailable, "%s answers %s: is it the admin port of a network proxy server?", url, resp.Status)
+		return s, cloudsim.Errorf(cloudsim.Unavailable, "%s answers %s: is it the admin socket of a network proxy server?", url, resp.Status)
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxStatus)).Decode(&s); err != nil {
 		return s, cloudsim.Errorf(cloudsim.Unavailable, "%s is no network proxy server: %w", url, err)
