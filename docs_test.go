@@ -109,3 +109,33 @@ func linked(docs map[string]document, from, to string) bool {
 	}
 	return false
 }
+
+// Each test that SECURITY.md names exists.
+func TestSecurityNamesTests(t *testing.T) {
+	page, err := os.ReadFile("SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exists := map[string]bool{}
+	if err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		src, err := os.ReadFile(path)
+		for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllSubmatch(src, -1) {
+			exists[string(m[1])] = true
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllSubmatch(page, -1)
+	if len(named) < 20 {
+		t.Errorf("SECURITY.md names %d tests, want all of its tables", len(named))
+	}
+	for _, m := range named {
+		if !exists[string(m[1])] {
+			t.Errorf("SECURITY.md names %s, which does not exist", m[1])
+		}
+	}
+}
