@@ -64,6 +64,7 @@ func observe(t *testing.T, change func(*engine.Config)) *observed {
 
 func (o *observed) ask(method, target, body string, header ...string) (int, string) {
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	r.Host = "localhost"
 	r.Header.Set("Authorization", "Bearer secret")
 	r.Header.Set("Content-Type", "application/json")
 	for i := 0; i+1 < len(header); i += 2 {
