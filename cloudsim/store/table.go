@@ -3,8 +3,8 @@ package store
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -375,11 +375,12 @@ func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 	return nil
 }
 
-// Check returns an error for each resource, index entry and quota count that does
-// not match the others.
+// Check returns an error if a resource cannot be decoded, or if the resources,
+// their index entries and the counts of quotas do not match each other. It
+// returns the first mismatch of the table, because a hostile state may have
+// millions.
 func (t Table[T]) Check(tx *Tx) error {
-	var all []error
-	want, taken := map[string]bool{}, usage{}
+	want, taken := map[string]int{}, usage{} // entries by index
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {
 			return err
@@ -388,29 +389,23 @@ func (t Table[T]) Check(tx *Tx) error {
 			taken.add(t.Meta(&v).Project, t.Uses(&v))
 		}
 		for _, k := range t.keys(&v) {
-			want[string(k[0])+"\x00"+string(k[1])] = true
 			if b := tx.read(k[0]); b == nil || b.Get(k[1]) == nil {
-				all = append(all, fmt.Errorf("%s %s is missing from %s", t.Kind, t.ID(&v), k[0]))
+				return fmt.Errorf("%s %s is missing from %s", t.Kind, t.ID(&v), k[0])
+			}
+			want[string(k[0])]++
+		}
+	}
+	for _, name := range append(slices.Collect(maps.Keys(t.Index)), byProject, byName) {
+		index := t.index(name)
+		have := 0
+		if b := tx.read(index); b != nil {
+			if err := b.ForEach(func(_, _ []byte) error { have++; return nil }); err != nil {
+				return err
 			}
 		}
-	}
-	names := []string{byProject, byName}
-	for name := range t.Index {
-		names = append(names, name)
-	}
-	for _, name := range names {
-		b := tx.read(t.index(name))
-		if b == nil {
-			continue
-		}
-		if err := b.ForEach(func(k, _ []byte) error {
-			if !want[string(t.index(name))+"\x00"+string(k)] {
-				all = append(all, fmt.Errorf("%s has an entry %q for nothing", t.index(name), k))
-			}
-			return nil
-		}); err != nil {
-			return err
+		if have != want[string(index)] { // each resource has its own entries
+			return fmt.Errorf("%s has %d entries; the %s resources have %d", index, have, t.Kind, want[string(index)])
 		}
 	}
-	return errors.Join(append(all, taken.check(tx))...)
+	return taken.check(tx)
 }
