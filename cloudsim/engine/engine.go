@@ -134,8 +134,8 @@ type Engine struct {
 	// settling is held by who takes due work, so that an advance of the clock
 	// settles all of it, in its order.
 	settling sync.Mutex
-	// loading is held by who replaces the contents, one stage at a time, and by
-	// who saves the data of disks with them.
+	// loading is held by a load, a reset, and a save with the data of disks, so that
+	// only one of them runs.
 	loading sync.Mutex
 }
 

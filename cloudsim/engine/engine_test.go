@@ -20,7 +20,7 @@ import (
 var slow = engine.Profile{Name: "slow", Provision: 90 * time.Second, Boot: 30 * time.Second, Shutdown: 30 * time.Second, LoadBalancer: 60 * time.Second}
 
 // boot runs an engine on the file at path and returns it with what stops it.
-func boot(t *testing.T, path string, change ...func(*engine.Config)) (*engine.Engine, func()) {
+func boot(t testing.TB, path string, change ...func(*engine.Config)) (*engine.Engine, func()) {
 	t.Helper()
 	st, err := store.Open(path)
 	if err != nil {
@@ -48,7 +48,7 @@ func boot(t *testing.T, path string, change ...func(*engine.Config)) (*engine.En
 
 func instant(c *engine.Config) { c.Profile = engine.Instant }
 
-func file(t *testing.T) string { return filepath.Join(t.TempDir(), "cloud.db") }
+func file(t testing.TB) string { return filepath.Join(t.TempDir(), "cloud.db") }
 
 func mustCreate(t *testing.T, e *engine.Engine, ctx context.Context, name string) cloudsim.Instance {
 	t.Helper()

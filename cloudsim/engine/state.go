@@ -16,16 +16,21 @@ import (
 	"strings"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 	"github.com/cloudsim-dev/allinone/internal/durable"
 )
 
-const stateSuffix = ".state"
+const (
+	stateSuffix = ".state"
+	// scratchPrefix names files that a save, load or import needs meanwhile.
+	scratchPrefix = ".making-"
+)
 
-// statePath is where a state is kept.
+// statePath returns the path of a state's file.
 func (e *Engine) statePath(name string) (string, error) {
 	if e.cfg.StateDir == "" {
-		return "", cloudsim.Errorf(cloudsim.Unavailable, "this cloud has no folder to keep states in")
+		return "", cloudsim.Errorf(cloudsim.Unavailable, "this cloud has no folder for states")
 	}
 	if err := (cloudsim.SaveState{Name: name}).Validate(); err != nil {
 		return "", err
@@ -33,8 +38,8 @@ func (e *Engine) statePath(name string) (string, error) {
 	return filepath.Join(e.cfg.StateDir, name+stateSuffix), nil
 }
 
-// SaveState saves the whole cloud as it is now. Calls go on meanwhile and are
-// not in it.
+// SaveState saves the whole cloud at one instant. Calls continue meanwhile. A
+// load or a reset waits for a save with disk data.
 func (e *Engine) SaveState(ctx context.Context, req cloudsim.SaveState) (s cloudsim.State, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return s, err
@@ -42,56 +47,59 @@ func (e *Engine) SaveState(ctx context.Context, req cloudsim.SaveState) (s cloud
 	if err := req.Validate(); err != nil {
 		return s, err
 	}
-	if e.cfg.DiskFiles != nil && !req.RecordsOnly {
-		return e.saveWithData(ctx, req.Name)
+	withData := e.cfg.DiskFiles != nil && !req.RecordsOnly
+	if withData {
+		e.loading.Lock()
+		defer e.loading.Unlock()
 	}
-	return e.keepState(req.Name, func(f *os.File, _ string) error {
-		return e.store.Archive(f, func(tx *store.Tx) (bool, error) {
-			if e.cfg.DiskData && disks.Any(tx) && !req.RecordsOnly {
-				return false, cloudsim.Errorf(cloudsim.Conflict, "there are disks, whose data somebody keeps who saves none: set recordsOnly to save the records alone")
+	return e.keepState(req.Name, func(f *os.File) error {
+		var sizes map[string]cloudsim.DataSize
+		w := statefile.NewWriter(f)
+		if err := e.store.Archive(w, func(tx *store.Tx) (_ bool, err error) {
+			if withData {
+				sizes, err = dataSizes(tx)
+			} else if e.cfg.DiskData && !req.RecordsOnly && disks.Any(tx) {
+				err = cloudsim.Errorf(cloudsim.Conflict, "this cloud has no access to the data of its disks: set recordsOnly to save the records alone")
 			}
-			return false, nil
-		})
+			return len(sizes) > 0, err
+		}); err != nil || len(sizes) == 0 {
+			return err
+		}
+		w.BeginData()
+		// The data is of an instant after that of the records.
+		err := e.cfg.DiskFiles.Save(ctx, w, sizes)
+		if errors.Is(err, cloudsim.NotFound) {
+			return cloudsim.Errorf(cloudsim.Conflict, "%w: save again, or set recordsOnly to save the records alone", err)
+		}
+		return errors.Join(err, w.End())
 	})
 }
 
-// keepState makes the file of a state, whole or not at all. Write may make the
-// folder data, for what is too much for a file.
-func (e *Engine) keepState(name string, write func(f *os.File, data string) error) (s cloudsim.State, err error) {
+// keepState makes the file of a state. A failed write leaves no file.
+func (e *Engine) keepState(name string, write func(*os.File) error) (s cloudsim.State, err error) {
 	path, err := e.statePath(name)
 	if err != nil {
 		return s, err
 	}
+	taken := cloudsim.Errorf(cloudsim.Exists, "there is a state named %q: delete it first, or choose another name", name)
+	if _, err := os.Stat(path); err == nil { // Link decides; this saves the work
+		return s, taken
+	}
 	if err := os.MkdirAll(e.cfg.StateDir, 0o700); err != nil {
 		return s, err
 	}
-	if _, err := os.Stat(path); err == nil { // before the work; the link below is what counts
-		return s, stateTaken(name)
-	}
-	f, err := os.CreateTemp(e.cfg.StateDir, scratchPattern) // mode 0600
+	f, err := os.CreateTemp(e.cfg.StateDir, scratchPrefix) // mode 0600
 	if err != nil {
 		return s, err
 	}
-	data := f.Name() + dataSuffix
-	defer func() { _, _ = os.Remove(f.Name()), os.RemoveAll(data) }()
-	err = write(f, data)
+	defer func() { _ = os.Remove(f.Name()) }() // else the next start does
+	err = write(f)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return s, err
 	}
-	renamed := os.Rename(data, dataPath(path))
-	switch {
-	case errors.Is(renamed, fs.ErrExist):
-		return s, stateTaken(name)
-	case renamed != nil && !errors.Is(renamed, fs.ErrNotExist):
-		return s, renamed
-	}
-	if err := os.Link(f.Name(), path); err != nil {
-		if renamed == nil { // it is nobody's now, and in the way
-			err = errors.Join(err, os.RemoveAll(dataPath(path)))
-		}
-		if errors.Is(err, fs.ErrExist) {
-			return s, stateTaken(name)
-		}
+	if err := os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) {
+		return s, taken
+	} else if err != nil {
 		return s, err
 	}
 	if err := durable.Names(e.cfg.StateDir); err != nil {
@@ -100,127 +108,108 @@ func (e *Engine) keepState(name string, write func(f *os.File, data string) erro
 	return stateAt(path)
 }
 
-func stateTaken(name string) error {
-	return cloudsim.Errorf(cloudsim.Exists, "there is a state named %q: delete it first, or choose another name", name)
-}
-
-// scratchPattern names files that are made on the way; see forgetScratch.
-const (
-	scratchPattern = scratchPrefix + "*"
-	scratchPrefix  = ".making-"
-)
-
-// forgetScratch removes what a cloud that was killed had on the way.
-func (e *Engine) forgetScratch() error {
-	names, err := e.stateNames()
-	for _, name := range names {
-		state, isData := strings.CutSuffix(name, dataSuffix)
-		switch {
-		case strings.HasPrefix(name, scratchPrefix):
-		case isData && !slices.Contains(names, state+stateSuffix): // of a state that was not there yet, or no more
-		default:
-			continue
-		}
+// forgetScratch removes files that a killed cloud left.
+func (e *Engine) forgetScratch() (err error) {
+	left, _ := fs.Glob(os.DirFS(e.cfg.StateDir), scratchPrefix+"*") // the pattern is valid
+	for _, name := range left {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(e.cfg.StateDir, name)))
 	}
 	return err
 }
 
-// stateNames are the names of all that is in the folder of states, in order.
-func (e *Engine) stateNames() (names []string, err error) {
-	if e.cfg.StateDir == "" {
-		return nil, nil
+// openState opens the file of a state.
+func (e *Engine) openState(name string) (*os.File, error) {
+	path, err := e.statePath(name)
+	if err != nil {
+		return nil, err
 	}
-	there, err := os.ReadDir(e.cfg.StateDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // none was ever saved
-	}
-	for _, entry := range there {
-		names = append(names, entry.Name())
-	}
-	return names, err
-}
-
-// withState unpacks a saved state and checks all of it before fn sees it.
-func (e *Engine) withState(path string, fn func(*store.Store) error) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return cloudsim.Errorf(cloudsim.NotFound, "no state named %q", strings.TrimSuffix(filepath.Base(path), stateSuffix))
-	} else if err != nil {
+		return nil, cloudsim.Errorf(cloudsim.NotFound, "no state named %q", name)
+	}
+	return f, err
+}
+
+// withState unpacks a saved state for fn; see withUnpacked.
+func (e *Engine) withState(name string, fn func(from *store.Store, data *statefile.Reader) error) error {
+	f, err := e.openState(name)
+	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // it was read
+	defer func() { _ = f.Close() }() // it was only read
 	return e.withUnpacked(f, fn)
 }
 
-// withUnpacked unpacks a state into a file of its own, which it removes, and
-// checks all of it before fn sees it. One that is damaged is Invalid.
-func (e *Engine) withUnpacked(r io.Reader, fn func(*store.Store) error) error {
-	dir, err := os.MkdirTemp(e.cfg.StateDir, scratchPattern)
+// withUnpacked unpacks the records of a state into a store of their own, checks
+// them, and calls fn with them and the data of disks; data is nil if the state
+// has none. It returns Invalid for a damaged state. It does not touch the store
+// of the running cloud.
+func (e *Engine) withUnpacked(f io.Reader, fn func(from *store.Store, data *statefile.Reader) error) error {
+	r, err := statefile.NewReader(f)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	st, err := store.Unarchive(r, filepath.Join(dir, "unpacked.db"))
+	dir, err := os.MkdirTemp(e.cfg.StateDir, scratchPrefix)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = st.Close() }() // it goes away
-	other := New(e.log, st, e.cfg)
-	if err := errors.Join(other.checkRecords(), other.loadFaults(), other.loadRates()); err != nil {
+	defer func() { _ = os.RemoveAll(dir) }() // else the next start does
+	from, err := store.Unarchive(r, filepath.Join(dir, "unpacked.db"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.Close() }() // it is removed
+	if err := r.EndSection(r.Head.DiskData); err != nil {
+		return err
+	}
+	other := New(e.log, from, e.cfg)
+	if err := errors.Join(other.checkRecords(), other.loadRates()); err != nil {
 		return cloudsim.Errorf(cloudsim.Invalid, "the state is damaged, or no cloud wrote it: %w", err)
 	}
-	return fn(st)
+	if !r.Head.DiskData {
+		r = nil
+	}
+	return fn(from, r)
 }
 
-// stateAt tells about the state in a file; of one that is damaged, that it is.
+// stateAt describes the state in a file by its header.
 func stateAt(path string) (s cloudsim.State, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return s, err
 	}
-	defer func() { _ = f.Close() }() // it was read
+	defer func() { _ = f.Close() }() // it was only read
 	info, err := f.Stat()
 	if err != nil {
 		return s, err
 	}
 	s = cloudsim.State{Name: strings.TrimSuffix(filepath.Base(path), stateSuffix), SavedAt: info.ModTime().UTC(), Bytes: info.Size()}
-	head, err := store.ReadArchiveHead(f)
-	if errors.Is(err, cloudsim.Invalid) {
-		s.Damage, err = err.Error(), nil
+	if r, err := statefile.NewReader(f); err != nil {
+		s.Damage = err.Error()
+	} else {
+		s.Revision, s.DiskData = r.Head.Revision, r.Head.DiskData
 	}
-	s.Revision, s.DiskData = head.Revision, head.DiskData
-	if err != nil || !s.DiskData {
-		return s, err
-	}
-	return withData(s, path)
+	return s, nil
 }
 
-// ListStates returns every state that was saved.
+// ListStates returns all saved states.
 func (e *Engine) ListStates(ctx context.Context) (l cloudsim.States, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return l, err
 	}
 	l.Items = []cloudsim.State{}
-	names, err := e.stateNames()
-	if err != nil {
-		return l, err
-	}
+	names, _ := fs.Glob(os.DirFS(e.cfg.StateDir), "*"+stateSuffix) // the pattern is valid
 	for _, name := range names {
-		if !strings.HasSuffix(name, stateSuffix) {
-			continue
-		}
-		path := filepath.Join(e.cfg.StateDir, name)
-		s, err := stateAt(path)
+		s, err := stateAt(filepath.Join(e.cfg.StateDir, name))
 		if err != nil {
-			return l, fmt.Errorf("%s: %w", path, err)
+			return l, err
 		}
 		l.Items = append(l.Items, s)
 	}
 	return l, nil
 }
 
-// DeleteState forgets a saved state.
+// DeleteState deletes a saved state.
 func (e *Engine) DeleteState(ctx context.Context, name string) error {
 	if _, err := callOf(ctx); err != nil {
 		return err
@@ -234,27 +223,24 @@ func (e *Engine) DeleteState(ctx context.Context, name string) error {
 	} else if err != nil {
 		return err
 	}
-	return os.RemoveAll(dataPath(path))
+	return nil
 }
 
-// LoadState makes the cloud what it was when the state was saved, in one
-// transaction: after a crash it is the old one or the new one, and so is the
-// data of disks, if it is in the state. Ids, addresses
-// and open operations are those of then; work that is due by now settles. Who
-// could call before the load still can, with the same token and as the same, if
-// that was there then. Watches end with Gone.
+// LoadState replaces the cloud by a saved state in one transaction. After a
+// crash the cloud is the old one or the new one, with the data of its disks.
+// Ids, addresses and open operations are those of the state; work that is due
+// by now settles. Tokens of the running cloud stay valid where their project
+// and service account exist in the state. Watches end with Gone.
 func (e *Engine) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
-	path, err := e.statePath(name)
-	if err != nil {
-		return err
-	}
-	return e.withState(path, func(from *store.Store) error {
-		folder, err := e.dataToLoad(path, req)
-		if err != nil {
-			return err
+	return e.withState(name, func(from *store.Store, data *statefile.Reader) error {
+		if req.RecordsOnly {
+			data = nil
 		}
-		return e.replace(ctx, from, folder, func(tx *store.Tx) error {
-			if folder != "" {
+		if data != nil && e.cfg.DiskFiles == nil {
+			return cloudsim.Errorf(cloudsim.Conflict, "the state has the data of disks, and this cloud has none: set recordsOnly, or start the cloud with its data plane")
+		}
+		return e.replace(ctx, from, data, func(tx *store.Tx) error {
+			if data != nil {
 				if err := unattached(tx); err != nil {
 					return err
 				}
@@ -271,40 +257,39 @@ func (e *Engine) LoadState(ctx context.Context, name string, req cloudsim.LoadSt
 	})
 }
 
-// accessKinds are what a reset leaves: who may call, and as what.
+// accessKinds are the resources that a reset keeps: projects and access.
 var accessKinds = []cloudsim.ResourceKind{
 	cloudsim.KindProject, cloudsim.KindToken, cloudsim.KindServiceAccount, cloudsim.KindRole, cloudsim.KindRoleBinding,
 	cloudsim.KindWorkloadTrust,
 }
 
-// ResetState makes the cloud empty, in one transaction. Projects stay, and who
-// may call; so does the clock. Ids begin anew; revisions do not, and watches
-// end with Gone.
+// ResetState makes the cloud empty in one transaction. Projects, access and the
+// clock stay. Ids start again; revisions do not. Watches end with Gone.
 func (e *Engine) ResetState(ctx context.Context) error {
-	return e.replace(ctx, nil, "", func(tx *store.Tx) error {
+	return e.replace(ctx, nil, nil, func(tx *store.Tx) error {
 		return errors.Join(tx.Replace(nil, accessKinds...), serviceAccounts.CountUses(tx), keepEnds(tx), e.prepare(tx))
 	})
 }
 
-// replace changes the contents by fn, to those of from, and the data of disks
-// to that of a folder (see stage), while nobody settles work. It makes anew
-// what the engine keeps in memory of them.
-func (e *Engine) replace(ctx context.Context, from *store.Store, folder string, fn func(*store.Tx) error) error {
+// replace changes the records by fn, to those of from, and the data of disks to
+// data (see stage), while no work settles. Then it reads again what the engine
+// keeps in memory.
+func (e *Engine) replace(ctx context.Context, from *store.Store, data *statefile.Reader, fn func(*store.Tx) error) error {
 	e.loading.Lock()
 	defer e.loading.Unlock()
-	stage, err := e.stage(ctx, from, folder)
+	s, err := e.stage(ctx, from, data)
 	if err != nil {
 		return err
 	}
 	var late error
-	return errors.Join(e.swap(stage, func() error {
+	return errors.Join(e.swap(s, func() error {
 		e.settling.Lock()
 		defer e.settling.Unlock()
-		if ctx.Err() != nil { // it waited, and who asked is gone: what was made since must stay
-			return cloudsim.Errorf(cloudsim.Unavailable, "who asked did not wait; nothing was changed: %w", context.Cause(ctx))
+		if ctx.Err() != nil { // changes since the caller left must stay
+			return cloudsim.Errorf(cloudsim.Unavailable, "the caller did not wait; nothing was changed: %w", context.Cause(ctx))
 		}
 		if err := e.update(ctx, func(tx *store.Tx, _ Call) error {
-			return errors.Join(fn(tx), staged.Put(tx, ofDisks, stage))
+			return errors.Join(fn(tx), staged.Put(tx, stagedKey, s))
 		}); err != nil {
 			return errors.Join(err, e.loadZones())
 		}
@@ -313,44 +298,35 @@ func (e *Engine) replace(ctx context.Context, from *store.Store, folder string, 
 	}), late)
 }
 
-// ExportState writes a state as one file that ImportState of any cloud reads.
-func (e *Engine) ExportState(ctx context.Context, name string, w io.Writer) error {
+// ExportState opens the file of a state, which ImportState of any cloud reads.
+func (e *Engine) ExportState(ctx context.Context, name string) (io.ReadCloser, error) {
 	if _, err := callOf(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	path, err := e.statePath(name)
-	if err != nil {
-		return err
-	}
-	return e.withState(path, func(*store.Store) error {
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = f.Close() }() // it was read
-		s, err := stateAt(path)
-		switch {
-		case err != nil:
-			return err
-		case s.DiskData && e.cfg.DiskFiles == nil:
-			return cloudsim.Errorf(cloudsim.Conflict, "the state has the data of disks, and this cloud keeps none: start it with its data plane")
-		case s.Damage != "":
-			return cloudsim.Errorf(cloudsim.Invalid, "the state is damaged: %s", s.Damage)
-		case s.DiskData:
-			return e.writeBundle(ctx, f, dataPath(path), w)
-		}
-		_, err = io.Copy(w, f)
-		return err
-	})
+	return e.openState(name)
 }
 
-// ImportState keeps a state that was exported, under a name; it changes nothing
-// else. What is not whole and right is Invalid, and not kept.
+// ImportState keeps an exported state under a name. It reads the whole state and
+// checks all but the ids and offsets of disk data, which a load checks. It
+// returns Invalid for a damaged state.
 func (e *Engine) ImportState(ctx context.Context, name string, r io.Reader) (cloudsim.State, error) {
 	if _, err := callOf(ctx); err != nil {
 		return cloudsim.State{}, err
 	}
-	return e.keepState(name, func(f *os.File, data string) error { return e.unbundle(ctx, r, f, data) })
+	return e.keepState(name, func(f *os.File) error {
+		return e.withUnpacked(io.TeeReader(r, f), func(_ *store.Store, data *statefile.Reader) error {
+			if data == nil {
+				return nil
+			}
+			for {
+				if _, err := data.Next(); errors.Is(err, io.EOF) {
+					return data.EndSection(false)
+				} else if err != nil {
+					return err
+				}
+			}
+		})
+	})
 }
 
 // DiffStates compares two states; "" is the cloud as it is now.
@@ -431,9 +407,5 @@ func (e *Engine) objectsOf(name string) (all map[objectKey]map[string]any, err e
 	if name == "" {
 		return all, read(e.store)
 	}
-	path, err := e.statePath(name)
-	if err != nil {
-		return nil, err
-	}
-	return all, e.withState(path, read)
+	return all, e.withState(name, func(st *store.Store, _ *statefile.Reader) error { return read(st) })
 }

@@ -12,11 +12,12 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// FuzzImportState: a state whose sum is right, and one of whose records is
-// anything, is refused, or is loaded into a cloud that then runs and answers.
+// FuzzImportState: a state with one arbitrary record is refused, or it is loaded
+// into a cloud that then runs and answers.
 func FuzzImportState(f *testing.F) {
 	for _, s := range [][3]string{
 		{"meta", "clock", "012345678901234567890123"}, {"meta", "gaps", "[[1,2,3]]"}, {"meta", "epoch", "\xff\xff\xff\xff\xff\xff\xff\xff"},
@@ -35,7 +36,7 @@ func FuzzImportState(f *testing.F) {
 	f.Fuzz(func(t *testing.T, bucket string, key, value []byte) {
 		ctx := engine.AsCloud(t.Context())
 		e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
-		defer stop() // fails if the cloud has stopped, or its file is damaged
+		defer stop() // fails if the cloud has stopped or its file is damaged
 		if _, err := e.ImportState(ctx, "s", bytes.NewReader(withRecord(t, good, bucket, key, value))); err != nil {
 			if !errors.Is(err, cloudsim.Invalid) {
 				t.Errorf("import: %v", err)
@@ -55,7 +56,7 @@ func FuzzImportState(f *testing.F) {
 	})
 }
 
-// savedFile is the file of a cloud with an instance that has a disk.
+// savedFile returns the file of a cloud with an instance that has a disk.
 func savedFile(f *testing.F) []byte {
 	f.Helper()
 	path := filepath.Join(f.TempDir(), "cloud.db")
@@ -83,8 +84,7 @@ func savedFile(f *testing.F) []byte {
 	return raw
 }
 
-// withRecord is a cloud's file as an exported state, in which one record is
-// another.
+// withRecord returns a cloud's file as an exported state, with one record replaced.
 func withRecord(t *testing.T, file []byte, bucket string, key, value []byte) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cloud.db")
@@ -103,15 +103,15 @@ func withRecord(t *testing.T, file []byte, bucket string, key, value []byte) []b
 		return b.Put(key, value)
 	})
 	if closed := db.Close(); err != nil || closed != nil {
-		t.Skip("bbolt takes no such record")
+		t.Skip("bbolt accepts no such record")
 	}
 	st, err := store.Open(path)
 	if err != nil {
-		t.Skip("no cloud opens it")
+		t.Skip("a cloud does not open it")
 	}
 	defer st.Close()
 	var out bytes.Buffer
-	if err := st.Archive(&out, nil); err != nil {
+	if err := st.Archive(statefile.NewWriter(&out), nil); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -21,8 +22,8 @@ func withStates(dir string) func(*engine.Config) {
 	return func(c *engine.Config) { c.StateDir = dir }
 }
 
-// A load brings back ids, addresses, provider ids, open operations, faults,
-// holds and the clock, and nothing of what came after; also after a restart.
+// A load restores ids, addresses, provider ids, open operations, faults, holds
+// and the clock, and removes later changes. A restart keeps all this.
 func TestLoadState(t *testing.T) {
 	path, dir, ctx := file(t), t.TempDir(), engine.AsCloud(t.Context())
 	e, stop := boot(t, path, frozen, withStates(dir))
@@ -78,8 +79,8 @@ func TestLoadState(t *testing.T) {
 	}
 }
 
-// Who may call now, may call after a load, with the secret of now; but not as
-// an account that was not there then.
+// Tokens of the running cloud stay valid after a load, unless their service
+// account is not in the state. Tokens that only the state has do not.
 func TestLoadKeepsSecrets(t *testing.T) {
 	e, down := boot(t, file(t), instant, withStates(t.TempDir()))
 	defer down()
@@ -113,13 +114,13 @@ func TestLoadKeepsSecrets(t *testing.T) {
 	}
 }
 
-// As whom a secret called before a load, it calls after it, or it opens nothing:
-// an id of now may have been another project's or account's then, and a name
-// another token's.
+// After a load a token has the identity that it had before, or it is invalid. In
+// the state its id may belong to another project or account, and its name to
+// another token.
 func TestLoadMovesNoToken(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
-	// side is what a cloud has of its own: projects, in the last of them an
-	// account, and a token "ci" of the account, or one of its own, that has role.
+	// side is the content of a cloud: projects, and in the last project an account
+	// and a token "ci" with role. The token is of the account, if there is one.
 	type side struct {
 		projects []string
 		account  string
@@ -187,8 +188,9 @@ func TestLoadMovesNoToken(t *testing.T) {
 	}
 }
 
-// A token that is kept over a load ends when it would have ended without, whatever
-// the one of its name does in the state, and is forgotten a day later.
+// A token that a load keeps expires at the same time as without the load, and is
+// deleted a day later. The expiry of a token with its name in the state does not
+// matter.
 func TestLoadKeepsTheEndOfTokens(t *testing.T) {
 	const none, brief, long, forever = -1, 3600, 72 * 3600, 0 // seconds
 	for name, tc := range map[string]struct {
@@ -241,9 +243,8 @@ func TestLoadKeepsTheEndOfTokens(t *testing.T) {
 	}
 }
 
-// Watches from before a load are Gone, also when their revision is reached
-// again and when their caller's token was not loaded; those that begin after it
-// go on.
+// Watches from before a load end with Gone, also if their revision is reached
+// again, and if their caller's token is not in the state. Later watches continue.
 func TestWatchesEndWithALoad(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -296,8 +297,8 @@ func TestWatchesEndWithALoad(t *testing.T) {
 	}
 }
 
-// Who could call before a load or a reset still can; a reset leaves no
-// resource, and ids begin anew.
+// Tokens stay valid after a load and a reset. A reset deletes all resources, and
+// ids start again.
 func TestResetState(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -339,22 +340,20 @@ func TestResetState(t *testing.T) {
 	}
 }
 
-// An exported state is imported by another cloud; what is damaged, cut off or
-// something else is refused, and nothing is kept of it.
+// Another cloud imports an exported state. It refuses a damaged file, a cut file
+// and other files, and keeps nothing of them.
 func TestExportImport(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
 	defer stop()
 	a := mustCreate(t, e, ctx, "a")
-	var out bytes.Buffer
-	_, err := e.SaveState(ctx, cloudsim.SaveState{Name: "s"})
-	if err := errors.Join(err, e.ExportState(ctx, "s", &out)); err != nil {
-		t.Fatal(err)
-	}
+	must(e.SaveState(ctx, cloudsim.SaveState{Name: "s"}))(t)
+	f := must(e.ExportState(ctx, "s"))(t)
+	defer f.Close()
+	whole := must(io.ReadAll(f))(t)
 	dir := filepath.Join(t.TempDir(), "states")
 	other, stopOther := boot(t, file(t), instant, withStates(dir))
 	defer stopOther()
-	whole := out.Bytes()
 	noise := bytes.Clone(whole)
 	for i := len(noise) / 2; i < len(noise)/2+64; i++ {
 		noise[i] ^= 0xa5
@@ -390,35 +389,31 @@ func TestExportImport(t *testing.T) {
 	}
 }
 
-// A state whose file was damaged where it is kept is listed with what is wrong,
-// is not loaded, and can be deleted; the others stay as they are.
+// A state whose file is damaged is not loaded and can be deleted. A list shows
+// damage of its header.
 func TestDamagedState(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(dir))
 	defer stop()
 	a := mustCreate(t, e, ctx, "a")
-	for _, name := range []string{"good", "head", "middle"} {
-		if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: name}); err != nil {
-			t.Fatal(err)
+	for name, part := range map[string]int{"good": -1, "head": 0, "middle": 2} {
+		must(e.SaveState(ctx, cloudsim.SaveState{Name: name}))(t)
+		if part < 0 {
+			continue
 		}
-	}
-	for name, part := range map[string]int{"head": 0, "middle": 2} {
 		path := filepath.Join(dir, name+".state")
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must(os.ReadFile(path))(t)
 		raw[len(raw)*part/4] ^= 0xff
 		if err := os.WriteFile(path, raw, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if err := e.LoadState(ctx, name, cloudsim.LoadState{}); !errors.Is(err, cloudsim.Invalid) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("load %s: %v; want Invalid", name, err)
 		}
 	}
-	l, err := e.ListStates(ctx)
-	if err != nil || len(l.Items) != 3 || l.Items[0].Damage != "" || l.Items[1].Damage == "" || l.Items[0].Revision == 0 {
-		t.Errorf("listed: %+v, %v", l.Items, err)
+	l := must(e.ListStates(ctx))(t)
+	if len(l.Items) != 3 || l.Items[0].Damage != "" || l.Items[1].Damage == "" || l.Items[0].Revision == 0 {
+		t.Errorf("listed: %+v", l.Items)
 	}
 	if err := errors.Join(e.DeleteState(ctx, "head"), e.LoadState(ctx, "good", cloudsim.LoadState{})); err != nil {
 		t.Error(err)
@@ -428,18 +423,13 @@ func TestDamagedState(t *testing.T) {
 	}
 }
 
-// What a cloud that was killed had on the way is gone after the next start.
-// Whatever its folder is called, it is that of no other cloud.
+// A start removes the unfinished files of a killed cloud, and no files in the
+// folder of another cloud, whatever the names of the folders are.
 func TestScratchIsForgotten(t *testing.T) {
 	parent, ctx := t.TempDir(), engine.AsCloud(t.Context())
 	dir, others := filepath.Join(parent, "lab[1]"), filepath.Join(parent, "lab1")
 	for _, d := range []string{dir, others} {
-		for _, scratch := range []string{".making-1", "gone.data"} {
-			if err := os.MkdirAll(filepath.Join(d, scratch), 0o700); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := os.WriteFile(filepath.Join(d, ".making-2"), nil, 0o600); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Join(d, ".making-1"), 0o700), os.WriteFile(filepath.Join(d, ".making-2"), nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -448,7 +438,7 @@ func TestScratchIsForgotten(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
-	if left, err := os.ReadDir(others); err != nil || len(left) != 3 {
+	if left, err := os.ReadDir(others); err != nil || len(left) != 2 {
 		t.Errorf("of another cloud is left: %v, %v", left, err)
 	}
 	if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: "s"}); err != nil {
@@ -459,70 +449,9 @@ func TestScratchIsForgotten(t *testing.T) {
 	}
 }
 
-// files keeps the data of disks for TestDiskGoesWhileSaved.
-type files struct {
-	engine.DiskFiles
-	save func() error
-}
-
-func (f *files) Save(_ context.Context, to string, _ map[string]cloudsim.DataSize) error {
-	return errors.Join(os.Mkdir(to, 0o700), os.WriteFile(filepath.Join(to, cloudsim.StateDataList), []byte("{}"), 0o600), f.save())
-}
-
-func (*files) Swap(commit func() (string, error)) error { _, err := commit(); return err }
-
-// A disk that goes while a state is saved is not in it: it may have had data that
-// nobody spoke of, and would be empty. A save that fails leaves nothing.
-func TestDiskGoesWhileSaved(t *testing.T) {
-	dir, ctx := t.TempDir(), engine.AsCloud(t.Context())
-	data := &files{}
-	e, stop := boot(t, file(t), instant, withStates(dir), func(c *engine.Config) { c.DiskData, c.DiskFiles = true, data })
-	defer stop()
-	d := mustCreateDisk(t, e, ctx, "d")
-	mustCreateDisk(t, e, ctx, "stays")
-	saves := 0
-	data.save = func() error {
-		if saves++; saves > 1 {
-			return nil
-		}
-		_, err := e.DeleteDisk(ctx, d.ID)
-		return err
-	}
-	if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: "s"}); err != nil || saves != 2 {
-		t.Errorf("after %d saves: %v", saves, err)
-	}
-	// The state's own name is taken at the last moment.
-	data.save = func() error { return os.WriteFile(filepath.Join(dir, "late.state"), nil, 0o600) }
-	if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: "late"}); !errors.Is(err, cloudsim.Exists) {
-		t.Errorf("a name that was taken meanwhile: %v", err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "late.data")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("its data stays: %v", err)
-	}
-}
-
-// A state that does not fit is refused, and the cloud is as it was.
+// A state with other address ranges or zones is refused, and the cloud stays as
+// it is.
 func TestLoadRefuses(t *testing.T) {
-	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())
-	e, stop := boot(t, file(t), instant, withStates(dir))
-	mustCreate(t, e, ctx, "a")
-	if _, err := e.SaveState(ctx, cloudsim.SaveState{Name: "s"}); err != nil {
-		t.Fatal(err)
-	}
-	stop()
-	e, stop = boot(t, file(t), instant, withStates(dir), func(c *engine.Config) { c.Instances = netip.MustParsePrefix("127.70.0.0/16") })
-	defer stop()
-	b := mustCreate(t, e, ctx, "b")
-	if err := e.LoadState(ctx, "s", cloudsim.LoadState{}); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("a state with other address ranges: %v", err)
-	}
-	if got, err := e.GetInstance(ctx, b.ID); err != nil || got.Name != "b" {
-		t.Errorf("what was there: %+v, %v", got, err)
-	}
-}
-
-// Nor is a zone there that only the state has, or gone that it lacks.
-func TestLoadRefusesZones(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())
 	elsewhere := func(c *engine.Config) {
 		c.Catalogue.Zones = append(slices.Clip(c.Catalogue.Zones), cloudsim.Zone{Meta: cloudsim.Meta{Name: "mars-1a"}, Region: "mars-1"})
@@ -534,17 +463,20 @@ func TestLoadRefusesZones(t *testing.T) {
 	stop()
 	e, stop = boot(t, file(t), instant, withStates(dir), func(c *engine.Config) { c.Instances = netip.MustParsePrefix("127.70.0.0/16") })
 	defer stop()
-	mustCreate(t, e, ctx, "b")
+	b := mustCreate(t, e, ctx, "b")
 	if err := e.LoadState(ctx, "s", cloudsim.LoadState{}); !errors.Is(err, cloudsim.Conflict) {
-		t.Errorf("a state with other address ranges: %v", err)
+		t.Errorf("a state with other address ranges: %v; want Conflict", err)
+	}
+	if got, err := e.GetInstance(ctx, b.ID); err != nil || got.Name != "b" {
+		t.Errorf("the instance from before: %+v, %v", got, err)
 	}
 	if _, err := e.CreateInstance(ctx, cloudsim.CreateInstance{Name: "c", Zone: "mars-1a", Type: "small"}); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("in a zone that is not there: %v", err)
+		t.Errorf("an instance in a zone of the state: %v; want Invalid", err)
 	}
 	mustCreate(t, e, ctx, "d")
 }
 
-// A reset for which nobody waits any more empties nothing.
+// A reset whose caller has left changes nothing.
 func TestResetIsGivenUp(t *testing.T) {
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
 	defer stop()
@@ -559,8 +491,8 @@ func TestResetIsGivenUp(t *testing.T) {
 	}
 }
 
-// A difference names what came, what went, and of what changed the members; what
-// is the same in both states is none, and neither is what any two states differ in.
+// A diff lists added, removed and changed resources, with the fields that differ.
+// It ignores fields that differ in any two states, such as revisions.
 func TestDiffStates(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -598,7 +530,7 @@ func TestDiffStates(t *testing.T) {
 	}
 }
 
-// A token that stays over a reset still ends.
+// A token that a reset keeps still expires.
 func TestResetKeepsTheEndOfTokens(t *testing.T) {
 	e, down := boot(t, file(t), instant, frozen, withStates(t.TempDir()))
 	defer down()

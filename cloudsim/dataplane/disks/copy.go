@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"time"
@@ -204,27 +205,43 @@ func copyData(ctx context.Context, to, from *os.File) error {
 	if err := to.Truncate(info.Size()); err != nil {
 		return err
 	}
-	for at := int64(0); ; {
-		begin, end, err := nextData(from, at, info.Size())
-		if err != nil || begin >= end {
+	for e, err := range extents(from) {
+		if err != nil {
 			return err
 		}
-		for begin < end {
+		for at := e.begin; at < e.end; at += chunk {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			n := min(chunk, end-begin)
-			if _, err := from.Seek(begin, io.SeekStart); err != nil {
+			_, err1 := from.Seek(at, io.SeekStart)
+			_, err2 := to.Seek(at, io.SeekStart)
+			_, err3 := io.CopyN(to, from, min(chunk, e.end-at))
+			if err := errors.Join(err1, err2, err3); err != nil {
 				return err
 			}
-			if _, err := to.Seek(begin, io.SeekStart); err != nil {
-				return err
-			}
-			if _, err := io.CopyN(to, from, n); err != nil {
-				return err
-			}
-			begin += n
 		}
-		at = end
+	}
+	return nil
+}
+
+// extent is a part of a file that holds data.
+type extent struct{ begin, end int64 }
+
+// extents returns the parts of a file between its holes. A file system without
+// holes reports the whole file as one part.
+func extents(f *os.File) iter.Seq2[extent, error] {
+	return func(yield func(extent, error) bool) {
+		info, err := f.Stat()
+		if err != nil {
+			yield(extent{}, err)
+			return
+		}
+		for at := int64(0); ; {
+			begin, end, err := nextData(f, at, info.Size())
+			if err == nil && begin >= end || !yield(extent{begin, end}, err) || err != nil {
+				return
+			}
+			at = end
+		}
 	}
 }

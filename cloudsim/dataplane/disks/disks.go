@@ -55,10 +55,11 @@ func (c Config) Validate() error {
 }
 
 const (
-	suffix     = ".img"
-	made       = fs.FileMode(0o600) // of a disk's file
-	retryEvery = 10 * time.Second   // for a disk whose file could not be made
-	askAgain   = time.Second        // for a cloud that does not answer
+	suffix       = ".img"
+	made         = fs.FileMode(0o600) // mode of a disk's file
+	snapshotMode = fs.FileMode(0o400)
+	retryEvery   = 10 * time.Second // for a disk whose file could not be made
+	askAgain     = time.Second      // for a cloud that does not answer
 )
 
 // Path is where the data of a disk is below dir.

@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// withFiles runs a cloud whose states have the data of its disks, which is
-// kept in dir; states is "" for a folder of its own.
+// withFiles runs a cloud that keeps the data of its disks in dir. An empty states
+// gives its states a temporary folder.
 func withFiles(t *testing.T, dir, states string) *client.Client {
 	t.Helper()
 	files := disks.NewFiles(dir)
@@ -42,8 +42,8 @@ func ok(t *testing.T, errs ...error) {
 	}
 }
 
-// A state has the data of disks and snapshots: a load brings it back, sparse as
-// it was, and nothing of what came after; also in another cloud.
+// A state has the data of disks and snapshots. A load restores it with its holes
+// and removes later data, also in another cloud.
 func TestStatesHaveData(t *testing.T) {
 	dir := t.TempDir()
 	c := withFiles(t, dir, "")
@@ -55,7 +55,7 @@ func TestStatesHaveData(t *testing.T) {
 	shot := snapshot(t, c, "shot", a.ID)
 	done(t, c, shot)
 	s, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "then"})
-	if err != nil || !s.DiskData || s.Bytes < 6*cloudsim.StateBlock || s.Bytes > 1<<20 {
+	if err != nil || !s.DiskData || s.Bytes < 6*4096 || s.Bytes > 1<<20 {
 		t.Fatalf("saved: %+v, %v", s, err)
 	}
 	var out bytes.Buffer
@@ -95,8 +95,8 @@ func TestStatesHaveData(t *testing.T) {
 	}
 }
 
-// A state has the data of a disk of which the data plane has said nothing yet,
-// if it has a file by then. The records of a state alone leave all data.
+// A state has the data of a disk that the data plane has not reported yet, if
+// there is a file. A load of the records alone leaves all data.
 func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	dir := t.TempDir()
 	c := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.DiskData, c.DiskFiles = true, disks.NewFiles(dir) }))
@@ -132,8 +132,8 @@ func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	}
 }
 
-// The records of a state alone leave the data of what was not whole when it was
-// saved, and is by now.
+// A load of the records alone leaves the data of disks and snapshots that were
+// not ready when the state was saved.
 func TestRecordsLeaveData(t *testing.T) {
 	dir := t.TempDir()
 	engines := make(chan *engine.Engine, 1)
@@ -157,8 +157,8 @@ func TestRecordsLeaveData(t *testing.T) {
 	}
 }
 
-// Data that is not in its place by a load is put there before anything else is
-// done, and takes away nothing that comes after.
+// If a load cannot move its data into place, the cloud serves no disk and saves no
+// state until it can. Then later disks keep their data.
 func TestLateData(t *testing.T) {
 	dir := t.TempDir()
 	c := withFiles(t, dir, "")
@@ -174,8 +174,8 @@ func TestLateData(t *testing.T) {
 	if err := c.LoadState(t.Context(), "then", cloudsim.LoadState{}); err == nil {
 		t.Fatal("it is loaded")
 	}
-	if _, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "between"}); !errors.Is(err, cloudsim.Unavailable) || !strings.Contains(err.Error(), "not in its place yet") {
-		t.Errorf("data that are not those of the records are saved: %v", err)
+	if _, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "between"}); !errors.Is(err, cloudsim.Unavailable) || !strings.Contains(err.Error(), "not in place yet") {
+		t.Errorf("save: %v; want Unavailable", err)
 	}
 	b := create(t, c, "b", 1)
 	if err := c.LoadState(t.Context(), "then", cloudsim.LoadState{}); err == nil {
@@ -218,7 +218,7 @@ func isThen(t *testing.T, c *client.Client, dir string, d cloudsim.DiskID, s clo
 	}
 }
 
-// While a disk is attached its data stays, and so does everything else; the
+// A load with data is refused while a disk is attached, and changes nothing. The
 // records alone can be loaded.
 func TestLoadWhileAttached(t *testing.T) {
 	dir := t.TempDir()
@@ -252,8 +252,8 @@ func TestLoadWhileAttached(t *testing.T) {
 	}
 }
 
-// A disk whose data vanished is not left out without a word; the records can be
-// saved alone.
+// A save with data is refused if the file of a disk is missing. The records alone
+// can be saved.
 func TestDataThatCannotBeSaved(t *testing.T) {
 	dir := t.TempDir()
 	c := withFiles(t, dir, "")
@@ -272,36 +272,9 @@ func TestDataThatCannotBeSaved(t *testing.T) {
 	}
 }
 
-// Data that was damaged on its way is refused, and nothing is kept of it.
+// A state whose disk data is damaged or cut is neither imported nor loaded, and
+// the present data stays. Its records can be loaded alone.
 func TestDamagedData(t *testing.T) {
-	dir := t.TempDir()
-	c := withFiles(t, dir, "")
-	d := create(t, c, "d", 1)
-	whole(t, c, d.ID, 1)
-	write(t, disks.Path(dir, d.ID), 4096, "then")
-	_, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "s"})
-	ok(t, err)
-	var out bytes.Buffer
-	ok(t, c.ExportState(t.Context(), "s", &out))
-	for at := out.Len() - 5000; at < out.Len(); at += 500 {
-		bad := bytes.Clone(out.Bytes())
-		bad[at] ^= 1
-		if _, err := c.ImportState(t.Context(), "bad", bytes.NewReader(bad)); !errors.Is(err, cloudsim.Invalid) {
-			t.Fatalf("byte %d of %d was flipped: %v", at, out.Len(), err)
-		}
-		if _, err := c.ImportState(t.Context(), "bad", bytes.NewReader(out.Bytes()[:at])); !errors.Is(err, cloudsim.Invalid) {
-			t.Fatalf("cut at %d of %d: %v", at, out.Len(), err)
-		}
-	}
-	l, err := c.ListStates(t.Context())
-	if err != nil || len(l.Items) != 1 || l.Items[0].Damage != "" {
-		t.Fatalf("kept: %+v, %v", l, err)
-	}
-}
-
-// Data that was damaged where it is kept is not loaded, and what is there stays;
-// of a state whose data is gone the list says so.
-func TestDamagedWhereKept(t *testing.T) {
 	dir, states := t.TempDir(), t.TempDir()
 	c := withFiles(t, dir, states)
 	d := create(t, c, "d", 1)
@@ -310,58 +283,68 @@ func TestDamagedWhereKept(t *testing.T) {
 	_, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "s"})
 	ok(t, err)
 	write(t, disks.Path(dir, d.ID), 4096, "now.")
-	write(t, disks.Path(filepath.Join(states, "s.data"), d.ID), 4097, "x")
-	if err := c.LoadState(t.Context(), "s", cloudsim.LoadState{}); !errors.Is(err, cloudsim.Invalid) || !strings.Contains(err.Error(), "SHA-256") {
-		t.Errorf("loaded: %v", err)
+	path := filepath.Join(states, "s.state")
+	good, err := os.ReadFile(path)
+	ok(t, err)
+	for at := len(good) - 4000; at < len(good); at += 500 {
+		bad := bytes.Clone(good)
+		bad[at] ^= 1
+		for what, bad := range map[string][]byte{"flipped": bad, "cut": good[:at]} {
+			if _, err := c.ImportState(t.Context(), "bad", bytes.NewReader(bad)); !errors.Is(err, cloudsim.Invalid) {
+				t.Fatalf("%s at %d of %d: import: %v; want Invalid", what, at, len(good), err)
+			}
+			ok(t, os.WriteFile(path, bad, 0o600))
+			if err := c.LoadState(t.Context(), "s", cloudsim.LoadState{}); !errors.Is(err, cloudsim.Invalid) {
+				t.Fatalf("%s at %d of %d: load: %v; want Invalid", what, at, len(good), err)
+			}
+		}
 	}
 	if got := read(t, disks.Path(dir, d.ID), 4096); got != "now." {
 		t.Errorf("the disk holds %q", got)
 	}
-	ok(t, os.RemoveAll(filepath.Join(states, "s.data")))
-	if l, err := c.ListStates(t.Context()); err != nil || !strings.Contains(l.Items[0].Damage, "gone") {
-		t.Errorf("listed: %+v, %v", l, err)
-	}
-	if err := c.LoadState(t.Context(), "s", cloudsim.LoadState{}); !errors.Is(err, cloudsim.Invalid) {
-		t.Errorf("loaded: %v", err)
+	if l, err := c.ListStates(t.Context()); err != nil || len(l.Items) != 1 {
+		t.Errorf("states: %+v, %v; want s", l.Items, err)
 	}
 	ok(t, c.LoadState(t.Context(), "s", cloudsim.LoadState{RecordsOnly: true}), c.DeleteState(t.Context(), "s"))
 }
 
-// What a load that was killed before its records were written has left goes;
-// what one has left that was killed after goes to its place.
+// A start removes the data of a load that was killed before its commit, and
+// finishes a load that was killed after it.
 func TestDataAfterAKill(t *testing.T) {
-	dir, kept := filepath.Join(t.TempDir(), "disks"), filepath.Join(t.TempDir(), "kept")
+	dir := filepath.Join(t.TempDir(), "disks")
 	f := disks.NewFiles(dir)
 	a, b := cloudsim.DiskID("disk-000001"), cloudsim.DiskID("disk-000002")
-	ok(t, os.Mkdir(dir, 0o700), os.WriteFile(disks.Path(dir, a), []byte("then"), 0o600))
-	ok(t, f.Save(t.Context(), kept, map[string]cloudsim.DataSize{string(a): {Bytes: 4096}}))
+	ok(t, os.Mkdir(dir, 0o700))
 	ok(t, os.WriteFile(disks.Path(dir, a), []byte("now."), 0o600), os.WriteFile(disks.Path(dir, b), []byte("new."), 0o600))
-	stage := func() string {
+	stage := func() cloudsim.StagedData {
 		t.Helper()
-		s, err := f.Stage(t.Context(), kept, nil)
+		s, err := f.Stage(t.Context(), dataOf(t, part{string(a), 4096, at(0), "then"}), nil)
 		ok(t, err)
 		return s
 	}
-	swap := func(to string) { // as a start does
+	swap := func(to cloudsim.StagedData) { // as a start does
 		t.Helper()
-		ok(t, disks.NewFiles(dir).Swap(func() (string, error) { return to, nil }))
+		ok(t, disks.NewFiles(dir).Swap(func() (cloudsim.StagedData, error) { return to, nil }))
 	}
 	stage()
-	swap("")
+	swap(cloudsim.StagedData{})
 	if read(t, disks.Path(dir, a), 0) != "now." || gone(disks.Path(dir, b)) {
-		t.Error("what was not committed is the data")
+		t.Error("data that was not committed is in place")
 	}
 	s := stage()
-	ok(t, os.Rename(filepath.Join(dir, s, string(a)+".img"), disks.Path(dir, a))) // half of it was done
-	for range 2 {
-		swap(s)
-		if read(t, disks.Path(dir, a), 0) != "then" || !gone(disks.Path(dir, b)) {
-			t.Error("what was committed is not the data")
-		}
+	ok(t, os.Rename(filepath.Join(dir, s.Folder, string(a)+".img"), disks.Path(dir, a))) // killed halfway
+	swap(s)
+	if read(t, disks.Path(dir, a), 0) != "then" || !gone(disks.Path(dir, b)) {
+		t.Error("data that was committed is not in place")
+	}
+	ok(t, os.WriteFile(disks.Path(dir, b), []byte("new."), 0o600))
+	swap(s)
+	if gone(disks.Path(dir, b)) {
+		t.Error("the load removes a disk that was made after it")
 	}
 	refused := errors.New("refused")
 	stage()
-	if err := f.Swap(func() (string, error) { return "", refused }); !errors.Is(err, refused) {
+	if err := f.Swap(func() (cloudsim.StagedData, error) { return cloudsim.StagedData{}, refused }); !errors.Is(err, refused) {
 		t.Error(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {

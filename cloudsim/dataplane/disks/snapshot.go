@@ -104,7 +104,7 @@ func (k *keeper) take(ctx context.Context, name string, all []cloudsim.Snapshot)
 	var cs []copying
 	var said []cloudsim.SnapshotReport
 	for _, s := range all {
-		cs = append(cs, copying{from: Path(k.dir, s.Disk), to: SnapshotPath(k.dir, s.ID), bytes: int64(s.SizeGiB) << 30, mode: 0o400})
+		cs = append(cs, copying{from: Path(k.dir, s.Disk), to: SnapshotPath(k.dir, s.ID), bytes: int64(s.SizeGiB) << 30, mode: snapshotMode})
 		said = append(said, cloudsim.SnapshotReport{ID: s.ID, Status: s.Status})
 	}
 	k.start(ctx, name, func(ctx context.Context) error {

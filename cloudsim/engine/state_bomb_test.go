@@ -1,0 +1,137 @@
+package engine_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
+)
+
+// bombs make states whose records expand to a size, or fill 3 MB.
+var bombs = map[string]func(t testing.TB, size int) []byte{
+	"large values": func(t testing.TB, size int) []byte {
+		value := string(make([]byte, 1<<20))
+		return bomb(t, size, "object/instance", func(n int) (string, string) { return fmt.Sprintf("%06d", n), value })
+	},
+	"below the limit": func(t testing.TB, size int) []byte {
+		value, rng := make([]byte, 1<<20), rand.NewChaCha8([32]byte{})
+		return bomb(t, size, "object/instance", func(n int) (string, string) {
+			_, _ = rng.Read(value[:6<<10])
+			return fmt.Sprintf("%06d", n), string(value)
+		})
+	},
+	"small values": func(t testing.TB, size int) []byte {
+		return bomb(t, size, "object/fault", func(n int) (string, string) { return fmt.Sprintf("%09d", n), "{}" })
+	},
+	"index entries": func(t testing.TB, size int) []byte {
+		return bomb(t, size, "index/instance/name", func(n int) (string, string) { return fmt.Sprintf("%09d", n), "" })
+	},
+}
+
+// bomb returns a state with records of one bucket: so many bytes, or as many as
+// fit into 3 MB.
+func bomb(t testing.TB, size int, bucket string, next func(n int) (key, value string)) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := statefile.NewWriter(&out)
+	err := errors.Join(w.Begin(statefile.Head{}), w.Bucket([]byte(bucket), 0))
+	for n, total := 0, 0; err == nil && total < size && out.Len() < 3_000_000; n++ {
+		key, value := next(n)
+		total += len(key) + len(value)
+		err = w.Put([]byte(key), []byte(value))
+	}
+	if err := errors.Join(err, w.End()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// counter counts what is read from it.
+type counter struct {
+	io.Reader
+	n int
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += n
+	return n, err
+}
+
+// An import refuses a state that expands to 256 MiB before it has read half of
+// it, and keeps nothing of it.
+func TestImportStopsEarly(t *testing.T) {
+	dir := t.TempDir()
+	e, stop := boot(t, file(t), instant, withStates(dir))
+	defer stop()
+	body := bombs["large values"](t, 256<<20)
+	in := &counter{Reader: bytes.NewReader(body)}
+	_, err := e.ImportState(engine.AsCloud(t.Context()), "bomb", in)
+	if !errors.Is(err, cloudsim.Invalid) || !strings.Contains(err.Error(), "expands") || in.n > len(body)/2 {
+		t.Errorf("after %d of %d bytes: %v", in.n, len(body), err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// BenchmarkImportBomb measures the anonymous memory that an import of a hostile
+// state of 3 MB takes in addition. It may be at most 64 MiB.
+func BenchmarkImportBomb(b *testing.B) {
+	for name, body := range bombs {
+		b.Run(name, func(b *testing.B) {
+			body := body(b, 2<<30)
+			e, stop := boot(b, filepath.Join(b.TempDir(), "cloud.db"), instant, withStates(b.TempDir()))
+			defer stop()
+			debug.FreeOSMemory()
+			before, peak, done, sampled := rssAnon(b), 0, make(chan bool), make(chan bool)
+			go func() {
+				defer close(sampled)
+				for tick := time.Tick(time.Millisecond); ; <-tick {
+					peak = max(peak, rssAnon(b))
+					select {
+					case <-done:
+						return
+					default:
+					}
+				}
+			}()
+			for b.Loop() {
+				if _, err := e.ImportState(engine.AsCloud(b.Context()), "bomb", bytes.NewReader(body)); !errors.Is(err, cloudsim.Invalid) {
+					b.Errorf("import: %v; want Invalid", err)
+				}
+			}
+			close(done)
+			<-sampled
+			b.ReportMetric(float64(len(body))/1e6, "MB-sent")
+			b.ReportMetric(float64(peak-before)/1024, "MiB-peak")
+			b.ReportMetric(64, "MiB-limit")
+		})
+	}
+}
+
+// rssAnon returns the anonymous memory of this process in KiB.
+func rssAnon(b *testing.B) int {
+	raw, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		b.Skip("no /proc/self/status")
+	}
+	_, rest, _ := strings.Cut(string(raw), "RssAnon:")
+	n, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		b.Error(err)
+	}
+	return n
+}

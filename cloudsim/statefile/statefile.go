@@ -1,0 +1,244 @@
+// Package statefile reads and writes the file of a saved state. It has the
+// records of the store and the data of disks, but none of bbolt's pages: bbolt
+// trusts the pages of a file, and a hostile page ends the process. The reader
+// accepts files of strangers. It uses little memory and does not know what the
+// records mean.
+//
+// A file is a gzip stream. It begins with the Head, as a line of JSON. One or
+// two sections follow: the records, and the data of disks. A section is
+//
+//	for each bucket, in order: kindBucket, its name, its sequence;
+//	for each key of the bucket, in order: kindKey, key, value;
+//	kindEnd.
+//
+// Numbers are unsigned varints. A name, key or value has its length before it.
+// Each section is a gzip member of its own, and gzip's checksums find damage.
+package statefile
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+const (
+	format  = "cloudsim-state"
+	version = 3
+
+	kindEnd    = 0
+	kindBucket = 1
+	kindKey    = 2
+
+	// MaxValue is the largest value in bytes.
+	MaxValue = 4 << 20
+	maxName  = 32 << 10 // of a bucket or key
+)
+
+// The content of a file may be slack and ratio times the bytes that were read of
+// it: a small upload must not fill the disk. The records of 10,000 instances
+// shrink to a tenth. A journal that repeats an object of 10 KiB shrinks to about
+// a hundredth. Zeros shrink to a thousandth.
+const (
+	slack = 16 << 20
+	ratio = 200
+)
+
+// Head describes a state.
+type Head struct {
+	Format   string `json:"format"`
+	Version  int    `json:"version"`
+	Revision uint64 `json:"revision"`           // of the journal
+	DiskData bool   `json:"diskData,omitempty"` // there is a second section
+}
+
+// Writer writes a file.
+type Writer struct {
+	file io.Writer
+	zip  *gzip.Writer
+	buf  *bufio.Writer
+	rec  []byte
+}
+
+// NewWriter returns a Writer to w.
+func NewWriter(w io.Writer) *Writer { return &Writer{file: w} }
+
+// Begin begins the first section.
+func (w *Writer) Begin(h Head) error {
+	h.Format, h.Version = format, version
+	w.section(gzip.BestSpeed)
+	return json.NewEncoder(w.buf).Encode(h) // ends the line
+}
+
+// BeginData begins the section with the data of disks. It is not compressed.
+func (w *Writer) BeginData() { w.section(gzip.NoCompression) }
+
+func (w *Writer) section(level int) {
+	w.zip, _ = gzip.NewWriterLevel(w.file, level) // the level is valid
+	w.buf = bufio.NewWriterSize(w.zip, 64<<10)
+}
+
+// Bucket begins a bucket.
+func (w *Writer) Bucket(name []byte, sequence uint64) error {
+	w.rec = appendBytes(append(w.rec[:0], kindBucket), name)
+	_, err := w.buf.Write(binary.AppendUvarint(w.rec, sequence))
+	return err
+}
+
+// Put writes a key of the current bucket.
+func (w *Writer) Put(key, value []byte) error {
+	w.rec = appendBytes(appendBytes(append(w.rec[:0], kindKey), key), value)
+	_, err := w.buf.Write(w.rec)
+	return err
+}
+
+// End ends the section.
+func (w *Writer) End() error {
+	return errors.Join(w.buf.WriteByte(kindEnd), w.buf.Flush(), w.zip.Close())
+}
+
+func appendBytes(to, b []byte) []byte {
+	return append(binary.AppendUvarint(to, uint64(len(b))), b...)
+}
+
+// Reader reads a file. Its errors are Invalid, also for a failed read.
+type Reader struct {
+	Head Head
+
+	in          *bufio.Reader
+	bucket, key []byte // the last ones of the section
+}
+
+// NewReader reads the head of a file.
+func NewReader(r io.Reader) (*Reader, error) {
+	sent := &counter{Reader: r}
+	zip, err := gzip.NewReader(bufio.NewReaderSize(sent, 64<<10))
+	if err != nil {
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "not an exported state: %w", err)
+	}
+	s := &Reader{in: bufio.NewReaderSize(&limited{zip: zip, sent: sent}, 64<<10)}
+	line, err := s.in.ReadSlice('\n')
+	if err != nil || json.Unmarshal(line, &s.Head) != nil || s.Head.Format != format {
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "not an exported state: the header is missing")
+	}
+	if s.Head.Version != version {
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "the state has format version %d; this program reads version %d: save it again with this program", s.Head.Version, version)
+	}
+	return s, nil
+}
+
+// Record is a key of a bucket, or the begin of a bucket if Key is nil.
+type Record struct {
+	Bucket     []byte
+	Sequence   uint64 // only at the begin
+	Key, Value []byte
+}
+
+// Next returns the next record. It returns io.EOF at the end of the section.
+func (r *Reader) Next() (rec Record, err error) {
+	kind, err := r.in.ReadByte()
+	switch {
+	case err != nil:
+		return rec, cutOff(err)
+	case kind == kindEnd:
+		r.bucket, r.key = nil, nil
+		return rec, io.EOF
+	case kind == kindBucket:
+		if rec.Bucket, err = r.bytes(maxName); err != nil {
+			return rec, err
+		}
+		if rec.Sequence, err = binary.ReadUvarint(r.in); err != nil {
+			return rec, cutOff(err)
+		}
+		if bytes.Compare(rec.Bucket, r.bucket) <= 0 {
+			return rec, Damaged("bucket %.40q is out of order", rec.Bucket)
+		}
+		r.bucket, r.key = rec.Bucket, nil
+		return rec, nil
+	case kind == kindKey && r.bucket != nil:
+		if rec.Key, err = r.bytes(maxName); err != nil {
+			return rec, err
+		}
+		if rec.Value, err = r.bytes(MaxValue); err != nil {
+			return rec, err
+		}
+		if bytes.Compare(rec.Key, r.key) <= 0 {
+			return rec, Damaged("key %.40q of bucket %.40q is out of order", rec.Key, r.bucket)
+		}
+		rec.Bucket, r.key = r.bucket, rec.Key
+		return rec, nil
+	}
+	return rec, Damaged("a record has the kind %d", kind)
+}
+
+// EndSection returns an error if the section that ended is damaged, or if another
+// section follows and more is false, or the reverse.
+func (r *Reader) EndSection(more bool) error {
+	switch _, err := r.in.Peek(1); { // makes gzip compare the checksum
+	case err == nil && !more:
+		return Damaged("bytes follow its end")
+	case err != nil && (more || !errors.Is(err, io.EOF)):
+		return cutOff(err)
+	}
+	return nil
+}
+
+// bytes reads a length and that many bytes, which are the caller's.
+func (r *Reader) bytes(most uint64) ([]byte, error) {
+	n, err := binary.ReadUvarint(r.in)
+	if err != nil {
+		return nil, cutOff(err)
+	}
+	if n > most {
+		return nil, Damaged("a name, key or value has %d bytes; the limit is %d", n, most)
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(r.in, b); err != nil {
+		return nil, cutOff(err)
+	}
+	return b, nil
+}
+
+// Damaged returns the error for a file with a wrong record.
+func Damaged(format string, args ...any) error {
+	return cloudsim.Errorf(cloudsim.Invalid, "the state is damaged: "+format, args...)
+}
+
+func cutOff(err error) error {
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return cloudsim.Errorf(cloudsim.Invalid, "the state is cut off or damaged: %w", err)
+}
+
+// counter counts the bytes that were read.
+type counter struct {
+	io.Reader
+	n int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// limited reads the content of a file up to its limit.
+type limited struct {
+	zip  *gzip.Reader
+	sent *counter
+	n    int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	n, err := l.zip.Read(p)
+	if l.n += int64(n); l.n > slack+ratio*l.sent.n {
+		return 0, cloudsim.Errorf(cloudsim.Invalid, "the state expands to more than %d times its size", ratio)
+	}
+	return n, err
+}

@@ -1,0 +1,133 @@
+package statefile_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
+)
+
+// read reads a file of two sections; a refusal must be Invalid.
+func read(t *testing.T, file []byte) (all []statefile.Record, err error) {
+	t.Helper()
+	defer func() {
+		if err != nil && !errors.Is(err, cloudsim.Invalid) {
+			t.Errorf("error %v; want Invalid", err)
+		}
+	}()
+	r, err := statefile.NewReader(bytes.NewReader(file))
+	if err != nil {
+		return nil, err
+	}
+	for _, more := range []bool{true, false} {
+		for {
+			rec, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				return nil, err
+			}
+			all = append(all, rec)
+		}
+		if err := r.EndSection(more); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// written returns a file with two sections of n keys each.
+func written(t *testing.T, n uint64) []byte {
+	t.Helper()
+	rng := rand.NewChaCha8([32]byte{1})
+	var out bytes.Buffer
+	w := statefile.NewWriter(&out)
+	err := w.Begin(statefile.Head{Revision: 7, DiskData: true})
+	for _, section := range []string{"records", "data"} {
+		if section == "data" {
+			w.BeginData()
+		}
+		err = errors.Join(err, w.Bucket([]byte(section), n))
+		for k := range n {
+			value := make([]byte, 100)
+			_, _ = rng.Read(value)
+			err = errors.Join(err, w.Put(binary.BigEndian.AppendUint64(nil, k), value))
+		}
+		err = errors.Join(err, w.End())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// A reader returns what was written. A file with one flipped byte or without its
+// end is Invalid, or its content is the same.
+func TestFile(t *testing.T) {
+	whole := written(t, 10)
+	want, err := read(t, whole)
+	if err != nil || len(want) != 22 || string(want[0].Bucket) != "records" || want[0].Sequence != 10 || len(want[21].Value) != 100 {
+		t.Fatalf("%d records, %v", len(want), err)
+	}
+	for at := range whole {
+		bad := bytes.Clone(whole)
+		bad[at] ^= 0x41
+		if got, err := read(t, bad); err == nil && !slices.EqualFunc(got, want, func(a, b statefile.Record) bool {
+			return bytes.Equal(a.Bucket, b.Bucket) && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
+		}) {
+			t.Errorf("byte %d of %d flipped: accepted with another content", at, len(whole))
+		}
+		if _, err := read(t, whole[:at]); err == nil {
+			t.Errorf("cut at %d of %d: accepted", at, len(whole))
+		}
+	}
+}
+
+// Files that were made to do damage are Invalid, and so are other files.
+func TestHostileFile(t *testing.T) {
+	const head = `{"format":"cloudsim-state","version":3}` + "\n"
+	bucket, key := "\x01\x01b\x00", "\x02\x01k\x01v"
+	if _, err := read(t, zipped(head+bucket+key+"\x00\x00")); err != nil {
+		t.Fatalf("a valid file: %v", err)
+	}
+	for what, bad := range map[string]string{
+		"no header":            "\x00\x00",
+		"another version":      strings.Replace(head, "3", "2", 1) + "\x00\x00",
+		"a long header":        strings.Repeat("x", 1<<20),
+		"no sections":          head,
+		"one section":          head + "\x00",
+		"three sections":       head + "\x00\x00\x00",
+		"buckets out of order": head + "\x01\x01c\x00" + bucket + "\x00\x00",
+		"a bucket twice":       head + bucket + bucket + "\x00\x00",
+		"an empty bucket name": head + "\x01\x00\x00\x00\x00",
+		"a key twice":          head + bucket + key + key + "\x00\x00",
+		"an empty key":         head + bucket + "\x02\x00\x01v\x00\x00",
+		"a key of no bucket":   head + key + "\x00\x00",
+		"an unknown record":    head + "\x07\x00\x00",
+		"a huge value":         head + bucket + "\x02\x01k" + string(binary.AppendUvarint(nil, 1<<60)),
+		"an endless number":    head + "\x01" + strings.Repeat("\xff", 20),
+	} {
+		if _, err := read(t, zipped(bad)); err == nil {
+			t.Errorf("%s: accepted", what)
+		}
+	}
+	if _, err := read(t, []byte("no state")); err == nil {
+		t.Error("a text: accepted")
+	}
+}
+
+func zipped(content string) []byte {
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	_, _ = z.Write([]byte(content)) // to memory
+	_ = z.Close()
+	return out.Bytes()
+}
