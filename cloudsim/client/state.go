@@ -9,19 +9,17 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// SaveState saves the whole cloud as it is now; admins only, as is all about
-// states.
+// SaveState saves the whole cloud. All calls about states need an admin.
 func (c *Client) SaveState(ctx context.Context, req cloudsim.SaveState) (cloudsim.State, error) {
 	return call[cloudsim.State](ctx, c.patient(), "POST", "/v1/states", req)
 }
 
-// ListStates returns every state that was saved.
+// ListStates returns all saved states.
 func (c *Client) ListStates(ctx context.Context) (cloudsim.States, error) {
 	return call[cloudsim.States](ctx, c, "GET", "/v1/states", nil)
 }
 
-// LoadState makes the cloud what it was when the state was saved. Watches end
-// with Gone.
+// LoadState replaces the cloud by a saved state. Watches end with Gone.
 func (c *Client) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
 	path := "/v1/states/" + seg(name) + "/load"
 	if req.RecordsOnly {
@@ -31,20 +29,20 @@ func (c *Client) LoadState(ctx context.Context, name string, req cloudsim.LoadSt
 	return err
 }
 
-// DeleteState forgets a saved state.
+// DeleteState deletes a saved state.
 func (c *Client) DeleteState(ctx context.Context, name string) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/states/"+seg(name), nil)
 	return err
 }
 
-// ResetState makes the cloud empty; projects and who may call stay. Watches end
-// with Gone.
+// ResetState makes the cloud empty. Projects and access stay. Watches end with
+// Gone.
 func (c *Client) ResetState(ctx context.Context) error {
 	_, err := call[struct{}](ctx, c.patient(), "POST", "/v1/states/reset", nil)
 	return err
 }
 
-// DiffStates compares two states; "" is the cloud as it is now.
+// DiffStates compares two states; "" is the running cloud.
 func (c *Client) DiffStates(ctx context.Context, from, to string) (cloudsim.StateDiff, error) {
 	q := url.Values{}
 	if from != "" {
@@ -56,7 +54,7 @@ func (c *Client) DiffStates(ctx context.Context, from, to string) (cloudsim.Stat
 	return call[cloudsim.StateDiff](ctx, c.patient(), "GET", "/v1/states/diff?"+q.Encode(), nil)
 }
 
-// ExportState writes a saved state as one file that any cloud can import.
+// ExportState writes the file of a saved state, which any cloud can import.
 func (c *Client) ExportState(ctx context.Context, name string, w io.Writer) error {
 	resp, err := c.do(ctx, c.patient().HTTP, http.MethodGet, "/v1/states/"+seg(name)+"/export", nil)
 	if err != nil {
@@ -64,12 +62,12 @@ func (c *Client) ExportState(ctx context.Context, name string, w io.Writer) erro
 	}
 	defer resp.Body.Close()
 	if _, err := io.Copy(w, resp.Body); err != nil {
-		return cloudsim.Errorf(cloudsim.Unavailable, "exporting %s: %w", name, err)
+		return cloudsim.Errorf(cloudsim.Unavailable, "export of state %s failed: %w", name, err)
 	}
 	return nil
 }
 
-// ImportState keeps an exported state under a name.
+// ImportState saves an exported state under a name.
 func (c *Client) ImportState(ctx context.Context, name string, r io.Reader) (cloudsim.State, error) {
 	return call[cloudsim.State](ctx, c.patient(), "PUT", "/v1/states/"+seg(name), nil, func(req *http.Request) {
 		req.Body = io.NopCloser(r)

@@ -8,14 +8,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// owner is whose a token is, by name: ids are given again after a load, and by
-// every cloud.
+// owner names the project and account of a token. Ids are not enough: a load, and
+// each other cloud, uses the same ids again.
 type owner struct {
 	project, account string
-	home             cloudsim.ProjectID // of the account
+	home             cloudsim.ProjectID // project of the account
 }
 
-// ownerOf is whose t is here; NotFound if that is not there.
+// ownerOf returns the owner of t in tx, or NotFound if it is not in tx.
 func ownerOf(tx *store.Tx, t cloudsim.Token) (o owner, err error) {
 	if t.Project != "" {
 		p, err := projects.Get(tx, string(t.Project))
@@ -34,13 +34,13 @@ func ownerOf(tx *store.Tx, t cloudsim.Token) (o owner, err error) {
 	return o, nil
 }
 
-// ownToken is a token from before a load, and whose it was then.
+// ownToken is a token of the running cloud before a load, with its owner.
 type ownToken struct {
 	cloudsim.Token
 	of owner
 }
 
-// ownTokens are the tokens of somebody.
+// ownTokens returns the tokens that have an owner.
 func ownTokens(tx *store.Tx) (all []ownToken, err error) {
 	for t, err := range tokens.Scan(tx, "", "") {
 		if err != nil {
@@ -57,8 +57,7 @@ func ownTokens(tx *store.Tx) (all []ownToken, err error) {
 	return all, nil
 }
 
-// keepTokens makes the secrets of own good for what they were good for, where
-// those whose they are, are there too.
+// keepTokens keeps the tokens whose owner is in tx, with the same names and ids.
 func keepTokens(tx *store.Tx, own []ownToken) error {
 	for _, t := range own {
 		of, err := ownerOf(tx, t.Token)
@@ -75,8 +74,8 @@ func keepTokens(tx *store.Tx, own []ownToken) error {
 	return nil
 }
 
-// keepToken puts t where a token of its name is, or as a new one. What is there
-// gets all that says what a secret is good for: it may have been made for less.
+// keepToken puts t in place of the token with its name, or as a new token. It also
+// replaces the role, account and expiry: those of the state's token may allow more.
 func keepToken(tx *store.Tx, t cloudsim.Token) error {
 	have, err := tokens.Named(tx, t.Project, t.Name)
 	switch {
@@ -86,7 +85,7 @@ func keepToken(tx *store.Tx, t cloudsim.Token) error {
 			return err
 		}
 		have = t
-		have.ID, have.CreatedAt = cloudsim.TokenID(id), time.Time{} // new here
+		have.ID, have.CreatedAt = cloudsim.TokenID(id), time.Time{} // a new token
 	case err != nil:
 		return err
 	case have.Hash == t.Hash:
@@ -96,7 +95,7 @@ func keepToken(tx *store.Tx, t cloudsim.Token) error {
 	return errors.Join(tokens.Put(tx, &have), forgetLater(tx, have))
 }
 
-// keepEnds puts the ends of all tokens on the due list, which is empty.
+// keepEnds puts the expiry of all tokens on the due list, which is empty.
 func keepEnds(tx *store.Tx) error {
 	for t, err := range tokens.Scan(tx, "", "") {
 		if err == nil {

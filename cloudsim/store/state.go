@@ -13,20 +13,19 @@ import (
 )
 
 var (
-	keyEpoch = []byte("epoch") // the revision at which the contents were replaced last
-	keyGaps  = []byte("gaps")  // revisions that the journal never had, [][2]uint64
+	keyEpoch = []byte("epoch") // revision of the last Replace
+	keyGaps  = []byte("gaps")  // revisions that no event has, [][2]uint64
 )
 
-// Replace makes the contents of the file those of another, but for the kinds to
-// keep; a nil one has nothing. Like all else in a transaction it is done whole
-// or not at all.
+// Replace replaces the contents of the store by those of from, except for the
+// kinds to keep. A nil from is empty. The transaction does all of it or nothing.
 //
-// Revisions go on from where either file was, and every watch that has begun
-// is Gone: who watches lists again. The clock becomes the other file's; with a
-// nil one it stays.
+// Revisions continue after those of both stores. Each watch that has begun ends
+// with Gone, and the watcher lists again. The clock becomes that of from; with a
+// nil from it stays.
 //
-// The other must stay open, and nobody may write to it, until the transaction
-// is over: what it holds is written from where it lies.
+// The caller keeps from open and does not write to it until the transaction
+// ends: the transaction refers to its values without a copy.
 func (t *Tx) Replace(from *Store, keep ...cloudsim.ResourceKind) error {
 	last, clock := t.Revision(), t.Clock()
 	if err := t.clear(keep); err != nil {
@@ -44,7 +43,7 @@ func (t *Tx) Replace(from *Store, keep ...cloudsim.ResourceKind) error {
 	return t.beginEpoch(last)
 }
 
-// kept reports whether a bucket belongs to one of the kinds to keep.
+// kept reports whether a bucket belongs to a kind to keep.
 func kept(name []byte, keep []cloudsim.ResourceKind) bool {
 	return slices.ContainsFunc(keep, func(k cloudsim.ResourceKind) bool {
 		return string(name) == "object/"+string(k) || strings.HasPrefix(string(name), "index/"+string(k)+"/")
@@ -89,13 +88,13 @@ func (t *Tx) copyFrom(src *bolt.Tx, keep []cloudsim.ResourceKind) error {
 			return err
 		}
 		return b.ForEach(func(k, v []byte) error {
-			return to.Put(k, v) // k is copied by Put, v is not
+			return to.Put(k, v) // Put copies k, but not v
 		})
 	})
 }
 
-// beginEpoch makes the journal go on after everything that this file or the
-// other has ever given out.
+// beginEpoch lets the journal continue after all revisions that this store or the
+// other one has used.
 func (t *Tx) beginEpoch(last uint64) error {
 	own := t.Revision()
 	next := max(own, last) + 1
@@ -121,8 +120,8 @@ func (t *Tx) beginEpoch(last uint64) error {
 	return errors.Join(meta.Put(keyGaps, raw), meta.Put(keyEpoch, u64(next)))
 }
 
-// Epoch is the revision at which the contents were replaced last; 0 if they
-// never were. Watches from before it cannot go on.
+// Epoch returns the revision of the last Replace, or 0. A watch from an earlier
+// revision cannot continue.
 func (t *Tx) Epoch() uint64 {
 	if raw := t.read(bucketMeta).Get(keyEpoch); raw != nil {
 		return fromU64(raw)
@@ -130,7 +129,7 @@ func (t *Tx) Epoch() uint64 {
 	return 0
 }
 
-// gaps are the revisions, from and to inclusive, that the journal never had.
+// gaps returns the revisions that no event has, as pairs of first and last.
 func (t *Tx) gaps() (gaps [][2]uint64, err error) {
 	if raw := t.read(bucketMeta).Get(keyGaps); raw != nil {
 		err = json.Unmarshal(raw, &gaps)
@@ -138,7 +137,7 @@ func (t *Tx) gaps() (gaps [][2]uint64, err error) {
 	return gaps, err
 }
 
-// Objects calls fn with every object in the file, by kind and id.
+// Objects calls fn with each resource, in the order of kinds and ids.
 func (t *Tx) Objects(fn func(kind cloudsim.ResourceKind, id string, raw []byte) error) error {
 	return t.tx.ForEach(func(name []byte, b *bolt.Bucket) error {
 		kind, ok := strings.CutPrefix(string(name), "object/")

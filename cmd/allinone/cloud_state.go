@@ -17,18 +17,18 @@ import (
 
 func newStateCommand(c *cloudCLI) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "state", Aliases: []string{"states"}, Short: "Save the whole cloud, and go back to it",
-		Long: `Save the whole cloud, and go back to it: its resources with their ids, addresses,
-provider ids and open operations, its journal, clock, faults and holds, and the
-data of its disks. The snapshot of one disk is 'allinone cloud snapshots'.
+		Use: "state", Aliases: []string{"states"}, Short: "Save and load the whole cloud",
+		Long: `Save and load the whole cloud. A state has the resources with their ids, addresses,
+provider ids and open operations, the journal, the clock, faults and holds, and the
+data of disks. For a snapshot of one disk use 'allinone cloud snapshots'.
 
-After a load or a reset every watch ends with gone, and who watches lists again.
-Who could call before still can, with the same token.`,
+After a load or a reset each watch ends with gone, and clients list again. Tokens of
+the running cloud stay valid.`,
 		Example: `  allinone cloud state save before-upgrade
   allinone cloud state diff before-upgrade
   allinone cloud state load before-upgrade
 
-  # Take it elsewhere
+  # Move a state to another cloud
   allinone cloud state export before-upgrade --file lab.state
   allinone cloud state import lab --file lab.state`,
 	}
@@ -60,13 +60,13 @@ func newSaveStateCommand(c *cloudCLI) *cobra.Command {
 	var o output
 	var req cloudsim.SaveState
 	cmd := &cobra.Command{
-		Use: "save NAME", Short: "Save the cloud as it is now",
-		Long: `Save the cloud as it is now, with the data of its disks and snapshots, all as they
-are at one instant: what a power cut would leave. Holes take no room, and nothing
-does on a file system that clones (XFS, Btrfs). A state holds up to 4 GiB of data.
+		Use: "save NAME", Short: "Save the whole cloud",
+		Long: `Save the whole cloud with the data of its disks and snapshots. All data is of one
+instant, as after a power cut. A state holds up to 4 GiB of data; parts of disks that
+were never written do not count.
 
-With --records-only the data is left out: after a load a disk has the data that its
-file has then, or has lost it.`,
+With --records-only the state has no disk data. After a load a disk has the data of
+its current file, or none.`,
 		Example: "  allinone cloud state save before-upgrade\n  allinone cloud state save before-upgrade --records-only",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -86,7 +86,7 @@ file has then, or has lost it.`,
 func newListStatesCommand(c *cloudCLI) *cobra.Command {
 	var o output
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the states that were saved",
+		Use: "list", Short: "List saved states",
 		Example: "  allinone cloud state list", Args: cobra.NoArgs,
 		RunE: c.run(func(ctx context.Context, cl *client.Client, _ []string) error {
 			l, err := cl.ListStates(ctx)
@@ -103,13 +103,13 @@ func newListStatesCommand(c *cloudCLI) *cobra.Command {
 func newLoadStateCommand(c *cloudCLI) *cobra.Command {
 	var req cloudsim.LoadState
 	cmd := &cobra.Command{
-		Use: "load NAME", Short: "Make the cloud what it was when the state was saved",
-		Long: `Make the cloud what it was when the state was saved, all at once: what came after
-is gone. Work that is due by now settles, as after a restart.
+		Use: "load NAME", Short: "Replace the cloud by a saved state",
+		Long: `Replace the cloud by a saved state in one step. Later changes are lost. Work that is
+due by now settles, as after a restart.
 
-The disks' data of then takes the place of what they have now, if the state has it.
-That waits for nobody: it is refused while a disk is attached, because who has it
-mounted would go on with the data of before. Detach first, or leave the data as it
+If the state has disk data, it replaces the present data of all disks. Such a load is
+refused while a disk is attached, because an instance that has it mounted would
+continue with the old data. Detach the disk first, or leave the data of disks as it
 is with --records-only.`,
 		Example: "  allinone cloud state load before-upgrade\n  allinone cloud state load before-upgrade --records-only",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: stateNames(c),
@@ -127,7 +127,7 @@ is with --records-only.`,
 
 func newDeleteStateCommand(c *cloudCLI) *cobra.Command {
 	return &cobra.Command{
-		Use: "delete NAME...", Short: "Forget states",
+		Use: "delete NAME...", Short: "Delete states",
 		Example: "  allinone cloud state delete before-upgrade",
 		Args:    cobra.MinimumNArgs(1), ValidArgsFunction: stateNames(c),
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -147,7 +147,7 @@ func newDeleteStateCommand(c *cloudCLI) *cobra.Command {
 func newDiffStatesCommand(c *cloudCLI) *cobra.Command {
 	var o output
 	cmd := &cobra.Command{
-		Use: "diff FROM [TO]", Short: "Compare two states, or one with the cloud as it is now",
+		Use: "diff FROM [TO]", Short: "Compare two states, or a state with the running cloud",
 		Example: "  allinone cloud state diff before-upgrade\n  allinone cloud state diff monday tuesday -o json",
 		Args:    cobra.RangeArgs(1, 2), ValidArgsFunction: stateNames(c),
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -178,13 +178,13 @@ func newDiffStatesCommand(c *cloudCLI) *cobra.Command {
 func newExportStateCommand(c *cloudCLI) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use: "export NAME --file FILE", Short: "Write a state to one file that any cloud can import",
-		Long:    "Write a state to one file that any cloud can import. It holds no secrets, only the\nhashes of tokens, but all that is on the disks; nobody else may read it.",
+		Use: "export NAME --file FILE", Short: "Write a state to a file that any cloud can import",
+		Long:    "Write a state to a file that any cloud can import. The file has hashes of tokens and\nno secrets of the cloud, but all data of the disks. Only its owner may read it.",
 		Example: "  allinone cloud state export before-upgrade --file lab.state",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: stateNames(c),
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
 			if file == "" {
-				return badFlag("file", file, "a file to write")
+				return badFlag("file", file, "the file to write")
 			}
 			if file == "-" {
 				return cl.ExportState(ctx, args[0], c.stdout)
@@ -194,12 +194,12 @@ func newExportStateCommand(c *cloudCLI) *cobra.Command {
 				return err
 			}
 			if err := errors.Join(cl.ExportState(ctx, args[0], f), f.Close()); err != nil {
-				return errors.Join(err, os.Remove(file)) // no half of it stays
+				return errors.Join(err, os.Remove(file)) // a part of a state is of no use
 			}
 			return nil
 		}),
 	}
-	cmd.Flags().StringVar(&file, "file", "", "`FILE` to write; it must not be there; - for standard output")
+	cmd.Flags().StringVar(&file, "file", "", "`FILE` to write, which must not exist; - for standard output")
 	return cmd
 }
 
@@ -207,7 +207,8 @@ func newImportStateCommand(c *cloudCLI) *cobra.Command {
 	var o output
 	var file string
 	cmd := &cobra.Command{
-		Use: "import NAME --file FILE", Short: "Keep a state that was exported; load it afterwards",
+		Use: "import NAME --file FILE", Short: "Import an exported state, to load it afterwards",
+		Long: "Import an exported state, to load it afterwards. The file may come from a stranger:\nthe cloud checks it and refuses a damaged or hostile one.",
 		Example: "  allinone cloud state import lab --file lab.state\n  allinone cloud state load lab",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -217,7 +218,7 @@ func newImportStateCommand(c *cloudCLI) *cobra.Command {
 				if err != nil {
 					return cloudsim.Errorf(cloudsim.Invalid, "--file: %w", err)
 				}
-				defer func() { _ = f.Close() }() // it was read
+				defer func() { _ = f.Close() }() // it was only read
 				from = f
 			}
 			s, err := cl.ImportState(ctx, args[0], from)
@@ -228,7 +229,7 @@ func newImportStateCommand(c *cloudCLI) *cobra.Command {
 		}),
 	}
 	o.flags(cmd)
-	cmd.Flags().StringVar(&file, "file", "", "`FILE` that was exported; - for standard input")
+	cmd.Flags().StringVar(&file, "file", "", "exported `FILE` to read; - for standard input")
 	return cmd
 }
 
@@ -236,16 +237,16 @@ func newResetStateCommand(c *cloudCLI) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "reset", Short: "Make the cloud empty",
-		Long:    "Make the cloud empty, all at once. Projects stay, and so do tokens, service accounts\nand roles; so do the clock, and states that were saved.",
+		Long:    "Make the cloud empty in one step. Projects, tokens, service accounts, roles, the clock\nand saved states stay.",
 		Example: "  allinone cloud state reset --yes", Args: cobra.NoArgs,
 		RunE: c.run(func(ctx context.Context, cl *client.Client, _ []string) error {
 			if !yes {
-				return cloudsim.Errorf(cloudsim.Invalid, "this deletes every resource of the cloud: say --yes, or save a state first")
+				return cloudsim.Errorf(cloudsim.Invalid, "a reset deletes all resources of the cloud: save a state first if you need them, then add --yes")
 			}
 			return cl.ResetState(ctx)
 		}),
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "really")
+	cmd.Flags().BoolVar(&yes, "yes", false, "confirm the reset")
 	return cmd
 }
 

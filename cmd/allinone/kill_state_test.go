@@ -20,9 +20,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// A cloud that is killed while it loads a state is the one before or the one
-// that was loaded, whole, with the data of its disks; what was acknowledged is
-// the one that was loaded; and nothing is left of what was on its way.
+// A cloud that is killed during a load is the old one or the loaded one, with the
+// data of its disks. After an acknowledged load it is the loaded one. No unfinished
+// files are left.
 func TestKillDuringLoad(t *testing.T) {
 	rounds, instances := 40, 400
 	if testing.Short() {
@@ -69,7 +69,7 @@ func TestKillDuringLoad(t *testing.T) {
 		now = loadedState(t, c, instances)
 		v.haveDisks(now)
 		if acknowledged && now != to {
-			t.Fatalf("%s was loaded, and it is %s", to, now)
+			t.Fatalf("the load of %s was acknowledged, and the cloud is %s", to, now)
 		}
 		loads[now == to]++
 		for _, folder := range []string{"states", "disks"} {
@@ -79,13 +79,13 @@ func TestKillDuringLoad(t *testing.T) {
 		}
 	}
 	v.kill()
-	t.Logf("%d loads were done when the cloud was killed, %d were not", loads[true], loads[false])
+	t.Logf("%d loads were complete at the kill, %d were not", loads[true], loads[false])
 }
 
-// disksOf says which disks each word has; only the first has the same id in both.
+// disksOf names the disks of each state. The first disk has the same id in both.
 var disksOf = map[string][]string{"one": {"disk-000001", "disk-000002"}, "two": {"disk-000001"}}
 
-// fillDisks makes disks that are full of a word.
+// fillDisks creates the disks of a state and fills them with its name.
 func (v *victim) fillDisks(c *client.Client, word string) {
 	v.t.Helper()
 	for _, want := range disksOf[word] {
@@ -109,7 +109,7 @@ func (v *victim) fillDisks(c *client.Client, word string) {
 	}
 }
 
-// haveDisks fails unless the disks are those of a word, with their data.
+// haveDisks fails unless the disks are those of a state, with their data.
 func (v *victim) haveDisks(word string) {
 	v.t.Helper()
 	there, err := filepath.Glob(v.image("*"))
@@ -132,7 +132,7 @@ func (v *victim) haveDisks(word string) {
 
 func dataOf(word string) []byte { return bytes.Repeat([]byte(word), 2<<20) }
 
-// checkFile reports damage in the file of a dead cloud.
+// checkFile checks the file of a killed cloud.
 func checkFile(dir string) error {
 	st, err := store.Open(filepath.Join(dir, "cloud.db"))
 	if err != nil {
@@ -141,7 +141,7 @@ func checkFile(dir string) error {
 	return errors.Join(engine.New(slog.New(slog.DiscardHandler), st, engine.Default()).Check(), st.Close())
 }
 
-// populate makes instances whose names begin with a word.
+// populate creates instances whose names begin with a word.
 func populate(t *testing.T, c *client.Client, word string, n int) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -161,7 +161,7 @@ func populate(t *testing.T, c *client.Client, word string, n int) {
 	}
 }
 
-// loadedState says with which word all instances begin.
+// loadedState returns the word with which the names of all instances begin.
 func loadedState(t *testing.T, c *client.Client, n int) string {
 	t.Helper()
 	all, _, err := cloudsim.All(t.Context(), c.ListInstances, cloudsim.ListOptions{Limit: cloudsim.MaxPageSize})
@@ -178,6 +178,6 @@ func loadedState(t *testing.T, c *client.Client, n int) string {
 			return word
 		}
 	}
-	t.Fatalf("it is no state that was saved: %v", words)
+	t.Fatalf("the instances are those of no saved state: %v", words)
 	return ""
 }
