@@ -28,9 +28,10 @@ func ServeProfiles(ctx context.Context, ln net.Listener) error {
 // Serve answers on ln until ctx ends, then lets requests finish.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler, limits run.Limits) error {
 	srv := &http.Server{
-		Handler:        h,
-		MaxHeaderBytes: 64 << 10,
-		BaseContext:    func(net.Listener) context.Context { return ctx }, // ends watches
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends watches
 	}
 	return run.HTTP(ctx, srv, ln, shutdownGrace, limits)
 }

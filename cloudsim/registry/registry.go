@@ -175,6 +175,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	about := s.guard.admit(r)
+	if about.caller.Name() != "" {
+		run.Authenticated(r.Context())
+	}
 	r = r.WithContext(context.WithValue(r.Context(), sessionKey{}, about))
 	w = &afterwards{ResponseWriter: w, s: about, conn: conn, stall: s.cfg.StallTimeout}
 	if (r.URL.Path == "/v2/" || r.URL.Path == "/v2") && about.bad != nil {
@@ -182,9 +185,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	about.noNames = r.URL.Query().Get("n") == "0"
-	if about.caller.Name() != "" {
-		run.Authenticated(r.Context())
-	}
 	if repo, reference, ok := manifestOf(r); ok {
 		release, err := s.readManifest(w, r, repo, reference)
 		if err != nil {
@@ -266,8 +266,8 @@ func (s *server) resolveSuffix(r *http.Request) error {
 	}
 	dir, encoded := path.Split(strings.TrimPrefix(r.URL.Path, "/v2/"))
 	repo, ok := strings.CutSuffix(dir, "/blobs/")
-	last, err := strconv.ParseUint(suffix, 10, 63)
-	if !ok || err != nil {
+	last, bad := strconv.ParseUint(suffix, 10, 63)
+	if !ok || bad != nil {
 		return nil // the library refuses it
 	}
 	if err := s.guard.allow(r.Context(), repo, pull); err != nil {
