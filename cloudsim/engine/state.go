@@ -172,10 +172,14 @@ func (e *Engine) withUnpacked(f io.Reader, fn func(from *store.Store, data *stat
 	return fn(from, r)
 }
 
-// stateAt describes the state in a file by its header.
+// stateAt describes the state in a file by its header. It returns NotFound if another
+// caller has deleted the state.
 func stateAt(path string) (s cloudsim.State, err error) {
+	name := strings.TrimSuffix(filepath.Base(path), stateSuffix)
 	f, err := os.Open(path)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, cloudsim.Errorf(cloudsim.NotFound, "no state named %q", name)
+	} else if err != nil {
 		return s, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
@@ -183,7 +187,7 @@ func stateAt(path string) (s cloudsim.State, err error) {
 	if err != nil {
 		return s, err
 	}
-	s = cloudsim.State{Name: strings.TrimSuffix(filepath.Base(path), stateSuffix), SavedAt: info.ModTime().UTC(), Bytes: info.Size()}
+	s = cloudsim.State{Name: name, SavedAt: info.ModTime().UTC(), Bytes: info.Size()}
 	if r, err := statefile.NewReader(f); err != nil {
 		s.Damage = err.Error()
 	} else {
@@ -201,7 +205,9 @@ func (e *Engine) ListStates(ctx context.Context) (l cloudsim.States, err error) 
 	names, _ := fs.Glob(os.DirFS(e.cfg.StateDir), "*"+stateSuffix) // the pattern is valid
 	for _, name := range names {
 		s, err := stateAt(filepath.Join(e.cfg.StateDir, name))
-		if err != nil {
+		if errors.Is(err, cloudsim.NotFound) {
+			continue
+		} else if err != nil {
 			return l, err
 		}
 		l.Items = append(l.Items, s)
