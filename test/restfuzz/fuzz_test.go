@@ -50,10 +50,10 @@ func TestREST(t *testing.T) {
 	r.secret, _ = r.cloud.Token() // cloudtest's token cannot fail
 	g := r.generator(seed)
 	r.explore(g)
-	r.random(seed, requests/10) // fills caches of a fixed size
+	r.random(seed, requests/5) // fills caches of a fixed size
 	r.reset(g)
 	before := heap()
-	r.random(seed+workers, requests-requests/10)
+	r.random(seed+workers, requests-requests/5)
 	r.finish(g)
 	r.reset(g)
 	r.report(before)
@@ -187,6 +187,18 @@ func (r *run) hold(g *generator) {
 	r.send(g, r.operation("operations.list"), false)
 }
 
+// notices announces both kinds of notices to one instance and withdraws them.
+func (r *run) notices(g *generator) {
+	path := "/v1/instances/" + g.id("instances") + "/notices"
+	for _, kind := range []string{"maintenance", "preemption"} {
+		r.exchange(g, request{
+			op: r.operation("instances.announce"), path: path, contentType: "application/json",
+			body: fmt.Appendf(nil, `{"type":%q,"inSeconds":60}`, kind),
+		})
+		r.exchange(g, request{op: r.operation("instances.withdraw"), path: path + "/" + kind})
+	}
+}
+
 // finish tries operations that have not succeeded, with valid requests. Their
 // objects may be missing, so it creates some of everything in between.
 func (r *run) finish(g *generator) {
@@ -208,8 +220,9 @@ func (r *run) finish(g *generator) {
 				r.send(g, op, false)
 			}
 		}
+		r.notices(g)
 		for _, op := range missing {
-			for range 5 {
+			for range 8 {
 				r.send(g, op, false)
 			}
 		}
@@ -299,6 +312,7 @@ func (r *run) learn(q request, raw []byte) {
 		return
 	case q.op.id == "states.reset" || q.op.id == "states.load":
 		r.world.mu.Lock()
+		clear(r.world.ranges)
 		for name := range r.world.ids {
 			if name != "states" && name != "zones" && name != "regions" && name != "instance-types" && name != "disk-types" && name != "roles" {
 				delete(r.world.ids, name)
@@ -324,7 +338,7 @@ func (r *run) learn(q request, raw []byte) {
 		case o.Name != "": // states and types have a name only
 			r.world.add(collection, o.Name)
 		}
-		if collection == "networks" && strings.HasSuffix(o.IPv4, ".0.0/16") {
+		if collection == "networks" && strings.HasPrefix(o.IPv4, "10.") && strings.HasSuffix(o.IPv4, ".0.0/16") {
 			r.world.mu.Lock()
 			r.world.ranges[o.ID] = o.IPv4
 			r.world.mu.Unlock()
