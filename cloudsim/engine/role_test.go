@@ -365,8 +365,8 @@ func TestReaderOfAllIsNoAdminOfAll(t *testing.T) {
 	}
 }
 
-// A workload is one account: who trusts it first is not asked twice, and nobody
-// else can make it theirs.
+// A token of a workload is good for one account: no other project can make it
+// theirs. A project without the keys of a cluster does not block its owner.
 func TestOneTrustForAWorkload(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -378,12 +378,14 @@ func TestOneTrustForAWorkload(t *testing.T) {
 	first := trusting(t, e, admin, string(mine.ID))
 	again := cloudsim.CreateWorkloadTrust{Name: "again", Account: string(theirs.ID), WorkloadTrustSpec: first.WorkloadTrustSpec}
 	again.UID = "another"
-	again.Keys = keySet(t)
 	if _, err := e.CreateWorkloadTrust(bank, again); !errors.Is(err, cloudsim.Exists) {
 		t.Errorf("a second trust for a workload: %v", err)
 	}
 	again.Audience = "another"
 	must(e.CreateWorkloadTrust(bank, again))(t)
+	other := cloudsim.CreateWorkloadTrust{Name: "other-keys", Account: string(theirs.ID), WorkloadTrustSpec: first.WorkloadTrustSpec}
+	other.Keys = keySet(t)
+	must(e.CreateWorkloadTrust(bank, other))(t)
 }
 
 // A token for two audiences can match two trusts. The engine refuses it when

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"crypto"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -190,25 +191,50 @@ func (e *Engine) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorkloa
 	return w, workloadTrusts.Put(tx, &w)
 }
 
-// onlyTrust is Exists if another trust is for the workload of w already, in any
-// project: the workload would be both, and who came first need not be whose it
-// is. Keys are public, so whoever knows a cluster can write a trust for it.
+// onlyTrust is Exists if another trust, in any project, is for the workload of w
+// and has a key of it: tokens of the workload would be good for two accounts. A
+// trust with other keys is for another cluster of that issuer, and no token is
+// good for both. So a project without the cluster's keys cannot block its owner.
+// The keys are public: a project that has them can. Then an administrator
+// deletes the trust that is not the owner's.
 func onlyTrust(tx *store.Tx, call Call, w cloudsim.WorkloadTrust) error {
 	all, err := workloadTrusts.Lookup(tx, bySubject, subjectOfPod(w.Namespace, w.ServiceAccount))
 	if err != nil {
 		return err
 	}
 	for _, have := range all {
-		if have.Issuer != w.Issuer || have.Audience != w.Audience {
+		if have.Issuer != w.Issuer || have.Audience != w.Audience || !shareKey(have.Keys, w.Keys) {
 			continue
 		}
 		whose := "workload trust " + string(have.ID)
 		if !call.sees(&have.Meta) {
-			whose = "a workload trust of another project"
+			whose = "a workload trust of another project, which an administrator can delete,"
 		}
 		return cloudsim.Errorf(cloudsim.Exists, "%s is for %s/%s of issuer %q with audience %q already: a workload is one account", whose, w.Namespace, w.ServiceAccount, w.Issuer, w.Audience)
 	}
 	return nil
+}
+
+// shareKey reports whether two key sets have a key in common, under any id. Sets
+// that cannot be read are taken to have one.
+func shareKey(a, b string) bool {
+	var sets [2]jose.JSONWebKeySet
+	if json.Unmarshal([]byte(a), &sets[0]) != nil || json.Unmarshal([]byte(b), &sets[1]) != nil {
+		return true
+	}
+	known := map[string]bool{}
+	for n, set := range sets {
+		for _, k := range set.Keys {
+			sum, err := k.Thumbprint(crypto.SHA256)
+			if err != nil || n == 1 && known[string(sum)] {
+				return true
+			}
+			if n == 0 {
+				known[string(sum)] = true
+			}
+		}
+	}
+	return false
 }
 
 // GetWorkloadTrust returns a workload trust.
