@@ -47,6 +47,7 @@ type Call struct {
 	stuckBy cloudsim.FaultID // what keeps the operations that it begins; "" for none
 
 	account cloudsim.ServiceAccountID
+	home    cloudsim.ProjectID // of the token, whichever project the call is for
 	grants  []cloudsim.Grant
 	limited []string // what the operation is granted for, if not for every resource
 
@@ -125,6 +126,7 @@ func refused(ctx context.Context, c Call) context.Context {
 // identify says who calls with t, and what it may do.
 func (c *Call) identify(tx *store.Tx, t cloudsim.Token) (err error) {
 	c.Caller, c.Token, c.Project, c.account = t.Name, t.ID, t.Project, t.ServiceAccount
+	c.home = t.Project
 	if c.account != "" {
 		a, err := serviceAccounts.Get(tx, string(c.account))
 		if err != nil {

@@ -43,6 +43,7 @@ type Config struct {
 	Meter                  Meter                        // counts what load balancers forward; nil: nobody does
 	Quotas                 map[cloudsim.QuotaName]int64 // limits of projects that were not told otherwise; absent for cloudsim.DefaultQuotas
 	RateLimits             cloudsim.RateLimits          // until others are set; the zero value limits nobody
+	ProjectRate            cloudsim.Rate                // of all callers of a project together, apart from those with a role in all projects; the zero value limits nobody
 	JournalKeep            uint64                       // events kept for watchers that were away
 	JournalRoom            int64                        // bytes in use of the file beyond which fewer are kept
 
@@ -80,6 +81,7 @@ func Default() Config {
 		LoadBalancers:  netip.MustParsePrefix("127.65.0.0/16"),
 		LoadBalancers6: netip.MustParsePrefix("fd00:127:65::/64"),
 		NetworkRanges:  cloudsim.DefaultNetworkRanges(),
+		ProjectRate:    cloudsim.Rate{PerSecond: 1000, Burst: 10_000},
 		JournalKeep:    100_000,
 		JournalRoom:    1 << 30,
 		Issuer:         "http://127.0.0.1:8180",
@@ -126,7 +128,9 @@ type Engine struct {
 	decisions decisions
 	carried   instanceTokens
 	rates     rates
-	ledger    ledger
+
+	watchShares watchShares
+	ledger      ledger
 
 	requests requestIDs
 	health   health
@@ -150,7 +154,7 @@ func (e *Engine) Prepare() error {
 	if err := e.cfg.Catalogue.Validate(); err != nil {
 		return fmt.Errorf("catalogue: %w", err)
 	}
-	if err := errors.Join(e.cfg.validRanges(), cloudsim.ValidateNetworkRanges(e.cfg.NetworkRanges), cloudsim.ValidateQuotas(e.cfg.Quotas)); err != nil {
+	if err := errors.Join(e.cfg.validRanges(), cloudsim.RateLimits{Read: e.cfg.ProjectRate}.Validate(), cloudsim.ValidateNetworkRanges(e.cfg.NetworkRanges), cloudsim.ValidateQuotas(e.cfg.Quotas)); err != nil {
 		return err
 	}
 	if err := errors.Join(e.forgetScratch(), e.recoverData(), e.loadFaults(), e.loadRates(), e.ResetBill(context.Background())); err != nil {

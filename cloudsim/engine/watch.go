@@ -17,9 +17,7 @@ import (
 // something happened, and as often as bookmarks come.
 func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 	return func(yield func(cloudsim.Event, error) bool) {
-		rev, next, epoch := o.Since, uint64(0), uint64(0)
-		var evs []cloudsim.Event
-		var err error
+		rev, epoch := o.Since, uint64(0)
 		var idle <-chan time.Time // never, without bookmarks
 		if o.Bookmark > 0 {
 			t := time.NewTicker(o.Bookmark)
@@ -27,9 +25,14 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 			idle = t.C
 		}
 		told := o.Bookmark == 0 // that it has caught up
+		share, leave := e.watchShares.join(ctx)
+		defer leave()
 		for {
 			changed := e.store.Changed() // before reading: see Changed
-			evs, next, err = e.events(ctx, rev, &epoch, o.Kinds)
+			if share.wait(ctx) != nil {
+				return // ctx ended
+			}
+			evs, next, end, err := e.events(ctx, rev, &epoch, o.Kinds)
 			if err != nil {
 				yield(cloudsim.Event{}, err)
 				return
@@ -39,8 +42,8 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 					return
 				}
 			}
-			if next > rev {
-				rev = next
+			rev = next
+			if rev < end {
 				continue
 			}
 			if !told {
@@ -80,20 +83,21 @@ func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l clo
 	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
 		return l, err
 	}
-	l.Items, l.Revision, err = e.events(ctx, o.Since, new(uint64), o.Kinds)
+	l.Items, l.Revision, _, err = e.events(ctx, o.Since, new(uint64), o.Kinds)
 	if l.Items == nil {
 		l.Items = []cloudsim.Event{}
 	}
 	return l, err
 }
 
-// events returns a page of events after rev, and the revision it read up to.
+// events returns a page of events after rev, the revision that it read up to, and
+// the revision of the newest event.
 // All that it says is of one moment: the events, the life that they are of (see
 // sameEpoch), and who may hear them.
-func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []cloudsim.ResourceKind) (evs []cloudsim.Event, next uint64, err error) {
+func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []cloudsim.ResourceKind) (evs []cloudsim.Event, next, end uint64, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, 0, err
 	}
 	err = e.store.View(func(tx *store.Tx) error {
 		// First, because a load may have made the caller another token.
@@ -106,6 +110,7 @@ func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []
 		if rev == 0 {
 			rev = tx.Floor() // all that the journal has
 		}
+		end = tx.Revision()
 		if evs, next, err = tx.Since(rev, cloudsim.DefaultPageSize, kinds...); err != nil {
 			return err
 		}
@@ -116,7 +121,7 @@ func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []
 		evs = slices.DeleteFunc(evs, func(ev cloudsim.Event) bool { return !hears(ev) })
 		return nil
 	})
-	return evs, next, err
+	return evs, next, end, err
 }
 
 // overGap is the epoch for who has read all that was loaded: nothing is between,

@@ -23,28 +23,34 @@ const (
 	lineTimeout = 10 * time.Second
 )
 
-// How many watches there may be, in all and of one caller. Each is woken by each
-// change, whatever it is for, and who changes something waits for the processor
-// with them.
+// How many watches may be open: in all, of a caller with a role in all projects,
+// and of all other callers of a project together. Each change wakes each watch,
+// and takes the processor from other projects.
 const (
-	maxWatches     = 2048
-	maxWatchesEach = 512
+	maxWatches        = 2048
+	maxWatchesEach    = 512
+	maxWatchesProject = 64
 )
 
 // watches counts those that are open.
 type watches struct {
 	mu   sync.Mutex
 	open int
-	by   map[string]int
+	by   map[string]int // by project, or by the caller's id
 }
 
-// enter is Exhausted if there are too many. Call leave at the end.
-func (w *watches) enter(id, who string) (leave func(), err error) {
+// enter returns Exhausted if there are too many. Call leave at the end.
+func (w *watches) enter(ctx context.Context) (leave func(), err error) {
+	id, who := engine.Principal(ctx)
+	most := maxWatchesEach
+	if p, bound := engine.BoundTo(ctx); bound {
+		id, who, most = "project "+string(p), "project "+string(p), maxWatchesProject
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case w.by[id] >= maxWatchesEach:
-		return nil, &cloudsim.Error{Kind: cloudsim.Exhausted, RetryAfter: bookmarkEvery, Msg: fmt.Sprintf("%s has %d watches open, and may have no more: one can be of all kinds", who, maxWatchesEach)}
+	case w.by[id] >= most:
+		return nil, &cloudsim.Error{Kind: cloudsim.Exhausted, RetryAfter: bookmarkEvery, Msg: fmt.Sprintf("%s has %d watches open, and may have no more: one can be of all kinds", who, most)}
 	case w.open >= maxWatches:
 		return nil, &cloudsim.Error{Kind: cloudsim.Exhausted, RetryAfter: bookmarkEvery, Msg: fmt.Sprintf("%d watches are open, and there may be no more", maxWatches)}
 	}
@@ -89,7 +95,7 @@ func (a *api) watch(ctx context.Context, in *eventsInput) (*huma.StreamResponse,
 	}
 	o.Bookmark = bookmarkEvery
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		leave, err := a.watches.enter(engine.Principal(ctx))
+		leave, err := a.watches.enter(ctx)
 		if err != nil {
 			a.refuseHuma(hc, err) //nolint:contextcheck // hc has it
 			return

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -10,18 +11,30 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// A caller has so many watches and no more; another one is not concerned, and the
-// first has room again when one of its ends.
+// A caller with a role in all projects, and all other callers of a project
+// together, may have so many watches and no more. Others are not concerned. When a
+// watch ends, another can begin.
 func TestManyWatches(t *testing.T) {
-	const most = 512
+	t.Run("admin", func(t *testing.T) { manyWatches(t, 512, `token \"admin\" has 512 watches open`) })
+	t.Run("project", func(t *testing.T) { manyWatches(t, 64, `project proj-000001 has 64 watches open`) })
+}
+
+func manyWatches(t *testing.T, most int, refusal string) {
 	c := cloudtest.Start(t)
 	own, err := c.Token()
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := c.CreateToken(t.Context(), cloudsim.CreateToken{Name: "other", Role: cloudsim.RoleReader, Project: "proj-000001"})
-	if err != nil {
-		t.Fatal(err)
+	token := func(name string) string {
+		made, err := c.CreateToken(t.Context(), cloudsim.CreateToken{Name: name, Role: cloudsim.RoleReader, Project: "proj-000001"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made.Secret
+	}
+	other := token("other")
+	if most == 64 {
+		own, other = other, own
 	}
 	watch := func(secret string) *http.Response {
 		t.Helper()
@@ -39,15 +52,19 @@ func TestManyWatches(t *testing.T) {
 	}
 	var last *http.Response
 	for n := range most {
-		if last = watch(own); last.StatusCode != http.StatusOK {
+		secret := own
+		if most == 64 && n%2 == 0 {
+			secret = token(fmt.Sprint("more-", n)) // each token is a caller of the project
+		}
+		if last = watch(secret); last.StatusCode != http.StatusOK {
 			t.Fatalf("watch %d: %s", n+1, last.Status)
 		}
 	}
 	more := watch(own)
-	if text, _ := io.ReadAll(more.Body); more.StatusCode != http.StatusTooManyRequests || more.Header.Get("Retry-After") == "" || !strings.Contains(string(text), `token \"admin\" has 512 watches open`) {
+	if text, _ := io.ReadAll(more.Body); more.StatusCode != http.StatusTooManyRequests || more.Header.Get("Retry-After") == "" || !strings.Contains(string(text), refusal) {
 		t.Fatalf("watch %d: %s: %s", most+1, more.Status, text)
 	}
-	if resp := watch(other.Secret); resp.StatusCode != http.StatusOK {
+	if resp := watch(other); resp.StatusCode != http.StatusOK {
 		t.Errorf("of another caller: %s", resp.Status)
 	}
 	last.Body.Close()
