@@ -36,7 +36,8 @@ const (
 func DefaultQuotas() map[QuotaName]int64 {
 	return map[QuotaName]int64{
 		QuotaInstances: 50_000, QuotaDisks: 50_000, QuotaDiskGiB: 1 << 30, QuotaSnapshots: 50_000,
-		QuotaLoadBalancers: 20_000, QuotaListeners: 100, QuotaAddresses: 40_000,
+		QuotaLoadBalancers: 16_000, QuotaListeners: 100,
+		QuotaAddresses:       16_000, // a quarter of the default range: one project cannot take all
 		QuotaServiceAccounts: 1000, QuotaNetworks: 1000, QuotaSubnets: 10_000, QuotaRoutes: 50_000,
 		QuotaNetworkAddresses: 1 << 20, // a /12: one project cannot take all private addresses
 		QuotaRegistryGiB:      100, QuotaRegistryUploads: 1000,

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math"
 	"sync"
@@ -77,6 +78,9 @@ func (e *Engine) applyRates(limits cloudsim.RateLimits) {
 // rate. It counts in the cloud's time: while the clock is frozen, a caller without
 // tokens waits until the clock is advanced.
 func (e *Engine) throttle(c Call, class Access) error {
+	if err := e.throttleProject(c); err != nil {
+		return err
+	}
 	limits := e.rates.limits.Load()
 	if limits == nil {
 		return nil
@@ -99,6 +103,25 @@ func (e *Engine) throttle(c Call, class Access) error {
 	return &cloudsim.Error{
 		Kind: cloudsim.Exhausted, RetryAfter: wait,
 		Msg: c.who() + " calls more often than its " + word + " rate limit allows; retry after " + wait.String() + ", or raise it: PUT /v1/rate-limits, or 'allinone cloud rate-limits set'",
+	}
+}
+
+// throttleProject returns Exhausted with RetryAfter for a call of a project whose
+// callers together exceed the rate of a project. It protects other projects, so
+// it counts in the machine's time.
+func (e *Engine) throttleProject(c Call) error {
+	p, bound := c.boundTo()
+	limit := e.cfg.ProjectRate
+	if !bound || limit.PerSecond == 0 {
+		return nil
+	}
+	wait := e.rates.take(bucketKey{caller: "project " + string(p), limit: limit}, time.Now())
+	if wait == 0 {
+		return nil
+	}
+	return &cloudsim.Error{
+		Kind: cloudsim.Exhausted, RetryAfter: wait,
+		Msg: fmt.Sprintf("the callers of project %s together call more often than its rate limit allows, %v a second and %d at once; retry after %s. The operator can raise it: 'allinone cloudsim --project-rate-limit'", p, limit.PerSecond, limit.Burst, wait),
 	}
 }
 

@@ -59,6 +59,7 @@ type cloudsimFlags struct {
 	disks                         diskfiles.Config // as run makes it
 	quotas                        []string
 	rateRead, rateWrite           string
+	rateProject                   string
 	auditFile, pprofSocket        string
 	record, seedFile              string
 	journalKeep                   uint64
@@ -126,6 +127,7 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringSliceVar(&f.quotas, "quota", nil, "`NAME=LIMIT` of projects that were not told otherwise, e.g. instances=10; may be repeated")
 	fl.StringVar(&f.rateRead, "rate-limit-read", "", "how often each caller may read: PERSECOND:BURST, e.g. 10:20; see 'allinone cloud rate-limits'")
 	fl.StringVar(&f.rateWrite, "rate-limit-write", "", "how often each caller may do anything else")
+	fl.StringVar(&f.rateProject, "project-rate-limit", fmt.Sprintf("%v:%d", d.ProjectRate.PerSecond, d.ProjectRate.Burst), "how often all callers of a project together may call, apart from callers with a role in all projects: PERSECOND:BURST, or off")
 	fl.StringVar(&f.auditFile, "audit-file", "", "add every call to this `FILE`, a JSON document a line")
 	fl.BoolVar(&f.logRequests, "log-requests", false, "write a line for each request to the log: info, warn for 4xx, error for 5xx; never secrets")
 	fl.StringVar(&f.tracing, "tracing-endpoint", "", "HOST:PORT of an OpenTelemetry collector (OTLP over gRPC, no TLS) for a span of each request")
@@ -284,11 +286,12 @@ func parsePublished(s string) (engine.Published, error) {
 
 // limits reads what callers may have and how often they may call.
 func (f *cloudsimFlags) limits(cfg *engine.Config) error {
-	var quotas, read, write error
+	var quotas, read, write, project error
 	cfg.Quotas, quotas = parseQuotas("quota", f.quotas)
 	cfg.RateLimits.Read, read = parseRate("rate-limit-read", f.rateRead)
 	cfg.RateLimits.Write, write = parseRate("rate-limit-write", f.rateWrite)
-	return errors.Join(quotas, read, write, cfg.RateLimits.Validate())
+	cfg.ProjectRate, project = parseRate("project-rate-limit", f.rateProject)
+	return errors.Join(quotas, read, write, project, cfg.RateLimits.Validate(), cloudsim.RateLimits{Read: cfg.ProjectRate}.Validate())
 }
 
 func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
