@@ -190,10 +190,14 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string,
 	defer cancel(nil)
 	s := &supervisor{dir: p.dir, diary: d, say: say, grace: p.Grace}
 	var announcing sync.WaitGroup
-	var late error
+	var late, unready error
 	announcing.Go(func() {
-		if late = p.announce(ctx, units, d, say); late != nil {
+		nodes, err := p.announce(ctx, units, d, say)
+		if late = err; late != nil {
 			cancel(late)
+		}
+		if late == nil && !nodes.AllReady() {
+			unready = p.awaitLateNodes(ctx, nodes, say)
 		}
 		<-ctx.Done()
 		say("stopping everything")
@@ -206,13 +210,13 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string,
 		_, left = p.dir.sweepMachines(context.WithoutCancel(ctx), nil)
 	}
 	say("everything has stopped")
-	return errors.Join(err, late, left, d.close())
+	return errors.Join(err, late, unready, left, d.close())
 }
 
-// announce waits until everything is ready and says so. A component that is
-// not ready in time is an error. A node that is not is a warning: it may be
-// what the lab is about.
-func (p *plan) announce(ctx context.Context, units []*unit, d *diary, say func(string, ...any)) error {
+// announce waits until everything is ready and says so. A component that is not
+// ready in time is an error, which ends the lab. Nodes that are not Ready in time
+// are reported, and the lab runs on: a person can look for the cause in it.
+func (p *plan) announce(ctx context.Context, units []*unit, d *diary, say func(string, ...any)) (nodes NodesReport, err error) {
 	deadline, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
 	for _, u := range units {
@@ -220,37 +224,57 @@ func (p *plan) announce(ctx context.Context, units []*unit, d *diary, say func(s
 		case <-u.ready:
 		case <-deadline.Done():
 			if ctx.Err() != nil {
-				return nil
+				return nodes, nil
 			}
-			return notReady(ctx, p, u)
+			return nodes, notReady(ctx, p, u)
 		}
 	}
-	var warning string
 	if p.Nodes != None {
-		late, err := p.awaitNodes(deadline)
+		nodes, err = p.awaitNodes(deadline, 100*time.Millisecond)
 		if err != nil {
-			return err
+			return nodes, err
 		}
 		if ctx.Err() != nil {
-			return nil
+			return NodesReport{}, nil
 		}
-		if late != "" {
-			warning = "not all nodes are ready: " + late
-		} else {
+		if nodes.AllReady() {
 			say("every instance has a Ready node")
+		} else {
+			say("%s after %s", nodes, p.Timeout)
 		}
 	}
 	if err := d.note(func(r *record) { r.Ready = true }); err != nil {
-		return err
+		return nodes, err
 	}
 	if p.OnReady != nil {
 		report, err := Status(p.dir)
 		if err != nil {
-			return err
+			return nodes, err
 		}
-		report.Warning = warning
+		report.Machines = &nodes
 		p.OnReady(report)
 	}
+	return nodes, nil
+}
+
+// ErrNodesNotReady is the error of a lab whose nodes were not all Ready in time
+// and did not become Ready later.
+var ErrNodesNotReady = errors.New("not all nodes are Ready")
+
+// awaitLateNodes waits until all nodes are Ready, and says so. It returns
+// ErrNodesNotReady with the last report if ctx ends before.
+func (p *plan) awaitLateNodes(ctx context.Context, last NodesReport, say func(string, ...any)) error {
+	nodes, err := p.awaitNodes(ctx, 2*time.Second)
+	if err != nil {
+		return err
+	}
+	if !nodes.AllReady() {
+		if nodes.Error == "" {
+			last = nodes
+		}
+		return fmt.Errorf("%w: %s", ErrNodesNotReady, last)
+	}
+	say("every instance has a Ready node")
 	return nil
 }
 

@@ -21,45 +21,121 @@ import (
 // it where it is: KEP-2392.
 const uninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
 
+// NodesReport says how many instances that should run have a Ready node, and why
+// the others have none.
+type NodesReport struct {
+	Ready    int        `json:"ready"`
+	Total    int        `json:"total"`
+	NotReady []NotReady `json:"notReady,omitempty"` // the most frequent reason first
+	Error    string     `json:"error,omitempty"`    // why the nodes could not be read
+}
+
+// NotReady is a reason, and the instances that it is of.
+type NotReady struct {
+	Reason   string   `json:"reason"`
+	Count    int      `json:"count"`
+	Examples []string `json:"examples"` // names, at most three
+}
+
+const maxExamples = 3
+
+// add counts an instance. The reason is "" for one whose node is Ready.
+func (r *NodesReport) add(name, reason string) {
+	r.Total++
+	if reason == "" {
+		r.Ready++
+		return
+	}
+	i := slices.IndexFunc(r.NotReady, func(n NotReady) bool { return n.Reason == reason })
+	if i < 0 {
+		i = len(r.NotReady)
+		r.NotReady = append(r.NotReady, NotReady{Reason: reason})
+	}
+	n := &r.NotReady[i]
+	if n.Count++; len(n.Examples) < maxExamples {
+		n.Examples = append(n.Examples, name)
+	}
+}
+
+// AllReady reports whether every instance that should run has a Ready node.
+func (r NodesReport) AllReady() bool { return r.Error == "" && r.Ready == r.Total }
+
+// String is one line: the counts, then each reason with examples.
+func (r NodesReport) String() string {
+	if r.Error != "" {
+		return "it is unknown which nodes are Ready: " + r.Error
+	}
+	line := fmt.Sprintf("%d of %d nodes are Ready", r.Ready, r.Total)
+	for i, n := range r.NotReady {
+		sep := ", "
+		if i == 0 {
+			sep = "; not Ready: "
+		}
+		examples := strings.Join(n.Examples, ", ")
+		if n.Count > len(n.Examples) {
+			examples += ", …"
+		}
+		line += fmt.Sprintf("%s%d × %s (%s)", sep, n.Count, n.Reason, examples)
+	}
+	return line
+}
+
 // awaitNodes waits until every instance that runs has a node that is Ready,
 // initialised, and known to the scheduler as Ready: what is deployed next is spread
-// over all of them. When ctx ends before, it returns what is missing.
-func (p *plan) awaitNodes(ctx context.Context) (late string, err error) {
+// over all of them. It returns the last report when that is so, or when ctx ends.
+// It pauses between two looks for at least least.
+func (p *plan) awaitNodes(ctx context.Context, least time.Duration) (NodesReport, error) {
 	k, err := p.kubernetes()
 	if err != nil {
-		return "", err
+		return NodesReport{}, err
 	}
 	c := p.cloudClient()
+	last := NodesReport{Error: "they were not read in time"}
 	for {
-		late, err = missingNodes(ctx, k, c, p.began)
-		if err == nil && late == "" {
-			return "", nil
+		began := time.Now()
+		r, err := reportNodes(ctx, k, c, p.began)
+		switch {
+		case err == nil:
+			last = r
+		case ctx.Err() == nil:
+			last = NodesReport{Error: err.Error()}
 		}
+		if last.AllReady() {
+			return last, nil
+		}
+		// Reading thousands of nodes must not take the processor from what makes
+		// them Ready.
+		pause := max(least, 5*time.Since(began))
 		select {
 		case <-ctx.Done():
-			if late == "" && err != nil {
-				late = err.Error()
-			}
-			return late, nil
-		case <-time.After(100 * time.Millisecond):
+			return last, nil
+		case <-time.After(pause):
 		}
 	}
 }
 
-// missingNodes is a line for people, "" when nothing is missing. A node that has
-// not renewed its Lease since the lab began is one that was Ready before.
-func missingNodes(ctx context.Context, k *kubernetes.Clientset, c *client.Client, began time.Time) (string, error) {
+// reportNodes looks once. A node that has not renewed its Lease since the lab
+// began was Ready in an earlier run.
+func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, began time.Time) (r NodesReport, err error) {
 	instances, _, err := cloudsim.All(ctx, c.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
-		return "", err
+		return r, err
+	}
+	zones, _, err := cloudsim.All(ctx, c.ListZones, cloudsim.ListOptions{})
+	if err != nil {
+		return r, err
+	}
+	dark := map[string]bool{}
+	for _, z := range zones {
+		dark[z.Name] = z.Dark()
 	}
 	list, err := k.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
-		return "", err
+		return r, err
 	}
 	leases, err := k.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
-		return "", err
+		return r, err
 	}
 	alive := map[string]bool{}
 	for _, l := range leases.Items {
@@ -71,37 +147,45 @@ func missingNodes(ctx context.Context, k *kubernetes.Clientset, c *client.Client
 			nodes[n.Spec.ProviderID] = n
 		}
 	}
-	var missing []string
 	for _, i := range instances {
 		switch i.State {
 		case cloudsim.InstanceProvisioning, cloudsim.InstanceStarting, cloudsim.InstanceRebooting:
-			missing = append(missing, fmt.Sprintf("%s is %s", i.Name, i.State))
+			r.add(i.Name, "the instance is "+string(i.State))
 		case cloudsim.InstanceRunning:
-			if why := notServing(nodes, i); why != "" {
-				missing = append(missing, i.Name+" "+why)
+			reason := notServing(nodes, i)
+			switch {
+			case reason != "" && i.Crashed != nil:
+				reason = "the instance crashed"
+			case reason != "" && dark[i.Zone]:
+				reason = "a fault makes zone " + i.Zone + " dark"
 			}
+			r.add(i.Name, reason)
 		}
 	}
-	return strings.Join(missing, ", "), nil
+	slices.SortStableFunc(r.NotReady, func(a, b NotReady) int { return b.Count - a.Count })
+	return r, nil
 }
 
+// notServing returns why no pods are placed on the node of an instance; "" if they
+// are.
 func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
 	n, ok := nodes[i.ProviderID]
 	if !ok {
-		return "has no node that is initialised and alive"
+		return "no Node has its provider id and a new Lease"
 	}
-	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-	if !ready {
-		return "is not Ready"
+	at := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	switch {
+	case at < 0:
+		return "no kubelet has reported yet"
+	case n.Status.Conditions[at].Status != corev1.ConditionTrue:
+		return fmt.Sprintf("the condition Ready is %s: %s", n.Status.Conditions[at].Status, n.Status.Conditions[at].Reason)
 	}
 	for _, t := range n.Spec.Taints {
 		switch {
 		case t.Key == uninitializedTaint:
-			return "is not initialised"
+			return "the cloud controller manager has not initialised the Node"
 		case t.Key == corev1.TaintNodeNotReady && t.Effect == corev1.TaintEffectNoSchedule:
-			return "is Ready and not given pods yet"
+			return "the Node is Ready and not yet open for pods"
 		}
 	}
 	return ""

@@ -23,7 +23,9 @@ type Report struct {
 	Since      time.Time         `json:"since,omitzero"`
 	Ready      bool              `json:"ready"`
 	Components []ComponentReport `json:"components"`
-	Warning    string            `json:"warning,omitempty"`
+
+	// Machines says which nodes are Ready, in the report of a start.
+	Machines *NodesReport `json:"machines,omitempty"`
 }
 
 // ComponentReport is one component of a Report. Memory is in bytes: Resident

@@ -61,9 +61,9 @@ func (f *upFlags) runDetached(ctx context.Context, e env, fl *pflag.FlagSet) err
 	}
 	// A Ctrl-C while it starts is meant for it.
 	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })()
-	err = listen(hear, e.stdout)
+	report, err := listen(hear, e.stdout)
 	if err == nil {
-		return cmd.Process.Release()
+		return errors.Join(unreadyNodes(report), cmd.Process.Release())
 	}
 	waited := cmd.Wait()
 	if ctx.Err() != nil {
@@ -91,25 +91,25 @@ func (f *upFlags) detachedArgs(fl *pflag.FlagSet) []string {
 	return append(args, "--data-dir="+string(f.DataDir))
 }
 
-// listen prints the news until the lab is ready. The error is the lab's, or
-// io.EOF if it ended without a word.
-func listen(hear io.Reader, w io.Writer) error {
+// listen prints the news until the lab runs, and returns its report. The error is
+// the lab's, or io.EOF if it ended without a word.
+func listen(hear io.Reader, w io.Writer) (lab.Report, error) {
 	d := json.NewDecoder(hear)
 	for {
 		var n news
 		if err := d.Decode(&n); err != nil {
-			return err
+			return lab.Report{}, err
 		}
 		switch {
 		case n.Ready != nil:
 			summarise(w, *n.Ready, false)
-			return nil
+			return *n.Ready, nil
 		case len(n.Errors) > 0:
 			var errs []error
 			for _, e := range n.Errors {
 				errs = append(errs, errors.New(e))
 			}
-			return errors.Join(errs...)
+			return lab.Report{}, errors.Join(errs...)
 		default:
 			fmt.Fprintln(w, n.Line)
 		}

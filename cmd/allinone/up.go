@@ -40,6 +40,11 @@ func newUpCommand(e env) *cobra.Command {
 plane, the cloud controller manager, and nodes. It needs no root, no Docker and
 no download. Ctrl-C stops everything, a second one kills it.
 
+If not all nodes are Ready within --timeout, 'up' says how many are Ready and why
+the others are not. The lab runs on. With --detach the exit code is 10 then. Without,
+'up' reports when all nodes are Ready later; if they are not, it exits with 10 when
+it is stopped.
+
 Everything is kept in the data dir: the next 'up' brings back the same cluster
 and the same cloud.`,
 		Example: `  # Three nodes in three zones
@@ -143,6 +148,9 @@ func (f *upFlags) run(ctx context.Context, e env) error {
 	if err != nil && ctx.Err() == nil {
 		tell.failed(err)
 	}
+	if errors.Is(err, lab.ErrNodesNotReady) {
+		return cloudsim.Errorf(cloudsim.Unavailable, "%w", err)
+	}
 	return err
 }
 
@@ -177,11 +185,12 @@ func (p person) ready(r lab.Report)   { summarise(p.w, r, true) }
 
 // summarise says what runs where, and what to do with it.
 func summarise(w io.Writer, r lab.Report, foreground bool) {
-	fmt.Fprintf(w, "\nThe lab is ready. What runs:\n\n")
-	_ = componentPrinter(w, output{}).list(r.Components) // w is all that can fail
-	if r.Warning != "" {
-		fmt.Fprintf(w, "\nBut: %s.\n", r.Warning)
+	heading := "The lab is ready."
+	if unready := unreadyNodes(r); unready != nil {
+		heading = "The lab runs, but it is not ready: " + r.Machines.String() + "."
 	}
+	fmt.Fprintf(w, "\n%s What runs:\n\n", heading)
+	_ = componentPrinter(w, output{}).list(r.Components) // w is all that can fail
 	image := "--image=web"
 	if r.Nodes == lab.Real {
 		image = "--image=" + lab.TestImage + " -- /agnhost netexec"
@@ -216,6 +225,16 @@ Three things to try:
 
 %s
 `, shellWord(r.Kubeconfig), shellWord(r.EnvFile), image, stop)
+}
+
+// unreadyNodes is the error for a lab that runs and whose nodes are not all Ready;
+// nil if they are.
+func unreadyNodes(r lab.Report) error {
+	if r.Machines == nil || r.Machines.AllReady() {
+		return nil
+	}
+	return cloudsim.Errorf(cloudsim.Unavailable, "%s. The lab runs on. Look for the cause with 'kubectl get nodes' and 'allinone cloud why INSTANCE', "+
+		"and in the logs that 'allinone status -o wide' names. 'allinone down' stops the lab; 'allinone up --timeout' waits longer", r.Machines)
 }
 
 // shellWord is s as one word of a shell; most paths need no quotes.
