@@ -208,7 +208,7 @@ func newImportStateCommand(c *cloudCLI) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "import NAME --file FILE", Short: "Import an exported state, to load it afterwards",
-		Long: "Import an exported state, to load it afterwards. The file may come from a stranger:\nthe cloud checks it and refuses a damaged or hostile one.",
+		Long:    "Import an exported state, to load it afterwards. The file may come from a stranger:\nthe cloud checks it and refuses a damaged or hostile one.",
 		Example: "  allinone cloud state import lab --file lab.state\n  allinone cloud state load lab",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.run(func(ctx context.Context, cl *client.Client, args []string) error {
