@@ -108,10 +108,17 @@ func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller 
 	defer cancel()
 	about := &session{requestID: id, caller: caller}
 	if err := s.guard.strike(ctx, about, cloudsim.RegistryToken, ""); err != nil {
-		if e, ok := errors.AsType[*struck](err); ok {
+		e, ok := errors.AsType[*struck](err)
+		switch {
+		case ok:
 			e.write(w)
+		case ctx.Err() != nil:
+			drop() // the client left; net/http would answer 200 with an empty body
+		default:
+			s.log.ErrorContext(ctx, "fault rules not read", "requestId", id, "err", err)
+			refuseToken(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the cloud does not answer")
 		}
-		return // or the client left
+		return
 	}
 	var asked []cloudsim.RegistryAccess
 	for _, scope := range req.scopes {
