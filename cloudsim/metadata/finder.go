@@ -8,13 +8,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// finder tells instances by their internal addresses. What it remembers is a
-// guess, which is asked of the cloud again before it is believed, so that the
-// next owner of an address is never taken for the one before. What it does not
-// remember costs a walk through the list of instances.
+// finder finds an instance by its internal address. A remembered address is only a
+// guess. finder asks the cloud for that instance again, so it never takes the next
+// owner of an address for the previous owner. For an unknown address it reads the
+// whole list of instances.
 type finder struct {
 	cloud Cloud
-	mu    sync.Mutex // also held for a walk: callers that come together share it
+	mu    sync.Mutex // also held during walk, so that concurrent callers share one walk
 	known map[string]cloudsim.InstanceID
 }
 

@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oneHop makes the replies of a listener die at the first router: connections
-// inherit it. It reports whether it can: not every kernel does.
+// oneHop sets the hop limit of a listener's replies to 1, so that the first router
+// drops them. Accepted connections inherit the limit. oneHop returns an error if the
+// kernel does not support it.
 func oneHop(ln net.Listener) error {
 	t, ok := ln.(*net.TCPListener)
 	if !ok {

@@ -7,5 +7,5 @@ import (
 	"net"
 )
 
-// oneHop cannot: instances with networks of their own are Linux's.
+// oneHop is not supported: only on Linux do instances have their own networks.
 func oneHop(net.Listener) error { return errors.ErrUnsupported }

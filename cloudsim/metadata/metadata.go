@@ -14,8 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// Cloud is what the service asks: a client of a cloud, or its engine. Its
-// caller needs the role metadata, because it speaks for any instance.
+// Cloud is the part of a cloud that the service calls. Both a client and an engine
+// implement it. The caller needs the role metadata, because the service acts for any
+// instance.
 type Cloud interface {
 	GetInstance(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)
 	ListInstances(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error)
@@ -24,37 +25,38 @@ type Cloud interface {
 	CreateInstanceToken(context.Context, cloudsim.InstanceID) (cloudsim.Token, error)
 }
 
-// Address is where instances expect the service, in a network of their own.
+// Address is the service's address inside the network of an instance.
 const Address = "169.254.169.254:80"
 
-// Listen listens for a service. It does without multipath TCP, which Go's
-// listeners speak unless told and which knows no hop limit.
+// Listen listens on address. It disables multipath TCP, because multipath TCP does
+// not support a hop limit. Go's listeners use multipath TCP by default.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
 	return lc.Listen(ctx, "tcp", address)
 }
 
-// Config says whom a service serves.
+// Config configures a service.
 type Config struct {
-	// Listener is closed by Run. Call Listen in the network namespace of the
-	// instance, and then run anywhere.
+	// Run closes Listener. Call Listen in the network namespace of the instance.
+	// Run itself works in any namespace.
 	Listener net.Listener
-	// Instance is whose listener it is. If it is empty, the source address of
-	// a connection says which instance calls, by its internal address.
+	// Instance is the instance that the listener belongs to. If it is empty, the
+	// service finds the instance by the source address of the connection.
 	Instance cloudsim.InstanceID
-	// Hosts are names that a request may be addressed to, besides any IP
-	// address. A name that somebody else made point here is refused.
+	// Hosts are the host names that a request may be addressed to, besides any IP
+	// address. Other names are refused, because a DNS name that points to this
+	// machine may belong to an attacker (DNS rebinding).
 	Hosts []string
 	// TrustLoopback gives user data, identity documents and tokens also to a caller
 	// whose address is in 127.0.0.0/8 or ::1. Any user of the machine can call from
-	// such an address, and so be any instance that has one.
+	// such an address, and can therefore pose as an instance with that address.
 	TrustLoopback bool
-	// Limits bound what callers without a session hold.
+	// Limits limit the connections of callers without a session.
 	Limits run.Limits
 }
 
-// Validate says everything that is wrong with c.
+// Validate returns an error if c has no listener.
 func (c Config) Validate() error {
 	if c.Listener == nil {
 		return errors.New("metadata: a listener is required")
@@ -62,11 +64,11 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Limits of a request. Nothing that an instance asks is long.
+// Limits of a request. All valid requests are short.
 const (
 	headerTimeout = 5 * time.Second
 	replyTimeout  = 20 * time.Second
-	cloudTimeout  = 10 * time.Second // of one call to the cloud
+	cloudTimeout  = 10 * time.Second // for one call to the cloud
 	idleTimeout   = 30 * time.Second
 	maxHeader     = 16 << 10
 	stopTimeout   = 2 * time.Second
@@ -104,8 +106,8 @@ func newService(log *slog.Logger, cfg Config, cloud Cloud) *service {
 	return &service{log: log, cfg: cfg, cloud: cloud, sessions: newSessions(), finder: finder{cloud: cloud}}
 }
 
-// handler checks first what says that a request was not made by the instance
-// itself, then who it is, then what it wants.
+// handler checks each request in three steps: that the request comes directly from an
+// instance, which instance sent it, and which path it asks for.
 func (s *service) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), cloudTimeout)
@@ -148,8 +150,8 @@ func (s *service) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 	return i.ID, write(w, v)
 }
 
-// direct refuses what came through somebody else: a proxy, or a name that was
-// made to point here.
+// direct refuses a request that came through a proxy. It also refuses a request that is
+// addressed to an unknown host name, because of DNS rebinding.
 func (s *service) direct(r *http.Request) error {
 	for _, name := range []string{"X-Forwarded-For", "Forwarded", "Via"} {
 		if r.Header.Get(name) != "" {
@@ -171,8 +173,8 @@ func (s *service) direct(r *http.Request) error {
 	return &httpError{http.StatusMisdirectedRequest, "the request is addressed to another host: ask by IP address"}
 }
 
-// mayHaveSecrets refuses secrets to a caller that is known only by an address of
-// loopback.
+// mayHaveSecrets refuses secrets to a caller from a loopback address, unless the
+// listener belongs to one instance or TrustLoopback is set.
 func (s *service) mayHaveSecrets(r *http.Request) error {
 	if s.cfg.Instance != "" || s.cfg.TrustLoopback || !secret(r.URL.Path) {
 		return nil
@@ -188,7 +190,7 @@ func (s *service) mayHaveSecrets(r *http.Request) error {
 		": serve the instance in its own network namespace (allinone metadata --instance), or start the service with --trust-loopback (cloudsim: --metadata-trust-loopback)"}
 }
 
-// caller is the instance that asks.
+// caller returns the instance that sent the request.
 func (s *service) caller(ctx context.Context, r *http.Request) (cloudsim.Instance, error) {
 	if s.cfg.Instance != "" {
 		return s.cloud.GetInstance(ctx, s.cfg.Instance)

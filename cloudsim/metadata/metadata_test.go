@@ -25,8 +25,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// serve runs a metadata service of a cloud until the test ends, and returns
-// its URL.
+// serve runs a metadata service until the test ends, and returns its URL.
 func serve(t *testing.T, cl metadata.Cloud, cfg metadata.Config) string {
 	t.Helper()
 	ln, err := metadata.Listen(t.Context(), "127.0.0.1:0")
@@ -46,15 +45,15 @@ func serve(t *testing.T, cl metadata.Cloud, cfg metadata.Config) string {
 	return "http://" + ln.Addr().String()
 }
 
-// from makes a client whose connections come from an address, as an
-// instance's do.
+// from returns a client that connects from the address ip, like an instance with
+// that address.
 func from(t *testing.T, ip string) *http.Client {
 	tr := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).DialContext}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
 }
 
-// send makes a request with headers given in pairs; Host is one of them.
+// send makes a request. headers are pairs of name and value, and Host is allowed.
 func send(t *testing.T, hc *http.Client, method, url string, headers ...string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
@@ -79,7 +78,7 @@ func send(t *testing.T, hc *http.Client, method, url string, headers ...string) 
 	return resp.StatusCode, string(raw)
 }
 
-// session asks for a token and returns what gets with it.
+// session gets a session token and returns a function that sends GET with the token.
 func session(t *testing.T, hc *http.Client, url string) func(path string) (int, string) {
 	t.Helper()
 	code, token := send(t, hc, "PUT", url+"/v1/token", "Metadata-Token-TTL-Seconds", "60")
@@ -198,9 +197,9 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// On a shared loopback the source address says who calls: nobody gets another
-// instance's session, and an address that changed hands tells its new owner
-// about itself.
+// TestInstancesThatShareALoopback proves that the source address identifies the
+// instance. A session of one instance is refused for another instance. After an
+// address changes hands, the new owner reads its own metadata.
 func TestInstancesThatShareALoopback(t *testing.T) {
 	cl := cloudtest.Start(t)
 	a, b := instance(t, cl, "a"), instance(t, cl, "b")
@@ -235,8 +234,8 @@ func TestInstancesThatShareALoopback(t *testing.T) {
 	}
 }
 
-// A document is verified by the key set alone, before and after a rotation,
-// until its key has retired.
+// TestIdentity proves that a document can be verified with the key set alone, before
+// and after a rotation, until its key has retired.
 func TestIdentity(t *testing.T) {
 	cl := cloudtest.Start(t)
 	i := instance(t, cl, "a")
@@ -270,8 +269,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// verified checks a document as a stranger would: by discovery, key set and
-// kid.
+// verified verifies a document like an outside verifier: with discovery, the key set
+// and the key id.
 func verified(t *testing.T, cl *client.Client, doc string, claims any) error {
 	t.Helper()
 	_, raw := send(t, http.DefaultClient, "GET", cl.URL+"/.well-known/openid-configuration")
@@ -322,7 +321,8 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-// A caller that sends half a request does not keep its connection.
+// TestHalfARequest proves that the service closes the connection of a caller that
+// sends only half a request.
 func TestHalfARequest(t *testing.T) {
 	cl := cloudtest.Start(t)
 	url := serve(t, cl, metadata.Config{Instance: instance(t, cl, "a").ID, Limits: run.Limits{AnonymousFor: 2 * time.Second, Body: 50 * time.Millisecond}})
@@ -356,8 +356,9 @@ func TestHalfARequest(t *testing.T) {
 	}
 }
 
-// Any user of the machine can call from any address of loopback. Such a caller gets
-// no secrets unless the service is told to trust it.
+// TestLoopbackGetsNoSecrets proves that a caller from a loopback address gets no
+// secrets, unless TrustLoopback is set. Any user of the machine can call from any
+// loopback address.
 func TestLoopbackGetsNoSecrets(t *testing.T) {
 	cl := cloudtest.Start(t)
 	i := instance(t, cl, "a")

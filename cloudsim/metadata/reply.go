@@ -9,7 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// httpError is a refusal of the service itself.
+// httpError is a refusal by the service itself, not by the cloud.
 type httpError struct {
 	status int
 	msg    string
@@ -17,8 +17,9 @@ type httpError struct {
 
 func (e *httpError) Error() string { return e.msg }
 
-// status is the one place where what the cloud said becomes an HTTP status. An
-// instance is not to blame for what the service may not do.
+// status maps the kind of a cloud error to the HTTP status of the reply. If the cloud
+// refuses the service's own credentials, the reply is 502, because the instance did
+// nothing wrong.
 var status = map[cloudsim.Kind]int{
 	cloudsim.Internal:        http.StatusBadGateway,
 	cloudsim.Invalid:         http.StatusBadRequest,
@@ -33,7 +34,7 @@ var status = map[cloudsim.Kind]int{
 	cloudsim.Gone:            http.StatusGone,
 }
 
-// refuse answers an error in one line.
+// refuse writes err as a reply of one line.
 func (s *service) refuse(w http.ResponseWriter, r *http.Request, id cloudsim.InstanceID, err error) {
 	code, msg := 0, err.Error()
 	if e, ok := errors.AsType[*httpError](err); ok {
@@ -53,12 +54,12 @@ func (s *service) refuse(w http.ResponseWriter, r *http.Request, id cloudsim.Ins
 	http.Error(w, msg, code)
 }
 
-// write answers a string as it is, and anything else as JSON.
+// write writes a string as plain text, and any other value as JSON.
 func write(w http.ResponseWriter, v any) error {
 	if s, ok := v.(string); ok {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write([]byte(s)) //nolint:gosec // it is text, and an error here means that the caller left
+		_, _ = w.Write([]byte(s)) //nolint:gosec // the value is plain text, and an error means that the caller left
 		return nil
 	}
 	raw, err := json.Marshal(v)

@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The wire of a session: PUT the life that a token should have, and show the
-// token with every GET.
+// The HTTP interface of a session. The caller sends PUT with the wanted lifetime of
+// the token, and sends the token with every GET.
 const (
 	tokenPath   = "/v1/token"
 	ttlHeader   = "Metadata-Token-TTL-Seconds"
@@ -23,9 +23,9 @@ const (
 	maxTTL      = 6 * 3600
 )
 
-// sessions makes and checks session tokens. A token is its instance and its
-// end under a key that lives as long as the service: nothing is kept, and after
-// a restart everybody asks for a new one.
+// sessions makes and checks session tokens. A token consists of its end and a MAC over
+// the end and the instance. The key of the MAC exists only in memory, so the service
+// stores no tokens. After a restart every instance needs a new token.
 type sessions struct {
 	key [32]byte
 	now func() time.Time
@@ -62,8 +62,8 @@ func (s *sessions) mac(end []byte, id cloudsim.InstanceID) []byte {
 	return m.Sum(nil)
 }
 
-// check refuses a token that is missing, another instance's, or over. All but
-// the first look the same.
+// check returns an error if token is missing, expired, or of another instance. Except
+// for a missing token, the error does not say which check failed.
 func (s *sessions) check(token string, id cloudsim.InstanceID) error {
 	if token == "" {
 		return &httpError{http.StatusUnauthorized, "no session token: PUT " + tokenPath + " for one, and send it as " + tokenHeader}

@@ -10,11 +10,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// prefix is what all paths of an instance begin with.
+// prefix is the common prefix of all instance paths.
 const prefix = "/v1/instance"
 
-// Document is everything that the service tells without being asked for more
-// than a path; GET /v1/instance answers it whole.
+// Document contains the metadata of an instance that needs no further request to the
+// cloud. GET /v1/instance returns the whole document.
 type Document struct {
 	ID         cloudsim.InstanceID        `json:"id"`
 	Name       string                     `json:"name"`
@@ -33,7 +33,7 @@ type Document struct {
 	Notices    []cloudsim.Notice          `json:"notices"`
 }
 
-// Of is the document of an instance.
+// Of returns the document of an instance.
 func Of(i cloudsim.Instance) Document {
 	d := Document{
 		ID: i.ID, Name: i.Name, Hostname: address(i, cloudsim.AddressHostname), Type: i.Type, Zone: i.Zone, Region: i.Region,
@@ -61,13 +61,13 @@ func address(i cloudsim.Instance, t cloudsim.InstanceAddressType) string {
 	return ""
 }
 
-// leaf is a value of the document that has a path of its own.
+// leaf is a value of the document with a path of its own.
 type leaf struct {
 	path  string
-	value func(Document) any // a string is answered as it is, else JSON; "" and nil are not found
+	value func(Document) any // string: sent as plain text; other types: sent as JSON; "" and nil: not found
 }
 
-// leaves is the tree, in the order that GET /v1/ lists it.
+// leaves are all leaves, in the order of the list that GET /v1/ returns.
 var leaves = []leaf{
 	{"", func(d Document) any { return d }},
 	{"/id", func(d Document) any { return string(d.ID) }},
@@ -97,7 +97,7 @@ func (d Document) notice(t cloudsim.NoticeType) any {
 	return d.Notices[n]
 }
 
-// Paths that ask the cloud for more than the document.
+// Paths that are not leaves: single labels, and values that need a further request to the cloud.
 const (
 	labelPrefix  = prefix + "/labels/"
 	userDataPath = prefix + "/user-data"
@@ -105,7 +105,7 @@ const (
 	tokenOfPath  = prefix + "/service-account/token"
 )
 
-// secret reports whether a path tells what other users of a machine must not know.
+// secret reports whether the answer to path must be hidden from other users of the machine.
 func secret(path string) bool {
 	switch strings.TrimSuffix(path, "/") {
 	case userDataPath, identityPath, tokenOfPath:
@@ -114,13 +114,13 @@ func secret(path string) bool {
 	return false
 }
 
-// AccessToken is what a service account calls the cloud with.
+// AccessToken is a token with which the instance's service account calls the cloud.
 type AccessToken struct {
 	AccessToken string `json:"accessToken"`
-	ExpiresIn   int64  `json:"expiresIn"` // seconds that it is good for at least
+	ExpiresIn   int64  `json:"expiresIn"` // seconds that the token is valid for at least
 }
 
-// Paths lists every path, with what each is.
+// Paths lists every path.
 func Paths() []string {
 	all := make([]string, 0, len(leaves)+4)
 	for _, l := range leaves {
@@ -129,7 +129,7 @@ func Paths() []string {
 	return append(all, labelPrefix+"{key}", userDataPath, tokenOfPath, identityPath+"?audience={audience}")
 }
 
-// tell is the answer to a GET.
+// tell returns the answer to a GET: a string or a value for JSON.
 func (s *service) tell(ctx context.Context, i cloudsim.Instance, r *http.Request) (any, error) {
 	path := r.URL.Path
 	if len(path) > 1 {
@@ -168,7 +168,7 @@ func found(v any, path string, err error) (any, error) {
 	return v, err
 }
 
-// All yields every path of the document that has a value, and the value.
+// All yields each path of the document that has a value, together with the value.
 func (d Document) All() iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		for _, l := range leaves[1:] {
