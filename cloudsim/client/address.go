@@ -21,7 +21,7 @@ func (c *Client) ListAddresses(ctx context.Context, o cloudsim.ListOptions) (clo
 	return call[cloudsim.List[cloudsim.Address]](ctx, c, "GET", "/v1/addresses"+listQuery(o), nil)
 }
 
-// DeleteAddress releases an address; Conflict while a load balancer uses it.
+// DeleteAddress releases an address. It returns Conflict while a load balancer uses the address.
 func (c *Client) DeleteAddress(ctx context.Context, id cloudsim.AddressID) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/addresses/"+seg(id), nil)
 	return err

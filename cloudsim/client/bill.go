@@ -29,8 +29,8 @@ func auditQuery(o cloudsim.AuditOptions) string {
 	return "?" + q.Encode()
 }
 
-// Bill sums what callers asked of the API, since the last reset or since
-// o.Since; admins only. A restart of the cloud begins a new bill.
+// Bill returns the sums of the API calls since the last reset or since o.Since. Only
+// admins may call it. A restart of the cloud begins a new bill.
 func (c *Client) Bill(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	o.Limit = 0
 	return call[cloudsim.Bill](ctx, c, "GET", "/v1/bill"+auditQuery(o), nil)
@@ -42,17 +42,17 @@ func (c *Client) ResetBill(ctx context.Context) error {
 	return err
 }
 
-// Audit returns the most recent calls, oldest first; admins only.
+// Audit returns the most recent calls, oldest first. Only admins may call it.
 func (c *Client) Audit(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
 	return call[cloudsim.AuditTrail](ctx, c, "GET", "/v1/audit"+auditQuery(o), nil)
 }
 
-// RateLimits returns how often each caller may call.
+// RateLimits returns the rate limits of each caller.
 func (c *Client) RateLimits(ctx context.Context) (cloudsim.RateLimits, error) {
 	return call[cloudsim.RateLimits](ctx, c, "GET", "/v1/rate-limits", nil)
 }
 
-// SetRateLimits changes how often each caller may call; admins only.
+// SetRateLimits sets the rate limits of each caller. Only admins may call it.
 func (c *Client) SetRateLimits(ctx context.Context, req cloudsim.RateLimits) (cloudsim.RateLimits, error) {
 	return call[cloudsim.RateLimits](ctx, c, "PUT", "/v1/rate-limits", req)
 }

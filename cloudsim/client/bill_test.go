@@ -9,7 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// How many calls did my controller make, and how did they end?
+// TestBill proves that the bill counts each caller's calls by operation and outcome.
 func TestBill(t *testing.T) {
 	cloud, ctx := cloudtest.Start(t), t.Context()
 	mine := cloudtest.As(t, cloud, "mine", cloudsim.RoleReader)
@@ -48,8 +48,8 @@ func TestBill(t *testing.T) {
 	}
 }
 
-// A caller that comes too often is told when to come again, on the cloud's
-// clock, and does; others are not in its way.
+// TestRateLimits proves that a caller over its rate limit gets a Retry-After on the
+// cloud's clock. The caller can call again after that time. Other callers are not limited.
 func TestRateLimits(t *testing.T) {
 	cloud, ctx := cloudtest.Start(t), t.Context()
 	mine, other := cloudtest.As(t, cloud, "mine", cloudsim.RoleReader), cloudtest.As(t, cloud, "other", cloudsim.RoleReader)

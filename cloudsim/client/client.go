@@ -1,5 +1,5 @@
-// Package client calls a cloud. Its methods and errors are the engine's:
-// errors.Is(err, cloudsim.NotFound) means the same on both sides of the wire.
+// Package client is a client of the cloud's HTTP API. Its methods and errors match
+// the engine's: errors.Is(err, cloudsim.NotFound) works in the same way for both.
 package client
 
 import (
@@ -18,42 +18,45 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TokenSource returns the bearer token to call with. It is asked for every
-// call, so that a rotated token is used without a restart.
+// TokenSource returns the bearer token for a call. The client calls the TokenSource
+// before every call, so that it uses a rotated token without a restart.
 type TokenSource func() (string, error)
 
-// StaticToken is a token that does not change.
+// StaticToken returns a TokenSource that always returns secret.
 func StaticToken(secret string) TokenSource {
 	return func() (string, error) { return secret, nil }
 }
 
-// Client calls the cloud at URL. It dials when it is first used. A Client may
-// be copied, and used by many goroutines.
+// Client calls the cloud at URL. It connects at the first call. A Client may be
+// copied, and may be used by many goroutines.
 type Client struct {
 	URL   string       // e.g. http://127.0.0.1:8180, or unix:///run/cloudsim.sock; see Reach
-	HTTP  *http.Client // bounds every call but Watch by its own Timeout
-	Token TokenSource  // nil calls without one
-	// Project is the project to work in, for an admin token that is of none.
+	HTTP  *http.Client // its Timeout limits every call but Watch and calls that can take long
+	Token TokenSource  // nil: call without a token
+	// Project is the project to work in, for an admin token that belongs to no project.
 	Project cloudsim.ProjectID
 	// UserAgent names the caller in the cloud's journal and metrics.
 	UserAgent string
-	// Retries is how often a call that the cloud refused with a Retry-After
-	// is repeated, if it may be: one that reads, replaces or deletes. It waits
-	// as long as the cloud says, and up to a half more, so that a crowd does
-	// not come back at once; never past the end of ctx, and never longer than
-	// MaxRetryWait. 0 returns the refusal, an Error with RetryAfter.
+	// Retries is the number of times that the client repeats a call which the cloud
+	// refused with a Retry-After. The client repeats every method except POST. It
+	// waits for the Retry-After and up to half as long again, so that many clients
+	// do not all return at the same time. It never waits past the deadline of ctx,
+	// or for a Retry-After above MaxRetryWait. With 0 retries the call returns an
+	// Error with RetryAfter.
 	Retries int
 }
 
-// MaxRetryWait is the longest that Retries wait for one repetition. Who is told
-// to come back later than that gets the refusal.
+// MaxRetryWait is the longest Retry-After that a client waits for. If the Retry-After
+// is longer, the call returns the refusal.
 const MaxRetryWait = 30 * time.Second
 
-// maxReply bounds what a call reads: a full page of the largest objects.
+// maxReply is the largest reply body that a call reads. It fits a full page of the
+// largest objects.
 const maxReply = 64 << 20
 
-// call is one request with a JSON body and a JSON answer; either may be nil.
-// path segments that come from a caller are escaped by it with seg.
+// call makes one request with in as its JSON body, and decodes the JSON answer. If in is
+// nil, the request has no body. A reply with status 204 has no answer. Use seg to escape
+// path segments that come from a caller.
 func call[T any](ctx context.Context, c *Client, method, path string, in any, opts ...func(*http.Request)) (out T, err error) {
 	resp, err := c.insist(ctx, method, path, in, opts...)
 	if err != nil {
@@ -64,14 +67,14 @@ func call[T any](ctx context.Context, c *Client, method, path string, in any, op
 		return out, nil
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxReply)).Decode(&out); err != nil {
-		// The cloud did answer; whether it acted is unknown to the caller,
-		// as after any lost reply.
+		// The cloud answered, but the answer is incomplete. The caller cannot know
+		// whether the cloud did the work, as after any lost reply.
 		return out, cloudsim.Errorf(cloudsim.Unavailable, "%s %s: reading the answer: %w", method, path, err)
 	}
 	return out, nil
 }
 
-// insist is do, and again where Retries allows it.
+// insist calls do, and repeats the call as described at Retries.
 func (c *Client) insist(ctx context.Context, method, path string, in any, opts ...func(*http.Request)) (*http.Response, error) {
 	for n := 0; ; n++ {
 		resp, err := c.do(ctx, c.HTTP, method, path, in, opts...)
@@ -79,7 +82,7 @@ func (c *Client) insist(ctx context.Context, method, path string, in any, opts .
 		if !ok || e.RetryAfter == 0 || e.RetryAfter > MaxRetryWait || n >= c.Retries || method == http.MethodPost {
 			return resp, err
 		}
-		wait := e.RetryAfter + rand.N(e.RetryAfter/2+1) //nolint:gosec // it spreads callers, and keeps no secret
+		wait := e.RetryAfter + rand.N(e.RetryAfter/2+1) //nolint:gosec // the random number spreads callers and protects no secret
 		if end, ok := ctx.Deadline(); ok && time.Until(end) < wait {
 			return nil, err
 		}
@@ -143,8 +146,9 @@ func (c *Client) do(ctx context.Context, hc *http.Client, method, path string, i
 	return nil, err
 }
 
-// problem reads an error reply. One that is not the cloud's own, from a proxy
-// or a wrong address, is Unavailable: nobody said that the request is wrong.
+// problem reads an error reply. A reply that is not a problem document comes from a
+// proxy or a wrong address. The error is then Unavailable, because the request itself
+// may be correct.
 func problem(resp *http.Response, method, path string) error {
 	var p cloudsim.Problem
 	err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&p)
@@ -154,8 +158,8 @@ func problem(resp *http.Response, method, path string) error {
 	return errorOf(p)
 }
 
-// errorOf is a problem as an error. One that says nothing says its kind: an
-// empty message is no help in a log.
+// errorOf converts a problem to an error. If the problem has no detail, the message is
+// the name of its kind, so that a log line is never empty.
 func errorOf(p cloudsim.Problem) error {
 	if p.Detail == "" {
 		p.Detail = p.Kind.Error()
@@ -163,7 +167,7 @@ func errorOf(p cloudsim.Problem) error {
 	return &cloudsim.Error{Kind: p.Kind, Msg: p.Detail, Fields: p.Errors}
 }
 
-// retryAfter is what the reply says about asking again, or 0.
+// retryAfter returns the Retry-After of a reply, or 0 if there is no valid value.
 func retryAfter(resp *http.Response) time.Duration {
 	s, err := strconv.Atoi(resp.Header.Get("Retry-After"))
 	if err != nil || s < 0 {
@@ -174,8 +178,8 @@ func retryAfter(resp *http.Response) time.Duration {
 
 func seg[S ~string](id S) string { return url.PathEscape(string(id)) }
 
-// ifMatch makes a change conditional on the revision it was decided on; 0
-// means whatever is there.
+// ifMatch makes a change conditional on revision rev of the object. With 0 the change
+// is unconditional.
 func ifMatch(rev uint64) func(*http.Request) {
 	return func(r *http.Request) {
 		if rev != 0 {
@@ -184,7 +188,7 @@ func ifMatch(rev uint64) func(*http.Request) {
 	}
 }
 
-// listQuery is o as the API's query string.
+// listQuery encodes o as a query string of the API.
 func listQuery(o cloudsim.ListOptions) string {
 	q := url.Values{}
 	set := func(k, v string) {
@@ -209,7 +213,7 @@ func listQuery(o cloudsim.ListOptions) string {
 	return "?" + q.Encode()
 }
 
-// Ready reports whether the cloud answers and can serve.
+// Ready returns nil if the cloud is reachable and ready to serve.
 func (c *Client) Ready(ctx context.Context) error {
 	resp, err := c.do(ctx, c.HTTP, http.MethodGet, "/readyz", nil)
 	if err != nil {

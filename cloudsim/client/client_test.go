@@ -32,7 +32,7 @@ func balancer(name string, targets ...cloudsim.InstanceID) cloudsim.CreateLoadBa
 	return req
 }
 
-// must returns v, or ends the test.
+// must returns a function that returns v, or ends the test if err is not nil.
 func must[T any](v T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
@@ -43,7 +43,7 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-// Every verb of every resource, over the wire and back.
+// TestEveryVerb calls every verb of every resource over the wire.
 func TestEveryVerb(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 
@@ -189,8 +189,8 @@ func TestListPagesAndFilters(t *testing.T) {
 	}
 }
 
-// Writers go on while a watcher hangs up again and again: with the last
-// revision it handled it misses nothing and sees nothing twice.
+// TestWatchResumes proves that a watcher can disconnect many times while writers go
+// on. If it resumes at the last revision it handled, it gets every event exactly once.
 func TestWatchResumes(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	const writers, each = 20, 5
@@ -219,7 +219,7 @@ func TestWatchResumes(t *testing.T) {
 			rev = e.Rev
 			seen++
 			if batch++; batch == 13 || seen == want {
-				break // hang up
+				break // disconnect
 			}
 		}
 	}
@@ -230,7 +230,8 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
-// A watch across the wire ends when its token is revoked, and says so last.
+// TestWatchEndsWithItsToken proves that a watch ends when its token is revoked, and
+// that the last item of the watch is the error.
 func TestWatchEndsWithItsToken(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	tok := must(c.CreateToken(ctx, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleReader}))(t)
@@ -252,8 +253,8 @@ func TestWatchEndsWithItsToken(t *testing.T) {
 	}
 }
 
-// All events are read from 0, also those of a state that was loaded and has more
-// of them than a page.
+// TestAllEvents proves that AllEvents returns all events from revision 0. This includes
+// the events of a loaded state that has more than one page of events.
 func TestAllEvents(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	for rev := uint64(0); rev <= cloudsim.DefaultPageSize; {

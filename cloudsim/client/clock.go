@@ -6,23 +6,23 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// GetClock returns the cloud's time and how it passes.
+// GetClock returns the cloud's time and the mode of its clock.
 func (c *Client) GetClock(ctx context.Context) (cloudsim.Clock, error) {
 	return call[cloudsim.Clock](ctx, c, "GET", "/v1/clock", nil)
 }
 
-// SetClock changes how time passes; admins only.
+// SetClock changes the time or the mode of the clock. Only admins may call it.
 func (c *Client) SetClock(ctx context.Context, req cloudsim.SetClock) (cloudsim.Clock, error) {
 	return call[cloudsim.Clock](ctx, c, "PUT", "/v1/clock", req)
 }
 
-// AdvanceClock moves the clock forward and returns when everything that fell
-// due until then has settled; admins only.
+// AdvanceClock moves the clock forward. It returns when all work that is due by the new
+// time has settled. Only admins may call it.
 func (c *Client) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (cloudsim.Clock, error) {
 	return call[cloudsim.Clock](ctx, c.patient(), "POST", "/v1/clock/advance", req)
 }
 
-// patient is c for calls that take as long as they do.
+// patient returns a copy of c without a timeout, for calls that can take long.
 func (c *Client) patient() *Client {
 	p, hc := *c, *c.HTTP
 	hc.Timeout = 0

@@ -27,8 +27,8 @@ func everyClockVerb(t *testing.T, c *client.Client) {
 	}
 }
 
-// A token lives as long as the cloud's clock says, also when that clock stands
-// still or jumps.
+// TestTokenExpiresOnTheClouds proves that a token expires by the cloud's clock, also
+// when that clock is frozen or jumps.
 func TestTokenExpiresOnTheClouds(t *testing.T) {
 	c, ctx := cloudtest.Start(t, cloudtest.WithFrozenClock(time.Time{})), t.Context()
 	tok := must(c.CreateToken(ctx, cloudsim.CreateToken{Name: "brief", Role: cloudsim.RoleReader, TTLSeconds: 3600}))(t)
@@ -46,7 +46,8 @@ func TestTokenExpiresOnTheClouds(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with a request names its field, and leaves the clock.
+// TestBadClock proves that the error for a bad request names the wrong field, and that
+// the clock cannot advance forever.
 func TestBadClock(t *testing.T) {
 	c, ctx := cloudtest.Start(t, cloudtest.WithFrozenClock(time.Time{})), t.Context()
 	early := time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -62,7 +63,7 @@ func TestBadClock(t *testing.T) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
-	for range 25 { // ten years each: in the end there is no time left
+	for range 25 { // ten years each, until the clock reaches its end
 		if _, err := c.AdvanceClock(ctx, cloudsim.AdvanceClock{Seconds: cloudsim.MaxClockAdvance.Seconds()}); err != nil {
 			if !errors.Is(err, cloudsim.Invalid) {
 				t.Error(err)

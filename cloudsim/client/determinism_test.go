@@ -16,10 +16,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// randomCall is one call of a random history: which, and about what.
+// randomCall is one call of a random history: the number of the call, and of its object.
 type randomCall struct{ Call, Which int }
 
-// take makes the call. It may fail: what fails has to fail the same way.
+// take makes the call. The call may fail, but it must fail in the same way each time.
 func (s randomCall) take(ctx context.Context, c *client.Client) error {
 	name := fmt.Sprintf("n%d", s.Which)
 	i := cloudsim.InstanceID(fmt.Sprintf("i-%06x", s.Which))
@@ -60,8 +60,8 @@ func (s randomCall) take(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// history plays steps to a new cloud and returns its journal, and how each
-// call ended.
+// history makes the calls in steps on a new cloud. It returns the result of each call and
+// the journal.
 func history(t *testing.T, steps []randomCall, seed uint64) []byte {
 	t.Helper()
 	c, ctx := cloudtest.Start(t, cloudtest.WithFrozenClock(time.Time{}), cloudtest.WithSeed(seed), cloudtest.WithProfile(engine.Realistic)), t.Context()
@@ -84,8 +84,9 @@ func history(t *testing.T, steps []randomCall, seed uint64) []byte {
 	}
 }
 
-// With a seed, the same calls get the same ids, addresses, request ids and
-// faults, and leave the same journal, byte for byte.
+// TestSameCallsSameJournal proves that two clouds with the same seed answer the same
+// calls with the same ids, addresses, request ids and faults. Their journals are equal
+// byte for byte.
 func TestSameCallsSameJournal(t *testing.T) {
 	calls := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) randomCall {
 		return randomCall{rapid.IntRange(0, 14).Draw(t, "call"), rapid.IntRange(1, 8).Draw(t, "which")}

@@ -6,7 +6,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateDisk makes a disk. It is there at once and available later: see State and Operation.
+// CreateDisk creates a disk and returns it. The disk becomes available later: see State and Operation.
 func (c *Client) CreateDisk(ctx context.Context, req cloudsim.CreateDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks", req)
 }
@@ -21,35 +21,36 @@ func (c *Client) ListDisks(ctx context.Context, o cloudsim.ListOptions) (cloudsi
 	return call[cloudsim.List[cloudsim.Disk]](ctx, c, "GET", "/v1/disks"+listQuery(o), nil)
 }
 
-// AttachDisk begins to attach a disk and returns it. One that is attached the
-// same way is returned as it is; one that another instance has is Conflict, an
-// instance that is not there NotFound, and one that can have no more Exhausted.
+// AttachDisk begins to attach a disk and returns the disk. If the disk is already
+// attached in the same way, AttachDisk returns it unchanged. It returns Conflict if
+// another instance has the disk, NotFound if the instance does not exist, and Exhausted
+// if the instance can have no more disks.
 func (c *Client) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.AttachDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/attach", req)
 }
 
-// DetachDisk begins to detach a disk and returns it. One that the instance
-// does not have is returned as it is.
+// DetachDisk begins to detach a disk and returns the disk. If the instance does not have
+// the disk, DetachDisk returns the disk unchanged.
 func (c *Client) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.DetachDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/detach", req)
 }
 
-// ResizeDisk begins to grow a disk, attached or not, and returns it; a smaller
-// size is Invalid.
+// ResizeDisk begins to grow a disk and returns the disk. The disk may be attached. A
+// smaller size is Invalid.
 func (c *Client) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ResizeDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/resize", req)
 }
 
-// ModifyDisk begins to change a disk's type, IOPS or throughput, attached or
-// not, and returns it. What it has already changes nothing; Conflict while
-// something else is done to it.
+// ModifyDisk begins to change a disk's type, IOPS or throughput and returns the disk. The
+// disk may be attached. A value that the disk already has changes nothing. ModifyDisk
+// returns Conflict during other work on the disk.
 func (c *Client) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ModifyDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/modify", req)
 }
 
-// DeleteDisk begins to delete a disk and returns it; Conflict while it is
-// attached, or a snapshot or a copy is being made of it. Deleting one that is already being deleted returns it again; one
-// that is gone is NotFound.
+// DeleteDisk begins to delete a disk and returns the disk. It returns Conflict while the
+// disk is attached, or while the cloud makes a snapshot or a copy of the disk. A second
+// call during the deletion returns the disk again. After the deletion it is NotFound.
 func (c *Client) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "DELETE", "/v1/disks/"+seg(id), nil)
 }

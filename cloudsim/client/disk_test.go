@@ -10,7 +10,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// everyDiskVerb is TestEveryVerb's part of disks, with an instance to attach to.
+// everyDiskVerb calls every verb of disks for TestEveryVerb. It attaches disks to i.
 func everyDiskVerb(t *testing.T, c *client.Client, i cloudsim.Instance) {
 	t.Helper()
 	ctx := t.Context()

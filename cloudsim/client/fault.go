@@ -6,22 +6,23 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateFault breaks calls on purpose, from when it returned; admins only.
+// CreateFault creates a fault that breaks calls on purpose. The fault is active when
+// CreateFault returns. Only admins may call it.
 func (c *Client) CreateFault(ctx context.Context, req cloudsim.CreateFault) (cloudsim.Fault, error) {
 	return call[cloudsim.Fault](ctx, c, "POST", "/v1/faults", req)
 }
 
-// GetFault returns a fault and what it has counted.
+// GetFault returns a fault with its counters.
 func (c *Client) GetFault(ctx context.Context, id cloudsim.FaultID) (cloudsim.Fault, error) {
 	return call[cloudsim.Fault](ctx, c, "GET", "/v1/faults/"+seg(id), nil)
 }
 
-// ListFaults returns one page of faults and what they have counted.
+// ListFaults returns one page of faults with their counters.
 func (c *Client) ListFaults(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Fault], error) {
 	return call[cloudsim.List[cloudsim.Fault]](ctx, c, "GET", "/v1/faults"+listQuery(o), nil)
 }
 
-// DeleteFault ends a fault; calls that begin after it returned are whole.
+// DeleteFault ends a fault. It does not break calls that begin after DeleteFault returned.
 func (c *Client) DeleteFault(ctx context.Context, id cloudsim.FaultID) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/faults/"+seg(id), nil)
 	return err

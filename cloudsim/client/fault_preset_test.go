@@ -11,7 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// meets is a call that a preset strikes, and what who makes it sees.
+// meets makes a call that a preset breaks. saw reports whether the caller saw the
+// expected effect.
 type meets func(ctx context.Context, c *client.Client) (saw bool, err error)
 
 func refused(with cloudsim.Kind, call func(ctx context.Context, c *client.Client) error) meets {
@@ -21,7 +22,7 @@ func refused(with cloudsim.Kind, call func(ctx context.Context, c *client.Client
 	}
 }
 
-// createB makes a second instance.
+// createB creates a second instance.
 func createB(ctx context.Context, c *client.Client) error {
 	_, err := c.CreateInstance(ctx, cloudsim.CreateInstance{Name: "b", Zone: cloudsim.PresetZone, Type: "small"})
 	return err
@@ -32,7 +33,7 @@ func getA(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// doneAll is a change that is done although its answer says otherwise.
+// doneAll expects the error with, and that the cloud did the change nevertheless.
 func doneAll(with cloudsim.Kind, change func(context.Context, *client.Client) error, instances int) meets {
 	return func(ctx context.Context, c *client.Client) (bool, error) {
 		err := change(ctx, c)
@@ -41,8 +42,8 @@ func doneAll(with cloudsim.Kind, change func(context.Context, *client.Client) er
 	}
 }
 
-// sights are what is to be seen of each preset, in a cloud with the instance a,
-// which has a disk.
+// sights contains the expected effect of each preset. The cloud has the instance a, which
+// has a disk.
 var sights = map[string]meets{
 	"slow-cloud": func(ctx context.Context, c *client.Client) (bool, error) {
 		begin := time.Now()
@@ -80,11 +81,11 @@ var sights = map[string]meets{
 	"twice": func(ctx context.Context, c *client.Client) (bool, error) {
 		err := createB(ctx, c)
 		l, lerr := c.ListInstances(ctx, cloudsim.ListOptions{})
-		return lerr == nil && len(l.Items) == 2, errors.Join(err, lerr) // the name is what makes it once
+		return lerr == nil && len(l.Items) == 2, errors.Join(err, lerr) // the name prevents a second instance
 	},
 	"multi-attach": func(ctx context.Context, c *client.Client) (bool, error) {
 		d, err := c.DetachDisk(ctx, "disk-000001", cloudsim.DetachDisk{Instance: "i-000001"})
-		return d.State == cloudsim.DiskDetaching, err // and everything is instant here
+		return d.State == cloudsim.DiskDetaching, err // without the fault the disk is detached at once
 	},
 	"expired-token": func(ctx context.Context, c *client.Client) (bool, error) {
 		tok, err := c.CreateToken(ctx, cloudsim.CreateToken{Name: "t", Role: cloudsim.RoleReader})
@@ -102,8 +103,8 @@ var sights = map[string]meets{
 	},
 }
 
-// Every preset shows what it is named after, to a call that is made as often as
-// its faults are rare, and nothing of it is left when they are deleted.
+// TestEveryPreset proves that each preset has its expected effect, and that no effect
+// remains after its faults are deleted. Calls are repeated, because some faults are rare.
 func TestEveryPreset(t *testing.T) {
 	for _, p := range cloudsim.FaultPresets() {
 		t.Run(p.Name, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// answers is a server that always says the same.
+// answers is a server that always gives the same answer.
 type answers struct {
 	status int
 	body   []byte
@@ -25,8 +25,8 @@ func talksTo(a answers) *client.Client {
 	return &client.Client{URL: "http://cloud", HTTP: &http.Client{Transport: a}}
 }
 
-// FuzzWatch reads any stream: a watch ends with one error, the last thing it
-// yields, which has a kind and says something.
+// FuzzWatch proves that a watch of any stream ends with exactly one error. The error is
+// the last item, and has a kind and a message.
 func FuzzWatch(f *testing.F) {
 	f.Add([]byte(`{"rev":1,"type":"put","kind":"instance","id":"i-000001","object":{}}` + "\n" + `{"rev":1,"type":"bookmark"}`))
 	f.Add([]byte(`{"problem":{"kind":"gone","detail":"list again"}}`))
@@ -45,8 +45,8 @@ func FuzzWatch(f *testing.F) {
 	})
 }
 
-// FuzzProblem reads any error reply: whatever a server or a proxy says becomes
-// an error that has a kind and says something.
+// FuzzProblem proves that any error reply of a server or a proxy becomes an error with a
+// kind and a message.
 func FuzzProblem(f *testing.F) {
 	f.Add(404, []byte(`{"status":404,"kind":"not_found","detail":"no instance i-000001"}`))
 	f.Add(404, []byte(`{"status":404,"kind":"not_found"}`))

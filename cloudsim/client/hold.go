@@ -6,7 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateHold keeps work from settling, from when it returned; admins only.
+// CreateHold creates a hold, which keeps matching work from settling. The hold is active
+// when CreateHold returns. Only admins may call it.
 func (c *Client) CreateHold(ctx context.Context, req cloudsim.CreateHold) (cloudsim.Hold, error) {
 	return call[cloudsim.Hold](ctx, c, "POST", "/v1/holds", req)
 }
@@ -21,29 +22,29 @@ func (c *Client) ListHolds(ctx context.Context, o cloudsim.ListOptions) (cloudsi
 	return call[cloudsim.List[cloudsim.Hold]](ctx, c, "GET", "/v1/holds"+listQuery(o), nil)
 }
 
-// DeleteHold removes a hold; what it kept settles.
+// DeleteHold removes a hold. The work that the hold kept can then settle.
 func (c *Client) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/holds/"+seg(id), nil)
 	return err
 }
 
-// ReleaseOperation takes one operation out of the reach of all holds.
+// ReleaseOperation exempts one operation from all holds.
 func (c *Client) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
 	return call[cloudsim.Operation](ctx, c, "POST", "/v1/operations/"+seg(id)+"/release", nil)
 }
 
-// CancelOperation calls work off before it has settled; Conflict where that is
-// not possible.
+// CancelOperation cancels work before it has settled. It returns Conflict if the work
+// cannot be cancelled.
 func (c *Client) CancelOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
 	return call[cloudsim.Operation](ctx, c, "POST", "/v1/operations/"+seg(id)+"/cancel", nil)
 }
 
-// GetDurations returns what overrules the cloud's profile.
+// GetDurations returns the durations that override the cloud's profile.
 func (c *Client) GetDurations(ctx context.Context) (cloudsim.WorkDurations, error) {
 	return call[cloudsim.WorkDurations](ctx, c, "GET", "/v1/durations", nil)
 }
 
-// SetDurations replaces what overrules the cloud's profile; admins only.
+// SetDurations replaces the durations that override the cloud's profile. Only admins may call it.
 func (c *Client) SetDurations(ctx context.Context, req cloudsim.WorkDurations) (cloudsim.WorkDurations, error) {
 	return call[cloudsim.WorkDurations](ctx, c, "PUT", "/v1/durations", req)
 }

@@ -11,14 +11,13 @@ func (c *Client) GetUserData(ctx context.Context, id cloudsim.InstanceID) (cloud
 	return call[cloudsim.UserData](ctx, c, "GET", "/v1/instances/"+seg(id)+"/user-data", nil)
 }
 
-// CreateIdentityDocument makes an identity document of an instance
-// for one audience.
+// CreateIdentityDocument signs an identity document of an instance for one audience.
 func (c *Client) CreateIdentityDocument(ctx context.Context, id cloudsim.InstanceID, req cloudsim.CreateIdentityDocument) (cloudsim.IdentityDocument, error) {
 	return call[cloudsim.IdentityDocument](ctx, c, "POST", "/v1/instances/"+seg(id)+"/identity", req)
 }
 
-// CreateInstanceToken makes a short-lived token of the service account that an
-// instance carries; NotFound if it carries none.
+// CreateInstanceToken makes a short-lived token of an instance's service account. It
+// returns NotFound if the instance has no service account.
 func (c *Client) CreateInstanceToken(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Token, error) {
 	return call[cloudsim.Token](ctx, c, "POST", "/v1/instances/"+seg(id)+"/token", nil)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// everyIdentityVerb is TestEveryVerb's part of what an instance is told:
-// notices, user data, identity, and the keys that sign it.
+// everyIdentityVerb calls the verbs of notices, user data, identity documents and signing
+// keys for TestEveryVerb.
 func everyIdentityVerb(t *testing.T, c *client.Client, i cloudsim.Instance) {
 	t.Helper()
 	ctx := t.Context()

@@ -6,7 +6,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateInstance makes an instance. It is there at once and running later: see State and Operation.
+// CreateInstance creates an instance and returns it. The instance runs later: see State and Operation.
 func (c *Client) CreateInstance(ctx context.Context, req cloudsim.CreateInstance) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances", req)
 }
@@ -21,35 +21,38 @@ func (c *Client) ListInstances(ctx context.Context, o cloudsim.ListOptions) (clo
 	return call[cloudsim.List[cloudsim.Instance]](ctx, c, "GET", "/v1/instances"+listQuery(o), nil)
 }
 
-// UpdateInstance replaces an instance's labels. A rev other than 0 makes it
-// conditional: Stale if the instance has changed since that revision.
+// UpdateInstance replaces an instance's labels. If rev is not 0 and the instance has
+// changed since that revision, it returns Stale.
 func (c *Client) UpdateInstance(ctx context.Context, id cloudsim.InstanceID, req cloudsim.UpdateInstance, rev uint64) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "PUT", "/v1/instances/"+seg(id), req, ifMatch(rev))
 }
 
-// StartInstance begins to start an instance; Conflict if it is in no state for that.
+// StartInstance begins to start an instance. It returns Conflict if the state of the
+// instance does not allow a start.
 func (c *Client) StartInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/start", nil)
 }
 
-// StopInstance begins to stop an instance; Conflict if it is in no state for that.
+// StopInstance begins to stop an instance. It returns Conflict if the state of the
+// instance does not allow a stop.
 func (c *Client) StopInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/stop", nil)
 }
 
-// RebootInstance begins to reboot an instance; Conflict if it is in no state for that.
+// RebootInstance begins to reboot an instance. It returns Conflict if the state of the
+// instance does not allow a reboot.
 func (c *Client) RebootInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/reboot", nil)
 }
 
-// CrashInstance cuts the power of a running instance, which is called running
-// until it is rebooted; Conflict if it is in no state for that.
+// CrashInstance cuts the power of a running instance. The instance keeps the state running
+// until it is rebooted. It returns Conflict if the instance is not running.
 func (c *Client) CrashInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/crash", nil)
 }
 
-// DeleteInstance begins to terminate an instance and returns it. Deleting one
-// that is already terminating returns it again; one that is gone is NotFound.
+// DeleteInstance begins to terminate an instance and returns the instance. A second call
+// during the termination returns the instance again. After the termination it is NotFound.
 func (c *Client) DeleteInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "DELETE", "/v1/instances/"+seg(id), nil)
 }

@@ -19,23 +19,25 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// plug is a call about who has a disk, and answered what it says.
+// plug is a call that attaches, detaches or reads a disk.
 type plug struct {
 	disk     cloudsim.DiskID
 	verb     string // attach, detach, read
 	instance cloudsim.InstanceID
-	many     bool // the disk is for many instances
+	many     bool // the disk may be attached to many instances
 }
 
-// plugged is the answer: who has the disk, sorted, with a space after each.
+// plugged is an answer: an error, or the sorted list of instances that have the disk. A
+// space follows each instance.
 type plugged struct {
 	err cloudsim.Kind
 	who string
 }
 
-// Many callers attach the same few disks to the same few instances, and detach
-// and read them, and some answers are lost. There is an order of all calls in
-// which each disk is a set of instances, of one at most unless it is for many.
+// TestAttachmentsAreLinearizable proves that attachments are linearizable. Many callers
+// attach, detach and read the same few disks, and some answers are lost. All calls fit one
+// order in which each disk is a set of instances. The set has at most one instance, unless
+// the disk may be attached to many.
 func TestAttachmentsAreLinearizable(t *testing.T) {
 	calls := 2000
 	if testing.Short() {
@@ -79,7 +81,7 @@ func TestAttachmentsAreLinearizable(t *testing.T) {
 	if result := porcupine.CheckOperationsTimeout(plugModel(), history, time.Minute); result != porcupine.Ok {
 		t.Fatalf("%d calls are not linearizable: %v", len(history), result)
 	}
-	for i, op := range history { // the checker is no rubber stamp
+	for i, op := range history { // prove that the checker finds a wrong answer
 		if out := op.Output.(plugged); op.Input.(plug).verb == "read" && out.err == 0 {
 			out.who = "i-999999 "
 			history[i].Output = out
@@ -91,8 +93,8 @@ func TestAttachmentsAreLinearizable(t *testing.T) {
 	}
 }
 
-// madeToPlug makes two disks for one instance at a time, one for many, and
-// three instances.
+// madeToPlug creates three instances, two disks for one instance at a time, and one disk
+// for many instances.
 func madeToPlug(t *testing.T, c *client.Client) (disks []cloudsim.Disk, instances []cloudsim.InstanceID) {
 	t.Helper()
 	for _, name := range []string{"a", "b", "c"} {
@@ -132,7 +134,8 @@ func doPlug(t *testing.T, c *client.Client, in plug) plugged {
 	return plugged{who: strings.Join(who, "")}
 }
 
-// plugModel holds every disk for itself; its state is who has it.
+// plugModel checks every disk separately. The state is the list of instances that have
+// the disk.
 func plugModel() porcupine.Model {
 	m := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{""} },
@@ -152,7 +155,8 @@ func plugModel() porcupine.Model {
 	return m.ToModel()
 }
 
-// plugStep returns who can have a disk after a call with that answer.
+// plugStep returns the possible lists of instances after a call with this answer. It
+// returns nil if the answer is impossible.
 func plugStep(who string, in plug, out plugged) []any {
 	me := string(in.instance) + " "
 	has, next := strings.Contains(who, me), who
@@ -167,7 +171,7 @@ func plugStep(who string, in plug, out plugged) []any {
 		next = strings.ReplaceAll(who, me, "")
 	}
 	switch {
-	case out.err == cloudsim.Unavailable: // carried out, or not
+	case out.err == cloudsim.Unavailable: // the call may or may not have been carried out
 		return slices.Compact([]any{who, next})
 	case refused && out.err == cloudsim.Conflict, !refused && out.err == 0 && out.who == next:
 		return []any{next}

@@ -18,10 +18,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// Many callers create, read, change and delete the same few load balancers,
-// and some answers are lost. There is an order of all calls, each between its
-// begin and its end, in which a single caller would have got the same answers;
-// a call whose answer was lost happened once, at any time later, or never.
+// TestLinearizable proves that the API is linearizable. Many callers create, read, change
+// and delete the same few load balancers, and some answers are lost. All calls fit one
+// order in which a single caller would have got the same answers. Each call has its place
+// between its begin and its end. A call with a lost answer takes effect once, at any later
+// time, or never.
 func TestLinearizable(t *testing.T) {
 	calls := 2000
 	if testing.Short() {
@@ -57,7 +58,7 @@ func TestLinearizable(t *testing.T) {
 	}
 	wg.Wait()
 	checkLinearizable(t, history)
-	// The checker is no rubber stamp: the same history with one wrong answer
+	// Prove that the checker finds errors: the same history with one wrong answer
 	// has no such order.
 	for i, op := range history {
 		if out := op.Output.(output); op.Input.(input).verb == "read" && out.err == 0 && out.port != 0 {
@@ -77,13 +78,13 @@ func checkLinearizable(t *testing.T, history []porcupine.Operation) {
 	for _, op := range history {
 		kinds[op.Input.(input).verb+" "+op.Output.(output).err.Error()]++
 	}
-	t.Logf("%v", kinds) // err 0 reads "internal", and is none here: do refuses it
+	t.Logf("%v", kinds) // error kind 0 prints as "internal", but means success here: do refuses internal errors
 	if result := porcupine.CheckOperationsTimeout(registerModel(), history, time.Minute); result != porcupine.Ok {
 		t.Fatalf("%d calls are not linearizable: %v", len(history), result)
 	}
 }
 
-// loses an answer now and then, after the cloud gave it, or the call itself.
+// loses is a transport that sometimes loses a call, or the answer to a call.
 type loses struct {
 	next http.RoundTripper
 	rng  *rand.Rand
@@ -102,15 +103,15 @@ func (l loses) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.next.RoundTrip(r)
 }
 
-// input is a call: on a name, or on what the caller last saw under it.
+// input is a call on a name, or on the object that the caller last saw under this name.
 type input struct {
 	name, verb string
 	id         cloudsim.LoadBalancerID
-	rev        uint64 // If-Match; 0 for none
+	rev        uint64 // If-Match; 0: none
 	port       int
 }
 
-// output is an answer. err 0 is success; Unavailable is none.
+// output is an answer. err is 0 for success, and Unavailable if the answer was lost.
 type output struct {
 	err  cloudsim.Kind
 	id   cloudsim.LoadBalancerID
@@ -118,7 +119,7 @@ type output struct {
 	port int
 }
 
-// caller is a client and what it saw last under each name.
+// caller is a client with the last answer that it saw for each name.
 type caller struct {
 	c    client.Client
 	seen [3]output
@@ -177,20 +178,20 @@ func (k *caller) do(t *testing.T, in input) output {
 	return out
 }
 
-// register is the model's state of one name. An id or a revision that only a
-// lost answer told is known from the next answer on: until then it is ? or 0.
+// register is the model's state of one name. If the answer that contained an id or a
+// revision was lost, the id is "?" or the revision is 0 until the next answer shows it.
 type register struct {
 	there bool
 	id    cloudsim.LoadBalancerID
 	rev   uint64
-	after uint64 // rev is more than this
+	after uint64 // rev is greater than this
 	port  int
 }
 
 const unknownID cloudsim.LoadBalancerID = "?"
 
-// bind takes what an answer tells of what was not known; false if it tells
-// otherwise than what was.
+// bind fills in an unknown id or revision from an answer. It returns false if the answer
+// contradicts the known state.
 func (b register) bind(id cloudsim.LoadBalancerID, rev uint64) (register, bool) {
 	if !b.there || b.id != unknownID && b.id != id || b.rev != 0 && b.rev != rev || rev <= b.after {
 		return b, false
@@ -225,8 +226,8 @@ func registerModel() porcupine.Model {
 	return m.ToModel()
 }
 
-// step returns where b can be after a call with that answer; none if it cannot
-// have been given.
+// step returns the possible states after a call with this answer. It returns none if the
+// answer is impossible.
 func step(b register, in input, out output) []register {
 	if out.err == cloudsim.Unavailable {
 		return append(lost(b, in), b)
@@ -263,13 +264,13 @@ func step(b register, in input, out output) []register {
 			return nil
 		}
 	}
-	if in.port == b.port { // no work
+	if in.port == b.port { // no change
 		return one(b.bind(in.id, out.rev))
 	}
 	return one(register{there: true, id: in.id, rev: out.rev, after: max(b.after, b.rev), port: in.port}, out.rev > max(b.after, b.rev))
 }
 
-// lost is where b can be when the call was carried out and nobody heard.
+// lost returns the possible states if the call was carried out but its answer was lost.
 func lost(b register, in input) []register {
 	after := max(b.after, b.rev)
 	mine := b.there && (b.id == in.id || b.id == unknownID)

@@ -6,7 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateLoadBalancer makes a load balancer. Its address is in the answer; it forwards when it is active.
+// CreateLoadBalancer creates a load balancer and returns it with its address. The load
+// balancer forwards traffic when its state is active.
 func (c *Client) CreateLoadBalancer(ctx context.Context, req cloudsim.CreateLoadBalancer) (cloudsim.LoadBalancer, error) {
 	return call[cloudsim.LoadBalancer](ctx, c, "POST", "/v1/load-balancers", req)
 }
@@ -21,8 +22,8 @@ func (c *Client) ListLoadBalancers(ctx context.Context, o cloudsim.ListOptions) 
 	return call[cloudsim.List[cloudsim.LoadBalancer]](ctx, c, "GET", "/v1/load-balancers"+listQuery(o), nil)
 }
 
-// UpdateLoadBalancer replaces labels and spec. A rev other than 0 makes it
-// conditional: Stale if the load balancer has changed since that revision.
+// UpdateLoadBalancer replaces labels and spec. If rev is not 0 and the load balancer has
+// changed since that revision, it returns Stale.
 func (c *Client) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID, req cloudsim.UpdateLoadBalancer, rev uint64) (cloudsim.LoadBalancer, error) {
 	return call[cloudsim.LoadBalancer](ctx, c, "PUT", "/v1/load-balancers/"+seg(id), req, ifMatch(rev))
 }
@@ -32,15 +33,14 @@ func (c *Client) SetLoadBalancerTargets(ctx context.Context, id cloudsim.LoadBal
 	return call[cloudsim.LoadBalancer](ctx, c, "PUT", "/v1/load-balancers/"+seg(id)+"/targets", req)
 }
 
-// LoadBalancerStats returns what passed through a load balancer; Unavailable
-// while nothing forwards for it.
+// LoadBalancerStats returns the traffic counters of a load balancer. It returns
+// Unavailable while no data plane forwards for the load balancer.
 func (c *Client) LoadBalancerStats(ctx context.Context, id cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, error) {
 	return call[cloudsim.LoadBalancerStats](ctx, c, "GET", "/v1/load-balancers/"+seg(id)+"/stats", nil)
 }
 
-// DeleteLoadBalancer begins to delete a load balancer and returns it. Deleting
-// one that is already being deleted returns it again; one that is gone is
-// NotFound.
+// DeleteLoadBalancer begins to delete a load balancer and returns the load balancer. A
+// second call during the deletion returns it again. After the deletion it is NotFound.
 func (c *Client) DeleteLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID) (cloudsim.LoadBalancer, error) {
 	return call[cloudsim.LoadBalancer](ctx, c, "DELETE", "/v1/load-balancers/"+seg(id), nil)
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// DefaultMetadataURL is where an instance finds its metadata service.
+// DefaultMetadataURL is the URL of the metadata service for an instance.
 const DefaultMetadataURL = "http://169.254.169.254"
 
-// Limits of one question to a metadata service.
+// Limits of one request to a metadata service.
 const (
 	metadataDial    = time.Second
 	metadataTimeout = 5 * time.Second
 	maxMetadata     = 64 << 10
 )
 
-// Metadata asks the metadata service of the instance that it runs on. It goes
-// straight to URL, never through a proxy, and follows no redirect. Use it by
-// one goroutine, and Close it.
+// Metadata is a client of the metadata service of the instance that it runs on. It
+// connects to URL directly, never through a proxy, and follows no redirect. Only one
+// goroutine may use it. Call Close at the end.
 type Metadata struct {
 	URL string // without a path
 
@@ -32,7 +32,8 @@ type Metadata struct {
 	session string
 }
 
-// NewMetadata is a caller of the service at url; "" is DefaultMetadataURL.
+// NewMetadata returns a client of the service at url. If url is "", it uses
+// DefaultMetadataURL.
 func NewMetadata(url string) *Metadata {
 	if url == "" {
 		url = DefaultMetadataURL
@@ -47,12 +48,12 @@ func NewMetadata(url string) *Metadata {
 	}}
 }
 
-// Close lets go of the connection.
+// Close closes idle connections.
 func (m *Metadata) Close() { m.http.CloseIdleConnections() }
 
-// Get is what the service answers to a path such as /v1/instance. The first
-// question is for a session of a minute, which the others show. Its errors are
-// Unavailable where another try may help.
+// Get returns the answer of the service to a path such as /v1/instance. The first call also
+// starts a session of 60 s, and later calls use that session. The error is Unavailable if
+// a retry may help.
 func (m *Metadata) Get(ctx context.Context, path string) ([]byte, error) {
 	if m.session == "" {
 		session, err := m.ask(ctx, http.MethodPut, "/v1/token", "Metadata-Token-TTL-Seconds", "60")
@@ -85,7 +86,7 @@ func (m *Metadata) ask(ctx context.Context, method, path, header, value string) 
 	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError:
 		return nil, cloudsim.Errorf(cloudsim.Unavailable, "metadata service at %s answers %s", req.URL.Host, resp.Status)
 	}
-	kind := cloudsim.Invalid // asking again is no use
+	kind := cloudsim.Invalid // a retry does not help
 	switch resp.StatusCode {
 	case http.StatusNotFound:
 		kind = cloudsim.NotFound

@@ -6,7 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateNetwork makes a network. It takes subnets once it is available: see State and Operation.
+// CreateNetwork creates a network and returns it. When the network is available, it can
+// have subnets: see State and Operation.
 func (c *Client) CreateNetwork(ctx context.Context, req cloudsim.CreateNetwork) (cloudsim.Network, error) {
 	return call[cloudsim.Network](ctx, c, "POST", "/v1/networks", req)
 }
@@ -21,16 +22,16 @@ func (c *Client) ListNetworks(ctx context.Context, o cloudsim.ListOptions) (clou
 	return call[cloudsim.List[cloudsim.Network]](ctx, c, "GET", "/v1/networks"+listQuery(o), nil)
 }
 
-// UpdateNetwork replaces labels and spec. A rev other than 0 makes it
-// conditional: Stale if the network has changed since that revision. Conflict
-// if its pod ranges would change while instances have some.
+// UpdateNetwork replaces labels and spec. If rev is not 0 and the network has changed
+// since that revision, it returns Stale. It returns Conflict if the pod ranges would
+// change while instances use them.
 func (c *Client) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req cloudsim.UpdateNetwork, rev uint64) (cloudsim.Network, error) {
 	return call[cloudsim.Network](ctx, c, "PUT", "/v1/networks/"+seg(id), req, ifMatch(rev))
 }
 
-// DeleteNetwork begins to delete a network and returns it; Conflict while
-// something is in it. Deleting one that is already being deleted returns it
-// again; one that is gone is NotFound.
+// DeleteNetwork begins to delete a network and returns the network. It returns Conflict
+// while the network is in use. A second call during the deletion returns the network
+// again. After the deletion it is NotFound.
 func (c *Client) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (cloudsim.Network, error) {
 	return call[cloudsim.Network](ctx, c, "DELETE", "/v1/networks/"+seg(id), nil)
 }

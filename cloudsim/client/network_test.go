@@ -10,7 +10,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// everyNetworkVerb is TestEveryVerb's part of networks and what is in them.
+// everyNetworkVerb calls every verb of networks and of resources in networks for TestEveryVerb.
 func everyNetworkVerb(t *testing.T, c *client.Client) {
 	t.Helper()
 	ctx := t.Context()

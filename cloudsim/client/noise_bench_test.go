@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// openWatches opens up to n watches of the whole journal as the caller of a
-// token, each on its connection, and reads them. It returns how many the cloud
-// let it have.
+// openWatches opens up to n watches of the whole journal with the token of c. Each watch
+// has its own connection, and openWatches reads all of them. It returns the number of
+// watches that the cloud allowed.
 func openWatches(t testing.TB, ctx context.Context, c *client.Client, n int) int {
 	t.Helper()
 	secret, err := c.Token()
@@ -46,11 +46,11 @@ func openWatches(t testing.TB, ctx context.Context, c *client.Client, n int) int
 	return n
 }
 
-// BenchmarkNoisyWatcher is what a write of a project costs while a reader of
-// another project, or of the same one, has as many watches open as it can get of
-// 512. Rounds with and without the watches alternate, because the time of an
-// fsync varies. ratio is the median with watches as a multiple of that without;
-// it should be at most 2.
+// BenchmarkNoisyWatcher measures the cost of a write in a project while a reader has many
+// watches open. The reader is in another project or in the same project, and opens as many
+// of 512 watches as it may. Rounds with and without watches alternate, because the time of
+// an fsync varies. The metric ratio is the median time with watches divided by the median
+// time without watches. It should be at most 2.
 func BenchmarkNoisyWatcher(b *testing.B) {
 	const rounds, writes = 12, 40
 	for _, noise := range []string{"other", "own"} {

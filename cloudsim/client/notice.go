@@ -6,13 +6,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// AnnounceNotice tells an instance what the cloud is going to do to it, and
-// replaces a notice of the same type. It happens when the time has come.
+// AnnounceNotice announces planned work of the cloud to an instance. It replaces a notice of
+// the same type. The cloud does the work at the announced time.
 func (c *Client) AnnounceNotice(ctx context.Context, id cloudsim.InstanceID, req cloudsim.CreateNotice) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/notices", req)
 }
 
-// WithdrawNotice takes a notice back; NotFound if there is none of this type.
+// WithdrawNotice withdraws a notice. It returns NotFound if there is no notice of this type.
 func (c *Client) WithdrawNotice(ctx context.Context, id cloudsim.InstanceID, t cloudsim.NoticeType) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "DELETE", "/v1/instances/"+seg(id)+"/notices/"+seg(t), nil)
 }

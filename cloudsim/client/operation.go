@@ -16,8 +16,8 @@ func (c *Client) ListOperations(ctx context.Context, o cloudsim.ListOptions) (cl
 	return call[cloudsim.List[cloudsim.Operation]](ctx, c, "GET", "/v1/operations"+listQuery(o), nil)
 }
 
-// WaitOperation returns an operation when it is over, or ctx's error. The
-// cloud holds each request for a while, so waiting costs few calls.
+// WaitOperation returns an operation when it is over, or the error of ctx. The cloud
+// delays each answer for up to 10 s, so waiting needs few calls.
 func (c *Client) WaitOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
 	for {
 		op, err := call[cloudsim.Operation](ctx, c, "GET", "/v1/operations/"+seg(id)+"?waitSeconds=10", nil)

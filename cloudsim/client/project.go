@@ -6,7 +6,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateProject makes a project; admins only.
+// CreateProject creates a project. Only admins may call it.
 func (c *Client) CreateProject(ctx context.Context, req cloudsim.CreateProject) (cloudsim.Project, error) {
 	return call[cloudsim.Project](ctx, c, "POST", "/v1/projects", req)
 }
@@ -16,18 +16,19 @@ func (c *Client) GetProject(ctx context.Context, id cloudsim.ProjectID) (cloudsi
 	return call[cloudsim.Project](ctx, c, "GET", "/v1/projects/"+seg(id), nil)
 }
 
-// ListProjects returns one page of the projects the caller may see.
+// ListProjects returns one page of the projects that the caller may see.
 func (c *Client) ListProjects(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Project], error) {
 	return call[cloudsim.List[cloudsim.Project]](ctx, c, "GET", "/v1/projects"+listQuery(o), nil)
 }
 
-// DeleteProject removes an empty project and its tokens; Conflict while it owns anything else.
+// DeleteProject removes an empty project and its tokens. It returns Conflict while the
+// project has other resources.
 func (c *Client) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/projects/"+seg(id), nil)
 	return err
 }
 
-// CreateToken makes a token. Its Secret is in this answer and nowhere else.
+// CreateToken creates a token. Only this answer contains the token's Secret.
 func (c *Client) CreateToken(ctx context.Context, req cloudsim.CreateToken) (cloudsim.Token, error) {
 	return call[cloudsim.Token](ctx, c, "POST", "/v1/tokens", req)
 }

@@ -6,13 +6,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// ListQuotas returns the quotas of the project, and how much of each is used.
+// ListQuotas returns the quotas of the project with their usage.
 func (c *Client) ListQuotas(ctx context.Context) ([]cloudsim.Quota, error) {
 	all, err := call[cloudsim.Quotas](ctx, c, "GET", "/v1/quotas", nil)
 	return all.Items, err
 }
 
-// SetQuota changes a limit of the project; admins only.
+// SetQuota changes a limit of the project. Only admins may call it.
 func (c *Client) SetQuota(ctx context.Context, name cloudsim.QuotaName, req cloudsim.SetQuota) (cloudsim.Quota, error) {
 	return call[cloudsim.Quota](ctx, c, "PUT", "/v1/quotas/"+seg(name), req)
 }

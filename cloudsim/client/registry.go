@@ -27,14 +27,14 @@ func (c *Client) DeleteRepository(ctx context.Context, id cloudsim.RepositoryID)
 	return err
 }
 
-// CreateRegistryCredential makes a password to the registry for the caller,
-// which does what the caller may do when it is used.
+// CreateRegistryCredential creates a registry password for the caller. The password
+// always has the caller's permissions at the time of use.
 func (c *Client) CreateRegistryCredential(ctx context.Context, req cloudsim.CreateRegistryCredential) (cloudsim.RegistryCredential, error) {
 	return call[cloudsim.RegistryCredential](ctx, c, "POST", "/v1/registry/credentials", req)
 }
 
-// ListRegistryDecisions returns what the registry allowed and refused lately,
-// the newest last; for who may see the whole cloud.
+// ListRegistryDecisions returns the recent decisions of the registry to allow or to refuse,
+// newest last. The caller needs a role in all projects.
 func (c *Client) ListRegistryDecisions(ctx context.Context) (cloudsim.List[cloudsim.RegistryDecision], error) {
 	return call[cloudsim.List[cloudsim.RegistryDecision]](ctx, c, "GET", "/v1/registry/decisions", nil)
 }

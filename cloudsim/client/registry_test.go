@@ -9,7 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// Every verb of the registry's records, over the wire and back.
+// TestEveryRegistryVerb calls every verb of repositories, credentials and decisions over the wire.
 func TestEveryRegistryVerb(t *testing.T) {
 	c := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Registry = "registry.sim" }))
 	ctx := t.Context()

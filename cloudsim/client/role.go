@@ -21,7 +21,8 @@ func (c *Client) ListRoles(ctx context.Context, o cloudsim.ListOptions) (cloudsi
 	return call[cloudsim.List[cloudsim.Role]](ctx, c, "GET", "/v1/roles"+listQuery(o), nil)
 }
 
-// DeleteRole removes a role; Conflict while somebody has it.
+// DeleteRole removes a role. It returns Conflict while a role binding or a token
+// uses the role.
 func (c *Client) DeleteRole(ctx context.Context, id cloudsim.RoleName) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/roles/"+seg(id), nil)
 	return err
@@ -42,13 +43,13 @@ func (c *Client) ListRoleBindings(ctx context.Context, o cloudsim.ListOptions) (
 	return call[cloudsim.List[cloudsim.RoleBinding]](ctx, c, "GET", "/v1/role-bindings"+listQuery(o), nil)
 }
 
-// DeleteRoleBinding takes a role away, from the next call on.
+// DeleteRoleBinding removes a role binding. It takes effect at the next call.
 func (c *Client) DeleteRoleBinding(ctx context.Context, id cloudsim.RoleBindingID) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/role-bindings/"+seg(id), nil)
 	return err
 }
 
-// WhoAmI says who calls, and what it may do.
+// WhoAmI returns the caller's identity and permissions.
 func (c *Client) WhoAmI(ctx context.Context) (cloudsim.Identity, error) {
 	return call[cloudsim.Identity](ctx, c, "GET", "/v1/whoami", nil)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// Every verb of service accounts, roles and their bindings, over the wire.
+// TestEveryIdentityVerb calls every verb of service accounts, roles and role bindings over the wire.
 func TestEveryIdentityVerb(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	a := must(c.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: "ci"}))(t)
@@ -49,7 +49,7 @@ func TestEveryIdentityVerb(t *testing.T) {
 	}
 }
 
-// Quotas over the wire.
+// TestEveryQuotaVerb calls every verb of quotas over the wire.
 func TestEveryQuotaVerb(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	one := int64(1)

@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateRoute makes a route. Exists is a network that has another one to the
-// same destination, Exhausted one that has as many as it may.
+// CreateRoute creates a route. It returns Exists if the network has another route to the
+// same destination, and Exhausted if the network can have no more routes.
 func (c *Client) CreateRoute(ctx context.Context, req cloudsim.CreateRoute) (cloudsim.Route, error) {
 	return call[cloudsim.Route](ctx, c, "POST", "/v1/routes", req)
 }
@@ -22,8 +22,8 @@ func (c *Client) ListRoutes(ctx context.Context, o cloudsim.ListOptions) (clouds
 	return call[cloudsim.List[cloudsim.Route]](ctx, c, "GET", "/v1/routes"+listQuery(o), nil)
 }
 
-// DeleteRoute begins to delete a route and returns it. Deleting one that is
-// already being deleted returns it again; one that is gone is NotFound.
+// DeleteRoute begins to delete a route and returns the route. A second call during the
+// deletion returns the route again. After the deletion it is NotFound.
 func (c *Client) DeleteRoute(ctx context.Context, id cloudsim.RouteID) (cloudsim.Route, error) {
 	return call[cloudsim.Route](ctx, c, "DELETE", "/v1/routes/"+seg(id), nil)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// size is how much there is in a cloud.
+// size is the number of objects and watchers in a cloud.
 type size struct{ instances, disks, loadBalancers, watchers int }
 
 var (
@@ -28,12 +28,12 @@ var (
 	large = size{10_000, 5_000, 1_000, 200}
 )
 
-// BenchmarkScale makes the same calls to a small cloud and to a large one, in
-// turns, so that a noisy machine disturbs both alike. A call's cost may grow as
-// the logarithm of the store does.
+// BenchmarkScale makes the same calls to a small cloud and to a large cloud in turn, so
+// that a noisy machine disturbs both alike. The cost of a call may grow with the logarithm
+// of the store's size.
 //
-// of-small is the large cloud's time per call as a multiple of the small one's;
-// it should be at most limit.
+// The metric of-small is the time of a call in the large cloud divided by the time in the
+// small cloud. It should be at most the metric limit.
 func BenchmarkScale(b *testing.B) {
 	few, many := fill(b, small), fill(b, large)
 	limit := math.Log(float64(large.instances)) / math.Log(float64(small.instances))
@@ -91,10 +91,9 @@ func BenchmarkScale(b *testing.B) {
 	})
 }
 
-// BenchmarkStates saves, loads and empties the large cloud. Each should take
-// less than 2 s on a machine that does nothing else. s-raw is the limit in the
-// same run: the bytes of the state, unpacked, are written to a file twice, as a
-// load writes them, and synced.
+// BenchmarkStates saves, loads and empties the large cloud. Each step should take less
+// than 2 s on an idle machine. The metric s-raw is the lower bound in the same run: the
+// time to unpack the state and to write its bytes to two files with one sync.
 func BenchmarkStates(b *testing.B) {
 	c := fill(b, large)
 	took := map[string]time.Duration{}
@@ -131,7 +130,8 @@ func BenchmarkStates(b *testing.B) {
 	}
 }
 
-// raw unpacks what a state holds, writes it to two files, and syncs one.
+// raw unpacks a saved state, writes its bytes to two files, and syncs one file. It returns
+// the time that this took.
 func raw(b *testing.B, c *client.Client, name string) time.Duration {
 	b.Helper()
 	var state bytes.Buffer
@@ -163,7 +163,7 @@ func raw(b *testing.B, c *client.Client, name string) time.Duration {
 	return time.Since(begin)
 }
 
-// fill starts a cloud and makes what s says, by the API.
+// fill starts a cloud and creates the objects of s through the API.
 func fill(b *testing.B, s size) *client.Client {
 	b.Helper()
 	c := cloudtest.Start(b)
@@ -185,7 +185,7 @@ func fill(b *testing.B, s size) *client.Client {
 	return c
 }
 
-// each calls fn n times, by 64 callers.
+// each calls fn n times from 64 goroutines.
 func each(b *testing.B, n int, fn func(context.Context, int) error) {
 	b.Helper()
 	var next atomic.Int64
@@ -217,8 +217,8 @@ func times(b *testing.B, c *client.Client, n int, call func(context.Context, *cl
 	return time.Since(begin)
 }
 
-// watched begins n watches of addresses, and returns what makes an address and
-// says how long it took until all had seen it.
+// watched begins n watches of addresses. It returns a function that creates an address and
+// returns the time until all watches saw the address.
 func watched(b *testing.B, c *client.Client, n int) func() time.Duration {
 	b.Helper()
 	ctx, stop := context.WithCancel(b.Context())
@@ -258,6 +258,6 @@ func watched(b *testing.B, c *client.Client, n int) func() time.Duration {
 		}
 		return time.Since(begin)
 	}
-	see() // all of them are there
+	see() // wait until all watches are open
 	return see
 }

@@ -6,8 +6,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateSnapshot begins to take a snapshot of a disk, attached or not: see
-// ReadyToUse and Operation. A disk that is not there is NotFound.
+// CreateSnapshot begins to take a snapshot of a disk and returns the snapshot: see
+// ReadyToUse and Operation. The disk may be attached. It returns NotFound if the disk does
+// not exist.
 func (c *Client) CreateSnapshot(ctx context.Context, req cloudsim.CreateSnapshot) (cloudsim.Snapshot, error) {
 	return call[cloudsim.Snapshot](ctx, c, "POST", "/v1/snapshots", req)
 }
@@ -22,8 +23,8 @@ func (c *Client) ListSnapshots(ctx context.Context, o cloudsim.ListOptions) (clo
 	return call[cloudsim.List[cloudsim.Snapshot]](ctx, c, "GET", "/v1/snapshots"+listQuery(o), nil)
 }
 
-// DeleteSnapshot begins to delete a snapshot and returns it; Conflict while a
-// disk is being made of it, and for a member of a group.
+// DeleteSnapshot begins to delete a snapshot and returns the snapshot. It returns Conflict
+// while the cloud makes a disk from the snapshot, and for a member of a group.
 func (c *Client) DeleteSnapshot(ctx context.Context, id cloudsim.SnapshotID) (cloudsim.Snapshot, error) {
 	return call[cloudsim.Snapshot](ctx, c, "DELETE", "/v1/snapshots/"+seg(id), nil)
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateSnapshotGroup begins to take snapshots of several disks at one
-// instant, of all or of none. A disk that is not there is NotFound.
+// CreateSnapshotGroup begins to take snapshots of several disks at one instant. It takes
+// all snapshots or none. It returns NotFound if a disk does not exist.
 func (c *Client) CreateSnapshotGroup(ctx context.Context, req cloudsim.CreateSnapshotGroup) (cloudsim.SnapshotGroup, error) {
 	return call[cloudsim.SnapshotGroup](ctx, c, "POST", "/v1/snapshot-groups", req)
 }
@@ -22,8 +22,8 @@ func (c *Client) ListSnapshotGroups(ctx context.Context, o cloudsim.ListOptions)
 	return call[cloudsim.List[cloudsim.SnapshotGroup]](ctx, c, "GET", "/v1/snapshot-groups"+listQuery(o), nil)
 }
 
-// DeleteSnapshotGroup begins to delete a group with its members and returns it;
-// Conflict while a disk is being made of one.
+// DeleteSnapshotGroup begins to delete a group with its members and returns the group. It
+// returns Conflict while the cloud makes a disk from a member.
 func (c *Client) DeleteSnapshotGroup(ctx context.Context, id cloudsim.SnapshotGroupID) (cloudsim.SnapshotGroup, error) {
 	return call[cloudsim.SnapshotGroup](ctx, c, "DELETE", "/v1/snapshot-groups/"+seg(id), nil)
 }

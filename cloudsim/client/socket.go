@@ -15,9 +15,10 @@ import (
 
 const socketScheme = "unix://"
 
-// ValidURL reports whether a Client can have u as its URL: http, https, or a Unix
-// socket, unix:///run/cloudsim.sock. It may have a path before the API's own, and
-// no password: a token is what says who calls.
+// ValidURL reports whether u is a valid URL of a Client. Valid schemes are http, https,
+// and unix for a Unix socket, as in unix:///run/cloudsim.sock. An http or https URL may
+// have a path before the API's own path. It may not have a password, because a token
+// identifies the caller.
 func ValidURL(u string) bool {
 	if path, ok := strings.CutPrefix(u, socketScheme); ok {
 		return strings.HasPrefix(path, "/")
@@ -27,9 +28,9 @@ func ValidURL(u string) bool {
 		at.User == nil && at.RawQuery == "" && at.Fragment == "" && !at.ForceQuery
 }
 
-// Reach has t dial the cloud at u, if that is a Unix socket; t is for no other
-// cloud then. From a program on the cloud's own machine, the way there and back
-// takes a third less time than over TCP, and only the socket's owner has it.
+// Reach makes t connect to the cloud at u if u is a Unix socket. Do not use t for another
+// cloud then. A round trip over the socket takes a third less time than over TCP, and only
+// the owner of the socket can connect.
 func Reach(t *http.Transport, u string) {
 	path, ok := strings.CutPrefix(u, socketScheme)
 	if !ok {
@@ -41,9 +42,9 @@ func Reach(t *http.Transport, u string) {
 	}
 }
 
-// base is what a request's URL begins with. Who is reached by a socket has no
-// host: without Reach the call ends where a name is looked up, which none has that
-// ends in invalid (RFC 6761 section 6.4), and no token gets anywhere.
+// base returns the beginning of a request's URL. A cloud on a Unix socket has no host name,
+// so base returns a name that ends in invalid. Such a name never resolves (RFC 6761 section
+// 6.4). So if the caller forgot Reach, the call fails and no token leaves the machine.
 func (c *Client) base() string {
 	if strings.HasPrefix(c.URL, socketScheme) {
 		return "http://cloud.invalid"

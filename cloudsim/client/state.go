@@ -9,7 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// SaveState saves the whole cloud. All calls about states need an admin.
+// SaveState saves the whole cloud. Only admins may call the methods for states.
 func (c *Client) SaveState(ctx context.Context, req cloudsim.SaveState) (cloudsim.State, error) {
 	return call[cloudsim.State](ctx, c.patient(), "POST", "/v1/states", req)
 }
@@ -19,7 +19,7 @@ func (c *Client) ListStates(ctx context.Context) (cloudsim.States, error) {
 	return call[cloudsim.States](ctx, c, "GET", "/v1/states", nil)
 }
 
-// LoadState replaces the cloud by a saved state. Watches end with Gone.
+// LoadState replaces the cloud with a saved state. All watches end with Gone.
 func (c *Client) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
 	path := "/v1/states/" + seg(name) + "/load"
 	if req.RecordsOnly {
@@ -35,7 +35,7 @@ func (c *Client) DeleteState(ctx context.Context, name string) error {
 	return err
 }
 
-// ResetState makes the cloud empty. Projects and access stay. Watches end with
+// ResetState empties the cloud. Projects and access rights stay. All watches end with
 // Gone.
 func (c *Client) ResetState(ctx context.Context) error {
 	_, err := call[struct{}](ctx, c.patient(), "POST", "/v1/states/reset", nil)
@@ -54,7 +54,7 @@ func (c *Client) DiffStates(ctx context.Context, from, to string) (cloudsim.Stat
 	return call[cloudsim.StateDiff](ctx, c.patient(), "GET", "/v1/states/diff?"+q.Encode(), nil)
 }
 
-// ExportState writes the file of a saved state, which any cloud can import.
+// ExportState writes the file of a saved state to w. Any cloud can import the file.
 func (c *Client) ExportState(ctx context.Context, name string, w io.Writer) error {
 	resp, err := c.do(ctx, c.patient().HTTP, http.MethodGet, "/v1/states/"+seg(name)+"/export", nil)
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateSubnet makes a subnet. It takes instances once it is available: see State and Operation.
+// CreateSubnet creates a subnet and returns it. When the subnet is available, it can have
+// instances: see State and Operation.
 func (c *Client) CreateSubnet(ctx context.Context, req cloudsim.CreateSubnet) (cloudsim.Subnet, error) {
 	return call[cloudsim.Subnet](ctx, c, "POST", "/v1/subnets", req)
 }
@@ -21,9 +22,9 @@ func (c *Client) ListSubnets(ctx context.Context, o cloudsim.ListOptions) (cloud
 	return call[cloudsim.List[cloudsim.Subnet]](ctx, c, "GET", "/v1/subnets"+listQuery(o), nil)
 }
 
-// DeleteSubnet begins to delete a subnet and returns it; Conflict while
-// instances stand in it. Deleting one that is already being deleted returns it
-// again; one that is gone is NotFound.
+// DeleteSubnet begins to delete a subnet and returns the subnet. It returns Conflict while
+// instances use the subnet. A second call during the deletion returns the subnet again.
+// After the deletion it is NotFound.
 func (c *Client) DeleteSubnet(ctx context.Context, id cloudsim.SubnetID) (cloudsim.Subnet, error) {
 	return call[cloudsim.Subnet](ctx, c, "DELETE", "/v1/subnets/"+seg(id), nil)
 }

@@ -9,9 +9,8 @@ import (
 
 const maxTokenFile = 64 << 10
 
-// TokenFile is the token that path holds. It is read for every call, so a
-// rotated file is used from the next call on. An error names the file, never
-// what is in it.
+// TokenFile returns a TokenSource that reads the token from the file path at every call.
+// So the next call uses a rotated file. An error names the file, never its content.
 func TokenFile(path string) TokenSource {
 	return func() (string, error) {
 		f, err := os.Open(path)
@@ -19,7 +18,7 @@ func TokenFile(path string) TokenSource {
 			return "", err
 		}
 		defer f.Close()
-		raw, err := io.ReadAll(io.LimitReader(f, maxTokenFile+1)) // which may have no end
+		raw, err := io.ReadAll(io.LimitReader(f, maxTokenFile+1)) // the limit is needed because path can be an endless device
 		if err != nil {
 			return "", err
 		}

@@ -16,21 +16,21 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Replayed is what a replay did.
+// Replayed is the result of a replay.
 type Replayed struct {
 	Head  cloudsim.TranscriptHead
-	Calls int  // that were answered as in the transcript
-	Full  bool // the transcript had reached its bound: there were more calls
+	Calls int  // number of calls with the same answer as in the transcript
+	Full  bool // the recording stopped at its size limit, so later calls are missing
 }
 
-// Replay makes the calls of a transcript, one after the other, and compares
-// each answer with the recorded one. The cloud must be as the recorded one was
-// when the transcript began; c calls as who called then without a token that
-// was made in the transcript, the admin.
+// Replay makes the calls of a transcript one by one, and compares each answer with the
+// recorded answer. The cloud must be in the state in which the recorded cloud was at the
+// start of the transcript. A call with a token from the transcript uses the new token that
+// the replay got. All other authenticated calls use the token of c, so c must be the admin.
 //
-// It ends at the first difference, with a Conflict that names it. The calls up
-// to there were made. A transcript that is damaged is Invalid; a last line that
-// is not whole, of a cloud that was killed, is left out.
+// Replay stops at the first difference and returns a Conflict that names the difference.
+// The calls before it have been made. A damaged transcript is Invalid. Replay ignores an
+// incomplete last line, because a killed cloud can leave such a line.
 func (c *Client) Replay(ctx context.Context, r io.Reader) (done Replayed, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, cloudsim.MaxTranscriptLine)
@@ -79,7 +79,7 @@ func orNobody(caller string) string {
 	return caller
 }
 
-// wholeLines splits at newlines, and drops what no newline ends.
+// wholeLines splits at newlines, and ignores an incomplete last line.
 func wholeLines(data []byte, _ bool) (int, []byte, error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil
@@ -87,8 +87,8 @@ func wholeLines(data []byte, _ bool) (int, []byte, error) {
 	return 0, nil, nil
 }
 
-// once is rt without the reuse of connections: a call on one that was dropped
-// would be made again, and the cloud would see two.
+// once returns a copy of rt that does not reuse connections. On a reused connection that
+// the cloud closed, the transport would repeat the call, and the cloud would see two calls.
 func once(rt http.RoundTripper) http.RoundTripper {
 	if rt == nil {
 		rt = http.DefaultTransport
@@ -101,7 +101,7 @@ func once(rt http.RoundTripper) http.RoundTripper {
 	return rt
 }
 
-// fits reports what of the cloud is not as the transcript began.
+// fits returns Conflict if the cloud is not in the state of the transcript's start.
 func (c *Client) fits(ctx context.Context, head cloudsim.TranscriptHead) error {
 	everything := *c
 	everything.Project = "*"
@@ -128,12 +128,12 @@ func rfc3339(t interface{ Format(string) string }) string {
 	return t.Format("2006-01-02T15:04:05.999999999Z07:00")
 }
 
-// player is a replay at work.
+// player is a running replay.
 type player struct {
 	c       *Client
 	http    *http.Client
 	head    cloudsim.TranscriptHead
-	secrets map[cloudsim.TokenID]string // of tokens that the replay made
+	secrets map[cloudsim.TokenID]string // of tokens that the replay created
 }
 
 func (p *player) play(ctx context.Context, call cloudsim.TranscriptCall) error {
@@ -153,7 +153,7 @@ func (p *player) play(ctx context.Context, call cloudsim.TranscriptCall) error {
 		defer resp.Body.Close()
 		status = resp.StatusCode
 		if raw, err = io.ReadAll(io.LimitReader(resp.Body, maxReply)); err != nil {
-			status, raw = 0, nil // dropped in the middle
+			status, raw = 0, nil // the connection was closed in the middle of the answer
 		}
 	}
 	if token := (cloudsim.Token{}); status == http.StatusCreated && json.Unmarshal(raw, &token) == nil && token.Secret != "" {
@@ -183,7 +183,7 @@ func (p *player) request(ctx context.Context, call cloudsim.TranscriptCall) (*ht
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if call.Token == "" {
-		return req, nil // the door did not know who it was, and will not now
+		return req, nil // the recorded call had no valid token, and this call has none either
 	}
 	secret, made := p.secrets[call.Token]
 	if !made && p.c.Token != nil {
@@ -195,7 +195,8 @@ func (p *player) request(ctx context.Context, call cloudsim.TranscriptCall) (*ht
 	return req, nil
 }
 
-// compare names the first difference between an answer and the recorded one.
+// compare returns an error that names the first difference between an answer and the
+// recorded answer. times says whether to compare times.
 func compare(call cloudsim.TranscriptCall, status int, raw []byte, times bool) error {
 	if status != call.Status {
 		return cloudsim.Errorf(cloudsim.Conflict, "it was answered with %d; now with %d: %s", call.Status, status, shown(raw))
@@ -223,7 +224,7 @@ func compare(call cloudsim.TranscriptCall, status int, raw []byte, times bool) e
 	return cloudsim.Errorf(cloudsim.Conflict, "the answer differs%s; now it is %s", where, shown(raw))
 }
 
-// shown is an answer for a terminal: without its secrets, and not all of it.
+// shown returns an answer for a terminal, without secrets and at most 500 characters long.
 func shown(raw []byte) string {
 	clean, _ := cloudsim.Redact(raw)
 	if !utf8.Valid(clean) {

@@ -19,13 +19,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// recordable is the kind of cloud that is recorded and replayed to here.
+// recordable returns the options of the clouds that these tests record and replay.
 func recordable(more ...cloudtest.Option) []cloudtest.Option {
 	return append(more, cloudtest.WithFrozenClock(time.Time{}), cloudtest.WithSeed(7), cloudtest.WithProfile(engine.Realistic))
 }
 
-// tape records a history with everything in it that is hard to play again,
-// and returns the transcript and the secret that must not be in it.
+// tape records a history with all kinds of calls that are hard to replay. It returns the
+// transcript, and a secret that must not be in the transcript.
 func tape(t *testing.T) (transcript []byte, secret string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -60,20 +60,20 @@ func tape(t *testing.T) (transcript []byte, secret string) {
 		return randomCall{rapid.IntRange(0, 14).Draw(t, "call"), rapid.IntRange(1, 8).Draw(t, "which")}
 	}), 100, 100).Example(1)
 	for _, s := range steps {
-		_ = s.take(ctx, c) // what fails has to fail the same way
+		_ = s.take(ctx, c) // a failed call must fail in the same way in the replay
 	}
 	must(reader.ListInstances(ctx, cloudsim.ListOptions{}))(t)
 	return out.Bytes(), token.Secret
 }
 
-// replayed plays a transcript to a new cloud.
+// replayed replays a transcript on a new cloud.
 func replayed(t *testing.T, transcript []byte, opts ...cloudtest.Option) (client.Replayed, error) {
 	t.Helper()
 	return cloudtest.Start(t, recordable(opts...)...).Replay(context.WithoutCancel(t.Context()), bytes.NewReader(transcript))
 }
 
-// What was recorded is answered in the same way by a new cloud, whoever called
-// and however it ended; and no secret is in the file.
+// TestReplay proves that a new cloud gives the same answers as the recorded cloud. This
+// includes calls of other callers and calls that failed. No secret is in the transcript.
 func TestReplay(t *testing.T) {
 	transcript, secret := tape(t)
 	if bytes.Contains(transcript, []byte(secret)) {
@@ -89,11 +89,12 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// The first difference is named by its line, its call and what differs.
+// TestReplayFindsDifferences proves that the error names the line, the call and the
+// difference.
 func TestReplayFindsDifferences(t *testing.T) {
 	transcript, _ := tape(t)
 	lines := bytes.Split(transcript, []byte("\n"))
-	const at = 4 // the instance that is made: the fifth line
+	const at = 4 // index of the line that creates the instance: the fifth line
 	for name, tc := range map[string]struct {
 		change func(*cloudsim.TranscriptCall)
 		want   string
@@ -121,7 +122,8 @@ func TestReplayFindsDifferences(t *testing.T) {
 	}
 }
 
-// A cloud that cannot answer in the same way is told so before the first call.
+// TestReplayWantsTheSameCloud proves that a replay on an unsuitable cloud fails before the
+// first call.
 func TestReplayWantsTheSameCloud(t *testing.T) {
 	transcript, _ := tape(t)
 	if _, err := replayed(t, transcript, cloudtest.WithConfig(func(c *engine.Config) { c.Catalogue.Zones = c.Catalogue.Zones[:1] })); !errors.Is(err, cloudsim.Conflict) {
@@ -138,7 +140,8 @@ func TestReplayWantsTheSameCloud(t *testing.T) {
 	}
 }
 
-// On a clock that runs, times are not compared, and everything else is.
+// TestReplayWithoutTimes proves that a replay on a running clock ignores times and compares
+// all other values.
 func TestReplayWithoutTimes(t *testing.T) {
 	var out bytes.Buffer
 	c, ctx := cloudtest.Start(t, cloudtest.WithTranscript(&out)), t.Context()

@@ -14,19 +14,20 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// maxSilence is how long a watch may say nothing. The cloud says every fifteen
-// seconds that it is there, unless a fault holds the answer back.
+// maxSilence is the longest time without data on a watch. The cloud sends a bookmark every
+// fifteen seconds, unless a fault delays the answer.
 const maxSilence = 90 * time.Second
 
 var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud said nothing for %s", maxSilence)
 
-// Watch yields the events after o.Since, in order, until ctx ends, the server
-// leaves, or the caller breaks. It yields an error once, last: Gone when the
-// journal no longer reaches back to o.Since or a state was loaded, Unavailable
-// when the connection broke or hangs, Unauthenticated or Denied when the caller's
-// token or its right to watch ended meanwhile. Resume with Since set to the Rev
-// handled last; nothing is lost or repeated. It ends without an error when ctx
-// ends.
+// Watch yields the events after o.Since, in order. It ends when ctx ends, the server closes
+// the connection, or the caller breaks the loop. The last item is an error, unless ctx ended:
+//   - Gone: the journal no longer reaches back to o.Since, or a state was loaded.
+//   - Unavailable: the connection broke or hangs.
+//   - Unauthenticated or Denied: the caller's token or its right to watch ended.
+//
+// To resume, set Since to the Rev of the last handled event. Then no event is lost or
+// repeated.
 func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 	return func(yield func(cloudsim.Event, error) bool) {
 		q := url.Values{"since": {strconv.FormatUint(o.Since, 10)}}
@@ -48,7 +49,7 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 		d := json.NewDecoder(resp.Body)
 		for {
 			var e watchLine
-			silent.Reset(maxSilence) // what the caller did meanwhile is no silence
+			silent.Reset(maxSilence) // the time in which the caller handled an event does not count as silence
 			err := d.Decode(&e)
 			silent.Stop()
 			switch {
@@ -69,7 +70,7 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 				return
 			}
 			if e.Type == cloudsim.EventBookmark && o.Bookmark == 0 {
-				continue // it also shows that the connection lives
+				continue // a bookmark also shows that the connection is alive
 			}
 			if !yield(e.Event, nil) {
 				return
@@ -78,14 +79,14 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 	}
 }
 
-// watchLine is one line of the stream: an event or, last, what ended it.
+// watchLine is one line of the stream: an event, or on the last line the error.
 type watchLine struct {
 	cloudsim.Event
 	Problem *cloudsim.Problem `json:"problem"`
 }
 
-// ListEvents returns a page of the events after o.Since. Revision is how far
-// it read: pass it as Since to read on. It is Gone as a watch is; see AllEvents.
+// ListEvents returns a page of the events after o.Since. Pass the Revision of the page as
+// Since to get the next page. It returns Gone in the same cases as Watch. See AllEvents.
 func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloudsim.List[cloudsim.Event], error) {
 	q := url.Values{"since": {strconv.FormatUint(o.Since, 10)}}
 	for _, k := range o.Kinds {
@@ -94,9 +95,9 @@ func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloud
 	return call[cloudsim.List[cloudsim.Event]](ctx, c, http.MethodGet, "/v1/events?"+q.Encode(), nil)
 }
 
-// AllEvents returns all events after o.Since that there are now. It reads page by
-// page. Who asks for the page after one from before a load of a state is told
-// Gone, like those who were there then; from 0 a watch reads it all.
+// AllEvents returns all events after o.Since up to now. It reads page by page. After a load
+// of a state, a Since from before the load gets Gone. With Since 0, AllEvents then reads the
+// loaded events from a watch instead.
 func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
 	var all []cloudsim.Event
 	for from := o.Since; ; {
@@ -115,10 +116,10 @@ func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]clou
 	}
 }
 
-// untilNow returns what a watch yields until it has caught up, which it says by a
-// bookmark.
+// untilNow returns the events of a watch up to its first bookmark. The bookmark means that
+// the watch has caught up.
 func (c *Client) untilNow(ctx context.Context, o cloudsim.WatchOptions) (all []cloudsim.Event, err error) {
-	o.Bookmark = time.Minute // the cloud chooses how long; see WatchOptions
+	o.Bookmark = time.Minute // any value enables bookmarks: the cloud chooses the interval; see WatchOptions
 	for e, err := range c.Watch(ctx, o) {
 		if err != nil || e.Type == cloudsim.EventBookmark {
 			return all, err
