@@ -1,8 +1,8 @@
-// Package httpapi serves the cloud over HTTP: it decodes a request, calls one
-// engine method, which validates the request, and replies. Its routes are the
-// OpenAPI document, which is generated from the Go types of package cloudsim.
+// Package httpapi serves the cloud over HTTP. It decodes a request, calls one engine
+// method, which validates the request, and replies. The routes are also the OpenAPI
+// document, which is generated from the Go types of package cloudsim.
 //
-// This is the only package that knows gorilla/mux and huma.
+// This is the only package that uses gorilla/mux and huma.
 package httpapi
 
 import (
@@ -24,29 +24,29 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// maxBody bounds a request body: the largest load balancer that is valid has
-// five thousand targets, about 200 KiB.
+// maxBody is the largest request body in bytes. The largest valid load balancer has five
+// thousand targets, which is about 200 KiB.
 const maxBody = 1 << 20
 
-// Config says how the API presents itself.
+// Config configures the API.
 type Config struct {
-	Version string // of the program, for /version and the OpenAPI document
+	Version string // version of the program, for /version and the OpenAPI document
 	Profile string // name of the engine's profile, for /version
-	// Hosts are names that a request for /metrics or /docs may be addressed to; see
-	// CheckHost.
+	// Hosts are the host names that a request for /metrics or /docs may be addressed
+	// to; see CheckHost.
 	Hosts []string
-	// Metrics is where request metrics are registered and what /metrics shows.
-	// It must not be shared by two APIs.
+	// Metrics is the registry for request metrics, and /metrics shows it. Two APIs
+	// must not share a registry.
 	Metrics *prometheus.Registry
-	// Audit gets a JSON document and a newline for each call that ended; nil
-	// keeps calls in memory only.
+	// Audit receives a line of JSON for each ended call. If it is nil, the calls are
+	// kept in memory only.
 	Audit io.Writer
-	// LogRequests writes a line for each request to the log, at the level of its
-	// status. Without it they are for who debugs.
+	// LogRequests logs each request at a level that depends on its status. Without
+	// LogRequests, the API logs requests at level debug.
 	LogRequests bool
-	// Tracer takes a span for each request; nil for none.
+	// Tracer receives a span for each request; nil: no tracing.
 	Tracer trace.TracerProvider
-	// Transcript records every call, so that it can be replayed; nil is none.
+	// Transcript records every call for a later replay; nil: no recording.
 	Transcript *Transcript
 }
 
@@ -61,8 +61,8 @@ type api struct {
 
 	logRequests bool
 
-	targets []cloudsim.FaultTarget // what faults can break; routes fills it
-	ids     []string               // of all operations; routes fills it
+	targets []cloudsim.FaultTarget // operations that faults can break; filled by routes
+	ids     []string               // ids of all operations; filled by routes
 }
 
 // New returns the API of e.
@@ -96,8 +96,8 @@ func openAPI(version string) huma.Config {
 	cfg.Info.Description = "A cloud that is true on one machine. Errors are RFC 9457 problem documents; decide by their member kind. " +
 		"Creating by a name that exists with the same words returns what exists. Slow work is an operation: see the member operation."
 	cfg.OpenAPIPath = "/openapi"
-	cfg.DocsPath = ""    // ours, which needs no network: see reference.go
-	cfg.SchemasPath = "" // schemas are in the document
+	cfg.DocsPath = ""    // the API serves its own page, which needs no network: see reference.go
+	cfg.SchemasPath = "" // the OpenAPI document contains the schemas
 	cfg.CreateHooks = nil
 	cfg.Formats = map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat}
 	cfg.RejectUnknownQueryParameters = true
@@ -114,14 +114,15 @@ type op struct {
 	method  string
 	path    string
 	summary string
-	status  int // of success; 0 is 200
+	status  int // on success; 0: 200
 	access  engine.Access
-	idemKey bool   // takes an Idempotency-Key
-	upload  string // content type of a body that is read as it comes; see Upload
+	idemKey bool   // whether the operation accepts an Idempotency-Key
+	upload  string // content type of a streamed body; see Upload
 }
 
-// handle registers a route: the door first, then decoding and validation, then
-// permissions that are for some resources only, the fault rules, and fn. What fn returns as error is written in one place and logged in one place.
+// handle registers a route. A request passes these steps in order: authorization,
+// decoding and validation, permissions for single resources, the fault rules, and fn.
+// The API writes and logs an error of fn in one place.
 func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	a.ids = append(a.ids, o.id)
 	h := huma.Operation{
@@ -157,16 +158,16 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	})
 }
 
-// maxTarget is how many bytes of an id in a path are audited: as many as ids of
-// a request may have.
+// maxTarget is the number of bytes of an id in a path that the audit keeps. A request's
+// id may have as many bytes.
 const maxTarget = 128
 
-// conditional reports whether an operation heeds If-Match.
+// conditional reports whether an operation supports If-Match.
 func conditional(o *huma.Operation) bool {
 	return slices.ContainsFunc(o.Parameters, func(p *huma.Param) bool { return p.In == "header" && p.Name == "If-Match" })
 }
 
-// door admits a call before anything of its body is read.
+// door is the authorization middleware. It runs before the API reads the request's body.
 func (a *api) door(o op) func(huma.Context, func(huma.Context)) {
 	return func(hc huma.Context, next func(huma.Context)) {
 		x := exchangeOf(hc.Context())
@@ -191,7 +192,7 @@ func (a *api) door(o op) func(huma.Context, func(huma.Context)) {
 			return
 		}
 		if id := hc.Param("id"); id != "" {
-			x.target = strings.Clone(id[:min(len(id), maxTarget)]) // the path that it is a part of may be long, and the audit keeps many
+			x.target = strings.Clone(id[:min(len(id), maxTarget)]) // a clone, because the path can be long and the audit keeps many targets
 		}
 		if im := hc.Header("If-Match"); im != "" && im != "*" && !conditional(hc.Operation()) {
 			a.refuseHuma(hc, cloudsim.InvalidField("header.If-Match", "is not understood by "+o.id+", which would be done whatever the revision is: leave it out"))
@@ -201,7 +202,7 @@ func (a *api) door(o op) func(huma.Context, func(huma.Context)) {
 	}
 }
 
-// limited is fn for those whose permission covers what the call is about.
+// limited calls fn only if the caller's permission covers the resource of the call.
 func limited[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
 	return func(ctx context.Context, in *I) (*O, error) {
 		if err := a.engine.MayTouch(ctx, subjectOf(o.id, in)); err != nil {
@@ -211,13 +212,13 @@ func limited[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) f
 	}
 }
 
-// body is an answer with a resource.
+// body is an answer that contains a resource.
 type body[T any] struct {
 	ETag string `header:"ETag" doc:"The resource's revision; for If-Match"`
 	Body T
 }
 
-// answer wraps what an engine method returned.
+// answer makes an answer from the result of an engine method.
 func answer[T any](v T, rev uint64, err error) (*body[T], error) {
 	if err != nil {
 		return nil, err
@@ -230,8 +231,8 @@ func etag(rev uint64) string { return strconv.Quote(strconv.FormatUint(rev, 10))
 // listed is an answer with a page.
 type listed[T any] struct{ Body cloudsim.List[T] }
 
-// none is an answer without a body, or a request without anything.
+// none is an answer without a body, or a request without parameters.
 type none struct{}
 
-// created is a request with a body to create from.
+// create is a request with a body to create an object from.
 type create[R any] struct{ Body R }

@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// send makes a request of our own words and reads the whole answer.
+// send makes a request with the given body and headers, and reads the whole answer.
 func send(t *testing.T, c *client.Client, method, path, body string, headers ...string) (*http.Response, []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, c.URL+path, strings.NewReader(body))
@@ -40,8 +40,8 @@ func send(t *testing.T, c *client.Client, method, path, body string, headers ...
 	return resp, raw
 }
 
-// Whatever a clumsy or a hostile caller sends, the answer is a 4xx problem
-// that names the field and the reason, and nothing was done.
+// TestBadInput proves that bad input gets a 4xx problem that names the field and the
+// reason. The request changes nothing.
 func TestBadInput(t *testing.T) {
 	c := cloudtest.Start(t)
 	const inst = `"name":"a","zone":"sim-1a","type":"small"`
@@ -142,8 +142,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// What is no id is not kept as one: the calls that are audited stay as small as
-// those that are right.
+// TestAuditedTargetIsShort proves that the audit cuts a long id, so that audited calls stay
+// small.
 func TestAuditedTargetIsShort(t *testing.T) {
 	c := cloudtest.Start(t)
 	send(t, c, "GET", "/v1/instances/"+strings.Repeat("x", 60_000), "")
@@ -189,7 +189,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// What a client generator and a person read.
+// TestDocuments checks the OpenAPI document and the reference page.
 func TestDocuments(t *testing.T) {
 	c := cloudtest.Start(t)
 	_, raw := send(t, c, "GET", "/openapi.json", "")

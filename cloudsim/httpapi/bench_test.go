@@ -14,12 +14,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// BenchmarkReads reads one instance through the whole API, door and store
-// included. The limit in the same run is a bare net/http handler that encodes
-// the same object; rounds of both alternate, so that a noisy machine disturbs
-// both alike.
+// BenchmarkReads reads one instance through the whole API, including authorization and
+// store. The upper limit in the same run is a bare net/http handler that encodes the same
+// object. Rounds of both alternate, so that a noisy machine disturbs both alike.
 //
-// of-bare is our rate as a part of the bare handler's; it should be 0.5 or more.
+// The metric of-bare is the API's rate divided by the bare handler's rate. It should be at
+// least 0.5.
 func BenchmarkReads(b *testing.B) {
 	c := cloudtest.Start(b)
 	i, err := c.CreateInstance(b.Context(), cloudsim.CreateInstance{Name: "a", Zone: "sim-1a", Type: "small"})
@@ -45,7 +45,7 @@ func BenchmarkReads(b *testing.B) {
 	b.ReportMetric(limit.Seconds()/ours.Seconds(), "of-bare")
 }
 
-// hammer gets url n times with eight clients and returns how long that took.
+// hammer sends n GET requests to url with eight clients and returns the time that this took.
 func hammer(b *testing.B, hc *http.Client, url, secret string, n int) time.Duration {
 	b.Helper()
 	hc.Transport.(*http.Transport).MaxIdleConnsPerHost = 8

@@ -44,8 +44,7 @@ func (a *api) resetBill(ctx context.Context, _ *none) (*none, error) {
 	return nil, a.engine.ResetBill(ctx)
 }
 
-// AuditFilter is exported because huma reads embedded structs only when they
-// are.
+// AuditFilter is exported because huma reads only exported embedded structs.
 type AuditFilter = auditInput
 
 func (a *api) listAudit(ctx context.Context, in *struct {
@@ -65,8 +64,8 @@ type audit struct {
 	w  io.Writer
 }
 
-// record keeps a call that ended, in memory and in the audit file. Who looks
-// at the bill does not change it.
+// record stores an ended call in memory and in the audit file. It ignores calls to the
+// bill and to the audit, so reading the bill does not change the bill.
 func (a *api) record(x *exchange, rec *recorder, dropped bool, took time.Duration) {
 	if noun := tagOf(x.operation); x.operation == "" || noun == "bill" || noun == "audit" {
 		return
@@ -103,7 +102,7 @@ func outcomeOf(x *exchange, status int, dropped bool) string {
 		return cloudsim.OutcomeOK
 	case x.outcome != "":
 		return x.outcome
-	case status < 500: // it could not be decoded
+	case status < 500: // huma could not decode the request
 		return cloudsim.Invalid.Error()
 	}
 	return cloudsim.Internal.Error()

@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// advanceTimeout bounds an advance of the clock, which takes as long as the
-// work that falls due.
+// advanceTimeout is the longest time for an advance of the clock. An advance takes as long
+// as the work that falls due.
 const advanceTimeout = 10 * time.Minute
 
 func (a *api) clockRoutes() {
@@ -33,7 +33,7 @@ func (a *api) clockRoutes() {
 		})
 }
 
-// plain is an answer that is no resource: it has no ETag.
+// plain makes an answer without an ETag, because v is not a resource.
 func plain[T any](v T, err error) (*struct{ Body T }, error) {
 	if err != nil {
 		return nil, err

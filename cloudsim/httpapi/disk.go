@@ -27,13 +27,13 @@ func (a *api) diskRoutes() {
 	acts(a, "disks.delete", http.MethodDelete, "/v1/disks/{id}", "Begin to delete a disk that is attached to nothing; in the end it is not found", e.DeleteDisk)
 }
 
-// askInput is a request for one resource that says how.
+// askInput is a request about one resource that has a body.
 type askInput[R any] struct {
 	ByID
 	Body R
 }
 
-// asks is acts for a verb that takes words.
+// asks registers a route like acts, for a verb with a request body.
 func asks[T cloudsim.Resource, ID ~string, R any](a *api, id, path, summary string, act func(context.Context, ID, R) (T, error)) {
 	handle(a, op{id: id, method: post, path: path, summary: summary, status: http.StatusAccepted, access: engine.Write},
 		func(ctx context.Context, in *askInput[R]) (*body[T], error) {

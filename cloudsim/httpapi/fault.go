@@ -14,11 +14,11 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// whole are the nouns whose operations no fault breaks, or a broken cloud
-// could not be repaired: what a person holds the cloud by.
+// whole lists the nouns whose operations faults cannot break. A user needs these
+// operations to control and repair the cloud.
 var whole = []string{"faults", "clock", "holds", "durations", "why", "states"}
 
-// breakable is fn behind the fault rules.
+// breakable applies the fault rules before and after fn.
 func breakable[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
 	if slices.Contains(whole, tagOf(o.id)) {
 		return fn
@@ -37,7 +37,7 @@ func breakable[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error))
 		}
 		ctx = engine.Under(ctx, hit)
 		if does(hit, cloudsim.FaultDuplicate) {
-			_, _ = fn(ctx, in) // its answer got lost on the way to who asked again
+			_, _ = fn(ctx, in) // the first delivery of a duplicated request: the caller never gets its answer
 		}
 		out, err := fn(ctx, in)
 		if err := after(ctx, hit, err); err != nil {
@@ -55,14 +55,14 @@ func does(hit engine.Strike, effect cloudsim.FaultEffectType) bool {
 	return hit.Fault != nil && hit.Fault.Effect.Type == effect
 }
 
-// corrupt makes the secret in an answer one that looks right and opens nothing.
+// corrupt replaces the secret in an answer with a valid-looking secret that is not accepted.
 func corrupt(out any) {
 	if b, ok := out.(*body[cloudsim.Token]); ok && b != nil {
 		b.Body.Secret = engine.NewSecret()
 	}
 }
 
-// subjectOf finds in a decoded request what the call is about.
+// subjectOf returns the operation and the resource of a decoded request.
 func subjectOf(operation string, in any) engine.Subject {
 	s := engine.Subject{Operation: operation}
 	switch in := in.(type) {
@@ -74,15 +74,15 @@ func subjectOf(operation string, in any) engine.Subject {
 	return s
 }
 
-// before does what a strike does instead of the work or ahead of it. Nothing
-// is committed yet.
+// before applies the effects of a strike that come before the work or replace the work.
+// The cloud has not committed any change yet.
 func before(ctx context.Context, hit engine.Strike) error {
 	x := exchangeOf(ctx)
 	if hit.Latency > 0 {
 		_ = x.reply.SetWriteDeadline(time.Now().Add(hit.Latency + replyTimeout))
 		pause.For(ctx, hit.Latency)
 		if err := ctx.Err(); err != nil {
-			return err // whoever left wants no work any more
+			return err // the caller has left
 		}
 	}
 	if hit.Fault == nil {
@@ -93,7 +93,7 @@ func before(ctx context.Context, hit engine.Strike) error {
 	case cloudsim.FaultError, cloudsim.FaultThrottle, cloudsim.FaultQuota, cloudsim.FaultStockOut, cloudsim.FaultZoneOutage:
 		return struck(ctx, hit.Fault)
 	case cloudsim.FaultHang:
-		pause.For(ctx, cloudsim.MaxFaultHang) // whoever left gets no reply either
+		pause.For(ctx, cloudsim.MaxFaultHang) // also drop the connection if the caller has left
 		drop()
 	case cloudsim.FaultDrop:
 		drop()
@@ -101,8 +101,8 @@ func before(ctx context.Context, hit engine.Strike) error {
 	return nil
 }
 
-// after does what a strike does once the work is done and durable. Work that
-// failed keeps its own error, unless the reply is lost anyway.
+// after applies the effects of a strike that come after the work is durable. If the work
+// failed, its error stays, unless the reply is lost anyway.
 func after(ctx context.Context, hit engine.Strike, failed error) error {
 	switch {
 	case hit.Fault == nil:
@@ -120,7 +120,7 @@ func drop() {
 	panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way that works for every protocol
 }
 
-// struckKind is the kind of an effect's error unless the fault says another.
+// struckKind is the error kind of each effect, unless the fault sets another kind.
 var struckKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
 	cloudsim.FaultError:            cloudsim.Unavailable,
 	cloudsim.FaultThrottle:         cloudsim.Exhausted,
@@ -130,8 +130,8 @@ var struckKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
 	cloudsim.FaultZoneOutage:       cloudsim.Unavailable,
 }
 
-// struck is the error that a fault asks for. Its message is sent as it is,
-// even of kind internal: it was written to be read.
+// struck returns the error of a fault's effect. Its message is sent unchanged even for
+// kind internal, because the author of the fault wrote the message for the caller.
 func struck(ctx context.Context, f *cloudsim.Fault) *problem {
 	e := f.Effect
 	kind := struckKind[e.Type]
@@ -147,7 +147,8 @@ func struck(ctx context.Context, f *cloudsim.Fault) *problem {
 	return p
 }
 
-// words are what a cloud says that means it: what is short, and where.
+// words returns the beginning of the message for a realistic fault: the missing resource
+// and its place.
 func words(ctx context.Context, f *cloudsim.Fault) string {
 	m := f.Match
 	switch f.Effect.Type {
@@ -178,5 +179,5 @@ func (a *api) faultTargets(context.Context, *none) (*struct{ Body cloudsim.Fault
 	return &struct{ Body cloudsim.FaultTargets }{cloudsim.FaultTargets{Items: all}}, nil
 }
 
-// wanted is what a create asks for.
+// wanted returns the object that a create request asks for.
 func (c *create[R]) wanted() any { return &c.Body }

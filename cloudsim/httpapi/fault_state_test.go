@@ -44,8 +44,9 @@ func TestFaultShortages(t *testing.T) {
 	}
 }
 
-// A stop that is delivered twice: the second one finds it stopped, and that is
-// what the caller hears. A create by name does not notice.
+// TestFaultDuplicates proves that the effect duplicate delivers a request twice. The second
+// stop finds the instance stopped, and the caller gets this error. The second create returns
+// the existing instance.
 func TestFaultDuplicates(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	f := breaks(t, c, "*", cloudsim.FaultEffect{Type: cloudsim.FaultDuplicate}, cloudsim.FaultWhen{Max: 2})

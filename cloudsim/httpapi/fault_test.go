@@ -19,7 +19,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// breaks makes a fault and removes it when the test ends.
+// breaks creates a fault and removes it when the test ends.
 func breaks(t *testing.T, c *client.Client, operation string, effect cloudsim.FaultEffect, when cloudsim.FaultWhen) cloudsim.Fault {
 	t.Helper()
 	f, err := c.CreateFault(t.Context(), cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{
@@ -38,8 +38,7 @@ func breaks(t *testing.T, c *client.Client, operation string, effect cloudsim.Fa
 
 const zonesOf = "/v1/zones"
 
-// noReply fails the test if a create is answered at all: an empty 200 is an
-// answer too.
+// noReply fails the test if a create gets any answer. An empty 200 is an answer too.
 func noReply(t *testing.T, c *client.Client) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "POST", c.URL+"/v1/instances", strings.NewReader(`{"name":"a","zone":"sim-1a","type":"small"}`))
@@ -87,8 +86,8 @@ func TestFaultErrors(t *testing.T) {
 	}
 }
 
-// The reply to a create is lost. The instance is there, durable, with the
-// event of the request; asked again, the cloud answers with the same one.
+// TestFaultLosesTheReply proves that the instance of a lost reply is durable, with the event
+// of the request. A second request returns the same instance.
 func TestFaultLosesTheReply(t *testing.T) {
 	var log bytes.Buffer
 	c, ctx := cloudtest.Start(t, cloudtest.WithLog(slog.New(slog.NewTextHandler(&log, nil)))), t.Context()
@@ -142,7 +141,7 @@ func TestFaultErrorAfterCommit(t *testing.T) {
 	}
 }
 
-// A dropped call did nothing.
+// TestFaultDrops proves that a dropped call changes nothing.
 func TestFaultDrops(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	breaks(t, c, "instances.create", cloudsim.FaultEffect{Type: cloudsim.FaultDrop}, cloudsim.FaultWhen{Max: 2})
@@ -165,8 +164,8 @@ func TestFaultLatency(t *testing.T) {
 	}
 }
 
-// Whoever waits in vain may leave, and leaves nothing behind: the cloud
-// counts a call as over once it has let go of it.
+// TestFaultsLetGo proves that a caller can leave a call that a fault delays. The cloud then
+// ends the call, and the call changes nothing.
 func TestFaultsLetGo(t *testing.T) {
 	for _, effect := range []cloudsim.FaultEffect{
 		{Type: cloudsim.FaultHang},
@@ -199,7 +198,7 @@ func TestFaultsLetGo(t *testing.T) {
 	}
 }
 
-// Sixty-four clients at once, over the wire: exactly Max of them are refused.
+// TestFaultMaxOverTheWire proves that a fault refuses exactly Max of 64 concurrent calls.
 func TestFaultMaxOverTheWire(t *testing.T) {
 	c := cloudtest.Start(t)
 	const callers, most = 64, 20
@@ -223,7 +222,8 @@ func TestFaultMaxOverTheWire(t *testing.T) {
 	}
 }
 
-// Everything can be broken but what repairs it.
+// TestFaultTargets proves that faults can break every operation except those that repair
+// the cloud.
 func TestFaultTargets(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	targets, err := c.FaultTargets(ctx)
@@ -236,7 +236,7 @@ func TestFaultTargets(t *testing.T) {
 			t.Errorf("%s can be broken", target.Operation)
 		}
 		if target.Method != http.MethodGet && target.Method != http.MethodDelete {
-			continue // wants a body, and a body is checked first
+			continue // needs a body, and the API checks the body first
 		}
 		path := strings.ReplaceAll(target.Path, "{id}", "x-000001")
 		if resp, raw := send(t, c, target.Method, path, ""); resp.StatusCode != http.StatusServiceUnavailable {
@@ -255,7 +255,8 @@ func TestFaultTargets(t *testing.T) {
 	}
 }
 
-// Faults are the admins': a controller under test neither makes nor sees them.
+// TestFaultsAreTheAdmins proves that a caller without the role admin, such as a controller
+// under test, can neither create nor see faults.
 func TestFaultsAreTheAdmins(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	tok, err := c.CreateToken(ctx, cloudsim.CreateToken{Name: "ccm", Role: cloudsim.RoleWriter})

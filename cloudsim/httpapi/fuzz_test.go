@@ -21,8 +21,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// FuzzRouter sends anything to any route: the answer is never a 5xx, and what
-// is refused is a problem document that says its kind.
+// FuzzRouter sends any request to any route. The answer is never a 5xx, and each refusal is
+// a problem document with a kind.
 func FuzzRouter(f *testing.F) {
 	const lb = `{"name":"x","region":"sim-1","listeners":[{"protocol":"tcp","port":80,"targetPort":30080}],"healthCheck":{"protocol":"tcp"}}`
 	for _, s := range [][5]string{
@@ -66,8 +66,8 @@ func FuzzRouter(f *testing.F) {
 	})
 }
 
-// everyRoute has a request to each route of the API's own description, with a
-// body that has every member in it.
+// everyRoute returns a request to each route of the OpenAPI document. Each body contains
+// every member.
 func everyRoute(f *testing.F, api http.Handler) (all [][5]string) {
 	w := httptest.NewRecorder()
 	api.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi.json", nil))
@@ -79,7 +79,7 @@ func everyRoute(f *testing.F, api http.Handler) (all [][5]string) {
 		for method, o := range methods {
 			body := []byte{}
 			if s, ok := o.RequestBody.Content["application/json"]; ok {
-				body, _ = json.Marshal(doc.example(s.Schema, 0)) // of what JSON said
+				body, _ = json.Marshal(doc.example(s.Schema, 0)) // cannot fail: the value was made from decoded JSON
 			}
 			target := strings.NewReplacer("{id}", "i-000001", "{name}", "s").Replace(path)
 			all = append(all, [5]string{strings.ToUpper(method), target, "Content-Type", "application/json", string(body)})
@@ -92,7 +92,7 @@ func everyRoute(f *testing.F, api http.Handler) (all [][5]string) {
 	return all
 }
 
-// document is what everyRoute reads of an OpenAPI document.
+// document contains the parts of an OpenAPI document that everyRoute reads.
 type document struct {
 	Paths map[string]map[string]struct {
 		RequestBody struct {
@@ -111,13 +111,13 @@ type schema struct {
 	Enum       []any
 }
 
-// example is a value that fits a schema.
+// example returns a value that fits a schema.
 func (d document) example(s schema, depth int) any {
 	if s.Ref != "" {
 		s = d.Components.Schemas[s.Ref[strings.LastIndex(s.Ref, "/")+1:]]
 	}
 	kind := s.Type
-	if several, ok := kind.([]any); ok { // with null
+	if several, ok := kind.([]any); ok { // the other type is null
 		kind = several[0]
 	}
 	switch {
@@ -145,7 +145,7 @@ func (d document) example(s schema, depth int) any {
 	return 1
 }
 
-// open serves a cloud without a network between.
+// open returns the API of a cloud, for calls without a network.
 func open(f *testing.F) http.Handler {
 	log := slog.New(slog.DiscardHandler)
 	st, err := store.Open(filepath.Join(f.TempDir(), "cloud.db"))

@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// healthRoutes are for probes, in the words of Kubernetes' own: livez is whether
-// the process answers, healthz whether it can do its work, readyz whether it
-// does. They need no token.
+// healthRoutes adds the routes for probes, with the names that Kubernetes uses. livez
+// reports whether the process answers. healthz reports whether the process can do its work.
+// readyz reports whether the process does its work. The routes need no token.
 func (a *api) healthRoutes(router *mux.Router) {
 	for name, checks := range map[string]func() []engine.Check{
 		"livez": func() []engine.Check { return nil }, "healthz": a.engine.Healthy, "readyz": a.engine.Ready,
@@ -24,8 +24,8 @@ func (a *api) healthRoutes(router *mux.Router) {
 	}
 }
 
-// answerChecks answers 200 if each check holds that the query does not exclude,
-// else 503. It names each with ?verbose, and where one fails.
+// answerChecks answers 200 if all checks pass that the query does not exclude, else 503. It
+// lists the checks if one fails, or with ?verbose.
 func answerChecks(w http.ResponseWriter, r *http.Request, name string, checks []engine.Check) {
 	excluded := r.URL.Query()["exclude"]
 	var out bytes.Buffer

@@ -11,10 +11,10 @@ import (
 // privateSuffixes are domains that public DNS does not have.
 var privateSuffixes = []string{".localhost", ".svc", ".cluster.local", ".internal"}
 
-// CheckHost is next for requests that are addressed to this server. A web page can
-// make its own DNS name resolve to this machine and then read the answers (DNS
-// rebinding). Such a request has that name in Host. CheckHost accepts IP addresses,
-// names that no public DNS has, and hosts.
+// CheckHost calls next for requests that are addressed to this server, and refuses other
+// requests. A web page can make its own DNS name resolve to this machine and then read the
+// answers (DNS rebinding). Such a request has the page's name in its Host header. CheckHost
+// accepts IP addresses, names that public DNS does not have, and hosts.
 func CheckHost(next http.Handler, hosts ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOurs(r.Host, hosts) {

@@ -8,8 +8,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// identityRoutes are what the metadata service asks on behalf of an instance.
-// Who may ask for an identity can pose as any instance: no role has it by class.
+// identityRoutes adds the routes that the metadata service calls for an instance. A caller
+// that may get identity documents can pose as any instance. So no access class includes
+// this permission.
 func (a *api) identityRoutes() {
 	handle(a, op{id: "instances.userData", method: http.MethodGet, path: "/v1/instances/{id}/user-data", summary: "Read the user data of an instance", access: engine.Write},
 		func(ctx context.Context, in *ByID) (*struct{ Body cloudsim.UserData }, error) {

@@ -40,7 +40,7 @@ func newMetrics(reg *prometheus.Registry, figures *figures) *metrics {
 func (m *metrics) observe(x *exchange, code int, took time.Duration) {
 	operation := x.operation
 	if operation == "" {
-		operation = "none" // no route, or one outside the API
+		operation = "none" // no route, or a route outside the API
 	}
 	m.requests.WithLabelValues(operation, strconv.Itoa(code)).Inc()
 	m.seconds.WithLabelValues(operation).Observe(took.Seconds())
@@ -54,7 +54,7 @@ func (m *metrics) observe(x *exchange, code int, took time.Duration) {
 	}
 }
 
-// figures are metrics that are in the store: they are read when somebody asks.
+// figures are metrics from the store. The store is read at each scrape.
 type figures struct {
 	log    *slog.Logger
 	engine *engine.Engine

@@ -9,24 +9,24 @@ import (
 	"github.com/gorilla/mux"
 )
 
-// nouns keeps the routes of each noun in a router of its own. A router asks the
-// pattern of one route after the other, and there are some 150, so that finding
-// the route took longer than most of what it leads to.
+// nouns has one router for each noun. A router tries the pattern of one route after the
+// other, and the API has about 150 routes. With a single router, finding the route took
+// longer than most requests themselves.
 type nouns struct {
-	routers map[string]*mux.Router // "" has what is not of the API
+	routers map[string]*mux.Router // by noun; "" is the router for paths outside the API
 	make    func() *mux.Router
 }
 
-// newNouns has no routes yet. make makes the router of one noun.
+// newNouns returns nouns without routes. make makes the router of one noun.
 func newNouns(make func() *mux.Router) nouns {
 	return nouns{map[string]*mux.Router{"": make()}, make}
 }
 
-// others is the router for what is not of the API.
+// others returns the router for paths outside the API.
 func (n nouns) others() *mux.Router { return n.routers[""] }
 
-// routerOf is the router that a path is looked for in. A path that is not clean,
-// such as //v1/disks, is redirected by any of them.
+// routerOf returns the router for a path. Any router redirects a path that is not clean,
+// such as //v1/disks.
 func (n nouns) routerOf(path string) *mux.Router {
 	if r, ok := n.routers[nounOf(path)]; ok {
 		return r
@@ -34,7 +34,7 @@ func (n nouns) routerOf(path string) *mux.Router {
 	return n.others()
 }
 
-// Handle adds a route, as huma asks for it.
+// Handle adds a route. Huma calls it.
 func (n nouns) Handle(op *huma.Operation, handler func(huma.Context)) {
 	noun := nounOf(op.Path)
 	if n.routers[noun] == nil {
@@ -47,7 +47,7 @@ func (n nouns) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n.routerOf(r.URL.Path).ServeHTTP(w, r)
 }
 
-// allowed lists the methods that the route of r answers.
+// allowed lists the methods that the path of r supports.
 func (n nouns) allowed(r *http.Request) (methods []string) {
 	router := n.routerOf(r.URL.Path)
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
@@ -60,8 +60,8 @@ func (n nouns) allowed(r *http.Request) (methods []string) {
 	return methods
 }
 
-// nounOf is the segment of a path that says what it is about: disks of
-// /v1/disks/{id}. Of a path that is none of the API's it is "".
+// nounOf returns the first segment of a path of the API, such as disks for /v1/disks/{id}.
+// For other paths it returns "".
 func nounOf(path string) string {
 	rest, ok := strings.CutPrefix(path, "/v1/")
 	if !ok {

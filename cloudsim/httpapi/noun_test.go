@@ -8,7 +8,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// Whatever router a path is looked for in, it ends as it would in one of all
+// TestPaths proves that each path gets the same answer as from a single router with all
 // routes.
 func TestPaths(t *testing.T) {
 	c := cloudtest.Start(t)

@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// propagator reads where a caller's trace is: W3C Trace Context.
+// propagator reads the caller's trace from the headers: W3C Trace Context.
 var propagator = propagation.TraceContext{}
 
 func newTracer(p trace.TracerProvider) trace.Tracer {
@@ -23,14 +23,15 @@ func newTracer(p trace.TracerProvider) trace.Tracer {
 	return p.Tracer("github.com/cloudsim-dev/allinone/cloudsim/httpapi")
 }
 
-// trace begins the span of a request, in its caller's trace if it has one.
+// trace begins the span of a request. If the caller sent a trace, the span belongs to that
+// trace.
 func (a *api) trace(r *http.Request) (context.Context, trace.Span) {
 	ctx := propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	return a.tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
 }
 
-// endSpan ends a span of trace. Names are OpenTelemetry's for HTTP servers; the
-// cloud's own begin with cloudsim.
+// endSpan ends a span of trace. Attribute names follow OpenTelemetry's conventions for HTTP
+// servers. The cloud's own attributes begin with cloudsim.
 func endSpan(span trace.Span, r *http.Request, x *exchange, status int) {
 	if span.IsRecording() {
 		if x.route != "" {
@@ -48,17 +49,16 @@ func endSpan(span trace.Span, r *http.Request, x *exchange, status int) {
 	span.End()
 }
 
-// logRequest writes one line about a request that ended, at the level of its
-// status where the log is to have requests, and else for who debugs. Of what
-// the caller sent it says nothing that could be a secret: no header, query or
-// body.
+// logRequest logs one line about an ended request. The level depends on the status if
+// LogRequests is set, and is debug otherwise. The line contains no header, query or body of
+// the caller, because these may contain secrets.
 func (a *api) logRequest(r *http.Request, x *exchange, status int, took time.Duration) {
 	level := slog.LevelDebug
 	if a.logRequests {
 		switch {
 		case status >= 500:
 			level = slog.LevelError
-		case status >= 400 || status == 0: // 0: its reply was dropped
+		case status >= 400 || status == 0: // 0: the reply was dropped
 			level = slog.LevelWarn
 		default:
 			level = slog.LevelInfo

@@ -26,7 +26,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// observed is a cloud without a network between, whose engine does not run yet.
+// observed is a cloud that is called without a network. Its engine does not run yet.
 type observed struct {
 	http.Handler
 	engine *engine.Engine
@@ -83,12 +83,12 @@ func (o *observed) run(t *testing.T) {
 	go func() { done <- o.engine.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		<-done // an error of a store that the test closed
+		<-done // an error is expected if the test closed the store
 	})
 }
 
-// A cloud is ready when what was due has settled, and not while its store
-// cannot commit; each check has its name, and can be left out.
+// TestReady proves that a cloud is ready when all due work has settled. It is not ready while
+// its store cannot commit. Each check has a name and can be excluded.
 func TestReady(t *testing.T) {
 	o := observe(t, nil)
 	if code, body := o.ask("GET", "/readyz", ""); code != http.StatusServiceUnavailable || !strings.Contains(body, "[-]recovered failed: what was due") || !strings.Contains(body, "[+]store-commit ok") {
@@ -107,7 +107,7 @@ func TestReady(t *testing.T) {
 	if _, body := o.ask("GET", "/readyz?verbose", ""); body != "[+]ping ok\n[+]store-read ok\n[+]store-commit ok\n[+]recovered ok\nreadyz check passed\n" {
 		t.Errorf("verbose: %s", body)
 	}
-	now := time.Now().Add(time.Hour) // no answer is kept so long
+	now := time.Now().Add(time.Hour) // later than any cached result of a check
 	o.store.Now = func() time.Time { return now }
 	if err := o.store.Close(); err != nil {
 		t.Fatal(err)
@@ -119,11 +119,11 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// Throttles, quotas and faults are in the metrics, as many as there were.
+// TestMetrics proves that the metrics count throttled calls, exceeded quotas and faults.
 func TestMetrics(t *testing.T) {
 	o := observe(t, func(c *engine.Config) {
 		c.Quotas = map[cloudsim.QuotaName]int64{cloudsim.QuotaAddresses: 1}
-		c.FrozenAt = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) // nobody's bucket fills
+		c.FrozenAt = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) // so that no token bucket refills
 	})
 	for _, name := range []string{"a", "b", "c"} {
 		o.ask("POST", "/v1/addresses", `{"name":"`+name+`"}`)
@@ -160,8 +160,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// A request is one line of the log, at the level of its status, and one span in
-// its caller's trace; neither says a secret.
+// TestRequestLogAndTrace proves that a request makes one log line, at the level of its
+// status, and one span in the caller's trace. Neither contains a secret.
 func TestRequestLogAndTrace(t *testing.T) {
 	o := observe(t, nil)
 	const parent = "4bf92f3577b34da6a3ce929d0e0e4736"

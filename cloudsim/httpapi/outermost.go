@@ -16,22 +16,22 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// exchange is what is known of a request while it is answered. It belongs to
-// the request's goroutine.
+// exchange contains the data about a request and its reply. Only the goroutine of the
+// request uses it.
 type exchange struct {
 	requestID string
 	route     string           // pattern of the path; "" until a route was found
-	operation string           // "" until that was one of the API
-	caller    string           // "" until the door was passed
+	operation string           // "" until an operation of the API was found
+	caller    string           // "" until the caller was authenticated
 	token     cloudsim.TokenID // of the caller
-	fault     string           // id of the fault that struck it; "" for none
+	fault     string           // id of the fault that struck the call; "": none
 	target    string           // id in the path
-	outcome   string           // kind of the error that was sent; "" for none
+	outcome   string           // kind of the error that was sent; "": no error
 	throttled bool
-	overQuota cloudsim.QuotaName // that there was no room in; "" for none
-	at        time.Time          // when it came, on the cloud's clock; zero before the door
+	overQuota cloudsim.QuotaName // the exceeded quota; "": none
+	at        time.Time          // arrival time on the cloud's clock; zero before authorization
 
-	reply *http.ResponseController // of the connection; for what takes long on purpose
+	reply *http.ResponseController // of the connection, to extend the deadlines of long calls
 }
 
 type exchangeKey struct{}
@@ -40,17 +40,17 @@ func exchangeOf(ctx context.Context) *exchange {
 	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
 		return x
 	}
-	return &exchange{} // no request: the OpenAPI document is being made
+	return &exchange{} // no request: the API is making the OpenAPI document
 }
 
 var requestIDRE = regexp.MustCompile(`^[-_.A-Za-z0-9]{1,64}$`)
 
-// replyTimeout bounds a reply that is not a watch; the longest wait for an
+// replyTimeout is the longest time for a reply that is not a watch. The longest wait for an
 // operation is shorter.
 const replyTimeout = 30 * time.Second
 
-// outermost is what every request passes, in this order: request id, deadline,
-// panic, metrics, log, trace.
+// outermost is the middleware of every request. It handles in this order: request id,
+// deadline, panic, metrics, log, trace.
 func (a *api) outermost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
@@ -80,14 +80,14 @@ func (a *api) outermost(next http.Handler) http.Handler {
 			a.logRequest(r, x, rec.status, took)
 			endSpan(span, r, x, rec.status)
 			if dropped {
-				panic(p) //nolint:forbidigo // net/http closes the connection, and says nothing
+				panic(p) //nolint:forbidigo // net/http then closes the connection without a log line
 			}
 		}()
 		next.ServeHTTP(rec, r)
 	})
 }
 
-// noteRoute remembers which route was found.
+// noteRoute stores the pattern of the matched route in the exchange.
 func noteRoute(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if route := mux.CurrentRoute(r); route != nil {
@@ -97,7 +97,7 @@ func noteRoute(next http.Handler) http.Handler {
 	})
 }
 
-// recorder remembers the status.
+// recorder stores the status and the size of a reply.
 type recorder struct {
 	http.ResponseWriter
 	status int
@@ -123,7 +123,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the connection.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// plainRoutes are those that need no token and are not part of the API.
+// plainRoutes adds the routes that need no token and are not part of the API.
 func (a *api) plainRoutes(router *mux.Router, cfg Config) {
 	a.healthRoutes(router)
 	router.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) {

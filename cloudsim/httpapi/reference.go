@@ -19,8 +19,9 @@ var referenceText string
 
 var referencePage = template.Must(template.New("reference").Parse(referenceText))
 
-// reference shows the OpenAPI document to people. The page is rendered at the first
-// request. It loads nothing from elsewhere, so it works without a network.
+// reference returns a handler for a page that shows the OpenAPI document to people. The page
+// is rendered at the first request. It loads no files from elsewhere, so it works without a
+// network.
 func (a *api) reference() http.Handler {
 	page := sync.OnceValues(func() ([]byte, error) {
 		var buf bytes.Buffer

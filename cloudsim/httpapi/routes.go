@@ -10,7 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// routes is the whole API. What a route does is in the file of its noun.
+// routes registers all routes of the API. The file of a noun contains the handlers of its
+// routes.
 func (a *api) routes() {
 	e := a.engine
 
@@ -95,8 +96,8 @@ const post = http.MethodPost
 
 func tagOf(id string) string { noun, _, _ := strings.Cut(id, "."); return noun }
 
-// ByID is a request for one resource. It is exported because huma reads
-// embedded structs only when they are.
+// ByID is a request for one resource. It is exported because huma reads only exported
+// embedded structs.
 type ByID struct {
 	ID string `path:"id" maxLength:"128" doc:"Id of the resource"`
 }

@@ -8,11 +8,10 @@ import (
 
 const schemaPrefix = "#/components/schemas/"
 
-// schemas is the registry of the API's schemas. The OpenAPI document shows them
-// with the limits of each value, for readers. Huma checks a request body only
-// against the shapes: JSON types, required members and unknown members. The
-// limits are the task of the request's Validate method, which also serves
-// callers in Go and names every wrong field at once.
+// schemas is the registry of the API's schemas. In the OpenAPI document the schemas include
+// the limits of each value, for readers. Huma checks a request body only against the shapes:
+// JSON types, required members and unknown members. The request's Validate method checks the
+// limits. It also serves callers in Go, and it reports all wrong fields at once.
 type schemas struct {
 	huma.Registry
 	shapes map[string]*huma.Schema // by reference
@@ -61,8 +60,8 @@ func shapeOf(s *huma.Schema) *huma.Schema {
 		shape.Properties[name] = shapeOf(property)
 	}
 	if s.Type == huma.TypeInteger {
-		// These bounds are part of the shape: the decoder's error for a number
-		// that its Go type cannot hold has no field.
+		// These bounds are part of the shape. Without them the decoder would refuse a
+		// number that its Go type cannot hold, with an error that names no field.
 		shape.Minimum, shape.Maximum = new(-0x1p63), new(0x1p63)
 		if s.Minimum != nil && s.Maximum == nil { // unsigned
 			shape.Minimum, shape.Maximum = s.Minimum, new(0x1p64)

@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 )
 
-// beside has the members that a limited value needs beside it. A generated body
-// has required members only.
+// beside lists additional members that a limited value requires. A generated body has
+// required members only.
 var beside = map[string]string{
 	"affinityTimeoutSeconds/maximum":      `{"affinity":"clientIP"}`,
 	"effect.ageSeconds/maximum":           `{"effect":{"type":"staleRead"}}`,
@@ -31,7 +31,7 @@ var beside = map[string]string{
 	"podRanges.ipv6Mask/maximum":          `{"podRanges":{"ipv6":"fd11::/56"}}`,
 }
 
-// texts make the texts of a length that are more than letters.
+// texts make the texts of a given length for members whose values have a special form.
 var texts = map[string]func(length int) string{
 	"healthCheck.expectedCodes": func(n int) string { return strings.Repeat("0", n-len("200")) + "200" },
 	"healthCheck.path":          func(n int) string { return "/" + strings.Repeat("a", n-len("/")) },
@@ -39,9 +39,9 @@ var texts = map[string]func(length int) string{
 	"keys":                      func(n int) string { return `{"keys":[{}]}` + strings.Repeat(" ", n-len(`{"keys":[{}]}`)) },
 }
 
-// TestDocumentedLimits proves that the limits in the OpenAPI document are those
-// of Validate: the first value beyond a limit is refused, and the last value
-// within it is not. The API refuses it, too, and names the member.
+// TestDocumentedLimits proves that the limits in the OpenAPI document are the limits of
+// Validate. Validate accepts the last value within a limit and refuses the first value
+// beyond it. The API also refuses that value and names the member.
 func TestDocumentedLimits(t *testing.T) {
 	c := cloudtest.Start(t)
 	doc := httpapi.Document()
@@ -81,12 +81,12 @@ func TestDocumentedLimits(t *testing.T) {
 	}
 }
 
-// refused returns the members that Validate names.
+// refused returns the members that Validate refuses.
 func refused(t *testing.T, request reflect.Type, raw []byte) (members []string) {
 	t.Helper()
 	v := reflect.New(request)
 	if err := json.Unmarshal(raw, v.Interface()); err != nil {
-		wrong, ok := errors.AsType[*json.UnmarshalTypeError](err) // of an unsigned integer
+		wrong, ok := errors.AsType[*json.UnmarshalTypeError](err) // e.g. a negative number for an unsigned integer
 		if !ok {
 			t.Fatalf("%v: %.300s", err, raw)
 		}
@@ -107,7 +107,7 @@ type limit struct {
 	within, beyond []any
 }
 
-// limitsOf returns the limits of s and of all below it.
+// limitsOf returns the limits of s and of all nested members.
 func limitsOf(doc *huma.OpenAPI, s *huma.Schema, member string) (all []limit) {
 	for s.Ref != "" {
 		s = doc.Components.Schemas.SchemaFromRef(s.Ref)
@@ -172,13 +172,13 @@ func items(doc *huma.OpenAPI, s *huma.Schema, n int) []any {
 	for i := range list {
 		list[i] = sample(doc, s.Items)
 		if word, ok := list[i].(string); ok && s.Items.Enum == nil {
-			list[i] = fmt.Sprintf("%s%d", word, i) // some lists refuse a value that comes twice
+			list[i] = fmt.Sprintf("%s%d", word, i) // some lists refuse duplicates
 		}
 	}
 	return list
 }
 
-// bodyOf returns a request in which member has this value.
+// bodyOf returns a request in which the member of l has this value.
 func bodyOf(t *testing.T, doc *huma.OpenAPI, ref string, l limit, value any) []byte {
 	t.Helper()
 	s := doc.Components.Schemas.SchemaFromRef(ref)
@@ -196,7 +196,7 @@ func bodyOf(t *testing.T, doc *huma.OpenAPI, ref string, l limit, value any) []b
 	return raw
 }
 
-// put sets what path leads to, below have, and makes what is missing.
+// put sets the value at path inside have, and creates missing objects and lists.
 func put(doc *huma.OpenAPI, s *huma.Schema, have any, path []string, value any) any {
 	if len(path) == 0 {
 		return value
@@ -220,7 +220,7 @@ func put(doc *huma.OpenAPI, s *huma.Schema, have any, path []string, value any) 
 	return members
 }
 
-// sample returns a value of a schema: of an object, its required members.
+// sample returns a value of a schema. A sample object has the required members only.
 func sample(doc *huma.OpenAPI, s *huma.Schema) any {
 	for s.Ref != "" {
 		s = doc.Components.Schemas.SchemaFromRef(s.Ref)

@@ -13,8 +13,8 @@ import (
 // shutdownGrace is how long running requests may take after ctx ended.
 const shutdownGrace = 5 * time.Second
 
-// ServeProfiles serves Go's profiles below /debug/pprof/ on ln until ctx ends.
-// A profile shows what is in memory. Let ln be a Unix socket of run.Socket.
+// ServeProfiles serves Go's profiles below /debug/pprof/ on ln until ctx ends. A profile
+// shows the contents of memory, so ln should be a Unix socket of run.Socket.
 func ServeProfiles(ctx context.Context, ln net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -25,7 +25,7 @@ func ServeProfiles(ctx context.Context, ln net.Listener) error {
 	return Serve(ctx, ln, mux, run.Limits{})
 }
 
-// Serve answers on ln until ctx ends, then lets requests finish.
+// Serve serves h on ln until ctx ends. Then it lets running requests finish.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler, limits run.Limits) error {
 	srv := &http.Server{
 		Handler:           h,

@@ -33,8 +33,8 @@ func (o *observed) served(t *testing.T, limits run.Limits) string {
 	return ln.Addr().String()
 }
 
-// sendAll sends half a request and returns what the server answers until it closes
-// the connection.
+// sendAll sends half a request. It returns the server's answer up to the end of the
+// connection.
 func sendAll(t *testing.T, address, request string) string {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -55,7 +55,8 @@ func sendAll(t *testing.T, address, request string) string {
 	return string(raw)
 }
 
-// A client that sends half a request is answered, or its connection is closed.
+// TestHalfARequest proves that the server answers a client that sends half a request, or
+// closes its connection.
 func TestHalfARequest(t *testing.T) {
 	o := observe(t, nil)
 	address := o.served(t, run.Limits{AnonymousFor: 2 * time.Second, Body: 100 * time.Millisecond})
@@ -79,8 +80,8 @@ func TestHalfARequest(t *testing.T) {
 	}
 }
 
-// A web page whose DNS name points to this machine reads neither metrics nor the
-// reference.
+// TestRequestsOfForeignPages proves that a web page whose DNS name points to this machine can
+// read neither the metrics nor the reference.
 func TestRequestsOfForeignPages(t *testing.T) {
 	o := observe(t, nil)
 	for _, path := range []string{"/metrics", "/docs"} {
@@ -109,7 +110,7 @@ func TestRequestsOfForeignPages(t *testing.T) {
 	}
 }
 
-// The reference is rendered once.
+// TestReferenceIsCached proves that the reference is rendered only once.
 func TestReferenceIsCached(t *testing.T) {
 	o := observe(t, nil)
 	get := func() {

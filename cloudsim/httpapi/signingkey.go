@@ -23,8 +23,9 @@ func (a *api) signingKeyRoutes() {
 	deletes(a, "signingKeys", "/v1/signing-keys/{id}", "Revoke at once what a retiring key signed", engine.Admin, e.DeleteSigningKey)
 }
 
-// wellKnown is what verifiers of the cloud's tokens ask for. It needs no
-// token, and may be kept for five minutes: a rotation overlaps by more.
+// wellKnown adds the routes for verifiers of the cloud's tokens. They need no token. A
+// verifier may cache an answer for five minutes, because old and new keys overlap for longer
+// at a rotation.
 func (a *api) wellKnown(router *mux.Router) {
 	show := func(path string, get func() (any, error)) {
 		router.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {

@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// maxStateBody is the largest state that can be imported: the data of disks and
-// 512 MiB of compressed records.
+// maxStateBody is the largest state in bytes that can be imported: the data of disks and 512
+// MiB of compressed records.
 const maxStateBody = cloudsim.MaxStateData + 512<<20
 
 // stateTimeout is the longest time for a call that reads or writes a whole state.
@@ -73,8 +73,8 @@ func patient(ctx context.Context) {
 	}
 }
 
-// exportState streams the file of a state. If reading it fails, the connection
-// ends before the end of the file.
+// exportState streams the file of a state. If it cannot read the file, it closes the
+// connection in the middle of the answer.
 func (a *api) exportState(ctx context.Context, in *ByName) (*huma.StreamResponse, error) {
 	patient(ctx)
 	f, err := a.engine.ExportState(ctx, in.Name)
@@ -82,7 +82,7 @@ func (a *api) exportState(ctx context.Context, in *ByName) (*huma.StreamResponse
 		return nil, err
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		defer func() { _ = f.Close() }() // it was only read
+		defer func() { _ = f.Close() }() // the file was only read
 		hc.SetHeader("Content-Type", "application/octet-stream")
 		hc.SetStatus(http.StatusOK)
 		if _, err := io.Copy(hc.BodyWriter(), f); err != nil {
@@ -95,7 +95,7 @@ func (a *api) exportState(ctx context.Context, in *ByName) (*huma.StreamResponse
 // only exported embedded structs.
 type Upload struct{ in io.Reader }
 
-// Resolve takes the body before huma reads it.
+// Resolve keeps the body for streaming, so that huma does not read it.
 func (u *Upload) Resolve(hc huma.Context) []error {
 	r, w := humamux.Unwrap(hc)
 	u.in = http.MaxBytesReader(w, r.Body, maxStateBody)

@@ -15,27 +15,27 @@ import (
 )
 
 const (
-	// maxTranscript bounds the file of a transcript. What comes later is not
-	// recorded, and its last line says so.
+	// maxTranscript is the largest size of a transcript's file in bytes. Later calls
+	// are not recorded, and the last line says so.
 	maxTranscript = 256 << 20
-	// maxRecordedAnswer bounds an answer that is compared; a larger one counts
-	// by its status alone.
+	// maxRecordedAnswer is the largest answer in bytes that is compared. For a larger
+	// answer only the status is compared.
 	maxRecordedAnswer = 8 << 20
 )
 
-// Transcript records calls. A nil one records nothing.
+// Transcript records calls. A nil Transcript records no calls.
 type Transcript struct {
 	log  *slog.Logger
 	head cloudsim.TranscriptHead
 
 	mu   sync.Mutex
 	w    io.Writer
-	left int // bytes that may be written yet; negative when it is over
+	left int // bytes that may still be written; negative: the recording has ended
 }
 
-// NewTranscript begins a transcript: it writes the head. Each call is one
-// Write, in the order in which they are answered: calls that overlap may be
-// told in another order than the cloud did them.
+// NewTranscript begins a transcript and writes its head. Each call is one Write. Calls are
+// recorded in the order in which they are answered. For overlapping calls this order can
+// differ from the order in which the cloud did the work.
 func NewTranscript(log *slog.Logger, w io.Writer, head cloudsim.TranscriptHead) (*Transcript, error) {
 	t := &Transcript{log: log, head: head, w: w, left: maxTranscript}
 	raw, err := json.Marshal(head)
@@ -45,7 +45,7 @@ func NewTranscript(log *slog.Logger, w io.Writer, head cloudsim.TranscriptHead) 
 	return t, err
 }
 
-// add writes one call. The cloud goes on when it cannot.
+// add writes one call. If the write fails, the recording ends and the cloud goes on.
 func (t *Transcript) add(c cloudsim.TranscriptCall) {
 	raw, err := json.Marshal(c)
 	t.mu.Lock()
@@ -66,8 +66,8 @@ func (t *Transcript) add(c cloudsim.TranscriptCall) {
 	}
 }
 
-// transcribe is next with every call of the API recorded, but watches: they
-// have no end.
+// transcribe returns a handler that calls next and records every call of the API. It does
+// not record watches, because a watch has no end.
 func (t *Transcript) transcribe(next http.Handler) http.Handler {
 	if t == nil {
 		return next
@@ -83,7 +83,7 @@ func (t *Transcript) transcribe(next http.Handler) http.Handler {
 		ended := false
 		defer func() {
 			if !ended {
-				said.status = 0 // no whole answer: the connection is dropped
+				said.status = 0 // the answer is incomplete: the connection was dropped
 			}
 			t.add(t.callOf(r, asked, said))
 		}()
@@ -113,8 +113,8 @@ func (t *Transcript) callOf(r *http.Request, asked *listener, said *taped) cloud
 	default:
 		c.Withheld = "it is no text"
 	}
-	// Who is not known is told why, in words that name a token that only the
-	// caller had.
+	// The answer to an unknown caller is not recorded. It contains a message about the
+	// caller's token, which a replay does not have.
 	if said.status != 0 && said.status != http.StatusUnauthorized && !said.over {
 		c.Answer, c.Members = cloudsim.Digest(said.heard.Bytes(), t.head.Exact())
 	}
@@ -125,12 +125,12 @@ func isText(contentType string) bool {
 	return contentType == "" || strings.Contains(contentType, "json") || strings.HasPrefix(contentType, "text/")
 }
 
-// listener keeps the beginning of a body that is read. The server ends it, as
-// it would without.
+// listener keeps the beginning of a request body while the server reads the body. It does
+// not limit the body.
 type listener struct {
 	io.ReadCloser
 	heard bytes.Buffer
-	over  bool // there was more
+	over  bool // the body was longer
 }
 
 func (l *listener) Read(b []byte) (int, error) {
@@ -139,12 +139,12 @@ func (l *listener) Read(b []byte) (int, error) {
 	l.over = l.over || room < n
 	l.heard.Write(b[:room])
 	if err != nil && !errors.Is(err, io.EOF) {
-		l.over = true // what was to come is not known
+		l.over = true // the rest of the body is unknown
 	}
 	return n, err
 }
 
-// taped keeps an answer.
+// taped keeps the beginning of an answer and its status.
 type taped struct {
 	http.ResponseWriter
 	status int

@@ -16,30 +16,31 @@ import (
 )
 
 const (
-	// bookmarkEvery is how often an idle watch says how far it is, after it said
-	// so once when it had caught up.
+	// bookmarkEvery is the interval between the bookmarks of an idle watch. The first
+	// bookmark comes when the watch has caught up.
 	bookmarkEvery = 15 * time.Second
-	// lineTimeout is how long a watcher may take to read what was written.
+	// lineTimeout is the longest time that a watcher may take to read a line.
 	lineTimeout = 10 * time.Second
 )
 
-// How many watches may be open: in all, of a caller with a role in all projects,
-// and of all other callers of a project together. Each change wakes each watch,
-// and takes the processor from other projects.
+// The limits of open watches: for the whole cloud, for each caller with a role in all
+// projects, and for all other callers of a project together. The limits exist because each
+// change wakes each watch, and this takes processor time from other projects.
 const (
 	maxWatches        = 2048
 	maxWatchesEach    = 512
 	maxWatchesProject = 64
 )
 
-// watches counts those that are open.
+// watches counts the open watches.
 type watches struct {
 	mu   sync.Mutex
 	open int
 	by   map[string]int // by project, or by the caller's id
 }
 
-// enter returns Exhausted if there are too many. Call leave at the end.
+// enter counts a new watch. It returns Exhausted if too many watches are open. Call leave at
+// the end of the watch.
 func (w *watches) enter(ctx context.Context) (leave func(), err error) {
 	id, who := engine.Principal(ctx)
 	most := maxWatchesEach
@@ -86,8 +87,8 @@ func (a *api) listEvents(ctx context.Context, in *eventsInput) (*listed[cloudsim
 	return &listed[cloudsim.Event]{l}, nil
 }
 
-// watch streams events. What is wrong at the start is an error reply; what
-// goes wrong later is a last line {"problem": …}.
+// watch streams events. An error before the first event is an error reply. A later error is
+// the last line of the stream: {"problem": …}.
 func (a *api) watch(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
 	o := in.options()
 	if _, err := a.engine.ListEvents(ctx, o); err != nil {
@@ -97,7 +98,7 @@ func (a *api) watch(ctx context.Context, in *eventsInput) (*huma.StreamResponse,
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		leave, err := a.watches.enter(ctx)
 		if err != nil {
-			a.refuseHuma(hc, err) //nolint:contextcheck // hc has it
+			a.refuseHuma(hc, err) //nolint:contextcheck // hc contains the context
 			return
 		}
 		defer leave()

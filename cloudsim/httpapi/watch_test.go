@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// A caller with a role in all projects, and all other callers of a project
-// together, may have so many watches and no more. Others are not concerned. When a
-// watch ends, another can begin.
+// TestManyWatches proves the limits of open watches. One limit is for each caller with a role
+// in all projects, and another limit is for all other callers of a project together. Other
+// callers are not affected. When a watch ends, another can begin.
 func TestManyWatches(t *testing.T) {
 	t.Run("admin", func(t *testing.T) { manyWatches(t, 512, `token \"admin\" has 512 watches open`) })
 	t.Run("project", func(t *testing.T) { manyWatches(t, 64, `project proj-000001 has 64 watches open`) })
@@ -54,7 +54,7 @@ func manyWatches(t *testing.T, most int, refusal string) {
 	for n := range most {
 		secret := own
 		if most == 64 && n%2 == 0 {
-			secret = token(fmt.Sprint("more-", n)) // each token is a caller of the project
+			secret = token(fmt.Sprint("more-", n)) // each token is another caller of the project
 		}
 		if last = watch(secret); last.StatusCode != http.StatusOK {
 			t.Fatalf("watch %d: %s", n+1, last.Status)
@@ -68,7 +68,7 @@ func manyWatches(t *testing.T, most int, refusal string) {
 		t.Errorf("of another caller: %s", resp.Status)
 	}
 	last.Body.Close()
-	for watch(own).StatusCode != http.StatusOK { // the cloud hears of the end a moment later
+	for watch(own).StatusCode != http.StatusOK { // the cloud notices the end a moment later
 		if t.Context().Err() != nil {
 			t.Fatal("there is no room again")
 		}

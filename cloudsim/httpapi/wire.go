@@ -17,7 +17,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// status is the one place where a Kind becomes an HTTP status.
+// status maps each Kind to its HTTP status. No other place does this.
 var status = map[cloudsim.Kind]int{
 	cloudsim.Internal:        http.StatusInternalServerError,
 	cloudsim.Invalid:         http.StatusBadRequest,
@@ -32,8 +32,8 @@ var status = map[cloudsim.Kind]int{
 	cloudsim.Gone:            http.StatusGone,
 }
 
-// statusError is an error of HTTP itself, such as 405 or 413, that has a more
-// telling status than its kind.
+// statusError is an error of HTTP itself, such as 405 or 413. Its status is more precise than
+// the status of its kind.
 type statusError struct {
 	status int
 	error
@@ -41,7 +41,7 @@ type statusError struct {
 
 func (e *statusError) Unwrap() error { return e.error }
 
-// problem is cloudsim.Problem as huma's error.
+// problem is a cloudsim.Problem that implements huma's error interfaces.
 type problem struct {
 	cloudsim.Problem
 	retryAfter int // seconds; 0 for none
@@ -51,7 +51,7 @@ func (p *problem) Error() string             { return p.Detail }
 func (p *problem) GetStatus() int            { return p.Status }
 func (p *problem) ContentType(string) string { return "application/problem+json" }
 
-// GetHeaders is how huma asks for the headers of an error.
+// GetHeaders returns the headers of the error reply. Huma calls it.
 func (p *problem) GetHeaders() http.Header {
 	h := http.Header{}
 	if p.retryAfter > 0 {
@@ -60,9 +60,9 @@ func (p *problem) GetHeaders() http.Header {
 	return h
 }
 
-// Huma makes the errors of decoding and validation itself. This is its seam
-// for having them in our shape; it is a package variable of huma's, set once.
-// So is how names are read: "Name" is not "name", but an unknown field.
+// Huma creates the errors of decoding and validation itself. These package variables of huma
+// replace those errors with the API's problem documents. They also make member names case
+// sensitive: "Name" is an unknown field, not "name".
 func init() {
 	huma.ValidateStrictCasing = true
 	huma.NewErrorWithContext = func(hc huma.Context, code int, msg string, errs ...error) huma.StatusError {
@@ -73,9 +73,8 @@ func init() {
 	}
 }
 
-// decoding is the problem for a request that huma could not read. 422 becomes
-// 400: a person who sends a wrong field and one who sends no JSON made the
-// same kind of mistake.
+// decoding returns the problem for a request that huma could not read. It replaces 422 with
+// 400, so that a wrong field and invalid JSON get the same status.
 func decoding(requestID string, code int, msg string, errs []error) *problem {
 	if code == http.StatusUnprocessableEntity {
 		code = http.StatusBadRequest
@@ -107,8 +106,8 @@ func decoding(requestID string, code int, msg string, errs []error) *problem {
 	return p
 }
 
-// required reads huma's words for a field that is missing, which it says of
-// what the field is missing from.
+// required extracts the name of a missing field from huma's message. Huma reports the error
+// for the parent object, and names the field only in the message.
 func required(msg string) (name string, ok bool) {
 	before, after, _ := strings.Cut(validation.MsgExpectedRequiredProperty, "%s")
 	if name, ok = strings.CutPrefix(msg, before); !ok {
@@ -124,8 +123,8 @@ func newProblem(code int, kind cloudsim.Kind, detail, requestID string) *problem
 	}}
 }
 
-// problem turns an engine's error into its reply, and logs what only we may
-// know. It is the one place for both.
+// problem converts an error of the engine to its reply. It logs an internal error, and hides
+// the details from the caller.
 func (a *api) problem(ctx context.Context, err error) *problem {
 	x := exchangeOf(ctx)
 	if p, ok := errors.AsType[*problem](err); ok {
@@ -156,12 +155,12 @@ func (a *api) problem(ctx context.Context, err error) *problem {
 	return p
 }
 
-// refuse writes err where there is no huma.
+// refuse writes err in handlers outside huma.
 func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := a.problem(r.Context(), err)
 	w.Header().Set("Content-Type", p.ContentType(""))
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // an error here means the client left
+	_ = json.NewEncoder(w).Encode(p) // an error means that the client left
 }
 
 func (a *api) refuseHuma(hc huma.Context, err error) {
@@ -186,7 +185,7 @@ func bearer(header string) string {
 	return strings.TrimSpace(secret)
 }
 
-// revision reads an If-Match header: 0 when there is none, or for *.
+// revision parses an If-Match header. It returns 0 if the header is missing or *.
 func revision(header string) (uint64, error) {
 	if header == "" || header == "*" {
 		return 0, nil

@@ -6,7 +6,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// A new Kind must say what it is over HTTP.
+// TestStatusIsTotal proves that every Kind has an HTTP status.
 func TestStatusIsTotal(t *testing.T) {
 	for _, k := range cloudsim.Kinds() {
 		if status[k] == 0 {
