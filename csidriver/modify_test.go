@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // A volume is changed in place, once, also while it is in use; what cannot be
@@ -15,6 +16,11 @@ func TestModify(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 4 * gib })
 	b.publish(v, mounted("ext4"))
+	// The cloud reports the size of the disk's file when it has made the file.
+	// That is a new revision, which must not come later.
+	eventually.True(t, "the disk's file exists", func() bool {
+		return must(t)(b.cloud.GetDisk(t.Context(), cloudsim.DiskID(v))).(cloudsim.Disk).Status.SizeGiB == 4
+	})
 	modify := func(volume string, p map[string]string) error {
 		_, err := b.ControllerModifyVolume(t.Context(), &csi.ControllerModifyVolumeRequest{VolumeId: volume, MutableParameters: p})
 		return err
