@@ -27,7 +27,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// cluster is the Kubernetes half of a lab: everything but the cloud.
+// cluster is the Kubernetes half of a lab: all components except the cloud.
 type cluster struct {
 	*plan
 	units map[string]*unit
@@ -110,7 +110,7 @@ func startCluster(t *testing.T) *cluster {
 	return cl
 }
 
-// await waits until ok returns nil, and fails with what it said last.
+// await waits until ok returns nil. On a timeout it fails with the last error of ok.
 func await(t *testing.T, what string, ok func() error) {
 	t.Helper()
 	began := time.Now()
@@ -118,7 +118,7 @@ func await(t *testing.T, what string, ok func() error) {
 	t.Logf("%s after %s", what, time.Since(began).Round(time.Millisecond))
 }
 
-// TestCluster is one story on one cluster: booting it is what costs.
+// TestCluster runs all its checks on one cluster, because booting a cluster is slow.
 func TestCluster(t *testing.T) {
 	c := startCluster(t)
 	c.testNode(t)
@@ -133,7 +133,7 @@ func TestCluster(t *testing.T) {
 
 const nodeName = "node-1"
 
-// testNode registers a node as the hypervisor would.
+// testNode registers a node in the same way as the hypervisor.
 func (c *cluster) testNode(t *testing.T) {
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{"kwok.x-k8s.io/node": "fake"}},
@@ -171,7 +171,7 @@ func (c *cluster) testNode(t *testing.T) {
 	}
 }
 
-// node is the node, or why it is not Ready.
+// node returns the node, and an error with its conditions if the node is not Ready.
 func (c *cluster) node(t *testing.T) (*corev1.Node, error) {
 	n, err := c.kube.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
 	if err != nil {
@@ -185,8 +185,9 @@ func (c *cluster) node(t *testing.T) (*corev1.Node, error) {
 	return n, fmt.Errorf("not Ready: %v", n.Status.Conditions)
 }
 
-// anywhere is the spec of a pod that goes also where nodes are not initialised. It
-// is on its node's network: the hypervisor, who gives pods addresses, is not here.
+// anywhere returns the spec of a pod that tolerates all taints, also that of an
+// uninitialised node. The pod uses the host's network, because the hypervisor, which
+// gives pods their addresses, does not run in this test.
 func anywhere() corev1.PodSpec {
 	return corev1.PodSpec{
 		HostNetwork: true,
@@ -199,7 +200,7 @@ func (c *cluster) runPod(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: anywhere()}
 	pods := c.kube.CoreV1().Pods("default")
-	// A namespace has its service account a little later than itself.
+	// The service account of a new namespace is created a little after the namespace.
 	await(t, "pod "+name+" is created", func() error {
 		_, err := pods.Create(t.Context(), p, metav1.CreateOptions{})
 		return err
@@ -314,8 +315,8 @@ func (c *cluster) testKwokRunsNoCommands(t *testing.T) {
 	}
 }
 
-// testKilled kills a component: what was acknowledged is not lost, and it
-// comes back.
+// testKilled proves that a killed component starts again, and that the data which
+// the API server acknowledged before is still there.
 func (c *cluster) testKilled(t *testing.T, name string) {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "before-" + name}}
 	if _, err := c.kube.CoreV1().ConfigMaps("default").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
@@ -340,8 +341,8 @@ func (c *cluster) testKilled(t *testing.T, name string) {
 	})
 }
 
-// testKwokKilled looks at what a new kwok knows of its predecessor: that it is
-// dead, so that its leases need not expire.
+// testKwokKilled proves that a new kwok takes the Leases over at once. It does not
+// wait until the Leases of the dead kwok expire.
 func (c *cluster) testKwokKilled(t *testing.T) {
 	old, err := c.lease(t)
 	if err != nil {
@@ -356,7 +357,7 @@ func (c *cluster) testKwokKilled(t *testing.T) {
 		}
 		return err
 	})
-	if took := time.Since(began); took > leaseSeconds*time.Second/2 { // it would be three quarters at least
+	if took := time.Since(began); took > leaseSeconds*time.Second/2 { // an expiry would take three quarters of leaseSeconds at least
 		t.Errorf("it waited %s for the old lease", took)
 	}
 	c.runPod(t, "two")
@@ -366,13 +367,13 @@ func (c *cluster) lease(t *testing.T) (*coordinationv1.Lease, error) {
 	return c.kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), nodeName, metav1.GetOptions{})
 }
 
-// testPowerOff takes the label away, which is how the hypervisor switches a
-// machine off: kwok must not go on for it.
+// testPowerOff proves that kwok stops renewing a node's Lease when the node loses
+// kwok's label. The hypervisor removes this label to switch a machine off.
 func (c *cluster) testPowerOff(t *testing.T) {
 	c.label(t, "null")
 	var at metav1.MicroTime
 	var since time.Time
-	const quiet = leaseSeconds * time.Second / 4 * 3 / 2 // a renewal and a half
+	const quiet = leaseSeconds * time.Second / 4 * 3 / 2 // one and a half renewal intervals
 	await(t, "the node's lease is no longer renewed", func() error {
 		l, err := c.lease(t)
 		if err != nil {

@@ -11,33 +11,33 @@ import (
 	"time"
 )
 
-// component is one row of the lab's table: a program that is kept running, or
-// a part of this process. The table is a graph: what a row comes after is
-// ready before it starts, and stops after it has stopped.
+// component is one row of the lab's table: a program that the supervisor keeps
+// running, or a part of this process. The table is a graph. A component starts after
+// the components in its field after are ready, and stops before they stop.
 type component struct {
 	name    string
-	address string // where it serves, for people; "" if it does not
+	address string // address for people, "" if the component does not listen
 	program program
 	args    []string
-	run     func(context.Context) error // instead of a program; returns when its context ends
+	run     func(context.Context) error // runs instead of a program and returns when its context ends
 	after   []string
-	before  func(context.Context) error // each time, before it starts
-	ready   probe                       // nil: ready as soon as it runs
-	then    func(context.Context) error // each time, once it is ready, before what comes after it
+	before  func(context.Context) error // called before each start
+	ready   probe                       // nil means ready as soon as the component runs
+	then    func(context.Context) error // called each time the component is ready, before dependent components start
 }
 
-// program is a file to execute. Upstream's multi-call binary acts as what its
-// zeroth argument says.
+// program is a file to execute. Kubernetes' multi-call binary chooses its program by
+// the zeroth argument, which is name.
 type program struct {
 	path string
 	name string
 }
 
-// programs finds upstream's programs: an own binary in binDir if there is
-// one, else the multi-call binary, there or where it was built.
+// programs finds Kubernetes' programs. It prefers a separate binary in binDir, then the
+// multi-call binary in binDir, then the file kube.
 type programs struct {
 	kube   string
-	binDir string // "" for none
+	binDir string // "" means none
 }
 
 func (p programs) find(name string) program {
@@ -51,7 +51,7 @@ func (p programs) find(name string) program {
 	return program{p.kube, name}
 }
 
-// isExecutable says why a file cannot be run.
+// isExecutable returns an error with the reason if a file cannot be executed.
 func isExecutable(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -65,7 +65,7 @@ func isExecutable(path string) error {
 	return nil
 }
 
-// probe asks a component once whether it is ready.
+// probe asks a component once and returns nil if the component is ready.
 type probe func(context.Context) error
 
 const (
@@ -73,7 +73,7 @@ const (
 	probeTimeout = 5 * time.Second
 )
 
-// httpProbe is ready when a GET of url answers 200. conf may be nil for http.
+// httpProbe returns a probe that succeeds when a GET of url answers 200. conf may be nil for http.
 func httpProbe(url string, conf *tls.Config) probe {
 	client := &http.Client{
 		Timeout:   probeTimeout,
@@ -100,7 +100,7 @@ func httpProbe(url string, conf *tls.Config) probe {
 	}
 }
 
-// await asks until the component is ready, or ctx ends, which is false.
+// await calls the probe until it succeeds. It returns false if ctx ends before.
 func (p probe) await(ctx context.Context) bool {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()

@@ -16,21 +16,21 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
 )
 
-// Composed is a lab whose components run in containers of their own, each called
-// by its name: docker-compose.yaml starts them. It is the absolute path of a
-// folder that has a folder for each service, which is a volume of that service:
-// a service sees its own keys and no other's.
+// Composed is a lab whose components run in containers, which docker-compose.yaml
+// starts. Components call each other by their service names. The value is the absolute
+// path of a folder with one subfolder for each service. Each subfolder is a volume of
+// its service only, so a service sees its own keys and no others.
 type Composed string
 
-// composedServices are the services that read files of Composed, and the files of
-// the lab's keys that each has. The folder of that name is mounted in it, at the
-// same path as where the files are made.
+// composedServices lists the services that read files from Composed, and the keys that
+// each service gets. The service's subfolder is mounted in its container at the same
+// path at which Init writes the files.
 var composedServices = []struct {
 	name  string
 	files []string
-	user  string // whose kubeconfig it has; "" for none
+	user  string // user of the service's kubeconfig, "" means no kubeconfig
 }{
-	{"cloudsim", nil, ""}, // where it keeps the administrator's token
+	{"cloudsim", nil, ""}, // the folder for the administrator's token
 	{"etcd", []string{"etcd.crt", "etcd.key", "etcd-ca.crt"}, ""},
 	{"kube-apiserver", []string{
 		"kube-apiserver.crt", "kube-apiserver.key", "ca.crt", "etcd-ca.crt",
@@ -45,9 +45,9 @@ var composedServices = []struct {
 	{"proxy-server", []string{"proxy-server.crt", "proxy-server.key", "proxy-ca.crt"}, ""},
 	{"proxy-agent", []string{"proxy-agent.crt", "proxy-agent.key", "proxy-ca.crt"}, ""},
 	{"kwok", nil, "kwok"},
-	{"hypervisor", []string{"ca.crt", "ca.key"}, "hypervisor"},             // it signs what hollow kubelets show
-	{"router", []string{"ca.crt", "kube-proxy.crt", "kube-proxy.key"}, ""}, // with which it asks whether machines could
-	{"machines", []string{ // of all hosts of machines: they sign the certificates of real kubelets and proxy agents
+	{"hypervisor", []string{"ca.crt", "ca.key"}, "hypervisor"},             // the CA signs the serving certificates of hollow kubelets
+	{"router", []string{"ca.crt", "kube-proxy.crt", "kube-proxy.key"}, ""}, // the router probes the API server with them on behalf of the machines
+	{"machines", []string{ // for all hosts of machines: the CAs sign the certificates of real kubelets and proxy agents
 		"ca.crt", "ca.key", "kube-proxy.crt", "kube-proxy.key", "proxy-ca.crt", "proxy-ca.key",
 	}, "hypervisor"},
 	{"csi", nil, ""},
@@ -55,26 +55,27 @@ var composedServices = []struct {
 	{"toolbox", nil, "admin"},
 }
 
-// Where the services of a composed lab call each other.
+// Addresses at which the services of a composed lab call each other.
 const (
 	composedAPI    = "https://kube-apiserver:6443"
 	composedCloud  = "http://cloudsim:8180"
 	composedProxy  = "proxy-server:8091"
-	composedSocket = "/run/proxy/proxy.sock" // of the network proxy, in a volume of the two that use it
+	composedSocket = "/run/proxy/proxy.sock" // socket of the network proxy, in a volume that its two users share
 )
 
 func (c Composed) file(service, name string) string {
 	return filepath.Join(string(c), service, name)
 }
 
-// keys is the folder that all others are filled from. Only the service that
-// fills them has it.
+// keys returns the folder with all keys. Init copies keys from here to the folders of
+// the services. Only the service init mounts this folder.
 func (c Composed) keys() string { return c.file("init", "pki") }
 
-// Init makes the lab's keys, those that are missing or about to expire, and
-// writes what each service reads. Who is outside of the containers finds the API
-// server at published, a URL. Nodes are what they were the first time: the
-// cloud's instances have addresses for those.
+// Init makes the lab's keys that are missing or about to expire, and writes the files
+// that each service reads. published is the URL of the API server for clients outside
+// the containers. Init returns the names of the keys that it made. It refuses a kind
+// of nodes that differs from the first call's, because the addresses of the cloud's
+// instances depend on this kind.
 func (c Composed) Init(published string, nodes Nodes) (made []string, err error) {
 	p := pki{dir: c.keys(), now: time.Now(), server: []net.IP{composedVPC().Host.AsSlice()}}
 	if err := os.MkdirAll(p.dir, 0o700); err != nil {
@@ -102,7 +103,7 @@ func (c Composed) Init(published string, nodes Nodes) (made []string, err error)
 	)
 }
 
-// fill writes what one service reads.
+// fill writes the files that one service reads.
 func (c Composed) fill(p pki, service string, files []string, user string) error {
 	if err := os.MkdirAll(c.file(service, ""), 0o700); err != nil {
 		return err
@@ -122,9 +123,9 @@ func (c Composed) fill(p pki, service string, files []string, user string) error
 	return p.writeKubeconfig(c.file(service, "kubeconfig"), composedAPI, user)
 }
 
-// Seed puts into the cluster and the cloud, which must be ready, what the other
-// services need: roles, and service accounts whose tokens it writes for them;
-// and, the first time, that many instances, which will be such nodes.
+// Seed creates the objects that the other services need in the cluster and in the
+// cloud. Both must be ready. It applies the roles and makes service accounts, whose
+// tokens it writes for the services. The first time, it also creates the instances.
 func (c Composed) Seed(ctx context.Context, instances int, nodes Nodes) error {
 	k, err := connect(c.file("toolbox", "kubeconfig"), "")
 	if err != nil {
@@ -144,7 +145,7 @@ func (c Composed) Seed(ctx context.Context, instances int, nodes Nodes) error {
 
 func (c Composed) token(service string) string { return c.file(service, "cloud.token") }
 
-// Hypervise makes the cloud's instances hollow nodes, until ctx ends.
+// Hypervise runs the hypervisor of hollow nodes until ctx ends.
 func (c Composed) Hypervise(ctx context.Context, log *slog.Logger) error {
 	keys := pki{dir: c.file("hypervisor", "")}
 	return hollow.Run(ctx, log, hollow.Config{
@@ -153,9 +154,9 @@ func (c Composed) Hypervise(ctx context.Context, log *slog.Logger) error {
 	})
 }
 
-// Probe asks once whether what serves at url is ready. For https, ca is the file
-// of its authority; client the files of a certificate, NAME.crt and NAME.key
-// without their ends, or "".
+// Probe asks once whether the server at url is ready. For https, ca is the file of
+// the server's certificate authority, and "" for http. client is the path of a client
+// certificate without the endings .crt and .key, and "" for no certificate.
 func Probe(ctx context.Context, url, ca, client string) error {
 	if ca == "" {
 		return httpProbe(url, nil)(ctx)

@@ -17,24 +17,25 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
-// Where the machines of a composed lab are. It has a network namespace of its
-// own, so that no two labs meet.
+// Settings of a composed lab with real machines. The lab has its own network
+// namespace, so it does not conflict with other labs.
 const (
 	composedLink         = "vpc"
 	composedAPIPort      = 6443
 	composedCloudPort    = 8180
 	composedProxyPort    = 8091
 	composedRegistryPort = 5000
-	composedMachines     = "/data"          // a volume of each host of machines: their disks
-	composedName         = "/data/name"     // what its machines are called on the kernel
-	composedRouter       = "/tmp"           // where the router has its namespace
-	composedCloudData    = "/cloud"         // where it sees the cloud's own: disks, and the registry's authority
-	composedMade         = "/opt/cloudsim"  // what machines are made of, in its image
-	composedBin          = "/usr/local/bin" // where all images have programs
+	composedMachines     = "/data"          // volume of each host of machines, with the machines' disks
+	composedName         = "/data/name"     // file with the prefix of the machines' names on the kernel
+	composedRouter       = "/tmp"           // folder with the router's network namespace
+	composedCloudData    = "/cloud"         // the cloud's volume in the hosts: disks and the registry's certificate authority
+	composedMade         = "/opt/cloudsim"  // components of machines in the image
+	composedBin          = "/usr/local/bin" // folder for programs in all images
 )
 
-// composedNetworks are where a cloud with such nodes gives addresses. A container
-// answers for 127/8 without any right; a VPC takes the right to make one.
+// composedNetworks returns the address ranges of a cloud for this kind of nodes.
+// Hollow nodes use 127/8, which a container answers without extra capabilities. A VPC
+// needs the capability to create networks.
 func composedNetworks(nodes Nodes) networks {
 	if nodes != Real {
 		return networksFrom(firstNetwork)
@@ -44,15 +45,16 @@ func composedNetworks(nodes Nodes) networks {
 	return n
 }
 
-// composedVPC has its bridge where the router and all hosts of machines reach it.
+// composedVPC returns the VPC. Its bridge is where the router and all hosts of machines reach it.
 func composedVPC() real.Network {
 	n := composedNetworks(Real).real(composedLink)
 	n.BridgeOnHost = true
 	return n
 }
 
-// ComposedCloudFlags are the flags of the cloud that say where its instances and load
-// balancers are, by name.
+// ComposedCloudFlags returns the flags of the cloud, by name, that set the address
+// ranges of instances and load balancers. For real nodes it also sets the registry's
+// address.
 func ComposedCloudFlags(nodes Nodes) map[string]string {
 	n := composedNetworks(nodes)
 	flags := map[string]string{"instance-range": n.Instances, "load-balancer-range": n.LoadBalancers, "load-balancer-range6": ""}
@@ -62,16 +64,16 @@ func ComposedCloudFlags(nodes Nodes) map[string]string {
 	return flags
 }
 
-// composedAt is a port of the host's address in the VPC.
+// composedAt returns the host's address in the VPC with this port.
 func composedAt(port int) string {
 	return net.JoinHostPort(composedVPC().Host.String(), strconv.Itoa(port))
 }
 
-// composedCloudURL is the cloud as machines find it.
+// composedCloudURL returns the URL at which machines call the cloud.
 func composedCloudURL() string { return "http://" + composedAt(composedCloudPort) }
 
-// keepNodes refuses nodes that are others than those of the first time, and
-// lets those services know that are for one kind only.
+// keepNodes records the kind of nodes for the services that run with real nodes only.
+// It returns an error if the kind differs from the first start's.
 func (c Composed) keepNodes(nodes Nodes) error {
 	if nodes != Hollow && nodes != Real {
 		return fmt.Errorf("nodes must be %s or %s, got %q: set COMPOSE_PROFILES to one of them", Hollow, Real, nodes)
@@ -91,8 +93,8 @@ func (c Composed) keepNodes(nodes Nodes) error {
 	return errors.Join(errs...)
 }
 
-// openReal begins a service that is for real nodes only: it refuses others, and
-// makes its container one that can do its work.
+// openReal prepares the container of a service that runs with real nodes only. It
+// returns an error if the cluster has another kind of nodes.
 func (c Composed) openReal(service string) error {
 	nodes, err := os.ReadFile(c.file(service, "nodes"))
 	if err != nil {
@@ -104,8 +106,8 @@ func (c Composed) openReal(service string) error {
 	return real.OpenContainer()
 }
 
-// Route makes the VPC that the hosts of all zones put their machines in, and is
-// its router until ctx ends.
+// Route creates the VPC to which the hosts of all zones connect their machines. It
+// runs the VPC's router until ctx ends.
 func (c Composed) Route(ctx context.Context, log *slog.Logger) error {
 	if err := c.openReal("router"); err != nil {
 		return err
@@ -115,14 +117,14 @@ func (c Composed) Route(ctx context.Context, log *slog.Logger) error {
 		Dir:   composedRouter, Network: composedVPC(),
 		Services: real.Services{
 			Metadata: componentClient("metadata", composedCloud, c.metadataToken()),
-			// The cloud is in this network, and listens on that address itself.
+			// The cloud is in this network and listens on that address itself.
 			Endpoints: map[int]string{composedAPIPort: strings.TrimPrefix(composedAPI, "https://"), composedProxyPort: composedProxy},
 		},
 	})
 }
 
-// Machines makes the cloud's instances in some zones, or in all, real machines,
-// until ctx ends.
+// Machines runs the hypervisor of real machines for the instances in these zones until
+// ctx ends. No zones means all zones.
 func (c Composed) Machines(ctx context.Context, log *slog.Logger, zones []string) error {
 	if err := c.openReal("machines"); err != nil {
 		return err
@@ -167,8 +169,9 @@ func (c Composed) Machines(ctx context.Context, log *slog.Logger, zones []string
 	}))
 }
 
-// tokens say where an account's token goes: to the service of its name, but those
-// of what is a part of the machines or of their network.
+// tokens returns a function that names the token file for an account. A token goes to
+// the service with the account's name. With real nodes, the tokens of the metadata
+// service, the hypervisor and the CSI node driver go to the services that run these.
 func (c Composed) tokens(nodes Nodes) func(account string) string {
 	return func(account string) string {
 		switch {
@@ -185,8 +188,8 @@ func (c Composed) machineToken(account string) string { return c.file("machines"
 
 func (c Composed) metadataToken() string { return c.file("router", "metadata.token") }
 
-// MachinePID is the first process of a real node's machine, seen in the container
-// of its host.
+// MachinePID returns the pid of the first process of a real node's machine, as the
+// container of the machine's host sees it.
 func (c Composed) MachinePID(node string) (int, error) {
 	name, err := os.ReadFile(composedName)
 	if err != nil {
@@ -195,9 +198,9 @@ func (c Composed) MachinePID(node string) (int, error) {
 	return real.First(composedMachines, string(name), node)
 }
 
-// machineName tells the loop devices of two hosts of machines on one kernel apart,
-// by their zones, and of two composed labs, of which each has an authority of its
-// own.
+// machineName returns the prefix of the names that this host's machines have on the
+// kernel. The zones are part of the hash because two hosts may share a kernel. The
+// cluster's CA is part of it because two composed labs may share a kernel.
 func (c Composed) machineName(zones []string) (string, error) {
 	ca, err := os.ReadFile(c.file("machines", "ca.crt"))
 	if err != nil {
@@ -206,8 +209,8 @@ func (c Composed) machineName(zones []string) (string, error) {
 	return "cloudsim-" + hash(string(ca)+strings.Join(slices.Sorted(slices.Values(zones)), " ")), nil
 }
 
-// Furnish puts into the cluster what machines and volumes need there: the name
-// server, the right to pull, snapshots and the classes of volumes.
+// Furnish applies the objects that machines and volumes need in the cluster: the name
+// server, the permission to pull images, snapshot definitions and storage classes.
 func (c Composed) Furnish(ctx context.Context) error {
 	k, err := connect(c.file("toolbox", "kubeconfig"), "")
 	if err != nil {

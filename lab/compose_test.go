@@ -15,7 +15,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// composeFile is what we read of docker-compose.yaml.
+// composeFile holds the parts of docker-compose.yaml that the tests read.
 type composeFile struct {
 	Services map[string]composeService
 	Volumes  map[string]any
@@ -50,8 +50,8 @@ func readCompose(t *testing.T) composeFile {
 	return f
 }
 
-// flagsOf are flags by name. Of files only the last part counts: a lab's are in
-// one folder, a service's in its own.
+// flagsOf returns flags by name. It keeps only the last part of file paths, because a
+// lab has all files in one folder and a service has its own folder.
 func flagsOf(args []string) map[string]string {
 	flags := map[string]string{}
 	for _, a := range args {
@@ -66,7 +66,8 @@ func flagsOf(args []string) map[string]string {
 	return flags
 }
 
-// What a flag says about where things are differs: a lab is on loopback.
+// aboutPlaces lists the flags for addresses and paths. They differ between docker compose
+// and a lab on loopback.
 var aboutPlaces = []string{
 	"--listen", "--data-dir", "--issuer", "--instance-range", "--load-balancer-range", "--load-balancer-range6", "--published-ports", "--published-bind",
 	"--listen-client-urls", "--advertise-client-urls", "--listen-peer-urls", "--initial-advertise-peer-urls", "--initial-cluster", "--listen-metrics-urls",
@@ -74,14 +75,15 @@ var aboutPlaces = []string{
 	"--cloud-url", "--cloud-token-file", "--agent-bind-address", "--agent-port", "--health-bind-address", "--health-port", "--admin-bind-address", "--admin-port",
 	"--proxy-server-host", "--proxy-server-port", "--health-server-host", "--health-server-port", "--server-address",
 	"--v", "--profile", "--endpoint", "--csi-address", "--http-endpoint",
-	"--nodes",                 // which says the addresses
-	"--registry-listen",       // by --nodes
-	"--show-clients",          // takes a right that hollow nodes' cloud is not to have
-	"--load-balancer-ip-mode", // is said by that
+	"--nodes",                 // sets address ranges
+	"--registry-listen",       // set by --nodes
+	"--show-clients",          // needs a capability that the cloud of hollow nodes does not get
+	"--load-balancer-ip-mode", // depends on --show-clients
 }
 
-// A service is started as the lab's component of that name. The control plane
-// and the cloud are one for hollow nodes and real ones, and as the latter need.
+// Docker compose starts each service with the same flags as the lab's component of that
+// name. The control plane and the cloud are the same for hollow and real nodes, and
+// have the flags that real nodes need.
 func TestComposeStartsWhatALabDoes(t *testing.T) {
 	p := plan{
 		Config: Default(), dir: Dir("/lab"), ports: portsFrom(DefaultPortBase), pki: pki{dir: "/lab/pki"},
@@ -104,7 +106,7 @@ func TestComposeStartsWhatALabDoes(t *testing.T) {
 	}
 }
 
-// mounts are the volumes of a service by the folder that they are mounted on.
+// mounts returns the volumes of a service by mount path.
 func (s composeService) mounts(t *testing.T) map[string]string {
 	t.Helper()
 	m := map[string]string{}
@@ -119,13 +121,13 @@ func (s composeService) mounts(t *testing.T) map[string]string {
 	return m
 }
 
-// A service finds the files that its flags name, in volumes that it has.
+// The files that a service's flags name are in volumes of that service.
 func TestComposeFilesAreThere(t *testing.T) {
 	dir := Composed(t.TempDir())
 	if _, err := dir.Init("https://127.0.0.1:8181", Real); err != nil {
 		t.Fatal(err)
 	}
-	written := []string{"/lab/cloudsim/admin.token", "/lab/ccm/cloud.token", "/lab/csi/cloud.token"} // later, by the cloud and by Seed
+	written := []string{"/lab/cloudsim/admin.token", "/lab/ccm/cloud.token", "/lab/csi/cloud.token"} // the cloud and Seed write these files later
 	for name, s := range readCompose(t).Services {
 		mounts := s.mounts(t)
 		for _, a := range s.Command {
@@ -148,8 +150,8 @@ func TestComposeFilesAreThere(t *testing.T) {
 	}
 }
 
-// An image holds a folder of the right owner for each volume: one that Docker
-// made would be root's.
+// The image contains a folder with the right owner for each volume. A folder that
+// Docker creates would belong to root.
 func TestComposeVolumes(t *testing.T) {
 	raw, err := os.ReadFile("../Dockerfile")
 	if err != nil {
@@ -183,7 +185,7 @@ func TestComposeVolumes(t *testing.T) {
 	}
 }
 
-// What images are built from is not kept from the builder.
+// The file .dockerignore excludes no source files that the image builds need.
 func TestBuildContextIsWhole(t *testing.T) {
 	raw, err := os.ReadFile("../.dockerignore")
 	if err != nil {
@@ -197,7 +199,7 @@ func TestBuildContextIsWhole(t *testing.T) {
 			if err == nil && (filepath.Ext(path) == ".go" || filepath.Base(path) == "go.mod") {
 				t.Errorf("%s is not there when images are built, because of %s in .dockerignore", path, line)
 			}
-			return nil // what is not there is not kept back
+			return nil // an ignored path that does not exist excludes no files
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -205,8 +207,7 @@ func TestBuildContextIsWhole(t *testing.T) {
 	}
 }
 
-// There is a host of machines in each zone that the cloud offers, with a disk of
-// its own.
+// Each zone of the default catalogue has a host of machines with its own disk.
 func TestComposeHasAHostInEachZone(t *testing.T) {
 	services := readCompose(t).Services
 	disks := map[string]string{}
@@ -224,7 +225,7 @@ func TestComposeHasAHostInEachZone(t *testing.T) {
 	}
 }
 
-// No service has any right but those that real machines take, which are named.
+// Only the services for real machines get capabilities, and these services are named here.
 func TestComposeGivesNoRights(t *testing.T) {
 	for name, s := range readCompose(t).Services {
 		if s.Privileged || !slices.Contains(s.CapDrop, "ALL") || !s.ReadOnly {
@@ -245,7 +246,7 @@ func TestComposeGivesNoRights(t *testing.T) {
 	}
 }
 
-// Nodes stay what they were: the instances have addresses for those.
+// The kind of nodes cannot change, because the instances' addresses depend on it.
 func TestComposeKeepsItsNodes(t *testing.T) {
 	dir := Composed(t.TempDir())
 	for _, step := range []struct {

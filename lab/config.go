@@ -7,63 +7,61 @@ import (
 	"time"
 )
 
-// Nodes says what an instance of the cloud is.
+// Nodes is the kind of nodes that a lab makes from the cloud's instances.
 type Nodes string
 
 const (
-	// Hollow instances are a record in the cloud and a Node that kwok keeps alive.
+	// Hollow nodes are records in the cloud with a Node that kwok keeps alive.
 	Hollow Nodes = "hollow"
-	// Real instances are machines: namespaces with a kubelet. They need root.
+	// Real nodes are machines: Linux namespaces with a kubelet. They need root.
 	Real Nodes = "real"
-	// None leaves instances a record; the user brings nodes.
+	// None makes no nodes from instances. The user adds nodes.
 	None Nodes = "none"
 )
 
 // Limits of a Config.
 const (
-	maxInstances = 5000 // what the pod network has room for, and a laptop does not
+	maxInstances = 5000 // the pod network allows more, a laptop usually does not
 	maxPort      = 65535
 )
 
-// Config is what a lab is made of. The zero value is not valid; Default gives
-// the values that the command line begins with.
+// Config holds the settings of a lab. The zero value is not valid. Default returns the
+// defaults of the command line.
 type Config struct {
-	DataDir    Dir    // absolute
-	Self       string // the allinone executable, for the parts that run as processes
-	Kube       string // upstream's multi-call binary
-	KubeBinDir string // upstream's own binaries, taken before Kube's; "" for none
-	MachineDir string // what real machines are made of; needed for them only
-	Archives   string // folder of *.tar with more images for them; "" for none
-	PortBase   *int   // first port; 0 picks free ones; nil keeps those of the last time
-	Nodes      Nodes  // what an instance is
-	Instances  int    // how many the first start of a data dir creates
-	Profile    string // how long the cloud's hardware takes: realistic or instant
-	Catalogue  string // file of the regions, zones and types that the cloud offers, absolute; "" for its own
-	// NetworkProxy carries what kube-apiserver sends to nodes through a network
-	// proxy (KEP-1281); without it kube-apiserver dials nodes itself.
+	DataDir    Dir    // absolute path
+	Self       string // path of the allinone executable, for components that run as processes
+	Kube       string // path of Kubernetes' multi-call binary
+	KubeBinDir string // folder with Kubernetes' separate binaries, preferred to Kube, "" means none
+	MachineDir string // folder with the components of real machines, needed for real nodes only
+	Archives   string // folder of *.tar files with more images for real machines, "" means none
+	PortBase   *int   // first port, 0 picks free ports, nil keeps the last start's ports
+	Nodes      Nodes  // kind of nodes
+	Instances  int    // number of instances that the first start of a data dir creates
+	Profile    string // speed of the cloud's hardware: realistic or instant
+	Catalogue  string // absolute path of a file with regions, zones and instance types, "" means the default catalogue
+	// NetworkProxy makes kube-apiserver reach nodes through a network proxy (KEP-1281).
+	// Without it, kube-apiserver dials nodes directly.
 	NetworkProxy bool
-	// EgressConfig is an EgressSelectorConfiguration that kube-apiserver takes
-	// instead, for a network proxy that is not the lab's: an absolute path; ""
-	// for none.
+	// EgressConfig is the absolute path of an EgressSelectorConfiguration for
+	// kube-apiserver. It replaces the lab's own network proxy. "" means none.
 	EgressConfig string
-	// Volumes lets pods on real machines have volumes, if CSIDir holds what make
-	// csi builds: the sidecars and the CustomResourceDefinitions of snapshots.
+	// Volumes lets pods on real machines have volumes. CSIDir must then hold the output of
+	// `make csi`: the sidecars and the CustomResourceDefinitions of snapshots.
 	Volumes bool
 	CSIDir  string
-	// ServeAs are legacy drivers in whose names the driver answers too (KEP-625).
+	// ServeAs lists legacy drivers in whose names the CSI driver also answers (KEP-625).
 	ServeAs []string
-	Timeout time.Duration // for everything to become ready
-	Grace   time.Duration // between asking a process to stop and killing it
+	Timeout time.Duration // limit until all components are ready
+	Grace   time.Duration // time between SIGTERM and SIGKILL
 
-	// Progress is told, in one line each and one at a time, what happens
-	// until the lab is ready and whenever something is started again. It may
-	// be nil.
+	// Progress is called with one line for each step until the lab is ready, and for
+	// each restart of a component. Calls do not overlap. Progress may be nil.
 	Progress func(line string)
-	// OnReady is told once that the lab is ready, and what runs. It may be nil.
+	// OnReady is called once with a report when the lab is ready. It may be nil.
 	OnReady func(Report)
 }
 
-// Default is a lab of three hollow nodes.
+// Default returns the Config of a lab with three hollow nodes.
 func Default() Config {
 	return Config{
 		Nodes: Hollow, Instances: 3, Profile: "realistic", NetworkProxy: true, Volumes: true,
@@ -71,7 +69,7 @@ func Default() Config {
 	}
 }
 
-// Validate reports everything that is wrong with the Config at once.
+// Validate returns one error that lists all invalid fields.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -7,37 +7,37 @@ import (
 	"time"
 )
 
-// Networks of a lab. They exist in the API only: on hollow nodes nothing
-// answers at a pod's or a service's address.
+// Networks of a lab with hollow nodes. They exist in the API only: no process answers
+// at the address of a pod or a service.
 const (
 	serviceRange = "10.96.0.0/16"
-	// podRange gives each hollow node a /24: room for 16,384 nodes. Real ones have
-	// the lab's own: see realNetworks.
+	// podRange has one /24 for each hollow node, so it is large enough for 16,384 nodes.
+	// Real nodes use the lab's own range: see realNetworks.
 	podRange = "10.128.0.0/10"
 )
 
-// firstServiceIP is the address of the Service "kubernetes", clusterDNS that of
-// the name server.
+// firstServiceIP is the address of the Service "kubernetes". clusterDNS is the address
+// of the name server.
 var (
 	firstServiceIP = net.IPv4(10, 96, 0, 1).To4()
 	clusterDNS     = net.IPv4(10, 96, 0, 10).To4()
 )
 
-// How a node that fell silent is noticed. kwok renews a node's Lease every
-// quarter of leaseSeconds. A kwok that was killed and started again takes the
-// Leases of the one before over when they have expired, which is at worst
-// leaseSeconds and a quarter after the last renewal: the grace must be longer,
-// or the death of kwok would look like the death of all nodes. It must not be
-// much longer, because a node that crashed is called Ready for that long.
-// Upstream's values are 40 and 50 s; these cost twice the renewals and notice
-// in 30 s. A machine that is switched off needs none of this: it says so first,
-// as a kubelet's graceful shutdown does.
+// Settings for the detection of dead nodes. kwok renews the Lease of a node every
+// quarter of leaseSeconds. When kwok is killed and started again, the new kwok takes
+// over a Lease when the Lease has expired. In the worst case this is leaseSeconds and a
+// quarter after the last renewal. nodeMonitorGrace must be longer, or the death of kwok
+// would look like the death of all nodes. It must not be much longer, because a
+// crashed node still counts as Ready for this time. Kubernetes' own values are 40 s and
+// 50 s. These values need twice as many renewals and detect a crash in 30 s. A machine
+// that is switched off does not wait for the grace: it sets NotReady first, like a
+// kubelet's graceful shutdown.
 const (
 	leaseSeconds     = 20
 	nodeMonitorGrace = "30s"
 )
 
-// plan is what the table of components is made from.
+// plan holds the inputs from which the lab builds its table of components.
 type plan struct {
 	Config
 	dir      Dir
@@ -46,11 +46,11 @@ type plan struct {
 	began    time.Time
 	pki      pki
 	programs programs
-	say      func(format string, args ...any) // to people
+	say      func(format string, args ...any) // reports progress to people
 }
 
-// etcd keeps fsync on: what the API server acknowledged survives SIGKILL and
-// power cuts. Both of its ports ask for a certificate of its own authority.
+// etcd runs with fsync on, so acknowledged writes survive SIGKILL and power cuts. Both
+// of its ports require a certificate of etcd's own authority.
 func (p plan) etcd(conf *tls.Config) component {
 	client, peer := p.ports.url("https", "etcd"), p.ports.url("https", "etcd-peer")
 	return component{
@@ -63,16 +63,16 @@ func (p plan) etcd(conf *tls.Config) component {
 			"--cert-file=" + p.pki.crt("etcd"), "--key-file=" + p.pki.key("etcd"),
 			"--peer-client-cert-auth", "--peer-trusted-ca-file=" + p.pki.crt(etcdCA),
 			"--peer-cert-file=" + p.pki.crt("etcd"), "--peer-key-file=" + p.pki.key("etcd"),
-			// One member has nobody to wait for: it elects itself in 0.2 s
-			// and not in 1 s.
+			// A cluster with one member has no other votes to wait for. With these values
+			// it elects itself in 0.2 s instead of 1 s.
 			"--heartbeat-interval=20", "--election-timeout=200",
 		},
 		ready: httpProbe(client+"/readyz", conf),
 	}
 }
 
-// apiServer binds to loopback; see endpointFlags for how pods find it. Anonymous requests are refused; our own
-// probes carry a certificate.
+// apiServer binds to loopback. See endpointFlags for the address that pods use. It
+// refuses anonymous requests, so the lab's probes use a client certificate.
 func (p *plan) apiServer(conf *tls.Config) component {
 	url := p.ports.url("https", "kube-apiserver")
 	return component{
@@ -101,7 +101,7 @@ func (p *plan) apiServer(conf *tls.Config) component {
 	}
 }
 
-// controllerManager is the one without a cloud.
+// controllerManager runs without cloud controllers, which the CCM runs instead.
 func (p plan) controllerManager(conf *tls.Config) component {
 	const name = "kube-controller-manager"
 	_, pods, _ := p.podFlags()
@@ -113,9 +113,9 @@ func (p plan) controllerManager(conf *tls.Config) component {
 			"--cluster-signing-cert-file="+p.pki.crt(clusterCA), "--cluster-signing-key-file="+p.pki.key(clusterCA),
 			"--use-service-account-credentials", "--leader-elect=false", "--profiling=false",
 			"--node-monitor-grace-period="+nodeMonitorGrace,
-			// It makes a service account and a token for each of its controllers
-			// before the first of them runs: at upstream's 20 a second, that
-			// alone would take 4 s.
+			// The controller manager creates a service account and a token for each
+			// controller before it starts the first controller. At the default limit
+			// of 20 requests a second, this alone would take 4 s.
 			"--kube-api-qps=1000", "--kube-api-burst=1000",
 		),
 		after: []string{"kube-apiserver"},
@@ -133,8 +133,8 @@ func (p plan) scheduler(conf *tls.Config) component {
 	}
 }
 
-// secure is how a component of Kubernetes' family serves on loopback and asks
-// the API server who its callers are.
+// secure returns the flags for a Kubernetes component that serves on loopback. The
+// component asks the API server to authenticate and authorize its callers.
 func (p plan) secure(name string) []string {
 	kubeconfig := p.dir.configFile(name + ".kubeconfig")
 	return []string{

@@ -10,12 +10,12 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/flock"
 )
 
-// Dir is a lab's data dir: an absolute path. What a lab has on the host is named
-// after it, so one folder must always be the same Dir: see DirAt.
+// Dir is the absolute path of a lab's data dir. The lab's resources on the host get
+// their names from this path, so each folder must always have the same Dir: see DirAt.
 type Dir string
 
-// DirAt is the data dir at a path, whichever of its paths it is: without symbolic
-// links, as far as it is there.
+// DirAt returns the Dir for a path. It resolves the symbolic links in the part of the
+// path that exists.
 func DirAt(path string) (Dir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -31,7 +31,7 @@ func DirAt(path string) (Dir, error) {
 	}
 }
 
-// Files of a data dir.
+// Marker file of a data dir.
 const (
 	markerFile = "CLOUDSIM_LAB"
 	markerText = "This folder holds a cloudsim lab. `allinone reset` empties it.\n"
@@ -41,40 +41,40 @@ func (d Dir) path(elem ...string) string {
 	return filepath.Join(append([]string{string(d)}, elem...)...)
 }
 
-// Kubeconfig is the cluster administrator's kubeconfig.
+// Kubeconfig returns the path of the cluster administrator's kubeconfig.
 func (d Dir) Kubeconfig() string { return d.path("kubeconfig") }
 
-// EnvFile is a shell script that sets what kubectl and the cloud's CLI need.
+// EnvFile returns the path of a shell script that sets the variables for kubectl and the cloud's CLI.
 func (d Dir) EnvFile() string { return d.path("env") }
 
-// Bin holds links to kubectl and allinone.
+// Bin returns the folder with links to kubectl and allinone.
 func (d Dir) Bin() string { return d.path("bin") }
 
-// AdminToken is the file with the cloud administrator's token.
+// AdminToken returns the path of the cloud administrator's token.
 func (d Dir) AdminToken() string { return d.path("cloud", "admin.token") }
 
-// CourseFile says how far the person is in the course of the docs.
+// CourseFile returns the path of the file with the user's progress in the docs' course.
 func (d Dir) CourseFile() string { return d.path("course.json") }
 
-// CourseProgress is what KeepCourseProgress was last given; nil if it never was.
+// CourseProgress returns the bytes of the last KeepCourseProgress, or nil if there was none.
 func (d Dir) CourseProgress() ([]byte, error) { return readIfThere(d.CourseFile()) }
 
-// KeepCourseProgress keeps what the course remembers.
+// KeepCourseProgress saves the progress of the course.
 func (d Dir) KeepCourseProgress(raw []byte) error { return writeFile(d.CourseFile(), raw) }
 
-// LogFile is where a component writes.
+// LogFile returns the path of a component's log.
 func (d Dir) LogFile(component string) string { return d.path("logs", component+".log") }
 
 func (d Dir) configFile(name string) string { return d.path("config", name) }
 
-// isOurs reports whether the folder carries our marker.
+// isOurs reports whether the folder contains the lab's marker file.
 func (d Dir) isOurs() bool {
 	_, err := os.Stat(d.path(markerFile))
 	return err == nil
 }
 
-// claim makes the folder a data dir. It refuses one that holds something else,
-// because Reset would delete it.
+// claim makes the folder a data dir. It refuses a folder with other files, because
+// Reset would delete them.
 func (d Dir) claim() error {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return fmt.Errorf("data dir %s cannot be made: %w; choose another with --data-dir", d, errors.Unwrap(err))
@@ -88,7 +88,7 @@ func (d Dir) claim() error {
 			return fmt.Errorf("data dir %s is not empty and not a lab's; choose another with --data-dir", d)
 		}
 	}
-	// Written each time: it is also how we learn that the folder is writable.
+	// The write on each start also checks that the folder is writable.
 	if err := writeFile(d.path(markerFile), []byte(markerText)); err != nil {
 		return fmt.Errorf("data dir %s is not writable: %w; choose another with --data-dir", d, errors.Unwrap(err))
 	}
@@ -103,9 +103,9 @@ func (d Dir) claim() error {
 // errLocked is returned when another process has locked the folder.
 var errLocked = errors.New("the data dir is in use")
 
-// lock locks the folder for this process until unlock. It returns errLocked if
-// another process has it. The lock is on the folder itself, so no lock file stays
-// behind, and the kernel releases it when the process dies.
+// lock locks the folder for this process until unlock is called. It returns errLocked if
+// another process holds the lock. The lock is on the folder itself, so it leaves no lock
+// file. The kernel releases the lock when the process dies.
 func (d Dir) lock() (unlock func(), err error) {
 	f, err := os.Open(string(d))
 	if err != nil {
@@ -124,8 +124,8 @@ func (d Dir) lock() (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// empty deletes what is in the folder, the marker last, so that an interrupted
-// reset can be repeated. It refuses a folder without the marker.
+// empty deletes the contents of the folder. It deletes the marker last, so an
+// interrupted reset can be repeated. It refuses a folder without the marker.
 func (d Dir) empty() error {
 	if !d.isOurs() {
 		return fmt.Errorf("%s is not a lab's data dir (no %s in it): nothing was deleted", d, markerFile)
@@ -145,12 +145,13 @@ func (d Dir) empty() error {
 	return os.Remove(d.path(markerFile))
 }
 
-// writeFile replaces a file in one step, mode 0600: a reader, or the death of
-// this process, sees the old content or the new.
+// writeFile replaces a file atomically, with mode 0600. A reader sees the old or the
+// new content, also if this process dies during the write.
 func writeFile(path string, data []byte) error { return replace(path, data, false) }
 
-// writeDurably is writeFile that also outlives a power cut. It costs a few
-// milliseconds: for what cannot be made again.
+// writeDurably is like writeFile, but also syncs the file, so the content survives a
+// power cut. A sync takes a few milliseconds, so only data that cannot be made again
+// uses it.
 func writeDurably(path string, data []byte) error { return replace(path, data, true) }
 
 func replace(path string, data []byte, sync bool) error {
@@ -171,7 +172,7 @@ func replace(path string, data []byte, sync bool) error {
 	return nil
 }
 
-// readIfThere is the content of a file, or nil if there is none.
+// readIfThere returns the content of a file, or nil if the file does not exist.
 func readIfThere(path string) ([]byte, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

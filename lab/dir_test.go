@@ -17,7 +17,7 @@ func TestClaim(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		dir  Dir
-		want string // "" for success
+		want string // "" means success
 	}{
 		{"new", Dir(filepath.Join(base, "a", "b")), ""},
 		{"again", Dir(filepath.Join(base, "a", "b")), ""},
@@ -36,8 +36,8 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// A folder is the same lab's by each of its paths, also before it is there: its
-// machines are found by the name that they were given.
+// DirAt returns the same Dir for all paths of a folder, also before the folder exists.
+// The names of machines come from the Dir, so a different Dir would not find them.
 func TestDirAt(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -91,8 +91,8 @@ func TestLock(t *testing.T) {
 	unlock()
 }
 
-// The folder for sockets has a predictable name among the temporary files: a folder
-// that others can write to is refused, and so is a link.
+// ensureSocketDir refuses a folder that is a link or is writable by others. The folder's
+// name in the folder for temporary files is predictable, so an attacker could create it.
 func TestSocketDir(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	long := Dir(filepath.Join(t.TempDir(), strings.Repeat("d", 100)))

@@ -1,28 +1,28 @@
-// Package lab composes a whole cluster on one machine: the simulated cloud,
-// etcd, the Kubernetes control plane, kwok, the cloud controller manager and
-// the hypervisor that turns instances into nodes. It starts what can start
-// together, keeps it running, and stops it in reverse order; nothing that it
-// started outlives it. It needs Linux, and no root.
+// Package lab runs a whole cluster on one machine: the simulated cloud, etcd, the
+// Kubernetes control plane, kwok, the cloud controller manager and the hypervisor that
+// turns instances into nodes. It starts independent components in parallel, restarts
+// components that die, and stops them in reverse order. No process of a lab outlives
+// the lab. The lab needs Linux. Only real nodes need root.
 //
-// Everything a lab knows is in one folder, its data dir:
+// The data dir is the folder with all files of a lab:
 //
-//	CLOUDSIM_LAB   marks the folder as ours; Reset empties no other
-//	lab.json       what the next start must find again: ports, networks,
-//	               whether the first instances were made
-//	run.json       what runs now; gone after a clean stop
+//	CLOUDSIM_LAB   marks the folder as a data dir; Reset empties no other folder
+//	lab.json       kept for the next start: ports, networks and whether the
+//	               first instances were created
+//	run.json       the running components; deleted on a clean stop
 //	kubeconfig     for people, mode 0600
-//	env            the same as shell variables: . DATADIR/env
+//	env            the same settings as shell variables: . DATADIR/env
 //	cloud.yaml     for the cloud's CLI: URL and token file
-//	bin/           kubectl and allinone, as links
+//	bin/           links to kubectl and allinone
 //	pki/           keys and certificates, mode 0600
-//	config/        what the components read: a kubeconfig each, kwok's stages
-//	logs/          one file per component, and the one before it
-//	etcd/ cloud/   the cluster's and the cloud's records, and tokens
+//	config/        files for components: kubeconfigs, kwok's stages
+//	logs/          the current and the previous log of each component
+//	etcd/ cloud/   the data of the cluster and of the cloud, and tokens
 //
-// Who is who: each component has a certificate of its own, and what it may do
-// in the cluster stands in rbac.yaml; in the cloud, each has a token of its
-// own. Nothing is secret in a command line or an environment.
+// Each component has its own certificate, and rbac.yaml holds its permissions in the
+// cluster. In the cloud, each component has its own token. Command lines and
+// environments contain no secrets.
 //
-// When does a node fall silent: see controlplane.go. What kwok does: see
-// kwok.yaml. What a hollow node is: see package hollow.
+// See controlplane.go for the detection of dead nodes, kwok.yaml for the stages of
+// kwok, and package hollow for hollow nodes.
 package lab

@@ -9,40 +9,40 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
-// Check is one thing that Doctor looked at.
+// Check is the result of one check of Doctor.
 type Check struct {
 	Name    string     `json:"name"`
-	For     string     `json:"for"` // what needs it: lab, or real nodes
+	For     string     `json:"for"` // purpose: ForLab or ForReal
 	State   CheckState `json:"state"`
 	Problem string     `json:"problem,omitempty"`
-	Fix     string     `json:"fix,omitempty"` // what to do; only with a problem
+	Fix     string     `json:"fix,omitempty"` // advice, set only with a problem
 }
 
-// CheckState says how bad a Check's problem is.
+// CheckState is the severity of a Check's problem.
 type CheckState string
 
 // States of a Check.
 const (
 	CheckOK       CheckState = "ok"
-	CheckDegraded CheckState = "degraded" // it runs, and something is missing
-	CheckMissing  CheckState = "missing"  // it does not run
+	CheckDegraded CheckState = "degraded" // the lab runs with restrictions
+	CheckMissing  CheckState = "missing"  // the lab does not run
 )
 
-// What a Check is for.
+// Values of Check.For.
 const (
 	ForLab  = "lab"
 	ForReal = "real nodes"
 )
 
-// Memory that a lab takes, in bytes: the control plane, and three real nodes
-// with it.
+// Recommended memory in bytes: for the control plane alone, and for the control plane
+// with three real nodes.
 const (
 	labMemory  = 1 << 30
 	realMemory = 4 << 30
 )
 
-// Doctor looks at this machine: whether c would run, and whether real nodes
-// would. It starts and changes nothing.
+// Doctor checks whether this machine can run c and whether it can run real nodes. It
+// starts and changes nothing.
 func Doctor(c Config) []Check {
 	check := func(name, purpose, fix string, err error) Check {
 		if err == nil {
@@ -70,7 +70,7 @@ func Doctor(c Config) []Check {
 	return all
 }
 
-// existing is the nearest folder above d that is there.
+// existing returns d, or its nearest parent folder that exists.
 func existing(d Dir) Dir {
 	for {
 		var fs unix.Statfs_t
@@ -89,7 +89,7 @@ func checkMemory(purpose string, need int64) Check {
 		k.State, k.Problem = CheckDegraded, err.Error()
 		return k
 	}
-	if have := int64(info.Totalram) * int64(info.Unit); have < need { //nolint:gosec // no machine has 8 EiB
+	if have := int64(info.Totalram) * int64(info.Unit); have < need { //nolint:gosec //nolint:gosec // no machine has 8 EiB
 		k.State, k.Problem = CheckDegraded, fmt.Sprintf("it will be slow: there are %d MiB, and it likes %d", have>>20, need>>20)
 		k.Fix = "start fewer instances, with --instances"
 	}

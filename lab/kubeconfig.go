@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// writeKubeconfig writes a kubeconfig that needs no other file, mode 0600.
+// writeKubeconfig writes a kubeconfig with embedded certificates and keys, mode 0600.
 func (p pki) writeKubeconfig(path, server, client string) error {
 	var raw [3][]byte
 	for i, file := range []string{p.crt(clusterCA), p.crt(client), p.key(client)} {
@@ -30,7 +30,7 @@ func (p pki) writeKubeconfig(path, server, client string) error {
 	return writeFile(path, out)
 }
 
-// envScript is what a shell reads to find the lab.
+// envScript returns a shell script that sets the variables of the lab.
 func envScript(d Dir, cloudURL string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# . %s\n", quote(d.EnvFile()))
@@ -42,5 +42,5 @@ func envScript(d Dir, cloudURL string) string {
 	return b.String()
 }
 
-// quote makes s one word of a shell.
+// quote returns s as one quoted word for a shell.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -15,13 +15,12 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// Run runs a lab until ctx ends, and stops everything it started before it
-// returns: nil after a clean stop, else what is wrong with the Config, the
+// Run runs a lab until ctx ends. It stops all components before it returns, and returns
+// nil after a clean stop. An error means an invalid Config, a failed check of the
 // machine (see preflight) or a component that does not start.
 //
-// Processes that die are started again for as long as the lab runs. If the
-// calling process dies, by a second Ctrl-C or by SIGKILL, the kernel kills all
-// of them.
+// The lab restarts components that die. If the calling process dies, by a second Ctrl-C
+// or by SIGKILL, the kernel kills all programs of the lab.
 func Run(ctx context.Context, log *slog.Logger, c Config) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -37,7 +36,7 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 	if err != nil {
 		return err
 	}
-	if c.Nodes != Real { // else its machines are taken over
+	if c.Nodes != Real { // the hypervisor of real nodes takes the machines over
 		swept, err = c.DataDir.sweepMachines(ctx, swept)
 	}
 	if err != nil {
@@ -53,7 +52,7 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 	return p.supervise(ctx, log, say)
 }
 
-// narrator returns a function that tells people, and the log, what happens.
+// narrator returns a function that reports a step to Progress and to the log.
 func (c Config) narrator(log *slog.Logger, began time.Time) func(format string, args ...any) {
 	var saying sync.Mutex
 	return func(format string, args ...any) {
@@ -67,11 +66,11 @@ func (c Config) narrator(log *slog.Logger, began time.Time) func(format string, 
 	}
 }
 
-// letGo is how long a lab that was killed may hold its folder: the kernel lets
-// that go when the last of the process' threads has ended.
+// letGo is how long the lock of a killed lab may remain. The kernel releases the lock
+// when the last thread of the process has ended.
 const letGo = time.Second
 
-// open claims the folder and takes its lock.
+// open claims the folder and takes its lock. It waits up to letGo for the lock.
 func open(ctx context.Context, d Dir) (unlock func(), err error) {
 	if err := d.claim(); err != nil {
 		return nil, err
@@ -97,7 +96,7 @@ func open(ctx context.Context, d Dir) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// prepare checks the machine, and writes everything that the components read.
+// prepare checks the machine and writes all files that the components read.
 func prepare(c Config, say func(string, ...any)) (*plan, error) {
 	m, err := c.DataDir.memory()
 	if err != nil {
@@ -130,7 +129,7 @@ func prepare(c Config, say func(string, ...any)) (*plan, error) {
 	return p, p.writeFiles()
 }
 
-// writeFiles writes what people and components read.
+// writeFiles writes the files that people and components read.
 func (p *plan) writeFiles() error {
 	server := p.ports.url("https", "kube-apiserver")
 	for _, user := range []string{"kube-controller-manager", "kube-scheduler", "ccm", "kwok", "hypervisor", "csi-sidecars"} {
@@ -156,7 +155,7 @@ func (p *plan) writeFiles() error {
 		p.writeEgress(), p.writeWhereCloud())
 }
 
-// writeWhereCloud tells the cloud's CLI how this lab's cloud is called.
+// writeWhereCloud writes the cloud's URL and token file for the cloud's CLI.
 func (p *plan) writeWhereCloud() error {
 	raw, err := yaml.Marshal(map[string]string{"url": p.ports.url("http", "cloudsim"), "tokenFile": p.dir.AdminToken()})
 	if err != nil {
@@ -165,7 +164,7 @@ func (p *plan) writeWhereCloud() error {
 	return writeFile(p.dir.path("cloud.yaml"), raw)
 }
 
-// supervise runs the components, tells when all are ready, and waits for the end.
+// supervise runs the components, reports when all are ready, and waits until they stop.
 func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string, ...any)) error {
 	table, err := p.components(log)
 	if err != nil {
@@ -179,7 +178,7 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string,
 	for _, c := range table {
 		file := c.name
 		if c.run != nil {
-			file = labLog // what is a part of this process writes there
+			file = labLog // parts of this process write to the lab's log
 		}
 		d.now.Components = append(d.now.Components, running{Name: c.name, Address: c.address, Log: p.dir.LogFile(file)})
 	}
@@ -206,16 +205,16 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string,
 	cancel(nil)
 	announcing.Wait()
 	var left error
-	if p.Nodes == Real { // machines that no hypervisor took over
+	if p.Nodes == Real { // machines that the hypervisor did not take over
 		_, left = p.dir.sweepMachines(context.WithoutCancel(ctx), nil)
 	}
 	say("everything has stopped")
 	return errors.Join(err, late, unready, left, d.close())
 }
 
-// announce waits until everything is ready and says so. A component that is not
-// ready in time is an error, which ends the lab. Nodes that are not Ready in time
-// are reported, and the lab runs on: a person can look for the cause in it.
+// announce waits until all components are ready and reports this. A component that is
+// not ready in time is an error and ends the lab. Nodes that are not Ready in time are
+// only reported. The lab continues, so the user can look for the cause.
 func (p *plan) announce(ctx context.Context, units []*unit, d *diary, say func(string, ...any)) (nodes NodesReport, err error) {
 	deadline, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
@@ -257,12 +256,11 @@ func (p *plan) announce(ctx context.Context, units []*unit, d *diary, say func(s
 	return nodes, nil
 }
 
-// ErrNodesNotReady is the error of a lab whose nodes were not all Ready in time
-// and did not become Ready later.
+// ErrNodesNotReady means that not all nodes were Ready in time, nor before the lab ended.
 var ErrNodesNotReady = errors.New("not all nodes are Ready")
 
-// awaitLateNodes waits until all nodes are Ready, and says so. It returns
-// ErrNodesNotReady with the last report if ctx ends before.
+// awaitLateNodes waits until all nodes are Ready and reports this. If ctx ends before,
+// it returns ErrNodesNotReady with the last report.
 func (p *plan) awaitLateNodes(ctx context.Context, last NodesReport, say func(string, ...any)) error {
 	nodes, err := p.awaitNodes(ctx, 2*time.Second)
 	if err != nil {
@@ -278,8 +276,8 @@ func (p *plan) awaitLateNodes(ctx context.Context, last NodesReport, say func(st
 	return nil
 }
 
-// notReady is the error for a unit that is not ready in time: it asks once
-// more, for the reason.
+// notReady returns the error for a unit that is not ready in time. If the unit waits
+// for another unit, the error names that unit. The probe runs once more for the reason.
 func notReady(ctx context.Context, p *plan, u *unit) error {
 	for _, need := range u.needs {
 		if !isClosed(need.ready) {

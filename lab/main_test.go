@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test binary is also the programs that its tests supervise: which one,
-// its zeroth argument says. Their environment is empty, so that all they know
-// comes by arguments.
+// The test binary also contains the programs that the tests supervise. The zeroth
+// argument selects the program. The programs get all settings as arguments, because
+// their environment contains no variables of the user.
 var testPrograms = map[string]func(args []string) error{
 	"serve":     testServe,
 	"stubborn":  testStubborn,
@@ -28,8 +28,8 @@ var testPrograms = map[string]func(args []string) error{
 	"supervise": testSupervise,
 }
 
-// The program that ends its first thread must be on it: main is on it while
-// packages are initialised, and stays there if it is locked then.
+// The program headless must end its first thread, so main must run on this thread.
+// During package initialisation main is on the first thread, and the lock keeps it there.
 func init() {
 	if filepath.Base(os.Args[0]) == "headless" {
 		runtime.LockOSThread()
@@ -47,9 +47,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testServe NAME ADDR JOURNAL [CHILD] serves until SIGTERM, and writes into
-// JOURNAL when it starts and stops. With CHILD it leaves a stubborn process
-// behind, and that one's pid in the file CHILD.
+// testServe NAME ADDR JOURNAL [CHILD] serves until SIGTERM. It writes into JOURNAL when
+// it starts and stops. With CHILD it leaves a stubborn process behind and writes the
+// pid of this process into the file CHILD.
 func testServe(args []string) error {
 	name, addr, journal := args[0], args[1], args[2]
 	term := make(chan os.Signal, 1)
@@ -88,22 +88,22 @@ func note(journal, line string) error {
 	return errors.Join(err, f.Close())
 }
 
-// testStubborn JOURNAL does not stop when it is asked to.
+// testStubborn JOURNAL ignores SIGTERM.
 func testStubborn(args []string) error {
 	signal.Ignore(unix.SIGTERM)
 	if err := note(args[0], "start stubborn"); err != nil {
 		return err
 	}
-	// A bare select{} would be a deadlock to a runtime without cgo: nothing
-	// else runs here that could end it.
+	// A runtime without cgo would report a bare select{} as a deadlock, because no other
+	// goroutine runs.
 	for range time.Tick(time.Hour) {
 	}
 	return nil
 }
 
-// testHeadless ends its first thread and lives on in the others: to the kernel
-// it is a zombie that still holds its files and ports. This is what a killed
-// program looks like for a moment.
+// testHeadless ends its first thread and continues in its other threads. The kernel
+// shows the process as a zombie that still holds its files and ports. A killed program
+// is in this state for a moment.
 func testHeadless([]string) error {
 	go func() {
 		for range time.Tick(time.Hour) {
@@ -113,7 +113,7 @@ func testHeadless([]string) error {
 	return errno
 }
 
-// testSupervise DIR ADDR JOURNAL is a process that runs a lab of two programs.
+// testSupervise DIR ADDR JOURNAL runs a lab of two programs.
 func testSupervise(args []string) error {
 	dir, addr, journal := Dir(args[0]), args[1], args[2]
 	unlock, err := open(context.Background(), dir)
@@ -136,7 +136,7 @@ func testSupervise(args []string) error {
 	return errors.Join(s.run(ctx, units), d.close())
 }
 
-// testProgram is one of the table above.
+// testProgram returns the program of this name in testPrograms.
 func testProgram(name string) program {
 	self, err := os.Executable()
 	if err != nil {
@@ -145,7 +145,7 @@ func testProgram(name string) program {
 	return program{self, name}
 }
 
-// testServer is a row for testServe.
+// testServer returns a component that runs testServe.
 func testServer(name, addr, journal string, more ...string) component {
 	return component{
 		name: name, address: addr, program: testProgram("serve"),
@@ -154,5 +154,5 @@ func testServer(name, addr, journal string, more ...string) component {
 	}
 }
 
-// patience is how long a loaded machine may take for what must come.
+// patience is the timeout of waits in tests. It allows for a loaded machine.
 const patience = 30 * time.Second

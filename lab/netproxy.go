@@ -24,11 +24,11 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// maxSocketPath is what unix(7) has room for, with a byte for its end.
+// maxSocketPath is the longest path that unix(7) allows, without the terminating zero byte.
 const maxSocketPath = 107
 
-// socket returns the path of a Unix socket. It is in the data dir, or, if that path is
-// too long for a socket, in socketDir.
+// socket returns the path of a Unix socket. The socket is in the data dir. If this path
+// is too long for a socket, the socket is in socketDir.
 func (d Dir) socket(name string) string {
 	path := d.path(name)
 	if len(path) <= maxSocketPath {
@@ -37,14 +37,15 @@ func (d Dir) socket(name string) string {
 	return filepath.Join(d.socketDir(), name)
 }
 
-// socketDir is a folder for sockets with a short path, among the temporary files.
+// socketDir returns a short path for sockets in the folder for temporary files.
 func (d Dir) socketDir() string {
 	hash := sha256.Sum256([]byte(d))
 	return filepath.Join(os.TempDir(), fmt.Sprintf("cloudsim-%x", hash[:8]))
 }
 
-// ensureSocketDir makes socketDir if the lab needs it. Its name is predictable, and any
-// user can write beside it, so a folder that another user made is refused.
+// ensureSocketDir creates socketDir if the lab needs it. The folder's name is
+// predictable and any user can write beside it, so ensureSocketDir refuses a folder that
+// another user made.
 func (d Dir) ensureSocketDir() error {
 	dir := d.socketDir()
 	if !strings.HasPrefix(d.proxySocket(), dir) && !strings.HasPrefix(d.csiSockets(), dir) {
@@ -63,13 +64,13 @@ func (d Dir) ensureSocketDir() error {
 	return nil
 }
 
-// proxySocket is where kube-apiserver finds the network proxy.
+// proxySocket returns the path of the socket on which the network proxy serves kube-apiserver.
 func (d Dir) proxySocket() string { return d.socket("proxy.sock") }
 
 // ownProxy reports whether the lab runs a network proxy.
 func (p *plan) ownProxy() bool { return p.NetworkProxy && p.EgressConfig == "" }
 
-// egressFlags send what kube-apiserver has for nodes through a network proxy.
+// egressFlags returns the flags that make kube-apiserver reach nodes through a network proxy.
 func (p *plan) egressFlags() []string {
 	file := p.EgressConfig
 	if p.ownProxy() {
@@ -81,7 +82,7 @@ func (p *plan) egressFlags() []string {
 	return []string{"--egress-selector-config-file=" + file}
 }
 
-// writeEgress tells kube-apiserver where the network proxy is.
+// writeEgress writes kube-apiserver's configuration with the socket of the network proxy.
 func (p *plan) writeEgress() error {
 	raw, err := egress.Selector{Socket: p.dir.proxySocket(), HTTPConnect: true}.YAML()
 	if err != nil {
@@ -90,18 +91,19 @@ func (p *plan) writeEgress() error {
 	return writeFile(p.dir.configFile("egress.yaml"), raw)
 }
 
-// proxyStrategies choose the agent of the kubelet's node, then that of the
-// pod's. Where that is not there any agent will do; beside hollow nodes there is
-// but one. The control plane is in no zone, so none is preferred.
+// proxyStrategies makes the server choose the agent of the kubelet's node, then the
+// agent of the pod's node. If neither is connected, any agent may carry the connection.
+// With hollow nodes there is only one agent. The control plane is in no zone, so no
+// strategy prefers a zone.
 const proxyStrategies = "destHost,destCIDR,default"
 
-// proxyServer carries what kube-apiserver sends to nodes (KEP-1281). Nothing
-// waits for it: kube-apiserver dials it when it has something to send.
+// proxyServer carries the connections of kube-apiserver to nodes (KEP-1281). No
+// component waits for it, because kube-apiserver dials it on demand.
 func (p *plan) proxyServer() component {
 	health := p.ports.url("http", "proxy-health")
 	agents, after := host, []string(nil)
 	if p.Nodes == Real {
-		agents, after = p.vpc().Host.String(), []string{"cloudsim"} // which lays that network
+		agents, after = p.vpc().Host.String(), []string{"cloudsim"} // cloudsim's component creates the VPC
 	}
 	return component{
 		name: "proxy-server", address: "unix://" + p.dir.socket("proxy-admin.sock"), program: program{p.Self, "allinone"},
@@ -111,15 +113,15 @@ func (p *plan) proxyServer() component {
 			"--cluster-cert=" + p.pki.crt("proxy-server"), "--cluster-key=" + p.pki.key("proxy-server"), "--cluster-ca-cert=" + p.pki.crt(proxyCA),
 			"--health-bind-address=" + host, fmt.Sprintf("--health-port=%d", p.ports["proxy-health"]),
 			"--admin-socket=" + p.dir.socket("proxy-admin.sock"),
-			"--graceful-shutdown-timeout=2s", // who watches or follows does not stop by itself
+			"--graceful-shutdown-timeout=2s", // watches and followed logs do not end by themselves
 		},
 		after: after,
 		ready: httpProbe(health+"/healthz", nil),
 	}
 }
 
-// proxyAgent stands where nodes are that the lab runs nothing on, hollow ones
-// and those of the user: on this machine. Each real one has an agent of its own.
+// proxyAgent runs on this machine, for hollow nodes and the nodes of the user. The lab
+// runs no agents on these. Each real node has its own agent.
 func (p *plan) proxyAgent() component {
 	health := p.ports.url("http", "proxy-agent")
 	return component{
@@ -136,8 +138,8 @@ func (p *plan) proxyAgent() component {
 	}
 }
 
-// realNetworkProxy is what the agent on a machine needs; nil if kube-apiserver
-// goes to nodes by itself, or through a network proxy of the user's.
+// realNetworkProxy returns the settings of the agent on a machine. It returns nil if
+// kube-apiserver dials nodes directly or through a network proxy of the user.
 func (p *plan) realNetworkProxy() *real.NetworkProxy {
 	if !p.ownProxy() {
 		return nil
@@ -145,14 +147,14 @@ func (p *plan) realNetworkProxy() *real.NetworkProxy {
 	return p.pki.networkProxy(net.JoinHostPort(p.vpc().Host.String(), strconv.Itoa(p.ports["proxy-agents"])))
 }
 
-// networkProxy returns what the agents of machines need to call a server, host:port.
+// networkProxy returns the settings with which machines' agents call a server, given as host:port.
 func (p pki) networkProxy(server string) *real.NetworkProxy {
 	return &real.NetworkProxy{Server: server, CA: p.crt(proxyCA), Issue: p.issueAgent}
 }
 
-// issueAgent signs the certificate of a machine's agent. It grants the names,
-// addresses and pod ranges of the instance, which its agent learns from the
-// metadata service. So an agent cannot receive the connections of other nodes.
+// issueAgent signs the certificate of a machine's agent. The certificate grants the
+// names, addresses and pod ranges of the instance, so an agent cannot receive the
+// connections of other nodes. The agent learns these identifiers from the metadata service.
 func (p pki) issueAgent(i cloudsim.Instance) (certPEM, keyPEM []byte, err error) {
 	ca, err := p.load(proxyCA)
 	if err != nil {

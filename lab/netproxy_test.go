@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The lab's network proxy has agents where its nodes are, and none at all if
-// kube-apiserver does not go through it.
+// The agents of the lab's network proxy run beside hollow nodes or on real nodes. No
+// agents run if kube-apiserver does not use the lab's network proxy.
 func TestWhereAgentsRun(t *testing.T) {
 	keys := pki{dir: t.TempDir(), now: time.Now()}
 	if _, err := keys.ensure(); err != nil {
@@ -44,8 +44,8 @@ func TestWhereAgentsRun(t *testing.T) {
 	}
 }
 
-// Machines call the server where its certificate says that it is, and nobody
-// else can: hollow nodes' is on loopback.
+// Agents call the proxy server at an address of its certificate. Other hosts cannot
+// reach this address: for hollow nodes it is on loopback, for real nodes in the VPC.
 func TestWhereAgentsCall(t *testing.T) {
 	p := plan{Config: Default(), ports: portsFrom(DefaultPortBase), networks: realNetworksFrom(firstVPC)}
 	for _, nodes := range []Nodes{Hollow, Real} {

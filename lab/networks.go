@@ -9,27 +9,27 @@ import (
 	"strings"
 )
 
-// networks is where a lab's cloud gives addresses. Linux answers all of 127/8
-// without configuration; each lab of a machine has two /16 of it, so that two
-// labs can run side by side. Real machines have a VPC instead: see realNetworks.
+// networks holds the address ranges of a lab's cloud. Linux answers on all of 127/8
+// without configuration. Each lab on a machine uses two /16 of 127/8, so two labs can
+// run side by side. Real machines use a VPC instead: see realNetworks.
 type networks struct {
 	Instances     string `json:"instances"`
 	LoadBalancers string `json:"loadBalancers"`
-	VPC           string `json:"vpc,omitempty"`  // of real machines
-	Pods          string `json:"pods,omitempty"` // theirs
+	VPC           string `json:"vpc,omitempty"`  // for real machines only
+	Pods          string `json:"pods,omitempty"` // pods on real machines
 }
 
 const (
-	firstNetwork = 64  // 127.64.0.0/16, the cloud's own default
-	lastNetwork  = 126 // leaves the rest of 127/8 to others
+	firstNetwork = 64  // 127.64.0.0/16, the default of the cloud
+	lastNetwork  = 126 // leaves the rest of 127/8 to other programs
 )
 
 func networksFrom(octet int) networks {
 	return networks{Instances: fmt.Sprintf("127.%d.0.0/16", octet), LoadBalancers: fmt.Sprintf("127.%d.0.0/16", octet+1)}
 }
 
-// loadBalancers6 is the IPv6 range that goes with LoadBalancers, so that labs
-// that run side by side differ in it, too. A VPC has none.
+// loadBalancers6 returns the IPv6 range that belongs to LoadBalancers, so labs side by
+// side also have different IPv6 ranges. It returns "" for a VPC, which has no IPv6.
 func (n networks) loadBalancers6() string {
 	if n.VPC != "" {
 		return ""
@@ -39,8 +39,9 @@ func (n networks) loadBalancers6() string {
 	return fmt.Sprintf("fd00:127:%d::/64", octet)
 }
 
-// chooseNetworks keeps those of the last time, because instances have addresses
-// in them, and else takes the first that nobody listens in.
+// chooseNetworks returns the networks of the last start, because instances have
+// addresses in them. Without a last start it returns the first networks in which no
+// program listens.
 func chooseNetworks(last networks) (networks, error) {
 	used, err := listening()
 	if err != nil {
@@ -62,8 +63,8 @@ func chooseNetworks(last networks) (networks, error) {
 	return last, fmt.Errorf("something listens in every network between 127.%d.0.0 and 127.%d.0.0", firstNetwork, lastNetwork+1)
 }
 
-// listening maps the second byte of 127.x addresses to one that somebody
-// listens on.
+// listening maps the second byte of 127.x addresses to an address on which a program
+// listens.
 func listening() (map[int]string, error) {
 	raw, err := os.ReadFile("/proc/net/tcp")
 	if err != nil {
@@ -72,8 +73,8 @@ func listening() (map[int]string, error) {
 	used := map[int]string{}
 	lines := bufio.NewScanner(bytes.NewReader(raw))
 	for lines.Scan() {
-		// number, local address, remote address, state: proc_net_tcp(5). The
-		// address is a number in the machine's byte order, here little-endian.
+		// The fields are number, local address, remote address and state: proc_net_tcp(5).
+		// The address is a number in the machine's byte order, here little-endian.
 		f := strings.Fields(lines.Text())
 		if len(f) < 4 || f[3] != "0A" { // LISTEN
 			continue

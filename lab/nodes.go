@@ -17,12 +17,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// uninitializedTaint is on a node until the cloud controller manager has told
-// it where it is: KEP-2392.
+// uninitializedTaint is on a node until the cloud controller manager has initialised
+// the node (KEP-2392).
 const uninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// NodesReport says how many instances that should run have a Ready node, and why
-// the others have none.
+// NodesReport counts the instances that should run and the Ready nodes of these. It
+// lists the reasons why the other instances have no Ready node.
 type NodesReport struct {
 	Ready    int        `json:"ready"`
 	Total    int        `json:"total"`
@@ -30,7 +30,7 @@ type NodesReport struct {
 	Error    string     `json:"error,omitempty"`    // why the nodes could not be read
 }
 
-// NotReady is a reason, and the instances that it is of.
+// NotReady is a reason, with the number of instances that it affects.
 type NotReady struct {
 	Reason   string   `json:"reason"`
 	Count    int      `json:"count"`
@@ -39,7 +39,7 @@ type NotReady struct {
 
 const maxExamples = 3
 
-// add counts an instance. The reason is "" for one whose node is Ready.
+// add counts an instance. The reason is "" if the instance's node is Ready.
 func (r *NodesReport) add(name, reason string) {
 	r.Total++
 	if reason == "" {
@@ -60,7 +60,7 @@ func (r *NodesReport) add(name, reason string) {
 // AllReady reports whether every instance that should run has a Ready node.
 func (r NodesReport) AllReady() bool { return r.Error == "" && r.Ready == r.Total }
 
-// String is one line: the counts, then each reason with examples.
+// String returns one line with the counts and then each reason with examples.
 func (r NodesReport) String() string {
 	if r.Error != "" {
 		return "it is unknown which nodes are Ready: " + r.Error
@@ -80,10 +80,10 @@ func (r NodesReport) String() string {
 	return line
 }
 
-// awaitNodes waits until every instance that runs has a node that is Ready,
-// initialised, and known to the scheduler as Ready: what is deployed next is spread
-// over all of them. It returns the last report when that is so, or when ctx ends.
-// It pauses between two looks for at least least.
+// awaitNodes waits until every running instance has a node that is Ready, initialised,
+// and known to the scheduler as Ready. Pods that are deployed then are spread over all
+// nodes. awaitNodes returns the last report when all nodes are ready or when ctx ends.
+// It pauses at least least between two reads.
 func (p *plan) awaitNodes(ctx context.Context, least time.Duration) (NodesReport, error) {
 	k, err := p.kubernetes()
 	if err != nil {
@@ -103,8 +103,8 @@ func (p *plan) awaitNodes(ctx context.Context, least time.Duration) (NodesReport
 		if last.AllReady() {
 			return last, nil
 		}
-		// Reading thousands of nodes must not take the processor from what makes
-		// them Ready.
+		// Reading thousands of nodes must not take CPU time from the components that
+		// make the nodes Ready.
 		pause := max(least, 5*time.Since(began))
 		select {
 		case <-ctx.Done():
@@ -114,8 +114,8 @@ func (p *plan) awaitNodes(ctx context.Context, least time.Duration) (NodesReport
 	}
 }
 
-// reportNodes looks once. A node that has not renewed its Lease since the lab
-// began was Ready in an earlier run.
+// reportNodes reads the cloud and the cluster once. It ignores nodes that have not
+// renewed their Lease since began, because their Ready is from an earlier run.
 func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, began time.Time) (r NodesReport, err error) {
 	instances, _, err := cloudsim.All(ctx, c.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
@@ -166,8 +166,8 @@ func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, 
 	return r, nil
 }
 
-// notServing returns why no pods are placed on the node of an instance; "" if they
-// are.
+// notServing returns the reason why the scheduler places no pods on an instance's node,
+// or "" if it does.
 func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
 	n, ok := nodes[i.ProviderID]
 	if !ok {
@@ -191,10 +191,10 @@ func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
 	return ""
 }
 
-// releaseLeases deletes the node Leases that an earlier kwok holds: there is
-// one kwok in a lab, so whoever held them is dead. A new one has another
-// identity and would wait until they expire. Kubelets hold their Lease by
-// their node's name and are left alone.
+// releaseLeases deletes the node Leases that an earlier kwok holds. A lab runs one kwok,
+// so the holder is dead. A new kwok has another identity and would wait until the
+// Leases expire. releaseLeases keeps the Leases of kubelets, whose holder identity is
+// the node's name.
 func (p *plan) releaseLeases(ctx context.Context) error {
 	k, err := p.kubernetes()
 	if err != nil {

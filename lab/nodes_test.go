@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// A node serves when pods can be placed on it: a lab that is ready sooner has
-// what is deployed at once on fewer nodes.
+// A node counts as serving only when the scheduler can place pods on it. If a lab
+// reported Ready earlier, pods would be deployed on only some of the nodes.
 func TestNotServing(t *testing.T) {
 	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}
 	for name, tc := range map[string]struct {
@@ -28,7 +28,7 @@ func TestNotServing(t *testing.T) {
 		"no kubelet yet":  {nil, nil, "no kubelet has reported yet"},
 		"not initialised": {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: uninitializedTaint, Effect: corev1.TaintEffectNoSchedule}}, "the cloud controller manager has not initialised the Node"},
 		"not known to be": {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}}, "the Node is Ready and not yet open for pods"},
-		"evicted no more": {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}}, ""}, // every pod tolerates it
+		"evicted no more": {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}}, ""}, // every pod tolerates this taint
 		"off":             {[]corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady"}}, nil, "the condition Ready is False: KubeletNotReady"},
 		"cordoned":        {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}, ""},
 	} {
@@ -42,8 +42,8 @@ func TestNotServing(t *testing.T) {
 	}
 }
 
-// A report counts instances that should run, by reason, and takes a node of an
-// earlier run for none.
+// reportNodes counts the instances that should run, grouped by reason. A Ready node of
+// an earlier run counts as not Ready.
 func TestReportNodes(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	ctx, began := t.Context(), time.Now()

@@ -20,12 +20,12 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/cert"
 )
 
-// renewWhen is how little may be left of a certificate's life before it is made
-// anew at the next start.
+// renewWhen is the remaining life of a certificate below which the next start makes a
+// new certificate.
 const renewWhen = 30 * 24 * time.Hour
 
-// The certificate authorities. A key of one is worth nothing to another: a
-// client of the cluster cannot speak to etcd, nor pose as the aggregator.
+// Names of the certificate authorities. Each server trusts only its own authority, so a
+// client certificate of the cluster is valid neither for etcd nor as the aggregator.
 const (
 	clusterCA    = "ca"
 	frontProxyCA = "front-proxy-ca"
@@ -33,12 +33,12 @@ const (
 	proxyCA      = "proxy-ca"
 )
 
-// leaf is a certificate that somebody uses.
+// leaf describes a certificate of a component or user.
 type leaf struct {
-	name  string // of its files: NAME.crt and NAME.key
+	name  string // name of the files: NAME.crt and NAME.key
 	ca    string
-	user  string   // common name; Kubernetes' user name
-	group []string // organisations; Kubernetes' groups
+	user  string   // common name, which is the user name in Kubernetes
+	group []string // organisations, which are the groups in Kubernetes
 	use   []x509.ExtKeyUsage
 	dns   []string
 	ips   []net.IP
@@ -51,7 +51,7 @@ var (
 	loopback = []net.IP{net.IPv4(127, 0, 0, 1).To4()}
 )
 
-// Users that the lab makes; rbac.yaml says what they may do.
+// Users that the lab creates. rbac.yaml holds their permissions.
 const (
 	userKubeletClient = "kube-apiserver-kubelet-client"
 
@@ -61,9 +61,9 @@ const (
 	userSidecars   = "cloudsim:csi-sidecars"
 )
 
-// leaves is every certificate of a lab. A component that serves and calls uses
-// one certificate for both. Who serves is called by its name, too: each may have
-// a machine of its own (see Composed).
+// leaves returns all certificates of a lab. A component that is both server and client
+// uses one certificate for both. The server certificates include the component's name,
+// because in a composed lab each component has its own host name (see Composed).
 func (p pki) leaves() []leaf {
 	called := func(name string) []string { return []string{"localhost", name} }
 	return []leaf{
@@ -87,19 +87,19 @@ func (p pki) leaves() []leaf {
 	}
 }
 
-// pki is the folder of a lab's keys and certificates.
+// pki gives access to the folder with a lab's keys and certificates.
 type pki struct {
 	dir    string
 	now    time.Time
-	server []net.IP // of those that machines call, besides loopback
+	server []net.IP // addresses, besides loopback, of the servers that machines call
 }
 
 func (p pki) crt(name string) string { return filepath.Join(p.dir, name+".crt") }
 func (p pki) key(name string) string { return filepath.Join(p.dir, name+".key") }
 
-// ensure makes what is missing, damaged, about to expire, or signed by an
-// authority that is no longer there, and leaves the rest alone. It returns the
-// names it made.
+// ensure makes the keys and certificates that are missing, damaged, about to expire, or
+// signed by an authority that no longer exists. It keeps the others. It returns the
+// names of the new ones.
 func (p pki) ensure() (made []string, err error) {
 	cas := map[string]*cert.Pair{}
 	for _, name := range []string{clusterCA, frontProxyCA, etcdCA, proxyCA} {
@@ -131,7 +131,7 @@ func (p pki) ensure() (made []string, err error) {
 	return made, nil
 }
 
-// load reads a pair; an error says why it cannot be used any more.
+// load reads a certificate and its key. It returns an error if they cannot be used or expire soon.
 func (p pki) load(name string) (*cert.Pair, error) {
 	pair, err := cert.Load(p.crt(name), p.key(name))
 	if err != nil {
@@ -172,7 +172,7 @@ func (p pki) ensureLeaf(l leaf, ca *cert.Pair) (bool, error) {
 	return true, err
 }
 
-// is reports whether c says what l says: another release may say more.
+// is reports whether c has the subject, usage and addresses of l, which may differ between releases.
 func (l leaf) is(c *x509.Certificate) bool {
 	return c.Subject.CommonName == l.user &&
 		slices.Equal(c.Subject.Organization, l.group) &&
@@ -181,8 +181,8 @@ func (l leaf) is(c *x509.Certificate) bool {
 		slices.EqualFunc(c.IPAddresses, l.ips, net.IP.Equal)
 }
 
-// issue makes a key, signs template with ca, or with itself if ca is nil, and
-// writes both down.
+// issue makes a key, signs template with ca, and writes both files. If ca is nil, the
+// certificate is self-signed.
 func (p pki) issue(name string, template *x509.Certificate, ca *cert.Pair) (*cert.Pair, error) {
 	pair, err := cert.Sign(template, ca, p.now)
 	if err != nil {
@@ -195,8 +195,9 @@ func (p pki) issue(name string, template *x509.Certificate, ca *cert.Pair) (*cer
 	return pair, errors.Join(writeDurably(p.key(name), key), writeDurably(p.crt(name), pair.CertPEM()))
 }
 
-// kubelet makes what a hollow machine's kubelet shows to kube-apiserver, and
-// asks of it. The key is never written down: the machine is gone with us.
+// kubelet returns the TLS configuration of a hollow node's kubelet: its serving
+// certificate and the authority for its clients. The key exists in memory only, because
+// hollow kubelets end with this process.
 func (p pki) kubelet(node, ip string) (*tls.Config, error) {
 	ca, err := p.load(clusterCA)
 	if err != nil {
@@ -221,8 +222,9 @@ func (p pki) kubelet(node, ip string) (*tls.Config, error) {
 	}, nil
 }
 
-// ensureServiceAccountKey makes the key that signs service accounts' tokens.
-// It does not expire: a new one would void every token in the cluster.
+// ensureServiceAccountKey makes the key that signs service account tokens if the key is
+// missing. The key never expires, because a new key would invalidate all tokens in the
+// cluster.
 func (p pki) ensureServiceAccountKey() (bool, error) {
 	const name = "service-account"
 	pub := filepath.Join(p.dir, name+".pub")
@@ -271,7 +273,7 @@ func parseECKey(raw []byte) *ecdsa.PrivateKey {
 	return key
 }
 
-// clientTLS is what speaks to servers of one authority as a client of it.
+// clientTLS returns a configuration with which client calls the servers of one authority.
 func (p pki) clientTLS(ca, client string) (*tls.Config, error) {
 	pool, err := authorities(p.crt(ca))
 	if err != nil {
@@ -284,7 +286,7 @@ func (p pki) clientTLS(ca, client string) (*tls.Config, error) {
 	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
 }
 
-// authorities reads a file of certificates.
+// authorities reads a PEM file of certificates into a pool.
 func authorities(file string) (*x509.CertPool, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {

@@ -125,7 +125,7 @@ func remove(t *testing.T, path string) {
 	}
 }
 
-// TestPKIHandshakes lets real TLS judge who may speak to whom.
+// TestPKIHandshakes proves with real TLS connections which clients each server accepts.
 func TestPKIHandshakes(t *testing.T) {
 	p := newPKI(t)
 	for _, tc := range []struct {
@@ -134,14 +134,14 @@ func TestPKIHandshakes(t *testing.T) {
 		ok               bool
 	}{
 		{"etcd", etcdCA, "kube-apiserver-etcd-client", etcdCA, true},
-		{"etcd", etcdCA, "etcd", etcdCA, true}, // its peer port
+		{"etcd", etcdCA, "etcd", etcdCA, true}, // the peer port of etcd
 		{"etcd", etcdCA, "admin", etcdCA, false},
 		{"kube-apiserver", clusterCA, "admin", clusterCA, true},
 		{"kube-apiserver", clusterCA, "ccm", clusterCA, true},
 		{"kube-apiserver", clusterCA, "front-proxy-client", clusterCA, false},
 		{"kube-apiserver", clusterCA, "kube-apiserver-etcd-client", clusterCA, false},
 		{"kube-apiserver", clusterCA, "admin", etcdCA, false}, // a client that trusts another authority
-		{"admin", clusterCA, "ccm", clusterCA, false},         // a client's certificate serves nothing
+		{"admin", clusterCA, "ccm", clusterCA, false},         // a client certificate is not valid for a server
 	} {
 		t.Run(tc.client+" to "+tc.server, func(t *testing.T) {
 			if got := p.handshake(t, tc.server, tc.serverCA, tc.client, tc.clientCA); (got == nil) != tc.ok {
@@ -151,9 +151,9 @@ func TestPKIHandshakes(t *testing.T) {
 	}
 }
 
-// handshake connects a client that trusts clientCA to a server that wants
-// clients of serverCA. With TLS 1.3 the client learns that it was refused when
-// it reads.
+// handshake connects a client that trusts clientCA to a server that requires client
+// certificates of serverCA. With TLS 1.3 the client gets the server's refusal on its
+// first read, not in the handshake.
 func (p pki) handshake(t *testing.T, server, serverCA, client, clientCA string) error {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(p.crt(server), p.key(server))

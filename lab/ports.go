@@ -13,8 +13,9 @@ import (
 // DefaultPortBase is the first of a lab's ports.
 const DefaultPortBase = 8180
 
-// Ports that people use come first; each is the base plus its place here.
-// New ones are appended, so that printed instructions stay true.
+// portNames lists the ports in order: a port is the base plus its index in this list.
+// Ports that people use come first. New ports are appended, so printed instructions
+// stay correct.
 var portNames = []string{
 	"cloudsim", "kube-apiserver", "etcd", "etcd-peer",
 	"kube-controller-manager", "kube-scheduler", "kwok", "ccm",
@@ -22,19 +23,19 @@ var portNames = []string{
 	"csi", "csi-sidecars",
 }
 
-// host is where everything listens: nothing of a lab is reachable from
-// another machine.
+// host is the address on which all components listen. It is on loopback, so other
+// machines cannot reach a lab.
 const host = "127.0.0.1"
 
-// ports is where each component listens.
+// ports holds the port of each component by name.
 type ports map[string]int
 
 func (p ports) addr(name string) string { return net.JoinHostPort(host, strconv.Itoa(p[name])) }
 
 func (p ports) url(scheme, name string) string { return scheme + "://" + p.addr(name) }
 
-// choosePorts decides: base if it is given (free ones if it is 0), else those
-// of the last time, else the default.
+// choosePorts returns the ports from base if base is set, or free ports if *base is 0.
+// Without base it returns the ports of the last start, or else the default ports.
 func choosePorts(base *int, last ports) (ports, error) {
 	complete := !slices.ContainsFunc(portNames, func(n string) bool { return last[n] == 0 })
 	switch {
@@ -43,7 +44,7 @@ func choosePorts(base *int, last ports) (ports, error) {
 	case base == nil:
 		return portsFrom(DefaultPortBase), nil
 	case *base == 0 && complete && last[portNames[0]] != DefaultPortBase:
-		return last, nil // chosen like this before
+		return last, nil // these ports are also from an earlier choice of free ports
 	case *base == 0:
 		return freePorts()
 	}
@@ -58,7 +59,7 @@ func portsFrom(base int) ports {
 	return p
 }
 
-// freePorts are such that nobody has now.
+// freePorts returns ports on which no program listens.
 func freePorts() (ports, error) {
 	free, err := freeport.Choose(len(portNames))
 	if err != nil {
@@ -71,7 +72,7 @@ func freePorts() (ports, error) {
 	return p, nil
 }
 
-// taken is one line for each port that somebody else listens on.
+// taken returns an error with one line for each port on which another program listens.
 func (p ports) taken() error {
 	var errs []error
 	for _, n := range portNames {
@@ -85,7 +86,7 @@ func (p ports) taken() error {
 	return errors.Join(errs...)
 }
 
-// rootCause drops what the caller's own words say already.
+// rootCause returns the innermost error, because the caller's message already has the rest.
 func rootCause(err error) error {
 	for {
 		next := errors.Unwrap(err)

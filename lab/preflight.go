@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// upstream is every program of Kubernetes' that a lab runs.
+// upstream lists the Kubernetes programs that every lab runs.
 var upstream = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
 
-// minFiles is how many files a process of the lab may need to have open: the
-// API server holds a socket per watch, the hypervisor several per node.
+// minFiles is the number of files that a process of the lab may need to have open. The
+// API server holds a socket for each watch, and the hypervisor several for each node.
 const minFiles = 4096
 
-// minSpace is how much of the disk must be free: etcd alone allocates 128 MiB
-// in advance, and ends with a stack trace if it cannot.
+// minSpace is the minimum free disk space in bytes. etcd allocates 128 MiB in advance,
+// and fails with a stack trace if it cannot.
 const minSpace = 256 << 20
 
-// preflight looks for what would stop the lab half way, and names all of it:
-// one line each, and what to do.
+// preflight checks for problems that would stop the lab during its start. It returns all
+// problems in one error, with one line and one advice for each.
 func preflight(c Config, p ports) error {
 	return errors.Join(checkPrograms(c), checkMachines(c), checkEgress(c), checkFileLimit(), checkSpace(c.DataDir, minSpace), p.taken())
 }
@@ -39,7 +39,7 @@ func checkPrograms(c Config) error {
 	}) {
 		errs = append(errs, fmt.Errorf("--kube-bin-dir %s holds none of upstream's programs: %s", c.KubeBinDir, strings.Join(upstream, ", ")))
 	}
-	missing := map[string][]string{} // programs by the file that would be run
+	missing := map[string][]string{} // program names by the path of the missing file
 	all := programs{c.Kube, c.KubeBinDir}
 	for _, name := range upstream {
 		if path := all.find(name).path; isExecutable(path) != nil {
@@ -53,8 +53,8 @@ func checkPrograms(c Config) error {
 	return errors.Join(errs...)
 }
 
-// checkEgress looks for a file that is there: what is in it, kube-apiserver
-// judges.
+// checkEgress checks that the egress configuration can be read. kube-apiserver checks
+// its content.
 func checkEgress(c Config) error {
 	if c.EgressConfig == "" {
 		return nil
@@ -66,7 +66,7 @@ func checkEgress(c Config) error {
 	return f.Close()
 }
 
-// checkMachines looks for what real machines need; doctor says more.
+// checkMachines checks the basic needs of real machines. Doctor checks more.
 func checkMachines(c Config) error {
 	if c.Nodes != Real {
 		return nil
@@ -90,8 +90,8 @@ func checkMachines(c Config) error {
 	return errors.Join(errs...)
 }
 
-// checkFileLimit looks at the hard limit: programs in Go raise the soft one to
-// it by themselves.
+// checkFileLimit checks the hard limit, because programs in Go raise their soft limit to
+// the hard limit.
 func checkFileLimit() error {
 	var lim unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
@@ -103,7 +103,7 @@ func checkFileLimit() error {
 	return nil
 }
 
-// checkSpace looks at what the user may fill, which is less than what is free.
+// checkSpace checks the space that a user without root may fill, which is less than all free space.
 func checkSpace(d Dir, need uint64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(string(d), &fs); err != nil {
@@ -115,7 +115,7 @@ func checkSpace(d Dir, need uint64) error {
 	return nil
 }
 
-// link makes bin/NAME point to target, replacing an older link.
+// link makes bin/NAME a symbolic link to target. It replaces an older link.
 func (d Dir) link(name, target string) error {
 	at := d.path("bin", name)
 	if now, err := os.Readlink(at); err == nil && now == target {

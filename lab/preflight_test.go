@@ -99,7 +99,7 @@ func TestChoosePorts(t *testing.T) {
 		name string
 		base *int
 		last ports
-		want ports // nil: any that are free
+		want ports // nil means any free ports
 	}{
 		{"the first time", nil, nil, portsFrom(DefaultPortBase)},
 		{"the second time", nil, last, last},

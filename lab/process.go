@@ -12,23 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLog is the size at which a component's log is put aside, when it starts.
+// maxLog is the size in bytes above which a component's log is rotated when the component starts.
 const maxLog = 16 << 20
 
-// start runs a component's program in a process group of its own, so that a
-// Ctrl-C in the terminal reaches the supervisor alone, with its output in its
-// log file and an environment that holds nothing of the user's: etcd would
-// take ETCD_* for settings, kwok a file of the user's home.
+// start runs a component's program with its output in the component's log. The program
+// has its own process group, so a Ctrl-C in the terminal reaches only the supervisor.
+// Its environment contains no variables of the user: etcd would read ETCD_* as
+// settings, and kwok a file in the user's home.
 //
-// The kernel kills the program when the thread that called start ends. The
-// caller must have locked its goroutine to that thread, and stay until the
-// program has exited.
+// The kernel kills the program when the thread that called start ends. The caller must
+// lock its goroutine to this thread and stay on it until the program has exited.
 func (d Dir) start(c component) (*exec.Cmd, error) {
 	log, err := d.openLog(c.name)
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() // the child has its own
+	defer log.Close() // the child has its own descriptor
 	cmd := exec.Command(c.program.path)
 	cmd.Args = append([]string{c.program.name}, c.args...)
 	cmd.Dir = string(d)
@@ -41,11 +40,11 @@ func (d Dir) start(c component) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// labLog is the log of the process that runs the lab.
+// labLog is the name of the log of the process that runs the lab.
 const labLog = "lab"
 
-// OpenLog opens the log that the process which runs a lab should write, and
-// makes the data dir if it is not there. An error says what is wrong with it.
+// OpenLog opens the log for the process that runs a lab. It creates the data dir if the
+// folder does not exist, and returns an error if the folder cannot be a data dir.
 func OpenLog(d Dir) (*os.File, error) {
 	if err := d.claim(); err != nil {
 		return nil, err
@@ -53,8 +52,8 @@ func OpenLog(d Dir) (*os.File, error) {
 	return d.openLog(labLog)
 }
 
-// openLog opens a component's log to append to. One that has grown large
-// becomes NAME.log.old first; one old log is kept.
+// openLog opens a component's log for appending. It first renames a log larger than
+// maxLog to NAME.log.old, so one old log is kept.
 func (d Dir) openLog(name string) (*os.File, error) {
 	path := d.LogFile(name)
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
@@ -65,8 +64,8 @@ func (d Dir) openLog(name string) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 }
 
-// lastWords is the end of a component's log, for the error that says that it
-// does not start. What was said again and again is there once.
+// lastWords returns the end of a component's log, for the error that the component does
+// not start. It drops consecutive duplicate lines.
 func (d Dir) lastWords(name string) string {
 	f, err := os.Open(d.LogFile(name))
 	if err != nil {
@@ -86,12 +85,12 @@ func (d Dir) lastWords(name string) string {
 	}
 	lines := strings.Split(strings.TrimSpace(string(b[:n])), "\n")
 	if n == keep && len(lines) > 1 {
-		lines = lines[1:] // it has lost its beginning
+		lines = lines[1:] // the first line may be cut
 	}
 	return strings.Join(slices.Compact(lines), "\n")
 }
 
-// killGroup ends a program and all that it started. What is gone is no error.
+// killGroup sends sig to a process group. A group that no longer exists is no error.
 func killGroup(pid int, sig unix.Signal) error {
 	if err := unix.Kill(-pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("signal %s to process group %d: %w", sig, pid, err)

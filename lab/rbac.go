@@ -25,10 +25,10 @@ var rbacObjects []byte
 //go:embed dns.yaml
 var dnsObjects []byte
 
-// furnish puts into the cluster what it needs to begin with. It is run each
-// time the API server becomes ready, before anybody who needs the roles starts:
-// a component that begins with "forbidden" backs off for seconds. On hollow
-// nodes nothing would answer as a name server.
+// furnish applies the objects that the cluster needs at its start. It runs each time the
+// API server becomes ready, before the components that need the roles start. A component
+// whose first request is forbidden would back off for seconds. Only real nodes get a
+// name server, because hollow nodes run no containers.
 func (p *plan) furnish(ctx context.Context) error {
 	k, err := p.kubernetes()
 	if err != nil {
@@ -48,8 +48,8 @@ func (p *plan) furnish(ctx context.Context) error {
 	return furnishReal(ctx, k, crds, p.ServeAs, pulls[node.RBACFile])
 }
 
-// furnishReal adds what real machines take: a name server, the right to pull
-// images, and volumes, unless crds is "".
+// furnishReal applies the objects for real machines: a name server, the permission to
+// pull images, and volumes. An empty crds means no volumes.
 func furnishReal(ctx context.Context, k *kubernetes.Clientset, crds string, serveAs []string, pulls []byte) error {
 	if crds != "" {
 		if err := furnishVolumes(ctx, k, crds, serveAs); err != nil {
@@ -59,14 +59,14 @@ func furnishReal(ctx context.Context, k *kubernetes.Clientset, crds string, serv
 	return errors.Join(apply(ctx, k, dnsObjects), apply(ctx, k, pulls))
 }
 
-// apply makes the objects of a file what it says.
+// apply applies the objects of a YAML file with server-side apply.
 func apply(ctx context.Context, k *kubernetes.Clientset, file []byte) error {
 	for _, doc := range bytes.Split(file, []byte("\n---\n")) {
 		var o metav1.PartialObjectMetadata
 		if err := yaml.Unmarshal(doc, &o); err != nil {
 			return fmt.Errorf("an object to apply: %w", err)
 		}
-		if o.Kind == "" { // a comment
+		if o.Kind == "" { // the document contains only comments
 			continue
 		}
 		apply := func(ctx context.Context) error {
@@ -82,7 +82,7 @@ func apply(ctx context.Context, k *kubernetes.Clientset, file []byte) error {
 	return nil
 }
 
-// pathOf is where the API server has an object.
+// pathOf returns the API path of an object.
 func pathOf(o metav1.PartialObjectMetadata) string {
 	elem := []string{"apis", o.APIVersion}
 	if o.APIVersion == "v1" {
@@ -98,8 +98,8 @@ func pathOf(o metav1.PartialObjectMetadata) string {
 	return "/" + strings.Join(append(elem, plural, o.Name), "/")
 }
 
-// insist repeats what a new API server may refuse for a moment: namespaces
-// like kube-node-lease are made a little after it is ready.
+// insist retries f on errors that a new API server may return for a moment. For example,
+// namespaces like kube-node-lease are created a little after the server is ready.
 func insist(ctx context.Context, f func(context.Context) error) error {
 	for {
 		err := f(ctx)

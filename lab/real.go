@@ -23,13 +23,13 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
-// TestImage is an image that every real machine has: upstream's test server.
+// TestImage is an image that every real machine has: Kubernetes' test server.
 const TestImage = real.TestImage
 
-// Real machines are in a VPC of the lab's own: two private /16, one for the
-// VPC and one for pods, that nothing on this host has a route to.
+// Real machines are in a VPC of the lab. The lab takes two private /16 to which this
+// host has no route, for the VPC and for the pods.
 const (
-	firstVPC = 100 // 10.100.0.0/16, with its pods in 10.101.0.0/16
+	firstVPC = 100 // 10.100.0.0/16 for the VPC and 10.101.0.0/16 for its pods
 	lastVPC  = 198
 )
 
@@ -40,8 +40,8 @@ func realNetworksFrom(octet int) networks {
 	}
 }
 
-// realNetworks keeps those of the last time, because instances have addresses
-// in them, and else takes the first that is free.
+// realNetworks returns the networks of the last start, because instances have addresses
+// in them. Without a last start it returns the first networks that are free.
 func realNetworks(last networks) (networks, error) {
 	switch {
 	case last.VPC != "":
@@ -59,8 +59,8 @@ func realNetworks(last networks) (networks, error) {
 	return last, fmt.Errorf("this host has routes into every network between 10.%d.0.0 and 10.%d.0.0", firstVPC, lastVPC+1)
 }
 
-// addresses of the router and of the host are the last but one of the VPC's
-// /24, where the cloud gives none.
+// real returns the VPC with this name of the link on the host. The router and the host
+// have addresses in the VPC's /24 with third byte 255, in which the cloud assigns none.
 func (n networks) real(link string) real.Network {
 	vpc := netip.MustParsePrefix(n.VPC)
 	base := vpc.Addr().As4()
@@ -71,10 +71,10 @@ func (n networks) real(link string) real.Network {
 	}
 }
 
-// vpc is the network that this lab's machines are in.
+// vpc returns the network of this lab's machines.
 func (p *plan) vpc() real.Network { return p.networks.real(p.dir.cable()) }
 
-// hash tells what labs have on the host apart.
+// hash returns a short hash of the data dir. Names on the host contain it, so labs do not conflict.
 func (d Dir) hash() string { return hash(string(d)) }
 
 func hash(of string) string {
@@ -86,12 +86,12 @@ func (d Dir) machines() string    { return d.path("real") }
 func (d Dir) machineName() string { return "cloudsim-" + d.hash() }
 func (d Dir) cable() string       { return "csim-" + d.hash() }
 
-// MachinePID is the first process of a real node's machine.
+// MachinePID returns the pid of the first process of a real node's machine.
 func (d Dir) MachinePID(node string) (int, error) {
 	return real.First(d.machines(), d.machineName(), node)
 }
 
-// sweepMachines ends the machines that an earlier run left, and adds to swept.
+// sweepMachines ends the machines that an earlier run left and appends "machines" to swept if there were any.
 func (d Dir) sweepMachines(ctx context.Context, swept []string) ([]string, error) {
 	left, err := real.Runs(d.machines(), d.machineName(), d.cable())
 	if err != nil || !left {
@@ -103,17 +103,17 @@ func (d Dir) sweepMachines(ctx context.Context, swept []string) ([]string, error
 	return append(swept, "machines"), nil
 }
 
-// layNetwork makes the VPC before the cloud starts, whose data plane listens on
-// addresses in it.
+// layNetwork creates the VPC. The lab calls it before the cloud starts, because the
+// cloud's data plane listens on addresses in the VPC.
 func (p *plan) layNetwork(context.Context) error {
 	return real.Lay(p.dir.machines(), p.vpc())
 }
 
-// endpointFlags say where pods find the API server, and where it finds what
-// webhooks and aggregated APIs are served by. Loopback is no address that the
-// Service "kubernetes" may lead to: without a VPC it leads nowhere. The host is
-// no node, and no kube-proxy turns a Service's address there into a pod's: so
-// the API server looks for the pods itself.
+// endpointFlags returns flags for the address of the API server that pods use. Without a
+// VPC the Service "kubernetes" has no endpoint, because a Service may not have a loopback
+// address as its endpoint. With a VPC the API server also resolves Services for
+// webhooks and aggregated APIs to pod addresses itself. It must, because the host is
+// not a node, so no kube-proxy translates Service addresses there.
 func (p *plan) endpointFlags() []string {
 	if p.Nodes != Real {
 		return []string{"--advertise-address=" + host, "--endpoint-reconciler-type=none"}
@@ -121,7 +121,7 @@ func (p *plan) endpointFlags() []string {
 	return []string{"--advertise-address=" + p.vpc().Host.String(), "--enable-aggregator-routing"}
 }
 
-// serverIPs are where machines find the servers of the control plane.
+// serverIPs returns the addresses at which machines find the servers of the control plane.
 func (p *plan) serverIPs() []net.IP {
 	if p.Nodes != Real {
 		return nil
@@ -129,11 +129,11 @@ func (p *plan) serverIPs() []net.IP {
 	return []net.IP{p.vpc().Host.AsSlice()}
 }
 
-// podFlags say who gives nodes their pod ranges, and where the way to them is.
-// Of hollow nodes it is kube-controller-manager, and nowhere. Of real ones it
-// is the cloud: its network gives each instance a range when it is made, and
-// the cloud controller manager writes it into the Node and a route to it into
-// the cloud's table.
+// podFlags returns flags for the assignment of pod ranges and for the routes to them.
+// For hollow nodes kube-controller-manager assigns the ranges, and there are no routes.
+// For real nodes the cloud's network assigns a range to each new instance. The cloud
+// controller manager then writes the range into the Node and a route into the cloud's
+// route table.
 func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 	if p.Nodes != Real {
 		return nil, []string{"--allocate-node-cidrs", "--cluster-cidr=" + podRange}, nil
@@ -143,8 +143,8 @@ func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 		[]string{"--allocate-node-cidrs", "--cidr-allocator-type=CloudAllocator", "--configure-cloud-routes", pods, "--route-reconciliation-period=10s"}
 }
 
-// clientFlags have pods see the clients of load balancers, as upstream's rules
-// for external traffic expect.
+// clientFlags returns flags that keep the client's address on connections through load
+// balancers, as Kubernetes' rules for external traffic expect.
 func (p *plan) clientFlags() []string {
 	if p.Nodes != Real {
 		return nil
@@ -152,8 +152,9 @@ func (p *plan) clientFlags() []string {
 	return []string{"--show-clients"}
 }
 
-// ipMode says whether pods may go straight to a Service instead of to its load
-// balancer: there is no difference where that shows its clients.
+// ipMode returns "VIP" if kube-proxy may send the traffic of pods to a load balancer's
+// address directly to the Service. This is correct for real nodes, whose load balancers
+// keep the client's address.
 func (p *plan) ipMode() string {
 	if p.Nodes == Real {
 		return "VIP"
@@ -161,7 +162,7 @@ func (p *plan) ipMode() string {
 	return "Proxy"
 }
 
-// realHypervisor makes instances machines. It is a part of this process.
+// realHypervisor returns the component that runs instances as machines. It is a part of this process.
 func (p *plan) realHypervisor(log *slog.Logger) component {
 	return component{
 		name: "hypervisor",
@@ -196,8 +197,8 @@ func (p *plan) realConfig(k kubernetes.Interface) (real.Config, error) {
 	}), err
 }
 
-// inCluster adds what makes machines nodes of a cluster, whose API server they
-// find at that port of the host's address in their VPC.
+// inCluster adds the functions that make machines nodes of a cluster. The machines call
+// the API server at this port of the host's address in the VPC.
 func inCluster(k kubernetes.Interface, keys pki, port int, c real.Config) real.Config {
 	server := "https://" + net.JoinHostPort(c.Network.Host.String(), strconv.Itoa(port))
 	c.Identify = func(dir, host string, address netip.Addr) error {
@@ -219,7 +220,7 @@ func inCluster(k kubernetes.Interface, keys pki, port int, c real.Config) real.C
 	return c
 }
 
-// notReadyNode says in a machine's Node what its kubelet has no time to say.
+// notReadyNode sets a machine's Node to NotReady, because the kubelet has no time to do this itself.
 func notReadyNode(ctx context.Context, k kubernetes.Interface, name, providerID string) error {
 	node, err := k.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && node.Spec.ProviderID != providerID {
@@ -252,8 +253,8 @@ func realPrograms(c Config) real.Programs {
 	}
 }
 
-// identifyMachine writes who a machine is in the cluster, and whom it trusts.
-// The certificates are made anew for each boot: an address may have changed.
+// identifyMachine writes the certificates, the CA and the kubeconfigs of a machine. It
+// runs on each boot, because the machine's address may have changed.
 func (p pki) identifyMachine(dir, server, name string, address netip.Addr) error {
 	ca, err := p.load(clusterCA)
 	if err != nil {

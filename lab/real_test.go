@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
-// layVPC leaves in a data dir what a lab of real machines does that was killed,
-// and returns the file that is mounted there.
+// layVPC creates the network that a killed lab of real machines leaves behind. It
+// returns the file on which the network namespace is mounted.
 func layVPC(t *testing.T, d Dir) (mounted string) {
 	t.Helper()
 	if testing.Short() {
@@ -38,7 +38,7 @@ func layVPC(t *testing.T, d Dir) (mounted string) {
 	return d.path("real", "vpc.netns")
 }
 
-// left says what of a lab's network is on the host.
+// left lists the parts of a lab's network that are still on the host.
 func (d Dir) left(t *testing.T) (what []string) {
 	t.Helper()
 	if _, err := net.InterfaceByName(d.cable()); err == nil {
@@ -50,7 +50,7 @@ func (d Dir) left(t *testing.T) (what []string) {
 	return what
 }
 
-// Machines are found by their places: a record that cannot be read keeps none.
+// Down ends the machines of a lab by their names on the host, so it needs no readable run.json.
 func TestDownWithADamagedRecordEndsMachines(t *testing.T) {
 	d := newDir(t)
 	layVPC(t, d)
@@ -68,8 +68,8 @@ func TestDownWithADamagedRecordEndsMachines(t *testing.T) {
 	}
 }
 
-// A lab that ends before its hypervisor took over what an earlier one left ends it,
-// too.
+// A lab ends the machines of an earlier lab, also if it stops before its hypervisor
+// took them over.
 func TestEndsMachinesThatNobodyTookOver(t *testing.T) {
 	d := newDir(t)
 	layVPC(t, d)
@@ -97,11 +97,11 @@ func TestEndsMachinesThatNobodyTookOver(t *testing.T) {
 	}
 }
 
-// Reset deletes nothing of what it cannot end.
+// Reset deletes no files while a part of the lab cannot be ended.
 func TestResetKeepsWhatMachinesUse(t *testing.T) {
 	d := newDir(t)
 	file := layVPC(t, d)
-	if err := unix.Mount(file, file, "", unix.MS_BIND, ""); err != nil { // so that it cannot be taken away at once
+	if err := unix.Mount(file, file, "", unix.MS_BIND, ""); err != nil { // the mount prevents the immediate removal of the file
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(file, unix.MNT_DETACH) })

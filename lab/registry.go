@@ -10,19 +10,20 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
-// How pods pull: as their node, or as themselves.
+// Settings for pulls as a node or as a service account.
 const (
-	// pullAudience is what tokens of service accounts are for that the kubelet
-	// shows to the cloud.
+	// pullAudience is the audience of the service account tokens that the kubelet
+	// presents to the cloud.
 	pullAudience = "registry.cloudsim"
-	// PullAnnotation is the annotation of a service account whose pods pull as
-	// itself. The cloud must trust it: see `allinone cloud workload-trusts`.
+	// PullAnnotation is the annotation of a service account whose pods pull images with
+	// the account's own identity. The cloud must trust the account: see
+	// `allinone cloud workload-trusts`.
 	PullAnnotation = "cloudsim.dev/pull-as-itself"
 )
 
-// registryName is host:port of the cloud's registry: an address that machines
-// and this host reach alike. Hollow nodes pull nothing; theirs is on loopback,
-// for people.
+// registryName returns host:port of the cloud's registry. With real nodes, the address is
+// reachable from machines and from this host. Hollow nodes pull no images, so their
+// registry is on loopback, for the user.
 func (p *plan) registryName() string {
 	at := host
 	if p.Nodes == Real {
@@ -31,11 +32,11 @@ func (p *plan) registryName() string {
 	return net.JoinHostPort(at, fmt.Sprint(p.ports["registry"]))
 }
 
-// registryFlags make the cloud serve it.
+// registryFlags returns the flag that makes the cloud serve its registry.
 func (p *plan) registryFlags() []string { return []string{"--registry-listen=" + p.registryName()} }
 
-// registryFiles are what a machine's kubelet needs to pull from it, and what
-// the cluster needs for that.
+// registryFiles returns the files that a machine's kubelet needs to pull from the
+// registry, and the RBAC objects for the cluster.
 func (p *plan) registryFiles() (map[string][]byte, error) {
 	return pullFiles("http://"+net.JoinHostPort(p.vpc().Host.String(), fmt.Sprint(p.ports["cloudsim"])), p.registryName())
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// project is where a lab's instances and load balancers are.
+// project is the cloud project of a lab's instances and load balancers.
 const project = "default"
 
-// cloudClient is the cloud as its administrator.
+// cloudClient returns a client with the administrator's token.
 func (p *plan) cloudClient() *client.Client {
 	return administrator(p.ports.url("http", "cloudsim"), p.dir.AdminToken())
 }
@@ -26,21 +26,21 @@ func administrator(url, tokenFile string) *client.Client {
 	}
 }
 
-// tokenFile is where the secret of a component's own token is.
+// tokenFile returns the path of a component's own token.
 func (d Dir) tokenFile(component string) string { return d.path("cloud", component+".token") }
 
-// account is who a component of the lab is to the cloud, and its role: what it
-// calls, and no more.
+// account is the service account of a component. Its role allows only the calls that
+// the component makes.
 type account struct {
 	name string
 	role cloudsim.RoleName
 }
 
-// nodeAccount is the account that the lab's instances carry, if they are
-// machines: who their metadata service says they are.
+// nodeAccount is the service account of instances that are real machines. The metadata
+// service gives them this identity.
 const nodeAccount = "node"
 
-// accounts are those of a lab's components.
+// accounts returns the accounts of a lab's components.
 func (n Nodes) accounts() []account {
 	all := []account{{"ccm", cloudsim.RoleCCM}, {"hypervisor", cloudsim.RoleHypervisor}}
 	if n == Real {
@@ -49,14 +49,14 @@ func (n Nodes) accounts() []account {
 	return all
 }
 
-// seed makes what a lab needs in its cloud.
+// seed creates the objects that the lab needs in its cloud.
 func (p *plan) seed(ctx context.Context) error {
 	return seed(ctx, p.cloudClient(), p.dir, p.dir.tokenFile, p.Nodes, p.Instances)
 }
 
-// seed makes, each time, the components' service accounts, whose tokens go where
-// tokenFile says; the first time, the instances. Creating an instance is
-// idempotent by name, so an interrupted seed is repeated.
+// seed creates the components' service accounts on each start, and writes their tokens
+// to the files that tokenFile names. It creates the instances on the first start only.
+// Creation of an instance is idempotent by name, so an interrupted seed can run again.
 func seed(ctx context.Context, c *client.Client, d Dir, tokenFile func(component string) string, nodes Nodes, instances int) error {
 	for _, a := range nodes.accounts() {
 		if err := ensureToken(ctx, c, a, tokenFile(a.name)); err != nil {
@@ -87,10 +87,10 @@ func seed(ctx context.Context, c *client.Client, d Dir, tokenFile func(component
 	return d.remember(m)
 }
 
-// firstInstances are spread over the zones of the cloud, are small, and carry a
-// service account, or "".
+// firstInstances returns requests for n small instances. They are spread over the zones
+// and carry the service account, if it is not "".
 func firstInstances(n int, zones []cloudsim.Zone, account string) []cloudsim.CreateInstance {
-	small := cloudsim.DefaultCatalogue().InstanceTypes[0].Name // which each catalogue has
+	small := cloudsim.DefaultCatalogue().InstanceTypes[0].Name // each catalogue has this type
 	all := make([]cloudsim.CreateInstance, n)
 	for i := range all {
 		all[i] = cloudsim.CreateInstance{Name: fmt.Sprintf("node-%d", i+1), Zone: zones[i%len(zones)].Name, Type: small, ServiceAccount: account}
@@ -98,7 +98,7 @@ func firstInstances(n int, zones []cloudsim.Zone, account string) []cloudsim.Cre
 	return all
 }
 
-// ensureAccount makes sure that a service account has its role.
+// ensureAccount makes sure that a service account exists and has its role.
 func ensureAccount(ctx context.Context, c *client.Client, want account) (cloudsim.ServiceAccount, error) {
 	a, err := c.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: want.name})
 	if err != nil {
@@ -108,10 +108,10 @@ func ensureAccount(ctx context.Context, c *client.Client, want account) (cloudsi
 	return a, err
 }
 
-// ensureToken makes sure that a service account has its role, and that file
-// holds a token of it which the cloud takes. The cloud shows a secret once: if
-// the file is lost, or was not yet written when we died, there is a new token,
-// and those before are revoked.
+// ensureToken makes sure that a service account has its role, and that file holds a
+// valid token of the account. The cloud shows the secret of a token only once. If the
+// file is lost, or the process died before it wrote the file, ensureToken creates a new
+// token and revokes the account's older tokens.
 func ensureToken(ctx context.Context, c *client.Client, want account, file string) error {
 	a, err := ensureAccount(ctx, c, want)
 	if err != nil {

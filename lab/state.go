@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory is what the next start must find again.
+// memory is the content of lab.json, which the next start reads.
 type memory struct {
-	// Ports by component, so that printed instructions stay true.
+	// Ports by component. The next start keeps them, so printed instructions stay correct.
 	Ports map[string]int `json:"ports"`
-	// Networks of the cloud, which instances have addresses in.
+	// Networks of the cloud, in which instances have addresses.
 	Networks networks `json:"networks"`
-	// Seeded says that the first instances were made. They are made once: an
-	// instance that its user deleted stays deleted.
+	// Seeded is true after the first instances were created. They are created only
+	// once, so an instance that the user deletes stays deleted.
 	Seeded bool `json:"seeded"`
 }
 
@@ -47,24 +47,24 @@ func (d Dir) remember(m memory) error {
 	return writeDurably(d.path("lab.json"), append(raw, '\n'))
 }
 
-// process names a process beyond the reuse of its pid.
+// process identifies a process, also when its pid is reused later.
 type process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks after boot
-	Boot  string `json:"boot"`  // which boot
+	Boot  string `json:"boot"`  // id of the boot
 }
 
-// identify names the process that has pid now; the zero process if none has.
+// identify returns the process that has this pid now, or the zero process if none has.
 func identify(pid int) process {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return process{}
 	}
-	// The second field is the command in parentheses and may hold anything;
-	// field 3 is the state, field 22 the start time: proc(5).
+	// The second field is the command in parentheses and may hold any characters.
+	// Field 3 is the state and field 22 the start time: proc(5).
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	// A zombie runs no more, unless threads of it (field 20) still end: they
-	// hold its files and ports.
+	// A zombie counts as ended, unless some of its threads (field 20) still run,
+	// because they hold its files and ports.
 	if len(fields) < 20 || fields[0] == "Z" && (fields[17] == "0" || fields[17] == "1") {
 		return process{}
 	}
@@ -79,11 +79,11 @@ func identify(pid int) process {
 	return process{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot))}
 }
 
-// runs reports whether that very process still runs.
+// runs reports whether this process still runs.
 func (p process) runs() bool { return p.PID > 0 && identify(p.PID) == p }
 
-// signal sends sig to the process, or to its group if group. One that is gone
-// is no error.
+// signal sends sig to the process, or to its process group if group is true. A process
+// that no longer runs is no error.
 func (p process) signal(sig unix.Signal, group bool) error {
 	if !p.runs() {
 		return nil
@@ -98,7 +98,7 @@ func (p process) signal(sig unix.Signal, group bool) error {
 	return nil
 }
 
-// running is one component in run.json.
+// running is the entry of a component in run.json.
 type running struct {
 	Name     string    `json:"name"`
 	Address  string    `json:"address,omitempty"`
@@ -109,13 +109,13 @@ type running struct {
 	Ready    bool      `json:"ready"`
 }
 
-// record is run.json: what runs now.
+// record is the content of run.json: the running components.
 type record struct {
 	Supervisor process   `json:"supervisor"`
 	Nodes      Nodes     `json:"nodes"`
 	Since      time.Time `json:"since"`
 	Ready      bool      `json:"ready"`
-	Components []running `json:"components"` // in the table's order
+	Components []running `json:"components"` // in the order of the table
 }
 
 func (d Dir) record() (record, error) {
@@ -130,14 +130,14 @@ func (d Dir) record() (record, error) {
 	return r, nil
 }
 
-// damagedRecord is the error for a run.json that cannot be read, and its path.
+// damagedRecord is the error for an unreadable run.json. Its value is the path.
 type damagedRecord string
 
 func (e damagedRecord) Error() string { return string(e) + " is damaged" }
 
-// forgetDamaged removes a run.json that cannot be read: it must keep nobody
-// from starting anew. The caller holds the lock, so no lab runs, and the
-// processes of one that was killed died with it.
+// forgetDamaged removes an unreadable run.json, so that it does not prevent a new start.
+// The caller holds the lock. So no lab runs, and the processes of a killed lab have died
+// with their supervisor.
 func (d Dir) forgetDamaged() error {
 	_, err := d.record()
 	if damaged, ok := errors.AsType[damagedRecord](err); ok {
@@ -146,7 +146,7 @@ func (d Dir) forgetDamaged() error {
 	return err
 }
 
-// diary keeps run.json true while the lab runs.
+// diary keeps run.json up to date while the lab runs.
 type diary struct {
 	dir Dir
 
@@ -154,7 +154,7 @@ type diary struct {
 	now record
 }
 
-// note changes the record and writes it down.
+// note changes the record and writes it to run.json.
 func (d *diary) note(change func(*record)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -166,7 +166,7 @@ func (d *diary) note(change func(*record)) error {
 	return writeFile(d.dir.path("run.json"), append(raw, '\n'))
 }
 
-// noteComponent changes what is known of one component.
+// noteComponent changes the entry of one component.
 func (d *diary) noteComponent(name string, change func(*running)) error {
 	return d.note(func(r *record) {
 		for i := range r.Components {
@@ -179,9 +179,9 @@ func (d *diary) noteComponent(name string, change func(*running)) error {
 
 func (d *diary) close() error { return os.Remove(d.dir.path("run.json")) }
 
-// sweep ends what a supervisor that was killed left running, and returns the
-// names. Its children die with it; this is for one that was just being
-// started, and for a kernel that did not tell them.
+// sweep kills the processes that a killed supervisor left, and returns their names.
+// Normally the kernel kills them with their supervisor. sweep is for a process that was
+// just being started, and for a kernel that did not kill them.
 func (d Dir) sweep(ctx context.Context) (swept []string, err error) {
 	r, err := d.record()
 	if err != nil {
@@ -202,5 +202,5 @@ func (d Dir) sweep(ctx context.Context) (swept []string, err error) {
 	return swept, nil
 }
 
-// sweepPatience is how long a killed process may take to be gone.
+// sweepPatience is the time that a killed process may take to end.
 const sweepPatience = 5 * time.Second

@@ -46,8 +46,8 @@ func TestIdentify(t *testing.T) {
 	eventually.True(t, "a zombie does not count as running", func() bool { return !who.runs() })
 }
 
-// A killed program whose first thread has ended and whose others have not
-// still holds its ports: whoever starts the next one must wait for it.
+// A killed program can still hold its ports when its first thread has ended and others
+// have not. The next start must wait for these threads.
 func TestIdentifyOfAProcessWhoseFirstThreadEnded(t *testing.T) {
 	p := testProgram("headless")
 	cmd := &exec.Cmd{Path: p.path, Args: []string{p.name}}
@@ -75,7 +75,7 @@ func TestDownEndsWhatAKilledSupervisorLeft(t *testing.T) {
 	dir := newDir(t)
 	stale, foreign := startSleep(t), startSleep(t)
 	reused := identify(foreign.Process.Pid)
-	reused.Start-- // what was recorded is dead, its pid is another's now
+	reused.Start-- // the recorded process is dead and its pid belongs to another process now
 	d := &diary{dir: dir, now: record{Components: []running{
 		{Name: "stale", Process: identify(stale.Process.Pid)},
 		{Name: "gone", Process: reused},
@@ -112,9 +112,8 @@ func TestDamagedStateIsNamed(t *testing.T) {
 	}
 }
 
-// A record that cannot be read keeps nobody from starting, stopping or
-// forgetting a lab; it does keep Down from saying that nothing runs when
-// something does.
+// An unreadable run.json does not prevent a start, a Down or a Reset. But while a lab
+// runs, Down returns an error instead of reporting that no lab runs.
 func TestDamagedRecordIsForgotten(t *testing.T) {
 	dir := newDir(t)
 	damage := func() {

@@ -11,31 +11,31 @@ import (
 	"time"
 )
 
-// Report says what runs.
+// Report describes the running lab of a data dir.
 type Report struct {
 	DataDir    Dir               `json:"dataDir"`
 	CloudURL   string            `json:"cloudURL,omitempty"`
 	Kubeconfig string            `json:"kubeconfig"`
 	EnvFile    string            `json:"envFile"`
 	Nodes      Nodes             `json:"nodes,omitempty"`
-	Host       string            `json:"host"` // what is this lab's on the host has it in its name
-	PID        int               `json:"pid"`  // of the process that runs the lab; 0 when none does
+	Host       string            `json:"host"` // the part of the names by which the lab's resources on the host can be recognised
+	PID        int               `json:"pid"`  // pid of the process that runs the lab, 0 if no lab runs
 	Since      time.Time         `json:"since,omitzero"`
 	Ready      bool              `json:"ready"`
 	Components []ComponentReport `json:"components"`
 
-	// Machines says which nodes are Ready, in the report of a start.
+	// Machines lists which nodes are Ready. It is set only in the report to OnReady.
 	Machines *NodesReport `json:"machines,omitempty"`
 }
 
-// ComponentReport is one component of a Report. Memory is in bytes: Resident
-// counts what is shared with others in full, Proportional by its share, so
-// that it adds up.
+// ComponentReport is one component of a Report. Memory is in bytes. Resident counts
+// memory that the process shares with others in full. Proportional counts the
+// process's share of such memory, so its sum over processes is correct.
 type ComponentReport struct {
 	Name         string    `json:"name"`
 	Address      string    `json:"address,omitempty"`
-	PID          int       `json:"pid,omitempty"` // 0 when it does not run
-	Inside       bool      `json:"inside"`        // it is a part of the process that runs the lab
+	PID          int       `json:"pid,omitempty"` // 0 if the component does not run
+	Inside       bool      `json:"inside"`        // true for a part of the process that runs the lab
 	Ready        bool      `json:"ready"`
 	Since        time.Time `json:"since,omitzero"`
 	Restarts     int       `json:"restarts"`
@@ -44,7 +44,7 @@ type ComponentReport struct {
 	Log          string    `json:"log,omitempty"`
 }
 
-// Status reports on the lab in a data dir. PID is 0 if none runs.
+// Status reports on the lab in a data dir. The PID is 0 if no lab runs.
 func Status(d Dir) (Report, error) {
 	r, err := d.record()
 	if err != nil {
@@ -55,7 +55,7 @@ func Status(d Dir) (Report, error) {
 		return Report{}, err
 	}
 	out := Report{DataDir: d, Kubeconfig: d.Kubeconfig(), EnvFile: d.EnvFile(), Host: d.hash(), Nodes: r.Nodes, Components: []ComponentReport{}}
-	if m.Ports != nil { // it was started before
+	if m.Ports != nil { // a lab was started here before
 		out.CloudURL = ports(m.Ports).url("http", "cloudsim")
 	}
 	if r.Supervisor.runs() {
@@ -79,7 +79,7 @@ func Status(d Dir) (Report, error) {
 	return out, nil
 }
 
-// memoryOf is what the kernel says of a process; 0 for one that has gone.
+// memoryOf returns the resident and proportional memory of a process in bytes, or zeros if the process is gone.
 func memoryOf(pid int) (resident, proportional int64) {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup"))
 	if err != nil {

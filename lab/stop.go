@@ -12,10 +12,10 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// Down stops the lab that runs in a data dir, whoever started it, and waits
-// until nothing of it is left. What does not stop within patience is killed; one
-// that is just starting is waited for as long, until it says what to stop.
-// It reports whether there was anything to stop.
+// Down stops the lab that runs in a data dir and waits until all its processes have
+// ended. It kills a lab that does not stop within patience. It waits equally long for a
+// lab that is just starting and has not written its pid yet. It reports whether there
+// was a lab to stop.
 func Down(ctx context.Context, d Dir, patience time.Duration) (stopped bool, err error) {
 	stopped, unlock, err := d.stop(ctx, patience)
 	if err == nil {
@@ -24,7 +24,7 @@ func Down(ctx context.Context, d Dir, patience time.Duration) (stopped bool, err
 	return stopped, err
 }
 
-// stop is Down, and has the lock then.
+// stop does the work of Down and returns with the lock held.
 func (d Dir) stop(ctx context.Context, patience time.Duration) (stopped bool, unlock func(), err error) {
 	stopped, unlock, err = d.seize(ctx, patience)
 	if err != nil {
@@ -37,8 +37,8 @@ func (d Dir) stop(ctx context.Context, patience time.Duration) (stopped bool, un
 	return stopped || len(swept) > 0, unlock, err
 }
 
-// sweepAll ends what a supervisor that was killed left, also if it cannot be read
-// what that was. The caller holds the lock.
+// sweepAll ends the processes and machines that a killed supervisor left, also if
+// run.json is unreadable. The caller holds the lock.
 func (d Dir) sweepAll(ctx context.Context) (swept []string, err error) {
 	if err := d.forgetDamaged(); err != nil {
 		return nil, err
@@ -49,8 +49,8 @@ func (d Dir) sweepAll(ctx context.Context) (swept []string, err error) {
 	return d.sweepMachines(ctx, swept)
 }
 
-// seize takes the lock from the lab that runs, by ending it. Between the lock and
-// the record of a lab that starts is what it checks and writes first.
+// seize ends the running lab and takes its lock. A starting lab holds the lock for a
+// while before it writes run.json, so seize retries in this time.
 func (d Dir) seize(ctx context.Context, patience time.Duration) (stopped bool, unlock func(), err error) {
 	for began := time.Now(); ; pause.For(ctx, seizeEvery) {
 		r, unread := d.record()
@@ -68,13 +68,13 @@ func (d Dir) seize(ctx context.Context, patience time.Duration) (stopped bool, u
 		unlock, err := d.lock()
 		waited := time.Since(began)
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // what is not there, nobody starts meanwhile
+		case errors.Is(err, fs.ErrNotExist): // no lab can start in a folder that does not exist
 			return stopped, func() {}, nil
 		case !errors.Is(err, errLocked):
 			return stopped, unlock, err
 		case ctx.Err() != nil:
 			return stopped, nil, fmt.Errorf("waiting for what holds %s: %w", d, context.Cause(ctx))
-		case damaged && waited > letGo: // it was damaged since the lab started
+		case damaged && waited > letGo: // a lab holds the lock, so the file was damaged after its start
 			return stopped, nil, fmt.Errorf("%w, but a lab runs there: end its `allinone up` yourself", unread)
 		case waited > patience:
 			return stopped, nil, fmt.Errorf("a lab is just starting in %s, or another `allinone down` is at work; try again when that is done, or end its process yourself", d)
@@ -82,11 +82,11 @@ func (d Dir) seize(ctx context.Context, patience time.Duration) (stopped bool, u
 	}
 }
 
-// seizeEvery is how often it is tried.
+// seizeEvery is the interval between two attempts of seize.
 const seizeEvery = 20 * time.Millisecond
 
-// awaitEnd waits for a process to end, and kills it when patience is over. One
-// that does not even end then is an error after as long again.
+// awaitEnd waits for a process to end and kills it after patience. It returns an error
+// if the process still runs after patience a second time.
 func (p process) awaitEnd(ctx context.Context, patience time.Duration) error {
 	over := time.NewTimer(patience)
 	defer over.Stop()
@@ -111,8 +111,8 @@ func (p process) awaitEnd(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// Reset stops the lab of a data dir and deletes everything in it, once nothing of
-// it is left running. It refuses a folder that is not a lab's.
+// Reset stops the lab of a data dir and deletes all files in the folder after all parts
+// of the lab have ended. It refuses a folder that is not a data dir.
 func Reset(ctx context.Context, d Dir, patience time.Duration) error {
 	if !d.isOurs() {
 		return fmt.Errorf("%s is not a lab's data dir (no %s in it): nothing was deleted", d, markerFile)

@@ -14,16 +14,16 @@ import (
 const (
 	firstBackoff = 200 * time.Millisecond
 	maxBackoff   = 10 * time.Second
-	// calm is how long a component must have run for its next death to count
-	// as the first.
+	// calm is the run time after which the next death of a component starts again at
+	// firstBackoff.
 	calm = time.Minute
-	// maxFalseStarts is how often a component may die before it was ever
-	// ready: then something is wrong that waiting will not mend.
+	// maxFalseStarts is the number of deaths before the component was ever ready. After
+	// this number the supervisor gives up, because more attempts would not help.
 	maxFalseStarts = 4
 )
 
-// supervisor keeps components running until its context ends, and then stops
-// them in reverse order.
+// supervisor keeps components running until its context ends, and then stops them in
+// reverse order.
 type supervisor struct {
 	dir   Dir
 	diary *diary
@@ -31,19 +31,19 @@ type supervisor struct {
 	grace time.Duration                    // between SIGTERM and SIGKILL
 }
 
-// unit is a component and where it stands.
+// unit is a component with its state and its place in the graph.
 type unit struct {
 	component
-	needs  []*unit // what it comes after
-	needed []*unit // what comes after it
+	needs  []*unit // units that this unit starts after
+	needed []*unit // units that start after this unit
 
 	once    sync.Once
-	ready   chan struct{} // closed when it was ready for the first time
-	stopped chan struct{} // closed when it will not run again
+	ready   chan struct{} // closed when the unit is ready for the first time
+	stopped chan struct{} // closed when the unit will not run again
 }
 
-// newUnits links the rows of a table. A row that names one that is not there
-// is a mistake in the table.
+// newUnits links the rows of a table. It returns an error if a row comes after a row
+// that is not above it.
 func newUnits(table []component) ([]*unit, error) {
 	byName := map[string]*unit{}
 	var units []*unit
@@ -63,8 +63,8 @@ func newUnits(table []component) ([]*unit, error) {
 	return units, nil
 }
 
-// run starts the units and returns when all have stopped: nil if ctx ended it,
-// else why one of them cannot run.
+// run starts the units and returns when all have stopped. It returns nil if ctx ended
+// the run, or else the errors of the units that cannot run.
 func (s *supervisor) run(ctx context.Context, units []*unit) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -82,9 +82,9 @@ func (s *supervisor) run(ctx context.Context, units []*unit) error {
 	return errors.Join(failed...)
 }
 
-// keep runs a unit again and again.
+// keep runs a unit and restarts it with a backoff until ctx ends. It returns an error if the unit never becomes ready.
 func (s *supervisor) keep(ctx context.Context, u *unit) error {
-	// Its programs die with this thread: see Dir.start.
+	// The kernel kills the unit's programs when this thread ends: see Dir.start.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for _, need := range u.needs {
@@ -127,8 +127,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// runOnce runs a unit until it exits by itself, and says why, or until ctx has
-// ended and all that needs it has stopped.
+// runOnce runs a unit until the unit exits, and returns the reason. If ctx ends, runOnce
+// waits until all units that need this unit have stopped, and then stops it.
 func (s *supervisor) runOnce(ctx context.Context, u *unit) error {
 	if u.before != nil {
 		if err := u.before(ctx); err != nil {
@@ -168,11 +168,11 @@ func (s *supervisor) runOnce(ctx context.Context, u *unit) error {
 	return nil
 }
 
-// settle waits until a unit that just began is ready, does what is to be done
-// then, and lets go what waits for it.
+// settle waits until a unit that just started is ready. It then calls the unit's
+// function then, and releases the units that wait for this unit.
 func (s *supervisor) settle(ctx context.Context, u *unit, pid int, began time.Time) error {
 	if !u.component.ready.await(ctx) {
-		return nil // it exits, or we stop: both are seen elsewhere
+		return nil // the unit exits or the lab stops; runOnce handles both
 	}
 	if u.then != nil {
 		if err := u.then(ctx); err != nil {
@@ -196,10 +196,10 @@ func (s *supervisor) settle(ctx context.Context, u *unit, pid int, began time.Ti
 // life is one run of a unit.
 type life struct {
 	pid    int
-	exited chan struct{} // closed when it has
-	why    error         // then: never nil
-	stop   func() error  // asks it to
-	kill   func() error  // makes it
+	exited chan struct{} // closed when the unit has exited
+	why    error         // reason of the exit, not nil after exited is closed
+	stop   func() error  // asks the unit to exit
+	kill   func() error  // forces the unit to exit
 }
 
 func (l *life) over(err error) {
@@ -212,14 +212,14 @@ func (l *life) over(err error) {
 func (s *supervisor) begin(ctx context.Context, u *unit) (*life, error) {
 	l := &life{exited: make(chan struct{})}
 	if u.run != nil {
-		// It outlives ctx until what needs it has stopped.
+		// The unit outlives ctx until its dependent units have stopped.
 		inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		l.stop = func() error { cancel(); return nil }
 		l.kill = l.stop
 		l.pid = unix.Getpid()
 		go func() {
 			err := u.run(inner)
-			cancel() // what it may have left
+			cancel() // stops goroutines that the unit may have left
 			l.over(err)
 		}()
 	} else {
@@ -232,7 +232,7 @@ func (s *supervisor) begin(ctx context.Context, u *unit) (*life, error) {
 		l.kill = func() error { return killGroup(l.pid, unix.SIGKILL) }
 		go func() {
 			err := cmd.Wait()
-			l.over(errors.Join(err, l.kill())) // kill what it may have left
+			l.over(errors.Join(err, l.kill())) // kills processes that the program may have left
 		}()
 	}
 	who := identify(l.pid)
@@ -248,7 +248,7 @@ func (s *supervisor) begin(ctx context.Context, u *unit) (*life, error) {
 	return l, err
 }
 
-// end stops a unit: politely, and after the grace, not.
+// end stops a unit and waits for its exit. It kills the unit after the grace.
 func (s *supervisor) end(u *unit, l *life) {
 	if err := l.stop(); err != nil {
 		s.say("%s cannot be told to stop: %v", u.name, err)

@@ -20,7 +20,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// rig is a supervisor over real processes.
+// rig is a supervisor that runs real processes.
 type rig struct {
 	dir     Dir
 	journal string
@@ -50,8 +50,8 @@ func freeAddr(t *testing.T) string {
 	return p.addr("etcd")
 }
 
-// supervise runs the rows that make returns, and stops them when the test ends.
-// A program has patience to stop, so that a busy machine kills none that would.
+// supervise runs the components that make returns, and stops them when the test ends.
+// The grace is long, so that a busy machine does not kill programs that would stop.
 func supervise(t *testing.T, make func(r *rig) []component) *rig {
 	t.Helper()
 	return superviseFor(t, patience, make)
@@ -81,7 +81,7 @@ func superviseFor(t *testing.T, grace time.Duration, make func(r *rig) []compone
 	return r
 }
 
-// result waits for the supervisor to end.
+// result waits for the supervisor to end and returns its error.
 func (r *rig) result(t *testing.T) error {
 	t.Helper()
 	select {
@@ -93,7 +93,7 @@ func (r *rig) result(t *testing.T) error {
 	}
 }
 
-// newResult runs f and keeps its result for whoever asks, also twice.
+// newResult runs f in a goroutine. The channel returns the result of f first, and nil on later reads.
 func newResult(f func() error) chan error {
 	c := make(chan error, 1)
 	go func() {
@@ -262,7 +262,7 @@ func TestGivesUpWhatNeverStarts(t *testing.T) {
 }
 
 func TestPartOfTheProcessStartsAgainToo(t *testing.T) {
-	runs := 0 // one at a time
+	runs := 0 // runs do not overlap
 	r := supervise(t, func(r *rig) []component {
 		return []component{{name: "inside", run: func(ctx context.Context) error {
 			if runs++; runs == 1 {
@@ -346,8 +346,8 @@ func startSupervisor(t *testing.T) (Dir, *exec.Cmd, record) {
 	return dir, cmd, rec
 }
 
-// What a second Ctrl-C and SIGKILL have in common: the supervisor is gone at
-// once, and can clean up nothing.
+// All programs end when their supervisor is killed. A second Ctrl-C has the same effect
+// as SIGKILL: the supervisor ends at once and cannot clean up.
 func TestNothingOutlivesTheSupervisor(t *testing.T) {
 	dir, cmd, rec := startSupervisor(t)
 	if err := cmd.Process.Kill(); err != nil {
@@ -364,7 +364,7 @@ func TestNothingOutlivesTheSupervisor(t *testing.T) {
 	unlock()
 }
 
-// A lab that was just killed is waited for, not told of.
+// open waits for the lock of a lab that was just killed and returns no error.
 func TestOpenWaitsForWhoGoes(t *testing.T) {
 	dir := Dir(t.TempDir())
 	unlock, err := open(t.Context(), dir)
@@ -404,8 +404,8 @@ func TestDown(t *testing.T) {
 	}
 }
 
-// A lab that is just starting has the folder, and has not said yet what to stop:
-// Down waits for that, and is not done before the lab has let go.
+// A lab that is just starting holds the lock and has not written its pid yet. Down waits
+// for the pid, and then until the lab has released the lock.
 func TestDownWaitsForWhoStarts(t *testing.T) {
 	dir := newDir(t)
 	if stopped, err := Down(t.Context(), Dir(dir.path("new")), time.Minute); stopped || err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/hollow"
 )
 
-// components is the table of what runs. Order matters twice: what a row comes
-// after stands above it, and people read it from the top.
+// components returns the table of components. A row stands below the rows that it
+// comes after. The order is also the order in which people read the table.
 func (p *plan) components(log *slog.Logger) ([]component, error) {
 	etcdTLS, err := p.pki.clientTLS(etcdCA, "kube-apiserver-etcd-client")
 	if err != nil {
@@ -50,8 +50,8 @@ func (p *plan) components(log *slog.Logger) ([]component, error) {
 	return table, nil
 }
 
-// cloud is the simulated cloud. It needs nothing of the cluster, and so the
-// first instances boot while the control plane starts.
+// cloud runs the simulated cloud. It does not depend on the cluster, so the first
+// instances boot while the control plane starts.
 func (p *plan) cloud() component {
 	url := p.ports.url("http", "cloudsim")
 	more, _, _ := p.podFlags()
@@ -71,9 +71,10 @@ func (p *plan) cloud() component {
 	}
 }
 
-// ccm is the cloud controller manager: upstream's controllers, our provider.
-// It looks every second, and not every five, whether the instance of a node
-// that is not ready is gone or stopped: it asks the cloud about those only.
+// ccm runs the cloud controller manager: Kubernetes' controllers with this project's
+// provider. For nodes that are not Ready, it asks the cloud every second, instead of
+// every five, whether the instance is deleted or stopped. It does not ask about other
+// nodes, so this is cheap.
 func (p *plan) ccm(conf *tls.Config) component {
 	url := p.ports.url("https", "ccm")
 	_, _, pods := p.podFlags()
@@ -91,9 +92,9 @@ func (p *plan) ccm(conf *tls.Config) component {
 //go:embed kwok.yaml
 var kwokConfig []byte
 
-// kwok keeps the nodes alive that the hypervisor hands to it, and runs their
-// pods. Its port answers health checks only: logs and exec would read files
-// and run commands on this machine.
+// kwok keeps the nodes alive that the hypervisor labels for it, and runs their pods. Its
+// port answers only health checks, because logs and exec would read files and run
+// commands on this machine.
 func (p *plan) kwok() component {
 	url := p.ports.url("http", "kwok")
 	return component{
@@ -108,7 +109,7 @@ func (p *plan) kwok() component {
 	}
 }
 
-// hypervisor makes instances nodes. It is a part of this process.
+// hypervisor returns the component that makes hollow nodes from instances. It is a part of this process.
 func (p *plan) hypervisor(log *slog.Logger) component {
 	conf := hollow.Config{Cloud: p.hypervisorClient(), Kubeconfig: p.dir.configFile("hypervisor.kubeconfig"), Kubelet: p.pki.kubelet}
 	return component{
@@ -118,10 +119,10 @@ func (p *plan) hypervisor(log *slog.Logger) component {
 	}
 }
 
-// hypervisorClient is the cloud as the hypervisor sees it.
+// hypervisorClient returns a client with the hypervisor's token.
 func (p *plan) hypervisorClient() *client.Client { return p.componentClient("hypervisor") }
 
-// componentClient is the cloud as a component with an account of its own sees it.
+// componentClient returns a client with the token of a component's own account.
 func (p *plan) componentClient(name string) *client.Client {
 	return componentClient(name, p.ports.url("http", "cloudsim"), p.dir.tokenFile(name))
 }
@@ -132,19 +133,19 @@ func componentClient(name, url, tokenFile string) *client.Client {
 	return c
 }
 
-// kubernetes is the API as the administrator. It dials when it is first used.
+// kubernetes returns a client of the cluster's administrator. It connects on the first request.
 func (p *plan) kubernetes() (*kubernetes.Clientset, error) { return connect(p.dir.Kubeconfig(), "") }
 
-// hypervisorAgent is what the cluster's audit calls the hypervisor.
+// hypervisorAgent is the user agent of the hypervisor in the cluster's audit log.
 const hypervisorAgent = "allinone-hypervisor"
 
-// connect returns the API as a kubeconfig's user, under the name of an agent, or
-// "" for the program's.
+// connect returns a client for the user of a kubeconfig. agent is the user agent, "" for
+// the default.
 func connect(kubeconfig, agent string) (*kubernetes.Clientset, error) {
 	conf, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	conf.QPS, conf.UserAgent = -1, agent // no limit: we are few, and wait for the answers
+	conf.QPS, conf.UserAgent = -1, agent // no rate limit: the lab has few clients, and they wait for each answer
 	return kubernetes.NewForConfig(conf)
 }

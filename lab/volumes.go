@@ -17,19 +17,19 @@ import (
 //go:embed volumes.yaml
 var volumeObjects []byte
 
-// volumeDriver is the name of the driver; volumes.yaml has it too.
+// volumeDriver is the name of the CSI driver. volumes.yaml contains the same name.
 const volumeDriver = "csi.cloudsim.dev"
 
-// hasVolumes reports whether this lab's pods can have volumes: on real machines,
-// where the sidecars were built. A hollow node mounts nothing.
+// hasVolumes reports whether this lab's pods can have volumes. They need real machines
+// and built sidecars, because a hollow node mounts no volumes.
 func (c Config) hasVolumes() bool {
 	return c.Volumes && c.Nodes == Real && isExecutable(c.sidecars()) == nil
 }
 
 func (c Config) sidecars() string { return filepath.Join(c.CSIDir, "csi-sidecars") }
 
-// csiSockets is the folder in which the driver's controller and the sidecars
-// meet: a socket for each name that it answers under.
+// csiSockets returns the folder with the sockets through which the sidecars call the
+// driver's controller. The driver has one socket for each of its names.
 func (d Dir) csiSockets() string {
 	const longest = "/cinder.csi.openstack.org.sock"
 	return strings.TrimSuffix(d.socket("csi"+longest), longest)
@@ -37,8 +37,8 @@ func (d Dir) csiSockets() string {
 
 func (d Dir) csiSocket() string { return filepath.Join(d.csiSockets(), "csi.sock") }
 
-// csiController is the driver's half that speaks to the cloud; the other half
-// runs on each machine.
+// csiController runs the controller part of the CSI driver, which calls the cloud. The
+// node part runs on each machine.
 func (p *plan) csiController() component {
 	health := p.ports.url("http", "csi")
 	return component{
@@ -54,7 +54,7 @@ func (p *plan) csiController() component {
 	}
 }
 
-// csiSidecars are upstream's controllers, which turn claims into calls.
+// csiSidecars runs Kubernetes' CSI sidecars, which call the driver on behalf of volume claims.
 func (p *plan) csiSidecars() component {
 	url := p.ports.url("http", "csi-sidecars")
 	sockets := []string{p.dir.csiSocket()}
@@ -72,7 +72,7 @@ func (p *plan) csiSidecars() component {
 	}
 }
 
-// realVolumes is what the driver's half on a machine needs; nil without volumes.
+// realVolumes returns the settings of the driver's node part on a machine, or nil without volumes.
 func (p *plan) realVolumes() *real.Volumes {
 	if !p.hasVolumes() {
 		return nil
@@ -83,8 +83,8 @@ func (p *plan) realVolumes() *real.Volumes {
 	}
 }
 
-// furnishVolumes defines snapshots, of which a folder has the definitions, and
-// the classes that volumes are of.
+// furnishVolumes applies the definitions of snapshots from the folder crds, the storage
+// classes, and a CSIDriver object for each legacy name.
 func furnishVolumes(ctx context.Context, k *kubernetes.Clientset, crds string, serveAs []string) error {
 	files, err := filepath.Glob(filepath.Join(crds, "*.yaml"))
 	if err != nil {
