@@ -1,6 +1,6 @@
-// Command allinone-credprovider is `allinone credprovider` in a file of its
-// own, for the kubelet to run: it starts in a fifth of the time, because
-// nothing of Kubernetes or the cloud's server is linked into it.
+// Command allinone-credprovider is `allinone credprovider` as a separate program for the
+// kubelet. It starts in a fifth of the time, because it does not link Kubernetes or the
+// cloud's server.
 package main
 
 import (

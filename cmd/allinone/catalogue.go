@@ -11,12 +11,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// maxCatalogue is a megabyte: some thousands of zones and types.
+// maxCatalogue is the largest catalogue file in bytes. It fits some thousands of zones and types.
 const maxCatalogue = 1 << 20
 
-// readCatalogue is the default catalogue with what a file has in the words of the
-// API: regions and zones instead of those, types besides, or instead of one of
-// the same name.
+// readCatalogue returns the default catalogue, changed by the file at path. The file has the
+// same format as the API. Its regions and zones replace all default regions and zones. Its
+// types are added to the default types, and replace default types of the same name.
 func readCatalogue(path string) (cloudsim.Catalogue, error) {
 	c := cloudsim.DefaultCatalogue()
 	if path == "" {
@@ -52,7 +52,7 @@ func readCatalogue(path string) (cloudsim.Catalogue, error) {
 	return c, nil
 }
 
-// withNamed is have with what is given, in the place of what has its name.
+// withNamed adds given to have. A given element replaces an element of the same name.
 func withNamed[T any](have, given []T, name func(T) string) []T {
 	for _, g := range given {
 		same := func(h T) bool { return name(h) == name(g) }

@@ -7,12 +7,12 @@ import (
 	"github.com/cloudsim-dev/allinone/ccm"
 )
 
-// libraryFlags are those that libraries gave to every program as it was loaded.
+// libraryFlags are the flags that libraries registered when the program was loaded.
 var libraryFlags = pflag.CommandLine
 
-// newCCMCommand is upstream's command, with its own flags and help: an operator
-// who knows any cloud controller manager knows this one. It alone looks for flags
-// of libraries, see newRootCommand.
+// newCCMCommand returns upstream's command with its own flags and help, so that operators
+// of other cloud controller managers know it. Only this command may register the flags of
+// libraries; see newRootCommand.
 func newCCMCommand(e env) *cobra.Command {
 	ours := pflag.CommandLine
 	pflag.CommandLine = libraryFlags

@@ -22,7 +22,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/cert"
 )
 
-// Files that the certificates command writes, beside NAME.key.
+// Names of the files that the certificates command writes, without .crt and .key.
 const (
 	cloudCA     = "ca"
 	cloudServer = "cloudsim"
@@ -70,7 +70,7 @@ A cloud that served HTTP until now keeps its data directory: start it with
 	fl := cmd.Flags()
 	fl.StringVar(&f.out, "out", "", "folder to write into")
 	fl.StringSliceVar(&f.hosts, "host", nil, "further name or address by which clients call the cloud (always included: "+strings.Join(cloudHosts, ", ")+")")
-	_ = cmd.MarkFlagRequired("out") // fails for an unknown flag only
+	_ = cmd.MarkFlagRequired("out") // error only for an unknown flag name
 	_ = cmd.MarkFlagDirname("out")
 	return cmd
 }
@@ -116,8 +116,9 @@ Clients trust the cloud with --ca-file %s (CLOUDSIM_CA_FILE).
 	return err
 }
 
-// authority returns the certificate authority in the folder and makes it if it is
-// missing. An authority that ends before the certificates that it signs is refused.
+// authority returns the certificate authority in the folder. If the folder has none,
+// authority creates one. It refuses an authority that expires before the certificates that
+// the authority would sign.
 func (f *certificatesFlags) authority(now time.Time) (*cert.Pair, error) {
 	ca, err := cert.Load(f.path(cloudCA+".crt"), f.path(cloudCA+".key"))
 	_, noCert := os.Stat(f.path(cloudCA + ".crt"))
@@ -145,8 +146,8 @@ func (f *certificatesFlags) authority(now time.Time) (*cert.Pair, error) {
 
 func (f *certificatesFlags) path(name string) string { return filepath.Join(f.out, name) }
 
-// writePair writes NAME.crt and NAME.key. The certificate comes last: a server that
-// looks for a change reads both when it sees the new certificate.
+// writePair writes NAME.key and then NAME.crt. The certificate comes last, because a server
+// that watches the certificate reads both files when the certificate changes.
 func (f *certificatesFlags) writePair(name string, p *cert.Pair) error {
 	key, err := cert.KeyPEM(p.Key)
 	if err != nil {
@@ -158,8 +159,8 @@ func (f *certificatesFlags) writePair(name string, p *cert.Pair) error {
 	return f.write(name+".crt", p.CertPEM())
 }
 
-// write replaces a file, mode 0600, so that a reader finds all of the old or all of
-// the new content.
+// write replaces a file with mode 0600. It renames a temporary file, so that a reader never
+// finds a part of the content.
 func (f *certificatesFlags) write(name string, content []byte) error {
 	tmp, err := os.CreateTemp(f.out, "."+name+"-*") // mode 0600
 	if err != nil {

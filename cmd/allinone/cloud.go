@@ -21,18 +21,17 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// defaultCloudURL is where `allinone cloudsim` listens when it is not told.
+// defaultCloudURL is the default URL of `allinone cloudsim`.
 const defaultCloudURL = "http://127.0.0.1:8180"
 
-// callTimeout bounds one call. The cloud holds a call that waits for an
-// operation for ten seconds.
+// callTimeout is the longest time for one call. The cloud delays the answer to a call that
+// waits for an operation by at most ten seconds.
 const callTimeout = 30 * time.Second
 
-// concurrent is how many calls to the cloud find a connection open.
+// concurrent is the number of idle connections to the cloud that the client keeps open.
 const concurrent = 64
 
-// cloudCLI is what the cloud's commands share: the outside and the flags that
-// say which cloud.
+// cloudCLI contains the environment and the flags that all commands of the cloud share.
 type cloudCLI struct {
 	env
 	url, tokenFile, caFile, project, dataDir string
@@ -77,7 +76,7 @@ A resource is called by its name or by its id.`,
 	return cmd
 }
 
-// connectionFlags adds the flags that say which cloud.
+// connectionFlags adds the flags that choose the cloud and the project.
 func (c *cloudCLI) connectionFlags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVar(&c.url, "cloud-url", "", "URL of the cloud (CLOUDSIM_URL)")
@@ -85,11 +84,11 @@ func (c *cloudCLI) connectionFlags(cmd *cobra.Command) {
 	f.StringVar(&c.caFile, "ca-file", "", "file with the certificate authority of an https --cloud-url (PEM); the system's authorities if empty (CLOUDSIM_CA_FILE)")
 	f.StringVar(&c.project, "project", "", "project to work in, by name or id; for admin tokens (CLOUDSIM_PROJECT)")
 	f.StringVar(&c.dataDir, "data-dir", "", "data dir of the lab whose cloud to use (CLOUDSIM_DATA_DIR)")
-	_ = cmd.RegisterFlagCompletionFunc("project", names(c, projects)) // fails for an unknown flag only
+	_ = cmd.RegisterFlagCompletionFunc("project", names(c, projects)) // error only for an unknown flag name
 }
 
-// whereCloud is DATADIR/cloud.yaml: a running lab says here how its cloud is
-// called. TokenFile is relative to the data dir unless it is absolute.
+// whereCloud is the content of DATADIR/cloud.yaml. A running lab writes into this file how
+// to call its cloud. TokenFile is relative to the data dir unless it is absolute.
 type whereCloud struct {
 	URL       string `json:"url"`
 	TokenFile string `json:"tokenFile"`
@@ -119,11 +118,11 @@ func (c *cloudCLI) lab() (w whereCloud, err error) {
 	return w, nil
 }
 
-// client makes the client that flags, environment and lab ask for. The lab's
-// token goes to the lab's cloud and to no other.
+// client returns a client according to the flags, the environment and the lab. It sends the
+// lab's token only to the lab's cloud.
 func (c *cloudCLI) client() (*client.Client, error) {
 	at, tokenFile, caFile := c.url, c.tokenFile, c.caFile
-	if c.dataDir == "" { // a flag overrides the environment, also a flag that names a lab
+	if c.dataDir == "" { // flags override the environment, including a flag that names a lab
 		at = cmp.Or(at, c.getenv("CLOUDSIM_URL"))
 		tokenFile = cmp.Or(tokenFile, c.getenv("CLOUDSIM_TOKEN_FILE"))
 		caFile = cmp.Or(caFile, c.getenv("CLOUDSIM_CA_FILE"))
@@ -164,7 +163,7 @@ func (c *cloudCLI) client() (*client.Client, error) {
 	return cl, nil
 }
 
-// redacted is a URL without the password that it may have.
+// redacted returns a URL without its password.
 func redacted(at string) string {
 	u, err := url.Parse(at)
 	if err != nil || u.User == nil {
@@ -173,8 +172,8 @@ func redacted(at string) string {
 	return u.Redacted()
 }
 
-// ownToken is the admin token of the cloud that this user's `allinone cloudsim`
-// keeps in the default place, or "" if there is none.
+// ownToken returns the file with the admin token of this user's `allinone cloudsim` in the
+// default data dir. It returns "" if there is no such file.
 func (c *cloudCLI) ownToken() string {
 	dir := defaultCloudDir(c.getenv)
 	if dir == "" {
@@ -187,7 +186,7 @@ func (c *cloudCLI) ownToken() string {
 	return path
 }
 
-// run makes a command's RunE of a function that calls the cloud.
+// run makes a command's RunE from a function that calls the cloud.
 func (c *cloudCLI) run(fn func(ctx context.Context, cl *client.Client, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		cl, err := c.client()
@@ -198,8 +197,7 @@ func (c *cloudCLI) run(fn func(ctx context.Context, cl *client.Client, args []st
 	}
 }
 
-// advise adds what to do next to an error that is about reaching the cloud at
-// all.
+// advise adds the next step for the user to an error about the connection to the cloud.
 func advise(cl *client.Client, err error) error {
 	var dial *net.OpError
 	var unknown x509.UnknownAuthorityError

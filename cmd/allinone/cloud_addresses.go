@@ -55,8 +55,8 @@ func newAddressesCommand(c *cloudCLI) *cobra.Command {
 	return cmd
 }
 
-// whole makes an action of a call that answers nothing: it returns the
-// resource as it was before.
+// whole makes an action from a call that returns no resource. The action returns the
+// resource as it was before the call.
 func whole[T cloudsim.Resource, ID ~string](k kind[T, ID], call func(*client.Client, context.Context, ID) error) action[T, ID] {
 	return func(cl *client.Client, ctx context.Context, id ID) (T, error) {
 		t, err := k.get(cl, ctx, id)
@@ -67,7 +67,7 @@ func whole[T cloudsim.Resource, ID ~string](k kind[T, ID], call func(*client.Cli
 	}
 }
 
-// createCommand creates a resource that has a name and labels and no more.
+// createCommand returns a command that creates a resource with only a name and labels.
 func (k kind[T, ID]) createCommand(c *cloudCLI, short string, create func(context.Context, *client.Client, string, map[string]string) (T, error)) *cobra.Command {
 	var o output
 	var labels []string

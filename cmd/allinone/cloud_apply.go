@@ -19,14 +19,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// appliable are the lists that a file may have, in the order in which they are
-// made: what is named comes before what names it.
-// What can be updated is put whole; everything else of a resource stays as it
+// appliable contains the lists that a file may have, in the order of their creation: a
+// resource comes before resources that refer to it. An update replaces all members that can
+// be updated. All other members of a resource keep their first values.
 // was made.
 var appliable = []struct {
 	key, path string
-	check     func(raw []byte) error // what would be asked for, before it is
-	types     string                 // where its types are listed
+	check     func(raw []byte) error // checks the request before it is sent
+	types     string                 // path of the list of its types
 	update    []string
 }{
 	{"networks", "/v1/networks", checked[cloudsim.CreateNetwork], "", []string{"labels", "podRanges", "maxRoutes"}},
@@ -42,7 +42,7 @@ var appliable = []struct {
 	{"holds", "/v1/holds", checked[cloudsim.CreateHold], "", nil},
 }
 
-// references are the members that hold an id: where what they name is listed.
+// references are the members that contain an id, with the path of the list of these resources.
 var references = map[string]string{
 	"network": "/v1/networks", "subnet": "/v1/subnets", "instance": "/v1/instances", "nextHop": "/v1/instances",
 	"serviceAccount": "/v1/service-accounts",
@@ -93,12 +93,12 @@ refuse a resource; what comes before it in the file is made then.
 	return cmd
 }
 
-// applied is what became of one resource of a file.
+// applied is the result for one resource of a file.
 type applied struct {
 	List   string `json:"list"`
 	Name   string `json:"name"`
 	Result string `json:"result"`           // created, unchanged, updated; would be created, would be updated
-	Fields string `json:"fields,omitempty"` // that were updated
+	Fields string `json:"fields,omitempty"` // the updated fields
 }
 
 func appliedPrinter(c *cloudCLI, o output) printer[applied] {
@@ -110,10 +110,10 @@ func appliedPrinter(c *cloudCLI, o output) printer[applied] {
 	}}
 }
 
-// applyAll checks all of it, as far as that can be before it is made, and applies
-// one after the other; it stops at the first that fails.
+// applyAll first checks the whole file as far as possible, and then applies one resource
+// after the other. It stops at the first failure. With dryRun it only checks.
 func applyAll(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (done []applied, err error) {
-	later := map[string]bool{} // what a dry run would have made, or has found
+	later := map[string]bool{} // resources and types that the dry run would have created, or has found
 	var wrong []error
 	for _, i := range wanted {
 		a, err := i.again().apply(ctx, cl, true, later)
@@ -139,7 +139,7 @@ func applyAll(ctx context.Context, cl *client.Client, wanted []item, dryRun bool
 	return done, nil
 }
 
-// checked is what the cloud says of a T whatever else there is.
+// checked decodes a request of type T and validates it, without looking at the cloud.
 func checked[T interface{ Validate() error }](raw []byte) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -158,7 +158,7 @@ func checked[T interface{ Validate() error }](raw []byte) error {
 	return req.Validate()
 }
 
-// exist is nil if the zones, the region and the type that the request names do.
+// exist returns Invalid if the request names a zone, region or type that does not exist.
 func (i item) exist(ctx context.Context, cl *client.Client, found map[string]bool) error {
 	wrong := &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "names what does not exist"}
 	for _, m := range []struct{ field, path string }{{"zone", "/v1/zones"}, {"region", "/v1/regions"}, {"type", i.types}} {
@@ -210,7 +210,8 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 	return a, err
 }
 
-// change updates what exists and differs, or says that it cannot.
+// change updates an existing resource that differs from the file. It returns an error for a
+// difference that cannot be updated.
 func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a applied, have map[string]any, raw []byte) (applied, error) {
 	want := map[string]any{}
 	if err := json.Unmarshal(raw, &want); err != nil {
@@ -247,13 +248,13 @@ func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a appl
 	if err := json.Unmarshal(answer, &now); err != nil {
 		return a, err
 	}
-	if now["revision"] == have["revision"] { // a default was asked for, and is what it has
+	if now["revision"] == have["revision"] { // the file asks for a default value, which the resource already has
 		a.Result, a.Fields = "unchanged", ""
 	}
 	return a, nil
 }
 
-// merged is what is wanted, with what the cloud has besides.
+// merged returns have, with the values of want in place of its own values.
 func merged(have, want any) any {
 	if want == nil {
 		return have
@@ -270,7 +271,7 @@ func merged(have, want any) any {
 	return all
 }
 
-// named is the resource of that name as the API shows it, or nil.
+// named returns the resource with this name as the API shows it, or nil.
 func named(ctx context.Context, cl *client.Client, path, name string) (map[string]any, error) {
 	raw, err := cl.Raw(ctx, "GET", path+"?name="+url.QueryEscape(name), nil)
 	if err != nil {
@@ -283,10 +284,10 @@ func named(ctx context.Context, cl *client.Client, path, name string) (map[strin
 	return l.Items[0], nil
 }
 
-// differing are the members that the file gives and the cloud has otherwise. One
-// that the cloud does not show differs if it can be updated; it may be of the
-// request alone if not. What cannot be updated was made with the default where
-// the file asks for that.
+// differing returns the members of the file whose values differ in the cloud. A member that
+// the cloud does not show counts only if it can be updated, because other hidden members may
+// belong to the request alone. For a member that cannot be updated, an empty value in the
+// file means the default, so it never counts.
 func differing(have, want map[string]any, update []string) (fields []string) {
 	for k, v := range want {
 		is, shown := have[k]
@@ -302,7 +303,7 @@ func differing(have, want map[string]any, update []string) (fields []string) {
 	return fields
 }
 
-// differs is Exists for fields that cannot be updated.
+// differs returns Exists for fields that cannot be updated.
 func differs(have map[string]any, fields []string) error {
 	e := &cloudsim.Error{Kind: cloudsim.Exists, Msg: "it exists and differs"}
 	for _, k := range fields {
@@ -312,8 +313,9 @@ func differs(have map[string]any, fields []string) error {
 	return e
 }
 
-// covers reports whether the cloud has all that is wanted: it may have more,
-// which it filled in. It does not show what is zero, and null asks for nothing.
+// covers reports whether the cloud's value includes the wanted value. The cloud's value may
+// have more members, which the cloud filled in. The cloud does not show zero values, and a
+// null in the file matches any value.
 func covers(have, want any) bool {
 	switch want := want.(type) {
 	case nil:
@@ -342,14 +344,14 @@ func covers(have, want any) bool {
 	return reflect.DeepEqual(have, want)
 }
 
-// sameInstant reports whether both are the same time in other words.
+// sameInstant reports whether a and b are the same time, maybe in different time zones.
 func sameInstant(a, b string) bool {
 	x, errX := time.Parse(time.RFC3339, a)
 	y, errY := time.Parse(time.RFC3339, b)
 	return errX == nil && errY == nil && x.Equal(y)
 }
 
-// resolveTarget puts the id where a hold or a fault names its target.
+// resolveTarget replaces the name of a hold's or fault's target with its id.
 func (i item) resolveTarget(ctx context.Context, cl *client.Client, later map[string]bool) error {
 	in, field, of := i.body, "target", ""
 	switch i.list {
@@ -374,7 +376,7 @@ func (i item) resolveTarget(ctx context.Context, cl *client.Client, later map[st
 	return err
 }
 
-// resolve puts ids where the file names resources by name.
+// resolve replaces the names of resources in v with their ids.
 func resolve(ctx context.Context, cl *client.Client, v any, later map[string]bool) error {
 	switch v := v.(type) {
 	case []any:
@@ -386,7 +388,7 @@ func resolve(ctx context.Context, cl *client.Client, v any, later map[string]boo
 	case map[string]any:
 		for k, one := range v {
 			if k == "labels" {
-				continue // whatever it says is a label
+				continue // labels contain no references
 			}
 			name, isName := one.(string)
 			path, isReference := references[k]
@@ -401,7 +403,7 @@ func resolve(ctx context.Context, cl *client.Client, v any, later map[string]boo
 				return err
 			}
 			if id, ok := found["id"].(string); ok {
-				v[k] = id // else it is an id already, or the cloud says that there is none
+				v[k] = id // otherwise the name is an id already, or the cloud will report that it does not exist
 			}
 		}
 	}

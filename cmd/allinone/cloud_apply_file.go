@@ -28,8 +28,8 @@ type item struct {
 	update           []string // members that can be updated
 }
 
-// at says where in the file something about a field is: at the field, or at
-// what it would be in.
+// at returns the position of a field in the file. If the field is missing, at returns the
+// position of the object that should contain the field.
 func (i item) at(field string) string {
 	line := i.node.Line
 	n := i.node
@@ -42,7 +42,8 @@ func (i item) at(field string) string {
 	return fmt.Sprintf("%s:%d: %s %s", i.file, line, i.list, i.name)
 }
 
-// member is what a mapping has under a key, or a list at an index; nil for none.
+// member returns the value of a key of a mapping, or of an index of a list. It returns nil
+// if there is none.
 func member(n *yaml.Node, part string) *yaml.Node {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -59,7 +60,7 @@ func member(n *yaml.Node, part string) *yaml.Node {
 	return nil
 }
 
-// locate is err with the places in the file that it is about.
+// locate adds the positions of the wrong fields in the file to err.
 func (i item) locate(err error) error {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || len(e.Fields) == 0 {
@@ -72,7 +73,7 @@ func (i item) locate(err error) error {
 	return oneOrMany(all)
 }
 
-// readApply reads a file, or says of all of it what is wrong where.
+// readApply reads a file. It returns all errors in the file together, with their positions.
 func readApply(file string, stdin io.Reader) (all []item, err error) {
 	if file == "" {
 		return nil, badFlag("file", file, "a file to apply")
@@ -86,7 +87,7 @@ func readApply(file string, stdin io.Reader) (all []item, err error) {
 		defer f.Close()
 		from, name = f, file
 	}
-	raw, err := io.ReadAll(io.LimitReader(from, maxApplyFile+1)) // which may have no end
+	raw, err := io.ReadAll(io.LimitReader(from, maxApplyFile+1)) // the limit is needed because the file can be an endless device
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +97,8 @@ func readApply(file string, stdin io.Reader) (all []item, err error) {
 	return parseApply(name, raw)
 }
 
-// parseApply reads all documents of a file as one: what is named comes before
-// what names it, wherever it stands.
+// parseApply reads all documents of a file as one. It sorts the resources so that a resource
+// comes before the resources that refer to it.
 func parseApply(file string, raw []byte) (all []item, err error) {
 	d := yaml.NewDecoder(bytes.NewReader(raw))
 	var wrong []error
@@ -177,9 +178,9 @@ func because(err error) string {
 	return ": " + strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", "")
 }
 
-// again is i as the file has it, for who changes it.
+// again returns a copy of i with the body from the file, for a caller that changes the body.
 func (i item) again() item {
 	i.body = nil
-	_ = i.node.Decode(&i.body) // it could be decoded before
+	_ = i.node.Decode(&i.body) // cannot fail: it was decoded before
 	return i
 }

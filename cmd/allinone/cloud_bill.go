@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// auditFlags choose calls.
+// auditFlags are the flags that select calls.
 type auditFlags struct {
 	caller, operation string
 	since             time.Duration
@@ -189,7 +189,7 @@ func newGetRateLimitsCommand(c *cloudCLI) *cobra.Command {
 
 const rateForm = "PERSECOND:BURST, e.g. 10:20, or off"
 
-// parseRate reads PERSECOND:BURST.
+// parseRate parses PERSECOND:BURST, or off.
 func parseRate(flag, s string) (r cloudsim.Rate, err error) {
 	if s == "off" || s == "" {
 		return r, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// The catalogue: what is in it is called by its name, which is its id.
+// The kinds of the catalogue. Their ids are their names.
 
 var regions = kind[cloudsim.Region, string]{
 	kind: cloudsim.KindRegion, noun: "region", plural: "regions", command: "regions", sample: "sim-1",
@@ -70,7 +70,7 @@ func newInstanceTypesCommand(c *cloudCLI) *cobra.Command {
 	return cmd
 }
 
-// theOnly is given, or the name of the only resource of this kind.
+// theOnly returns given, or the name of the only resource of this kind if given is empty.
 func (k kind[T, ID]) theOnly(ctx context.Context, cl *client.Client, flag, given string) (string, error) {
 	if given != "" {
 		return given, nil

@@ -54,7 +54,7 @@ func clockPrinter(c *cloudCLI, o output) printer[cloudsim.Clock] {
 	}
 }
 
-// clockCommand completes cmd with what prints the clock that fn returns.
+// clockCommand completes cmd: it runs fn and prints the clock that fn returns.
 func clockCommand(c *cloudCLI, cmd *cobra.Command, fn func(context.Context, *client.Client, []string) (cloudsim.Clock, error)) *cobra.Command {
 	var o output
 	cmd.ValidArgsFunction = cobra.NoFileCompletions

@@ -55,7 +55,7 @@ var diskTypes = kind[cloudsim.DiskType, string]{
 	list: (*client.Client).ListDiskTypes,
 }
 
-// dataCell is what the data plane made of a disk or a snapshot.
+// dataCell returns the size or the error that the data plane reports for a disk or a snapshot.
 func dataCell(s cloudsim.DiskStatus) string {
 	switch {
 	case s.Error != "":
@@ -68,8 +68,8 @@ func dataCell(s cloudsim.DiskStatus) string {
 
 func gibibytes(n int) string { return strconv.Itoa(n) + "GiB" }
 
-// attachmentCell is the instances that have a disk, and of each attachment
-// that is not plain what it is.
+// attachmentCell returns the instances that have a disk. It adds the state of an attachment
+// that is not attached, and whether the attachment is read-only.
 func attachmentCell(d cloudsim.Disk) string {
 	var words []string
 	for _, a := range d.Attachments {
@@ -172,7 +172,7 @@ type and zone; then --size may be left out.`,
 	return cmd
 }
 
-// parseSize reads whole GiB, with or without the unit.
+// parseSize parses whole GiB, with or without the unit.
 func parseSize(s string) (int, error) {
 	plain := s
 	for _, unit := range []string{"GiB", "Gi"} {
@@ -198,8 +198,8 @@ func diskThenInstance(c *cloudCLI) cobra.CompletionFunc {
 	}
 }
 
-// diskAndInstance finds what both commands are about. An instance that is gone
-// may be called by its id: the cloud knows whether a disk is still on it.
+// diskAndInstance finds the disk and the instance in args. A deleted instance may be given
+// by its id, because the disk may still be attached to it.
 func diskAndInstance(ctx context.Context, cl *client.Client, args []string) (cloudsim.DiskID, cloudsim.InstanceID, error) {
 	d, notDisk := disks.resolve(ctx, cl, args[0])
 	i, notInstance := instances.resolve(ctx, cl, args[1])
@@ -321,7 +321,7 @@ brings its own IOPS and throughput unless they are given too.`,
 	return cmd
 }
 
-// diskSource is what a new disk begins as a copy of, as a person calls it.
+// diskSource is the snapshot or the disk, by name or id, that a new disk is a copy of.
 type diskSource struct{ snapshot, disk string }
 
 func (s *diskSource) flags(c *cloudCLI, cmd *cobra.Command) {
@@ -333,8 +333,8 @@ func (s *diskSource) flags(c *cloudCLI, cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("from-disk", names(c, disks))
 }
 
-// resolve puts the source's id into req. One that is called by an id need not
-// be there any more: the cloud knows what it made of it before.
+// resolve puts the source's id into req. A source that is given by its id may be deleted,
+// because a repeated request returns the disk that the first request created.
 func (s *diskSource) resolve(ctx context.Context, cl *client.Client, req *cloudsim.CreateDisk) error {
 	if s.snapshot != "" {
 		found, err := snapshots.resolve(ctx, cl, s.snapshot)

@@ -25,7 +25,7 @@ var eventColumns = []column[cloudsim.Event]{
 	{head: "REQUEST", wide: true, cell: func(e cloudsim.Event) string { return e.RequestID }},
 }
 
-// eventObject is what a table shows of the resource in an event.
+// eventObject contains the members of an event's resource that a table shows.
 type eventObject struct {
 	Name  string `json:"name"`
 	State string `json:"state"`
@@ -33,7 +33,7 @@ type eventObject struct {
 
 func objectOf(e cloudsim.Event) eventObject {
 	var o eventObject
-	_ = json.Unmarshal(e.Object, &o) // what cannot be read is shown as absent
+	_ = json.Unmarshal(e.Object, &o) // a member that cannot be read is shown as absent
 	return o
 }
 
@@ -63,7 +63,7 @@ With --watch, go on with new events until interrupted.`,
 			}
 			if watching {
 				if err := cl.Ready(ctx); err != nil {
-					return err // a watch waits for a cloud that left, not for one that never came
+					return err // a watch waits for a cloud that stopped, but not for a cloud that never ran
 				}
 				s := newStream(p, func(e cloudsim.Event) any { return e })
 				return follow(ctx, c, cl, where, func(e cloudsim.Event) error { return s.changes([]cloudsim.Event{e}) })

@@ -65,7 +65,7 @@ Commands on faults are never broken, so a broken cloud can be repaired.`,
 	return cmd
 }
 
-// faultFlags are the flags of a fault that are not fields of it as they stand.
+// faultFlags are the flags of a fault that need a conversion.
 type faultFlags struct {
 	labels, matchLabels []string
 	effect              string
@@ -176,7 +176,7 @@ func errorKinds() []string {
 	return words
 }
 
-// into reads the flags into req, or says of each that it cannot be read.
+// into parses the flags into req. It returns an error for each flag that it cannot parse.
 func (in faultFlags) into(req *cloudsim.CreateFault) error {
 	var errs [8]error
 	req.Labels, errs[0] = parseLabels("label", in.labels)
@@ -306,7 +306,7 @@ func newFaultPresetCommand(c *cloudCLI) *cobra.Command {
 	return cmd
 }
 
-// makePreset makes what it can and prints it.
+// makePreset creates the faults of a preset and prints them. It goes on after a failure.
 func makePreset(ctx context.Context, cl *client.Client, p cloudsim.FaultPreset, out printer[cloudsim.Fault]) error {
 	var made []cloudsim.Fault
 	var failed []error

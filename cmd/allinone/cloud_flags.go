@@ -17,13 +17,13 @@ func isHostPort(s string) bool {
 	return err == nil && bits == nil && host != "" && n > 0
 }
 
-// badFlag is Invalid for a flag's value: what was given, and what is wanted.
+// badFlag returns Invalid for a flag's value. The message contains the value and the wanted
+// form.
 func badFlag(flag, value, want string) error {
 	return cloudsim.Errorf(cloudsim.Invalid, "--%s %q: want %s", flag, value, want)
 }
 
-// parseLabels reads KEY=VALUE words. KEY==VALUE means the same, as in
-// kubectl's selectors.
+// parseLabels parses KEY=VALUE words. KEY==VALUE means the same, as in kubectl's selectors.
 func parseLabels(flag string, words []string) (map[string]string, error) {
 	if len(words) == 0 {
 		return nil, nil
@@ -47,11 +47,11 @@ func parseLabels(flag string, words []string) (map[string]string, error) {
 
 const listenerForm = "[tcp:|udp:]PORT:TARGETPORT[:OPTION=VALUE...], e.g. tcp:80:30080"
 
-// listenerOptions are what may follow a listener's ports.
+// listenerOptions are the options that may follow a listener's ports.
 var listenerOptions = []string{"mode=vip|proxy", "proxy-protocol=v1|v2", "idle-timeout=DURATION", "max-connections=N"}
 
-// parseListener reads [PROTOCOL:]PORT:TARGETPORT[:OPTION=VALUE...]. Whether the
-// protocol, the ports and the values are possible, the cloud says.
+// parseListener parses [PROTOCOL:]PORT:TARGETPORT[:OPTION=VALUE...]. The cloud validates the
+// protocol, the ports and the values.
 func parseListener(s string) (l cloudsim.Listener, err error) {
 	parts := strings.Split(s, ":")
 	for n := len(parts) - 1; n > 0 && strings.Contains(parts[n], "="); n-- {
@@ -112,8 +112,7 @@ func parseListeners(words []string) ([]cloudsim.Listener, error) {
 
 const healthForm = "tcp[:PORT], http[:PORT][/PATH], https[:PORT][/PATH] or none, e.g. http:10256/healthz"
 
-// parseHealth reads PROTOCOL[:PORT][/PATH] into h; what is not given is the
-// cloud's default.
+// parseHealth parses PROTOCOL[:PORT][/PATH] into h. The cloud fills in the defaults.
 func parseHealth(s string, h *cloudsim.HealthCheck) error {
 	head, path, hasPath := strings.Cut(s, "/")
 	protocol, port, hasPort := strings.Cut(head, ":")
@@ -144,7 +143,7 @@ func parseHealth(s string, h *cloudsim.HealthCheck) error {
 	return nil
 }
 
-// millis is a duration as the API takes it.
+// millis converts a duration to the milliseconds of the API.
 func millis(flag string, d time.Duration) (int, error) {
 	if d < time.Millisecond {
 		return 0, badFlag(flag, d.String(), "at least 1ms")
@@ -152,7 +151,7 @@ func millis(flag string, d time.Duration) (int, error) {
 	return int(d.Milliseconds()), nil
 }
 
-// wholeSeconds is a duration of whole seconds, as the API takes it.
+// wholeSeconds converts a duration to the seconds of the API. It refuses parts of a second.
 func wholeSeconds(flag string, d time.Duration) (int, error) {
 	if d < time.Second || d%time.Second != 0 {
 		return 0, badFlag(flag, d.String(), "whole seconds, at least 1s")
@@ -160,8 +159,8 @@ func wholeSeconds(flag string, d time.Duration) (int, error) {
 	return int(d / time.Second), nil
 }
 
-// parseKinds reads names of kinds as people write them: load-balancer and
-// loadbalancers are loadBalancer.
+// parseKinds parses names of kinds in common spellings, such as load-balancer and
+// loadbalancers for loadBalancer.
 func parseKinds(words []string) ([]cloudsim.ResourceKind, error) {
 	var kinds []cloudsim.ResourceKind
 	for _, w := range words {

@@ -115,7 +115,7 @@ said holds for work that begins afterwards.`,
 	return cmd
 }
 
-// withDuration is what there is with one more in front.
+// withDuration puts the duration in args in front of the durations in have.
 func withDuration(have cloudsim.WorkDurations, args []string) (cloudsim.WorkDurations, error) {
 	d, err := time.ParseDuration(args[2])
 	if err != nil || d < 0 || d%time.Millisecond != 0 {
@@ -123,12 +123,12 @@ func withDuration(have cloudsim.WorkDurations, args []string) (cloudsim.WorkDura
 	}
 	one := cloudsim.WorkDuration{Transition: cloudsim.Transition{Kind: cloudsim.ResourceKind(args[0]), Verb: cloudsim.Verb(args[1])}, Millis: d.Milliseconds()}
 	rest := slices.DeleteFunc(have.Items, func(o cloudsim.WorkDuration) bool {
-		return one.Covers(o.Kind, o.Verb) // it could never be asked again
+		return one.Covers(o.Kind, o.Verb) // the new duration hides this duration
 	})
 	return cloudsim.WorkDurations{Items: append([]cloudsim.WorkDuration{one}, rest...)}, nil
 }
 
-// durationsCommand completes cmd with what changes the durations and prints them.
+// durationsCommand completes cmd: it changes the durations and prints them.
 func durationsCommand(c *cloudCLI, cmd *cobra.Command, change func(cloudsim.WorkDurations, []string) (cloudsim.WorkDurations, error)) *cobra.Command {
 	var o output
 	cmd.ValidArgsFunction = cobra.NoFileCompletions

@@ -160,7 +160,7 @@ label does for a Node. The cloud controller manager brings them to the Node.`,
 	return cmd
 }
 
-// placeFlags say where in the networks an instance stands.
+// placeFlags are the flags that choose the network and the subnet of an instance.
 type placeFlags struct{ network, subnet string }
 
 func (p *placeFlags) flags(c *cloudCLI, cmd *cobra.Command) {
@@ -170,7 +170,7 @@ func (p *placeFlags) flags(c *cloudCLI, cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("subnet", names(c, subnets))
 }
 
-// resolve writes the ids of what the flags name into req.
+// resolve writes the ids of the network and the subnet into req.
 func (p placeFlags) resolve(ctx context.Context, cl *client.Client, req *cloudsim.CreateInstance) error {
 	if p.network != "" {
 		n, err := networks.resolve(ctx, cl, p.network)
@@ -189,7 +189,7 @@ func (p placeFlags) resolve(ctx context.Context, cl *client.Client, req *cloudsi
 	return nil
 }
 
-// smallType is the default type of a cloud that has it.
+// smallType is the default instance type, if the cloud has this type.
 const smallType = "small"
 
 func defaultType(ctx context.Context, cl *client.Client, given string) (string, error) {
@@ -205,8 +205,8 @@ func defaultType(ctx context.Context, cl *client.Client, given string) (string, 
 	return instanceTypes.theOnly(ctx, cl, "type", "")
 }
 
-// readUserData reads no more than the cloud takes, and a byte that says that
-// there was more.
+// readUserData reads at most one byte more than the cloud's limit, so that the cloud can
+// refuse longer user data.
 func readUserData(c *cloudCLI, path string) (string, error) {
 	from := c.stdin
 	switch path {
@@ -225,7 +225,7 @@ func readUserData(c *cloudCLI, path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("--user-data-file: %w", err)
 	}
-	if !utf8.Valid(raw) { // the cloud cannot tell: JSON replaces the bytes
+	if !utf8.Valid(raw) { // the cloud cannot check this, because JSON replaces invalid bytes
 		return "", cloudsim.Errorf(cloudsim.Invalid, "--user-data-file %s is not UTF-8 text: encode binary data, such as gzip, in base64", path)
 	}
 	return string(raw), nil

@@ -46,7 +46,7 @@ func ipCell(l cloudsim.LoadBalancer) string {
 	return strings.Join(words, ",")
 }
 
-// publishedCell is where the listeners can be reached besides.
+// publishedCell returns the published addresses of the listeners.
 func publishedCell(l cloudsim.LoadBalancer) string {
 	var words []string
 	for _, p := range l.Published {
@@ -63,7 +63,7 @@ func listenerCell(l cloudsim.LoadBalancer) string {
 	return strings.Join(words, ",")
 }
 
-// endpointCell is where the listeners can be reached, or why not.
+// endpointCell returns the endpoint or the error of each listener.
 func endpointCell(l cloudsim.LoadBalancer) string {
 	var words []string
 	for _, s := range l.Status.Listeners {
@@ -87,7 +87,7 @@ func healthyCell(l cloudsim.LoadBalancer) string {
 	return fmt.Sprintf("%d/%d", healthy, len(l.Targets))
 }
 
-// targetCell is the targets, and of each that is not healthy what it is.
+// targetCell returns the targets, with the health of each target that is not healthy.
 func targetCell(l cloudsim.LoadBalancer) string {
 	health := map[cloudsim.TargetKey]cloudsim.TargetHealth{}
 	for _, t := range l.Status.Targets {
@@ -166,7 +166,7 @@ returns the first one.`,
 	return cmd
 }
 
-// findIPs are the IPs of reserved addresses, which are called by name, id or IP.
+// findIPs returns the IPs of reserved addresses, which are given by name, id or IP.
 func findIPs(ctx context.Context, cl *client.Client, called []string) ([]string, error) {
 	var ips []string
 	for _, word := range called {
@@ -182,8 +182,8 @@ func findIPs(ctx context.Context, cl *client.Client, called []string) ([]string,
 	return ips, nil
 }
 
-// staleTries is how often an update begins anew because somebody else, or the
-// data plane's report, came first.
+// staleTries is how often an update is tried if the object changes in between. Other callers
+// and the data plane's reports change objects.
 const staleTries = 10
 
 func newUpdateLoadBalancerCommand(c *cloudCLI) *cobra.Command {
@@ -218,8 +218,8 @@ func newUpdateLoadBalancerCommand(c *cloudCLI) *cobra.Command {
 	return cmd
 }
 
-// update changes l by the flags, from what it is now: when it is no longer what
-// it was, it is read again.
+// update applies the flags to l. If l has changed in between, update reads l again and
+// repeats the change.
 func (s *specFlags) update(ctx context.Context, cl *client.Client, given func(string) bool, l cloudsim.LoadBalancer, remove []string) (cloudsim.LoadBalancer, error) {
 	ips, err := findIPs(ctx, cl, s.addresses)
 	if err != nil {

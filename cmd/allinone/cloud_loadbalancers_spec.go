@@ -14,7 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// specFlags are the flags that say what a load balancer should do.
+// specFlags are the flags for the spec of a load balancer.
 type specFlags struct {
 	listeners, targets, labels, sources []string
 	families, addresses                 []string
@@ -46,7 +46,7 @@ func (s *specFlags) flags(c *cloudCLI, cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("target", names(c, instances))
 }
 
-// apply writes the flags that were given over labels and spec.
+// apply writes the given flags into labels and spec.
 func (s *specFlags) apply(ctx context.Context, cl *client.Client, given func(string) bool, labels map[string]string, spec *cloudsim.LoadBalancerSpec) (err error) {
 	if given("listener") {
 		if spec.Listeners, err = parseListeners(s.listeners); err != nil {
@@ -69,7 +69,7 @@ func (s *specFlags) apply(ctx context.Context, cl *client.Client, given func(str
 	return s.applyHealth(given, &spec.HealthCheck)
 }
 
-// applyRules writes the flags that say who is let in, where to and how long.
+// applyRules writes the flags for source ranges, affinity and timeouts into spec.
 func (s *specFlags) applyRules(given func(string) bool, spec *cloudsim.LoadBalancerSpec) (err error) {
 	if given("source-range") {
 		spec.SourceRanges = slices.DeleteFunc(slices.Clone(s.sources), func(r string) bool { return r == "" })
@@ -129,7 +129,7 @@ func (s *specFlags) applyHealth(given func(string) bool, h *cloudsim.HealthCheck
 	return nil
 }
 
-// findTargets are the targets that words name: NODE or NODE/IP, and =WEIGHT.
+// findTargets returns the targets for words of the form NODE or NODE/IP, with an optional =WEIGHT.
 func findTargets(ctx context.Context, cl *client.Client, words []string) ([]cloudsim.Target, error) {
 	var targets []cloudsim.Target
 	var errs []error

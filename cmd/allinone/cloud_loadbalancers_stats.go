@@ -12,13 +12,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// statsRow is a line of a load balancer's counters: one of its listeners or
-// one of its targets.
+// statsRow contains the counters of one listener or one target of a load balancer.
 type statsRow struct {
 	what                string
 	connections, failed uint64
 	active              int
-	bytes               [2]string // in, out; a listener has none of its own
+	bytes               [2]string // in, out; empty for a listener
 	why                 string
 }
 

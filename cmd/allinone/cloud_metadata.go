@@ -32,7 +32,7 @@ notices that it gives them. 'allinone metadata' serves it.`,
 	return cmd
 }
 
-// value is one path of the metadata service and what it answers.
+// value is one path of the metadata service with its value.
 type value struct {
 	Path  string `json:"path"`
 	Value any    `json:"value"`
@@ -133,8 +133,8 @@ set that the cloud publishes at /.well-known/jwks.json.`,
 	return cmd
 }
 
-// payload is what a JSON Web Token says, for a person to read. It verifies
-// nothing: the cloud has just signed it.
+// payload returns the payload of a JSON Web Token as indented JSON. It does not verify the
+// token, because the cloud has just signed it.
 func payload(token string) (string, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

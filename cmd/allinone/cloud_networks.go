@@ -34,7 +34,8 @@ var networks = kind[cloudsim.Network, cloudsim.NetworkID]{
 	list: (*client.Client).ListNetworks,
 }
 
-// podRangesCell says of each family what is cut into what.
+// podRangesCell returns the size of an instance's pod range and the network's pod range, for
+// each address family.
 func podRangesCell(n cloudsim.Network) string {
 	var words []string
 	for _, r := range n.PodRanges.Families() {
@@ -55,7 +56,7 @@ func newNetworksCommand(c *cloudCLI) *cobra.Command {
 	return cmd
 }
 
-// podFlags say what a network gives its instances for their pods.
+// podFlags are the flags for the pod ranges of a network.
 type podFlags struct {
 	given       *pflag.FlagSet
 	ranges      []string
@@ -69,8 +70,8 @@ func (p *podFlags) flags(f *pflag.FlagSet) {
 	f.IntVar(&p.mask6, "pod-mask6", 0, "`BITS` of an instance's IPv6 part (default 64)")
 }
 
-// apply writes the flags over r: what is not given stays, but the ranges are
-// replaced together. What they mean together, the cloud says.
+// apply writes the flags into r. A flag that is not given leaves its value unchanged, but
+// the ranges are replaced together. The cloud validates the combination.
 func (p *podFlags) apply(r *cloudsim.PodRanges) error {
 	if p.given != nil && p.given.Changed("pod-range") {
 		*r = cloudsim.PodRanges{}
@@ -186,8 +187,8 @@ while no instance has one.`,
 	return cmd
 }
 
-// updateNetwork changes n from what it is now: when it is no longer what it
-// was, it is read again.
+// updateNetwork applies change to n. If n has changed in between, updateNetwork reads n
+// again and repeats the change.
 func updateNetwork(ctx context.Context, cl *client.Client, n cloudsim.Network, change func(*cloudsim.UpdateNetwork) error) (cloudsim.Network, error) {
 	for range staleTries {
 		req := cloudsim.UpdateNetwork{Labels: map[string]string{}, NetworkSpec: n.NetworkSpec}

@@ -93,7 +93,7 @@ func newReleaseCommand(c *cloudCLI) *cobra.Command {
 	}, (*client.Client).ReleaseOperation)
 }
 
-// eachOperation completes cmd with what does act to every operation named.
+// eachOperation completes cmd: it calls act for every given operation.
 func eachOperation(c *cloudCLI, cmd *cobra.Command, act func(*client.Client, context.Context, cloudsim.OperationID) (cloudsim.Operation, error)) *cobra.Command {
 	var o output
 	cmd.Args, cmd.ValidArgsFunction = cobra.MinimumNArgs(1), names(c, operations)

@@ -104,7 +104,7 @@ the cloud.`,
 	return cmd
 }
 
-// parseQuotas reads NAME=LIMIT words of a flag.
+// parseQuotas parses the NAME=LIMIT words of a flag.
 func parseQuotas(flag string, words []string) (map[cloudsim.QuotaName]int64, error) {
 	limits := map[cloudsim.QuotaName]int64{}
 	for _, w := range words {

@@ -186,7 +186,7 @@ public keys, without asking the cluster.`,
 	f.StringVar(&req.Account, "account", "", "service account of the cloud to call as")
 	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
 	for _, name := range []string{"audience", "jwks-file", "namespace", "service-account", "account"} {
-		_ = cmd.MarkFlagRequired(name) // fails for an unknown flag only
+		_ = cmd.MarkFlagRequired(name) // error only for an unknown flag name
 	}
 	return cmd
 }

@@ -34,7 +34,7 @@ reports to the cloud when it is ready to: record and replay without one.`,
 			if err != nil {
 				return cloudsim.Errorf(cloudsim.Invalid, "%w", err)
 			}
-			defer func() { _ = f.Close() }() // it was read
+			defer func() { _ = f.Close() }() // the file was only read
 			done, err := cl.Replay(ctx, f)
 			if err != nil {
 				if errors.Is(err, cloudsim.Conflict) {
@@ -53,7 +53,7 @@ reports to the cloud when it is ready to: record and replay without one.`,
 	}
 }
 
-// recordedWith are the flags of a cloud that fits a transcript.
+// recordedWith returns the flags for a cloud that can replay a transcript.
 func recordedWith(h cloudsim.TranscriptHead) string {
 	s := fmt.Sprintf("--profile %s --seed %d", h.Profile, h.Seed)
 	if h.Exact() {
@@ -62,8 +62,8 @@ func recordedWith(h cloudsim.TranscriptHead) string {
 	return s
 }
 
-// record begins a transcript in a new file, which nobody else may read. The
-// file is to be closed when the API has ended.
+// record begins a transcript in a new file that only this user can read. Close the file
+// after the API has ended.
 func record(log *slog.Logger, eng *engine.Engine, path string) (*httpapi.Transcript, *os.File, error) {
 	head, err := eng.TranscriptHead()
 	if err != nil {

@@ -14,23 +14,23 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// kind is what the commands know of one kind of resource: how to find, show
-// and name it.
+// kind describes one kind of resource for the commands: how to find, show and name a
+// resource of this kind.
 type kind[T cloudsim.Resource, ID ~string] struct {
 	kind    cloudsim.ResourceKind
-	noun    string // for people: "load balancer"
+	noun    string // for messages: "load balancer"
 	plural  string
 	command string // name of the group of its commands
-	prefix  string // of its ids, e.g. "i-"; "" when its name is its id
+	prefix  string // prefix of its ids, e.g. "i-"; "" if its id is its name
 	sample  string // a name for examples
-	zoned   bool   // lists can choose a zone
-	sourced bool   // lists can choose what it was made of
+	zoned   bool   // lists can filter by zone
+	sourced bool   // lists can filter by source
 
-	networked bool // lists can choose a network
+	networked bool // lists can filter by network
 
 	id    func(T) string
-	state func(T) string // nil when it has none
-	// columns come before the ones that all kinds have.
+	state func(T) string // nil if the kind has no state
+	// columns come before the columns that all kinds have.
 	columns []column[T]
 
 	get  func(*client.Client, context.Context, ID) (T, error)
@@ -50,17 +50,16 @@ func (k kind[T, ID]) all(ctx context.Context, cl *client.Client, o cloudsim.List
 // mayBeID reports whether s looks like an id of this kind.
 func (k kind[T, ID]) mayBeID(s string) bool {
 	if k.prefix == "" {
-		return strings.Trim(s, ".") != "" // dots alone would be a path
+		return strings.Trim(s, ".") != "" // dots alone would change the path of the request
 	}
 	rest, ok := strings.CutPrefix(s, k.prefix)
 	return ok && rest != "" && strings.Trim(rest, "0123456789abcdef") == ""
 }
 
-// maxHints is how many names an error mentions.
+// maxHints is the number of names that an error mentions.
 const maxHints = 10
 
-// resolve finds the resource that a person means: the one with this id, else
-// the one with this name.
+// resolve finds the resource with this id, or else the resource with this name.
 func (k kind[T, ID]) resolve(ctx context.Context, cl *client.Client, nameOrID string) (T, error) {
 	var none T
 	if nameOrID == "" {
@@ -104,8 +103,8 @@ func (k kind[T, ID]) hints(ts []T, word func(T) string) string {
 	return strings.Join(words, ", ")
 }
 
-// resolveAll finds every resource, or says of each that it cannot find. One
-// that is called twice is found once.
+// resolveAll finds all resources, each only once. It returns an error for each resource that
+// it cannot find.
 func (k kind[T, ID]) resolveAll(ctx context.Context, cl *client.Client, namesOrIDs []string) ([]T, error) {
 	var found []T
 	var errs []error
@@ -121,7 +120,7 @@ func (k kind[T, ID]) resolveAll(ctx context.Context, cl *client.Client, namesOrI
 	return found, oneOrMany(errs)
 }
 
-// oneOrMany is the only error as it is, or all of them joined.
+// oneOrMany returns the only error unchanged, or all errors joined.
 func oneOrMany(errs []error) error {
 	if len(errs) == 1 {
 		return errs[0]
@@ -129,7 +128,7 @@ func oneOrMany(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// group is the command that the kind's commands hang on.
+// group returns the parent command of the kind's commands.
 func (k kind[T, ID]) group(short string, aliases ...string) *cobra.Command {
 	return &cobra.Command{
 		Use: k.command, Aliases: aliases, Short: short,
@@ -216,7 +215,7 @@ func (k kind[T, ID]) getCommand(c *cloudCLI) *cobra.Command {
 	return cmd
 }
 
-// printResult prints what a command found or changed, if anything.
+// printResult prints the resources that a command found or changed, if there are any.
 func printResult[T any](p printer[T], single bool, things []T) error {
 	switch {
 	case len(things) == 0:
@@ -227,10 +226,10 @@ func printResult[T any](p printer[T], single bool, things []T) error {
 	return p.list(things)
 }
 
-// completionTimeout bounds what a press of Tab may cost.
+// completionTimeout is the longest time for a shell completion.
 const completionTimeout = 2 * time.Second
 
-// names completes the names of a kind's resources, without those already given.
+// names completes the names of a kind's resources, except names that are already given.
 func names[T cloudsim.Resource, ID ~string](c *cloudCLI, k kind[T, ID]) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
@@ -259,7 +258,7 @@ func names[T cloudsim.Resource, ID ~string](c *cloudCLI, k kind[T, ID]) cobra.Co
 	}
 }
 
-// firstOnly completes the first argument and nothing after it.
+// firstOnly completes only the first argument.
 func firstOnly(complete cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, given []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(given) > 0 {
@@ -269,7 +268,7 @@ func firstOnly(complete cobra.CompletionFunc) cobra.CompletionFunc {
 	}
 }
 
-// fixed completes words that are known beforehand.
+// fixed completes the given words.
 func fixed[S ~string](words ...S) cobra.CompletionFunc {
 	all := make([]cobra.Completion, len(words))
 	for i, w := range words {

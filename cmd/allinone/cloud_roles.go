@@ -166,8 +166,8 @@ func newWhoAmICommand(c *cloudCLI) *cobra.Command {
 	return cmd
 }
 
-// grantsCell names the roles of a caller, and where each holds if that is
-// not everywhere in its project.
+// grantsCell returns the roles of a caller. It adds the project or the resources of a role
+// that does not apply to the caller's whole project.
 func grantsCell(i cloudsim.Identity) string {
 	var all []string
 	for _, g := range i.Grants {

@@ -86,7 +86,7 @@ RANGE is in the ranges that projects may use, and overlaps no other network.`,
 	f.StringVar(&nextHop, "next-hop", "", "`INSTANCE` that gets what is sent there")
 	f.StringVar(&network, "network", "", "`NETWORK` whose traffic it is about (default that of the instance)")
 	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
-	_ = errors.Join(cmd.MarkFlagRequired("destination"), cmd.MarkFlagRequired("next-hop")) // fail for an unknown flag only
+	_ = errors.Join(cmd.MarkFlagRequired("destination"), cmd.MarkFlagRequired("next-hop")) // errors only for unknown flag names
 	_ = cmd.RegisterFlagCompletionFunc("next-hop", names(c, instances))
 	_ = cmd.RegisterFlagCompletionFunc("network", names(c, networks))
 	return cmd

@@ -83,7 +83,7 @@ makes a role binding in its project, named after both.`,
 	return cmd
 }
 
-// bindingName is a name for the binding of a role to an account.
+// bindingName returns a name for the binding of a role to an account.
 func bindingName(account, role string) string {
 	name := account + "-" + role
 	return name[:min(len(name), cloudsim.MaxNameLength)]

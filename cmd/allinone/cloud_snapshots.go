@@ -29,8 +29,8 @@ var snapshots = kind[cloudsim.Snapshot, cloudsim.SnapshotID]{
 	list: (*client.Client).ListSnapshots,
 }
 
-// sourceID is the id of what a person means by a source: an id as it is,
-// because what was made of a disk outlives it, else the disk of that name.
+// sourceID returns the id of a source. It returns an id unchanged, because the source may be
+// deleted while its snapshots and disks remain. For a name it returns the id of the disk.
 func sourceID(ctx context.Context, cl *client.Client, nameOrID string) (string, error) {
 	if nameOrID == "" || snapshots.mayBeID(nameOrID) {
 		return nameOrID, nil

@@ -194,7 +194,7 @@ func newExportStateCommand(c *cloudCLI) *cobra.Command {
 				return err
 			}
 			if err := errors.Join(cl.ExportState(ctx, args[0], f), f.Close()); err != nil {
-				return errors.Join(err, os.Remove(file)) // a part of a state is of no use
+				return errors.Join(err, os.Remove(file)) // remove the incomplete state
 			}
 			return nil
 		}),

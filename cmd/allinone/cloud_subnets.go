@@ -29,7 +29,7 @@ var subnets = kind[cloudsim.Subnet, cloudsim.SubnetID]{
 	list: (*client.Client).ListSubnets,
 }
 
-// servesCell is where instances may come from.
+// servesCell returns the zone or the region of the instances that a subnet accepts.
 func servesCell(s cloudsim.Subnet) string {
 	switch {
 	case s.Zone != "":
@@ -91,7 +91,7 @@ neither every zone. It gives an instance the lowest address that is free.`,
 	f.StringVar(&req.IPv4, "ipv4", "", "its `RANGE`, inside that of the network")
 	f.StringVar(&req.IPv6, "ipv6", "", "its IPv6 `RANGE`, inside that of the network (default none)")
 	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
-	_ = errors.Join(cmd.MarkFlagRequired("network"), cmd.MarkFlagRequired("ipv4")) // fail for an unknown flag only
+	_ = errors.Join(cmd.MarkFlagRequired("network"), cmd.MarkFlagRequired("ipv4")) // errors only for unknown flag names
 	_ = cmd.RegisterFlagCompletionFunc("network", names(c, networks))
 	_ = cmd.RegisterFlagCompletionFunc("region", names(c, regions))
 	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))

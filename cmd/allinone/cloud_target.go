@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// targetLists are where resources are listed that a hold or a fault may be for,
-// and that have an id beside their name.
+// targetLists are the paths of the lists of resources that can be the target of a hold or a
+// fault. It contains only kinds whose id differs from the name.
 var targetLists = map[cloudsim.ResourceKind]string{
 	cloudsim.KindInstance: "/v1/instances", cloudsim.KindLoadBalancer: "/v1/load-balancers", cloudsim.KindAddress: "/v1/addresses",
 	cloudsim.KindDisk: "/v1/disks", cloudsim.KindSnapshot: "/v1/snapshots", cloudsim.KindSnapshotGroup: "/v1/snapshot-groups",
@@ -18,13 +18,12 @@ var targetLists = map[cloudsim.ResourceKind]string{
 	cloudsim.KindServiceAccount: "/v1/service-accounts", cloudsim.KindProject: "/v1/projects",
 }
 
-// anyID is what ids look like, of whatever kind.
+// anyID matches an id of any kind.
 var anyID = regexp.MustCompile(`^[a-z]+-[0-9a-f]{6,}$`)
 
-// targetID is the id of the resource that the target of a hold or a fault names.
-// of is its kind, or the plural of that, as in an operation. What looks like an id
-// and is no name is one: a target need not be there yet. The name of what is to be
-// made stays what it is.
+// targetID returns the id of the target of a hold or a fault. of is the target's kind, or the
+// plural of the kind as in an operation. A word that looks like an id and is not a name is
+// an id, because a target may be created later. A name in later stays unchanged.
 func targetID(ctx context.Context, cl *client.Client, of, word string, later map[string]bool) (string, error) {
 	kind, known := parseKind(of)
 	path, listed := targetLists[kind]

@@ -12,10 +12,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// progressEvery is how often a wait says that it still waits.
+// progressEvery is the interval between two progress messages of a wait.
 const progressEvery = 5 * time.Second
 
-// waiting is the flags of commands that begin slow work.
+// waiting contains the flags of commands that begin slow work.
 type waiting struct {
 	wait    bool
 	timeout time.Duration
@@ -46,9 +46,9 @@ func (p *waitTime) Set(s string) error {
 	return nil
 }
 
-// await waits for operations and says on stderr how they fare. It returns the
-// operations, and an error for every one that failed. When the time is up the
-// work goes on; only the wait ends.
+// await waits for operations and prints their progress to stderr. It returns the operations,
+// and an error for every operation that failed. If the timeout passes, only the wait ends and
+// the work goes on.
 func (w waiting) await(ctx context.Context, c *cloudCLI, cl *client.Client, ids []cloudsim.OperationID) ([]cloudsim.Operation, error) {
 	if w.timeout > 0 {
 		late := cloudsim.Errorf(cloudsim.Unavailable, "not over after %s; the work goes on: see 'allinone cloud operations list'", w.timeout)
@@ -75,7 +75,7 @@ func (w waiting) await(ctx context.Context, c *cloudCLI, cl *client.Client, ids 
 	return ops, oneOrMany(errs)
 }
 
-// failure is the error of a failed operation, of the kind that it failed with.
+// failure returns the error of a failed operation, with the operation's error kind.
 func failure(op cloudsim.Operation) error {
 	why := cloudsim.OperationError{Detail: "no reason given"}
 	if op.Error != nil {
@@ -115,7 +115,7 @@ func awaitOne(ctx context.Context, c *cloudCLI, cl *client.Client, id cloudsim.O
 	}
 }
 
-// told says on stderr how an operation ended, if it did.
+// told prints to stderr that an operation is done, if it is.
 func told(c *cloudCLI, op cloudsim.Operation) cloudsim.Operation {
 	if op.State == cloudsim.OperationDone {
 		took := ""
@@ -124,11 +124,11 @@ func told(c *cloudCLI, op cloudsim.Operation) cloudsim.Operation {
 		}
 		fmt.Fprintf(c.stderr, "%s: done%s\n", describe(op), took)
 	}
-	return op // a failed one is told by its error
+	return op // for a failed operation the caller prints the error
 }
 
-// settle returns things as they are when the operations that work on them are
-// over; as they were, without --wait.
+// settle waits for the operations on things and returns the new state of things. Without
+// --wait it returns things unchanged.
 func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cloudCLI, cl *client.Client, w waiting, k kind[T, ID], things []T) ([]T, error) {
 	if !w.wait {
 		return things, nil
@@ -141,7 +141,7 @@ func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cloudCLI, c
 	}
 	_, err := w.await(ctx, c, cl, ids)
 	if ctx.Err() != nil {
-		return things, err // interrupted: this is the last that is known
+		return things, err // interrupted: return the last known state
 	}
 	var now []T
 	for _, t := range things {
@@ -155,8 +155,7 @@ func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cloudCLI, c
 	return now, err
 }
 
-// show prints what a call answered, when the work that it began is over with
-// --wait.
+// show prints the answer t of a call. With --wait it first waits for the work on t.
 func (k kind[T, ID]) show(ctx context.Context, c *cloudCLI, cl *client.Client, o output, w waiting, t T, err error) error {
 	if err != nil {
 		return err
@@ -168,8 +167,8 @@ func (k kind[T, ID]) show(ctx context.Context, c *cloudCLI, cl *client.Client, o
 // action changes one resource and returns it.
 type action[T cloudsim.Resource, ID ~string] func(*client.Client, context.Context, ID) (T, error)
 
-// actionCommand is a verb for any number of resources. One that fails does not
-// keep the others from being tried.
+// actionCommand returns a command that applies act to any number of resources. It goes on
+// after a failure.
 func (k kind[T, ID]) actionCommand(c *cloudCLI, name, short string, act action[T, ID]) *cobra.Command {
 	var o output
 	var w waiting
@@ -203,8 +202,8 @@ func (k kind[T, ID]) actOn(ctx context.Context, cl *client.Client, namesOrIDs []
 	return changed, errors.Join(errs...)
 }
 
-// deleteCommand deletes any number of resources and says how far that is. It
-// takes --wait if deleting is slow work.
+// deleteCommand returns a command that deletes any number of resources and prints their
+// states. It has the flag --wait if deleting is slow work.
 func (k kind[T, ID]) deleteCommand(c *cloudCLI, slow bool, act action[T, ID]) *cobra.Command {
 	var w waiting
 	cmd := &cobra.Command{

@@ -12,15 +12,15 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// Between two attempts to come back to a cloud that left.
+// Shortest and longest delay between two attempts to connect again to a cloud.
 const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
 
-// follow gives handle every event after o.Since until ctx ends, which is no
-// error, or until it cannot go on: Gone, a refusal, or an error of handle. It
-// comes back to a cloud that does not answer for a while, and misses nothing.
+// follow calls handle for every event after o.Since. It returns nil when ctx ends. It returns
+// an error if handle fails, the events are Gone, or the cloud refuses the watch. If the cloud
+// does not answer, follow tries again and misses no event.
 func follow(ctx context.Context, c *cloudCLI, cl *client.Client, o cloudsim.WatchOptions, handle func(cloudsim.Event) error) error {
 	wait := firstRetry
 	for {
@@ -53,7 +53,7 @@ func follow(ctx context.Context, c *cloudCLI, cl *client.Client, o cloudsim.Watc
 	}
 }
 
-// change is a resource and the event that brought it.
+// change is a resource with the event that changed it.
 type change[T any] struct {
 	event cloudsim.Event
 	thing T
@@ -64,12 +64,12 @@ type listWatch[T cloudsim.Resource, ID ~string] struct {
 	kind  kind[T, ID]
 	where cloudsim.ListOptions
 	print func([]change[T]) error
-	// seen is what is on the screen. It tells news from what the list showed,
-	// and lets a resource that leaves the selection be shown leaving.
+	// seen contains the printed resources by id. With seen, listWatch skips events
+	// that the list already showed, and prints resources that no longer match the filters.
 	seen map[string]T
 }
 
-// watchList prints what k's list has and then every change, until ctx ends.
+// watchList prints the resources in k's list and then every change, until ctx ends.
 func watchList[T cloudsim.Resource, ID ~string](ctx context.Context, c *cloudCLI, cl *client.Client, k kind[T, ID], p printer[T], where cloudsim.ListOptions) error {
 	w := listWatch[T, ID]{kind: k, where: where, print: changePrinter(p).changes, seen: map[string]T{}}
 	for {
@@ -85,8 +85,8 @@ func watchList[T cloudsim.Resource, ID ~string](ctx context.Context, c *cloudCLI
 	}
 }
 
-// list prints what is new since it was printed last, and what has gone, and
-// returns the revision to watch from.
+// list prints the changes since the last list, including deleted resources. It returns the
+// revision to watch from.
 func (w *listWatch[T, ID]) list(ctx context.Context, cl *client.Client) (uint64, error) {
 	things, rev, err := w.kind.all(ctx, cl, w.where)
 	if err != nil {
@@ -119,7 +119,7 @@ func (w *listWatch[T, ID]) list(ctx context.Context, cl *client.Client) (uint64,
 	return rev, w.print(news)
 }
 
-// event is the event that a list implies: the one that wrote t last.
+// event returns an event for the last change of t, which list found.
 func (w *listWatch[T, ID]) event(t T, typ cloudsim.EventType) (cloudsim.Event, error) {
 	object, err := json.Marshal(t)
 	m := t.Head()
@@ -136,7 +136,7 @@ func (w *listWatch[T, ID]) handle(ev cloudsim.Event) error {
 	}
 	have, shown := w.seen[ev.ID]
 	if shown && have.Head().Revision >= ev.Rev {
-		return nil // a later page of the list showed it
+		return nil // the list already showed this change
 	}
 	selected := w.selected(ev, t.Head())
 	if !selected && !shown {
@@ -150,7 +150,7 @@ func (w *listWatch[T, ID]) handle(ev cloudsim.Event) error {
 	return w.print([]change[T]{{ev, t}})
 }
 
-// selected applies the list's filters to an event, as the cloud does to a list.
+// selected applies the list's filters to an event, in the same way as the cloud.
 func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 	for key, want := range w.where.Labels {
 		if have, ok := m.Labels[key]; !ok || have != want {
@@ -177,18 +177,18 @@ func (w *listWatch[T, ID]) selected(ev cloudsim.Event, m cloudsim.Meta) bool {
 	return inZone && ofSource && inNetwork
 }
 
-// stream prints rows as they come.
+// stream prints rows as they arrive.
 type stream[T any] struct {
 	printer[T]
 	rowsSoFar *table
-	event     func(T) any // what JSON and YAML show of T
+	event     func(T) any // the value for JSON and YAML
 }
 
 func newStream[T any](p printer[T], event func(T) any) stream[T] {
 	return stream[T]{p, p.table(), event}
 }
 
-// changes prints what came: in JSON one line each, in YAML one document each.
+// changes prints things: one line each in JSON, one document each in YAML.
 func (s stream[T]) changes(things []T) error {
 	switch s.format {
 	case formatTable, formatWide:
@@ -217,8 +217,8 @@ func (s stream[T]) changes(things []T) error {
 	return nil
 }
 
-// changePrinter prints changes of what p prints, with a column that says what
-// happened.
+// changePrinter returns a stream that prints changes with the columns of p and a column for
+// the type of the event.
 func changePrinter[T any](p printer[T]) stream[change[T]] {
 	cols := []column[change[T]]{{head: "EVENT", cell: func(c change[T]) string { return string(c.event.Type) }}}
 	for _, col := range p.columns {

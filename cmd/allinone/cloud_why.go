@@ -43,7 +43,7 @@ OBJECT is an id, or kind/name: the last one of that name.`,
 	return cmd
 }
 
-// story is w for a person.
+// story formats w as text.
 func story(w cloudsim.Why) string {
 	var b strings.Builder
 	state := w.State

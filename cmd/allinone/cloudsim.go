@@ -35,7 +35,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 )
 
-// cloudsimFlags is what a person may say of the cloud server.
+// cloudsimFlags are the flags of the cloudsim command.
 type cloudsimFlags struct {
 	listen                        []string
 	listenSocket                  string
@@ -56,7 +56,7 @@ type cloudsimFlags struct {
 	metadataTrust                 bool
 	registry                      registryFlags
 	noDataPlane                   bool
-	disks                         diskfiles.Config // as run makes it
+	disks                         diskfiles.Config // set by run
 	quotas                        []string
 	rateRead, rateWrite           string
 	rateProject                   string
@@ -150,7 +150,7 @@ func defaultCloudDir(getenv func(string) string) string {
 	return ""
 }
 
-// config reads the flags, and says everything that is wrong with them at once.
+// config parses the flags. It returns the errors of all wrong flags together.
 func (f *cloudsimFlags) config() (engine.Config, error) {
 	cfg := engine.Default()
 	var err error
@@ -230,8 +230,9 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	return cfg, errors.Join(bad...)
 }
 
-// networks reads what projects may use. Without the flag, routes of this machine
-// are excepted: its operator did not say that projects may have them.
+// networks sets the address ranges that projects may use. Without --network-ranges, projects
+// may not use addresses that this machine has routes to, because the operator did not
+// allow them.
 func (f *cloudsimFlags) networks(cfg *engine.Config) error {
 	if len(f.networkRanges) == 0 {
 		cfg.HostRoutes = hostnet.Routes
@@ -251,10 +252,9 @@ func (f *cloudsimFlags) networks(cfg *engine.Config) error {
 	return nil
 }
 
-// reach adds to the data plane's configuration which addresses of instances it
-// connects to: those of default networks, and those that the operator named.
-// Without --network-ranges no address of a project's network is on a network
-// that this machine knows.
+// reach sets the addresses of instances that the data plane connects to. These are the
+// addresses of default networks, and the ranges of --network-ranges. Without that flag, this
+// machine knows no addresses of project networks.
 func (f *cloudsimFlags) reach(plane *dataplane.Config, cfg engine.Config) {
 	for _, p := range []netip.Prefix{cfg.Instances, cfg.Instances6} {
 		if p.IsValid() {
@@ -269,7 +269,7 @@ func (f *cloudsimFlags) reach(plane *dataplane.Config, cfg engine.Config) {
 	}
 }
 
-// parsePublished reads HOST:FIRST-LAST.
+// parsePublished parses HOST:FIRST-LAST.
 func parsePublished(s string) (engine.Published, error) {
 	host, ports, err := net.SplitHostPort(s)
 	low, high, isRange := strings.Cut(ports, "-")
@@ -284,7 +284,7 @@ func parsePublished(s string) (engine.Published, error) {
 	return engine.Published{Host: host, First: first, Last: last}, nil
 }
 
-// limits reads what callers may have and how often they may call.
+// limits parses the quotas and the rate limits.
 func (f *cloudsimFlags) limits(cfg *engine.Config) error {
 	var quotas, read, write, project error
 	cfg.Quotas, quotas = parseQuotas("quota", f.quotas)
@@ -316,7 +316,7 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	if err := f.unready(); err != nil { // of a cloud that was killed
+	if err := f.unready(); err != nil { // remove the file of a cloud that was killed
 		return err
 	}
 	defer func() { err = errors.Join(err, f.unready()) }()
@@ -336,7 +336,7 @@ func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	cfg.Issuer = strings.TrimSuffix(cmp.Or(f.issuer, f.url(ln)), "/")
 	eng := engine.New(log, st, cfg)
-	if err := errors.Join(eng.Prepare(), eng.EnsureAdmin(secret)); err != nil { //nolint:contextcheck // the first transaction, before anybody calls
+	if err := errors.Join(eng.Prepare(), eng.EnsureAdmin(secret)); err != nil { //nolint:contextcheck // the first transaction, before any call
 		return errors.Join(err, ln.Close())
 	}
 	return f.serve(ctx, log, ln, eng, cfg, counters, secret)
@@ -358,7 +358,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		return errors.Join(fmt.Errorf("--tracing-endpoint: %w", err), ln.Close())
 	}
 	defer func() {
-		if err := stopTracing(); err != nil { // a collector that is away is no failure of the cloud
+		if err := stopTracing(); err != nil { // an unreachable collector is not a failure of the cloud
 			log.Warn("the last spans were not sent", "collector", f.tracing, "err", err)
 		}
 	}()
@@ -367,7 +367,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		if socket, err = run.Socket(ctx, f.listenSocket); err != nil {
 			return errors.Join(fmt.Errorf("--listen-socket: %w", err), ln.Close())
 		}
-		defer func() { _ = socket.Close() }() // who serves on it has closed it
+		defer func() { _ = socket.Close() }() // Serve has closed the socket, unless a later step fails
 	}
 	apiCfg := httpapi.Config{Version: version(), Profile: cfg.Profile.Name, Metrics: metrics, LogRequests: f.logRequests, Tracer: spans}
 	if issuer, err := url.Parse(cfg.Issuer); err == nil {
@@ -386,10 +386,10 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		if err != nil {
 			return errors.Join(err, ln.Close())
 		}
-		defer func() { _ = file.Close() }() // each line was written as its call ended
+		defer func() { _ = file.Close() }() // each line was written at the end of its call
 		apiCfg.Transcript = t
 	}
-	api := httpapi.New(log, eng, apiCfg) //nolint:contextcheck // each request has its own
+	api := httpapi.New(log, eng, apiCfg) //nolint:contextcheck // each request has its own context
 	if f.seedFile != "" {
 		if err := applySeeds(ctx, log, api, f.seedFile, secret); err != nil {
 			return errors.Join(fmt.Errorf("--apply: %w", err), ln.Close())
@@ -450,7 +450,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 	url := f.url(ln)
 	log.Info("cloud is up", "url", url, "reference", url+"/docs", "data", f.dataDir, "profile", cfg.Profile.Name)
 	if f.readyFile != "" {
-		part := f.readyFile + ".part" // who waits for the file finds all of it
+		part := f.readyFile + ".part" // renamed when complete, so that a waiting program never reads a part
 		if err := errors.Join(os.WriteFile(part, []byte(url+"\n"), 0o600), os.Rename(part, f.readyFile)); err != nil {
 			return errors.Join(fmt.Errorf("--ready-file: %w", err), ln.Close())
 		}
@@ -458,8 +458,8 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 	return run.All(ctx, parts...)
 }
 
-// unready removes the file that says where the cloud serves. The data directory
-// is this process's then, so no other cloud of it serves there.
+// unready removes the ready file, which contains the cloud's URL. This process owns the data
+// directory at this point, so no other cloud with this data directory runs.
 func (f *cloudsimFlags) unready() error {
 	if f.readyFile == "" {
 		return nil
@@ -470,7 +470,7 @@ func (f *cloudsimFlags) unready() error {
 	return nil
 }
 
-// metadata listens for instances that share this machine's loopback.
+// metadata starts a metadata service for instances that share this machine's loopback.
 func (f *cloudsimFlags) metadata(ctx context.Context, log *slog.Logger, eng *engine.Engine) (func(context.Context) error, error) {
 	ln, err := listenMetadata(ctx, "metadata-listen", f.metadataListen)
 	if err != nil {
@@ -501,8 +501,8 @@ func (f *cloudsimFlags) open(log *slog.Logger, addr string) (net.Listener, error
 	return tls.NewListener(ln, conf), nil
 }
 
-// ensureSecret reads a secret from a file that nobody else may read, and makes
-// the file with a new secret if it is missing.
+// ensureSecret reads a secret from a file that no other user may read. If the file is
+// missing, it creates the file with a new secret.
 func ensureSecret(path string) (string, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		if err := makeSecret(path); err != nil {
@@ -512,9 +512,9 @@ func ensureSecret(path string) (string, error) {
 	return readSecret(path)
 }
 
-// makeSecret makes the file whole or not at all: half a token, left by a start
-// that was killed, would be in the way of every later one. Of two that come
-// together one wins, and both may read it.
+// makeSecret creates the file completely or not at all. A start that is killed must not leave
+// an incomplete token, because every later start would fail. If two processes create the file
+// at the same time, both use the token of the first.
 func makeSecret(path string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".secret-*") // mode 0600
 	if err != nil {
@@ -536,7 +536,8 @@ func readSecret(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Its group may read it: a Secret that is mounted in a pod is its group's.
+	// The group may read the file, because a Secret that is mounted in a pod belongs to the
+	// pod's group.
 	if info.Mode().Perm()&0o037 != 0 {
 		return "", fmt.Errorf("%s is readable by others (mode %04o): run chmod 600 on it", path, info.Mode().Perm())
 	}

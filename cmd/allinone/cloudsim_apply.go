@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// applySeeds makes what a file describes by calls of the API, before anybody
-// else can call: who gets an answer finds all of it.
+// applySeeds applies a file through the API before the API listens. So every caller finds all
+// resources of the file.
 func applySeeds(ctx context.Context, log *slog.Logger, api http.Handler, file, secret string) error {
 	wanted, err := readApply(file, strings.NewReader(""))
 	if err != nil {
@@ -31,13 +31,13 @@ func applySeeds(ctx context.Context, log *slog.Logger, api http.Handler, file, s
 	return err
 }
 
-// inProcess is a handler as the other end of a client, without a network.
+// inProcess is a transport that calls a handler directly, without a network.
 type inProcess struct{ http.Handler }
 
 func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body == nil {
 		r = r.Clone(r.Context())
-		r.Body = http.NoBody // as a server has it
+		r.Body = http.NoBody // an HTTP server also sets a body
 	}
 	w := answered{header: http.Header{}}
 	p.ServeHTTP(&w, r)
@@ -47,7 +47,7 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// answered is what a handler wrote.
+// answered stores the answer of a handler.
 type answered struct {
 	header http.Header
 	status int

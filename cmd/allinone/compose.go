@@ -34,12 +34,12 @@ Nobody types these; 'docker compose up' does.`,
 	return cmd
 }
 
-// nodesFlag adds the flag that says what the cluster's nodes are: the profile.
+// nodesFlag adds the flag for the type of the cluster's nodes: hollow or real.
 func nodesFlag(fl *pflag.FlagSet, nodes *lab.Nodes) {
 	fl.StringVar((*string)(nodes), "nodes", string(lab.Hollow), "what an instance is: hollow, or real")
 }
 
-// composedFlag adds the flag that says where the services' folders are.
+// composedFlag adds the flag for the folder that contains the services' folders.
 func composedFlag(fl *pflag.FlagSet, dir *string) {
 	fl.StringVar(dir, "dir", "/lab", "folder with a folder for each service")
 }
@@ -137,7 +137,7 @@ them when it is back; when it is stopped it shuts them down.`,
 	return cmd
 }
 
-// composeWork completes the command of a service that works until it is stopped.
+// composeWork completes the command of a service that runs until it is stopped.
 func composeWork(e env, work func(lab.Composed, context.Context, *slog.Logger) error, cmd cobra.Command) *cobra.Command {
 	var dir string
 	cmd.Args = cobra.NoArgs
@@ -150,7 +150,8 @@ func composeWork(e env, work func(lab.Composed, context.Context, *slog.Logger) e
 	return &cmd
 }
 
-// newComposeCloudCommand is the cloud itself, with addresses for such nodes.
+// newComposeCloudCommand returns the cloudsim command with address ranges that suit the
+// nodes of --nodes.
 func newComposeCloudCommand(e env) *cobra.Command {
 	var nodes lab.Nodes
 	cmd := newCloudsimCommand(e)

@@ -47,7 +47,7 @@ fraction of the time: that is what a kubelet should run.`,
 	return cmd
 }
 
-// credproviderConfig is what a person may say of a node's files.
+// credproviderConfig contains the flags of the config command.
 type credproviderConfig struct {
 	node.Config
 	to string
@@ -91,12 +91,12 @@ never asked for.`,
 	fl.BoolVar(&f.Optional, "allow-no-service-account", false, "with --audience: pods without a service account, such as static ones, use the node's identity")
 	fl.StringVar(&f.OptInAnnotation, "opt-in-annotation", "", "with --audience: only service accounts with this annotation are used; pods of others use the node's identity")
 	for _, name := range []string{"registry", "node-cloud-url", "dir"} {
-		_ = cmd.MarkFlagRequired(name) // fails for an unknown flag only
+		_ = cmd.MarkFlagRequired(name) // error only for an unknown flag name
 	}
 	return cmd
 }
 
-// write makes the files and returns their names.
+// write writes the files and returns their names.
 func (f credproviderConfig) write() (names []string, err error) {
 	dir, err := filepath.Abs(f.to)
 	if err != nil {
@@ -107,7 +107,7 @@ func (f credproviderConfig) write() (names []string, err error) {
 	if err != nil {
 		return nil, cloudsim.Errorf(cloudsim.Invalid, "%w", err)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // no secrets are in it, and kubelets of others read it
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the folder has no secrets, and kubelets of other users read it
 		return nil, err
 	}
 	for name, raw := range files {

@@ -21,7 +21,7 @@ import (
 // pluginTimeout is how long a kubelet waits for a plugin.
 const pluginTimeout = time.Minute
 
-// credproviderDoctor is what a person asks the doctor.
+// credproviderDoctor contains the flags of the doctor command.
 type credproviderDoctor struct {
 	config, image, account, binDir string
 	annotations                    []string
@@ -50,13 +50,13 @@ read as strictly as by the kubelet, and shown without the password.`,
 	fl.StringArrayVar(&d.annotations, "annotation", nil, "`KEY=VALUE` that the pod's service account has; may be repeated")
 	fl.StringVar(&d.binDir, "bin-dir", "", "the kubelet's --image-credential-provider-bin-dir; run the plugin from there")
 	for _, name := range []string{"config", "image"} {
-		_ = cmd.MarkFlagRequired(name) // fails for an unknown flag only
+		_ = cmd.MarkFlagRequired(name) // error only for an unknown flag name
 	}
 	return cmd
 }
 
-// diagnose says what the kubelet would do, in its order, and is an error if the
-// pull would have no credentials.
+// diagnose prints the kubelet's steps in their order. It returns an error if the pull would
+// have no credentials, or if it found problems.
 func (d credproviderDoctor) diagnose(ctx context.Context, e env) error {
 	raw, err := os.ReadFile(d.config)
 	if err != nil {
@@ -113,8 +113,8 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e env) error {
 	return nil
 }
 
-// passesOver says why the kubelet does not run a provider whose pattern
-// matches; "" if it does, or if nobody asked for a pod.
+// passesOver returns the reason why the kubelet does not run a provider with a matching
+// pattern. It returns "" if the kubelet runs the provider, or if no flag describes a pod.
 func (d credproviderDoctor) passesOver(p doctor.Provider, annotations map[string]string) string {
 	t := p.TokenAttributes
 	if t == nil || d.binDir == "" && d.account == "" && len(annotations) == 0 {
@@ -129,8 +129,8 @@ func (d credproviderDoctor) passesOver(p doctor.Provider, annotations map[string
 	return ""
 }
 
-// exposed says which of these files others may change: whoever can, gets what
-// their kubelet gets.
+// exposed returns the files that other users can change. A user that can change such a file
+// can get the credentials of the kubelet.
 func exposed(paths ...string) (problems []string) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
@@ -143,7 +143,7 @@ func exposed(paths ...string) (problems []string) {
 	return problems
 }
 
-// try runs a plugin as the kubelet does.
+// try runs a plugin in the same way as the kubelet.
 func (d credproviderDoctor) try(ctx context.Context, e env, p doctor.Provider, image string, annotations map[string]string) error {
 	path := p.Binary(d.binDir)
 	if bad := exposed(filepath.Clean(d.binDir), path); len(bad) > 0 {
@@ -178,7 +178,7 @@ func (d credproviderDoctor) try(ctx context.Context, e env, p doctor.Provider, i
 	return nil
 }
 
-// request is what the kubelet writes for the plugin.
+// request returns the request that the kubelet sends to the plugin.
 func (d credproviderDoctor) request(p doctor.Provider, image string, annotations map[string]string) ([]byte, error) {
 	req := map[string]any{"apiVersion": p.APIVersion, "kind": "CredentialProviderRequest", "image": image}
 	if d.account != "" && p.TokenAttributes != nil {

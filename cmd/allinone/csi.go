@@ -14,7 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/logging"
 )
 
-// csiFlags is what a person may say of a CSI driver.
+// csiFlags are the flags of the csi command.
 type csiFlags struct {
 	csidriver.Config
 	cloudCLI
@@ -75,7 +75,7 @@ StorageClass parameters: type (a disk type), iops, throughputMiBps, replication
 	fl.Var(&f.logFormat, "log-format", "log as text or json")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log every call")
 	_ = cmd.RegisterFlagCompletionFunc("serve-as", fixed(csidriver.LegacyNames()...))
-	_ = cmd.RegisterFlagCompletionFunc("mode", fixed(csidriver.Modes()...)) // fails for an unknown flag only
+	_ = cmd.RegisterFlagCompletionFunc("mode", fixed(csidriver.Modes()...)) // error only for an unknown flag name
 	return cmd
 }
 

@@ -60,7 +60,7 @@ line for each, -o json everything.`,
 	return cmd
 }
 
-// maxManifest is more than any cluster's volumes are.
+// maxManifest is the largest manifest in bytes. It fits all volumes of a large cluster.
 const maxManifest = 64 << 20
 
 func translationPrinter(w io.Writer, o output) printer[translate.Answer] {
@@ -80,7 +80,7 @@ func translationPrinter(w io.Writer, o output) printer[translate.Answer] {
 	}
 }
 
-// writeTranslations writes documents of YAML, and in comments what is said of them.
+// writeTranslations writes YAML documents, with the notes on each document as comments.
 func writeTranslations(w io.Writer, all []translate.Answer) error {
 	var b strings.Builder
 	for i, a := range all {

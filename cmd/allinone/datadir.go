@@ -4,15 +4,15 @@ import (
 	"path/filepath"
 )
 
-// defaultDataDir is where a lab lives when nobody says otherwise:
-// $CLOUDSIM_DATA_DIR, or cloudsim in the user's data folder as the XDG base
-// directory specification has it. It is "" when the user has no home.
+// defaultDataDir returns the default data dir of a lab. It is $CLOUDSIM_DATA_DIR, or else the
+// folder cloudsim in the user's data folder, according to the XDG base directory
+// specification. It is "" if the user has no home.
 func defaultDataDir(getenv func(string) string) string {
 	if dir := getenv("CLOUDSIM_DATA_DIR"); dir != "" {
 		return dir
 	}
 	base := getenv("XDG_DATA_HOME")
-	if !filepath.IsAbs(base) { // the specification: a relative one is ignored
+	if !filepath.IsAbs(base) { // the specification says to ignore a relative path
 		home := getenv("HOME")
 		if home == "" {
 			return ""

@@ -16,17 +16,17 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// news is what a detached lab tells the process that started it: one of the
-// three.
+// news is a message from a detached lab to the process that started the lab. A message
+// has exactly one of the three members.
 type news struct {
 	Line  string      `json:"line,omitempty"`
 	Ready *lab.Report `json:"ready,omitempty"`
-	// Errors are what failed, each for itself: one may be of many lines.
+	// Errors contains the text of each error. A text may have many lines.
 	Errors []string `json:"errors,omitempty"`
 }
 
-// message is the teller of a detached lab. Its listener may have gone, and
-// goes when the lab is ready: nobody minds what cannot be written.
+// message is the teller of a detached lab. It ignores write errors, because the process
+// that started the lab may have ended, and ends when the lab is ready.
 type message struct {
 	out  *json.Encoder
 	pipe io.Closer
@@ -39,8 +39,8 @@ func (m message) ready(r lab.Report) {
 	_ = m.pipe.Close()
 }
 
-// runDetached starts this command again in a session of its own, and returns
-// when that lab is ready, or has failed.
+// runDetached starts this command again in a new session. It returns when that lab is ready
+// or has failed.
 func (f *upFlags) runDetached(ctx context.Context, e env, fl *pflag.FlagSet) error {
 	log, err := lab.OpenLog(f.DataDir)
 	if err != nil {
@@ -53,13 +53,13 @@ func (f *upFlags) runDetached(ctx context.Context, e env, fl *pflag.FlagSet) err
 	}
 	defer hear.Close()
 	cmd := exec.Command(f.Self, f.detachedArgs(fl)...)
-	cmd.Stdout, cmd.Stderr = log, log // for what only main or a panic says
-	cmd.ExtraFiles = []*os.File{say}  // is 3 there
+	cmd.Stdout, cmd.Stderr = log, log // for the output of main and of a panic
+	cmd.ExtraFiles = []*os.File{say}  // file descriptor 3 in the new process
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := errors.Join(cmd.Start(), say.Close()); err != nil {
 		return err
 	}
-	// A Ctrl-C while it starts is meant for it.
+	// A Ctrl-C before the lab is ready stops the lab.
 	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })()
 	report, err := listen(hear, e.stdout)
 	if err == nil {
@@ -75,14 +75,14 @@ func (f *upFlags) runDetached(ctx context.Context, e env, fl *pflag.FlagSet) err
 	return err
 }
 
-// detachedArgs are the flags that were given, for the process in the
-// background.
+// detachedArgs returns the arguments for the process in the background. They include all
+// flags that the user gave.
 func (f *upFlags) detachedArgs(fl *pflag.FlagSet) []string {
 	args := []string{"up", "--report-to=3"}
 	fl.Visit(func(flag *pflag.Flag) {
 		if flag.Name != "detach" && flag.Name != "data-dir" {
 			value := flag.Value.String()
-			if list, ok := flag.Value.(pflag.SliceValue); ok { // which shows itself in brackets
+			if list, ok := flag.Value.(pflag.SliceValue); ok { // the String of a list adds brackets
 				value = strings.Join(list.GetSlice(), ",")
 			}
 			args = append(args, "--"+flag.Name+"="+value)
@@ -91,8 +91,8 @@ func (f *upFlags) detachedArgs(fl *pflag.FlagSet) []string {
 	return append(args, "--data-dir="+string(f.DataDir))
 }
 
-// listen prints the news until the lab runs, and returns its report. The error is
-// the lab's, or io.EOF if it ended without a word.
+// listen prints the messages until the lab is ready, and returns its report. It returns the
+// lab's error if the lab failed, or io.EOF if the lab ended without a message.
 func listen(hear io.Reader, w io.Writer) (lab.Report, error) {
 	d := json.NewDecoder(hear)
 	for {

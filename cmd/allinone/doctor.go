@@ -52,7 +52,7 @@ nothing. It fails if something is missing for what --nodes says.`,
 	return cmd
 }
 
-// diagnosis is an error if a lab with such nodes would not run.
+// diagnosis returns an error if a lab with these nodes cannot run on this machine.
 func diagnosis(nodes lab.Nodes, checks []lab.Check) error {
 	missing := 0
 	for _, c := range checks {

@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// stopPatience is how long a lab may take to stop: the graces of a chain of
-// processes that wait for one another.
+// stopPatience is the default time that a lab may take to stop. It covers the grace periods
+// of processes that stop one after the other.
 const stopPatience = time.Minute
 
 func newDownCommand(e env) *cobra.Command {

@@ -34,16 +34,16 @@ util-linux.`,
 		},
 	}
 	dataDirFlag(cmd.Flags(), &dataDir, e)
-	cmd.Flags().SetInterspersed(false) // the command has flags of its own
+	cmd.Flags().SetInterspersed(false) // flags after the first argument belong to the command
 	return cmd
 }
 
-// entered is where machines are: a lab's, or a composed one's.
+// entered finds the machine of a node, in a lab or in a composed lab.
 type entered interface {
 	MachinePID(node string) (int, error)
 }
 
-// enter becomes a command, or a shell, in all namespaces of a node's machine.
+// enter replaces this process with a command, or a shell, in all namespaces of a node's machine.
 func enter(machines entered, node string, command []string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("the namespaces of a machine are root's: run it with sudo")

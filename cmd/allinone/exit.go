@@ -12,15 +12,15 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Exit codes that no Kind stands for.
+// Exit codes without a Kind.
 const (
 	exitOK          = 0
 	exitUsage       = 2
 	exitInterrupted = 130
 )
 
-// exitCodes is the one place where a Kind becomes an exit code. Scripts decide
-// by these numbers: they do not change.
+// exitCodes maps each Kind to its exit code. Scripts depend on these numbers, so do not
+// change them.
 var exitCodes = map[cloudsim.Kind]struct {
 	code    int
 	meaning string
@@ -45,7 +45,7 @@ func exitCode(err error) int {
 	return exitCodes[cloudsim.KindOf(err)].code
 }
 
-// newExitCodesTopic is a help topic: it prints the table above.
+// newExitCodesTopic returns a help topic that prints exitCodes.
 func newExitCodesTopic() *cobra.Command {
 	var b strings.Builder
 	b.WriteString("Every command exits with one of these codes:\n\n")
@@ -62,7 +62,7 @@ func newExitCodesTopic() *cobra.Command {
 	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: b.String()}
 }
 
-// errorsOf are the words of an error, those of each that was joined for itself.
+// errorsOf returns the texts of an error. Each joined error has its own text.
 func errorsOf(err error) (all []string) {
 	many := cloudsim.Joined(err)
 	if many == nil {
@@ -74,8 +74,8 @@ func errorsOf(err error) (all []string) {
 	return all
 }
 
-// explain prints an error for a person: each of several on a line of its own,
-// and the fields of a request that is wrong one below the other.
+// explain prints an error for a user. It prints each joined error on a separate line, and the
+// wrong fields of a request one below the other.
 func explain(w io.Writer, path string, err error) {
 	if errors.Is(err, context.Canceled) {
 		fmt.Fprintf(w, "%s: interrupted\n", path)

@@ -17,13 +17,13 @@ func help(cmd *cobra.Command, _ []string) {
 	}
 	fmt.Fprintln(w, strings.TrimSpace(text))
 	if !cmd.Runnable() && !cmd.HasSubCommands() {
-		return // a topic
+		return // a help topic
 	}
 	fmt.Fprintln(w)
-	_ = usage(cmd) // its only failures are those of w, where it cannot be told
+	_ = usage(cmd) // fails only if writing to w fails, and then no message can be written
 }
 
-// usage prints how a command is called: by example first.
+// usage prints the usage of a command: line, aliases, examples, commands and flags.
 func usage(cmd *cobra.Command) error {
 	w := cmd.OutOrStdout()
 	fmt.Fprintf(w, "Usage:\n  %s\n", useLine(cmd))

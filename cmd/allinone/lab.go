@@ -18,14 +18,14 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/course"
 )
 
-// verifyPatience is how long verify looks at what a cluster may still be busy
-// with, before a person hears that it is not so.
+// verifyPatience is how long verify repeats its checks before it reports a failure. The
+// cluster may still be at work.
 const verifyPatience = 5 * time.Second
 
-// solvePatience is how long what a solution has begun may take.
+// solvePatience is how long the cluster may take after a solution's commands.
 const solvePatience = time.Minute
 
-// labCLI is what the commands of the course share.
+// labCLI contains the environment and the flags that all commands of the course share.
 type labCLI struct {
 	env
 	dataDir string
@@ -53,7 +53,7 @@ looks. How far you are is kept in the data dir.`,
 	return cmd
 }
 
-// pupil is a person on the way through the course, in a data dir.
+// pupil is a user in the course, with the lab's data dir and the user's progress.
 type pupil struct {
 	*labCLI
 	dir      lab.Dir
@@ -82,7 +82,7 @@ func (c *labCLI) pupil() (*pupil, error) {
 	return p, err
 }
 
-// here refuses where nothing runs that commands could be typed at.
+// here returns an error if no lab runs or if the lab is not ready.
 func (p *pupil) here() error {
 	if p.report.PID == 0 {
 		return noLab(p.report)
@@ -93,8 +93,8 @@ func (p *pupil) here() error {
 	return nil
 }
 
-// current is the lab and the step that the person is at; over says that all
-// steps are done.
+// current returns the lab and the step that the user is at. over reports that all steps are
+// done.
 func (p *pupil) current() (l course.Lab, step course.Step, over bool, err error) {
 	if err := p.here(); err != nil {
 		return l, step, false, err
@@ -119,7 +119,7 @@ func (p *pupil) keep() error {
 	return p.dir.KeepCourseProgress(append(raw, '\n'))
 }
 
-// run makes a command's RunE of what a pupil does.
+// run makes a command's RunE from a function that needs a pupil.
 func (c *labCLI) run(fn func(ctx context.Context, p *pupil, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		p, err := c.pupil()
@@ -130,7 +130,7 @@ func (c *labCLI) run(fn func(ctx context.Context, p *pupil, args []string) error
 	}
 }
 
-// atStep is run for what is done at a step.
+// atStep makes a command's RunE from a function that needs the current step.
 func (c *labCLI) atStep(fn func(ctx context.Context, p *pupil, l course.Lab, s course.Step) error) func(*cobra.Command, []string) error {
 	return c.run(func(ctx context.Context, p *pupil, _ []string) error {
 		l, s, over, err := p.current()
@@ -217,8 +217,8 @@ func (c *labCLI) start() *cobra.Command {
 	}
 }
 
-// mayStart leaves the lab before, if that is done, and refuses if it is not. The
-// lab before may be l itself, which is begun anew then.
+// mayStart returns an error if the previous lab is not over. If it is over, mayStart undoes the
+// previous lab. The previous lab can be l itself, which then begins again.
 func (p *pupil) mayStart(ctx context.Context, l course.Lab) error {
 	if err := p.here(); err != nil {
 		return err
@@ -240,7 +240,7 @@ func (p *pupil) mayStart(ctx context.Context, l course.Lab) error {
 	return p.undo(ctx, before)
 }
 
-// mayBegin refuses where the lab's commands would not do what its page shows.
+// mayBegin returns an error if the cluster is not in the state that the lab's page expects.
 func (p *pupil) mayBegin(ctx context.Context, l course.Lab) error {
 	found, err := course.Step{Checks: l.Begin}.Verify(ctx, p.shell(), verifyPatience)
 	if err != nil || course.Good(found) {
@@ -295,7 +295,7 @@ command that looked, what it saw and what was expected.`,
 	return cmd
 }
 
-// look verifies a step and tells what was found; what is not so is an error.
+// look verifies a step and prints the results. It returns an error if a check fails.
 func (p *pupil) look(ctx context.Context, s course.Step, patience time.Duration) error {
 	if len(s.Checks) == 0 {
 		fmt.Fprintln(p.stdout, "There is nothing to verify in this step, only something to see.")
@@ -378,7 +378,7 @@ was broken is repaired. Nothing else in the cluster and the cloud is touched.
 	}
 }
 
-// undo does what a page's reset says. What is not there need not be deleted.
+// undo runs the reset commands of a lab's page. It ignores resources that do not exist.
 func (p *pupil) undo(ctx context.Context, l course.Lab) error {
 	began := time.Now()
 	var errs []error
@@ -413,7 +413,7 @@ func (p *pupil) sayOver(l course.Lab) {
 	fmt.Fprintln(p.stdout)
 }
 
-// complete offers the ids of labs.
+// complete completes the ids of labs.
 func (c *labCLI) complete(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	all, err := course.Read(labs.Pages)
 	if err != nil {

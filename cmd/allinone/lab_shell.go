@@ -12,20 +12,20 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/course"
 )
 
-// lineTimeout is how long one command line of a lab may take: pages wait for
-// less.
+// lineTimeout is how long a command line of a lab may take. The waits on the lab pages are
+// shorter.
 const lineTimeout = 2 * time.Minute
 
-// labShell types command lines in a shell that knows the lab in dir, as one
-// does that has read its env file.
+// labShell returns a function that runs a command line in a new shell. The shell first reads
+// the env file of the lab in dir.
 func labShell(dir lab.Dir) course.Shell {
 	environment := append(os.Environ(), "LC_ALL=C.UTF-8")
 	return func(ctx context.Context, line string) (string, int, error) {
 		ctx, cancel := context.WithTimeout(ctx, lineTimeout)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", ". "+shellWord(dir.EnvFile())+"\n"+line) //nolint:gosec // the lines are our own pages'
+		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", ". "+shellWord(dir.EnvFile())+"\n"+line) //nolint:gosec // the lines come from the project's own pages
 		cmd.Env = environment
-		cmd.WaitDelay = time.Second // for what a line leaves in the background
+		cmd.WaitDelay = time.Second // for background processes that a line started
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
 		err := cmd.Run()

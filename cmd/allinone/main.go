@@ -1,9 +1,8 @@
-// Command allinone is a simulated cloud, the Kubernetes subsystems that speak
-// to it, and a lab that puts them together, in one binary.
+// Command allinone is a simulated cloud, the Kubernetes components that call the cloud, and
+// a lab that runs them together, in one binary.
 //
-// This package is flags and environment only: each file turns them into the
-// Config of a package and calls its Run. It alone reads the environment and
-// exits the process.
+// This package contains only flags and environment. Each file converts them to the Config of
+// a package and calls its Run. Only this package reads the environment and exits the process.
 package main
 
 import (
@@ -16,15 +15,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// env is all that a command may touch of the process it runs in.
+// env is the part of the process that a command may use.
 type env struct {
 	getenv         func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
 
-// commands makes every part of the binary, in the order help shows them. A new
-// subcommand is a file of its name and a line here.
+// commands contains the constructors of all commands, in the order of the help. A new command
+// is a new file and a line here.
 var commands = []struct {
 	group string
 	make  func(env) *cobra.Command
@@ -49,7 +48,7 @@ var commands = []struct {
 
 func main() {
 	watched := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // under nohup it stays ignored
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores the signal, and it stays ignored
 		watched = append(watched, syscall.SIGHUP)
 	}
 	signals := make(chan os.Signal, 2)
@@ -58,8 +57,8 @@ func main() {
 	os.Exit(supervise(signals, func(ctx context.Context) int { return start(ctx, e, os.Args[1:]) }))
 }
 
-// supervise runs work and returns its exit code. The first signal ends work's
-// context; a second one ends the wait for it.
+// supervise runs work and returns its exit code. The first signal ends work's context. After
+// the second signal, supervise does not wait for work.
 func supervise(signals <-chan os.Signal, work func(context.Context) int) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/logging"
 )
 
-// metadataFlags is what a person may say of a metadata service.
+// metadataFlags are the flags of the metadata command.
 type metadataFlags struct {
 	cloudCLI
 	listen    string
@@ -82,8 +82,8 @@ func (f *metadataFlags) run(ctx context.Context, log *slog.Logger) error {
 
 const trustLoopbackHelp = "give user data, identity documents and service account tokens also to callers from 127.0.0.0/8: any user of this machine can call as any instance there"
 
-// listenMetadata listens on loopback or link-local only: what an instance is
-// told is nobody else's business, and nothing is encrypted.
+// listenMetadata listens on a loopback or link-local address. It refuses other addresses,
+// because the metadata is confidential and the service does not encrypt it.
 func listenMetadata(ctx context.Context, flag, address string) (net.Listener, error) {
 	at, err := netip.ParseAddrPort(strings.Replace(address, "localhost:", "127.0.0.1:", 1))
 	if err != nil || !at.Addr().IsLoopback() && !at.Addr().IsLinkLocalUnicast() {

@@ -18,15 +18,15 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// format is how a command prints what the cloud answered.
+// format is the output format of a command.
 type format string
 
 const (
 	formatTable format = "table"
-	formatWide  format = "wide" // table with every column
-	formatJSON  format = "json" // the API's own objects; a list is an array
-	formatYAML  format = "yaml" // the same in YAML
-	formatName  format = "name" // ids, one a line
+	formatWide  format = "wide" // a table with all columns
+	formatJSON  format = "json" // the API's objects; a list is an array
+	formatYAML  format = "yaml" // the same as JSON, in YAML
+	formatName  format = "name" // one id per line
 )
 
 var formats = []format{formatTable, formatWide, formatJSON, formatYAML, formatName}
@@ -50,7 +50,7 @@ func join[S ~string](all []S) string {
 	return strings.Join(words, ", ")
 }
 
-// output is the flags that say how to print.
+// output contains the flags for the output format.
 type output struct {
 	format    format
 	noHeaders bool
@@ -78,7 +78,7 @@ type printer[T any] struct {
 	id      func(T) string
 }
 
-// list prints things as one value: in JSON and YAML an array.
+// list prints things as one value. In JSON and YAML the value is an array.
 func (p printer[T]) list(things []T) error {
 	if things == nil {
 		things = []T{}
@@ -92,7 +92,7 @@ func (p printer[T]) list(things []T) error {
 	return p.table().print(p.rows(things))
 }
 
-// one prints a single thing: in JSON and YAML as it is.
+// one prints a single thing. In JSON and YAML the thing is not in an array.
 func (p printer[T]) one(thing T) error {
 	if p.format == formatJSON || p.format == formatYAML {
 		return p.encode(thing)
@@ -124,7 +124,7 @@ func (p printer[T]) encode(v any) error {
 	return enc.Encode(v)
 }
 
-// shown are the columns that the format has.
+// shown returns the columns of the chosen format.
 func (p printer[T]) shown() []column[T] {
 	return slices.DeleteFunc(slices.Clone(p.columns), func(c column[T]) bool { return c.wide && p.format != formatWide })
 }
@@ -150,8 +150,8 @@ func (p printer[T]) rows(things []T) [][]string {
 	return rows
 }
 
-// table writes aligned rows. It may be called again: rows that come later keep
-// the widths of those before, as far as they fit.
+// table writes aligned rows. print may be called many times. Later rows keep the column widths
+// of earlier rows, and a longer cell makes its column wider.
 type table struct {
 	w      io.Writer
 	head   []string // printed once, before the first rows
@@ -186,8 +186,8 @@ func (t *table) print(rows [][]string) error {
 	return err
 }
 
-// printable is a cell that cannot break its line or command a terminal; an
-// empty one shows that it is empty.
+// printable replaces control characters in a cell, so that the cell cannot break its line or
+// control the terminal. An empty cell becomes "-".
 func printable(cell string) string {
 	if cell == "" {
 		return "-"
@@ -200,7 +200,7 @@ func printable(cell string) string {
 	}, cell)
 }
 
-// age is how long ago t was, in the units a person would use.
+// age returns the time since t in a readable unit.
 func age(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -208,7 +208,7 @@ func age(t time.Time) string {
 	return duration.HumanDuration(max(0, time.Since(t)))
 }
 
-// labelCell is labels as the flags take them.
+// labelCell returns labels in the form of the flags: KEY=VALUE, separated by commas.
 func labelCell(labels map[string]string) string {
 	words := make([]string, 0, len(labels))
 	for _, k := range slices.Sorted(maps.Keys(labels)) {

@@ -49,7 +49,7 @@ Server and agent work with upstream's agent, server and clients too
 	return cmd
 }
 
-// proxyLog is the logging of both ends. Upstream's verbosity is understood.
+// proxyLog contains the logging flags of server and agent. They follow upstream's flags.
 type proxyLog struct {
 	format    logging.Format
 	verbosity int
@@ -65,7 +65,7 @@ func (l *proxyLog) logger(e env) *slog.Logger {
 	return logging.New(e.stderr, logging.Level(l.verbosity >= 5), l.format)
 }
 
-// proxySide is what both ends serve for those who watch them.
+// proxySide contains the flags for health, metrics and the admin socket of server and agent.
 type proxySide struct {
 	healthHost string
 	healthPort int
@@ -82,7 +82,7 @@ func (s *proxySide) profilingFlags(fl *pflag.FlagSet) {
 	fl.BoolVar(&s.contention, "enable-contention-profiling", false, "record lock contention for pprof; needs --enable-profiling")
 }
 
-// metricsRegistry has what every process tells of itself.
+// metricsRegistry returns a registry with the metrics of the Go runtime and the process.
 func metricsRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -130,9 +130,9 @@ func (s *proxySide) serve(ctx context.Context, reg *prometheus.Registry, ready f
 	return parts, nil
 }
 
-// runWith runs a proxy and its companions: the health and admin servers, and for
-// the server also its Kubernetes parts. The companions stop after the proxy, so
-// that they still answer while it drains.
+// runWith runs a proxy and its companions. The companions are the health and admin servers
+// and the server's Kubernetes parts. They stop after the proxy, so that they still answer
+// while the proxy drains.
 func runWith(ctx context.Context, proxy func(context.Context) error, companions []func(context.Context) error) error {
 	if len(companions) == 0 {
 		return proxy(ctx)
@@ -149,7 +149,8 @@ func proxyMetrics(reg *prometheus.Registry) http.Handler {
 	return httpapi.CheckHost(promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 }
 
-// healthHandler says the truth: alive always, ready when of use.
+// healthHandler serves the health probes and the metrics. The liveness probes always succeed,
+// and the readiness probes succeed if ready returns nil.
 func healthHandler(metrics http.Handler, ready func() error) http.Handler {
 	mux := http.NewServeMux()
 	alive := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
@@ -182,7 +183,7 @@ func (s *proxySide) adminHandler(status http.Handler) http.Handler {
 	return mux
 }
 
-// kubeAccess is how either end reaches the Kubernetes API.
+// kubeAccess contains the flags for access to the Kubernetes API.
 type kubeAccess struct {
 	kube.Access
 	leaseNamespace string
@@ -196,7 +197,7 @@ func (k *kubeAccess) flags(fl *pflag.FlagSet) {
 	fl.StringVar(&k.leaseLabel, "lease-label", "k8s-app=konnectivity-server", "label of the servers' leases")
 }
 
-// label is the lease label as a map.
+// label returns the lease label as a map.
 func (k *kubeAccess) label() (map[string]string, error) {
 	labels := map[string]string{}
 	for pair := range strings.SplitSeq(k.leaseLabel, ",") {
@@ -209,16 +210,16 @@ func (k *kubeAccess) label() (map[string]string, error) {
 	return labels, nil
 }
 
-// ignored adds upstream's flags that have nothing to set here, so that its
-// command lines go on working.
+// ignored adds and hides flags of upstream that have no effect here, so that upstream's command
+// lines still work.
 func ignored(fl *pflag.FlagSet, add func(), names ...string) {
 	add()
 	for _, n := range names {
-		_ = fl.MarkHidden(n) // fails for an unknown flag only
+		_ = fl.MarkHidden(n) // error only for an unknown flag name
 	}
 }
 
-// tlsMinVersion reads upstream's names.
+// tlsMinVersion parses upstream's names of TLS versions.
 func tlsMinVersion(name string) (uint16, error) {
 	switch name {
 	case "", "VersionTLS12":
@@ -229,7 +230,7 @@ func tlsMinVersion(name string) (uint16, error) {
 	return 0, fmt.Errorf("--tls-min-version must be VersionTLS12 or VersionTLS13, got %q", name)
 }
 
-// cipherSuites reads Go's names of suites that are not broken.
+// cipherSuites parses the names of secure cipher suites as in Go's package tls.
 func cipherSuites(names []string) ([]uint16, error) {
 	var ids []uint16
 	var errs []error
@@ -244,7 +245,8 @@ func cipherSuites(names []string) ([]uint16, error) {
 	return ids, errors.Join(errs...)
 }
 
-// ownID is a flag, else an environment variable, else the host's name.
+// ownID returns the flag, or else the environment variable, or else the host name and the
+// process id.
 func ownID(flag, env string) (string, error) {
 	if flag != "" {
 		return flag, nil

@@ -21,7 +21,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// proxyAgentFlags is what a person may say of a network proxy agent.
+// proxyAgentFlags are the flags of the proxy agent command.
 type proxyAgentFlags struct {
 	agent.Config
 	proxyLog
@@ -121,7 +121,7 @@ func (f *proxyAgentFlags) ownFlags(fl *pflag.FlagSet) {
 	f.proxyLog.flags(fl)
 }
 
-// complete turns the flags into a Config.
+// complete converts the flags to a Config.
 func (f *proxyAgentFlags) complete() error {
 	var errs [3]error
 	f.ID, errs[0] = ownID(f.agentID, f.envID)
@@ -152,7 +152,7 @@ func (f *proxyAgentFlags) run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 	}
-	if _, err := f.TLS(); err != nil { // what is wrong from the start is said at once
+	if _, err := f.TLS(); err != nil { // report wrong files at the start
 		return fmt.Errorf("--ca-cert, --agent-cert: %w", err)
 	}
 	if f.countLeases {

@@ -17,14 +17,13 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// pauseMetadata is between questions to a metadata service that is not there
-// yet.
+// pauseMetadata is the delay between two requests to a metadata service that is not available.
 const pauseMetadata = time.Second
 
-// askMetadata completes the flags with what the instance's metadata says of
-// this agent: its name, its zone, and that it is for the instance's names and
-// addresses and for the pods on it. What a flag says, stays. The service may
-// start later than the agent: it is asked until it answers or ctx ends.
+// askMetadata completes the flags with the metadata of the agent's instance: the id, the zone,
+// and the identifiers. The identifiers are the instance's names, addresses and pod ranges. An
+// id or a zone from a flag stays unchanged. The service may start later than the agent, so
+// askMetadata repeats the request until the service answers or ctx ends.
 func (f *proxyAgentFlags) askMetadata(ctx context.Context, log *slog.Logger) error {
 	m := client.NewMetadata(f.metadataURL)
 	defer m.Close()

@@ -21,7 +21,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
 )
 
-// proxyConfigFlags is what a person may say of files for a network proxy.
+// proxyConfigFlags are the flags of the proxy config command.
 type proxyConfigFlags struct {
 	Out    string
 	Socket string
@@ -58,7 +58,7 @@ It writes over nothing.`,
 	fl.StringVar(&f.TCP, "tcp", "", "HOST:PORT of the server, for HTTP CONNECT over TCP instead of a socket")
 	fl.StringSliceVar(&f.Hosts, "host", nil, "names and addresses by which agents and clients call the server")
 	fl.StringVar(&f.Image, "image", "allinone", "image with allinone, for the manifests")
-	_ = cmd.MarkFlagRequired("out") // fails for an unknown flag only
+	_ = cmd.MarkFlagRequired("out") // error only for an unknown flag name
 	_ = cmd.MarkFlagDirname("out")
 	return cmd
 }
@@ -102,7 +102,7 @@ func (f *proxyConfigFlags) run(w io.Writer) (err error) {
 	return err
 }
 
-// check says everything that is wrong with the flags.
+// check returns the errors of all wrong flags together.
 func (f *proxyConfigFlags) check() error {
 	var bad []error
 	if f.TCP != "" && !isHostPort(f.TCP) {
@@ -117,10 +117,10 @@ func (f *proxyConfigFlags) check() error {
 	return errors.Join(bad...)
 }
 
-// File is a file in the folder.
+// File returns the path of a file in the folder.
 func (f *proxyConfigFlags) File(name string) string { return filepath.Join(f.Out, name) }
 
-// Host is how agents call the server.
+// Host returns the host name that agents use for the server.
 func (f *proxyConfigFlags) Host() string {
 	if len(f.Hosts) > 0 {
 		return f.Hosts[0]
@@ -128,7 +128,7 @@ func (f *proxyConfigFlags) Host() string {
 	return "127.0.0.1"
 }
 
-// next tells how to start everything.
+// next returns the commands that start all parts.
 func (f *proxyConfigFlags) next() string {
 	front := "--uds-name " + shellWord(f.Socket) + " --server-port 0"
 	if f.TCP != "" {

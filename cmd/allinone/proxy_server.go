@@ -23,10 +23,10 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// statusPath is where the admin port says what goes through a server.
+// statusPath is the path of a server's status on the admin socket.
 const statusPath = "/status"
 
-// proxyServerFlags is what a person may say of a network proxy server.
+// proxyServerFlags are the flags of the proxy server command.
 type proxyServerFlags struct {
 	server.Config
 	proxyLog
@@ -166,7 +166,7 @@ func (f *proxyServerFlags) watcherFlags(fl *pflag.FlagSet) {
 	f.proxyLog.flags(fl)
 }
 
-// complete turns the flags into a Config that lacks only its listeners.
+// complete converts the flags to a Config without listeners.
 func (f *proxyServerFlags) complete() error {
 	var errs [6]error
 	f.ID, errs[0] = ownID(f.serverID, f.envID)
@@ -188,8 +188,7 @@ func (f *proxyServerFlags) complete() error {
 	return errors.Join(errs[:]...)
 }
 
-// places are the frontends that were asked for, as MODE@unix:PATH or
-// MODE@HOST:PORT.
+// places returns the requested frontends as MODE@unix:PATH or MODE@HOST:PORT.
 func (f *proxyServerFlags) places() []string {
 	all := f.frontends
 	switch {
@@ -201,7 +200,7 @@ func (f *proxyServerFlags) places() []string {
 	return all
 }
 
-// overTCP reports whether a --frontend uses the TLS files already.
+// overTCP reports whether a --frontend listens on TCP, and so already uses the TLS files.
 func (f *proxyServerFlags) overTCP() bool {
 	for _, place := range f.frontends {
 		if !strings.Contains(place, "@unix:") {
@@ -242,7 +241,8 @@ func (f *proxyServerFlags) run(ctx context.Context, log *slog.Logger) (err error
 	return runWith(ctx, s.Run, append(parts, watchers...))
 }
 
-// kubernetes connects to the API if a flag needs it, and returns what is to run.
+// kubernetes connects to the Kubernetes API if a flag needs it. It returns the functions that
+// must run.
 func (f *proxyServerFlags) kubernetes(log *slog.Logger) ([]func(context.Context) error, error) {
 	if f.agentNamespace == "" && !f.publishLease {
 		return nil, nil
@@ -322,7 +322,7 @@ func (f *proxyServerFlags) openFrontend(ctx context.Context, log *slog.Logger, p
 	return front, err
 }
 
-// openSocket makes a Unix socket that its owner and group may use.
+// openSocket opens a Unix socket that its owner and its group may use.
 func (f *proxyServerFlags) openSocket(ctx context.Context, path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil && f.deleteUDS && info.Mode()&fs.ModeSocket != 0 {
 		if err := os.Remove(path); err != nil {
@@ -356,6 +356,6 @@ func (f *proxyServerFlags) closeAll() error {
 func statusHandler(s *server.Server) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(s.Status()) // the client has gone: nobody to tell
+		_ = json.NewEncoder(w).Encode(s.Status()) // fails if the client has left
 	})
 }

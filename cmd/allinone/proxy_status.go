@@ -17,7 +17,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// proxyStatusFlags is what a person may say of a look at a server.
+// proxyStatusFlags are the flags of the proxy status command.
 type proxyStatusFlags struct {
 	url         string
 	connections bool
@@ -76,7 +76,7 @@ func (f *proxyStatusFlags) run(ctx context.Context, w io.Writer) error {
 	}
 }
 
-// maxStatus bounds what is read of a server: some 100,000 connections.
+// maxStatus is the largest status in bytes that is read. It fits about 100,000 connections.
 const maxStatus = 32 << 20
 
 func fetchProxyStatus(ctx context.Context, url string) (s server.Status, err error) {
@@ -164,7 +164,7 @@ func proxyConnectionPrinter(w io.Writer, o output) printer[server.ConnectionStat
 	}}
 }
 
-// bytesCell is a size in the unit a person would use.
+// bytesCell returns a size in a readable unit.
 func bytesCell(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	v, u := float64(n), 0

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The groups that the top command's help shows.
+// The command groups in the help of the root command.
 const (
 	groupLab        = "lab"
 	groupCloud      = "cloud"
@@ -18,15 +18,15 @@ const (
 	groupOther      = "other"
 )
 
-// versionFlag is on the top command only.
+// versionFlag is a flag of the root command only.
 const versionFlag = "version"
 
 func newRootCommand(e env) *cobra.Command {
-	// cobra gives every command the flags that libraries put there, such as
-	// a --version of upstream's that would do nothing: some as they are made,
-	// the others as they run.
+	// Libraries add flags to pflag.CommandLine, such as upstream's --version, which has no
+	// effect here. cobra gives every command these flags, some when the command is created
+	// and others when it runs. So allinone uses an empty flag set instead.
 	pflag.CommandLine = pflag.NewFlagSet("allinone", pflag.ContinueOnError)
-	cobra.EnableCommandSorting = false // help shows the order of commands
+	cobra.EnableCommandSorting = false // the help keeps the order of the commands
 	root := &cobra.Command{
 		Use:   "allinone",
 		Short: "A simulated cloud and the Kubernetes subsystems that speak to it",
@@ -66,13 +66,12 @@ subsystems that speak to it, and a lab that puts them together.`,
 	return root
 }
 
-// start runs the command that args name and returns the exit code of the
-// process.
+// start runs the command that args name. It returns the exit code of the process.
 func start(ctx context.Context, e env, args []string) int {
 	root := newRootCommand(e)
 	root.SetArgs(append([]string{}, args...)) // not nil: cobra would read os.Args
 	refuseUnknownTopics(root)
-	root.InitDefaultCompletionCmd(args...) // now, so that it is prepared with the others
+	root.InitDefaultCompletionCmd(args...) // before prepare, so that prepare covers this command too
 	began := false
 	prepare(root, &began)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -88,9 +87,9 @@ func start(ctx context.Context, e env, args []string) int {
 	return exitCode(err)
 }
 
-// prepare makes every command of a tree say when it begins to run, so that
-// what fails before is known to be a mistake in the command line; and makes a
-// command that only groups others refuse a name that it does not know.
+// prepare changes a command and its subcommands. Each command sets *began when it begins to run,
+// because an error before this is a mistake in the command line. A command that only groups
+// other commands refuses unknown names.
 func prepare(cmd *cobra.Command, began *bool) {
 	cmd.SuggestionsMinimumDistance = 2
 	switch run, plain := cmd.RunE, cmd.Run; {
@@ -122,8 +121,8 @@ func prepare(cmd *cobra.Command, began *bool) {
 	}
 }
 
-// refuseUnknownTopics makes 'help' refuse a name that it does not know: cobra's
-// would show the help of the command above.
+// refuseUnknownTopics makes 'help' refuse an unknown name. By default cobra would show the
+// help of the parent command.
 func refuseUnknownTopics(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {
@@ -148,7 +147,7 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return errors.New(msg)
 }
 
-// flagError blames an unknown command before the flags that were meant for it.
+// flagError reports an unknown command instead of the flags that follow the command.
 func flagError(cmd *cobra.Command, err error) error {
 	if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
 		return unknownCommand(cmd, args[0])

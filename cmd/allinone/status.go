@@ -45,8 +45,8 @@ Where no lab runs, the exit code is 10, whatever the output.`,
 	return cmd
 }
 
-// printStatus is for people and for scripts: a lab that does not run is an
-// error, and what a script reads is whole all the same.
+// printStatus prints a report. If no lab runs, it returns an error. In JSON and YAML it prints
+// the whole report also in this case.
 func printStatus(w io.Writer, o output, r lab.Report) error {
 	p := componentPrinter(w, o)
 	switch {
@@ -69,7 +69,7 @@ func printStatus(w io.Writer, o output, r lab.Report) error {
 	return err
 }
 
-// noLab is the error for a data dir in which nothing runs.
+// noLab returns the error for a data dir without a running lab.
 func noLab(r lab.Report) error {
 	return cloudsim.Errorf(cloudsim.Unavailable, "no lab runs in %s; start one with 'allinone up'", r.DataDir)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// checkCollector refuses what is no HOST:PORT; nothing is no collector.
+// checkCollector returns an error if the flag is not HOST:PORT. An empty flag means no collector.
 func checkCollector(flag string) error {
 	if flag != "" && !isHostPort(flag) {
 		return badFlag("tracing-endpoint", flag, "HOST:PORT, such as 127.0.0.1:4317")
@@ -21,8 +21,8 @@ func checkCollector(flag string) error {
 	return nil
 }
 
-// traceTo sends spans of a service to the collector at HOST:PORT, and returns
-// what sends the last of them. Without a collector there is no provider.
+// traceTo sends the spans of a service to the collector at HOST:PORT. stop sends the remaining
+// spans. Without a collector, spans is nil.
 func traceTo(ctx context.Context, collector, service, instance string) (spans trace.TracerProvider, stop func() error, err error) {
 	if collector == "" {
 		return nil, func() error { return nil }, nil

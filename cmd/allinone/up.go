@@ -20,14 +20,14 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// upFlags is what a person may say of a lab.
+// upFlags are the flags of the up command.
 type upFlags struct {
 	lab.Config
 	dataDir   string
 	portBase  int
 	detach    bool
 	verbose   bool
-	reportTo  int // file descriptor; what a detached lab's parent listens on
+	reportTo  int // file descriptor for messages to the process that started a detached lab
 	logFormat logging.Format
 }
 
@@ -85,18 +85,18 @@ and the same cloud.`,
 	fl.Var(&f.logFormat, "log-format", "write the lab's own log as text or json")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "write more of it")
 	fl.IntVar(&f.reportTo, "report-to", 0, "")
-	_ = fl.MarkHidden("report-to") // fails for an unknown flag only
+	_ = fl.MarkHidden("report-to") // error only for an unknown flag name
 	_ = cmd.RegisterFlagCompletionFunc("nodes", fixed(lab.Hollow, lab.Real, lab.None))
 	_ = cmd.RegisterFlagCompletionFunc("profile", fixed("instant", "realistic"))
 	return cmd
 }
 
-// dataDirFlag adds the flag that all commands of a lab have.
+// dataDirFlag adds the flag for the data dir of a lab.
 func dataDirFlag(fl *pflag.FlagSet, dir *string, e env) {
 	fl.StringVar(dir, "data-dir", defaultDataDir(e.getenv), "folder to keep the lab in (env CLOUDSIM_DATA_DIR)")
 }
 
-// labDir is a data dir as package lab wants it.
+// labDir converts the flag to a lab.Dir. It returns an error if dir is empty.
 func labDir(dir string) (lab.Dir, error) {
 	if dir == "" {
 		return "", errors.New("--data-dir is required: there is no home directory to keep the lab in")
@@ -104,7 +104,7 @@ func labDir(dir string) (lab.Dir, error) {
 	return lab.DirAt(dir)
 }
 
-// complete adds to the flags what the process knows.
+// complete adds paths of this binary and its files, and validates the flags.
 func (f *upFlags) complete(fl *pflag.FlagSet) (err error) {
 	if f.DataDir, err = labDir(f.dataDir); err != nil {
 		return err
@@ -166,14 +166,14 @@ func (f *upFlags) runTelling(ctx context.Context, tell teller) error {
 	return lab.Run(ctx, log, f.Config)
 }
 
-// teller is who hears about a lab's start.
+// teller receives the messages about a lab's start.
 type teller interface {
 	progress(line string)
 	ready(lab.Report)
 	failed(error)
 }
 
-// person is one at a terminal. What fails, main tells.
+// person is a teller for a terminal. It ignores errors, because main prints them.
 type person struct {
 	w       io.Writer
 	dataDir string
@@ -183,14 +183,14 @@ func (p person) progress(line string) { fmt.Fprintln(p.w, line) }
 func (p person) failed(error)         {}
 func (p person) ready(r lab.Report)   { summarise(p.w, r, true) }
 
-// summarise says what runs where, and what to do with it.
+// summarise prints the running components and the next commands for the user.
 func summarise(w io.Writer, r lab.Report, foreground bool) {
 	heading := "The lab is ready."
 	if unready := unreadyNodes(r); unready != nil {
 		heading = "The lab runs, but it is not ready: " + r.Machines.String() + "."
 	}
 	fmt.Fprintf(w, "\n%s What runs:\n\n", heading)
-	_ = componentPrinter(w, output{}).list(r.Components) // w is all that can fail
+	_ = componentPrinter(w, output{}).list(r.Components) // fails only if writing to w fails
 	image := "--image=web"
 	if r.Nodes == lab.Real {
 		image = "--image=" + lab.TestImage + " -- /agnhost netexec"
@@ -227,8 +227,7 @@ Three things to try:
 `, shellWord(r.Kubeconfig), shellWord(r.EnvFile), image, stop)
 }
 
-// unreadyNodes is the error for a lab that runs and whose nodes are not all Ready;
-// nil if they are.
+// unreadyNodes returns an error if a lab runs but some nodes are not Ready, and nil otherwise.
 func unreadyNodes(r lab.Report) error {
 	if r.Machines == nil || r.Machines.AllReady() {
 		return nil
@@ -237,7 +236,7 @@ func unreadyNodes(r lab.Report) error {
 		"and in the logs that 'allinone status -o wide' names. 'allinone down' stops the lab; 'allinone up --timeout' waits longer", r.Machines)
 }
 
-// shellWord is s as one word of a shell; most paths need no quotes.
+// shellWord quotes s for a shell if needed. Most paths need no quotes.
 func shellWord(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool {
 		return !strings.ContainsRune("/._-+:@%,=", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')

@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// release is set by the linker for a release: -X main.release=v1.2.3.
+// release is the version of a release. The linker sets it: -X main.release=v1.2.3.
 var release string
 
-// version is the release, or what the Go toolchain knows of the source that
-// this binary was built from: a tag, or the commit and whether it was changed.
+// version returns the release. Without a release it returns the source version that the Go
+// toolchain recorded: a tag, or a commit and whether the source was changed.
 func version() string {
 	v := release
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -1,7 +1,6 @@
-// Command machine is the first process of a real node. The hypervisor starts
-// it in new namespaces; nobody else has a use for it. It is a program of its
-// own, and not a part of allinone, because every node runs one: it takes 2 MiB
-// where allinone takes 30.
+// Command machine is the first process of a real node. The hypervisor starts it in new
+// namespaces. Other programs do not need it. It is not part of allinone, because every node
+// runs one machine process: it takes 2 MiB of memory, and allinone takes 30 MiB.
 package main
 
 import (
