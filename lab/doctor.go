@@ -89,7 +89,7 @@ func checkMemory(purpose string, need int64) Check {
 		k.State, k.Problem = CheckDegraded, err.Error()
 		return k
 	}
-	if have := int64(info.Totalram) * int64(info.Unit); have < need { //nolint:gosec //nolint:gosec // no machine has 8 EiB
+	if have := int64(info.Totalram) * int64(info.Unit); have < need { //nolint:gosec // no machine has 8 EiB
 		k.State, k.Problem = CheckDegraded, fmt.Sprintf("it will be slow: there are %d MiB, and it likes %d", have>>20, need>>20)
 		k.Fix = "start fewer instances, with --instances"
 	}

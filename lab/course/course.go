@@ -1,37 +1,38 @@
-// Package course makes steps of the pages in docs/labs. A page is the only
-// source: people read it, `allinone lab` leads through it, and a test walks it.
+// Package course reads steps from the pages in docs/labs. A page is the only source:
+// people read it, `allinone lab` guides through it, and a test runs its commands.
 //
-// It parses, compares and remembers. It runs nothing itself: commands are given
-// to a Shell.
+// The package parses pages, compares outputs and stores the progress. It runs commands
+// only through a Shell.
 //
 // # A page
 //
 //	# 1. Nodes and the taint          the title
-//	15 minutes · hollow nodes         how long, and which --nodes it can be walked with
-//	## Why                            sections without a number are read, not walked
+//	15 minutes · hollow nodes         the duration, and the --nodes that the lab needs
+//	## Why                            a section without a number is text only
 //	## 1. Look around                 a step
 //
-// In a step, fenced blocks mean what their info string says:
+// The info string of a fenced block in a step gives the block its meaning:
 //
-//	console            commands, each after "$ ", and what they print
-//	console until      the same; what they print may take a while to be so
-//	console fails      the same; the commands fail
-//	console solution   what does the exercise of the step; until and fails go with it
-//	console verify     commands that look whether the step was done; "# " before one says what it shows
-//	console begin      the same, of what the lab begins with
-//	console reset      what undoes the whole lab, whatever of it was done
+//	console            commands, each after "$ ", with their outputs
+//	console until      the same, but the expected output may appear late
+//	console fails      the same, but the commands fail
+//	console solution   the solution of the step's exercise; may have until and fails
+//	console verify     checks that the step was done; "# " before a command names the result
+//	console begin      checks of the state that the lab needs at its beginning
+//	console reset      commands that undo the lab after any of its steps
 //	text hint          a hint
 //
-// A command goes on after a backslash at the end of its line, and to the end of a
-// here-document. Other blocks are text. What is in <details> is for those who open it: a solution, a
-// verify and a hint belong there, and a person at a terminal is not shown it.
+// A command continues after a backslash at the end of its line, and until the end of a
+// here-document. Other blocks are text. `allinone lab` does not print the content of
+// <details>, which readers of the page can open. So a solution, a verify and a hint
+// belong in <details>.
 //
-// # What is printed
+// # Comparison of outputs
 //
-// "…" stands for anything in a line, and on a line of its own for any lines.
-// Blanks are as wide as you like. In what console blocks show, ages, times, ids,
-// addresses, and the random end of a pod's name are only examples; in what
-// verify expects they are what they are.
+// "…" matches any text in a line. A line with only "…" matches any number of lines. The
+// width of blanks does not matter. In console blocks, some values are only examples:
+// ages, times, ids, addresses and the random end of a pod's name. In verify blocks,
+// these values must be equal.
 package course
 
 import (
@@ -41,12 +42,12 @@ import (
 	"strings"
 )
 
-// Lab is one page.
+// Lab is the content of one page.
 type Lab struct {
-	ID      string // the file's name without its end, such as 01-nodes
+	ID      string // file name without its extension, such as 01-nodes
 	Title   string
 	Minutes int
-	Nodes   string // which nodes it needs: hollow or real
+	Nodes   string // the nodes that the lab needs: hollow or real
 	Intro   string // Markdown above the first step
 	Steps   []Step
 	Outro   string // Markdown below the last step
@@ -54,31 +55,31 @@ type Lab struct {
 	Reset   []Command
 }
 
-// Step is a part of a lab that can be verified.
+// Step is a part of a lab that the course can verify.
 type Step struct {
 	Title  string
-	Text   string    // Markdown that a person reads, without what is in <details>
-	Do     []Command // all that is typed, in the page's order
-	Checks []Check   // none: there is only something to see
+	Text   string    // Markdown for the reader, without the content of <details>
+	Do     []Command // all commands of the step, in the page's order
+	Checks []Check   // empty if the step only shows something
 	Hint   string
 }
 
-// Command is what a person types, and sees.
+// Command is a command line with its expected result.
 type Command struct {
-	Line  string // for a shell; may be of several lines
-	Want  string // what it prints
-	Fails bool   // its exit code is not 0
-	Until bool   // it may print something else at first, and can be typed again
+	Line  string // for a shell; may have several lines
+	Want  string // expected output
+	Fails bool   // the exit code is not 0
+	Until bool   // the expected output may appear later, so the command can be repeated
 }
 
-// Check is a command that shows whether something is so.
+// Check is a command that tests a statement.
 type Check struct {
-	Says string // what is so if it prints what is wanted
+	Says string // the statement that is true if the output is as expected
 	Command
 }
 
-// Read parses all pages, in the order of their names. The error joins
-// everything that is wrong with any.
+// Read parses all pages in the order of their names. The error joins the errors of all
+// pages.
 func Read(pages fs.FS) ([]Lab, error) {
 	files, err := fs.Glob(pages, "*.md")
 	if err != nil {
@@ -100,8 +101,7 @@ func Read(pages fs.FS) ([]Lab, error) {
 	return labs, errors.Join(errs...)
 }
 
-// Find is the lab that a person calls by its id, or by its number, also without
-// zeros.
+// Find returns the lab with this id or number. Leading zeros of the number may be missing.
 func Find(labs []Lab, name string) (Lab, error) {
 	var ids []string
 	for _, l := range labs {

@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/course"
 )
 
-// page is a small lab; ~ stands for a backtick.
+// page is a small lab. The character ~ stands for a backtick.
 const page = `# 7. A page
 
 5 minutes · hollow nodes · no root
@@ -116,7 +116,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// What would not be tried, shown or verified is refused, with its line.
+// Parse refuses a page with a part that would not be run, shown or verified. The error contains the line.
 func TestParseRefuses(t *testing.T) {
 	for _, tc := range []struct{ name, old, new, want string }{
 		{"terms", "5 minutes", "some minutes", `07-page.md:1: no line like "15 minutes · hollow nodes" below the title`},
@@ -145,7 +145,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// The pages that the binary carries are well made.
+// All pages in the binary are valid.
 func TestPages(t *testing.T) {
 	if _, err := course.Read(labs.Pages); err != nil {
 		t.Error(err)
@@ -155,7 +155,7 @@ func TestPages(t *testing.T) {
 func TestMatches(t *testing.T) {
 	for _, tc := range []struct {
 		name, want, printed string
-		shown, wanted       bool // as a page shows it, as a verify wants it
+		shown, wanted       bool // result for a console block and for a verify block
 	}{
 		{"same", "a b\n", "a   b\n", true, true},
 		{"other", "a\n", "b\n", false, false},
@@ -187,8 +187,8 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// saying is a shell that prints one of these lines after the other, and the
-// last for ever.
+// saying returns a shell that prints one line for each call. After the last line it
+// repeats this line.
 func saying(lines ...string) course.Shell {
 	return func(context.Context, string) (string, int, error) {
 		said := lines[0]
@@ -199,7 +199,7 @@ func saying(lines ...string) course.Shell {
 	}
 }
 
-// A verify waits for what may still become so, and no longer than that.
+// Verify repeats a failed check until its timeout.
 func TestVerifyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := course.Step{Checks: []course.Check{{Says: "it is b", Command: course.Command{Line: "look", Want: "b"}}}}
@@ -218,7 +218,7 @@ func TestVerifyWaits(t *testing.T) {
 	})
 }
 
-// Only what its page says may take a while is typed again.
+// Run repeats a command only if its page says that the output may appear late.
 func TestRunAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := course.Command{Line: "look", Want: "b"}

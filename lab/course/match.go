@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// examples are what differs from one run to the next, in the order in which it
-// is looked for, and what stands for it in a comparison.
+// examples lists the patterns for values that differ between runs, in the order of their
+// replacement, and the word that replaces each value in a comparison.
 var examples = []struct {
 	like *regexp.Regexp
 	as   string
@@ -20,12 +20,12 @@ var examples = []struct {
 	{regexp.MustCompile(`\b\d+(\.\d+)?(ms|s|m|h|d)(\d+(s|m|h))?\b`), "AGE"},
 }
 
-// Matches reports whether what a command printed is what its page shows; ages
-// and the like need not be the same.
+// Matches reports whether an output is equal to the page's output, except for examples
+// such as ages.
 func (c Command) Matches(printed string) bool { return matches(c.Want, printed, true) }
 
-// Matches reports whether what the check's command printed is what is wanted,
-// to the letter.
+// Matches reports whether an output is equal to the expected output, including ages and
+// other examples.
 func (c Check) Matches(printed string) bool { return matches(c.Want, printed, false) }
 
 func matches(want, printed string, likely bool) bool {
@@ -46,8 +46,8 @@ func matches(want, printed string, likely bool) bool {
 	return regexp.MustCompile(b.String()).MatchString(all)
 }
 
-// canonical are the lines of s with blanks of one width, without empty ones,
-// and, if likely, with what is only an example replaced by its kind.
+// canonical returns the non-empty lines of s with single spaces. If likely is true, it
+// replaces examples by their kind.
 func canonical(s string, likely bool) []string {
 	var lines []string
 	for line := range strings.Lines(s) {

@@ -19,8 +19,8 @@ var (
 	numbered = regexp.MustCompile(`^(\d+)\. `)
 )
 
-// Parse makes a lab of a page. The error joins everything that is wrong with
-// it, each with its line.
+// Parse reads a lab from a page. The error joins all errors of the page, each with its
+// line.
 func Parse(id string, src []byte) (Lab, error) {
 	p := &parser{src: src, lab: Lab{ID: id}}
 	for n := goldmark.New().Parser().Parse(text.NewReader(src)).FirstChild(); n != nil; n = n.NextSibling() {
@@ -34,18 +34,18 @@ func Parse(id string, src []byte) (Lab, error) {
 	return p.lab, errors.Join(p.errs...)
 }
 
-// parser goes through the blocks of a page from the top.
+// parser reads the blocks of a page from top to bottom.
 type parser struct {
 	src    []byte
 	lab    Lab
 	step   *Step  // nil outside of steps
-	begin  int    // of the section, where its heading ends
-	hidden []span // what of it is in <details>
-	open   int    // where a <details> began that is not closed, plus 1; or 0
+	begin  int    // start of the current section
+	hidden []span // parts of the section in <details>
+	open   int    // start of an unclosed <details> plus 1, or 0
 	errs   []error
 }
 
-// span is a part of the page: from, and up to before to.
+// span is a part of the page, from inclusive and to exclusive.
 type span struct{ from, to int }
 
 func (p *parser) bad(at int, format string, args ...any) {
@@ -59,7 +59,7 @@ func (p *parser) block(n ast.Node) {
 		p.heading(n)
 	case *ast.Paragraph:
 		if m := terms.FindStringSubmatch(p.text(n)); m != nil && p.lab.Nodes == "" {
-			p.lab.Minutes, _ = strconv.Atoi(m[1]) // it is digits
+			p.lab.Minutes, _ = strconv.Atoi(m[1]) // cannot fail: the text is digits
 			p.lab.Nodes = m[2]
 		}
 	case *ast.HTMLBlock:
@@ -71,10 +71,10 @@ func (p *parser) block(n ast.Node) {
 	}
 }
 
-// text is the source of a block, without its fences.
+// text returns the source of a block without its fences.
 func (p *parser) text(n ast.Node) string { return string(n.Lines().Value(p.src)) }
 
-// start is where the first line of a block begins.
+// start returns the offset of the line before a block's content: a fence, or a heading's own line.
 func (p *parser) start(n ast.Node) int {
 	at := n.Lines().At(0).Start
 	return bytes.LastIndexByte(p.src[:at], '\n') + 1
@@ -100,7 +100,7 @@ func (p *parser) heading(n *ast.Heading) {
 	p.step = &Step{Title: strings.TrimPrefix(title, m[0])}
 }
 
-// endSection gives the section that ends before to where it belongs.
+// endSection stores the section that ends before the offset to, as a step, intro or outro.
 func (p *parser) endSection(to int) {
 	if p.open > 0 {
 		p.bad(p.open-1, "<details> is not closed in its section")
@@ -120,7 +120,7 @@ func (p *parser) endSection(to int) {
 	p.step, p.hidden, p.begin = nil, nil, to
 }
 
-// visible is the section up to to without what is hidden.
+// visible returns the section before the offset to, without the parts in <details>.
 func (p *parser) visible(to int) string {
 	var b strings.Builder
 	at := p.begin
@@ -134,7 +134,7 @@ func (p *parser) visible(to int) string {
 	return b.String()
 }
 
-// html follows <details> and its end, each at the beginning of a line.
+// html records <details> and </details> at the beginning of lines.
 func (p *parser) html(n *ast.HTMLBlock) {
 	for i := range n.Lines().Len() {
 		seg := n.Lines().At(i)
@@ -156,7 +156,7 @@ func (p *parser) html(n *ast.HTMLBlock) {
 	}
 }
 
-// fence does what the words of an info string say.
+// fence handles a fenced block according to the words of its info string.
 func (p *parser) fence(words []string, n *ast.FencedCodeBlock) {
 	if len(words) == 0 || n.Lines().Len() == 0 {
 		return
@@ -217,7 +217,7 @@ func (p *parser) use(use string, at int, checks []Check) {
 	p.step.Checks = append(p.step.Checks, checks...)
 }
 
-// said wants every check to say what it shows.
+// said reports an error for each check without a statement.
 func (p *parser) said(use string, at int, checks []Check) {
 	for _, c := range checks {
 		if c.Says == "" {
@@ -234,12 +234,12 @@ func plain(checks []Check) []Command {
 	return commands
 }
 
-// here is where a here-document begins, and the line that ends it.
+// here matches the beginning of a here-document and captures the word that ends it.
 var here = regexp.MustCompile(`<<-?\s*['"]?(\w+)['"]?`)
 
-// commands reads a terminal: "# " says what comes, "$ " is typed, and everything
-// else is printed. What is typed goes on after a backslash, and to the end of a
-// here-document.
+// commands reads the text of a terminal. "# " begins the statement about the next command
+// and "$ " begins a command. All other lines are output. A command continues after a
+// backslash, and until the end of a here-document.
 func (p *parser) commands(at int, terminal string) []Check {
 	var all []Check
 	says, until, more := "", "", false

@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// Progress is what a course remembers between commands. The zero value is of
-// somebody who has not begun.
+// Progress is the state of a course that is saved between commands. The zero value is the
+// state before the first lab.
 type Progress struct {
 	Now   string          `json:"now,omitempty"` // the lab that was started last and not reset
-	Steps map[string]int  `json:"steps"`         // how many steps of a lab are done
-	Done  map[string]bool `json:"done"`          // labs that were walked to their end, ever
+	Steps map[string]int  `json:"steps"`         // number of finished steps by lab
+	Done  map[string]bool `json:"done"`          // labs that were finished at least once
 }
 
-// ReadProgress is what was remembered; of nothing it is the zero value.
+// ReadProgress decodes a saved Progress. For no data it returns an empty Progress.
 func ReadProgress(raw []byte) (p Progress, err error) {
 	if len(raw) > 0 {
 		if err := json.Unmarshal(raw, &p); err != nil {
@@ -29,13 +29,13 @@ func ReadProgress(raw []byte) (p Progress, err error) {
 	return p, nil
 }
 
-// Begin makes l the lab that is walked, from its first step.
+// Begin makes l the current lab, at its first step.
 func (p *Progress) Begin(l Lab) {
 	p.Now = l.ID
 	p.Steps[l.ID] = 0
 }
 
-// Advance says that the current step of l is done.
+// Advance marks the current step of l as done.
 func (p *Progress) Advance(l Lab) {
 	p.Steps[l.ID] = min(p.Steps[l.ID]+1, len(l.Steps))
 	if p.Over(l) {
@@ -46,7 +46,7 @@ func (p *Progress) Advance(l Lab) {
 // Over reports whether every step of l is done.
 func (p Progress) Over(l Lab) bool { return p.Steps[l.ID] >= len(l.Steps) }
 
-// Forget says that nothing of l is left.
+// Forget removes the progress of l after a reset. A finished lab stays in Done.
 func (p *Progress) Forget(l Lab) {
 	delete(p.Steps, l.ID)
 	if p.Now == l.ID {
@@ -54,7 +54,7 @@ func (p *Progress) Forget(l Lab) {
 	}
 }
 
-// State is how far l is, for people.
+// State returns a text for people about the progress of l.
 func (p Progress) State(l Lab) string {
 	switch {
 	case p.Now == l.ID && !p.Over(l):

@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// Shell runs a command line and returns all that it printed, to either stream,
-// and its exit code. The error is for a shell that does not run.
+// Shell runs a command line. It returns the output to stdout and stderr, and the exit
+// code. The error is for a shell that cannot run.
 type Shell func(ctx context.Context, line string) (printed string, code int, err error)
 
-// between is how often something is looked at that is not so yet.
+// between is the pause between two attempts.
 const between = 250 * time.Millisecond
 
-// Finding is what a check found.
+// Finding is the result of a check.
 type Finding struct {
 	Check
 	Saw  string
 	Good bool
 }
 
-// Print tells a person what was found: if it is not good, what was seen and
-// what was expected.
+// Print writes the finding for people. A failed finding includes the actual and the
+// expected output.
 func (f Finding) Print(w io.Writer) {
 	if f.Good {
 		fmt.Fprintf(w, "✔ %s\n", f.Says)
@@ -33,7 +33,7 @@ func (f Finding) Print(w io.Writer) {
 	fmt.Fprintf(w, "✘ %s\n    ran       %s\n    saw       %s\n    expected  %s\n", f.Says, indent(f.Line), indent(f.Saw), indent(f.Want))
 }
 
-// indent is a text in a column of its own; "nothing" if it is empty.
+// indent indents the lines of s after the first. It returns "nothing" if s is empty.
 func indent(s string) string {
 	s = strings.TrimSpace(s)
 	if s == "" {
@@ -42,9 +42,9 @@ func indent(s string) string {
 	return strings.ReplaceAll(s, "\n", "\n              ")
 }
 
-// Verify looks whether a step was done. It goes on looking for so long at what
-// may still become so; the findings are those of the last look at each check.
-// The error is sh's, or ctx's.
+// Verify runs the checks of a step. It repeats failed checks until they succeed or
+// patience is over, and returns the last finding of each check. The error is from sh or
+// ctx.
 func (s Step) Verify(ctx context.Context, sh Shell, patience time.Duration) ([]Finding, error) {
 	late := time.Now().Add(patience)
 	found := make([]Finding, len(s.Checks))
@@ -68,14 +68,14 @@ func (s Step) Verify(ctx context.Context, sh Shell, patience time.Duration) ([]F
 	}
 }
 
-// Good reports whether everything was as expected.
+// Good reports whether all findings are good.
 func Good(found []Finding) bool {
 	return !slices.ContainsFunc(found, func(f Finding) bool { return !f.Good })
 }
 
-// Run types a command and returns what it printed. One that may print something
-// else at first is typed again for so long. An error that is a Differs says how
-// it ended otherwise than its page shows.
+// Run runs a command and returns its output. If c.Until is set, it repeats a command with
+// a different result until patience is over. If the last result differs from the page,
+// the error is a *Differs.
 func (c Command) Run(ctx context.Context, sh Shell, patience time.Duration) (printed string, err error) {
 	late := time.Now().Add(patience)
 	for {
@@ -93,7 +93,7 @@ func (c Command) Run(ctx context.Context, sh Shell, patience time.Duration) (pri
 	}
 }
 
-// Differs says that a command did not do what its page shows.
+// Differs is the error for a command whose result differs from its page.
 type Differs struct {
 	Command
 	Saw  string

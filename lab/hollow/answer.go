@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// view is what a socket answers from. It is replaced whole, never changed.
+// view holds the data from which a socket answers. It is immutable: a change replaces the whole view.
 type view struct {
 	node, zone string
-	eligible   bool        // no autoscaler and nobody else deletes the node
-	service    *service    // of a node port
-	endpoints  []endpoint  // where the node port leads; at least one
-	check      healthCheck // of a health check node port
+	eligible   bool        // false while the autoscaler or another client deletes the node
+	service    *service    // for a node port
+	endpoints  []endpoint  // targets of the node port, at least one
+	check      healthCheck // for a health check node port
 }
 
-// answer is what a responder says for a pod.
+// answer is the response of a responder in the name of a pod.
 type answer struct {
 	Service   string `json:"service"`
 	Namespace string `json:"namespace"`
@@ -47,10 +47,10 @@ func (v *view) answer(to endpoint, client string) answer {
 	}
 }
 
-// answerPrefix is how the text of every answer begins.
+// answerPrefix is the beginning of every answer as text.
 const answerPrefix = "service: "
 
-// String returns the answer as text: a line for each field.
+// String returns the answer as text, with one line for each field.
 func (a answer) String() string {
 	port := strconv.Itoa(int(a.Port))
 	if a.PortName != "" {
@@ -69,8 +69,9 @@ func (a answer) String() string {
 	return b.String()
 }
 
-// pick chooses where something from client goes: in turn, or by who asks if the
-// Service has affinity. Affinity holds while its endpoint is usable.
+// pick chooses the endpoint for a connection from client, in turn. If the Service has
+// affinity, a hash of the client's address chooses. The choice then stays the same while
+// the endpoint is usable.
 func (v *view) pick(turn *atomic.Uint64, client net.Addr) endpoint {
 	if !v.service.affinity {
 		return v.endpoints[(turn.Add(1)-1)%uint64(len(v.endpoints))]
@@ -87,33 +88,33 @@ func (v *view) pick(turn *atomic.Uint64, client net.Addr) endpoint {
 	return best
 }
 
-// toKey is where a connection keeps the endpoint it goes to.
+// toKey is the context key for the endpoint of a connection.
 type toKey struct{}
 
-// nodePortHandler answers for the pods behind a node port. A connection goes to
-// one pod for as long as it lives, as behind kube-proxy; when that pod is gone
-// it is reset.
+// nodePortHandler answers in the name of the pods behind a node port. As with
+// kube-proxy, all requests of a connection go to one pod. When this pod is gone, the
+// handler resets the connection.
 func nodePortHandler(now func() *view) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := now()
 		to, ok := r.Context().Value(toKey{}).(netip.AddrPort)
 		i := slices.IndexFunc(v.endpoints, func(e endpoint) bool { return e.addr == to })
 		if !ok || i < 0 {
-			panic(http.ErrAbortHandler) //nolint:forbidigo // how net/http resets a connection
+			panic(http.ErrAbortHandler) //nolint:forbidigo // net/http resets a connection on this panic
 		}
 		a := v.answer(v.endpoints[i], r.RemoteAddr)
 		if r.URL.Query().Get("format") == "json" || strings.Contains(r.Header.Get("Accept"), "application/json") {
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(a) // the client has gone: nobody to tell
+			_ = json.NewEncoder(w).Encode(a) // an error means that the client has gone
 			return
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		fmt.Fprint(w, a) //nolint:gosec // text, and said to be no HTML
+		fmt.Fprint(w, a) //nolint:gosec // text, with a Content-Type and nosniff that prevent HTML
 	})
 }
 
-// connContext gives each new connection its endpoint.
+// connContext returns a function that chooses an endpoint for each new connection.
 func connContext(now func() *view) func(context.Context, net.Conn) context.Context {
 	var turn atomic.Uint64
 	return func(ctx context.Context, c net.Conn) context.Context {
@@ -135,9 +136,9 @@ type proxyFamilyPart struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// proxyHealthHandler is port 10256 of kube-proxy. /healthz says whether load
-// balancers should send new connections here, /livez whether the proxy works;
-// they differ while the node is being deleted (KEP-3836).
+// proxyHealthHandler serves kube-proxy's port 10256. /healthz tells load balancers
+// whether to send new connections to this node. /livez tells whether the proxy works.
+// The two differ while the node is being deleted (KEP-3836).
 func proxyHealthHandler(now func() *view) http.Handler {
 	mux := http.NewServeMux()
 	say := func(w http.ResponseWriter, code int, eligible *bool) {
@@ -169,9 +170,8 @@ type serviceHealth struct {
 	ServiceProxyHealthy bool `json:"serviceProxyHealthy"`
 }
 
-// serviceHealthHandler is the health check node port of a Service: 200 while
-// the node has ready endpoints of its own. Like kube-proxy's it answers at
-// every path.
+// serviceHealthHandler serves the health check node port of a Service. It answers 200
+// while the node has ready endpoints. Like kube-proxy, it answers on every path.
 func serviceHealthHandler(now func() *view) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		v := now()
@@ -190,5 +190,5 @@ func writeHealth(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body) // the client has gone: nobody to tell
+	_ = json.NewEncoder(w).Encode(body) // an error means that the client has gone
 }

@@ -41,10 +41,10 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/hollow"
 )
 
-// kubernetesProgram is upstream in one file, as the Makefile builds it.
+// kubernetesProgram is Kubernetes' multi-call binary, as the Makefile builds it.
 const kubernetesProgram = "../../bin/kube"
 
-// shared is one API server and one kwok for all tests of the package.
+// shared holds one API server and one kwok for all tests of the package.
 var shared struct {
 	once       sync.Once
 	kubeconfig string
@@ -105,7 +105,7 @@ func startControlPlane() (kubeconfig string, err error) {
 	return kubeconfig, nil
 }
 
-// start runs a program until the tests are over. Its output is kept beside its data.
+// start runs a program until the tests end. It writes the output into a log file in dir.
 func start(dir string, args []string) error {
 	log, err := os.Create(filepath.Join(dir, args[0]+".log"))
 	if err != nil {
@@ -113,14 +113,14 @@ func start(dir string, args []string) error {
 	}
 	cmd := exec.Command(kubernetesProgram, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = []string{"HOME=" + dir}                                  // kwok reads a file of the user's home
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // also when the tests are killed
+	cmd.Env = []string{"HOME=" + dir}                                  // kwok reads a file in the user's home
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // also ends the program when the tests are killed
 	if err := cmd.Start(); err != nil {
 		return errors.Join(err, log.Close())
 	}
 	shared.stop = append(shared.stop, func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // killed
+		_ = cmd.Wait() // an error is expected after Kill
 		log.Close()
 	})
 	return nil
@@ -172,18 +172,18 @@ func awaitAPI(kubeconfig string) error {
 	}
 }
 
-// bench is a cloud, a cluster and a hypervisor between them.
+// bench is a cloud, a cluster and a hypervisor that connects them.
 type bench struct {
 	*testing.T
 	cloud      *client.Client
 	kube       *kubernetes.Clientset
 	kubeconfig string
 	log        *journal
-	stop       func() // the hypervisor; again is harmless
+	stop       func() // stops the hypervisor; more calls have no effect
 }
 
-// newBench starts all three. The machines of the cloud are at addresses that no
-// other test of this module uses.
+// newBench starts a cloud, a cluster and a hypervisor. The machines of the cloud have
+// addresses that no other test of this module uses.
 func newBench(t *testing.T, opts ...cloudtest.Option) *bench {
 	t.Helper()
 	if testing.Short() {
@@ -211,7 +211,7 @@ func newBench(t *testing.T, opts ...cloudtest.Option) *bench {
 	return b
 }
 
-// clean leaves nothing in the cluster that the next test could see.
+// clean deletes all objects in the cluster that the next test could see.
 func (b *bench) clean() {
 	b.stop()
 	ctx, now := context.Background(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
@@ -229,7 +229,7 @@ func (b *bench) clean() {
 	}
 }
 
-// start runs a hypervisor that sees the cloud through c.
+// start runs a hypervisor that calls the cloud through c.
 func (b *bench) start(c *client.Client) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -259,7 +259,7 @@ func (b *bench) create(name, zone string) cloudsim.Instance {
 	return i
 }
 
-// do calls one of the cloud's verbs on an instance.
+// do calls a method of the cloud's client for an instance.
 func (b *bench) do(verb func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error), i cloudsim.Instance) {
 	b.Helper()
 	if _, err := verb(b.Context(), i.ID); err != nil {
@@ -267,7 +267,7 @@ func (b *bench) do(verb func(context.Context, cloudsim.InstanceID) (cloudsim.Ins
 	}
 }
 
-// node waits until ok accepts the Node of a name, and returns it.
+// node waits until ok accepts the Node with this name, and returns the Node.
 func (b *bench) node(name, what string, ok func(*corev1.Node) bool) *corev1.Node {
 	b.Helper()
 	var n *corev1.Node
@@ -309,8 +309,8 @@ func (b *bench) absent(name string) {
 	}
 }
 
-// initialise does what the cloud controller manager does to a new Node. Its pods
-// have room for five addresses of IPv4, and for many of IPv6.
+// initialise changes a new Node as the cloud controller manager does. The pod ranges
+// have five usable IPv4 addresses and many IPv6 addresses.
 func (b *bench) initialise(i cloudsim.Instance) {
 	b.Helper()
 	machine := netip.MustParseAddr(i.InternalIP()).As4()[3]
@@ -346,7 +346,7 @@ func (b *bench) deleteNode(name string) {
 	}
 }
 
-// journal keeps log lines.
+// journal collects log lines.
 type journal struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -364,7 +364,7 @@ func (j *journal) String() string {
 	return j.buf.String()
 }
 
-// count returns how many lines say all of words.
+// count returns the number of lines that contain all words.
 func (j *journal) count(words ...string) (n int) {
 lines:
 	for line := range strings.Lines(j.String()) {

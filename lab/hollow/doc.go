@@ -1,74 +1,78 @@
-// Package hollow makes the instances of a simulated cloud true as hollow
-// Kubernetes nodes: machines without a kernel, a container or a process of
-// their own. Three parts follow the cloud and the cluster side by side.
+// Package hollow runs the instances of a simulated cloud as hollow Kubernetes nodes:
+// machines without a kernel, containers or processes. The package has three parts,
+// which watch the cloud and the cluster independently.
 //
 // # Kubelets
 //
-// For each instance it does what a kubelet with --cloud-provider=external,
-// without --node-ip and without a provider id in its configuration, does on
-// that machine, and no more. Zone, region, type, provider id and IP addresses
-// are not its business: the cloud controller manager must bring them.
+// For each instance, the package does the same as a kubelet on that machine with
+// --cloud-provider=external, without --node-ip and without a provider id in its
+// configuration. It does not set the zone, region, type, provider id and IP addresses.
+// The cloud controller manager must set these.
 //
-//	instance is running      register a Node with the uninitialized taint, and
-//	                         hand it to kwok
-//	stopping, terminating,   take it from kwok; Ready=False "node is shutting
-//	rebooting, gone          down", as kubelet's graceful node shutdown ends
-//	stopped                  nothing: the cloud controller puts the taint
-//	running again            a new boot id, and back to kwok
+//	instance is running      register a Node with the uninitialized taint and label
+//	                         the Node for kwok
+//	stopping, terminating,   remove the label and set Ready=False "node is shutting
+//	rebooting, gone          down", as a kubelet's graceful node shutdown does
+//	stopped                  no action: the cloud controller manager adds the taint
+//	running again            set a new boot id and add the label again
 //
-// It never deletes a Node. When an instance follows another of the same name,
-// it waits until the cloud controller manager has removed the earlier one's
-// Node, which carries another provider id. A Node that a person deletes while
-// its instance runs comes back when the instance boots the next time, or when
-// the hypervisor starts: a kubelet registers once, when it starts.
+// The package never deletes a Node. When a new instance has the name of an earlier
+// instance, the package waits until the cloud controller manager has deleted the earlier
+// Node, which has another provider id. If a user deletes the Node of a running instance,
+// the Node returns when the instance boots again or when the hypervisor starts. The
+// reason is that a kubelet registers only once, at its start.
 //
-// All that it knows is in the cloud and in the API server, so a hypervisor
-// that was killed goes on where it was, and sees what it missed.
+// All state is in the cloud and in the API server. So a restarted hypervisor continues
+// where the last hypervisor stopped, and handles the changes that happened in between.
 //
 // # IPAM
 //
-// A pod on a machine that is on gets an address of each of its Node's podCIDRs,
-// as from CNI's host-local plugin: none that another pod of the node has. On a
-// node without ranges, or with none free, it stays Pending. A pod on its node's
-// network needs none.
+// A pod on a running machine gets one address from each of its Node's podCIDRs, as from
+// CNI's host-local plugin. Two pods of a node never have the same address. On a node
+// without ranges or without a free address, the pod stays Pending. A pod on the host's
+// network gets no address from IPAM.
 //
 // # Responders
 //
-// On each machine that is on and registered, a responder stands for
-// kube-proxy and for all pods behind it: it listens on the instance's internal
-// IP at every Service's node port and answers with the pod that it stands for;
-// at port 10256 with the proxy's health; and at health check node ports. A
-// port that leads nowhere is not listened on, so that connecting is refused,
-// as kube-proxy rejects it.
+// Each running, registered machine has a responder, which replaces kube-proxy and all
+// pods behind it. The responder listens on the instance's internal IP:
 //
-// The price is a socket and a goroutine for each node and port, about 9 KiB:
-// 1,000 nodes and 10 node ports are 11,000 open files and 95 MiB. Changes are
-// gathered for 50 ms before sockets follow them.
+//   - at the node port of every Service, where it answers in the name of a pod,
+//   - at port 10256, where it answers kube-proxy's health checks,
+//   - at health check node ports.
+//
+// A node port without usable endpoints has no socket, so connections are refused, as
+// kube-proxy rejects them.
+//
+// Each node and port costs a socket and a goroutine, about 9 KiB. For example, 1,000
+// nodes with 10 node ports take 11,000 open files and 95 MiB. The package collects
+// changes for 50 ms before it updates the sockets.
 //
 // # kwok
 //
-// Kwok runs beside it and keeps alive what it is handed: leases, conditions,
-// pods. For that its configuration must say:
+// Kwok runs beside the hypervisor and keeps the labelled nodes alive: leases, conditions
+// and pods. Its configuration must contain these settings:
 //
-//   - manageNodesWithLabelSelector: kwok.x-k8s.io/node=fake. The label is on a
-//     Node while its machine is on. An annotation would not do: kwok v0.8.0
-//     filters annotations itself, drops the update that takes one away, and
-//     goes on renewing the lease for ever, even of a Node that was deleted. The
-//     annotation of the same name only says, for good, that a Node is hollow.
-//   - node stages that match that label too; one that makes Ready=True of
-//     whatever else it is; none that writes addresses, taints, capacity,
-//     nodeInfo or labels. Kwok's stock stage for nodes writes an empty list of
-//     addresses over the host name.
-//   - a pod stage that runs a pod once it has an address, and gives it none.
-//     Kwok's own way forgets: what pods had before it started again is given
-//     out a second time until it has looked at each of them.
-//   - a pod stage that makes a pod that is Running and not Ready Ready again:
-//     the node lifecycle controller marks the pods of a node that shut down as
+//   - manageNodesWithLabelSelector: kwok.x-k8s.io/node=fake. A Node has this label while
+//     its machine is on. An annotation would not work: kwok v0.8.0 filters annotations
+//     itself and drops the update that removes an annotation. It would renew the
+//     lease for ever, even for a deleted Node. The annotation of the same name only
+//     marks a Node as hollow, permanently.
+//   - node stages that match this label too. One stage must set Ready=True whenever
+//     Ready is not True. No stage may write addresses, taints, capacity, nodeInfo or
+//     labels. Kwok's default stage for nodes replaces the host name with an empty list
+//     of addresses.
+//   - a pod stage that runs a pod after the pod has an address, and assigns no address.
+//     Kwok's own assignment forgets addresses on a restart. Until it has seen each pod
+//     again, it assigns used addresses a second time.
+//   - a pod stage that sets Ready on a pod that is Running and not Ready. The node
+//     lifecycle controller marks the pods of a node that shut down as not ready. When
+//     the node is back, its kubelet must set Ready again.
 //     not ready, and it is their kubelet that says otherwise when it is back.
-//   - podsOnNodeSyncParallelism above 0, or kwok overlooks the pods of a node
-//     that it is handed later.
+//   - podsOnNodeSyncParallelism above 0. Otherwise kwok does not see the existing pods
+//     of a node that gets the label later.
 //
-// Nobody but kwok may hold the nodes' leases: they are also its locks, and it
-// leaves nodes and pods alone whose lease another holds, such as a kwok that
-// was killed, until it expires.
+// Only kwok may hold the leases of these nodes, because kwok also uses them as locks. It
+// ignores a node and its pods while another holder's lease has not expired. Such a
+// holder may be a kwok that was killed.
 package hollow

@@ -13,35 +13,35 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// machine is the hardware of an instance, and what runs on it since it booted.
+// machine is the hardware of an instance and its state since the last boot.
 type machine struct {
 	cloudsim.Instance
-	// registered says that the kubelet of this boot has a Node, or had one.
+	// registered is true if the kubelet of this boot has or had a Node.
 	registered bool
-	// said is the last thing that was logged about it while it waits.
+	// said is the last logged message about the machine while it waits.
 	said string
 }
 
 func (m machine) on() bool { return m.State == cloudsim.InstanceRunning }
 
-// fleet is the cloud's instances as machines, by name: a project has one
-// instance of a name at a time.
+// fleet holds the machines of the cloud's instances by name. A project has at most one
+// instance with a name at a time.
 type fleet struct {
 	follow.Teller
 	cloud  *client.Client
 	listed chan struct{}       // closed when the fleet is complete for the first time
-	hear   []func(name string) // told of every change; set before run
+	hear   []func(name string) // called on every change; set before run
 
 	mu     sync.Mutex
 	byName map[string]*machine
-	dark   map[string]bool // zones that nothing reaches
+	dark   map[string]bool // unreachable zones
 }
 
 func newFleet(log *slog.Logger, cloud *client.Client) *fleet {
 	return &fleet{Teller: follow.Teller{Log: log}, cloud: cloud, listed: make(chan struct{}), byName: map[string]*machine{}, dark: map[string]bool{}}
 }
 
-// get returns what is known of a name; the zero machine is off.
+// get returns the machine with this name. If there is none, it returns the zero machine, which is off.
 func (f *fleet) get(name string) machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,16 +51,16 @@ func (f *fleet) get(name string) machine {
 	return machine{}
 }
 
-// unreachable reports whether a machine that the cloud calls running is in a
-// zone that is dark, or crashed.
+// unreachable reports whether a machine is running in the cloud's record, but has crashed
+// or is in a dark zone.
 func (f *fleet) unreachable(m machine) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return m.on() && (f.dark[m.Zone] || m.Crashed != nil)
 }
 
-// putZone takes a zone as the cloud now has it, and tells of its machines if it
-// went dark or came back.
+// putZone stores a zone. If the zone became dark or reachable, putZone notifies for all
+// its machines.
 func (f *fleet) putZone(z cloudsim.Zone) {
 	f.mu.Lock()
 	var names []string
@@ -78,7 +78,7 @@ func (f *fleet) putZone(z cloudsim.Zone) {
 	}
 }
 
-// powered returns the machines that are on, where they can be reached.
+// powered returns the machines that are on and reachable.
 func (f *fleet) powered() []machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,8 +91,8 @@ func (f *fleet) powered() []machine {
 	return on
 }
 
-// change applies fn to a machine if it still is what the caller saw: the same
-// boot of the same instance.
+// change applies fn to a machine, but only if it is still in the same boot of the same
+// instance as seen.
 func (f *fleet) change(seen machine, fn func(*machine)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,16 +101,15 @@ func (f *fleet) change(seen machine, fn func(*machine)) {
 	}
 }
 
-// sayOnce reports whether text is news about a machine.
+// sayOnce stores text as the last message about a machine. It reports whether text differs from the message before.
 func (f *fleet) sayOnce(seen machine, text string) (news bool) {
 	f.change(seen, func(m *machine) { news, m.said = m.said != text, text })
 	return news
 }
 
-// put takes an instance as the cloud now has it. What ran on the machine is
-// over when it was switched on or off; or when another operation worked on it
-// while it is on, because that is a reboot, of which we may have missed the
-// middle.
+// put stores a new version of an instance. It resets the state of the boot if the
+// machine was switched on or off. It also does so if the machine is on and has a new
+// operation. That operation was a reboot, of which the event in the middle was missed.
 func (f *fleet) put(i cloudsim.Instance) {
 	f.mu.Lock()
 	m, now := f.byName[i.Name], machine{Instance: i}
@@ -119,7 +118,7 @@ func (f *fleet) put(i cloudsim.Instance) {
 		f.byName[i.Name] = &now
 	case i.Revision < m.Revision:
 		f.mu.Unlock()
-		return // the list was newer
+		return // the stored version is newer
 	case m.on() == now.on() && m.Operation == i.Operation:
 		m.Instance = i
 	default:
@@ -129,12 +128,12 @@ func (f *fleet) put(i cloudsim.Instance) {
 	f.tell(i.Name)
 }
 
-// drop takes note that an instance is gone.
+// drop removes an instance that is gone.
 func (f *fleet) drop(i cloudsim.Instance) {
 	f.mu.Lock()
 	if m := f.byName[i.Name]; m == nil || m.ID != i.ID {
 		f.mu.Unlock()
-		return // another has its name already
+		return // a new instance already has this name
 	}
 	delete(f.byName, i.Name)
 	f.mu.Unlock()
@@ -147,16 +146,16 @@ func (f *fleet) tell(name string) {
 	}
 }
 
-// run follows the cloud until ctx ends, and asks one that does not answer again
-// within two seconds.
+// run watches the cloud until ctx ends. While the cloud does not answer, run retries at
+// least every two seconds.
 func (f *fleet) run(ctx context.Context) {
 	follow.Run(ctx, f.cloud.Watch, f, retry())
 }
 
-// retry is the pause between two tries.
+// retry returns the backoff between two attempts.
 func retry() pause.Backoff { return pause.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second} }
 
-// List makes the fleet complete.
+// List reads all zones and instances and makes the fleet complete.
 func (f *fleet) List(ctx context.Context) (follow.Listed, error) {
 	zones, zonesAt, err := cloudsim.All(ctx, f.cloud.ListZones, cloudsim.ListOptions{})
 	if err != nil {
@@ -183,7 +182,7 @@ func (f *fleet) List(ctx context.Context) (follow.Listed, error) {
 	return follow.Listed{cloudsim.KindZone: zonesAt, cloudsim.KindInstance: at}, nil
 }
 
-// missing returns what we have and all has not.
+// missing returns the instances of the fleet that are not in all.
 func (f *fleet) missing(all []cloudsim.Instance) []cloudsim.Instance {
 	there := make(map[cloudsim.InstanceID]bool, len(all))
 	for _, i := range all {
@@ -200,7 +199,7 @@ func (f *fleet) missing(all []cloudsim.Instance) []cloudsim.Instance {
 	return gone
 }
 
-// Take applies an event.
+// Take applies an event to the fleet.
 func (f *fleet) Take(_ context.Context, e cloudsim.Event) error {
 	if e.Kind == cloudsim.KindZone {
 		var z cloudsim.Zone

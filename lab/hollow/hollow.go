@@ -15,21 +15,21 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// Config is what a hypervisor needs.
+// Config holds the settings of a hypervisor.
 type Config struct {
-	// Cloud sees the instances of one project; each becomes a node. It needs
-	// to read instances, instance types, zones and events.
+	// Cloud is the client for one project. Each instance of the project becomes a node.
+	// The client must be able to read instances, instance types, zones and events.
 	Cloud *client.Client
-	// Kubeconfig is the file to reach the cluster with. Its user may list and
-	// watch nodes, pods, services and endpointslices, create and patch nodes,
-	// and patch nodes/status and pods/status.
+	// Kubeconfig is the path of the cluster's kubeconfig. Its user needs these
+	// permissions: list and watch nodes, pods, services and endpointslices; create and
+	// patch nodes; patch nodes/status and pods/status.
 	Kubeconfig string
-	// Kubelet makes each machine answer where its kubelet would. It may be nil:
-	// then nothing does.
+	// Kubelet returns the TLS configuration of each machine's kubelet API. If it is nil,
+	// the machines do not serve this API.
 	Kubelet KubeletTLS
 }
 
-// Validate says everything that is wrong with c.
+// Validate returns one error that lists all missing fields of c.
 func (c Config) Validate() error {
 	var errs []error
 	switch {
@@ -44,10 +44,10 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Run makes instances true as nodes until ctx ends. Neither the cloud nor the
-// API server need be there when it starts, nor stay: it waits for both, and
-// says so in log. When it ends, the machines' sockets close and their nodes
-// are left as they are: the cloud's machines go on, unwatched.
+// Run makes nodes from instances until ctx ends. The cloud and the API server may be
+// unavailable at its start or later: Run waits for them and logs this. When Run ends, it
+// closes the machines' sockets and does not change their Nodes, because the cloud's
+// machines continue without the hypervisor.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -82,8 +82,8 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	return nil
 }
 
-// kubeClient does not limit its own rate: who calls bounds how many calls run
-// at once, and the API server has its own fairness.
+// kubeClient returns a client without a rate limit. Its callers limit their concurrent
+// calls, and the API server has its own fairness.
 func kubeClient(kubeconfig string) (kubernetes.Interface, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -96,7 +96,7 @@ func kubeClient(kubeconfig string) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(cfg)
 }
 
-// withoutManagers drops from cached objects what nobody here reads.
+// withoutManagers drops the managed fields from cached objects, because the package does not read them.
 func withoutManagers(obj any) (any, error) {
 	if o, err := meta.Accessor(obj); err == nil {
 		o.SetManagedFields(nil)

@@ -19,15 +19,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// byNode finds pods by the node that they are on.
+// byNode is the name of the index of pods by node.
 const byNode = "node"
 
-// ipam gives pods their addresses, as CNI's host-local plugin does on a
-// machine: of each range of the node one that no other pod has, the least
-// recently given first. A pod that is done, or gone, needs its own no longer.
+// ipam assigns addresses to pods, as CNI's host-local plugin does on a machine. From each
+// range of the node it takes a free address, the least recently assigned first. A pod
+// that has ended or is gone no longer occupies its addresses.
 //
-// All that it must not forget is in the pods' status. It works when it has seen
-// all pods, one node at a time, and so never gives an address twice.
+// The permanent state is in the status of the pods. ipam starts after it has seen all
+// pods and handles each node in only one goroutine, so it never assigns an address twice.
 type ipam struct {
 	kube   kubernetes.Interface
 	nodes  corelisters.NodeLister
@@ -36,10 +36,10 @@ type ipam struct {
 	queue  *nodeQueue
 
 	mu    sync.Mutex
-	books map[string]*book // by node
+	books map[string]*book // by node name
 }
 
-// book is what a node gave that may not be seen in its pods yet.
+// book holds the assignments of a node that the informer may not show yet.
 type book struct {
 	given map[types.UID][]netip.Addr
 	last  map[netip.Prefix]netip.Addr
@@ -78,7 +78,7 @@ func newIPAM(log *slog.Logger, kube kubernetes.Interface, factory informers.Shar
 	return a, nil
 }
 
-// nodeOfPod indexes pods; one that is not scheduled is on none.
+// nodeOfPod indexes a pod by its node. An unscheduled pod has no index entry.
 func nodeOfPod(obj any) ([]string, error) {
 	if p, ok := obj.(*corev1.Pod); ok && p.Spec.NodeName != "" {
 		return []string{p.Spec.NodeName}, nil
@@ -86,8 +86,7 @@ func nodeOfPod(obj any) ([]string, error) {
 	return nil, nil
 }
 
-// heard looks at a node again when one of its pods wants an address, or leaves
-// its own to another.
+// heard queues a node when one of its pods needs an address or frees its addresses.
 func (a *ipam) heard(obj any) {
 	gone, deleted := obj.(cache.DeletedFinalStateUnknown)
 	if deleted {
@@ -98,7 +97,7 @@ func (a *ipam) heard(obj any) {
 	}
 }
 
-// forget closes the book of a Node that is gone.
+// forget deletes the book of a deleted Node.
 func (a *ipam) forget(obj any) {
 	if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
 		a.mu.Lock()
@@ -107,15 +106,15 @@ func (a *ipam) forget(obj any) {
 	}
 }
 
-// takesPods reports whether a Node is a hollow one that is on and has ranges.
+// takesPods reports whether a Node is hollow, on, and has pod ranges.
 func takesPods(n *corev1.Node) bool { return hollow(n) && handed(n) && len(n.Spec.PodCIDRs) != 0 }
 
-// run works until ctx ends.
+// run assigns addresses until ctx ends.
 func (a *ipam) run(ctx context.Context) {
 	a.queue.run(ctx, func(ctx context.Context) bool { return cache.WaitForCacheSync(ctx.Done(), a.synced...) })
 }
 
-// sync gives an address to each pod of a node that needs one.
+// sync assigns addresses to all pods of a node that need them.
 func (a *ipam) sync(ctx context.Context, node string) error {
 	n, err := a.nodes.Get(node)
 	if apierrors.IsNotFound(err) || err == nil && !takesPods(n) {
@@ -160,18 +159,18 @@ func (a *ipam) book(node string) *book {
 	return b
 }
 
-// needsAddress reports whether a pod waits for an address of its own.
+// needsAddress reports whether a pod waits for its own address.
 func needsAddress(p *corev1.Pod) bool {
 	return !p.Spec.HostNetwork && p.Status.PodIP == "" && p.DeletionTimestamp == nil && !done(p)
 }
 
-// done reports whether a pod has no network any more.
+// done reports whether a pod has ended, so that it no longer uses its addresses.
 func done(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// taken is what the pods of a node have, seen or only given, and forgets what
-// was given to others.
+// taken returns the addresses that the pods of a node have or were assigned. It also
+// forgets the assignments of other pods.
 func (b *book) taken(pods []*corev1.Pod) map[netip.Addr]bool {
 	taken, given := map[netip.Addr]bool{}, map[types.UID][]netip.Addr{}
 	for _, p := range pods {
@@ -194,8 +193,8 @@ func (b *book) taken(pods []*corev1.Pod) map[netip.Addr]bool {
 	return taken
 }
 
-// give finds a free address in each range for a pod, and notes it before anybody
-// is told: one that was tried to write is that pod's.
+// give assigns one free address of each range to a pod. It records the addresses before
+// they are written, so a retry after a failed write assigns the same addresses.
 func (b *book) give(p *corev1.Pod, ranges []string, taken map[netip.Addr]bool) ([]netip.Addr, error) {
 	if ips := b.given[p.UID]; ips != nil {
 		return ips, nil
@@ -220,8 +219,9 @@ func (b *book) give(p *corev1.Pod, ranges []string, taken map[netip.Addr]bool) (
 	return ips, nil
 }
 
-// next is the first address after last that is free, going round once. The first
-// two of a range are its own name and its bridge's, and the last one is everybody's.
+// next returns the first free address after last. After the end of the range it continues
+// at the beginning. It skips the first two addresses, for the network and the bridge, and
+// the last address, for broadcasts.
 func next(in netip.Prefix, last netip.Addr, taken map[netip.Addr]bool) (netip.Addr, bool) {
 	first := in.Addr().Next().Next()
 	usable := func(ip netip.Addr) bool { return in.Contains(ip) && in.Contains(ip.Next()) }
@@ -229,7 +229,7 @@ func next(in netip.Prefix, last netip.Addr, taken map[netip.Addr]bool) (netip.Ad
 	if last.IsValid() && usable(last.Next()) {
 		at = last.Next()
 	}
-	// At most one of len(taken)+1 in a row is not taken.
+	// Among len(taken)+1 different addresses at least one is free.
 	for range len(taken) + 1 {
 		if !usable(at) {
 			at = first
@@ -245,8 +245,8 @@ func next(in netip.Prefix, last netip.Addr, taken map[netip.Addr]bool) (netip.Ad
 	return netip.Addr{}, false
 }
 
-// write tells a pod its addresses. Its uid is in the patch, so that another of
-// its name does not get them.
+// write patches the addresses into a pod's status. The patch contains the pod's uid, so
+// it fails for a new pod of the same name.
 func (a *ipam) write(ctx context.Context, p *corev1.Pod, ips []netip.Addr) error {
 	podIPs := make([]corev1.PodIP, len(ips))
 	for i, ip := range ips {

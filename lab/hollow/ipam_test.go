@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What was given last is given last again, and what is taken is not given.
+// next takes the least recently assigned address first and never a taken address.
 func TestNextAddress(t *testing.T) {
 	taken := map[netip.Addr]bool{}
 	for _, a := range []string{"10.0.0.3", "10.0.0.4", "192.0.2.1"} {

@@ -19,7 +19,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// kubelets is the kubelet of every machine of a fleet.
+// kubelets acts as the kubelet of every machine of a fleet.
 type kubelets struct {
 	log    *slog.Logger
 	cloud  *client.Client
@@ -28,7 +28,7 @@ type kubelets struct {
 	nodes  corelisters.NodeLister
 	synced func() bool
 	queue  *nodeQueue
-	// version is the kubelets': the API server's, which they may not be ahead of.
+	// version is the kubelets' version. It equals the API server's, which kubelets may not exceed.
 	version string
 }
 
@@ -54,12 +54,12 @@ func newKubelets(log *slog.Logger, cloud *client.Client, kube kubernetes.Interfa
 	return k, nil
 }
 
-// run works until ctx ends. It begins when it knows all instances and all
-// nodes, because what is missing is off.
+// run works until ctx ends. It starts after all instances and nodes are known, because it
+// takes a missing instance for a machine that is off.
 func (k *kubelets) run(ctx context.Context) { k.queue.run(ctx, k.begin) }
 
-// begin waits for the cloud and the API server, and reports whether they came
-// before ctx ended.
+// begin waits for the cloud and the API server. It returns false if ctx ends before both
+// answer.
 func (k *kubelets) begin(ctx context.Context) bool {
 	select {
 	case <-k.fleet.listed:
@@ -91,7 +91,7 @@ func (k *kubelets) serverVersion(ctx context.Context) (string, error) {
 	return v.GitVersion, err
 }
 
-// sync makes the Node of a name what the machine of that name is.
+// sync updates the Node with this name to the state of its machine.
 func (k *kubelets) sync(ctx context.Context, name string) error {
 	m := k.fleet.get(name)
 	n, err := k.nodes.Get(name)
@@ -104,7 +104,7 @@ func (k *kubelets) sync(ctx context.Context, name string) error {
 		}
 		return nil
 	case apierrors.IsNotFound(err) && k.fleet.unreachable(m):
-		return nil // it registers when its zone is back
+		return nil // it registers when it is reachable again
 	case apierrors.IsNotFound(err):
 		return k.register(ctx, m)
 	case err != nil:
@@ -134,7 +134,7 @@ func (k *kubelets) register(ctx context.Context, m machine) error {
 	n := newNode(m, typ, k.version, metav1.Now())
 	_, err = k.kube.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return nil // its event comes, and with it this name
+		return nil // the event of the existing Node queues this name again
 	}
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (k *kubelets) register(ctx context.Context, m machine) error {
 	return nil
 }
 
-// powerOn tells of a boot, and hands the Node to kwok, which makes it Ready.
+// powerOn writes a new boot into the Node and adds kwok's label. Then kwok sets Ready.
 func (k *kubelets) powerOn(ctx context.Context, m machine, n *corev1.Node) error {
 	if n.Status.NodeInfo.BootID != bootID(m.Instance) {
 		typ, err := k.cloud.GetInstanceType(ctx, m.Type)
@@ -165,7 +165,7 @@ func (k *kubelets) powerOn(ctx context.Context, m machine, n *corev1.Node) error
 	return nil
 }
 
-// labels puts on a Node the labels that a kubelet keeps there, and kwok's.
+// labels adds kwok's label and the labels that a kubelet sets, if they are missing.
 func (k *kubelets) labels(ctx context.Context, n *corev1.Node) error {
 	want := kubeletLabels(n.Name)
 	want[fakeKey] = fakeValue
@@ -181,9 +181,8 @@ func (k *kubelets) labels(ctx context.Context, n *corev1.Node) error {
 	return k.patchLabels(ctx, n, missing)
 }
 
-// powerOff takes a Node from kwok and then makes it say that its machine shuts
-// down, if it says that it is well. Kwok may be about to say so once more: then
-// the event of that brings us here again.
+// powerOff removes kwok's label and then sets NotReady, if the Node is Ready. If kwok
+// sets Ready once more after that, the event of this update calls powerOff again.
 func (k *kubelets) powerOff(ctx context.Context, n *corev1.Node) error {
 	if handed(n) {
 		if err := k.patchLabels(ctx, n, map[string]any{fakeKey: nil}); err != nil {
@@ -202,8 +201,8 @@ func (k *kubelets) powerOff(ctx context.Context, n *corev1.Node) error {
 	return nil
 }
 
-// cutOff takes a Node from kwok and changes no more: a kubelet whose zone is
-// dark runs, and nobody hears of it. Its lease ends, and the cluster finds out.
+// cutOff removes kwok's label and changes nothing else, because an unreachable kubelet
+// cannot report. The lease expires, and the node lifecycle controller marks the Node.
 func (k *kubelets) cutOff(ctx context.Context, n *corev1.Node) error {
 	if !handed(n) {
 		return nil
@@ -233,7 +232,7 @@ func (k *kubelets) patchStatus(ctx context.Context, before, after *corev1.Node) 
 	return ifThere(err)
 }
 
-// ifThere forgives that a Node is gone, or another by now: its event comes.
+// ifThere returns nil if the object is gone or was replaced, because an event for that follows.
 func ifThere(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

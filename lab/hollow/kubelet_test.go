@@ -20,8 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/hollow"
 )
 
-// A new instance becomes what a kubelet with an external cloud provider makes
-// of it, and nothing that only the cloud knows; kwok makes it Ready.
+// A new instance gets the same Node as from a kubelet with an external cloud provider,
+// without the fields that only the cloud knows. Then kwok makes the Node Ready.
 func TestRegisters(t *testing.T) {
 	b := newBench(t)
 	b.create("one", "sim-1b")
@@ -57,7 +57,7 @@ func TestRegisters(t *testing.T) {
 		},
 		Taints: []string{
 			"node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule",
-			"node.kubernetes.io/not-ready:NoSchedule", // by the API server, on every new Node
+			"node.kubernetes.io/not-ready:NoSchedule", // added by the API server to every new Node
 		},
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "one"}},
 		CPU:       "2", Memory: "4Gi", Pods: "110", Allocatable: "3996Mi",
@@ -76,7 +76,7 @@ func TestRegisters(t *testing.T) {
 	}
 }
 
-// Off and on: the Node says so, is never deleted, and boots anew.
+// A stop sets NotReady on the Node but does not delete it. A start is a new boot.
 func TestPower(t *testing.T) {
 	b := newBench(t)
 	i := b.create("one", "sim-1a")
@@ -107,9 +107,8 @@ func TestPower(t *testing.T) {
 	b.node("one", "off for good", isOff)
 }
 
-// A zone goes dark: its machines go on, but nothing keeps their Nodes alive and
-// nobody answers for them; the other zone is as before. When it is back they
-// are who they were.
+// When a zone becomes dark, its machines keep running, but kwok and the responders stop
+// for them. Other zones do not change. After the outage the machines have the same boot.
 func TestDarkZone(t *testing.T) {
 	b := newBench(t)
 	b.create("one", "sim-1a")
@@ -133,8 +132,8 @@ func TestDarkZone(t *testing.T) {
 	})
 }
 
-// A machine that crashed says nothing any more, and what the cloud calls running
-// is not: until it is rebooted.
+// A crashed machine is unreachable although the cloud shows it as running. A reboot makes
+// it Ready again.
 func TestCrash(t *testing.T) {
 	b := newBench(t)
 	i := b.create("one", "sim-1a")
@@ -147,7 +146,7 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-// Slow hardware shows all its states; the kubelet ends before the machine.
+// On slow hardware the Node becomes NotReady before the machine stops.
 func TestRebootTakesTheNodeDown(t *testing.T) {
 	b := newBench(t, cloudtest.WithProfile(engine.Realistic))
 	i := b.create("one", "sim-1a")
@@ -159,8 +158,8 @@ func TestRebootTakesTheNodeDown(t *testing.T) {
 	})
 }
 
-// An instance that has the name of an earlier one leaves that one's Node alone
-// until somebody deletes it.
+// A new instance with the name of an earlier instance waits until the earlier instance's
+// Node is deleted.
 func TestSameNameWaits(t *testing.T) {
 	b := newBench(t)
 	old := b.create("one", "sim-1a")
@@ -178,7 +177,7 @@ func TestSameNameWaits(t *testing.T) {
 	})
 	b.patch("one", "", map[string]any{"metadata": map[string]any{"labels": map[string]any{"touched": "true"}}})
 	two := b.create("two", "sim-1a")
-	b.node("two", "Ready", isReady) // after the touch was seen
+	b.node("two", "Ready", isReady) // proves that the update of node one was seen
 	b.health(url(two, 10256, "/healthz"), http.StatusOK, "")
 	if resp, err := fresh.Get(url(next, 10256, "/healthz")); err == nil {
 		resp.Body.Close()
@@ -197,8 +196,8 @@ func TestSameNameWaits(t *testing.T) {
 	})
 }
 
-// Before the cloud controller manager has been there, nothing says whose a Node
-// is: the machine of its name takes it over, as a kubelet would.
+// A Node without a provider id does not belong to an instance yet. A new machine with
+// this name takes the Node over, as a kubelet would.
 func TestTakesOverUninitialized(t *testing.T) {
 	b := newBench(t)
 	old := b.create("one", "sim-1a")
@@ -213,7 +212,7 @@ func TestTakesOverUninitialized(t *testing.T) {
 	}
 }
 
-// A kubelet registers once in its life.
+// A kubelet registers once after its start, so a deleted Node returns only after a reboot.
 func TestNodeDeletedByHand(t *testing.T) {
 	b := newBench(t)
 	i := b.create("one", "sim-1a")
@@ -232,7 +231,7 @@ func TestNodeDeletedByHand(t *testing.T) {
 	b.node("one", "Ready after a reboot", isReady)
 }
 
-// A Node that no hypervisor made is nobody's to switch.
+// The hypervisor does not change a Node that it did not create.
 func TestForeignNode(t *testing.T) {
 	b := newBench(t)
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}}
@@ -249,7 +248,7 @@ func TestForeignNode(t *testing.T) {
 	b.node("one", "untouched", func(n *corev1.Node) bool { return n.Status.NodeInfo.SystemUUID == "" && len(n.Annotations) == 0 })
 }
 
-// Whatever happened while no hypervisor ran, the next one makes it true.
+// A new hypervisor handles all changes that happened while no hypervisor ran.
 func TestRestart(t *testing.T) {
 	b := newBench(t)
 	names := []string{"keeps", "deleted", "stopped", "rebooted", "removed"}
@@ -280,8 +279,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// A cloud that goes away is waited for, and what it no longer remembers is read
-// again.
+// The hypervisor waits for an unavailable cloud. Events that the cloud has dropped
+// since then are replaced by a new list.
 func TestCloudGoesAway(t *testing.T) {
 	b := newBench(t, cloudtest.WithConfig(func(c *engine.Config) { c.JournalKeep = 2 }))
 	b.stop()
@@ -312,7 +311,7 @@ func TestCloudGoesAway(t *testing.T) {
 	}
 }
 
-// cable is the way to a cloud, which can be cut.
+// cable is a connection to the cloud that a test can cut.
 type cable struct {
 	next http.RoundTripper
 	mu   sync.Mutex

@@ -6,25 +6,25 @@ import (
 	"net/http"
 )
 
-// KubeletTLS makes what the kubelet of a machine shows and asks for: a
-// certificate for ip that kube-apiserver believes.
+// KubeletTLS returns the TLS configuration of a kubelet's server: a certificate for ip
+// that kube-apiserver trusts, and the authority of its clients.
 type KubeletTLS func(node, ip string) (*tls.Config, error)
 
-// kubeletHandler is port 10250 of a kubelet on a machine where nothing runs. It
-// tells the truth about that, over the way that logs and exec take.
+// kubeletHandler serves port 10250 of a hollow machine's kubelet. It answers requests
+// for logs and exec with the explanation that no containers run.
 func kubeletHandler(now func() *view) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		fmt.Fprintf(w, "%s is a hollow node: no container runs there, so %s/%s has logged nothing.\n", //nolint:gosec // text, and said to be no HTML
+		fmt.Fprintf(w, "%s is a hollow node: no container runs there, so %s/%s has logged nothing.\n", //nolint:gosec // text, with a Content-Type and nosniff that prevent HTML
 			now().node, r.PathValue("namespace"), r.PathValue("pod"))
 		if r.FormValue("follow") != "true" {
 			return
 		}
 		if http.NewResponseController(w).Flush() == nil {
-			<-r.Context().Done() // nothing more will ever be logged
+			<-r.Context().Done() // no more output will follow
 		}
 	})
 	for _, verb := range []string{"exec", "attach", "run", "portForward"} {
@@ -35,7 +35,7 @@ func kubeletHandler(now func() *view) http.Handler {
 	return mux
 }
 
-// intoVerb ends the sentence that a refusal begins.
+// intoVerb completes the error message with the action of the request.
 var intoVerb = map[string]string{
 	"exec": "execute a command in", "attach": "attach to", "run": "run a command in", "portForward": "forward a port to",
 }

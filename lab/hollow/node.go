@@ -17,34 +17,34 @@ import (
 )
 
 const (
-	// fakeKey is, as an annotation, the mark of a hollow Node, for good; as a
-	// label, what hands the node to kwok, while its machine is on.
+	// fakeKey is an annotation and a label. The annotation marks a hollow Node
+	// permanently. The label selects the Node for kwok while its machine is on.
 	fakeKey   = "kwok.x-k8s.io/node"
 	fakeValue = "fake"
 
 	taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized" // KEP-2392
 	attachDetach       = "volumes.kubernetes.io/controller-managed-attach-detach"
 
-	maxPods     = 110 // kubelet's default
+	maxPods     = 110 // the kubelet's default
 	kubeletPort = 10250
-	diskGiB     = 20 // the cloud gives machines no size of disk
-	// evictionMiB is what kubelet keeps free by default.
+	diskGiB     = 20 // the cloud has no disk size for machines
+	// evictionMiB is the memory that a kubelet reserves by default.
 	evictionMiB = 100
 )
 
-// hollow reports whether a Node is one of ours.
+// hollow reports whether this package made the Node.
 func hollow(n *corev1.Node) bool { return n.Annotations[fakeKey] == fakeValue }
 
 // handed reports whether kwok keeps a Node alive.
 func handed(n *corev1.Node) bool { return n.Labels[fakeKey] == fakeValue }
 
-// belongs reports whether a Node may be the one of a machine. Without a
-// provider id it may, as when a kubelet finds a Node of its name at its start.
+// belongs reports whether a Node may belong to a machine. A Node without a provider id
+// may, because a kubelet also takes over an existing Node of its name.
 func belongs(n *corev1.Node, m machine) bool {
 	return n.Spec.ProviderID == "" || n.Spec.ProviderID == m.ProviderID
 }
 
-// kubeletLabels are the labels that a kubelet knows by itself.
+// kubeletLabels returns the labels that a kubelet sets itself.
 func kubeletLabels(name string) map[string]string {
 	return map[string]string{
 		corev1.LabelHostname:    name,
@@ -54,7 +54,7 @@ func kubeletLabels(name string) map[string]string {
 	}
 }
 
-// newNode is what a kubelet registers. It is not Ready before kwok says so.
+// newNode returns the Node that a kubelet registers. It is not Ready until kwok sets Ready.
 func newNode(m machine, typ cloudsim.InstanceType, version string, now metav1.Time) *corev1.Node {
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
@@ -72,7 +72,7 @@ func newNode(m machine, typ cloudsim.InstanceType, version string, now metav1.Ti
 	return n
 }
 
-// booted writes into a Node's status what a kubelet finds out when it starts.
+// booted writes the facts that a kubelet reads at its start into a Node's status.
 func booted(n *corev1.Node, m machine, typ cloudsim.InstanceType, version string) {
 	n.Status.NodeInfo = corev1.NodeSystemInfo{
 		SystemUUID:              systemUUID(m.Instance),
@@ -95,28 +95,28 @@ func booted(n *corev1.Node, m machine, typ cloudsim.InstanceType, version string
 	n.Status.Allocatable[corev1.ResourceMemory] = *resource.NewQuantity(max(typ.MemoryMiB-evictionMiB, 1)<<20, resource.BinarySI)
 	n.Status.Allocatable[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(diskGiB<<30/10*9, resource.BinarySI)
 	n.Status.DaemonEndpoints.KubeletEndpoint.Port = kubeletPort
-	if len(n.Status.Addresses) == 0 { // else the cloud's are there, and better
+	if len(n.Status.Addresses) == 0 { // keep the addresses of the cloud controller manager
 		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: m.Name}}
 	}
 }
 
-// systemUUID returns the UUID of a machine's firmware. It is always the same for
-// one instance, and different for each other instance of any cloud.
+// systemUUID returns the UUID of a machine's firmware. It never changes for an instance
+// and is different for all other instances of all clouds.
 func systemUUID(i cloudsim.Instance) string { return derive("system", i, "") }
 
-// bootID returns the kernel's ID of the current boot: a new one for each
-// operation that started the machine. It is derived, not random, so that a
-// hypervisor that was away knows whether the machine rebooted meanwhile.
+// bootID returns the kernel's ID of the current boot. Each operation that started the
+// machine gives a new ID. The ID is derived and not random, so a restarted hypervisor
+// knows whether the machine rebooted in the meantime.
 func bootID(i cloudsim.Instance) string { return derive("boot", i, string(i.Operation)) }
 
-// derive returns a UUID (RFC 9562, version 8) that depends on the purpose, the
-// instance and more. Two clouds that count from one differ in CreatedAt.
+// derive returns a UUID (RFC 9562, version 8) from the purpose, the instance and more.
+// Two clouds may have the same instance IDs, so the time of creation is part of the hash.
 func derive(purpose string, i cloudsim.Instance, more string) string {
 	data := fmt.Appendf(nil, "%s %s %d %s", purpose, i.ProviderID, i.CreatedAt.UnixNano(), more)
 	return uuid.NewHash(sha256.New(), uuid.Nil, data, 8).String()
 }
 
-// notReady writes that a kubelet is there and takes no pods.
+// notReady sets the condition Ready to False, with why as its message.
 func notReady(n *corev1.Node, why string, now metav1.Time) {
 	not := corev1.NodeCondition{
 		Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: why,
@@ -131,7 +131,7 @@ func notReady(n *corev1.Node, why string, now metav1.Time) {
 	n.Status.Conditions = append(n.Status.Conditions, not)
 }
 
-// isReady reports whether a Node says that it takes pods.
+// isReady reports whether the condition Ready of a Node is True.
 func isReady(n *corev1.Node) bool {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -141,8 +141,8 @@ func isReady(n *corev1.Node) bool {
 	return false
 }
 
-// statusPatch is the strategic merge patch that makes the status of before that
-// of after. It names the Node's uid, so that it fails on another of its name.
+// statusPatch returns a strategic merge patch from the status of before to that of
+// after. The patch contains the Node's uid, so it fails for a new Node of the same name.
 func statusPatch(before, after *corev1.Node) ([]byte, error) {
 	was, err := json.Marshal(corev1.Node{Status: before.Status})
 	if err != nil {
@@ -155,7 +155,7 @@ func statusPatch(before, after *corev1.Node) ([]byte, error) {
 	return strategicpatch.CreateTwoWayMergePatch(was, is, corev1.Node{})
 }
 
-// labelsPatch is the merge patch that sets labels; a nil value takes one away.
+// labelsPatch returns a merge patch that sets labels. A nil value removes a label.
 func labelsPatch(n *corev1.Node, labels map[string]any) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": n.UID, "labels": labels}})
 }

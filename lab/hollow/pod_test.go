@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// bind makes a pod on a node, as the scheduler leaves it.
+// bind creates a pod that is already scheduled on a node.
 func (b *bench) bind(name, node string) {
 	b.Helper()
 	p := &corev1.Pod{
@@ -55,8 +55,8 @@ func (b *bench) awaitPod(name string) *corev1.Pod {
 	return p
 }
 
-// Pods live while their machine is on: kwok runs them, lets them be while it is
-// off, and brings them back with it.
+// Kwok runs pods while their machine is on. It leaves them alone while the machine is
+// off, and makes them Ready again when the machine is back.
 func TestPodsFollowPower(t *testing.T) {
 	b := newBench(t)
 	one, _ := b.nodes()
@@ -95,12 +95,12 @@ func TestPodsFollowPower(t *testing.T) {
 	})
 }
 
-// No two pods of a node have one address, also not when the hypervisor begins
-// anew; who finds none waits until another pod is gone.
+// Two pods of a node never have the same address, also after a restart of the hypervisor.
+// A pod without a free address waits until another pod is gone.
 func TestPodAddresses(t *testing.T) {
 	b := newBench(t)
 	b.nodes()
-	have := map[string]string{} // address to pod
+	have := map[string]string{} // pod name by address
 	for _, name := range []string{"a", "b", "c", "d"} {
 		b.bind(name, "one")
 	}

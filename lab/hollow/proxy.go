@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// gather is how long a change waits for others of the same moment.
+	// gather is the time for which a change waits for more changes.
 	gather = 50 * time.Millisecond
-	// relisten is how long a port that could not be opened is left alone.
+	// relisten is the pause after a port could not be opened.
 	relisten = 2 * time.Second
 
 	taintToBeDeleted = "ToBeDeletedByClusterAutoscaler" // KEP-3836
 )
 
-// proxy is the kube-proxy of every machine of a fleet. One goroutine opens and
+// proxy acts as the kube-proxy of every machine of a fleet. One goroutine opens and
 // closes all sockets.
 type proxy struct {
 	log      *slog.Logger
@@ -34,8 +34,8 @@ type proxy struct {
 	services corelisters.ServiceLister
 	slices   discoverylisters.EndpointSliceLister
 	synced   []cache.InformerSynced
-	kubelet  KubeletTLS    // nil: machines have none
-	bell     chan struct{} // something changed; holds one ring
+	kubelet  KubeletTLS    // nil means that machines serve no kubelet API
+	bell     chan struct{} // change notifications; the buffer holds one
 	on       map[cloudsim.InstanceID]*responder
 }
 
@@ -80,7 +80,7 @@ func (p *proxy) ring() {
 	}
 }
 
-// facts is what a proxy wants to know of a Node.
+// facts holds the fields of a Node that the proxy uses.
 type facts struct {
 	hollow     bool
 	providerID string
@@ -98,7 +98,7 @@ func factsOf(n *corev1.Node) facts {
 	return f
 }
 
-// run follows the cluster until ctx ends, and then closes all sockets.
+// run updates the sockets on each change until ctx ends, and then closes all sockets.
 func (p *proxy) run(ctx context.Context) {
 	defer p.allOff()
 	if !cache.WaitForCacheSync(ctx.Done(), p.synced...) {
@@ -122,7 +122,7 @@ func (p *proxy) run(ctx context.Context) {
 		case <-time.After(gather):
 		}
 		select {
-		case <-p.bell: // what has rung until now, the next round sees
+		case <-p.bell: // the next sync covers all notifications until now
 		default:
 		}
 	}
@@ -135,11 +135,11 @@ func (p *proxy) allOff() {
 	}
 }
 
-// sync makes the sockets of all machines what the cluster wants, and reports
-// whether that worked.
+// sync opens and closes the sockets of all machines to match the cluster. It reports
+// whether all sockets are open.
 func (p *proxy) sync(ctx context.Context) (complete bool) {
 	t, err := newTable(p.services, p.slices)
-	if err != nil { // from our own cache: cannot happen
+	if err != nil { // cannot happen: the lister reads a cache
 		p.log.Error("reading services", "err", err)
 		return false
 	}
@@ -150,7 +150,7 @@ func (p *proxy) sync(ctx context.Context) (complete bool) {
 			want[m.ID], about[m.ID] = m, f
 		}
 	}
-	for id, r := range p.on { // first, because an address may have moved
+	for id, r := range p.on { // close first, because an address may have moved to another machine
 		if m, ok := want[id]; !ok || m.InternalIP() != r.ip {
 			r.off()
 			delete(p.on, id)
@@ -170,12 +170,12 @@ func (p *proxy) sync(ctx context.Context) (complete bool) {
 	return complete
 }
 
-// proxied reports whether a machine runs a kube-proxy: it exits without the
-// Node of its machine.
+// proxied reports whether a machine runs a kube-proxy. A kube-proxy needs the Node of its
+// own machine and exits without it.
 func (p *proxy) proxied(m machine) (facts, bool) {
 	n, err := p.nodes.Get(m.Name)
 	if err != nil {
-		if !apierrors.IsNotFound(err) { // from our own cache: cannot happen
+		if !apierrors.IsNotFound(err) { // cannot happen: the lister reads a cache
 			p.log.Error("reading a node", "node", m.Name, "err", err)
 		}
 		return facts{}, false
@@ -183,8 +183,8 @@ func (p *proxy) proxied(m machine) (facts, bool) {
 	return factsOf(n), hollow(n) && belongs(n, m) && m.InternalIP() != ""
 }
 
-// views is what the sockets of a machine answer from; a node port that leads
-// nowhere has none.
+// views returns the views of a machine's sockets. A node port without usable endpoints
+// has no view.
 func (t *table) views(m machine, f facts, kubelet bool) map[socketKey]*view {
 	base := view{node: m.Name, zone: m.Zone, eligible: f.eligible}
 	out := map[socketKey]*view{{proxyHealthz, proxyHealthPort}: &base}

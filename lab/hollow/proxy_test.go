@@ -23,7 +23,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// nodes makes two machines in two zones, initialised.
+// nodes creates two initialised machines in two zones.
 func (b *bench) nodes() (one, two cloudsim.Instance) {
 	b.Helper()
 	one, two = b.create("one", "sim-1a"), b.create("two", "sim-1b")
@@ -34,7 +34,7 @@ func (b *bench) nodes() (one, two cloudsim.Instance) {
 	return one, two
 }
 
-// serve makes a Service; change may say more of it.
+// serve creates a Service. change may modify the spec.
 func (b *bench) serve(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
 	b.Helper()
 	svc := &corev1.Service{
@@ -53,7 +53,7 @@ func (b *bench) serve(name string, change func(*corev1.ServiceSpec)) *corev1.Ser
 	return svc
 }
 
-// pod is an endpoint as the endpointslice controller writes it.
+// pod returns an endpoint as the EndpointSlice controller writes it.
 func pod(name, ip, node string) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{
 		Addresses: []string{ip}, NodeName: &node,
@@ -62,7 +62,7 @@ func pod(name, ip, node string) discoveryv1.Endpoint {
 	}
 }
 
-// endpoints replaces what is behind a Service.
+// endpoints replaces the endpoints of a Service.
 func (b *bench) endpoints(svc *corev1.Service, pods ...discoveryv1.Endpoint) {
 	b.Helper()
 	slice := &discoveryv1.EndpointSlice{
@@ -87,7 +87,7 @@ func url(i cloudsim.Instance, port int32, path string) string {
 	return "http://" + net.JoinHostPort(i.InternalIP(), strconv.Itoa(int(port))) + path
 }
 
-// fresh is a client that opens a connection for each request.
+// fresh is a client that opens a new connection for each request.
 var fresh = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 func get(c *http.Client, url string) (*http.Response, string, error) {
@@ -100,7 +100,7 @@ func get(c *http.Client, url string) (*http.Response, string, error) {
 	return resp, string(body), err
 }
 
-// asked returns which pod answered.
+// asked returns the answer of the responder as JSON fields.
 func asked(c *http.Client, url string) (map[string]any, error) {
 	resp, body, err := get(c, url+"?format=json")
 	if err != nil {
@@ -113,7 +113,7 @@ func asked(c *http.Client, url string) (map[string]any, error) {
 	return a, json.Unmarshal([]byte(body), &a)
 }
 
-// spread asks n times and counts the pods that answered.
+// spread sends n requests and counts the answers by pod.
 func (b *bench) spread(url string, n int) map[any]int {
 	b.Helper()
 	pods := map[any]int{}
@@ -127,7 +127,7 @@ func (b *bench) spread(url string, n int) map[any]int {
 	return pods
 }
 
-// reaches waits until exactly these pods answer, each as often as the others.
+// reaches waits until exactly these pods answer, each equally often.
 func (b *bench) reaches(url string, pods ...any) {
 	b.Helper()
 	want := map[any]int{}
@@ -150,7 +150,7 @@ func (b *bench) reaches(url string, pods ...any) {
 	})
 }
 
-// refuses waits until nothing listens.
+// refuses waits until connections to url are refused.
 func (b *bench) refuses(url string) {
 	b.Helper()
 	b.await(url+" is refused", func() error {
@@ -166,8 +166,8 @@ func (b *bench) refuses(url string) {
 	})
 }
 
-// A node port answers on every node, in turn for every ready pod, and says what
-// it stands for.
+// A node port answers on every node. It takes the ready pods in turn and names the pod
+// in its answer.
 func TestNodePort(t *testing.T) {
 	b := newBench(t)
 	one, two := b.nodes()
@@ -213,8 +213,8 @@ func TestNodePort(t *testing.T) {
 	b.refuses(url(two, port, "/"))
 }
 
-// With externalTrafficPolicy Local only nodes with a pod of their own answer,
-// and the health check node port tells a load balancer which they are.
+// With externalTrafficPolicy Local, only nodes with a pod of the Service answer. The
+// health check node port tells load balancers which nodes these are.
 func TestLocalTraffic(t *testing.T) {
 	b := newBench(t)
 	one, two := b.nodes()
@@ -243,7 +243,7 @@ func TestLocalTraffic(t *testing.T) {
 	b.health(url(two, check, "/healthz"), http.StatusOK, "1")
 }
 
-// health waits for an answer of a health endpoint.
+// health waits until a health endpoint answers with this code and weight.
 func (b *bench) health(url string, code int, weight string) {
 	b.Helper()
 	b.await(fmt.Sprintf("%s says %d", url, code), func() error {
@@ -258,7 +258,7 @@ func (b *bench) health(url string, code int, weight string) {
 	})
 }
 
-// kube-proxy's own health follows the node's deletion; its life does not.
+// While the Node is being deleted, kube-proxy's /healthz fails, but /livez does not.
 func TestProxyHealth(t *testing.T) {
 	b := newBench(t)
 	one, two := b.nodes()
@@ -280,8 +280,8 @@ func TestProxyHealth(t *testing.T) {
 	b.refuses(url(two, 10256, "/livez")) // kube-proxy exits without its Node
 }
 
-// A machine that is off has no sockets; the others keep theirs, and the
-// connections on them.
+// A machine that is off has no open sockets. Other machines keep their sockets and
+// connections.
 func TestPowerOffCloses(t *testing.T) {
 	b := newBench(t)
 	one, two := b.nodes()
@@ -312,7 +312,7 @@ func TestPowerOffCloses(t *testing.T) {
 	b.refuses(url(two, 10256, "/healthz"))
 }
 
-// reused asks for url and reports whether that took no new connection.
+// reused sends a request and reports whether it used an existing connection.
 func (b *bench) reused(c *http.Client, url string) (reused bool) {
 	b.Helper()
 	trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }}
@@ -331,7 +331,7 @@ func (b *bench) reused(c *http.Client, url string) (reused bool) {
 	return reused
 }
 
-// A connection stays with its pod, and ends with it.
+// A connection stays with its pod. The connection is reset when the pod is gone.
 func TestConnectionHasOnePod(t *testing.T) {
 	b := newBench(t)
 	one, _ := b.nodes()
@@ -353,14 +353,14 @@ func TestConnectionHasOnePod(t *testing.T) {
 	}
 	b.endpoints(svc, pod("web-9", "10.1.0.9", "one"))
 	b.reaches(url(one, port, "/"), "web-9")
-	// POST is not tried again by net/http, so the reset is seen.
+	// net/http does not retry a POST, so the test sees the reset.
 	if resp, err := kept.Post(url(one, port, "/"), "text/plain", nil); err == nil {
 		resp.Body.Close()
 		t.Errorf("a connection to a pod that is gone answered %s", resp.Status)
 	}
 }
 
-// With affinity a client has one pod.
+// With session affinity all requests of a client go to one pod.
 func TestAffinity(t *testing.T) {
 	b := newBench(t)
 	one, _ := b.nodes()
@@ -373,7 +373,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// A datagram is answered like a request.
+// The responder answers a datagram in the same way as a request.
 func TestUDP(t *testing.T) {
 	b := newBench(t)
 	one, _ := b.nodes()
@@ -401,8 +401,8 @@ func TestUDP(t *testing.T) {
 		}
 		return err
 	})
-	// A node does not answer an answer, so two nodes never answer each other. A new
-	// connection gets no late answer to the questions above.
+	// A node ignores datagrams that are answers, so two nodes never answer each other.
+	// On a new connection, no late answers to the questions above arrive.
 	conn, err = net.Dial("udp", conn.RemoteAddr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -428,7 +428,7 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-// A port that somebody else has is said once, and taken when it is free.
+// A port in use is logged once, and opened when it becomes free.
 func TestPortInUse(t *testing.T) {
 	b := newBench(t)
 	one, _ := b.nodes()
@@ -446,7 +446,7 @@ func TestPortInUse(t *testing.T) {
 		}
 		return nil
 	})
-	more := b.serve("more", nil) // what is next is done, though that is not
+	more := b.serve("more", nil) // the failed port does not prevent the next port
 	b.endpoints(more, pod("more-1", "10.1.0.2", "one"))
 	b.reaches(url(one, more.Spec.Ports[0].NodePort, "/"), "more-1")
 	other.Close()

@@ -8,13 +8,13 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/queue"
 )
 
-// workers bounds how many nodes are worked on at once.
+// workers is the maximum number of nodes that are handled at once.
 const workers = 8
 
-// nodeQueue holds the names of nodes that need work.
+// nodeQueue holds the names of nodes that need a sync.
 type nodeQueue struct {
 	log     *slog.Logger
-	failure string // the log line for a node whose work failed
+	failure string // log message for a node whose sync failed
 	sync    func(ctx context.Context, node string) error
 	names   queue.Interface
 }
@@ -25,8 +25,8 @@ func newNodeQueue(log *slog.Logger, failure string, sync func(ctx context.Contex
 
 func (q *nodeQueue) add(node string) { q.names.Add(node) }
 
-// run waits for begin, which reports whether all nodes are known, and then works
-// until ctx ends.
+// run calls begin and returns if the result is false. Otherwise it handles nodes until
+// ctx ends.
 func (q *nodeQueue) run(ctx context.Context, begin func(context.Context) bool) {
 	if !begin(ctx) {
 		q.names.ShutDown()
@@ -34,7 +34,7 @@ func (q *nodeQueue) run(ctx context.Context, begin func(context.Context) bool) {
 	}
 	queue.Drain(ctx, q.names, workers, func(ctx context.Context, node string) (time.Duration, error) {
 		err := q.sync(ctx, node)
-		if err != nil && ctx.Err() == nil && q.names.NumRequeues(node) == 0 { // once until it succeeds
+		if err != nil && ctx.Err() == nil && q.names.NumRequeues(node) == 0 { // log only the first failure
 			q.log.Warn(q.failure+"; trying again", "node", node, "err", err)
 		}
 		return 0, err

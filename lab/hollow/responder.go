@@ -20,11 +20,11 @@ import (
 
 const (
 	proxyHealthPort = 10256
-	// maxConns bounds the connections that one port holds at once; more wait.
+	// maxConns limits the open connections of one port. More connections wait.
 	maxConns = 512
 )
 
-// role is what a socket is for.
+// role is the purpose of a socket.
 type role string
 
 const (
@@ -35,21 +35,21 @@ const (
 	kubeletAPI    role = "kubelet"
 )
 
-// socketKey tells the sockets of one machine apart.
+// socketKey identifies a socket of a machine.
 type socketKey struct {
 	role role
 	port int32
 }
 
-// responder is what answers on one machine's address. One goroutine, the
-// proxy's, calls its methods.
+// responder answers on the address of one machine. Only the proxy's goroutine calls its
+// methods.
 type responder struct {
 	log     *slog.Logger
 	kubelet KubeletTLS
 	ip      string
-	broke   func() // a socket died by itself
+	broke   func() // called when a socket fails
 	open    map[socketKey]*socket
-	failed  map[socketKey]string // why one is not open, as it was logged
+	failed  map[socketKey]string // logged reasons of the sockets that are not open
 }
 
 // socket is one open port.
@@ -60,15 +60,15 @@ type socket struct {
 	served sync.WaitGroup
 }
 
-// shut closes the port and its connections, and waits for what served it.
+// shut closes the port and its connections, and waits for the serving goroutine.
 func (s *socket) shut() {
-	_ = s.close() // closing twice is the only way to fail
+	_ = s.close() // fails only if it is closed twice
 	s.served.Wait()
 }
 
-// sync opens and closes ports until they are those of want, and shows each what
-// to answer from. A port that stays is not opened again. It reports whether all
-// of them are open; one that cannot be is logged when the reason is new.
+// sync opens and closes ports until they match want, and gives each socket its view. A
+// port that stays keeps its socket. sync reports whether all ports are open. It logs a
+// failure only if the reason is new.
 func (r *responder) sync(ctx context.Context, want map[socketKey]*view) (complete bool) {
 	for key, s := range r.open {
 		if want[key] == nil || s.dead.Load() {
@@ -103,7 +103,7 @@ func (r *responder) sync(ctx context.Context, want map[socketKey]*view) (complet
 	return len(r.failed) == 0
 }
 
-// off closes every port, as a power cut does.
+// off closes all ports, as a power cut does.
 func (r *responder) off() {
 	for key, s := range r.open {
 		s.shut()
@@ -146,8 +146,8 @@ func (r *responder) listen(ctx context.Context, key socketKey, v *view) (*socket
 	return s, nil
 }
 
-// server bounds what a client can hold: a request's head by size and time, an
-// answer by time, and silence between requests.
+// server returns a server that limits the resources of a client: the size and time of a
+// request's header, the time of an answer, and the idle time between requests.
 func (r *responder) server(role role, now func() *view) *http.Server {
 	srv := &http.Server{
 		ReadHeaderTimeout: 5 * time.Second,
@@ -160,7 +160,7 @@ func (r *responder) server(role role, now func() *view) *http.Server {
 	switch role {
 	case kubeletAPI:
 		srv.Handler = run.LimitBody(kubeletHandler(now), 10*time.Second)
-		srv.ReadTimeout, srv.WriteTimeout = 0, 0 // logs may be followed for long
+		srv.ReadTimeout, srv.WriteTimeout = 0, 0 // clients may follow logs for a long time
 	case checkNodePort:
 		srv.Handler = serviceHealthHandler(now)
 	case proxyHealthz:
@@ -172,7 +172,7 @@ func (r *responder) server(role role, now func() *view) *http.Server {
 	return srv
 }
 
-// ended marks a socket that nobody closed, so that it is opened again.
+// ended marks a socket that failed, so that the next sync opens the port again.
 func (r *responder) ended(key socketKey, s *socket, err error) {
 	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
 		return
@@ -182,12 +182,12 @@ func (r *responder) ended(key socketKey, s *socket, err error) {
 	r.broke()
 }
 
-// echo answers each datagram with the pod that stands for its receiver, until conn is
-// closed. It does not answer an answer: one datagram with the forged address of another
-// hollow node's port would be sent back and forth for ever.
+// echo answers each datagram in the name of a pod until conn is closed. It ignores
+// datagrams that are answers. Otherwise a datagram with the forged address of another
+// hollow node's port would be answered for ever.
 func echo(conn net.PacketConn, now func() *view) error {
 	var turn atomic.Uint64
-	buf := make([]byte, len(answerPrefix)) // the rest of the datagram does not matter
+	buf := make([]byte, len(answerPrefix)) // the rest of the datagram is not needed
 	for {
 		n, client, err := conn.ReadFrom(buf)
 		if err != nil {
@@ -197,7 +197,7 @@ func echo(conn net.PacketConn, now func() *view) error {
 			continue
 		}
 		v := now()
-		// A client that cannot be reached any more misses its answer, as ever with UDP.
+		// The result is ignored, because UDP does not guarantee delivery.
 		_, _ = conn.WriteTo([]byte(v.answer(v.pick(&turn, client), client.String()).String()), client)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
-// A port that dies by itself is opened again, and the proxy is told to do so.
+// A port that fails notifies the proxy, and the next sync opens it again.
 func TestDeadPortIsOpenedAgain(t *testing.T) {
 	ports, err := freeport.Choose(1)
 	if err != nil {

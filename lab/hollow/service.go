@@ -13,20 +13,20 @@ import (
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 )
 
-// endpoint is one way to reach a pod behind a Service's port.
+// endpoint is an address behind a port of a Service.
 type endpoint struct {
 	addr  netip.AddrPort
-	pod   string // "" when it is no pod
+	pod   string // "" if the endpoint is not a pod
 	node  string
 	ready bool
-	// lingers says that it terminates and still serves: the last resort.
+	// lingers is true for an endpoint that terminates and still serves. It is used as the last resort.
 	lingers   bool
 	terminate bool
 	zoneHints []string
 	nodeHints []string
 }
 
-// service is one port of a Service that has a node port.
+// service is a port of a Service that has a node port.
 type service struct {
 	types.NamespacedName
 	portName  string
@@ -37,25 +37,25 @@ type service struct {
 	affinity  bool // sessionAffinity: ClientIP
 	endpoints []endpoint
 
-	cluster []endpoint            // usable from any node, when there are no hints
-	byNode  map[string][]endpoint // usable on the node they are on
+	cluster []endpoint            // endpoints for all nodes, without regard to hints
+	byNode  map[string][]endpoint // endpoints for their own node only
 }
 
 // healthCheck is the health check node port of a Service.
 type healthCheck struct {
 	types.NamespacedName
 	port  int32
-	local map[string]int // ready endpoints by node
+	local map[string]int // number of ready endpoints by node
 }
 
-// table is what a kube-proxy knows of the cluster.
+// table holds the Services from which the responders of all nodes answer.
 type table struct {
 	services []*service
 	checks   []healthCheck
 }
 
-// newTable reads the Services that have node ports, and what is behind them.
-// It costs one walk over all EndpointSlices; nodes share the result.
+// newTable reads the Services with node ports and their endpoints. It reads each
+// EndpointSlice once, and all nodes share the result.
 func newTable(services corelisters.ServiceLister, slicesOf discoverylisters.EndpointSliceLister) (*table, error) {
 	all, err := services.List(labels.Everything())
 	if err != nil {
@@ -85,7 +85,7 @@ func (t *table) add(svc *corev1.Service, behind []*discoveryv1.EndpointSlice) {
 	}
 	name := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
 	local := svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
-	ready := map[string]map[netip.Addr]bool{} // by node: a pod counts once, whatever its ports
+	ready := map[string]map[netip.Addr]bool{} // by node; a pod with several ports counts once
 	for _, p := range svc.Spec.Ports {
 		s := &service{
 			NamespacedName: name, portName: p.Name, protocol: p.Protocol, port: p.Port, nodePort: p.NodePort,
@@ -113,13 +113,13 @@ func (t *table) add(svc *corev1.Service, behind []*discoveryv1.EndpointSlice) {
 	}
 }
 
-// fill takes the endpoints of s from its Service's slices: each address once,
-// and a pod that runs before one that terminates on the same address.
+// fill reads the endpoints of s from the slices of its Service. It takes each address
+// once and prefers a running pod to a terminating pod with the same address.
 func (s *service) fill(behind []*discoveryv1.EndpointSlice) {
 	byAddr := map[netip.AddrPort]endpoint{}
 	for _, slice := range behind {
 		if slice.AddressType != discoveryv1.AddressTypeIPv4 {
-			continue // machines have no other addresses
+			continue // the machines have IPv4 addresses only
 		}
 		for _, p := range slice.Ports {
 			if p.Name == nil || *p.Name != s.portName || p.Port == nil || *p.Port <= 0 || p.Protocol == nil || *p.Protocol != s.protocol {
@@ -145,8 +145,8 @@ func (s *service) fill(behind []*discoveryv1.EndpointSlice) {
 	}
 }
 
-// readEndpoint reads an entry of an EndpointSlice; absent conditions mean that
-// it is well.
+// readEndpoint reads an entry of an EndpointSlice. Missing conditions mean that the
+// endpoint is ready and serving and does not terminate.
 func readEndpoint(e discoveryv1.Endpoint, port uint16) (endpoint, bool) {
 	if len(e.Addresses) == 0 {
 		return endpoint{}, false
@@ -184,8 +184,8 @@ func readEndpoint(e discoveryv1.Endpoint, port uint16) (endpoint, bool) {
 	return out, true
 }
 
-// usable is the ready endpoints or, when there are none, those that still serve
-// while they terminate (KEP-1669).
+// usable returns the ready endpoints. If there are none, it returns the endpoints that
+// still serve while they terminate (KEP-1669).
 func usable(all []endpoint) []endpoint {
 	only := func(keep func(endpoint) bool) []endpoint {
 		var out []endpoint
@@ -202,9 +202,10 @@ func usable(all []endpoint) []endpoint {
 	return only(func(e endpoint) bool { return e.lingers })
 }
 
-// from is where a connection to the node port of a node may go: nowhere, if
-// nothing is usable. Hints for nodes (KEP-3015) and for zones (KEP-2433) are
-// followed when every ready endpoint has one and one of them means us.
+// from returns the endpoints for connections to a node port of this node, or none if no
+// endpoint is usable. It follows the hints for nodes (KEP-3015), and then for zones
+// (KEP-2433). Hints apply only if all ready endpoints have hints and some name this node
+// or zone.
 func (s *service) from(node, zone string) []endpoint {
 	if s.local {
 		return s.byNode[node]
@@ -222,7 +223,7 @@ func (s *service) from(node, zone string) []endpoint {
 	return near
 }
 
-// hinted returns the endpoints whose hints name us, or nil if one has no hints.
+// hinted returns the endpoints whose hints contain us. It returns nil if an endpoint has no hints.
 func hinted(all []endpoint, hints func(endpoint) []string, us string) []endpoint {
 	var near []endpoint
 	for _, e := range all {

@@ -12,7 +12,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// ep is a ready endpoint on node n1 or n2; change may spoil it.
+// ep returns a ready endpoint on a node. The change functions may modify it.
 func ep(ip, node string, change ...func(*discoveryv1.Endpoint)) discoveryv1.Endpoint {
 	e := discoveryv1.Endpoint{
 		Addresses: []string{ip}, NodeName: &node,
@@ -103,7 +103,7 @@ var fromCases = []struct {
 	},
 }
 
-// Where a node port of node n1 in zone z1 leads.
+// TestFrom proves which endpoints a node port of node n1 in zone z1 uses.
 func TestFrom(t *testing.T) {
 	for _, tc := range fromCases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -149,7 +149,7 @@ func addresses(es []endpoint) (out []string) {
 	return out
 }
 
-// Services without node ports, and ports that nobody can serve, open nothing.
+// Services without node ports and ports with other protocols open no sockets.
 func TestOnlyNodePorts(t *testing.T) {
 	var tab table
 	svc := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: 80}}}}
