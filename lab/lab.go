@@ -188,9 +188,9 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string,
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s := &supervisor{dir: p.dir, diary: d, say: say, grace: p.Grace}
-	var announcing sync.WaitGroup
+	var background sync.WaitGroup
 	var late, unready error
-	announcing.Go(func() {
+	background.Go(func() {
 		nodes, err := p.announce(ctx, units, d, say)
 		if late = err; late != nil {
 			cancel(late)
@@ -201,9 +201,12 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string,
 		<-ctx.Done()
 		say("stopping everything")
 	})
+	if p.ownProxy() {
+		background.Go(func() { p.renewProxy(ctx, log) })
+	}
 	err = s.run(ctx, units)
 	cancel(nil)
-	announcing.Wait()
+	background.Wait()
 	var left error
 	if p.Nodes == Real { // machines that the hypervisor did not take over
 		_, left = p.dir.sweepMachines(context.WithoutCancel(ctx), nil)

@@ -1,12 +1,14 @@
 package lab
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -135,6 +137,23 @@ func (p *plan) proxyAgent() component {
 		},
 		after: []string{"proxy-server"},
 		ready: httpProbe(health+"/readyz", nil),
+	}
+}
+
+// renewProxy renews certificates of the network proxy once a day until ctx ends.
+// The hypervisor renews those of the machines' agents.
+func (p *plan) renewProxy(ctx context.Context, log *slog.Logger) {
+	daily := time.NewTicker(24 * time.Hour)
+	defer daily.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-daily.C:
+			if err := p.pki.renewProxy(now); err != nil {
+				log.Error("certificates of the network proxy not renewed", "err", err)
+			}
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"log/slog"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -62,5 +63,35 @@ func TestWhereAgentsCall(t *testing.T) {
 	}
 	if got := p.realNetworkProxy().Server; got != "10.100.255.2:8188" {
 		t.Errorf("machines call %s", got)
+	}
+}
+
+// The certificates of the proxy server and of the lab's agent are renewed 30 days
+// before their end, while those of other components stay.
+func TestProxyCertificatesAreRenewed(t *testing.T) {
+	now := time.Now()
+	keys := pki{dir: t.TempDir(), now: now}
+	if _, err := keys.ensure(); err != nil {
+		t.Fatal(err)
+	}
+	read := func() (all [3]string) {
+		for n, name := range []string{"proxy-server", "proxy-agent", "kube-apiserver"} {
+			raw, err := os.ReadFile(keys.crt(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[n] = string(raw)
+		}
+		return all
+	}
+	first := read()
+	if err := keys.renewProxy(now.AddDate(0, 0, 365-31)); err != nil || read() != first {
+		t.Errorf("31 days before their end certificates change: %v", err)
+	}
+	if err := keys.renewProxy(now.AddDate(0, 0, 365-29)); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(); got[0] == first[0] || got[1] == first[1] || got[2] != first[2] {
+		t.Errorf("29 days before their end: server renewed %v, agent renewed %v, kube-apiserver renewed %v", got[0] != first[0], got[1] != first[1], got[2] != first[2])
 	}
 }

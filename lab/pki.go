@@ -143,6 +143,25 @@ func (p pki) load(name string) (*cert.Pair, error) {
 	return pair, nil
 }
 
+// renewProxy makes the certificates of the lab's proxy server and of its own agent
+// anew if they expire soon. Both programs read the new files without a restart.
+func (p pki) renewProxy(now time.Time) error {
+	p.now = now
+	ca, err := p.load(proxyCA)
+	if err != nil {
+		return fmt.Errorf("certificate authority %s: %w; restart the lab", proxyCA, err)
+	}
+	for _, l := range p.leaves() {
+		if l.ca != proxyCA {
+			continue
+		}
+		if _, err := p.ensureLeaf(l, ca); err != nil {
+			return fmt.Errorf("certificate %s: %w", l.name, err)
+		}
+	}
+	return nil
+}
+
 func (p pki) ensureCA(name string) (*cert.Pair, bool, error) {
 	if pair, err := p.load(name); err == nil && pair.Cert.IsCA {
 		return pair, false, nil

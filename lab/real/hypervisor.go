@@ -218,9 +218,18 @@ func (h *hypervisor) prune(list []cloudsim.Instance) {
 // keep works on one machine until it is scrapped, or ctx ends and it is off.
 func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 	again := retry()
+	daily := time.NewTicker(24 * time.Hour)
+	defer daily.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
+			continue
+		case now := <-daily.C:
+			if i, gone := k.latest(); !gone && m.on() {
+				if err := m.folder.renewAgent(i, h.cfg.NetworkProxy, now); err != nil {
+					m.log.Error("certificate of the network proxy's agent not renewed", "err", err)
+				}
+			}
 			continue
 		case <-k.news:
 		case <-m.ended():

@@ -1,9 +1,14 @@
 package real
 
 import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
@@ -22,12 +27,32 @@ type NetworkProxy struct {
 // agentHealthPort is where a machine's agent says on loopback how it is.
 const agentHealthPort = 8093
 
+// agentCertificate is the file of the agent's certificate on its machine.
+const agentCertificate = etcKubernetes + "/proxy-agent.crt"
+
 // networkProxy adds to how a machine boots its agent. The metadata service
 // tells the agent its addresses, its pods' range and its zone.
 func (f folder) networkProxy(s *boot.Spec, i cloudsim.Instance, n *NetworkProxy) error {
 	if n == nil {
 		return nil
 	}
+	if err := f.identifyAgent(i, n); err != nil {
+		return err
+	}
+	s.Programs = append(s.Programs, boot.Program{
+		Name: "proxy-agent", Path: filepath.Join(ownDir, "allinone"), Log: filepath.Join(logDir, "proxy-agent.log"),
+		Args: []string{
+			"proxy", "agent", "--agent-id=" + i.Name, "--agent-identifiers-from-metadata", "--proxy-server-host=" + n.Server,
+			"--ca-cert=" + etcKubernetes + "/proxy-ca.crt", "--agent-cert=" + agentCertificate, "--agent-key=" + etcKubernetes + "/proxy-agent.key",
+			"--health-server-host=127.0.0.1", fmt.Sprintf("--health-server-port=%d", agentHealthPort), "--admin-server-port=0",
+			"--sync-interval-cap=1s", "--graceful-shutdown-timeout=2s",
+		},
+	})
+	return nil
+}
+
+// identifyAgent writes the files with which the machine's agent authenticates.
+func (f folder) identifyAgent(i cloudsim.Instance, n *NetworkProxy) error {
 	ca, err := os.ReadFile(n.CA)
 	if err != nil {
 		return fmt.Errorf("authority of the network proxy: %w", err)
@@ -36,19 +61,47 @@ func (f folder) networkProxy(s *boot.Spec, i cloudsim.Instance, n *NetworkProxy)
 	if err != nil {
 		return fmt.Errorf("certificate of the network proxy's agent: %w", err)
 	}
-	for name, raw := range map[string][]byte{"proxy-ca.crt": ca, "proxy-agent.crt": cert, "proxy-agent.key": key} {
+	for name, raw := range map[string][]byte{"proxy-ca.crt": ca, filepath.Base(agentCertificate): cert, "proxy-agent.key": key} {
 		if err := f.writeFile(filepath.Join(etcKubernetes, name), raw, 0o600); err != nil {
 			return err
 		}
 	}
-	s.Programs = append(s.Programs, boot.Program{
-		Name: "proxy-agent", Path: filepath.Join(ownDir, "allinone"), Log: filepath.Join(logDir, "proxy-agent.log"),
-		Args: []string{
-			"proxy", "agent", "--agent-id=" + i.Name, "--agent-identifiers-from-metadata", "--proxy-server-host=" + n.Server,
-			"--ca-cert=" + etcKubernetes + "/proxy-ca.crt", "--agent-cert=" + etcKubernetes + "/proxy-agent.crt", "--agent-key=" + etcKubernetes + "/proxy-agent.key",
-			"--health-server-host=127.0.0.1", fmt.Sprintf("--health-server-port=%d", agentHealthPort), "--admin-server-port=0",
-			"--sync-interval-cap=1s", "--graceful-shutdown-timeout=2s",
-		},
-	})
 	return nil
+}
+
+// renewBefore is how long before its end an agent's certificate is renewed.
+const renewBefore = 30 * 24 * time.Hour
+
+// renewAgent replaces the certificate of a running machine's agent if it ends soon
+// or cannot be read. The agent reads the new files when it next calls the server.
+// A proxy server checks a certificate only when an agent connects.
+func (f folder) renewAgent(i cloudsim.Instance, n *NetworkProxy, now time.Time) error {
+	if n == nil {
+		return nil
+	}
+	if end, err := f.agentCertificateEnd(); err == nil && end.Sub(now) > renewBefore {
+		return nil
+	}
+	return f.identifyAgent(i, n)
+}
+
+// agentCertificateEnd returns when the certificate of the machine's agent ends.
+func (f folder) agentCertificateEnd() (time.Time, error) {
+	root, err := os.OpenRoot(string(f))
+	if err != nil {
+		return time.Time{}, err
+	}
+	raw, err := root.ReadFile(strings.TrimPrefix(agentCertificate, "/"))
+	if err := errors.Join(err, root.Close()); err != nil {
+		return time.Time{}, err
+	}
+	block, _ := pem.Decode(raw)
+	if block == nil {
+		return time.Time{}, errors.New("no certificate in " + agentCertificate)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return c.NotAfter, nil
 }

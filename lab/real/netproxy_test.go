@@ -1,12 +1,15 @@
 package real
 
 import (
+	"crypto/x509"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/internal/cert"
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
@@ -49,5 +52,45 @@ func TestNetworkProxy(t *testing.T) {
 		if raw, err := os.ReadFile(f.path(etcKubernetes, name)); string(raw) != want {
 			t.Errorf("%s is %q, %v", name, raw, err)
 		}
+	}
+}
+
+// The certificate of a running machine's agent is replaced 30 days before its end.
+func TestAgentCertificateIsRenewed(t *testing.T) {
+	now := time.Now()
+	authority, err := cert.Sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := filepath.Join(t.TempDir(), "ca")
+	if err := os.WriteFile(ca, authority.CertPEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	issued := 0
+	n := &NetworkProxy{CA: ca, Issue: func(cloudsim.Instance) (certPEM, keyPEM []byte, err error) {
+		issued++
+		pair, err := cert.Sign(&x509.Certificate{}, authority, now)
+		if err != nil {
+			return nil, nil, err
+		}
+		keyPEM, err = cert.KeyPEM(pair.Key)
+		return pair.CertPEM(), keyPEM, err
+	}}
+	f := folder(t.TempDir())
+	for _, step := range []struct {
+		now  time.Time
+		want int
+	}{
+		{now, 1}, // there is no certificate
+		{now, 1},
+		{now.AddDate(0, 0, 365-31), 1},
+		{now.AddDate(0, 0, 365-29), 2},
+	} {
+		if err := f.renewAgent(cloudsim.Instance{}, n, step.now); err != nil || issued != step.want {
+			t.Errorf("at %s: %d certificates were issued, want %d; %v", step.now.Format(time.DateOnly), issued, step.want, err)
+		}
+	}
+	if err := f.renewAgent(cloudsim.Instance{}, nil, now); err != nil || issued != 2 {
+		t.Errorf("without a network proxy: %d certificates, %v", issued, err)
 	}
 }
