@@ -15,40 +15,40 @@ import (
 )
 
 const (
-	part  = ".part"  // of a name: it is not whole
-	chunk = 16 << 20 // copied between two looks at ctx
-	// tick is longer than the kernel's clock of file times takes to tick: a
-	// file last written longer ago than this shows the next write.
+	part  = ".part"  // suffix of an incomplete copy
+	chunk = 16 << 20 // bytes that are copied between two checks of ctx
+	// tick is longer than the resolution of the kernel's file times. If a file was last written
+	// to longer ago than tick, the next write changes its modification time.
 	tick = 20 * time.Millisecond
-	// tries is how often a copy is made anew of data that changed meanwhile.
+	// tries is how often a copy is repeated because a source changed meanwhile.
 	tries = 5
-	// patience is how long one try waits until nobody writes.
+	// patience is how long each try waits for a pause in the writes to the sources.
 	patience = 2 * time.Second
 )
 
 var errBusy = errors.New("it is written to all the time: it waits for a moment in which nobody writes, or for a file system that can clone files (XFS, Btrfs)")
 
-// copying is one file to be made as a copy of another.
+// copying describes one file to be made as a copy of another.
 type copying struct {
 	from, to string
-	bytes    int64 // size of the copy; at least the source's
+	bytes    int64 // size of the copy; the copy is larger if the source is larger
 	mode     fs.FileMode
 }
 
-// copyTogether makes copies that show their sources at one instant, as a power
-// cut would, and puts all in their places, or none that lasts: a file is in its
-// place only when it is whole, and a set that is not complete is made anew. A
-// set that is complete stays as it is.
+// copyTogether copies all sources as they were at one instant, as after a power cut. Each copy
+// gets its final name only when it is complete. If some copies of the set are missing,
+// copyTogether makes all of them again. If all exist, it does nothing.
 //
-// A file system that clones makes one copy at an instant. Elsewhere a copy
-// takes time, and it is good if no source was written to in that time.
+// If the file system can clone files, a single copy shows one instant even while an instance
+// writes to the source. Otherwise a copy takes time. It is then valid only if no source was
+// written to during the copy. copyTogether returns errBusy after too many invalid tries.
 func copyTogether(ctx context.Context, all []copying) error {
 	if complete(all) {
 		return nil
 	}
 	defer func() {
 		for _, c := range all {
-			_ = os.Remove(c.to + part) // in its place by now, or of no use
+			_ = os.Remove(c.to + part) // the copy was renamed to its final name, or it is of no use
 		}
 	}()
 	for _, c := range all {
@@ -85,8 +85,8 @@ func complete(all []copying) bool {
 	return true
 }
 
-// copyOnce copies each source beside its place, and reports whether all were
-// at one instant what the copies are.
+// copyOnce copies each source to its temporary name. steady reports whether the copies show all
+// sources at one instant.
 func copyOnce(ctx context.Context, all []copying) (steady bool, err error) {
 	before, err := quiet(ctx, all)
 	if err != nil {
@@ -115,7 +115,7 @@ func copyOnce(ctx context.Context, all []copying) (steady bool, err error) {
 	return true, nil
 }
 
-// written tells whether a file was written to between two looks at it.
+// written is compared to detect a write to a file between two calls of stat.
 type written struct {
 	at   time.Time
 	size int64
@@ -134,8 +134,8 @@ func stat(path string) (written, error) {
 	return written{info.ModTime(), info.Size()}, nil
 }
 
-// quiet waits until the last write to each source is a while ago, or its
-// patience is over, and says when that was.
+// quiet waits until the last write to each source is longer ago than tick, or until patience is
+// over. It returns the modification time and the size of each source.
 func quiet(ctx context.Context, all []copying) ([]written, error) {
 	found := make([]written, len(all))
 	for end := time.Now().Add(patience); ; {
@@ -150,7 +150,7 @@ func quiet(ctx context.Context, all []copying) ([]written, error) {
 			}
 		}
 		now := time.Now()
-		if ago := now.Sub(last); ago > tick || ago < -tick || now.After(end) { // or of a clock that was set back
+		if ago := now.Sub(last); ago > tick || ago < -tick || now.After(end) { // ago < -tick: the clock was set back
 			return found, nil
 		}
 		pause.For(ctx, tick)
@@ -160,8 +160,8 @@ func quiet(ctx context.Context, all []copying) ([]written, error) {
 	}
 }
 
-// copy makes the file beside its place, durable; atOnce says that it is what
-// the source was at one instant, whoever wrote to that.
+// copy makes the file under its temporary name and syncs it. atOnce reports whether the file is
+// a clone, which shows the source at one instant even during writes.
 func (c copying) copy(ctx context.Context) (atOnce bool, err error) {
 	from, err := os.OpenFile(c.from, os.O_RDONLY|noFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -196,7 +196,7 @@ func (c copying) copy(ctx context.Context) (atOnce bool, err error) {
 	return atOnce, errors.Join(to.Chmod(c.mode), to.Sync())
 }
 
-// copyData copies what from holds and leaves its holes as holes.
+// copyData copies the data of from and leaves its holes as holes.
 func copyData(ctx context.Context, to, from *os.File) error {
 	info, err := from.Stat()
 	if err != nil {
@@ -224,7 +224,7 @@ func copyData(ctx context.Context, to, from *os.File) error {
 	return nil
 }
 
-// extent is a part of a file that holds data.
+// extent is a part of a file that holds data, from offset begin up to end.
 type extent struct{ begin, end int64 }
 
 // extents returns the parts of a file between its holes. A file system without

@@ -27,7 +27,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// Cloud is what the keeper of the files asks of a cloud.
+// Cloud is the part of the cloud API that Run calls.
 type Cloud interface {
 	ListDisks(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Disk], error)
 	Watch(context.Context, cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error]
@@ -36,14 +36,15 @@ type Cloud interface {
 	ReportSnapshots(context.Context, []cloudsim.SnapshotReport) error
 }
 
-// Config says where the files are.
+// Config configures Run.
 type Config struct {
-	Dir string // folder of its own; made if it is missing
-	// Files is the same folder for who saves and loads states; nil for nobody.
+	Dir string // folder for the files of disks and snapshots alone; Run makes it if it is missing
+	// Files is the handle that the engine uses to save and load states. It must be of the same
+	// folder. Nil means that no states with disk data are saved or loaded.
 	Files *Files
 }
 
-// Validate reports what cannot work.
+// Validate returns an error if Dir is empty or if Files is of another folder.
 func (c Config) Validate() error {
 	if c.Dir == "" {
 		return errors.New("a folder is required in Dir")
@@ -58,23 +59,23 @@ const (
 	suffix       = ".img"
 	made         = fs.FileMode(0o600) // mode of a disk's file
 	snapshotMode = fs.FileMode(0o400)
-	retryEvery   = 10 * time.Second // for a disk whose file could not be made
-	askAgain     = time.Second      // for a cloud that does not answer
+	retryEvery   = 10 * time.Second // retry interval for a disk whose file could not be made
+	askAgain     = time.Second      // retry interval after a failed list or watch
 )
 
-// Path is where the data of a disk is below dir.
+// Path returns the path of a disk's file in the folder dir.
 func Path(dir string, id cloudsim.DiskID) string {
 	return filepath.Join(dir, string(id)+suffix)
 }
 
-// SnapshotPath is where the data of a snapshot is below dir.
+// SnapshotPath returns the path of a snapshot's file in the folder dir.
 func SnapshotPath(dir string, id cloudsim.SnapshotID) string {
 	return filepath.Join(dir, string(id)+suffix)
 }
 
-// Run keeps the files as the cloud's records say until ctx ends. It fails if
-// the folder cannot be made. What goes wrong with one disk is reported as its
-// status, and tried again.
+// Run makes the files match the cloud's records until ctx ends. It returns an error if cfg is
+// not valid or if the folder cannot be made. It reports an error of one disk in the status of
+// this disk, and then tries again.
 func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("disks: %w", err)
@@ -96,7 +97,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	return nil
 }
 
-// keeper is Run at work.
+// keeper is the state of Run.
 type keeper struct {
 	log   *slog.Logger
 	dir   string
@@ -106,19 +107,20 @@ type keeper struct {
 	reports *reports
 
 	mu      sync.Mutex
-	failed  map[cloudsim.DiskID]cloudsim.Disk                                      // to be tried again
-	members map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot // of groups that are not whole
+	failed  map[cloudsim.DiskID]cloudsim.Disk                                      // disks whose file could not be made; the next bookmark event retries them
+	members map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot // snapshots of groups whose members are not all known yet
 }
 
-// follow lists, removes what nothing has, and then watches; it says why it
-// ended. A list makes everything true, so nothing is remembered between two.
+// follow lists disks and snapshots, deletes the files without a record, and then watches the
+// cloud. It returns the error that ended the watch. Each call begins with a full list, so
+// follow keeps no state of the call before.
 func (k *keeper) follow(ctx context.Context) error {
 	k.failed = map[cloudsim.DiskID]cloudsim.Disk{}
 	k.members = map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot{}
 	k.jobs, k.reports = newJobs(), newReports()
 	defer k.running.Wait()
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil) // before the wait
+	defer cancel(nil) // runs before running.Wait, because defers run in reverse order
 	k.running.Go(func() { cancel(k.send(ctx)) })
 	ds, rev, err := cloudsim.All(ctx, k.cloud.ListDisks, cloudsim.ListOptions{})
 	if err != nil {
@@ -195,8 +197,8 @@ func (k *keeper) setFailed(d cloudsim.Disk, failed bool) {
 	}
 }
 
-// put makes the file of d true, which will be reported; of one that begins as a
-// copy, it begins to.
+// put makes or grows the file of d, and queues a report if the status has changed. For a disk
+// with a source it starts the copy instead.
 func (k *keeper) put(ctx context.Context, d cloudsim.Disk) {
 	k.setFailed(d, false)
 	switch {
@@ -229,7 +231,7 @@ func (k *keeper) reportDisk(ctx context.Context, id cloudsim.DiskID, s cloudsim.
 	return nil
 }
 
-// fill begins to copy the data of a disk's source, and ends with a report.
+// fill starts the copy of the source's data into the file of d. The job ends with a report.
 func (k *keeper) fill(ctx context.Context, d cloudsim.Disk) {
 	c := copying{from: Path(k.dir, d.SourceDisk), to: Path(k.dir, d.ID), bytes: int64(d.SizeGiB) << 30, mode: made}
 	if d.SourceSnapshot != "" {
@@ -249,7 +251,7 @@ func (k *keeper) fill(ctx context.Context, d cloudsim.Disk) {
 	})
 }
 
-// unmade reports whether a disk has no file because it could not be made yet.
+// unmade reports whether a disk has no file yet because the last attempt to make it failed.
 func (k *keeper) unmade(id cloudsim.DiskID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -259,8 +261,8 @@ func (k *keeper) unmade(id cloudsim.DiskID) bool {
 
 var errLost = errors.New("its data is gone: there is no file for it any more")
 
-// make makes the file, or lets it grow to its size. Of one that has its size,
-// as at most events, it costs a look.
+// make creates the file of d, or grows it to the size of d. If the file has its size already,
+// which is so at most events, make only calls Lstat.
 func (k *keeper) make(d cloudsim.Disk) error {
 	path, want := Path(k.dir, d.ID), int64(d.SizeGiB)<<30
 	info, err := os.Lstat(path)
@@ -273,12 +275,12 @@ func (k *keeper) make(d cloudsim.Disk) error {
 		return grow(path, want)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
-	case d.Status.SizeGiB > 0: // it had data; an empty file would hide that it is lost
+	case d.Status.SizeGiB > 0: // the disk had data; an empty new file would hide the loss
 		return errLost
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, made)
 	if errors.Is(err, fs.ErrNotExist) {
-		return errLost // nor is there the folder
+		return errLost // the folder is missing, too
 	}
 	if err != nil {
 		return err
@@ -286,8 +288,8 @@ func (k *keeper) make(d cloudsim.Disk) error {
 	return errors.Join(f.Truncate(want), f.Close())
 }
 
-// Machines of a lab may write to the folder, so it may hold links to any file of the
-// host. The data plane follows none.
+// errNotRegular protects the files of the host. Machines of a lab may write to the folder, so
+// the folder may hold links to any file of the host. The data plane follows no link.
 var errNotRegular = errors.New("its data is not a regular file: no link to the data of a disk is followed; move the file back")
 
 func grow(path string, bytes int64) error {
@@ -298,7 +300,8 @@ func grow(path string, bytes int64) error {
 	return errors.Join(f.Truncate(bytes), f.Close())
 }
 
-// reason is err for who owns the disk: without the machine's paths.
+// reason returns the text of err without the paths of this machine. The owner of the disk reads
+// the text in the status.
 func reason(err error) string {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err.Error()

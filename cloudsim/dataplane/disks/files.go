@@ -24,28 +24,29 @@ import (
 type Files struct {
 	dir string
 
-	// turn is held by Run while it serves disks, and by Swap. gate keeps Run from
-	// taking turn again before Swap has it. cancel makes Run give turn back.
+	// Run holds turn while it serves disks, and Swap holds turn while it replaces the data.
+	// Swap holds gate so that Run cannot take turn again before Swap has it. cancel makes Run
+	// release turn.
 	gate, turn sync.Mutex
 	cancel     context.CancelFunc
-	// pending is data that the records name and that is not in place yet. It is
-	// set with gate and turn held, and cleared with turn held.
+	// pending is the staged data that the records name, until its files are in place. Code sets
+	// pending with gate and turn held, and clears pending with turn held.
 	pending atomic.Pointer[cloudsim.StagedData]
 }
 
 // NewFiles returns the Files of the folder dir, which need not exist yet.
 func NewFiles(dir string) *Files { return &Files{dir: dir} }
 
-// stagePrefix names folders with data that is about to be loaded or saved.
+// stagePrefix begins the names of folders that hold the data of a load or a save in progress.
 const stagePrefix = ".load-"
 
-// follow runs fn while no Swap runs. It returns nil if a Swap ended fn.
+// follow calls fn while no Swap runs. It returns nil if a Swap or the caller's ctx ended fn.
 func (f *Files) follow(ctx context.Context, fn func(context.Context) error) error {
 	f.gate.Lock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f.cancel = cancel
-	f.turn.Lock() // Swap holds turn only with gate
+	f.turn.Lock() // cannot block for long: Swap takes turn only while it holds gate
 	defer f.turn.Unlock()
 	f.gate.Unlock()
 	if err := f.finish(); err != nil {
@@ -57,10 +58,12 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 	return nil
 }
 
-// Save writes the data of disks and snapshots, all at one instant, to w. Sizes
-// are by id. It returns Conflict if there is more data than MaxStateData or if
-// a disk is written to all the time, NotFound if a file is missing, and
-// Unavailable while a load is not finished.
+// Save writes the data of disks and snapshots to w. All data is of one instant. sizes maps the
+// id of each disk or snapshot to its size. Save returns:
+//
+//   - Conflict if there is more data than MaxStateData, or if a disk is written to all the time
+//   - NotFound if a file is missing
+//   - Unavailable while a load is not finished
 func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error {
 	f.gate.Lock()
 	defer f.gate.Unlock()
@@ -71,7 +74,7 @@ func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(scratch) }() // else the next start does
+	defer func() { _ = os.RemoveAll(scratch) }() // if this fails, the next start removes the folder
 	var ids []string
 	var all []copying
 	var total int64
@@ -102,7 +105,7 @@ func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]
 	total = 0
 	for i, id := range ids {
 		n, err := pack(ctx, w, id, all[i].to, all[i].bytes)
-		if total += n; err == nil && total > cloudsim.MaxStateData { // a disk has grown
+		if total += n; err == nil && total > cloudsim.MaxStateData { // a disk has grown since the first check
 			err = errTooBig
 		}
 		if err != nil {
@@ -128,8 +131,9 @@ func dataIn(path string) (n int64, err error) {
 	return n, nil
 }
 
-// Stage prepares the data that Save wrote for Swap. A nil r prepares to keep the
-// present files of ids, and no others. It returns Invalid if the data is damaged.
+// Stage prepares the data that Save wrote, so that Swap can put it in place. If r is nil, Swap
+// will keep the present files of ids and delete all others. Stage returns Invalid if the data
+// is damaged.
 func (f *Files) Stage(ctx context.Context, r *statefile.Reader, ids []string) (s cloudsim.StagedData, err error) {
 	dir, err := f.scratch()
 	if err != nil {
@@ -137,7 +141,7 @@ func (f *Files) Stage(ctx context.Context, r *statefile.Reader, ids []string) (s
 	}
 	defer func() {
 		if err != nil {
-			_ = os.RemoveAll(dir) // else the next start does
+			_ = os.RemoveAll(dir) // if this fails, the next start removes the folder
 		}
 	}()
 	if r != nil {
@@ -148,7 +152,7 @@ func (f *Files) Stage(ctx context.Context, r *statefile.Reader, ids []string) (s
 	return cloudsim.StagedData{Folder: filepath.Base(dir), Keep: ids}, errors.Join(durable.Names(dir), durable.Names(f.dir))
 }
 
-// scratch makes a folder beside the disks' files.
+// scratch makes an empty temporary folder beside the files of the disks.
 func (f *Files) scratch() (string, error) {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return "", err
@@ -156,10 +160,10 @@ func (f *Files) scratch() (string, error) {
 	return os.MkdirTemp(f.dir, stagePrefix)
 }
 
-// Swap stops Run, calls commit, and puts the data in place that commit returns.
-// Then it removes all other staged data. If commit fails, the files stay as
-// they are. Swap does nothing for data that is in place, so a cloud that was
-// killed after the commit calls it again at its next start.
+// Swap stops Run, calls commit, and moves the staged data that commit returns into place. Then
+// Swap removes all other staged data. If commit fails, the files stay as they are. Swap does
+// nothing for data that is in place already. So a cloud that was killed after the commit can
+// call Swap again at its next start.
 func (f *Files) Swap(commit func() (cloudsim.StagedData, error)) error {
 	f.gate.Lock()
 	defer f.gate.Unlock()
@@ -185,7 +189,7 @@ func (f *Files) Swap(commit func() (cloudsim.StagedData, error)) error {
 	return err
 }
 
-// finish puts pending data in place.
+// finish moves the pending data into place, if there is any.
 func (f *Files) finish() error {
 	stage := f.pending.Load()
 	if stage == nil {
@@ -198,8 +202,9 @@ func (f *Files) finish() error {
 	return nil
 }
 
-// adopt makes the staged files, and the files to keep, the only files. The
-// stage's folder exists until this is done.
+// adopt moves the staged files into place. It deletes every other file of this package, except
+// the files to keep. The folder of the staged data exists until adopt is done, so a missing
+// folder means that there is nothing to do.
 func (f *Files) adopt(stage cloudsim.StagedData) error {
 	dir := filepath.Join(f.dir, stage.Folder)
 	if _, err := os.Stat(dir); stage.Folder == "" || errors.Is(err, fs.ErrNotExist) {
@@ -217,12 +222,12 @@ func (f *Files) adopt(stage cloudsim.StagedData) error {
 			return err
 		}
 	}
-	// The files are durable before the folder goes. The folder is gone before
-	// a new file comes that another adopt would remove.
+	// The moved files are durable before the folder is removed. The removal is durable before
+	// Run makes a new file, because a second call of adopt would delete the new file.
 	return errors.Join(durable.Names(f.dir), os.RemoveAll(dir), durable.Names(f.dir))
 }
 
-// removeAllBut removes the files of this package except those to keep.
+// removeAllBut deletes the files of this package whose names are not in keep.
 func (f *Files) removeAllBut(keep map[string]bool) error {
 	all, err := os.ReadDir(f.dir)
 	if err != nil {

@@ -168,7 +168,8 @@ func TestLateData(t *testing.T) {
 	_, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "then"})
 	ok(t, err)
 	write(t, disks.Path(dir, a.ID), 0, "late")
-	// A folder cannot be replaced by a file.
+	// A directory in the place of a disk's file makes the load fail: os.Remove cannot delete a
+	// directory that is not empty.
 	inTheWay := filepath.Join(dir, "disk-0000ff.img")
 	ok(t, os.MkdirAll(filepath.Join(inTheWay, "full"), 0o700))
 	if err := c.LoadState(t.Context(), "then", cloudsim.LoadState{}); err == nil {
@@ -259,8 +260,8 @@ func TestDataThatCannotBeSaved(t *testing.T) {
 	c := withFiles(t, dir, "")
 	d := create(t, c, "d", 1)
 	whole(t, c, d.ID, 1)
-	// Events come in order: after those of the next disk, none that is of before
-	// the first report will make the file of this one again.
+	// Events come in order. When the events of disk e are handled, the events of disk d from
+	// before its first report are handled, too. So no old event makes the file of d again.
 	whole(t, c, create(t, c, "e", 1).ID, 1)
 	ok(t, os.Remove(disks.Path(dir, d.ID)))
 	if _, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "gone"}); !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "recordsOnly") {
@@ -322,7 +323,7 @@ func TestDataAfterAKill(t *testing.T) {
 		ok(t, err)
 		return s
 	}
-	swap := func(to cloudsim.StagedData) { // as a start does
+	swap := func(to cloudsim.StagedData) { // calls Swap as a start of the cloud does
 		t.Helper()
 		ok(t, disks.NewFiles(dir).Swap(func() (cloudsim.StagedData, error) { return to, nil }))
 	}
@@ -332,7 +333,7 @@ func TestDataAfterAKill(t *testing.T) {
 		t.Error("data that was not committed is in place")
 	}
 	s := stage()
-	ok(t, os.Rename(filepath.Join(dir, s.Folder, string(a)+".img"), disks.Path(dir, a))) // killed halfway
+	ok(t, os.Rename(filepath.Join(dir, s.Folder, string(a)+".img"), disks.Path(dir, a))) // as if the process was killed during the swap
 	swap(s)
 	if read(t, disks.Path(dir, a), 0) != "then" || !gone(disks.Path(dir, b)) {
 		t.Error("data that was committed is not in place")

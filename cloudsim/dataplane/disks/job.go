@@ -7,11 +7,11 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// atOnce is how many copies are made at a time; more only make all of them slower.
+// atOnce is how many copies run at a time. More copies at a time only make each copy slower.
 const atOnce = 2
 
-// jobs are the copies that are being made, by what they are of. They end with
-// the list that began them.
+// jobs are the running and waiting copies, by the id of the disk, snapshot or group that they
+// make. They end together with the call of keeper.follow that started them.
 type jobs struct {
 	turns   chan struct{}
 	running sync.WaitGroup
@@ -27,8 +27,8 @@ type job struct {
 
 func newJobs() *jobs { return &jobs{turns: make(chan struct{}, atOnce), all: map[string]*job{}} }
 
-// start runs do until it returns nil, the job is stopped or ctx ends, with a
-// pause after each error. One that runs already goes on.
+// start calls do until do returns nil, until the job is stopped, or until ctx ends. It waits
+// for retryEvery after each error. If a job of this name exists, start does nothing.
 func (j *jobs) start(ctx context.Context, name string, do func(context.Context) error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -50,7 +50,7 @@ func (j *jobs) start(ctx context.Context, name string, do func(context.Context) 
 	})
 }
 
-// stop ends a job, if there is one, and returns when it is over.
+// stop cancels the job of this name, if there is one, and waits for its end.
 func (j *jobs) stop(name string) {
 	j.mu.Lock()
 	own := j.all[name]
@@ -61,7 +61,7 @@ func (j *jobs) stop(name string) {
 	}
 }
 
-// within runs do when it is its turn.
+// within waits for one of the atOnce turns and then calls do.
 func (j *jobs) within(ctx context.Context, do func() error) error {
 	select {
 	case <-ctx.Done():
@@ -72,12 +72,13 @@ func (j *jobs) within(ctx context.Context, do func() error) error {
 	}
 }
 
-// told ends one try of a job whose copy ended with failed: it reports, unless
-// that was said before, and returns what makes the job try again: a failure
-// that need not stay, or a report that did not arrive.
+// told reports the result of one try of a copy job. failed is the error of the copy. If before
+// is true, the cloud has this result already, and told does not report it again. told returns
+// nil if the job is finished, and an error if the job must try again. The job tries again after
+// a failed report, and after a failed copy unless the source is lost.
 func (k *keeper) told(ctx context.Context, of any, failed error, before bool, report func() error, lost bool) error {
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // it was stopped: what became of it says nothing
+		return nil //nolint:nilerr //nolint:nilerr // the job was stopped, so its error has no meaning
 	}
 	if before {
 		return failed

@@ -15,9 +15,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// In a state each file of a disk or snapshot is a bucket: the id, the size as
-// the sequence, and the parts that hold data by their offset. Holes and parts
-// of zeros are left out.
+// A state contains one bucket for each file of a disk or snapshot. The name of the bucket is
+// the id, and its sequence is the size of the file. The keys are the offsets of the parts that
+// hold data. Holes and parts of zeros are left out.
 const (
 	maxPart  = 64 << 10
 	maxFiles = 1 << 16
@@ -29,7 +29,7 @@ var (
 	errTooBig = cloudsim.Errorf(cloudsim.Conflict, "the disks and snapshots hold more than %d GiB of data, the limit of a state: set recordsOnly to save the records alone", cloudsim.MaxStateData>>30)
 )
 
-// pack writes the data of a file up to size, and returns how many bytes it wrote.
+// pack writes the data of a file up to size to w. It returns the number of bytes written.
 func pack(ctx context.Context, w *statefile.Writer, id, path string, size int64) (n int64, err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|noFollow, 0)
 	if err != nil {
@@ -61,11 +61,11 @@ func pack(ctx context.Context, w *statefile.Writer, id, path string, size int64)
 	return n, nil
 }
 
-// unpack reads the last section of a state into new files in dir, with the modes
-// of disks and snapshots, and returns their ids.
+// unpack reads the last section of a state and writes its files to dir, with the modes of disks
+// and snapshots. It returns their ids, and an error if the section is damaged.
 func unpack(ctx context.Context, r *statefile.Reader, dir string) (ids []string, err error) {
 	var file *os.File
-	var size, at uint64 // of the file; end of its last part
+	var size, at uint64 // size of the present file; end of its last part
 	var total uint64
 	closeFile := func() (err error) {
 		if file != nil {
@@ -111,7 +111,7 @@ func unpack(ctx context.Context, r *statefile.Reader, dir string) (ids []string,
 	return nil, ctx.Err()
 }
 
-// create makes the file of a disk or snapshot in dir.
+// create makes a new file of the given size in dir, with the mode of a disk or a snapshot.
 func create(dir, id string, size int64) (*os.File, error) {
 	mode := made
 	if strings.HasPrefix(id, "snap-") {

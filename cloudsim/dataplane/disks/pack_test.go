@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// part is a part of a file in a state.
+// part is one part of a file in a state.
 type part struct {
 	id     string
 	size   uint64
@@ -48,7 +48,7 @@ func dataOf(t *testing.T, parts ...part) *statefile.Reader {
 	return r
 }
 
-// Disk data that was made to do damage is Invalid, and no file of it stays.
+// Hostile disk data is refused with Invalid, and no file of it stays.
 func TestHostileData(t *testing.T) {
 	for what, bad := range map[string][]part{
 		"a path":             {{id: "../disk-000001"}},

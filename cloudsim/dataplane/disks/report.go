@@ -12,21 +12,22 @@ import (
 )
 
 const (
-	// reportsAtOnce is how many reports are under way at a time.
+	// reportsAtOnce is how many reports are sent at a time.
 	reportsAtOnce = 64
-	// gather is how long a report waits for others, for who uses the disk to be
-	// served first, and for the disk to be gone again. The price is that status
-	// is so much later; reports of copies, which others wait for, are not.
+	// gather is how long send waits before it sends reports. Meanwhile more reports arrive, the
+	// instance that uses the disk can go on first, and short-lived disks are deleted again. The
+	// price is that the status of a disk arrives this much later. Reports of copies are sent
+	// without this delay, because clients wait for them.
 	gather = 100 * time.Millisecond
 )
 
-// reports are what the cloud has yet to be told of disks. They are sent beside
-// the work on files: a report costs the cloud a commit, which those of several
-// disks share. Of one disk only the latest is sent, and never two at once.
+// reports are the disk statuses that have not been sent to the cloud yet. They are sent in a
+// goroutine of their own, because each report costs the cloud a commit. Reports of several
+// disks share a commit. For each disk only the latest status is sent, and never two at a time.
 type reports struct {
 	mu      sync.Mutex
 	waiting map[cloudsim.DiskID]cloudsim.DiskStatus
-	bell    chan struct{} // holds one
+	bell    chan struct{} // notification that waiting has changed; capacity 1
 }
 
 func newReports() *reports {
@@ -43,7 +44,7 @@ func (r *reports) add(id cloudsim.DiskID, s cloudsim.DiskStatus) {
 	}
 }
 
-// drop forgets what the cloud was to be told of a disk that is gone.
+// drop removes the waiting report of a deleted disk.
 func (r *reports) drop(id cloudsim.DiskID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +59,7 @@ func (r *reports) take() map[cloudsim.DiskID]cloudsim.DiskStatus {
 	return all
 }
 
-// send sends reports until ctx ends, or the cloud does not take one.
+// send sends reports until ctx ends or a report fails. It returns the error.
 func (k *keeper) send(ctx context.Context) error {
 	for {
 		select {

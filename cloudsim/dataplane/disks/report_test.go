@@ -6,7 +6,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The latest report of each disk is sent, and none of a disk that is gone.
+// Only the latest report of each disk is sent, and no report of a deleted disk.
 func TestReports(t *testing.T) {
 	r := newReports()
 	for size, id := range []cloudsim.DiskID{"disk-1", "disk-2", "disk-1", "disk-3"} {

@@ -12,13 +12,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// pending reports whether the data of a snapshot or a group is still to be made.
+// pending reports whether the data of a snapshot or a group is not complete yet.
 func pending(s cloudsim.SnapshotState) bool {
 	return s == cloudsim.SnapshotCreating || s == cloudsim.SnapshotCopying
 }
 
-// putSnapshots begins to take what is not taken, the members of a group
-// together, and says of what was taken whether it is still there.
+// putSnapshots starts the copies of all pending snapshots. The members of a group are copied
+// together. For each ready snapshot it reports whether the file still exists.
 func (k *keeper) putSnapshots(ctx context.Context, ss []cloudsim.Snapshot) error {
 	for _, s := range ss {
 		if err := k.putSnapshot(ctx, s); err != nil {
@@ -37,7 +37,7 @@ func (k *keeper) putSnapshot(ctx context.Context, s cloudsim.Snapshot) error {
 		if k.members[s.Group] == nil {
 			k.members[s.Group] = map[cloudsim.SnapshotID]cloudsim.Snapshot{}
 		}
-		k.members[s.Group][s.ID] = s // taken when all are known
+		k.members[s.Group][s.ID] = s // takeGroup copies it when all members are known
 		return nil
 	case pending(s.State):
 		k.take(ctx, string(s.ID), []cloudsim.Snapshot{s})
@@ -75,7 +75,8 @@ func (k *keeper) handleSnapshot(ctx context.Context, e cloudsim.Event) error {
 	return k.putSnapshot(ctx, s)
 }
 
-// handleGroup takes a group: its event comes after those of its members.
+// handleGroup starts the copies of a pending group. The event of the group comes after the
+// events of its members.
 func (k *keeper) handleGroup(ctx context.Context, e cloudsim.Event) error {
 	var g cloudsim.SnapshotGroup
 	if err := json.Unmarshal(e.Object, &g); err != nil {
@@ -98,8 +99,8 @@ func (k *keeper) takeGroup(ctx context.Context, id cloudsim.SnapshotGroupID) {
 	k.take(ctx, string(id), all)
 }
 
-// take begins to copy the disks of snapshots at one instant, and ends with one
-// report of all.
+// take starts a job that copies the disks of all snapshots at one instant. The job ends with
+// one report for all of them.
 func (k *keeper) take(ctx context.Context, name string, all []cloudsim.Snapshot) {
 	var cs []copying
 	var said []cloudsim.SnapshotReport

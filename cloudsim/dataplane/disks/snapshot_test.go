@@ -30,7 +30,7 @@ func snapshot(t *testing.T, c *client.Client, name string, of cloudsim.DiskID) c
 	return s
 }
 
-// done waits for the operation that works on a resource, and fails if that did.
+// done waits for the operation on a resource. It fails the test if the operation failed.
 func done(t *testing.T, c *client.Client, of cloudsim.Resource) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
@@ -50,8 +50,8 @@ func copyOf(t *testing.T, c *client.Client, req cloudsim.CreateDisk) cloudsim.Di
 	return d
 }
 
-// A snapshot is a sparse, read-only file of what the disk held; a disk made of
-// it, and a copy, begin with that and go their own ways.
+// A snapshot is a sparse, read-only file with the data that the disk held. A disk from a
+// snapshot, and a copy of a disk, begin with this data and then change independently.
 func TestCopies(t *testing.T) {
 	dir := t.TempDir()
 	c, run := start(t, dir)
@@ -113,8 +113,8 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// A source that is lost is a failure that says so, not an empty copy; and
-// deleting what waits leaves nothing.
+// A copy of a source that is lost fails with an error that says so. It does not make an empty
+// file. Deleting the failed copies leaves no files.
 func TestCopyOfNothing(t *testing.T) {
 	dir := t.TempDir()
 	c, run := start(t, dir)
@@ -145,8 +145,8 @@ func TestCopyOfNothing(t *testing.T) {
 	}
 }
 
-// A copy that cannot be made yet waits, says why, and is made when it can be;
-// what went while nobody looked goes, and so does what an interrupted copy left.
+// After a restart the data plane makes the snapshots that were requested meanwhile. It deletes
+// the files of deleted snapshots and of interrupted copies, and reports a lost snapshot.
 func TestCopiesAfterRestart(t *testing.T) {
 	dir := t.TempDir()
 	c, run := start(t, dir)
@@ -188,8 +188,8 @@ func TestCopiesAfterRestart(t *testing.T) {
 	}
 }
 
-// counter writes the next number to both files again and again, the first
-// file first, until it is stopped.
+// counter writes increasing numbers to all files until stop is called. Each number goes to the
+// first file before the second. pause returns the time between two numbers.
 func counter(t *testing.T, pause func() time.Duration, paths ...string) (stop func()) {
 	t.Helper()
 	var writing sync.WaitGroup
@@ -230,8 +230,8 @@ func counted(t *testing.T, path string) uint64 {
 	return binary.BigEndian.Uint64(b)
 }
 
-// The members of a group show one instant: what was written first to one disk
-// and then to the other is in both, or in the first, or in none.
+// The snapshots of a group show one instant. If a write to the first disk comes before a write
+// to the second, the snapshots contain both writes, or only the first, or neither.
 func TestGroupIsOneInstant(t *testing.T) {
 	dir := t.TempDir()
 	c, run := start(t, dir)
@@ -242,8 +242,8 @@ func TestGroupIsOneInstant(t *testing.T) {
 		eventually.True(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 		write(t, disks.Path(dir, d.ID), 4096, string(bulk))
 	}
-	// Nothing is copied while it is written to: the longer a group is waited for,
-	// the longer are the pauses, for a machine that needs them to copy.
+	// Without clones a disk is not copied while it is written to. So the pauses between writes
+	// grow until the group is ready, for a machine that copies slowly.
 	var pause atomic.Int64
 	defer counter(t, func() time.Duration { return time.Duration(pause.Load()) }, disks.Path(dir, a.ID), disks.Path(dir, b.ID))()
 	for n := range 8 {
@@ -267,8 +267,8 @@ func TestGroupIsOneInstant(t *testing.T) {
 	}
 }
 
-// A disk that is written to without a pause is not copied torn: the snapshot
-// waits and says why, and is taken when the writing ends.
+// A disk that is written to without a pause is never copied in an inconsistent state. The
+// snapshot waits, its status says why, and it is made when the writes end.
 func TestBusyDiskWaits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("its patience takes half a minute")
