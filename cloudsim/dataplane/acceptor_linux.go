@@ -15,41 +15,41 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// entry is where clients of a socket come in: an acceptor in each loop. The
-// kernel wakes one that sleeps, so who is busy is not waited for.
+// entry is the listening descriptor of a socket, with one acceptor in each loop. The kernel
+// wakes a loop that sleeps (EPOLLEXCLUSIVE), so a new client does not wait for a busy loop.
 type entry struct {
 	b         *balancer
 	socket    *socket
 	fd        int
 	acceptors []*acceptor
-	taken     atomic.Uint64 // clients
-	failed    chan troubles // has room for one of each
+	taken     atomic.Uint64 // number of accepted clients
+	failed    chan troubles // capacity: one failure of each acceptor
 }
 
-// acceptor takes clients in. It belongs to its loop.
+// acceptor accepts clients on one loop. Only this loop's goroutine may use it.
 type acceptor struct {
 	*entry
 	home *loop
 	id   uint64
 }
 
-// troubles are why an acceptor takes nobody for now.
+// troubles reports why an acceptor has stopped for now.
 type troubles struct {
 	of    *acceptor
 	err   error
-	taken uint64 // clients before
+	taken uint64 // number of clients accepted before the error
 }
 
-// accept serves a socket's connections until ctx ends; its port is free when
-// it returns, and connections being dialled are reset. It outlives a machine
-// that is short of file descriptors.
+// accept serves the connections of a socket until ctx ends. When it returns, the port is free,
+// and connections that were still being dialled are reset. If the process has no free file
+// descriptors, accept waits and tries again.
 func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Listener) {
 	again := pause.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	e := &entry{b: b, socket: s, failed: make(chan troubles, len(f.loops))}
 	var err error
 	for e.fd, err = takeOver(ln); err != nil; e.fd, err = takeOver(ln) {
 		if ctx.Err() != nil {
-			return // it is closed
+			return // the listener is closed
 		}
 		b.rest(ctx, &again, "accept connections", ln.Addr(), err)
 	}
@@ -59,7 +59,7 @@ func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.L
 		e.acceptors = append(e.acceptors, a)
 		l.do(a.open)
 	}
-	told := uint64(0) // clients before the failure that was told of
+	told := uint64(0) // number of clients before the last error that was logged
 	for {
 		select {
 		case <-ctx.Done():
@@ -71,7 +71,7 @@ func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.L
 			}
 			b.rest(ctx, &again, "accept connections", ln.Addr(), t.err)
 			t.of.home.do(t.of.open)
-			for range len(e.failed) { // what one is short of, all are
+			for range len(e.failed) { // if one acceptor lacks descriptors, all do
 				t := <-e.failed
 				told = max(told, t.taken)
 				t.of.home.do(t.of.open)
@@ -80,15 +80,15 @@ func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.L
 	}
 }
 
-// takeOver makes a listener a descriptor of ours alone: the runtime, which
-// would wake up for each of its clients too, no longer waits for it.
+// takeOver returns a copy of the listener's descriptor and closes the listener. Otherwise the
+// Go runtime's poller would also wake up for each client. The port stays open.
 func takeOver(ln net.Listener) (fd int, err error) {
-	raw, err := ln.(syscall.Conn).SyscallConn() // as every listener of package net
+	raw, err := ln.(syscall.Conn).SyscallConn() // every listener of package net is a syscall.Conn
 	if err != nil {
 		return -1, err
 	}
 	cerr := raw.Control(func(of uintptr) {
-		// Whom it accepts has the same.
+		// Accepted connections inherit this option.
 		err = unix.SetsockoptInt(int(of), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 		if err == nil {
 			fd, err = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, 0)
@@ -101,7 +101,7 @@ func takeOver(ln net.Listener) (fd int, err error) {
 	return fd, nil
 }
 
-// leave frees the port, and then ends what its clients still wait for.
+// leave frees the port. Then it ends the connections of e that still wait for a target.
 func (f *forwarder) leave(e *entry) {
 	for _, a := range e.acceptors {
 		a.home.ask(a.forget)
@@ -118,7 +118,7 @@ func (f *forwarder) leave(e *entry) {
 	}
 }
 
-// open waits for clients.
+// open begins to wait for clients.
 func (a *acceptor) open() {
 	var err error
 	if a.id, err = a.home.watch(a.fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE, a); err != nil {
@@ -126,10 +126,10 @@ func (a *acceptor) open() {
 	}
 }
 
-// fail waits for clients no longer, until open.
+// fail stops waiting for clients until the next open, and reports the error.
 func (a *acceptor) fail(err error) {
 	a.forget()
-	a.failed <- troubles{a, err, a.taken.Load()} // there is room: it is open once for each failure
+	a.failed <- troubles{a, err, a.taken.Load()} // never blocks: at most one failure of each acceptor is in the channel
 }
 
 func (a *acceptor) forget() {
@@ -140,15 +140,15 @@ func (a *acceptor) forget() {
 	}
 }
 
-// look finds nothing: a port has no deadline.
+// look implements watched. An acceptor has no deadline.
 func (a *acceptor) look(time.Duration) time.Duration { return never }
 
-// ready takes one client in; epoll tells of the others again.
+// ready accepts one client. If more clients wait, epoll reports the descriptor again.
 func (a *acceptor) ready(uint32) {
-	fd, sa, err := syscall.Accept4(a.fd, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC) // unix.Accept4 makes one call more
+	fd, sa, err := syscall.Accept4(a.fd, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC) // unix.Accept4 makes an additional system call
 	switch {
 	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EINTR), errors.Is(err, syscall.ECONNABORTED):
-		return // whoever was there is gone
+		return // the client has left, or another acceptor took it
 	case err != nil:
 		a.fail(err)
 		return

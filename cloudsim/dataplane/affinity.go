@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// maxKept bounds the clients that a load balancer remembers: about 20 MB. The
-// one that was here longest ago is forgotten first.
+// maxKept is how many clients a load balancer remembers, which takes about 20 MB. Beyond this
+// number it forgets the client whose last use is the longest ago.
 const maxKept = 100_000
 
-// affinity remembers which target each client had. The zero value remembers
-// nobody. It is behind the balancer's mu; every call is O(1).
+// affinity remembers the target of each client. The zero value remembers no client. The
+// balancer's mu protects it. Every call takes amortized constant time.
 type affinity struct {
-	timeout  time.Duration // after which a client is forgotten; 0: nobody is remembered
+	timeout  time.Duration // time after which a client is forgotten; 0: no client is remembered
 	byClient map[netip.Addr]*list.Element
-	recent   list.List // of kept, the latest first
+	recent   list.List // of *kept, latest use first
 }
 
 type kept struct {
@@ -24,14 +24,14 @@ type kept struct {
 	until  time.Time
 }
 
-// set changes for how long clients are remembered; with 0 all are forgotten.
+// set changes how long clients are remembered. With a timeout of 0 it forgets all clients.
 func (a *affinity) set(timeout time.Duration) {
 	if a.timeout = timeout; timeout == 0 {
 		*a = affinity{}
 	}
 }
 
-// find is the target that client had, or nil.
+// find returns the target that client had, or nil.
 func (a *affinity) find(client netip.Addr) *target {
 	e := a.byClient[client]
 	if e == nil {
@@ -45,7 +45,7 @@ func (a *affinity) find(client netip.Addr) *target {
 	return k.target
 }
 
-// keep notes that client has t from now on.
+// keep remembers t as the target of client, and restarts the timeout.
 func (a *affinity) keep(client netip.Addr, t *target) {
 	if a.timeout == 0 {
 		return

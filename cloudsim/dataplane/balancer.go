@@ -13,48 +13,46 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// lostEvery is how often a balancer may tell that a client found no target: each
-// does when all are down, and there may be thousands in a second.
+// lostEvery limits how often a balancer logs that a client found no target. When all targets
+// are down, this may happen for thousands of clients in a second.
 const lostEvery = 10 * time.Second
 
-// balancer is one load balancer at work. The plane's goroutine alone calls
-// apply, steer and stop; what they share with the balancer's own goroutines is
-// behind mu.
+// balancer forwards for one load balancer. Only the plane's goroutine calls apply, steer and
+// stop. mu protects the state that they share with the balancer's own goroutines.
 type balancer struct {
 	id     cloudsim.LoadBalancerID
 	log    *slog.Logger
 	cfg    Config
 	prober *prober
-	probes portion // of the prober's slots
+	probes portion // part of the prober's slots that this balancer uses
 	cloud  Cloud
 
 	forwarder *forwarder
 
-	// work counts the goroutines, of which one reports, one per socket has it
-	// open, one per running target probes and one per flow forwards; and the
-	// connections.
+	// work counts the balancer's goroutines and connections. One goroutine sends reports. There
+	// is one for each open socket, each probed target and each UDP flow.
 	work       sync.WaitGroup
 	stopReport context.CancelFunc
-	changed    chan struct{} // holds one token while there may be news to report
+	changed    chan struct{} // holds one token while there may be a new status to report
 
-	revision uint64 // of the last apply; the plane's goroutine alone reads it
+	revision uint64 // revision of the last apply; only the plane's goroutine reads it
 
 	mu        sync.Mutex
-	lb        cloudsim.LoadBalancer // by whose rules it works
+	lb        cloudsim.LoadBalancer // the spec that is in force
 	check     cloudsim.HealthCheck
 	sources   []netip.Prefix
 	listeners map[port]*listener
 	sockets   map[socketKey]*socket
 	targets   map[cloudsim.TargetKey]*target
-	behind    bool      // some are addresses behind an instance
-	order     []*target // those of the spec, in its order
-	seats     int       // slots that were given
+	behind    bool      // some targets are addresses behind an instance
+	order     []*target // targets of the spec, in its order
+	seats     int       // number of slots that were made so far
 	kept      affinity
 	sessions  map[*session]struct{}
-	refused   map[refusal]uint64           // by listeners that are gone
-	lost      rate.Sometimes               // of telling that a client found no target
-	stopped   bool                         // takes no more connections
-	reported  *cloudsim.LoadBalancerStatus // what the cloud was last told; nil when that is not known
+	refused   map[refusal]uint64           // refusals of listeners that were removed
+	lost      rate.Sometimes               // limits the log lines about clients that found no target
+	stopped   bool                         // accepts no more connections
+	reported  *cloudsim.LoadBalancerStatus // the status that was last sent to the cloud; nil if unknown
 }
 
 func newBalancer(p *plane, id cloudsim.LoadBalancerID) *balancer {
@@ -67,9 +65,9 @@ func newBalancer(p *plane, id cloudsim.LoadBalancerID) *balancer {
 	}
 }
 
-// apply makes b what lb says. What lb does not change, it does not touch: not
-// a socket, not a probe, not a connection. News from before the last apply,
-// and the echo of b's own reports, change nothing.
+// apply changes b to the spec of lb. It does not touch sockets, probes and connections that lb
+// does not change. It ignores a revision older than the last one, and changes nothing if the
+// spec is already in force, as after b's own reports.
 func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines map[cloudsim.InstanceID]machine) {
 	if lb.Revision < b.revision {
 		return
@@ -90,7 +88,7 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 	b.lb, b.check, b.sources = lb, lb.Check(), prefixes(lb.SourceRanges)
 	b.kept.set(lb.AffinityTimeout())
 	if b.reported != nil && !same(*b.reported, lb.Status) {
-		b.reported = nil // the change may have reset what was reported
+		b.reported = nil // the change may have reset the status in the cloud
 	}
 	b.setListeners()
 	b.setTargets(ctx, machines)
@@ -106,13 +104,14 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 	}
 }
 
-// does reports whether b forwards by the rules of lb already.
+// does reports whether the rules of lb are already in force.
 func (b *balancer) does(lb cloudsim.LoadBalancer) bool {
 	return slices.Equal(b.lb.Addresses, lb.Addresses) && slices.Equal(b.lb.Published, lb.Published) && b.lb.Same(lb.LoadBalancerSpec)
 }
 
-// closeSockets closes those that which chooses; their ports are free when it
-// returns. It must not hold mu, which an accepting socket may wait for.
+// closeSockets closes the sockets for which which returns true. Their ports are free when it
+// returns. The caller must not hold mu, because a goroutine that accepts clients may wait for
+// mu.
 func (b *balancer) closeSockets(which func(*socket) bool) {
 	for key, s := range b.sockets {
 		if which(s) {
@@ -124,8 +123,8 @@ func (b *balancer) closeSockets(which func(*socket) bool) {
 	}
 }
 
-// setListeners makes listeners those of the spec. The connections of one that
-// is gone keep it until they end.
+// setListeners changes listeners to those of the spec. Connections of a removed listener keep a
+// reference to it until they end.
 func (b *balancer) setListeners() {
 	gone := b.listeners
 	b.listeners = map[port]*listener{}
@@ -148,7 +147,7 @@ func (b *balancer) setListeners() {
 	}
 }
 
-// setSocket opens a socket that is not open yet.
+// setSocket opens the socket s, unless a socket with its key is open.
 func (b *balancer) setSocket(ctx context.Context, s *socket) {
 	if b.sockets[s.key] != nil {
 		return
@@ -163,8 +162,8 @@ func (b *balancer) setSocket(ctx context.Context, s *socket) {
 	})
 }
 
-// setTargets makes targets and order those of the spec. One that left and
-// still has connections stays in targets until they end.
+// setTargets changes targets and order to those of the spec. A removed target stays in targets
+// until its connections end.
 func (b *balancer) setTargets(ctx context.Context, machines map[cloudsim.InstanceID]machine) {
 	for _, t := range b.order {
 		t.listed = false
@@ -190,8 +189,8 @@ func (b *balancer) setTargets(ctx context.Context, machines map[cloudsim.Instanc
 	}
 }
 
-// steer takes in what is now known of an instance. O(targets) if there are
-// addresses behind instances, and else O(1).
+// steer applies the new state m of an instance. It takes O(targets) if there are addresses
+// behind instances, else O(1).
 func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -215,9 +214,9 @@ func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine)
 	}
 }
 
-// steerTarget probes t while it is wanted and running, and takes it out at
-// once when it is not. A changed health check starts new probes, but what the
-// old ones found stands until those say otherwise.
+// steerTarget probes t while t is in the spec and its machine is on. Otherwise t takes no new
+// connections at once. A changed health check starts new probes, but the old verdict stands
+// until the new probes change it.
 func (b *balancer) steerTarget(ctx context.Context, t *target, m machine) {
 	m = m.at(t.key)
 	probe, probed := t.listed && m.on() && m.ip() != "", t.stopProbe != nil
@@ -242,12 +241,12 @@ func (b *balancer) steerTarget(ctx context.Context, t *target, m machine) {
 	b.seat(t)
 }
 
-// judge takes in what a probe of t found.
+// judge updates the verdict of t with the result of one probe.
 func (b *balancer) judge(ctx context.Context, t *target, found error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if ctx.Err() != nil {
-		return // found by rules of the past
+		return // the probe used rules that are no longer in force
 	}
 	before := t.verdict
 	t.verdict = before.after(found, t.check)
@@ -262,7 +261,7 @@ func (b *balancer) judge(ctx context.Context, t *target, found error) {
 	}
 }
 
-// forgetIfUnused drops a target that left and has no connection any more.
+// forgetIfUnused deletes a target that is not in the spec and has no connections.
 func (b *balancer) forgetIfUnused(t *target) {
 	if t.listed || t.active > 0 || b.targets[t.key] != t {
 		return
@@ -271,11 +270,11 @@ func (b *balancer) forgetIfUnused(t *target) {
 	for _, l := range b.listeners {
 		delete(l.slots, t)
 	}
-	b.news() // it drains no more
+	b.news() // the target no longer drains
 }
 
-// stop closes every socket and gives the connections grace. It does not wait
-// for them: work does.
+// stop closes every socket and lets the connections go on for grace. It does not wait for the
+// connections. To wait for them, call work.Wait.
 func (b *balancer) stop(grace time.Duration) {
 	if b.stopReport != nil {
 		b.stopReport()
@@ -294,10 +293,10 @@ func (b *balancer) stop(grace time.Duration) {
 	}
 }
 
-// news says that there may be something to report.
+// news wakes the reporter, because there may be a new status to report.
 func (b *balancer) news() {
 	select {
 	case b.changed <- struct{}{}:
-	default: // the reporter has not looked yet: it will see this too
+	default: // the reporter was woken already, and will see this change too
 	}
 }

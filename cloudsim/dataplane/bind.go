@@ -15,7 +15,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// bound is an open socket: one of the two.
+// bound is an open socket. Exactly one of the fields is set.
 type bound struct {
 	streams net.Listener
 	packets *net.UDPConn
@@ -35,9 +35,8 @@ func (o *bound) Close() error {
 	return o.streams.Close()
 }
 
-// open opens a socket at ip:port, and nowhere else. An address that is this
-// machine's by a route only (see Claim) needs the permission to be bound
-// without an interface that has it.
+// open opens a socket at ip:port only. An address can be local to this machine by a route alone
+// (see Claim). No interface has such an address, so open sets the option freebind.
 func (c Config) open(ctx context.Context, protocol cloudsim.Protocol, ip string, port int) (*bound, error) {
 	o, err := c.openWith(ctx, net.ListenConfig{}, protocol, ip, port)
 	if errors.Is(err, syscall.EADDRNOTAVAIL) && isLocal(ip) {
@@ -56,7 +55,7 @@ func (c Config) openWith(ctx context.Context, lc net.ListenConfig, protocol clou
 		return &bound{packets: pc.(*net.UDPConn)}, nil
 	}
 	lc.SetMultipathTCP(false) // the kernel splices plain TCP only
-	lc.KeepAlive = -1         // the idle timeout ends what is dead
+	lc.KeepAlive = -1         // off: the idle timeout ends dead connections
 	listen := lc.Listen
 	if c.listen != nil {
 		listen = c.listen
@@ -68,15 +67,14 @@ func (c Config) openWith(ctx context.Context, lc net.ListenConfig, protocol clou
 	return &bound{streams: ln}, nil
 }
 
-// bind opens a socket where it should be, or, where this machine keeps low
-// ports to itself, at a high port. Without a socket, the problem says why; with
-// one, it says why it is another port.
+// bind opens the socket s at its address. If this machine denies a port below 1024, bind opens
+// the port plus LowPortOffset instead. If o is nil, problem says why. If o is at another port,
+// problem says why it is another.
 func (c Config) bind(ctx context.Context, s *socket) (o *bound, problem string) {
 	ip, port := s.bind, s.key.port
 	a, err := netip.ParseAddr(ip)
 	if err != nil || a.IsUnspecified() && s.bind == s.key.ip {
-		// The empty and the unspecified address would mean every address
-		// of the machine.
+		// An empty or unspecified address would mean every address of the machine.
 		return nil, fmt.Sprintf("%q is no address to listen on", ip)
 	}
 	o, err = c.open(ctx, s.key.protocol, ip, port)
@@ -94,8 +92,8 @@ func (c Config) bind(ctx context.Context, s *socket) (o *bound, problem string) 
 	return o, fmt.Sprintf("%s: listening on %d instead", denied, high)
 }
 
-// unprivilegedStart quotes the setting that decides which ports are low, where
-// there is one.
+// unprivilegedStart returns a text with the Linux setting of the first unprivileged port, or ""
+// on other systems.
 func unprivilegedStart() string {
 	raw, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 	if err != nil {
@@ -104,7 +102,7 @@ func unprivilegedStart() string {
 	return fmt.Sprintf(" (net.ipv4.ip_unprivileged_port_start is %s)", strings.TrimSpace(string(raw)))
 }
 
-// explain says why a port cannot be had, and what to do.
+// explain says why a port cannot be opened, and what the user can do.
 func explain(err error, ip string, port int) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -121,7 +119,7 @@ func explain(err error, ip string, port int) string {
 
 func hostPort(ip string, port int) string { return net.JoinHostPort(ip, strconv.Itoa(port)) }
 
-// cause is an error's heart in words: without addresses, which have ports that
+// cause returns the system error in err as text. It leaves addresses out, because their ports
 // differ each time.
 func cause(err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {

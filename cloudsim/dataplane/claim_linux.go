@@ -13,15 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// claimProtocol marks the routes that are ours, as routing daemons mark theirs.
-const claimProtocol = 78 // nobody's: /etc/iproute2/rt_protos; the lab's routers have 77
+// claimProtocol marks the routes of this program, as routing daemons mark theirs.
+const claimProtocol = 78 // not used in /etc/iproute2/rt_protos; the lab's routers use 77
 
-// claim makes every address of some ranges one of this machine, by a local
-// route on its loopback interface: packets to them are delivered here. It
-// returns how to give them back. A range that one of us was killed with is taken
-// over. A range that is already a local one (such as 127/8), or has somebody
-// else's route, and a machine that does not allow it are left as they are; the
-// last is logged, and the listeners will say what they cannot have.
+// claim adds a local route on the loopback interface for each of the ranges, so that this
+// machine receives the packets to their addresses. release deletes the routes that claim added
+// or took over.
+//
+// If another process of this program was killed and left its route, claim takes the route over.
+// Claim skips loopback ranges such as 127/8, and ranges that have a route of another program.
+// If the machine does not allow a route, claim logs a warning. The listeners then report the
+// addresses that they cannot open.
 func claim(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) {
 	var claimed []*netlink.Route
 	var signs []io.Closer
@@ -58,7 +60,7 @@ func claim(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) 
 		case errors.Is(err, syscall.EEXIST) && sign != nil && isOurs(r):
 			claimed = append(claimed, r)
 			log.Info("took over a range of addresses that was claimed and not given back", "range", p.String())
-		case errors.Is(err, syscall.EEXIST): // somebody else's, who will want it after us
+		case errors.Is(err, syscall.EEXIST): // the other program still needs its route after this process ends
 		default:
 			log.Warn("cannot claim a range of addresses for load balancers: it needs CAP_NET_ADMIN", "range", p.String(), "error", err)
 		}
@@ -66,16 +68,16 @@ func claim(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) 
 	return release, nil
 }
 
-// isOurs reports whether there is a route such as r, with our mark.
+// isOurs reports whether there is a route like r with claimProtocol.
 func isOurs(r *netlink.Route) bool {
 	there, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, r, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE|
 		netlink.RT_FILTER_OIF|netlink.RT_FILTER_DST|netlink.RT_FILTER_PROTOCOL)
 	return err == nil && len(there) > 0
 }
 
-// signOfLife tells others of us that whoever claimed a range lives, and may want
-// it after them: a socket's name in this network, which goes with the process
-// however that ends. It is nil if another has it.
+// signOfLife tells other processes of this program that the claim of p is in use and that its
+// route must stay. It listens on an abstract Unix socket. The kernel removes the name when the
+// process ends for any reason. signOfLife returns nil if another process has the name.
 func signOfLife(p netip.Prefix) io.Closer {
 	sign, err := net.Listen("unix", "@allinone/claim/"+p.Masked().String())
 	if err != nil {
@@ -90,7 +92,7 @@ func isLocal(ip string) bool {
 	return err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL
 }
 
-// freebind lets a socket have an address that no interface has.
+// freebind lets a socket bind to an address that no interface has.
 func freebind(network, _ string, c syscall.RawConn) error {
 	var err error
 	cerr := c.Control(func(fd uintptr) {

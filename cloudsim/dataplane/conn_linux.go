@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// phase is where a connection is in its life:
+// phase is the state of a connection:
 //
-//	phase       it ends when                               and then is
-//	dialling    its target has answered                    forwarding
-//	            no target does, or its listener goes       gone
+//	phase       it ends when                               next phase
+//	dialling    a target has answered                      forwarding
+//	            no target answers, or its listener closes  gone
 //	forwarding  both sides have ended, one has failed,
-//	            nobody speaks for too long, or it is cut   gone
+//	            the idle timeout is over, or it is cut     gone
 type phase int
 
 const (
@@ -27,8 +27,8 @@ const (
 	gone
 )
 
-// conn is one client's connection and its other half, to a target. It belongs
-// to its loop, apart from what of its session is the balancer's.
+// conn is a client's connection together with the connection to its target. Only the loop's
+// goroutine may use it, except the fields of session that belong to the balancer.
 type conn struct {
 	session
 	loop        *loop
@@ -36,27 +36,26 @@ type conn struct {
 	front, back side // the client's and the target's
 	ways        [2]way
 	phase       phase
-	tried       []*target     // that could not be reached
-	until       time.Duration // when the target must have answered
-	active      time.Duration // when something last happened
-	early       int           // bytes that the client said before
-	queued      bool          // it is in the loop's busy
+	tried       []*target     // targets that could not be reached
+	until       time.Duration // deadline for the answer of the target
+	active      time.Duration // time of the last activity
+	early       int           // number of bytes that the client sent before the target answered
+	queued      bool          // the connection is in loop.busy
 }
 
-// side is one of a connection's two sockets.
+// side is one of the two sockets of a connection.
 type side struct {
 	conn     *conn
-	fd       int // -1 while there is none
+	fd       int // -1: no socket
 	id       uint64
-	readable bool // until a read has shown that there is nothing
-	writable bool // likewise
-	asks     bool // it is told when it is writable again
-	final    bool // its peer has ended or failed: it must be read up to that
-	failed   bool // its peer knows
+	readable bool // until a read returns EAGAIN
+	writable bool // until a write returns EAGAIN
+	asks     bool // epoll reports when the socket is writable again
+	final    bool // the peer has ended or failed: read until this end
+	failed   bool // the socket failed, so its peer needs no reset
 }
 
-// begin is the first step of a connection that a took, on the loop where it
-// will stay.
+// begin makes the connection of an accepted client and starts it on the loop where it stays.
 func (a *acceptor) begin(fd int, from netip.AddrPort, first choice) {
 	c := &conn{loop: a.home.forwarder.laziest(a.home), from: from}
 	c.session = session{b: a.b, l: a.socket.l, socket: a.socket, client: from.Addr(), choice: first, cut: c.cutSoon}
@@ -72,7 +71,7 @@ func (a *acceptor) begin(fd int, from netip.AddrPort, first choice) {
 	c.loop.do(c.start)
 }
 
-// start reads what the client said already, and dials.
+// start reads the bytes that the client has sent already, and begins to dial.
 func (c *conn) start() {
 	c.active = c.loop.now
 	if v := c.l.proxyProtocol(); v != "" {
@@ -84,7 +83,7 @@ func (c *conn) start() {
 		c.early = n
 		c.ways[in].hold(c.loop.buf[:n])
 	}
-	c.front.readable = n == 0 || n == len(c.loop.buf) // or else an event will tell
+	c.front.readable = n == 0 || n == len(c.loop.buf) // if more bytes come, epoll reports an event
 	if c.front.id, err = c.loop.watch(c.front.fd, reads, &c.front); err != nil {
 		c.b.abandon(c.l, c.choice)
 		c.vanish()
@@ -93,8 +92,7 @@ func (c *conn) start() {
 	c.dial()
 }
 
-// dial begins to connect to the target that was chosen, or to another when it
-// fails at once.
+// dial begins to connect to the chosen target. If this fails at once, dial tries another.
 func (c *conn) dial() {
 	for err := c.connect(); err != nil; err = c.connect() {
 		if !c.another(err) {
@@ -103,8 +101,9 @@ func (c *conn) dial() {
 	}
 }
 
-// connect opens a socket and has the kernel begin. A target on this machine
-// has answered by then; if there are bytes for it, it is not waited for.
+// connect opens a socket and starts a connection to the target. A target on this machine
+// answers at once. If there are bytes to send, connect checks for this answer and begins to
+// forward without a wait.
 func (c *conn) connect() error {
 	at := addrPort(c.ip, c.port)
 	fd, err := c.b.cfg.socketTo(c.client, at)
@@ -113,8 +112,8 @@ func (c *conn) connect() error {
 	}
 	c.back = side{conn: c, fd: fd}
 	if len(c.ways[in].held) > 0 {
-		// The target's answer is acknowledged with the client's bytes: one
-		// packet less. tcp(7), TCP_QUICKACK.
+		// The acknowledgement of the target's answer then travels with the client's bytes,
+		// which saves a packet. See TCP_QUICKACK in tcp(7).
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0)
 	}
 	if err := unix.Connect(fd, sockaddr(at)); err != nil && !errors.Is(err, syscall.EINPROGRESS) {
@@ -136,9 +135,9 @@ func (c *conn) connect() error {
 	return err
 }
 
-// another gives up the target that was dialled, and chooses another. A failed
-// dial says nothing of the target's health, which is the probes' to say. If
-// there is no other, the connection is gone.
+// another gives up the present target and chooses another. It returns false if there is none,
+// and the connection is then gone. A failed dial does not change the target's health, because
+// only probes do.
 func (c *conn) another(err error) bool {
 	c.back.close(c.loop, true)
 	c.tried = append(c.tried, c.target)
@@ -152,7 +151,8 @@ func (c *conn) another(err error) bool {
 	return true
 }
 
-// answered takes the session up, if the target has answered and not refused.
+// answered starts forwarding if the target accepted the connection. Otherwise it dials another
+// target.
 func (c *conn) answered(events uint32) {
 	var err error
 	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
@@ -172,7 +172,7 @@ func (c *conn) answered(events uint32) {
 	}
 }
 
-// ready takes in what happened to a side, and does what there is to do.
+// ready handles the epoll events of a side.
 func (s *side) ready(events uint32) {
 	const end = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
 	s.readable = s.readable || events&(unix.EPOLLIN|end) != 0
@@ -184,10 +184,10 @@ func (s *side) ready(events uint32) {
 		switch way := c.wayOf(s); {
 		case events&unix.EPOLLERR == 0:
 		case way.done:
-			c.end(false) // nothing will be read of it that would tell
+			c.end(false) // this direction has ended, so no read would return the error
 			return
 		case s == &c.front && !way.empty():
-			c.end(true) // nor of a client whose target takes no more
+			c.end(true) // the target takes no more bytes, so no read of the client would return the error
 			return
 		}
 		c.run()
@@ -196,7 +196,7 @@ func (s *side) ready(events uint32) {
 	}
 }
 
-// wayOf is the way that begins at s.
+// wayOf returns the direction that reads from s.
 func (c *conn) wayOf(s *side) *way {
 	if s == &c.front {
 		return &c.ways[in]
@@ -204,18 +204,18 @@ func (c *conn) wayOf(s *side) *way {
 	return &c.ways[out]
 }
 
-// run moves what can be moved, both ways.
+// run moves the bytes that are ready, in both directions.
 func (c *conn) run() {
 	if c.phase != forwarding {
 		return
 	}
 	more := false
-	for _, d := range [...]direction{out, in} { // first what a target said before it took no more
+	for _, d := range [...]direction{out, in} { // out first: the target may have sent bytes before it stopped reading
 		w := &c.ways[d]
 		again, err := w.move(c.loop)
 		if err != nil {
-			// Who takes no more, and has said all that he had to, is no reason
-			// to lose what the other has still to read of it.
+			// If dst has sent everything and then failed, it takes no more bytes. The other
+			// side can still read the bytes that dst has sent, so it gets no reset.
 			c.end(w.src.failed || !c.wayOf(w.dst).done)
 			return
 		}
@@ -230,7 +230,7 @@ func (c *conn) run() {
 	}
 }
 
-// look ends what took too long. The client's side looks for both.
+// look ends a connection whose time is over. The client's side checks for both sides.
 func (s *side) look(now time.Duration) time.Duration {
 	c := s.conn
 	if s != &c.front {
@@ -243,7 +243,7 @@ func (s *side) look(now time.Duration) time.Duration {
 		if c.another(os.ErrDeadlineExceeded) {
 			c.dial()
 		}
-		return never // whoever dials again has said when that ends
+		return never // a new dial has set its own deadline
 	}
 	if now < c.deadline() {
 		return c.deadline()
@@ -256,7 +256,7 @@ func (s *side) look(now time.Duration) time.Duration {
 	return never
 }
 
-// deadline is when the connection was silent for too long.
+// deadline returns when the idle timeout of the connection ends.
 func (c *conn) deadline() time.Duration {
 	idle := time.Duration(c.l.idle.Load())
 	if idle == 0 {
@@ -265,12 +265,12 @@ func (c *conn) deadline() time.Duration {
 	return c.active + idle
 }
 
-// waits reports whether bytes wait for a slow reader, which is not silence.
+// waits reports whether bytes wait for a slow reader. This does not count as silence.
 func (c *conn) waits() bool {
 	return !c.ways[in].empty() || !c.ways[out].empty() || unsent(c.front.fd) || unsent(c.back.fd)
 }
 
-// cutSoon ends the connection at once; any goroutine may call it.
+// cutSoon ends the connection at once. Any goroutine may call it.
 func (c *conn) cutSoon() {
 	c.loop.do(func() {
 		if c.phase == forwarding {
@@ -279,7 +279,7 @@ func (c *conn) cutSoon() {
 	})
 }
 
-// forsake ends the connection if it waits for a target and s is its socket.
+// forsake ends the connection if it still waits for a target and its client came through s.
 func (c *conn) forsake(s *socket) {
 	if c.phase == dialling && c.socket == s {
 		c.b.abandon(c.l, c.choice)
@@ -287,14 +287,14 @@ func (c *conn) forsake(s *socket) {
 	}
 }
 
-// end ends a session: with a reset both peers see an error, and not an end.
+// end ends a session. With reset, both peers see an error instead of an end.
 func (c *conn) end(reset bool) {
 	c.close(reset)
 	c.b.leave(&c.session)
 	c.b.work.Done()
 }
 
-// vanish ends what has no session any more.
+// vanish resets a connection that has no session.
 func (c *conn) vanish() {
 	c.close(true)
 	c.b.work.Done()

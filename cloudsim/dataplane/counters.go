@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Counters tells what passes through the load balancers of a data plane. It
-// may be read at any time, also before the plane runs and after.
+// Counters returns statistics of the load balancers of a data plane. It may be read at any
+// time, also before the data plane starts and after it ends.
 type Counters struct {
 	mu        sync.Mutex
 	balancers map[cloudsim.LoadBalancerID]*balancer
@@ -26,7 +26,7 @@ func (c *Counters) add(b *balancer) {
 	c.balancers[b.id] = b
 }
 
-// remove forgets b, unless another has taken its place.
+// remove deletes b, unless another balancer with its id has replaced it.
 func (c *Counters) remove(b *balancer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,8 +35,9 @@ func (c *Counters) remove(b *balancer) {
 	}
 }
 
-// LoadBalancerStats is what passed through a load balancer since this data
-// plane began to forward for it; false if it does not. O(targets).
+// LoadBalancerStats returns statistics of a load balancer since this data plane began to
+// forward for it. It returns false if the data plane does not forward for it. It takes
+// O(targets).
 func (c *Counters) LoadBalancerStats(id cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool) {
 	c.mu.Lock()
 	b := c.balancers[id]
@@ -83,7 +84,7 @@ func (t *target) stats() cloudsim.TargetStats {
 	}
 }
 
-// refusals are those of all listeners together, also of those that are gone.
+// refusals returns the sum over all listeners, including listeners that were removed.
 func (b *balancer) refusals() map[refusal]uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,80 +18,82 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// Cloud is what the data plane needs of a cloud.
+// Cloud is the part of the cloud API that the data plane calls.
 type Cloud interface {
 	ListLoadBalancers(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.LoadBalancer], error)
 	ListInstances(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error)
 	ListZones(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Zone], error)
 	Watch(context.Context, cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error]
-	// ReportLoadBalancer replaces a load balancer's Status. It is called for
-	// many load balancers at once, but for each by one caller at a time.
+	// ReportLoadBalancer replaces the Status of a load balancer. The data plane calls it for
+	// many load balancers at a time, but never twice at a time for the same load balancer.
 	ReportLoadBalancer(context.Context, cloudsim.LoadBalancerID, cloudsim.LoadBalancerStatus) error
 }
 
-// Config says how to forward. The zero value of a field means its default.
+// Config configures Run. The zero value of a field means its default.
 type Config struct {
-	// LowPortOffset is added to a port below 1024 that this machine does not
-	// give to an unprivileged program. Default 10000: 80 becomes 10080.
+	// LowPortOffset is added to a port below 1024 if this machine denies the port to an
+	// unprivileged program. Default 10000: port 80 becomes 10080.
 	LowPortOffset int
-	// DrainTimeout is how long a connection may go on after its target or its
-	// listener was taken away, where the load balancer does not say. Default 30 s; a negative one cuts it at once.
+	// DrainTimeout is how long a connection may go on after its target or its listener was
+	// removed. A load balancer can set its own timeout. Default 30 s. If negative, connections
+	// are cut at once.
 	DrainTimeout time.Duration
-	// IdleTimeout is how long a connection may be silent in both directions
-	// where its listener does not say; it is cut within a quarter of it more.
-	// Bytes that wait for a slow reader are not silence (on Linux, which can
-	// tell). Default 350 s; a negative one lets it be silent for ever.
+	// IdleTimeout is how long a connection may be silent in both directions. A listener can set
+	// its own timeout. The data plane cuts the connection at most a quarter of the timeout
+	// later. On Linux, bytes that wait for a slow reader do not count as silence. Default 350
+	// s. If negative, there is no limit.
 	IdleTimeout time.Duration
-	// FlowTimeout is the same for UDP. Default 120 s.
+	// FlowTimeout is the same for UDP flows. Default 120 s.
 	FlowTimeout time.Duration
-	// ShutdownGrace is how long connections may go on after the context of
-	// Run ended. Default 2 s; a negative one cuts them at once.
+	// ShutdownGrace is how long connections may go on after the context of Run ended. Default 2
+	// s. If negative, connections are cut at once.
 	ShutdownGrace time.Duration
-	// MaxConnections bounds the open connections, or flows, of a listener that
-	// does not say; more are refused. Default 10,000. A connection needs two
-	// file descriptors, and two more per direction while many bytes move; a
-	// flow needs one.
+	// MaxConnections is the maximum of open connections or flows of a listener that sets no
+	// limit. The data plane refuses more. Default 10,000. A connection needs two file
+	// descriptors, and two more per direction while it moves many bytes. A flow needs one file
+	// descriptor.
 	MaxConnections int
-	// MaxOpen bounds the open connections and flows of all listeners together; more
-	// are refused. A listener that does not say has at most half. The default is a quarter
-	// of the file descriptors that the process may have: half of them is then left for
-	// the API, disks and health checks.
+	// MaxOpen is the maximum of open connections and flows of all listeners together. The data
+	// plane refuses more. A listener that sets no limit gets at most half of MaxOpen. The
+	// default is a quarter of the process's file descriptors. Half of the descriptors then stay
+	// free for the API, disks and health checks.
 	MaxOpen int
-	// PublishedBind is the address of this machine at which published ports
-	// are opened; absent: at the published host itself.
+	// PublishedBind is the address of this machine at which published ports are opened. If it
+	// is empty, they are opened at the published host itself.
 	PublishedBind string
-	// Claim are ranges that Run makes addresses of this machine, where it may
-	// (Linux, with CAP_NET_ADMIN), and gives back at its end.
+	// Claim are ranges that Run makes local addresses of this machine, and releases at its end.
+	// This needs Linux and CAP_NET_ADMIN.
 	Claim []netip.Prefix
-	// ShowClients has targets see a client's own IPv4 address and not this
-	// machine's: Linux, with CAP_NET_ADMIN. Their answers must come back here,
-	// and be taken here though they are for others: that is for whoever lays
-	// the network. HideClients are ranges whose clients targets would answer on
-	// a shorter way: of those they see this machine.
+	// ShowClients makes targets see a client's own IPv4 address instead of this machine's
+	// address. It needs Linux and CAP_NET_ADMIN. The network must route the targets' answers
+	// back to this machine, and this machine must accept them although their destination is the
+	// client. The caller sets this up.
+	//
+	// HideClients are ranges of clients that targets would answer by a shorter way. For these
+	// clients, targets see this machine's address.
 	ShowClients bool
 	HideClients []netip.Prefix
-	// Instances are the ranges in which the cloud's configuration puts instances
-	// and their pods. Load balancers and health checks connect to addresses in
-	// them, also to addresses of this machine, as those of hollow nodes are.
+	// Instances are the ranges in which the cloud's configuration puts instances and their
+	// pods. Load balancers and health checks may connect to addresses in them, also to
+	// addresses of this machine: hollow nodes have such addresses.
 	Instances []netip.Prefix
-	// Networks are further ranges to connect to, of networks that projects made.
-	// Addresses of this machine in them are refused. An address in neither list
-	// is refused, too.
+	// Networks are the ranges of networks that projects made. Load balancers and health checks
+	// may connect to addresses in them, except to addresses of this machine. The data plane
+	// refuses to connect to an address in neither list.
 	Networks []netip.Prefix
-	// Counters are read by whoever wants to know what passes; nil if nobody
-	// does.
+	// Counters gives the caller access to the statistics. It may be nil.
 	Counters *Counters
-	// Registry gets the metrics, for as long as Run runs; nil keeps none.
+	// Registry gets the metrics while Run runs. If it is nil, there are no metrics.
 	Registry prometheus.Registerer
 
-	listen listenFunc    // nil is the real one; a test denies low ports with it
-	total  *atomic.Int64 // connections and flows of all listeners
-	dials  *dialPolicy   // of Instances and Networks
+	listen listenFunc    // nil: the real function; tests set it to deny low ports
+	total  *atomic.Int64 // number of connections and flows of all listeners
+	dials  *dialPolicy   // made from Instances and Networks
 }
 
 type listenFunc func(ctx context.Context, network, address string) (net.Listener, error)
 
-// Validate reports every field that cannot work.
+// Validate returns an error for each field that is not valid.
 func (c Config) Validate() error {
 	var errs []error
 	if c.LowPortOffset < 0 || c.LowPortOffset > 65535-1023 {
@@ -136,13 +138,12 @@ func def[T comparable](v *T, d T) {
 	}
 }
 
-// Run forwards for every load balancer of the cloud until ctx ends. It returns
-// when every listener, probe and connection is closed, ShutdownGrace after ctx
-// at the latest.
+// Run forwards for every load balancer of the cloud until ctx ends. It returns when every
+// listener, probe and connection is closed, at most ShutdownGrace after the end of ctx.
 //
-// It fails if cfg is wrong, or if the cloud turns it away before it has listed
-// anything. Once it has, it goes on with what it knows through any failure of
-// the cloud, and asks again with growing pauses.
+// Run fails if cfg is not valid, or if the cloud refuses access before the first list. After
+// the first list Run continues with the last known state through any failure of the cloud. It
+// retries with growing pauses.
 func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("data plane: %w", err)
@@ -171,13 +172,13 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 		dark:      map[string]bool{},
 		balancers: map[cloudsim.LoadBalancerID]*balancer{},
 	}
-	ctx, cancel := context.WithCancel(ctx) // whatever ends follow ends its listeners and probes
+	ctx, cancel := context.WithCancel(ctx) // when follow returns, the listeners and probes end too
 	defer p.close()
 	defer cancel()
 	return p.follow(ctx)
 }
 
-// plane is the data plane at work. Only the goroutine of Run touches it.
+// plane is the state of Run. Only the goroutine of Run uses it.
 type plane struct {
 	log       *slog.Logger
 	cfg       Config
@@ -185,15 +186,15 @@ type plane struct {
 	prober    *prober
 	forwarder *forwarder
 	machines  map[cloudsim.InstanceID]machine
-	dark      map[string]bool // zones that nothing reaches
+	dark      map[string]bool // zones that are out of reach
 	balancers map[cloudsim.LoadBalancerID]*balancer
-	ending    sync.WaitGroup // load balancers that were stopped and not yet empty
+	ending    sync.WaitGroup // load balancers that were stopped and still have connections
 }
 
-// putInstance takes in an instance as it now is.
+// putInstance applies the present state of an instance.
 func (p *plane) putInstance(ctx context.Context, i cloudsim.Instance) {
 	if i.Revision < p.machines[i.ID].revision {
-		return // news from before the list
+		return // an event from before the list
 	}
 	m := machineOf(i)
 	m.dark = p.dark[m.zone]
@@ -201,8 +202,8 @@ func (p *plane) putInstance(ctx context.Context, i cloudsim.Instance) {
 	p.steer(ctx, i.ID, m)
 }
 
-// putZone takes in a zone as it now is: what runs in a dark one is out of
-// reach, and what was connected to it is cut.
+// putZone applies the present state of a zone. The machines of a dark zone are out of reach,
+// and their connections are cut.
 func (p *plane) putZone(ctx context.Context, z cloudsim.Zone) {
 	if p.dark[z.Name] == z.Dark() {
 		return
@@ -217,8 +218,8 @@ func (p *plane) putZone(ctx context.Context, z cloudsim.Zone) {
 	}
 }
 
-// forgetRevisions makes the plane believe whatever it is told next: a list is
-// the truth, also when it is of a cloud that began anew and counts from one.
+// forgetRevisions makes the plane accept the next revision of each object, also a lower one. A
+// new cloud counts revisions from one, and a list is always newer than the known state.
 func (p *plane) forgetRevisions() {
 	for id, m := range p.machines {
 		m.revision = 0
@@ -240,8 +241,8 @@ func (p *plane) steer(ctx context.Context, id cloudsim.InstanceID, m machine) {
 	}
 }
 
-// putLoadBalancer takes in a load balancer as it now is: it starts, changes or
-// stops what forwards for it.
+// putLoadBalancer applies the present state of a load balancer. It starts, changes or stops the
+// balancer.
 func (p *plane) putLoadBalancer(ctx context.Context, lb cloudsim.LoadBalancer) {
 	if lb.State != cloudsim.LoadBalancerActive && lb.State != cloudsim.LoadBalancerUpdating {
 		p.deleteLoadBalancer(lb.ID)
@@ -256,8 +257,8 @@ func (p *plane) putLoadBalancer(ctx context.Context, lb cloudsim.LoadBalancer) {
 	b.apply(ctx, lb, p.machines)
 }
 
-// deleteLoadBalancer frees its ports before it returns, because the next event
-// may give them to another.
+// deleteLoadBalancer stops the balancer and frees its ports before it returns, because the next
+// event may give the ports to another load balancer.
 func (p *plane) deleteLoadBalancer(id cloudsim.LoadBalancerID) {
 	if b := p.balancers[id]; b != nil {
 		delete(p.balancers, id)
@@ -273,7 +274,7 @@ func (p *plane) stop(b *balancer, grace time.Duration) {
 	})
 }
 
-// close stops all and returns when nothing is left.
+// close stops all balancers and waits for their ends.
 func (p *plane) close() {
 	for _, b := range p.balancers {
 		p.stop(b, p.cfg.ShutdownGrace)

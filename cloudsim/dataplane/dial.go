@@ -10,28 +10,28 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/hostnet"
 )
 
-// dialPolicy decides which addresses load balancers and health checks may
-// connect to. Projects choose addresses of instances, and the cloud connects
-// from its own machine: without a policy a project reaches what only this
-// machine may reach, such as servers on its loopback.
+// dialPolicy decides which addresses load balancers and health checks may connect to. Projects
+// choose the addresses of instances, and the cloud connects from its own machine. Without a
+// policy, a project could reach servers that only this machine may reach, such as servers on
+// its loopback interface.
 type dialPolicy struct {
 	instances, networks []netip.Prefix
 	host                func() ([]netip.Prefix, error) // addresses of this machine
 
 	mu    sync.Mutex
-	until time.Time // when known is to be read again
+	until time.Time // when known must be read again
 	known []netip.Prefix
 	err   error
 }
 
-// hostFor is how long the addresses of this machine are taken as they were read.
+// hostFor is how long the list of this machine's addresses is cached.
 const hostFor = time.Second
 
 func newDialPolicy(c Config) *dialPolicy {
 	return &dialPolicy{instances: c.Instances, networks: c.Networks, host: hostnet.Addresses}
 }
 
-// check returns an error if nothing may connect to ip.
+// check returns an error if connecting to ip is not allowed.
 func (p *dialPolicy) check(ip netip.Addr) error {
 	if contains(p.instances, ip) {
 		return nil

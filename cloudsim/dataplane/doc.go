@@ -1,42 +1,42 @@
-// Package dataplane makes load balancers true: what the cloud's records say of
-// listeners, targets and health checks, it does with real sockets.
+// Package dataplane forwards the traffic of load balancers. It implements listeners, targets
+// and health checks of the cloud's records with real sockets.
 //
-// It lists and watches load balancers and instances. A load balancer that is
-// active or updating has a TCP or UDP socket per entry of Listeners, on each of
-// its addresses and at the port of the host that it is published at. A
-// connection goes to the healthy target with the fewest connections for its
-// weight; among equals, to the one whose turn is longest ago, so that requests
-// made one after another spread by weight; with affinity, to the one that its
-// client had before. What it finds, it reports back: where listeners can be
-// reached and what the probes say of each target.
+// It lists and watches load balancers, instances and zones. A load balancer that is active or
+// updating has a TCP or UDP socket for each listener on each of its addresses. It also has a
+// socket at each published port of the host. A new connection goes to the healthy target with
+// the fewest connections for its weight. Among equal targets it goes to the target whose last
+// turn is the longest ago, so sequential requests spread by weight. With affinity, a client
+// gets the same target again. The package reports where listeners can be reached and what the
+// probes found at each target.
 //
-// What a client may rely on:
+// Guarantees for clients:
 //
-//   - A client in none of the source ranges, no healthy target, too many connections, or no target that can be
-//     dialled: the connection is accepted and reset at once. (A closed port
-//     would refuse as fast, but opening and closing ports with the health of
-//     targets would lose the connections of the moment between.)
-//   - Either side may close its half; the other half goes on until its own end.
-//     An end travels as an end, a reset as a reset.
-//   - A target that turns unhealthy takes no new connections; those it has go on.
-//   - A target or listener that is taken away, or an instance that is shutting
-//     down, takes no new connections; those it has may finish for
-//     Config.DrainTimeout and are then reset.
-//   - An instance that is off, rebooting or gone, and a load balancer that is
-//     deleted, have their connections reset at once: that machine has lost them.
-//   - A connection on which nobody says anything for Config.IdleTimeout is reset.
-//   - A UDP flow is what one client's port sends and gets back, by a socket of
-//     its own. It leaves a target that turned unhealthy, that has nobody there
-//     or that was taken away: its next datagram begins a new flow.
-//   - A PROXY header names the client and the address that it connected to.
-//     Probes send none: they go to health ports, which do not speak it.
-//   - A client that new source ranges no longer let in has its connections reset
-//     and its flows ended at once.
-//   - An update touches only the listeners and connections that it makes invalid.
+//   - The data plane accepts and immediately resets a connection in four cases: the client is
+//     in no source range, no target is healthy, there are too many connections, or no target
+//     answers. (A closed port would refuse as fast. But opening and closing ports with the
+//     health of targets would lose connections in between.)
+//   - Either side may close its half of a connection. The other half goes on until its own end.
+//     An end is forwarded as an end, a reset as a reset.
+//   - A target that turns unhealthy takes no new connections. Its open connections go on.
+//   - A target or listener that was removed takes no new connections, and neither does an
+//     instance that is shutting down. Open connections may finish for Config.DrainTimeout. Then
+//     they are reset.
+//   - If an instance is off, rebooting or gone, its connections are reset at once, because the
+//     machine has lost them. If a load balancer is deleted, its connections are reset at once,
+//     too.
+//   - A connection without traffic for Config.IdleTimeout is reset.
+//   - A UDP flow is the traffic of one client port, in both directions. Each flow has its own
+//     socket. A flow ends if its target turns unhealthy, refuses datagrams or was removed. The
+//     next datagram of the client then begins a new flow to another target.
+//   - A PROXY header names the client and the address that the client connected to. Probes send
+//     no PROXY header, because they go to health ports, which do not expect it.
+//   - If new source ranges exclude a client, its connections are reset and its flows end at
+//     once.
+//   - An update affects only the listeners and connections that it makes invalid.
 //
-// On Linux a loop per processor carries the connections: it waits for all of
-// them at once, copies few bytes and has the kernel splice many. A connection
-// that waits costs two sockets and less than a kilobyte. Elsewhere each has two
-// goroutines and their buffers; the build tag portable has it so on Linux, too,
-// for tests.
+// On Linux one loop per processor carries the connections. The loop waits for all of them at
+// once with epoll. It copies small amounts of data, and lets the kernel splice large amounts.
+// An idle connection costs two sockets and less than a kilobyte. On other systems each
+// connection has two goroutines with buffers. The build tag portable selects this version on
+// Linux, too, for tests.
 package dataplane

@@ -14,24 +14,24 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// flow is what one client's port sends to a UDP listener, and what comes back:
-// a socket of its own to one target, until both have been silent for the idle
-// timeout.
+// flow is the traffic between one client port and a UDP listener, in both directions. It has
+// its own socket to one target. It ends when both sides have been silent for the idle timeout.
 type flow struct {
 	session
 	peer   netip.AddrPort // the client's port
 	server *net.UDPConn
-	last   atomic.Int64 // when a datagram last passed, in ns since began
+	last   atomic.Int64 // time of the last datagram, in ns since began
 }
 
-// began is where flows count their time from: a monotonic clock.
+// began is the zero of the flows' time stamps. Its monotonic clock makes them safe from changes
+// of the system time.
 var began = time.Now()
 
 func (f *flow) passed() { f.last.Store(int64(time.Since(began))) }
 
 func (f *flow) silence() time.Duration { return time.Since(began) - time.Duration(f.last.Load()) }
 
-// packets is a UDP socket at work.
+// packets serves one UDP socket.
 type packets struct {
 	b      *balancer
 	socket *socket
@@ -41,11 +41,10 @@ type packets struct {
 	flows map[netip.AddrPort]*flow
 }
 
-// receive forwards datagrams until ctx ends, which closes its socket; then it
-// ends every flow.
+// receive forwards datagrams until ctx ends and the socket is closed. Then it ends every flow.
 func (p *packets) receive(ctx context.Context) {
 	defer p.end()
-	_ = p.conn.SetReadBuffer(1 << 20) // a burst waits rather than is lost; the kernel may give less
+	_ = p.conn.SetReadBuffer(1 << 20) // a burst waits in the buffer instead of being lost; the kernel may grant less
 	again := pause.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	buf := make([]byte, maxDatagram)
 	for {
@@ -62,9 +61,8 @@ func (p *packets) receive(ctx context.Context) {
 	}
 }
 
-// forward sends a datagram on: in its client's flow, or in a new one. A target
-// that says it has nobody there loses the flow, and the datagram goes to
-// another.
+// forward sends a datagram to the target of its client's flow, or begins a new flow. If a
+// target refuses the datagram, the flow ends and the datagram goes to another target.
 func (p *packets) forward(datagram []byte, from netip.AddrPort) {
 	p.mu.Lock()
 	f := p.flows[from]
@@ -84,7 +82,7 @@ func (p *packets) forward(datagram []byte, from netip.AddrPort) {
 	}
 }
 
-// send reports whether the datagram went to the flow's target.
+// send reports whether the datagram went to the flow's target. It ends the flow if not.
 func (p *packets) send(f *flow, datagram []byte) bool {
 	n, err := f.server.Write(datagram)
 	switch {
@@ -95,13 +93,13 @@ func (p *packets) send(f *flow, datagram []byte) bool {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		p.b.dialFailed(f.target)
 	case !errors.Is(err, net.ErrClosed):
-		return true // lost, as datagrams may be: too long, or no room to send it
+		return true // the datagram is lost, as UDP allows: it is too long, or the send buffer is full
 	}
 	p.close(f)
 	return false
 }
 
-// open begins a flow; nil if the rules or the machine do not allow it.
+// open begins a flow. It returns nil if the rules or the machine do not allow the flow.
 func (p *packets) open(from netip.AddrPort, tried []*target) *flow {
 	client := from.Addr().Unmap()
 	to, why := p.b.begin(p.socket.l, client, tried)
@@ -132,7 +130,7 @@ func (p *packets) open(from netip.AddrPort, tried []*target) *flow {
 	return f
 }
 
-// close ends a flow: the next datagram of its client begins another.
+// close ends a flow. The next datagram of its client begins another flow.
 func (p *packets) close(f *flow) {
 	p.mu.Lock()
 	if p.flows[f.peer] == f {
@@ -153,8 +151,8 @@ func (p *packets) end() {
 	}
 }
 
-// answer carries the target's datagrams back until the flow is silent for too
-// long, or is closed.
+// answer forwards the target's datagrams to the client, until the flow is silent for too long
+// or is closed.
 func (p *packets) answer(f *flow) {
 	reads, err := newLender(f.server, maxDatagram)
 	if err != nil {
@@ -189,6 +187,6 @@ func (p *packets) answerOne(f *flow, reads *lender) error {
 	}
 	f.passed()
 	f.target.bytes[out].Add(uint64(len(datagram)))
-	_, _ = p.conn.WriteToUDPAddrPort(datagram, f.peer) // a client that is gone does not end the flow: silence will
+	_, _ = p.conn.WriteToUDPAddrPort(datagram, f.peer) // an error does not end the flow; if the client is gone, the idle timeout ends it
 	return nil
 }

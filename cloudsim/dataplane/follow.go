@@ -13,16 +13,16 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// follower makes the plane what the cloud says.
+// follower is the informer's handler. It applies the cloud's lists and events to the plane.
 type follower struct {
 	*plane
-	known   bool  // the cloud was listed once
-	refused error // by the cloud, before that
+	known   bool  // true after the first complete list
+	refused error // the cloud's refusal before the first list
 	leave   context.CancelFunc
 }
 
-// follow keeps the plane as the cloud's records say until ctx ends. It is an
-// error if the cloud turns it away before it was known.
+// follow applies the cloud's records to the plane until ctx ends. It returns an error if the
+// cloud refuses access before the first list.
 func (p *plane) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -31,14 +31,15 @@ func (p *plane) follow(ctx context.Context) error {
 	return f.refused
 }
 
-// Heard notes that the cloud answers.
+// Heard logs that the cloud answers again after an outage.
 func (f *follower) Heard(again bool) {
 	if again {
 		f.log.Info("following the cloud again")
 	}
 }
 
-// Lost goes on by what is known.
+// Lost logs an outage. The plane continues with its last known state. If the cloud refuses
+// access before the first list, Lost ends the informer.
 func (f *follower) Lost(err error, news bool) {
 	switch kind := cloudsim.KindOf(err); {
 	case !f.known && (kind == cloudsim.Invalid || kind == cloudsim.Unauthenticated || kind == cloudsim.Denied):
@@ -49,8 +50,8 @@ func (f *follower) Lost(err error, news bool) {
 	}
 }
 
-// List makes the plane what the cloud's lists say. What is no longer listed is
-// stopped before anything starts, because its ports may be in new hands.
+// List applies the cloud's lists to the plane. It stops removed load balancers before it starts
+// new ones, because a new load balancer may have a port of a removed one.
 func (f *follower) List(ctx context.Context) (follow.Listed, error) {
 	p := f.plane
 	zones, zonesAt, err := cloudsim.All(ctx, p.cloud.ListZones, cloudsim.ListOptions{})
@@ -106,7 +107,7 @@ func (f *follower) Take(ctx context.Context, e cloudsim.Event) error {
 		return take(ctx, e, p.putInstance)
 	case cloudsim.KindZone:
 		if e.Type == cloudsim.EventDelete {
-			return nil // a cloud that is emptied makes its zones anew
+			return nil // the zones of a deleted cloud are created again
 		}
 		return take(ctx, e, p.putZone)
 	case cloudsim.KindLoadBalancer:

@@ -7,10 +7,10 @@ import (
 
 const (
 	dialTimeout  = 2 * time.Second
-	dialAttempts = 3 // targets that a connection tries before it is given up
+	dialAttempts = 3 // number of targets that a connection tries at most
 )
 
-// direction is a way through a connection.
+// direction is the direction of traffic through a connection.
 type direction int
 
 const (
@@ -20,8 +20,8 @@ const (
 
 func (d direction) String() string { return [...]string{"in", "out"}[d] }
 
-// addrPort is a target's address; the zero one, which cannot be dialled, for
-// what is no address.
+// addrPort returns a target's address. If ip is not a valid address, the result is invalid and
+// cannot be dialled.
 func addrPort(ip string, port int) netip.AddrPort {
 	a, _ := netip.ParseAddr(ip)
 	return netip.AddrPortFrom(a, uint16(port))

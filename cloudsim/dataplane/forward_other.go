@@ -16,18 +16,18 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// forwarder carries connections, each by two goroutines of its own.
+// forwarder carries each connection with two goroutines.
 type forwarder struct{}
 
 func newForwarder() (*forwarder, error) { return &forwarder{}, nil }
 
 func (*forwarder) close() {}
 
-// look is not needed: goroutines look up often enough.
+// look does nothing: the goroutines check their timeouts often enough.
 func (*forwarder) look() {}
 
-// accept serves a socket's connections until ctx ends. It outlives a machine
-// that is short of file descriptors.
+// accept serves the connections of a socket until ctx ends. If the process has no free file
+// descriptors, accept waits and tries again.
 func (*forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Listener) {
 	again := pause.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	for {
@@ -55,19 +55,19 @@ func (*forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Lis
 	}
 }
 
-// dialer opens connections to targets. They have no keep-alive of their own:
-// the idle timeout ends what is dead.
+// dialer opens connections to targets. Keep-alive is off, because the idle timeout ends dead
+// connections.
 var dialer = net.Dialer{Timeout: dialTimeout, KeepAlive: -1}
 
-// conn is one client's connection and its other half, to a target.
+// conn is a client's connection together with the connection to its target.
 type conn struct {
 	session
 	client, server *net.TCPConn
 
-	activity atomic.Uint64 // grows with every byte and end, of both directions
+	activity atomic.Uint64 // grows with every byte and end, in both directions
 }
 
-// serve carries one client, who was taken in, from accept to close.
+// serve carries the connection of one accepted client until it is closed.
 func (b *balancer) serve(ctx context.Context, s *socket, client *net.TCPConn, from netip.AddrPort, first choice) {
 	c := b.connect(ctx, s, client, from, first)
 	if c == nil {
@@ -81,9 +81,8 @@ func (b *balancer) serve(ctx context.Context, s *socket, client *net.TCPConn, fr
 	b.leave(&c.session)
 }
 
-// connect finds client a target that answers, or returns nil. A failed dial
-// says nothing of the target's health, which is the probes' to say; another is
-// tried.
+// connect connects to a target, and returns nil if no target answers. A failed dial does not
+// change the target's health, because only probes do. connect then tries another target.
 func (b *balancer) connect(ctx context.Context, s *socket, client *net.TCPConn, from netip.AddrPort, to choice) *conn {
 	var tried []*target
 	for ok := true; ok; {
@@ -101,14 +100,14 @@ func (b *balancer) connect(ctx context.Context, s *socket, client *net.TCPConn, 
 		}
 		tried = append(tried, to.target)
 		if ctx.Err() != nil {
-			err = nil // it is our end, and not the target's
+			err = nil // the data plane ended the dial, not the target
 		}
 		to, ok = b.retry(s.l, from.Addr(), to, tried, err)
 	}
 	return nil
 }
 
-// introduce tells the target who the client is, if it is to know.
+// introduce sends the PROXY header to the target, if the listener is configured to.
 func (c *conn) introduce(from netip.AddrPort) error {
 	v := c.l.proxyProtocol()
 	if v == "" {
@@ -119,9 +118,9 @@ func (c *conn) introduce(from netip.AddrPort) error {
 	return err
 }
 
-// dialTCP opens a connection to a target. A source is bound only where it
-// matters: a port that is chosen before the target is known is taken from the
-// connections to all targets.
+// dialTCP opens a connection to a target. It binds a source address only if the target shall
+// see the client's address. A port that is chosen before the target is known is not available
+// for connections to other targets.
 func (c Config) dialTCP(ctx context.Context, client netip.Addr, to choice) (*net.TCPConn, error) {
 	at, d := addrPort(to.ip, to.port), dialer
 	if err := c.dials.check(at.Addr()); err != nil {
@@ -138,7 +137,7 @@ func (c Config) dialTCP(ctx context.Context, client netip.Addr, to choice) (*net
 	return conn.(*net.TCPConn), nil
 }
 
-// drop forgets a session whose client tries another target.
+// drop removes a session whose client tries another target.
 func (b *balancer) drop(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -146,13 +145,13 @@ func (b *balancer) drop(s *session) {
 	delete(b.sessions, s)
 }
 
-// reset ends both halves so that both peers see an error.
+// reset closes both sockets so that both peers see an error.
 func (c *conn) reset() {
 	reset(c.client)
 	reset(c.server)
 }
 
-// forward moves bytes both ways until both ends have ended, or one fails.
+// forward moves bytes in both directions until both have ended or one has failed.
 func (c *conn) forward(l *listener) {
 	var other sync.WaitGroup
 	other.Go(func() { c.carry(in, c.server, c.client, l) })
@@ -160,8 +159,8 @@ func (c *conn) forward(l *listener) {
 	other.Wait()
 }
 
-// carry moves bytes one way, and then the end: an end of src becomes an end of
-// dst, and the other way goes on; anything else cuts both.
+// carry moves the bytes of one direction. It forwards an end of src to dst, and the other
+// direction goes on. Any error resets both connections.
 func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
 	err := c.move(d, dst, src, l)
 	if err == nil {
@@ -175,16 +174,16 @@ func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
 
 var errIdle = errors.New("idle for too long")
 
-// looks is how often in a row nothing must have happened, each time for a part
-// of the idle timeout, until a connection is idle. A process that was stopped
-// for a long time has looked once.
+// looks is how many times in a row a connection must show no activity before it counts as idle.
+// The time between two checks is this part of the idle timeout. So a process that was stopped
+// for a long time counts only one check.
 const looks = 4
 
 // move moves bytes from src to dst until src ends.
 //
-// With an idle timeout it looks up at every part of it, and only while it
-// waits for src. What waits for a slow reader cannot be asked here: that has
-// the idle timeout to take it.
+// With an idle timeout, move wakes up after each fraction of the timeout, but only while it
+// waits for src. This version cannot detect bytes that wait for a slow reader. The reader must
+// take them within the idle timeout.
 func (c *conn) move(d direction, dst, src *net.TCPConn, l *listener) error {
 	reads, err := newLender(src, small)
 	if err != nil {
@@ -219,7 +218,7 @@ func (c *conn) move(d direction, dst, src *net.TCPConn, l *listener) error {
 	return err
 }
 
-// some waits for bytes and moves them; io.EOF when there will be no more.
+// some waits for bytes and moves them. It returns io.EOF after the last byte.
 func some(dst io.Writer, reads *lender) (int64, error) {
 	bytes, err := reads.read()
 	defer reads.giveBack()
@@ -229,11 +228,11 @@ func some(dst io.Writer, reads *lender) (int64, error) {
 		}
 		return 0, err
 	}
-	n, err := dst.Write(bytes) // an error of the read comes again with the next one
+	n, err := dst.Write(bytes) // an error of the read is returned again by the next read
 	return int64(n), err
 }
 
-// reset closes a connection so that its peer sees an error and not an end.
+// reset closes a connection so that its peer sees an error instead of an end.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	maxProbes    = 256      // at once, of all load balancers together, in fair portions
-	maxProbeBody = 64 << 10 // bytes of an answer that are read before it is closed
+	maxProbes    = 256      // maximum at a time for all load balancers together, in fair shares
+	maxProbeBody = 64 << 10 // bytes of an answer that are read before the connection is closed
 )
 
-// prober asks targets whether they are well. All load balancers share it.
+// prober runs the health checks of targets. All load balancers share it.
 type prober struct {
-	slots ration // one per probe under way
+	slots ration // one slot per running probe
 	dials *dialPolicy
 	http  *http.Transport
 }
@@ -34,19 +34,19 @@ func newProber(most int, dials *dialPolicy) *prober {
 			DialContext: (&net.Dialer{}).DialContext,
 			TLSClientConfig: &tls.Config{
 				MinVersion:         tls.VersionTLS12,
-				InsecureSkipVerify: true, //nolint:gosec // a probe asks whether it answers, as real clouds do; it tells no secret
+				InsecureSkipVerify: true, //nolint:gosec // a probe checks only for an answer and sends no secret; real clouds do not verify the certificate either
 			},
-			DisableKeepAlives:      true, // each probe proves that it can connect
+			DisableKeepAlives:      true, // each probe proves that a new connection works
 			DisableCompression:     true,
 			MaxResponseHeaderBytes: 64 << 10,
 		},
 	}
 }
 
-// run probes ip by check until ctx ends: once now and then on a fixed beat. A
-// probe that takes longer than the interval makes the beat skip; probes of one
-// target never overlap. It takes its slots from the load balancer's own: who has
-// many targets that do not answer probes them late, and not those of others.
+// run probes ip by check until ctx ends, once now and then at a fixed interval. A probe that
+// takes longer than the interval delays the next probe, so probes of one target never overlap.
+// The load balancer has its own share of the slots. If many of its targets do not answer, only
+// its own probes are late.
 func (p *prober) run(ctx context.Context, own *portion, check cloudsim.HealthCheck, ip string, tell func(error)) {
 	beat := time.NewTicker(check.Interval())
 	defer beat.Stop()
@@ -65,8 +65,8 @@ func (p *prober) run(ctx context.Context, own *portion, check cloudsim.HealthChe
 	}
 }
 
-// probe asks once. Its error says what was asked and what came back, in the
-// same words each time, because a new reason is news to report.
+// probe runs the check once. Its error names the request and the answer. The text is the same
+// for the same failure, because a new reason is reported to the cloud.
 func (p *prober) probe(ctx context.Context, check cloudsim.HealthCheck, ip string) error {
 	if check.Protocol == cloudsim.HealthNone {
 		return nil
@@ -94,8 +94,8 @@ func (p *prober) probe(ctx context.Context, check cloudsim.HealthCheck, ip strin
 	return nil
 }
 
-// get returns "" for an answer that check expects. It follows no redirect: where that
-// leads is not the target.
+// get sends an HTTP request and returns "" if check expects the answer, else the reason. It
+// follows no redirect, because a redirect can lead to another host than the target.
 func (p *prober) get(ctx context.Context, url string, check cloudsim.HealthCheck) string {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -107,14 +107,14 @@ func (p *prober) get(ctx context.Context, url string, check cloudsim.HealthCheck
 		return why(ctx, err)
 	}
 	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, maxProbeBody) // closing with bytes unread would be a reset
+	_, _ = io.CopyN(io.Discard, resp.Body, maxProbeBody) // closing with unread bytes would reset the connection
 	if !check.Expects(resp.StatusCode) {
 		return fmt.Sprintf("answered %d, want %s", resp.StatusCode, check.ExpectedCodes)
 	}
 	return ""
 }
 
-// why is a probe's failure in words that do not change from one to the next.
+// why returns the reason of a failed probe, in the same words for the same failure.
 func why(ctx context.Context, err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()

@@ -3,9 +3,9 @@ package dataplane
 import "sync"
 
 const (
-	small       = 32 << 10 // bytes that are read and written rather than spliced: up to here that is fewer calls
-	maxDatagram = 64 << 10 // bytes of the longest datagram, and a few more
+	small       = 32 << 10 // bytes; reads of at most this size are copied, because splicing them takes more system calls
+	maxDatagram = 64 << 10 // bytes; a little more than the longest datagram
 )
 
-// buffers are lent while bytes move, and only then.
+// buffers are lent only while bytes move.
 var buffers = sync.Pool{New: func() any { b := make([]byte, maxDatagram); return &b }}

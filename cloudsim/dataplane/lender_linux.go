@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lender reads a socket into lent buffers: while it waits it holds none.
+// lender reads a socket into lent buffers. It holds no buffer while it waits for bytes.
 type lender struct {
 	raw syscall.RawConn
-	try func(fd uintptr) bool // made once, because it escapes
+	try func(fd uintptr) bool // made once, because a closure escapes to the heap
 	max int
 	buf *[]byte
 	n   int
 	err error
 }
 
-// newLender reads at most max bytes at a time.
+// newLender returns a lender that reads at most max bytes at a time.
 func newLender(c syscall.Conn, max int) (*lender, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -31,7 +31,7 @@ func newLender(c syscall.Conn, max int) (*lender, error) {
 				break
 			}
 		}
-		if l.err == unix.EAGAIN { //nolint:errorlint // likewise
+		if l.err == unix.EAGAIN { //nolint:errorlint // an errno, never wrapped
 			l.giveBack()
 			return false
 		}
@@ -40,8 +40,8 @@ func newLender(c syscall.Conn, max int) (*lender, error) {
 	return l, nil
 }
 
-// read waits and reads once. The bytes are the caller's until giveBack; there
-// may be none: at a stream's end, or in an empty datagram.
+// read waits for bytes and reads once. The caller may use the bytes until giveBack. At the end
+// of a stream, or for an empty datagram, there are no bytes.
 func (l *lender) read() ([]byte, error) {
 	if err := l.raw.Read(l.try); err != nil {
 		return nil, err

@@ -4,7 +4,7 @@ package dataplane
 
 import "net"
 
-// lender reads a socket into one buffer, which it holds also while it waits.
+// lender reads a socket into one buffer, which it also holds while it waits for bytes.
 type lender struct {
 	c   net.Conn
 	buf []byte

@@ -12,23 +12,23 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// port is what a listener is known by.
+// port identifies a listener of a load balancer.
 type port struct {
 	protocol cloudsim.Protocol
 	number   int
 }
 
-// listener is one port of a balancer, on all of its addresses.
+// listener is one port of a balancer on all of its addresses.
 type listener struct {
 	port
-	idle  atomic.Int64 // the idle timeout, in ns; 0 for none
-	proxy atomic.Value // of cloudsim.ProxyProtocol
+	idle  atomic.Int64 // idle timeout in ns; 0: none
+	proxy atomic.Value // a cloudsim.ProxyProtocol
 
-	// Behind the balancer's mu.
+	// The balancer's mu protects these fields.
 	spec     cloudsim.Listener
 	queue    queue
 	slots    map[*target]*slot
-	open     int // taken in and not yet gone
+	open     int // connections that were accepted and have not ended
 	accepted uint64
 	refused  map[refusal]uint64
 }
@@ -37,8 +37,7 @@ func newListener(p port) *listener {
 	return &listener{port: p, slots: map[*target]*slot{}, refused: map[refusal]uint64{}}
 }
 
-// set makes l what its line in the spec says, and tells whether the idle timeout
-// is another.
+// set changes l to spec. idleChanged reports whether the idle timeout has changed.
 func (l *listener) set(spec cloudsim.Listener, cfg Config) (idleChanged bool) {
 	l.spec = spec
 	idle := time.Duration(spec.IdleTimeoutSeconds) * time.Second
@@ -58,7 +57,7 @@ func (l *listener) proxyProtocol() cloudsim.ProxyProtocol {
 	return l.proxy.Load().(cloudsim.ProxyProtocol)
 }
 
-// limit is how many connections may be open.
+// limit returns the maximum number of open connections.
 func (l *listener) limit(cfg Config) int {
 	if l.spec.MaxConnections > 0 {
 		return l.spec.MaxConnections
@@ -66,29 +65,29 @@ func (l *listener) limit(cfg Config) int {
 	return min(cfg.MaxConnections, (cfg.MaxOpen+1)/2)
 }
 
-// socketKey is where a socket should be: at a port of one of the load
-// balancer's addresses, or at a published port of the host.
+// socketKey identifies a socket: a port of one of the load balancer's addresses, or a published
+// port of the host.
 type socketKey struct {
 	protocol cloudsim.Protocol
 	ip       string
 	port     int
 }
 
-// socket is a place where clients reach a listener.
+// socket is an address and port at which clients reach a listener.
 type socket struct {
 	key    socketKey
 	l      *listener
-	bind   string // the address to open it at; of a published port it may differ from key.ip
+	bind   string // address to listen on; for a published port it may differ from key.ip
 	cancel context.CancelFunc
 	closed chan struct{} // closed when the port is free
 
-	// Behind the balancer's mu.
+	// The balancer's mu protects these fields.
 	endpoint string
 	problem  string
 }
 
-// socketsOf are the sockets that a load balancer should have, listener by
-// listener, and where each is to be opened.
+// socketsOf returns the sockets that a load balancer should have, in the order of its
+// listeners.
 func (c Config) socketsOf(lb cloudsim.LoadBalancer) []*socket {
 	var all []*socket
 	for _, l := range lb.Listeners {
@@ -108,14 +107,14 @@ func (c Config) socketsOf(lb cloudsim.LoadBalancer) []*socket {
 	return all
 }
 
-// close frees the port. Connections being dialled are reset, open ones stay.
+// close frees the port. Connections being dialled are reset, open connections stay.
 func (s *socket) close() {
 	s.cancel()
 	<-s.closed
 }
 
-// listen holds a socket's port until ctx ends. While it cannot have it, it
-// tries again, with pauses that grow from 50 ms to 5 s.
+// listen keeps the port of a socket open until ctx ends. If it cannot open the port, it tries
+// again with pauses that grow from 50 ms to 5 s.
 func (b *balancer) listen(ctx context.Context, s *socket) {
 	again := pause.Backoff{First: 50 * time.Millisecond, Most: 5 * time.Second}
 	last := ""
@@ -137,7 +136,7 @@ func (b *balancer) listen(ctx context.Context, s *socket) {
 		closed := make(chan struct{})
 		context.AfterFunc(ctx, func() {
 			defer close(closed)
-			_ = bound.Close() // returns when the port is free; accept may return before
+			_ = bound.Close() // returns when the port is free; accept may return earlier
 		})
 		if bound.packets != nil {
 			(&packets{b: b, socket: s, conn: bound.packets, flows: map[netip.AddrPort]*flow{}}).receive(ctx)
@@ -148,8 +147,8 @@ func (b *balancer) listen(ctx context.Context, s *socket) {
 	}
 }
 
-// endpointOf is where clients reach what listens at a: its own address, or the
-// host at which somebody else publishes it.
+// endpointOf returns the address that clients use for the socket. This is the address that it
+// listens on. For a published port at another bind address, it is the published host and port.
 func (s *socket) endpointOf(a net.Addr) string {
 	if s.bind == s.key.ip {
 		return a.String()
@@ -157,7 +156,7 @@ func (s *socket) endpointOf(a net.Addr) string {
 	return hostPort(s.key.ip, s.key.port)
 }
 
-// rest waits after clients could not be had, and says why once in a row.
+// rest logs an error of a socket once in a row, and waits before the next try.
 func (b *balancer) rest(ctx context.Context, again *pause.Backoff, cannot string, at net.Addr, err error) {
 	if again.Fresh() {
 		b.log.Warn("cannot "+cannot+"; trying again", "endpoint", at.String(), "error", err)
@@ -165,7 +164,7 @@ func (b *balancer) rest(ctx context.Context, again *pause.Backoff, cannot string
 	again.Wait(ctx)
 }
 
-// place notes where a socket can be reached.
+// place stores where a socket can be reached, or why it cannot.
 func (b *balancer) place(s *socket, endpoint, problem string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -173,7 +172,7 @@ func (b *balancer) place(s *socket, endpoint, problem string) {
 	b.news()
 }
 
-// prefixes reads source ranges; the cloud has seen to it that they are.
+// prefixes parses source ranges. The cloud has validated them, so it skips invalid ones.
 func prefixes(ranges []string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, r := range ranges {

@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// spread is how many connections more than another a loop has before it
-	// hands new ones over: few clients are served best without a change of
-	// threads, many by all processors.
+	// spread is the difference in open connections from which a loop hands new connections to
+	// another loop. Few connections are fastest without a change of threads. Many connections
+	// are fastest when all processors share them.
 	spread = 32
-	// glance is the time that must pass between two looks at all connections:
-	// deadlines are that late at most.
+	// glance is the minimum time between two checks of all deadlines. A deadline is late by at
+	// most this time.
 	glance = 50 * time.Millisecond
 	never  = time.Duration(math.MaxInt64)
 )
 
-// forwarder carries the connections of all load balancers of a plane. It has
-// one loop for each processor, and a connection stays with one loop for life.
+// forwarder carries the connections of all load balancers of a plane. It has one loop for each
+// processor. A connection stays with one loop for life.
 //
-// A goroutine for each direction would be simpler. But waking a goroutine costs
-// more than forwarding a few bytes: a short connection takes half as much
-// processor time again. See docs/decisions/0045.
+// A goroutine for each direction would be simpler. But waking a goroutine costs more than
+// forwarding a few bytes: a short connection would take half as much processor time again. See
+// docs/decisions/0045.
 type forwarder struct {
 	loops []*loop
 	work  sync.WaitGroup
 }
 
-// newForwarder starts the loops. The caller closes the forwarder.
+// newForwarder starts the loops. The caller must close the forwarder.
 func newForwarder() (*forwarder, error) {
 	f := &forwarder{}
 	for range runtime.GOMAXPROCS(0) {
@@ -51,8 +51,8 @@ func newForwarder() (*forwarder, error) {
 	return f, nil
 }
 
-// close ends the loops and waits for them. The caller has closed all listeners
-// and connections before.
+// close ends the loops and waits for them. The caller must close all listeners and connections
+// first.
 func (f *forwarder) close() {
 	for _, l := range f.loops {
 		l.do(func() { l.ended = true })
@@ -60,15 +60,15 @@ func (f *forwarder) close() {
 	f.work.Wait()
 }
 
-// look has deadlines be counted anew, of which some are sooner than they were.
+// look makes all loops check all deadlines, because some deadlines have become earlier.
 func (f *forwarder) look() {
 	for _, l := range f.loops {
 		l.do(func() { l.due(l.now) })
 	}
 }
 
-// laziest is the loop for a connection that home took: home itself, unless it
-// has many more than another.
+// laziest returns the loop for a connection that home accepted. This is home, unless home has
+// many more connections than another loop.
 func (f *forwarder) laziest(home *loop) *loop {
 	least := home
 	for _, l := range f.loops {
@@ -82,37 +82,37 @@ func (f *forwarder) laziest(home *loop) *loop {
 	return least
 }
 
-// watched is who has a descriptor that a loop waits for. Only its loop calls it.
+// watched is the owner of a descriptor that a loop waits for. Only the loop calls it.
 type watched interface {
-	// ready tells what happened to it: events of epoll.
+	// ready handles epoll events of the descriptor.
 	ready(events uint32)
-	// look is called when something may be due, and says when to look again.
+	// look ends what is overdue, and returns the time of the next check.
 	look(now time.Duration) time.Duration
 }
 
-// loop waits for many sockets and does what there is to do for those that are
-// ready, one after the other: nothing that it calls may block. What belongs to
-// a loop is touched by its goroutine alone; others ask by do.
+// loop waits for many sockets and serves those that are ready, one after the other. It must
+// never call a function that blocks. Only the loop's goroutine may use its state. Other
+// goroutines call do.
 type loop struct {
 	forwarder *forwarder
 	open      atomic.Int64 // connections
 
 	epoll   int
-	bell    int // an eventfd that wakes it
+	bell    int // an eventfd; a write wakes the loop
 	watched map[uint64]watched
-	last    uint64 // the number of the latest one; 0 is the bell's
+	last    uint64 // id of the latest descriptor; 0 is the bell
 	busy    []*conn
-	next    time.Duration // when something is due
-	now     time.Duration // since it began, without the time in which it did not run
-	lost    time.Duration // that time
+	next    time.Duration // time of the next check of deadlines
+	now     time.Duration // loop time since began, without the time lost
+	lost    time.Duration // time in which the process was stopped
 	ended   bool
-	buf     []byte // for bytes that leave at once
+	buf     []byte // for bytes that are written at once
 	pipes   pipes
 
 	mu   sync.Mutex
 	todo []func()
 	rung bool
-	deaf bool // it has ended
+	deaf bool // the loop has ended
 }
 
 func newLoop(f *forwarder) (*loop, error) {
@@ -135,8 +135,8 @@ func newLoop(f *forwarder) (*loop, error) {
 	}, nil
 }
 
-// do has f called by the loop's goroutine, soon. It may be called by any
-// goroutine, and returns at once; a loop that has ended calls nothing.
+// do queues f for the loop's goroutine and returns at once. Any goroutine may call it. A loop
+// that has ended ignores f.
 func (l *loop) do(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,7 +150,7 @@ func (l *loop) do(f func()) {
 	}
 }
 
-// ask is do that waits until it is done.
+// ask calls do and waits until f has returned. The loop must not have ended.
 func (l *loop) ask(f func()) {
 	done := make(chan struct{})
 	l.do(func() {
@@ -160,7 +160,7 @@ func (l *loop) ask(f func()) {
 	<-done
 }
 
-// run works until somebody ends the loop.
+// run serves the loop until ended is true.
 func (l *loop) run() {
 	defer l.close()
 	events := make([]unix.EpollEvent, 128)
@@ -168,7 +168,7 @@ func (l *loop) run() {
 		allowed := l.idle()
 		n, err := unix.EpollWait(l.epoll, events, milliseconds(allowed))
 		if err != nil {
-			n = 0 // a signal: there is no other error for what is open
+			n = 0 // a signal (EINTR); an open epoll descriptor returns no other error
 		}
 		l.tick(allowed)
 		for _, e := range events[:n] {
@@ -178,13 +178,13 @@ func (l *loop) run() {
 		}
 		l.answer()
 		l.goOn()
-		if n < len(events) && l.now >= l.next { // what is ready comes before what is due
+		if n < len(events) && l.now >= l.next { // sockets that are ready have priority over deadlines
 			l.look()
 		}
 	}
 }
 
-// idle is for how long the loop may sleep.
+// idle returns how long the loop may sleep.
 func (l *loop) idle() time.Duration {
 	switch {
 	case len(l.busy) > 0:
@@ -195,7 +195,8 @@ func (l *loop) idle() time.Duration {
 	return max(l.next-l.now, 0)
 }
 
-// milliseconds rounds up, so that what is due is due when it wakes; -1 is for ever.
+// milliseconds rounds up, so that the deadline has passed when the loop wakes. -1 means
+// forever.
 func milliseconds(d time.Duration) int {
 	if d == never {
 		return -1
@@ -203,8 +204,8 @@ func milliseconds(d time.Duration) int {
 	return int(min((d+time.Millisecond-1)/time.Millisecond, math.MaxInt32))
 }
 
-// tick sets the clock. Time in which a stopped program did not run is not
-// silence of its connections.
+// tick updates the loop's clock. If the process was stopped for a while, the clock leaves this
+// time out, so that connections do not appear silent.
 func (l *loop) tick(allowed time.Duration) {
 	now := time.Since(began) - l.lost
 	if late := now - l.now - min(allowed, now-l.now); late > time.Second {
@@ -214,7 +215,7 @@ func (l *loop) tick(allowed time.Duration) {
 	l.now = now
 }
 
-// answer does what others asked for.
+// answer runs the functions that other goroutines queued with do.
 func (l *loop) answer() {
 	l.mu.Lock()
 	todo := l.todo
@@ -229,8 +230,7 @@ func (l *loop) answer() {
 	}
 }
 
-// goOn gives the connections that had more to do than a turn allows another
-// one.
+// goOn continues the connections that had more bytes to move than one turn allows.
 func (l *loop) goOn() {
 	busy := l.busy
 	l.busy = nil
@@ -240,7 +240,8 @@ func (l *loop) goOn() {
 	}
 }
 
-// look ends what is due. O(connections), and at most once in a glance.
+// look checks the deadlines of all watched descriptors. It takes O(connections), and runs at
+// most once per glance.
 func (l *loop) look() {
 	l.next = never
 	for _, s := range l.watched {
@@ -251,10 +252,10 @@ func (l *loop) look() {
 	}
 }
 
-// due has the loop look at all at that time, or before.
+// due sets the time of the next check to at, unless it is earlier already.
 func (l *loop) due(at time.Duration) { l.next = min(l.next, at) }
 
-// watch begins to wait for events of fd, and tells s.
+// watch begins to wait for events of fd, and will pass them to s.
 func (l *loop) watch(fd int, events uint32, s watched) (id uint64, err error) {
 	l.last++
 	id = l.last
@@ -265,8 +266,8 @@ func (l *loop) watch(fd int, events uint32, s watched) (id uint64, err error) {
 	return id, nil
 }
 
-// event is what epoll keeps of one that is watched: its number, which is never that of
-// another, as a descriptor soon is.
+// event returns the epoll event with the id as data. The id is never used again, but a
+// descriptor number is.
 func event(id uint64, events uint32) *unix.EpollEvent {
 	return &unix.EpollEvent{Events: events, Fd: int32(uint32(id)), Pad: int32(uint32(id >> 32))} //nolint:gosec // two halves
 }

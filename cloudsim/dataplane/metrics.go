@@ -12,10 +12,10 @@ const (
 	refusedSource   refusal = "source_range"
 )
 
-// metrics shows Counters to Prometheus, by load balancer and mostly by target,
-// as they are when it asks. The label ip is that of a target that is an address
-// behind its instance, and empty for an instance. The series of a target go with
-// its last connection, those of a load balancer with it.
+// metrics is a Prometheus collector of Counters. It reads the counters at each scrape. The
+// label ip is the address of a target behind an instance, and empty for the instance itself.
+// The series of a removed target end with its last connection. The series of a load balancer
+// end with the load balancer.
 type metrics struct{ counters *Counters }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -31,14 +31,14 @@ var (
 		"Connections and datagrams that were not forwarded; reason is no_healthy_target, dial_failed, too_many_connections or source_range.", "load_balancer", "reason")
 )
 
-// Describe is half of a prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descConnections, descFailedDials, descBytes, descActive, descRefused} {
 		ch <- d
 	}
 }
 
-// Collect is the other half. O(targets of all load balancers).
+// Collect implements prometheus.Collector. It takes O(targets of all load balancers).
 func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, b := range m.counters.all() {
 		lb := string(b.id)

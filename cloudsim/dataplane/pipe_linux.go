@@ -5,20 +5,20 @@ package dataplane
 import "golang.org/x/sys/unix"
 
 const (
-	pipeSize = 1024 << 10 // bytes that one splice moves; without privileges the kernel may give less
-	spares   = 8          // pipes that a loop keeps
+	pipeSize = 1024 << 10 // maximum bytes of one splice; without privileges the kernel may grant less
+	spares   = 8          // unused pipes that a loop keeps
 )
 
-// pipe is where spliced bytes are between two sockets: in the kernel.
+// pipe is a kernel pipe that holds spliced bytes between two sockets.
 type pipe struct {
 	in, out int
 	holds   int // bytes
 }
 
-// pipes lends them. Making one costs more than a splice.
+// pipes lends pipes and keeps unused ones, because making a pipe costs more than a splice.
 type pipes struct{ spare []*pipe }
 
-// lend returns nil when this process has no descriptors for one.
+// lend returns a pipe, or nil if the process has no free descriptors.
 func (s *pipes) lend() *pipe {
 	if last := len(s.spare) - 1; last >= 0 {
 		p := s.spare[last]
@@ -34,7 +34,8 @@ func (s *pipes) lend() *pipe {
 	return p
 }
 
-// giveBack keeps p for the next one, unless bytes of somebody are in it.
+// giveBack keeps p for the next connection, unless p still holds bytes or enough pipes are
+// kept.
 func (s *pipes) giveBack(p *pipe) {
 	if p.holds == 0 && len(s.spare) < spares {
 		s.spare = append(s.spare, p)

@@ -6,29 +6,29 @@ import (
 	"slices"
 )
 
-// slot is a target's place with one listener: how busy this listener keeps it
-// and when it is next. All of it is behind the balancer's mu.
+// slot is the state of one target at one listener: its number of connections, and its last
+// turn. The balancer's mu protects it.
 type slot struct {
 	target *target
-	order  int     // of slots, breaks ties
-	active int     // connections of this listener to it, also those being dialled
-	turn   float64 // when it was last chosen, in the queue's time
-	at     int     // place in the queue; -1 while it takes no connections
+	order  int     // order in which slots were made; breaks ties
+	active int     // connections of this listener to the target, including those being dialled
+	turn   float64 // virtual time until which the target's last turn lasts
+	at     int     // index in the queue; -1 while the target takes no connections
 }
 
-// queue is who may be chosen, the next first: the fewest connections for its
-// weight, and among equals the one whose turn is longest ago, where a turn is
-// longer the lighter the target is. Choosing and giving back is O(log targets).
+// queue is a heap of the targets that may be chosen, next target first. The order is by
+// connections divided by weight, then by turn, then by age. A turn of a light target lasts
+// longer than a turn of a heavy one. Choosing a target and releasing it take O(log targets).
 type queue struct {
 	slots []*slot
-	now   float64 // the turn of the last one chosen
+	now   float64 // virtual time: the turn of the latest chosen slot
 }
 
 func (q *queue) Len() int { return len(q.slots) }
 
 func (q *queue) Less(i, j int) bool {
 	a, b := q.slots[i], q.slots[j]
-	// a.active/a.weight < b.active/b.weight, without rounding
+	// This compares a.active/a.weight with b.active/b.weight without rounding.
 	if x, y := a.active*b.target.weight, b.active*a.target.weight; x != y {
 		return x < y
 	}
@@ -43,7 +43,7 @@ func (q *queue) Swap(i, j int) {
 	q.slots[i].at, q.slots[j].at = i, j
 }
 
-// Push and Pop are for container/heap.
+// Push and Pop implement heap.Interface.
 func (q *queue) Push(x any) {
 	s := x.(*slot)
 	s.at = len(q.slots)
@@ -59,9 +59,9 @@ func (q *queue) Pop() any {
 	return s
 }
 
-// set puts s in or out, and in its right place after its target changed. One
-// that comes in is as if it had just had its turn to come: it need not wait a
-// round, and does not get the turns that it missed.
+// set adds s to the queue or removes it, or fixes its position after a change of its target. A
+// new slot gets the present virtual time. So it need not wait a round, and it does not get the
+// turns that it missed.
 func (q *queue) set(s *slot, in bool) {
 	switch {
 	case in && s.at < 0:
@@ -74,7 +74,7 @@ func (q *queue) set(s *slot, in bool) {
 	}
 }
 
-// take chooses the next besides those that were tried; nil if there is none.
+// take chooses the next slot whose target is not in tried. It returns nil if there is none.
 func (q *queue) take(tried []*target) *slot {
 	var aside []*slot
 	for len(q.slots) > 0 && slices.Contains(tried, q.slots[0].target) {
@@ -91,7 +91,7 @@ func (q *queue) take(tried []*target) *slot {
 	return s
 }
 
-// use gives s a turn.
+// use gives s a turn and counts a connection.
 func (q *queue) use(s *slot) {
 	q.now = max(q.now, s.turn)
 	s.turn = q.now + 1/float64(s.target.weight)
@@ -107,16 +107,16 @@ func (q *queue) giveBack(s *slot) {
 	}
 }
 
-// choice is a target that a connection may go to, and where that is.
+// choice is a chosen target with the address and port to connect to.
 type choice struct {
 	*slot
 	ip   string
 	port int
 }
 
-// pick chooses a target of l for a client, besides those that were tried: the
-// one it had before, if clients keep theirs, or else the next. It counts the
-// connection: whoever picks must release.
+// pick chooses a target of l for a client, except the targets in tried. With affinity it
+// prefers the client's previous target. It counts the connection, so the caller must later call
+// release.
 func (b *balancer) pick(l *listener, client netip.Addr, tried []*target) (c choice, ok bool) {
 	var s *slot
 	if t := b.kept.find(client); t != nil && !slices.Contains(tried, t) {
@@ -135,15 +135,15 @@ func (b *balancer) pick(l *listener, client netip.Addr, tried []*target) (c choi
 	return choice{slot: s, ip: s.target.machine.reach(client), port: l.spec.TargetPort}, true
 }
 
-// release takes back what pick counted.
+// release ends the connection that pick counted.
 func (b *balancer) release(l *listener, s *slot) {
 	l.queue.giveBack(s)
 	s.target.active--
 	b.forgetIfUnused(s.target)
 }
 
-// seat gives t its slot with every listener, and puts it in or out of the
-// queues as it takes connections or not. O(listeners · log targets).
+// seat makes a slot for t in every listener. It adds the slots to the queues or removes them,
+// depending on whether t takes connections. It takes O(listeners · log targets).
 func (b *balancer) seat(t *target) {
 	for _, l := range b.listeners {
 		s := l.slots[t]

@@ -6,26 +6,27 @@ import (
 	"sync"
 )
 
-// ration bounds what load balancers do at once, and shares it out: one may have
-// more while it has fewer than are free. So n that keep theirs for long leave an
-// equal share, the n+1st of all, to whoever comes; the price is that one alone
-// has half. What is given back goes to whoever waits and has the fewest, and among
-// equals to the one whose turn is longest ago. O(load balancers that wait).
+// ration limits the total number of slots in use, and shares the slots fairly between load
+// balancers. A load balancer gets another slot only while it has fewer slots than are free. So
+// n load balancers with long probes leave 1/(n+1) of the slots to a new one. The price is that
+// a single load balancer gets only half. A free slot goes to the waiting load balancer with the
+// fewest slots. Among equals it goes to the load balancer whose last turn is the longest ago.
+// It takes O(waiting load balancers).
 type ration struct {
 	mu      sync.Mutex
 	free    int
-	waiting []*portion // each once, the one whose turn is longest ago first; none has fewer than are free
+	waiting []*portion // each portion once, longest ago served first; none has fewer slots than are free
 }
 
-// portion is one load balancer's part of a ration; the zero value has nothing.
-// It is behind the ration's mu.
+// portion is the share of one load balancer. The zero value holds no slots. The ration's mu
+// protects it.
 type portion struct {
 	taken int
-	queue []chan struct{} // closed when it is served, the first first
+	queue []chan struct{} // one channel per waiting call of take, closed when it gets a slot; first call first
 }
 
-// take waits for one more for p, and reports whether it got that before ctx
-// ended. Whoever did must give it back.
+// take waits for one slot for p. It reports whether it got the slot before ctx ended. If so,
+// the caller must later call give.
 func (r *ration) take(ctx context.Context, p *portion) bool {
 	served := make(chan struct{})
 	r.mu.Lock()
@@ -43,7 +44,7 @@ func (r *ration) take(ctx context.Context, p *portion) bool {
 	defer r.mu.Unlock()
 	i := slices.Index(p.queue, served)
 	if i < 0 {
-		return true // it was served in the same moment
+		return true // a slot was granted at the same moment
 	}
 	if p.queue = slices.Delete(p.queue, i, i+1); len(p.queue) == 0 {
 		r.waiting = slices.DeleteFunc(r.waiting, func(w *portion) bool { return w == p })
@@ -51,7 +52,7 @@ func (r *ration) take(ctx context.Context, p *portion) bool {
 	return false
 }
 
-// give gives back one of p's.
+// give returns one slot of p.
 func (r *ration) give(p *portion) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +61,7 @@ func (r *ration) give(p *portion) {
 	r.serve()
 }
 
-// serve gives away what may be given.
+// serve grants free slots to the waiting load balancers.
 func (r *ration) serve() {
 	for len(r.waiting) > 0 {
 		next := 0

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	reportDelay = 20 * time.Millisecond  // to gather what changes together: a new load balancer is healthy in its first report
-	reportPause = 100 * time.Millisecond // between two reports, at least
-	reportShare = 9                      // and this many times what the last one took, so that reports take a tenth of the time
+	reportDelay = 20 * time.Millisecond  // delay that collects changes, so that the first report of a new load balancer shows its targets healthy
+	reportPause = 100 * time.Millisecond // minimum pause between two reports
+	reportShare = 9                      // the pause is also at least this many times the duration of the last report, so that reports use a tenth of the time
 )
 
-// report tells the cloud what b found, until ctx ends: the first status, and
-// each that differs from the last one told.
+// report sends the status of b to the cloud until ctx ends: the first status, and each status
+// that differs from the last one sent.
 func (b *balancer) report(ctx context.Context) {
 	again := pause.Backoff{First: reportPause, Most: 5 * time.Second}
 	for {
@@ -36,7 +36,7 @@ func (b *balancer) report(ctx context.Context) {
 		err := b.cloud.ReportLoadBalancer(ctx, b.id, status)
 		switch {
 		case ctx.Err() != nil:
-		case err == nil, errors.Is(err, cloudsim.NotFound): // deleted meanwhile: its event is on the way
+		case err == nil, errors.Is(err, cloudsim.NotFound): // NotFound: the load balancer was deleted, and its event will follow
 			again.Reset()
 			pause.For(ctx, max(reportPause, reportShare*time.Since(began)))
 		default:
@@ -50,15 +50,15 @@ func (b *balancer) report(ctx context.Context) {
 	}
 }
 
-// status is what b found: a status per socket and per target, in the order of
-// the spec, and one per target that drains. known is true if the cloud was told just this; if not, the
-// caller must tell, and b takes it as told.
+// status returns the status of b, with an entry for each socket and each target in the order of
+// the spec, and for each draining target. known is true if the cloud has this status already.
+// If known is false, the caller must send the status, and b treats it as sent.
 func (b *balancer) status() (s cloudsim.LoadBalancerStatus, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, want := range b.cfg.socketsOf(b.lb) {
 		ls := cloudsim.ListenerStatus{Protocol: want.l.protocol, Port: want.l.number, IP: want.key.ip}
-		if open := b.sockets[want.key]; open != nil { // nil while an update closes it
+		if open := b.sockets[want.key]; open != nil { // nil while an update replaces it
 			ls.Endpoint, ls.Error = open.endpoint, open.problem
 		}
 		s.Listeners = append(s.Listeners, ls)
@@ -81,8 +81,7 @@ func (b *balancer) status() (s cloudsim.LoadBalancerStatus, known bool) {
 	return s, false
 }
 
-// leaving are the targets that left and still have connections, in an order
-// that stays.
+// leaving returns the removed targets that still have connections, in a stable order.
 func (b *balancer) leaving() []*target {
 	var all []*target
 	for _, t := range b.targets {
@@ -94,7 +93,7 @@ func (b *balancer) leaving() []*target {
 	return all
 }
 
-// forgetReport notes that it is not known what the cloud was told.
+// forgetReport notes that the status in the cloud is unknown.
 func (b *balancer) forgetReport() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,9 +105,9 @@ func same(a, b cloudsim.LoadBalancerStatus) bool {
 		slices.Equal(a.Listeners, b.Listeners) && slices.Equal(a.Targets, b.Targets)
 }
 
-// conditionOf sums up sockets: all are where they should be, or some, or none.
-// The reason is that of the first that is not. It is "" while none has been
-// tried.
+// conditionOf returns the condition of a load balancer: working if all sockets are open where
+// they should be, failed if none is open, else degraded. reason is the error of the first
+// faulty socket. The condition is "" until every socket was tried.
 func conditionOf(sockets []cloudsim.ListenerStatus) (c cloudsim.LoadBalancerCondition, reason string) {
 	open, well, known := 0, 0, 0
 	for _, s := range sockets {

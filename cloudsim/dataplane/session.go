@@ -8,24 +8,23 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// session is one client's connection, or UDP flow, with a target.
+// session is a connection or UDP flow between one client and one target.
 type session struct {
 	b      *balancer
 	l      *listener
-	socket *socket // by which the client came
+	socket *socket // the socket that the client connected to
 	client netip.Addr
 	choice
 
-	cut func() // ends it at once; may be called at any time, and again
+	cut func() // ends the session at once; may be called at any time and more than once
 
-	// Behind the balancer's mu.
-	end   *time.Timer // cuts it at until; nil unless it drains
+	// The balancer's mu protects these fields.
+	end   *time.Timer // calls cut at until; nil unless the session drains
 	until time.Time
 }
 
-// begin takes a client in by the rules and chooses its target, besides those
-// that were tried, or says why not. Whoever is taken in must leave, or be
-// discharged.
+// begin checks whether the rules allow the client, and chooses a target that is not in tried.
+// If it returns no refusal, the caller must later call leave, discharge or abandon.
 func (b *balancer) begin(l *listener, client netip.Addr, tried []*target) (choice, refusal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,7 +57,7 @@ func (b *balancer) closed(l *listener) {
 	b.cfg.total.Add(-1)
 }
 
-// discharge is for one that begin took in and that found no target after all.
+// discharge ends a connection that begin allowed, after retry has found no other target.
 func (b *balancer) discharge(l *listener) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,7 +65,7 @@ func (b *balancer) discharge(l *listener) {
 	l.refused[refusedDial]++
 }
 
-// abandon is for one that begin took in and whose target it did not reach.
+// abandon ends a connection that begin allowed and that did not reach its chosen target.
 func (b *balancer) abandon(l *listener, c choice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,15 +74,15 @@ func (b *balancer) abandon(l *listener, c choice) {
 	l.refused[refusedDial]++
 }
 
-// dialFailed counts that nobody answers where t should.
+// dialFailed counts a failed dial of t.
 func (b *balancer) dialFailed(t *target) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t.failedDials++
 }
 
-// retry gives up a target that could not be reached, and chooses one that was
-// not tried. A nil error is no failure of the target's: the rules changed.
+// retry releases a target that could not be reached, and chooses a target that is not in tried.
+// If err is nil, the rules have changed, and retry does not count a failed dial.
 func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*target, err error) (choice, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,7 +102,7 @@ func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*targ
 	return c, false
 }
 
-// join takes a session up, unless the rules no longer allow it.
+// join starts a session, unless the rules no longer allow it.
 func (b *balancer) join(s *session) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -115,7 +114,7 @@ func (b *balancer) join(s *session) bool {
 	return true
 }
 
-// leave forgets a session that has ended.
+// leave removes a session that has ended.
 func (b *balancer) leave(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,19 +122,18 @@ func (b *balancer) leave(s *session) {
 	delete(b.sessions, s)
 	b.closed(s.l)
 	if b.kept.find(s.client) == s.target {
-		b.kept.keep(s.client, s.target) // it counts from the end
+		b.kept.keep(s.client, s.target) // the affinity timeout begins at the end of the session
 	}
 	b.release(s.l, s.slot)
 }
 
-// admits reports whether the source ranges let a client in.
+// admits reports whether the source ranges allow a client.
 func (b *balancer) admits(client netip.Addr) bool {
 	return len(b.sources) == 0 || slices.ContainsFunc(b.sources, func(p netip.Prefix) bool { return p.Contains(client) })
 }
 
-// expel cuts the sessions of clients that the source ranges no longer let in:
-// a door that is closed is closed to all. O(sessions × ranges), and therefore
-// for new rules only.
+// expel cuts the sessions of clients that the source ranges no longer allow. It takes
+// O(sessions × ranges), so it runs only for new rules.
 func (b *balancer) expel() {
 	for s := range b.sessions {
 		if !b.admits(s.client) {
@@ -144,14 +142,13 @@ func (b *balancer) expel() {
 	}
 }
 
-// fate is what becomes of a session by the rules of now, apart from who its
-// client is.
+// fate is what happens to a session under the present rules for its listener and target.
 type fate int
 
 const (
 	keep  fate = iota
-	drain      // it may finish, for a while
-	cut        // the other end is no more
+	drain      // the session may finish within the drain timeout
+	cut        // the target has lost the connection
 )
 
 func (b *balancer) fate(s *session) fate {
@@ -160,14 +157,14 @@ func (b *balancer) fate(s *session) fate {
 	case !s.target.machine.keeps():
 		return cut
 	case s.l.protocol == cloudsim.UDP && (elsewhere || s.target.health == cloudsim.TargetUnhealthy):
-		return cut // a client does not notice: its next datagram begins a flow that goes right
-	case s.target.stopProbe == nil, elsewhere: // not wanted, or not running
+		return cut // the client does not notice: its next datagram begins a new flow to the right target
+	case s.target.stopProbe == nil, elsewhere: // the target is not in the spec or not running
 		return drain
 	}
 	return keep
 }
 
-// settleAll gives every session its fate. O(sessions).
+// settleAll applies the fate of every session. It takes O(sessions).
 func (b *balancer) settleAll() {
 	for s := range b.sessions {
 		switch b.fate(s) {
@@ -191,8 +188,8 @@ func (b *balancer) drainTimeout() time.Duration {
 	return b.cfg.DrainTimeout
 }
 
-// drain cuts the session after d, unless undrain is called before. One that
-// drains already keeps the earlier of its ends.
+// drain cuts the session after d, unless undrain is called first. If the session drains
+// already, the earlier end applies.
 func (s *session) drain(d time.Duration) {
 	if d <= 0 {
 		s.cut()

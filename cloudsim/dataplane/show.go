@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// source is the address that a target sees of a client: its own, or the zero
-// one for this machine's.
+// source returns the address that a target sees as its client: the client's own address, or the
+// zero value for this machine's address.
 func (c Config) source(client netip.Addr) netip.AddrPort {
 	client = client.Unmap()
 	if !c.ShowClients || !client.Is4() || client.IsLoopback() ||
@@ -17,7 +17,7 @@ func (c Config) source(client netip.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(client, 0)
 }
 
-// dialUDP begins a flow to a target.
+// dialUDP opens a socket for a flow to a target.
 func (c Config) dialUDP(client netip.Addr, to choice) (*net.UDPConn, error) {
 	at := addrPort(to.ip, to.port)
 	if err := c.dials.check(at.Addr()); err != nil {

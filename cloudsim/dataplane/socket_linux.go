@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketTo makes a socket that connects to a target, as the client where it is
-// shown. A source is bound only there: a port that is chosen before the target
-// is known is taken from the connections to all targets.
+// socketTo makes a socket for a connection to a target. It binds the client's address only if
+// the target shall see it. A port that is chosen before the target is known is not available
+// for connections to other targets.
 func (c Config) socketTo(client netip.Addr, at netip.AddrPort) (fd int, err error) {
 	if !at.IsValid() {
 		return -1, syscall.EADDRNOTAVAIL
@@ -41,17 +41,17 @@ func (c Config) socketTo(client netip.Addr, at netip.AddrPort) (fd int, err erro
 	return fd, nil
 }
 
-// eventsNow are those of the events of epoll that have happened to fd; an error
-// always is one of them.
+// eventsNow returns those of the given epoll events that have happened to fd. Errors are always
+// included.
 func eventsNow(fd int, events int16) uint32 {
 	p := []unix.PollFd{{Fd: int32(fd), Events: events}} //nolint:gosec // a descriptor
 	if n, err := unix.Poll(p, 0); err != nil || n == 0 {
 		return 0
 	}
-	return uint32(p[0].Revents) //nolint:gosec // the same bits, poll(2) says
+	return uint32(p[0].Revents) //nolint:gosec // epoll and poll use the same bits, see poll(2)
 }
 
-// failure is how a connection attempt ended.
+// failure returns the error of a connection attempt.
 func failure(fd int) error {
 	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err == nil && errno != 0 {
@@ -60,21 +60,19 @@ func failure(fd int) error {
 	return err
 }
 
-// unsent reports whether bytes that were written still wait for the peer to
-// take them.
+// unsent reports whether the peer has not acknowledged all written bytes yet.
 func unsent(fd int) bool {
 	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
 	return err == nil && n > 0
 }
 
-// resetAndClose closes a connection so that its peer sees an error and not an
-// end.
+// resetAndClose closes a connection so that its peer sees an error instead of an end.
 func resetAndClose(fd int) {
 	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	_ = unix.Close(fd)
 }
 
-// addrPortOf is the address of a peer, IPv4 also where it came as IPv6.
+// addrPortOf returns the address of a peer. It returns an IPv4-mapped IPv6 address as IPv4.
 func addrPortOf(sa syscall.Sockaddr) netip.AddrPort {
 	switch sa := sa.(type) {
 	case *syscall.SockaddrInet4:
@@ -85,7 +83,7 @@ func addrPortOf(sa syscall.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// sockaddr is the other way round.
+// sockaddr converts an address to the form of package unix.
 func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	if a.Addr().Is4() {
 		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}

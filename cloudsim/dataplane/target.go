@@ -9,20 +9,20 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// target is an instance, or an address behind one, that a balancer forwards to,
-// or that left and still has connections.
+// target is an instance, or an address behind an instance, that a balancer forwards to. A
+// removed target exists until its connections end.
 type target struct {
 	key   cloudsim.TargetKey
-	bytes [2]atomic.Uint64 // forwarded, by direction
+	bytes [2]atomic.Uint64 // bytes forwarded, by direction
 
-	// Behind the balancer's mu.
-	listed  bool // it is in the spec
+	// The balancer's mu protects these fields.
+	listed  bool // the target is in the spec
 	weight  int
 	machine machine
 	verdict
-	check     cloudsim.HealthCheck // by which it is probed
-	stopProbe context.CancelFunc   // nil while it is not
-	active    int                  // connections, also those being dialled
+	check     cloudsim.HealthCheck // health check of the running probes
+	stopProbe context.CancelFunc   // nil while no probes run
+	active    int                  // connections, including those being dialled
 
 	connections, failedDials uint64
 }
@@ -35,17 +35,16 @@ func keysOf(all []*target) []cloudsim.TargetKey {
 	return keys
 }
 
-// takes reports whether it may be chosen.
+// takes reports whether the target may be chosen for new connections.
 func (t *target) takes() bool { return t.listed && t.health == cloudsim.TargetHealthy }
 
-// machine is what the data plane knows of an instance; the zero value is one
-// that does not exist.
+// machine is the known state of an instance. The zero value is an instance that does not exist.
 type machine struct {
 	revision uint64
 	state    cloudsim.InstanceState
 	zone     string
-	dark     bool      // nothing reaches its zone
-	ips      [2]string // internal: the one that is probed, and one of the other family
+	dark     bool      // its zone is out of reach
+	ips      [2]string // internal addresses: the first one, which is probed, and one of the other family
 }
 
 func machineOf(i cloudsim.Instance) machine {
@@ -68,11 +67,11 @@ func isIPv4(ip string) bool {
 	return err == nil && a.Is4()
 }
 
-// on reports whether a connection can reach it.
+// on reports whether a connection can reach the machine.
 func (m machine) on() bool { return m.state == cloudsim.InstanceRunning && !m.dark }
 
-// at is the machine as the target of that key sees it: an address behind it is
-// reached there alone.
+// at returns the machine as the target with this key uses it. A target with an address behind
+// the instance is reached at this address only.
 func (m machine) at(key cloudsim.TargetKey) machine {
 	if key.IP != "" {
 		m.ips = [2]string{key.IP}
@@ -80,12 +79,12 @@ func (m machine) at(key cloudsim.TargetKey) machine {
 	return m
 }
 
-// ip is where it is probed, or "".
+// ip returns the address that is probed, or "" if there is none.
 func (m machine) ip() string { return m.ips[0] }
 
-// reach is where a client's connections go: to the address of the client's
-// family if it has one, and else to the other, because a connection to a
-// target is one of the load balancer's own.
+// reach returns the address for a client's connections. It is the address of the client's
+// family if the machine has one, else the other address. Both work, because the connection to
+// the target is the load balancer's own.
 func (m machine) reach(client netip.Addr) string {
 	if m.ips[1] != "" && isIPv4(m.ips[1]) == client.Is4() {
 		return m.ips[1]
@@ -93,7 +92,7 @@ func (m machine) reach(client netip.Addr) string {
 	return m.ips[0]
 }
 
-// why says why a machine takes no connections.
+// why returns the reason why a machine takes no connections.
 func (m machine) why(id cloudsim.InstanceID) string {
 	switch {
 	case m.state == "":
@@ -106,9 +105,8 @@ func (m machine) why(id cloudsim.InstanceID) string {
 	return fmt.Sprintf("instance %s has no internal address", id)
 }
 
-// keeps reports whether connections to the machine outlive its state: one that
-// is shutting down still has them, one that is off, was restarted or is in a
-// dark zone has not.
+// keeps reports whether the machine still has its connections. A machine that is shutting down
+// has them. A machine that is off, was restarted or is in a dark zone has lost them.
 func (m machine) keeps() bool {
 	if m.dark {
 		return false
@@ -120,14 +118,14 @@ func (m machine) keeps() bool {
 	return false
 }
 
-// verdict is what the probes say of a target so far.
+// verdict is the result of a target's probes so far.
 type verdict struct {
 	health    cloudsim.TargetHealth
 	reason    string // why it is not healthy
-	good, bad int    // probes in a row that ended so
+	good, bad int    // numbers of successful and failed probes in a row
 }
 
-// after is the verdict after one more probe, which found an error or nil.
+// after returns the verdict after one more probe. found is the probe's error, or nil.
 func (v verdict) after(found error, check cloudsim.HealthCheck) verdict {
 	if found == nil {
 		v.good, v.bad = v.good+1, 0

@@ -10,32 +10,34 @@ import (
 )
 
 const (
-	// reads are the events of a side that is read; each is told once.
+	// reads are the events for reading a side. They are edge-triggered.
 	reads = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET
-	// turn is how often a way moves bytes before others have theirs.
+	// turn is how many times in a row a direction moves bytes before other connections get a
+	// turn.
 	turn = 4
 )
 
-// way is one direction of a connection. While it waits for bytes it holds
-// neither a buffer nor a pipe.
+// way is one direction of a connection. While it waits for bytes, it holds neither a buffer nor
+// a pipe.
 type way struct {
 	direction
 	src, dst *side
-	held     []byte // what dst did not take yet, in lent
+	held     []byte // bytes in lent that dst has not taken yet
 	lent     *[]byte
-	pipe     *pipe // with more of it; nil if there is none
-	many     bool  // as many came last time as a buffer holds
-	ended    bool  // src has
-	done     bool  // and dst was told
+	pipe     *pipe // holds more such bytes; nil if there are none
+	many     bool  // the last read filled a buffer, so splice is better than copy
+	ended    bool  // src has ended
+	done     bool  // the end was forwarded to dst
 }
 
 func (w *way) empty() bool { return len(w.held) == 0 && w.pipe == nil }
 
-// move moves bytes until src has none, dst takes none or a turn is over, of
-// which it tells the last; and then src's end. An error is one of either side.
+// move moves bytes until src has no more, dst takes no more, or the turn is over. Then more is
+// true only if the turn is over. After the last byte it forwards the end of src. It returns an
+// error of either side.
 //
-// Few bytes are read and written, many spliced: the one is fewer calls, the
-// other fewer copies.
+// It copies small amounts, which takes fewer system calls. It splices large amounts, which
+// takes fewer copies.
 func (w *way) move(l *loop) (more bool, err error) {
 	for range turn {
 		if w.done {
@@ -64,7 +66,7 @@ func (w *way) move(l *loop) (more bool, err error) {
 	return true, nil
 }
 
-// copy reads once, and writes what it can.
+// copy reads once and writes as many bytes as dst takes.
 func (w *way) copy(l *loop) error {
 	n, err := unix.Read(w.src.fd, l.buf)
 	if n, err = w.came(n, err); n == 0 {
@@ -72,7 +74,7 @@ func (w *way) copy(l *loop) error {
 	}
 	w.many = n == len(l.buf)
 	if n < len(l.buf) && !w.src.final {
-		w.src.readable = false // an event tells what comes from now on
+		w.src.readable = false // an event reports later bytes
 	}
 	sent, err := unix.Write(w.dst.fd, l.buf[:n])
 	if sent, err = w.went(l, sent, err); err == nil && sent < n {
@@ -81,7 +83,7 @@ func (w *way) copy(l *loop) error {
 	return err
 }
 
-// splice has the kernel move what is there, as far as a pipe holds it.
+// splice moves bytes from src to a pipe, up to the capacity of the pipe.
 func (w *way) splice(l *loop) error {
 	p := l.pipes.lend()
 	if p == nil {
@@ -99,7 +101,7 @@ func (w *way) splice(l *loop) error {
 	return nil
 }
 
-// came counts what was read of src, and tells an end from there being nothing.
+// came counts the bytes read from src. If there are none, it detects whether src has ended.
 func (w *way) came(n int, err error) (int, error) {
 	switch {
 	case err == nil && n > 0:
@@ -117,7 +119,8 @@ func (w *way) came(n int, err error) (int, error) {
 	return 0, nil
 }
 
-// went tells a failure of dst from its taking no more for now.
+// went returns the number of bytes that dst has taken. If dst takes no more for now, went waits
+// for an event. It returns an error if dst has failed.
 func (w *way) went(l *loop, n int, err error) (int, error) {
 	switch {
 	case err == nil:
@@ -132,7 +135,7 @@ func (w *way) went(l *loop, n int, err error) (int, error) {
 	return 0, err
 }
 
-// ask has the loop tell when s is writable. Most connections never need it.
+// ask waits for an event that s is writable. Most connections never need it.
 func (s *side) ask(l *loop) error {
 	if s.asks {
 		return nil
@@ -141,7 +144,7 @@ func (s *side) ask(l *loop) error {
 	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_MOD, s.fd, event(s.id, reads|unix.EPOLLOUT))
 }
 
-// flush has dst take what is held.
+// flush writes the bytes that are held to dst.
 func (w *way) flush(l *loop) error {
 	for !w.empty() && w.dst.writable {
 		var n int
@@ -167,7 +170,7 @@ func (w *way) flush(l *loop) error {
 	return nil
 }
 
-// hold keeps bytes until dst takes them; there must be room.
+// hold keeps bytes until dst takes them. The buffer must have space for them.
 func (w *way) hold(bytes []byte) {
 	if w.lent == nil {
 		w.lent = buffers.Get().(*[]byte)
@@ -176,7 +179,7 @@ func (w *way) hold(bytes []byte) {
 	w.held = append(w.held, bytes...)
 }
 
-// release gives back what was lent, and what is in it is lost.
+// release returns the buffer and the pipe. Bytes in them are lost.
 func (w *way) release(l *loop) {
 	if w.lent != nil {
 		buffers.Put(w.lent)

@@ -78,7 +78,7 @@ func (j *jobs) within(ctx context.Context, do func() error) error {
 // a failed report, and after a failed copy unless the source is lost.
 func (k *keeper) told(ctx context.Context, of any, failed error, before bool, report func() error, lost bool) error {
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr //nolint:nilerr // the job was stopped, so its error has no meaning
+		return nil //nolint:nilerr // the job was stopped, so its error has no meaning
 	}
 	if before {
 		return failed
