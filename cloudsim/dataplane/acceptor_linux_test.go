@@ -16,11 +16,11 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// A machine that is out of descriptors is waited for, and that is told once: who
-// came meanwhile is served when there are some again, and what he said is heard
+// If the process has no free file descriptors, the data plane logs this once and retries.
+// Clients that connect meanwhile are served later. The bytes that they sent early are forwarded
 // and counted.
 func TestAcceptFailureIsOutlived(t *testing.T) {
-	percent := debug.SetGCPercent(-1) // collecting closes pipes that the targets of earlier tests spliced with
+	percent := debug.SetGCPercent(-1) // the garbage collector would close the splice pipes of earlier tests
 	t.Cleanup(func() { debug.SetGCPercent(percent) })
 	f := newFleet(t, 1, each(echo))
 	f.lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthNone}
@@ -29,7 +29,7 @@ func TestAcceptFailureIsOutlived(t *testing.T) {
 	counters := dataplane.NewCounters()
 	runLogged(t, slog.NewTextHandler(log, nil), f.cloud, dataplane.Config{Counters: counters})
 	f.cloud.await(t, lbID, ready)
-	dial(t, f.address()).alive() // it stays, and whatever is closed at the start is
+	dial(t, f.address()).alive() // this connection stays open, so no descriptor of the start-up is closed later
 	second, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestAcceptFailureIsOutlived(t *testing.T) {
 	other := os.NewFile(uintptr(second), "a client")
 	t.Cleanup(func() { other.Close() })
 	giveOne, giveAll := takeDescriptors(t)
-	giveOne() // the client's own
+	giveOne() // for the client's own socket
 	c := dial(t, f.address())
 	if err := syscall.Connect(second, &syscall.SockaddrInet4{Port: port, Addr: netip.MustParseAddr(f.lb.IP).As4()}); err != nil {
 		t.Fatal(err)

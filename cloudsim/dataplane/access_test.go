@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// Who is in no source range is refused at once, and counted; a changed rule
-// cuts whom it no longer lets in, and nobody else.
+// A client in no source range is refused at once and counted. A change of the source ranges
+// cuts the connections of excluded clients, and of no others.
 func TestSourceRanges(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
@@ -41,7 +41,7 @@ func TestSourceRanges(t *testing.T) {
 		}
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(patience))
-		if _, err = io.WriteString(c, "x"); err == nil { // whoever meets a reset first is told, once
+		if _, err = io.WriteString(c, "x"); err == nil { // only the first call after a reset returns an error
 			_, err = c.Read(make([]byte, 1))
 		}
 		if err != nil && !isReset(err) {
@@ -108,8 +108,8 @@ func TestSourceRanges(t *testing.T) {
 	})
 }
 
-// Targets are told who the client is, and what it connected to, before its
-// first byte; probes say nothing of the kind.
+// Targets get the PROXY header before the client's first byte. It names the client and the
+// address that the client connected to. Probes send no header.
 func TestProxyProtocol(t *testing.T) {
 	t.Parallel()
 	for _, version := range []cloudsim.ProxyProtocol{cloudsim.ProxyV1, cloudsim.ProxyV2} {
@@ -147,9 +147,8 @@ func TestProxyProtocol(t *testing.T) {
 	}
 }
 
-// A load balancer forwards on both of its families, to targets that have only
-// one; without an address of its own it says what to do, and goes on with the
-// other.
+// A load balancer forwards on both address families to targets that have only one. If one of
+// its addresses cannot be opened, the status says how to fix this, and the other address works.
 func TestDualStack(t *testing.T) {
 	t.Parallel()
 	if ln, err := net.Listen("tcp", "[::1]:0"); err != nil {
@@ -158,7 +157,7 @@ func TestDualStack(t *testing.T) {
 		ln.Close()
 	}
 	f := newFleet(t, 1, named)
-	spare := serve(t, "::1", 0, named(9)) // finds a free port of ::1
+	spare := serve(t, "::1", 0, named(9)) // only to find a free port of ::1
 	spare.close()
 	f.lb.Listeners[0].Port = spare.port
 	f.lb.Addresses = []cloudsim.LoadBalancerAddress{{Family: cloudsim.IPv4, IP: f.lb.IP}, {Family: cloudsim.IPv6, IP: "::1"}}
@@ -186,8 +185,8 @@ func TestDualStack(t *testing.T) {
 	}
 }
 
-// A published port leads to its listener; a load balancer that cannot have it
-// is degraded.
+// A published port leads to its listener. If the port cannot be opened, the load balancer is
+// degraded.
 func TestPublishedPort(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, named)
@@ -217,7 +216,7 @@ func TestPublishedPort(t *testing.T) {
 	}
 }
 
-// A client keeps its target, also where another is less busy.
+// With affinity, a client keeps its target even if another target has fewer connections.
 func TestClientAffinity(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, named)

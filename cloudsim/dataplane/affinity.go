@@ -7,7 +7,7 @@ import (
 )
 
 // maxKept is how many clients a load balancer remembers, which takes about 20 MB. Beyond this
-// number it forgets the client whose last use is the longest ago.
+// number it forgets the least recently used client.
 const maxKept = 100_000
 
 // affinity remembers the target of each client. The zero value remembers no client. The

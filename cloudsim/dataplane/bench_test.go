@@ -11,12 +11,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
 )
 
-// Each benchmark does the same through a load balancer and straight to the
-// target, in turns and in one run, and reports how they compare: what the
-// machine does meanwhile touches both alike.
+// Each benchmark does the same work through a load balancer and directly to the target,
+// alternately in one run. It reports the ratio, because other load on the machine affects both.
 
-// beside runs both for b.N rounds in total each, in slices, and returns the
-// time that each took.
+// beside runs both functions for b.N rounds each, in alternating slices. It returns the total
+// time of each.
 func beside(b *testing.B, slices int, balanced, direct func(rounds int)) (lb, straight time.Duration) {
 	timed := func(do func(int), rounds int) time.Duration {
 		begin := time.Now()
@@ -29,7 +28,7 @@ func beside(b *testing.B, slices int, balanced, direct func(rounds int)) (lb, st
 	for i := range slices {
 		rounds := b.N*(i+1)/slices - b.N*i/slices
 		lb += timed(balanced, rounds)
-		b.StopTimer() // ns/op is through the load balancer
+		b.StopTimer() // so that ns/op is the time through the load balancer
 		straight += timed(direct, rounds)
 		b.StartTimer()
 	}
@@ -50,12 +49,12 @@ func open(b *testing.B, address string) net.Conn {
 	return c
 }
 
-// BenchmarkThroughput streams to a target. throughput/direct is 1 where the
-// load balancer costs nothing.
+// BenchmarkThroughput streams to a target. throughput/direct is 1 if the load balancer costs
+// nothing.
 func BenchmarkThroughput(b *testing.B) {
 	f := newFleet(b, 1, each(func(c *net.TCPConn) {
 		size := make([]byte, 8)
-		for { // takes as many bytes as it was told, and says so
+		for { // reads a size and this many bytes, and then confirms with a byte
 			if _, err := io.ReadFull(c, size); err != nil {
 				return
 			}
@@ -94,12 +93,11 @@ func BenchmarkThroughput(b *testing.B) {
 	b.ReportMetric(float64(straight)/float64(through), "throughput/direct")
 }
 
-// onlyWriter hides ReadFrom, which would choose a buffer of its own.
+// onlyWriter hides ReadFrom, which would use a buffer of its own.
 type onlyWriter struct{ io.Writer }
 
-// BenchmarkLatency asks and waits for the answer, 64 bytes each, on an open
-// connection. latency/direct is 2 for a load balancer that costs as much as
-// the target.
+// BenchmarkLatency measures a round trip of 64 bytes on an open connection. latency/direct is 2
+// if the load balancer costs as much as the target.
 func BenchmarkLatency(b *testing.B) {
 	f := newFleet(b, 1, each(echo))
 	f.up(b, dataplane.Config{})
@@ -121,9 +119,9 @@ func BenchmarkLatency(b *testing.B) {
 	b.ReportMetric(float64(through)/float64(straight), "latency/direct")
 }
 
-// BenchmarkConnections opens a connection, asks, gets the answer and closes
-// it. rate/direct is 0.5 for a load balancer that costs as much as the target,
-// which opens and closes one connection where the other opens and closes two.
+// BenchmarkConnections measures connecting, one round trip and closing. A load balancer has two
+// connections where the target has one. So rate/direct is 0.5 if the load balancer costs as
+// much as the target.
 func BenchmarkConnections(b *testing.B) {
 	f := newFleet(b, 1, each(echo))
 	f.lb.HealthCheck.IntervalMillis = 2000

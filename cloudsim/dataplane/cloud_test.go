@@ -15,23 +15,23 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// memory is a cloud that keeps its records in memory and does as it is told
-// at once, also to fail: what the real one does not do when asked.
+// memory is a cloud with its records in memory. It applies each change at once. A test can also
+// make it fail, which a real cloud does not do on request.
 type memory struct {
 	mu        sync.Mutex
 	rev       uint64
-	floor     uint64 // events up to here are forgotten
+	floor     uint64 // events up to this revision are forgotten
 	journal   []cloudsim.Event
-	bell      chan struct{} // closed by the next change
+	bell      chan struct{} // notification: closed by the next change
 	lbs       map[cloudsim.LoadBalancerID]cloudsim.LoadBalancer
 	instances map[cloudsim.InstanceID]cloudsim.Instance
-	down      error // every call fails with it
+	down      error // error of every call
 	broken    uint64
 	lists     int
-	met       bool              // somebody who follows has met down
-	failed    int               // reports that failed
-	listing   func(page string) // runs before a page of load balancers is listed
-	pace      time.Duration     // between two events of a watch, for each to have its effect
+	met       bool              // a call has returned down
+	failed    int               // number of reports that failed
+	listing   func(page string) // runs before each page of load balancers
+	pace      time.Duration     // pause between two events of a watch, so that each takes effect
 	reports   map[cloudsim.LoadBalancerID][]cloudsim.LoadBalancerStatus
 }
 
@@ -57,7 +57,7 @@ func (m *memory) record(typ cloudsim.EventType, kind cloudsim.ResourceKind, id s
 	m.ring()
 }
 
-// putLB keeps an active load balancer as given, with the status it has.
+// putLB stores a load balancer, active by default, and keeps its present status.
 func (m *memory) putLB(lb cloudsim.LoadBalancer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,7 +102,7 @@ func (m *memory) deleteInstance(id cloudsim.InstanceID) {
 	m.record(cloudsim.EventDelete, cloudsim.KindInstance, string(id), &i.Meta, func() any { return i })
 }
 
-// breakWatches ends the watches there are.
+// breakWatches ends all open watches.
 func (m *memory) breakWatches() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -110,14 +110,14 @@ func (m *memory) breakWatches() {
 	m.ring()
 }
 
-// compact forgets the journal.
+// compact forgets the events of the journal.
 func (m *memory) compact() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.floor = m.rev
 }
 
-// restart makes it a cloud that has nothing and counts from one.
+// restart empties the cloud. Its revisions begin at one again.
 func (m *memory) restart() {
 	m.mu.Lock()
 	m.rev, m.journal = 0, nil
@@ -127,7 +127,7 @@ func (m *memory) restart() {
 	m.mu.Unlock()
 }
 
-// fail makes every call fail with err, nil for none, and ends the watches.
+// fail makes every call return err, or work again if err is nil. It also ends the watches.
 func (m *memory) fail(err error) {
 	m.mu.Lock()
 	m.down, m.met = err, false
@@ -158,7 +158,7 @@ func (m *memory) ListZones(context.Context, cloudsim.ListOptions) (cloudsim.List
 	return cloudsim.List[cloudsim.Zone]{Revision: m.rev}, m.down
 }
 
-// listed returns pages of two.
+// listed returns pages of two items.
 func listed[K ~string, V any](m *memory, all map[K]V, o cloudsim.ListOptions) (l cloudsim.List[V], err error) {
 	l.Revision, m.met = m.rev, m.met || m.down != nil
 	for _, k := range slices.Sorted(maps.Keys(all)) {
@@ -239,8 +239,8 @@ func (m *memory) told(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancerStatus 
 	return slices.Clone(m.reports[id])
 }
 
-// await waits until a load balancer has a status for all of its listeners and
-// targets, and it is as is wants, which says what is missing or "".
+// await waits until the status of a load balancer covers all of its listeners and targets, and
+// until is returns "". Otherwise is returns the missing condition.
 func (m *memory) await(t testing.TB, id cloudsim.LoadBalancerID, is func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
 	t.Helper()
 	var last cloudsim.LoadBalancerStatus
@@ -270,8 +270,7 @@ func satisfies(lb cloudsim.LoadBalancer, is func(cloudsim.LoadBalancerStatus) st
 	return ""
 }
 
-// ready is what a load balancer looks like when every listener accepts and
-// every target is healthy.
+// ready returns "" if every listener accepts connections and every target is healthy.
 func ready(s cloudsim.LoadBalancerStatus) string {
 	for _, l := range s.Listeners {
 		if l.Endpoint == "" {
@@ -281,7 +280,7 @@ func ready(s cloudsim.LoadBalancerStatus) string {
 	return healths(slices.Repeat([]cloudsim.TargetHealth{cloudsim.TargetHealthy}, len(s.Targets))...)(s)
 }
 
-// healths wants the targets' health to be just so.
+// healths returns a check that the targets' health equals want.
 func healths(want ...cloudsim.TargetHealth) func(cloudsim.LoadBalancerStatus) string {
 	return func(s cloudsim.LoadBalancerStatus) string {
 		var have []cloudsim.TargetHealth

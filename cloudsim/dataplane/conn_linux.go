@@ -230,7 +230,7 @@ func (c *conn) run() {
 	}
 }
 
-// look ends a connection whose time is over. The client's side checks for both sides.
+// look ends a connection if its deadline has passed. The client's side checks for both sides.
 func (s *side) look(now time.Duration) time.Duration {
 	c := s.conn
 	if s != &c.front {

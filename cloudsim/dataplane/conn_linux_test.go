@@ -16,7 +16,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// silence makes ip:port a place where nobody answers and nobody refuses.
+// silence opens a port that neither accepts nor refuses connections.
 func silence(t *testing.T, ip string, port int) {
 	t.Helper()
 	must := func(err error) {
@@ -30,12 +30,12 @@ func silence(t *testing.T, ip string, port int) {
 	must(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
 	must(unix.Bind(fd, &unix.SockaddrInet4{Addr: netip.MustParseAddr(ip).As4(), Port: port}))
 	must(unix.Listen(fd, 0))
-	c, err := net.Dial("tcp", net.JoinHostPort(ip, strconv.Itoa(port))) // fills the queue: who comes now is not answered
+	c, err := net.Dial("tcp", net.JoinHostPort(ip, strconv.Itoa(port))) // fills the queue, so the kernel ignores later clients
 	must(err)
 	t.Cleanup(func() { c.Close() })
 }
 
-// quiet is a fleet whose first target does not answer, and is not probed.
+// quiet returns a fleet without probes. Its first target does not answer.
 func quiet(t *testing.T, targets int) *fleet {
 	f := newFleet(t, targets, named)
 	f.lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthNone}
@@ -44,8 +44,8 @@ func quiet(t *testing.T, targets int) *fleet {
 	return f
 }
 
-// Who waits for a target that does not answer gets another, with what was said
-// meanwhile.
+// A client of a target that does not answer gets another target, which also gets the client's
+// early bytes.
 func TestSilentTarget(t *testing.T) {
 	t.Parallel()
 	f := quiet(t, 2)
@@ -60,7 +60,7 @@ func TestSilentTarget(t *testing.T) {
 	}
 }
 
-// Who waits for a target is reset when the listener goes, and not later.
+// A client that waits for a target is reset at once when the listener is removed.
 func TestListenerGoesWhileDialling(t *testing.T) {
 	t.Parallel()
 	f := quiet(t, 1)
@@ -86,8 +86,8 @@ func TestListenerGoesWhileDialling(t *testing.T) {
 	}
 }
 
-// A client that has ended its half and is then reset leaves nothing, though
-// its target says nothing and would never notice.
+// A client that ends its half and then resets leaves no connection behind, even if its target
+// sends nothing and so would never notice.
 func TestResetAfterHalfClose(t *testing.T) {
 	t.Parallel()
 	heard := make(chan struct{}, 1)

@@ -14,8 +14,8 @@ func prefixesOf(words ...string) (all []netip.Prefix) {
 	return all
 }
 
-// Only addresses in ranges of instances are connected to. This machine's own
-// addresses are refused, unless the cloud's configuration puts instances there.
+// The data plane connects only to addresses in ranges of instances. It refuses this machine's
+// own addresses, unless the cloud's configuration puts instances there.
 func TestDialPolicy(t *testing.T) {
 	p := newDialPolicy(Config{
 		Instances: prefixesOf("127.64.0.0/16", "10.20.0.0/16"),
@@ -26,7 +26,7 @@ func TestDialPolicy(t *testing.T) {
 	}
 	for ip, want := range map[string]bool{
 		"127.64.0.1":      true, // a hollow node
-		"10.20.0.5":       true, // an instance whose address the operator gave to this machine
+		"10.20.0.5":       true, // an instance address that the operator gave to this machine
 		"10.1.0.1":        true, // an instance of a project's network
 		"fd00::1":         true,
 		"10.0.0.5":        false, // this machine
@@ -48,8 +48,8 @@ func TestDialPolicy(t *testing.T) {
 	}
 }
 
-// An address that this machine gets later is refused from then on. If its
-// addresses cannot be read, it may have any.
+// The policy refuses an address that this machine gets later. If this machine's addresses
+// cannot be read, the policy refuses all addresses of networks.
 func TestDialPolicyReadsAgain(t *testing.T) {
 	p := newDialPolicy(Config{Networks: prefixesOf("10.0.0.0/8")})
 	var host []netip.Prefix

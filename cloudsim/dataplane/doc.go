@@ -4,10 +4,10 @@
 // It lists and watches load balancers, instances and zones. A load balancer that is active or
 // updating has a TCP or UDP socket for each listener on each of its addresses. It also has a
 // socket at each published port of the host. A new connection goes to the healthy target with
-// the fewest connections for its weight. Among equal targets it goes to the target whose last
-// turn is the longest ago, so sequential requests spread by weight. With affinity, a client
-// gets the same target again. The package reports where listeners can be reached and what the
-// probes found at each target.
+// the fewest connections for its weight. Among equal targets it goes to the target that
+// waited longest, so sequential requests spread by weight. With affinity, a client gets the
+// same target again. The package reports the addresses of the listeners and the probed health
+// of each target.
 //
 // Guarantees for clients:
 //

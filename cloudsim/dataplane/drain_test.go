@@ -14,15 +14,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
 )
 
-// A target that was taken away is shown while it still has connections, and
-// what it has is still counted.
+// The status shows a removed target while it has connections, and its counters continue.
 func TestDrainingIsVisible(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, each(echo))
 	f.lb.DrainTimeoutSeconds = 600
 	counters := dataplane.NewCounters()
-	f.up(t, dataplane.Config{Counters: counters, DrainTimeout: -1}) // the load balancer says otherwise
-	a, b := dial(t, f.address()), dial(t, f.address())              // one to each
+	f.up(t, dataplane.Config{Counters: counters, DrainTimeout: -1}) // the load balancer's own timeout applies
+	a, b := dial(t, f.address()), dial(t, f.address())              // one to each target
 	a.alive()
 	b.alive()
 	f.lb.Targets = f.lb.Targets[:1]
@@ -39,13 +38,12 @@ func TestDrainingIsVisible(t *testing.T) {
 	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy))
 }
 
-// A probe reads no more of an answer than it needs: one without end costs
-// little.
+// A probe reads only the beginning of an answer, so an endless answer costs little.
 func TestProbeOfAnEndlessAnswer(t *testing.T) {
 	t.Parallel()
 	sent := make(chan int, 100)
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
-		if _, err := http.ReadRequest(bufio.NewReader(c)); err != nil { // an answer to no question is no HTTP
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err != nil { // probes must see an HTTP answer only after an HTTP request
 			sent <- 0
 			return
 		}
@@ -60,13 +58,12 @@ func TestProbeOfAnEndlessAnswer(t *testing.T) {
 	}))
 	f.lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthHTTP, IntervalMillis: 300_000, TimeoutMillis: 5000}
 	f.up(t, dataplane.Config{})
-	if n := <-sent; n > 32<<20 { // what sockets hold, with room
+	if n := <-sent; n > 32<<20 { // bytes; more than the socket buffers hold
 		t.Errorf("a probe took %d bytes", n)
 	}
 }
 
-// Probes speak TLS, whoever the target says it is, and take the statuses that
-// the check names.
+// HTTPS probes accept any certificate, and the status codes that the check names.
 func TestProbeOverTLS(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
@@ -94,8 +91,7 @@ func TestProbeOverTLS(t *testing.T) {
 	})
 }
 
-// An end is a word, too: the side that goes on has the whole idle timeout from
-// there.
+// The end of one direction counts as activity: the other side then has the whole idle timeout.
 func TestAnEndRestartsIdle(t *testing.T) {
 	t.Parallel()
 	const idle = 3 * time.Second

@@ -6,11 +6,11 @@ import (
 	"net/netip"
 )
 
-// ListenWith makes a Config listen by f, for machines that this one is not.
+// ListenWith makes a Config listen with f. A test uses it to simulate other machines.
 func (c *Config) ListenWith(f func(ctx context.Context, network, address string) (net.Listener, error)) {
 	c.listen = f
 }
 
-// Source is the address that a target sees of a client; the zero one for this
-// machine's.
+// Source returns the address that a target sees as its client. The zero value means this
+// machine's address.
 func (c Config) Source(client netip.Addr) netip.AddrPort { return c.source(client) }

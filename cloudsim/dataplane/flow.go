@@ -187,6 +187,6 @@ func (p *packets) answerOne(f *flow, reads *lender) error {
 	}
 	f.passed()
 	f.target.bytes[out].Add(uint64(len(datagram)))
-	_, _ = p.conn.WriteToUDPAddrPort(datagram, f.peer) // an error does not end the flow; if the client is gone, the idle timeout ends it
+	_, _ = p.conn.WriteToUDPAddrPort(datagram, f.peer) // no error ends the flow; the idle timeout does
 	return nil
 }

@@ -42,8 +42,8 @@ func udpServer(t testing.TB, ip string, port int, name string) (stop func(), at 
 	return stop, c.LocalAddr().(*net.UDPAddr).Port
 }
 
-// udpFleet is a fleet with a UDP listener on the same number as its TCP one.
-// Probes ask the TCP servers.
+// udpFleet returns a fleet with an additional UDP listener on the port number of the TCP
+// listener. Probes check the TCP servers.
 func udpFleet(t testing.TB, n int) (f *fleet, stops []func()) {
 	t.Helper()
 	f = newFleet(t, n, named)
@@ -57,7 +57,7 @@ func udpFleet(t testing.TB, n int) (f *fleet, stops []func()) {
 	return f, stops
 }
 
-// udpClient is a client's port.
+// udpClient is a client's UDP socket.
 type udpClient struct {
 	*net.UDPConn
 	t testing.TB
@@ -73,7 +73,8 @@ func dialUDP(t testing.TB, address string) udpClient {
 	return udpClient{c.(*net.UDPConn), t}
 }
 
-// tryAsk sends a word once and waits a while for its answer; "" if none comes.
+// tryAsk sends a word once and waits half a second for the answer. It returns the name of the
+// server, or "" if there is no answer.
 func (c udpClient) tryAsk(word string) string {
 	c.t.Helper()
 	if _, err := c.Write([]byte(word)); err != nil && !isRefused(err) {
@@ -98,7 +99,7 @@ func isRefused(err error) bool {
 	return err != nil && bytes.Contains([]byte(err.Error()), []byte("refused"))
 }
 
-// ask asks until an answer comes: a datagram may be lost.
+// ask repeats tryAsk until an answer comes, because a datagram may be lost.
 func (c udpClient) ask(word string) (who string) {
 	c.t.Helper()
 	eventually.Empty(c.t, func() string {
@@ -110,8 +111,8 @@ func (c udpClient) ask(word string) (who string) {
 	return who
 }
 
-// TCP and UDP share a port number. A client's datagrams go to one target, and
-// clients spread over all.
+// TCP and UDP listeners can share a port number. All datagrams of a client go to one target,
+// and clients spread over all targets.
 func TestUDP(t *testing.T) {
 	t.Parallel()
 	f, _ := udpFleet(t, 2)
@@ -146,7 +147,7 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-// A flow ends when it is silent, and leaves nothing; one that speaks goes on.
+// A silent flow ends and leaves nothing behind. A flow with traffic goes on.
 func TestFlowExpires(t *testing.T) {
 	f, _ := udpFleet(t, 1)
 	f.lb.HealthCheck.IntervalMillis = 300_000
@@ -196,8 +197,8 @@ func TestFlowExpires(t *testing.T) {
 	})
 }
 
-// A flow leaves a target that has nobody there, one that fell ill and one that
-// was taken away: its next datagram reaches another.
+// A flow ends if its target refuses datagrams, turns unhealthy or is removed. The next datagram
+// goes to another target.
 func TestFlowMovesOn(t *testing.T) {
 	t.Parallel()
 	f, stops := udpFleet(t, 3)
@@ -226,7 +227,7 @@ func TestFlowMovesOn(t *testing.T) {
 	}
 	who := c.ask("where")
 	first := at(who)
-	stops[first]() // its probes go on to be well
+	stops[first]() // its probes still succeed
 	who = movesFrom(who)
 	failed := uint64(0)
 	s, _ := counters.LoadBalancerStats(lbID)
@@ -256,7 +257,7 @@ func TestFlowMovesOn(t *testing.T) {
 	})
 }
 
-// One flow too many is refused; when another ends there is room again.
+// A flow beyond the limit is refused. When another flow ends, a new flow is allowed.
 func TestMaxFlows(t *testing.T) {
 	t.Parallel()
 	f, _ := udpFleet(t, 1)
@@ -277,10 +278,10 @@ func TestMaxFlows(t *testing.T) {
 		}
 		return ""
 	})
-	second.ask("b") // after the first fell silent
+	second.ask("b") // allowed after the first flow was silent
 }
 
-// A UDP listener that goes takes its flows with it, and its port is free.
+// When a UDP listener is removed, its flows end and its port is free.
 func TestUDPListenerGoes(t *testing.T) {
 	t.Parallel()
 	f, _ := udpFleet(t, 1)

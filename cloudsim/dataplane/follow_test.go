@@ -17,8 +17,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// A watch that breaks is taken up where it ended: nothing is listed again and
-// nothing is missed.
+// A broken watch continues where it ended. The plane does not list again, and misses no event.
 func TestWatchResumes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, named)
@@ -40,8 +39,8 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
-// While the cloud is away, what is known forwards on. When it comes back
-// without its journal, the lists say what changed.
+// While the cloud is not reachable, forwarding continues with the last known state. When the
+// cloud returns without its journal, the plane learns the changes from the lists.
 func TestCloudAwayAndGone(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, each(echo))
@@ -69,11 +68,11 @@ func TestCloudAwayAndGone(t *testing.T) {
 		})
 		dial(t, f.address()).alive()
 	}
-	f.cloud.deleteLB("lb-000002") // unseen
+	f.cloud.deleteLB("lb-000002") // the plane sees no event of this
 	f.cloud.deleteInstance(instance(3))
 	third := f.lb
 	third.ID, third.IP, third.Targets = "lb-000003", second.IP, f.lb.Targets[:2]
-	f.cloud.putLB(third) // on the address of the second
+	f.cloud.putLB(third) // on the address of the second load balancer
 	f.cloud.compact()
 	f.cloud.fail(nil)
 
@@ -87,8 +86,8 @@ func TestCloudAwayAndGone(t *testing.T) {
 	}
 }
 
-// Events from before the list, which a watch repeats, are history: they bring
-// back no load balancer and no rule.
+// A watch may repeat events from before the list. These events restore no deleted load balancer
+// and no old rule.
 func TestHistoryIsNotRepeated(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	var asked []string
@@ -98,7 +97,7 @@ func TestHistoryIsNotRepeated(t *testing.T) {
 		listening <- address
 		return new(net.ListenConfig).Listen(ctx, network, address)
 	})
-	for _, id := range []cloudsim.LoadBalancerID{"lb-000000", "lb-0000000"} { // a page before ours
+	for _, id := range []cloudsim.LoadBalancerID{"lb-000000", "lb-0000000"} { // they fill a page before the page of lbID
 		other := f.lb
 		other.ID, other.State = id, cloudsim.LoadBalancerProvisioning
 		f.cloud.putLB(other)
@@ -123,7 +122,7 @@ func TestHistoryIsNotRepeated(t *testing.T) {
 	last := f.lb
 	last.ID, last.IP = "lb-000003", lbIP()
 	f.cloud.putLB(last)
-	f.cloud.await(t, last.ID, ready) // all before it was handled
+	f.cloud.await(t, last.ID, ready) // all earlier events were handled
 	stop()
 	close(listening)
 	for address := range listening {
@@ -135,8 +134,8 @@ func TestHistoryIsNotRepeated(t *testing.T) {
 	}
 }
 
-// Two changes that undo each other may leave the record without a status that
-// was reported before; it is reported again.
+// Two changes that undo each other may delete a reported status from the record. The plane then
+// reports it again.
 func TestUndoneChangeIsReported(t *testing.T) {
 	f := newFleet(t, 2, each(echo))
 	f.up(t, dataplane.Config{})
@@ -148,15 +147,15 @@ func TestUndoneChangeIsReported(t *testing.T) {
 	f.cloud.await(t, lbID, ready)
 }
 
-// A cloud that lost its records and was filled again is believed, though its
-// revisions are those of the past.
+// The plane accepts the lists of a cloud that lost its records and was filled again, although
+// the new revisions are lower.
 func TestCloudThatBeganAnew(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, named)
 	f.up(t, dataplane.Config{})
 	f.cloud.fail(cloudsim.Errorf(cloudsim.Unavailable, "away"))
 	f.cloud.restart()
-	f.cloud.putInstance(instance(2), f.servers[0].ip, cloudsim.InstanceRunning) // where the first was
+	f.cloud.putInstance(instance(2), f.servers[0].ip, cloudsim.InstanceRunning) // has the address of the former first instance
 	f.lb.Targets = f.lb.Targets[1:]
 	f.cloud.putLB(f.lb)
 	f.cloud.fail(nil)
@@ -166,7 +165,7 @@ func TestCloudThatBeganAnew(t *testing.T) {
 	}
 }
 
-// A report that fails is made again.
+// A failed report is repeated.
 func TestReportIsRetried(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
@@ -185,8 +184,8 @@ func TestReportIsRetried(t *testing.T) {
 	f.cloud.await(t, lbID, healths(cloudsim.TargetUnhealthy))
 }
 
-// A data plane that starts again takes up where the other stopped, and says
-// so, also if the record says the same already.
+// A restarted data plane continues as before, and reports its status even if the record has the
+// same status already.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, each(echo))
@@ -212,8 +211,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// When it is told to stop it takes nobody new, and gives those it has a little
-// time, also those that had more.
+// When the data plane stops, it accepts no new connections. Open connections may go on for
+// ShutdownGrace, including connections with a longer drain timeout.
 func TestShutdownGrace(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, each(echo))
@@ -223,7 +222,7 @@ func TestShutdownGrace(t *testing.T) {
 	for _, c := range []client{polite, stays, drains} {
 		c.alive()
 	}
-	f.lb.Targets = f.lb.Targets[1:] // at least one of them drains, for 30 s
+	f.lb.Targets = f.lb.Targets[1:] // at least one connection drains, for 30 s
 	f.cloud.putLB(f.lb)
 	f.cloud.await(t, lbID, ready)
 	begin := time.Now()
@@ -248,8 +247,8 @@ func TestShutdownGrace(t *testing.T) {
 	}
 }
 
-// A cloud that turns the data plane away at the door is a mistake of whoever
-// started it; one that is not there yet is waited for.
+// If the cloud refuses access at the start, Run returns the error, because the configuration is
+// wrong. If the cloud is not available yet, Run waits.
 func TestFirstContact(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -137,7 +137,7 @@ func (c Config) dialTCP(ctx context.Context, client netip.Addr, to choice) (*net
 	return conn.(*net.TCPConn), nil
 }
 
-// drop removes a session whose client tries another target.
+// drop removes a session, because its client tries another target.
 func (b *balancer) drop(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

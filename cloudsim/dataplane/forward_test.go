@@ -23,7 +23,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// Requests made one after another spread evenly.
+// Sequential requests spread evenly over the targets.
 func TestSpreads(t *testing.T) {
 	f := newFleet(t, 3, named)
 	reg := prometheus.NewRegistry()
@@ -33,7 +33,7 @@ func TestSpreads(t *testing.T) {
 	for range 3 * rounds {
 		word, _ := ask(t, f.address())
 		got[word]++
-		eventually.Empty(t, func() string { // the balancer may see an end after the client did
+		eventually.Empty(t, func() string { // the balancer may see the end later than the client
 			if n := sum(t, reg, "cloudsim_lb_active_connections"); n != 0 {
 				return fmt.Sprintf("%v connections are open", n)
 			}
@@ -46,7 +46,7 @@ func TestSpreads(t *testing.T) {
 	}
 }
 
-// A new connection goes where the fewest are.
+// A new connection goes to the target with the fewest connections.
 func TestLeastConnections(t *testing.T) {
 	f := newFleet(t, 3, named)
 	f.up(t, dataplane.Config{})
@@ -63,7 +63,7 @@ func TestLeastConnections(t *testing.T) {
 		eventually.Empty(t, func() string {
 			c := dial(t, f.address())
 			if word := c.line(); word != free {
-				c.Close() // the balancer had not seen the end yet
+				c.Close() // the balancer had not seen the end of the closed connection yet
 				return "went to " + word + ", not to the free " + free
 			}
 			held[free] = c
@@ -72,7 +72,7 @@ func TestLeastConnections(t *testing.T) {
 	}
 }
 
-// Either side may end its half; the other half goes on.
+// Either side may end its half of a connection. The other half goes on.
 func TestHalfClose(t *testing.T) {
 	t.Run("client first", func(t *testing.T) {
 		f := newFleet(t, 1, each(func(c *net.TCPConn) {
@@ -92,7 +92,7 @@ func TestHalfClose(t *testing.T) {
 		}
 	})
 	t.Run("target first", func(t *testing.T) {
-		heard := make(chan string, 100) // probes are connections too
+		heard := make(chan string, 100) // large enough for probes, which are connections too
 		f := newFleet(t, 1, each(func(c *net.TCPConn) {
 			_, _ = io.WriteString(c, "answer")
 			_ = c.CloseWrite()
@@ -116,10 +116,10 @@ func TestHalfClose(t *testing.T) {
 	})
 }
 
-// What a target said before it closed is not lost when its client says more,
-// to which the target's kernel answers with a reset.
+// A client gets all bytes that its target sent before it closed. This holds even if the client
+// sends more bytes, which the target's kernel answers with a reset.
 func TestAnswerOutlivesItsTarget(t *testing.T) {
-	const size = 256 << 10 // what sockets hold
+	const size = 256 << 10 // bytes; the socket buffers hold this many
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
 		if n, _ := c.Read(make([]byte, 1)); n == 1 {
 			_, _ = c.Write(make([]byte, size))
@@ -159,7 +159,7 @@ func TestAnswerOutlivesItsTarget(t *testing.T) {
 	}
 }
 
-// A reset on one side is a reset on the other, not an end.
+// A reset on one side is forwarded as a reset, not as an end.
 func TestResetTravels(t *testing.T) {
 	t.Run("from the target", func(t *testing.T) {
 		f := newFleet(t, 1, each(func(c *net.TCPConn) {
@@ -195,7 +195,7 @@ func TestResetTravels(t *testing.T) {
 	})
 }
 
-// 64 MiB go and 64 MiB come at the same time, and are the same bytes.
+// 64 MiB in each direction at the same time arrive unchanged.
 func TestBigTransferBothWays(t *testing.T) {
 	t.Parallel()
 	const size = 64 << 20
@@ -230,7 +230,7 @@ func TestBigTransferBothWays(t *testing.T) {
 			target <- exchange(c, 1, 2)
 		}
 	}))
-	f.up(t, dataplane.Config{IdleTimeout: time.Second}) // its deadlines fall into the transfer
+	f.up(t, dataplane.Config{IdleTimeout: time.Second}) // its deadlines pass during the transfer
 	c := dial(t, f.address())
 	_ = c.SetDeadline(time.Now().Add(5 * time.Minute))
 	if _, err := c.Write([]byte("x")); err != nil {
@@ -244,15 +244,14 @@ func TestBigTransferBothWays(t *testing.T) {
 	}
 }
 
-// A client that gives up is forgotten, also when its target has long taken no more
-// of what it sent.
+// A connection ends when its client gives up, even if its target has long stopped reading.
 func TestClientGivesUpOnABlockedTarget(t *testing.T) {
 	t.Parallel()
 	if !seesUnsent {
 		t.Skip("here who waits for a target hears nothing of its client")
 	}
 	release := make(chan struct{})
-	f := newFleet(t, 1, each(func(*net.TCPConn) { <-release })) // it reads nothing
+	f := newFleet(t, 1, each(func(*net.TCPConn) { <-release })) // reads nothing
 	t.Cleanup(func() { close(release) })
 	counters := dataplane.NewCounters()
 	f.up(t, dataplane.Config{Counters: counters})
@@ -283,14 +282,14 @@ func TestClientGivesUpOnABlockedTarget(t *testing.T) {
 	active(0)
 }
 
-// A client that does not read holds up nobody else, and is not idle: it gets
-// every byte when it comes round to it.
+// A client that does not read does not delay other clients. It is not idle, and gets every byte
+// when it reads again.
 func TestSlowReaderHarmsNobody(t *testing.T) {
 	t.Parallel()
 	if !seesUnsent {
 		t.Skip("here a slow reader is a silent one")
 	}
-	const size = 32 << 20 // more than sockets hold
+	const size = 32 << 20 // bytes; more than the socket buffers hold
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
 		b := make([]byte, 1)
 		if _, err := c.Read(b); err != nil || b[0] == 'p' {
@@ -316,14 +315,14 @@ func TestSlowReaderHarmsNobody(t *testing.T) {
 	}
 }
 
-// What a target said before it ended is not lost on a client that reads late,
-// though by then both sides have been silent for long.
+// A client that reads late gets all bytes that its target sent before the end, even if both
+// sides were silent for longer than the idle timeout.
 func TestLateReaderGetsTheEnd(t *testing.T) {
 	t.Parallel()
 	if !seesUnsent {
 		t.Skip("here a slow reader is a silent one")
 	}
-	const size, idle = 1 << 20, 2 * time.Second // more than the client's socket takes
+	const size, idle = 1 << 20, 2 * time.Second // size: bytes, more than the client's socket buffer holds
 	ended := make(chan struct{}, 100)
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
 		if n, _ := c.Read(make([]byte, 1)); n == 1 {
@@ -343,8 +342,7 @@ func TestLateReaderGetsTheEnd(t *testing.T) {
 	}
 }
 
-// A connection on which nobody speaks is reset; one on which one side speaks
-// is not.
+// A connection without traffic is reset. A connection with traffic in one direction is not.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	const idle = 2 * time.Second
@@ -356,7 +354,7 @@ func TestIdle(t *testing.T) {
 		t.Errorf("reset after %v, want at least %v", took, idle)
 	}
 
-	feed := newFleet(t, 1, each(func(c *net.TCPConn) { // speaks, and is never answered
+	feed := newFleet(t, 1, each(func(c *net.TCPConn) { // sends, and gets no answer
 		for {
 			if _, err := c.Write([]byte("tick\n")); err != nil {
 				return
@@ -371,7 +369,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// Connections that are open end by a new idle timeout, too.
+// A new idle timeout also applies to open connections.
 func TestIdleTimeoutChanges(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
@@ -379,7 +377,7 @@ func TestIdleTimeoutChanges(t *testing.T) {
 	f.up(t, dataplane.Config{})
 	c := dial(t, f.address())
 	c.alive()
-	time.Sleep(3 * time.Second) // nothing is due any more but the old timeout
+	time.Sleep(3 * time.Second) // all deadlines but that of the old timeout have passed
 	f.lb.Listeners[0].IdleTimeoutSeconds = 1
 	f.cloud.putLB(f.lb)
 	begin := time.Now()
@@ -389,8 +387,8 @@ func TestIdleTimeoutChanges(t *testing.T) {
 	}
 }
 
-// Sides that take turns, with pauses, are each silent for long, and together
-// never. The pauses leave a busy machine as much again.
+// If both sides send alternately with pauses, each side is silent for long, but the connection
+// is not idle. Each pause is half of the timeout, so a slow machine may take twice as long.
 func TestTakingTurnsIsNotIdle(t *testing.T) {
 	t.Parallel()
 	const words, idle = 3, 2 * time.Second
@@ -413,9 +411,8 @@ func TestTakingTurnsIsNotIdle(t *testing.T) {
 	}
 }
 
-// One connection too many is reset; when another ends there is room again.
-// All listeners together have so many connections. One that does not say how many it
-// takes has half of them.
+// All listeners together have at most MaxOpen connections. A listener that sets no limit has at
+// most half of them.
 func TestMaxOpen(t *testing.T) {
 	for says, maxOpen := range map[int]int{0: 3, 100: 2} {
 		f := newFleet(t, 1, named)
@@ -437,6 +434,8 @@ func TestMaxOpen(t *testing.T) {
 	}
 }
 
+// A connection beyond MaxConnections is reset. When another connection ends, a new one is
+// allowed.
 func TestMaxConnections(t *testing.T) {
 	f := newFleet(t, 1, named)
 	f.up(t, dataplane.Config{MaxConnections: 2})
@@ -455,9 +454,9 @@ func TestMaxConnections(t *testing.T) {
 	})
 }
 
-// A target that passes its probes and cannot be dialled costs no client
-// anything while another can; when none can, the connection is reset, and the log
-// tells why, though not of each.
+// If a healthy target cannot be dialled, its clients get another target without an error. If no
+// target can be dialled, the connection is reset. The log then says why, but not for each
+// connection.
 func TestDialFailureTriesAnother(t *testing.T) {
 	f := newFleet(t, 3, named)
 	probed := serve(t, f.servers[0].ip, 0, says("ok"))
@@ -494,8 +493,8 @@ func TestDialFailureTriesAnother(t *testing.T) {
 	f.cloud.await(t, lbID, healths(cloudsim.TargetHealthy, cloudsim.TargetHealthy, cloudsim.TargetHealthy))
 }
 
-// Addresses behind one instance are targets of their own: each is probed and
-// reached by itself, drains by itself, and all go when the instance does.
+// Addresses behind one instance are separate targets. Each is probed, reached and drained on
+// its own. All of them end with the instance.
 func TestAddressesBehindAnInstance(t *testing.T) {
 	cloud := newMemory()
 	a := serve(t, instanceIP(), 0, says("a"))

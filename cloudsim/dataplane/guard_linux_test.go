@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inOwnNetwork moves the calling thread into an empty network.
+// inOwnNetwork moves the calling thread into a new network namespace.
 func inOwnNetwork(t *testing.T) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Skip("no network namespace to be had: ", err)
@@ -26,13 +26,13 @@ func inOwnNetwork(t *testing.T) {
 	}
 }
 
-// A range that one of us left behind is given back at the end of the next. One
-// that is somebody else's, or of one of us that lives, stays.
+// A route that a killed process of this program left is taken over, and deleted at the end. A
+// route of another program, or of a running process of this program, stays.
 func TestClaimOfWhatIsThere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for a network namespace of its own")
 	}
-	runtime.LockOSThread() // and never unlocked: the thread ends with the test
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	inOwnNetwork(t)
 	log := slog.New(slog.DiscardHandler)
 	lo, err := netlink.LinkByName("lo")

@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// News of an instance from before what is known of it changes nothing.
+// An event of an instance with an older revision than the known one changes nothing.
 func TestOldNewsOfAnInstance(t *testing.T) {
 	p := &plane{log: slog.New(slog.DiscardHandler), machines: map[cloudsim.InstanceID]machine{}}
 	vm := cloudsim.Instance{ID: "i-000001", State: cloudsim.InstanceRunning}
@@ -24,10 +24,10 @@ func TestOldNewsOfAnInstance(t *testing.T) {
 	}
 }
 
-// A report that comes back as an event is nothing to look at again.
+// A balancer ignores an event that only contains its own report.
 func TestOwnReportsAreNoNews(t *testing.T) {
 	b := newBalancer(&plane{log: slog.New(slog.DiscardHandler)}, "lb-000001")
-	b.stopReport = func() {} // nobody reports: the token stays
+	b.stopReport = func() {} // no goroutine reports, so the token stays in changed
 	lb := cloudsim.LoadBalancer{ID: b.id}
 	lb.Targets = []cloudsim.Target{{Instance: "i-000001"}}
 	lb.Revision = 1
@@ -44,13 +44,13 @@ func TestOwnReportsAreNoNews(t *testing.T) {
 	}
 }
 
-// A claimed range is this machine's: any address of it can be listened on and
-// reached, without an interface that has it. Given back, it is not.
+// A server can listen on any address of a claimed range, and clients reach it, although no
+// interface has the address. After the release this is no longer possible.
 func TestClaim(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for a network namespace of its own")
 	}
-	runtime.LockOSThread() // and never unlocked: the thread ends with the test
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	inOwnNetwork(t)
 	log := slog.New(slog.DiscardHandler)
 	for _, tc := range []struct{ claimed, ip string }{{"2001:db8:7::/64", "2001:db8:7::9"}, {"203.0.113.0/24", "203.0.113.9"}} {

@@ -18,8 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Load balancers whose many targets accept and never answer are probed late
-// themselves; targets of others are probed in time.
+// If many targets of a load balancer accept connections and never answer, its own probes are
+// late. The probes of other load balancers are in time.
 func TestProbesAreShared(t *testing.T) {
 	const slots, mute, seconds = 8, 50, 60
 	for _, greedy := range []int{1, 3} {
@@ -49,7 +49,7 @@ func TestProbesAreShared(t *testing.T) {
 						probe(own, "192.0.2.1", func(error) { silent.Add(1) })
 					}
 				}
-				time.Sleep(500 * time.Millisecond) // they have all slots that they get
+				time.Sleep(500 * time.Millisecond) // until they have all slots that they can get
 				for n := range 2 * slots {
 					due := time.Now()
 					probe(new(portion), fmt.Sprint("10.0.0.", n), func(err error) {
@@ -77,7 +77,8 @@ func TestProbesAreShared(t *testing.T) {
 	}
 }
 
-// answer takes a request, and answers it or waits for the client to go.
+// answer reads a request. If well is true it sends a response, else it waits for the client to
+// close.
 func answer(c net.Conn, well bool) {
 	defer c.Close()
 	req, err := http.ReadRequest(bufio.NewReader(c))
@@ -92,9 +93,10 @@ func answer(c net.Conn, well bool) {
 	_, _ = io.Copy(io.Discard, c)
 }
 
-// Who gets what. In a story, a letter asks for its load balancer, a capital asks
-// and then leaves, and - gives one back, of whom the next letter says; below it
-// who was served so far.
+// TestRation proves in which order load balancers get slots. Each character of a story is one
+// step. A lower-case letter requests a slot for its load balancer. A capital letter requests a
+// slot and then cancels. "-" with the next letter returns a slot. got lists the load balancers
+// that got slots, in order.
 func TestRation(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
@@ -128,7 +130,7 @@ func TestRation(t *testing.T) {
 					default:
 						go func() {
 							if r.take(ctx, all[who]) {
-								got += who // alone: each step waits for its end
+								got += who // no lock needed: each step waits for the end of the goroutine
 							}
 						}()
 					}

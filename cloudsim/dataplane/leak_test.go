@@ -15,12 +15,12 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// Two thousand connections, ended in every way there is, leave nothing: no
-// goroutine, no descriptor, no count.
+// After two thousand connections with different ends, no goroutine, no descriptor and no
+// counter of active connections is left.
 func TestLeavesNothing(t *testing.T) {
 	const clients, times = 50, 40
 	f := newFleet(t, 2, named)
-	f.lb.HealthCheck.IntervalMillis = 300_000 // probes come and go too
+	f.lb.HealthCheck.IntervalMillis = 300_000 // so that no probe changes the counts
 	reg := prometheus.NewRegistry()
 	stop := f.up(t, dataplane.Config{Registry: reg, ShutdownGrace: -1})
 	dial(t, f.address()).Close()
@@ -39,10 +39,10 @@ func TestLeavesNothing(t *testing.T) {
 			for range times {
 				c, refused := tryDial(t, f.address())
 				if refused {
-					continue // the machine was short of something; not what is tested
+					continue // the machine lacked a resource; this is not part of the test
 				}
 				switch i % 3 {
-				case 0: // as if it had never been
+				case 0: // closed without traffic
 				case 1:
 					c.line()
 				case 2:
@@ -61,7 +61,7 @@ func TestLeavesNothing(t *testing.T) {
 		return ""
 	})
 	eventually.Empty(t, func() string {
-		runtime.GC() // which closes the runtime's spare splice pipes
+		runtime.GC() // closes the runtime's spare splice pipes
 		if n := openDescriptors(t); n > descriptors {
 			return fmt.Sprintf("%d descriptors, %d before", n, descriptors)
 		}
@@ -78,9 +78,9 @@ func TestLeavesNothing(t *testing.T) {
 	}
 }
 
-// A connection that waits for bytes holds its two sockets, and nothing else.
+// An idle connection holds its two sockets and no pipe.
 func TestWaitingHoldsNoPipes(t *testing.T) {
-	f := newFleet(t, 1, each(func(c *net.TCPConn) { // echo, without a pipe of its own
+	f := newFleet(t, 1, each(func(c *net.TCPConn) { // echo without a splice pipe
 		for b := make([]byte, 64); ; {
 			n, err := c.Read(b)
 			if err != nil {
@@ -98,7 +98,7 @@ func TestWaitingHoldsNoPipes(t *testing.T) {
 		dial(t, f.address()).alive()
 	}
 	eventually.Empty(t, func() string {
-		runtime.GC() // which closes the runtime's spare pipes
+		runtime.GC() // closes the runtime's spare pipes
 		if more := openDescriptors(t) - before; more > 4*n {
 			return fmt.Sprintf("%d descriptors for %d connections, their clients and their targets", more, n)
 		}

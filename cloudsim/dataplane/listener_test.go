@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
 )
 
-// A port that another program has is said to be taken, and is had as soon as
-// it is free. The load balancer's other ports work meanwhile.
+// If another program uses the port of a listener, the status says so. The listener opens the
+// port as soon as it is free. The load balancer's other ports work meanwhile.
 func TestPortTakenThenFreed(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
@@ -47,7 +47,7 @@ func TestPortTakenThenFreed(t *testing.T) {
 	dial(t, f.address()).alive()
 }
 
-// Where low ports need privileges, the listener stands on a high one and says so.
+// If low ports need privileges, the listener uses a high port, and the status says so.
 func TestLowPortFallsBack(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	f.lb.Listeners[0].Port = 80
@@ -76,8 +76,7 @@ func TestLowPortFallsBack(t *testing.T) {
 	dial(t, f.lb.IP+":10080").alive()
 }
 
-// An address that would mean every address of the machine, or none, is not
-// listened on.
+// The data plane does not listen on an unspecified or invalid address.
 func TestAddressesThatAreNone(t *testing.T) {
 	for ip, want := range map[string]string{
 		"":          `"" is no address to listen on`,
@@ -97,8 +96,8 @@ func TestAddressesThatAreNone(t *testing.T) {
 	}
 }
 
-// A listener whose port is slow to be free holds up its successor, which does
-// not find it taken.
+// A new listener waits until the old listener has freed the port, even if this takes a while.
+// So it never finds the port in use.
 func TestClosingIsWaitedFor(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	var cfg dataplane.Config
@@ -121,7 +120,7 @@ func TestClosingIsWaitedFor(t *testing.T) {
 	}
 }
 
-// lingering is a listener whose Accept ends well before Close does.
+// lingering is a listener. Its Accept returns some time before Close does.
 type lingering struct{ *net.TCPListener }
 
 func (l lingering) Close() error {
@@ -130,26 +129,26 @@ func (l lingering) Close() error {
 	return l.TCPListener.Close()
 }
 
-// Reports are few: one that says how it began, and one per change, gathered.
+// The data plane sends few reports: one at the start, and one for each group of changes.
 func TestReportsAreFew(t *testing.T) {
 	f := newFleet(t, 3, named)
 	f.lb.HealthCheck.IntervalMillis = 1
 	f.up(t, dataplane.Config{})
 	told := len(f.cloud.told(lbID))
-	if told > 1+1+3 { // the socket is open, and each target is well; on an idle machine that is one change
+	if told > 1+1+3 { // one for the socket and one per target; on an idle machine there is one for all
 		t.Errorf("%d reports until all was well: %+v", told, f.cloud.told(lbID))
 	}
 	f.cloud.breakWatches()
-	for i := range 3 { // news of the instances, none of the load balancer
+	for i := range 3 { // events of the instances, but no change of the load balancer
 		f.cloud.putInstance(instance(i+1), f.servers[i].ip, cloudsim.InstanceRunning)
 	}
-	time.Sleep(200 * time.Millisecond) // time for reports, if there were any
+	time.Sleep(200 * time.Millisecond) // time in which an unexpected report would be sent
 	if n := len(f.cloud.told(lbID)); n != told {
 		t.Errorf("%d reports of nothing new", n-told)
 	}
 
 	begin := time.Now()
-	for time.Since(begin) < 500*time.Millisecond { // flapping
+	for time.Since(begin) < 500*time.Millisecond { // the target flaps
 		for _, state := range []cloudsim.InstanceState{cloudsim.InstanceStopped, cloudsim.InstanceRunning} {
 			f.cloud.putInstance(instance(1), f.servers[0].ip, state)
 			ask(t, f.address())

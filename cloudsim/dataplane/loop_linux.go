@@ -86,7 +86,8 @@ func (f *forwarder) laziest(home *loop) *loop {
 type watched interface {
 	// ready handles epoll events of the descriptor.
 	ready(events uint32)
-	// look ends what is overdue, and returns the time of the next check.
+	// look checks the deadlines, ends a connection that is overdue, and returns the time of
+	// the next check.
 	look(now time.Duration) time.Duration
 }
 

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Time in which a stopped program did not run is no silence; time in which it
-// slept for as long as it was to is.
+// The loop's clock leaves out time in which the process was stopped. It includes time in which
+// the loop slept as planned.
 func TestStoppedTimeIsLost(t *testing.T) {
 	const slept = time.Minute
 	for _, tc := range []struct {
@@ -40,8 +40,8 @@ func TestStoppedTimeIsLost(t *testing.T) {
 	}
 }
 
-// A client is taken in while any loop has time. This one is refused, because
-// there is no target, and so knows that it was.
+// A client is accepted while any loop is free. The client is refused, because there is no
+// target, and this shows that it was accepted.
 func TestBusyLoopIsNotWaitedFor(t *testing.T) {
 	f, err := newForwarder()
 	if err != nil {
@@ -86,7 +86,7 @@ func TestBusyLoopIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// Few connections stay where they were taken in; many are shared.
+// Few connections stay on the loop that accepted them. Many connections are shared.
 func TestLoopsShare(t *testing.T) {
 	f := &forwarder{}
 	for range 3 {
@@ -113,7 +113,7 @@ func TestLoopsShare(t *testing.T) {
 	}
 }
 
-// Numbers of what is watched survive the way through the kernel.
+// The id of a descriptor is unchanged after its conversion to an epoll event and back.
 func TestEventNumbers(t *testing.T) {
 	for _, id := range []uint64{0, 1, 1<<31 + 5, 1<<32 - 1, 1 << 32, 1<<63 + 7} {
 		if got := number(*event(id, reads)); got != id {

@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// series reads every series of a registry, named as in "name{label=value}".
+// series returns every series of a registry, with names such as "name{label=value}".
 func series(t testing.TB, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -33,7 +33,7 @@ func series(t testing.TB, reg *prometheus.Registry) map[string]float64 {
 	return all
 }
 
-// sum adds up the series of one name.
+// sum returns the sum of all series with this name.
 func sum(t testing.TB, reg *prometheus.Registry, name string) (n float64) {
 	t.Helper()
 	for s, v := range series(t, reg) {
@@ -44,8 +44,8 @@ func sum(t testing.TB, reg *prometheus.Registry, name string) (n float64) {
 	return n
 }
 
-// Every connection, byte and failure is counted, under its load balancer and
-// target, for as long as these exist.
+// Every connection, byte and failure is counted for its load balancer and target. The series
+// end with the load balancer.
 func TestMetrics(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	probed := serve(t, f.servers[0].ip, 0, says("ok"))
@@ -93,10 +93,10 @@ func TestMetrics(t *testing.T) {
 	f.cloud.deleteLB(lbID)
 	eventually.Empty(t, func() string { return cmp.Diff(map[string]float64{}, series(t, reg)) })
 	stop()
-	run(t, newMemory(), dataplane.Config{Registry: reg})() // a second run may register again
+	run(t, newMemory(), dataplane.Config{Registry: reg})() // a second run may register the metrics again
 }
 
-// Two directions are counted apart.
+// Bytes are counted separately for each direction.
 func TestBytesByDirection(t *testing.T) {
 	f := newFleet(t, 1, each(func(c *net.TCPConn) {
 		if n, _ := io.ReadFull(c, make([]byte, 3)); n == 3 {

@@ -74,7 +74,7 @@ func (q *queue) set(s *slot, in bool) {
 	}
 }
 
-// take chooses the next slot whose target is not in tried. It returns nil if there is none.
+// take chooses the next slot, except for the targets in tried. It returns nil if there is none.
 func (q *queue) take(tried []*target) *slot {
 	var aside []*slot
 	for len(q.slots) > 0 && slices.Contains(tried, q.slots[0].target) {

@@ -10,7 +10,7 @@ import (
 // balancers. A load balancer gets another slot only while it has fewer slots than are free. So
 // n load balancers with long probes leave 1/(n+1) of the slots to a new one. The price is that
 // a single load balancer gets only half. A free slot goes to the waiting load balancer with the
-// fewest slots. Among equals it goes to the load balancer whose last turn is the longest ago.
+// fewest slots. Among equals it goes to the load balancer that waited longest.
 // It takes O(waiting load balancers).
 type ration struct {
 	mu      sync.Mutex

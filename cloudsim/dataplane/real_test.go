@@ -19,8 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// Through the whole cloud: what a person asks of its API is what curl finds,
-// and what the data plane finds is what the API says.
+// TestThroughARealCloud runs the data plane with a real cloud. Clients reach the targets of a
+// load balancer that was created by the API. The API returns the status that the data plane
+// reports.
 func TestThroughARealCloud(t *testing.T) {
 	cloud := realCloud(t)
 	ctx := t.Context()
@@ -81,9 +82,9 @@ func TestThroughARealCloud(t *testing.T) {
 	})
 }
 
-// A zone goes dark: what was connected to it is cut, who comes is refused, and
-// the cloud says why. The machine never stopped, and takes part again when the
-// zone is back.
+// When a zone goes dark, its open connections are cut, new clients are refused, and the status
+// says why. When the zone is back, its machines take connections again, although they never
+// stopped.
 func TestDarkZone(t *testing.T) {
 	cloud := realCloud(t)
 	ctx := t.Context()
@@ -129,8 +130,8 @@ func TestDarkZone(t *testing.T) {
 	}
 }
 
-// realCloud runs a whole cloud with a data plane, on addresses that no cloud of
-// this machine is using.
+// realCloud runs a cloud with a data plane. Its addresses are not used by other clouds on this
+// machine.
 func realCloud(t testing.TB) *api.Client {
 	network := func(n int) netip.Prefix {
 		return netip.MustParsePrefix(fmt.Sprintf("127.%d.%d.0/24", n, 1+os.Getpid()%99))
@@ -142,7 +143,7 @@ func realCloud(t testing.TB) *api.Client {
 		}))
 }
 
-// twoInstances makes instances a and b, which say their names on one port.
+// twoInstances makes instances a and b. Each serves its name on the same port.
 func twoInstances(t testing.TB, cloud *api.Client) (targets []cloudsim.Target, targetPort int) {
 	for _, name := range []string{"a", "b"} {
 		vm, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"})
@@ -155,7 +156,7 @@ func twoInstances(t testing.TB, cloud *api.Client) (targets []cloudsim.Target, t
 	return targets, targetPort
 }
 
-// shop asks for a load balancer that probes often.
+// shop returns a request for a load balancer with frequent probes.
 func shop(targets []cloudsim.Target, targetPort int) cloudsim.CreateLoadBalancer {
 	return cloudsim.CreateLoadBalancer{
 		Name: "shop", Region: "sim-1",

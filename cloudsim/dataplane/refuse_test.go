@@ -18,7 +18,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// hostIPs are addresses of this machine: one of loopback, and one of another
+// hostIPs returns addresses of this machine: a loopback address, and an address of another
 // interface if there is one.
 func hostIPs(t *testing.T) []string {
 	t.Helper()
@@ -35,8 +35,8 @@ func hostIPs(t *testing.T) []string {
 	return all
 }
 
-// A target whose address is the cloud's own machine gets no connection, no
-// datagram and no probe, also where networks of projects may have any address.
+// A target with an address of the cloud's own machine gets no connection, no datagram and no
+// probe. This holds even if networks of projects may contain any address.
 func TestTargetsAreNotTheHost(t *testing.T) {
 	t.Parallel()
 	anywhere := dataplane.Config{Instances: []netip.Prefix{netip.MustParsePrefix("127.64.0.0/16")}, Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}
@@ -92,9 +92,9 @@ func TestTargetsAreNotTheHost(t *testing.T) {
 	}
 }
 
-// A writer of one project cannot use a network to reach the cloud's own machine,
-// its neighbours or link-local addresses, cannot take traffic of others by a
-// route, and cannot reserve all private ranges.
+// A writer of one project cannot use a network to reach the cloud's own machine, its neighbours
+// or link-local addresses. The writer cannot get the traffic of other projects by a route, and
+// cannot reserve all private ranges.
 func TestWriterCannotLeaveHisNetworks(t *testing.T) {
 	t.Parallel()
 	own := netip.MustParsePrefix(fmt.Sprintf("127.64.%d.0/24", 200))
@@ -158,7 +158,7 @@ func TestWriterCannotLeaveHisNetworks(t *testing.T) {
 		"pods in the host's network":              {network("10.60.0.0/16", "", cloudsim.PodRanges{IPv4: "192.168.1.0/24"}), cloudsim.Conflict},
 		"reservation: 10.0.0.0/8":                 {network("10.128.0.0/9", "", cloudsim.PodRanges{}), cloudsim.Exhausted},
 		"reservation: by pods":                    {network("10.60.0.0/16", "", cloudsim.PodRanges{IPv4: "10.128.0.0/9"}), cloudsim.Exhausted},
-		"reservation: by pods, later":             {pods(cloudsim.PodRanges{IPv4: "10.128.0.0/9"}), cloudsim.Conflict}, // an instance has some
+		"reservation: by pods, later":             {pods(cloudsim.PodRanges{IPv4: "10.128.0.0/9"}), cloudsim.Conflict}, // an instance uses pod ranges
 		"reservation: fd00::/8":                   {network("10.60.0.0/16", "fd00::/8", cloudsim.PodRanges{}), cloudsim.Invalid},
 		"routes: to everything":                   {route("0.0.0.0/0"), cloudsim.Invalid},
 		"routes: to a half of everything":         {route("128.0.0.0/1"), cloudsim.Invalid},

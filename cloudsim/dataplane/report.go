@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	reportDelay = 20 * time.Millisecond  // delay that collects changes, so that the first report of a new load balancer shows its targets healthy
+	reportDelay = 20 * time.Millisecond  // collects changes, so that the first report can show healthy targets
 	reportPause = 100 * time.Millisecond // minimum pause between two reports
-	reportShare = 9                      // the pause is also at least this many times the duration of the last report, so that reports use a tenth of the time
+	reportShare = 9                      // the pause is at least this many times the duration of the last report
 )
 
 // report sends the status of b to the cloud until ctx ends: the first status, and each status
@@ -36,7 +36,7 @@ func (b *balancer) report(ctx context.Context) {
 		err := b.cloud.ReportLoadBalancer(ctx, b.id, status)
 		switch {
 		case ctx.Err() != nil:
-		case err == nil, errors.Is(err, cloudsim.NotFound): // NotFound: the load balancer was deleted, and its event will follow
+		case err == nil, errors.Is(err, cloudsim.NotFound): // NotFound: deleted; its event follows
 			again.Reset()
 			pause.For(ctx, max(reportPause, reportShare*time.Since(began)))
 		default:

@@ -18,7 +18,7 @@ func TestStatesOfALoadBalancer(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	f.lb.State = cloudsim.LoadBalancerProvisioning
 	f.cloud.putLB(f.lb)
-	other := newFleet(t, 1, each(echo)) // one that shows when the plane has seen the first
+	other := newFleet(t, 1, each(echo)) // when it is ready, the plane has seen the first load balancer
 	other.lb.ID, other.cloud = "lb-000002", f.cloud
 	f.cloud.putInstance(instance(1), f.servers[0].ip, cloudsim.InstanceRunning)
 	other.lb.Listeners = f.lb.Listeners
@@ -44,7 +44,7 @@ func TestStatesOfALoadBalancer(t *testing.T) {
 	}
 }
 
-// When a load balancer is gone, the next one may have its address at once.
+// After a load balancer is deleted, the next load balancer can use its address at once.
 func TestDeletedFreesItsPorts(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
@@ -65,13 +65,13 @@ func TestDeletedFreesItsPorts(t *testing.T) {
 	}
 }
 
-// A target takes connections from its first good probe on, none while it is
-// unhealthy, and keeps those it has.
+// A target takes connections from its first successful probe. While it is unhealthy, it takes
+// no new connections and keeps its open ones.
 func TestHealthUpAndDown(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, named)
 	first := f.servers[0]
-	probed := serve(t, first.ip, 0, says("ok")) // so that forwarding and health are apart
+	probed := serve(t, first.ip, 0, says("ok")) // a separate port for probes
 	serve(t, f.servers[1].ip, probed.port, says("ok"))
 	f.lb.HealthCheck.Port = probed.port
 	f.up(t, dataplane.Config{})
@@ -104,7 +104,7 @@ func TestHealthUpAndDown(t *testing.T) {
 	})
 }
 
-// An HTTP probe wants 200, from this path, without being led elsewhere.
+// An HTTP probe expects status 200 from the configured path, and follows no redirect.
 func TestHTTPHealth(t *testing.T) {
 	t.Parallel()
 	answer := make(chan string, 1)
@@ -153,8 +153,8 @@ func TestHTTPHealth(t *testing.T) {
 	answer <- ""
 }
 
-// An instance that does not run takes no new connection, whatever its probes
-// said last. Shutting down it still has its connections; off, it has none.
+// An instance that does not run takes no new connections, even if its last probe succeeded.
+// While it shuts down it keeps its connections. When it is off it has lost them.
 func TestInstanceStates(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -203,7 +203,7 @@ func TestInstanceStates(t *testing.T) {
 	}
 }
 
-// An update touches what it changes, and nothing else.
+// An update affects only the listeners and targets that it changes.
 func TestUpdateInPlace(t *testing.T) {
 	f := newFleet(t, 2, each(echo))
 	f.lb.Targets = f.lb.Targets[:1]
@@ -211,7 +211,7 @@ func TestUpdateInPlace(t *testing.T) {
 		Protocol: cloudsim.TCP, Port: port + 1, TargetPort: f.servers[0].port,
 	})
 	f.up(t, dataplane.Config{DrainTimeout: 50 * time.Millisecond})
-	before := len(f.cloud.told(lbID)) // at first it may say that no probe has ended
+	before := len(f.cloud.told(lbID)) // earlier reports may say that no probe has ended yet
 	c := dial(t, f.address())
 	gone := dial(t, fmt.Sprintf("%s:%d", f.lb.IP, port+1))
 	c.alive()
@@ -224,7 +224,7 @@ func TestUpdateInPlace(t *testing.T) {
 	f.lb.Listeners[1].Port = port + 2
 	f.cloud.putLB(f.lb)
 	f.cloud.await(t, lbID, ready)
-	gone.wasReset() // its listener went, and it had its time
+	gone.wasReset() // its listener was removed, and the drain timeout is over
 	if listens(gone.RemoteAddr().String()) {
 		t.Error("the removed listener still listens")
 	}
@@ -237,7 +237,7 @@ func TestUpdateInPlace(t *testing.T) {
 	}
 }
 
-// empty takes all targets away.
+// empty removes all targets.
 func (f *fleet) empty(t *testing.T) {
 	t.Helper()
 	f.lb.Targets = nil
@@ -250,15 +250,15 @@ func (f *fleet) empty(t *testing.T) {
 	})
 }
 
-// Connections to a target that was removed may finish for a while. One that
-// comes back in time keeps them.
+// Connections to a removed target may go on for the drain timeout. If the target is added again
+// in time, it keeps them.
 func TestRemovedTargetDrains(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, each(echo))
 	const drain = 3 * time.Second
 	f.up(t, dataplane.Config{DrainTimeout: drain})
 	both := f.lb.Targets
-	a, b := dial(t, f.address()), dial(t, f.address()) // one to each
+	a, b := dial(t, f.address()), dial(t, f.address()) // one to each target
 	a.alive()
 	b.alive()
 	begin := time.Now()
@@ -273,7 +273,7 @@ func TestRemovedTargetDrains(t *testing.T) {
 	begin = time.Now()
 	f.empty(t)
 	a.alive()
-	for cut := false; !cut; { // other changes do not prolong it
+	for cut := false; !cut; { // other changes do not extend the timeout
 		f.lb.HealthCheck.IntervalMillis++
 		f.cloud.putLB(f.lb)
 		_ = a.SetReadDeadline(time.Now().Add(drain / 10))
@@ -286,8 +286,7 @@ func TestRemovedTargetDrains(t *testing.T) {
 	b.wasReset()
 }
 
-// A target that was taken away and is put back while its connections drain is
-// one of which nothing is known yet.
+// If a removed target is added again while its connections drain, its health begins as initial.
 func TestTargetPutBackIsNew(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))
@@ -303,7 +302,7 @@ func TestTargetPutBackIsNew(t *testing.T) {
 	c.alive()
 }
 
-// A listener that points to another port sends new connections there.
+// After a change of a listener's target port, new connections go to the new port.
 func TestTargetPortMoves(t *testing.T) {
 	f := newFleet(t, 1, named)
 	f.up(t, dataplane.Config{DrainTimeout: -1})

@@ -142,7 +142,8 @@ func (b *balancer) expel() {
 	}
 }
 
-// fate is what happens to a session under the present rules for its listener and target.
+// fate is the effect of the present rules on a session. It depends on the listener and the target,
+// not on the client.
 type fate int
 
 const (

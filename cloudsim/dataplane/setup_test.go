@@ -23,11 +23,11 @@ import (
 
 const (
 	lbID = cloudsim.LoadBalancerID("lb-000001")
-	port = 8080 // of load balancers in these tests
+	port = 8080 // of the load balancers in these tests
 )
 
-// addresses counts the loopback addresses given out. Each test has its own;
-// two runs at the same time differ by their process id.
+// addresses is the number of loopback addresses given out. Each test uses its own addresses.
+// Two simultaneous runs use different addresses, because freshIP includes the process id.
 var addresses atomic.Int32
 
 func freshIP(network int) string {
@@ -35,14 +35,14 @@ func freshIP(network int) string {
 	return fmt.Sprintf("127.%d.%d.%d", network, 100+(os.Getpid()+n/200)%150, 1+n%200)
 }
 
-// loopback is where instances of these tests are.
+// loopback are the ranges of the instances in these tests.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.64.0.0/10"), netip.MustParsePrefix("::1/128")}
 
 func lbIP() string       { return freshIP(65) }
 func instanceIP() string { return freshIP(64) }
 
-// run starts a data plane. The function it returns stops it and waits; the
-// test's end does too.
+// run starts a data plane. stop ends the data plane and waits for its end. The end of the test
+// calls stop, too.
 func run(t testing.TB, cloud dataplane.Cloud, cfg dataplane.Config) (stop func()) {
 	t.Helper()
 	return runLogged(t, slog.DiscardHandler, cloud, cfg)
@@ -71,7 +71,7 @@ func runLogged(t testing.TB, log slog.Handler, cloud dataplane.Cloud, cfg datapl
 	return stop
 }
 
-// warnings are the lines of a log that warn.
+// warnings receives the warnings of a log.
 type warnings chan string
 
 func (w warnings) Write(line []byte) (int, error) {
@@ -81,8 +81,9 @@ func (w warnings) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// takeDescriptors leaves this process none, until it is given one, or at once
-// as many as it may have: the target must never be short of them.
+// takeDescriptors opens files until the process has no free descriptor. giveOne frees one
+// descriptor. giveAll raises the limit to its old value at once, because the target must not
+// lack descriptors.
 func takeDescriptors(t *testing.T) (giveOne, giveAll func()) {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -110,7 +111,7 @@ func takeDescriptors(t *testing.T) (giveOne, giveAll func()) {
 	}
 }
 
-// server is something that listens on an instance.
+// server listens on an address of an instance.
 type server struct {
 	ip   string
 	port int
@@ -120,7 +121,7 @@ type server struct {
 	open map[net.Conn]bool
 }
 
-// serve listens on ip:port, 0 for any port, until close or the test's end.
+// serve listens on ip:port until close is called or the test ends. Port 0 means any free port.
 func serve(t testing.TB, ip string, port int, handle func(*net.TCPConn)) *server {
 	t.Helper()
 	ln, err := net.Listen("tcp", net.JoinHostPort(ip, strconv.Itoa(port)))
@@ -160,7 +161,7 @@ func (s *server) close() {
 	s.work.Wait()
 }
 
-// says answers every connection with a word, and keeps it until the client ends it.
+// says returns a handler that sends a word and keeps the connection until the client ends it.
 func says(word string) func(*net.TCPConn) {
 	return func(c *net.TCPConn) {
 		if _, err := io.WriteString(c, word+"\n"); err == nil {
@@ -171,16 +172,16 @@ func says(word string) func(*net.TCPConn) {
 
 func echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
 
-// fleet is a load balancer over servers on instances i-1, i-2, … that all
-// listen on one port.
+// fleet is a load balancer with servers on instances i-000001, i-000002 and so on. All servers
+// use the same port.
 type fleet struct {
 	cloud   *memory
 	lb      cloudsim.LoadBalancer
 	servers []*server
 }
 
-// newFleet makes n instances that each do what handle gives for them, and a
-// load balancer that is not in the cloud yet.
+// newFleet makes n instances with servers, and a load balancer that is not in the cloud yet.
+// handle returns the handler of each server.
 func newFleet(t testing.TB, n int, handle func(n int) func(*net.TCPConn)) *fleet {
 	t.Helper()
 	f := &fleet{cloud: newMemory()}
@@ -198,8 +199,8 @@ func newFleet(t testing.TB, n int, handle func(n int) func(*net.TCPConn)) *fleet
 	return f
 }
 
-// up puts the load balancer into the cloud, runs a data plane and waits until
-// all is well.
+// up adds the load balancer to the cloud, runs a data plane, and waits until all listeners
+// accept connections and all targets are healthy.
 func (f *fleet) up(t testing.TB, cfg dataplane.Config) (stop func()) {
 	t.Helper()
 	f.cloud.putLB(f.lb)
@@ -218,10 +219,10 @@ func each(handle func(*net.TCPConn)) func(int) func(*net.TCPConn) {
 
 func named(n int) func(*net.TCPConn) { return says(string(instance(n))) }
 
-// patience is how long a loaded machine may take for what must come.
+// patience is how long tests wait on a machine under load.
 const patience = 30 * time.Second
 
-// client is a connection whose reads and writes end when patience does.
+// client is a connection with a deadline of patience for reads and writes.
 type client struct {
 	*net.TCPConn
 	t testing.TB
@@ -236,7 +237,7 @@ func dial(t testing.TB, address string) client {
 	return c
 }
 
-// tryDial is dial of what may be reset at once, even before dial returns.
+// tryDial dials an address. refused is true if the connection was reset during the dial.
 func tryDial(t testing.TB, address string) (c client, refused bool) {
 	t.Helper()
 	nc, err := net.DialTimeout("tcp", address, patience)
@@ -253,7 +254,7 @@ func tryDial(t testing.TB, address string) (c client, refused bool) {
 	return client{nc.(*net.TCPConn), t}, false
 }
 
-// line reads up to the end of a line.
+// line reads a line, without its end.
 func (c client) line() string {
 	c.t.Helper()
 	var line []byte
@@ -267,7 +268,7 @@ func (c client) line() string {
 	}
 }
 
-// alive checks that an echo comes back.
+// alive checks that the target echoes a line.
 func (c client) alive() {
 	c.t.Helper()
 	if _, err := io.WriteString(c, "ping\n"); err != nil {
@@ -278,7 +279,7 @@ func (c client) alive() {
 	}
 }
 
-// wasReset waits for the connection to be reset.
+// wasReset reads until the end and checks that the end is a reset.
 func (c client) wasReset() {
 	c.t.Helper()
 	if _, err := io.Copy(io.Discard, c); !isReset(err) {
@@ -290,8 +291,8 @@ func isReset(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOTCONN)
 }
 
-// ask dials, says ping, reads the answer and waits for the end; refused is
-// true if it was reset.
+// ask connects, sends "ping", and returns the answer. refused is true if the connection was
+// reset.
 func ask(t testing.TB, address string) (word string, refused bool) {
 	t.Helper()
 	c, refused := tryDial(t, address)
@@ -300,7 +301,7 @@ func ask(t testing.TB, address string) (word string, refused bool) {
 	}
 	defer c.Close()
 	var all []byte
-	_, err := io.WriteString(c, "ping\n") // whoever meets a reset first is told, once
+	_, err := io.WriteString(c, "ping\n") // only the first call after a reset returns an error
 	if err == nil {
 		err = c.CloseWrite()
 	}

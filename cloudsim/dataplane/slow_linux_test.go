@@ -2,5 +2,6 @@
 
 package dataplane_test
 
-// seesUnsent: bytes that wait for a slow reader can be told from silence.
+// seesUnsent is true if the data plane can distinguish bytes that wait for a slow reader from
+// silence.
 const seesUnsent = true

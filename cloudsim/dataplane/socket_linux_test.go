@@ -15,13 +15,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// A port of this machine is one per target: connections to one do not run out
-// of those that others have.
+// Connections to different targets can share local ports. So connections to one target do not
+// use up the ports of connections to another.
 func TestPortsArePerTarget(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for a network namespace of its own")
 	}
-	runtime.LockOSThread() // and never unlocked: the thread ends with the test
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	inOwnNetwork(t)
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("40000 40001"), 0o600); err != nil {
 		t.Skip("this machine does not let the ports be few: ", err)

@@ -16,9 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// A verdict falls after as many probes in a row as the thresholds say. In a
-// history, + is a good probe and - a bad one; below it what the verdict then
-// is: i(nitial), h(ealthy), u(nhealthy).
+// A verdict changes after as many probes in a row as the thresholds say. In probes, + is a
+// successful and - a failed probe. want lists the health after each probe: i(nitial), h(ealthy)
+// or u(nhealthy).
 func TestVerdict(t *testing.T) {
 	for _, tc := range []struct {
 		name               string
@@ -66,7 +66,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// chooser is a balancer with one listener, for who is chosen next.
+// chooser is a balancer with one listener. It tests which target is chosen next.
 type chooser struct {
 	*balancer
 	l *listener
@@ -105,7 +105,8 @@ func (c chooser) pick(client netip.Addr) choice {
 	return p
 }
 
-// take picks n times, and says who; ends releases each at once.
+// take picks n times and returns the ids of the targets. If ends is true, each connection ends
+// at once.
 func (c chooser) take(n int, ends bool) (got string) {
 	c.t.Helper()
 	for range n {
@@ -118,21 +119,21 @@ func (c chooser) take(n int, ends bool) (got string) {
 	return got
 }
 
-// Who is next: the fewest connections first, then the longest wait; a target
-// that comes late is not made to wait a round.
+// pick prefers the target with the fewest connections, and then the target with the longest
+// wait. A new target need not wait a round.
 func TestPick(t *testing.T) {
 	c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})
 	got := c.take(4, true)  // a b c a
-	got += c.take(1, false) // b, who stays busy
+	got += c.take(1, false) // b, which keeps its connection
 	got += c.take(4, true)  // c a c a
 	c.health("c", cloudsim.TargetUnhealthy)
-	got += c.take(1, true) // a, alone
+	got += c.take(1, true) // a, the only target without connections
 	c.health("c", cloudsim.TargetHealthy)
-	got += c.take(1, true) // c, who waited
+	got += c.take(1, true) // c, which waited longest
 	c.of("a").listed = false
 	c.seat(c.of("a"))
 	c.add("d", 1)
-	got += c.take(3, true) // d c d: a is gone
+	got += c.take(3, true) // d c d: a was removed
 	if want := "abcabcacaacdcd"; got != want {
 		t.Errorf("picked %s, want %s", got, want)
 	}
@@ -144,8 +145,8 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// A target gets its weight's share, of connections that end at once as of those
-// that stay. One that was away gets no more than its share when it is back.
+// Each target gets its share by weight, both of connections that end at once and of those that
+// stay. A target that was unhealthy gets no more than its share afterwards.
 func TestWeights(t *testing.T) {
 	count := func(s string) map[rune]int {
 		n := map[rune]int{}
@@ -169,9 +170,8 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// A client keeps its target while that is well, for a time that each visit
-// renews; the client that was here longest ago is forgotten when there are too
-// many.
+// A client keeps its target while the target is healthy, for a time that each visit renews.
+// When there are too many clients, the one that was seen longest ago is forgotten.
 func TestAffinity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})
@@ -219,8 +219,7 @@ func TestAffinity(t *testing.T) {
 	})
 }
 
-// A target is reached at its address of the client's family, or at the other
-// if it has only that.
+// A target is reached at its address of the client's family, or else at its other address.
 func TestReach(t *testing.T) {
 	v4, v6 := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
 	internal := func(ips ...string) (i cloudsim.Instance) {

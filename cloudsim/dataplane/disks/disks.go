@@ -3,7 +3,7 @@
 // disk, as a copy if the disk has a source, grows it, deletes it with the disk, and
 // reports the state of the file to the cloud. Only the instances that have the disk
 // attached write to the file. A snapshot's file is read-only. The package never
-// shrinks a file, and never creates a new file for a disk whose data is lost.
+// shrinks a file, and never creates a new file for a disk that has lost its data.
 //
 // A copy is written under another name and renamed when it is complete. A process
 // that is killed during a copy leaves no incomplete file under a disk's name.
@@ -59,7 +59,7 @@ const (
 	suffix       = ".img"
 	made         = fs.FileMode(0o600) // mode of a disk's file
 	snapshotMode = fs.FileMode(0o400)
-	retryEvery   = 10 * time.Second // retry interval for a disk whose file could not be made
+	retryEvery   = 10 * time.Second // retry interval after a failure to make a disk's file
 	askAgain     = time.Second      // retry interval after a failed list or watch
 )
 
@@ -107,8 +107,8 @@ type keeper struct {
 	reports *reports
 
 	mu      sync.Mutex
-	failed  map[cloudsim.DiskID]cloudsim.Disk                                      // disks whose file could not be made; the next bookmark event retries them
-	members map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot // snapshots of groups whose members are not all known yet
+	failed  map[cloudsim.DiskID]cloudsim.Disk                                      // retried at each bookmark event
+	members map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot // of groups with unknown members
 }
 
 // follow lists disks and snapshots, deletes the files without a record, and then watches the

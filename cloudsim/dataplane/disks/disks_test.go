@@ -202,7 +202,7 @@ func read(t *testing.T, path string, at int64) string {
 }
 
 // After a restart the data plane catches up: it grows files, deletes the files of deleted
-// disks, and reports a disk whose file is missing as lost.
+// disks, and reports a disk without its file as lost.
 func TestAfterRestart(t *testing.T) {
 	dir := t.TempDir()
 	c, run := start(t, dir)

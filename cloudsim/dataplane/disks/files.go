@@ -227,7 +227,7 @@ func (f *Files) adopt(stage cloudsim.StagedData) error {
 	return errors.Join(durable.Names(f.dir), os.RemoveAll(dir), durable.Names(f.dir))
 }
 
-// removeAllBut deletes the files of this package whose names are not in keep.
+// removeAllBut deletes the files of this package, except the names in keep.
 func (f *Files) removeAllBut(keep map[string]bool) error {
 	all, err := os.ReadDir(f.dir)
 	if err != nil {

@@ -273,7 +273,7 @@ func TestDataThatCannotBeSaved(t *testing.T) {
 	}
 }
 
-// A state whose disk data is damaged or cut is neither imported nor loaded, and
+// A state with damaged or incomplete disk data is neither imported nor loaded, and
 // the present data stays. Its records can be loaded alone.
 func TestDamagedData(t *testing.T) {
 	dir, states := t.TempDir(), t.TempDir()
