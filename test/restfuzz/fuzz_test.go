@@ -27,18 +27,18 @@ import (
 const (
 	workers    = 3
 	maxLatency = 2 * time.Second
-	// minValid is the share of bodies that pass validation, of all bodies.
+	// minValid is the smallest accepted share of bodies that pass validation.
 	minValid = 0.6
-	// maxHeapGrowth is the heap after the run and a reset, as a ratio to the heap
-	// before it.
+	// maxHeapGrowth limits the heap after the run and a reset, as a ratio to the heap
+	// before the run.
 	maxHeapGrowth = 1.5
-	// settleEvery is after how many requests the run ends holds, faults and a
-	// stopped clock, which would keep others from success.
+	// settleEvery is the number of requests after which the run ends holds, faults and
+	// a stopped clock, because these would keep other requests from success.
 	settleEvery = 250
 )
 
-// TestREST sends random requests to a cloud. RESTFUZZ_REQUESTS sets their number
-// (10000), RESTFUZZ_SEED the seed of the run.
+// TestREST sends random requests to a cloud. RESTFUZZ_REQUESTS sets the number of requests
+// (default 10000), and RESTFUZZ_SEED sets the seed.
 func TestREST(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
@@ -59,8 +59,8 @@ func TestREST(t *testing.T) {
 	r.report(before)
 }
 
-// random sends random requests from all workers. Some operations come less often:
-// more objects come than go.
+// random sends random requests from all workers. It sends fewer deletes and resets, so that the
+// number of objects grows.
 func (r *run) random(seed, requests uint64) {
 	var sent atomic.Uint64
 	var all sync.WaitGroup
@@ -98,14 +98,14 @@ func fromEnv(t *testing.T, name string, fallback uint64) uint64 {
 // heap returns the bytes of live objects.
 func heap() uint64 {
 	runtime.GC()
-	runtime.GC() // the first one only queues finalizers
+	runtime.GC() // the first collection only queues finalizers
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
 
-// noTraffic is the meter of a data plane that forwards nothing. The run has no data
-// plane: its load balancers must not connect to random addresses.
+// noTraffic is the meter of a data plane without traffic. The run has no data plane, so that its
+// load balancers do not connect to random addresses.
 type noTraffic struct{}
 
 // LoadBalancerStats returns no traffic for every load balancer.
@@ -134,8 +134,8 @@ func (r *run) generator(seed uint64) *generator {
 	return &generator{Rand: rand.New(rand.NewPCG(seed, 1)), spec: r.spec, world: r.world}
 }
 
-// explore lists every collection, so that the world has the zones, types and
-// regions that a new cloud has.
+// explore lists every collection, so that the world knows the zones, types and regions of a new
+// cloud.
 func (r *run) explore(g *generator) {
 	for _, op := range r.spec.operations {
 		if op.method == http.MethodGet && op.path == "/v1/"+op.collection() {
@@ -144,7 +144,7 @@ func (r *run) explore(g *generator) {
 	}
 }
 
-// settle ends what keeps other operations from success.
+// settle removes everything that keeps other operations from success.
 func (r *run) settle(g *generator) {
 	for _, id := range []string{"faults.list", "holds.list"} {
 		r.send(g, r.operation(id), false)
@@ -175,7 +175,7 @@ func (r *run) reset(g *generator) {
 	r.explore(g)
 }
 
-// hold holds all work, so that operations stay open to be released or cancelled.
+// hold creates a hold for all work, so that operations stay open and can be released or cancelled.
 func (r *run) hold(g *generator) {
 	r.exchange(g, request{
 		op: r.operation("holds.create"), path: "/v1/holds", contentType: "application/json",
@@ -187,7 +187,7 @@ func (r *run) hold(g *generator) {
 	r.send(g, r.operation("operations.list"), false)
 }
 
-// notices announces both kinds of notices to one instance and withdraws them.
+// notices announces both types of notices to one instance and withdraws them.
 func (r *run) notices(g *generator) {
 	path := "/v1/instances/" + g.id("instances") + "/notices"
 	for _, kind := range []string{"maintenance", "preemption"} {
@@ -199,8 +199,8 @@ func (r *run) notices(g *generator) {
 	}
 }
 
-// finish tries operations that have not succeeded, with valid requests. Their
-// objects may be missing, so it creates some of everything in between.
+// finish tries the operations that have not succeeded yet, with valid requests. Their objects may
+// be missing, so it creates objects of every kind in between.
 func (r *run) finish(g *generator) {
 	for range 60 {
 		missing := slices.DeleteFunc(slices.Clone(r.spec.operations), func(o operation) bool { return r.succeeded[o.id] })
@@ -242,12 +242,12 @@ func (r *run) exchange(g *generator, q request) {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, q.op.method, r.cloud.URL+q.path, bytes.NewReader(q.body))
 	if err != nil {
-		return // a mutated path that is no URL
+		return // a mutated path that is not a URL
 	}
 	req.Header.Set("Authorization", "Bearer "+r.secret)
 	req.Header.Set("Cloud-Project", string(r.cloud.Project))
 	if q.op.collection() == "projects" {
-		req.Header.Set("Cloud-Project", "*") // a project sees no other one
+		req.Header.Set("Cloud-Project", "*") // a call in one project cannot see other projects
 	}
 	if q.contentType != "" {
 		req.Header.Set("Content-Type", q.contentType)

@@ -14,13 +14,13 @@ import (
 type world struct {
 	mu  sync.Mutex
 	ids map[string][]string
-	// ranges are the IPv4 ranges of networks.
+	// ranges are the IPv4 ranges of networks, by id.
 	ranges map[string]string
 	// state is an exported state, for imports.
 	state []byte
 }
 
-// keep is how many objects of a collection the world remembers: the newest.
+// keep is the number of objects of a collection that the world remembers. It keeps the newest.
 const keep = 40
 
 func (w *world) add(collection, id string) {
@@ -40,7 +40,7 @@ func (w *world) remove(collection, id string) {
 	w.ids[collection] = slices.DeleteFunc(w.ids[collection], func(known string) bool { return known == id })
 }
 
-// generator makes requests. It is used by one goroutine.
+// generator generates requests. Only one goroutine may use it.
 type generator struct {
 	*rand.Rand
 	spec  spec
@@ -51,7 +51,7 @@ func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
 func pick[T any](g *generator, all ...T) T { return all[g.IntN(len(all))] }
 
-// id returns a known object of a collection, or a name of none.
+// id returns a known object of a collection, or a name that does not exist.
 func (g *generator) id(collection string) string {
 	g.world.mu.Lock()
 	defer g.world.mu.Unlock()
@@ -64,7 +64,7 @@ func (g *generator) id(collection string) string {
 
 func (g *generator) name() string { return fmt.Sprintf("%c%d", 'a'+g.IntN(26), g.IntN(100_000)) }
 
-// references are the properties that name an object, by its collection.
+// references are the properties that name an object, with the object's collection.
 var references = map[string]string{
 	"zone": "zones", "region": "regions", "network": "networks", "subnet": "subnets", "instance": "instances", "nextHop": "instances",
 	"sourceDisk": "disks", "sourceSnapshot": "snapshots", "disk": "disks", "disks": "disks", "addresses": "addresses",
@@ -72,8 +72,8 @@ var references = map[string]string{
 	"replicaZones": "zones", "repositories": "repositories",
 }
 
-// special values, by "Schema.property" or by the property alone: the schema does not
-// say which strings have a meaning.
+// special returns values for properties whose strings have a meaning that the schema does not
+// contain. It looks for "Schema.property", and then for the property alone.
 func (g *generator) special(in, property string) (any, bool) {
 	private := func(bits int) string {
 		return fmt.Sprintf("10.%d.%d.0/%d", g.IntN(256), g.IntN(256)&^(1<<max(0, 24-bits)-1), bits)
@@ -94,9 +94,9 @@ func (g *generator) special(in, property string) (any, bool) {
 	case "PodRanges.ipv6Mask":
 		return 64, true
 	case "CreateSubnet.network":
-		return nil, true // CreateSubnet chooses it together with the range
+		return nil, true // alternatives chooses the network together with the range
 	case "CreateDisk.zone", "CreateInstance.zone", "CreateSubnet.zone":
-		if g.chance(80) { // a disk and an instance of one zone can be attached
+		if g.chance(80) { // a disk can be attached to an instance in the same zone
 			return "sim-1a", true
 		}
 	case "CreateRoute.network":
@@ -175,7 +175,7 @@ func (g *generator) special(in, property string) (any, bool) {
 // appendix A.3.
 const trustKeys = `{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","use":"sig","kid":"1","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}`
 
-// value returns a random value of a schema. in and property say where it stands.
+// value returns a random value of a schema. in and property are its place in the request.
 func (g *generator) value(s *schema, in, property string) any {
 	if v, ok := g.special(in, property); ok {
 		return v
@@ -191,7 +191,7 @@ func (g *generator) value(s *schema, in, property string) any {
 		return g.object(s, in)
 	case s.is("array"):
 		n := 1 + g.IntN(2)
-		if property == "targets" || property == "disks" { // they must differ
+		if property == "targets" || property == "disks" { // the elements must differ
 			n = 1
 		}
 		if s.MaxItems != nil {
@@ -222,8 +222,8 @@ func (g *generator) value(s *schema, in, property string) any {
 	return g.name()
 }
 
-// object returns a random object: all required properties, and each other one with a
-// chance of one in four. A nil value leaves a property out.
+// object returns a random object with all required properties. It has each other property with
+// a probability of one in four. A nil value leaves a property out.
 func (g *generator) object(s *schema, in string) map[string]any {
 	o := map[string]any{}
 	names := make([]string, 0, len(s.Properties))
@@ -243,7 +243,7 @@ func (g *generator) object(s *schema, in string) map[string]any {
 	return o
 }
 
-// always are optional properties that a useful object has.
+// always contains optional properties that a useful object needs.
 var always = map[string]bool{
 	"FaultMatch.caller": true, "CreateDisk.sizeGiB": true, "CreateDisk.zone": true, "CreateSubnet.zone": true,
 	"ModifyDisk.type": true, "RateLimits.read": true, "RateLimits.write": true, "CreateToken.role": true,
@@ -290,7 +290,7 @@ func alternatives(g *generator, in string, o map[string]any) {
 		}
 	case "CreateSubnet":
 		g.world.mu.Lock()
-		for network, in := range g.world.ranges { // any of them
+		for network, in := range g.world.ranges { // any network
 			o["network"], o["ipv4"] = network, strings.Replace(in, ".0.0/", fmt.Sprintf(".%d.0/", g.IntN(256)), 1)
 			o["ipv4"] = o["ipv4"].(string)[:strings.Index(o["ipv4"].(string), "/")] + "/24"
 			break
@@ -326,17 +326,17 @@ func alternatives(g *generator, in string, o map[string]any) {
 	}
 }
 
-// request is a request before it is sent.
+// request is a generated request.
 type request struct {
 	op          operation
-	target      string // the collection's object in the path; "" without one
+	target      string // the object in the path; "" without one
 	path        string
 	body        []byte
 	contentType string
 	mutated     bool
 }
 
-// request generates a request for an operation. One body in four is mutated.
+// request generates a request for an operation. With mutate the body is wrong in one way.
 func (g *generator) request(op operation, mutate bool) request {
 	r := request{op: op, path: op.path}
 	if strings.Contains(r.path, "{id}") {
@@ -373,7 +373,7 @@ func (g *generator) request(op operation, mutate bool) request {
 		if r.mutated = mutate; mutate {
 			r.body = g.mutate(o)
 		} else {
-			r.body, _ = json.Marshal(o) // of such values it cannot fail
+			r.body, _ = json.Marshal(o) // cannot fail for such values
 		}
 	}
 	return r
@@ -426,7 +426,7 @@ func (g *generator) mutate(o map[string]any) []byte {
 	default:
 		o[names[g.IntN(len(names))]] = odd[g.IntN(len(odd))]
 	}
-	raw, _ := json.Marshal(o) // of such values it cannot fail
+	raw, _ := json.Marshal(o) // cannot fail for such values
 	switch {
 	case g.chance(10):
 		return raw[:g.IntN(len(raw))]
