@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// built is the path of a binary that `make build` made.
+// built returns the path of a binary that `make build` made.
 func built(b *testing.B, name string) string {
 	b.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "..", "bin", name))
@@ -32,7 +32,7 @@ func built(b *testing.B, name string) string {
 	return path
 }
 
-// background starts a program that is killed when the benchmark ends.
+// background starts a program in the background and returns a function that kills it.
 func background(b *testing.B, path string, args ...string) (pid int, stop func()) {
 	b.Helper()
 	cmd := exec.Command(path, args...)
@@ -46,11 +46,11 @@ func background(b *testing.B, path string, args ...string) (pid int, stop func()
 	}
 }
 
-// untilOK asks url until it answers 200, and returns how long that took.
+// untilOK requests url until the answer is 200, and returns the time that this took.
 func untilOK(b *testing.B, url string) time.Duration {
 	b.Helper()
 	hc := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // loopback, a certificate of its own making
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // loopback, with a self-made certificate
 	}}
 	begin := time.Now()
 	for {
@@ -68,14 +68,12 @@ func untilOK(b *testing.B, url string) time.Duration {
 	}
 }
 
-// maxIdleMiB is the anonymous memory that a cloud may hold when it has been idle
-// for two seconds.
+// maxIdleMiB is the limit of the anonymous memory of a cloud after two idle seconds, in MiB.
 const maxIdleMiB = 25
 
-// BenchmarkCloudsim starts the cloud alone. The cloud should be ready within
-// 100 ms, and must stay within maxIdleMiB. The memory is RssAnon of
-// proc_pid_status(5): it leaves out the pages of the program's file, which the
-// kernel drops when memory is short.
+// BenchmarkCloudsim starts the cloud alone. The cloud should be ready within 100 ms, and must
+// stay within maxIdleMiB. The memory is RssAnon of proc_pid_status(5). RssAnon excludes the
+// pages of the program's file, because the kernel drops these pages when memory is short.
 func BenchmarkCloudsim(b *testing.B) {
 	bin := built(b, "allinone")
 	var ready time.Duration
@@ -84,7 +82,7 @@ func BenchmarkCloudsim(b *testing.B) {
 		addr := "127.0.0.1:" + strconv.Itoa(freePort(b))
 		pid, stop := background(b, bin, "cloudsim", "--listen", addr, "--data-dir", b.TempDir())
 		ready += untilOK(b, "http://"+addr+"/readyz")
-		time.Sleep(2 * time.Second) // the cloud is to be idle
+		time.Sleep(2 * time.Second) // until the cloud is idle
 		anonymous += anonymousMiB(b, pid)
 		stop()
 	}
@@ -111,12 +109,12 @@ func anonymousMiB(b *testing.B, pid int) float64 {
 	return kib / 1024
 }
 
-// BenchmarkUp starts whole labs in fresh folders, from the command to three
-// Ready nodes and a load balancer that answers. The limit in the same run is
-// kube-apiserver alone, on an etcd that runs already, from its start to ready.
+// BenchmarkUp starts whole labs in new folders. It measures the time from the command to three
+// Ready nodes and a load balancer that answers. The lower bound in the same run is the time of
+// kube-apiserver alone, on a running etcd, from its start until it is ready.
 //
-// of-apiserver should be at most 3; MiB-lab, the proportional memory of all
-// that runs, under 1536.
+// The metric of-apiserver should be at most 3. The metric MiB-lab, the proportional memory of
+// all components, should be under 1536.
 func BenchmarkUp(b *testing.B) {
 	bin, kube := built(b, "allinone"), built(b, "kube")
 	var whole, limit time.Duration
@@ -172,8 +170,7 @@ func upAndServe(b *testing.B, bin string) (time.Duration, labStatus) {
 	return took, s
 }
 
-// apiServerAlone returns how long kube-apiserver takes to become ready when
-// nothing else starts.
+// apiServerAlone returns the time until kube-apiserver is ready when no other program starts.
 func apiServerAlone(b *testing.B, kube string) time.Duration {
 	b.Helper()
 	dir := b.TempDir()

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// ccmFigures are what the service level objectives of the cloud controller
-// manager's KEPs speak of, by the metrics of the framework's own and, of the
-// cloud's calls, ours.
+// ccmFigures are the figures for the service level objectives in the KEPs of the cloud
+// controller manager. They come from the metrics of the upstream framework. The figures for
+// calls to the cloud come from this project's metrics.
 var ccmFigures = []struct{ what, metric, labels string }{
 	{"node: registered to initialised (SLO 60 s)", "node_controller_initial_node_sync_delay_seconds", ""},
 	{"node: taint taken away (SLO 60 s)", "node_controller_cloud_provider_taint_removal_delay_seconds", ""},
@@ -24,7 +24,7 @@ var ccmFigures = []struct{ what, metric, labels string }{
 	{"routes: a round", "workqueue_work_duration_seconds", `name="Routes"`},
 }
 
-// testFigures prints them, after a node and a Service came and went.
+// testFigures prints the figures after a node and a Service were created and deleted.
 func (l *labRun) testFigures(t *testing.T) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", l.pids()["ccm"]))
 	if err != nil {
@@ -48,7 +48,7 @@ func (l *labRun) testFigures(t *testing.T) {
 		}
 	}
 	t.Log("\n" + said.String())
-	dir := filepath.Join(filepath.Dir(l.allinone), "figures") // make e2e shows them
+	dir := filepath.Join(filepath.Dir(l.allinone), "figures") // make e2e prints these files
 	lab, _, _ := strings.Cut(t.Name(), "/")
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, lab), []byte(said.String()), 0o600)); err != nil {
 		t.Error(err)
@@ -58,10 +58,10 @@ func (l *labRun) testFigures(t *testing.T) {
 	}
 }
 
-// sample is the value of a metric with these labels, or 0.
+// sample returns the value of a metric with these labels, or 0 if it is missing.
 func sample(page, metric, labels string) float64 {
 	for line := range strings.Lines(page) {
-		at := max(strings.LastIndex(line, " "), 0) // labels may hold spaces
+		at := max(strings.LastIndex(line, " "), 0) // labels may contain spaces
 		series, _, _ := strings.Cut(line[:at], "{")
 		if series != metric || !strings.Contains(line[:at], labels) {
 			continue

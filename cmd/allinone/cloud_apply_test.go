@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// everyKind has each list that can be applied, and says in it every zero, null
-// and other spelling that the API has another answer for.
+// everyKind contains each list that can be applied. Its values include the zeros, nulls and
+// other spellings for which the API shows a different value.
 const everyKind = `
 networks:
 - {name: shop, ipv4: 10.10.0.0/16, ipv6: "fd10:0:0::/48", labels: {}, maxRoutes: 0, podRanges: {ipv4: 10.11.0.0/16, ipv4Mask: 24, ipv6: "", ipv6Mask: 0}}
@@ -69,8 +69,8 @@ func applyText(t *testing.T, cl *client.Client, text string, dryRun bool) map[st
 	return results
 }
 
-// A file that is applied again changes nothing, whatever it says, of whatever
-// kind: not a word of the journal.
+// TestApplyTwice proves that a second apply of the same file changes no resource of any kind,
+// and adds no event to the journal.
 func TestApplyTwice(t *testing.T) {
 	cl := cloudtest.Start(t)
 	if _, err := cl.CreateServiceAccount(t.Context(), cloudsim.CreateServiceAccount{Name: "worker"}); err != nil {
@@ -99,7 +99,7 @@ func TestApplyTwice(t *testing.T) {
 	before := revision(t, cl)
 	for _, dryRun := range []bool{false, true} {
 		for what, result := range applyText(t, cl, everyKind, dryRun) {
-			if result != "unchanged " && (!dryRun || what != "networks shop") { // whose maxRoutes asks for a default, which only the cloud knows
+			if result != "unchanged " && (!dryRun || what != "networks shop") { // maxRoutes asks for a default that only the cloud knows
 				t.Errorf("again, %s: %s", what, result)
 			}
 		}
@@ -109,8 +109,8 @@ func TestApplyTwice(t *testing.T) {
 	}
 }
 
-// A zero asks for the default: where the cloud has something else it is updated,
-// once.
+// TestApplyZero proves that a zero asks for the default. If the cloud has another value, apply
+// updates the resource once.
 func TestApplyZero(t *testing.T) {
 	cl := cloudtest.Start(t)
 	const name, zero = "loadBalancers:\n- name: web\n  region: sim-1\n", "  drainTimeoutSeconds: 0\n  healthCheck: {protocol: http, path: \"\"}\n"
@@ -127,8 +127,8 @@ func TestApplyZero(t *testing.T) {
 	}
 }
 
-// Of several documents everything is made, in an order that works; of what is
-// written twice nothing is.
+// TestApplyDocuments proves that apply creates the resources of all documents in a valid
+// order. It refuses a document that contains the same list twice.
 func TestApplyDocuments(t *testing.T) {
 	cl := cloudtest.Start(t)
 	got := applyText(t, cl, "---\nholds:\n- {name: h, kind: instance, verb: stop, target: b}\n---\ninstances: [{name: a, zone: sim-1a, type: small}]\n---\n# none\n---\ninstances: [{name: b, zone: sim-1a, type: small}]\n", false)
@@ -147,8 +147,8 @@ func TestApplyDocuments(t *testing.T) {
 	}
 }
 
-// What can be known to be wrong is said before anything is made, all of it, by a
-// dry run too.
+// TestApplyChecksFirst proves that apply reports all errors that it can find in advance before
+// it creates a resource. A dry run reports the same errors.
 func TestApplyChecksFirst(t *testing.T) {
 	cl := cloudtest.Start(t)
 	for text, want := range map[string]string{
@@ -181,8 +181,8 @@ func TestApplyChecksFirst(t *testing.T) {
 	}
 }
 
-// A target is of the kind that the hold or the fault is for, whatever else has
-// its name.
+// TestApplyTargets proves that the target of a hold or a fault is a resource of the matching
+// kind, even if resources of other kinds have the same name.
 func TestApplyTargets(t *testing.T) {
 	cl := cloudtest.Start(t)
 	applyText(t, cl, `
@@ -222,8 +222,8 @@ func revision(t *testing.T, cl *client.Client) uint64 {
 	return l.Revision
 }
 
-// FuzzApply: a file of anything is refused with its name and line, or applied;
-// and one that was applied whole changes nothing the second time.
+// FuzzApply proves that any file is either applied, or refused with an error that names the
+// file and the line. A second apply of an applied file changes nothing.
 func FuzzApply(f *testing.F) {
 	f.Add([]byte(everyKind))
 	for _, s := range []string{

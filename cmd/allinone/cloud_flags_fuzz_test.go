@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// FuzzFlags: a flag's value is read to what it says, or is Invalid; and what
-// is read the cloud can judge.
+// FuzzFlags proves that the value of a flag is either parsed correctly or Invalid. The
+// validation of the cloud accepts any parsed value without a crash.
 func FuzzFlags(f *testing.F) {
 	for _, s := range []string{"", "80:30080", "tcp:80:30080", "udp:-1:+70000", "http:10256/healthz", "tcp:1", "http:/", "a=b", "a==b", "a!=b", "=", "::", "load-balancers"} {
 		f.Add(s)

@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// An update decided on what is no longer there begins anew: it loses nothing
-// of what somebody else wrote in between.
+// TestUpdateOfAStaleLoadBalancer proves that an update based on an old revision reads the load
+// balancer again. It keeps the changes that another caller made in between.
 func TestUpdateOfAStaleLoadBalancer(t *testing.T) {
 	cl, ctx := cloudtest.Start(t), t.Context()
 	spec := cloudsim.LoadBalancerSpec{

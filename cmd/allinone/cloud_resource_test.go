@@ -25,11 +25,11 @@ func TestResolve(t *testing.T) {
 	}
 	a := create("a")
 	imitator := create(string(a.ID)) // a name that looks like an id
-	distant := create("i-000077")    // one that is no id yet
+	distant := create("i-000077")    // a name that looks like an unused id
 
 	for arg, want := range map[string]cloudsim.InstanceID{
 		"a":                 a.ID,
-		string(a.ID):        a.ID, // an id before a name
+		string(a.ID):        a.ID, // an id takes precedence over a name
 		string(imitator.ID): imitator.ID,
 		"i-000077":          distant.ID,
 	} {
@@ -53,7 +53,7 @@ func TestResolve(t *testing.T) {
 	for n := range 2 * maxHints {
 		create(fmt.Sprintf("n%d", n))
 	}
-	const tenth = cloudsim.InstanceID("i-00000a") // ids count in hexadecimal
+	const tenth = cloudsim.InstanceID("i-00000a") // ids are hexadecimal
 	if got, err := instances.resolve(ctx, cl, string(tenth)); err != nil || got.ID != tenth {
 		t.Errorf("resolve(%q) = %s, %v", tenth, got.ID, err)
 	}

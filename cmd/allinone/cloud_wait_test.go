@@ -32,8 +32,8 @@ func cli(ctx context.Context, t *testing.T, cl *client.Client, stderr *bytes.Buf
 	return code, out.String()
 }
 
-// In a cloud whose hardware takes an hour, nothing that is waited for ends by
-// itself.
+// TestWaitThatDoesNotEndWell proves the output and the exit codes of waits that time out, fail
+// or are interrupted. In this cloud all work takes an hour.
 func TestWaitThatDoesNotEndWell(t *testing.T) {
 	slow := engine.Profile{Name: "slow", Provision: time.Hour, Boot: time.Hour, Shutdown: time.Hour, LoadBalancer: time.Hour}
 	cl := cloudtest.Start(t, cloudtest.WithProfile(slow))
@@ -42,7 +42,7 @@ func TestWaitThatDoesNotEndWell(t *testing.T) {
 	for _, step := range []struct {
 		args           string
 		code           int
-		stdout, stderr string // what they begin with
+		stdout, stderr string // the expected beginning of each
 	}{
 		{"instances create node-1 --zone sim-1a --wait --timeout 30ms -o name", 10, "i-000001\n",
 			"allinone cloud instances create: not over after 30ms; the work goes on: see 'allinone cloud operations list'\n"},
@@ -59,7 +59,7 @@ func TestWaitThatDoesNotEndWell(t *testing.T) {
 			time.AfterFunc(50*time.Millisecond, cancel)
 		}
 		code, stdout := cli(ctx, t, cl, &stderr, strings.Fields(step.args)...)
-		// It may have had no time to ask how the work goes.
+		// The command prints the state only if it had time to read the operation.
 		said := strings.TrimPrefix(stderr.String(), "op-000001 (create instance i-000001): running\n")
 		said = strings.TrimPrefix(said, "op-000002 (terminate instance i-000001): running\n")
 		if code != step.code || stdout != step.stdout || !strings.HasPrefix(said, step.stderr) {

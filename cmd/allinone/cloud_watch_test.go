@@ -9,8 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// A list of many pages is read at several revisions. What a later page already
-// showed is not printed again when its event comes.
+// TestWatchRepeatsNothingThatTheListShowed proves that a watch does not print a change twice.
+// The pages of a long list have different revisions, so a later page can already show the
+// change of a later event.
 func TestWatchRepeatsNothingThatTheListShowed(t *testing.T) {
 	cl, ctx := cloudtest.Start(t), t.Context()
 	since, err := cl.ListRegions(ctx, cloudsim.ListOptions{})

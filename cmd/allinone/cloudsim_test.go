@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Starts that come together, or after one that was killed, find a whole token
-// or none: never the beginning of one.
+// TestEnsureSecretIsWhole proves that concurrent starts, and a start after a killed start, read
+// a complete token. They never read a part of a token.
 func TestEnsureSecretIsWhole(t *testing.T) {
 	for range 20 {
 		path := filepath.Join(t.TempDir(), "token")

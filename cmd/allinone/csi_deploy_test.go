@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// TestShippedVolumesWork applies deploy/csi to a real API server, and has
-// upstream's controllers do their work as who it says that they are. What they
-// ask for and may not would be in their log.
+// TestShippedVolumesWork applies deploy/csi to a real API server. Upstream's controllers then
+// run with the shipped service account. The log of a controller shows each missing permission.
 func TestShippedVolumesWork(t *testing.T) {
 	l := newLab(t)
 	sidecars := filepath.Join(filepath.Dir(l.allinone), "csi", "csi-sidecars")
@@ -25,15 +24,15 @@ func TestShippedVolumesWork(t *testing.T) {
 	l.must(l.allinone, "up", "--detach", "--instances", "1", "--port-base", "0", "--profile", "instant", "--volumes=false")
 	l.kubectl("apply", "--server-side", "-f", filepath.Join(filepath.Dir(sidecars), "crds"))
 	l.kubectl("apply", "-k", "../../deploy/csi")
-	sockets, err := os.MkdirTemp("", "csi") // their paths are short
+	sockets, err := os.MkdirTemp("", "csi") // the paths of Unix sockets must be short
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
 	socket := filepath.Join(sockets, "csi.sock")
 	l.beside(l.allinone, "csi", "--mode=controller", "--endpoint=unix://"+socket, "--data-dir="+l.dir)
-	// Before the controllers begin: what they are refused while the API server has
-	// not heard of their rights would count as rights that are missing.
+	// Check the permissions before the controllers start. Otherwise a refusal before the
+	// API server knows the new roles would look like a missing permission.
 	l.walk(t, []step{
 		{"what is applied is taken", (*labRun).testShippedPods},
 		{"what each may do", (*labRun).testShippedRights},
@@ -54,8 +53,7 @@ func TestShippedVolumesWork(t *testing.T) {
 	}
 }
 
-// beside runs a program beside the lab until the test ends; it returns what the
-// program has said.
+// beside runs a program next to the lab until the test ends. said returns the program's output.
 func (l *labRun) beside(name string, args ...string) (said func() string) {
 	l.t.Helper()
 	path := filepath.Join(l.t.TempDir(), "log")
@@ -91,8 +89,8 @@ func (l *labRun) beside(name string, args ...string) (said func() string) {
 	return said
 }
 
-// asAccount is a kubeconfig of a service account in kube-system, without any
-// other right.
+// asAccount writes a kubeconfig of a service account in kube-system. The kubeconfig has no
+// other credentials.
 func (l *labRun) asAccount(name string) (path string) {
 	l.t.Helper()
 	path = filepath.Join(l.t.TempDir(), name+".kubeconfig")
@@ -107,7 +105,7 @@ func (l *labRun) asAccount(name string) (path string) {
 	return path
 }
 
-// The pods of what is shipped are admitted, and placed.
+// testShippedPods proves that the shipped pods are admitted and scheduled.
 func (l *labRun) testShippedPods(*testing.T) {
 	for app, want := range map[string]int{"csi-controller": 2, "csi-node": 1} {
 		l.until("the pods of "+app+" have a node", func() string {
@@ -120,8 +118,9 @@ func (l *labRun) testShippedPods(*testing.T) {
 	}
 }
 
-// The controllers may not do what volumes do not need, and a node nothing. What
-// upstream's containers ask for besides, for an owner of what they write, they may.
+// testShippedRights proves that the controllers have only the permissions that volumes need,
+// and that the node service account has none. Upstream's containers also read the owner of
+// their objects, so the controllers may read pods and replica sets.
 func (l *labRun) testShippedRights(*testing.T) {
 	for _, c := range []struct{ who, verb, what, namespace, want string }{
 		{"csi-controller", "get", "pods", "kube-system", "yes"},
@@ -137,7 +136,7 @@ func (l *labRun) testShippedRights(*testing.T) {
 		{"csi-node", "get", "persistentvolumes", "", "no"},
 	} {
 		l.until(fmt.Sprintf("may %s %s %s in %q: %s", c.who, c.verb, c.what, c.namespace, c.want), func() string {
-			got, _ := l.try(l.kubectlPath(), "auth", "can-i", c.verb, c.what, "--namespace="+c.namespace, "--as=system:serviceaccount:kube-system:"+c.who) // it fails with its no
+			got, _ := l.try(l.kubectlPath(), "auth", "can-i", c.verb, c.what, "--namespace="+c.namespace, "--as=system:serviceaccount:kube-system:"+c.who) // the command also fails if the answer is no
 			if strings.TrimSpace(got) != c.want {
 				return fmt.Sprintf("%q", got)
 			}
@@ -146,7 +145,7 @@ func (l *labRun) testShippedRights(*testing.T) {
 	}
 }
 
-// hollowDriver is what a kubelet would write of a driver that registers.
+// hollowDriver contains the CSINode that a kubelet would write for a registered driver.
 const hollowDriver = `
 apiVersion: storage.k8s.io/v1
 kind: CSINode
@@ -160,8 +159,8 @@ driverName: csi.cloudsim.dev
 parameters: {iops: "4000"}
 `
 
-// A claim of the shipped class gets a volume where there is room for it, which
-// is attached, grows and is changed.
+// testShippedVolumes proves that a claim of the shipped class gets a volume. The volume is
+// attached, grows and changes its class.
 func (l *labRun) testShippedVolumes(*testing.T) {
 	l.kubectl("label", "node", "node-1", "topology.csi.cloudsim.dev/zone=sim-1a")
 	l.apply(hollowDriver)
@@ -198,7 +197,8 @@ metadata: {name: group}
 spec: {volumeGroupSnapshotClassName: own, source: {selector: {matchLabels: {app: data}}}}
 `
 
-// A snapshot, one of a group, and a volume of a snapshot.
+// testShippedSnapshots proves that a snapshot, a group of snapshots, and a volume from a
+// snapshot work.
 func (l *labRun) testShippedSnapshots(*testing.T) {
 	l.kubectl("label", "pvc", "data", "app=data")
 	l.apply(shippedSnapshots)

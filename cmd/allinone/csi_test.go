@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// objects are those of a manifest, by kind and name, as strict JSON.
+// objects returns the objects of a manifest as JSON, by kind and name.
 func objects(t *testing.T, path string) map[string][]byte {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -50,7 +50,7 @@ func objects(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-// strictly decodes one of them; a field that there is not fails.
+// strictly decodes an object, and fails for an unknown field.
 func strictly[T any](t *testing.T, all map[string][]byte, name string) (v T) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(all[name]))
@@ -61,8 +61,8 @@ func strictly[T any](t *testing.T, all map[string][]byte, name string) (v T) {
 	return v
 }
 
-// What is shipped for volumes is what was tried: the lab runs with the same
-// rules and the same CSIDriver, and every container mounts what there is.
+// TestShippedVolumes proves that the shipped manifests have the same rules and the same
+// CSIDriver as the lab. Every container mounts only volumes that exist.
 func TestShippedVolumes(t *testing.T) {
 	const dir = "../../deploy/csi/"
 	lab, rules, driver := objects(t, "../../lab/volumes.yaml"), objects(t, dir+"rbac.yaml"), objects(t, dir+"driver.yaml")
@@ -95,7 +95,8 @@ func TestShippedVolumes(t *testing.T) {
 	}
 }
 
-// The kubelet looks for a node's socket where the folder of it is on the node.
+// TestShippedSocket proves that the driver tells the kubelet the folder on the node that
+// contains its socket.
 func TestShippedSocket(t *testing.T) {
 	pod := strictly[appsv1.DaemonSet](t, objects(t, "../../deploy/csi/node.yaml"), "DaemonSet/csi-node").Spec.Template.Spec
 	said := map[string]string{}
@@ -120,7 +121,7 @@ func TestShippedSocket(t *testing.T) {
 	}
 }
 
-// shares is the mount below which m is that makes it the node's, too; "" for none.
+// shares returns the mount above m that also propagates m to the node, or "" if there is none.
 func shares(c corev1.Container, m corev1.VolumeMount) string {
 	for _, above := range c.VolumeMounts {
 		if p := above.MountPropagation; p != nil && *p == corev1.MountPropagationBidirectional && strings.HasPrefix(m.MountPath, above.MountPath+"/") {

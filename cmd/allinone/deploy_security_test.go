@@ -25,7 +25,8 @@ var podSecurityExceptions = map[string][]string{
 	"proxy/server.yaml DaemonSet/network-proxy-server":        {"host namespaces", "restricted volume types", "runAsNonRoot != true", "runAsUser=0"},
 }
 
-// Upstream's own evaluator compares each workload with Pod Security "restricted".
+// TestDeployPodSecurity checks each workload against Pod Security level "restricted" with
+// upstream's own evaluator.
 func TestDeployPodSecurity(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -62,8 +63,8 @@ func TestDeployPodSecurity(t *testing.T) {
 	}
 }
 
-// Each Secret and ConfigMap is readable by the pod's user or group only, and every
-// pod has the runtime's seccomp profile.
+// TestDeployFileModes proves that each Secret and ConfigMap is readable by the pod's user or
+// group only. Every pod has the runtime's seccomp profile.
 func TestDeployFileModes(t *testing.T) {
 	for name, m := range shipped(t) {
 		spec := m.Spec.Template.Spec
@@ -107,8 +108,8 @@ func hasRuntimeDefaultSeccomp(spec corev1.PodSpec) bool {
 	return true
 }
 
-// Components in the node's network listen on named addresses, not on all of them.
-// Components in the pod network are selected by a NetworkPolicy.
+// TestDeployListeners proves that components in the node's network listen on given addresses,
+// not on all addresses. A NetworkPolicy selects each component in the pod network.
 func TestDeployListeners(t *testing.T) {
 	policies, err := os.ReadFile("../../deploy/csi/networkpolicy.yaml")
 	if err != nil {
@@ -135,8 +136,8 @@ func TestDeployListeners(t *testing.T) {
 // tagged finds images of a registry in manifests, the Dockerfile and Compose.
 var tagged = regexp.MustCompile(`(?m)(?:image: |_IMAGE=|_IMAGE:-)((?:[a-z0-9.-]+/)*[a-z0-9-]+:[A-Za-z0-9][\w.-]*)(@sha256:[0-9a-f]{64})?`)
 
-// Each image that the project does not build has a digest, or deploy/unpinned.txt
-// lists it.
+// TestDeployImagesArePinned proves that each image that the project does not build has a
+// digest, or that deploy/unpinned.txt lists the image.
 func TestDeployImagesArePinned(t *testing.T) {
 	files, err := filepath.Glob("../../deploy/*/*.yaml")
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifest is what we read of an object that is shipped.
+// manifest contains the parts of a shipped object that the tests read.
 type manifest struct {
 	Kind     string
 	Metadata struct{ Name string }
@@ -29,7 +29,7 @@ type manifest struct {
 	}
 }
 
-// shipped are the objects in deploy, by file and name.
+// shipped returns the objects in deploy, by file and name.
 func shipped(t *testing.T) map[string]manifest {
 	t.Helper()
 	all := map[string]manifest{}
@@ -62,8 +62,8 @@ func shipped(t *testing.T) map[string]manifest {
 	return all
 }
 
-// Every container of ours is started with flags that there are, and has no right
-// that it was not given by name.
+// TestShippedContainersStart proves that every container of the project starts with valid
+// flags and has no unneeded privileges.
 func TestShippedContainersStart(t *testing.T) {
 	commands := 0
 	for name, m := range shipped(t) {
@@ -85,7 +85,7 @@ func TestShippedContainersStart(t *testing.T) {
 				}
 			}
 			if name == "csi/node.yaml DaemonSet/csi-node" {
-				continue // it mounts for the kubelet, which takes every privilege
+				continue // mounting for the kubelet needs all privileges
 			}
 			s := c.SecurityContext
 			if s == nil || s.Privileged != nil || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
@@ -101,10 +101,10 @@ func TestShippedContainersStart(t *testing.T) {
 	}
 }
 
-// The image's own user is nobody in particular: each container says as whom it
-// runs. A privileged one is root, as another would have no capability, and those
-// that share a folder are one user, whose sockets there are its own. A probe asks
-// a port that there is, and that a kubelet reaches.
+// TestShippedContainersAreUsers proves that each container sets its user, because the image
+// has no suitable user. A privileged container is root, because other users would have no
+// capabilities. Containers that share a folder have the same user, so that they can use each
+// other's sockets. A probe uses a port that exists and that the kubelet can reach.
 func TestShippedContainersAreUsers(t *testing.T) {
 	for name, m := range shipped(t) {
 		pod, shares := m.Spec.Template.Spec, map[string]int64{}
@@ -145,7 +145,8 @@ func TestShippedContainersAreUsers(t *testing.T) {
 	}
 }
 
-// The agents that are shipped are those that 'allinone proxy config' writes.
+// TestShippedAgentsAreTheProxys proves that the shipped agents are equal to the manifests that
+// 'allinone proxy config' writes.
 func TestShippedAgentsAreTheProxys(t *testing.T) {
 	written, err := template.New("").Parse(proxyManifests)
 	if err != nil {
@@ -174,7 +175,8 @@ func TestShippedAgentsAreTheProxys(t *testing.T) {
 	}
 }
 
-// A token may be of the group of who reads it, as in a pod, and of nobody else.
+// TestReadSecret proves that a token file may be readable by its group, as in a pod, but not by
+// other users.
 func TestReadSecret(t *testing.T) {
 	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o440: true, 0o444: false, 0o620: false} {
 		path := filepath.Join(t.TempDir(), "token")

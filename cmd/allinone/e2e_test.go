@@ -19,20 +19,19 @@ import (
 	"time"
 )
 
-// patience is for a slow host, such as the virtual machine of make vm-test.
+// patience makes all time limits longer on a slow host, such as the virtual machine of make vm-test.
 var patience = flag.Int("patience", 1, "how many `times` longer than usual all of a lab may take")
 
 func patiently(d time.Duration) time.Duration { return d * time.Duration(*patience) }
 
-// labRun is a lab that a test drives as a person would: by bin/allinone and
-// kubectl, and by nothing else.
+// labRun is a lab that a test controls like a user: only with bin/allinone and kubectl.
 type labRun struct {
 	t        *testing.T
 	allinone string
 	dir      string
 }
 
-// labStatus is what `allinone status -o json` says that the tests need.
+// labStatus is the part of `allinone status -o json` that the tests need.
 type labStatus struct {
 	PID        int
 	Ready      bool
@@ -46,7 +45,7 @@ type labComponent struct {
 	Resident, Proportional int64
 }
 
-// newLab finds the binaries that `make build` made.
+// newLab returns a lab in a new folder. It needs the binaries that `make build` makes.
 func newLab(t *testing.T) *labRun {
 	t.Helper()
 	if testing.Short() {
@@ -71,8 +70,7 @@ func newLab(t *testing.T) *labRun {
 	return l
 }
 
-// dump keeps the logs of a lab whose test failed, and shows a little of them:
-// what the test said of itself is to be seen beside them.
+// dump keeps the logs of a lab whose test failed, and prints the end of each log.
 func (l *labRun) dump() {
 	kept := filepath.Join(filepath.Dir(l.allinone), "failed", l.t.Name())
 	if err := errors.Join(os.RemoveAll(kept), os.CopyFS(kept, os.DirFS(filepath.Join(l.dir, "logs")))); err != nil {
@@ -89,7 +87,7 @@ func (l *labRun) env() []string {
 	return append(os.Environ(), "CLOUDSIM_DATA_DIR="+l.dir, "KUBECONFIG="+filepath.Join(l.dir, "kubeconfig"))
 }
 
-// try runs a program and returns what it printed.
+// try runs a program and returns its output.
 func (l *labRun) try(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(l.t.Context(), patiently(2*time.Minute))
 	defer cancel()
@@ -124,7 +122,7 @@ func (l *labRun) kubectl(args ...string) string {
 	return l.must(l.kubectlPath(), args...)
 }
 
-// until asks ok until it returns "", or fails with what it said last.
+// until calls ok until it returns "". After 90 s it fails with the last reason of ok.
 func (l *labRun) until(what string, ok func() string) {
 	l.t.Helper()
 	l.within(90*time.Second, what, ok)
@@ -159,14 +157,14 @@ func (l *labRun) untilPrints(what, want string, args ...string) {
 
 func (l *labRun) status() (s labStatus) {
 	l.t.Helper()
-	out, failed := l.try(l.allinone, "status", "-o", "json") // it fails where no lab runs, and says so in JSON
+	out, failed := l.try(l.allinone, "status", "-o", "json") // if no lab runs, the command fails but prints the status
 	if err := json.Unmarshal([]byte(out), &s); err != nil {
 		l.t.Fatal(errors.Join(err, failed))
 	}
 	return s
 }
 
-// component is one that runs.
+// component returns a running component.
 func (l *labRun) component(name string) labComponent {
 	l.t.Helper()
 	for _, c := range l.status().Components {
@@ -178,7 +176,7 @@ func (l *labRun) component(name string) labComponent {
 	return labComponent{}
 }
 
-// pids are the processes of the lab, by component.
+// pids returns the process ids of the lab, by component.
 func (l *labRun) pids() map[string]int {
 	l.t.Helper()
 	m := map[string]int{}
@@ -190,7 +188,7 @@ func (l *labRun) pids() map[string]int {
 	return m
 }
 
-// page gets a URL and returns the first value of a "key: value" line.
+// page fetches a URL and returns the first value of a "key: value" line.
 func page(url, key string) (string, error) {
 	said, err := fetch(url)
 	if err != nil {
@@ -204,7 +202,7 @@ func page(url, key string) (string, error) {
 	return "", fmt.Errorf("no %s in %q", key, said)
 }
 
-// fetch gets a URL by a connection of its own.
+// fetch gets a URL over a new connection.
 func fetch(url string) (string, error) {
 	hc := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := hc.Get(url)
@@ -219,8 +217,8 @@ func fetch(url string) (string, error) {
 	return string(raw), err
 }
 
-// serve makes a Service of type LoadBalancer with three pods, and returns the
-// URL of its load balancer once that answers.
+// serve creates a Service of type LoadBalancer with three pods. It returns the URL of the load
+// balancer when the load balancer answers.
 func (l *labRun) serve(name string) string {
 	l.t.Helper()
 	l.kubectl("create", "deployment", name, "--image=web", "--replicas=3")
@@ -241,7 +239,7 @@ func (l *labRun) answers(url string) {
 	})
 }
 
-// spread counts which nodes answer 60 requests, none of which may fail.
+// spread counts the answers of each node to 60 requests. No request may fail.
 func (l *labRun) spread(url string) map[string]int {
 	l.t.Helper()
 	seen := map[string]int{}
@@ -255,8 +253,7 @@ func (l *labRun) spread(url string) map[string]int {
 	return seen
 }
 
-// TestLab boots a real cluster on a simulated cloud and takes it through what
-// the README promises.
+// TestLab starts a real cluster on a simulated cloud and checks the promises of the README.
 func TestLab(t *testing.T) {
 	l := newLab(t)
 	l.must(l.allinone, "up", "--detach", "--port-base", "0")
@@ -272,14 +269,14 @@ func TestLab(t *testing.T) {
 	})
 }
 
-// step is a part of what a lab is taken through.
+// step is one part of a test of a lab.
 type step struct {
 	name string
 	run  func(*labRun, *testing.T)
 }
 
-// walk takes the steps one by one, until one fails: each stands on the one
-// before.
+// walk runs the steps in order and stops at the first failure, because each step depends on
+// the previous step.
 func (l *labRun) walk(t *testing.T, steps []step) {
 	for _, s := range steps {
 		if !t.Run(s.name, func(t *testing.T) {
@@ -292,8 +289,8 @@ func (l *labRun) walk(t *testing.T, steps []step) {
 	}
 }
 
-// Labels, provider id and addresses come from the cloud by the controllers of
-// k8s.io/cloud-provider: their event says so.
+// testNodes proves that labels, provider id and addresses of a Node come from the cloud. The
+// events show that the controllers of k8s.io/cloud-provider set them.
 func (l *labRun) testNodes(t *testing.T) {
 	for i, zone := range []string{"sim-1a", "sim-1b", "sim-1c"} {
 		name := fmt.Sprintf("node-%d", i+1)
@@ -359,8 +356,8 @@ func (l *labRun) testLoadBalancer(*testing.T) {
 	l.kubectl("delete", "deployment", "web")
 }
 
-// Whatever process dies, what was acknowledged before is there afterwards, and
-// the cluster comes back.
+// testKillComponents proves that the cluster recovers after any process is killed. All writes
+// that were acknowledged before are still there.
 func (l *labRun) testKillComponents(t *testing.T) {
 	url := l.serve("shop")
 	for i, name := range []string{"cloudsim", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "ccm", "kwok"} {
@@ -384,7 +381,7 @@ func (l *labRun) testKillComponents(t *testing.T) {
 		l.cloud("addresses", "get", mark)
 		l.answers(url)
 	}
-	// All of it still works together.
+	// Check that all components still work together.
 	l.cloud("instances", "create", "node-5", "--zone", "sim-1a", "--wait")
 	l.untilPrints("a new instance's node is initialised", "cloudsim://sim-1/sim-1a/i-000005", "get", "node", "node-5", "--ignore-not-found", "-o", "jsonpath={.spec.providerID}")
 	l.until("and takes connections", func() string {
@@ -395,8 +392,8 @@ func (l *labRun) testKillComponents(t *testing.T) {
 	})
 }
 
-// When the lab itself is killed nothing of it is left, and the next up brings
-// back the same cluster and the same cloud.
+// testKillLab proves that no process remains when the lab itself is killed. The next up
+// restores the same cluster and the same cloud.
 func (l *labRun) testKillLab(t *testing.T) {
 	identity := func() string {
 		return l.kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}") + "\n" + l.cloud("instances", "list", "-o", "name")
@@ -433,7 +430,7 @@ func (l *labRun) testDown(t *testing.T) {
 	}
 }
 
-// stillRun names the processes that still run.
+// stillRun returns the names of the processes that still run.
 func stillRun(pids map[string]int) string {
 	var left []string
 	for name, pid := range pids {

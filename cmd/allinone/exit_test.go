@@ -18,7 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// Scripts tell failures apart by their codes: each Kind has one of its own.
+// TestExitCodesAreTotal proves that each Kind has its own exit code, so that scripts can
+// distinguish failures.
 func TestExitCodesAreTotal(t *testing.T) {
 	taken := map[int]cloudsim.Kind{}
 	for _, k := range cloudsim.Kinds() {
@@ -77,7 +78,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// A lab in the background fails in the words of one in the foreground.
+// TestDetachedErrors proves that a lab in the background prints the same errors as a lab in the
+// foreground.
 func TestDetachedErrors(t *testing.T) {
 	failed := errors.Join(errors.New("etcd does not start; its log ends:\nno\nroom"), errors.New("no"))
 	var pipe, got, want bytes.Buffer
@@ -90,8 +92,8 @@ func TestDetachedErrors(t *testing.T) {
 	}
 }
 
-// A lab in the background whose nodes are not all Ready is a failure, which says
-// how many are Ready and why the others are not.
+// TestDetachedUnready proves that a detached up fails if not all nodes are Ready. The error
+// says how many nodes are Ready and why the others are not.
 func TestDetachedUnready(t *testing.T) {
 	for _, tc := range []struct {
 		nodes lab.NodesReport
@@ -121,7 +123,8 @@ func TestDetachedUnready(t *testing.T) {
 	}
 }
 
-// The first signal asks, the second does not.
+// TestSupervise proves that the first signal stops the work, and that the second signal also
+// ends the wait for the work.
 func TestSupervise(t *testing.T) {
 	if got := supervise(nil, func(context.Context) int { return 7 }); got != 7 {
 		t.Errorf("undisturbed: %d, want 7", got)

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// haproxyConfig forwards TCP as HAProxy does it best: a thread for each
-// processor, and bytes spliced within the kernel.
+// haproxyConfig forwards TCP with HAProxy's best settings: one thread for each processor, and
+// splicing in the kernel.
 const haproxyConfig = `
 global
   maxconn 4000
@@ -33,21 +33,20 @@ backend targets
   server one %s check inter 2s
 `
 
-// targetPort is where the instances of these benchmarks serve.
+// targetPort is the port on which the instances of these benchmarks serve.
 const targetPort = 30080
 
-// The limits of BenchmarkHAProxy, as shares of what HAProxy reaches in the same
-// run.
+// The limits of BenchmarkHAProxy, as ratios to HAProxy's figures in the same run.
 const (
-	minThroughput  = 1.0  // of HAProxy's bytes a second
-	minConnections = 0.85 // of HAProxy's connections a second
+	minThroughput  = 1.0  // ratio of bytes per second
+	minConnections = 0.85 // ratio of connections per second
 )
 
-// BenchmarkHAProxy compares the cloud's load balancer with HAProxy in TCP mode
-// and with a direct connection. All three take turns in one run, each in its own
-// process. It measures the bytes a second of one stream, the connections opened,
-// used and closed a second, and the time that each adds to a round trip of 64
-// bytes at the 99th percentile. It fails below a limit.
+// BenchmarkHAProxy compares the cloud's load balancer with HAProxy in TCP mode and with a
+// direct connection. All three take turns in one run, each in its own process. It measures the
+// bytes per second of one stream, and the connections per second that clients open, use and
+// close. It also measures the time that each adds to a round trip of 64 bytes at the 99th
+// percentile. It fails below a limit.
 func BenchmarkHAProxy(b *testing.B) {
 	path, err := exec.LookPath("haproxy")
 	if err != nil {
@@ -72,7 +71,7 @@ func BenchmarkHAProxy(b *testing.B) {
 			late[w.name] = append(late[w.name], roundTrips(b, w.address)...)
 		}
 	}
-	// The medians of the ratios within a turn: a busy moment of the machine then
+	// Use the median of the ratios of all turns. Then a busy moment of the machine
 	// spoils one turn, not the result.
 	throughput, connections := ofTurns(bulk["lb"], bulk["haproxy"]), ofTurns(rate["lb"], rate["haproxy"])
 	p99 := func(name string) float64 {
@@ -97,7 +96,7 @@ func BenchmarkHAProxy(b *testing.B) {
 	}
 }
 
-// ofTurns returns the median of ours/theirs of each turn.
+// ofTurns returns the median of the ratios ours/theirs of all turns.
 func ofTurns(ours, theirs []float64) float64 {
 	all := make([]float64, len(ours))
 	for i := range all {
@@ -106,8 +105,8 @@ func ofTurns(ours, theirs []float64) float64 {
 	return median(all)
 }
 
-// benchLoadBalancer starts a cloud with a load balancer to one instance, and
-// returns where both are.
+// benchLoadBalancer starts a cloud with a load balancer to one instance. It returns the
+// addresses of both.
 func benchLoadBalancer(b *testing.B) (lb, target string) {
 	b.Helper()
 	bin, dir := built(b, "allinone"), b.TempDir()
@@ -150,7 +149,7 @@ func benchHAProxy(b *testing.B, path, target string) (address string) {
 	return address
 }
 
-// answering waits until somebody answers behind an address.
+// answering waits until a server answers behind an address.
 func answering(b *testing.B, address string) {
 	b.Helper()
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
@@ -171,7 +170,7 @@ func answering(b *testing.B, address string) {
 	}
 }
 
-// streamed is bytes a second of one connection that is written into.
+// streamed returns the bytes per second that one connection accepts.
 func streamed(b *testing.B, address string) float64 {
 	b.Helper()
 	c, err := net.Dial("tcp", address)
@@ -194,8 +193,7 @@ func streamed(b *testing.B, address string) float64 {
 	return float64(n) / time.Since(began).Seconds()
 }
 
-// connected is how many connections a second eight clients open, use once and
-// close.
+// connected returns the connections per second that eight clients open, use once and close.
 func connected(b *testing.B, address string) float64 {
 	b.Helper()
 	var total int
@@ -214,7 +212,7 @@ func connected(b *testing.B, address string) float64 {
 				if _, err = c.Write([]byte("ee")); err == nil {
 					_, err = io.ReadFull(c, one[:1])
 				}
-				_ = c.(*net.TCPConn).SetLinger(0) // a port that waits is one that the next rounds have not
+				_ = c.(*net.TCPConn).SetLinger(0) // closes with a reset, because a port in TIME_WAIT is missing in the next rounds
 				_ = c.Close()
 				if err != nil {
 					b.Error(err)
@@ -231,7 +229,7 @@ func connected(b *testing.B, address string) float64 {
 	return float64(total) / time.Since(began).Seconds()
 }
 
-// roundTrips are how long 64 bytes take there and back, one after the other.
+// roundTrips returns the times of round trips of 64 bytes, one after the other.
 func roundTrips(b *testing.B, address string) []time.Duration {
 	b.Helper()
 	c, err := net.Dial("tcp", address)

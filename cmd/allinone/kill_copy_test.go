@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// A cloud that is killed again and again while it copies data leaves no half
-// copy in a place where it counts, and finishes what it began.
+// TestKillMidCopy kills a cloud many times while it copies data. No incomplete copy gets its
+// final name, and the cloud finishes all copies after a restart.
 func TestKillMidCopy(t *testing.T) {
 	kills := 20
 	if testing.Short() {
@@ -60,7 +60,7 @@ func TestKillMidCopy(t *testing.T) {
 	mid := 0
 	for n := 0; n < kills; n++ {
 		c.HTTP.CloseIdleConnections()
-		<-time.After(time.Duration(v.rng.IntN(60)) * time.Millisecond) // somewhere in a copy
+		<-time.After(time.Duration(v.rng.IntN(60)) * time.Millisecond) // at a random point of a copy
 		if parts, _ := filepath.Glob(v.image("*") + ".part"); len(parts) > 0 {
 			mid++
 		}
@@ -93,10 +93,10 @@ func ready(ctx context.Context, t *testing.T, c *client.Client, ids []cloudsim.S
 	}
 }
 
-// image is the file of a disk or a snapshot.
+// image returns the file of a disk or a snapshot.
 func (v *victim) image(id string) string { return filepath.Join(v.dir, "disks", id+".img") }
 
-// compare fails if a copy that is in its place is not the data, or, at the end, if one is missing.
+// compare fails if a finished copy differs from data. With all it also fails if a copy is missing.
 func (v *victim) compare(ids []string, data []byte, all bool) {
 	v.t.Helper()
 	got := make([]byte, len(data))

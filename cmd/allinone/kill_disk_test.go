@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// disk makes, fills places with, copies, grows and deletes a disk. Number 1 is
-// made of the writer's snapshot when there is one.
+// disk creates, attaches, detaches, changes or deletes a disk. Disk 1 is made from the writer's
+// snapshot if there is one.
 func (w *writer) disk(ctx context.Context, c *client.Client, n int) error {
 	id, snapshot, to := w.disks[n], w.snapshot, w.instances[w.rng.IntN(len(w.instances))]
 	name := fmt.Sprintf("disk-%d-%d", w.n, n)
@@ -38,17 +38,17 @@ func (w *writer) disk(ctx context.Context, c *client.Client, n int) error {
 	switch {
 	case err == nil:
 		w.disks[n] = got.ID
-	case id == "" && errors.Is(err, cloudsim.Exists): // made with other words, by a request whose answer was lost
+	case id == "" && errors.Is(err, cloudsim.Exists): // a request whose answer was lost created it with other values
 		if l, err := c.ListDisks(ctx, cloudsim.ListOptions{Name: name}); err == nil && len(l.Items) == 1 {
 			w.disks[n] = l.Items[0].ID
 		}
-	case id != "" && (verb >= 5 || to == "") && w.forget(err, string(id)): // attaching also misses the instance
+	case id != "" && (verb >= 5 || to == "") && w.forget(err, string(id)): // NotFound of an attach can also mean the instance
 		w.disks[n] = ""
 	}
 	return err
 }
 
-// snap takes, reads and deletes a snapshot of the writer's disk 0.
+// snap creates, reads or deletes a snapshot of the writer's disk 0.
 func (w *writer) snap(ctx context.Context, c *client.Client) error {
 	id, verb := w.snapshot, w.rng.IntN(2)
 	name := fmt.Sprintf("snap-%d", w.n)
@@ -68,7 +68,7 @@ func (w *writer) snap(ctx context.Context, c *client.Client) error {
 	switch {
 	case err == nil:
 		w.snapshot = got.ID
-	case id == "" && errors.Is(err, cloudsim.Exists): // of a disk that went since
+	case id == "" && errors.Is(err, cloudsim.Exists): // of a disk that was deleted since
 		if l, err := c.ListSnapshots(ctx, cloudsim.ListOptions{Name: name}); err == nil && len(l.Items) == 1 {
 			w.snapshot = l.Items[0].ID
 		}

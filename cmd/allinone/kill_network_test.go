@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// network makes a network, reads it and begins to delete it, which is refused
-// while its subnet is there.
+// network creates, reads or deletes a network. The cloud refuses the deletion while the
+// network has a subnet.
 func (w *writer) network(ctx context.Context, c *client.Client) error {
 	id, verb := w.net, w.rng.IntN(3)
 	got, err := say(ctx, w, cloudsim.KindNetwork, func(n cloudsim.Network) string { return string(n.ID) }, func(ctx context.Context) (cloudsim.Network, error) {
@@ -31,7 +31,7 @@ func (w *writer) network(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// sub does the same to a subnet of the writer's network.
+// sub creates, reads or deletes a subnet of the writer's network.
 func (w *writer) sub(ctx context.Context, c *client.Client) error {
 	id, verb := w.subnet, w.rng.IntN(2)
 	if id == "" && w.net == "" {
@@ -56,7 +56,7 @@ func (w *writer) sub(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// route sends a range to one of the writer's instances, and ends that.
+// route creates, reads or deletes a route to one of the writer's instances.
 func (w *writer) route(ctx context.Context, c *client.Client) error {
 	id, verb, to := w.way, w.rng.IntN(2), w.instances[w.rng.IntN(len(w.instances))]
 	if id == "" && to == "" {
@@ -76,7 +76,7 @@ func (w *writer) route(ctx context.Context, c *client.Client) error {
 	switch {
 	case err == nil:
 		w.way = got.ID
-	case id == "" && errors.Is(err, cloudsim.Exists): // by another instance, by a request whose answer was lost
+	case id == "" && errors.Is(err, cloudsim.Exists): // a request whose answer was lost created it to another instance
 		if l, err := c.ListRoutes(ctx, cloudsim.ListOptions{Name: name}); err == nil && len(l.Items) == 1 {
 			w.way = l.Items[0].ID
 		}
@@ -86,8 +86,8 @@ func (w *writer) route(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// breakCalls makes the faults that strike the load: work that is done and never
-// answered, calls that come to nothing, and replies that come late.
+// breakCalls creates the faults of the load test: lost replies of work that is done, dropped
+// or throttled calls, and late replies.
 func (v *victim) breakCalls(ctx context.Context, c *client.Client) {
 	tenth := 0.1
 	for name, f := range map[string]cloudsim.FaultSpec{

@@ -20,9 +20,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// A cloud that is killed during a load is the old one or the loaded one, with the
-// data of its disks. After an acknowledged load it is the loaded one. No unfinished
-// files are left.
+// TestKillDuringLoad proves that a cloud that is killed during a load has either the old or the
+// loaded state, with the data of its disks. After an acknowledged load it has the loaded
+// state. No unfinished files remain.
 func TestKillDuringLoad(t *testing.T) {
 	rounds, instances := 40, 400
 	if testing.Short() {
@@ -82,10 +82,10 @@ func TestKillDuringLoad(t *testing.T) {
 	t.Logf("%d loads were complete at the kill, %d were not", loads[true], loads[false])
 }
 
-// disksOf names the disks of each state. The first disk has the same id in both.
+// disksOf contains the ids of the disks of each state. The first disk has the same id in both.
 var disksOf = map[string][]string{"one": {"disk-000001", "disk-000002"}, "two": {"disk-000001"}}
 
-// fillDisks creates the disks of a state and fills them with its name.
+// fillDisks creates the disks of a state and fills them with the name of the state.
 func (v *victim) fillDisks(c *client.Client, word string) {
 	v.t.Helper()
 	for _, want := range disksOf[word] {
@@ -132,7 +132,7 @@ func (v *victim) haveDisks(word string) {
 
 func dataOf(word string) []byte { return bytes.Repeat([]byte(word), 2<<20) }
 
-// checkFile checks the file of a killed cloud.
+// checkFile checks the data file of a killed cloud.
 func checkFile(dir string) error {
 	st, err := store.Open(filepath.Join(dir, "cloud.db"))
 	if err != nil {
@@ -141,7 +141,7 @@ func checkFile(dir string) error {
 	return errors.Join(engine.New(slog.New(slog.DiscardHandler), st, engine.Default()).Check(), st.Close())
 }
 
-// populate creates instances whose names begin with a word.
+// populate creates n instances whose names begin with word.
 func populate(t *testing.T, c *client.Client, word string, n int) {
 	t.Helper()
 	var wg sync.WaitGroup

@@ -23,9 +23,9 @@ import (
 
 var killSeed = flag.Uint64("kill-seed", 0, "TestKill: repeat the run of this seed; 0 for a new one")
 
-// A cloud that is killed at any moment, under load, again and again, keeps
-// what it acknowledged, keeps nothing by halves, and takes up its work and its
-// watchers where they were.
+// TestKill kills a cloud under load many times, at random moments. The cloud keeps all
+// acknowledged changes and no incomplete changes. After each restart it continues its work and
+// its watches.
 func TestKill(t *testing.T) {
 	kills := 200
 	if testing.Short() {
@@ -60,7 +60,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// victim is a cloud, process after process on one folder.
+// victim is a cloud that runs in one process after the other, on one folder.
 type victim struct {
 	t       *testing.T
 	dir     string
@@ -69,11 +69,11 @@ type victim struct {
 	writers []*writer
 	breaks  sync.Once
 	kills   int
-	answers int // under ledger.mu
-	unknown int // likewise
+	answers int // guarded by ledger.mu
+	unknown int // guarded by ledger.mu
 
 	cmd    *exec.Cmd
-	args   []string // more of the cloud's
+	args   []string // additional arguments of the cloud
 	stderr bytes.Buffer
 }
 
@@ -88,7 +88,7 @@ func (v *victim) start() {
 	}
 }
 
-// kill gives the process no chance, and returns when it is gone.
+// kill sends SIGKILL and returns when the process has ended.
 func (v *victim) kill() {
 	v.t.Helper()
 	_ = v.cmd.Process.Kill()
@@ -97,7 +97,7 @@ func (v *victim) kill() {
 	}
 }
 
-// client waits until the cloud serves.
+// client waits until the cloud serves, and returns a client.
 func (v *victim) client() *client.Client {
 	v.t.Helper()
 	var raw []byte
@@ -126,7 +126,7 @@ func (v *victim) live() {
 	c := v.client()
 	ctx, cancel := context.WithCancel(v.t.Context())
 	defer cancel()
-	v.breaks.Do(func() { v.breakCalls(ctx, c) }) // faults outlive their cloud
+	v.breaks.Do(func() { v.breakCalls(ctx, c) }) // the faults survive a restart of the cloud
 	var wg sync.WaitGroup
 	wg.Go(func() { v.watch(ctx, c, 0) })
 	for _, w := range v.writers {
@@ -139,8 +139,8 @@ func (v *victim) live() {
 	c.HTTP.CloseIdleConnections()
 }
 
-// calm lets the cloud finish what it was at: no operation may stay open, and
-// the watcher must hear of everything. Then it is killed, idle.
+// calm lets the cloud finish its work. No operation may stay open, and the watcher must get
+// every event. Then calm kills the idle cloud.
 func (v *victim) calm() {
 	v.start()
 	c := v.client()
@@ -168,15 +168,15 @@ func (v *victim) calm() {
 	}
 }
 
-// watch resumes after what was heard last, until the cloud dies or, if until
-// is not 0, that revision came.
+// watch resumes after the last received event. It ends when the cloud dies, or at revision
+// until if until is not 0.
 func (v *victim) watch(ctx context.Context, c *client.Client, until uint64) {
 	if until != 0 && v.ledger.lastRev >= until {
 		return
 	}
 	for e, err := range c.Watch(ctx, cloudsim.WatchOptions{Since: v.ledger.lastRev}) {
 		if errors.Is(err, cloudsim.Unavailable) {
-			return // it died
+			return // the cloud died
 		}
 		if err == nil {
 			err = v.ledger.hear(e)
@@ -191,8 +191,8 @@ func (v *victim) watch(ctx context.Context, c *client.Client, until uint64) {
 	}
 }
 
-// signed sends the request id that ctx carries, by which the journal's events
-// are told apart.
+// signed sends the request id in ctx, so that the test finds the request's events in the
+// journal.
 type signed struct{ next *http.Transport }
 
 type signKey struct{}
@@ -207,11 +207,11 @@ func (s signed) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (s signed) CloseIdleConnections() { s.next.CloseIdleConnections() }
 
-// errDead is what a writer gets for a request of which nobody knows whether it
-// was carried out: the cloud is dead, or a fault struck the call.
+// errDead is the error of a request with an unknown result. The cloud may have carried out the
+// request, because the cloud died or a fault struck the call.
 var errDead = errors.New("no answer")
 
-// say makes a request and enters what is known of its outcome.
+// say makes a request and writes its result into the ledger.
 func say[T cloudsim.Resource](ctx context.Context, w *writer, kind cloudsim.ResourceKind, id func(T) string, do func(context.Context) (T, error)) (T, error) {
 	w.said++
 	request := fmt.Sprintf("writer-%d-%d", w.n, w.said)

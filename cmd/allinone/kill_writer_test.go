@@ -11,14 +11,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// writer makes, changes and deletes resources that only it knows the names of,
-// so that it alone decides whether they may be gone.
+// writer creates, changes and deletes its own resources. No other writer knows their names, so
+// a resource may be missing only if this writer deleted it.
 type writer struct {
 	v     *victim
 	n     int
 	rng   *rand.Rand
 	said  int
-	asked map[string]bool // ids whose end it asked for
+	asked map[string]bool // ids that it has asked the cloud to delete
 
 	instances [3]cloudsim.InstanceID
 	addresses [2]cloudsim.Address
@@ -30,8 +30,8 @@ type writer struct {
 	way       cloudsim.RouteID
 }
 
-// work goes on until the cloud dies. A call that only a fault struck is no end:
-// the next one asks again for what may be there already.
+// work makes calls until the cloud dies. It goes on after a call that a fault struck, and the
+// next call finds a resource that already exists.
 func (w *writer) work(ctx context.Context, c *client.Client) {
 	for ctx.Err() == nil {
 		var err error
@@ -73,7 +73,8 @@ func lives(ctx context.Context, c *client.Client) bool {
 	return true
 }
 
-// forget drops an id that is not found, which must be by the writer's own will.
+// forget reports whether err is NotFound. It fails the test if the writer did not delete the
+// resource.
 func (w *writer) forget(err error, id string) bool {
 	if !errors.Is(err, cloudsim.NotFound) {
 		return false
@@ -116,7 +117,7 @@ func (w *writer) instance(ctx context.Context, c *client.Client, n int) error {
 	}
 }
 
-// goneAddress is the answer to a delete that has none: an id, no revision.
+// goneAddress represents the empty answer to a delete: an id without a revision.
 func goneAddress(id cloudsim.AddressID) cloudsim.Address { return cloudsim.Address{ID: id} }
 
 func (w *writer) address(ctx context.Context, c *client.Client, n int) error {
@@ -174,7 +175,7 @@ func (w *writer) balancer(ctx context.Context, c *client.Client, n int) error {
 	switch {
 	case err == nil:
 		*lb = got
-	case errors.Is(err, cloudsim.Exists): // made with other words, by a request whose answer was lost
+	case errors.Is(err, cloudsim.Exists): // a request whose answer was lost created it with other values
 		l, lerr := c.ListLoadBalancers(ctx, cloudsim.ListOptions{Name: fmt.Sprintf("lb-%d-%d", w.n, n)})
 		if lerr == nil && len(l.Items) == 1 {
 			*lb = l.Items[0]

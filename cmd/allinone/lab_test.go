@@ -11,13 +11,12 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/course"
 )
 
-// coursePatience is how long a loaded machine may take for what a page waits
-// for.
+// coursePatience is the time limit for each wait of a lab page, for a loaded machine.
 const coursePatience = 90 * time.Second
 
-// TestCourse walks every lab of docs/labs as a person would: it types what the
-// page shows and compares what is printed, and sees each verify fail before the
-// step and pass after it. Then it resets the lab, and walks it again by solve.
+// TestCourse goes through every lab of docs/labs like a user. It runs the commands of the page
+// and compares their output. Each verify must fail before the step and pass after the step.
+// Then it resets the lab, and goes through the lab again with solve.
 func TestCourse(t *testing.T) {
 	l := newLab(t)
 	all, err := course.Read(labs.Pages)
@@ -36,7 +35,7 @@ func TestCourse(t *testing.T) {
 	}
 }
 
-// takeLab walks through a lab, each step by do, and resets it.
+// takeLab goes through a lab with do for each step, and resets the lab.
 func (l *labRun) takeLab(t *testing.T, page course.Lab, do func(*testing.T, course.Step)) {
 	l.lab("start", page.ID)
 	for _, s := range page.Steps {
@@ -62,7 +61,7 @@ func (l *labRun) takeLab(t *testing.T, page course.Lab, do func(*testing.T, cour
 	}
 }
 
-// refuses sees a verify fail before its step, and next refuse to go on.
+// refuses checks that verify fails before its step.
 func (l *labRun) refuses(s course.Step) {
 	l.t.Helper()
 	if len(s.Checks) == 0 {
@@ -82,7 +81,7 @@ func (l *labRun) lab(args ...string) string {
 	return l.must(l.allinone, append([]string{"lab"}, args...)...)
 }
 
-// typeStep types what the page shows, and compares.
+// typeStep runs the commands of the page and compares their output.
 func (l *labRun) typeStep(t *testing.T, s course.Step) {
 	for _, c := range s.Do {
 		if _, err := c.Run(l.t.Context(), labShell(lab.Dir(l.dir)), coursePatience); err != nil {

@@ -17,22 +17,22 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// ledger is what the callers of a cloud know of it, and what was read from its
-// file while it was dead. The one is held against the other.
+// ledger compares two views of a cloud: the answers and events that its callers got, and the
+// content of its file after a kill.
 type ledger struct {
 	mu      sync.Mutex
-	acks    []ack               // since the last audit
+	acks    []ack               // answers since the last audit
 	refused map[string]bool     // ids of requests that were answered with an error
-	heard   map[uint64][32]byte // what watchers were told, by revision
-	lastRev uint64              // how far watchers are
+	heard   map[uint64][32]byte // digests of the events that watchers got, by revision
+	lastRev uint64              // last revision that watchers got
 
-	checked uint64                    // how far the journal was read by audits
-	journal map[uint64][32]byte       // all of it, by revision
+	checked uint64                    // last revision of the journal that an audit has read
+	journal map[uint64][32]byte       // digests of all events, by revision
 	now     map[string]cloudsim.Event // the last event of every resource
 }
 
-// ack is an answer: the resource as it was at rev, or, without one, that it is
-// gone.
+// ack is an acknowledged answer: the resource at revision rev. Without a revision the answer
+// says that the resource is deleted.
 type ack struct {
 	request string
 	kind    cloudsim.ResourceKind
@@ -53,7 +53,7 @@ func digest(e cloudsim.Event) [32]byte {
 	return sha256.Sum256(raw)
 }
 
-// hear takes an event from a watch; it must be the next one.
+// hear records an event from a watch. It returns an error if a revision is missing.
 func (l *ledger) hear(e cloudsim.Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,8 +64,8 @@ func (l *ledger) hear(e cloudsim.Event) error {
 	return nil
 }
 
-// audit reads the file of a dead cloud and reports everything in it that its
-// callers were told otherwise.
+// audit reads the file of a dead cloud and returns an error for everything that contradicts
+// the answers to its callers.
 func (l *ledger) audit(dir string) (err error) {
 	st, err := store.Open(filepath.Join(dir, "cloud.db"))
 	if err != nil {
@@ -84,7 +84,7 @@ func (l *ledger) audit(dir string) (err error) {
 	return errors.Join(l.checkAcks(), l.checkHeard(), l.checkObjects(ctx, e, changed), checkWhole(ctx, e))
 }
 
-// readJournal reads what is new in the journal and returns whose it is.
+// readJournal reads the new events of the journal and returns the changed resources.
 func (l *ledger) readJournal(ctx context.Context, e *engine.Engine) (changed map[string]bool, err error) {
 	changed = map[string]bool{}
 	for {
@@ -93,7 +93,7 @@ func (l *ledger) readJournal(ctx context.Context, e *engine.Engine) (changed map
 			return nil, fmt.Errorf("the journal after %d: %w", l.checked, err)
 		}
 		for _, ev := range page.Items {
-			if l.refused[ev.RequestID] && ev.Kind != cloudsim.KindFault { // a hit carries the id of what it struck
+			if l.refused[ev.RequestID] && ev.Kind != cloudsim.KindFault { // an event of a fault's counter has the request id of the struck call
 				return nil, fmt.Errorf("request %s was refused, and yet it made revision %d of %s %s", ev.RequestID, ev.Rev, ev.Kind, ev.ID)
 			}
 			key := string(ev.Kind) + " " + ev.ID
@@ -106,8 +106,8 @@ func (l *ledger) readJournal(ctx context.Context, e *engine.Engine) (changed map
 	}
 }
 
-// checkAcks looks for every acknowledged write in the journal. Being there, it
-// was superseded by nothing but what stands after it.
+// checkAcks checks that the journal contains every acknowledged write. Only a later event of
+// the same resource may replace a write.
 func (l *ledger) checkAcks() error {
 	var all []error
 	for _, a := range l.acks {
@@ -127,19 +127,19 @@ func (l *ledger) checkAcks() error {
 	return errors.Join(all...)
 }
 
-// checkHeard finds what watchers were told and the journal does not have: news
-// must be as durable as what it tells of.
+// checkHeard checks that the journal contains every event that watchers got. An event must be
+// as durable as the change itself.
 func (l *ledger) checkHeard() error {
 	for rev, sum := range l.heard {
 		if l.journal[rev] != sum {
 			return fmt.Errorf("a watcher heard revision %d, which the journal has not, or otherwise", rev)
 		}
 	}
-	clear(l.heard) // what stands once stays: the journal only grows
+	clear(l.heard) // checked events stay valid, because the journal only grows
 	return nil
 }
 
-// checkObjects compares what changed with its last event.
+// checkObjects compares each changed resource with its last event.
 func (l *ledger) checkObjects(ctx context.Context, e *engine.Engine, changed map[string]bool) error {
 	var all []error
 	for key := range changed {
@@ -166,7 +166,7 @@ func (l *ledger) checkObjects(ctx context.Context, e *engine.Engine, changed map
 		case cloudsim.KindOperation:
 			var op cloudsim.Operation
 			if op, err = e.GetOperation(ctx, cloudsim.OperationID(ev.ID)); !op.Over() {
-				op.Percent = 0 // told by the clock to who reads it, and not kept
+				op.Percent = 0 // computed from the clock at each read, and not stored
 			}
 			v = op
 		default:
@@ -186,7 +186,7 @@ func (l *ledger) checkObjects(ctx context.Context, e *engine.Engine, changed map
 	return errors.Join(all...)
 }
 
-// The ledger itself is held to what it is for: a lie of each kind is found.
+// TestLedgerFindsLies proves that the ledger finds each kind of wrong answer.
 func TestLedgerFindsLies(t *testing.T) {
 	put := cloudsim.Event{Rev: 1, Type: cloudsim.EventPut, Kind: cloudsim.KindAddress, ID: "addr-000001", Object: json.RawMessage(`{}`)}
 	for name, told := range map[string]ack{

@@ -10,11 +10,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// wholeness is a search for half-objects.
+// wholeness searches for inconsistent objects.
 type wholeness struct {
 	ctx    context.Context
 	e      *engine.Engine
-	holder map[string]string // what may be held once, and by whom it is
+	holder map[string]string // the owner of each thing that may have only one owner
 	is     map[cloudsim.InstanceID]cloudsim.Instance
 	all    []error
 }
@@ -30,7 +30,7 @@ func (w *wholeness) hold(what, id string) {
 	w.holder[what] = id
 }
 
-// work finds what is worked on by nobody, and work that is over and goes on.
+// work reports an object whose operation is missing, or whose state does not match its operation.
 func (w *wholeness) work(m cloudsim.Meta, id, state string, settled ...string) {
 	op, err := w.e.GetOperation(w.ctx, m.Operation)
 	if err != nil || op.Target != id || op.Over() != slices.Contains(settled, state) {
@@ -38,8 +38,8 @@ func (w *wholeness) work(m cloudsim.Meta, id, state string, settled ...string) {
 	}
 }
 
-// checkWhole finds half-objects: what stands on something that is not there,
-// is worked on by nobody, or holds what another holds too.
+// checkWhole reports inconsistent objects: objects that depend on a missing object, that have
+// no operation for unfinished work, or that share a thing with another object.
 func checkWhole(ctx context.Context, e *engine.Engine) error {
 	w := &wholeness{ctx: ctx, e: e, holder: map[string]string{}, is: map[cloudsim.InstanceID]cloudsim.Instance{}}
 	is, _, err := cloudsim.All(ctx, e.ListInstances, cloudsim.ListOptions{})
@@ -122,7 +122,7 @@ func (w *wholeness) networks() error {
 	ss, _, err2 := cloudsim.All(w.ctx, w.e.ListSubnets, cloudsim.ListOptions{})
 	rs, _, err3 := cloudsim.All(w.ctx, w.e.ListRoutes, cloudsim.ListOptions{})
 	in := map[cloudsim.NetworkID]bool{}
-	own := map[cloudsim.NetworkID]bool{} // of a project: made by no operation
+	own := map[cloudsim.NetworkID]bool{} // default networks of projects, which no operation created
 	for _, n := range ns {
 		in[n.ID], own[n.ID] = true, n.Default
 		if w.hold("network "+n.Name, string(n.ID)); !n.Default {

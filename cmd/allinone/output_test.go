@@ -13,8 +13,8 @@ func TestTableAligns(t *testing.T) {
 	tab := table{w: &got, head: []string{"ID", "NAME"}}
 	for _, rows := range [][][]string{
 		{{"1", "é"}, {"long", ""}},
-		{{"2", "later"}, {"much longer", "x"}}, // what comes later keeps the widths
-		{{"3", "\x1b[31mred\nline"}},           // and commands no terminal
+		{{"2", "later"}, {"much longer", "x"}}, // later rows keep the widths
+		{{"3", "\x1b[31mred\nline"}},           // control characters are replaced
 	} {
 		if err := tab.print(rows); err != nil {
 			t.Fatal(err)

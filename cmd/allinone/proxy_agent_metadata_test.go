@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 )
 
-// An agent learns what it is for from the metadata of its instance, also where
-// that is served later than the agent starts.
+// TestAgentLearnsFromMetadata proves that an agent gets its identifiers from the metadata of its
+// instance, even if the metadata service starts after the agent.
 func TestAgentLearnsFromMetadata(t *testing.T) {
 	ctx := t.Context()
 	cl := cloudtest.Start(t)
@@ -83,7 +83,7 @@ func serveMetadata(t *testing.T, addr string, cl metadata.Cloud, of cloudsim.Ins
 	})
 }
 
-// awaited is a log that says when a line with some words was written.
+// awaited is a log writer that signals when a line contains words.
 type awaited struct {
 	words string
 	heard chan struct{}

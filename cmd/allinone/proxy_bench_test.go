@@ -29,24 +29,24 @@ const (
 	maxCPU        = 0.6  // CPU time per byte
 	minDials      = 1.0  // dials per second
 	maxIdle       = 1.15 // memory of an idle connection
-	minStalled    = 0.95 // our own throughput beside a stalled reader, to that without
+	minStalled    = 0.95 // throughput of this project beside a stalled reader, relative to without one
 )
 
-// How long and how often each figure is taken.
+// The number and the duration of the measurements of each figure.
 const (
 	benchRounds = 3
 	benchSpan   = 2 * time.Second
 	idleConns   = 1000
 )
 
-// way is how a benchmark gets a connection.
+// way is a kind of connection that a benchmark measures.
 type way struct {
 	name string
 	dial func(addr string) (net.Conn, error)
 	pids []int // of server and agent
 }
 
-// startWays starts ours and upstream's server and agent for a mode.
+// startWays starts server and agent of this project and of upstream, for a mode.
 func startWays(b *testing.B, mode string) (us, them way) {
 	b.Helper()
 	var out [2]way
@@ -88,8 +88,8 @@ func benchConnect(socket, addr string) (net.Conn, error) {
 	return conn, nil
 }
 
-// worker is a target that floods (a connection's first byte 'd'), swallows
-// ('u') or echoes ('e').
+// worker starts a target. The first byte of a connection selects its behaviour: 'd' sends data
+// forever, 'u' reads all data, and 'e' echoes.
 func worker(b *testing.B, address string) string {
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
@@ -128,7 +128,7 @@ func work(c net.Conn) {
 	}
 }
 
-// bulk is MB/s and CPU seconds of server and agent for a GB.
+// bulk returns the throughput in MB/s, and the CPU seconds of server and agent for each GB.
 func (w way) bulk(b *testing.B, addr string, conns int, direction byte) (rate, cpu float64) {
 	b.Helper()
 	var moved atomic.Int64
@@ -142,13 +142,13 @@ func (w way) bulk(b *testing.B, addr string, conns int, direction byte) (rate, c
 		open = append(open, c)
 		all.Go(func() { pump(c, direction, &moved) })
 	}
-	time.Sleep(benchSpan / 4) // until it flows
+	time.Sleep(benchSpan / 4) // until the throughput is stable
 	before, cpuBefore, began := moved.Load(), cpuOf(b, w.pids), time.Now()
 	time.Sleep(benchSpan)
 	bytes, took := float64(moved.Load()-before), time.Since(began).Seconds()
 	cpu = cpuOf(b, w.pids) - cpuBefore
 	for _, c := range open {
-		go c.Close() // konnectivity-client waits for the answer of one that is flooded
+		go c.Close() // konnectivity-client waits for an answer that is queued behind the data
 	}
 	all.Wait()
 	return bytes / took / 1e6, cpu / (bytes / 1e9)
@@ -174,7 +174,7 @@ func pump(c net.Conn, direction byte, moved *atomic.Int64) {
 	}
 }
 
-// cpuOf is the CPU seconds of processes so far.
+// cpuOf returns the CPU seconds that processes have used so far.
 func cpuOf(b *testing.B, pids []int) (sum float64) {
 	b.Helper()
 	for _, pid := range pids {
@@ -192,7 +192,7 @@ func cpuOf(b *testing.B, pids []int) (sum float64) {
 	return sum
 }
 
-// dials is how many connections a second are made and closed, by four at once.
+// dials returns the connections per second that four goroutines make and close.
 func (w way) dials(b *testing.B, addr string) float64 {
 	b.Helper()
 	var n atomic.Int64
@@ -215,7 +215,7 @@ func (w way) dials(b *testing.B, addr string) float64 {
 	return float64(n.Load()) / benchSpan.Seconds()
 }
 
-// latency is the median and the 99th percentile of a byte's way and back, µs.
+// latency returns the median and the 99th percentile of the round trip of a byte, in µs.
 func (w way) latency(b *testing.B, addr string) (p50, p99 float64) {
 	b.Helper()
 	c, err := w.dial(addr)
@@ -230,7 +230,7 @@ func (w way) latency(b *testing.B, addr string) (p50, p99 float64) {
 		if _, err := c.Write(one); err != nil {
 			b.Fatal(err)
 		}
-		if len(took) == 0 { // the first byte is the target's to take
+		if len(took) == 0 { // the target keeps the first byte
 			if _, err := c.Write(one); err != nil {
 				b.Fatal(err)
 			}
@@ -244,7 +244,7 @@ func (w way) latency(b *testing.B, addr string) (p50, p99 float64) {
 	return took[len(took)/2], took[len(took)*99/100]
 }
 
-// idle is KiB of server and agent for each of many idle connections.
+// idle returns the memory in KiB of server and agent for each of many idle connections.
 func (w way) idle(b *testing.B, addr string) float64 {
 	b.Helper()
 	before := residentOf(b, w.pids)
@@ -256,7 +256,7 @@ func (w way) idle(b *testing.B, addr string) float64 {
 		}
 		open = append(open, c)
 	}
-	time.Sleep(2 * time.Second) // until what is not needed any more is given back
+	time.Sleep(2 * time.Second) // until unneeded memory is released
 	after := residentOf(b, w.pids)
 	for _, c := range open {
 		c.Close()
@@ -281,9 +281,8 @@ func residentOf(b *testing.B, pids []int) (kib float64) {
 	return kib
 }
 
-// stalled measures the throughput of four connections with and without a reader
-// beside them that reads nothing. The two take turns, so that a change of the
-// machine's load touches both.
+// stalled measures the throughput of four connections with and without a stalled reader beside
+// them. The two measurements take turns, so that a change of the machine's load affects both.
 func (w way) stalled(b *testing.B, addr string, f figures) {
 	b.Helper()
 	others := func(name string) {
@@ -298,7 +297,7 @@ func (w way) stalled(b *testing.B, addr string, f figures) {
 	if _, err := c.Write([]byte{'d'}); err != nil {
 		b.Fatal(err)
 	}
-	time.Sleep(benchSpan / 2) // until all buffers on the way are full
+	time.Sleep(benchSpan / 2) // until all buffers are full
 	others("with")
 	others("with")
 	go c.Close()
@@ -311,7 +310,7 @@ func median(all []float64) float64 {
 	return all[len(all)/2]
 }
 
-// figures are the rounds of each measure.
+// figures contains the results of all rounds, by measurement.
 type figures map[string][]float64
 
 func (f figures) add(name string, v float64) { f[name] = append(f[name], v) }
@@ -332,9 +331,9 @@ func (w way) measure(b *testing.B, addr string, f figures) {
 	f.add("p99 µs", p99)
 }
 
-// BenchmarkNetworkProxy measures our server and agent beside upstream's and a
-// direct connection in the same run: medians of rounds that take turns. It
-// fails where a limit is broken.
+// BenchmarkNetworkProxy compares server and agent of this project with upstream's, and with a
+// direct connection in the same run. It reports the medians of rounds that take turns. It
+// fails if a limit is exceeded.
 func BenchmarkNetworkProxy(b *testing.B) {
 	addr := worker(b, "127.0.0.1:0")
 	direct := way{name: "direct", dial: func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) }}
@@ -342,7 +341,7 @@ func BenchmarkNetworkProxy(b *testing.B) {
 		b.Run(mode, func(b *testing.B) {
 			us, them := startWays(b, mode)
 			got := map[string]figures{"ours": {}, "upstream": {}, "direct": {}}
-			for range benchRounds { // of fresh processes: one that has worked has room already
+			for range benchRounds { // use new processes, because used processes already hold free memory
 				fresh, other := startWays(b, mode)
 				got["ours"].add("idle KiB", fresh.idle(b, addr))
 				got["upstream"].add("idle KiB", other.idle(b, addr))

@@ -22,15 +22,15 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 )
 
-// Upstream's side in one file, as the Makefile builds it: v0.36, and its client
-// of v0.37.
+// The binaries of the test. The Makefile builds upstream's programs: v0.36 with its client, and
+// the client of v0.37.
 const (
 	upstream   = "../../bin/konnectivity"
 	upstream37 = "../../bin/konnectivity-0.37"
 	ourselves  = "../../bin/allinone"
 )
 
-// proxyPatience is how long a test waits for what must come.
+// proxyPatience is the time limit of each wait in the tests.
 const proxyPatience = time.Minute
 
 // proxyLab is a folder with certificates, for one server and its agents.
@@ -53,7 +53,7 @@ func newProxyLab(t testing.TB) *proxyLab {
 			t.Fatalf("%v: run 'make build konnectivity'", err)
 		}
 	}
-	dir, err := os.MkdirTemp("", "proxy") // short: a Unix socket's path is
+	dir, err := os.MkdirTemp("", "proxy") // the path of a Unix socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func newProxyLab(t testing.TB) *proxyLab {
 	return &proxyLab{TB: t, dir: dir, agentPort: freePort(t), healthPort: freePort(t), socket: filepath.Join(dir, "sock")}
 }
 
-// freePort is one that nobody has now.
+// freePort returns a port that no process uses.
 func freePort(t testing.TB) int {
 	t.Helper()
 	port, err := freeport.Choose(1)
@@ -76,7 +76,7 @@ func freePort(t testing.TB) int {
 
 func (l *proxyLab) file(name string) string { return filepath.Join(l.dir, name) }
 
-// side is who plays a part.
+// side is an implementation of server and agent: this project's or upstream's.
 type side struct {
 	name    string
 	program string
@@ -88,7 +88,7 @@ var (
 	theirs = side{"upstream", upstream, nil}
 )
 
-// start runs a program until the test is over. Its pid is returned.
+// start runs a program until the test ends.
 func (l *proxyLab) start(s side, args ...string) *os.Process {
 	l.Helper()
 	var log bytes.Buffer
@@ -99,7 +99,7 @@ func (l *proxyLab) start(s side, args ...string) *os.Process {
 		l.Fatal(err)
 	}
 	l.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have gone
+		_ = cmd.Process.Kill() // the process may have ended
 		_ = cmd.Wait()
 		if l.Failed() {
 			l.Logf("%s %s:\n%.4000s", s.name, args[0], log.String())
@@ -108,15 +108,15 @@ func (l *proxyLab) start(s side, args ...string) *os.Process {
 	return cmd.Process
 }
 
-// server starts one with a frontend on the lab's socket. The flags are the same
-// for both sides: that is the claim.
+// server starts a server with a frontend on the lab's socket. Both implementations get the same
+// flags, which proves that the flags are compatible.
 func (l *proxyLab) server(s side, mode string, more ...string) *os.Process {
 	return l.start(s, append(append(l.forAgents(l.agentPort), "--mode="+mode, "--uds-name="+l.socket, "--server-port=0",
 		"--health-bind-address=127.0.0.1", "--health-port="+strconv.Itoa(l.healthPort), "--admin-port="+strconv.Itoa(freePort(l)), "--v=1",
 	), more...)...)
 }
 
-// forAgents begins the arguments of a server that takes agents at a port.
+// forAgents returns the first arguments of a server that accepts agents at a port.
 func (l *proxyLab) forAgents(port int) []string {
 	return []string{
 		"server", "--agent-bind-address=127.0.0.1", "--agent-port=" + strconv.Itoa(port),
@@ -125,7 +125,7 @@ func (l *proxyLab) forAgents(port int) []string {
 }
 
 func (l *proxyLab) agent(s side, more ...string) *os.Process {
-	if s.program == ourselves { // the tests' targets are on loopback, which upstream's agent always dials
+	if s.program == ourselves { // the tests' targets are on loopback, and upstream's agent dials loopback without a flag
 		more = append(more, "--dial-local")
 	}
 	p := l.start(s, append([]string{
@@ -138,7 +138,7 @@ func (l *proxyLab) agent(s side, more ...string) *os.Process {
 	return p
 }
 
-// awaitReady waits until the server says that it has an agent.
+// awaitReady waits until the server reports that it has an agent.
 func (l *proxyLab) awaitReady() {
 	l.Helper()
 	url := fmt.Sprintf("http://127.0.0.1:%d/readyz", l.healthPort)
@@ -157,7 +157,7 @@ func (l *proxyLab) await(what string, ok func() bool) {
 	eventually.True(l, what, ok)
 }
 
-// proxyEcho answers each line with itself.
+// proxyEcho starts a server that echoes each line, and returns its address.
 func proxyEcho(t testing.TB) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -180,7 +180,7 @@ func proxyEcho(t testing.TB) string {
 	return ln.Addr().String()
 }
 
-// through sends text by a client program and expects it back.
+// through sends text through a client program and expects the same text back.
 func (l *proxyLab) through(program, how, from, text string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), proxyPatience)
 	defer cancel()
@@ -212,7 +212,7 @@ func (l *proxyLab) through(program, how, from, text string) error {
 	return nil
 }
 
-// egressFile writes a configuration of kube-apiserver for the lab's socket.
+// egressFile writes a kube-apiserver configuration for the lab's socket.
 func (l *proxyLab) egressFile(protocol string) string {
 	text := fmt.Sprintf(`apiVersion: apiserver.k8s.io/v1beta1
 kind: EgressSelectorConfiguration
@@ -229,8 +229,8 @@ egressSelections:
 	return name
 }
 
-// Every pair of server and agent, ours and upstream's, carries connections for
-// upstream's clients of both versions and for kube-apiserver's own code.
+// TestProxyInterop proves that servers and agents of this project and of upstream work together.
+// The clients are both versions of upstream's client, and the code of kube-apiserver.
 func TestProxyInterop(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 20<<10) // many packets
 	for _, mode := range []struct{ name, protocol string }{{"grpc", "GRPC"}, {"http-connect", "HTTPConnect"}} {

@@ -19,12 +19,12 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
 )
 
-// Two servers behind one address and three agents carry what kube-apiserver has
-// for a kubelet, a webhook and an aggregated API, while one after the other is
-// killed; without an agent, a person is told why.
+// TestLabTunnelOfMany proves that kube-apiserver reaches kubelets, a webhook and an aggregated
+// API through two servers behind one address and three agents. The test kills these processes
+// one after the other. Without an agent, the user sees the reason.
 func TestLabTunnelOfMany(t *testing.T) { newLab(t).throughMany(hollowTunnel) }
 
-// What a kubelet runs is reached in the same way.
+// TestRealTunnelOfMany proves the same for real nodes.
 func TestRealTunnelOfMany(t *testing.T) {
 	l := newRealLab(t)
 	l.throughMany(realTunnel)
@@ -33,13 +33,13 @@ func TestRealTunnelOfMany(t *testing.T) {
 	}
 }
 
-// tunnelled is what goes through the tunnel of a kind of lab.
+// tunnelled describes a lab for the test: its pod, and the connections through the tunnel.
 type tunnelled struct {
-	up      []string // flags
-	pod     []string // what makes the pod web, and waits for it
+	up      []string // additional flags of up
+	pod     []string // kubectl arguments that create the pod web
 	carries func(l *labRun)
-	at      func(l *labRun) string // where something outside of the cluster listens
-	service string                 // that leads kube-apiserver there
+	at      func(l *labRun) string // address of a listener outside the cluster
+	service string                 // manifest of the Service that leads kube-apiserver to the listener
 }
 
 var hollowTunnel = tunnelled{
@@ -48,7 +48,7 @@ var hollowTunnel = tunnelled{
 		l.says("is a hollow node: no container runs there, so default/web has logged nothing", "logs", "web")
 		l.says("no container runs there to execute a command in", "exec", "web", "--", "ls")
 	},
-	// kube-apiserver asks the tunnel for "localhost", and means the agent's.
+	// kube-apiserver sends the name "localhost", which the agent resolves on its own host.
 	at: func(*labRun) string { return "127.0.0.1" },
 	service: `
 apiVersion: v1
@@ -66,7 +66,7 @@ var realTunnel = tunnelled{
 		l.says("netexec", "exec", "web", "--", "/agnhost", "--help")
 		l.forwards("web")
 	},
-	// kube-apiserver asks for endpoints here, which are no loopback's.
+	// Here kube-apiserver sends the addresses of endpoints, which may not be loopback addresses.
 	at: (*labRun).hostAddress,
 	service: `
 apiVersion: v1
@@ -83,7 +83,7 @@ endpoints: [{addresses: [%[3]s], conditions: {ready: true}}]
 `,
 }
 
-// hostAddress is this machine's in the network of real machines.
+// hostAddress returns this machine's address in the network of the real machines.
 func (l *labRun) hostAddress() string {
 	l.t.Helper()
 	all, err := net.Interfaces()
@@ -152,7 +152,7 @@ func (l *labRun) throughMany(what tunnelled) {
 	l.carries("with a new agent", what)
 }
 
-// carries sees kube-apiserver reach everything that is on the other side.
+// carries checks that kube-apiserver reaches all targets behind the tunnel.
 func (l *labRun) carries(when string, what tunnelled) {
 	l.t.Helper()
 	l.t.Log(when)
@@ -161,8 +161,8 @@ func (l *labRun) carries(when string, what tunnelled) {
 	l.says(`"kind":"APIResourceList"`, "get", "--raw", "/apis/shop.example/v1")
 }
 
-// many starts servers of one certificate, and returns where they take clients,
-// and where agents.
+// many starts n servers with the same certificate. It returns their addresses for clients and
+// for agents.
 func (l *proxyLab) many(n int) (clients []string, agents string) {
 	l.Helper()
 	for i := range n {
@@ -177,8 +177,8 @@ func (l *proxyLab) many(n int) (clients []string, agents string) {
 	return clients, agents[1:]
 }
 
-// failover listens at one address, and gives each connection to the first of
-// some that takes it: what a load balancer in front of servers does.
+// failover listens at one address and forwards each connection to the first reachable server.
+// It stands for a load balancer in front of the servers.
 func failover(t *testing.T, to []string) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -194,7 +194,7 @@ func failover(t *testing.T, to []string) string {
 			serving.Go(func() { pass(c, to) })
 		}
 	})
-	t.Cleanup(func() { ln.Close(); serving.Wait() }) // after the lab: what is open ends with its processes
+	t.Cleanup(func() { ln.Close(); serving.Wait() }) // runs after the lab's cleanup, which ends the open connections
 	return ln.Addr().String()
 }
 
@@ -215,8 +215,8 @@ func pass(c net.Conn, to []string) {
 	}
 }
 
-// extend serves a webhook that refuses a configmap, and an aggregated API, and
-// tells the cluster of both.
+// extend starts a webhook that refuses a configmap, and an aggregated API. It registers both in
+// the cluster.
 func (l *labRun) extend(what tunnelled) {
 	l.t.Helper()
 	t, host := l.t, what.at(l)
@@ -251,7 +251,7 @@ func (l *labRun) extend(what tunnelled) {
 	l.kubectl("apply", "-f", manifest)
 }
 
-// admit refuses everything, and says who did.
+// admit refuses every request, with the webhook's own message.
 func admit(w http.ResponseWriter, r *http.Request) {
 	var review struct {
 		Request struct {
@@ -267,7 +267,7 @@ func admit(w http.ResponseWriter, r *http.Request) {
 		review.Request.UID)
 }
 
-// extension names a port and an authority.
+// extension is a template with a port and a certificate authority.
 const extension = `
 ---
 apiVersion: admissionregistration.k8s.io/v1

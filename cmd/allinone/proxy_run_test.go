@@ -6,7 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// A proxy without a health and an admin port runs until its context ends.
+// TestProxyRunsWithoutCompanions proves that a proxy without a health and an admin port runs
+// until its context ends.
 func TestProxyRunsWithoutCompanions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -27,7 +28,8 @@ func TestProxyRunsWithoutCompanions(t *testing.T) {
 	})
 }
 
-// The companions of a proxy still run while it drains, and end after it.
+// TestProxyDrainsBeforeItsCompanionsEnd proves that the companions of a proxy still run while
+// it drains, and end after the proxy.
 func TestProxyDrainsBeforeItsCompanionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

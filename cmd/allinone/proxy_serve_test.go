@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// Status and profiles of a network proxy are on a socket of its user, and on no
-// port. Metrics are not for pages of other origins.
+// TestProxyAdminSocket proves that status and profiles of a network proxy are on a Unix socket
+// of its user, and on no port. Web pages of other origins cannot read the metrics.
 func TestProxyAdminSocket(t *testing.T) {
 	s := proxySide{adminSock: filepath.Join(t.TempDir(), "admin.sock"), profiling: true}
 	status := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"id":"one"}`) })

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// legacyZones are zones whose names the translation of each in-tree plugin takes.
+// legacyZones contains zones whose names the translation of each in-tree plugin accepts.
 const legacyZones = `
 regions: [{name: sim-1}, {name: us-central1}, {name: us-west-2}]
 zones:
@@ -15,9 +15,9 @@ zones:
 - {name: us-west-2a, region: us-west-2}
 `
 
-// inTree is what people wrote for another cloud's in-tree plugin: the parameters
-// of a StorageClass, and a volume that was there before. Its disk is called as
-// that cloud would, and %s stands for the name.
+// inTree contains manifests for the in-tree plugin of another cloud: the parameters of a
+// StorageClass, and the source of an existing volume. The disk has a name in that cloud's
+// style, and %s stands for the varying part.
 type inTree struct{ driver, provisioner, zone, parameters, disk, source string }
 
 var inTreePlugins = []inTree{
@@ -29,8 +29,8 @@ var inTreePlugins = []inTree{
 	{"csi.vsphere.vmware.com", "vsphere-volume", "sim-1a", "{diskformat: thin, fsType: ext4}", "vsphere-%s", "vsphereVolume: {volumePath: '[store] kubevols/%s.vmdk', fsType: ext4}"},
 }
 
-// manifest is a claim of the plugin's class, one of an old PersistentVolume, and
-// a pod that names an old volume itself.
+// manifest returns a claim of the plugin's class, a claim of an old PersistentVolume, and a pod
+// with an inline volume.
 func (p inTree) manifest() string {
 	source := func(disk string) string { return fmt.Sprintf(p.source, fmt.Sprintf(p.disk, disk)) }
 	return fmt.Sprintf(`
@@ -71,9 +71,9 @@ spec:
 		"---\n" + claim(p.provisioner+"-old", "1Gi", "storageClassName: \"\"\n  volumeName: "+p.provisioner+"-old")
 }
 
-// What was written for the in-tree plugins of other clouds is carried to our
-// disks by Kubernetes' own translation: a StorageClass, a PersistentVolume of a
-// volume that was there before, and a volume that a pod names itself.
+// testVolumesInTree proves that manifests for in-tree plugins of other clouds work with this
+// cloud's disks, through Kubernetes' own translation. It covers a StorageClass, an old
+// PersistentVolume, and an inline volume of a pod.
 func (l *labRun) testVolumesInTree(t *testing.T) {
 	for _, zone := range []string{"us-central1-a", "us-west-2a"} {
 		l.cloud("instances", "create", "in-"+zone, "--zone", zone, "--wait")

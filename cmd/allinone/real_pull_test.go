@@ -20,7 +20,7 @@ func (l *labRun) inMachine(id string, args ...string) string {
 	return l.must("nsenter", slices.Concat([]string{"-t", strconv.Itoa(l.machinePID(id)), "-a"}, args)...)
 }
 
-// runOn starts a pod on a node, past the scheduler. spec is more of its spec.
+// runOn starts a pod directly on a node, without the scheduler. spec adds to the pod's spec.
 func (l *labRun) runOn(node, pod, image string, spec map[string]any, args ...string) {
 	l.t.Helper()
 	all := map[string]any{"nodeName": node, "terminationGracePeriodSeconds": 0}
@@ -34,8 +34,8 @@ func (l *labRun) runOn(node, pod, image string, spec map[string]any, args ...str
 	l.kubectl(slices.Concat([]string{"run", pod, "--image=" + image, "--restart=Never", "--overrides=" + string(raw), "--"}, args)...)
 }
 
-// testRealMetadata asks the metadata service as a machine, as a pod of the
-// machine's network, and as any other pod, which its replies do not reach.
+// testRealMetadata proves that a machine and a pod in the machine's network reach the metadata
+// service. The replies do not reach other pods.
 func (l *labRun) testRealMetadata(t *testing.T) {
 	const service = "http://169.254.169.254"
 	for _, id := range []string{"i-000001", "i-000002"} {
@@ -56,7 +56,7 @@ func (l *labRun) testRealMetadata(t *testing.T) {
 	}
 }
 
-// registry is the name of the cloud's, and a password to push with.
+// registry returns the name of the cloud's registry and a password for pushes.
 func (l *labRun) registry() (name, password string) {
 	l.t.Helper()
 	var c struct{ Registry, Password string }
@@ -66,9 +66,9 @@ func (l *labRun) registry() (name, password string) {
 	return c.Registry, c.Password
 }
 
-// push gives an image names in the cloud's registry, from a machine. It is not
-// that of the other steps' pods: what was pulled with a password once, under any
-// name, the kubelet gives to nobody who has none (KEP-2535).
+// push pushes an image under several names from a machine to the cloud's registry. The other
+// steps' pods use another image. The kubelet does not give an image that was once pulled with
+// a password to a pod without credentials, even under another name (KEP-2535).
 func (l *labRun) push(id string, names ...string) (registry string) {
 	l.t.Helper()
 	registry, password := l.registry()
@@ -83,23 +83,23 @@ func (l *labRun) push(id string, names ...string) (registry string) {
 	return registry
 }
 
-// pulls waits until a pod runs whose image is not on its node.
+// pulls waits until a pod runs whose image had to be pulled.
 func (l *labRun) pulls(pod string) {
 	l.t.Helper()
 	l.kubectl("wait", "pod", pod, "--for=condition=Ready", "--timeout=90s")
 	l.says("Successfully pulled image", "get", "events", "--field-selector", "involvedObject.name="+pod, "-o", "jsonpath={.items[*].message}")
 }
 
-// refusedFor waits until a pod's events have the reason why its image cannot be
-// pulled.
+// refusedFor waits until a pod's events contain the reason why its image cannot be pulled.
 func (l *labRun) refusedFor(reason, pod string) {
 	l.t.Helper()
 	l.says(reason, "get", "events", "--field-selector", "involvedObject.name="+pod, "-o", "jsonpath={.items[*].message}")
 	l.kubectl("delete", "pod", pod, "--wait=false")
 }
 
-// testRealPull pulls private images: as the node, as a service account, after a
-// rotation; and not with what is over or was revoked, which the pod's event says.
+// testRealPull proves that a node and a service account can pull private images, also after a
+// key rotation. Expired and revoked passwords are refused, and the pod's event shows the
+// reason.
 func (l *labRun) testRealPull(t *testing.T) {
 	l.cloud("repositories", "create", "team-a/web")
 	l.cloud("repositories", "create", "team-b/api")
@@ -108,14 +108,14 @@ func (l *labRun) testRealPull(t *testing.T) {
 	l.pulls("as-node")
 	l.testRealPullAsPod(t, r)
 
-	l.cloud("clock", "advance", "61m") // the machines' clocks know nothing of it
+	l.cloud("clock", "advance", "61m") // the clocks of the machines do not change
 	l.runOn("node-2", "expired", r+"/team-a/web:v2", nil, "netexec")
 	l.refusedFor("it expired at", "expired")
-	l.cloud("signing-keys", "rotate", "registry", "--overlap", "0s") // it leaked
+	l.cloud("signing-keys", "rotate", "registry", "--overlap", "0s") // as if the key had leaked
 	l.runOn("node-2", "revoked", r+"/team-a/web:v2", nil, "netexec")
 	l.refusedFor("signed by a key that the cloud does not have", "revoked")
 
-	// What the kubelet keeps ends with it.
+	// The kubelet caches passwords, and a reboot clears the cache.
 	l.cloud("instances", "reboot", "node-2", "--wait")
 	l.kubectl("wait", "node", "node-2", "--for=condition=Ready", "--timeout=90s")
 	l.runOn("node-2", "again", r+"/team-a/web:v2", nil, "netexec")
@@ -126,7 +126,7 @@ func (l *labRun) testRealPull(t *testing.T) {
 	l.testRealPullWithoutCloud(t, r)
 }
 
-// A service account that opts in pulls as itself or not at all.
+// testRealPullAsPod proves that a service account that opts in pulls only with its own identity.
 func (l *labRun) testRealPullAsPod(t *testing.T, r string) {
 	own := map[string]any{"serviceAccountName": "api"}
 	l.kubectl("create", "serviceaccount", "api")
@@ -153,7 +153,8 @@ func (l *labRun) testRealPullAsPod(t *testing.T, r string) {
 	l.refusedFor("lacks the permission registry.pull", "lost-its-role")
 }
 
-// An image that is on the node runs while the cloud answers nobody.
+// testRealPullWithoutCloud proves that a pod whose image is on the node starts while the cloud
+// does not answer.
 func (l *labRun) testRealPullWithoutCloud(t *testing.T, r string) {
 	pid := l.proxyPID("cloudsim")
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {

@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// TestRealSmall is the least that real machines are: one that joins, runs a pod
-// with a limit, and goes without a trace. It is for a slow host, and for one
-// whose only cgroups are those of v2.
+// TestRealSmall proves the minimum of real machines: a machine joins, runs a pod with a limit,
+// and leaves nothing behind. It is for slow hosts and for hosts with only cgroups v2.
 func TestRealSmall(t *testing.T) {
 	l := newRealLab(t)
 	if *patience == 1 {
@@ -30,7 +29,7 @@ func TestRealSmall(t *testing.T) {
 	})
 }
 
-// limited is a pod that has a limit.
+// limited is a pod with a memory and a CPU limit.
 const limited = `
 apiVersion: v1
 kind: Pod
@@ -44,7 +43,7 @@ spec:
     resources: {limits: {memory: 96Mi, cpu: 500m}}
 `
 
-// A pod runs; logs and exec work.
+// testSmallPods proves that a pod runs and that its logs and network work.
 func (l *labRun) testSmallPods(t *testing.T) {
 	l.apply(limited)
 	l.ready("web")
@@ -53,7 +52,8 @@ func (l *labRun) testSmallPods(t *testing.T) {
 	l.connects("it reaches the API server", "web", "kubernetes.default:443")
 }
 
-// The kernel holds a machine to its type's size, and in it a pod to its limit.
+// testSmallSizes proves that the kernel limits a machine to the size of its type, and a pod in
+// the machine to its own limit.
 func (l *labRun) testSmallSizes(t *testing.T) {
 	const v2 = "/sys/fs/cgroup/cgroup.controllers"
 	if raw, err := os.ReadFile(v2); err != nil || !strings.Contains(string(raw), "memory") {
@@ -65,7 +65,7 @@ func (l *labRun) testSmallSizes(t *testing.T) {
 		"cpu.max":                    "200000 100000",
 		"kubepods/pod*/memory.max":   fmt.Sprint(96 << 20),
 		"kubepods/pod*/cpu.max":      "50000 100000",
-		"kubepods/pod*/*/memory.max": fmt.Sprint(96 << 20), // a container, or the sandbox
+		"kubepods/pod*/*/memory.max": fmt.Sprint(96 << 20), // a container or the sandbox
 	} {
 		found, err := filepath.Glob(filepath.Join(machine, file))
 		if err != nil {
@@ -85,8 +85,8 @@ func (l *labRun) testSmallSizes(t *testing.T) {
 	}
 }
 
-// The node of an instance that is deleted goes, and its machine with all that it
-// had.
+// testSmallDelete proves that the node and the machine of a deleted instance disappear without
+// a trace.
 func (l *labRun) testSmallDelete(t *testing.T) {
 	l.cloud("instances", "delete", "node-1", "--wait")
 	l.untilPrints("the node goes", "", "get", "node", "node-1", "--ignore-not-found", "-o", "name")

@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// TestRealTenNodes has ten machines on one host, and prints what a node takes:
-// the time from the call that makes its instance until Kubernetes calls it
-// Ready, and its memory.
+// TestRealTenNodes runs ten machines on one host and prints the cost of a node. The cost is its
+// memory, and the time from the call that creates the instance until the Node is Ready.
 func TestRealTenNodes(t *testing.T) {
 	l := newRealLab(t)
 	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "1", "--port-base", "0", "--profile", "instant")
@@ -36,8 +35,8 @@ func TestRealTenNodes(t *testing.T) {
 	}
 }
 
-// memoryOfMachines is what all machines take together, by program and in sum:
-// what several share is counted in parts (proc_pid_smaps(5), Pss).
+// memoryOfMachines returns the memory of all machines in bytes, by program and in sum. Shared
+// memory is divided among its users (proc_pid_smaps(5), Pss).
 func (l *labRun) memoryOfMachines() map[string]int64 {
 	l.t.Helper()
 	all := map[string]int64{}
@@ -45,7 +44,7 @@ func (l *labRun) memoryOfMachines() map[string]int64 {
 		pid, name, _ := strings.Cut(p, " ")
 		raw, err := os.ReadFile(filepath.Join("/proc", pid, "smaps_rollup"))
 		if err != nil {
-			continue // it ended
+			continue // the process ended
 		}
 		for s := bufio.NewScanner(bytes.NewReader(raw)); s.Scan(); {
 			var kib int64

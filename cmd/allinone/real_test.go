@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// agnhost is upstream's test server, which real machines have an image of.
+// agnhost is upstream's test server. Real machines have its image.
 const agnhost = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 
-// newRealLab is a lab of real machines, which need root and `make machine`.
+// newRealLab returns a lab with real machines. It needs root and `make machine`.
 func newRealLab(t *testing.T) *labRun {
 	t.Helper()
 	l := newLab(t)
@@ -29,8 +29,8 @@ func newRealLab(t *testing.T) *labRun {
 	return l
 }
 
-// left is everything on the host that belongs to a lab's machines: processes
-// by their cgroup, cgroups, links, mounts.
+// left returns everything on the host that belongs to the lab's machines: processes, cgroups,
+// links, mounts and routing rules.
 func (l *labRun) left() []string {
 	l.t.Helper()
 	var all []string
@@ -69,10 +69,10 @@ func (l *labRun) left() []string {
 	return all
 }
 
-// hash is what the lab's things on the host have in their names.
+// hash returns the part of names on the host that identifies the lab.
 func (l *labRun) hash() string {
 	l.t.Helper()
-	out, failed := l.try(l.allinone, "status", "-o", "json") // it fails where no lab runs any more
+	out, failed := l.try(l.allinone, "status", "-o", "json") // the command fails if no lab runs
 	for line := range strings.Lines(out) {
 		if _, after, ok := strings.Cut(line, `"host": "`); ok {
 			return strings.TrimRight(after, "\",\n")
@@ -82,7 +82,7 @@ func (l *labRun) hash() string {
 	return ""
 }
 
-// processes are those in the lab's cgroups, by pid and name.
+// processes returns the processes in the lab's cgroups, as pid and name.
 func (l *labRun) processes() []string {
 	var all []string
 	group := "/cloudsim-" + l.hash()
@@ -95,14 +95,14 @@ func (l *labRun) processes() []string {
 		comm, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "comm"))
 		stat, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "stat"))
 		if bytes.Contains(stat, []byte(") Z ")) {
-			continue // ended; whoever it was left to has not looked yet
+			continue // a zombie: its parent has not waited for it yet
 		}
 		all = append(all, filepath.Base(filepath.Dir(path))+" "+strings.TrimSpace(string(comm)))
 	}
 	return all
 }
 
-// machinePID is the first process of an instance's machine.
+// machinePID returns the process id of the first process of an instance's machine, or 0.
 func (l *labRun) machinePID(id string) int {
 	l.t.Helper()
 	for _, p := range l.processes() {
@@ -118,8 +118,7 @@ func (l *labRun) machinePID(id string) int {
 	return 0
 }
 
-// TestReal takes a cluster of real machines through what docs/real-nodes.md
-// promises.
+// TestReal checks the promises of docs/real-nodes.md with a cluster of real machines.
 func TestReal(t *testing.T) {
 	l := newRealLab(t)
 	began := time.Now()
@@ -146,7 +145,7 @@ func TestReal(t *testing.T) {
 	})
 }
 
-// podsByNode are a deployment's pods and their addresses, by their nodes.
+// podsByNode returns the name and the address of a deployment's pod on each node.
 func (l *labRun) podsByNode(name string) map[string][2]string {
 	l.t.Helper()
 	all := map[string][2]string{}
@@ -159,8 +158,8 @@ func (l *labRun) podsByNode(name string) map[string][2]string {
 	return all
 }
 
-// Pods run on every node, reach each other by address, by the name of their
-// service, and the API server; logs and exec work.
+// testRealPods proves that pods run on every node. They reach each other by address and through
+// the Service, and they reach the API server. Their logs work.
 func (l *labRun) testRealPods(t *testing.T) {
 	if who := l.must(l.allinone, "enter", "node-1", "hostname"); who != "node-1" {
 		t.Errorf("entered %q", who)
@@ -186,9 +185,9 @@ func (l *labRun) testRealPods(t *testing.T) {
 	}
 }
 
-// connects waits until a pod reaches an address. A pod is Ready before its
-// program listens and before every kube-proxy knows of it, and a node is before
-// the route controller's round that makes the way to its pods.
+// connects waits until a pod reaches an address. A pod can be Ready before its program listens
+// and before every kube-proxy knows the pod. A node can be Ready before the route controller
+// has made the route to its pods.
 func (l *labRun) connects(what, pod, to string) {
 	l.t.Helper()
 	l.until(what, func() string {
@@ -199,8 +198,8 @@ func (l *labRun) connects(what, pod, to string) {
 	})
 }
 
-// The way between two nodes' pods is the cloud's route, and nothing else: without
-// it they do not reach each other, until the route controller repairs it.
+// testRealRoutes proves that pods of two nodes reach each other only through the cloud's route.
+// The route controller repairs a deleted route.
 func (l *labRun) testRealRoutes(t *testing.T) {
 	pods := l.podsByNode("web")
 	reach := func() error {
@@ -220,8 +219,8 @@ func (l *labRun) testRealRoutes(t *testing.T) {
 	if id == "" {
 		t.Fatalf("the cloud has no route to %s, the pods of node-2", pods2)
 	}
-	// Its rounds come every ten seconds: one of them would often be quicker than a
-	// look at what is missing.
+	// The route controller runs every ten seconds. Without the fault it would often
+	// repair the route before the test sees that the route is missing.
 	l.cloud("faults", "create", "unrepaired", "--operation", "routes.create", "--effect", "error")
 	l.cloud("routes", "delete", id, "--wait")
 	l.until("the pods of node-2 are cut off", func() string {
@@ -239,7 +238,7 @@ func (l *labRun) testRealRoutes(t *testing.T) {
 	})
 }
 
-// answersFrom asks a load balancer n times and counts who answers.
+// answersFrom sends n requests to a load balancer and counts the answers of each pod.
 func (l *labRun) answersFrom(url string, n int) (map[string]int, error) {
 	seen := map[string]int{}
 	for range n {
@@ -252,7 +251,7 @@ func (l *labRun) answersFrom(url string, n int) (map[string]int, error) {
 	return seen, nil
 }
 
-// everyPod waits until each of three pods takes requests.
+// everyPod waits until each of the three pods answers requests.
 func (l *labRun) everyPod(url string) {
 	l.t.Helper()
 	l.until("every pod takes requests", func() string {
@@ -273,8 +272,8 @@ func (l *labRun) testRealLoadBalancer(*testing.T) {
 	l.everyPod(l.realURL("web"))
 }
 
-// An instance that is stopped, started, created or deleted is a machine that
-// goes off, comes back with its disk, joins, or is gone.
+// testRealInstances proves that a stopped instance's machine is off, and that a started machine
+// has its old disk. A created machine joins, and a deleted machine is gone.
 func (l *labRun) testRealInstances(t *testing.T) {
 	l.cloud("instances", "stop", "node-1", "--wait")
 	l.until("the machine is off", func() string {
@@ -304,9 +303,9 @@ func (l *labRun) testRealInstances(t *testing.T) {
 	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
 }
 
-// A machine whose first process is killed is off, with all that ran in it, and
-// so is one whose power the cloud cuts: nothing but its own traffic suffers, and
-// that moves away. A reboot brings it back.
+// testRealCrash proves that killing a machine's first process ends all its processes, and that
+// a crash through the cloud does the same. Only the traffic of this machine fails, and the
+// load balancer moves the traffic away. A reboot starts the machine again.
 func (l *labRun) testRealCrash(t *testing.T) {
 	pid := l.machinePID("i-000003")
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -338,14 +337,14 @@ func (l *labRun) rebootCrashed(t *testing.T) {
 	l.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=90s")
 }
 
-// Machines outlive a lab that is killed, and the next one takes them over:
-// containers go on.
+// testRealAdoption proves that machines keep running when the lab is killed. The next lab takes
+// the machines over, and their containers are not restarted.
 func (l *labRun) testRealAdoption(t *testing.T) {
 	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
 	before := l.machinePID("i-000001")
-	// What the API server says of the pods of a machine that crashed before is of
-	// before the crash, until its kubelet has started them again: this Service has
-	// nodes serve by their own pods.
+	// After the crash, the API server shows old pod states until the kubelet has started
+	// the pods again. So wait with this Service, whose nodes serve only through their own
+	// pods.
 	l.everyPod(l.realURL("drain"))
 	pods := l.podsByNode("web")
 	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {
@@ -367,7 +366,7 @@ func (l *labRun) testRealAdoption(t *testing.T) {
 	})
 }
 
-// When the lab is killed, `down` finds and ends everything.
+// testRealCleanup proves that `down` finds and ends everything of a killed lab.
 func (l *labRun) testRealCleanup(t *testing.T) {
 	if len(l.left()) == 0 {
 		t.Fatal("this test would not see a running lab")

@@ -13,12 +13,11 @@ import (
 	"time"
 )
 
-// healthWindow is within what a load balancer leaves out a node that is gone:
-// two probes in a row, two seconds apart, of a second each, and what a busy
-// machine adds.
+// healthWindow is the time within which a load balancer stops using a lost node. Two failed
+// probes need up to six seconds, and the rest is a margin for a busy machine.
 const healthWindow = 20 * time.Second
 
-// outsider is a machine outside the cloud: a network namespace behind the host.
+// outsider is a client outside the cloud: a network namespace behind the host.
 type outsider struct {
 	l       *labRun
 	name    string
@@ -32,11 +31,11 @@ func (l *labRun) newOutsider(t *testing.T) outsider {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := int(n) &^ 3 // of a /30 that other labs' tests hardly have
+	base := int(n) &^ 3 // start of a /30 that tests of other labs rarely use
 	c := outsider{l: l, name: "client-" + hash, address: fmt.Sprintf("198.51.100.%d", base+2)}
 	host := fmt.Sprintf("198.51.100.%d", base+1)
 	l.must("ip", "netns", "add", c.name)
-	t.Cleanup(func() { // when the test's own context has ended
+	t.Cleanup(func() { // the context of the test has ended by then
 		if out, err := exec.Command("ip", "netns", "delete", c.name).CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
@@ -54,8 +53,8 @@ func (c outsider) fetch(url string) (string, error) {
 	return c.l.try("ip", "netns", "exec", c.name, "curl", "-sf", "-m", "5", url)
 }
 
-// With externalTrafficPolicy Local a pod sees the client, and with Cluster a
-// node.
+// testRealClientAddress proves that a pod sees the client's address with externalTrafficPolicy
+// Local, and a node's address with Cluster.
 func (l *labRun) testRealClientAddress(t *testing.T) {
 	c := l.newOutsider(t)
 	url := l.realURL("web") + "clientip"
@@ -82,12 +81,12 @@ func (l *labRun) testRealClientAddress(t *testing.T) {
 	l.until("pods see a node", sees(false))
 }
 
-// datagram asks by UDP, and returns the answer.
+// datagram sends a request over UDP and returns the answer.
 func (c outsider) datagram(host, port, ask string) (string, error) {
 	return c.l.try("ip", "netns", "exec", c.name, "bash", "-c", `exec 3<>"/dev/udp/$0/$1"; printf %s "$2" >&3; timeout 2 dd bs=256 count=1 status=none <&3`, host, port, ask)
 }
 
-// testRealUDP asks a pod by datagrams, and it sees who asks.
+// testRealUDP proves that a pod answers datagrams and sees the address of the client.
 func (l *labRun) testRealUDP(t *testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=udp", "--protocol=UDP", "--type=LoadBalancer", "--port=53", "--target-port=8081")
 	host, _, _ := strings.Cut(strings.TrimPrefix(l.realURL("udp"), "http://"), "/")
@@ -121,7 +120,8 @@ func (l *labRun) testRealUDP(t *testing.T) {
 	})
 }
 
-// A client keeps its pod, where the Service says so.
+// testRealAffinity proves that one pod gets all requests of a client if the Service has session
+// affinity.
 func (l *labRun) testRealAffinity(*testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=sticky", "--session-affinity=ClientIP", "--type=LoadBalancer", "--port=80", "--target-port=8080")
 	url := l.realURL("sticky")
@@ -133,8 +133,8 @@ func (l *labRun) testRealAffinity(*testing.T) {
 	})
 }
 
-// A node that is taken out of the load balancer gets nothing new, and what is
-// open goes on.
+// testRealDraining proves that a node that is removed from the load balancer gets no new
+// connections, and that open connections continue.
 func (l *labRun) testRealDraining(t *testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=drain", "--type=LoadBalancer", "--port=80", "--target-port=8080", "--overrides",
 		`{"spec":{"externalTrafficPolicy":"Local"}}`)
@@ -179,14 +179,14 @@ func (l *labRun) testRealDraining(t *testing.T) {
 	l.kubectl("label", "node", node, excluded+"-")
 }
 
-// watch is what came of many requests.
+// watch contains the result of many requests.
 type watch struct {
 	asked, lost int
-	last        time.Time // when the last one that failed did
-	why         error     // why it did
+	last        time.Time // time of the last failure
+	why         error     // error of the last failure
 }
 
-// watchful asks a load balancer without a pause until stop.
+// watchful sends requests to a load balancer until stop is called.
 func watchful(url string) (stop func() watch) {
 	var w watch
 	var asking sync.WaitGroup
@@ -199,7 +199,7 @@ func watchful(url string) (stop func() watch) {
 			default:
 			}
 			if w.asked++; w.asked%10 == 0 {
-				time.Sleep(5 * time.Millisecond) // other work is to be done, too
+				time.Sleep(5 * time.Millisecond) // leave processor time for other work
 			}
 			if _, err := fetch(url + "hostname"); err != nil {
 				w.lost, w.last, w.why = w.lost+1, time.Now(), err
@@ -213,10 +213,9 @@ func watchful(url string) (stop func() watch) {
 	}
 }
 
-// movesAway checks that requests fail for no longer than the health checks need
-// after something took a node away. It asks a Service whose nodes serve by their
-// own pods: of others, kube-proxy would send some to the pods of that node until
-// Kubernetes misses it.
+// movesAway checks that requests fail only as long as the health checks need to notice a lost
+// node. It uses a Service whose nodes serve through their own pods. With another Service,
+// kube-proxy would send some requests to the lost node's pods until Kubernetes notices the loss.
 func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	t.Helper()
 	url := l.realURL("drain")
@@ -233,8 +232,8 @@ func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	}
 }
 
-// A zone that is dark has its cables cut, and traffic moves away; when it is
-// over, its machines are reached again.
+// testRealZoneOutage proves that traffic moves away from a dark zone, whose network is cut.
+// After the outage its machines are reachable again.
 func (l *labRun) testRealZoneOutage(t *testing.T) {
 	kubelet := l.kubeletOf("node-3")
 	reached := func() error {
@@ -263,11 +262,12 @@ func (l *labRun) testRealZoneOutage(t *testing.T) {
 	l.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=90s")
 }
 
-// Every instance is replaced by a new one, and the load balancer loses nothing.
+// testRealReplacement proves that the load balancer loses no request while every instance is
+// replaced by a new instance.
 func (l *labRun) testRealReplacement(t *testing.T) {
 	l.kubectl("create", "deployment", "roll", "--image="+agnhost, "--replicas=3", "--", "/agnhost", "netexec", "--http-port=8080", "--delay-shutdown=10")
-	// Without a probe a pod is ready before it listens, and whoever is sent to it
-	// meanwhile is refused.
+	// Without a probe a pod is ready before its program listens, and early requests to the
+	// pod would be refused.
 	l.kubectl("patch", "deployment", "roll", "-p", `{"spec":{"template":{"spec":{"containers":[{"name":"agnhost","readinessProbe":{"tcpSocket":{"port":8080},"periodSeconds":1}}]}}}}`)
 	l.kubectl("create", "poddisruptionbudget", "roll", "--selector=app=roll", "--min-available=2")
 	l.kubectl("expose", "deployment", "roll", "--type=LoadBalancer", "--port=80", "--target-port=8080")

@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// forwards waits until a pod says who it is through kubectl port-forward: a
-// container that was started again runs before it listens.
+// forwards waits until a pod answers with its name through kubectl port-forward. A restarted
+// container runs before its program listens.
 func (l *labRun) forwards(pod string) {
 	l.t.Helper()
 	l.until("port-forward to "+pod, func() string {
@@ -39,15 +39,15 @@ func (l *labRun) forwards(pod string) {
 	})
 }
 
-// testRealTunnel takes what kube-apiserver sends to kubelets and pods through the
-// network proxy's agent on their own node; while that is dead, through another;
-// and in no other way.
+// testRealTunnel proves that kube-apiserver reaches kubelets and pods only through network
+// proxy agents. It uses the agent on the target's own node. If that agent is dead, it uses
+// another agent.
 func (l *labRun) testRealTunnel(t *testing.T) {
 	pods := l.podsByNode("web")
 	if len(pods) != 3 {
 		t.Fatalf("the pods are not spread over three nodes: %v", pods)
 	}
-	l.untilAgents(3) // the step before rebooted a node
+	l.untilAgents(3) // the previous step rebooted a node
 	there := l.withoutAgents("node-1", "node-2", "node-3")
 	l.untilAgents(0)
 	l.says("no network proxy agent is connected", "logs", pods["node-2"][0])
@@ -56,7 +56,7 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 	for node, pod := range pods {
 		l.says("Started HTTP server", "logs", pod[0])
 		l.says(pod[0], "get", "--raw", "/api/v1/namespaces/default/pods/"+pod[0]+":8080/proxy/hostname")
-		web := l.podsByNode("web")[node][1] + ":8080" // as it is now: a reboot gives a pod another address
+		web := l.podsByNode("web")[node][1] + ":8080" // read again, because a reboot changes the address of a pod
 		for _, target := range []string{l.kubeletOf(node), web} {
 			if by := l.tunnelsTo(target); len(by) == 0 || slices.ContainsFunc(by, func(agent string) bool { return agent != node }) {
 				t.Errorf("%s on %s is reached by the agents %v", target, node, by)
@@ -76,7 +76,7 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 	}
 	there()
 	l.untilAgents(3)
-	l.says("netexec", "exec", pod, "--", "/agnhost", "--help") // for which kube-apiserver makes a new connection
+	l.says("netexec", "exec", pod, "--", "/agnhost", "--help") // kube-apiserver makes a new connection for exec
 	for _, a := range l.tunnel().Agents {
 		if a.ID == "node-2" && a.FromTarget == 0 {
 			t.Error("the agent of node-2 is back, and carries nothing")
@@ -84,8 +84,8 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 	}
 }
 
-// withoutAgents kills agents of machines, which will not start again before
-// what it returns is called: a file that they need is away.
+// withoutAgents kills the agents of nodes. It also moves a file that the agents need, so they
+// start again only after a call of there.
 func (l *labRun) withoutAgents(nodes ...string) (there func()) {
 	l.t.Helper()
 	const key, away = "/etc/kubernetes/proxy-agent.key", "/etc/kubernetes/away"
@@ -107,7 +107,7 @@ func (l *labRun) withoutAgents(nodes ...string) (there func()) {
 	return func() { l.t.Helper(); move(away, key) }
 }
 
-// agentPID is the network proxy's agent on a machine; 0 if none runs there.
+// agentPID returns the process id of the network proxy agent on a machine, or 0.
 func (l *labRun) agentPID(node string) int {
 	l.t.Helper()
 	for _, p := range l.processes() {
@@ -123,7 +123,7 @@ func (l *labRun) agentPID(node string) int {
 	return 0
 }
 
-// tunnel is what the lab's network proxy does now.
+// tunnel returns the current status of the lab's network proxy.
 func (l *labRun) tunnel() server.Status {
 	l.t.Helper()
 	s, err := fetchProxyStatus(l.t.Context(), l.component("proxy-server").Address)
@@ -143,7 +143,7 @@ func (l *labRun) untilAgents(n int) {
 	})
 }
 
-// tunnelsTo are the agents of what is open to host:port, one for each connection.
+// tunnelsTo returns the agent of each open connection to host:port.
 func (l *labRun) tunnelsTo(target string) (by []string) {
 	l.t.Helper()
 	for _, c := range l.tunnel().Connections {
@@ -154,7 +154,7 @@ func (l *labRun) tunnelsTo(target string) (by []string) {
 	return by
 }
 
-// kubeletOf is where kube-apiserver finds a node's kubelet.
+// kubeletOf returns the address that kube-apiserver uses for a node's kubelet.
 func (l *labRun) kubeletOf(node string) string {
 	l.t.Helper()
 	return l.kubectl("get", "node", node, "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`) + ":10250"

@@ -13,9 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver"
 )
 
-// TestRealVolumes takes the volumes of real machines through what
-// docs/howto/volumes.md promises: the driver is the one that users run, and so
-// are Kubernetes' controllers and kubelets.
+// TestRealVolumes checks the promises of docs/howto/volumes.md with real machines. The driver,
+// the Kubernetes controllers and the kubelets are the same programs that users run.
 func TestRealVolumes(t *testing.T) {
 	l := newRealLab(t)
 	if _, err := os.Stat(filepath.Join(filepath.Dir(l.allinone), "csi", "csi-sidecars")); err != nil {
@@ -37,7 +36,7 @@ func TestRealVolumes(t *testing.T) {
 	})
 }
 
-// apply gives a manifest to the cluster.
+// apply applies a manifest to the cluster.
 func (l *labRun) apply(manifest string) {
 	l.t.Helper()
 	path := filepath.Join(l.t.TempDir(), "manifest.yaml")
@@ -47,7 +46,7 @@ func (l *labRun) apply(manifest string) {
 	l.kubectl("apply", "-f", path)
 }
 
-// writes makes a pod write a file into its volume; reads looks for it.
+// writes makes a pod write a file into its volume.
 func (l *labRun) writes(pod string) {
 	l.t.Helper()
 	l.kubectl("exec", pod, "--", "/agnhost", "mounttest", "--new_file_0644=/data/file")
@@ -60,13 +59,13 @@ func (l *labRun) reads(pod string) {
 	}
 }
 
-// ready waits for a pod.
+// ready waits until a pod is Ready.
 func (l *labRun) ready(pod string) {
 	l.t.Helper()
 	l.untilPrints(pod+" is ready", "True", "get", "pod", pod, "--ignore-not-found", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 }
 
-// capacity is how large the filesystem of a pod's volume is, on its machine.
+// capacity returns the size in bytes of the filesystem of a pod's volume, on its machine.
 func (l *labRun) capacity(pod string) int64 {
 	l.t.Helper()
 	node := l.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
@@ -80,15 +79,16 @@ func (l *labRun) capacity(pod string) int64 {
 	if err := syscall.Statfs(found[0], &s); err != nil {
 		l.t.Fatal(err)
 	}
-	return int64(s.Blocks) * int64(s.Bsize) //nolint:unconvert // Bsize is an int32 where machines have 32 bits
+	return int64(s.Blocks) * int64(s.Bsize) //nolint:unconvert // Bsize is an int32 on 32-bit machines
 }
 
 const gib = 1 << 30
 
-// instanceOf are the ids of the lab's nodes, in the order they are made.
+// instanceOf contains the instance ids of the lab's nodes.
 var instanceOf = map[string]string{"node-1": "i-000001", "node-2": "i-000002"}
 
-// The kubelet shows the driver in its CSINode, with the cloud's id, zone and limit.
+// testVolumesRegister proves that the kubelet registers the driver in its CSINode with the
+// cloud's topology.
 func (l *labRun) testVolumesRegister(*testing.T) {
 	l.cloud("instances", "create", "node-2", "--zone", "sim-1a", "--wait")
 	for _, node := range []string{"node-1", "node-2"} {
@@ -121,7 +121,7 @@ spec:
       resources: {requests: {storage: 1Gi}}
 `
 
-// rawVolume is a pod of a node with a volume that is a device.
+// rawVolume is a pod on a given node, with a volume that is a block device.
 const rawVolume = `
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -145,15 +145,15 @@ spec:
   volumes: [{name: data, persistentVolumeClaim: {claimName: raw}}]
 `
 
-// handle is the disk of a claim.
+// handle returns the volume handle of a claim, which is the id of the disk.
 func (l *labRun) handle(claim string) string {
 	l.t.Helper()
 	return l.kubectl("get", "pv", l.kubectl("get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"), "-o", "jsonpath={.spec.csi.volumeHandle}")
 }
 
-// A StatefulSet whose node crashes has its data on the next node, once somebody
-// who knows says that the node is out of service (KEP-2268); the machine that
-// crashed comes back and joins again.
+// testVolumesCrash proves that a StatefulSet has its data on another node after its node
+// crashes. An operator must first mark the crashed node as out of service (KEP-2268). The
+// crashed machine can join again.
 func (l *labRun) testVolumesCrash(t *testing.T) {
 	l.apply(database)
 	l.ready("db-0")
@@ -188,7 +188,7 @@ func (l *labRun) testVolumesCrash(t *testing.T) {
 	l.reads("db-0")
 }
 
-// claim is a claim of a size, from a source, and a pod that has it.
+// claim returns a claim of a size, from a source, and a pod that uses the claim.
 func claim(name, size, source string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -213,8 +213,8 @@ spec:
 `, name, size, source, agnhost)
 }
 
-// A snapshot of a volume that is in use, a larger volume of the snapshot, and a
-// copy of the volume have what was written.
+// testVolumesCopies proves that copies of a used volume contain its data. The copies are a
+// larger volume from a snapshot, and a clone of the volume.
 func (l *labRun) testVolumesCopies(t *testing.T) {
 	l.apply(`
 apiVersion: snapshot.storage.k8s.io/v1
@@ -234,8 +234,8 @@ spec: {source: {persistentVolumeClaimName: data-db-0}}
 	}
 }
 
-// A volume grows while its pod runs, and its disk is made faster. It is XFS,
-// which every host lets grow; ext4 needs CAP_SYS_RESOURCE of it.
+// testVolumesChange proves that a volume grows while its pod runs, and that its disk can become
+// faster. The volume uses XFS, because growing ext4 needs CAP_SYS_RESOURCE on the host.
 func (l *labRun) testVolumesChange(t *testing.T) {
 	l.apply(`
 apiVersion: storage.k8s.io/v1
@@ -250,7 +250,7 @@ allowVolumeExpansion: true
 	l.ready("grows")
 	l.writes("grows")
 	l.kubectl("patch", "pvc", "grows", "-p", `{"spec":{"resources":{"requests":{"storage":"3Gi"}}}}`)
-	// A kubelet looks at a pod that does not change every 60 to 90 s.
+	// A kubelet checks an unchanged pod only every 60 to 90 s.
 	l.within(4*time.Minute, "the claim has grown", func() string {
 		if got := l.kubectl("get", "pvc", "grows", "-o", "jsonpath={.status.capacity.storage}"); got != "3Gi" {
 			return got
@@ -276,11 +276,11 @@ parameters: {iops: "4000"}
 	l.reads("db-0")
 }
 
-// What is claimed no more is gone: in the cloud, and on the machines.
+// testVolumesDelete proves that a deleted claim leaves nothing in the cloud or on the machines.
 func (l *labRun) testVolumesDelete(*testing.T) {
 	l.kubectl("delete", "statefulset", "db", "--wait")
 	l.kubectl("delete", "pod", "restored", "cloned", "grows", "--wait")
-	l.kubectl("delete", "pod", "raw", "--ignore-not-found", "--wait") // it may have gone with its node
+	l.kubectl("delete", "pod", "raw", "--ignore-not-found", "--wait") // the pod may be gone with its node
 	l.kubectl("delete", "pvc", "data-db-0", "restored", "cloned", "grows", "raw", "--wait")
 	l.kubectl("delete", "volumesnapshot", "before", "--wait")
 	l.until("no disk, snapshot or attachment stays", func() string {
@@ -289,7 +289,7 @@ func (l *labRun) testVolumesDelete(*testing.T) {
 	l.until("no loop device stays", func() string { return strings.Join(l.loops(), "\n") })
 }
 
-// loops are the files of the lab's cloud that are behind loop devices.
+// loops returns the files of the lab's cloud that are attached to loop devices.
 func (l *labRun) loops() (files []string) {
 	there, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, f := range there {

@@ -30,7 +30,7 @@ import (
 
 var writeReference = flag.Bool("write-reference", false, "write docs/reference instead of comparing with it")
 
-// The reference in docs/ is made from the code, and this test holds it there.
+// TestReference proves that the reference in docs/ matches the code.
 func TestReference(t *testing.T) {
 	openapi := openAPIDocument(t)
 	for name, want := range map[string][]byte{
@@ -52,7 +52,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// cliReference is the help of every command, one below the other.
+// cliReference returns the help of every command as one page.
 func cliReference(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -82,7 +82,8 @@ func cliReference(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-// ccmReference is what the cloud controller manager reads besides upstream's.
+// ccmReference returns a page with this project's annotations and flags of the cloud controller
+// manager.
 func ccmReference() []byte {
 	var b bytes.Buffer
 	b.WriteString("# The cloud controller manager: annotations and flags\n\nMade from the code by `make generate`. See [how it works](../ccm.md).\n\n" +
@@ -99,7 +100,7 @@ func ccmReference() []byte {
 	return b.Bytes()
 }
 
-// openAPIDocument is what a cloud serves at /openapi.json, indented.
+// openAPIDocument returns the OpenAPI document of a cloud, indented.
 func openAPIDocument(t *testing.T) []byte {
 	t.Helper()
 	st, err := store.Open(filepath.Join(t.TempDir(), "cloud.db"))

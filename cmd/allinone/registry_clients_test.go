@@ -36,23 +36,22 @@ import (
 type registryRun struct {
 	t     *testing.T
 	host  string
-	ca    string // file with the registry's authority
+	ca    string // file with the registry's certificate authority
 	image string // tar file of an image
-	dir   string // of the client
+	dir   string // folder of the client
 	cloud *client.Client
 }
 
-// registryTool is a client of registries that people have. What fails says what
-// the program said.
+// registryTool is a common registry client. Its errors contain the output of the program.
 type registryTool struct {
 	login  func(password string)
 	push   func(ref string) error
 	pull   func(ref string) error
-	remove func(ref string) error // nil if it cannot
+	remove func(ref string) error // nil if the client cannot delete
 }
 
-// TestRegistryClients has the clients that people use push, pull and delete, and
-// be refused: with a wrong password, and with one that is over.
+// TestRegistryClients proves that common clients can push, pull and delete images. A wrong or
+// an expired password is refused.
 func TestRegistryClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs other programs: run make e2e")
@@ -67,7 +66,7 @@ func TestRegistryClients(t *testing.T) {
 	}
 }
 
-// registryCloud is a cloud with a registry that runs until the test ends.
+// registryCloud starts a cloud with a registry that runs until the test ends.
 func registryCloud(t *testing.T) (c *client.Client, host, dir string) {
 	t.Helper()
 	v, host := registryVictim(t)
@@ -76,7 +75,7 @@ func registryCloud(t *testing.T) (c *client.Client, host, dir string) {
 	return v.client(), host, v.dir
 }
 
-// registryVictim is a cloud with a registry, for who kills it.
+// registryVictim returns a cloud with a registry that the test can kill.
 func registryVictim(t *testing.T) (v *victim, host string) {
 	t.Helper()
 	ports, err := freeport.Choose(1)
@@ -134,7 +133,7 @@ func (r *registryRun) scenario(repo string, tool registryTool) {
 	}
 }
 
-// makeImage writes an image of this machine's kind, as `docker save` does.
+// makeImage writes an image for this machine's platform, in the format of `docker save`.
 func (r *registryRun) makeImage(ref string) {
 	r.t.Helper()
 	tag, err := name.NewTag(ref)
@@ -159,7 +158,7 @@ func (r *registryRun) makeImage(ref string) {
 	}
 }
 
-// program finds one, or says how to get it.
+// program finds a program in the PATH, or skips the test with a hint.
 func (r *registryRun) program(what, how string) string {
 	r.t.Helper()
 	path, err := exec.LookPath(what)
@@ -169,7 +168,7 @@ func (r *registryRun) program(what, how string) string {
 	return path
 }
 
-// run runs a program with more variables.
+// run runs a program with additional environment variables.
 func (r *registryRun) run(env []string, path string, args ...string) error {
 	cmd := exec.CommandContext(r.t.Context(), path, args...)
 	cmd.Env = append(os.Environ(), env...)
@@ -179,7 +178,7 @@ func (r *registryRun) run(env []string, path string, args ...string) error {
 	return nil
 }
 
-// authFile keeps a password where crane, skopeo and docker look for it.
+// authFile writes a password into the file that crane, skopeo and docker read.
 func (r *registryRun) authFile(password string) {
 	r.t.Helper()
 	raw, err := json.Marshal(map[string]any{"auths": map[string]any{r.host: map[string]string{
@@ -193,7 +192,7 @@ func (r *registryRun) authFile(password string) {
 	}
 }
 
-// crane is built from the module that the tests use.
+// crane builds crane from the module version that the tests use.
 func crane(r *registryRun) registryTool {
 	const module = "github.com/google/go-containerregistry"
 	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", module).Output()
@@ -217,7 +216,7 @@ func crane(r *registryRun) registryTool {
 	}
 }
 
-// removeByDigest deletes a manifest, and with it its tags.
+// removeByDigest deletes a manifest by its digest, and so also its tags.
 func (r *registryRun) removeByDigest(ref string, crane func(...string) error) error {
 	repo, _, _ := strings.Cut(strings.TrimPrefix(ref, r.host+"/"), ":")
 	tags := filepath.Join(filepath.Dir(r.ca), "repositories", strings.ReplaceAll(repo, "/", "%2F"), "tags", "v1")
@@ -230,7 +229,7 @@ func (r *registryRun) removeByDigest(ref string, crane func(...string) error) er
 
 func skopeo(r *registryRun) registryTool {
 	path := r.program("skopeo", "apt-get install skopeo")
-	certs := filepath.Join(r.dir, "certs") // each .crt in it is an authority, and each .key wants its certificate
+	certs := filepath.Join(r.dir, "certs") // skopeo reads each .crt as an authority and requires a certificate for each .key
 	raw, err := os.ReadFile(r.ca)
 	if err == nil {
 		err = os.Mkdir(certs, 0o700)
@@ -252,8 +251,8 @@ func skopeo(r *registryRun) registryTool {
 	}
 }
 
-// docker runs on an engine of the test's own, unless one answers. It trusts any
-// registry on loopback, and deletes nothing in registries.
+// docker uses a running engine, or else starts its own engine. Docker trusts any registry on
+// loopback, and cannot delete images in registries.
 func docker(r *registryRun) registryTool {
 	path := r.program("docker", "apt-get install docker.io")
 	sock := r.engine()
@@ -264,13 +263,13 @@ func docker(r *registryRun) registryTool {
 		login: r.authFile,
 		push:  func(ref string) error { return errors.Join(do("load", "--input", r.image), do("push", ref)) },
 		pull: func(ref string) error {
-			_ = do("rmi", ref) // it may not be there
+			_ = do("rmi", ref) // the image may be missing
 			return do("pull", ref)
 		},
 	}
 }
 
-// engine starts a container engine, and returns where it listens.
+// engine starts a container engine and returns its address.
 func (r *registryRun) engine() (host string) {
 	r.t.Helper()
 	if os.Geteuid() != 0 && os.Getenv("DOCKER_HOST") == "" {
@@ -303,7 +302,7 @@ func (r *registryRun) engine() (host string) {
 	return ""
 }
 
-// ctr pulls as containerd does, by a containerd of the test's own.
+// ctr pulls through containerd. It starts its own containerd.
 func ctr(r *registryRun) registryTool {
 	if os.Geteuid() != 0 {
 		r.t.Skip("NOT RUN: containerd needs root")
@@ -336,16 +335,16 @@ func ctr(r *registryRun) registryTool {
 			return errors.Join(images("import", "--no-unpack", r.image), with("push", ref))
 		},
 		pull: func(ref string) error {
-			_ = images("rm", "--sync", ref) // it may not be there
+			_ = images("rm", "--sync", ref) // the image may be missing
 			return with("pull", ref)
 		},
 	}
 }
 
-// containerd starts one, and returns where it listens.
+// containerd starts a containerd and returns its socket.
 func (r *registryRun) containerd(path string) (sock string) {
 	r.t.Helper()
-	dir, err := os.MkdirTemp("/var/tmp", "containerd.") // the path of a socket is short
+	dir, err := os.MkdirTemp("/var/tmp", "containerd.") // the path of a Unix socket must be short
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -376,7 +375,8 @@ func (r *registryRun) containerd(path string) (sock string) {
 	return ""
 }
 
-// What the registry decided is known after its cloud was killed.
+// TestRegistryAuditSurvivesAKill proves that the registry's decisions are kept when the cloud is
+// killed.
 func TestRegistryAuditSurvivesAKill(t *testing.T) {
 	v, host := registryVictim(t)
 	v.start()
@@ -397,7 +397,7 @@ func TestRegistryAuditSurvivesAKill(t *testing.T) {
 	}
 }
 
-// askRegistry shows the token endpoint a password that nobody has.
+// askRegistry sends an invalid password to the token endpoint.
 func (v *victim) askRegistry(host string) error {
 	pem, err := os.ReadFile(filepath.Join(v.dir, "registry", "ca.crt"))
 	if err != nil {

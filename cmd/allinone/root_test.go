@@ -21,7 +21,7 @@ func walk(cmd *cobra.Command, visit func(*cobra.Command)) {
 	}
 }
 
-// Every command says what it does and shows how it is called.
+// TestCommandsAreExplained proves that every command has a description and an example.
 func TestCommandsAreExplained(t *testing.T) {
 	e, _, _ := testEnv()
 	walk(newRootCommand(e), func(cmd *cobra.Command) {
@@ -39,24 +39,24 @@ func TestCommandsAreExplained(t *testing.T) {
 	})
 }
 
-// Flags of libraries are on no command of ours.
+// TestNoLibraryFlags proves that the project's commands have no flags of libraries.
 func TestNoLibraryFlags(t *testing.T) {
 	e, _, _ := testEnv()
 	root := newRootCommand(e)
 	walk(root, func(cmd *cobra.Command) {
-		_ = cmd.InheritedFlags() // which adds what cobra adds
+		_ = cmd.InheritedFlags() // cobra adds its flags in this call
 		if cmd != root && cmd.Name() != "ccm" && cmd.Flags().Lookup(versionFlag) != nil {
 			t.Errorf("%s has --%s", cmd.CommandPath(), versionFlag)
 		}
 	})
 }
 
-// What an example shows must parse: it names commands and flags that exist.
+// TestExamplesParse proves that the examples use only commands and flags that exist.
 func TestExamplesParse(t *testing.T) {
 	e, _, _ := testEnv()
 	root := newRootCommand(e)
 	walk(root, func(cmd *cobra.Command) {
-		// A line may go on in the next one, and into another program.
+		// Join continued lines, and cut comments and other programs off.
 		for line := range strings.Lines(regexp.MustCompile(`\\\n\s*`).ReplaceAllString(cmd.Example, " ")) {
 			line, _, _ = strings.Cut(strings.TrimSpace(line), " #")
 			line, _, _ = strings.Cut(line, " | ")
@@ -85,8 +85,8 @@ func TestExamplesParse(t *testing.T) {
 	})
 }
 
-// kubelet starts this binary for image pulls: building the commands must stay
-// cheap.
+// BenchmarkNewRootCommand measures the time to build the commands. The kubelet starts this binary
+// for each image pull, so this time must stay short.
 func BenchmarkNewRootCommand(b *testing.B) {
 	e, _, _ := testEnv()
 	for b.Loop() {

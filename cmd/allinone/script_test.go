@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"allinone": main})
 }
 
-// Every script runs the binary as a person would. UPDATE_SCRIPTS=1 rewrites
-// the output that they expect.
+// TestScripts runs the scripts in testdata/script with the binary. UPDATE_SCRIPTS=1 rewrites the
+// expected output.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -29,7 +29,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(e *testscript.Env) error {
-			// A binary of the race detector sleeps for a second at its end.
+			// A binary with the race detector sleeps for a second before it exits.
 			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			e.Setenv("XDG_DATA_HOME", e.WorkDir+"/xdg")
 			return nil
@@ -40,7 +40,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// readenv NAME FILE waits for FILE and sets NAME to what is in it.
+// readenv NAME FILE waits for FILE and sets NAME to its content.
 func readenv(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: readenv NAME FILE")
@@ -66,8 +66,8 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// address NAME sets NAME to one that nobody listens at, and that is no outgoing
-// connection's while nobody does.
+// address NAME sets NAME to an address with a free port. The kernel does not use this port for
+// outgoing connections.
 func address(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: address NAME")
