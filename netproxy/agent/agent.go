@@ -18,15 +18,15 @@ type Agent struct {
 	log     *slog.Logger
 	cfg     Config
 	metrics *metrics
-	lost    chan struct{} // a session ended; holds one ring
-	open    atomic.Int64  // connections to targets
+	lost    chan struct{} // notification that a session ended; capacity 1
+	open    atomic.Int64  // number of connections to targets
 
 	mu       sync.Mutex
 	sessions map[string]*session // by server id
-	count    int                 // of servers, as the last of them said
+	count    int                 // number of servers, as reported by the server that connected last
 }
 
-// New checks cfg and makes an Agent; Run does the work.
+// New checks cfg and makes an Agent. The caller then calls Run.
 func New(log *slog.Logger, cfg Config) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func New(log *slog.Logger, cfg Config) (*Agent, error) {
 	return a, err
 }
 
-// Run makes an Agent of cfg and runs it until ctx ends.
+// Run makes an Agent with cfg and runs it until ctx ends.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	a, err := New(log, cfg)
 	if err != nil {
@@ -46,7 +46,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	return a.Run(ctx)
 }
 
-// Ready says why the agent is of no use now, or nothing.
+// Ready returns an error if the agent is connected to no server.
 func (a *Agent) Ready() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -56,9 +56,8 @@ func (a *Agent) Ready() error {
 	return nil
 }
 
-// Run keeps the agent connected until ctx ends. Then it tells the servers that
-// it leaves, waits up to the drain timeout for its connections to end, and
-// cuts those that have not.
+// Run keeps the agent connected until ctx ends. Then it tells the servers that the agent
+// leaves, waits up to the drain timeout for connections to end, and cuts the remaining ones.
 func (a *Agent) Run(ctx context.Context) error {
 	// Sessions outlive ctx until they are drained.
 	live, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -79,8 +78,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// rest waits, with a little chance so that agents do not call in step; a
-// session that ends wakes it, but not at once: whoever ended it may be busy.
+// rest waits for a random time around d, so that agents do not call at the same time. After the
+// end of a session it waits only for a short random time. It does not return at once, because
+// the server may be busy.
 func (a *Agent) rest(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // no secret
 	defer t.Stop()
@@ -97,7 +97,7 @@ func (a *Agent) rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// sync calls the servers that are missing, and reports whether all went well.
+// sync calls the servers without a session. It reports whether all calls succeeded.
 func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
 	places, err := a.places(ctx)
 	if err != nil {
@@ -105,7 +105,7 @@ func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
 	}
 	missing := a.uncalled(places)
 	if len(missing) == 0 && len(places) > 0 && a.wanted(ctx) > a.connected() {
-		// Several servers are behind one address: call until each was met.
+		// Several servers share an address: sync calls it until every server was reached.
 		missing = []place{places[rand.N(len(places))]} //nolint:gosec // no secret
 	}
 	var calls sync.WaitGroup
@@ -123,21 +123,21 @@ func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
 	return err == nil && !failed.Load()
 }
 
-// place is where a server, or what leads to several, is.
+// place is the address of a server, or of a load balancer in front of several servers.
 type place struct {
 	addr string // IP:port
-	host string // as it was configured, for TLS
+	host string // host as configured, for TLS
 }
 
-// places resolves the servers' names. What resolves is returned beside the
-// error for what does not.
+// places resolves the names of the servers. It returns all addresses found, together with an
+// error for each name that cannot be resolved.
 func (a *Agent) places(ctx context.Context) ([]place, error) {
 	var all []place
 	var errs []error
 	for _, s := range a.cfg.Servers {
 		host, port, err := net.SplitHostPort(s)
 		if err != nil {
-			return nil, err // Validate has seen to it
+			return nil, err // cannot happen: Validate checks the addresses
 		}
 		found := []string{host}
 		if net.ParseIP(host) == nil {
@@ -159,7 +159,7 @@ func (a *Agent) places(ctx context.Context) ([]place, error) {
 	return all, errors.Join(errs...)
 }
 
-// uncalled are the places that no session leads to.
+// uncalled returns the places without a session.
 func (a *Agent) uncalled(places []place) []place {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -179,7 +179,7 @@ func (a *Agent) connected() int {
 	return len(a.sessions)
 }
 
-// wanted is how many servers there are: as the counter says, else as they say.
+// wanted returns the number of servers. It comes from the Counter, or else from the servers.
 func (a *Agent) wanted(ctx context.Context) int {
 	a.mu.Lock()
 	n := a.count
@@ -201,8 +201,8 @@ func (a *Agent) wanted(ctx context.Context) int {
 	return n
 }
 
-// call makes a session with the server at p, unless there is one with that
-// server already.
+// call opens a session with the server at p. If there is a session with this server already,
+// call closes the new one.
 func (a *Agent) call(ctx, live context.Context, p place, running *sync.WaitGroup) error {
 	s, err := a.connect(ctx, live, p)
 	if err != nil {
@@ -223,8 +223,8 @@ func (a *Agent) call(ctx, live context.Context, p place, running *sync.WaitGroup
 	return nil
 }
 
-// add reports whether a session is with a server that has none yet. The other
-// one learns where the server is, too.
+// add stores a session and returns true, unless there is a session with the same server. In
+// this case the older session stores the additional place of the server.
 func (a *Agent) add(s *session) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -249,8 +249,8 @@ func (a *Agent) remove(s *session) {
 	}
 }
 
-// drain tells the servers to prefer others, and waits until no connection is
-// left or time is up.
+// drain tells the servers to prefer other agents. It waits until all connections have ended or
+// the drain timeout is over.
 func (a *Agent) drain() {
 	a.mu.Lock()
 	for _, s := range a.sessions {
@@ -274,7 +274,7 @@ func (a *Agent) drain() {
 	}
 }
 
-// errNoHeader is what a server that is none says by saying nothing.
+// errNoHeader is the error for a peer that does not send the headers of a network proxy server.
 var errNoHeader = errors.New("it does not answer like a network proxy server")
 
 func headerError(key string, got []string) error {

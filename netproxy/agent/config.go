@@ -14,60 +14,60 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// Counter knows how many servers there are.
+// Counter returns the number of servers.
 type Counter interface {
-	// Servers is the number of servers that are alive, 0 if nobody knows.
+	// Servers returns the number of running servers, or 0 if the number is unknown.
 	Servers(ctx context.Context) (int, error)
 }
 
-// Config is what an agent needs. Default has the values that nobody needs to
-// think about.
+// Config configures an agent. Default returns suitable values for most fields.
 type Config struct {
-	// ID tells agents apart; two with the same are two ways to the same place.
+	// ID identifies the agent. Two agents with the same ID must reach the same targets.
 	ID string
-	// Identifiers say for which destinations this agent is the right one.
+	// Identifiers are the destinations for which servers prefer this agent.
 	Identifiers wire.Identifiers
-	// Zone is where it runs; only servers of this project understand it.
+	// Zone is the zone in which the agent runs. Only this project's server uses it.
 	Zone string
-	// Servers are host:port each. A name is resolved again and again, and each
-	// of its addresses is a server, or what leads to servers.
+	// Servers are addresses host:port. The agent resolves each name repeatedly. Each address of
+	// a name is a server, or a load balancer in front of servers.
 	Servers []string
-	// TLS makes the configuration of each call anew; nil sends plaintext, for
-	// tests and local sockets. Without a ServerName it is the host of the server.
+	// TLS returns a new configuration for each call. If it is nil, the agent uses plaintext,
+	// for tests and local sockets. If ServerName is empty, it is set to the host of the server.
 	TLS func() (*tls.Config, error)
-	// TokenFile holds a token for the server, read anew for each call; "" for none.
+	// TokenFile is a file with a token for the server. The agent reads it for each call. Empty
+	// means that the agent sends no token.
 	TokenFile string
-	// Counter says how many servers to look for behind the addresses; nil
-	// believes the servers.
+	// Counter returns the number of servers behind the addresses. If it is nil, the agent uses
+	// the number that the servers report.
 	Counter Counter
-	// CountSource is CountDefault, or CountMax to believe the larger of both.
+	// CountSource is CountDefault, or CountMax for the larger of both numbers.
 	CountSource string
-	// Streams offers the extension.
+	// Streams offers the extension of package wire to servers.
 	Streams bool
-	// DialLocal allows targets at loopback, link-local and unspecified addresses.
-	// They reach every local service of the agent's machine, and metadata services.
+	// DialLocal allows targets at loopback, link-local and unspecified addresses. Such targets
+	// include every local service of the agent's machine, and metadata services.
 	DialLocal bool
 
-	SyncInterval    time.Duration // between looks whether a server is missing
-	SyncIntervalCap time.Duration // the longest pause between calls that fail
-	KeepaliveTime   time.Duration // of silence before the server is asked for a sign
-	DialTimeout     time.Duration // for a target to answer
-	DrainTimeout    time.Duration // for connections to end when the agent is told to stop
-	RenewInterval   time.Duration // between showings of the token, on the extension
-	QueueBytes      int           // for each connection, towards upstream's server
-	StallGrace      time.Duration // how long a target may hold up others there
+	SyncInterval    time.Duration // between two checks for missing servers
+	SyncIntervalCap time.Duration // maximum pause between failed calls
+	KeepaliveTime   time.Duration // silence before the agent pings the server
+	DialTimeout     time.Duration // for a connection to a target
+	DrainTimeout    time.Duration // for connections to end after the agent is told to stop
+	RenewInterval   time.Duration // between renewals of the token, with the extension
+	QueueBytes      int           // per connection, with upstream's servers
+	StallGrace      time.Duration // how long a target may block other connections, with upstream's servers
 
-	// Registry takes the metrics; nil for none.
+	// Registry receives the metrics. It may be nil.
 	Registry prometheus.Registerer
 }
 
-// What CountSource may be: upstream's words.
+// Values of CountSource, with upstream's names.
 const (
 	CountDefault = "default"
 	CountMax     = "max"
 )
 
-// Default is an agent that calls a server on this machine.
+// Default returns the configuration of an agent for a server on this machine.
 func Default() Config {
 	return Config{
 		Servers: []string{"127.0.0.1:8091"}, Streams: true, CountSource: CountDefault,
@@ -77,7 +77,7 @@ func Default() Config {
 	}
 }
 
-// Validate reports everything that is wrong with the Config at once.
+// Validate returns an error for each field that is not valid.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

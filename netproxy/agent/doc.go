@@ -1,9 +1,7 @@
-// Package agent is the side of a network proxy (KEP-1281) that stands where
-// the targets are. It calls one or several servers, and dials for them.
+// Package agent is the part of a network proxy (KEP-1281) that runs near the targets. It
+// connects to one or several servers, and dials targets for them. It listens on no port.
 //
-// A server that knows package wire's extension gives each connection a stream
-// of its own; with upstream's server all connections share one stream, and
-// those that stand still are cut off so that the others go on.
-//
-// It listens on nothing.
+// If the server supports the extension of package wire, each connection has its own stream.
+// With upstream's server all connections share one stream. A connection with a blocked target
+// is then cut, so that it does not block the others.
 package agent

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// Segments of the way that packets go, as upstream names them.
+// Values of the label segment, with upstream's names.
 const (
 	fromServer = iota
 	toServer
@@ -17,10 +17,10 @@ const (
 
 var segments = [...]string{fromServer: "from_server", toServer: "to_server"}
 
-// packetTypes is how many types of packets upstream has.
+// packetTypes is the number of upstream's packet types.
 const packetTypes = 7
 
-// metrics has upstream's names, and bytes.
+// metrics uses upstream's names, and adds counters of bytes.
 type metrics struct {
 	dialSeconds prometheus.Histogram
 	dialFailed  *prometheus.CounterVec

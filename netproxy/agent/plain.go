@@ -14,21 +14,21 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// plainConns are the connections that share the Connect stream: upstream's wire.
+// plainConns are the connections that share the Connect stream, as in upstream's protocol.
 type plainConns struct {
 	mu   sync.Mutex
 	last int64
 	open map[int64]*plainConn
 }
 
-// plainConn is one of them.
+// plainConn is a connection to a target, with the queue of bytes for the target.
 type plainConn struct {
 	id    int64
 	conn  net.Conn
-	queue *wire.Queue // towards the target
+	queue *wire.Queue // bytes for the target
 }
 
-// flushTime is for a target to take what was sent before the close.
+// flushTime is how long a target may take to read the bytes that were sent before the close.
 const flushTime = 5 * time.Second
 
 func (p *plainConns) add(conn net.Conn, q *wire.Queue) *plainConn {
@@ -61,7 +61,8 @@ func (p *plainConns) closeAll(why error) {
 	}
 }
 
-// deliver puts a packet where its target reads, and answers for one that has none.
+// deliver queues a packet for its target. If the connection is unknown, deliver answers with an
+// error.
 func (p *plainConns) deliver(s *session, pkt *wire.Packet) {
 	if pkt.ID == 0 {
 		pkt.Data.Free()
@@ -78,7 +79,7 @@ func (p *plainConns) deliver(s *session, pkt *wire.Packet) {
 	s.post(wire.CloseResponse(pkt.ID, "there is no connection of this id"))
 }
 
-// closeRequest ends a connection when what was sent before has been written.
+// closeRequest ends a connection after the queued bytes were written.
 func (p *plainConns) closeRequest(s *session, id int64) {
 	if c := p.get(id); c != nil {
 		c.finish()
@@ -87,19 +88,19 @@ func (p *plainConns) closeRequest(s *session, id int64) {
 	s.post(wire.CloseResponse(id, "there is no connection of this id"))
 }
 
-// finish ends a connection when its target has taken what is queued.
+// finish ends a connection after its target has read the queued bytes.
 func (c *plainConn) finish() {
-	_ = c.conn.SetWriteDeadline(time.Now().Add(flushTime)) // closed already is as good
+	_ = c.conn.SetWriteDeadline(time.Now().Add(flushTime)) // an error means that conn is closed already
 	c.queue.Close(io.EOF)
 }
 
-// servePlain carries a connection until it ends, and tells the server.
+// servePlain carries a connection until it ends, and then tells the server.
 func (s *session) servePlain(random int64, conn net.Conn) {
 	q := wire.NewQueue(s.agent.cfg.QueueBytes, s.agent.cfg.StallGrace)
 	c := s.plain.add(conn, q)
 	defer s.plain.remove(c.id)
 	if s.out.Send(s.ctx, wire.DialResponse(random, c.id)) != nil {
-		return // the session ends
+		return // the session has ended
 	}
 	s.agent.metrics.packet(toServer, wire.DialResponse(0, 0).Type)
 	var down sync.WaitGroup
@@ -108,7 +109,7 @@ func (s *session) servePlain(random int64, conn net.Conn) {
 		if err != nil {
 			socket.Abort(conn)
 		}
-		conn.Close() // ends the reading
+		conn.Close() // ends readAll
 		q.Close(errors.Join(err, net.ErrClosed))
 	})
 	err := s.readAll(c.id, conn)
@@ -121,11 +122,11 @@ func (s *session) servePlain(random int64, conn net.Conn) {
 	case err != nil && !errors.Is(err, net.ErrClosed):
 		why = err.Error()
 	}
-	// The server may have gone: then it needs no answer.
+	// An error means that the session has ended. Then the server needs no answer.
 	_ = s.out.Send(s.ctx, wire.CloseResponse(c.id, why))
 }
 
-// readAll sends what the target says until it ends.
+// readAll sends the target's bytes to the server until the target ends.
 func (s *session) readAll(id int64, conn net.Conn) error {
 	r := socket.NewReader(conn, socket.Usual)
 	for {
@@ -142,7 +143,7 @@ func (s *session) readAll(id int64, conn net.Conn) error {
 	}
 }
 
-// writeAll writes what is queued until the queue ends.
+// writeAll writes the queued bytes to the target until the queue ends.
 func writeAll(conn net.Conn, q *wire.Queue, m *metrics) error {
 	w := socket.NewWriter(conn)
 	for {

@@ -25,35 +25,35 @@ import (
 )
 
 const (
-	// dialTimeout bounds TCP's and TLS's handshakes with a server.
+	// dialTimeout limits the TCP and TLS handshakes with a server.
 	dialTimeout = 5 * time.Second
-	// connectTimeout bounds the time until a server answers a call, which includes
-	// dialTimeout. Upstream's agent waits without a bound.
+	// connectTimeout limits the time until a server answers a call, including dialTimeout.
+	// Upstream's agent has no limit.
 	connectTimeout = 10 * time.Second
-	// keepaliveTimeout bounds the answer to a keepalive ping.
+	// keepaliveTimeout limits the time until a keepalive ping is answered.
 	keepaliveTimeout = 10 * time.Second
-	// maxDials bounds the dials of one server at once.
+	// maxDials limits the simultaneous dials for one server.
 	maxDials = 4096
 )
 
-// session is the agent's call to one server.
+// session is the agent's connection to one server.
 type session struct {
 	agent    *Agent
 	serverID string
-	count    int     // of servers, as this one says
-	places   []place // under the agent's lock
+	count    int     // number of servers, as this server reports
+	places   []place // protected by the agent's lock
 	cc       *grpc.ClientConn
 	stream   grpc.ClientStream
-	secret   string // of the extension; "" without
+	secret   string // of the extension; empty without the extension
 	out      *wire.Outbox
-	ctx      context.Context // of everything in the session
+	ctx      context.Context // ends with the session
 	end      context.CancelCauseFunc
 	work     sync.WaitGroup
 	dials    dials
 	plain    plainConns
 }
 
-// connect calls a server. ctx bounds the call, live the session.
+// connect opens a session with a server. ctx limits the call, and live limits the session.
 func (a *Agent) connect(ctx, live context.Context, p place) (*session, error) {
 	cc, err := a.newClient(p)
 	if err != nil {
@@ -71,8 +71,7 @@ func (a *Agent) connect(ctx, live context.Context, p place) (*session, error) {
 	return s, nil
 }
 
-// newClient returns a gRPC client for the server at p. It connects with the
-// first call.
+// newClient returns a gRPC client for the server at p. It connects at the first call.
 func (a *Agent) newClient(p place) (*grpc.ClientConn, error) {
 	creds, authority := insecure.NewCredentials(), p.host
 	if a.cfg.TLS != nil {
@@ -83,11 +82,11 @@ func (a *Agent) newClient(p place) (*grpc.ClientConn, error) {
 		if conf.ServerName == "" {
 			conf.ServerName = p.host
 		}
-		authority = conf.ServerName // gRPC refuses any other
+		authority = conf.ServerName // gRPC refuses any other authority
 		creds = socket.Records(credentials.NewTLS(conf))
 	}
-	// TCP's keepalive notices a machine that vanished. HTTP/2's notices a process
-	// that hangs.
+	// TCP keepalive detects a peer machine that is gone. HTTP/2 keepalive detects a peer
+	// process that hangs.
 	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3,
 	}}
@@ -98,8 +97,8 @@ func (a *Agent) newClient(p place) (*grpc.ClientConn, error) {
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: dialTimeout}),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.Codec{})),
-		// Upstream's server closes the connection of an agent that pings more often
-		// than every 30 s.
+		// Upstream's server closes the connection of an agent that pings more often than every
+		// 30 s.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: a.cfg.KeepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true,
 		}),
@@ -109,7 +108,7 @@ func (a *Agent) newClient(p place) (*grpc.ClientConn, error) {
 	)
 }
 
-// greet opens the Connect stream and reads what the server says of itself.
+// greet opens the Connect stream and reads the server's headers.
 func (s *session) greet(ctx context.Context) error {
 	md, err := s.agent.introduction()
 	if err != nil {
@@ -119,7 +118,7 @@ func (s *session) greet(ctx context.Context) error {
 	defer cancel()
 	stop := context.AfterFunc(bound, func() { s.end(context.Cause(bound)) })
 	defer stop()
-	s.stream, err = s.cc.NewStream(metadata.NewOutgoingContext(s.ctx, md), &wire.StreamDesc, wire.MethodConnect) //nolint:contextcheck // it outlives the call
+	s.stream, err = s.cc.NewStream(metadata.NewOutgoingContext(s.ctx, md), &wire.StreamDesc, wire.MethodConnect) //nolint:contextcheck // the stream outlives the call
 	if err != nil {
 		return s.because(err)
 	}
@@ -128,7 +127,7 @@ func (s *session) greet(ctx context.Context) error {
 		return s.because(err)
 	}
 	if len(h.Get(wire.KeyServerID)) == 0 {
-		// It ended the call before it said who it is: it says why at the end.
+		// The server ended the call without its headers. The error of the stream says why.
 		if err := s.stream.RecvMsg(&wire.Packet{}); err != nil {
 			return s.because(err)
 		}
@@ -136,12 +135,12 @@ func (s *session) greet(ctx context.Context) error {
 	return s.read(h)
 }
 
-// hangUp closes the call, and with it every stream.
+// hangUp closes the connection to the server, and with it every stream.
 func (s *session) hangUp() {
-	_ = s.cc.Close() // closed before is as good
+	_ = s.cc.Close() // an error means that it is closed already
 }
 
-// because prefers why the session was ended to what gRPC makes of it.
+// because returns the recorded cause of the session's end, or else err.
 func (s *session) because(err error) error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
@@ -168,7 +167,7 @@ func (s *session) read(h metadata.MD) error {
 	return nil
 }
 
-// introduction is what the agent says of itself.
+// introduction returns the metadata with which the agent introduces itself.
 func (a *Agent) introduction() (metadata.MD, error) {
 	md := metadata.Pairs(wire.KeyAgentID, a.cfg.ID, wire.KeyAgentIdentifiers, a.cfg.Identifiers.String())
 	if a.cfg.Streams {
@@ -192,8 +191,8 @@ func (a *Agent) showToken(md metadata.MD) error {
 	return nil
 }
 
-// serve works until the session ends, and returns why. All its connections
-// have ended then.
+// serve runs the session until it ends, and returns the cause. When it returns, all connections
+// of the session have ended.
 func (s *session) serve() error {
 	s.work.Go(func() { s.end(s.out.Run(s.ctx, func(p *wire.Packet) error { return s.stream.SendMsg(p) })) })
 	if s.secret != "" && s.agent.cfg.TokenFile != "" {
@@ -215,7 +214,7 @@ func (s *session) serve() error {
 	return err
 }
 
-// handle never waits for a target, except as Queue does.
+// handle handles a packet. It never waits for a target, except in Queue.Push.
 func (s *session) handle(p *wire.Packet) {
 	switch p.Type {
 	case client.PacketType_DIAL_REQ:
@@ -226,7 +225,7 @@ func (s *session) handle(p *wire.Packet) {
 		s.plain.deliver(s, p)
 	case client.PacketType_CLOSE_REQ:
 		s.plain.closeRequest(s, p.ID)
-	default: // another version's
+	default: // a packet of another version
 		p.Data.Free()
 	}
 }
@@ -240,8 +239,8 @@ func (s *session) drain() {
 	s.post(wire.Drain())
 }
 
-// renew shows the server a fresh token before it asks itself whether the one
-// that it knows is still good.
+// renew sends a new token to the server at each RenewInterval. So the server always has a valid
+// token when it reviews the token of the session.
 func (s *session) renew() {
 	tick := time.NewTicker(s.agent.cfg.RenewInterval)
 	defer tick.Stop()
@@ -274,7 +273,7 @@ func (s *session) showAgain() error {
 	return wire.EndOf(stream.RecvMsg(&wire.Chunk{}))
 }
 
-// dials are those that were asked for and not answered.
+// dials are the dials that the server has requested and that have no answer yet.
 type dials struct {
 	mu      sync.Mutex
 	pending map[int64]context.CancelFunc

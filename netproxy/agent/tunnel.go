@@ -21,7 +21,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// accept begins a dial that the server asks for.
+// accept starts a dial that the server requested.
 func (s *session) accept(p *wire.Packet) {
 	random, protocol, address := p.Random, p.Protocol, p.Address
 	ctx, cancel := context.WithTimeout(s.ctx, s.agent.cfg.DialTimeout)
@@ -60,7 +60,7 @@ func (s *session) dial(ctx context.Context, protocol, address string) (net.Conn,
 	}
 	conn, err := d.DialContext(ctx, protocol, address)
 	if ctx.Err() != nil && err == nil {
-		conn.Close() // nobody waits for it any more
+		conn.Close() // the dial was cancelled or timed out
 		return nil, ctx.Err()
 	}
 	s.agent.metrics.dialed(time.Since(began), err)
@@ -70,8 +70,8 @@ func (s *session) dial(ctx context.Context, protocol, address string) (net.Conn,
 // errLocal is the error of a dial to an address of the agent's own machine or link.
 var errLocal = errors.New("the agent does not dial loopback, link-local or unspecified addresses unless it runs with --dial-local")
 
-// refuseLocal refuses such an address. The dialer calls it for each address that
-// a name has, before it connects.
+// refuseLocal returns errLocal for loopback, link-local and unspecified addresses. The dialer
+// calls it for each address of a name before it connects.
 func refuseLocal(_, address string, _ syscall.RawConn) error {
 	a, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -83,7 +83,7 @@ func refuseLocal(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// refuse answers a dial. An upstream server gets the error alone.
+// refuse reports a failed dial. An upstream server gets the error without the cause.
 func (s *session) refuse(random int64, cause wire.Cause, err error) {
 	text := err.Error()
 	if s.secret != "" {
@@ -92,7 +92,7 @@ func (s *session) refuse(random int64, cause wire.Cause, err error) {
 	s.post(wire.DialFailed(random, text))
 }
 
-// causeOf is the word for an error of dialling.
+// causeOf returns the cause of a dial error.
 func causeOf(err error) wire.Cause {
 	var unknown net.UnknownNetworkError
 	var addr *net.AddrError
@@ -112,30 +112,30 @@ func causeOf(err error) wire.Cause {
 	return wire.Failed
 }
 
-// stallProbe is how long a target may stand still before the agent asks whether
-// its client is still there.
+// stallProbe is how long a target may block before the agent checks that the client still
+// exists.
 const stallProbe = 20 * time.Second
 
-// tunnel is a connection that has a stream of its own.
+// tunnel is a connection with its own stream.
 type tunnel struct {
 	conn   net.Conn
 	stream grpc.ClientStream
 	m      *metrics
 
-	sending sync.Mutex            // one message at a time
-	cause   atomic.Pointer[error] // why conn was closed by us: the first reason
-	ways    atomic.Int32          // that are still carried
-	over    func()                // called after the last
+	sending sync.Mutex            // SendMsg allows one message at a time
+	cause   atomic.Pointer[error] // first reason why the agent closed conn
+	ways    atomic.Int32          // number of directions that are still open
+	over    func()                // called after both directions have ended
 }
 
-// openStream has a connection carried until it ends. Each way has a goroutine
-// that begins with it: one keeps the stack that it needed once, and that of a
-// dial is four times what an idle connection is worth.
+// openStream opens the stream of a connection and starts a new goroutine for each direction. It
+// does not reuse the goroutine of the dial, because a goroutine keeps its largest stack. The
+// stack of a dial is four times the memory of an idle connection.
 func (s *session) openStream(random int64, conn net.Conn) {
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(s.ctx,
 		wire.KeySession, s.secret, wire.KeyDial, strconv.FormatInt(random, 10)))
 	stream, err := s.cc.NewStream(ctx, &wire.StreamDesc, wire.MethodOpen)
-	if err != nil { // the session ends, or has
+	if err != nil { // the session has ended, or ends now
 		cancel()
 		conn.Close()
 		s.agent.open.Add(-1)
@@ -168,7 +168,7 @@ func (t *tunnel) done() {
 	}
 }
 
-// fromTarget sends what the target says until it ends, and how.
+// fromTarget sends the target's bytes until the target ends, and then the kind of the end.
 func (t *tunnel) fromTarget() {
 	r := socket.NewReader(t.conn, socket.Usual)
 	for {
@@ -179,13 +179,13 @@ func (t *tunnel) fromTarget() {
 		}
 		t.m.fromTarget.Add(float64(data.Len()))
 		if t.send(&wire.Chunk{Kind: wire.Data, Data: mem.BufferSlice{data}}) != nil {
-			return // the stream has ended, which toTarget sees
+			return // the stream has ended; toTarget handles this
 		}
 	}
 }
 
-// last tells the server how the target ended. If the stream has ended, the
-// server knows better.
+// last tells the server how the target ended. If the stream has ended already, the server does
+// not need this.
 func (t *tunnel) last(err error) {
 	if errors.Is(err, io.EOF) {
 		_ = t.send(&wire.Chunk{Kind: wire.EOF})
@@ -203,14 +203,14 @@ func (t *tunnel) send(c *wire.Chunk) error {
 	return t.stream.SendMsg(c)
 }
 
-// wanted asks the server, by no data at all, whether anybody still waits for
-// what a target that stands still has not taken.
+// wanted sends an empty chunk while a target is blocked. It returns an error if the stream has
+// ended because the client is gone.
 func (t *tunnel) wanted() error { return t.send(&wire.Chunk{Kind: wire.Data}) }
 
-// toTarget writes what the server sends until the stream ends. An error says
-// that it ended badly.
+// toTarget writes the server's bytes to the target until the stream ends. It returns an error
+// unless the stream ended normally.
 func (t *tunnel) toTarget() error {
-	if _, err := t.stream.Header(); err != nil { // from here on gRPC keeps nothing for a retry
+	if _, err := t.stream.Header(); err != nil { // after the header gRPC stores no message for a retry
 		return err
 	}
 	w := socket.NewWriter(t.conn)
@@ -234,7 +234,7 @@ func (t *tunnel) toTarget() error {
 			return errors.New("reset by the client")
 		}
 		if err != nil {
-			t.close(err) // fromTarget tells the server, which ends the stream
+			t.close(err) // fromTarget then tells the server, which ends the stream
 		}
 	}
 }

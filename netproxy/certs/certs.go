@@ -1,6 +1,6 @@
-// Package certs keeps TLS configurations that follow their files: a new
-// certificate or authority is used from the next handshake on, without a
-// restart. Make makes a first set of them.
+// Package certs makes TLS configurations from files. It uses changed certificates and
+// authorities from the next handshake on, without a restart. Make creates a first set of
+// certificates.
 package certs
 
 import (
@@ -14,23 +14,23 @@ import (
 	"time"
 )
 
-// Files are PEM files; "" for what is not there.
+// Files are the names of PEM files. A name is empty if there is no such file.
 type Files struct {
-	Cert, Key string // who we are
-	CA        string // whom we believe
+	Cert, Key string // own certificate and key
+	CA        string // certificates of the authorities for the peer
 }
 
-// Options are what the files do not say.
+// Options are further settings of a TLS configuration.
 type Options struct {
 	MinVersion   uint16   // 0: TLS 1.2
-	CipherSuites []uint16 // nil: Go's choice; TLS 1.3 has no choice
+	CipherSuites []uint16 // nil: Go's defaults; not used for TLS 1.3
 	NextProtos   []string // ALPN
-	ServerName   string   // of the server that a client calls
+	ServerName   string   // name of the server that a client calls
 }
 
-// ServerConfig is the configuration of a server. With a CA, clients must show a
-// certificate of it. When the files change to something that cannot be used,
-// the last good ones stay in use and log is told.
+// ServerConfig returns the configuration of a server. If f has a CA, clients must present a
+// certificate of this CA. If changed files are not valid, the server continues with the last
+// valid ones and logs a warning.
 func ServerConfig(log *slog.Logger, f Files, o Options) (*tls.Config, error) {
 	r := &reloader{log: log, files: f, options: o}
 	if _, err := r.current(); err != nil {
@@ -44,8 +44,8 @@ func ServerConfig(log *slog.Logger, f Files, o Options) (*tls.Config, error) {
 	return first, nil
 }
 
-// ClientConfig is the configuration of a client, read from the files at each call: a
-// client asks for it when it connects.
+// ClientConfig reads the files and returns the configuration of a client. A client calls it for
+// each connection.
 func ClientConfig(f Files, o Options) (*tls.Config, error) {
 	conf := o.base()
 	conf.ServerName = o.ServerName
@@ -57,7 +57,7 @@ func ClientConfig(f Files, o Options) (*tls.Config, error) {
 		conf.Certificates = []tls.Certificate{pair}
 	}
 	if f.CA == "" {
-		return conf, nil // the system's authorities
+		return conf, nil // Go then uses the system's authorities
 	}
 	pool, err := readPool(f.CA)
 	conf.RootCAs = pool
@@ -80,7 +80,7 @@ func readPool(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// reloader is a server's configuration and what its files looked like.
+// reloader holds a server's configuration and the state of its files when they were read.
 type reloader struct {
 	log     *slog.Logger
 	files   Files
@@ -91,8 +91,8 @@ type reloader struct {
 	conf  *tls.Config
 }
 
-// current looks at the files, which costs a few microseconds where a handshake
-// costs hundreds.
+// current returns the present configuration, and reads the files again if they have changed.
+// The check takes a few microseconds. A handshake takes hundreds.
 func (r *reloader) current() (*tls.Config, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +135,8 @@ func (r *reloader) load() (*tls.Config, error) {
 	return conf, nil
 }
 
-// stamp changes when one of the files does, also through a symbolic link.
+// stamp returns a text that changes when one of the files changes, also through a symbolic
+// link.
 func (f Files) stamp() string {
 	stamp := ""
 	for _, name := range []string{f.Cert, f.Key, f.CA} {

@@ -13,21 +13,21 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/cert"
 )
 
-// Names of what Make makes: NAME.crt and NAME.key each. There are two
-// authorities, so that an agent, which runs on any node, cannot pose as a
-// client, which may reach every node.
+// Names of the files NAME.crt and NAME.key that Make writes. There are two authorities. An
+// agent runs on any node, and a client may reach every node. With separate authorities an agent
+// cannot pretend to be a client.
 const (
 	AgentsCA   = "agents-ca"
-	Server     = "server"         // shown to agents; of AgentsCA
-	Agent      = "agent"          // shown by agents; of AgentsCA
-	FrontendCA = "frontend-ca"    //
-	Frontend   = "frontend"       // shown to clients over TCP; of FrontendCA
-	Client     = "kube-apiserver" // shown by clients over TCP; of FrontendCA
+	Server     = "server" // the server shows it to agents; signed by AgentsCA
+	Agent      = "agent"  // agents show it; signed by AgentsCA
+	FrontendCA = "frontend-ca"
+	Frontend   = "frontend"       // the server shows it to clients over TCP; signed by FrontendCA
+	Client     = "kube-apiserver" // clients show it over TCP; signed by FrontendCA
 )
 
-// Make writes the keys and certificates of a network proxy into dir, mode 0600.
-// Servers are known as hosts, names or addresses, and as localhost. It refuses
-// a folder that holds one of the files already.
+// Make writes the keys and certificates of a network proxy to dir, with mode 0600. The server
+// certificates are valid for hosts, which are names or addresses, and for localhost. Make
+// returns an error if one of the files exists.
 func Make(dir string, hosts []string, now time.Time) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -56,7 +56,8 @@ func Make(dir string, hosts []string, now time.Time) error {
 	return nil
 }
 
-// issue signs a certificate with ca, or with itself if ca is nil.
+// issue makes a certificate that is signed by ca, or by itself if ca is nil. It writes the key
+// and the certificate to dir.
 func issue(dir, name string, template *x509.Certificate, ca *cert.Pair, now time.Time) (*cert.Pair, error) {
 	template.Subject = pkix.Name{CommonName: "network-proxy-" + name}
 	pair, err := cert.Sign(template, ca, now)

@@ -1,6 +1,5 @@
-// Package egress writes how kube-apiserver finds its network proxy: the
-// EgressSelectorConfiguration of --egress-selector-config-file. It opens no
-// connection.
+// Package egress writes the EgressSelectorConfiguration that tells kube-apiserver to use a
+// network proxy (--egress-selector-config-file). It opens no connection.
 package egress
 
 import (
@@ -13,21 +12,21 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Selector says where kube-apiserver sends what goes to the cluster: to
-// kubelets, pods, and services by reference. Everything else it dials itself.
+// Selector is the proxy for kube-apiserver's connections to the cluster: to kubelets, to pods,
+// and to services by reference. kube-apiserver dials all other connections itself.
 type Selector struct {
-	// Socket is a Unix socket, an absolute path, spoken to by gRPC; or by HTTP
-	// CONNECT if HTTPConnect says so.
+	// Socket is the absolute path of a Unix socket. kube-apiserver uses gRPC there, or HTTP
+	// CONNECT if HTTPConnect is true.
 	Socket      string
 	HTTPConnect bool
-	// URL is an HTTP CONNECT frontend over TCP, https://HOST:PORT, instead of a
-	// Socket, with the files of mutual TLS.
+	// URL is https://HOST:PORT of an HTTP CONNECT frontend over TCP. It replaces Socket, and
+	// needs the files for mutual TLS.
 	URL                             string
 	CABundle, ClientCert, ClientKey string
 }
 
-// Validate reports everything that is wrong with the Selector at once; what it
-// lets through, kube-apiserver v1.36 takes.
+// Validate returns an error for each field that is not valid. kube-apiserver v1.36 accepts
+// every Selector that Validate accepts.
 func (s Selector) Validate() error {
 	var errs []error
 	if (s.Socket == "") == (s.URL == "") {
@@ -45,7 +44,7 @@ func (s Selector) Validate() error {
 	return errors.Join(errs...)
 }
 
-// YAML returns the configuration file.
+// YAML returns the contents of the configuration file.
 func (s Selector) YAML() ([]byte, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err

@@ -1,12 +1,12 @@
-// Command konnectivity is upstream's side of the network proxy in one file, for
-// tests and benchmarks: its server, its agent, its client, and the egress
-// selector of kube-apiserver. It holds no code of its own but what calls them.
+// Command konnectivity contains upstream's programs of the network proxy, for tests and
+// benchmarks: the server, the agent, the client, and kube-apiserver's egress selector. Its own
+// code only calls them.
 //
 //	konnectivity server|agent [upstream's flags]
-//	konnectivity dial SOCKET HOST:PORT       konnectivity-client, one connection
-//	konnectivity egress FILE HOST:PORT       k8s.io/apiserver with that configuration
+//	konnectivity dial SOCKET HOST:PORT       one connection with konnectivity-client
+//	konnectivity egress FILE HOST:PORT       one connection with k8s.io/apiserver and this configuration
 //
-// dial and egress carry stdin to the connection and the connection to stdout.
+// dial and egress copy stdin to the connection, and the connection to stdout.
 package main
 
 import (
@@ -67,14 +67,14 @@ func run(args []string) error {
 	return fmt.Errorf("unknown program %q", args[0])
 }
 
-// klogFlags are what upstream's own main adds: --v among them.
+// klogFlags returns the flags that upstream's main adds, such as --v.
 func klogFlags() *flag.FlagSet {
 	fl := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(fl)
 	return fl
 }
 
-// carry copies until the connection ends.
+// carry copies bytes until the connection ends.
 func carry(how, from, address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

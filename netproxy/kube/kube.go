@@ -1,6 +1,5 @@
-// Package kube is what a network proxy asks a Kubernetes API: whether an
-// agent's token is good, and how many servers there are. It carries no
-// connection.
+// Package kube contains the requests of a network proxy to a Kubernetes API: it checks the
+// tokens of agents, and counts the servers. It carries no connection.
 package kube
 
 import (
@@ -24,15 +23,15 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// Access is how the API is reached.
+// Access configures the client of the API.
 type Access struct {
-	Kubeconfig  string // "": the service account of the pod
+	Kubeconfig  string // empty: the service account of the pod
 	QPS         float32
 	Burst       int
 	ContentType string
 }
 
-// requestTimeout bounds each request.
+// requestTimeout limits each request.
 const requestTimeout = 10 * time.Second
 
 // Connect makes a client. It does not call the API.
@@ -46,18 +45,18 @@ func Connect(a Access) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(conf)
 }
 
-// nodeNameClaim is the TokenReview's field that names the node of a token that
-// is bound to a pod. Kubernetes fills it since v1.32.
+// nodeNameClaim is the field of a TokenReview with the node of a token that is bound to a pod.
+// Kubernetes sets it since v1.32.
 const nodeNameClaim = "authentication.kubernetes.io/node-name"
 
-// Reviewer checks the tokens of the agents' service account by TokenReview. A
-// token that is bound to a pod grants the identifiers of the pod's node: its
-// name, its addresses and its pod ranges. It needs the right to list nodes.
+// Reviewer checks the tokens of the agents' service account by TokenReview. A token that is
+// bound to a pod grants the identifiers of the pod's node: the node's name, addresses and pod
+// ranges. Reviewer needs the permission to list nodes.
 type Reviewer struct {
 	API            kubernetes.Interface
 	Namespace      string
 	ServiceAccount string
-	Audience       string // "" for the API's own
+	Audience       string // empty: the API's own audience
 }
 
 // Authenticate implements server.Authenticator.
@@ -72,8 +71,9 @@ func (r Reviewer) Authenticate(ctx context.Context, token string) (wire.Identifi
 	return wire.Identifiers{}, nil
 }
 
-// identifiersOf returns the name, addresses and pod ranges of a node. A node
-// reports its addresses itself, so an address that two nodes report is left out.
+// identifiersOf returns the name, addresses and pod ranges of a node. A node reports its own
+// addresses and could report the address of another node. So identifiersOf leaves out an
+// address that two nodes report.
 func (r Reviewer) identifiersOf(ctx context.Context, name string) (id wire.Identifiers, err error) {
 	nodes, err := r.API.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -97,7 +97,7 @@ func (r Reviewer) identifiersOf(ctx context.Context, name string) (id wire.Ident
 	for _, a := range own.Status.Addresses {
 		ip, err := netip.ParseAddr(a.Address)
 		switch {
-		case err != nil || others[a.Address]: // a name, which the node reports itself
+		case err != nil || others[a.Address]: // a host name, which the node reports itself, or an address of another node
 		case ip.Is4():
 			id.IPv4 = append(id.IPv4, ip)
 		default:
@@ -134,20 +134,20 @@ func (r Reviewer) review(ctx context.Context, token string) (authenticationv1.To
 	return s, err
 }
 
-// How long a server's Lease is good, and how often it is renewed: upstream's.
+// Validity and renewal interval of a server's Lease, as in upstream.
 const (
 	leaseSeconds = 30
 	renewEvery   = 15 * time.Second
 )
 
-// Leases are how servers are counted: one each, in a namespace, with labels.
+// Leases counts servers by their Leases. Each server has one Lease with labels in a namespace.
 type Leases struct {
 	API       kubernetes.Interface
 	Namespace string
-	Selector  string // such as k8s-app=konnectivity-server
+	Selector  string // for example k8s-app=konnectivity-server
 }
 
-// Servers is agent.Counter's: how many Leases are good now.
+// Servers implements agent.Counter. It returns the number of Leases that have not expired.
 func (l Leases) Servers(ctx context.Context) (int, error) {
 	list, err := l.API.CoordinationV1().Leases(l.Namespace).List(ctx, metav1.ListOptions{LabelSelector: l.Selector})
 	if err != nil {
@@ -168,9 +168,9 @@ func expired(l coordinationv1.Lease, now time.Time) bool {
 		s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds)*time.Second).Before(now)
 }
 
-// Publish keeps the Lease of a server until ctx ends, and then deletes it; of
-// others it deletes those that have expired. What fails is told, and tried
-// again at the next renewal.
+// Publish renews the Lease of a server until ctx ends, and then deletes it. It also deletes the
+// expired Leases of other servers. It calls told with each error, and tries again at the next
+// renewal.
 func (l Leases) Publish(ctx context.Context, id string, labels map[string]string, told func(error)) error {
 	name := "konnectivity-proxy-server-" + id
 	tick := time.NewTicker(renewEvery)
@@ -211,7 +211,7 @@ func (l Leases) renew(ctx context.Context, name, id string, labels map[string]st
 	return nil
 }
 
-// cull deletes what servers that died have left.
+// cull deletes the expired Leases of servers that no longer run.
 func (l Leases) cull(ctx context.Context) error {
 	api := l.API.CoordinationV1().Leases(l.Namespace)
 	list, err := api.List(ctx, metav1.ListOptions{LabelSelector: l.Selector})

@@ -23,7 +23,7 @@ func node(name string, pods []string, addresses ...string) *corev1.Node {
 	return n
 }
 
-// A token grants the identifiers of the node that it is bound to: no address that
+// A token grants the identifiers of the node that it is bound to. It grants no address that
 // another node reports, and no host name that the node itself reports.
 func TestReviewer(t *testing.T) {
 	api := fake.NewClientset(
@@ -47,7 +47,7 @@ func TestReviewer(t *testing.T) {
 	r := kube.Reviewer{API: api, Namespace: "kube-system", ServiceAccount: "agent"}
 	for token, want := range map[string]string{
 		"one":     "cidr=10.1.0.0%2F24&cidr=fd00%3A1%3A%3A%2F64&host=node-1&ipv4=10.0.0.1&ipv6=fd00%3A%3A1",
-		"two":     "host=node-2", // the thief reports its address, too
+		"two":     "host=node-2", // the node thief reports the address of node-2, too
 		"thief":   "host=thief&ipv4=10.0.0.9",
 		"gone":    "host=node-9",
 		"unbound": "",

@@ -6,16 +6,16 @@ import (
 	"sync"
 )
 
-// agents are the sessions that are open.
+// agents are the open sessions with agents.
 type agents struct {
 	mu       sync.RWMutex
 	all      []*session
-	byHost   map[string][]*session // by every host and address identifier
+	byHost   map[string][]*session // by each host name and address among the identifiers
 	bySecret map[string]*session
-	shut     error // why no more are taken
+	shut     error // error for new sessions after endAll; nil before
 }
 
-// hosts are the names under which destHost finds the agent.
+// hosts returns the names and addresses under which the strategy destHost finds the agent.
 func (s *session) hosts() []string {
 	names := slices.Clone(s.identifiers.Host)
 	for _, ip := range slices.Concat(s.identifiers.IPv4, s.identifiers.IPv6) {
@@ -68,7 +68,7 @@ func (a *agents) list() []*session {
 	return slices.Clone(a.all)
 }
 
-// suits reports whether a strategy would choose the agent for some target.
+// suits reports whether the strategy could choose the agent for some target.
 func (s *session) suits(by Strategy, zone string) bool {
 	switch by {
 	case ByHost:
@@ -83,7 +83,7 @@ func (s *session) suits(by Strategy, zone string) bool {
 	return true
 }
 
-// endAll ends every session, and takes no more.
+// endAll ends every session and refuses new ones.
 func (a *agents) endAll(why error) {
 	a.mu.Lock()
 	a.shut = why
@@ -94,5 +94,5 @@ func (a *agents) endAll(why error) {
 	}
 }
 
-// errStopping is why a session ends with its server.
+// errStopping is the cause of a session's end when its server stops.
 var errStopping = errors.New("the network proxy server stops")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// balancer forwards each connection to the next of the addresses.
+// balancer forwards each connection to the next address from turn, and puts the address back.
 func balancer(t testing.TB, turn chan string) (addr string) {
 	return target(t, func(c *net.TCPConn) {
 		to := <-turn

@@ -13,12 +13,12 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// cable is a way between agent and server that can be broken.
+// cable forwards the connections between agent and server. A test can cut or silence it.
 type cable struct {
 	addr   string
 	mu     sync.Mutex
 	open   []net.Conn
-	silent chan struct{} // closed: nothing arrives any more
+	silent chan struct{} // after its close no more bytes are forwarded
 }
 
 func newCable(t *testing.T, to string) *cable {
@@ -40,7 +40,7 @@ func newCable(t *testing.T, to string) *cable {
 	return w
 }
 
-// carry copies until an end is closed, and into nowhere once all is silent.
+// carry copies until one side is closed. After the cable is silent it discards the bytes.
 func (w *cable) carry(to, from net.Conn) {
 	for buf := make([]byte, 32<<10); ; {
 		n, err := from.Read(buf)
@@ -58,7 +58,7 @@ func (w *cable) carry(to, from net.Conn) {
 	}
 }
 
-// cut ends all connections at once, as the death of a process does.
+// cut closes all connections at once, as the end of a process does.
 func (w *cable) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,15 +67,15 @@ func (w *cable) cut() {
 	}
 }
 
-// flooded is a target that floods, and says when its client is gone.
+// flooded returns a target that floods. It sends to gone when the connection has ended.
 func flooded(t *testing.T) (addr string, gone <-chan struct{}) {
 	left := make(chan struct{}, 4)
 	return target(t, func(c *net.TCPConn) { flood(c); left <- struct{}{} }), left
 }
 
-// flood writes until the connection ends, but only after the client has spoken.
-// konnectivity-client drops data that arrives before it has registered the
-// connection, and ends the connection.
+// flood writes until the connection ends. It begins after the first byte from the client.
+// konnectivity-client drops data that arrives before it has registered the connection, and then
+// ends the connection.
 func flood(c *net.TCPConn) {
 	buf := make([]byte, 64<<10)
 	if _, err := c.Read(buf[:1]); err != nil {
@@ -96,13 +96,13 @@ func startFlood(t *testing.T, c net.Conn) {
 	}
 }
 
-// A way that breaks in the middle of a transfer ends the connection at the
-// client and at the target, and costs the way beside it nothing: at once when
-// it is cut, and within seconds when it only falls silent.
+// If the connection between agent and server breaks during transfers, the connections end at
+// their clients and targets. Connections through another agent go on. A cut is noticed at once,
+// and silence within seconds.
 func TestWayBreaks(t *testing.T) {
 	for name, tc := range map[string]struct {
 		breaks func(*cable)
-		long   bool // takes what silence takes to be noticed
+		long   bool // waits until keepalive detects the silence
 	}{
 		"cut":    {breaks: (*cable).cut},
 		"silent": {breaks: func(w *cable) { close(w.silent) }, long: true},
@@ -140,7 +140,7 @@ func testWayBreaks(t *testing.T, breaks func(*cable), w way) {
 	}
 	breaks(far)
 	for i, c := range cut {
-		_ = c.SetReadDeadline(time.Now().Add(patience)) // the read says so
+		_ = c.SetReadDeadline(time.Now().Add(patience)) // a failure is visible in the next read
 		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("client %d waits on", i)
 		}

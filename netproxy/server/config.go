@@ -14,7 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// Mode is how a frontend is spoken to. The names are upstream's.
+// Mode is the protocol of a frontend. The values are upstream's.
 type Mode string
 
 const (
@@ -22,64 +22,62 @@ const (
 	HTTPConnect Mode = "http-connect"
 )
 
-// Frontend is where clients, such as kube-apiserver, come in.
+// Frontend is a listener for clients such as kube-apiserver.
 type Frontend struct {
 	Mode     Mode
 	Listener net.Listener
-	TLS      *tls.Config // nil: none, as on a Unix socket
+	TLS      *tls.Config // nil: no TLS, for example on a Unix socket
 }
 
 // Authenticator checks the tokens of agents.
 type Authenticator interface {
-	// Authenticate returns the identifiers that the holder of the token may
-	// state. It returns ErrDenied if the token is invalid, and any other error
-	// if the check is not possible now.
+	// Authenticate returns the identifiers that the token grants to an agent. It returns
+	// ErrDenied if the token is not valid, and any other error if the check is not possible
+	// now.
 	Authenticate(ctx context.Context, token string) (wire.Identifiers, error)
 }
 
 // ErrDenied is the error of an Authenticator for an invalid token.
 var ErrDenied = errors.New("the token is not one of an agent")
 
-// Config is what a server needs. Default has the values that nobody needs to
-// think about.
+// Config configures a server. Default returns suitable values for most fields.
 type Config struct {
-	ID    string // tells servers apart
-	Count int    // of servers, told to agents
-	Zone  string // where it runs, for the strategy zone
+	ID    string // identifies the server
+	Count int    // number of servers, reported to agents
+	Zone  string // zone of the server, for the strategy zone
 
 	Frontends []Frontend
 	Agents    net.Listener
-	AgentTLS  *tls.Config // nil takes plaintext, for tests and local sockets
-	// Authenticator checks agents' tokens; nil asks for none.
+	AgentTLS  *tls.Config // nil: plaintext, for tests and local sockets
+	// Authenticator checks the tokens of agents. If it is nil, agents need no token.
 	Authenticator Authenticator
-	// InsecureAgents accepts agents without a certificate and without a token.
-	// Any program that reaches Agents can then receive connections.
+	// InsecureAgents accepts agents without a certificate and without a token. Any program that
+	// reaches Agents can then receive connections.
 	InsecureAgents bool
-	// TrustIdentifiers accepts the identifiers that an agent states itself, as
-	// upstream's server does. Otherwise the agent's certificate or token must
-	// grant each of them.
+	// TrustIdentifiers accepts the identifiers that an agent states itself, as upstream's
+	// server does. Otherwise the agent's certificate or token must grant each of them.
 	TrustIdentifiers bool
-	ReviewInterval   time.Duration // between checks of an agent that stays
+	ReviewInterval   time.Duration // between two checks of the token of a connected agent
 
 	Strategies []Strategy
-	// Streams accepts the extension.
+	// Streams accepts the extension of package wire.
 	Streams bool
 
-	DialTimeout       time.Duration // from a frontend's wish to its answer
-	KeepaliveTime     time.Duration // of silence before an agent is asked for a sign
-	FrontendKeepalive time.Duration // the same for gRPC frontends
-	HeaderTimeout     time.Duration // for a client to say what it wants
-	HalfCloseTimeout  time.Duration // of silence after one end has said all
-	DrainTimeout      time.Duration // for connections to end when the server is told to stop
-	QueueBytes        int           // for each connection through upstream's agents
-	StallGrace        time.Duration // how long a client may hold up others there
+	DialTimeout       time.Duration // from a client's request to the connection
+	KeepaliveTime     time.Duration // silence before the server pings an agent
+	FrontendKeepalive time.Duration // silence before the server pings a gRPC client
+	HeaderTimeout     time.Duration // for a client to send its request
+	HalfCloseTimeout  time.Duration // of silence after one direction has ended
+	DrainTimeout      time.Duration // for connections to end after the server is told to stop
+	QueueBytes        int           // per connection, with upstream's agents
+	StallGrace        time.Duration // how long a client may block other connections, with upstream's agents
 
-	// Registry takes the metrics, Tracer the spans; nil for none.
+	// Registry receives the metrics, and Tracer the spans. Both may be nil.
 	Registry prometheus.Registerer
 	Tracer   trace.TracerProvider
 }
 
-// Default is a server without a place to listen.
+// Default returns the configuration of a server without listeners.
 func Default() Config {
 	return Config{
 		Count: 1, Streams: true, Strategies: []Strategy{ByDefault}, ReviewInterval: 10 * time.Minute,
@@ -89,7 +87,7 @@ func Default() Config {
 	}
 }
 
-// Validate reports everything that is wrong with the Config at once.
+// Validate returns an error for each field that is not valid.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

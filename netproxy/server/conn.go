@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// conn is a connection that a client has got, for those who count and show.
+// conn is an open connection of a client, for metrics and Status.
 type conn struct {
 	id      int64
 	mode    Mode
@@ -18,7 +18,7 @@ type conn struct {
 	place   *destination
 }
 
-// destination is what is known of a host that clients connect to.
+// destination contains the counters of a host that clients connect to.
 type destination struct {
 	host   string
 	open   atomic.Int64
@@ -28,12 +28,12 @@ type destination struct {
 }
 
 const (
-	// maxDestinations bounds the hosts that are counted each for itself.
+	// maxDestinations limits the number of hosts with their own counters.
 	maxDestinations = 500
 	otherHosts      = "other"
 )
 
-// conns are the connections that are open.
+// conns are the open connections.
 type conns struct {
 	mu     sync.Mutex
 	last   int64
@@ -52,7 +52,7 @@ func (c *conns) add(mode Mode, t target, ses *session) *conn {
 	return n
 }
 
-// destination counts all hosts that come late as one.
+// destination returns the counters of host. Hosts beyond maxDestinations share one destination.
 func (c *conns) destination(host string) *destination {
 	if c.places[host] == nil && len(c.places) >= maxDestinations {
 		host = otherHosts
@@ -88,12 +88,12 @@ func (c *conns) list() (open []*conn, places []*destination) {
 	return open, places
 }
 
-// began counts a connection that the client is about to be told of.
+// began counts a connection, just before the client is told of it.
 func (s *Server) began(mode Mode, t target, ses *session) *conn {
 	return s.conns.add(mode, t, ses)
 }
 
-// ended is the last that is heard of a connection.
+// ended removes a connection from the counters of open connections.
 func (s *Server) ended(c *conn) {
 	c.session.load.Add(-1)
 	s.conns.remove(c)

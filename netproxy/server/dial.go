@@ -10,34 +10,34 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// link is a connection to a target, through an agent. See the package comment
-// for who calls what.
+// link is a connection to a target through an agent. The package comment explains which
+// goroutine calls which method.
 type link interface {
-	// recv waits for the next thing that the target says; io.EOF when the link
-	// has ended well. The caller frees what it gets.
+	// recv waits for the next chunk from the target. It returns io.EOF after a normal end. The
+	// caller must free the chunk.
 	recv(c *wire.Chunk) error
-	// carry runs up, once, on a goroutine of the link's; send waits while the
-	// target does not read. When up returns, the link ends: with its error.
-	// cut is called if the link must end because the client stands still: it
-	// makes who writes to the client stop, as far as that is possible.
+	// carry calls up once on a goroutine of the link. up calls send, which blocks while the
+	// target does not read. When up returns, the link ends with up's error. The link calls cut
+	// if it must end because the client is blocked. cut then stops writes to the client as far
+	// as possible.
 	carry(up func(send func(*wire.Chunk) error) error, cut func())
-	// drop ends a link that nobody carries.
+	// drop ends a link for which carry was not called.
 	drop()
 }
 
-// maxAttempts bounds the agents that one dial tries.
+// maxAttempts limits the number of agents that one dial tries.
 const maxAttempts = 3
 
-// failure is a dial that did not work.
+// failure is the error of a failed dial.
 type failure struct {
-	reason string // upstream's label of dial_failure_count
+	reason string // label of upstream's metric dial_failure_count
 	err    error
 }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// Upstream's reasons, and ours.
+// Values of the label reason. Most of them are upstream's.
 const (
 	reasonNoAgent       = "no_agent"
 	reasonErrorResponse = "error_response"
@@ -53,8 +53,8 @@ var (
 	errNoAgent   = errors.New("no network proxy agent is connected, so nothing behind the proxy can be reached: start one with 'allinone proxy agent'")
 )
 
-// dial connects to t through the agent that the strategies choose, and through
-// another one if that helps. It returns within the dial timeout.
+// dial connects to t through the agent that the strategies choose. If another agent may
+// succeed, dial tries up to maxAttempts agents. It returns within the dial timeout.
 func (s *Server) dial(ctx context.Context, t target) (link, *session, error) {
 	began := time.Now()
 	s.metrics.pending.Inc()
@@ -87,7 +87,8 @@ func (s *Server) dial(ctx context.Context, t target) (link, *session, error) {
 	return nil, nil, last
 }
 
-// noAgent says which of two things is missing.
+// noAgent returns the failure for a dial without an agent. It distinguishes between no agent at
+// all and no agent that the strategies choose.
 func (s *Server) noAgent(t target) *failure {
 	if n := len(s.agents.list()); n > 0 {
 		return &failure{reasonNoAgent, fmt.Errorf("none of the %d network proxy agents is one for %s by the strategies %v", n, t.host, s.cfg.Strategies)}
@@ -95,7 +96,7 @@ func (s *Server) noAgent(t target) *failure {
 	return &failure{reasonNoAgent, errNoAgent}
 }
 
-// explain finds the reason of a dial's error.
+// explain returns the failure for a dial's error.
 func (s *Server) explain(ctx, bound context.Context, ses *session, t target, err error) *failure {
 	switch {
 	case ctx.Err() != nil:
@@ -108,8 +109,7 @@ func (s *Server) explain(ctx, bound context.Context, ses *session, t target, err
 	return &failure{reasonErrorResponse, fmt.Errorf("agent %s: %w", ses.agentID, err)}
 }
 
-// dial asks the agent for a connection; again says whether another agent may do
-// better.
+// dial asks the agent for a connection. again reports whether another agent may succeed.
 func (s *session) dial(ctx context.Context, t target) (l link, again bool, err error) {
 	s.load.Add(1)
 	defer func() {
@@ -134,14 +134,14 @@ func (s *session) dial(ctx context.Context, t target) (l link, again bool, err e
 	}
 }
 
-// ask sends a packet, unless ctx or the session end first.
+// ask sends a packet. It returns an error if ctx or the session ends first.
 func (s *session) ask(ctx context.Context, p *wire.Packet) error {
 	if s.out.Offer(p) {
 		return nil
 	}
 	both, cancel := context.WithCancel(ctx)
 	defer cancel()
-	unbind := context.AfterFunc(s.ctx, cancel) //nolint:contextcheck // either may end it
+	unbind := context.AfterFunc(s.ctx, cancel) //nolint:contextcheck // the end of either context ends the wait
 	defer unbind()
 	err := s.out.Send(both, p)
 	if err != nil && s.ctx.Err() != nil {
@@ -150,7 +150,7 @@ func (s *session) ask(ctx context.Context, p *wire.Packet) error {
 	return err
 }
 
-// expect makes a number that no dial of the session has.
+// expect registers a pending dial with a number that is unique in the session.
 func (s *session) expect() (int64, *pendingDial, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *session) expect() (int64, *pendingDial, error) {
 		return 0, nil, errAgentLost
 	}
 	for {
-		random := rand.Int64() //nolint:gosec // a number, not a secret: the session's is
+		random := rand.Int64() //nolint:gosec // a number, not a secret: the session has a secret
 		if random != 0 && s.dials[random] == nil {
 			d := &pendingDial{make(chan dialAnswer, 1)}
 			s.dials[random] = d
@@ -167,7 +167,7 @@ func (s *session) expect() (int64, *pendingDial, error) {
 	}
 }
 
-// claim takes a dial out of those that wait, so that it is answered once.
+// claim removes a pending dial and returns it, so that each dial is answered once.
 func (s *session) claim(random int64) *pendingDial {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,8 +176,8 @@ func (s *session) claim(random int64) *pendingDial {
 	return d
 }
 
-// forget gives a dial up: the agent is told, and what it may have answered in
-// this moment is ended.
+// forget gives up a dial and tells the agent. If the agent has answered at the same moment,
+// forget drops the link.
 func (s *session) forget(random int64, d *pendingDial) {
 	if s.claim(random) != nil {
 		s.out.Post(wire.DialClose(random))
@@ -188,13 +188,13 @@ func (s *session) forget(random int64, d *pendingDial) {
 	}
 }
 
-// dialled is the answer of an agent: that it failed, or, on upstream's wire, a
+// dialled handles an agent's answer to a dial: an error, or, in upstream's protocol, a
 // connection.
 func (s *session) dialled(p *wire.Packet) {
 	d := s.claim(p.Random)
 	switch {
 	case d == nil && p.Error == "" && p.ID != 0 && s.secret == "":
-		s.out.Post(wire.CloseRequest(p.ID)) // nobody waits for it any more
+		s.out.Post(wire.CloseRequest(p.ID)) // the client no longer waits for the connection
 	case d == nil:
 	case p.Error != "" && s.secret != "":
 		cause, why := wire.CutCause(p.Error)

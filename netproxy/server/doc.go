@@ -1,18 +1,17 @@
-// Package server is the side of a network proxy (KEP-1281) that stands beside
-// kube-apiserver. Frontends ask it for connections, over gRPC or HTTP CONNECT;
-// it chooses an agent that dials, and carries the bytes.
+// Package server is the part of a network proxy (KEP-1281) that runs near kube-apiserver.
+// Clients ask its frontends for connections, over gRPC or HTTP CONNECT. The server chooses an
+// agent that dials, and forwards the bytes.
 //
-// # Who carries what
+// # Goroutines of a connection
 //
-// A connection is carried by two goroutines, one for each direction, and each
-// can be ended by what it reads from. The frontend's goroutine takes what the
-// target says (link.recv) and writes it to the client. The link's goroutine
-// reads the client and sends to the target (link.carry): when it returns, the
-// link ends, and with it recv.
+// Two goroutines forward a connection, one for each direction. Each of them ends when its
+// source ends. The frontend's goroutine reads from the target (link.recv) and writes to the
+// client. The link's goroutine reads from the client and sends to the target (link.carry). When
+// the link's goroutine returns, the link ends, and recv returns.
 //
-// With our own agents a link is a gRPC stream, and a connection that stands
-// still waits alone. With upstream's, links share a stream: what comes for each
-// waits in a wire.Queue, and one that holds up the others is cut off.
+// With this project's agents a link is a gRPC stream, so a blocked connection does not block
+// others. With upstream's agents all links share one stream. The bytes of each link then wait
+// in a wire.Queue, and a link that blocks the others is cut.
 //
-// It reads no file and no flag, and knows Kubernetes by Authenticator only.
+// The package reads no files and no flags. It uses Kubernetes only through Authenticator.
 package server

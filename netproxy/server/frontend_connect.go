@@ -22,10 +22,10 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// maxHead bounds what a client may say before the blank line.
+// maxHead limits the size of a client's request, in bytes.
 const maxHead = 16 << 10
 
-// refusal is a request that is answered by a status.
+// refusal is an error that is answered with an HTTP status.
 type refusal struct {
 	code int
 	why  string
@@ -33,8 +33,8 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.why }
 
-// readConnect reads a CONNECT request (RFC 9110, 9.3.6) from r, and not a byte
-// more: what is left in r is the client's first data.
+// readConnect reads a CONNECT request (RFC 9110, 9.3.6) from r. It reads no byte beyond the
+// request, so the rest in r is the client's first data.
 func readConnect(r *bufio.Reader) (*http.Request, error) {
 	var head bytes.Buffer
 	for {
@@ -47,7 +47,7 @@ func readConnect(r *bufio.Reader) (*http.Request, error) {
 			return nil, err
 		}
 		if len(bytes.TrimRight(line, "\r\n")) == 0 {
-			if head.Len() == len(line) { // RFC 9112, 2.2: an empty line before is ignored
+			if head.Len() == len(line) { // RFC 9112, 2.2: ignore an empty line before the request
 				head.Reset()
 				continue
 			}
@@ -70,21 +70,21 @@ func readConnect(r *bufio.Reader) (*http.Request, error) {
 	return req, nil
 }
 
-// tunnelled is a connection of a client that speaks HTTP CONNECT.
+// tunnelled is a connection of an HTTP CONNECT client.
 type tunnelled struct {
 	server *Server
 	client net.Conn
 	reader *socket.Reader
-	first  mem.BufferSlice // what the client said before it was answered
+	first  mem.BufferSlice // data that the client sent before the answer
 	conn   *conn
 
-	done chan struct{} // closed when the target has said all
-	mute chan struct{} // closed when nobody says anything any more
-	ends atomic.Int32  // directions that have ended
+	done chan struct{} // closed when the target has ended
+	mute chan struct{} // closed when both directions are silent for too long
+	ends atomic.Int32  // number of directions that have ended
 	gone atomic.Bool   // the client has broken the connection
 
 	mu    sync.Mutex
-	timer *time.Timer // runs once one direction has ended
+	timer *time.Timer // runs after one direction has ended
 }
 
 // serveConnect serves one client until its connection ends.
@@ -107,13 +107,13 @@ func (s *Server) serveConnect(ctx context.Context, client net.Conn) {
 	t.fromTarget(l)
 }
 
-// accept reads what the client wants, and connects to it.
+// accept reads the client's request and connects to the target.
 func (t *tunnelled) accept(ctx context.Context) (link, error) {
 	req, err := t.head()
 	if err != nil {
 		return nil, err
 	}
-	// The target is the request's, not Host: kube-apiserver sends 127.0.0.1 there.
+	// The target is in the request line. kube-apiserver sends 127.0.0.1 in the header Host.
 	to, err := parseTarget("tcp", req.RequestURI)
 	if err != nil {
 		t.server.metrics.dialFailed.WithLabelValues(reasonInvalid).Inc()
@@ -129,7 +129,7 @@ func (t *tunnelled) accept(ctx context.Context) (link, error) {
 	return l, nil
 }
 
-// readers of heads: a connection has one only until it is answered.
+// heads are readers for requests. A connection needs one only until the answer.
 var heads = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }}
 
 // head reads the request within the header timeout.
@@ -154,14 +154,14 @@ func (t *tunnelled) head() (*http.Request, error) {
 	return req, t.client.SetDeadline(time.Time{})
 }
 
-// dial connects, and stops if the client leaves meanwhile.
+// dial connects to the target, and stops if the client leaves meanwhile.
 func (t *tunnelled) dial(ctx context.Context, to target) (link, *session, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		data, err := t.reader.Read()
-		if err == nil { // it speaks before it is answered
+		if err == nil { // the client sends data before the answer
 			t.first = append(t.first, data)
 		} else if !errors.Is(err, os.ErrDeadlineExceeded) {
 			cancel()
@@ -180,8 +180,8 @@ func (t *tunnelled) dial(ctx context.Context, to target) (link, *session, error)
 	return l, ses, t.client.SetReadDeadline(time.Time{})
 }
 
-// refuse answers with a status whose text says why: of an answer that is not
-// 200, kube-apiserver logs the first line only.
+// refuse answers with a status and the reason. The reason is in the status line, because
+// kube-apiserver logs only the first line of an answer other than 200.
 func (t *tunnelled) refuse(err error) {
 	var code int
 	var r *refusal
@@ -192,11 +192,11 @@ func (t *tunnelled) refuse(err error) {
 	case errors.As(err, &f):
 		code = statusOf(f.reason)
 	default:
-		return // it is gone, or too slow
+		return // the client is gone or too slow
 	}
 	why := oneLine(err.Error())
 	if t.client.SetDeadline(time.Now().Add(t.server.cfg.HeaderTimeout)) == nil {
-		// If it has gone there is nobody to tell.
+		// An error means that the client is gone.
 		fmt.Fprintf(t.client, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
 			code, why, len(why)+1, why)
 	}
@@ -213,7 +213,7 @@ func statusOf(reason string) int {
 	return http.StatusBadGateway
 }
 
-// oneLine is text that cannot end a status line early.
+// oneLine returns text without characters that could end a status line early.
 func oneLine(text string) string {
 	const most = 500
 	text = strings.Map(func(r rune) rune {
@@ -225,8 +225,8 @@ func oneLine(text string) string {
 	return text[:min(len(text), most)]
 }
 
-// toTarget sends what the client says. It runs on the link's goroutine, and
-// returns when both directions have ended or one has broken.
+// toTarget sends the client's data. It runs on the link's goroutine. It returns when both
+// directions have ended or one of them is broken.
 func (t *tunnelled) toTarget(send func(*wire.Chunk) error) error {
 	if len(t.first) > 0 {
 		first := t.first
@@ -252,8 +252,8 @@ func (t *tunnelled) toTarget(send func(*wire.Chunk) error) error {
 	}
 }
 
-// clientEnded tells the target that the client has said all, and waits for the
-// target to do the same. Upstream's wire cannot tell: there it is the end.
+// clientEnded tells the target that the client has ended its direction, and waits for the
+// target's end. In upstream's protocol this is not possible, so the link ends.
 func (t *tunnelled) clientEnded(send func(*wire.Chunk) error) error {
 	both := t.halfClosed()
 	if err := send(&wire.Chunk{Kind: wire.EOF}); err != nil {
@@ -270,7 +270,7 @@ func (t *tunnelled) clientEnded(send func(*wire.Chunk) error) error {
 	}
 }
 
-// fromTarget writes what the target says until the link has ended.
+// fromTarget writes the target's data to the client until the link ends.
 func (t *tunnelled) fromTarget(l link) {
 	err := t.copyBack(l)
 	if err != nil {
@@ -287,7 +287,8 @@ func (t *tunnelled) fromTarget(l link) {
 	}
 }
 
-// copyBack returns nil if everything has been said, in both directions.
+// copyBack copies the target's data to the client. It returns nil after a normal end of both
+// directions.
 func (t *tunnelled) copyBack(l link) error {
 	w := socket.NewWriter(t.client)
 	for {
@@ -318,9 +319,9 @@ func (t *tunnelled) copyBack(l link) error {
 	}
 }
 
-// halfClosed notes that one direction has ended, and reports whether it was the
-// second. The other may go on, but not for ever in silence: a client that has
-// gone looks like one that has said all.
+// halfClosed counts the end of a direction, and reports whether both have ended. The other
+// direction may go on, but not in silence forever. A client that is gone looks the same as a
+// client that has ended its direction.
 func (t *tunnelled) halfClosed() (both bool) {
 	if t.ends.Add(1) == 2 {
 		return true
@@ -329,7 +330,7 @@ func (t *tunnelled) halfClosed() (both bool) {
 	return false
 }
 
-// watchSilence ends the connection when nothing moves for the half-close timeout.
+// watchSilence ends the connection if no bytes move during the half-close timeout.
 func (t *tunnelled) watchSilence(before int64) {
 	now := t.conn.toward.Load() + t.conn.back.Load()
 	if now == before {
@@ -346,8 +347,7 @@ func (t *tunnelled) watchSilence(before int64) {
 	}
 }
 
-// connectTLS is what a frontend over TCP speaks: HTTP/1.1, because a tunnel
-// needs the connection for itself.
+// connectTLS returns a TLS listener for HTTP/1.1, because a tunnel needs a whole connection.
 func connectTLS(ln net.Listener, conf *tls.Config) net.Listener {
 	if conf == nil {
 		return ln

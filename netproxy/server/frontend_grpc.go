@@ -16,22 +16,21 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// caller is a Proxy stream: one connection of a client that speaks gRPC. A
-// client that goes away while its dial is under way ends the stream, and with
-// it the dial.
+// caller is a Proxy stream, which is one connection of a gRPC client. If the client leaves
+// during its dial, the stream ends, and the dial with it.
 type caller struct {
 	server *Server
 	stream grpc.ServerStream
 	conn   *conn
 
-	gone  atomic.Bool   // the client has closed its connection, or left
-	spoke chan struct{} // closed when the client has sent something after its answer
+	gone  atomic.Bool   // the client has closed its connection, or has left
+	spoke chan struct{} // closed when the client sends something after the answer
 	once  sync.Once
 
-	mu sync.Mutex // one message at a time
+	mu sync.Mutex // SendMsg allows one message at a time
 }
 
-// open connects to what the client asks for.
+// open connects to the target that the client asks for.
 func (c *caller) open(ctx context.Context, ask *wire.Packet) (link, error) {
 	to, err := parseTarget(ask.Protocol, ask.Address)
 	if err != nil {
@@ -46,7 +45,7 @@ func (c *caller) open(ctx context.Context, ask *wire.Packet) (link, error) {
 	return l, nil
 }
 
-// proxy is the Proxy method.
+// proxy implements the method Proxy.
 func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 	s.metrics.connections.WithLabelValues("Proxy").Inc()
 	defer s.metrics.connections.WithLabelValues("Proxy").Dec()
@@ -66,20 +65,20 @@ func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 		l.drop()
 		return err
 	}
-	// A client that takes nothing hangs up by itself: upstream's after 10 s.
+	// cut does nothing: a client that does not read disconnects, upstream's client after 10 s.
 	l.carry(c.toTarget, func() {})
 	why := c.fromTarget(l)
 	c.settle()
 	return c.send(wire.CloseResponse(c.conn.id, why))
 }
 
-// settleTime is for a client to take notice of its connection.
+// settleTime is how long a client may take to register its connection.
 const settleTime = 20 * time.Millisecond
 
-// settle waits, before the first thing that a target says by itself, until the
-// client can have taken notice of the answer: konnectivity-client (v0.34 to
-// v0.37) enters a connection in its books on another goroutine than the one
-// that reads, and until then drops what comes for it.
+// settle waits before the target's first data, until the client has probably handled the
+// answer. In konnectivity-client v0.34 to v0.37 one goroutine reads packets, and another
+// goroutine registers the connection. The client drops data that arrives before the
+// registration.
 func (c *caller) settle() {
 	c.once.Do(func() {
 		t := time.NewTimer(settleTime)
@@ -92,7 +91,7 @@ func (c *caller) settle() {
 	})
 }
 
-// wish waits for the client's DIAL_REQ, and ignores what makes no sense before.
+// wish waits for the client's DIAL_REQ and ignores other packets before it.
 func (c *caller) wish() (*wire.Packet, error) {
 	for {
 		p, err := c.read()
@@ -130,11 +129,11 @@ func (c *caller) send(p *wire.Packet) error {
 	return c.stream.SendMsg(p)
 }
 
-// errGaveUp is a client that closes its connection or leaves.
+// errGaveUp is the error for a client that closes its connection or leaves.
 var errGaveUp = errors.New("the client went away")
 
-// toTarget sends what the client says, until it closes the connection. It runs
-// on the link's goroutine.
+// toTarget sends the client's data until the client closes the connection. It runs on the
+// link's goroutine.
 func (c *caller) toTarget(send func(*wire.Chunk) error) error {
 	for first := true; ; first = false {
 		p, err := c.read()
@@ -165,9 +164,9 @@ func (c *caller) toTarget(send func(*wire.Chunk) error) error {
 	}
 }
 
-// fromTarget sends what the target says until it ends, and returns why it
-// ended: "" if it ended well. The protocol has no half-close, so the target's
-// end is the end.
+// fromTarget sends the target's data to the client until the target ends. It returns the reason
+// of the end, or "" after a normal end. The protocol has no half-close, so the end of the
+// target's data ends the connection.
 func (c *caller) fromTarget(l link) string {
 	for {
 		var chunk wire.Chunk
@@ -195,7 +194,7 @@ func (c *caller) fromTarget(l link) string {
 	}
 }
 
-// lost puts into words for a client why a link broke.
+// lost returns an explanation for the client why a link broke.
 func (s *Server) lost(c *conn, err error) string {
 	if c.session.ctx.Err() != nil || status.Code(err) == codes.Canceled || status.Code(err) == codes.Unavailable {
 		return "agent " + c.session.agentID + " went away, and with it this connection"

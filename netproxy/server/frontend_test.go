@@ -19,7 +19,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// keys makes certificates for a test.
+// keys makes certificates for a test, and returns a function for the paths of the files.
 func keys(t *testing.T) (file func(string) string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "keys")
@@ -33,8 +33,8 @@ func files(file func(string) string, name, ca string) certs.Files {
 	return certs.Files{Cert: file(name + ".crt"), Key: file(name + ".key"), CA: file(ca + ".crt")}
 }
 
-// Over TCP a client comes in with a certificate of the frontends' authority,
-// and with no other; over the agents' port likewise.
+// A TCP frontend accepts only clients with a certificate of the frontends' authority. The
+// agents' port accepts only certificates of the agents' authority.
 func TestMutualTLS(t *testing.T) {
 	file := keys(t)
 	conf := func(f certs.Files, protos ...string) *tls.Config {
@@ -77,7 +77,7 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// New certificates are used without a restart; broken ones are not.
+// The server uses new certificates without a restart, and ignores invalid ones.
 func TestCertificatesAreReloaded(t *testing.T) {
 	file, other := keys(t), keys(t)
 	conf, err := certs.ServerConfig(slog.New(slog.DiscardHandler), files(file, certs.Frontend, certs.FrontendCA), certs.Options{})
@@ -115,7 +115,7 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	}
 }
 
-// Datagrams arrive whole, up to what UDP can carry.
+// Datagrams arrive complete, up to the maximum size of UDP.
 func TestUDP(t *testing.T) {
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -155,7 +155,7 @@ func TestUDP(t *testing.T) {
 				t.Errorf("%s: sent %d bytes, got %d", w.name, size, len(got))
 			}
 		}
-		// And each for itself, however quickly they follow each other.
+		// Datagrams that follow each other quickly are not merged.
 		const burst = 100
 		for range burst {
 			if err := s.SendMsg(data(id, strings.Repeat("y", 100))); err != nil {
@@ -170,7 +170,7 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-// A connection of which one side has said all, and the other says nothing, ends.
+// If one side has ended and the other side is silent, the connection ends.
 func TestSilenceAfterHalfCloseEnds(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.HalfCloseTimeout = 100 * time.Millisecond })
 	b.agent("one")

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// An agent that is given several servers is with all of them, and stays with
-// the others when one goes; when it is back, so is the agent.
+// An agent with several servers connects to all of them. If one server stops, the agent stays
+// connected to the others. When the server is back, the agent connects again.
 func TestSeveralServers(t *testing.T) {
 	one := newBench(t, func(c *server.Config) { c.ID = "one" })
 	two := newBench(t, func(c *server.Config) { c.ID = "two" })
@@ -30,8 +30,7 @@ func TestSeveralServers(t *testing.T) {
 	again.await("the agent to come back", func() bool { return again.has("a") })
 }
 
-// Behind one address, an agent calls until it has met as many servers as there
-// are.
+// If several servers share an address, the agent calls until it is connected to all of them.
 func TestServersBehindOneAddress(t *testing.T) {
 	one := newBench(t, func(c *server.Config) { c.ID, c.Count = "one", 2 })
 	two := newBench(t, func(c *server.Config) { c.ID, c.Count = "two", 2 })
@@ -42,8 +41,8 @@ func TestServersBehindOneAddress(t *testing.T) {
 	two.await("the agent", func() bool { return two.has("a") })
 }
 
-// An agent that is told to stop is not chosen any more, and waits for what it
-// carries.
+// The server does not choose an agent that drains. The agent waits for the end of its
+// connections.
 func TestAgentDrains(t *testing.T) {
 	b := newBench(t)
 	stop := b.agent("leaving", func(c *agent.Config) { c.DrainTimeout = patience })
@@ -68,8 +67,7 @@ func TestAgentDrains(t *testing.T) {
 	}
 }
 
-// A server that is told to stop takes no new clients and loses no connection
-// that ends in time.
+// A server that drains accepts no new clients. Its open connections go on if they end in time.
 func TestServerDrains(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.DrainTimeout = patience })
 	b.agent("one")
@@ -106,7 +104,7 @@ func TestServerDrains(t *testing.T) {
 	}
 }
 
-// A dial that one agent cannot make is made by another.
+// If one agent cannot dial a target, the server tries another agent.
 func TestDialIsRetried(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.Strategies = []server.Strategy{server.ByDefaultRoute, server.ByDefault} })
 	b.agent("deaf", func(c *agent.Config) { c.DialTimeout = time.Nanosecond; c.Identifiers.DefaultRoute = true })
@@ -116,7 +114,7 @@ func TestDialIsRetried(t *testing.T) {
 	}
 }
 
-// A counter's word is taken before the servers'.
+// counted is a Counter with a fixed result.
 type counted struct {
 	n   int
 	err error

@@ -23,17 +23,17 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for an expected event.
 const patience = 30 * time.Second
 
 // bench is a server with both frontends on Unix sockets.
 type bench struct {
 	testing.TB
 	server  *server.Server
-	agents  string // address
+	agents  string // address for agents
 	tls     func() (*tls.Config, error)
-	grpc    string // socket
-	connect string // socket
+	grpc    string // socket path
+	connect string // socket path
 	stop    func() error
 }
 
@@ -73,7 +73,7 @@ func listen(t testing.TB, network, addr string) net.Listener {
 	return ln
 }
 
-// logger writes to the test's log until the test is over.
+// logger writes to the test's log until the test ends.
 func logger(t testing.TB) *slog.Logger {
 	w := &testWriter{t: t}
 	t.Cleanup(w.close)
@@ -101,8 +101,7 @@ func (w *testWriter) close() {
 	w.done = true
 }
 
-// background runs f until the test is over, or the returned function is called,
-// which returns what f did.
+// background runs f until the test ends or stop is called. stop returns the result of f.
 func background(t testing.TB, f func(context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -124,7 +123,7 @@ func background(t testing.TB, f func(context.Context) error) (stop func() error)
 	return stop
 }
 
-// agent starts one and waits until the server has it.
+// agent starts an agent and waits until the server lists it.
 func (b *bench) agent(id string, change ...func(*agent.Config)) (stop func() error) {
 	b.Helper()
 	cfg := agent.Default()
@@ -161,7 +160,7 @@ func (b *bench) await(what string, ok func() bool) {
 	}
 }
 
-// dialer is a way through the proxy.
+// dialer connects to a target through the proxy, by one of the frontends.
 type dialer struct {
 	name string
 	dial func(addr string) (net.Conn, error)
@@ -171,7 +170,7 @@ func (b *bench) dialers() []dialer {
 	return []dialer{{"grpc", b.dialGRPC}, {"http-connect", b.dialConnect}}
 }
 
-// dialGRPC dials as kube-apiserver does: with a client for each connection.
+// dialGRPC dials as kube-apiserver does, with a gRPC client for each connection.
 func (b *bench) dialGRPC(addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -183,7 +182,7 @@ func (b *bench) dialGRPC(addr string) (net.Conn, error) {
 	return tunnel.DialContext(ctx, "tcp", addr)
 }
 
-// dialConnect dials as kube-apiserver does.
+// dialConnect dials with HTTP CONNECT, as kube-apiserver does.
 func (b *bench) dialConnect(addr string) (net.Conn, error) {
 	conn, err := net.Dial("unix", b.connect)
 	if err != nil {
@@ -192,7 +191,7 @@ func (b *bench) dialConnect(addr string) (net.Conn, error) {
 	return connectOver(conn, addr)
 }
 
-// connectOver asks for addr, and returns what speaks from then on.
+// connectOver requests a connection to addr and returns the tunnel.
 func connectOver(conn net.Conn, addr string) (net.Conn, error) {
 	if _, err := fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", addr); err != nil {
 		return nil, err
@@ -210,7 +209,7 @@ func connectOver(conn net.Conn, addr string) (net.Conn, error) {
 	return &buffered{conn, r}, nil
 }
 
-// buffered reads first what came with the answer.
+// buffered first returns the bytes that arrived together with the answer.
 type buffered struct {
 	net.Conn
 	r *bufio.Reader
@@ -256,10 +255,10 @@ func target(t testing.TB, f func(*net.TCPConn)) (addr string) {
 	return ln.Addr().String()
 }
 
-// echo answers with what it hears.
+// echo sends back all bytes that it receives.
 func echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
 
-// roundTrip sends text and expects it back.
+// roundTrip sends text and expects the same text back.
 func roundTrip(t testing.TB, c net.Conn, text string) {
 	t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// rawStream opens a method as any program could that has the protocol's types.
+// rawStream opens a method as any program with the protocol's types can.
 func rawStream(t testing.TB, addr, method string, md ...string) (grpc.ClientStream, context.CancelFunc) {
 	t.Helper()
 	return rawStreamBy(t, insecure.NewCredentials(), addr, method, md...)
@@ -79,7 +79,7 @@ func data(id int64, text string) *client.Packet {
 	return &client.Packet{Type: client.PacketType_DATA, Payload: &client.Packet_Data{Data: &client.Data{ConnectID: id, Data: []byte(text)}}}
 }
 
-// The answer comes before the first thing that a target says by itself.
+// The answer to the dial arrives before the target's first data.
 func TestAnswerComesFirst(t *testing.T) {
 	addr := target(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "220 ready\r\n") })
 	for _, w := range wires {
@@ -102,8 +102,7 @@ func TestAnswerComesFirst(t *testing.T) {
 	}
 }
 
-// A client may send nonsense: it is answered or ignored, and nobody else hears
-// of it.
+// The server answers or ignores invalid packets of a client. Other clients are not affected.
 func TestHostileClient(t *testing.T) {
 	b := newBench(t)
 	b.agent("one")
@@ -141,7 +140,7 @@ func TestHostileClient(t *testing.T) {
 	roundTrip(t, good, "still here")
 }
 
-// A dial that cannot work is refused at once, with a reason.
+// A dial that cannot succeed is refused at once with a reason.
 func TestRefusals(t *testing.T) {
 	b := newBench(t)
 	for _, d := range b.dialers() {
@@ -161,7 +160,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What is no CONNECT request gets a status that says why.
+// A request other than a valid CONNECT gets a status with the reason.
 func TestBadRequests(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.HeaderTimeout = 300 * time.Millisecond })
 	for request, want := range map[string]string{
@@ -170,7 +169,7 @@ func TestBadRequests(t *testing.T) {
 		"CONNECT a:1 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n":           "HTTP/1.1 400 ",
 		"CONNECT a HTTP/1.1\r\nHost: x\r\n\r\n":                                  "HTTP/1.1 400 ",
 		"CONNECT a:1 HTTP/1.1\r\nX: " + strings.Repeat("x", 20<<10) + "\r\n\r\n": "HTTP/1.1 431 ",
-		"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n":                                    "", // never ends: hung up on
+		"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n":                                    "", // never ends, so the server closes the connection
 		"":                                                                       "",
 	} {
 		conn, err := net.Dial("unix", b.connect)
@@ -178,7 +177,7 @@ func TestBadRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = conn.SetDeadline(time.Now().Add(patience))
-		_, _ = io.WriteString(conn, request) // it may hang up before the end
+		_, _ = io.WriteString(conn, request) // the server may close the connection before the end of the request
 		got, err := io.ReadAll(conn)
 		if errors.Is(err, os.ErrDeadlineExceeded) || !strings.HasPrefix(string(got), want) || want == "" && len(got) > 0 {
 			t.Errorf("%.40q: %.60q, %v; want %q", request, got, err, want)
@@ -187,7 +186,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// One connection that stands still slows nobody, on the extension.
+// With the extension, a blocked connection does not slow down other connections.
 func TestStalledReaderHurtsNobody(t *testing.T) {
 	b := newBench(t)
 	b.agent("one")
@@ -208,7 +207,7 @@ func TestStalledReaderHurtsNobody(t *testing.T) {
 	}
 }
 
-// full reports whether some connection has moved n bytes and moves no more.
+// full reports whether the only connection has moved many bytes and now moves none.
 func full(b *bench, n int64) bool {
 	before := b.server.Status().Connections
 	time.Sleep(50 * time.Millisecond)
@@ -216,7 +215,7 @@ func full(b *bench, n int64) bool {
 	return len(before) == 1 && len(after) == 1 && before[0].FromTarget == after[0].FromTarget && after[0].FromTarget > n/16
 }
 
-// On upstream's wire a reader that stands still is cut off, and alone.
+// In upstream's protocol, a blocked reader is cut, and other connections go on.
 func TestStalledReaderIsCutOnUpstreamsWire(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.StallGrace = 200 * time.Millisecond })
 	b.agent("one", func(c *agent.Config) { c.Streams = false })
@@ -236,7 +235,7 @@ func agentLoad(b *bench) int64 {
 	return n
 }
 
-// An agent that vanishes ends its connections and dials, and another takes over.
+// If an agent vanishes, its connections and dials end. Another agent takes over.
 func TestAgentVanishes(t *testing.T) {
 	everyWay(t, func(t *testing.T, d dialer, _ bool) {
 		b := newBench(t)
@@ -256,10 +255,10 @@ func TestAgentVanishes(t *testing.T) {
 	})
 }
 
-// A dial is over when its time is, and when its client is.
+// A dial ends after the dial timeout.
 func TestDialsAreBounded(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.DialTimeout = 300 * time.Millisecond })
-	// An agent that never answers.
+	// This agent never answers.
 	s, _ := rawStream(t, b.agents, "/AgentService/Connect", "agentid", "mute")
 	if _, err := s.Header(); err != nil {
 		t.Fatal(err)
@@ -302,7 +301,7 @@ func TestDialEndsWithItsClient(t *testing.T) {
 	b.await("both dials to end", func() bool { return agentLoad(b) == 0 })
 }
 
-// An agent may answer nonsense too.
+// The server survives invalid packets of an agent.
 func TestHostileAgent(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.Strategies = []server.Strategy{server.ByHost} })
 	s, _ := rawStream(t, b.agents, "/AgentService/Connect", "agentid", "evil", "agentidentifiers", "host=evil")
@@ -384,8 +383,8 @@ func (o onlyToken) Authenticate(_ context.Context, token string) (wire.Identifie
 	return wire.Identifiers{}, nil
 }
 
-// A token that is no longer good ends the session, also of an agent that stays;
-// one that was renewed does not.
+// The server ends the session of a connected agent when its token is no longer valid. An agent
+// that renews its token stays connected.
 func TestTokensAreReviewed(t *testing.T) {
 	good := &rotating{}
 	good.set("first")
@@ -448,7 +447,8 @@ func (r *rotating) Authenticate(_ context.Context, token string) (wire.Identifie
 	return wire.Identifiers{}, server.ErrDenied
 }
 
-// Connections that are opened and dropped, in every way, leave nothing behind.
+// After connections were opened and dropped in different ways, no goroutine and no file is
+// left.
 func TestNothingLeaks(t *testing.T) {
 	rounds := 5000
 	if testing.Short() {
@@ -460,7 +460,7 @@ func TestNothingLeaks(t *testing.T) {
 			b.agent("one", func(c *agent.Config) { c.Streams = w.streams })
 			addr := target(t, echo)
 			ways := b.dialers()
-			openAndDrop(t, ways, addr, 50) // what is made once is made now
+			openAndDrop(t, ways, addr, 50) // so that lasting resources exist before the measurement
 			b.await("the first to end", func() bool { return agentLoad(b) == 0 })
 			goroutines, files := runtime.NumGoroutine(), openFiles(t)
 			openAndDrop(t, ways, addr, rounds)
@@ -471,7 +471,7 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// openAndDrop dials n times, some at once, and leaves in different ways.
+// openAndDrop dials n times, 16 at a time, and closes the connections in different states.
 func openAndDrop(t *testing.T, ways []dialer, addr string, n int) {
 	var all sync.WaitGroup
 	work := make(chan int)

@@ -52,7 +52,7 @@ func (a authority) config(template *x509.Certificate, use x509.ExtKeyUsage) *tls
 	}
 }
 
-// node returns the configuration of an agent whose certificate grants identifiers.
+// node returns the TLS configuration of an agent with a certificate that grants identifiers.
 func (a authority) node(granted string) func() (*tls.Config, error) {
 	a.Helper()
 	template := &x509.Certificate{}
@@ -70,7 +70,7 @@ func identifiers(t *testing.T, text string) wire.Identifiers {
 	return id
 }
 
-// greet calls the server as an agent and returns its answer to the call.
+// greet calls the server as an agent and returns nil if the server accepts the agent.
 func (b *bench) greet(conf func() (*tls.Config, error), md ...string) error {
 	b.Helper()
 	s := b.rawAgent(conf, md...)
@@ -81,8 +81,8 @@ func (b *bench) greet(conf func() (*tls.Config, error), md ...string) error {
 	return s.RecvMsg(&client.Packet{})
 }
 
-// A compromised node cannot claim the identifiers of another node: the server
-// refuses the agent, and connections to the other node do not reach it.
+// A compromised node cannot claim the identifiers of another node. The server refuses the
+// agent, and connections to the other node do not reach it.
 func TestNodeCannotClaimOthers(t *testing.T) {
 	a := newAuthority(t)
 	b := newBench(t, func(c *server.Config) {
@@ -117,7 +117,7 @@ func TestNodeCannotClaimOthers(t *testing.T) {
 	roundTrip(t, mustDial(t, dialer{"http-connect", b.dialConnect}, target(t, echo)), "by node-1")
 }
 
-// A server that trusts identifiers accepts them from any authenticated agent.
+// A server with TrustIdentifiers accepts any identifiers from an authenticated agent.
 func TestTrustIdentifiers(t *testing.T) {
 	a := newAuthority(t)
 	b := newBench(t, func(c *server.Config) {
@@ -139,8 +139,8 @@ func (nodeTokens) Authenticate(_ context.Context, token string) (wire.Identifier
 	return wire.Identifiers{Host: []string{token}}, nil
 }
 
-// The token of a node grants the identifiers of that node alone, also when an
-// agent renews its token.
+// The token of a node grants only the identifiers of this node, also when an agent renews its
+// token.
 func TestTokenCannotClaimOthers(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.InsecureAgents, c.Authenticator = false, nodeTokens{} })
 	call := func(token, stated string) error {
@@ -167,8 +167,7 @@ func TestTokenCannotClaimOthers(t *testing.T) {
 	}
 }
 
-// A server refuses a configuration that authenticates no agent, unless it is
-// told to accept such agents.
+// A server refuses a configuration that authenticates no agent, unless InsecureAgents is set.
 func TestAgentsMustBeAuthenticated(t *testing.T) {
 	cfg := server.Default()
 	cfg.ID, cfg.Agents = "one", listen(t, "tcp", "127.0.0.1:0")

@@ -7,7 +7,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/agent"
 )
 
-// An agent dials no address of its own machine or link unless it is told to.
+// Without DialLocal an agent dials no loopback, link-local or unspecified address.
 func TestLocalTargets(t *testing.T) {
 	b := newBench(t)
 	b.agent("one", func(c *agent.Config) { c.DialLocal = false })

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// Segments of the way that packets go, as upstream names them.
+// Values of the label segment, with upstream's names.
 const (
 	fromClient = iota
 	toClient
@@ -17,12 +17,12 @@ const (
 
 var segments = [...]string{fromClient: "from_client", toClient: "to_client", fromAgent: "from_agent", toAgent: "to_agent"}
 
-// packetTypes is how many types of packets upstream has.
+// packetTypes is the number of upstream's packet types.
 const packetTypes = 7
 
 const prefix = "konnectivity_network_proxy_server_"
 
-// metrics has upstream's names where upstream has one.
+// metrics uses upstream's name for each metric that upstream has.
 type metrics struct {
 	dialSeconds     prometheus.Histogram
 	lifetime        prometheus.Histogram
@@ -94,7 +94,7 @@ func (m *metrics) packet(segment int, typ client.PacketType) {
 
 func (m *metrics) agentRefused() { m.refusedAgents.Inc() }
 
-// collector reads figures when somebody asks for them.
+// collector reads the present values at each scrape.
 type collector struct{ server *Server }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {

@@ -8,12 +8,13 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// plainLink is a link that shares the Connect stream: upstream's wire.
+// plainLink is a link in upstream's protocol. All plain links of a session share the Connect
+// stream.
 type plainLink struct {
 	session *session
-	id      int64 // the agent's
+	id      int64 // id that the agent gave the connection
 	queue   *wire.Queue
-	cut     atomic.Pointer[func()] // ends the client's side
+	cut     atomic.Pointer[func()] // function that ends the client's connection
 }
 
 var errDuplicateID = errors.New("the agent gave a connection the id of another")
@@ -46,11 +47,11 @@ func (s *session) removePlain(id int64) *plainLink {
 	return l
 }
 
-// deliver puts data where its frontend reads.
+// deliver queues data for the frontend. It cuts the link if the client is too slow.
 func (s *session) deliver(p *wire.Packet) {
 	l := s.plainLink(p.ID)
 	if l == nil {
-		p.Data.Free() // of a connection that we have closed
+		p.Data.Free() // the server has closed this connection
 		return
 	}
 	if errors.Is(l.queue.Push(p.Data), wire.ErrSlow) {
@@ -63,7 +64,7 @@ func (s *session) deliver(p *wire.Packet) {
 	}
 }
 
-// closedByAgent ends a link when what came before has been read.
+// closedByAgent ends a link after the client has got all earlier data.
 func (s *session) closedByAgent(p *wire.Packet) {
 	if l := s.removePlain(p.ID); l != nil {
 		if p.Error != "" {
@@ -73,8 +74,8 @@ func (s *session) closedByAgent(p *wire.Packet) {
 	}
 }
 
-// recv turns the agent's end into an EOF: upstream's has closed both directions
-// then, but a client may still want to hear what is left.
+// recv returns io.EOF when the agent closes the connection. Upstream's agent has closed both
+// directions then, but the client can still get the queued data.
 func (l *plainLink) recv(c *wire.Chunk) error {
 	data, err := l.queue.Pop()
 	*c = wire.Chunk{Kind: wire.Data, Data: data}
@@ -84,18 +85,18 @@ func (l *plainLink) recv(c *wire.Chunk) error {
 func (l *plainLink) carry(up func(func(*wire.Chunk) error) error, cut func()) {
 	l.cut.Store(&cut)
 	l.session.server.readers.Go(func() {
-		_ = up(l.send) // the agent cannot be told why
+		_ = up(l.send) // the protocol cannot tell the agent the reason
 		if l.session.removePlain(l.id) != nil {
-			// In its turn, after what was sent. If the session ends meanwhile,
-			// the agent closes by itself.
+			// Send keeps the order, so the request follows the data. If the session ends
+			// meanwhile, the agent closes the connection itself.
 			_ = l.session.out.Send(l.session.ctx, wire.CloseRequest(l.id))
 		}
 		l.queue.Close(io.EOF)
 	})
 }
 
-// errNoHalfClose ends a link whose client has said all: upstream's wire has no
-// way to tell the target and to go on listening.
+// errNoHalfClose ends a link when one direction is closed: upstream's protocol cannot close one
+// direction alone.
 var errNoHalfClose = errors.New("upstream's agents cannot close one direction alone")
 
 func (l *plainLink) send(c *wire.Chunk) error {
@@ -109,8 +110,8 @@ func (l *plainLink) send(c *wire.Chunk) error {
 	return l.session.out.Send(l.session.ctx, wire.DataPacket(l.id, c.Data))
 }
 
-// drop tells the agent to close, unless it has done so, and does not wait for its
-// turn.
+// drop tells the agent to close the connection, unless the agent has closed it. The request may
+// overtake queued data.
 func (l *plainLink) drop() {
 	if l.session.removePlain(l.id) != nil {
 		l.session.out.Post(wire.CloseRequest(l.id))

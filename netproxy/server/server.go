@@ -21,7 +21,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// Server brings clients and agents together.
+// Server connects clients to targets through agents.
 type Server struct {
 	log      *slog.Logger
 	cfg      Config
@@ -34,7 +34,7 @@ type Server struct {
 	clients  sync.WaitGroup // HTTP CONNECT clients
 }
 
-// New checks cfg and makes a Server; Run does the work.
+// New checks cfg and makes a Server. The caller then calls Run.
 func New(log *slog.Logger, cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func New(log *slog.Logger, cfg Config) (*Server, error) {
 	return s, err
 }
 
-// Run makes a Server of cfg and runs it until ctx ends.
+// Run makes a Server with cfg and runs it until ctx ends.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	s, err := New(log, cfg)
 	if err != nil {
@@ -59,11 +59,11 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	return s.Run(ctx)
 }
 
-// keepaliveTimeout bounds the answer to a keepalive ping.
+// keepaliveTimeout limits the time until a keepalive ping is answered.
 const keepaliveTimeout = 5 * time.Second
 
-// grpcServer returns a gRPC server whose idle streams hold little memory.
-// Without conf it takes plaintext.
+// grpcServer returns a gRPC server with little memory per idle stream. If conf is nil, it uses
+// plaintext.
 func grpcServer(conf *tls.Config, keepaliveTime time.Duration, more ...grpc.ServerOption) *grpc.Server {
 	o := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(wire.Codec{}),
@@ -94,8 +94,8 @@ func (s *Server) frontendServer(conf *tls.Config) *grpc.Server {
 	if conf != nil {
 		readBuffer = wire.ReadBuffer
 	}
-	// kube-apiserver opens a connection for each stream, so it sends each header
-	// once and a table of headers is useless.
+	// kube-apiserver opens a connection for each stream. It sends each header once per
+	// connection, so a header table has no use.
 	g := grpcServer(conf, s.cfg.FrontendKeepalive,
 		grpc.WriteBufferSize(wire.FrontBuffer), grpc.ReadBufferSize(readBuffer), grpc.HeaderTableSize(0),
 		grpc.MaxConcurrentStreams(maxCalls), grpc.ConnectionTimeout(s.cfg.HeaderTimeout))
@@ -103,13 +103,12 @@ func (s *Server) frontendServer(conf *tls.Config) *grpc.Server {
 	return g
 }
 
-// Run serves until ctx ends. Then it takes no new clients, waits up to the
-// drain timeout for connections to end, and cuts those that have not. It
-// closes the listeners of its Config.
+// Run serves until ctx ends. Then it accepts no new clients, waits up to the drain timeout for
+// connections to end, and cuts the remaining ones. It closes the listeners of its Config.
 func (s *Server) Run(ctx context.Context) error {
 	agents := s.agentServer()
 
-	// Clients outlive ctx until they are drained, agents outlive clients.
+	// Clients outlive ctx until they are drained. Agents outlive clients.
 	hard, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	ctx, stop := context.WithCancel(ctx)
@@ -144,8 +143,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(err, agentErr)
 }
 
-// drainTimer cuts what is left when the drain timeout after ctx's end is over.
-// Call what it returns when nothing is left.
+// drainTimer calls cut when the drain timeout after the end of ctx is over. The caller must
+// call the returned function when all clients have ended.
 func (s *Server) drainTimer(ctx context.Context, cut func()) func() {
 	over := make(chan struct{})
 	var waiting sync.WaitGroup
@@ -176,12 +175,12 @@ func (s *Server) drainTimer(ctx context.Context, cut func()) func() {
 	}
 }
 
-// maxCalls bounds the streams of one connection of a gRPC client.
-// kube-apiserver opens a connection for each stream.
+// maxCalls limits the streams on one connection of a gRPC client. kube-apiserver opens a
+// connection for each stream.
 const maxCalls = 1000
 
-// serveFrontend accepts clients until ctx ends. Then it serves the clients that
-// it has until they end or hard ends.
+// serveFrontend accepts clients until ctx ends. Then it continues to serve its clients until
+// they leave or hard ends.
 func (s *Server) serveFrontend(ctx, hard context.Context, f Frontend) error {
 	if f.Mode == HTTPConnect {
 		return s.serveConnects(ctx, hard, connectTLS(keepAlive(f.Listener), f.TLS))
@@ -200,7 +199,7 @@ func (s *Server) serveFrontend(ctx, hard context.Context, f Frontend) error {
 	return nil
 }
 
-// serveConnects takes HTTP CONNECT clients.
+// serveConnects accepts HTTP CONNECT clients until ctx ends.
 func (s *Server) serveConnects(ctx, hard context.Context, ln net.Listener) error {
 	return s.accept(ctx, ln, func(client net.Conn) {
 		unbind := context.AfterFunc(hard, func() { client.Close() })
@@ -209,8 +208,8 @@ func (s *Server) serveConnects(ctx, hard context.Context, ln net.Listener) error
 	})
 }
 
-// accept gives each client to serve, on a goroutine that s.clients counts, until
-// ctx ends, and closes the listener then.
+// accept calls serve for each client, in a goroutine that s.clients counts. When ctx ends, it
+// closes the listener and returns.
 func (s *Server) accept(ctx context.Context, ln net.Listener, serve func(net.Conn)) error {
 	unbind := context.AfterFunc(ctx, func() { ln.Close() })
 	defer unbind()
@@ -226,7 +225,8 @@ func (s *Server) accept(ctx context.Context, ln net.Listener, serve func(net.Con
 		case errors.Is(err, net.ErrClosed):
 			return err
 		case err != nil:
-			// Out of file descriptors, most likely: clients that leave make room.
+			// The likely cause is a lack of file descriptors. Clients that leave free
+			// descriptors.
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			s.log.Warn("a client cannot be taken; trying again", "err", err, "in", pause)
 			wait(ctx, pause)
@@ -246,8 +246,8 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// keepAlive makes the kernel ask peers over TCP for a sign of life, so that
-// one that vanished is noticed in seconds.
+// keepAlive enables TCP keepalive, so that the kernel detects within seconds that a peer is
+// gone.
 func keepAlive(ln net.Listener) net.Listener {
 	if tcp, ok := ln.(*net.TCPListener); ok {
 		return keepAliveListener{tcp}

@@ -21,7 +21,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// session is one Connect stream of an agent.
+// session is the Connect stream of one agent.
 type session struct {
 	server      *Server
 	agentID     string
@@ -30,25 +30,25 @@ type session struct {
 	zone        string
 	peer        string
 	since       time.Time
-	secret      string // of the extension; "" for upstream's agents
+	secret      string // of the extension; empty for upstream's agents
 
 	out      *wire.Outbox
 	ctx      context.Context // ends with the session
 	end      context.CancelCauseFunc
 	draining atomic.Bool
-	load     atomic.Int64 // links and dials under way
+	load     atomic.Int64 // number of links and running dials
 	toward   atomic.Int64 // bytes to targets
 	back     atomic.Int64 // bytes from targets
 
 	mu     sync.Mutex
 	token  string
-	dials  map[int64]*pendingDial // by random
-	plain  map[int64]*plainLink   // by the agent's id
+	dials  map[int64]*pendingDial // key: random
+	plain  map[int64]*plainLink   // key: the agent's id
 	closed bool
 }
 
-// pendingDial is a dial that the agent has not answered.
-type pendingDial struct{ answer chan dialAnswer } // holds one
+// pendingDial is a dial without an answer from the agent.
+type pendingDial struct{ answer chan dialAnswer } // capacity 1
 
 type dialAnswer struct {
 	link  link
@@ -56,7 +56,7 @@ type dialAnswer struct {
 	err   error
 }
 
-// connect is the Connect method.
+// connect implements the method Connect.
 func (s *Server) connect(_ any, stream grpc.ServerStream) error {
 	ses, err := s.introduce(stream)
 	if err != nil {
@@ -85,7 +85,8 @@ func (s *Server) connect(_ any, stream grpc.ServerStream) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// introduce reads who calls, and refuses who may not.
+// introduce reads the agent's metadata and returns a session. It returns an error for an agent
+// that is not allowed.
 func (s *Server) introduce(stream grpc.ServerStream) (*session, error) {
 	ctx := stream.Context()
 	md, _ := metadata.FromIncomingContext(ctx)
@@ -133,8 +134,8 @@ func peerOf(ctx context.Context) string {
 	return ""
 }
 
-// certified returns the identifiers that the agent's certificate grants. It
-// grants none if the server did not verify one.
+// certified returns the identifiers that the agent's certificate grants. Without a verified
+// certificate it returns none.
 func certified(ctx context.Context) (wire.Identifiers, error) {
 	p, _ := peer.FromContext(ctx)
 	if p == nil {
@@ -151,8 +152,8 @@ func certified(ctx context.Context) (wire.Identifiers, error) {
 	return granted, nil
 }
 
-// authenticate checks an agent's token, and that the certificate or the token
-// grants the identifiers that the agent states.
+// authenticate checks an agent's token. It also checks that the certificate or the token grants
+// the identifiers that the agent states.
 func (s *Server) authenticate(ctx context.Context, ses *session, token string) error {
 	granted := ses.certified
 	if s.cfg.Authenticator != nil {
@@ -178,10 +179,10 @@ func (s *Server) authenticate(ctx context.Context, ses *session, token string) e
 	return nil
 }
 
-// serve works until the session ends, and returns why.
+// serve runs the session until it ends, and returns the cause.
 func (s *session) serve(stream grpc.ServerStream) error {
-	// RecvMsg returns when the method does, so who reads is waited for by the
-	// server, at its end.
+	// RecvMsg returns only after this method has returned. So the server waits for this
+	// goroutine at its end, not here.
 	s.server.readers.Go(func() { s.end(s.read(stream)) })
 	if s.secret != "" && s.server.cfg.Authenticator != nil {
 		s.server.readers.Go(s.review)
@@ -195,7 +196,7 @@ func (s *session) serve(stream grpc.ServerStream) error {
 	return err
 }
 
-// bury fails the dials and ends the links that are left.
+// bury fails all pending dials and ends all plain links.
 func (s *session) bury(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +222,7 @@ func (s *session) read(stream grpc.ServerStream) error {
 	}
 }
 
-// handle never waits for a client, except as Queue does.
+// handle handles a packet. It never waits for a client, except in Queue.Push.
 func (s *session) handle(p *wire.Packet) {
 	switch p.Type {
 	case client.PacketType_DIAL_RSP:
@@ -234,13 +235,13 @@ func (s *session) handle(p *wire.Packet) {
 		if !s.draining.Swap(true) {
 			s.server.log.Info("an agent is about to leave", "agent", s.agentID, "connections", s.load.Load())
 		}
-	default: // another version's
+	default: // a packet of another version
 		p.Data.Free()
 	}
 }
 
-// review asks again and again whether the agent's token, which it renews, is
-// still good, and ends the session when it is not.
+// review checks the agent's token at each ReviewInterval and ends the session when the token is
+// no longer valid. The agent may renew the token meanwhile.
 func (s *session) review() {
 	tick := time.NewTicker(s.server.cfg.ReviewInterval)
 	defer tick.Stop()
@@ -263,7 +264,7 @@ func (s *session) review() {
 	}
 }
 
-// renew is the Renew method: an agent shows a new token.
+// renew implements the method Renew: the agent sends a new token.
 func (s *Server) renew(_ any, stream grpc.ServerStream) error {
 	md, _ := metadata.FromIncomingContext(stream.Context())
 	ses := s.agents.withSecret(strings.Join(md.Get(wire.KeySession), ""))

@@ -9,7 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// Status is what a server does now.
+// Status is the present state of a server.
 type Status struct {
 	ID          string             `json:"id"`
 	Ready       bool               `json:"ready"`
@@ -19,21 +19,21 @@ type Status struct {
 	Connections []ConnectionStatus `json:"connections"`
 }
 
-// AgentStatus is a session of an agent. Bytes are since it connected.
+// AgentStatus is the state of one session with an agent. Bytes count from its start.
 type AgentStatus struct {
 	ID          string           `json:"id"`
 	Address     string           `json:"address"`
 	Since       time.Time        `json:"since"`
 	Zone        string           `json:"zone,omitempty"`
 	Identifiers wire.Identifiers `json:"identifiers"`
-	Streams     bool             `json:"streams"` // it has a stream for each connection
+	Streams     bool             `json:"streams"` // each connection has its own stream
 	Draining    bool             `json:"draining"`
-	Connections int64            `json:"connections"` // and dials
+	Connections int64            `json:"connections"` // including running dials
 	ToTarget    int64            `json:"toTarget"`    // bytes
 	FromTarget  int64            `json:"fromTarget"`
 }
 
-// ConnectionStatus is a connection that is open.
+// ConnectionStatus is the state of an open connection.
 type ConnectionStatus struct {
 	ID         int64     `json:"id"`
 	Frontend   Mode      `json:"frontend"`
@@ -45,7 +45,7 @@ type ConnectionStatus struct {
 	FromTarget int64     `json:"fromTarget"`
 }
 
-// Status reports what the server does now, in a stable order.
+// Status returns the present state of the server in a stable order.
 func (s *Server) Status() Status {
 	out := Status{ID: s.cfg.ID, Strategies: s.cfg.Strategies, Agents: []AgentStatus{}, Connections: []ConnectionStatus{}}
 	if err := s.Ready(); err != nil {
@@ -73,7 +73,7 @@ func (s *Server) Status() Status {
 	return out
 }
 
-// Ready says why the server is of no use now, or nothing.
+// Ready returns an error if the server stops, or if no strategy would choose a connected agent.
 func (s *Server) Ready() error {
 	if s.stopping.Load() {
 		return errStopping

@@ -9,30 +9,29 @@ import (
 	"strings"
 )
 
-// Strategy is a way to choose an agent for a destination. Several are asked in
-// their order; the first that finds one wins. All prefer agents that are not
-// about to leave.
+// Strategy is a rule that chooses an agent for a destination. The server tries its strategies
+// in order, and the first match wins. All strategies prefer agents that do not drain.
 type Strategy string
 
 const (
-	// ByHost takes agents whose host, ipv4 or ipv6 identifier is the destination.
+	// ByHost chooses agents with the destination as host, ipv4 or ipv6 identifier.
 	ByHost Strategy = "destHost"
-	// ByCIDR takes agents with the narrowest cidr identifier around the destination.
+	// ByCIDR chooses agents with the narrowest cidr identifier that contains the destination.
 	ByCIDR Strategy = "destCIDR"
-	// ByZone takes agents of the server's own zone.
+	// ByZone chooses agents in the server's own zone.
 	ByZone Strategy = "zone"
-	// ByDefaultRoute takes agents that call themselves the default route.
+	// ByDefaultRoute chooses agents with the identifier default-route.
 	ByDefaultRoute Strategy = "defaultRoute"
-	// ByLoad takes the agent with the fewest connections and dials.
+	// ByLoad chooses the agent with the fewest connections and dials.
 	ByLoad Strategy = "least-loaded"
-	// ByDefault takes any agent.
+	// ByDefault chooses any agent.
 	ByDefault Strategy = "default"
 )
 
-// Strategies are all that there are.
+// Strategies contains all strategies.
 var Strategies = []Strategy{ByHost, ByCIDR, ByZone, ByDefaultRoute, ByLoad, ByDefault}
 
-// ParseStrategies reads names that commas separate.
+// ParseStrategies parses a list of strategies that are separated by commas.
 func ParseStrategies(text string) ([]Strategy, error) {
 	var all []Strategy
 	for name := range strings.SplitSeq(text, ",") {
@@ -45,15 +44,15 @@ func ParseStrategies(text string) ([]Strategy, error) {
 	return all, nil
 }
 
-// target is what a frontend wants to reach.
+// target is the destination of a client's connection.
 type target struct {
 	protocol string // tcp or udp
 	address  string // host:port
 	host     string
-	ip       netip.Addr // of host; zero if it is a name
+	ip       netip.Addr // address of host; the zero value if host is a name
 }
 
-// parseTarget refuses what no agent could dial.
+// parseTarget returns an error if the protocol or the address is not valid.
 func parseTarget(protocol, address string) (target, error) {
 	t := target{protocol: protocol, address: address}
 	if protocol != "tcp" && protocol != "udp" {
@@ -73,7 +72,7 @@ func parseTarget(protocol, address string) (target, error) {
 	return t, nil
 }
 
-// choose picks a session for t that is not in tried, nil if there is none.
+// choose returns a session for t that is not in tried, or nil if there is none.
 func (s *Server) choose(t target, tried []*session) *session {
 	s.agents.mu.RLock()
 	defer s.agents.mu.RUnlock()
@@ -90,7 +89,7 @@ func (s *Server) choose(t target, tried []*session) *session {
 	return nil
 }
 
-// pick is a strategy's choice among the usable sessions.
+// pick returns the strategy's choice among the usable sessions, or nil.
 func (a *agents) pick(by Strategy, t target, zone string, usable func(*session) bool) *session {
 	switch by {
 	case ByHost:
@@ -109,7 +108,8 @@ func (a *agents) pick(by Strategy, t target, zone string, usable func(*session) 
 	return nil
 }
 
-// anyOf begins at a random place, so that equal agents share the work.
+// anyOf returns a session for which ok is true. It begins at a random index, so that equal
+// agents share the load.
 func anyOf(all []*session, ok func(*session) bool) *session {
 	if len(all) == 0 {
 		return nil
@@ -139,8 +139,7 @@ func (a *agents) narrowest(t target, usable func(*session) bool) *session {
 	return anyOf(a.all, func(s *session) bool { return s.around(t.ip) == best && usable(s) })
 }
 
-// around is the length of the narrowest range of the agent that holds ip, -1
-// without one.
+// around returns the prefix length of the agent's narrowest range that contains ip, or -1.
 func (s *session) around(ip netip.Addr) int {
 	best := -1
 	for _, p := range s.identifiers.CIDR {

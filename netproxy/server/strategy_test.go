@@ -9,7 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// The agent that a strategy should choose is the one that the server shows.
+// For each strategy, the server uses the agent that the strategy should choose.
 func TestStrategies(t *testing.T) {
 	addr := target(t, echo)
 	_, port, _ := net.SplitHostPort(addr)

@@ -13,14 +13,14 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// streamLink is a link with a gRPC stream of its own.
+// streamLink is a link with its own gRPC stream.
 type streamLink struct {
 	stream  grpc.ServerStream
-	carrier chan func(func(*wire.Chunk) error) error // holds one; closed: dropped
+	carrier chan func(func(*wire.Chunk) error) error // capacity 1; closed by drop
 }
 
-// open is the Open method: an agent has connected to a target. Its goroutine
-// carries what goes there.
+// open implements the method Open: an agent has connected to a target. The method's goroutine
+// sends the client's data to the target.
 func (s *Server) open(_ any, stream grpc.ServerStream) error {
 	md, _ := metadata.FromIncomingContext(stream.Context())
 	ses := s.agents.withSecret(strings.Join(md.Get(wire.KeySession), ""))

@@ -11,10 +11,10 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// propagator reads where a client's trace is: W3C Trace Context.
+// propagator reads a client's trace in the format W3C Trace Context.
 var propagator = propagation.TraceContext{}
 
-// trace begins the span of a dial.
+// trace starts the span of a dial.
 func (s *Server) trace(ctx context.Context, mode Mode, address string) (context.Context, trace.Span) {
 	if s.tracer == nil {
 		return ctx, nil
@@ -26,7 +26,7 @@ func (s *Server) trace(ctx context.Context, mode Mode, address string) (context.
 		trace.WithAttributes(attribute.String("netproxy.frontend", string(mode)), attribute.String("server.address", address)))
 }
 
-// endSpan ends a span of trace.
+// endSpan ends a span that trace started.
 func endSpan(span trace.Span, err error) {
 	if span == nil {
 		return
@@ -37,12 +37,12 @@ func endSpan(span trace.Span, err error) {
 	span.End()
 }
 
-// extract reads the trace of a request's header.
+// extract adds the trace of a request's headers to ctx.
 func extract(ctx context.Context, h http.Header) context.Context {
 	return propagator.Extract(ctx, propagation.HeaderCarrier(h))
 }
 
-// carrier is gRPC's metadata as a propagator reads it.
+// carrier adapts gRPC metadata to a propagator.
 type carrier metadata.MD
 
 func (c carrier) Get(key string) string {

@@ -17,7 +17,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// way says how server and agent carry a connection.
+// way is a protocol between server and agent.
 type way struct {
 	name    string
 	streams bool
@@ -26,7 +26,7 @@ type way struct {
 
 var wires = []way{{"tls", true, true}, {"streams", true, false}, {"plain", false, false}}
 
-// bench makes one whose agents come that way.
+// bench returns a bench for this protocol.
 func (w way) bench(t testing.TB, change ...func(*server.Config)) *bench {
 	t.Helper()
 	if !w.tls {
@@ -48,7 +48,7 @@ func (w way) bench(t testing.TB, change ...func(*server.Config)) *bench {
 	return b
 }
 
-// everyWay runs f for both frontends over both wires.
+// everyWay runs f for both frontends over every protocol.
 func everyWay(t *testing.T, f func(t *testing.T, d dialer, streams bool)) {
 	for _, w := range wires {
 		t.Run(w.name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestEcho(t *testing.T) {
 	})
 }
 
-// Bytes arrive complete and in order, both ways at once.
+// Bytes arrive complete and in order, in both directions at the same time.
 func TestBulk(t *testing.T) {
 	data := make([]byte, 8<<20)
 	_, _ = rand.Read(data)
@@ -89,7 +89,7 @@ func TestBulk(t *testing.T) {
 		c := mustDial(t, d, target(t, echo))
 		var sending sync.WaitGroup
 		sending.Go(func() {
-			// In pieces: gRPC takes no message above 4 MiB.
+			// gRPC accepts no message larger than 4 MiB, so the test sends small pieces.
 			for piece := range slices.Chunk(data, 100_000) {
 				if _, err := c.Write(piece); err != nil {
 					t.Error(err)
@@ -108,7 +108,7 @@ func TestBulk(t *testing.T) {
 	})
 }
 
-// A target that speaks first is heard after the proxy's answer, and completely.
+// If the target sends first, its bytes arrive after the proxy's answer, and completely.
 func TestTargetSpeaksFirst(t *testing.T) {
 	addr := target(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "220 ready\r\n") })
 	everyWay(t, func(t *testing.T, d dialer, _ bool) {
@@ -125,7 +125,7 @@ func TestTargetSpeaksFirst(t *testing.T) {
 	})
 }
 
-// What the client says before it is answered is not lost.
+// Bytes that the client sends before the answer are not lost.
 func TestClientSpeaksEarly(t *testing.T) {
 	addr := target(t, echo)
 	for _, w := range wires {
@@ -147,7 +147,7 @@ func TestClientSpeaksEarly(t *testing.T) {
 	}
 }
 
-// A client that has said all still hears the answer.
+// A client that has ended its direction still gets the target's answer.
 func TestHalfClose(t *testing.T) {
 	b := newBench(t)
 	b.agent("one")
@@ -167,7 +167,7 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// A target that has said all still hears the client.
+// A target that has ended its direction still gets the client's bytes.
 func TestTargetHalfCloses(t *testing.T) {
 	b := newBench(t)
 	b.agent("one")
@@ -190,7 +190,7 @@ func TestTargetHalfCloses(t *testing.T) {
 	}
 }
 
-// A client that leaves takes the target's connection with it.
+// When a client leaves, the target's connection ends.
 func TestClientLeaves(t *testing.T) {
 	everyWay(t, func(t *testing.T, d dialer, _ bool) {
 		ended := make(chan struct{})
@@ -208,7 +208,7 @@ func TestClientLeaves(t *testing.T) {
 	})
 }
 
-// A target that ends ends the client's connection, after all it said.
+// When a target ends, the client gets all of its bytes and then the end.
 func TestTargetLeaves(t *testing.T) {
 	everyWay(t, func(t *testing.T, d dialer, _ bool) {
 		data := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)

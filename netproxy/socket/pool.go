@@ -6,8 +6,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Pool has the buffers of sockets and of gRPC's frames. Unlike gRPC's own it
-// does not clear what it gives: every buffer is cut to what was read into it.
+// Pool holds the buffers of sockets and of gRPC frames. Unlike gRPC's own pool it does not
+// clear buffers, because each buffer is cut to the length that was read.
 var Pool mem.BufferPool = newPool(1<<10, 4<<10, 16<<10, 64<<10, 128<<10, 256<<10)
 
 type pool struct {
@@ -26,7 +26,7 @@ func newPool(sizes ...int) *pool {
 	return p
 }
 
-// Get returns a buffer of length n, with anything in it.
+// Get returns a buffer of length n with arbitrary contents.
 func (p *pool) Get(n int) *[]byte {
 	for i, size := range p.sizes {
 		if n <= size {
@@ -39,7 +39,7 @@ func (p *pool) Get(n int) *[]byte {
 	return &b
 }
 
-// Put takes a buffer of Get back.
+// Put returns a buffer from Get to the pool.
 func (p *pool) Put(b *[]byte) {
 	for i, size := range p.sizes {
 		if cap(*b) == size {

@@ -8,10 +8,10 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Records makes the records of one write of creds' TLS cross the socket
-// together. TLS by itself writes each alone, 16 KiB, and so costs a system call
-// and a wake-up of the other end for each. The price is a copy, and memory for
-// one write while it lasts. Nothing is held back when a write returns.
+// Records wraps TLS credentials so that one write sends all its TLS records together. TLS
+// itself writes each record of 16 KiB separately. This costs a system call and a wake-up of the
+// peer per record. The price is a copy, and a buffer during the write. After the write no bytes
+// remain in the buffer.
 func Records(creds credentials.TransportCredentials) credentials.TransportCredentials {
 	return records{creds}
 }
@@ -42,7 +42,7 @@ func (r records) Clone() credentials.TransportCredentials {
 	return records{r.TransportCredentials.Clone()}
 }
 
-// gathering is TLS, above a socket that gathers its records. One goroutine may
+// gathering is the TLS connection above a gathered socket. Only one goroutine at a time may
 // write.
 type gathering struct {
 	net.Conn
@@ -61,7 +61,7 @@ func (g *gathering) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close does not wait for a write that stands still, as TLS does not.
+// Close does not wait for a blocked write, like Close of TLS.
 func (g *gathering) Close() error {
 	if !g.below.mu.TryLock() {
 		return g.below.Close()
@@ -71,9 +71,9 @@ func (g *gathering) Close() error {
 }
 
 const (
-	// oneRecord is the most that TLS puts into a record.
+	// oneRecord is the maximum of bytes in a TLS record.
 	oneRecord = 16 << 10
-	// gatherSize has room for 256 KiB in records.
+	// gatherSize is the size of the records for 256 KiB.
 	gatherSize = 16 * (oneRecord + 1<<10)
 )
 
@@ -82,13 +82,13 @@ var gathers = sync.Pool{New: func() any {
 	return &b
 }}
 
-// gathered is the socket below TLS.
+// gathered is the socket below TLS. Between gather and release it collects records in buf.
 type gathered struct {
 	net.Conn
 
 	mu  sync.Mutex
-	buf *[]byte // nil: what is written goes out at once
-	err error   // of a write whose records TLS takes for written: the last of all
+	buf *[]byte // nil: writes go directly to the socket
+	err error   // error of a write after TLS regarded the records as written; all later writes return it
 }
 
 func (g *gathered) gather() {
@@ -97,7 +97,7 @@ func (g *gathered) gather() {
 	g.buf = gathers.Get().(*[]byte)
 }
 
-// release writes what was gathered.
+// release writes the collected records.
 func (g *gathered) release() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

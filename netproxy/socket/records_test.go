@@ -22,7 +22,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/socket"
 )
 
-// counted is a socket that counts what is written to it.
+// counted is a socket that counts the writes to it.
 type counted struct {
 	net.Conn
 	writes atomic.Int64
@@ -33,7 +33,7 @@ func (c *counted) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// speak makes a connection of TLS of two ends, through Records.
+// speak returns both ends of a TLS connection through Records.
 func speak(t *testing.T, a, b net.Conn) (client, server net.Conn) {
 	t.Helper()
 	pair, err := cert.Sign(&x509.Certificate{DNSNames: []string{"server"}}, nil, time.Now())
@@ -56,8 +56,7 @@ func speak(t *testing.T, a, b net.Conn) (client, server net.Conn) {
 	return client, server
 }
 
-// What is written arrives, in its order, and what TLS cut into records crosses
-// the socket in few pieces.
+// Bytes arrive in their order, and the records of one write reach the socket in few writes.
 func TestRecords(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -78,9 +77,9 @@ func TestRecords(t *testing.T) {
 	var sent bytes.Buffer
 	var got []byte
 	var reading sync.WaitGroup
-	reading.Go(func() { got, _ = io.ReadAll(server) }) // what came says all
+	reading.Go(func() { got, _ = io.ReadAll(server) }) // got is compared below; the error does not matter
 	piece := make([]byte, 512<<10)
-	for i, n := range []int{1, 200 << 10, 16 << 10, 16<<10 + 1, 3, 512 << 10, 64 << 10} { // TLS's first records are small
+	for i, n := range []int{1, 200 << 10, 16 << 10, 16<<10 + 1, 3, 512 << 10, 64 << 10} { // TLS makes its first records small
 		_, _ = rand.Read(piece[:n]) // never fails
 		before := below.writes.Load()
 		if _, err := client.Write(piece[:n]); err != nil {
@@ -100,8 +99,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// A reader that stands still holds up no Close, and after a write that broke
-// off nothing more is written: it would be in the middle of a record.
+// Close does not wait for a reader that is blocked. After a failed write no more bytes are
+// written, because they would be in the middle of a record.
 func TestRecordsStalled(t *testing.T) {
 	much := make([]byte, 256<<10)
 	t.Run("close", func(t *testing.T) {
@@ -114,7 +113,7 @@ func TestRecordsStalled(t *testing.T) {
 			writing.Go(func() { _, err = client.Write(much) })
 			synctest.Wait()
 			began := time.Now()
-			_ = client.Close() // the socket is closed under it
+			_ = client.Close() // closes the socket during the write
 			writing.Wait()
 			if err == nil {
 				t.Error("a write that nobody read ended well")

@@ -1,5 +1,5 @@
-// Package socket moves bytes between sockets and pooled buffers. An idle
-// connection holds no buffer. It knows nothing of what the bytes mean.
+// Package socket moves bytes between sockets and pooled buffers. An idle connection holds no
+// buffer. The package does not interpret the bytes.
 package socket
 
 import (
@@ -14,39 +14,41 @@ import (
 )
 
 const (
-	// firstRead is for what may be little, and for what TLS gives: one record.
+	// firstRead is the buffer size for short reads, and for TLS, which returns one record at a
+	// time.
 	firstRead = 16 << 10
-	// smallRead is copied out of its buffer, which would hold 60 times as
-	// much memory while it waits to be sent.
+	// smallRead is the size up to which a read is copied into a smaller buffer. Otherwise it
+	// would hold up to 60 times as much memory while it waits to be sent.
 	smallRead = 1 << 10
-	// datagram is the largest that UDP can carry.
+	// datagram is the maximum size of a UDP datagram.
 	datagram = 64 << 10
 )
 
-// What a Reader reads at most. Each leaves room for the head of a message, so
-// that the message fills frames of HTTP/2 and needs none more for a few bytes.
+// Maximum sizes of one read. Each leaves space for the header of a message, so that a message
+// fills whole HTTP/2 frames.
 const (
 	Usual = 64<<10 - 32
-	// Large is for where no reader behind it minds: konnectivity-client gives one
-	// message 10 seconds to be read.
+	// Large is for data that is not sent to konnectivity-client. That client must read each
+	// message within 10 seconds.
 	Large = 256<<10 - 32
 )
 
-// Reader reads what a socket has, as much as fits into a buffer. One goroutine
+// Reader reads as many bytes from a socket as fit into a buffer. Only one goroutine at a time
 // may use it.
 type Reader struct {
 	conn net.Conn
 	most int
-	raw  syscall.RawConn // nil: conn is no plain socket, such as TLS
+	raw  syscall.RawConn // nil: conn is not a plain socket, for example TLS
 	try  func(fd uintptr) bool
 	buf  *[]byte
 	n    int
 	err  error
-	busy bool   // the last read brought much: more is likely to be there
-	own  []byte // UDP's
+	busy bool   // the last read was large, so more bytes are likely
+	own  []byte // buffer for UDP
 }
 
-// NewReader reads from conn, at most Usual or Large at once.
+// NewReader returns a Reader for conn. Each read returns at most the size most, which is Usual
+// or Large.
 func NewReader(conn net.Conn, most int) *Reader {
 	r := &Reader{conn: conn, most: most}
 	switch c := conn.(type) {
@@ -60,8 +62,8 @@ func NewReader(conn net.Conn, most int) *Reader {
 	return r
 }
 
-// Read waits until the socket has something and returns it: for UDP, one
-// datagram. At the end it returns io.EOF.
+// Read waits for bytes and returns them. For UDP it returns one datagram. At the end it returns
+// io.EOF.
 func (r *Reader) Read() (mem.Buffer, error) {
 	switch {
 	case r.own != nil:
@@ -71,7 +73,7 @@ func (r *Reader) Read() (mem.Buffer, error) {
 	}
 	r.buf, r.n, r.err = nil, 0, nil
 	if err := r.raw.Read(r.try); err != nil {
-		return nil, err // closed, or past its deadline
+		return nil, err // closed, or the deadline has passed
 	}
 	if r.err != nil {
 		return nil, r.err
@@ -79,7 +81,7 @@ func (r *Reader) Read() (mem.Buffer, error) {
 	return take(r.buf, r.n), nil
 }
 
-// attempt reads without waiting; false asks to be called when there is more.
+// attempt reads without waiting. It returns false if there are no bytes yet.
 func (r *Reader) attempt(fd uintptr) bool {
 	size := firstRead
 	if r.busy {
@@ -106,8 +108,8 @@ func (r *Reader) attempt(fd uintptr) bool {
 	}
 }
 
-// readThrough reads from what must be given its buffer before there is
-// anything to read: a small one, unless more is likely to be there.
+// readThrough reads from a connection that needs its buffer before bytes arrive. The buffer is
+// small, unless more bytes are likely.
 func (r *Reader) readThrough() (mem.Buffer, error) {
 	size := smallRead
 	if r.busy {
@@ -130,7 +132,7 @@ func (r *Reader) readDatagram() (mem.Buffer, error) {
 	for {
 		n, err := r.conn.Read(r.own)
 		if errors.Is(err, syscall.ECONNREFUSED) {
-			continue // said of an earlier datagram; UDP goes on
+			continue // the error is about an earlier datagram
 		}
 		if err != nil {
 			return nil, err
@@ -149,7 +151,7 @@ func take(buf *[]byte, n int) mem.Buffer {
 	return mem.NewBuffer(buf, Pool)
 }
 
-// Writer writes buffers to a socket. One goroutine may use it.
+// Writer writes buffers to a socket. Only one goroutine at a time may use it.
 type Writer struct {
 	conn   net.Conn
 	packet bool
@@ -160,20 +162,20 @@ type Writer struct {
 	armed    time.Time
 }
 
-// NewWriter writes to conn.
+// NewWriter returns a Writer for conn.
 func NewWriter(conn net.Conn) *Writer {
 	_, packet := conn.(*net.UDPConn)
 	return &Writer{conn: conn, packet: packet}
 }
 
-// OnStall makes a Write that cannot go on for about patience ask f whether it
-// still should. An error of f ends it. It uses conn's write deadline.
+// OnStall makes Write call f when it was blocked for about patience. If f returns an error,
+// Write returns this error. OnStall uses the write deadline of conn.
 func (w *Writer) OnStall(patience time.Duration, f func() error) {
 	w.patience, w.stalled = patience, f
 }
 
-// Write writes all of data, with one system call where the socket can do that,
-// and frees it. For UDP, data is one datagram.
+// Write writes all of data and frees it. It uses one system call if the socket supports this.
+// For UDP, data is one datagram.
 func (w *Writer) Write(data mem.BufferSlice) error {
 	defer data.Free()
 	if w.packet {
@@ -185,7 +187,7 @@ func (w *Writer) Write(data mem.BufferSlice) error {
 		all = append(all, b.ReadOnlyData())
 	}
 	w.vec = all
-	defer clear(w.vec) // hold no buffer that is given back
+	defer clear(w.vec) // keep no reference to freed buffers
 	for {
 		if err := w.arm(); err != nil {
 			return err
@@ -201,7 +203,7 @@ func (w *Writer) Write(data mem.BufferSlice) error {
 	}
 }
 
-// arm sets the deadline, but not at every write: that has a price.
+// arm sets the deadline. It skips most writes, because setting a deadline is expensive.
 func (w *Writer) arm() error {
 	if w.stalled == nil {
 		return nil
@@ -214,11 +216,11 @@ func (w *Writer) arm() error {
 	return w.conn.SetWriteDeadline(now.Add(w.patience))
 }
 
-// closeWriter is a connection that can end one direction.
+// closeWriter is a connection that can close one direction.
 type closeWriter interface{ CloseWrite() error }
 
-// CloseWrite says to the other end that there is no more, if the connection
-// has a way to say so.
+// CloseWrite closes the direction to the peer if the connection supports this. Otherwise it
+// does nothing.
 func CloseWrite(conn net.Conn) error {
 	if c, ok := conn.(closeWriter); ok {
 		return c.CloseWrite()
@@ -226,11 +228,10 @@ func CloseWrite(conn net.Conn) error {
 	return nil
 }
 
-// Abort closes conn so that the other end sees an error, and not an end, where
-// the connection can do that.
+// Abort closes conn. For TCP, the peer sees a reset instead of an end.
 func Abort(conn net.Conn) {
 	if c, ok := conn.(*net.TCPConn); ok {
-		_ = c.SetLinger(0) // then it ends politely: nothing better is to be had
+		_ = c.SetLinger(0) // after an error the close is an ordinary one
 	}
-	_ = conn.Close() // closed before is as good
+	_ = conn.Close() // an error means that conn is closed already
 }

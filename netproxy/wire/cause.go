@@ -5,25 +5,25 @@ import (
 	"strings"
 )
 
-// Cause is why a dial failed, in a word that a program can act on. An agent
-// that has negotiated the extension writes it before the error of DIAL_RSP, as
-// in "refused: dial tcp 10.0.0.1:80: connect: connection refused".
+// Cause is the reason for a failed dial, as a word for programs. An agent with the extension
+// writes it before the error of DIAL_RSP, for example "refused: dial tcp 10.0.0.1:80: connect:
+// connection refused".
 type Cause string
 
 const (
-	Unknown     Cause = ""            // upstream's agents do not say
-	Refused     Cause = "refused"     // the target said no: every agent would hear that
-	TimedOut    Cause = "timeout"     // the target said nothing
-	Unreachable Cause = "unreachable" // this agent has no way to the target
-	Busy        Cause = "busy"        // this agent takes no more
-	Invalid     Cause = "invalid"     // no such protocol or address
-	Failed      Cause = "failed"      // anything else
+	Unknown     Cause = ""            // upstream's agents send no cause
+	Refused     Cause = "refused"     // the target refused; every agent would get this answer
+	TimedOut    Cause = "timeout"     // the target did not answer
+	Unreachable Cause = "unreachable" // this agent has no route to the target
+	Busy        Cause = "busy"        // this agent has no free resources
+	Invalid     Cause = "invalid"     // the protocol or the address is not valid
+	Failed      Cause = "failed"      // any other reason
 )
 
-// Text is the error of a DIAL_RSP.
+// Text returns the error text of a DIAL_RSP.
 func (c Cause) Text(why string) string { return string(c) + ": " + why }
 
-// CutCause takes an error of DIAL_RSP apart.
+// CutCause splits the error text of a DIAL_RSP into its cause and the rest.
 func CutCause(text string) (Cause, string) {
 	word, why, ok := strings.Cut(text, ": ")
 	if ok && slices.Contains([]Cause{Refused, TimedOut, Unreachable, Busy, Invalid, Failed}, Cause(word)) {
@@ -32,6 +32,6 @@ func CutCause(text string) (Cause, string) {
 	return Unknown, text
 }
 
-// Retry reports whether another agent may do better. Nothing has been sent to
-// the target when a dial fails, so trying again harms nobody.
+// Retry reports whether another agent may succeed. A retry is safe, because a failed dial has
+// sent no data to the target.
 func (c Cause) Retry() bool { return c == TimedOut || c == Unreachable || c == Busy }

@@ -6,26 +6,26 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Kind says what a Chunk is.
+// Kind is the kind of a Chunk.
 type Kind byte
 
 const (
-	// Data are bytes of the connection; for UDP, one datagram.
+	// Data is bytes of the connection. For UDP it is one datagram.
 	Data Kind = iota
-	// EOF ends one direction: the other may go on.
+	// EOF ends one direction. The other direction may go on.
 	EOF
-	// Reset ends both, at once; the data says why, for people.
+	// Reset ends both directions at once. Its data is the reason, as text for people.
 	Reset
 )
 
-// Chunk is a message of an Open stream. Sending one gives its data away; who
-// receives one must Free it.
+// Chunk is a message of an Open stream. Sending a chunk transfers its data to the stream. The
+// receiver of a chunk must call Free.
 type Chunk struct {
 	Kind Kind
 	Data mem.BufferSlice
 }
 
-// kinds are the first byte of each kind: never changed, so shared.
+// kinds contains the first byte of each kind. The slices are shared and never changed.
 var kinds = [...]mem.SliceBuffer{Data: {byte(Data)}, EOF: {byte(EOF)}, Reset: {byte(Reset)}}
 
 func (c *Chunk) marshal() mem.BufferSlice {
@@ -47,13 +47,13 @@ func (c *Chunk) unmarshal(raw mem.BufferSlice) error {
 	return nil
 }
 
-// Free gives the data back.
+// Free releases the data.
 func (c *Chunk) Free() {
 	c.Data.Free()
 	c.Data = nil
 }
 
-// ResetChunk ends a connection and says why.
+// ResetChunk returns a chunk that ends a connection with a reason.
 func ResetChunk(why string) *Chunk {
 	const most = 1 << 10
 	return &Chunk{Reset, mem.BufferSlice{mem.SliceBuffer(why[:min(len(why), most)])}}

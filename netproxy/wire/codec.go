@@ -7,16 +7,16 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Codec makes gRPC read and write Packets and Chunks, and nothing else. It is
-// protobuf on the wire as far as upstream defines it, and so has its name.
+// Codec encodes Packets and Chunks for gRPC, and no other types. Packets are encoded as
+// protobuf, so Codec has the name of gRPC's protobuf codec.
 type Codec struct{}
 
 var _ encoding.CodecV2 = Codec{}
 
-// Name is that of gRPC's own codec: the content type does not change.
+// Name returns the name of gRPC's own codec, so that the content type stays the same.
 func (Codec) Name() string { return "proto" }
 
-// Marshal takes over the data of v.
+// Marshal encodes v and takes over its data.
 func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	switch m := v.(type) {
 	case *Chunk:
@@ -27,7 +27,7 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return nil, fmt.Errorf("cannot send a %T", v)
 }
 
-// Unmarshal gives v references to data.
+// Unmarshal decodes data. v keeps references to data.
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch m := v.(type) {
 	case *Chunk:

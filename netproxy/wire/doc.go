@@ -1,33 +1,29 @@
-// Package wire is how the parts of a network proxy (KEP-1281, Konnectivity)
-// speak: upstream's packets, as sigs.k8s.io/apiserver-network-proxy v0.36 sends
-// and takes them, and one extension that two of our own ends negotiate. It
-// opens no connection.
+// Package wire contains the protocol of a network proxy (KEP-1281, Konnectivity): upstream's
+// packets, as in sigs.k8s.io/apiserver-network-proxy v0.36, and one extension. This project's
+// agent and server negotiate the extension. The package opens no connection.
 //
-// # Upstream's wire
+// # Upstream's protocol
 //
-// Frontend to server is /ProxyService/Proxy, a stream for each connection.
-// Agent to server is /AgentService/Connect, one stream for everything: packets
-// of all connections follow each other, and nothing says how much the other
-// end can take. So whoever reads it must never wait long for one connection:
-// see Queue.
+// A client calls /ProxyService/Proxy at the server, one stream for each connection. An agent
+// calls /AgentService/Connect at the server, one stream for all connections. The packets of all
+// connections follow each other on this stream, without flow control for each connection. So a
+// receiver must never wait long for one connection. See Queue.
 //
 // # The extension: a stream for each connection
 //
-// An agent that can do it sends the metadata x-tunnel-streams: 1 with Connect.
-// A server that can answers with the same and with x-tunnel-session, a secret
-// of this stream. From then on the Connect stream carries dials only:
+// An agent that supports the extension sends the metadata x-tunnel-streams: 1 with Connect. A
+// server that supports it answers with the same metadata and with x-tunnel-session, a secret of
+// this stream. From then on the Connect stream carries only dials:
 //
 //	server → agent   DIAL_REQ{protocol, address, random} on Connect
 //	agent → server   DIAL_RSP{random, error} on Connect if the dial failed, or
 //	                 the call /cloudsim.netproxy.v1.Tunnel/Open with the metadata
 //	                 x-tunnel-session and x-tunnel-dial: random
-//	server → agent   DIAL_CLS{random} on Connect: nobody waits for it any more
+//	server → agent   DIAL_CLS{random} on Connect if the client has left
 //
-// A message of Open is a kind, one byte, and bytes: see Chunk. HTTP/2 gives
-// each such stream a window of its own, so a connection whose reader stands
-// still holds up nothing but itself. The call ends when both sides have sent
-// EOF, or when either gives up.
+// A message of Open consists of one byte for the kind, and data. See Chunk. HTTP/2 has a flow
+// control window for each stream, so a blocked reader blocks only its own connection. The call
+// ends when both sides have sent EOF, or when either side cancels it.
 //
-// Either end that does not know the extension sees metadata that it ignores,
-// and speaks upstream's wire.
+// An agent or server without the extension ignores the metadata and uses upstream's protocol.
 package wire

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// pieces cuts raw into buffers of n bytes, as gRPC hands messages over.
+// pieces splits raw into buffers of n bytes, because gRPC delivers messages in pieces.
 func pieces(raw []byte, n int) (out mem.BufferSlice) {
 	for len(raw) > n {
 		out = append(out, mem.SliceBuffer(raw[:n]))
@@ -37,12 +37,12 @@ func seeds(t testing.TB) [][]byte {
 	for _, p := range []*client.Packet{data, empty, failed, wrong, req} {
 		all = append(all, encoded(t, p))
 	}
-	// The fields of DATA in another order, and a field that nobody knows.
+	// The fields of DATA in another order, and an unknown field.
 	all = append(all, append(encoded(t, &client.Packet{Payload: data.Payload}), 0x08, 0x04), append(encoded(t, data), 0x78, 0x01))
 	return all
 }
 
-// Whatever comes in, the fast way of reading a packet finds what protobuf does.
+// For any input, cutData decodes a packet in the same way as protobuf.
 func FuzzPacket(f *testing.F) {
 	for _, s := range seeds(f) {
 		f.Add(s, 3)
@@ -60,7 +60,8 @@ func FuzzPacket(f *testing.F) {
 			return
 		}
 		if wantErr != nil {
-			// The fast way does not look at what it passes on, which is bytes.
+			// cutData does not validate the bytes of the payload, so only other parts can be
+			// invalid.
 			t.Fatalf("taken, and protobuf says %v", wantErr)
 		}
 		want := flat(&m)
@@ -90,7 +91,7 @@ func FuzzChunk(f *testing.F) {
 	})
 }
 
-// What we send, protobuf reads.
+// protobuf can decode all packets that this package encodes.
 func TestPacketsAreUpstreams(t *testing.T) {
 	for _, p := range []*Packet{
 		DialRequest(-9, "tcp", "a:1"), DialResponse(4, 5), DialFailed(4, "no"), DialClose(3), CloseRequest(2), CloseResponse(2, "gone"), Drain(),

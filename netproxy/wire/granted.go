@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// grantScheme is the scheme of the URI in a certificate that grants what names
-// and addresses cannot express: netproxy:?cidr=10.0.0.0%2F24&default-route=true.
+// grantScheme is the scheme of a URI in a certificate. The URI grants identifiers that DNS
+// names and addresses cannot express: netproxy:?cidr=10.0.0.0%2F24&default-route=true.
 const grantScheme = "netproxy"
 
-// Grant adds the identifiers to the subject alternative names of a certificate
-// template. An agent that shows the certificate may state them.
+// Grant adds the identifiers to the subject alternative names of a certificate template. An
+// agent with the certificate may state these identifiers.
 func (id Identifiers) Grant(template *x509.Certificate) {
 	template.DNSNames = append(template.DNSNames, id.Host...)
 	for _, a := range slices.Concat(id.IPv4, id.IPv6) {
@@ -26,9 +26,9 @@ func (id Identifiers) Grant(template *x509.Certificate) {
 	}
 }
 
-// GrantedBy returns the identifiers that a certificate grants to its holder:
-// DNS names grant host, addresses grant ipv4 and ipv6, and a netproxy URI grants
-// what its query lists.
+// GrantedBy returns the identifiers that a certificate grants. DNS names grant host
+// identifiers, and addresses grant ipv4 and ipv6 identifiers. A netproxy URI grants the
+// identifiers in its query.
 func GrantedBy(c *x509.Certificate) (Identifiers, error) {
 	var id Identifiers
 	for _, u := range c.URIs {
@@ -43,7 +43,7 @@ func GrantedBy(c *x509.Certificate) (Identifiers, error) {
 	}
 	id.Host = append(id.Host, c.DNSNames...)
 	for _, ip := range c.IPAddresses {
-		a, _ := netip.AddrFromSlice(ip) // x509 checked the length
+		a, _ := netip.AddrFromSlice(ip) // x509 has checked the length
 		if a = a.Unmap(); a.Is4() {
 			id.IPv4 = append(id.IPv4, a)
 		} else {
@@ -53,7 +53,7 @@ func GrantedBy(c *x509.Certificate) (Identifiers, error) {
 	return id, nil
 }
 
-// And returns the identifiers of both.
+// And returns the identifiers of both arguments together.
 func (id Identifiers) And(other Identifiers) Identifiers {
 	return Identifiers{
 		Host: slices.Concat(id.Host, other.Host),
@@ -63,8 +63,8 @@ func (id Identifiers) And(other Identifiers) Identifiers {
 	}
 }
 
-// Beyond returns the identifiers that granted does not cover. A range is covered
-// by a range that contains it.
+// Beyond returns the identifiers that granted does not cover. A larger range covers the ranges
+// that it contains.
 func (id Identifiers) Beyond(granted Identifiers) Identifiers {
 	return Identifiers{
 		Host: slices.DeleteFunc(slices.Clone(id.Host), func(h string) bool {

@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// Identifiers say for which destinations an agent is the right one. The text
-// form is upstream's: a URL query such as
+// Identifiers are the destinations for which servers prefer an agent. The text form is
+// upstream's, a URL query such as
 // host=node-1&ipv4=10.0.0.1&cidr=10.0.0.0/24&default-route=true.
 type Identifiers struct {
 	Host         []string       `json:"host,omitempty"`
@@ -20,7 +20,7 @@ type Identifiers struct {
 	DefaultRoute bool           `json:"defaultRoute,omitempty"`
 }
 
-// ParseIdentifiers reads the text form, and says everything that is wrong.
+// ParseIdentifiers parses the text form. It returns an error for each part that is not valid.
 func ParseIdentifiers(text string) (Identifiers, error) {
 	var id Identifiers
 	values, err := url.ParseQuery(text)
@@ -68,7 +68,7 @@ func (id *Identifiers) add(key, value string) (err error) {
 	return nil
 }
 
-// String is the text form, always the same for the same identifiers.
+// String returns the text form, with its keys in alphabetical order.
 func (id Identifiers) String() string {
 	v := url.Values{"host": slices.Clone(id.Host)}
 	for _, a := range id.IPv4 {

@@ -10,7 +10,7 @@ const (
 	MethodRenew   = "/cloudsim.netproxy.v1.Tunnel/Renew"
 )
 
-// Keys of gRPC metadata. Those without x- are upstream's.
+// Keys of gRPC metadata. Keys without x- are upstream's.
 const (
 	KeyServerID         = "serverid"
 	KeyServerCount      = "servercount"
@@ -23,26 +23,26 @@ const (
 	KeyZone             = "x-tunnel-zone"
 )
 
-// StreamsVersion is what KeyStreams says.
+// StreamsVersion is the value of KeyStreams.
 const StreamsVersion = "1"
 
-// BearerPrefix stands before the token in KeyAuthorization.
+// BearerPrefix precedes the token in KeyAuthorization.
 const BearerPrefix = "Bearer "
 
-// StreamDesc describes every stream of the three services to a client.
+// StreamDesc describes all streams of the three services to clients.
 var StreamDesc = grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 
-// ProxyService is what frontends call.
+// ProxyService is the service for clients of the proxy.
 func ProxyService(proxy grpc.StreamHandler) *grpc.ServiceDesc {
 	return service("ProxyService", map[string]grpc.StreamHandler{"Proxy": proxy})
 }
 
-// AgentService is what every agent calls.
+// AgentService is the service for all agents.
 func AgentService(connect grpc.StreamHandler) *grpc.ServiceDesc {
 	return service("AgentService", map[string]grpc.StreamHandler{"Connect": connect})
 }
 
-// TunnelService is what agents call that have negotiated it.
+// TunnelService is the service for agents that have negotiated the extension.
 func TunnelService(open, renew grpc.StreamHandler) *grpc.ServiceDesc {
 	return service("cloudsim.netproxy.v1.Tunnel", map[string]grpc.StreamHandler{"Open": open, "Renew": renew})
 }

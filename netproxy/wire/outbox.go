@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Outbox puts the packets of many goroutines on one stream, one after the
-// other. Send waits for its turn, and so slows whoever sends; Post never waits,
-// and is for short packets of those who may not.
+// Outbox sends the packets of many goroutines on one stream. Send waits until there is space,
+// and so slows the sender down. Post never waits. It is for short packets from goroutines that
+// must not block.
 type Outbox struct {
 	packets chan *Packet
 	bell    chan struct{}
@@ -16,12 +16,13 @@ type Outbox struct {
 	posted []*Packet
 }
 
-// NewOutbox makes an empty Outbox; nothing leaves it before Run.
+// NewOutbox makes an empty Outbox. It sends packets only while Run runs.
 func NewOutbox() *Outbox {
 	return &Outbox{packets: make(chan *Packet, 8), bell: make(chan struct{}, 1)}
 }
 
-// Send adds p in its turn, unless ctx ends first: then it frees p's data.
+// Send adds p after the packets before it. If ctx ends first, Send frees p's data and returns
+// the cause of the end.
 func (o *Outbox) Send(ctx context.Context, p *Packet) error {
 	if o.Offer(p) {
 		return nil
@@ -35,7 +36,7 @@ func (o *Outbox) Send(ctx context.Context, p *Packet) error {
 	}
 }
 
-// Offer adds p if that can be done at once.
+// Offer adds p if there is space, and reports whether it did.
 func (o *Outbox) Offer(p *Packet) bool {
 	select {
 	case o.packets <- p:
@@ -45,7 +46,7 @@ func (o *Outbox) Offer(p *Packet) bool {
 	}
 }
 
-// Post adds p without waiting; it may overtake packets that were sent before.
+// Post adds p without waiting. p may overtake packets of Send.
 func (o *Outbox) Post(p *Packet) {
 	o.mu.Lock()
 	o.posted = append(o.posted, p)
@@ -53,7 +54,7 @@ func (o *Outbox) Post(p *Packet) {
 	ring(o.bell)
 }
 
-// Run gives packets to send, one at a time, until ctx ends or send fails.
+// Run passes packets to send, one at a time, until ctx ends or send returns an error.
 func (o *Outbox) Run(ctx context.Context, send func(*Packet) error) error {
 	for {
 		select {

@@ -7,58 +7,57 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// Packet is upstream's packet, flat. Which fields mean something depends on
-// Type; a field that the sender left out is zero. Types that are not known are
-// for the receiver to ignore.
+// Packet is upstream's packet in a flat struct. The used fields depend on Type. Missing fields
+// have zero values. A receiver must ignore unknown types.
 type Packet struct {
 	Type     client.PacketType
-	ID       int64  // connectID: CLOSE_REQ, CLOSE_RSP, DATA, DIAL_RSP
-	Random   int64  // of the dial: DIAL_REQ, DIAL_RSP, DIAL_CLS
+	ID       int64  // connectID of CLOSE_REQ, CLOSE_RSP, DATA and DIAL_RSP
+	Random   int64  // number of the dial: DIAL_REQ, DIAL_RSP, DIAL_CLS
 	Protocol string // DIAL_REQ: tcp or udp
 	Address  string // DIAL_REQ: host:port
 	Error    string // DIAL_RSP, CLOSE_RSP
-	// Data is what a DATA packet carries. Sending a packet gives it away; who
-	// receives one must Free it.
+	// Data is the payload of a DATA packet. Sending a packet transfers its data to the stream.
+	// The receiver of a packet must free Data.
 	Data mem.BufferSlice
 }
 
-// DialRequest asks for a connection; random names the answer.
+// DialRequest asks for a connection. The answer has the same random.
 func DialRequest(random int64, protocol, address string) *Packet {
 	return &Packet{Type: client.PacketType_DIAL_REQ, Random: random, Protocol: protocol, Address: address}
 }
 
-// DialResponse answers: id names the connection from now on.
+// DialResponse reports a new connection. id identifies the connection from then on.
 func DialResponse(random, id int64) *Packet {
 	return &Packet{Type: client.PacketType_DIAL_RSP, Random: random, ID: id}
 }
 
-// DialFailed answers that there is no connection, and why.
+// DialFailed reports a failed dial and its reason.
 func DialFailed(random int64, why string) *Packet {
 	return &Packet{Type: client.PacketType_DIAL_RSP, Random: random, Error: why}
 }
 
-// DialClose says that nobody waits for a dial any more.
+// DialClose cancels a dial.
 func DialClose(random int64) *Packet {
 	return &Packet{Type: client.PacketType_DIAL_CLS, Random: random}
 }
 
-// CloseRequest asks the other end to close a connection.
+// CloseRequest asks the peer to close a connection.
 func CloseRequest(id int64) *Packet { return &Packet{Type: client.PacketType_CLOSE_REQ, ID: id} }
 
-// CloseResponse says that a connection is closed; why is empty if all is well.
+// CloseResponse reports that a connection is closed. why is empty after a normal end.
 func CloseResponse(id int64, why string) *Packet {
 	return &Packet{Type: client.PacketType_CLOSE_RSP, ID: id, Error: why}
 }
 
-// Drain says that an agent is about to leave.
+// Drain reports that an agent will leave soon.
 func Drain() *Packet { return &Packet{Type: client.PacketType_DRAIN} }
 
-// DataPacket carries data, which it takes over.
+// DataPacket returns a packet with data. The packet takes over data.
 func DataPacket(id int64, data mem.BufferSlice) *Packet {
 	return &Packet{Type: client.PacketType_DATA, ID: id, Data: data}
 }
 
-// Fields of client.proto.
+// Field numbers of client.proto.
 const (
 	fieldType    protowire.Number = 1
 	fieldData    protowire.Number = 4
@@ -66,7 +65,7 @@ const (
 	fieldPayload protowire.Number = 3
 )
 
-// marshal puts a DATA packet's header before its bytes, which are not copied.
+// marshal encodes a packet. It does not copy the bytes of a DATA packet.
 func (p *Packet) marshal() (mem.BufferSlice, error) {
 	if p.Type != client.PacketType_DATA {
 		raw, err := proto.Marshal(p.message())
@@ -105,9 +104,8 @@ func (p *Packet) message() *client.Packet {
 	return m
 }
 
-// unmarshal takes a packet from what gRPC read, which stays gRPC's: what the
-// packet keeps of it, it holds a reference to. A DATA packet as every protobuf
-// library writes it is not copied.
+// unmarshal decodes a packet from raw, which belongs to gRPC. The packet keeps references to
+// the parts of raw that it needs. It does not copy a DATA packet in the usual encoding.
 func (p *Packet) unmarshal(raw mem.BufferSlice) error {
 	if id, data, ok := cutData(raw); ok {
 		*p = Packet{Type: client.PacketType_DATA, ID: id, Data: data}
@@ -123,7 +121,7 @@ func (p *Packet) unmarshal(raw mem.BufferSlice) error {
 	return nil
 }
 
-// flat reads the payload that the type asks for; another one counts as left out.
+// flat reads the payload that belongs to the type. Any other payload counts as missing.
 func flat(m *client.Packet) Packet {
 	p := Packet{Type: m.GetType()}
 	switch p.Type {
@@ -148,8 +146,8 @@ func flat(m *client.Packet) Packet {
 	return p
 }
 
-// cutData recognises a DATA packet whose fields stand in their order, and
-// whose bytes are the last thing in it.
+// cutData decodes a DATA packet with its fields in the usual order and the bytes at the end. ok
+// is false for any other packet.
 func cutData(raw mem.BufferSlice) (id int64, data mem.BufferSlice, ok bool) {
 	if len(raw) == 0 {
 		return 0, nil, false
@@ -176,7 +174,7 @@ func cutData(raw mem.BufferSlice) (id int64, data mem.BufferSlice, ok bool) {
 	return int64(conn), skip(raw, offset), true
 }
 
-// varint reads a field of that number and type.
+// varint reads the tag and the value of a varint field.
 func varint(b []byte, field protowire.Number) (uint64, []byte, bool) {
 	rest, ok := tag(b, field, protowire.VarintType)
 	if !ok {
@@ -189,7 +187,7 @@ func varint(b []byte, field protowire.Number) (uint64, []byte, bool) {
 	return v, rest[n:], true
 }
 
-// length reads the length of a field of bytes, not the bytes.
+// length reads the tag and the length of a bytes field, but not its bytes.
 func length(b []byte, field protowire.Number) (uint64, []byte, bool) {
 	rest, ok := tag(b, field, protowire.BytesType)
 	if !ok {
@@ -210,8 +208,8 @@ func tag(b []byte, field protowire.Number, typ protowire.Type) ([]byte, bool) {
 	return b[n:], true
 }
 
-// skip is raw without its first n bytes, which are in its first buffer; it
-// holds references of its own.
+// skip returns raw without its first n bytes, which are in the first buffer. The result holds
+// its own references.
 func skip(raw mem.BufferSlice, n int) mem.BufferSlice {
 	out := make(mem.BufferSlice, 0, len(raw))
 	if n < raw[0].Len() {

@@ -9,17 +9,17 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// ErrSlow is why a Queue was closed: its reader held up everybody else.
+// ErrSlow is the error of a Queue that was closed because its reader blocked other connections.
 var ErrSlow = errors.New("its reader does not keep up, and upstream's protocol has no way to slow down one connection alone")
 
-// overhead is what an item counts beside its bytes, so that empty datagrams are
-// bounded too.
+// overhead is added to the size of each item, so that the number of empty datagrams is limited,
+// too.
 const overhead = 128
 
-// Queue stands between a stream that carries many connections and the reader
-// of one of them. It holds at most Limit bytes. When it is full, Push waits,
-// and with it everybody else on the stream; but only for Grace, and only if the
-// reader takes half of the queue in that time. One who does not is cut off.
+// Queue is a buffer between a stream with many connections and the reader of one connection. It
+// accepts data while it holds fewer than limit bytes. When it is full, Push waits, and all
+// other connections of the stream wait, too. Push waits for grace, and again for grace whenever
+// the reader took half of limit in that time. Otherwise it closes the queue with ErrSlow.
 type Queue struct {
 	limit int
 	grace time.Duration
@@ -27,19 +27,19 @@ type Queue struct {
 	mu     sync.Mutex
 	items  []mem.BufferSlice
 	bytes  int
-	taken  uint64 // as bytes counts, ever
-	closed error  // io.EOF: what is queued is still read; others: it is not
+	taken  uint64 // total size of the items that were taken
+	closed error  // io.EOF: queued items can still be read; any other error: they were dropped
 	more   chan struct{}
 	room   chan struct{}
 }
 
-// NewQueue makes a Queue; Close it, or what it holds is not given back.
+// NewQueue makes a Queue. The owner must call Close, so that queued buffers are released.
 func NewQueue(limit int, grace time.Duration) *Queue {
 	return &Queue{limit: limit, grace: grace, more: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
-// Push adds data, which it takes over. It fails if the queue is closed or has
-// just been: with ErrSlow if the reader is too slow.
+// Push adds data and takes it over. It returns an error if the queue is closed, and ErrSlow if
+// the reader is too slow.
 func (q *Queue) Push(data mem.BufferSlice) error {
 	ok, err := q.offer(data)
 	if ok || err != nil {
@@ -65,7 +65,8 @@ func (q *Queue) Push(data mem.BufferSlice) error {
 	}
 }
 
-// offer adds data if there is room, and frees it if there never will be.
+// offer adds data if there is space. If the queue is closed, it frees data and returns the
+// error.
 func (q *Queue) offer(data mem.BufferSlice) (bool, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -88,8 +89,8 @@ func (q *Queue) sofar() uint64 {
 	return q.taken
 }
 
-// Pop waits for data. After Close it returns what Close was told: after
-// io.EOF, when everything has been read.
+// Pop waits for data. After Close it returns the error that was passed to Close. After
+// Close(io.EOF) it first returns the queued data.
 func (q *Queue) Pop() (mem.BufferSlice, error) {
 	for {
 		q.mu.Lock()
@@ -110,16 +111,16 @@ func (q *Queue) Pop() (mem.BufferSlice, error) {
 		err := q.closed
 		q.mu.Unlock()
 		if err != nil {
-			ring(q.more) // for whoever else asks
+			ring(q.more) // wakes other calls of Pop
 			return nil, err
 		}
 		<-q.more
 	}
 }
 
-// Close ends the queue. After io.EOF what it holds can still be read; after
-// any other reason it is dropped. The first reason stays, but any other
-// overtakes io.EOF.
+// Close closes the queue with an error. After io.EOF the queued data can still be read. After
+// any other error it is dropped. The first error stays, except that another error replaces
+// io.EOF.
 func (q *Queue) Close(why error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -143,7 +144,7 @@ func ring(bell chan struct{}) {
 	}
 }
 
-// Why is what the queue was closed with, nil while it is open.
+// Why returns the error that the queue was closed with, or nil while it is open.
 func (q *Queue) Why() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

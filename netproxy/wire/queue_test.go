@@ -12,7 +12,7 @@ import (
 
 func block(n int) mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(make([]byte, n))} }
 
-// A reader that stands still is cut off after the grace, and not before.
+// A reader that is blocked is cut off after grace, and not earlier.
 func TestQueueCutsWhoStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(1000, time.Second)
@@ -30,7 +30,7 @@ func TestQueueCutsWhoStands(t *testing.T) {
 	})
 }
 
-// A reader that is slow but takes half of the queue in the grace stays.
+// A slow reader that takes half of the queue within grace is not cut off.
 func TestQueueKeepsWhoMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(1000, time.Second)
@@ -58,7 +58,7 @@ func TestQueueKeepsWhoMoves(t *testing.T) {
 	})
 }
 
-// Empty datagrams count too.
+// Empty datagrams also count towards the limit.
 func TestQueueBoundsEmptyItems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(1000, time.Second)

@@ -7,31 +7,32 @@ import (
 	"google.golang.org/grpc/grpclog"
 )
 
-// QuietGRPC stops gRPC from writing to stderr by itself: what matters comes as
-// an error and is logged once. It sets a global and may not run beside gRPC.
+// QuietGRPC stops gRPC from writing to stderr. Important errors are returned and logged once
+// anyway. It sets a global variable, so no gRPC call may run at the same time.
 func QuietGRPC() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)) }
 
 // Sizes of gRPC's windows and buffers at both ends.
 const (
-	// StreamWindow bounds what waits in memory for a reader that stands still.
+	// StreamWindow limits the bytes that are buffered for a blocked reader.
 	StreamWindow = 1 << 20
-	// ConnWindow is given back as bytes arrive, read or not. So it bounds only the
-	// bytes on the way.
+	// ConnWindow is the window of the whole connection. gRPC restores it when bytes arrive,
+	// before they are read. So it limits only the bytes in transit.
 	ConnWindow = 16 << 20
-	// MaxStreams bounds the connections through one agent.
+	// MaxStreams limits the connections through one agent.
 	MaxStreams = 100_000
-	// WriteBuffer is for the connection between server and agent, which all
-	// tunnelled connections share.
+	// WriteBuffer is for the connection between server and agent. All tunnelled connections
+	// share it.
 	WriteBuffer = 256 << 10
-	// FrontBuffer is for the connection of a gRPC client, which carries one
-	// tunnelled connection. gRPC holds a write buffer only while it writes, and a
-	// read buffer of a socket without TLS only while it has data.
+	// FrontBuffer is for the connection of a gRPC client, which carries one tunnelled
+	// connection. gRPC holds a write buffer only during writes. It holds a read buffer of a
+	// socket without TLS only while the socket has data.
 	FrontBuffer = 64 << 10
-	// ReadBuffer is small: gRPC reads most of a frame past it, without a copy.
+	// ReadBuffer is small, because gRPC reads most of a frame directly, without a copy.
 	ReadBuffer = 4 << 10
 )
 
-// EndOf is the error of a stream's last receive, nil for an end without one.
+// EndOf returns nil for io.EOF, which is the normal end of a stream, and any other error
+// unchanged.
 func EndOf(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
