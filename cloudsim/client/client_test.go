@@ -190,7 +190,7 @@ func TestListPagesAndFilters(t *testing.T) {
 }
 
 // TestWatchResumes proves that a watcher can disconnect many times while writers go
-// on. If it resumes at the last revision it handled, it gets every event exactly once.
+// on. A watcher that resumes at its last handled revision gets every event exactly once.
 func TestWatchResumes(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	const writers, each = 20, 5

@@ -95,9 +95,9 @@ func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloud
 	return call[cloudsim.List[cloudsim.Event]](ctx, c, http.MethodGet, "/v1/events?"+q.Encode(), nil)
 }
 
-// AllEvents returns all events after o.Since up to now. It reads page by page. After a load
-// of a state, a Since from before the load gets Gone. With Since 0, AllEvents then reads the
-// loaded events from a watch instead.
+// AllEvents returns all events after o.Since up to now. It reads page by page. If a state was
+// loaded after o.Since, it returns Gone. But if o.Since is 0, it then reads all events of the
+// loaded state from a watch.
 func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
 	var all []cloudsim.Event
 	for from := o.Since; ; {

@@ -122,7 +122,7 @@ type op struct {
 
 // handle registers a route. A request passes these steps in order: authorization,
 // decoding and validation, permissions for single resources, the fault rules, and fn.
-// The API writes and logs an error of fn in one place.
+// The method problem converts and logs all errors of fn.
 func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	a.ids = append(a.ids, o.id)
 	h := huma.Operation{

@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// whole lists the nouns whose operations faults cannot break. A user needs these
-// operations to control and repair the cloud.
+// whole lists the nouns that faults cannot break. A user needs the operations of these
+// nouns to control and repair the cloud.
 var whole = []string{"faults", "clock", "holds", "durations", "why", "states"}
 
 // breakable applies the fault rules before and after fn.
@@ -147,8 +147,8 @@ func struck(ctx context.Context, f *cloudsim.Fault) *problem {
 	return p
 }
 
-// words returns the beginning of the message for a realistic fault: the missing resource
-// and its place.
+// words returns the first part of the message of a fault that imitates a shortage or an
+// outage. It names the quota, the instance type or the zone.
 func words(ctx context.Context, f *cloudsim.Fault) string {
 	m := f.Match
 	switch f.Effect.Type {

@@ -86,8 +86,8 @@ func TestFaultErrors(t *testing.T) {
 	}
 }
 
-// TestFaultLosesTheReply proves that the instance of a lost reply is durable, with the event
-// of the request. A second request returns the same instance.
+// TestFaultLosesTheReply proves that a created instance is durable although the reply is
+// lost. The journal has the event of the request. A second request returns the same instance.
 func TestFaultLosesTheReply(t *testing.T) {
 	var log bytes.Buffer
 	c, ctx := cloudtest.Start(t, cloudtest.WithLog(slog.New(slog.NewTextHandler(&log, nil)))), t.Context()

@@ -13,7 +13,7 @@ import (
 
 // healthRoutes adds the routes for probes, with the names that Kubernetes uses. livez
 // reports whether the process answers. healthz reports whether the process can do its work.
-// readyz reports whether the process does its work. The routes need no token.
+// readyz reports whether the process is ready for requests. The routes need no token.
 func (a *api) healthRoutes(router *mux.Router) {
 	for name, checks := range map[string]func() []engine.Check{
 		"livez": func() []engine.Check { return nil }, "healthz": a.engine.Healthy, "readyz": a.engine.Ready,

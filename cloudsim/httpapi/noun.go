@@ -10,8 +10,8 @@ import (
 )
 
 // nouns has one router for each noun. A router tries the pattern of one route after the
-// other, and the API has about 150 routes. With a single router, finding the route took
-// longer than most requests themselves.
+// other, and the API has about 150 routes. With a single router, finding the route would
+// take longer than the work of most requests.
 type nouns struct {
 	routers map[string]*mux.Router // by noun; "" is the router for paths outside the API
 	make    func() *mux.Router

@@ -49,7 +49,7 @@ var requestIDRE = regexp.MustCompile(`^[-_.A-Za-z0-9]{1,64}$`)
 // operation is shorter.
 const replyTimeout = 30 * time.Second
 
-// outermost is the middleware of every request. It handles in this order: request id,
+// outermost is the middleware of every request. It handles these tasks in order: request id,
 // deadline, panic, metrics, log, trace.
 func (a *api) outermost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -31,7 +31,7 @@ var beside = map[string]string{
 	"podRanges.ipv6Mask/maximum":          `{"podRanges":{"ipv6":"fd11::/56"}}`,
 }
 
-// texts make the texts of a given length for members whose values have a special form.
+// texts make the texts of a given length for members with values of a special form.
 var texts = map[string]func(length int) string{
 	"healthCheck.expectedCodes": func(n int) string { return strings.Repeat("0", n-len("200")) + "200" },
 	"healthCheck.path":          func(n int) string { return "/" + strings.Repeat("a", n-len("/")) },

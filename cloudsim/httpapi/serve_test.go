@@ -80,8 +80,8 @@ func TestHalfARequest(t *testing.T) {
 	}
 }
 
-// TestRequestsOfForeignPages proves that a web page whose DNS name points to this machine can
-// read neither the metrics nor the reference.
+// TestRequestsOfForeignPages proves that a web page with a DNS name that points to this machine
+// can read neither the metrics nor the reference.
 func TestRequestsOfForeignPages(t *testing.T) {
 	o := observe(t, nil)
 	for _, path := range []string{"/metrics", "/docs"} {

@@ -7,5 +7,5 @@ import (
 	"net"
 )
 
-// oneHop is not supported: only on Linux do instances have their own networks.
+// oneHop returns ErrUnsupported. Instances have their own networks only on Linux.
 func oneHop(net.Listener) error { return errors.ErrUnsupported }

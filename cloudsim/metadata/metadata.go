@@ -49,7 +49,7 @@ type Config struct {
 	// machine may belong to an attacker (DNS rebinding).
 	Hosts []string
 	// TrustLoopback gives user data, identity documents and tokens also to a caller
-	// whose address is in 127.0.0.0/8 or ::1. Any user of the machine can call from
+	// with an address in 127.0.0.0/8 or ::1. Any user of the machine can call from
 	// such an address, and can therefore pose as an instance with that address.
 	TrustLoopback bool
 	// Limits limit the connections of callers without a session.

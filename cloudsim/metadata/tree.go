@@ -67,7 +67,7 @@ type leaf struct {
 	value func(Document) any // string: sent as plain text; other types: sent as JSON; "" and nil: not found
 }
 
-// leaves are all leaves, in the order of the list that GET /v1/ returns.
+// leaves contains all leaves, in the order in which GET /v1/ lists them.
 var leaves = []leaf{
 	{"", func(d Document) any { return d }},
 	{"/id", func(d Document) any { return string(d.ID) }},
@@ -117,7 +117,7 @@ func secret(path string) bool {
 // AccessToken is a token with which the instance's service account calls the cloud.
 type AccessToken struct {
 	AccessToken string `json:"accessToken"`
-	ExpiresIn   int64  `json:"expiresIn"` // seconds that the token is valid for at least
+	ExpiresIn   int64  `json:"expiresIn"` // minimum validity in seconds
 }
 
 // Paths lists every path.

@@ -11,8 +11,8 @@ import (
 var libraryFlags = pflag.CommandLine
 
 // newCCMCommand returns upstream's command with its own flags and help, so that operators
-// of other cloud controller managers know it. Only this command may register the flags of
-// libraries; see newRootCommand.
+// of other cloud controller managers already know this command. Only this command gets the
+// flags of libraries; see newRootCommand.
 func newCCMCommand(e env) *cobra.Command {
 	ours := pflag.CommandLine
 	pflag.CommandLine = libraryFlags

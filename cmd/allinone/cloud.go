@@ -87,8 +87,8 @@ func (c *cloudCLI) connectionFlags(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("project", names(c, projects)) // error only for an unknown flag name
 }
 
-// whereCloud is the content of DATADIR/cloud.yaml. A running lab writes into this file how
-// to call its cloud. TokenFile is relative to the data dir unless it is absolute.
+// whereCloud is the content of DATADIR/cloud.yaml. A running lab writes the URL and
+// the token file of its cloud into this file. TokenFile is relative to the data dir unless it is absolute.
 type whereCloud struct {
 	URL       string `json:"url"`
 	TokenFile string `json:"tokenFile"`

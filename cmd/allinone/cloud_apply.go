@@ -22,7 +22,6 @@ import (
 // appliable contains the lists that a file may have, in the order of their creation: a
 // resource comes before resources that refer to it. An update replaces all members that can
 // be updated. All other members of a resource keep their first values.
-// was made.
 var appliable = []struct {
 	key, path string
 	check     func(raw []byte) error // checks the request before it is sent
@@ -284,10 +283,10 @@ func named(ctx context.Context, cl *client.Client, path, name string) (map[strin
 	return l.Items[0], nil
 }
 
-// differing returns the members of the file whose values differ in the cloud. A member that
-// the cloud does not show counts only if it can be updated, because other hidden members may
-// belong to the request alone. For a member that cannot be updated, an empty value in the
-// file means the default, so it never counts.
+// differing returns the members of the file that have a different value in the cloud. A member
+// that the cloud does not show counts only if it can be updated. Other hidden members may exist
+// only in requests. For a member that cannot be updated, an empty value in the file asks for
+// the default, so the member does not count.
 func differing(have, want map[string]any, update []string) (fields []string) {
 	for k, v := range want {
 		is, shown := have[k]

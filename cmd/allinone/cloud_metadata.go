@@ -219,7 +219,7 @@ func newWithdrawCommand(c *cloudCLI) *cobra.Command {
 	return cmd
 }
 
-// noticed prints instances with their notices.
+// noticed returns a printer of instances with their notices.
 func noticed(c *cloudCLI, o output) printer[cloudsim.Instance] {
 	p := instances.printer(c, o)
 	p.columns = []column[cloudsim.Instance]{

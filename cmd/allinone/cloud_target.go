@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// targetLists are the paths of the lists of resources that can be the target of a hold or a
-// fault. It contains only kinds whose id differs from the name.
+// targetLists contains the path of the list of each kind that can be the target of a hold or
+// a fault. It leaves out the kinds that have a name but no separate id.
 var targetLists = map[cloudsim.ResourceKind]string{
 	cloudsim.KindInstance: "/v1/instances", cloudsim.KindLoadBalancer: "/v1/load-balancers", cloudsim.KindAddress: "/v1/addresses",
 	cloudsim.KindDisk: "/v1/disks", cloudsim.KindSnapshot: "/v1/snapshots", cloudsim.KindSnapshotGroup: "/v1/snapshot-groups",
@@ -23,7 +23,8 @@ var anyID = regexp.MustCompile(`^[a-z]+-[0-9a-f]{6,}$`)
 
 // targetID returns the id of the target of a hold or a fault. of is the target's kind, or the
 // plural of the kind as in an operation. A word that looks like an id and is not a name is
-// an id, because a target may be created later. A name in later stays unchanged.
+// an id, because a target may be created later. later contains the names of resources that
+// are not created yet, and targetID returns such a name unchanged.
 func targetID(ctx context.Context, cl *client.Client, of, word string, later map[string]bool) (string, error) {
 	kind, known := parseKind(of)
 	path, listed := targetLists[kind]

@@ -100,8 +100,8 @@ on stdout, or written to a new file that only you can read.`,
 	return cmd
 }
 
-// createTokenInto creates the file before the token, so that it never creates a token whose
-// secret it cannot write. If the cloud creates no token, it removes the file.
+// createTokenInto creates the file before the token, so that it does not create a
+// token and then fail to write the secret. If the cloud creates no token, it removes the file.
 func createTokenInto(ctx context.Context, cl *client.Client, req cloudsim.CreateToken, path string, p printer[cloudsim.Token]) (err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {

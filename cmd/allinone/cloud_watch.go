@@ -119,7 +119,7 @@ func (w *listWatch[T, ID]) list(ctx context.Context, cl *client.Client) (uint64,
 	return rev, w.print(news)
 }
 
-// event returns an event for the last change of t, which list found.
+// event makes the event for a resource that list found to be new, changed or deleted.
 func (w *listWatch[T, ID]) event(t T, typ cloudsim.EventType) (cloudsim.Event, error) {
 	object, err := json.Marshal(t)
 	m := t.Head()

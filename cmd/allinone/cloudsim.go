@@ -253,8 +253,8 @@ func (f *cloudsimFlags) networks(cfg *engine.Config) error {
 }
 
 // reach sets the addresses of instances that the data plane connects to. These are the
-// addresses of default networks, and the ranges of --network-ranges. Without that flag, this
-// machine knows no addresses of project networks.
+// addresses of default networks, and the ranges of --network-ranges. Without that flag, the
+// addresses of project networks are on no network of this machine.
 func (f *cloudsimFlags) reach(plane *dataplane.Config, cfg engine.Config) {
 	for _, p := range []netip.Prefix{cfg.Instances, cfg.Instances6} {
 		if p.IsValid() {
@@ -407,7 +407,7 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		if err != nil {
 			return errors.Join(err, ln.Close())
 		}
-		defer func() { _ = further.Close() }() // Serve has closed it, unless a later step fails
+		defer func() { _ = further.Close() }() // Serve has closed the listener, unless a later step fails
 		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, further, api, run.Limits{}) })
 	}
 	if f.pprofSocket != "" {

@@ -26,7 +26,7 @@ type news struct {
 }
 
 // message is the teller of a detached lab. It ignores write errors, because the process
-// that started the lab may have ended, and ends when the lab is ready.
+// that started the lab may have ended. That process also ends when the lab is ready.
 type message struct {
 	out  *json.Encoder
 	pipe io.Closer

@@ -70,7 +70,7 @@ func newLab(t *testing.T) *labRun {
 	return l
 }
 
-// dump keeps the logs of a lab whose test failed, and prints the end of each log.
+// dump keeps the logs of the lab after a failed test, and prints the end of each log.
 func (l *labRun) dump() {
 	kept := filepath.Join(filepath.Dir(l.allinone), "failed", l.t.Name())
 	if err := errors.Join(os.RemoveAll(kept), os.CopyFS(kept, os.DirFS(filepath.Join(l.dir, "logs")))); err != nil {

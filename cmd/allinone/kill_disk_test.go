@@ -38,7 +38,7 @@ func (w *writer) disk(ctx context.Context, c *client.Client, n int) error {
 	switch {
 	case err == nil:
 		w.disks[n] = got.ID
-	case id == "" && errors.Is(err, cloudsim.Exists): // a request whose answer was lost created it with other values
+	case id == "" && errors.Is(err, cloudsim.Exists): // an earlier request with a lost answer created the disk with other values
 		if l, err := c.ListDisks(ctx, cloudsim.ListOptions{Name: name}); err == nil && len(l.Items) == 1 {
 			w.disks[n] = l.Items[0].ID
 		}
@@ -68,7 +68,7 @@ func (w *writer) snap(ctx context.Context, c *client.Client) error {
 	switch {
 	case err == nil:
 		w.snapshot = got.ID
-	case id == "" && errors.Is(err, cloudsim.Exists): // of a disk that was deleted since
+	case id == "" && errors.Is(err, cloudsim.Exists): // the existing snapshot is of a disk that was deleted since
 		if l, err := c.ListSnapshots(ctx, cloudsim.ListOptions{Name: name}); err == nil && len(l.Items) == 1 {
 			w.snapshot = l.Items[0].ID
 		}

@@ -76,7 +76,7 @@ func (w *writer) route(ctx context.Context, c *client.Client) error {
 	switch {
 	case err == nil:
 		w.way = got.ID
-	case id == "" && errors.Is(err, cloudsim.Exists): // a request whose answer was lost created it to another instance
+	case id == "" && errors.Is(err, cloudsim.Exists): // an earlier request with a lost answer created the route to another instance
 		if l, err := c.ListRoutes(ctx, cloudsim.ListOptions{Name: name}); err == nil && len(l.Items) == 1 {
 			w.way = l.Items[0].ID
 		}

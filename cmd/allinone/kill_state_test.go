@@ -141,7 +141,7 @@ func checkFile(dir string) error {
 	return errors.Join(engine.New(slog.New(slog.DiscardHandler), st, engine.Default()).Check(), st.Close())
 }
 
-// populate creates n instances whose names begin with word.
+// populate creates n instances with names that begin with word.
 func populate(t *testing.T, c *client.Client, word string, n int) {
 	t.Helper()
 	var wg sync.WaitGroup

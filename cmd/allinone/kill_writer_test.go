@@ -175,7 +175,7 @@ func (w *writer) balancer(ctx context.Context, c *client.Client, n int) error {
 	switch {
 	case err == nil:
 		*lb = got
-	case errors.Is(err, cloudsim.Exists): // a request whose answer was lost created it with other values
+	case errors.Is(err, cloudsim.Exists): // an earlier request with a lost answer created the load balancer with other values
 		l, lerr := c.ListLoadBalancers(ctx, cloudsim.ListOptions{Name: fmt.Sprintf("lb-%d-%d", w.n, n)})
 		if lerr == nil && len(l.Items) == 1 {
 			*lb = l.Items[0]

@@ -30,7 +30,7 @@ func (w *wholeness) hold(what, id string) {
 	w.holder[what] = id
 }
 
-// work reports an object whose operation is missing, or whose state does not match its operation.
+// work reports an object without an operation, or with a state that does not match its operation.
 func (w *wholeness) work(m cloudsim.Meta, id, state string, settled ...string) {
 	op, err := w.e.GetOperation(w.ctx, m.Operation)
 	if err != nil || op.Target != id || op.Over() != slices.Contains(settled, state) {

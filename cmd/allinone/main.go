@@ -48,7 +48,7 @@ var commands = []struct {
 
 func main() {
 	watched := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores the signal, and it stays ignored
+	if !signal.Ignored(syscall.SIGHUP) { // under nohup the signal stays ignored
 		watched = append(watched, syscall.SIGHUP)
 	}
 	signals := make(chan os.Signal, 2)

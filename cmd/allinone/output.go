@@ -31,7 +31,7 @@ const (
 
 var formats = []format{formatTable, formatWide, formatJSON, formatYAML, formatName}
 
-// String, Set and Type make a format a flag.
+// String, Set and Type implement pflag.Value.
 func (f *format) String() string { return string(*f) }
 func (f *format) Type() string   { return "FORMAT" }
 func (f *format) Set(s string) error {

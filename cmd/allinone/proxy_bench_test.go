@@ -29,7 +29,7 @@ const (
 	maxCPU        = 0.6  // CPU time per byte
 	minDials      = 1.0  // dials per second
 	maxIdle       = 1.15 // memory of an idle connection
-	minStalled    = 0.95 // throughput of this project beside a stalled reader, relative to without one
+	minStalled    = 0.95 // throughput with a stalled reader, relative to the throughput without a stalled reader
 )
 
 // The number and the duration of the measurements of each figure.
@@ -354,7 +354,7 @@ func BenchmarkNetworkProxy(b *testing.B) {
 				us.stalled(b, addr, stalled)
 			}
 			reportProxy(b, mode, got, median(stalled["with"])/median(stalled["without"]))
-			for range b.N - 1 { // the rounds are inside
+			for range b.N - 1 { // the benchmark measures its own rounds
 			}
 		})
 	}

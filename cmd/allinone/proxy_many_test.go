@@ -66,7 +66,8 @@ var realTunnel = tunnelled{
 		l.says("netexec", "exec", "web", "--", "/agnhost", "--help")
 		l.forwards("web")
 	},
-	// Here kube-apiserver sends the addresses of endpoints, which may not be loopback addresses.
+	// Here kube-apiserver sends the addresses of endpoints. Kubernetes does not allow
+	// loopback addresses for endpoints.
 	at: (*labRun).hostAddress,
 	service: `
 apiVersion: v1

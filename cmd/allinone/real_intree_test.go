@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// legacyZones contains zones whose names the translation of each in-tree plugin accepts.
+// legacyZones contains zones with names that the translation of each in-tree plugin accepts.
 const legacyZones = `
 regions: [{name: sim-1}, {name: us-central1}, {name: us-west-2}]
 zones:

@@ -83,7 +83,7 @@ func (l *labRun) push(id string, names ...string) (registry string) {
 	return registry
 }
 
-// pulls waits until a pod runs whose image had to be pulled.
+// pulls waits until a pod runs, and checks that its image had to be pulled.
 func (l *labRun) pulls(pod string) {
 	l.t.Helper()
 	l.kubectl("wait", "pod", pod, "--for=condition=Ready", "--timeout=90s")
@@ -153,8 +153,8 @@ func (l *labRun) testRealPullAsPod(t *testing.T, r string) {
 	l.refusedFor("lacks the permission registry.pull", "lost-its-role")
 }
 
-// testRealPullWithoutCloud proves that a pod whose image is on the node starts while the cloud
-// does not answer.
+// testRealPullWithoutCloud proves that a pod starts while the cloud does not answer, if its
+// image is already on the node.
 func (l *labRun) testRealPullWithoutCloud(t *testing.T, r string) {
 	pid := l.proxyPID("cloudsim")
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {

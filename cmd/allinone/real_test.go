@@ -343,7 +343,7 @@ func (l *labRun) testRealAdoption(t *testing.T) {
 	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
 	before := l.machinePID("i-000001")
 	// After the crash, the API server shows old pod states until the kubelet has started
-	// the pods again. So wait with this Service, whose nodes serve only through their own
+	// the pods again. So wait with this Service: its nodes serve only through their own
 	// pods.
 	l.everyPod(l.realURL("drain"))
 	pods := l.podsByNode("web")

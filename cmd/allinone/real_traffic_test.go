@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// healthWindow is the time within which a load balancer stops using a lost node. Two failed
-// probes need up to six seconds, and the rest is a margin for a busy machine.
+// healthWindow is the time within which a load balancer stops using a lost node. It covers
+// two failed probes, two seconds apart with a timeout of one second, and a margin for a busy
+// machine.
 const healthWindow = 20 * time.Second
 
 // outsider is a client outside the cloud: a network namespace behind the host.
@@ -214,7 +215,7 @@ func watchful(url string) (stop func() watch) {
 }
 
 // movesAway checks that requests fail only as long as the health checks need to notice a lost
-// node. It uses a Service whose nodes serve through their own pods. With another Service,
+// node. It uses a Service with externalTrafficPolicy Local. With policy Cluster,
 // kube-proxy would send some requests to the lost node's pods until Kubernetes notices the loss.
 func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	t.Helper()
@@ -232,7 +233,7 @@ func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	}
 }
 
-// testRealZoneOutage proves that traffic moves away from a dark zone, whose network is cut.
+// testRealZoneOutage proves that traffic moves away from a dark zone, which has no network.
 // After the outage its machines are reachable again.
 func (l *labRun) testRealZoneOutage(t *testing.T) {
 	kubelet := l.kubeletOf("node-3")

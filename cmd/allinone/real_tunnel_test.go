@@ -84,8 +84,8 @@ func (l *labRun) testRealTunnel(t *testing.T) {
 	}
 }
 
-// withoutAgents kills the agents of nodes. It also moves a file that the agents need, so they
-// start again only after a call of there.
+// withoutAgents kills the agents of nodes. It also moves a file that the agents need away. The
+// returned function moves the file back, so that the agents can start again.
 func (l *labRun) withoutAgents(nodes ...string) (there func()) {
 	l.t.Helper()
 	const key, away = "/etc/kubernetes/proxy-agent.key", "/etc/kubernetes/away"

@@ -1,6 +1,6 @@
 // Command machine is the first process of a real node. The hypervisor starts it in new
 // namespaces. Other programs do not need it. It is not part of allinone, because every node
-// runs one machine process: it takes 2 MiB of memory, and allinone takes 30 MiB.
+// runs one machine process. A machine process takes 2 MiB of memory, and allinone takes 30 MiB.
 package main
 
 import (

@@ -72,7 +72,7 @@ var references = map[string]string{
 	"replicaZones": "zones", "repositories": "repositories",
 }
 
-// special returns values for properties whose strings have a meaning that the schema does not
+// special returns values for properties that have a meaning which the schema does not
 // contain. It looks for "Schema.property", and then for the property alone.
 func (g *generator) special(in, property string) (any, bool) {
 	private := func(bits int) string {
