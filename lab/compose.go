@@ -124,8 +124,8 @@ func (c Composed) fill(p pki, service string, files []string, user string) error
 }
 
 // Seed creates the objects that the other services need in the cluster and in the
-// cloud. Both must be ready. It applies the roles and makes service accounts, whose
-// tokens it writes for the services. The first time, it also creates the instances.
+// cloud. Both must be ready. It applies the roles, makes service accounts, and writes the
+// accounts' tokens for the services. The first time, it also creates the instances.
 func (c Composed) Seed(ctx context.Context, instances int, nodes Nodes) error {
 	k, err := connect(c.file("toolbox", "kubeconfig"), "")
 	if err != nil {

@@ -45,7 +45,8 @@ func composedNetworks(nodes Nodes) networks {
 	return n
 }
 
-// composedVPC returns the VPC. Its bridge is where the router and all hosts of machines reach it.
+// composedVPC returns the VPC. Its bridge is in the network namespace that the router and
+// all hosts of machines share.
 func composedVPC() real.Network {
 	n := composedNetworks(Real).real(composedLink)
 	n.BridgeOnHost = true

@@ -49,7 +49,7 @@ type Config struct {
 	// `make csi`: the sidecars and the CustomResourceDefinitions of snapshots.
 	Volumes bool
 	CSIDir  string
-	// ServeAs lists legacy drivers in whose names the CSI driver also answers (KEP-625).
+	// ServeAs lists names of legacy drivers under which the CSI driver also answers (KEP-625).
 	ServeAs []string
 	Timeout time.Duration // limit until all components are ready
 	Grace   time.Duration // time between SIGTERM and SIGKILL

@@ -153,8 +153,8 @@ func (p *plan) clientFlags() []string {
 }
 
 // ipMode returns "VIP" if kube-proxy may send the traffic of pods to a load balancer's
-// address directly to the Service. This is correct for real nodes, whose load balancers
-// keep the client's address.
+// address directly to the Service. This is correct for real nodes, because their load
+// balancers keep the client's address.
 func (p *plan) ipMode() string {
 	if p.Nodes == Real {
 		return "VIP"

@@ -15,8 +15,8 @@ const (
 	// pullAudience is the audience of the service account tokens that the kubelet
 	// presents to the cloud.
 	pullAudience = "registry.cloudsim"
-	// PullAnnotation is the annotation of a service account whose pods pull images with
-	// the account's own identity. The cloud must trust the account: see
+	// PullAnnotation is an annotation of a service account. The account's pods then pull
+	// images with the account's own identity. The cloud must trust the account: see
 	// `allinone cloud workload-trusts`.
 	PullAnnotation = "cloudsim.dev/pull-as-itself"
 )

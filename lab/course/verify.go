@@ -93,7 +93,7 @@ func (c Command) Run(ctx context.Context, sh Shell, patience time.Duration) (pri
 	}
 }
 
-// Differs is the error for a command whose result differs from its page.
+// Differs is the error for a command with a result that differs from its page.
 type Differs struct {
 	Command
 	Saw  string

@@ -14,7 +14,7 @@ const workers = 8
 // nodeQueue holds the names of nodes that need a sync.
 type nodeQueue struct {
 	log     *slog.Logger
-	failure string // log message for a node whose sync failed
+	failure string // log message for a failed sync of a node
 	sync    func(ctx context.Context, node string) error
 	names   queue.Interface
 }

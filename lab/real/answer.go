@@ -9,23 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The data plane speaks to targets as its clients, by their addresses. So what
-// a server in the VPC answers to an address outside leads to the host, and the
-// host takes it for its own. Which packets are answers, their source port says:
-// it is below those that Linux gives to clients. What machines and pods begin
-// themselves has nowhere to go, as before.
+// The data plane connects to targets from the clients' addresses. So a server in the VPC
+// answers to an address outside the VPC. The router must send these answers to the host,
+// and the host must accept them as its own. The rules recognise answers by their source
+// port, which is below the ports that Linux assigns to clients. Connections that machines
+// and pods open to outside addresses still have no route.
 const (
 	firstServerPort, lastServerPort = 1, 32767
 
-	routerTable    = 77        // of the router, which has no other
-	routerPriority = 40_000    // after its main table: what is in the VPC stays there
-	hostTables     = 1_000_000 // plus the number of the link, which no other lab has
-	hostPriority   = 30_000    // before its main table
+	routerTable    = 77        // routing table in the router's namespace, which has no other
+	routerPriority = 40_000    // after the main table, so traffic to the VPC stays there
+	hostTables     = 1_000_000 // plus the index of the link, which differs between labs
+	hostPriority   = 30_000    // before the host's main table
 )
 
 var everywhere = ipNet(netip.MustParsePrefix("0.0.0.0/0"))
 
-// leadAnswers makes the rules and routes, or leaves them as they are.
+// leadAnswers creates the rules and routes for answers. Existing rules and routes stay.
 func (v *vpc) leadAnswers(host *netlink.Handle) error {
 	bridge, err := v.link.LinkByName(bridgeName)
 	if err != nil {
@@ -69,8 +69,8 @@ func answers(from string, protocol, table, order int) *netlink.Rule {
 	return r
 }
 
-// forgetAnswers takes the host's rules and its table away, which do not go with
-// the link. None is no error.
+// forgetAnswers deletes the host's rules and table for answers, which the kernel does not
+// delete together with the link. Missing rules are no error.
 func forgetAnswers(link string) error {
 	rules, err := netlink.RuleList(netlink.FAMILY_V4)
 	if err != nil {

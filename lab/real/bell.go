@@ -2,8 +2,8 @@ package real
 
 import "context"
 
-// bell rings when there is news, and says no more than that: news that comes
-// while nobody listens is heard once.
+// bell is a notification without data. Notifications that arrive while no goroutine reads
+// are merged into one.
 type bell chan struct{}
 
 func newBell() bell { return make(bell, 1) }
@@ -15,8 +15,8 @@ func (b bell) ring() {
 	}
 }
 
-// each does the work whenever b rings, and again after a pause when that
-// failed, until ctx ends.
+// each calls work on each notification until ctx ends. After a failure it calls failed
+// and repeats the work after a backoff.
 func (b bell) each(ctx context.Context, work func() error, failed func(error)) {
 	again := retry()
 	for {

@@ -13,15 +13,15 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// bridge is where the cables of a VPC end.
+// bridge connects the cables (veth pairs) of a VPC.
 type bridge struct {
 	network Network
 	name    string
-	link    *netlink.Handle // in the namespace that it is in
+	link    *netlink.Handle // handle for the bridge's namespace
 }
 
-// hostBridge is the bridge of a VPC whose router is another process: it is in
-// this process' own namespace, as soon as the router made it.
+// hostBridge returns the bridge of a VPC if another process is the router. The bridge is
+// in this process's network namespace and exists after the router has created it.
 func hostBridge(n Network) (*bridge, error) {
 	link, err := netlink.NewHandle()
 	if err != nil {
@@ -30,7 +30,7 @@ func hostBridge(n Network) (*bridge, error) {
 	return &bridge{n, n.Link, link}, nil
 }
 
-// attach gives the machine whose first process is pid a cable to the VPC.
+// attach connects a machine to the VPC with a veth pair. pid is the machine's first process.
 func (b *bridge) attach(name string, pid int, address netip.Addr) error {
 	if err := b.detach(name); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (b *bridge) attach(name string, pid int, address netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = ns.Close() }() // only ever read
+	defer func() { _ = ns.Close() }() // an error does not matter for a read-only handle
 	inside, err := netlink.NewHandleAt(ns)
 	if err != nil {
 		return err
@@ -68,10 +68,10 @@ func (b *bridge) attach(name string, pid int, address netip.Addr) error {
 	return nil
 }
 
-// detach takes a machine's cable away. None is no error.
+// detach deletes a machine's veth pair. A missing one is no error.
 func (b *bridge) detach(name string) error { return removeLink(b.link, name) }
 
-// plug puts this end of a cable into the bridge.
+// plug adds the local end of a veth pair to the bridge.
 func (b *bridge) plug(name string) error {
 	l, err := b.link.LinkByName(name)
 	if err != nil {
@@ -87,8 +87,8 @@ func (b *bridge) plug(name string) error {
 	return b.link.LinkSetUp(l)
 }
 
-// setCables cuts the cables of some machines at this end, and joins those of
-// the others. Machines that are off have none.
+// setCables sets the local ends of veth pairs down for machines with cut true, and up
+// for machines with cut false. A machine that is off has no veth pair.
 func (b *bridge) setCables(cut map[cloudsim.InstanceID]bool) error {
 	links, err := b.link.LinkList()
 	if err != nil {
@@ -108,7 +108,7 @@ func (b *bridge) setCables(cut map[cloudsim.InstanceID]bool) error {
 	return errors.Join(errs...)
 }
 
-// cables are the names of all links beside the bridge.
+// cables returns the names of all links in the bridge's namespace.
 func (b *bridge) cables() (map[string]bool, error) {
 	links, err := b.link.LinkList()
 	if err != nil {
@@ -121,8 +121,8 @@ func (b *bridge) cables() (map[string]bool, error) {
 	return there, nil
 }
 
-// card is the hardware address of who has an address in the VPC: always the
-// same, so that nobody sends to a card that is gone.
+// card returns the hardware address for an address in the VPC. It is always the same, so
+// the ARP caches of other machines stay valid after a restart.
 func card(a netip.Addr) net.HardwareAddr {
 	a4 := a.As4()
 	return net.HardwareAddr{2, 0, a4[0], a4[1], a4[2], a4[3]}
@@ -136,7 +136,7 @@ func up(h *netlink.Handle, name string) error {
 	return h.LinkSetUp(l)
 }
 
-// configure gives a link an address and switches it on.
+// configure sets a link's address and sets the link up.
 func configure(h *netlink.Handle, name string, address netip.Prefix) error {
 	l, err := h.LinkByName(name)
 	if err != nil {
@@ -149,7 +149,7 @@ func configure(h *netlink.Handle, name string, address netip.Prefix) error {
 	return h.LinkSetUp(l)
 }
 
-// removeLink takes a link away. None is no error.
+// removeLink deletes a link. A missing link is no error.
 func removeLink(h *netlink.Handle, name string) error {
 	l, err := h.LinkByName(name)
 	if isNoLink(err) {

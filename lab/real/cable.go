@@ -7,8 +7,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// cables are what the hypervisor knows of its machines' cables: which zones they
-// are in, and which zones are dark.
+// cables holds the zone of each machine and the dark zones, from which the state of each
+// veth pair follows.
 type cables struct {
 	news bell
 
@@ -28,14 +28,14 @@ func (c *cables) change(fn func()) {
 	c.news.ring()
 }
 
-// locate takes note of the zone of an instance.
+// locate stores the zone of an instance.
 func (c *cables) locate(i cloudsim.Instance) { c.change(func() { c.zones[i.ID] = i.Zone }) }
 
-// darken takes note of whether anything reaches what runs in a zone.
+// darken stores whether a zone is dark, which means unreachable.
 func (c *cables) darken(z cloudsim.Zone) { c.change(func() { c.dark[z.Name] = z.Dark() }) }
 
-// cut are the instances whose cables are: those in a dark zone are, and the
-// others are not.
+// cut returns for each instance whether its veth pair must be down, which is so in a dark
+// zone.
 func (c *cables) cut() map[cloudsim.InstanceID]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +46,7 @@ func (c *cables) cut() map[cloudsim.InstanceID]bool {
 	return all
 }
 
-// keepCables has the cables to dark zones cut, and no other, until ctx ends.
+// keepCables sets the veth pairs of machines in dark zones down, and all others up, until ctx ends.
 func (h *hypervisor) keepCables(ctx context.Context) {
 	h.cables.news.each(ctx, func() error { return h.bridge.setCables(h.cables.cut()) }, func(err error) {
 		h.log.Warn("the cables to dark zones are not as the cloud says; trying again", "err", err)

@@ -17,25 +17,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroup is a path below each of the host's hierarchies: one on cgroup v2, one
-// per controller on v1. It is the list of a machine's processes that survives
-// the death of the hypervisor, and it holds the machine to its size.
+// cgroup is a path below each of the host's cgroup hierarchies. Cgroup v2 has one
+// hierarchy, and v1 has one for each controller. The cgroup limits the size of a machine.
+// It also lists the machine's processes, even after the death of the hypervisor.
 type cgroup struct {
 	hierarchies []hierarchy
-	name        string // without a leading slash
+	name        string // path without a leading slash
 }
 
-// hierarchy is a place where the host mounts cgroups.
+// hierarchy is a mount point of cgroups on the host.
 type hierarchy struct {
 	path        string
-	unified     bool     // v2
-	controllers []string // of v1
+	unified     bool     // true for cgroup v2
+	controllers []string // only for v1
 }
 
 func (h hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
 
-// hierarchies returns the hierarchies of this mount namespace. When a controller
-// is mounted twice, the first mount counts.
+// hierarchies returns the hierarchies of this mount namespace. If a controller is
+// mounted twice, it returns the first mount.
 func hierarchies() ([]hierarchy, error) {
 	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {
@@ -60,12 +60,12 @@ func hierarchies() ([]hierarchy, error) {
 	return all, nil
 }
 
-// below is a cgroup in this one.
+// below returns a child cgroup.
 func (c cgroup) below(name string) cgroup {
 	return cgroup{c.hierarchies, filepath.Join(c.name, name)}
 }
 
-// exists reports whether it is there in any hierarchy, also if it is empty.
+// exists reports whether the cgroup exists in any hierarchy, even if it is empty.
 func (c cgroup) exists() bool {
 	return slices.ContainsFunc(c.hierarchies, func(h hierarchy) bool {
 		_, err := os.Stat(c.in(h))
@@ -75,14 +75,14 @@ func (c cgroup) exists() bool {
 
 func (c cgroup) in(h hierarchy) string { return filepath.Join(h.path, c.name) }
 
-// size is what a machine may use; 0 does not limit.
+// size is the limit of a machine's memory and CPUs.
 type size struct {
 	memory int64 // bytes
 	cpus   int
 }
 
-// create makes the cgroup, and what is above it, and makes its controllers
-// available to what is below it.
+// create creates the cgroup and its parents. On v2 it enables the controllers of each
+// parent for the parent's children.
 func (c cgroup) create() error {
 	if parent := filepath.Dir(c.name); parent != "." {
 		if err := (cgroup{c.hierarchies, parent}).create(); err != nil {
@@ -108,7 +108,7 @@ func (c cgroup) create() error {
 	return nil
 }
 
-// inheritCPUs gives a cpuset those of its parent: an empty one takes no process.
+// inheritCPUs copies an empty cpuset from the parent, because an empty cpuset accepts no process.
 func inheritCPUs(dir string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		now, err := os.ReadFile(filepath.Join(dir, file))
@@ -122,21 +122,21 @@ func inheritCPUs(dir string) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, file), above, 0o644); err != nil { //nolint:gosec // the kernel made it
+		if err := os.WriteFile(filepath.Join(dir, file), above, 0o644); err != nil { //nolint:gosec // the kernel created the file
 			return err
 		}
 	}
 	return nil
 }
 
-// delegate makes every controller that a v2 cgroup has available below it.
+// delegate makes all controllers of a v2 cgroup available to its children.
 func delegate(dir string) error {
 	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
 		return err
 	}
 	for name := range strings.FieldsSeq(string(have)) {
-		err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+name), 0o644) //nolint:gosec // the kernel made it
+		err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+name), 0o644) //nolint:gosec // the kernel created the file
 		if err != nil {
 			return fmt.Errorf("delegating %s below %s: %w", name, dir, err)
 		}
@@ -144,11 +144,11 @@ func delegate(dir string) error {
 	return nil
 }
 
-// limit holds all that is in the cgroup to a size.
+// limit sets the limits of the cgroup, which apply to all its processes together.
 func (c cgroup) limit(s size) error {
 	const period = 100_000 // microseconds
 	set := func(h hierarchy, file, value string) error {
-		return os.WriteFile(filepath.Join(c.in(h), file), []byte(value), 0o644) //nolint:gosec // the kernel made it
+		return os.WriteFile(filepath.Join(c.in(h), file), []byte(value), 0o644) //nolint:gosec // the kernel created the file
 	}
 	var errs []error
 	for _, h := range c.hierarchies {
@@ -165,17 +165,17 @@ func (c cgroup) limit(s size) error {
 	return errors.Join(errs...)
 }
 
-// offers reports whether a v2 cgroup has a controller: on a host where v1 has
-// it, it has not.
+// offers reports whether a v2 cgroup has a controller. It has not if the host uses this
+// controller in v1.
 func (c cgroup) offers(h hierarchy, controller string) bool {
 	have, err := os.ReadFile(filepath.Join(c.in(h), "cgroup.controllers"))
 	return err == nil && slices.Contains(strings.Fields(string(have)), controller)
 }
 
-// join moves a process into the cgroup, in every hierarchy.
+// join moves a process into the cgroup in every hierarchy.
 func (c cgroup) join(pid int) error {
 	for _, h := range c.hierarchies {
-		err := os.WriteFile(filepath.Join(c.in(h), "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644) //nolint:gosec // the kernel made it
+		err := os.WriteFile(filepath.Join(c.in(h), "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644) //nolint:gosec // the kernel created the file
 		if err != nil {
 			return fmt.Errorf("cgroup %s: %w", c.in(h), err)
 		}
@@ -183,7 +183,7 @@ func (c cgroup) join(pid int) error {
 	return nil
 }
 
-// processes are all in the cgroup and below it. None is no error.
+// processes returns the pids in the cgroup and its children. No processes are no error.
 func (c cgroup) processes() ([]int, error) {
 	var pids []int
 	for _, h := range c.hierarchies {
@@ -217,8 +217,8 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// destroy kills everything in the cgroup and removes it. It returns when
-// nothing of it is left, or an error that says what is.
+// destroy kills all processes in the cgroup and removes the cgroup. It returns an error
+// with the remaining processes if this takes more than 15 seconds.
 func (c cgroup) destroy(ctx context.Context) error {
 	const patience = 15 * time.Second
 	deadline := time.Now().Add(patience)
@@ -248,7 +248,7 @@ func (c cgroup) destroy(ctx context.Context) error {
 	}
 }
 
-// remove removes the empty folders, the deepest first.
+// remove removes the empty folders of the cgroup, the deepest first.
 func (c cgroup) remove() error {
 	var errs []error
 	for _, h := range c.hierarchies {

@@ -12,18 +12,17 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// vpcFile is where the VPC's network namespace is mounted, in Config.Dir.
+// vpcFile is the file in Config.Dir on which the VPC's network namespace is mounted.
 const vpcFile = "vpc.netns"
 
-// Clean ends what a hypervisor with this Dir, Name and Link left: its machines and
-// all their processes, their cgroups, the network and its links. It finds them
-// by their places and not by what was written down, so it needs no record. What
-// is not there is no error. Disks stay.
+// Clean ends all that a hypervisor with this dir, name and link left: its machines with
+// their processes, its cgroups, the network and its links. It finds these by their names
+// and paths, so it needs no record of them. Missing parts are no error. Disks stay.
 func Clean(ctx context.Context, dir, name, link string) error {
 	return errors.Join(cleanMachines(ctx, name), destroyVPC(filepath.Join(dir, vpcFile), link))
 }
 
-// cleanMachines ends what a hypervisor of that name left, but for its network.
+// cleanMachines does the work of Clean except for the network.
 func cleanMachines(ctx context.Context, name string) error {
 	all, err := hierarchies()
 	if err != nil {
@@ -32,8 +31,8 @@ func cleanMachines(ctx context.Context, name string) error {
 	return errors.Join(cgroup{all, name}.destroy(ctx), detachDisks(name, nil))
 }
 
-// Runs reports whether Clean would find anything: also what an earlier one could
-// not take away.
+// Runs reports whether Clean would find anything, including the remains of an earlier
+// Clean that failed.
 func Runs(dir, name, link string) (bool, error) {
 	all, err := hierarchies()
 	if err != nil {
@@ -47,7 +46,7 @@ func Runs(dir, name, link string) (bool, error) {
 		return there, err
 	}
 	loops, err := disksOf(name)
-	if errors.Is(err, fs.ErrPermission) { // who may not look at loop devices attached none
+	if errors.Is(err, fs.ErrPermission) { // a user without this permission has attached no loop devices
 		return false, nil
 	}
 	return len(loops) > 0, err

@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// Whatever a Clean that failed in the middle has left is found by the next one.
+// Runs and Clean find the remains of a Clean that failed at any step.
 func TestRuns(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it makes loop devices")
@@ -72,7 +72,7 @@ func TestRuns(t *testing.T) {
 		if err := Clean(t.Context(), dir, name, link); err != nil {
 			t.Fatal(err)
 		}
-		// Udev looks into a device that comes or goes, and holds it meanwhile.
+		// Udev opens a loop device that appears or disappears, and keeps the device busy for a moment.
 		eventually.NoError(t, what+" is gone after Clean", func() error {
 			runs, err := Runs(dir, name, link)
 			if err == nil && runs {

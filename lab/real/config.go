@@ -11,81 +11,81 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// Config is what a hypervisor of real machines needs.
+// Config holds the settings of a hypervisor of real machines.
 type Config struct {
-	// Cloud sees the instances of one project; each becomes a machine. It
-	// needs to read instances, instance types, zones, events and, for a router,
-	// routes.
+	// Cloud is the client for one project. Each instance of the project becomes a
+	// machine. The client must be able to read instances, instance types, zones and
+	// events. A router also needs to read routes.
 	Cloud *client.Client
-	// Zones are those whose instances become machines; none for all. Hypervisors
-	// of other zones may be beside this one: what is left over of theirs is not
-	// touched.
+	// Zones lists the zones of the instances that become machines; empty means all
+	// zones. Hypervisors of other zones may run beside this hypervisor, which does not
+	// touch their machines.
 	Zones []string
-	// Router is what is served in the VPC, if this process is its router, too; nil
-	// if another is: see Route.
+	// Router holds the services in the VPC if this process is also the router of the
+	// VPC. It is nil if another process is the router: see Route.
 	Router *Services
-	// Registry is the cloud's.
+	// Registry is the cloud's registry.
 	Registry Registry
-	// Dir is the hypervisor's own folder, absolute: machines, the network,
-	// images.
+	// Dir is the absolute path of the hypervisor's own folder for machines, the network
+	// and images.
 	Dir string
-	// Name tells this lab's cgroups from those of others on the host.
+	// Name is the name of this lab's cgroup, different from other labs on the host.
 	Name    string
 	Network Network
-	// Programs are what machines run.
+	// Programs lists the programs that machines run.
 	Programs Programs
 	// ClusterDNS is the address of the cluster's name server.
 	ClusterDNS string
-	// Identify writes into a folder who a machine is in the cluster: ca.crt,
-	// kubelet.crt and kubelet.key for its server, kubelet.kubeconfig and
+	// Identify writes the cluster identity of a machine into dir: ca.crt, kubelet.crt
+	// and kubelet.key for the kubelet's server, kubelet.kubeconfig and
 	// kube-proxy.kubeconfig.
 	Identify func(dir, host string, address netip.Addr) error
-	// NodeOf is the provider id of the cluster's Node of that name, or "".
+	// NodeOf returns the provider id of the cluster's Node with this name, or "".
 	NodeOf func(ctx context.Context, name string) (providerID string, err error)
-	// NotReady writes into the Node of a machine that was shut down that it is
-	// not ready, as a kubelet does that systemd tells of a shutdown: machines
-	// have no systemd.
+	// NotReady sets the Node of a machine that was shut down to NotReady. On other hosts
+	// the kubelet does this when systemd announces a shutdown, but machines run no
+	// systemd.
 	NotReady func(ctx context.Context, name, providerID string) error
-	// Volumes is what lets pods have volumes; nil for none.
+	// Volumes holds the settings for pods' volumes; nil means no volumes.
 	Volumes *Volumes
-	// NetworkProxy is what kube-apiserver reaches machines through; nil if it
-	// goes there by itself, or through what the hypervisor does not know.
+	// NetworkProxy holds the settings for the network proxy's agents. It is nil if
+	// kube-apiserver reaches machines directly or through a network proxy of the user.
 	NetworkProxy *NetworkProxy
-	// Say tells people of what takes long.
+	// Say reports slow steps to people.
 	Say func(format string, args ...any)
 }
 
-// Registry is one that machines pull from, with passwords of the cloud.
+// Registry is a registry from which machines pull with credentials of the cloud.
 type Registry struct {
-	// Name is host:port, as image names have it.
+	// Name is host:port, as in image names.
 	Name string
-	// CA is a file of the host: the authority that machines trust for it.
+	// CA is the path of the registry's certificate authority on the host.
 	CA string
-	// Kubelet are files for the kubelet and its image credential provider, by
-	// name; machines have them in CredentialDir.
+	// Kubelet holds the files for the kubelet and its image credential provider, by
+	// name. Machines have these files in CredentialDir.
 	Kubelet map[string][]byte
 }
 
-// Programs are files of the host.
+// Programs holds paths on the host.
 type Programs struct {
-	Machine string // folder of containerd, runc, the machine's first process, and cni/
-	Images  string // folder of what the images are made of, and of archives of more
-	// Archives is another folder of archives, whose images come before those of
-	// the same name; "" for none.
+	Machine string // folder with containerd, runc, the machine's first process, and cni/
+	Images  string // folder with the programs of the built images and with more image archives
+	// Archives is a folder with more image archives. They replace images of the same
+	// name. "" means none.
 	Archives string
 	Kubelet  string
 	Proxy    string
 	Kubectl  string
 	Plugin   string // the kubelet's image credential provider
-	Allinone string // which is the CSI driver's node half and the network proxy's agent
+	Allinone string // contains the CSI driver's node part and the network proxy's agent
 }
 
-// kube are upstream's programs on a machine, by name.
+// kube returns Kubernetes' programs on a machine, by name.
 func (p Programs) kube() map[string]string {
 	return map[string]string{"kubelet": p.Kubelet, "kube-proxy": p.Proxy, "kubectl": p.Kubectl}
 }
 
-// Required are all files that must be there, by what they are.
+// Required returns the paths of all files that must exist, by description.
 func (p Programs) Required() map[string]string {
 	all := p.kube()
 	all["image credential provider"], all["allinone"] = p.Plugin, p.Allinone
@@ -101,7 +101,7 @@ func (p Programs) Required() map[string]string {
 	return all
 }
 
-// Validate says everything that is wrong with c.
+// Validate returns one error that lists all invalid fields of c.
 func (c Config) Validate() error {
 	errs := []error{checkCloud(c.Cloud), checkDir(c.Dir), c.Network.Validate(), asRoot()}
 	switch {
@@ -122,7 +122,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// What both a hypervisor and a router need.
+// errNoMetadata is the error of a hypervisor or router without a metadata service.
 var errNoMetadata = errors.New("metadata is required")
 
 func checkCloud(c *client.Client) error {

@@ -32,7 +32,7 @@ func TestNetworkValidate(t *testing.T) {
 	}
 }
 
-// Everything that is wrong is said at once.
+// Validate reports all errors at once.
 func TestConfigValidate(t *testing.T) {
 	err := Config{Network: testNetwork()}.Validate()
 	for _, want := range []string{"cloud", "dir", "name", "identify", "router", "registry"} {

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenContainer makes the container that this process is alone in what machines
-// need of a host: its cgroups and the settings of its network can be written, and
-// all of the kernel's devices have nodes. It takes CAP_SYS_ADMIN. Which devices
-// can be opened is said by the container's own device rules, before and after.
+// OpenContainer prepares the container of this process to run machines. It makes the
+// cgroups and the network settings writable, and shows all of the kernel's devices in
+// /dev. It needs CAP_SYS_ADMIN. The container's device rules still decide which devices
+// can be opened.
 func OpenContainer() error {
 	all, err := hierarchies()
 	if err != nil {
@@ -26,37 +26,36 @@ func OpenContainer() error {
 			return fmt.Errorf("cgroups at %s: %w", h.path, err)
 		}
 	}
-	// A container's own /proc has places that cannot be written.
+	// The container runtime makes parts of /proc read-only; a new mount is writable.
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("/proc: %w", err)
 	}
 	return openDevices()
 }
 
-// openCgroup makes a hierarchy that can be read only, as containers are given it,
-// one that can be written.
+// openCgroup makes a hierarchy writable, which the container runtime mounts read-only.
 func openCgroup(h hierarchy) error {
 	const flags = unix.MS_REMOUNT | unix.MS_BIND | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	return unix.Mount("", h.path, "", flags, "")
 }
 
-// moveIn moves the container's processes from its cgroup into one below: on v2 a
-// cgroup has processes or passes controllers on, and not both, but for the
-// host's own.
+// moveIn moves all processes of the container's cgroup into a child cgroup. On v2 a cgroup
+// may either have processes or pass controllers to children, except for the root cgroup
+// of the host.
 func (h hierarchy) moveIn() error {
 	if !h.unified {
 		return nil
 	}
 	has, err := os.ReadFile(filepath.Join(h.path, "cgroup.controllers"))
 	if err != nil || len(strings.TrimSpace(string(has))) == 0 {
-		return err // v1 has the controllers
+		return err // the host uses v1 for the controllers
 	}
 	whole := cgroup{[]hierarchy{h}, ""}
 	into := whole.below("container")
 	if err := os.Mkdir(into.in(h), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	pids, err := whole.processes() // no machine is on yet
+	pids, err := whole.processes() // no machine runs yet
 	if err != nil {
 		return err
 	}
@@ -68,8 +67,8 @@ func (h hierarchy) moveIn() error {
 	return nil
 }
 
-// openDevices puts the kernel's own folder of devices over the container's few,
-// and the container's terminals and shared memory back into it.
+// openDevices mounts the kernel's device folder over /dev of the container. It moves the
+// container's terminals and shared memory into the new folder.
 func openDevices() error {
 	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return filepath.Dir(m.Mountpoint) != "/dev", false })
 	if err != nil {
@@ -86,7 +85,7 @@ func openDevices() error {
 	for _, m := range mounts {
 		to := filepath.Join(own, filepath.Base(m.Mountpoint))
 		if _, err := os.Stat(to); err != nil {
-			continue // the host has no such place
+			continue // the host has no such folder
 		}
 		if err := unix.Mount(m.Mountpoint, to, "", unix.MS_MOVE, ""); err != nil {
 			return fmt.Errorf("moving %s: %w", m.Mountpoint, err)

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inContainer says to a test's process that it is the container.
+// inContainer is the environment variable that marks the test's process in the container.
 const inContainer = "REAL_TEST_IN_CONTAINER"
 
-// A container has a part of the host's cgroups for its whole, which it may only
-// read, and its processes are in it: where controllers are to be passed on. Once
-// it is open, a machine's cgroups can be made in it.
+// TestOpenContainer runs itself in a container that sees a part of the host's cgroups,
+// mounted read-only. The container's processes are in the root of this part, which must
+// pass controllers on. After OpenContainer, a machine's cgroups can be created there.
 func TestOpenContainer(t *testing.T) {
 	if os.Getenv(inContainer) != "" {
 		insideContainer(t)

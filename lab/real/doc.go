@@ -1,50 +1,51 @@
-// Package real makes the instances of a simulated cloud true as machines: each
-// is a set of Linux namespaces (network, mount, host name, IPC, processes) and
-// a cgroup of the size of its type, with its own containerd, kubelet and
-// kube-proxy at their standard paths, what the cloud's own subsystems have on a
-// node, and a cable to the VPC. It needs Linux and root, and no more: see Doctor.
+// Package real runs the instances of a simulated cloud as machines. A machine is a set of
+// Linux namespaces (network, mount, host name, IPC, processes) and a cgroup with the size
+// of its instance type. Each machine has its own containerd, kubelet and kube-proxy at
+// their standard paths, the node components of the cloud, and a veth pair to the VPC. The
+// package needs Linux, root and the programs that Doctor checks.
 //
-//	instance is provisioning   its disk is made
-//	running                    the machine boots, and its kubelet registers
-//	running, crashed           the power is cut
-//	stopping, terminating,     SIGTERM for everything in it, then the power is
-//	rebooting                  cut
-//	stopped                    it is off; its disk stays
-//	gone                       the disk goes, too
+//	instance is provisioning   create the disk
+//	running                    boot the machine; its kubelet registers
+//	running, crashed           cut the power
+//	stopping, terminating,     send SIGTERM to all processes, then cut the power
+//	rebooting
+//	stopped                    the machine is off and its disk stays
+//	gone                       delete the disk
 //
-// A machine that ends by itself has crashed: it stays off, and the cloud goes
-// on calling its instance running, until somebody reboots it.
+// A machine that ends by itself has crashed. It stays off until a user reboots its
+// instance. Meanwhile the cloud still shows the instance as running.
 //
-// # What is where
+// # Files and host resources
 //
 // In Config.Dir:
 //
-//	vpc.netns          the router of the VPC: a network namespace, mounted
-//	images/KEY/        a containerd's folder with all images unpacked, once
+//	vpc.netns          the router of the VPC: a mounted network namespace
+//	images/KEY/        containerd's folder with all images unpacked
 //	machines/ID/       a machine
-//	  disk/            what stays when it is off; its images are links
-//	  etc/             what it reads when it boots
-//	  boot.json        how it boots: see package boot
-//	  booted           the operation that made it run
-//	  console.log      what its first process says
+//	  disk/            data that stays when the machine is off; images are links
+//	  etc/             files that the machine reads at boot
+//	  boot.json        the boot settings: see package boot
+//	  booted           the cloud operation that started the machine
+//	  console.log      output of the first process
 //
-// On the host: a cgroup named Config.Name in each hierarchy, a cgroup for each
-// machine below it; a link, an address and two routes to the VPC. Kernel
-// settings, firewall and files of the host are not touched.
+// On the host: a cgroup named Config.Name in each hierarchy, with a child cgroup for each
+// machine, and a link with an address, two routes and two rules for the VPC. The package
+// loads the kernel module br_netfilter if the module is missing. It does not change other
+// kernel settings, the firewall or other files of the host.
 //
 // # Zones
 //
-// A hypervisor serves all zones, or those that Config.Zones names: then others
-// may be beside it, in this network namespace and with folders and names of their
-// own. What they share, the bridge and the routes, is made by one more process,
-// Route, and the bridge is in the namespace that they share: cables stay in it
-// when the router ends, and go, by the kernel, when their machine does.
+// A hypervisor serves all zones or the zones in Config.Zones. With Config.Zones, other
+// hypervisors may run in the same network namespace with their own folders and names.
+// They share the bridge and the routes, which another process creates with Route. This
+// bridge is in the shared network namespace. So the cables stay in the bridge when the
+// router ends. The kernel deletes a cable when its machine ends.
 //
-// # Who ends what
+// # End of a machine
 //
-// A machine's first process is PID 1 of its namespace: when it ends, the kernel
-// ends everything in the machine, and mounts, network and names go with it. So
-// switching off cannot leave anything behind, and a hypervisor that is killed
-// leaves whole machines: the next one takes them over (by the cgroup, which is
-// the only list that cannot be wrong), or Clean ends them.
+// A machine's first process is PID 1 of its namespace. When this process ends, the kernel
+// ends all other processes in the machine and removes its mounts, network and names. So
+// a machine that is switched off leaves nothing behind. A killed hypervisor leaves
+// complete machines. The next hypervisor finds them by their cgroups and takes them
+// over, or Clean ends them. Cgroups are the only list of processes that is always correct.
 package real

@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Finding is one thing that real machines need, or run better with.
+// Finding is the result of one check of the host.
 type Finding struct {
 	Name string
-	// Problem is what is wrong; "" if nothing is.
+	// Problem describes the missing or broken part; "" means no problem.
 	Problem string
-	// Needed says that no machine runs without it. Else Problem says what will
-	// be missing.
+	// Needed is true if no machine can run without this. Otherwise Problem describes
+	// the restriction.
 	Needed bool
-	Fix    string // what to do
+	Fix    string // advice
 }
 
-// Doctor looks at this host with the eyes of a hypervisor that keeps its things
-// in or below dir. It changes nothing.
+// Doctor checks whether this host can run machines with their files in or below dir. It
+// changes nothing.
 func Doctor(dir string, p Programs) []Finding {
 	return slices.Concat(
 		[]Finding{checkRoot()}, checkCapabilities(), []Finding{checkCgroups(), checkNamespaces(), checkOverlay(dir), checkNFT(), checkNetfilter(), checkInotify()}, checkPrograms(p))
@@ -38,7 +38,7 @@ func checkRoot() Finding {
 	return f
 }
 
-// capabilities that the hypervisor, or what runs in machines, uses.
+// capabilities lists those that the hypervisor or programs in machines use.
 var capabilities = []struct {
 	name   string
 	bit    int
@@ -120,8 +120,8 @@ func checkNamespaces() Finding {
 	return f
 }
 
-// checkOverlay looks whether containers' root folders can be made on the disk
-// that dir is on.
+// checkOverlay checks whether the kernel has overlayfs and whether the file system of dir
+// can hold the root folders of containers.
 func checkOverlay(dir string) Finding {
 	f := Finding{Name: "overlayfs", Needed: true, Fix: "modprobe overlay; and choose a --data-dir on ext4, xfs or btrfs"}
 	known, err := os.ReadFile("/proc/filesystems")
@@ -141,8 +141,8 @@ func checkOverlay(dir string) Finding {
 	return f
 }
 
-// loadable reports whether the kernel loads a module by itself when it is first
-// asked for what is in it.
+// loadable reports whether the kernel can load a module. The kernel loads it on its first
+// use.
 func loadable(module string) bool {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -152,7 +152,7 @@ func loadable(module string) bool {
 	return err == nil && strings.Contains(string(modules), "/"+module+".ko")
 }
 
-// checkNFT runs what kube-proxy runs.
+// checkNFT runs nft, which kube-proxy runs too.
 func checkNFT() Finding {
 	f := Finding{Name: "nftables", Needed: true, Fix: "apt-get install nftables"}
 	path, err := exec.LookPath("nft")
@@ -172,8 +172,8 @@ func checkNFT() Finding {
 	return f
 }
 
-// What a lab takes of the instances of inotify that its user may have: the
-// kernel counts those of all machines together, because they are root's.
+// Numbers of inotify instances that a lab uses. The kernel counts the instances of all
+// machines together, because all belong to root.
 const (
 	machineInotify = 9 // kubelet 6, containerd 2, kube-proxy 1
 	labInotify     = 20
@@ -195,8 +195,8 @@ func checkInotify() Finding {
 	return f
 }
 
-// inotifyProblem is what is wrong with so many instances, of which so many are
-// taken.
+// inotifyProblem describes the problem if a limit of most instances, with taken already
+// in use, leaves too few for machines. Otherwise it returns "".
 func inotifyProblem(most, taken int) string {
 	if room := max(most-taken-labInotify, 0) / machineInotify; room < fewMachines {
 		return fmt.Sprintf("fs.inotify.max_user_instances is %d, of which %d are taken: there is room for %d machines, the kubelets of others end with \"too many open files\"", most, taken, room)
@@ -204,10 +204,10 @@ func inotifyProblem(most, taken int) string {
 	return ""
 }
 
-// inotifyInstances is how many processes of this user hold, as far as that can
-// be seen.
+// inotifyInstances counts the inotify instances of all processes that this process can
+// inspect.
 func inotifyInstances() (n int) {
-	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*") // fails for a wrong pattern only
+	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*") // fails only for an invalid pattern
 	for _, fd := range fds {
 		if to, err := os.Readlink(fd); err == nil && to == "anon_inode:inotify" {
 			n++

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Doctor sees what is taken, and says so when too little is left.
+// Doctor counts used inotify instances and reports a problem if too few are left.
 func TestInotify(t *testing.T) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 	if err != nil {

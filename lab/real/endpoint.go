@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// serveEndpoints lets machines reach what listens on the host's loopback, at
-// the host's address in the VPC: the API server and the cloud. The price is a
-// copy of what they say, which the kernel makes from socket to socket. Beside
-// them is the metadata service.
+// serveEndpoints makes services on the host's loopback reachable for machines, at the
+// host's address in the VPC: the API server and the cloud. It also starts the metadata
+// service. Each connection is copied from socket to socket in the kernel.
 //
-// All of them listen before any serves: if one cannot, none does.
+// All listeners are open before the first serves. If one fails, serveEndpoints closes
+// all and returns the error.
 func (r *router) serveEndpoints(ctx context.Context, work *errgroup.Group, s Services) (err error) {
 	open := map[net.Listener]string{}
 	defer func() {
@@ -46,7 +46,7 @@ func (r *router) serveEndpoints(ctx context.Context, work *errgroup.Group, s Ser
 	return nil
 }
 
-// forward carries connections until ctx ends; those that are open end then.
+// forward forwards connections of l to the address to, until ctx ends. Then it closes open connections too.
 func forward(ctx context.Context, l net.Listener, to string) error {
 	var open sync.WaitGroup
 	defer open.Wait()
@@ -60,7 +60,7 @@ func forward(ctx context.Context, l net.Listener, to string) error {
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return err
-		case err != nil: // out of files, for a moment
+		case err != nil: // for example, too many open files
 			again.Wait(ctx)
 			continue
 		}
@@ -69,12 +69,12 @@ func forward(ctx context.Context, l net.Listener, to string) error {
 	}
 }
 
-// carry joins a connection to the one behind it.
+// carry connects to the target and copies data in both directions.
 func carry(ctx context.Context, from net.Conn, to string) {
 	defer from.Close()
 	behind, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", to)
 	if err != nil {
-		return // the machine sees a connection that ends, and tries again
+		return // the machine's client sees a closed connection and retries
 	}
 	defer behind.Close()
 	stop := context.AfterFunc(ctx, func() { _ = errors.Join(from.Close(), behind.Close()) })
@@ -85,11 +85,11 @@ func carry(ctx context.Context, from net.Conn, to string) {
 	both.Wait()
 }
 
-// pump copies until one side says no more, and passes that on.
+// pump copies data until from ends, and then closes the write side of to.
 func pump(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	if c, ok := to.(*net.TCPConn); ok && err == nil {
-		_ = c.CloseWrite() // it may be closed already
+		_ = c.CloseWrite() // an error means that the connection is already closed
 		return
 	}
 	_ = errors.Join(to.Close(), from.Close())

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// First is the first process of the machine of that host name, which a
-// hypervisor with this Dir and Name runs.
+// First returns the pid of the first process of the machine with this host name. dir and
+// name are the hypervisor's Dir and Name.
 func First(dir, name, host string) (pid int, err error) {
 	all, err := hierarchies()
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// Where a machine has its things. Those are upstream's standard paths: what
-// runs on a node needs no other configuration than on any node.
+// Paths in a machine. They are the standard paths of Kubernetes, so programs on the
+// machine need the same configuration as on other nodes.
 const (
 	etcKubernetes = "/etc/kubernetes"
 	programsDir   = "/opt/machine"
@@ -34,16 +34,16 @@ const (
 	logDir        = "/var/log"
 )
 
-// CredentialDir is where a machine has the files of Registry.Kubelet.
+// CredentialDir is the folder of a machine with the files of Registry.Kubelet.
 const CredentialDir = etcKubernetes + "/credprovider"
 
-// shutdownGrace is between the power button and the power cut.
+// shutdownGrace is the time between SIGTERM and the power cut.
 const shutdownGrace = 3 * time.Second
 
 //go:embed files
 var fileTemplates embed.FS
 
-// values are what the templates of a machine's files use.
+// values holds the inputs of the templates for a machine's files.
 type values struct {
 	Host           string
 	Address        netip.Addr
@@ -52,20 +52,20 @@ type values struct {
 	ClusterDomain  string
 	Pods           netip.Prefix
 	PauseImage     string
-	ReservedMemory int64 // bytes of the host that the machine has not
-	ReservedCPU    int64 // thousandths
+	ReservedMemory int64 // bytes of the host's memory that the machine may not use
+	ReservedCPU    int64 // thousandths of a CPU
 }
 
-// folder is a machine's on the host: its disk, its configuration and its logs.
+// folder is the host's folder of a machine, with its disk, configuration and logs.
 type folder string
 
 func (f folder) path(elem ...string) string {
 	return filepath.Join(append([]string{string(f)}, elem...)...)
 }
 
-// writeFile replaces a file of the machine. Programs on the machine can change the
-// folders that the machine has mounted, so writeFile follows no link out of the
-// machine's own folder, and replaces a link by the file.
+// writeFile replaces a file of the machine. Programs on the machine can change the folders
+// that the machine mounts. So writeFile follows no link out of the machine's own folder,
+// and replaces a link by the file.
 func (f folder) writeFile(name string, content []byte, mode fs.FileMode) error {
 	root, err := os.OpenRoot(string(f))
 	if err != nil {
@@ -84,7 +84,7 @@ func (f folder) writeFile(name string, content []byte, mode fs.FileMode) error {
 	return errors.Join(err, file.Close())
 }
 
-// makeDir makes a folder of the machine, see writeFile.
+// makeDir makes a folder of the machine without following links out of it, like writeFile.
 func (f folder) makeDir(name string, mode fs.FileMode) error {
 	root, err := os.OpenRoot(string(f))
 	if err != nil {
@@ -93,7 +93,7 @@ func (f folder) makeDir(name string, mode fs.FileMode) error {
 	return errors.Join(root.MkdirAll(name, mode), root.Close())
 }
 
-// Disk holds what stays when the machine is off.
+// diskDirs maps folders of the host to mount points. All under disk/ keep data while the machine is off.
 var diskDirs = map[string]string{
 	"disk/kubelet":    "/var/lib/kubelet",
 	"disk/containerd": "/var/lib/containerd",
@@ -103,7 +103,7 @@ var diskDirs = map[string]string{
 	"etc/kubernetes":  etcKubernetes,
 }
 
-// prepare makes the disk of a new machine.
+// prepare creates the disk of a new machine.
 func (f folder) prepare(images string) error {
 	for dir := range diskDirs {
 		if dir == "disk/containerd" {
@@ -121,7 +121,7 @@ func (f folder) prepare(images string) error {
 	return clone(images, f.path("disk/containerd"))
 }
 
-// write writes what the machine reads when it boots.
+// write writes the files that the machine reads at boot.
 func (f folder) write(i cloudsim.Instance, v values) error {
 	files := map[string]string{
 		"kubelet.yaml": "etc/kubernetes/kubelet.yaml", "proxy.yaml": "etc/kubernetes/proxy.yaml",
@@ -147,8 +147,8 @@ func (f folder) write(i cloudsim.Instance, v values) error {
 		f.text("etc/resolv.conf", "# The cloud has no name server; cluster names are CoreDNS's business.\n"))
 }
 
-// registry writes how the machine pulls from the cloud's registry: whom the
-// runtime trusts, and what the kubelet asks for passwords.
+// registry writes the settings for pulls from the cloud's registry: the authority that
+// the container runtime trusts, and the kubelet's credential provider.
 func (f folder) registry(r Registry) error {
 	ca, err := os.ReadFile(r.CA)
 	if err != nil {
@@ -171,17 +171,17 @@ func (f folder) registry(r Registry) error {
 }
 
 func (f folder) text(name, content string) error {
-	return f.writeFile(name, []byte(content), 0o644) // all programs on the machine read these
+	return f.writeFile(name, []byte(content), 0o644) // all programs on the machine read these files
 }
 
-// machineID is the same for one instance, always, and no other's.
+// machineID returns an id that never changes for an instance and differs between instances.
 func machineID(i cloudsim.Instance) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "machine %s %d", i.ProviderID, i.CreatedAt.UnixNano()))
 	return hex.EncodeToString(sum[:16])
 }
 
-// tunables are settings that kubelet insists on and that belong to the whole
-// host: machines read kubelet's values, and the host keeps its own.
+// tunables returns kernel settings of the whole host that the kubelet requires. Machines
+// read these values, and the host keeps its own.
 func tunables() map[string]string {
 	return map[string]string{
 		"/proc/sys/vm/overcommit_memory":      "1",
@@ -193,7 +193,7 @@ func tunables() map[string]string {
 	}
 }
 
-// spec is how a machine boots.
+// spec returns the boot settings of the machine.
 func (f folder) spec(i cloudsim.Instance, p Programs) boot.Spec {
 	s := boot.Spec{
 		Hostname: i.Name, Root: f.path("root"), Tunables: tunables(), Grace: shutdownGrace,
@@ -216,8 +216,8 @@ func (f folder) spec(i cloudsim.Instance, p Programs) boot.Spec {
 	for _, dir := range sortedKeys(diskDirs) {
 		s.Binds = append(s.Binds, boot.Bind{From: f.path(dir), To: diskDirs[dir]})
 	}
-	// The folder and not its files: runc executes itself from a copy of its
-	// folder, where a file that is bound would be an empty one.
+	// Bind the folder and not its files. runc executes itself from a copy of its folder,
+	// where a bind-mounted file would be empty.
 	s.Binds = append(s.Binds,
 		boot.Bind{From: p.Machine, To: programsDir, ReadOnly: true},
 		boot.Bind{From: filepath.Join(p.Machine, "cni"), To: cniDir, ReadOnly: true},
@@ -230,7 +230,7 @@ func (f folder) spec(i cloudsim.Instance, p Programs) boot.Spec {
 	return s
 }
 
-// services are what runs on a machine, in the order they start.
+// services returns the programs of a machine in the order of their start.
 func services() []boot.Program {
 	program := func(dir, name string, args ...string) boot.Program {
 		return boot.Program{Name: name, Path: filepath.Join(dir, name), Args: args, Log: filepath.Join(logDir, name+".log")}

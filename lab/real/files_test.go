@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// A program on a machine can replace the files and folders of the machine by links. The
-// next boot, which writes them as root of the host, changes nothing outside.
+// Programs on a machine can replace the machine's files and folders by links. The next
+// boot writes these files as root of the host and must not change files outside.
 func TestLinksOfAMachineAreNotFollowed(t *testing.T) {
 	outside := t.TempDir()
 	secret := filepath.Join(outside, "secret")

@@ -9,19 +9,19 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/follow"
 )
 
-// follow tells the keepers what the cloud says, until ctx ends.
+// follow watches the cloud and notifies the keepers until ctx ends.
 func (h *hypervisor) follow(ctx context.Context) {
 	follow.Run(ctx, h.cfg.Cloud.Watch, &follower{h, follow.Teller{Log: h.log}}, retry())
 }
 
-// follower makes the hypervisor what the cloud says. What runs goes on without
-// the cloud.
+// follower applies the cloud's events to the hypervisor. Machines keep running while the
+// cloud is unavailable.
 type follower struct {
 	*hypervisor
 	follow.Teller
 }
 
-// List tells the keepers of all instances, and which zones are dark.
+// List reads all instances and zones and notifies the keepers.
 func (h *follower) List(ctx context.Context) (follow.Listed, error) {
 	all, at, err := cloudsim.All(ctx, h.cfg.Cloud.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
@@ -48,7 +48,7 @@ func (h *follower) List(ctx context.Context) (follow.Listed, error) {
 	return follow.Listed{cloudsim.KindInstance: at, cloudsim.KindZone: zonesAt}, nil
 }
 
-// Take passes an event on.
+// Take applies an event.
 func (h *follower) Take(ctx context.Context, e cloudsim.Event) error {
 	if e.Kind == cloudsim.KindZone {
 		z, err := object[cloudsim.Zone](e)
@@ -64,18 +64,18 @@ func (h *follower) Take(ctx context.Context, e cloudsim.Event) error {
 	return err
 }
 
-// object is what an event is of.
+// object decodes the object of an event.
 func object[T any](e cloudsim.Event) (of T, err error) {
 	err = json.Unmarshal(e.Object, &of)
 	return of, err
 }
 
-// nameEvery is how often a machine that waits for its name looks again.
+// nameEvery is the interval at which a machine checks whether its name is free.
 const nameEvery = 500 * time.Millisecond
 
-// awaitName waits until the cluster's Node of an earlier instance of the same
-// name is gone: a kubelet would take it for its own, and lose it when the cloud
-// controller manager deletes it. It is the cloud controller manager's to do.
+// awaitName waits until the Node of an earlier instance with the same name is gone. The
+// cloud controller manager deletes this Node. Otherwise the new kubelet would take over
+// the old Node and lose it when the cloud controller manager deletes it.
 func (h *hypervisor) awaitName(ctx context.Context, i cloudsim.Instance) error {
 	said := false
 	for {

@@ -16,14 +16,14 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// hypervisor makes the machines what the cloud says of its instances.
+// hypervisor runs machines that match the cloud's instances.
 type hypervisor struct {
 	log    *slog.Logger
 	cfg    Config
 	vpc    *vpc // nil if another process is the router
 	bridge *bridge
-	images string // every new disk begins as a copy of this folder
-	cgroup cgroup // of all machines
+	images string // template folder for new disks
+	cgroup cgroup // parent cgroup of all machines
 	cables *cables
 	wg     sync.WaitGroup
 
@@ -31,8 +31,8 @@ type hypervisor struct {
 	keepers map[cloudsim.InstanceID]*keeper
 }
 
-// keeper is the goroutine that works on one machine, and its letter box: it
-// reads the latest of what the cloud says.
+// keeper is the state of the goroutine that manages one machine: the latest version of the
+// machine's instance.
 type keeper struct {
 	news bell
 	mu   sync.Mutex
@@ -55,31 +55,31 @@ func (k *keeper) latest() (cloudsim.Instance, bool) {
 	return k.want, k.gone
 }
 
-// Run makes instances true as real machines until ctx ends; then it switches
-// all of them off and, if it is the router too, takes the network away. Their
-// disks stay. The cloud need not be there when it starts, nor stay.
+// Run runs instances as real machines until ctx ends. Then it switches all machines off
+// and, if it is also the router, deletes the network. Disks stay. The cloud may be
+// unavailable at the start of Run or later.
 //
-// A hypervisor that is killed leaves its machines running, unless its container
-// ends with it, and so does one that fails before it took over those of another:
-// the next one takes them over, or Clean ends them.
+// A killed hypervisor leaves its machines running, unless its container ends too. A
+// hypervisor that fails before it has taken over earlier machines also leaves them
+// running. The next hypervisor takes them over, or Clean ends them.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
 	h := &hypervisor{log: log, cfg: cfg, cables: newCables(), keepers: map[cloudsim.InstanceID]*keeper{}}
-	told := ctx // whether to end
+	told := ctx // ends when the caller stops the hypervisor
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var serving *errgroup.Group
 	adopted := false
-	defer func() { // also what had begun when something failed
+	defer func() { // also stops the parts that run when a later step fails
 		stop()
 		h.wg.Wait()
 		if serving != nil {
 			err = errors.Join(err, serving.Wait())
 		}
 		err = errors.Join(err, h.letGo())
-		if adopted || told.Err() != nil { // else what runs is the next one's
+		if adopted || told.Err() != nil { // otherwise the machines belong to the next hypervisor
 			err = errors.Join(err, h.clean(context.WithoutCancel(ctx)))
 		}
 	}()
@@ -90,7 +90,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 		if serving, err = newRouter(log, cfg.Cloud, h.vpc).serve(ctx, *cfg.Router); err != nil {
 			return err
 		}
-		go func() { _ = serving.Wait(); stop() }() // machines are of no use without
+		go func() { _ = serving.Wait(); stop() }() // machines need the router
 	}
 	if err := h.adopt(ctx); err != nil {
 		return err
@@ -101,7 +101,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	return nil
 }
 
-// open makes what all machines share.
+// open creates the resources that all machines share.
 func (h *hypervisor) open(ctx context.Context) (err error) {
 	if err := os.MkdirAll(filepath.Join(h.cfg.Dir, "machines"), 0o700); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (h *hypervisor) open(ctx context.Context) (err error) {
 	return err
 }
 
-// letGo closes what open opened. What runs goes on.
+// letGo closes the handles of open. Machines and the network stay.
 func (h *hypervisor) letGo() error {
 	switch {
 	case h.vpc != nil:
@@ -138,7 +138,7 @@ func (h *hypervisor) letGo() error {
 	return nil
 }
 
-// clean ends what is left, after all keepers are done.
+// clean ends all remaining machines after all keepers have returned.
 func (h *hypervisor) clean(ctx context.Context) error {
 	if h.cfg.Router == nil {
 		return cleanMachines(ctx, h.cfg.Name)
@@ -146,13 +146,13 @@ func (h *hypervisor) clean(ctx context.Context) error {
 	return Clean(ctx, h.cfg.Dir, h.cfg.Name, h.cfg.Network.Link)
 }
 
-// serves reports whether machines of a zone are this hypervisor's.
+// serves reports whether this hypervisor runs the machines of a zone.
 func (h *hypervisor) serves(zone string) bool {
 	return len(h.cfg.Zones) == 0 || slices.Contains(h.cfg.Zones, zone)
 }
 
-// adopt looks at every machine's folder before the cloud is asked: what runs
-// goes on meanwhile. One that cannot be taken over is its keeper's to try again.
+// adopt takes over all machines with a folder before the first request to the cloud, so
+// they keep running. If this fails for a machine, its keeper tries again later.
 func (h *hypervisor) adopt(ctx context.Context) error {
 	ids, err := h.left()
 	if err != nil {
@@ -165,7 +165,7 @@ func (h *hypervisor) adopt(ctx context.Context) error {
 		}
 		h.begin(ctx, m)
 	}
-	if err := h.detachDisks(); err != nil { // those of machines that ended with their hypervisor
+	if err := h.detachDisks(); err != nil { // disks of machines that ended with their hypervisor
 		h.log.Error("taking away what machines that ended left of their volumes", "err", err)
 	}
 	return nil
@@ -181,7 +181,7 @@ func (h *hypervisor) begin(ctx context.Context, m *machine) *keeper {
 	return k
 }
 
-// tell hands what the cloud says of an instance to its keeper.
+// tell gives a new version of an instance to its keeper.
 func (h *hypervisor) tell(ctx context.Context, i cloudsim.Instance, gone bool) {
 	if h.serves(i.Zone) {
 		h.cables.locate(i)
@@ -198,7 +198,7 @@ func (h *hypervisor) tell(ctx context.Context, i cloudsim.Instance, gone bool) {
 	k.tell(i, gone)
 }
 
-// prune tells the keepers of what a complete list does not have.
+// prune tells the keepers of instances that are not in list that the instance is gone.
 func (h *hypervisor) prune(list []cloudsim.Instance) {
 	there := map[cloudsim.InstanceID]bool{}
 	for _, i := range list {
@@ -215,7 +215,7 @@ func (h *hypervisor) prune(list []cloudsim.Instance) {
 	}
 }
 
-// keep works on one machine until it is scrapped, or ctx ends and it is off.
+// keep manages one machine until the machine is deleted, or ctx ends and the machine is off.
 func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 	again := retry()
 	daily := time.NewTicker(24 * time.Hour)
@@ -236,7 +236,7 @@ func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 			m.fell(ctx)
 			continue
 		}
-		if m.init != nil && !m.on() { // at the same moment
+		if m.init != nil && !m.on() { // the machine ended at the same moment
 			m.fell(ctx)
 		}
 		done, err := h.settle(ctx, m, k)
@@ -257,7 +257,7 @@ func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 	}
 }
 
-// fell takes in that a machine went off by itself.
+// fell handles a machine that went off by itself.
 func (m *machine) fell(ctx context.Context) {
 	m.log.Warn("the machine went off by itself; it stays off until the instance is rebooted", "console", m.folder.path("console.log"))
 	m.crashed = m.booted
@@ -266,8 +266,8 @@ func (m *machine) fell(ctx context.Context) {
 	}
 }
 
-// leave switches a machine off because the hypervisor ends. If others stay, so
-// does the cluster, and is told.
+// leave switches a machine off because the hypervisor ends. If other hypervisors and the
+// cluster continue, leave also sets the Node to NotReady.
 func (h *hypervisor) leave(ctx context.Context, m *machine, k *keeper) error {
 	i, _ := k.latest()
 	if h.cfg.Router != nil || i.Name == "" {
@@ -276,8 +276,8 @@ func (h *hypervisor) leave(ctx context.Context, m *machine, k *keeper) error {
 	return h.farewell(ctx, m, i)
 }
 
-// settle makes a machine what the cloud says now, and reports whether it is
-// scrapped.
+// settle changes a machine to match the latest version of its instance. It reports
+// whether the machine was deleted.
 func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bool, err error) {
 	i, gone := k.latest()
 	if gone {
@@ -295,7 +295,7 @@ func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bo
 			return false, err
 		}
 	}
-	if !h.serves(i.Zone) { // it did before; the disk stays for when it does again
+	if !h.serves(i.Zone) { // the zone was served before; the disk stays in case it is served again
 		return false, m.powerOff(ctx)
 	}
 	switch i.State {
@@ -315,20 +315,21 @@ func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bo
 	case m.on() && m.booted == i.Operation:
 		return false, nil
 	case m.on():
-		if err := m.shutDown(ctx); err != nil { // a reboot of which we missed the middle
+		if err := m.shutDown(ctx); err != nil { // a reboot of which the event in the middle was missed
 			return false, err
 		}
 	}
 	return false, m.boot(ctx, i)
 }
 
-// farewellWithin is how long the cluster may take to be told.
+// farewellWithin is the time limit of the NotReady call.
 const farewellWithin = 5 * time.Second
 
-// farewell shuts a machine down and tells the cluster, which would otherwise
-// wait until it misses the node. If it cannot be told, that is what it does.
+// farewell shuts a machine down and sets its Node to NotReady. Without this the cluster
+// would notice only when the Lease expires. If the call fails, the cluster waits for
+// the Lease.
 func (h *hypervisor) farewell(ctx context.Context, m *machine, i cloudsim.Instance) error {
-	m.untold = m.untold || m.on() // also if the rest of it takes another try
+	m.untold = m.untold || m.on() // kept for the next attempt if this one fails
 	if err := m.shutDown(ctx); err != nil || !m.untold {
 		return err
 	}
@@ -341,7 +342,7 @@ func (h *hypervisor) farewell(ctx context.Context, m *machine, i cloudsim.Instan
 	return nil
 }
 
-// retry is the pause between two tries.
+// retry returns the backoff between two attempts.
 func retry() pause.Backoff {
 	return pause.Backoff{First: 100 * time.Millisecond, Most: 5 * time.Second}
 }

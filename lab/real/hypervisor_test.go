@@ -20,8 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// A hypervisor makes machines of its own zones only, and switches one off whose
-// zone it serves no more. The disk stays for when it does again.
+// A hypervisor runs only machines of its own zones. It switches a machine off if it no
+// longer serves the machine's zone, and keeps the disk.
 func TestZones(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it needs root")
@@ -70,8 +70,8 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// A hypervisor that fails before it took over what an earlier one left ends none
-// of it, unless it is told to end.
+// A hypervisor that fails before it has taken over earlier machines leaves them running,
+// unless its context has ended.
 func TestFailsWithoutEndingMachines(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it needs root")
@@ -100,7 +100,7 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 	}
 	run := func(ctx context.Context) (left bool) {
 		t.Helper()
-		// It has no images.
+		// Run fails because there are no images.
 		if err := Run(ctx, slog.New(slog.DiscardHandler), cfg); err == nil || !strings.Contains(err.Error(), "make machine") {
 			t.Fatalf("Run = %v", err)
 		}
@@ -120,8 +120,8 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 	}
 }
 
-// A machine that cannot be taken over troubles no other, and is taken over later,
-// as it runs.
+// A machine that cannot be taken over does not stop the others. A later attempt takes the
+// machine over while it runs.
 func TestAdoptsLater(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it needs root")
@@ -138,7 +138,7 @@ func TestAdoptsLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer bridge.link.Close()
-	// What stands for the host's cgroups cannot be read at first.
+	// This file instead of the cgroup folder makes the first attempts fail.
 	groups, group := filepath.Join(t.TempDir(), "groups"), filepath.Join(t.TempDir(), "group")
 	if err := os.WriteFile(groups, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -15,28 +15,28 @@ import (
 	"strings"
 )
 
-// image is a container image that the lab makes out of a program: no registry
-// can be needed to begin with.
+// image is a container image that the lab builds from a program. So the first start needs
+// no registry.
 type image struct {
 	ref     string
-	program string            // file of the host; it is the image's entry point
-	at      string            // where it is in the image
-	args    []string          // the default ones
-	files   map[string]string // what else is in it, by path
+	program string            // file of the host, the entry point of the image
+	at      string            // path of the program in the image
+	args    []string          // default arguments
+	files   map[string]string // contents of other files by path
 }
 
-// Names of the images that every machine has. Upstream's own manifests and
-// tests use them, so they work unchanged.
+// Names of the images that every machine has. Kubernetes' own manifests and tests use
+// these names, so they work unchanged.
 const (
 	PauseImage   = "registry.k8s.io/pause:3.10.2"
 	CoreDNSImage = "registry.k8s.io/coredns/coredns:v1.14.2"
-	// TestImage is upstream's test server and client: agnhost.
+	// TestImage is agnhost, Kubernetes' test server and client.
 	TestImage = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 )
 
-// builtImages are the images whose programs are in a folder.
+// builtImages returns the images that are built from the programs in the folder dir.
 func builtImages(dir string) []image {
-	accounts := map[string]string{ //nolint:gosec // nobody can log in
+	accounts := map[string]string{ //nolint:gosec // the accounts have no passwords and no shell
 		"etc/passwd":        "root:x:0:0:root:/root:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n",
 		"etc/group":         "root:x:0:\nnogroup:x:65534:\n",
 		"etc/nsswitch.conf": "hosts: files dns\n",
@@ -48,7 +48,7 @@ func builtImages(dir string) []image {
 	}
 }
 
-// blob is a part of an image, by its digest.
+// blob describes a part of an image by its digest.
 type blob struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
@@ -64,8 +64,8 @@ const (
 	typeIndex    = "application/vnd.oci.image.index.v1+json"
 )
 
-// writeArchive writes the image as an OCI archive of one layer. The same
-// program gives the same digests.
+// writeArchive writes the image as an OCI archive with one layer. The same program always
+// gives the same digests.
 func (m image) writeArchive(w io.Writer) (err error) {
 	layer, err := os.CreateTemp("", "layer-*")
 	if err != nil {
@@ -120,7 +120,7 @@ func (m image) config(layer string) map[string]any {
 	}
 }
 
-// writeLayer writes the image's files, owned by root and without a time.
+// writeLayer writes the image's files as a tar. The owner is root and there are no timestamps.
 func (m image) writeLayer(w io.Writer) error {
 	out := tar.NewWriter(w)
 	for _, dir := range []string{"etc/", "root/", "tmp/", "var/"} {

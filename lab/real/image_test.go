@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// readArchive is what is in a tar file, by name.
+// readArchive returns the contents of a tar file by name.
 func readArchive(t *testing.T, r io.Reader) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
@@ -32,8 +32,8 @@ func readArchive(t *testing.T, r io.Reader) map[string][]byte {
 	}
 }
 
-// An archive is what the OCI image layout says: an index that leads to a
-// manifest, which leads to a configuration and a layer, each by its digest.
+// An archive follows the OCI image layout: an index refers to a manifest, and the manifest
+// to a configuration and a layer, each by its digest.
 func TestImageArchive(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "program")
 	if err := os.WriteFile(program, []byte("#!/bin/true\n"), 0o700); err != nil {
@@ -89,8 +89,8 @@ func TestImageArchive(t *testing.T) {
 	}
 }
 
-// A machine's images are links to the store's, but for databases, which are its
-// own; a copy that was interrupted is made again.
+// The image files of a machine are links to the store's files. Databases are copies. An
+// interrupted clone is repeated.
 func TestClone(t *testing.T) {
 	from, to := t.TempDir(), filepath.Join(t.TempDir(), "disk")
 	for name, content := range map[string]string{"layer/file": "layer", "meta.db": "database"} {

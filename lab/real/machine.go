@@ -22,7 +22,7 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// machine is the hardware of one instance. One goroutine works on it.
+// machine is the hardware of one instance. Only its keeper's goroutine uses it.
 type machine struct {
 	h      *hypervisor
 	id     cloudsim.InstanceID
@@ -32,16 +32,16 @@ type machine struct {
 
 	// init is the first process; nil while the machine is off.
 	init *process
-	// booted is the operation that made it run; "" while it is off.
+	// booted is the cloud operation that started the machine; "" while it is off.
 	booted cloudsim.OperationID
-	// crashed is the operation of a boot that ended by itself. The cloud calls
-	// such an instance running, as clouds do, until somebody reboots it.
+	// crashed is the operation of a boot that ended by itself. Like other clouds, the
+	// cloud shows such an instance as running until a user reboots it.
 	crashed cloudsim.OperationID
-	// left is whether an earlier hypervisor may have left it running, and it is not
-	// taken over yet.
+	// left is true if an earlier hypervisor may have left the machine running and it is
+	// not yet taken over.
 	left bool
-	// untold is whether it was shut down, or is to be, and the cluster does not
-	// know.
+	// untold is true if the machine is being or was shut down and its Node was not yet
+	// set to NotReady.
 	untold bool
 }
 
@@ -52,15 +52,15 @@ func (h *hypervisor) newMachine(id cloudsim.InstanceID) *machine {
 	}
 }
 
-// process is one that need not be our child: it may have been started by a
-// hypervisor that is no more.
+// process is a process that need not be a child of this process, because an earlier
+// hypervisor may have started it.
 type process struct {
 	pid   int
-	ended chan struct{} // closed when it has
+	ended chan struct{} // closed when the process has ended
 	fd    *os.File
 }
 
-// watchProcess watches the process that has pid now.
+// watchProcess watches the process that has this pid now.
 func watchProcess(pid int) (*process, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -73,12 +73,12 @@ func watchProcess(pid int) (*process, error) {
 	}
 	go func() {
 		defer close(p.ended)
-		// A pidfd is readable once its process has ended: pidfd_open(2).
+		// A pidfd is readable after its process has ended: pidfd_open(2).
 		err := raw.Read(func(fd uintptr) bool {
 			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) //nolint:gosec // a descriptor is small
 			return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
 		})
-		_ = err // the file was closed: nobody waits any more
+		_ = err // an error means that the file was closed, so no goroutine waits
 	}()
 	return p, nil
 }
@@ -108,7 +108,7 @@ func (m *machine) on() bool {
 	}
 }
 
-// ended is closed when the machine goes off by itself; nil while it is off.
+// ended returns a channel that is closed when the first process ends, or nil while the machine is off.
 func (m *machine) ended() <-chan struct{} {
 	if m.init == nil {
 		return nil
@@ -124,7 +124,7 @@ func (m *machine) adopt(ctx context.Context) (err error) {
 		return err
 	}
 	operation, err := os.ReadFile(m.folder.path("booted"))
-	if pid == 0 || err != nil { // if it was just being started, it ends by itself
+	if pid == 0 || err != nil { // a machine in the middle of its start ends by itself
 		return m.cgroup.destroy(ctx)
 	}
 	if m.init, err = watchProcess(pid); err != nil {
@@ -135,7 +135,7 @@ func (m *machine) adopt(ctx context.Context) (err error) {
 	return nil
 }
 
-// first is the first process of the machine whose cgroup c is; 0 if it is off.
+// first returns the pid of the first process of the machine with cgroup c, or 0 if the machine is off.
 func (c cgroup) first() (pid int, err error) {
 	pids, err := c.below("machine").processes()
 	if at := slices.IndexFunc(pids, isFirst); at >= 0 {
@@ -144,8 +144,8 @@ func (c cgroup) first() (pid int, err error) {
 	return pid, err
 }
 
-// isFirst reports whether a process is the first of a PID namespace that is
-// the host's child: proc_pid_status(5).
+// isFirst reports whether a process is PID 1 of a PID namespace directly below the host's:
+// see NSpid in proc_pid_status(5).
 func isFirst(pid int) bool {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	if err != nil {
@@ -185,7 +185,7 @@ func (m *machine) boot(ctx context.Context, i cloudsim.Instance) error {
 	return nil
 }
 
-// install writes what the machine reads.
+// install writes all files that the machine reads, and returns the path of its Spec.
 func (m *machine) install(i cloudsim.Instance, typ cloudsim.InstanceType, address netip.Addr) (spec string, err error) {
 	if err := m.folder.prepare(m.h.images); err != nil {
 		return "", err
@@ -215,10 +215,10 @@ func (m *machine) install(i cloudsim.Instance, typ cloudsim.InstanceType, addres
 	return m.folder.writeSpec(s)
 }
 
-// start runs the machine's first process in namespaces of its own. It does
-// nothing before it is told to, and it is told when all that can fail is done.
+// start runs the machine's first process in new namespaces. The process waits until start
+// writes boot.Go, which is the last step, after all steps that can fail.
 func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.InstanceType, spec string, address netip.Addr) error {
-	if err := m.cgroup.destroy(ctx); err != nil { // what a crash left
+	if err := m.cgroup.destroy(ctx); err != nil { // remains of a crash
 		return err
 	}
 	inside := m.cgroup.below("machine")
@@ -248,7 +248,7 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // m.init tells of its end; this only buries it
+	go func() { _ = cmd.Wait() }() // reaps the child; m.init reports its end
 	if m.init, err = watchProcess(cmd.Process.Pid); err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 	return err
 }
 
-// shutDown presses the power button and waits for the machine to go off.
+// shutDown sends SIGTERM to the first process, waits for its end, and then cuts the power.
 func (m *machine) shutDown(ctx context.Context) error {
 	if !m.on() {
 		return m.powerOff(ctx)
@@ -281,9 +281,8 @@ func (m *machine) shutDown(ctx context.Context) error {
 	return m.powerOff(ctx)
 }
 
-// powerOff cuts the power: when it returns nothing of the machine runs, and
-// its cable, its cgroups and the devices of its pods' volumes are gone. Its disk
-// stays.
+// powerOff cuts the power. When it returns, no process of the machine runs. The machine's
+// cable, cgroups and loop devices are gone, and its disk stays.
 func (m *machine) powerOff(ctx context.Context) error {
 	ran := m.init != nil
 	if ran {
@@ -291,7 +290,7 @@ func (m *machine) powerOff(ctx context.Context) error {
 			return err
 		}
 		<-m.init.ended
-		_ = m.init.fd.Close() // only ever read
+		_ = m.init.fd.Close() // an error does not matter for a read-only file
 		m.init, m.booted = nil, ""
 		m.log.Info("off")
 	}
@@ -302,7 +301,7 @@ func (m *machine) powerOff(ctx context.Context) error {
 	return err
 }
 
-// scrap removes a machine with its disk.
+// scrap deletes a machine and its disk.
 func (m *machine) scrap(ctx context.Context) error {
 	if err := m.powerOff(ctx); err != nil {
 		return err
@@ -310,7 +309,7 @@ func (m *machine) scrap(ctx context.Context) error {
 	return os.RemoveAll(string(m.folder))
 }
 
-// hostMemory is all that the host has, in bytes.
+// hostMemory returns the host's memory in bytes.
 func hostMemory() (int64, error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
@@ -319,7 +318,7 @@ func hostMemory() (int64, error) {
 	return int64(info.Totalram) * int64(info.Unit), nil //nolint:gosec // no host has 8 EiB
 }
 
-// left are the instances that have a machine's folder.
+// left returns the instances that have a machine folder.
 func (h *hypervisor) left() ([]cloudsim.InstanceID, error) {
 	entries, err := os.ReadDir(filepath.Join(h.cfg.Dir, "machines"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -9,14 +9,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 )
 
-// metadataAddress is the router's, besides its own. Machines reach it by their
-// default route. It is here and not in each machine, because a reply with a hop
-// limit of 1 reaches a machine from the router, and does not reach a pod: the
-// machine would have to forward it.
+// metadataAddress is the metadata service's address, which the router has in addition to
+// its own. Machines reach the address through their default route. The service runs on the
+// router, not on each machine, so a reply with a hop limit of 1 reaches a machine but
+// not a pod: the machine would have to forward the reply.
 var metadataAddress = netip.PrefixFrom(netip.MustParseAddrPort(metadata.Address).Addr(), 32)
 
-// serveMetadata tells machines until ctx ends what the cloud knows of them. The
-// address in the VPC that a machine calls from says which it is.
+// serveMetadata serves the metadata service until ctx ends. The service identifies a
+// machine by the VPC address from which it calls.
 func (r *router) serveMetadata(ctx context.Context, cloud metadata.Cloud) (func() error, error) {
 	l, err := r.vpc.listen(ctx, metadata.Address)
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// What a kernel with br_netfilter has, and what brings it.
+// The settings that br_netfilter adds to the kernel, and the command that loads the module.
 const (
 	bridgeSettings = "/proc/sys/net/bridge"
 	loadNetfilter  = "modprobe br_netfilter"
 )
 
-// filterBridges has packets between pods on one machine pass the rules of that
-// machine, in every network namespace made from now on. A Service needs it whose
-// pod is beside its client: else the answer takes the bridge, past the rules that
-// would give it the Service's address, and the client does not know it.
+// filterBridges loads br_netfilter. Then bridged packets between pods on one machine pass
+// the machine's netfilter rules, in every network namespace that is created later. A
+// Service needs this if its pod is on the client's node. Otherwise the answer bypasses
+// the rules that restore the Service's address, and the client drops the answer.
 func filterBridges(ctx context.Context) error {
 	if _, err := os.Stat(bridgeSettings); err == nil {
 		return nil

@@ -14,24 +14,24 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// NetworkProxy is what lets kube-apiserver reach machines that it has no way
-// to: an agent of its network proxy (KEP-1281) as one more program of each.
+// NetworkProxy holds the settings that let kube-apiserver reach machines to which it has
+// no route. Each machine runs an agent of the network proxy (KEP-1281).
 type NetworkProxy struct {
-	Server string // host:port that agents call, from a machine
-	CA     string // file: the authority of the server
+	Server string // host:port that agents on machines call
+	CA     string // path of the server's certificate authority
 	// Issue returns the certificate of a machine's agent and its key, as PEM. The
 	// certificate grants the identifiers of that instance and no others.
 	Issue func(cloudsim.Instance) (cert, key []byte, err error)
 }
 
-// agentHealthPort is where a machine's agent says on loopback how it is.
+// agentHealthPort is the loopback port of an agent's health endpoint on a machine.
 const agentHealthPort = 8093
 
-// agentCertificate is the file of the agent's certificate on its machine.
+// agentCertificate is the path of the agent's certificate on its machine.
 const agentCertificate = etcKubernetes + "/proxy-agent.crt"
 
-// networkProxy adds to how a machine boots its agent. The metadata service
-// tells the agent its addresses, its pods' range and its zone.
+// networkProxy adds the agent to the boot settings of a machine. The agent reads its
+// addresses, pod range and zone from the metadata service.
 func (f folder) networkProxy(s *boot.Spec, i cloudsim.Instance, n *NetworkProxy) error {
 	if n == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// A machine's agent is called as its node and has its keys to itself.
+// A machine's agent has the name of its node and private keys.
 func TestNetworkProxy(t *testing.T) {
 	f := folder(t.TempDir())
 	if err := os.MkdirAll(f.path(etcKubernetes), 0o755); err != nil {

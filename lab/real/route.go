@@ -12,10 +12,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// routeProtocol marks the router's routes that came from the cloud's table.
-const routeProtocol = 77 // nobody's: /etc/iproute2/rt_protos names those of routing daemons
+// routeProtocol marks the router's routes that came from the cloud's route table.
+const routeProtocol = 77 // unused by the routing daemons in /etc/iproute2/rt_protos
 
-// table is the cloud's table of routes, and where their next hops are.
+// table holds the cloud's routes and the instances that are their next hops.
 type table struct {
 	news bell
 
@@ -28,7 +28,7 @@ func newTable() *table {
 	return &table{news: newBell(), routes: map[cloudsim.RouteID]cloudsim.Route{}, instances: map[cloudsim.InstanceID]cloudsim.Instance{}}
 }
 
-// change applies fn to the table and has the router follow.
+// change applies fn to the table and notifies the router.
 func (t *table) change(fn func()) {
 	t.mu.Lock()
 	fn()
@@ -36,11 +36,11 @@ func (t *table) change(fn func()) {
 	t.news.ring()
 }
 
-// put takes a route as the cloud now has it.
+// put stores or deletes a route.
 func (t *table) put(r cloudsim.Route, gone bool) {
 	t.change(func() {
 		if last, ok := t.routes[r.ID]; ok && r.Revision < last.Revision {
-			return // the list was newer
+			return // the stored version is newer
 		}
 		if t.routes[r.ID] = r; gone {
 			delete(t.routes, r.ID)
@@ -62,7 +62,7 @@ func (t *table) fill(instances []cloudsim.Instance, routes []cloudsim.Route) {
 	})
 }
 
-// locate takes note of where an instance is.
+// locate stores or deletes an instance.
 func (t *table) locate(i cloudsim.Instance, gone bool) {
 	t.change(func() {
 		if last, ok := t.instances[i.ID]; ok && i.Revision < last.Revision {
@@ -74,7 +74,7 @@ func (t *table) locate(i cloudsim.Instance, gone bool) {
 	})
 }
 
-// running are the instances that the cloud calls so.
+// running returns the instances that the cloud shows as running and not crashed.
 func (t *table) running() (all []cloudsim.Instance) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,10 +86,10 @@ func (t *table) running() (all []cloudsim.Instance) {
 	return all
 }
 
-// active returns the routes that carry traffic in the VPC: the cloud reports a
-// route as a black hole while its next hop does not run. Next hops outside the
-// VPC belong to other networks, which the router does not reach. So each
-// destination has one next hop.
+// active returns the next hop of each destination in the VPC. It includes only routes
+// that the cloud reports as active. The cloud reports a route as a black hole while its
+// next hop does not run. It also skips next hops outside the VPC, because they
+// belong to other networks, which the router does not reach.
 func (t *table) active(vpc netip.Prefix) map[netip.Prefix]netip.Addr {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,8 +105,8 @@ func (t *table) active(vpc netip.Prefix) map[netip.Prefix]netip.Addr {
 	return all
 }
 
-// setRoutes makes the routes of the cloud's table those of the router, and
-// takes away those that are no longer in it.
+// setRoutes changes the router's routes to want. It deletes cloud routes that are not in
+// want.
 func (v *vpc) setRoutes(want map[netip.Prefix]netip.Addr) error {
 	now, err := v.link.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Networks may have routes to the same destination. The router has that of the
-// VPC, whichever it learns first.
+// Two networks may have routes to the same destination. The router uses the route of its
+// own VPC, independently of their order.
 func TestRouterHasRoutesOfItsNetworkOnly(t *testing.T) {
 	pods := netip.MustParsePrefix("10.97.2.0/24")
-	for range 20 { // the order of a map
+	for range 20 { // repeated because map order is random
 		table := newTable()
 		table.fill([]cloudsim.Instance{
 			{ID: "i-1", Addresses: []cloudsim.InstanceAddress{{Type: cloudsim.AddressInternal, Address: "10.98.0.2"}}},

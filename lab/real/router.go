@@ -17,28 +17,28 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 )
 
-// Services are what machines find in the VPC, beside each other.
+// Services holds the services that machines can call in the VPC.
 type Services struct {
-	// Metadata answers for the metadata service, as whoever may speak for any
-	// instance.
+	// Metadata is the data source of the metadata service. Its credentials must allow
+	// reads for all instances.
 	Metadata metadata.Cloud
-	// Endpoints are ports of the host's address in the VPC, by the address
-	// that each leads to: what runs on the host and machines must reach.
+	// Endpoints maps ports of the host's address in the VPC to target addresses. It makes
+	// services on the host reachable for machines.
 	Endpoints map[int]string
 }
 
-// RouterConfig is what the router of a VPC needs that hypervisors share.
+// RouterConfig holds the settings of a router that serves hypervisors in other processes.
 type RouterConfig struct {
 	Services
-	// Cloud needs to read instances, routes and events.
+	// Cloud must be able to read instances, routes and events.
 	Cloud *client.Client
-	// Dir is the router's own folder, absolute.
+	// Dir is the absolute path of the router's own folder.
 	Dir string
-	// Network must have its bridge on the host.
+	// Network must have BridgeOnHost set.
 	Network Network
 }
 
-// Validate says everything that is wrong with c.
+// Validate returns one error that lists all invalid fields of c.
 func (c RouterConfig) Validate() error {
 	errs := []error{checkCloud(c.Cloud), checkDir(c.Dir), c.Network.Validate(), asRoot()}
 	if c.Metadata == nil {
@@ -50,10 +50,10 @@ func (c RouterConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Route makes a VPC for hypervisors that are other processes, in this process'
-// network namespace, and is its router until ctx ends. Then the router is gone
-// with its routes, and the bridge stays: machines of one hop go on reaching each
-// other, and the next router is plugged into it.
+// Route creates a VPC in this process's network namespace for hypervisors in other
+// processes. It is the VPC's router until ctx ends. Then it deletes the router and its
+// routes, but the bridge stays. So machines still reach each other directly, and the
+// next router connects to the same bridge.
 func Route(ctx context.Context, log *slog.Logger, c RouterConfig) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -79,7 +79,7 @@ func Route(ctx context.Context, log *slog.Logger, c RouterConfig) error {
 	return errors.Join(err, v.close(), dropNetNS(file))
 }
 
-// router keeps the routes of a VPC what the cloud's table says, and serves in it.
+// router applies the cloud's routes to a VPC and runs the VPC's services.
 type router struct {
 	log   *slog.Logger
 	cloud *client.Client
@@ -91,7 +91,7 @@ func newRouter(log *slog.Logger, cloud *client.Client, v *vpc) *router {
 	return &router{log: log, cloud: cloud, vpc: v, table: newTable()}
 }
 
-// serve listens, and then serves and routes until ctx ends, or a part of it fails.
+// serve starts the services and the routing. They run until ctx ends or one of them fails.
 func (r *router) serve(ctx context.Context, s Services) (*errgroup.Group, error) {
 	work, ctx := errgroup.WithContext(ctx)
 	if err := r.serveEndpoints(ctx, work, s); err != nil {
@@ -110,13 +110,13 @@ func (r *router) serve(ctx context.Context, s Services) (*errgroup.Group, error)
 	return work, nil
 }
 
-// routed is the router's picture of the cloud. Without the cloud the routes stay.
+// routed applies the cloud's events to the router. Without the cloud, the routes stay.
 type routed struct {
 	*router
 	follow.Teller
 }
 
-// List has the table be what the cloud says of routes and their next hops.
+// List reads all routes and instances into the table.
 func (r *routed) List(ctx context.Context) (follow.Listed, error) {
 	instances, at, err := cloudsim.All(ctx, r.cloud.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
@@ -130,7 +130,7 @@ func (r *routed) List(ctx context.Context) (follow.Listed, error) {
 	return follow.Listed{cloudsim.KindInstance: at, cloudsim.KindRoute: routesAt}, nil
 }
 
-// Take passes an event on.
+// Take applies an event.
 func (r *routed) Take(_ context.Context, e cloudsim.Event) error {
 	gone := e.Type == cloudsim.EventDelete
 	if e.Kind == cloudsim.KindRoute {
@@ -147,15 +147,16 @@ func (r *routed) Take(_ context.Context, e cloudsim.Event) error {
 	return err
 }
 
-// How often the router looks for the machines of running instances, and how
-// long one may take to boot, also where images must be unpacked first.
+// missingEvery is the interval at which the router looks for machines of running
+// instances. missingAfter is the time that a machine may take to boot, including the
+// unpacking of images.
 const (
 	missingEvery = 5 * time.Second
 	missingAfter = time.Minute
 )
 
-// watch says of a running instance that has no machine, once, and when it has
-// one again. No hypervisor knows that: each knows its own zones.
+// watch logs once if a running instance has no machine, and again when the machine exists.
+// A hypervisor cannot detect this, because it knows only its own zones.
 func (r *router) watch(ctx context.Context) {
 	look := time.NewTicker(missingEvery)
 	defer look.Stop()
@@ -182,7 +183,7 @@ func (r *router) watch(ctx context.Context) {
 	}
 }
 
-// missing are running instances without a machine.
+// missing holds the running instances without a machine.
 type missing map[cloudsim.InstanceID]*absence
 
 type absence struct {
@@ -190,8 +191,8 @@ type absence struct {
 	told  bool
 }
 
-// look returns the instances that have had no machine for too long, each once,
-// and those of them that have one again.
+// look returns the instances that have had no machine for missingAfter, each once. It
+// also returns those of them that have a machine again.
 func (m missing) look(now time.Time, running []cloudsim.Instance, there map[string]bool) (lost, found []cloudsim.Instance) {
 	runs := map[cloudsim.InstanceID]bool{}
 	for _, i := range running {

@@ -21,8 +21,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// A running instance without a machine is told once, also when it stays away,
-// and not before its machine had time to boot; and once when it is back.
+// A running instance without a machine is reported once, and only after the machine had
+// time to boot. It is reported once again when the machine is back.
 func TestMissing(t *testing.T) {
 	began := time.Now()
 	running := []cloudsim.Instance{{ID: "i-000001"}, {ID: "i-000002"}}
@@ -40,7 +40,7 @@ func TestMissing(t *testing.T) {
 		{2 * missingAfter, running, one, 0, 0},
 		{3 * missingAfter, running, both, 0, 1},
 		{4 * missingAfter, running, one, 0, 0},
-		{5 * missingAfter, running[:1], one, 0, 0}, // it was stopped
+		{5 * missingAfter, running[:1], one, 0, 0}, // the instance was stopped
 		{6 * missingAfter, running, one, 0, 0},
 		{6*missingAfter + 1, running, both, 0, 0},
 	} {
@@ -51,8 +51,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// Machines of two hypervisors are on one bridge: one ends, the router is killed
-// and another comes, and nobody else is harmed.
+// Two hypervisors share a bridge. The end of one machine and a restart of the router
+// affect no other machine.
 func TestBridgeOnHost(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it needs root")
@@ -79,7 +79,7 @@ func TestBridgeOnHost(t *testing.T) {
 	var machines [2]*exec.Cmd
 	for i := range machines {
 		machines[i] = bareMachine(t)
-		hypervisor, err := hostBridge(n) // each its own
+		hypervisor, err := hostBridge(n) // each hypervisor has its own handle
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestBridgeOnHost(t *testing.T) {
 	reaches(t, "a pod there, by the router", first, "10.97.2.1:80", true)
 	reaches(t, "the host, to a machine", here(t), "10.98.0.2:80", true)
 
-	// Killed, not stopped: the namespace goes with its mount and its handles.
+	// A killed router: the namespace loses its mount and its handles.
 	if err := errors.Join(unix.Unmount(file, unix.MNT_DETACH), v.close()); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestBridgeOnHost(t *testing.T) {
 	reaches(t, "a pod there, without a router", first, "10.97.2.1:80", false)
 	last := route()
 	reaches(t, "a pod there, by the next router", first, "10.97.2.1:80", true)
-	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil { // and the kernel still has it
+	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil { // the kernel still has the namespace
 		t.Fatal(err)
 	}
 	v = route()
@@ -134,8 +134,7 @@ func TestBridgeOnHost(t *testing.T) {
 	reaches(t, "the host, to a machine without a router", here(t), "10.98.0.2:80", true)
 }
 
-// onHostOfItsOwn has the test's goroutine be in a network namespace that is
-// nobody else's.
+// onHostOfItsOwn moves the test's goroutine into a new network namespace.
 func onHostOfItsOwn(t *testing.T) {
 	t.Helper()
 	back, err := leaving(newNetwork)
@@ -153,7 +152,7 @@ func onHostOfItsOwn(t *testing.T) {
 	}
 }
 
-// bareMachine is a process with a network of its own.
+// bareMachine starts a process in its own network namespace.
 func bareMachine(t *testing.T) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "600")
@@ -200,7 +199,7 @@ func newPlace(t *testing.T, ns netns.NsHandle) *place {
 	return p
 }
 
-// close lets go of the namespace, once or again.
+// close closes the handles. More calls have no effect.
 func (p *place) close() {
 	p.handle.Close()
 	_ = p.ns.Close()
@@ -220,7 +219,7 @@ func listenIn(t *testing.T, p *place, address string) {
 	}
 }
 
-// reaches waits until an address is reached, or is not.
+// reaches waits until a connection to an address succeeds, or fails if want is false.
 func reaches(t *testing.T, what string, from *place, to string, want bool) {
 	t.Helper()
 	eventually.NoError(t, what, func() error {

@@ -19,22 +19,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// imageStore makes, once, the folder of a containerd that has every image
-// unpacked. Each machine's disk begins as a copy of it that shares the files:
-// a link each, so that ten machines keep one agnhost on the disk and in the
-// page cache. containerd never changes a layer or a blob; it only adds and
-// removes.
+// imageStore creates a containerd folder with all images unpacked. Each machine's disk
+// begins as a copy of this folder, with hard links instead of file copies. So ten machines
+// store the files of agnhost only once on the disk and in the page cache. This is safe
+// because containerd never changes a layer or a blob: it only adds and removes them.
 type imageStore struct {
-	dir      string // holds one store by its key
-	programs string // containerd and ctr
-	images   string // what the images are made of, and archives of more
-	more     string // archives of still more; "" for none
+	dir      string // folder that holds one store, named by its key
+	programs string // folder with containerd and ctr
+	images   string // folder with the images' programs and with archives
+	more     string // folder with more archives, "" means none
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// archives are those that people put beside the images' programs, and those of
-// their own folder.
+// archives returns the archives in the folder of the images' programs and in the folder
+// more.
 func (s imageStore) archives() ([]string, error) {
 	all, err := filepath.Glob(filepath.Join(s.images, "*.tar"))
 	if err != nil || s.more == "" {
@@ -44,8 +43,8 @@ func (s imageStore) archives() ([]string, error) {
 	return append(all, own...), err
 }
 
-// key names the content of the store: another release of a program, or another
-// archive, is another store.
+// key returns a hash of the store's inputs. Another version of a program or another
+// archive gives another key.
 func (s imageStore) key() (string, error) {
 	files, err := s.archives()
 	if err != nil {
@@ -66,7 +65,7 @@ func (s imageStore) key() (string, error) {
 	return hex.EncodeToString(sum.Sum(nil))[:12], nil
 }
 
-// ensure returns the store's folder. Making it takes some seconds and is told.
+// ensure returns the store's folder. If the folder does not exist, it creates the store in some seconds and reports this.
 func (s imageStore) ensure(ctx context.Context, say func(string, ...any)) (string, error) {
 	key, err := s.key()
 	if err != nil {
@@ -76,7 +75,7 @@ func (s imageStore) ensure(ctx context.Context, say func(string, ...any)) (strin
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
-	if err := os.RemoveAll(s.dir); err != nil { // those of earlier releases; machines have their own links
+	if err := os.RemoveAll(s.dir); err != nil { // stores of other versions; machines have their own links
 		return "", err
 	}
 	work := filepath.Join(s.dir, "work")
@@ -94,8 +93,7 @@ func (s imageStore) ensure(ctx context.Context, say func(string, ...any)) (strin
 	return dir, os.RemoveAll(work)
 }
 
-// fill runs a containerd in a mount namespace of its own and has it import
-// every image.
+// fill runs a containerd in its own mount namespace and imports all images.
 func (s imageStore) fill(ctx context.Context, work string) (err error) {
 	socket := filepath.Join(work, "s")
 	config := filepath.Join(work, "containerd.toml")
@@ -116,7 +114,7 @@ func (s imageStore) fill(ctx context.Context, work string) (err error) {
 	}
 	defer func() {
 		cancel()
-		_ = daemon.Wait() // it was told to end
+		_ = daemon.Wait() // an error is expected after cancel
 		if err != nil {
 			err = fmt.Errorf("%w; containerd said:\n%s", err, lastLines(said.String(), 5))
 		}
@@ -127,7 +125,7 @@ func (s imageStore) fill(ctx context.Context, work string) (err error) {
 	return s.importAll(ctx, socket)
 }
 
-// storeConfig runs no containers, and so none of what serves the kubelet.
+// storeConfig disables the plugins for the kubelet, because this containerd runs no containers.
 const storeConfig = `version = 3
 root = %q
 state = %q
@@ -138,8 +136,8 @@ address = %q
 address = ""
 `
 
-// stepWithin is how long one step of filling a store may take: the whole takes as
-// long as the host is slow, and would begin anew.
+// stepWithin is the time limit of one step. There is no limit for the whole, because on a
+// slow host it would fail and start again from the beginning.
 const stepWithin = 5 * time.Minute
 
 func (s imageStore) awaitSocket(ctx context.Context, socket string) error {
@@ -200,9 +198,8 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// clone copies a store to a machine's disk: folders are made anew, files are
-// linked, and the database, which containerd writes into, is copied. It is
-// there whole or not at all.
+// clone copies a store to a machine's disk. It creates folders, links files, and copies
+// databases, because containerd writes into them. The copy appears in one step, complete.
 func clone(from, to string) error {
 	if _, err := os.Stat(to); err == nil {
 		return nil
@@ -237,7 +234,7 @@ func cloneEntry(from, to string, d fs.DirEntry) error {
 		if err := os.Mkdir(to, 0o700); err != nil {
 			return err
 		}
-		return os.Chmod(to, info.Mode()) // Mkdir's would lose the sticky bit, and some to the umask
+		return os.Chmod(to, info.Mode()) // Mkdir would drop the sticky bit and the bits of the umask
 	case strings.HasSuffix(from, ".db"):
 		return copyFile(from, to)
 	}

@@ -19,31 +19,31 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// Volumes are what lets pods on machines have volumes: a CSI driver's node half
-// as one more program of each.
+// Volumes holds the settings that let pods on machines have volumes. Each machine runs the
+// node part of a CSI driver.
 type Volumes struct {
-	Name      string   // of the driver
-	ServeAs   []string // legacy names that it answers under, too
-	Disks     string   // the cloud's disks; a machine sees them where others see /dev/disk
-	URL       string   // of the cloud, from a machine
-	TokenFile string   // what the driver calls it with
+	Name      string   // name of the driver
+	ServeAs   []string // legacy names under which the driver also answers
+	Disks     string   // folder of the cloud's disks, which machines see instead of /dev/disk
+	URL       string   // URL of the cloud for machines
+	TokenFile string   // file with the driver's token for the cloud
 }
 
-// Where a machine has these.
+// Paths in a machine.
 const (
 	driverCred = etcKubernetes + "/csi.token"
 	kubeletDir = "/var/lib/kubelet"
 )
 
-// disksDir is where the machines of a hypervisor of that name see the cloud's
-// disks. The name is in it, so that what is left of them can be told from
-// others': a loop device is called as its file was when it was attached.
+// disksDir returns the path at which the machines of a hypervisor see the cloud's disks.
+// The path contains the hypervisor's name, because a loop device shows the path of its
+// file. So each hypervisor can recognise its own loop devices.
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
-// detachDisks detaches the loop devices of a hypervisor's disks that none of its
-// machines shows: a device that a pod used as a raw volume outlives the machine.
-// So does the lock that a kubelet keeps on such a device, which is a loop device
-// of it. Each machine is given by its first process.
+// detachDisks detaches the loop devices of a hypervisor's disks that no running machine
+// uses. A device that a pod used as a raw volume outlives the machine. The kubelet also
+// locks such a device with a second loop device on it, which is detached too. machines
+// holds the pid of each machine's first process.
 func detachDisks(name string, machines []int) error {
 	all, err := loop.List()
 	if err != nil {
@@ -58,7 +58,7 @@ func detachDisks(name string, machines []int) error {
 			continue
 		}
 		for _, lock := range all {
-			if lock.Of == unix.Mkdev(loop.Major, uint32(l.Number)) { //nolint:gosec // the kernel's own number
+			if lock.Of == unix.Mkdev(loop.Major, uint32(l.Number)) { //nolint:gosec // the number comes from the kernel
 				err = errors.Join(err, detach(lock))
 			}
 		}
@@ -67,13 +67,13 @@ func detachDisks(name string, machines []int) error {
 	return err
 }
 
-// isDiskOf reports whether a device is a disk that the machines of a hypervisor of
-// that name see.
+// isDiskOf reports whether a loop device is a disk of the machines of the hypervisor with
+// this name.
 func isDiskOf(name string, l loop.Status) bool {
 	return strings.HasPrefix(l.Name, disksDir(name)+"/")
 }
 
-// detach detaches the file of a device.
+// detach detaches the file from a loop device.
 func detach(l loop.Status) error {
 	d, err := loop.Open(l.Number)
 	if err != nil || d == nil {
@@ -82,14 +82,14 @@ func detach(l loop.Status) error {
 	return d.Detach()
 }
 
-// loopsShownTo returns the loop devices that are mounted for the processes: the
-// device's file, or a filesystem on it.
+// loopsShownTo returns the numbers of the loop devices that are mounted in the mount
+// namespaces of the processes: the device file or its file system.
 func loopsShownTo(pids []int) (map[int]bool, error) {
 	shown := map[int]bool{}
 	for _, pid := range pids {
 		raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "mountinfo"))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ESRCH) {
-			continue // it has just ended
+			continue // the process has just ended
 		}
 		if err != nil {
 			return nil, err
@@ -110,7 +110,7 @@ func loopsShownTo(pids []int) (map[int]bool, error) {
 	return shown, nil
 }
 
-// detachDisks detaches the disks that no running machine shows.
+// detachDisks detaches the disks that no running machine uses.
 func (h *hypervisor) detachDisks() error {
 	if h.cfg.Volumes == nil {
 		return nil
@@ -122,7 +122,7 @@ func (h *hypervisor) detachDisks() error {
 	return detachDisks(h.cfg.Name, slices.DeleteFunc(pids, func(pid int) bool { return !isFirst(pid) }))
 }
 
-// volumes adds to how a machine boots what its pods' volumes need.
+// volumes adds the CSI driver's node part to the boot settings of a machine.
 func (f folder) volumes(s *boot.Spec, i cloudsim.Instance, v *Volumes, disksDir string) error {
 	if v == nil {
 		return nil

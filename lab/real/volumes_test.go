@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// A device that pods had stays while a machine shows it, and goes with the
-// machine: it, and the lock that its kubelet had on it; and not with another
-// hypervisor, beside its own.
+// detachDisks keeps a loop device while a machine shows it. After the machine has ended,
+// detachDisks removes the device and the kubelet's lock on it. It does not touch the
+// devices of other hypervisors.
 func TestDetachDisks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it makes loop devices")
@@ -65,7 +65,7 @@ func TestDetachDisks(t *testing.T) {
 	if err := detachDisks(name, []int{os.Getpid()}); err != nil {
 		t.Fatal(err)
 	}
-	// Udev looks into a device that comes or goes, and holds it meanwhile.
+	// Udev opens a loop device that appears or disappears, and keeps the device busy for a moment.
 	eventually.True(t, "no device of a dead machine is left", func() bool { return left() == 0 })
 }
 

@@ -17,27 +17,27 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/hostnet"
 )
 
-// Network is where a lab's machines are. Its addresses must not be in use on
-// the host or beyond.
+// Network holds the addresses of a lab's machines. No other host or network that this host
+// reaches may use these addresses.
 type Network struct {
-	// VPC holds the router, the host and every instance and load balancer.
+	// VPC contains the addresses of the router, the host, all instances and all load balancers.
 	VPC netip.Prefix
-	// Router and Host are their addresses in the VPC.
+	// Router and Host are the addresses of the router and the host in the VPC.
 	Router, Host netip.Addr
-	// LoadBalancers is a part of VPC. Each of its addresses is the host's.
+	// LoadBalancers is a part of VPC. All its addresses belong to the host.
 	LoadBalancers netip.Prefix
-	// Pods is what the machines' pod ranges are parts of; not in VPC.
+	// Pods contains the pod ranges of all machines. It must not overlap VPC.
 	Pods netip.Prefix
-	// Link names the host's link into the VPC: 15 letters at most.
+	// Link is the name of the host's link into the VPC, with at most 15 letters.
 	Link string
-	// BridgeOnHost has Link be the bridge itself, and the router have the cable:
-	// so hypervisors that share the host's network namespace, and nothing else,
-	// reach it. Without it the router has the bridge, where no firewall of the
-	// host looks at what machines say to each other.
+	// BridgeOnHost puts the bridge, with the name Link, into the host's network
+	// namespace and connects the router with a veth pair. So all hypervisors in this
+	// namespace can use the bridge. Without it, the bridge is in the router's namespace,
+	// where no firewall of the host filters the traffic between machines.
 	BridgeOnHost bool
 }
 
-// Validate says everything that is wrong with n.
+// Validate returns one error that lists all invalid fields of n.
 func (n Network) Validate() error {
 	var errs []error
 	for name, a := range map[string]netip.Addr{"router": n.Router, "host": n.Host} {
@@ -58,26 +58,26 @@ func (n Network) Validate() error {
 }
 
 const (
-	// bridgeName is the router's link into the VPC: the bridge, or a cable to it.
+	// bridgeName is the router's link into the VPC: the bridge or a veth end.
 	bridgeName = "vpc"
-	// hostPort and routerPort are what the bridge calls the cable of the other
-	// side, that it is not on.
+	// hostPort and routerPort are names of the veth end in the bridge. The other end is
+	// at the host or at the router.
 	hostPort, routerPort = "host", "router"
 )
 
-// vpc is a network namespace that is the lab's router, with a table of routes,
-// and a bridge to which the router, the host and every machine are connected.
-// The host itself gets one link, two routes and two rules, which are gone with
-// the link or by Clean; its own forwarding and its firewall are not touched.
+// vpc is a network namespace that is the lab's router. It has a route table, and a bridge
+// connects the router, the host and all machines. The host gets one link, two routes and
+// two rules. They disappear with the link or with Clean. The host's own forwarding
+// setting and firewall do not change.
 type vpc struct {
 	Network
-	file   string // the namespace, mounted, so that it outlives us
+	file   string // mount point of the namespace, so that it outlives this process
 	ns     netns.NsHandle
-	link   *netlink.Handle // in the namespace
+	link   *netlink.Handle // handle for the namespace
 	bridge *bridge
 }
 
-// openVPC makes the VPC, or takes over what an earlier run left of it.
+// openVPC creates the VPC or takes over the VPC of an earlier run.
 func openVPC(file string, n Network) (*vpc, error) {
 	v := &vpc{Network: n, file: file}
 	var err error
@@ -101,8 +101,8 @@ func openVPC(file string, n Network) (*vpc, error) {
 	return v, nil
 }
 
-// newRouter makes the namespace, without the cable to one that is no more: the
-// kernel takes its time with that.
+// newRouter creates the namespace. It first deletes the link to an earlier namespace,
+// because the kernel needs some time to delete this link itself.
 func (v *vpc) newRouter() (netns.NsHandle, error) {
 	host, err := netlink.NewHandle()
 	if err != nil {
@@ -124,14 +124,14 @@ func isNetNS(file string) bool {
 	return unix.Statfs(file, &fs) == nil && fs.Type == unix.NSFS_MAGIC
 }
 
-// newNetNS makes a network namespace that forwards, and mounts it at file.
+// newNetNS creates a network namespace with IP forwarding and mounts it at file.
 func newNetNS(file string) (netns.NsHandle, error) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		return netns.None(), err
 	}
 	err := withinNew(func() (err error) {
 		defer func() {
-			if err != nil { // the next one must not take it for whole
+			if err != nil { // the next run must not use an incomplete namespace
 				_ = unix.Unmount(file, unix.MNT_DETACH)
 			}
 		}()
@@ -140,10 +140,10 @@ func newNetNS(file string) (netns.NsHandle, error) {
 		}
 		for setting, value := range map[string]string{
 			"net/ipv4/ip_forward":                  "1",
-			"net/ipv4/conf/all/send_redirects":     "0", // the way between two pods is through the router
+			"net/ipv4/conf/all/send_redirects":     "0", // traffic between two pods must stay on the path through the router
 			"net/ipv4/conf/default/send_redirects": "0",
 		} {
-			if err := os.WriteFile(filepath.Join("/proc/sys", setting), []byte(value), 0o644); err != nil { //nolint:gosec // the kernel made it
+			if err := os.WriteFile(filepath.Join("/proc/sys", setting), []byte(value), 0o644); err != nil { //nolint:gosec // the kernel created the file
 				return err
 			}
 		}
@@ -163,7 +163,7 @@ func (v *vpc) close() error {
 	return v.ns.Close()
 }
 
-// wire makes the bridge and the cable to it as they should be.
+// wire creates and configures the bridge, the link and the routes.
 func (v *vpc) wire() error {
 	host, err := netlink.NewHandle()
 	if err != nil {
@@ -178,9 +178,9 @@ func (v *vpc) wire() error {
 		cable = netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: routerPort}, PeerName: bridgeName, PeerHardwareAddr: card(v.Router)}
 		port = routerPort
 	}
-	// A bridge that is not told its card takes the lowest of its ports', and
-	// another one when a machine comes or goes: for seconds then, machines would
-	// send to a router that is no more.
+	// A bridge without its own hardware address takes the lowest one of its ports. This
+	// address would change when a machine comes or goes. Then machines would send to the
+	// old address for some seconds.
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: v.bridge.name, HardwareAddr: card(on)}}
 	if err := v.bridge.link.LinkAdd(bridge); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("bridge: %w", err)
@@ -200,11 +200,11 @@ func (v *vpc) wire() error {
 	return errors.Join(v.hostRoutes(host), v.routerRoutes(), v.leadAnswers(host))
 }
 
-// in is an address with the VPC's mask.
+// in returns the address with the VPC's prefix length.
 func (n Network) in(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, n.VPC.Bits()) }
 
-// hostRoutes lead pods' addresses to the router, and make every address of a
-// load balancer the host's own, so that the data plane can listen on any.
+// hostRoutes adds two routes to the host. Traffic to pods goes to the router. All load
+// balancer addresses are local, so the data plane can listen on them.
 func (v *vpc) hostRoutes(host *netlink.Handle) error {
 	cable, err := host.LinkByName(v.Link)
 	if err != nil {
@@ -222,7 +222,7 @@ func (v *vpc) hostRoutes(host *netlink.Handle) error {
 	return nil
 }
 
-// routerRoutes refuse what the cloud has no route for, instead of dropping it.
+// routerRoutes rejects packets to pods without a route, instead of dropping them.
 func (v *vpc) routerRoutes() error {
 	r := netlink.Route{Dst: ipNet(v.Pods), Type: unix.RTN_UNREACHABLE}
 	if err := v.link.RouteReplace(&r); err != nil {
@@ -231,8 +231,8 @@ func (v *vpc) routerRoutes() error {
 	return nil
 }
 
-// destroyVPC takes away the namespace at file and all that is in it. The kernel
-// does that in its own time; the host's link goes at once. None is no error.
+// destroyVPC deletes the link of the host and the namespace at file. The kernel deletes
+// the contents of the namespace later. A missing namespace or link is no error.
 func destroyVPC(file, link string) error {
 	if err := forgetAnswers(link); err != nil {
 		return err
@@ -245,7 +245,7 @@ func destroyVPC(file, link string) error {
 	return errors.Join(removeLink(host, link), dropNetNS(file))
 }
 
-// dropNetNS lets go of the namespace at file. None is no error.
+// dropNetNS unmounts the namespace at file. A missing namespace is no error.
 func dropNetNS(file string) error {
 	if !isNetNS(file) {
 		return nil
@@ -260,8 +260,8 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// Lay makes the network that Run will use, for who listens on an address in it
-// before Run begins.
+// Lay creates the network for Run. Programs that listen on an address in the VPC before
+// Run starts need this.
 func Lay(dir string, n Network) error {
 	if err := n.Validate(); err != nil {
 		return err
@@ -276,8 +276,8 @@ func Lay(dir string, n Network) error {
 	return v.close()
 }
 
-// Free reports whether the host has no route into any of the networks, except
-// its default route.
+// Free reports whether the host has no route into any of the networks, except for its
+// default route.
 func Free(networks ...netip.Prefix) (bool, error) {
 	routes, err := hostnet.Routes()
 	if err != nil {

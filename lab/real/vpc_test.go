@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// The router keeps its card, whatever comes and goes: machines remember it.
+// The router keeps its hardware address when links come and go, because machines cache the address.
 func TestRouterKeepsItsCard(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it needs root")
@@ -41,7 +41,7 @@ func TestRouterKeepsItsCard(t *testing.T) {
 		return bridge.Attrs().HardwareAddr
 	}
 	before := router()
-	// The lowest card of all is the one that a bridge of no card of its own takes.
+	// A bridge without its own hardware address would take this address, because it is the lowest.
 	port := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "low", HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 0}}, PeerName: "peer"}
 	if err := errors.Join(v.link.LinkAdd(port), v.bridge.plug("low")); err != nil {
 		t.Fatal(err)

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// within calls fn on a thread that is in a network namespace meanwhile. A socket
-// stays in the one that it was made in.
+// within calls fn on a thread that is temporarily in the network namespace ns. Sockets
+// that fn creates stay in ns.
 func within(ns netns.NsHandle, fn func() error) error {
 	return away(func() error { return netns.Set(ns) }, fn)
 }
 
-// withinNew calls fn on a thread that is in a new network namespace.
+// withinNew calls fn on a thread that is temporarily in a new network namespace.
 func withinNew(fn func() error) error {
 	return away(newNetwork, fn)
 }
@@ -34,10 +34,10 @@ func away(leave, fn func() error) error {
 	return <-done
 }
 
-// leaving has the goroutine's thread, and nobody else on it, leave its network
-// namespace until back is called, which must be: it may be the process' first
-// thread, which never ends. That one would hold the other namespace for ever, and
-// /proc would say that the whole process is there.
+// leaving locks the goroutine to its thread and moves the thread out of its network
+// namespace. The caller must call back, which restores the namespace. The thread may be
+// the process's first thread, which never ends. Without back this thread would keep the
+// other namespace for ever. /proc/self would also show this namespace for the process.
 func leaving(leave func() error) (back func(), err error) {
 	runtime.LockOSThread()
 	home, err := netns.Get()
@@ -47,7 +47,7 @@ func leaving(leave func() error) (back func(), err error) {
 	return func() {
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
-		} // else the thread ends with the goroutine, which did not unlock it
-		_ = home.Close() // only ever read
+		} // the goroutine stays locked, so the thread ends with it
+		_ = home.Close() // an error does not matter for a read-only handle
 	}, err
 }

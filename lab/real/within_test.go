@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// Whoever was away is back, also the process' first thread, which /proc/self is.
-// In a new process that one is idle, and among those that many at once get.
+// All threads return to their namespace, including the first thread, which /proc/self
+// shows. The test starts a new process, in which the first thread is idle. So one of its
+// many goroutines runs on the first thread.
 func TestAway(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it needs root")

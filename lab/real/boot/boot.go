@@ -15,21 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Go is what the hypervisor writes once the machine has its cgroup and its
-// network: nothing runs before, so that a hypervisor that dies half way leaves
-// no machine behind.
+// Go is the message of the hypervisor after the machine has its cgroup and its network.
+// Before this message no program starts. So a hypervisor that dies during the start
+// leaves no machine behind.
 const Go = "go\n"
 
 const (
 	firstPause = 200 * time.Millisecond
 	maxPause   = 5 * time.Second
-	calm       = time.Minute // a program that ran this long begins anew with its pauses
+	calm       = time.Minute // after this run time, a program's next pause is firstPause again
 )
 
-// Run is the life of a machine: it waits for Go, builds the root, and keeps the
-// programs running until ctx ends; then it sends SIGTERM to everything, waits
-// for Spec.Grace at most, and returns. As it is PID 1, the kernel ends
-// whatever is left when its process exits.
+// Run runs a machine. It waits for Go, builds the root, and keeps the programs running
+// until ctx ends. Then it sends SIGTERM to all processes, waits at most Spec.Grace, and
+// returns. Run is in PID 1, so the kernel ends the remaining processes when PID 1 exits.
 func Run(ctx context.Context, log *slog.Logger, s Spec, start io.Reader) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -62,17 +61,17 @@ func Run(ctx context.Context, log *slog.Logger, s Spec, start io.Reader) error {
 	return nil
 }
 
-// machine is what runs in one.
+// machine holds the running programs.
 type machine struct {
 	log *slog.Logger
 	env []string
 
 	mu      sync.Mutex
-	waiting map[int]chan unix.WaitStatus // by pid: who wants to know of its end
-	dead    map[int]unix.WaitStatus      // ended before anybody asked
+	waiting map[int]chan unix.WaitStatus // by pid: receivers of the exit status
+	dead    map[int]unix.WaitStatus      // processes that ended before start registered a receiver
 }
 
-// keep runs a program again and again until ctx ends.
+// keep runs a program and restarts it after it ends, until ctx ends.
 func (m *machine) keep(ctx context.Context, p Program) {
 	pause := firstPause
 	for awaitSocket(ctx, p.Await) {
@@ -100,12 +99,12 @@ func (m *machine) keep(ctx context.Context, p Program) {
 	}
 }
 
-// awaitSocket waits until a Unix socket answers, or ctx ends, which is false.
+// awaitSocket waits until a Unix socket accepts connections. It returns false if ctx ends before.
 func awaitSocket(ctx context.Context, path string) bool {
 	for path != "" {
 		c, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 		if err == nil {
-			_ = c.Close() // it was a question
+			_ = c.Close() // the connection was only a check
 			break
 		}
 		select {
@@ -117,8 +116,8 @@ func awaitSocket(ctx context.Context, path string) bool {
 	return ctx.Err() == nil
 }
 
-// start begins a program. Its end comes through the channel: the reaper, and
-// nobody else, waits for children, because a machine has orphans too.
+// start starts a program and returns a channel for its exit status. Only the reaper waits
+// for child processes, because PID 1 also gets orphans.
 func (m *machine) start(p Program) (<-chan unix.WaitStatus, error) {
 	if err := os.MkdirAll(filepath.Dir(p.Log), 0o755); err != nil {
 		return nil, err
@@ -127,7 +126,7 @@ func (m *machine) start(p Program) (<-chan unix.WaitStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer out.Close() // the child has its own
+	defer out.Close() // the child has its own descriptor
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, err
@@ -156,8 +155,8 @@ func (m *machine) start(p Program) (<-chan unix.WaitStatus, error) {
 	return end, nil
 }
 
-// reap waits for every child and orphan until done ends. Once stopping has
-// ended it tells through empty that nothing is left.
+// reap waits for all children and orphans until done ends. After stopping has ended, it
+// closes empty when no child is left.
 func (m *machine) reap(done, stopping context.Context, empty chan<- struct{}) {
 	children := make(chan os.Signal, 1)
 	stop := notifyChild(children)
@@ -180,8 +179,8 @@ func (m *machine) reap(done, stopping context.Context, empty chan<- struct{}) {
 	}
 }
 
-// reapAll takes note of all that has ended, and reports whether there is no
-// child left.
+// reapAll records all processes that have ended, and reports whether there are no more
+// children.
 func (m *machine) reapAll() (none bool) {
 	for {
 		var status unix.WaitStatus
@@ -201,16 +200,16 @@ func (m *machine) reapAll() (none bool) {
 		} else if len(m.dead) < maxDead {
 			m.dead[pid] = status
 		} else {
-			clear(m.dead) // orphans; none of them is a program that just began
+			clear(m.dead) // most are orphans, for which no receiver comes
 		}
 		m.mu.Unlock()
 	}
 }
 
-// maxDead bounds how many ends of orphans are remembered.
+// maxDead is the maximum number of recorded exits of orphans.
 const maxDead = 64
 
-// end asks everything in the machine to end, and waits for it, but not long.
+// end sends SIGTERM to all processes in the machine and waits until they end, but at most grace.
 func (m *machine) end(grace time.Duration, empty <-chan struct{}) {
 	if err := unix.Kill(-1, unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
 		m.log.Warn("cannot tell everything to stop", "err", err)
@@ -223,7 +222,7 @@ func (m *machine) end(grace time.Duration, empty <-chan struct{}) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for pid, end := range m.waiting { // the kernel ends these with us
+	for pid, end := range m.waiting { // the kernel kills these when PID 1 exits
 		delete(m.waiting, pid)
 		end <- unix.WaitStatus(unix.SIGKILL)
 	}

@@ -11,12 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// build puts the machine's root together and moves into it. Nothing that is
-// mounted here is seen outside, and afterwards nothing of the host is seen in
-// here but what the Spec names: the order is what makes it so. First the mount
-// namespace is cut off from the host's, then the new root is filled, then the
-// old one is let go, and last the new one is shared with the namespaces below
-// it, so that what a CSI driver mounts in its container reaches the kubelet.
+// build builds the machine's root and makes it the root of this process. The order
+// isolates the machine from the host:
+//
+//  1. It makes the mounts private, so no mount of the machine appears on the host.
+//  2. It fills the new root with the mounts that the Spec lists.
+//  3. It unmounts the old root, so the machine sees nothing else of the host.
+//  4. It shares the new root with the namespaces below. So the kubelet sees the mounts
+//     that a CSI driver makes in its container.
 func build(s Spec) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("cutting off the host's mounts: %w", err)
@@ -48,7 +50,7 @@ func build(s Spec) error {
 	if err := pivot(s.Root); err != nil {
 		return err
 	}
-	// CNI keeps the pods' network namespaces as mounts here.
+	// CNI mounts the network namespaces of pods in this folder.
 	if err := os.MkdirAll("/run/netns", 0o755); err != nil {
 		return err
 	}
@@ -65,8 +67,8 @@ func mount(kind, at string, flags uintptr, data string) error {
 	return nil
 }
 
-// mount binds b at a path, which it makes. A link of the host that has the same
-// place in the machine stays a link: /bin is one on today's distributions.
+// mount creates the path at and binds b there. A symbolic link that has the same path on
+// the host and in the machine stays a link, like /bin on modern distributions.
 func (b Bind) mount(at string) error {
 	info, err := os.Lstat(b.From)
 	if b.Optional && errors.Is(err, fs.ErrNotExist) {
@@ -76,7 +78,7 @@ func (b Bind) mount(at string) error {
 		if b.To == b.From {
 			return copyLink(b.From, at)
 		}
-		info, err = os.Stat(b.From) // the mount follows it
+		info, err = os.Stat(b.From) // the mount follows the link
 	}
 	if err != nil {
 		return err
@@ -114,14 +116,14 @@ func makeTarget(at string, dir bool) error {
 	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(at, os.O_CREATE|os.O_WRONLY, 0o600) // what is bound there has its own mode
+	f, err := os.OpenFile(at, os.O_CREATE|os.O_WRONLY, 0o600) // the bound file has its own mode
 	if err != nil {
 		return err
 	}
 	return f.Close()
 }
 
-// tunables puts a file of the machine's own over each kernel setting.
+// tunables mounts a file of the machine over each kernel setting.
 func tunables(s Spec) error {
 	dir := filepath.Join(s.Root, "run", "tunables")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -129,18 +131,18 @@ func tunables(s Spec) error {
 	}
 	for setting, value := range s.Tunables {
 		own := filepath.Join(dir, strings.ReplaceAll(strings.TrimPrefix(setting, "/"), "/", "."))
-		if err := os.WriteFile(own, []byte(value+"\n"), 0o644); err != nil { //nolint:gosec // kernel settings are readable by all
+		if err := os.WriteFile(own, []byte(value+"\n"), 0o644); err != nil { //nolint:gosec // kernel settings are readable by all users
 			return err
 		}
 		err := unix.Mount(own, filepath.Join(s.Root, setting), "", unix.MS_BIND, "")
-		if err != nil && !errors.Is(err, unix.ENOENT) { // a kernel need not have it
+		if err != nil && !errors.Is(err, unix.ENOENT) { // the kernel may not have this setting
 			return fmt.Errorf("own %s: %w", setting, err)
 		}
 	}
 	return nil
 }
 
-// pivot makes root the root, and lets go of the old one.
+// pivot makes root the root folder and unmounts the old root.
 func pivot(root string) error {
 	old := filepath.Join(root, "old")
 	if err := unix.PivotRoot(root, old); err != nil {

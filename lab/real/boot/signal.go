@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notifyChild sends to c when a child has ended, until stop.
+// notifyChild sends to c when a child has ended, until stop is called.
 func notifyChild(c chan<- os.Signal) (stop func()) {
 	signal.Notify(c, unix.SIGCHLD)
 	return func() { signal.Stop(c) }

@@ -1,10 +1,11 @@
-// Package boot is the first process of a machine: what runs as PID 1 in the
-// namespaces that the hypervisor made for an instance. It builds the root
-// folder out of the host's programs and the instance's own disk, starts the
-// machine's programs, keeps them running, buries orphans, and on SIGTERM shuts
-// down. It knows nothing of the cloud or of Kubernetes: a Spec says all of it.
+// Package boot is the first process of a machine. It runs as PID 1 in the namespaces that
+// the hypervisor created for an instance. It builds the root folder from the host's
+// programs and the instance's disk, starts the machine's programs and keeps them running.
+// It reaps orphans, and shuts the machine down on SIGTERM. It does not depend on the cloud
+// or on Kubernetes: a Spec contains all settings.
 //
-// It is small on purpose, because each machine pays for it: the standard
+// The package imports only the standard library and x/sys, to keep the memory of each
+// machine small.
 // library and x/sys only.
 package boot
 
@@ -17,25 +18,25 @@ import (
 	"time"
 )
 
-// Spec is one boot of a machine. Paths on the host are absolute; paths in the
-// machine are absolute in its own root.
+// Spec holds the settings of one boot of a machine. Paths on the host are absolute. Paths
+// in the machine are absolute in the machine's root.
 type Spec struct {
 	Hostname string `json:"hostname"`
-	// Root is an empty folder of the host: the machine's root is put together
-	// there, in memory.
+	// Root is an empty folder of the host, on which the machine's root is mounted, in
+	// memory.
 	Root string `json:"root"`
-	// Dirs are made in the machine.
+	// Dirs are folders to create in the machine.
 	Dirs []string `json:"dirs"`
-	// Binds are what the machine sees of the host, in this order.
+	// Binds are the files and folders of the host in the machine, in mount order.
 	Binds []Bind `json:"binds"`
-	// Tunables are kernel settings that belong to the whole host. The machine
-	// reads these values and writes into a file of its own.
+	// Tunables are kernel settings that belong to the whole host. The machine reads and
+	// writes its own copy of each setting.
 	Tunables map[string]string `json:"tunables"`
-	// Programs are started in this order and started again when they end.
+	// Programs are started in this order and restarted when they end.
 	Programs []Program `json:"programs"`
 	// Env is the environment of all programs.
 	Env []string `json:"env"`
-	// Grace is between SIGTERM for all and the end of the machine.
+	// Grace is the time between SIGTERM for all processes and the end of the machine.
 	Grace time.Duration `json:"grace"`
 }
 
@@ -44,23 +45,23 @@ type Bind struct {
 	From     string `json:"from"`
 	To       string `json:"to"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
-	// Recursive takes along what is mounted below From.
+	// Recursive also binds the mounts below From.
 	Recursive bool `json:"recursive,omitempty"`
-	// Optional forgives that From is not there.
+	// Optional ignores a missing From.
 	Optional bool `json:"optional,omitempty"`
 }
 
-// Program is one that runs as long as the machine.
+// Program is a program that runs as long as the machine.
 type Program struct {
-	Name string   `json:"name"` // also its zeroth argument
+	Name string   `json:"name"` // also the zeroth argument
 	Path string   `json:"path"`
 	Args []string `json:"args"`
 	Log  string   `json:"log"`
-	// Await is a Unix socket that must answer before the program starts.
+	// Await is a Unix socket that must accept connections before the program starts.
 	Await string `json:"await,omitempty"`
 }
 
-// Load reads a Spec, and says everything that is wrong with it.
+// Load reads a Spec and validates it.
 func Load(path string) (Spec, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -73,7 +74,7 @@ func Load(path string) (Spec, error) {
 	return s, s.Validate()
 }
 
-// Validate says everything that is wrong with s.
+// Validate returns one error that lists all invalid fields of s.
 func (s Spec) Validate() error {
 	var errs []error
 	abs := func(what, path string) {
