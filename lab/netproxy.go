@@ -140,8 +140,8 @@ func (p *plan) proxyAgent() component {
 	}
 }
 
-// renewProxy renews certificates of the network proxy once a day until ctx ends.
-// The hypervisor renews those of the machines' agents.
+// renewProxy renews expiring certificates of the network proxy, once a day until ctx
+// ends. The hypervisor renews the certificates of the machines' agents.
 func (p *plan) renewProxy(ctx context.Context, log *slog.Logger) {
 	daily := time.NewTicker(24 * time.Hour)
 	defer daily.Stop()

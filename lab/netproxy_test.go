@@ -66,8 +66,8 @@ func TestWhereAgentsCall(t *testing.T) {
 	}
 }
 
-// The certificates of the proxy server and of the lab's agent are renewed 30 days
-// before their end, while those of other components stay.
+// The certificates of the proxy server and of the lab's agent are renewed 30 days before
+// their end. The certificates of other components do not change.
 func TestProxyCertificatesAreRenewed(t *testing.T) {
 	now := time.Now()
 	keys := pki{dir: t.TempDir(), now: now}

@@ -143,8 +143,8 @@ func (p pki) load(name string) (*cert.Pair, error) {
 	return pair, nil
 }
 
-// renewProxy makes the certificates of the lab's proxy server and of its own agent
-// anew if they expire soon. Both programs read the new files without a restart.
+// renewProxy makes new certificates for the lab's proxy server and for its own agent if
+// the current certificates expire soon. Both programs read the new files without a restart.
 func (p pki) renewProxy(now time.Time) error {
 	p.now = now
 	ca, err := p.load(proxyCA)

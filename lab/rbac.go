@@ -26,9 +26,9 @@ var rbacObjects []byte
 var dnsObjects []byte
 
 // furnish applies the objects that the cluster needs at its start. It runs each time the
-// API server becomes ready, before the components that need the roles start. If
-// the API server forbids a component's first request, the component backs off for seconds. Only real nodes get a
-// name server, because hollow nodes run no containers.
+// API server becomes ready, before the components that need the roles start. If the
+// API server forbids a component's first request, the component backs off for seconds.
+// Only real nodes get a name server, because hollow nodes run no containers.
 func (p *plan) furnish(ctx context.Context) error {
 	k, err := p.kubernetes()
 	if err != nil {

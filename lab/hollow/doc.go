@@ -68,7 +68,6 @@
 //   - a pod stage that sets Ready on a pod that is Running and not Ready. The node
 //     lifecycle controller marks the pods of a node that shut down as not ready. When
 //     the node is back, its kubelet must set Ready again.
-//     not ready, and it is their kubelet that says otherwise when it is back.
 //   - podsOnNodeSyncParallelism above 0. Otherwise kwok does not see the existing pods
 //     of a node that gets the label later.
 //

@@ -69,12 +69,12 @@ func (f folder) identifyAgent(i cloudsim.Instance, n *NetworkProxy) error {
 	return nil
 }
 
-// renewBefore is how long before its end an agent's certificate is renewed.
+// renewBefore is the remaining life of an agent's certificate at which it is renewed.
 const renewBefore = 30 * 24 * time.Hour
 
-// renewAgent replaces the certificate of a running machine's agent if it ends soon
-// or cannot be read. The agent reads the new files when it next calls the server.
-// A proxy server checks a certificate only when an agent connects.
+// renewAgent replaces the certificate of a running machine's agent if the certificate
+// expires soon or cannot be read. The agent reads the new files on its next connection to
+// the proxy server. The server checks a certificate only when an agent connects.
 func (f folder) renewAgent(i cloudsim.Instance, n *NetworkProxy, now time.Time) error {
 	if n == nil {
 		return nil
@@ -85,7 +85,7 @@ func (f folder) renewAgent(i cloudsim.Instance, n *NetworkProxy, now time.Time) 
 	return f.identifyAgent(i, n)
 }
 
-// agentCertificateEnd returns when the certificate of the machine's agent ends.
+// agentCertificateEnd returns the expiry time of the certificate of the machine's agent.
 func (f folder) agentCertificateEnd() (time.Time, error) {
 	root, err := os.OpenRoot(string(f))
 	if err != nil {

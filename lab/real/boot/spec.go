@@ -6,7 +6,6 @@
 //
 // The package imports only the standard library and x/sys, to keep the memory of each
 // machine small.
-// library and x/sys only.
 package boot
 
 import (
