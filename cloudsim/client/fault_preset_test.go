@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// meets makes a call that a preset breaks. saw reports whether the caller saw the
-// expected effect.
+// meets makes a call that a preset breaks. The result saw reports whether the caller saw
+// the expected effect.
 type meets func(ctx context.Context, c *client.Client) (saw bool, err error)
 
 func refused(with cloudsim.Kind, call func(ctx context.Context, c *client.Client) error) meets {
@@ -33,7 +33,7 @@ func getA(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// doneAll expects the error with, and that the cloud did the change nevertheless.
+// doneAll makes a change. It expects an error of kind with, although the cloud made the change.
 func doneAll(with cloudsim.Kind, change func(context.Context, *client.Client) error, instances int) meets {
 	return func(ctx context.Context, c *client.Client) (bool, error) {
 		err := change(ctx, c)

@@ -111,7 +111,7 @@ type input struct {
 	port       int
 }
 
-// output is an answer. err is 0 for success, and Unavailable if the answer was lost.
+// output is an answer. The field err is 0 for success, and Unavailable if the answer was lost.
 type output struct {
 	err  cloudsim.Kind
 	id   cloudsim.LoadBalancerID

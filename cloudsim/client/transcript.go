@@ -196,7 +196,7 @@ func (p *player) request(ctx context.Context, call cloudsim.TranscriptCall) (*ht
 }
 
 // compare returns an error that names the first difference between an answer and the
-// recorded answer. times says whether to compare times.
+// recorded answer. The argument times says whether to compare times.
 func compare(call cloudsim.TranscriptCall, status int, raw []byte, times bool) error {
 	if status != call.Status {
 		return cloudsim.Errorf(cloudsim.Conflict, "it was answered with %d; now with %d: %s", call.Status, status, shown(raw))

@@ -11,9 +11,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// healthRoutes adds the routes for probes, with the names that Kubernetes uses. livez
-// reports whether the process answers. healthz reports whether the process can do its work.
-// readyz reports whether the process is ready for requests. The routes need no token.
+// healthRoutes adds the routes for probes, with the names that Kubernetes uses. The route
+// /livez reports whether the process answers. The route /healthz reports whether the process
+// can do its work. The route /readyz reports whether the process is ready for requests. The
+// routes need no token.
 func (a *api) healthRoutes(router *mux.Router) {
 	for name, checks := range map[string]func() []engine.Check{
 		"livez": func() []engine.Check { return nil }, "healthz": a.engine.Healthy, "readyz": a.engine.Ready,

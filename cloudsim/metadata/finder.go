@@ -9,9 +9,9 @@ import (
 )
 
 // finder finds an instance by its internal address. A remembered address is only a
-// guess. finder asks the cloud for that instance again, so it never takes the next
-// owner of an address for the previous owner. For an unknown address it reads the
-// whole list of instances.
+// guess, so finder asks the cloud for that instance again. Therefore finder never takes
+// the next owner of an address for the previous owner. For an unknown address it reads
+// the whole list of instances.
 type finder struct {
 	cloud Cloud
 	mu    sync.Mutex // also held during walk, so that concurrent callers share one walk

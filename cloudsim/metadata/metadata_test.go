@@ -53,7 +53,7 @@ func from(t *testing.T, ip string) *http.Client {
 	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
 }
 
-// send makes a request. headers are pairs of name and value, and Host is allowed.
+// send makes a request. The arguments headers are pairs of name and value. Host is allowed.
 func send(t *testing.T, hc *http.Client, method, url string, headers ...string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)

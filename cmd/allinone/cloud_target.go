@@ -21,10 +21,10 @@ var targetLists = map[cloudsim.ResourceKind]string{
 // anyID matches an id of any kind.
 var anyID = regexp.MustCompile(`^[a-z]+-[0-9a-f]{6,}$`)
 
-// targetID returns the id of the target of a hold or a fault. of is the target's kind, or the
-// plural of the kind as in an operation. A word that looks like an id and is not a name is
-// an id, because a target may be created later. later contains the names of resources that
-// are not created yet, and targetID returns such a name unchanged.
+// targetID returns the id of the target of a hold or a fault. The argument of is the target's
+// kind, in the singular or in the plural. If a word looks like an id and no target has this
+// name, the word is the id of a target that may be created later. The map later contains the
+// names of resources that will be created. targetID returns such a name unchanged.
 func targetID(ctx context.Context, cl *client.Client, of, word string, later map[string]bool) (string, error) {
 	kind, known := parseKind(of)
 	path, listed := targetLists[kind]

@@ -53,7 +53,8 @@ func TestShippedVolumesWork(t *testing.T) {
 	}
 }
 
-// beside runs a program next to the lab until the test ends. said returns the program's output.
+// beside runs a program next to the lab until the test ends. The function said returns
+// the program's output.
 func (l *labRun) beside(name string, args ...string) (said func() string) {
 	l.t.Helper()
 	path := filepath.Join(l.t.TempDir(), "log")

@@ -168,8 +168,8 @@ func (v *victim) calm() {
 	}
 }
 
-// watch resumes after the last received event. It ends when the cloud dies, or at revision
-// until if until is not 0.
+// watch resumes after the last received event. It ends when the cloud dies. If until
+// is not 0, it also ends at revision until.
 func (v *victim) watch(ctx context.Context, c *client.Client, until uint64) {
 	if until != 0 && v.ledger.lastRev >= until {
 		return

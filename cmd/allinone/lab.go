@@ -93,8 +93,8 @@ func (p *pupil) here() error {
 	return nil
 }
 
-// current returns the lab and the step that the user is at. over reports that all steps are
-// done.
+// current returns the lab and the step that the user is at. The result over reports that all
+// steps are done.
 func (p *pupil) current() (l course.Lab, step course.Step, over bool, err error) {
 	if err := p.here(); err != nil {
 		return l, step, false, err

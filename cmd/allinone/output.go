@@ -150,7 +150,7 @@ func (p printer[T]) rows(things []T) [][]string {
 	return rows
 }
 
-// table writes aligned rows. print may be called many times. Later rows keep the column widths
+// table writes aligned rows. Its method print may be called many times. Later rows keep the column widths
 // of earlier rows, and a longer cell makes its column wider.
 type table struct {
 	w      io.Writer

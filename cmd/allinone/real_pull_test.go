@@ -20,7 +20,8 @@ func (l *labRun) inMachine(id string, args ...string) string {
 	return l.must("nsenter", slices.Concat([]string{"-t", strconv.Itoa(l.machinePID(id)), "-a"}, args)...)
 }
 
-// runOn starts a pod directly on a node, without the scheduler. spec adds to the pod's spec.
+// runOn starts a pod directly on a node, without the scheduler. The argument spec adds to
+// the pod's spec.
 func (l *labRun) runOn(node, pod, image string, spec map[string]any, args ...string) {
 	l.t.Helper()
 	all := map[string]any{"nodeName": node, "terminationGracePeriodSeconds": 0}

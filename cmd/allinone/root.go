@@ -23,7 +23,7 @@ const versionFlag = "version"
 
 func newRootCommand(e env) *cobra.Command {
 	// Libraries add flags to pflag.CommandLine, such as upstream's --version, which has no
-	// effect here. cobra gives every command these flags, some when the command is created
+	// effect here. Every cobra command gets these flags, some when the command is created
 	// and others when it runs. So allinone uses an empty flag set instead.
 	pflag.CommandLine = pflag.NewFlagSet("allinone", pflag.ContinueOnError)
 	cobra.EnableCommandSorting = false // the help keeps the order of the commands

@@ -21,8 +21,8 @@ func checkCollector(flag string) error {
 	return nil
 }
 
-// traceTo sends the spans of a service to the collector at HOST:PORT. stop sends the remaining
-// spans. Without a collector, spans is nil.
+// traceTo sends the spans of a service to the collector at HOST:PORT. The function stop sends
+// the remaining spans. Without a collector, spans is nil.
 func traceTo(ctx context.Context, collector, service, instance string) (spans trace.TracerProvider, stop func() error, err error) {
 	if collector == "" {
 		return nil, func() error { return nil }, nil

@@ -175,7 +175,8 @@ func (g *generator) special(in, property string) (any, bool) {
 // appendix A.3.
 const trustKeys = `{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","use":"sig","kid":"1","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}`
 
-// value returns a random value of a schema. in and property are its place in the request.
+// value returns a random value of a schema. The arguments in and property are the place of the
+// value in the request.
 func (g *generator) value(s *schema, in, property string) any {
 	if v, ok := g.special(in, property); ok {
 		return v
