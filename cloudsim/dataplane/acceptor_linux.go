@@ -33,7 +33,7 @@ type acceptor struct {
 	id   uint64
 }
 
-// troubles reports why an acceptor has stopped for now.
+// troubles is the report of an acceptor that has stopped because of an error.
 type troubles struct {
 	of    *acceptor
 	err   error

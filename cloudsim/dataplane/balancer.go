@@ -29,8 +29,8 @@ type balancer struct {
 
 	forwarder *forwarder
 
-	// work counts the balancer's goroutines and connections. One goroutine sends reports. There
-	// is one for each open socket, each probed target and each UDP flow.
+	// work counts the balancer's goroutines and connections. One goroutine sends reports.
+	// Another goroutine runs for each open socket, each probed target and each UDP flow.
 	work       sync.WaitGroup
 	stopReport context.CancelFunc
 	changed    chan struct{} // holds one token while there may be a new status to report
@@ -109,9 +109,9 @@ func (b *balancer) does(lb cloudsim.LoadBalancer) bool {
 	return slices.Equal(b.lb.Addresses, lb.Addresses) && slices.Equal(b.lb.Published, lb.Published) && b.lb.Same(lb.LoadBalancerSpec)
 }
 
-// closeSockets closes the sockets for which which returns true. Their ports are free when it
-// returns. The caller must not hold mu, because a goroutine that accepts clients may wait for
-// mu.
+// closeSockets closes the sockets that the function which selects. Their ports are free when
+// closeSockets returns. The caller must not hold mu, because a goroutine that accepts clients
+// may wait for mu.
 func (b *balancer) closeSockets(which func(*socket) bool) {
 	for key, s := range b.sockets {
 		if which(s) {
@@ -123,8 +123,8 @@ func (b *balancer) closeSockets(which func(*socket) bool) {
 	}
 }
 
-// setListeners changes listeners to those of the spec. Connections of a removed listener keep a
-// reference to it until they end.
+// setListeners changes listeners to those of the spec. Connections of a removed listener refer
+// to the listener until they end.
 func (b *balancer) setListeners() {
 	gone := b.listeners
 	b.listeners = map[port]*listener{}
@@ -214,9 +214,9 @@ func (b *balancer) steer(ctx context.Context, id cloudsim.InstanceID, m machine)
 	}
 }
 
-// steerTarget probes t while t is in the spec and its machine is on. Otherwise t takes no new
-// connections at once. A changed health check starts new probes, but the old verdict stands
-// until the new probes change it.
+// steerTarget probes t while t is in the spec and its machine runs. Otherwise t immediately
+// stops taking new connections. A changed health check starts new probes, but the old verdict
+// stands until the new probes change it.
 func (b *balancer) steerTarget(ctx context.Context, t *target, m machine) {
 	m = m.at(t.key)
 	probe, probed := t.listed && m.on() && m.ip() != "", t.stopProbe != nil

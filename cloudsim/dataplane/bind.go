@@ -36,7 +36,7 @@ func (o *bound) Close() error {
 }
 
 // open opens a socket at ip:port only. An address can be local to this machine by a route alone
-// (see Claim). No interface has such an address, so open sets the option freebind.
+// (see Claim). No interface has such an address, so open binds it with the option IP_FREEBIND.
 func (c Config) open(ctx context.Context, protocol cloudsim.Protocol, ip string, port int) (*bound, error) {
 	o, err := c.openWith(ctx, net.ListenConfig{}, protocol, ip, port)
 	if errors.Is(err, syscall.EADDRNOTAVAIL) && isLocal(ip) {
@@ -68,8 +68,8 @@ func (c Config) openWith(ctx context.Context, lc net.ListenConfig, protocol clou
 }
 
 // bind opens the socket s at its address. If this machine denies a port below 1024, bind opens
-// the port plus LowPortOffset instead. If o is nil, problem says why. If o is at another port,
-// problem says why it is another.
+// the port plus LowPortOffset instead. problem is the reason why o is nil, or why o is at
+// another port.
 func (c Config) bind(ctx context.Context, s *socket) (o *bound, problem string) {
 	ip, port := s.bind, s.key.port
 	a, err := netip.ParseAddr(ip)

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// claim is not possible on this system: each address must be added to an interface. It logs a
-// warning for each range.
+// claim is not possible on this system, because each address must be added to an interface.
+// claim logs a warning for each range.
 func claim(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) {
 	for _, p := range ranges {
 		if !p.Addr().IsLoopback() {

@@ -16,7 +16,7 @@ import (
 )
 
 // memory is a cloud with its records in memory. It applies each change at once. A test can also
-// make it fail, which a real cloud does not do on request.
+// make memory fail. A real cloud does not fail on request.
 type memory struct {
 	mu        sync.Mutex
 	rev       uint64
@@ -28,7 +28,7 @@ type memory struct {
 	down      error // error of every call
 	broken    uint64
 	lists     int
-	met       bool              // a call has returned down
+	met       bool              // a call has returned the error in down
 	failed    int               // number of reports that failed
 	listing   func(page string) // runs before each page of load balancers
 	pace      time.Duration     // pause between two events of a watch, so that each takes effect

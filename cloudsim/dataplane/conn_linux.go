@@ -215,7 +215,7 @@ func (c *conn) run() {
 		again, err := w.move(c.loop)
 		if err != nil {
 			// If dst has sent everything and then failed, it takes no more bytes. The other
-			// side can still read the bytes that dst has sent, so it gets no reset.
+			// side can still read the bytes that dst has sent, so the other side gets no reset.
 			c.end(w.src.failed || !c.wayOf(w.dst).done)
 			return
 		}
@@ -256,7 +256,7 @@ func (s *side) look(now time.Duration) time.Duration {
 	return never
 }
 
-// deadline returns when the idle timeout of the connection ends.
+// deadline returns the time at which the idle timeout ends.
 func (c *conn) deadline() time.Duration {
 	idle := time.Duration(c.l.idle.Load())
 	if idle == 0 {

@@ -86,8 +86,8 @@ func TestListenerGoesWhileDialling(t *testing.T) {
 	}
 }
 
-// A client that ends its half and then resets leaves no connection behind, even if its target
-// sends nothing and so would never notice.
+// A client that ends its half and then resets leaves no connection behind. This holds even if
+// its target sends nothing and so never notices the reset.
 func TestResetAfterHalfClose(t *testing.T) {
 	t.Parallel()
 	heard := make(chan struct{}, 1)

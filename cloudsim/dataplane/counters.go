@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Counters returns statistics of the load balancers of a data plane. It may be read at any
-// time, also before the data plane starts and after it ends.
+// Counters provides the statistics of the load balancers of a data plane. Its methods may be
+// called at any time, also before the data plane starts and after it ends.
 type Counters struct {
 	mu        sync.Mutex
 	balancers map[cloudsim.LoadBalancerID]*balancer

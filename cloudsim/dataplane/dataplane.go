@@ -39,9 +39,9 @@ type Config struct {
 	// are cut at once.
 	DrainTimeout time.Duration
 	// IdleTimeout is how long a connection may be silent in both directions. A listener can set
-	// its own timeout. The data plane cuts the connection at most a quarter of the timeout
-	// later. On Linux, bytes that wait for a slow reader do not count as silence. Default 350
-	// s. If negative, there is no limit.
+	// its own timeout. A silent connection is cut up to a quarter of the timeout late. On
+	// Linux, bytes that wait for a slow reader do not count as silence. Default 350 s. If
+	// negative, there is no limit.
 	IdleTimeout time.Duration
 	// FlowTimeout is the same for UDP flows. Default 120 s.
 	FlowTimeout time.Duration
@@ -61,16 +61,16 @@ type Config struct {
 	// PublishedBind is the address of this machine at which published ports are opened. If it
 	// is empty, they are opened at the published host itself.
 	PublishedBind string
-	// Claim are ranges that Run makes local addresses of this machine, and releases at its end.
-	// This needs Linux and CAP_NET_ADMIN.
+	// Claim are ranges of addresses. Run makes them local addresses of this machine, and
+	// releases them at its end. This needs Linux and CAP_NET_ADMIN.
 	Claim []netip.Prefix
 	// ShowClients makes targets see a client's own IPv4 address instead of this machine's
 	// address. It needs Linux and CAP_NET_ADMIN. The network must route the targets' answers
 	// back to this machine, and this machine must accept them although their destination is the
 	// client. The caller sets this up.
 	//
-	// HideClients are ranges of clients that targets would answer by a shorter way. For these
-	// clients, targets see this machine's address.
+	// HideClients are ranges of client addresses. Targets would answer these clients by a route
+	// that bypasses this machine. So targets see this machine's address instead.
 	ShowClients bool
 	HideClients []netip.Prefix
 	// Instances are the ranges in which the cloud's configuration puts instances and their
@@ -274,7 +274,7 @@ func (p *plane) stop(b *balancer, grace time.Duration) {
 	})
 }
 
-// close stops all balancers and waits for their ends.
+// close stops all balancers and waits until their connections have ended.
 func (p *plane) close() {
 	for _, b := range p.balancers {
 		p.stop(b, p.cfg.ShutdownGrace)

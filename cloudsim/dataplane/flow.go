@@ -23,8 +23,8 @@ type flow struct {
 	last   atomic.Int64 // time of the last datagram, in ns since began
 }
 
-// began is the zero of the flows' time stamps. Its monotonic clock makes them safe from changes
-// of the system time.
+// began is time zero for flows and loops. It contains a monotonic clock reading, so changes of
+// the system time have no effect.
 var began = time.Now()
 
 func (f *flow) passed() { f.last.Store(int64(time.Since(began))) }
@@ -82,7 +82,7 @@ func (p *packets) forward(datagram []byte, from netip.AddrPort) {
 	}
 }
 
-// send reports whether the datagram went to the flow's target. It ends the flow if not.
+// send reports whether the datagram went to the flow's target. If not, send ends the flow.
 func (p *packets) send(f *flow, datagram []byte) bool {
 	n, err := f.server.Write(datagram)
 	switch {

@@ -174,9 +174,9 @@ func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
 
 var errIdle = errors.New("idle for too long")
 
-// looks is how many times in a row a connection must show no activity before it counts as idle.
-// The time between two checks is this part of the idle timeout. So a process that was stopped
-// for a long time counts only one check.
+// looks is the number of consecutive checks without activity after which a connection is idle.
+// There is one check for each 1/looks of the idle timeout. So a process that was stopped for a
+// long time counts only one check.
 const looks = 4
 
 // move moves bytes from src to dst until src ends.

@@ -377,7 +377,7 @@ func TestIdleTimeoutChanges(t *testing.T) {
 	f.up(t, dataplane.Config{})
 	c := dial(t, f.address())
 	c.alive()
-	time.Sleep(3 * time.Second) // all deadlines but that of the old timeout have passed
+	time.Sleep(3 * time.Second) // only the deadline of the old timeout remains
 	f.lb.Listeners[0].IdleTimeoutSeconds = 1
 	f.cloud.putLB(f.lb)
 	begin := time.Now()

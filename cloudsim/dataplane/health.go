@@ -43,10 +43,10 @@ func newProber(most int, dials *dialPolicy) *prober {
 	}
 }
 
-// run probes ip by check until ctx ends, once now and then at a fixed interval. A probe that
-// takes longer than the interval delays the next probe, so probes of one target never overlap.
-// The load balancer has its own share of the slots. If many of its targets do not answer, only
-// its own probes are late.
+// run probes ip by check until ctx ends, first immediately and then at a fixed interval. A
+// probe that takes longer than the interval delays the next probe, so probes of one target
+// never overlap. The load balancer has its own share of the slots. If many of its targets do
+// not answer, only its own probes are late.
 func (p *prober) run(ctx context.Context, own *portion, check cloudsim.HealthCheck, ip string, tell func(error)) {
 	beat := time.NewTicker(check.Interval())
 	defer beat.Stop()

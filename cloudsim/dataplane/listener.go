@@ -147,8 +147,9 @@ func (b *balancer) listen(ctx context.Context, s *socket) {
 	}
 }
 
-// endpointOf returns the address that clients use for the socket. This is the address that it
-// listens on. For a published port at another bind address, it is the published host and port.
+// endpointOf returns the address that clients use for the socket. This is the address that the
+// socket listens on. For a published port at another bind address, it is the published host and
+// port.
 func (s *socket) endpointOf(a net.Addr) string {
 	if s.bind == s.key.ip {
 		return a.String()
@@ -156,7 +157,8 @@ func (s *socket) endpointOf(a net.Addr) string {
 	return hostPort(s.key.ip, s.key.port)
 }
 
-// rest logs an error of a socket once in a row, and waits before the next try.
+// rest logs the first of several consecutive errors of a socket. It then waits until the next
+// try.
 func (b *balancer) rest(ctx context.Context, again *pause.Backoff, cannot string, at net.Addr, err error) {
 	if again.Fresh() {
 		b.log.Warn("cannot "+cannot+"; trying again", "endpoint", at.String(), "error", err)

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// spread is the difference in open connections from which a loop hands new connections to
-	// another loop. Few connections are fastest without a change of threads. Many connections
-	// are fastest when all processors share them.
+	// spread is the number of connections that a loop may have more than another loop. Beyond
+	// this number it hands new connections over to the other loop. Few connections are fastest
+	// without a change of threads. Many connections are fastest when all processors share them.
 	spread = 32
 	// glance is the minimum time between two checks of all deadlines. A deadline is late by at
 	// most this time.
@@ -29,7 +29,7 @@ const (
 // processor. A connection stays with one loop for life.
 //
 // A goroutine for each direction would be simpler. But waking a goroutine costs more than
-// forwarding a few bytes: a short connection would take half as much processor time again. See
+// forwarding a few bytes. A short connection would take 50 % more processor time. See
 // docs/decisions/0045.
 type forwarder struct {
 	loops []*loop
@@ -267,8 +267,8 @@ func (l *loop) watch(fd int, events uint32, s watched) (id uint64, err error) {
 	return id, nil
 }
 
-// event returns the epoll event with the id as data. The id is never used again, but a
-// descriptor number is.
+// event returns the epoll event with the id as data. Unlike a descriptor number, the id is
+// never used again.
 func event(id uint64, events uint32) *unix.EpollEvent {
 	return &unix.EpollEvent{Events: events, Fd: int32(uint32(id)), Pad: int32(uint32(id >> 32))} //nolint:gosec // two halves
 }

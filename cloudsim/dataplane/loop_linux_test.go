@@ -40,8 +40,8 @@ func TestStoppedTimeIsLost(t *testing.T) {
 	}
 }
 
-// A client is accepted while any loop is free. The client is refused, because there is no
-// target, and this shows that it was accepted.
+// A new client is accepted if any loop is free. The test has no target, so the refusal of the
+// client shows that a loop accepted the client.
 func TestBusyLoopIsNotWaitedFor(t *testing.T) {
 	f, err := newForwarder()
 	if err != nil {

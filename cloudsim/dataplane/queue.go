@@ -12,12 +12,12 @@ type slot struct {
 	target *target
 	order  int     // order in which slots were made; breaks ties
 	active int     // connections of this listener to the target, including those being dialled
-	turn   float64 // virtual time until which the target's last turn lasts
+	turn   float64 // virtual time at which the target's last turn ends
 	at     int     // index in the queue; -1 while the target takes no connections
 }
 
 // queue is a heap of the targets that may be chosen, next target first. The order is by
-// connections divided by weight, then by turn, then by age. A turn of a light target lasts
+// connections divided by weight, then by turn, then by order. A turn of a light target lasts
 // longer than a turn of a heavy one. Choosing a target and releasing it take O(log targets).
 type queue struct {
 	slots []*slot

@@ -20,8 +20,8 @@ import (
 )
 
 // TestThroughARealCloud runs the data plane with a real cloud. Clients reach the targets of a
-// load balancer that was created by the API. The API returns the status that the data plane
-// reports.
+// load balancer that the test creates through the API. The API returns the status that the data
+// plane reports.
 func TestThroughARealCloud(t *testing.T) {
 	cloud := realCloud(t)
 	ctx := t.Context()
@@ -130,8 +130,7 @@ func TestDarkZone(t *testing.T) {
 	}
 }
 
-// realCloud runs a cloud with a data plane. Its addresses are not used by other clouds on this
-// machine.
+// realCloud runs a cloud with a data plane. No other cloud on this machine uses its addresses.
 func realCloud(t testing.TB) *api.Client {
 	network := func(n int) netip.Prefix {
 		return netip.MustParsePrefix(fmt.Sprintf("127.%d.%d.0/24", n, 1+os.Getpid()%99))

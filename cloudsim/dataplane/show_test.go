@@ -7,8 +7,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
 )
 
-// Targets see the addresses of outside IPv4 clients. They do not see the addresses of clients
-// in HideClients, and of no clients if ShowClients is false.
+// Targets see the addresses of outside IPv4 clients, but not of clients in HideClients. Without
+// ShowClients they see no client addresses.
 func TestWhoIsShown(t *testing.T) {
 	inside := dataplane.Config{ShowClients: true, HideClients: []netip.Prefix{netip.MustParsePrefix("10.100.0.0/16")}}
 	for _, tc := range []struct {

@@ -41,8 +41,8 @@ func (c Config) socketTo(client netip.Addr, at netip.AddrPort) (fd int, err erro
 	return fd, nil
 }
 
-// eventsNow returns those of the given epoll events that have happened to fd. Errors are always
-// included.
+// eventsNow returns the subset of events that has happened to fd. The result always includes
+// errors.
 func eventsNow(fd int, events int16) uint32 {
 	p := []unix.PollFd{{Fd: int32(fd), Events: events}} //nolint:gosec // a descriptor
 	if n, err := unix.Poll(p, 0); err != nil || n == 0 {

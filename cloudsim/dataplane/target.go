@@ -70,7 +70,7 @@ func isIPv4(ip string) bool {
 // on reports whether a connection can reach the machine.
 func (m machine) on() bool { return m.state == cloudsim.InstanceRunning && !m.dark }
 
-// at returns the machine as the target with this key uses it. A target with an address behind
+// at returns m with the addresses for the target with this key. A target with an address behind
 // the instance is reached at this address only.
 func (m machine) at(key cloudsim.TargetKey) machine {
 	if key.IP != "" {

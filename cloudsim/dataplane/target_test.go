@@ -171,7 +171,7 @@ func TestWeights(t *testing.T) {
 }
 
 // A client keeps its target while the target is healthy, for a time that each visit renews.
-// When there are too many clients, the one that was seen longest ago is forgotten.
+// When there are too many clients, the least recently seen client is forgotten.
 func TestAffinity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})

@@ -32,9 +32,9 @@ type way struct {
 
 func (w *way) empty() bool { return len(w.held) == 0 && w.pipe == nil }
 
-// move moves bytes until src has no more, dst takes no more, or the turn is over. Then more is
-// true only if the turn is over. After the last byte it forwards the end of src. It returns an
-// error of either side.
+// move moves bytes until src has no more, dst takes no more, or the turn is over. more is true
+// only in the last case. After the last byte, move forwards the end of src. It returns an error
+// of either side.
 //
 // It copies small amounts, which takes fewer system calls. It splices large amounts, which
 // takes fewer copies.

@@ -105,7 +105,8 @@ func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
 	}
 	missing := a.uncalled(places)
 	if len(missing) == 0 && len(places) > 0 && a.wanted(ctx) > a.connected() {
-		// Several servers share an address: sync calls it until every server was reached.
+		// Several servers share an address. Each sync calls the address again until every
+		// server was reached.
 		missing = []place{places[rand.N(len(places))]} //nolint:gosec // no secret
 	}
 	var calls sync.WaitGroup

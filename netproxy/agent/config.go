@@ -51,8 +51,8 @@ type Config struct {
 	SyncInterval    time.Duration // between two checks for missing servers
 	SyncIntervalCap time.Duration // maximum pause between failed calls
 	KeepaliveTime   time.Duration // silence before the agent pings the server
-	DialTimeout     time.Duration // for a connection to a target
-	DrainTimeout    time.Duration // for connections to end after the agent is told to stop
+	DialTimeout     time.Duration // timeout of a connection attempt to a target
+	DrainTimeout    time.Duration // time for connections to end after the agent is told to stop
 	RenewInterval   time.Duration // between renewals of the token, with the extension
 	QueueBytes      int           // per connection, with upstream's servers
 	StallGrace      time.Duration // how long a target may block other connections, with upstream's servers

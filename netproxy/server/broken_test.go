@@ -18,7 +18,7 @@ type cable struct {
 	addr   string
 	mu     sync.Mutex
 	open   []net.Conn
-	silent chan struct{} // after its close no more bytes are forwarded
+	silent chan struct{} // when closed, the cable forwards no more bytes
 }
 
 func newCable(t *testing.T, to string) *cable {
@@ -67,7 +67,7 @@ func (w *cable) cut() {
 	}
 }
 
-// flooded returns a target that floods. It sends to gone when the connection has ended.
+// flooded returns a target that floods. The target sends to gone when a connection has ended.
 func flooded(t *testing.T) (addr string, gone <-chan struct{}) {
 	left := make(chan struct{}, 4)
 	return target(t, func(c *net.TCPConn) { flood(c); left <- struct{}{} }), left

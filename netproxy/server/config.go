@@ -66,9 +66,9 @@ type Config struct {
 	DialTimeout       time.Duration // from a client's request to the connection
 	KeepaliveTime     time.Duration // silence before the server pings an agent
 	FrontendKeepalive time.Duration // silence before the server pings a gRPC client
-	HeaderTimeout     time.Duration // for a client to send its request
-	HalfCloseTimeout  time.Duration // of silence after one direction has ended
-	DrainTimeout      time.Duration // for connections to end after the server is told to stop
+	HeaderTimeout     time.Duration // time for a client to send its request
+	HalfCloseTimeout  time.Duration // allowed silence after one direction has ended
+	DrainTimeout      time.Duration // time for connections to end after the server is told to stop
 	QueueBytes        int           // per connection, with upstream's agents
 	StallGrace        time.Duration // how long a client may block other connections, with upstream's agents
 

@@ -30,7 +30,7 @@ const maxAttempts = 3
 
 // failure is the error of a failed dial.
 type failure struct {
-	reason string // label of upstream's metric dial_failure_count
+	reason string // label reason of upstream's metric dial_failure_count
 	err    error
 }
 

@@ -253,7 +253,7 @@ func (t *tunnelled) toTarget(send func(*wire.Chunk) error) error {
 }
 
 // clientEnded tells the target that the client has ended its direction, and waits for the
-// target's end. In upstream's protocol this is not possible, so the link ends.
+// target's end. Upstream's protocol cannot tell the target, so there the link ends.
 func (t *tunnelled) clientEnded(send func(*wire.Chunk) error) error {
 	both := t.halfClosed()
 	if err := send(&wire.Chunk{Kind: wire.EOF}); err != nil {

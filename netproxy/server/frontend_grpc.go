@@ -17,7 +17,7 @@ import (
 )
 
 // caller is a Proxy stream, which is one connection of a gRPC client. If the client leaves
-// during its dial, the stream ends, and the dial with it.
+// during its dial, the stream and the dial end.
 type caller struct {
 	server *Server
 	stream grpc.ServerStream

@@ -25,7 +25,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// rawStream opens a method as any program with the protocol's types can.
+// rawStream calls a method directly, as a hostile program could.
 func rawStream(t testing.TB, addr, method string, md ...string) (grpc.ClientStream, context.CancelFunc) {
 	t.Helper()
 	return rawStreamBy(t, insecure.NewCredentials(), addr, method, md...)
@@ -222,7 +222,7 @@ func TestStalledReaderIsCutOnUpstreamsWire(t *testing.T) {
 	flooding := target(t, flood)
 	d := dialer{"http-connect", b.dialConnect}
 	good := mustDial(t, d, target(t, echo))
-	startFlood(t, mustDial(t, d, flooding)) // and never read
+	startFlood(t, mustDial(t, d, flooding)) // the test never reads this connection
 	b.await("the stalled connection to be cut", func() bool { return len(b.server.Status().Connections) <= 2 && agentLoad(b) == 1 })
 	roundTrip(t, good, strings.Repeat("still here", 1000))
 }

@@ -74,8 +74,8 @@ func (s *session) closedByAgent(p *wire.Packet) {
 	}
 }
 
-// recv returns io.EOF when the agent closes the connection. Upstream's agent has closed both
-// directions then, but the client can still get the queued data.
+// recv returns the queued data and then io.EOF when the agent closes the connection. Upstream's
+// agent has closed both directions then, but the client can still get the queued data.
 func (l *plainLink) recv(c *wire.Chunk) error {
 	data, err := l.queue.Pop()
 	*c = wire.Chunk{Kind: wire.Data, Data: data}
@@ -95,8 +95,7 @@ func (l *plainLink) carry(up func(func(*wire.Chunk) error) error, cut func()) {
 	})
 }
 
-// errNoHalfClose ends a link when one direction is closed: upstream's protocol cannot close one
-// direction alone.
+// errNoHalfClose is the error of send for a Reset chunk.
 var errNoHalfClose = errors.New("upstream's agents cannot close one direction alone")
 
 func (l *plainLink) send(c *wire.Chunk) error {

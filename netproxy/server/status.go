@@ -19,7 +19,8 @@ type Status struct {
 	Connections []ConnectionStatus `json:"connections"`
 }
 
-// AgentStatus is the state of one session with an agent. Bytes count from its start.
+// AgentStatus is the state of one session with an agent. Its byte counters begin with the
+// session.
 type AgentStatus struct {
 	ID          string           `json:"id"`
 	Address     string           `json:"address"`

@@ -17,8 +17,8 @@ const (
 	// firstRead is the buffer size for short reads, and for TLS, which returns one record at a
 	// time.
 	firstRead = 16 << 10
-	// smallRead is the size up to which a read is copied into a smaller buffer. Otherwise it
-	// would hold up to 60 times as much memory while it waits to be sent.
+	// smallRead is the size up to which a read is copied into a smaller buffer. Otherwise the
+	// read would hold up to 60 times as much memory while it waits to be sent.
 	smallRead = 1 << 10
 	// datagram is the maximum size of a UDP datagram.
 	datagram = 64 << 10
@@ -47,8 +47,7 @@ type Reader struct {
 	own  []byte // buffer for UDP
 }
 
-// NewReader returns a Reader for conn. Each read returns at most the size most, which is Usual
-// or Large.
+// NewReader returns a Reader for conn. most is the maximum size of one read: Usual or Large.
 func NewReader(conn net.Conn, most int) *Reader {
 	r := &Reader{conn: conn, most: most}
 	switch c := conn.(type) {
@@ -168,8 +167,8 @@ func NewWriter(conn net.Conn) *Writer {
 	return &Writer{conn: conn, packet: packet}
 }
 
-// OnStall makes Write call f when it was blocked for about patience. If f returns an error,
-// Write returns this error. OnStall uses the write deadline of conn.
+// OnStall makes a Write that is blocked for about patience call f. If f returns an error, Write
+// returns this error. OnStall uses the write deadline of conn.
 func (w *Writer) OnStall(patience time.Duration, f func() error) {
 	w.patience, w.stalled = patience, f
 }

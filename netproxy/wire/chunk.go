@@ -10,7 +10,7 @@ import (
 type Kind byte
 
 const (
-	// Data is bytes of the connection. For UDP it is one datagram.
+	// Data means bytes of the connection. For UDP the bytes are one datagram.
 	Data Kind = iota
 	// EOF ends one direction. The other direction may go on.
 	EOF

@@ -19,7 +19,7 @@
 //	agent → server   DIAL_RSP{random, error} on Connect if the dial failed, or
 //	                 the call /cloudsim.netproxy.v1.Tunnel/Open with the metadata
 //	                 x-tunnel-session and x-tunnel-dial: random
-//	server → agent   DIAL_CLS{random} on Connect if the client has left
+//	server → agent   DIAL_CLS{random} on Connect if the dial is cancelled
 //
 // A message of Open consists of one byte for the kind, and data. See Chunk. HTTP/2 has a flow
 // control window for each stream, so a blocked reader blocks only its own connection. The call

@@ -6,8 +6,8 @@ import (
 )
 
 // Outbox sends the packets of many goroutines on one stream. Send waits until there is space,
-// and so slows the sender down. Post never waits. It is for short packets from goroutines that
-// must not block.
+// and so slows the sender down. Post never waits. Post is for short packets from goroutines
+// that must not block.
 type Outbox struct {
 	packets chan *Packet
 	bell    chan struct{}

@@ -17,8 +17,8 @@ import (
 const (
 	part  = ".part"  // suffix of an incomplete copy
 	chunk = 16 << 20 // bytes that are copied between two checks of ctx
-	// tick is longer than the resolution of the kernel's file times. If a file was last written
-	// to longer ago than tick, the next write changes its modification time.
+	// tick is longer than the resolution of the kernel's file times. If the last write to a
+	// file is longer ago than tick, the next write changes the modification time.
 	tick = 20 * time.Millisecond
 	// tries is how often a copy is repeated because a source changed meanwhile.
 	tries = 5

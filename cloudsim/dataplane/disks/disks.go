@@ -108,7 +108,7 @@ type keeper struct {
 
 	mu      sync.Mutex
 	failed  map[cloudsim.DiskID]cloudsim.Disk                                      // retried at each bookmark event
-	members map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot // of groups with unknown members
+	members map[cloudsim.SnapshotGroupID]map[cloudsim.SnapshotID]cloudsim.Snapshot // of groups that wait for more members
 }
 
 // follow lists disks and snapshots, deletes the files without a record, and then watches the
@@ -262,7 +262,7 @@ func (k *keeper) unmade(id cloudsim.DiskID) bool {
 var errLost = errors.New("its data is gone: there is no file for it any more")
 
 // make creates the file of d, or grows it to the size of d. If the file has its size already,
-// which is so at most events, make only calls Lstat.
+// as at most events, make only calls Lstat.
 func (k *keeper) make(d cloudsim.Disk) error {
 	path, want := Path(k.dir, d.ID), int64(d.SizeGiB)<<30
 	info, err := os.Lstat(path)

@@ -111,8 +111,8 @@ func TestStartDeletesSpareFiles(t *testing.T) {
 	}
 }
 
-// A link in the folder leads the data plane to no file outside: a disk does not grow
-// its target, a copy neither reads it nor writes to it, and a deletion leaves it.
+// The data plane follows no link in the folder. Growing, copying or deleting a disk does not
+// read or change the file that a link points to.
 func TestLinksAreNotFollowed(t *testing.T) {
 	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
 	if err := os.WriteFile(outside, []byte("secret"), 0o600); err != nil {

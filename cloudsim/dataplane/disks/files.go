@@ -17,10 +17,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/durable"
 )
 
-// Files is the folder of disk files as a whole. It writes the data of disks and
-// snapshots into a saved state, and replaces it by the data of a state. Make it
-// with NewFiles and pass it to Run, which stops serving disks during a
-// replacement.
+// Files is the folder of disk files as a whole. It writes the data of disks and snapshots into
+// a saved state. It also replaces the present data by the data of a state. Make it with
+// NewFiles and pass it to Run, which stops serving disks during a replacement.
 type Files struct {
 	dir string
 
@@ -29,8 +28,8 @@ type Files struct {
 	// release turn.
 	gate, turn sync.Mutex
 	cancel     context.CancelFunc
-	// pending is the staged data that the records name, until its files are in place. Code sets
-	// pending with gate and turn held, and clears pending with turn held.
+	// pending is the staged data that the records name, until its files are in place. A
+	// goroutine holds gate and turn to set pending, and turn to clear it.
 	pending atomic.Pointer[cloudsim.StagedData]
 }
 
@@ -58,8 +57,8 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 	return nil
 }
 
-// Save writes the data of disks and snapshots to w. All data is of one instant. sizes maps the
-// id of each disk or snapshot to its size. Save returns:
+// Save writes the data of disks and snapshots to w. The data shows all files at one instant.
+// sizes maps the id of each disk or snapshot to its size. Save returns:
 //
 //   - Conflict if there is more data than MaxStateData, or if a disk is written to all the time
 //   - NotFound if a file is missing

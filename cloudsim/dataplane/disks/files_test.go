@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// withFiles runs a cloud that keeps the data of its disks in dir. An empty states
-// gives its states a temporary folder.
+// withFiles runs a cloud that keeps the data of its disks in dir. The cloud saves states in the
+// folder states, or in a temporary folder if states is empty.
 func withFiles(t *testing.T, dir, states string) *client.Client {
 	t.Helper()
 	files := disks.NewFiles(dir)
@@ -42,8 +42,8 @@ func ok(t *testing.T, errs ...error) {
 	}
 }
 
-// A state has the data of disks and snapshots. A load restores it with its holes
-// and removes later data, also in another cloud.
+// A state has the data of disks and snapshots. A load restores this data with its holes and
+// removes later data. A load also works in another cloud.
 func TestStatesHaveData(t *testing.T) {
 	dir := t.TempDir()
 	c := withFiles(t, dir, "")
@@ -95,8 +95,8 @@ func TestStatesHaveData(t *testing.T) {
 	}
 }
 
-// A state has the data of a disk that the data plane has not reported yet, if
-// there is a file. A load of the records alone leaves all data.
+// A state has the data of a disk that the data plane has not reported yet, if there is a file.
+// A load of the records alone does not change any data.
 func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	dir := t.TempDir()
 	c := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.DiskData, c.DiskFiles = true, disks.NewFiles(dir) }))
@@ -132,8 +132,8 @@ func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	}
 }
 
-// A load of the records alone leaves the data of disks and snapshots that were
-// not ready when the state was saved.
+// A load of the records alone does not change the data of disks and snapshots, even if they
+// were not ready when the state was saved.
 func TestRecordsLeaveData(t *testing.T) {
 	dir := t.TempDir()
 	engines := make(chan *engine.Engine, 1)
@@ -157,8 +157,8 @@ func TestRecordsLeaveData(t *testing.T) {
 	}
 }
 
-// If a load cannot move its data into place, the cloud serves no disk and saves no
-// state until it can. Then later disks keep their data.
+// If a load cannot move its data into place, the cloud serves no disk and saves no state until
+// the data is in place. After that, disks keep their data.
 func TestLateData(t *testing.T) {
 	dir := t.TempDir()
 	c := withFiles(t, dir, "")
@@ -273,8 +273,8 @@ func TestDataThatCannotBeSaved(t *testing.T) {
 	}
 }
 
-// A state with damaged or incomplete disk data is neither imported nor loaded, and
-// the present data stays. Its records can be loaded alone.
+// A state with damaged or incomplete disk data is neither imported nor loaded, and the present
+// data stays. The records of the state can be loaded alone.
 func TestDamagedData(t *testing.T) {
 	dir, states := t.TempDir(), t.TempDir()
 	c := withFiles(t, dir, states)
@@ -309,8 +309,8 @@ func TestDamagedData(t *testing.T) {
 	ok(t, c.LoadState(t.Context(), "s", cloudsim.LoadState{RecordsOnly: true}), c.DeleteState(t.Context(), "s"))
 }
 
-// A start removes the data of a load that was killed before its commit, and
-// finishes a load that was killed after it.
+// The start of a cloud removes the data of a load that was killed before its commit. It
+// finishes a load that was killed after its commit.
 func TestDataAfterAKill(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "disks")
 	f := disks.NewFiles(dir)

@@ -113,7 +113,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// A copy of a source that is lost fails with an error that says so. It does not make an empty
+// A copy of a lost source fails with an error that names the loss. It does not make an empty
 // file. Deleting the failed copies leaves no files.
 func TestCopyOfNothing(t *testing.T) {
 	dir := t.TempDir()
