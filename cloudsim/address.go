@@ -13,7 +13,7 @@ const (
 	IPv6 IPFamily = "ipv6"
 )
 
-// FamilyOf is the family of an address.
+// FamilyOf returns the family of ip. An IPv4-mapped IPv6 address is IPv4.
 func FamilyOf(ip netip.Addr) IPFamily {
 	if ip.Unmap().Is4() {
 		return IPv4
@@ -30,9 +30,9 @@ func (c *checks) family(field string, f IPFamily) {
 // AddressID names a reserved address, e.g. "addr-000001".
 type AddressID string
 
-// Address is an IP address that a project holds: reserved by a person and kept
-// until released, or taken by the cloud for one load balancer and released
-// with it.
+// Address is an IP address that a project holds. A caller reserves a static
+// address and keeps it until its release. The cloud itself takes an address for
+// a load balancer and releases it together with the load balancer.
 type Address struct {
 	ID AddressID `json:"id" example:"addr-000001"`
 	Meta
@@ -40,17 +40,17 @@ type Address struct {
 	Scheme Scheme   `json:"scheme" enum:"external,internal" doc:"Which load balancers can stand on it"`
 	IP     string   `json:"ip" example:"127.65.0.1"`
 	Static bool     `json:"static" doc:"Reserved on its own; kept when the load balancer that uses it goes"`
-	// UsedBy is the load balancer that stands on it, or "".
+	// UsedBy is the load balancer that uses the address, or "".
 	UsedBy LoadBalancerID `json:"usedBy,omitempty" doc:"The load balancer that uses it"`
 }
 
-// loadBalancerNameRE is what the cloud names the address that it takes for a
-// load balancer: the load balancer's id, with "-ipv6" behind it for its second
-// family.
+// loadBalancerNameRE matches the names that the cloud gives to addresses which
+// it takes for load balancers. Such a name is the load balancer's id. The
+// address of the second family has the suffix "-ipv6".
 var loadBalancerNameRE = regexp.MustCompile(`^lb-[0-9a-f]{6,}(-ipv6)?$`)
 
-// CreateAddress reserves an address. Asking again with the same name returns
-// the first one. Names that are load balancers' ids are the cloud's own.
+// CreateAddress reserves an address. The call is idempotent by name. Names with
+// the form of a load balancer's id are reserved for the cloud.
 type CreateAddress struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop"`
 	Labels map[string]string `json:"labels,omitempty"`
@@ -58,7 +58,8 @@ type CreateAddress struct {
 	Scheme Scheme            `json:"scheme,omitempty" enum:"external,internal" doc:"Default external"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateAddress) Validate() error {
 	var c checks
 	c.name("name", r.Name)

@@ -2,7 +2,7 @@ package cloudsim
 
 import "time"
 
-// AuditEntry is one call of the API, as it ended.
+// AuditEntry records one API call and its outcome.
 type AuditEntry struct {
 	Time      time.Time `json:"time" doc:"When it came, RFC 3339, on the cloud's clock"`
 	RequestID string    `json:"requestId"`
@@ -17,32 +17,32 @@ type AuditEntry struct {
 	Bytes     int64     `json:"bytes" doc:"Length of the reply"`
 }
 
-// Outcomes that are no kind of error.
+// Outcomes of calls that returned no error to the client.
 const (
 	OutcomeOK      = "ok"
 	OutcomeDropped = "dropped"
 )
 
-// AuditTrail is the most recent calls, oldest first.
+// AuditTrail holds the most recent calls, oldest first.
 type AuditTrail struct {
 	Items   []AuditEntry `json:"items"`
 	Dropped uint64       `json:"dropped" doc:"Older calls that are not kept in memory any more; see --audit-file"`
 }
 
-// AuditOptions choose calls. The zero value chooses all.
+// AuditOptions select calls. The zero value selects all.
 type AuditOptions struct {
 	Caller    string    // name of the service account or token
 	Operation string    // pattern of operation ids; "" for all
-	Since     time.Time // not before
-	Limit     int       // at most so many, the newest; 0 for all that are kept
+	Since     time.Time // earliest time, inclusive
+	Limit     int       // maximum number of calls, the newest ones; 0 means all stored calls
 }
 
-// Covers reports whether o chooses e.
+// Covers reports whether o selects e.
 func (o AuditOptions) Covers(e AuditEntry) bool {
 	return (o.Caller == "" || o.Caller == e.Caller) && (o.Operation == "" || Glob(o.Operation, e.Operation)) && !e.Time.Before(o.Since)
 }
 
-// Bill is what callers asked of the API in a window.
+// Bill sums up the API calls of all callers in a time window.
 type Bill struct {
 	From     time.Time  `json:"from" doc:"Begin of the window: the start of the cloud, the last reset, or what was asked for"`
 	To       time.Time  `json:"to"`
@@ -51,14 +51,14 @@ type Bill struct {
 	Total    BillCounts `json:"total"`
 }
 
-// BillRow is what one caller asked of one operation.
+// BillRow sums up the calls of one caller to one operation.
 type BillRow struct {
 	Caller    string `json:"caller" doc:"Empty for callers that nobody knows"`
 	Operation string `json:"operation"`
 	BillCounts
 }
 
-// BillCounts are sums over calls.
+// BillCounts holds sums over calls.
 type BillCounts struct {
 	Calls     uint64            `json:"calls"`
 	Throttled uint64            `json:"throttled" doc:"Answered 429 by a rate limit or a fault"`
@@ -70,7 +70,7 @@ type BillCounts struct {
 	Bytes     int64             `json:"bytes" doc:"Sum of the replies"`
 }
 
-// Add counts a call.
+// Add adds the call e to the sums.
 func (b *BillCounts) Add(e AuditEntry) {
 	b.Calls++
 	b.Millis += e.Millis
@@ -94,7 +94,7 @@ func (b *BillCounts) Add(e AuditEntry) {
 	b.Errors[e.Outcome]++
 }
 
-// Merge adds the sums of other.
+// Merge adds the sums of other to b.
 func (b *BillCounts) Merge(other BillCounts) {
 	b.Calls += other.Calls
 	b.Throttled += other.Throttled
@@ -111,21 +111,22 @@ func (b *BillCounts) Merge(other BillCounts) {
 	}
 }
 
-// RateLimits bound how often each caller may call. They are of the whole
-// cloud; each caller has its own buckets, one for calls that read and one for
-// all others.
+// RateLimits bound how often each caller may call. The limits apply to the
+// whole cloud. Each caller has its own buckets: one for calls that read and one
+// for all other calls.
 type RateLimits struct {
 	Read  Rate `json:"read,omitzero" doc:"Of calls that read; absent for no limit"`
 	Write Rate `json:"write,omitzero" doc:"Of all others; absent for no limit"`
 }
 
-// Rate is a token bucket on the cloud's clock.
+// Rate configures a token bucket on the cloud's clock.
 type Rate struct {
 	PerSecond float64 `json:"perSecond,omitempty" minimum:"0" maximum:"1000000" example:"10" doc:"Calls a second in the long run; 0 for no limit"`
 	Burst     int     `json:"burst,omitempty" minimum:"0" maximum:"1000000" example:"20" doc:"Calls at once after a rest; at least 1 with a limit"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r RateLimits) Validate() error {
 	var c checks
 	for field, rate := range map[string]Rate{"read": r.Read, "write": r.Write} {

@@ -2,20 +2,20 @@ package cloudsim
 
 import "time"
 
-// ClockMode says how the cloud's time follows the machine's.
+// ClockMode describes how the cloud's time follows the machine's time.
 type ClockMode string
 
 const (
 	ClockReal   ClockMode = "real"   // the machine's time
-	ClockOffset ClockMode = "offset" // as fast as the machine's, but another time
+	ClockOffset ClockMode = "offset" // runs at the machine's rate, with an offset
 	ClockFaster ClockMode = "faster"
 	ClockSlower ClockMode = "slower"
-	ClockFrozen ClockMode = "frozen" // stands still until it is advanced
+	ClockFrozen ClockMode = "frozen" // stands still until a call advances it
 )
 
-// Clock is the cloud's time. Everything that takes time in the cloud follows
-// it: work that falls due, what is kept for a while, the expiry of tokens, the
-// windows of faults, every time in an answer.
+// Clock is the cloud's time. All timing in the cloud follows this clock: due
+// work, retention periods, expiry of tokens, time windows of faults and every
+// time in an answer.
 type Clock struct {
 	Mode         ClockMode  `json:"mode" enum:"real,offset,faster,slower,frozen"`
 	Now          time.Time  `json:"now" doc:"RFC 3339; the cloud's time when this was read"`
@@ -27,7 +27,7 @@ type Clock struct {
 // Limits of the clock.
 const (
 	MaxClockRate    = 10_000
-	MaxClockAdvance = 10 * 365 * 24 * time.Hour // by one call
+	MaxClockAdvance = 10 * 365 * 24 * time.Hour // for one call
 )
 
 // FirstClockTime and LastClockTime bound the times that a clock can show.
@@ -36,9 +36,9 @@ var (
 	LastClockTime  = time.Date(2190, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// SetClock changes how time passes. What is not given stays as it is. Time may
-// be set back: what was due stays due at its time, and who measures durations
-// meets negative ones.
+// SetClock changes how the cloud's time passes. Absent fields keep their
+// values. A caller may set the time back. Due times of work then stay the same,
+// and durations measured across the change can be negative.
 type SetClock struct {
 	Real         bool       `json:"real,omitempty" doc:"Follow the machine again; excludes all others"`
 	Time         *time.Time `json:"time,omitempty" doc:"RFC 3339; what time it is now. Excludes aheadSeconds"`
@@ -46,7 +46,8 @@ type SetClock struct {
 	Rate         *float64   `json:"rate,omitempty" minimum:"0" maximum:"10000" doc:"Seconds of the cloud per second of the machine; 0 stands still"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r SetClock) Validate() error {
 	var c checks
 	if r.Real && (r.Time != nil || r.AheadSeconds != nil || r.Rate != nil) {
@@ -71,12 +72,13 @@ func (r SetClock) Validate() error {
 	return c.err()
 }
 
-// AdvanceClock moves the clock forward, whatever its mode.
+// AdvanceClock moves the clock forward, in every clock mode.
 type AdvanceClock struct {
 	Seconds float64 `json:"seconds" minimum:"0" maximum:"315360000" doc:"How far; 0 settles what is due now" example:"90"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r AdvanceClock) Validate() error {
 	var c checks
 	if limit := MaxClockAdvance.Seconds(); !(r.Seconds >= 0 && r.Seconds <= limit) {

@@ -8,32 +8,34 @@ import (
 	"time"
 )
 
-// DiskID names a disk, e.g. "disk-000001". It is never used again.
+// DiskID names a disk, e.g. "disk-000001". The cloud does not reuse ids, except
+// after the load of a saved state.
 type DiskID string
 
-// DiskState is where a disk is in its life. A disk does one piece of work at a
-// time; of several attachments, each has a state of its own.
+// DiskState is the lifecycle state of a disk. A disk does one piece of work at
+// a time. Each attachment has its own state in addition.
 type DiskState string
 
 const (
 	DiskCreating  DiskState = "creating"
-	DiskCopying   DiskState = "copying"   // its time is over, the data of its source is not whole yet
-	DiskFailed    DiskState = "failed"    // the data of its source was never whole and cannot become so
-	DiskAvailable DiskState = "available" // attached to nothing
+	DiskCopying   DiskState = "copying"   // its due time has passed, but the data of its source is incomplete
+	DiskFailed    DiskState = "failed"    // copying the data of its source failed for good
+	DiskAvailable DiskState = "available" // no attachments
 	DiskAttaching DiskState = "attaching"
-	DiskInUse     DiskState = "in-use" // attached
+	DiskInUse     DiskState = "in-use" // at least one attachment
 	DiskDetaching DiskState = "detaching"
-	DiskResizing  DiskState = "resizing"  // attached or not: growing is online
-	DiskModifying DiskState = "modifying" // likewise
+	DiskResizing  DiskState = "resizing"  // also while attached: disks grow online
+	DiskModifying DiskState = "modifying" // also while attached
 	DiskDeleting  DiskState = "deleting"
-	// DiskDeleted is the last value of a disk, in the event that says it is
-	// gone; the API answers NotFound for it.
+	// DiskDeleted is the last value of a disk. Only the event of the deletion
+	// shows this state. Afterwards the API answers NotFound for the disk.
 	DiskDeleted DiskState = "deleted"
 )
 
-// diskMoves is the whole life of a disk. What is not in it is a Conflict: so
-// is to delete a disk that is attached. Work on an existing disk settles in
-// use; Vacate follows at once when nothing is attached.
+// diskMoves lists every allowed transition of a disk. A verb that is not listed
+// for a state is a Conflict, e.g. deleting an attached disk. Work on an
+// existing disk settles in DiskInUse. If the disk has no attachments, the
+// engine then applies Vacate at once.
 var diskMoves = map[DiskState]map[Verb]DiskState{
 	DiskCreating:  {Settle: DiskAvailable, Cancel: DiskDeleting, Copy: DiskCopying, Delete: DiskDeleting},
 	DiskCopying:   {Settle: DiskAvailable, Cancel: DiskDeleting, Fail: DiskFailed, Delete: DiskDeleting},
@@ -55,7 +57,7 @@ func DiskStates() []DiskState {
 	}
 }
 
-// AttachmentState is how far an attachment is.
+// AttachmentState is the lifecycle state of an attachment.
 type AttachmentState string
 
 const (
@@ -64,7 +66,7 @@ const (
 	AttachmentDetaching AttachmentState = "detaching"
 )
 
-// Attachment is a disk in an instance.
+// Attachment describes a disk's attachment to one instance.
 type Attachment struct {
 	Instance InstanceID      `json:"instance" example:"i-000001"`
 	ReadOnly bool            `json:"readOnly,omitempty" doc:"The instance may not write to it"`
@@ -72,8 +74,9 @@ type Attachment struct {
 	State    AttachmentState `json:"state" enum:"attaching,attached,detaching"`
 }
 
-// Disk is a block device that outlives the instances it is attached to. It
-// stands in one zone, or is replicated in two of one region.
+// Disk is a block device that outlives the instances to which it is attached. A
+// zonal disk is in one zone. A regional disk is replicated in two zones of one
+// region.
 type Disk struct {
 	ID DiskID `json:"id" example:"disk-000001"`
 	Meta
@@ -93,15 +96,15 @@ type Disk struct {
 	Status          DiskStatus   `json:"status" doc:"What the data plane made of it"`
 }
 
-// DiskStatus is what the data plane found of the data of a disk or a snapshot.
+// DiskStatus is the data plane's report about the data of a disk or a snapshot.
 type DiskStatus struct {
 	SizeGiB int    `json:"sizeGiB,omitempty" doc:"How much of it is real; absent until it is made"`
 	Error   string `json:"error,omitempty" doc:"Why it is not what it should be"`
 	Lost    bool   `json:"lost,omitempty" doc:"Its data, or that of its source, is gone"`
 }
 
-// Zones are the zones whose instances may have d: one, or two for a regional
-// disk.
+// Zones returns the zones in which instances may attach d: one zone, or two for
+// a regional disk.
 func (d Disk) Zones() []string { return zonesOf(d.Zone, d.ReplicaZones) }
 
 func zonesOf(zone string, replicas []string) []string {
@@ -111,10 +114,10 @@ func zonesOf(zone string, replicas []string) []string {
 	return []string{zone}
 }
 
-// Source is the id of what d began as a copy of, or "".
+// Source returns the id of the snapshot or disk from which d was copied, or "".
 func (d Disk) Source() string { return cmp.Or(string(d.SourceSnapshot), string(d.SourceDisk)) }
 
-// HasData reports whether d is so far that its data may be copied.
+// HasData reports whether d is in a state in which its data may be copied.
 func (d Disk) HasData() bool {
 	switch d.State {
 	case DiskCreating, DiskCopying, DiskFailed, DiskDeleting, DiskDeleted:
@@ -123,7 +126,8 @@ func (d Disk) HasData() bool {
 	return true
 }
 
-// Attachment returns d's attachment to an instance; false if there is none.
+// Attachment returns d's attachment to an instance. It returns false if d has
+// none.
 func (d Disk) Attachment(to InstanceID) (Attachment, bool) {
 	n := slices.IndexFunc(d.Attachments, func(a Attachment) bool { return a.Instance == to })
 	if n < 0 {
@@ -132,20 +136,22 @@ func (d Disk) Attachment(to InstanceID) (Attachment, bool) {
 	return d.Attachments[n], true
 }
 
-// Move applies verb, or returns Conflict and leaves d as it was.
+// Move applies verb to d. It returns Conflict and leaves d unchanged if d's
+// state does not allow verb.
 func (d *Disk) Move(verb Verb) error {
 	return move(&d.State, diskMoves, verb, KindDisk, string(d.ID))
 }
 
-// MaxDisksPerInstance is as many as there are names of devices, vdb to vdz.
+// MaxDisksPerInstance is the number of device names from vdb to vdz.
 const MaxDisksPerInstance = 25
 
-// MaxDiskGiB bounds what a request may ask for, whatever the type: a file of
-// that size is what the largest file systems hold.
+// MaxDiskGiB bounds the size in a request, for every disk type. Common file
+// systems hold no larger file.
 const MaxDiskGiB = 1 << 20
 
-// CreateDisk asks for a disk. Asking again with the same name and the same
-// words returns the first one; with other words it is Exists.
+// CreateDisk requests a disk. The call is idempotent: the same request with the
+// same name returns the existing disk. A different request with the same name
+// returns Exists.
 type CreateDisk struct {
 	Name            string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"data-1"`
 	Zone            string            `json:"zone,omitempty" doc:"The zone to stand in; absent for a regional disk" example:"sim-1a"`
@@ -160,10 +166,11 @@ type CreateDisk struct {
 	Labels          map[string]string `json:"labels,omitempty"`
 }
 
-// Zones are the zones that r asks for.
+// Zones returns the zones that r requests.
 func (r CreateDisk) Zones() []string { return zonesOf(r.Zone, r.ReplicaZones) }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateDisk) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -171,7 +178,7 @@ func (r CreateDisk) Validate() error {
 	c.name("type", r.Type)
 	least := 1
 	if r.SourceSnapshot != "" || r.SourceDisk != "" {
-		least = 0 // its source's
+		least = 0 // the default is the size of the source
 	}
 	c.between("sizeGiB", r.SizeGiB, least, MaxDiskGiB)
 	c.optionalReference("sourceSnapshot", string(r.SourceSnapshot))
@@ -206,7 +213,7 @@ func (c *checks) diskZones(r CreateDisk) {
 	}
 }
 
-// Of checks what t says of a disk of its type.
+// Of checks r against the limits of disk type t.
 func (r CreateDisk) Of(t DiskType) error {
 	var c checks
 	c.between("sizeGiB", r.SizeGiB, t.MinGiB, t.MaxGiB)
@@ -220,7 +227,8 @@ func (r CreateDisk) Of(t DiskType) error {
 	return c.err()
 }
 
-// OfSnapshot checks what the snapshot that r asks for says.
+// OfSnapshot checks r against its source snapshot s. region is the region of
+// the new disk.
 func (r CreateDisk) OfSnapshot(s Snapshot, region string) error {
 	var c checks
 	c.noSmaller(r.SizeGiB, s.SizeGiB, "snapshot "+string(s.ID))
@@ -230,7 +238,7 @@ func (r CreateDisk) OfSnapshot(s Snapshot, region string) error {
 	return c.err()
 }
 
-// OfDisk checks what the disk that r asks for a copy of says.
+// OfDisk checks r against its source disk d.
 func (r CreateDisk) OfDisk(d Disk) error {
 	var c checks
 	c.noSmaller(r.SizeGiB, d.SizeGiB, "disk "+string(d.ID))
@@ -252,24 +260,26 @@ func (c *checks) noSmaller(size, least int, source string) {
 	}
 }
 
-// AttachDisk asks for a disk to be in an instance. Asking again the same way
-// changes nothing.
+// AttachDisk requests to attach a disk to an instance. The call is idempotent:
+// a repeated request changes nothing.
 type AttachDisk struct {
 	Instance InstanceID `json:"instance" maxLength:"128" example:"i-000001"`
 	ReadOnly bool       `json:"readOnly,omitempty" doc:"The instance may not write to it"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r AttachDisk) Validate() error { return needsInstance(r.Instance) }
 
-// DetachDisk asks for a disk to leave an instance. One that is not there
-// anyway has nothing to do.
+// DetachDisk requests to detach a disk from an instance. If the disk is not
+// attached there, the call changes nothing.
 type DetachDisk struct {
 	Instance InstanceID `json:"instance" maxLength:"128" example:"i-000001"`
 	Force    bool       `json:"force,omitempty" doc:"Take it at once, without the instance's help: for one that is stopped or terminating"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r DetachDisk) Validate() error { return needsInstance(r.Instance) }
 
 func needsInstance(id InstanceID) error {
@@ -278,20 +288,21 @@ func needsInstance(id InstanceID) error {
 	return c.err()
 }
 
-// ResizeDisk asks for a disk to grow, attached or not. Its own size changes
-// nothing; a smaller one is Invalid.
+// ResizeDisk requests to grow a disk, which may be attached. The current size
+// changes nothing. A smaller size is Invalid.
 type ResizeDisk struct {
 	SizeGiB int `json:"sizeGiB" doc:"New size in GiB; no less than now" example:"20"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r ResizeDisk) Validate() error {
 	var c checks
 	c.between("sizeGiB", r.SizeGiB, 1, MaxDiskGiB)
 	return c.err()
 }
 
-// Of checks what the disk itself and its type say of its new size.
+// Of checks the new size against the disk d and its type t.
 func (r ResizeDisk) Of(d Disk, t DiskType) error {
 	var c checks
 	switch {
@@ -303,15 +314,17 @@ func (r ResizeDisk) Of(d Disk, t DiskType) error {
 	return c.err()
 }
 
-// ModifyDisk asks for another type, IOPS or throughput, attached or not. What
-// a disk has already changes nothing. One modification at a time is possible.
+// ModifyDisk requests another type, IOPS or throughput for a disk, which may be
+// attached. Values that the disk already has change nothing. A disk does one
+// modification at a time.
 type ModifyDisk struct {
 	Type            string `json:"type,omitempty" doc:"Another disk type; absent to keep it" example:"fast"`
 	IOPS            int    `json:"iops,omitempty" doc:"Operations a second; 0 or absent to keep them, or for the default of another type" example:"6000"`
 	ThroughputMiBps int    `json:"throughputMiBps,omitempty" doc:"MiB a second; 0 or absent to keep it, or for the default of another type" example:"250"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r ModifyDisk) Validate() error {
 	var c checks
 	if r == (ModifyDisk{}) {
@@ -329,9 +342,9 @@ func (r ModifyDisk) Validate() error {
 	return c.err()
 }
 
-// Apply changes d to what r asks for, t being the type that it then has, and
-// reports whether that is anything new. What t refuses is Invalid, and leaves
-// d as it was.
+// Apply changes d to the values that r requests. t is the disk type after the
+// change. Apply reports whether any value changed. If t does not allow the
+// values, Apply returns Invalid and leaves d unchanged.
 func (r ModifyDisk) Apply(d *Disk, t DiskType) (changed bool, err error) {
 	var c checks
 	c.performance(t, r.IOPS, r.ThroughputMiBps)

@@ -1,8 +1,9 @@
 package cloudsim
 
-// DiskPool is the capacity that a zone has for disks of a type. Its name, and
-// id, is zone and type with a dot between, e.g. "sim-1a.fast". A regional disk
-// takes its size from the pools of both its zones.
+// DiskPool is the capacity of a zone for disks of one type. The pool's name,
+// which is also its id, consists of zone and type with a dot between, e.g.
+// "sim-1a.fast". A regional disk takes its size from the pools of both its
+// zones.
 type DiskPool struct {
 	Meta
 	Zone    string `json:"zone" example:"sim-1a"`
@@ -12,19 +13,21 @@ type DiskPool struct {
 	FreeGiB int    `json:"freeGiB" doc:"What is left, in GiB; not less than 0" example:"1048566"`
 }
 
-// DiskPoolName is the name of the pool of a zone and a disk type.
+// DiskPoolName returns the name of the pool of a zone and a disk type.
 func DiskPoolName(zone, diskType string) string { return zone + "." + diskType }
 
-// MaxPoolGiB bounds a pool, so that sums of sizes stay numbers: an exbibyte.
+// MaxPoolGiB bounds the size of a pool to one exbibyte, so that sums of sizes
+// do not overflow.
 const MaxPoolGiB = 1 << 30
 
-// SetDiskPool asks for a pool to have a size. One that is less than its disks
-// take is a pool that is full: no disk is lost.
+// SetDiskPool sets the size of a pool. If the size is smaller than the sum of
+// the pool's disks, the pool counts as full. Existing disks stay.
 type SetDiskPool struct {
 	SizeGiB int `json:"sizeGiB" minimum:"0" maximum:"1073741824" doc:"New size in GiB; 0 for a pool without room" example:"100"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r SetDiskPool) Validate() error {
 	var c checks
 	c.between("sizeGiB", r.SizeGiB, 0, MaxPoolGiB)

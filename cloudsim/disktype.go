@@ -1,6 +1,6 @@
 package cloudsim
 
-// DiskType is a kind of disk that the cloud offers.
+// DiskType describes a type of disk that the cloud offers.
 type DiskType struct {
 	Meta
 	MinGiB                 int  `json:"minGiB" doc:"Smallest size in GiB" example:"1"`
@@ -16,7 +16,7 @@ type DiskType struct {
 	PoolGiB                int  `json:"poolGiB" doc:"What a zone has of it at first; see /v1/disk-pools" example:"1048576"`
 }
 
-// defaultPoolGiB is a pebibyte: more than a lab runs out of by accident.
+// defaultPoolGiB is one pebibyte. A lab does not use up this size by accident.
 const defaultPoolGiB = 1 << 20
 
 func defaultDiskTypes() []DiskType {
@@ -51,7 +51,8 @@ func (c *checks) diskType(t DiskType) {
 	c.between(field+".poolGiB", t.PoolGiB, 0, MaxPoolGiB)
 }
 
-// performance checks what a disk of type t asks for; 0 asks for the default.
+// performance checks the IOPS and the throughput of a disk of type t. 0 means
+// the type's default.
 func (c *checks) performance(t DiskType, iops, throughput int) {
 	if iops != 0 && (iops < t.MinIOPS || iops > t.MaxIOPS) {
 		c.addf("iops", "must be between %d and %d for type %s, got %d", t.MinIOPS, t.MaxIOPS, t.Name, iops)

@@ -1,12 +1,12 @@
-// Package cloudsim is the language of the simulated cloud: its resources, the
-// moves each may make, its errors and its events. It does no I/O and imports
-// the standard library only, so a client of the cloud links nothing of its
-// server.
+// Package cloudsim defines the types of the simulated cloud: resources, their
+// state transitions, errors and events. The package does no I/O and imports
+// only the standard library. A client of the cloud therefore links no server
+// code.
 //
-// A request passes httpapi, engine and store, in that order. A commit writes the
-// object and its event together and then notifies the watchers. Each watcher reads
-// the journal from its own cursor. See docs/architecture.md.
+// A request passes httpapi, engine and store, in that order. A commit writes
+// the object and its event together and then notifies the watchers. Each
+// watcher reads the journal from its own cursor. See docs/architecture.md.
 //
-// What this package refuses to do: there is one set of types, used on the wire
-// and on disk. The price is that a change of a JSON tag is a migration.
+// The same types are used on the wire and on disk. A change of a JSON tag
+// therefore needs a migration.
 package cloudsim

@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// Kind is the class of a failure. It is itself an error, so callers write
-// errors.Is(err, cloudsim.NotFound) whatever wrapped it on the way, in this
-// process or on the far side of the API. Kinds travel by name; new ones are
-// appended.
+// Kind is the class of a failure. Kind implements error, so callers write
+// errors.Is(err, cloudsim.NotFound). This also works for wrapped errors and for
+// errors that a client received from the API. JSON contains the name of a kind.
+// New kinds are appended to the list.
 type Kind uint8
 
 const (
-	Internal        Kind = iota // unclassified: details are logged, never sent
+	Internal        Kind = iota // unclassified: the details are logged and never sent
 	Invalid                     // the request can never succeed as written
-	Unauthenticated             // no token, or one that is not known or has expired
+	Unauthenticated             // no token, or a token that is unknown or expired
 	Denied                      // the token is known but may not do this
-	NotFound                    // no such resource
-	Exists                      // the name is taken by a resource that differs
-	Conflict                    // the resource is in the wrong state for this verb
+	NotFound                    // the resource does not exist
+	Exists                      // a different resource has the name
+	Conflict                    // the resource's state does not allow this verb
 	Stale                       // If-Match names a revision that is no longer current
 	Exhausted                   // a quota, a rate or an address range is used up
 	Unavailable                 // try again later
-	Gone                        // the journal no longer reaches back to that revision: list again
+	Gone                        // the journal does not reach back to that revision: list again
 	numKinds
 )
 
@@ -39,20 +39,21 @@ func (k Kind) Error() string { return kindNames[k] }
 // MarshalText writes a kind's name.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(kindNames[k]), nil }
 
-// UnmarshalText reads a kind's name; a name from a newer cloud is Internal.
+// UnmarshalText reads a kind's name. An unknown name, e.g. from a newer cloud,
+// becomes Internal.
 func (k *Kind) UnmarshalText(b []byte) error {
 	*k, _ = ParseKind(string(b))
 	return nil
 }
 
-// ParseKind returns the kind of this name. It returns Internal and false for a
-// name that is unknown.
+// ParseKind returns the kind with this name. It returns Internal and false for
+// an unknown name.
 func ParseKind(name string) (Kind, bool) {
 	i := slices.Index(kindNames[:], name)
 	return Kind(max(i, 0)), i >= 0
 }
 
-// Kinds lists every Kind; the tables at the edges are tested against it.
+// Kinds lists every Kind. Tests compare other tables of kinds with this list.
 func Kinds() []Kind {
 	ks := make([]Kind, numKinds)
 	for i := range ks {
@@ -61,18 +62,18 @@ func Kinds() []Kind {
 	return ks
 }
 
-// FieldError says what is wrong with one field of a request.
+// FieldError describes the fault of one field of a request.
 type FieldError struct {
 	Field  string `json:"field" doc:"Path of the field in the request, e.g. listeners[0].port" example:"listeners[0].port"`
 	Reason string `json:"reason" doc:"What is wrong with it" example:"must be between 1 and 65535, got 0"`
 }
 
-// Error is a failure that a caller may act on.
+// Error is a failure on which a caller may act.
 type Error struct {
 	Kind   Kind
 	Msg    string       // for the caller; safe to send
-	Fields []FieldError // what is wrong where, for Invalid
-	// RetryAfter is when asking again may help; 0 when nobody knows.
+	Fields []FieldError // the wrong fields, for Invalid
+	// RetryAfter is the time after which a retry may succeed; 0 if unknown.
 	RetryAfter time.Duration
 	Err        error // cause; for the log only
 }
@@ -83,18 +84,18 @@ func (e *Error) Unwrap() error { return e.Err }
 // Is reports whether target is e's kind.
 func (e *Error) Is(target error) bool { k, ok := target.(Kind); return ok && k == e.Kind }
 
-// Errorf makes an Error; a %w verb sets its cause.
+// Errorf returns an Error of kind k. A %w verb sets the cause.
 func Errorf(k Kind, format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Kind: k, Msg: err.Error(), Err: errors.Unwrap(err)}
 }
 
-// InvalidField makes an Invalid error about one field.
+// InvalidField returns an Invalid error about one field.
 func InvalidField(field, reason string) error {
 	return &Error{Kind: Invalid, Msg: field + " " + reason, Fields: []FieldError{{field, reason}}}
 }
 
-// KindOf reports the kind of err: Internal when nobody classified it.
+// KindOf returns the kind of err. An error without a kind is Internal.
 func KindOf(err error) Kind {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
@@ -105,7 +106,8 @@ func KindOf(err error) Kind {
 	return Internal
 }
 
-// Joined are the errors that errors.Join made one of; nil if it did not.
+// Joined returns the errors that errors.Join combined in err. It returns nil if
+// err is not the result of errors.Join.
 func Joined(err error) []error {
 	many, ok := err.(interface{ Unwrap() []error })
 	if !ok || err.Error() != errors.Join(many.Unwrap()...).Error() {
@@ -114,8 +116,9 @@ func Joined(err error) []error {
 	return many.Unwrap()
 }
 
-// Misuse is err, which says what is wrong with what somebody asked for, as Invalid:
-// each of what errors.Join made one, unless it has a kind of its own.
+// Misuse returns err with kind Invalid. Callers use Misuse for errors about a
+// user's input. Misuse converts each error that errors.Join combined. An error
+// that already has a kind keeps its kind.
 func Misuse(err error) error {
 	if many := Joined(err); many != nil {
 		all := make([]error, len(many))
@@ -130,15 +133,15 @@ func Misuse(err error) error {
 	return Errorf(Invalid, "%w", err)
 }
 
-// checks collects what is wrong with a request, so that its author fixes it
-// once and not seven times.
+// checks collects all faults of a request, so that the caller sees them in one
+// answer.
 type checks []FieldError
 
 func (c *checks) addf(field, format string, args ...any) {
 	*c = append(*c, FieldError{field, fmt.Sprintf(format, args...)})
 }
 
-// err is nil, or one Invalid error that names every field.
+// err returns nil, or one Invalid error that names every collected field.
 func (c checks) err() error {
 	if len(c) == 0 {
 		return nil
@@ -150,8 +153,8 @@ func (c checks) err() error {
 	return &Error{Kind: Invalid, Msg: strings.Join(all, "; "), Fields: c}
 }
 
-// Problem is an error on the wire: RFC 9457, application/problem+json, with
-// the members kind, errors and requestId as extensions.
+// Problem is an error on the wire: RFC 9457, application/problem+json, with the
+// extension members kind, errors and requestId.
 type Problem struct {
 	Type      string       `json:"type" doc:"Always about:blank: kind tells the class" example:"about:blank"`
 	Title     string       `json:"title" doc:"The HTTP status in words" example:"Not Found"`

@@ -7,20 +7,21 @@ import (
 	"time"
 )
 
-// EventType says what happened to a resource.
+// EventType describes the change of a resource.
 type EventType string
 
 const (
-	EventPut    EventType = "put"    // created or changed; Object is its new value
-	EventDelete EventType = "delete" // gone; Object is its last value
-	// EventBookmark is no change: Rev says how far the watch has read, so that
-	// who filters may resume from there. Only who asks for bookmarks gets them.
+	EventPut    EventType = "put"    // created or changed; Object is the new value
+	EventDelete EventType = "delete" // deleted; Object is the last value
+	// EventBookmark reports no change. Its Rev is the position that the watch
+	// has read. A watcher with a filter can resume from this position. The
+	// cloud sends bookmarks only on request.
 	EventBookmark EventType = "bookmark"
 )
 
-// Event says that a resource changed. Rev orders all events of a cloud, across
-// kinds and projects; a watcher that remembers the last Rev it handled resumes
-// after it.
+// Event reports a change of a resource. Rev orders all events of a cloud,
+// across kinds and projects. A watcher stores the last Rev that it handled and
+// resumes after this revision.
 type Event struct {
 	Rev       uint64          `json:"rev" doc:"Position in the cloud's journal"`
 	Time      time.Time       `json:"time" doc:"RFC 3339, on the cloud's clock"`
@@ -58,14 +59,14 @@ const (
 	KindRoute   ResourceKind = "route"
 )
 
-// Kinds of what is made of disks, and of what disks are made of.
+// Kinds of disk pools and snapshots.
 const (
 	KindDiskPool      ResourceKind = "diskPool"
 	KindSnapshot      ResourceKind = "snapshot"
 	KindSnapshotGroup ResourceKind = "snapshotGroup"
 )
 
-// ResourceKinds are all of them, as events speak of them.
+// ResourceKinds lists every kind that appears in events.
 func ResourceKinds() []ResourceKind {
 	return []ResourceKind{
 		KindProject, KindToken, KindServiceAccount, KindRole, KindRoleBinding, KindSigningKey, KindWorkloadTrust,
@@ -76,7 +77,8 @@ func ResourceKinds() []ResourceKind {
 	}
 }
 
-// CheckKinds is Invalid for kinds of which there never is an event.
+// CheckKinds returns Invalid if kinds contains a kind that never appears in
+// events.
 func CheckKinds(kinds []ResourceKind) error {
 	all := ResourceKinds()
 	for _, k := range kinds {
@@ -87,13 +89,13 @@ func CheckKinds(kinds []ResourceKind) error {
 	return nil
 }
 
-// WatchOptions choose what a watch sees. The zero value sees all that the
-// caller may see, from the first event that the journal still has.
+// WatchOptions select the events of a watch. The zero value selects all events
+// that the caller may see and that are still in the journal.
 type WatchOptions struct {
-	Since uint64         // events after this revision; 0 is all that the journal has
-	Kinds []ResourceKind // only these kinds; none means all
-	// Bookmark asks for a bookmark when the watch has caught up, and whenever
-	// that long went by without an event; 0 asks for none. Across the wire the
-	// cloud chooses how long.
+	Since uint64         // only events after this revision; 0 means all events in the journal
+	Kinds []ResourceKind // only these kinds; empty means all
+	// Bookmark requests a bookmark when the watch has caught up, and again
+	// after each such period without an event. 0 requests no bookmarks. For a
+	// remote client the cloud chooses the period.
 	Bookmark time.Duration
 }

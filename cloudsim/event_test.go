@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Every kind that is a constant of this package is in the list of all, once.
+// TestResourceKinds proves that ResourceKinds lists every kind constant of this
+// package exactly once.
 func TestResourceKinds(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

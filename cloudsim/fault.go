@@ -11,17 +11,18 @@ import (
 // FaultID names a fault, e.g. "fault-000001".
 type FaultID string
 
-// KindFault is the kind of faults in events. Every hit is an event of its
-// fault, and carries the id of the request that was hit.
+// KindFault is the kind of faults in events. Every hit writes an event of the
+// fault. The event carries the id of the request that was hit.
 const KindFault ResourceKind = "fault"
 
-// Fault is a rule that breaks calls on purpose. Rules are asked in the order
-// of their ids. What a latency adds comes before whatever else hits; the first
-// hit of another effect decides, and rules after it do not see the call.
+// Fault is a rule that makes API calls fail on purpose. The cloud checks the
+// rules in the order of their ids. Latency rules delay a call and the check
+// continues. The first hit of any other effect ends the check, and later rules
+// do not count the call.
 //
-// A call meets the rules after its token, its project and the form of its
-// request were found good, and before anything is done. Operations on faults
-// themselves and on the clock meet none, so that a broken cloud can be repaired.
+// The cloud checks the rules after the authentication, the project and the
+// syntax of the request, and before any work. No rule applies to operations on
+// faults and on the clock, so a user can always repair a broken cloud.
 type Fault struct {
 	ID FaultID `json:"id" example:"fault-000001"`
 	Meta
@@ -30,14 +31,14 @@ type Fault struct {
 	Hits uint64 `json:"hits" doc:"Calls that it struck"`
 }
 
-// FaultSpec is what a caller chooses about a fault.
+// FaultSpec is the part of a fault that the caller chooses.
 type FaultSpec struct {
 	Match  FaultMatch  `json:"match" doc:"Which calls; all that is given must hold"`
 	When   FaultWhen   `json:"when,omitzero" doc:"Which of the matching calls; without it every one"`
 	Effect FaultEffect `json:"effect" doc:"What happens to them"`
 }
 
-// FaultMatch chooses calls.
+// FaultMatch selects calls.
 type FaultMatch struct {
 	Operation string            `json:"operation" minLength:"1" maxLength:"128" example:"instances.*" doc:"Operation id; * stands for any letters. See GET /v1/faults/targets"`
 	Caller    string            `json:"caller,omitempty" maxLength:"63" example:"ccm" doc:"Name of the token that calls"`
@@ -47,7 +48,7 @@ type FaultMatch struct {
 	Type      string            `json:"type,omitempty" maxLength:"63" example:"small" doc:"Instance type or disk type of that resource, or of the one that the request makes"`
 }
 
-// FaultWhen chooses among matching calls. Times are on the cloud's clock.
+// FaultWhen selects among the matching calls. Times are on the cloud's clock.
 type FaultWhen struct {
 	Probability  *float64   `json:"probability,omitempty" exclusiveMinimum:"0" maximum:"1" example:"0.3" doc:"Chance of a hit, more than 0 and at most 1; absent for every call"`
 	Seed         uint64     `json:"seed,omitempty" doc:"Throws the dice: the same seed, fault id and count of calls give the same hits"`
@@ -59,22 +60,23 @@ type FaultWhen struct {
 	ForSeconds   int64      `json:"forSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Ends so long after it began; 0 or absent for no end"`
 }
 
-// Limits of what a fault may do to a call.
+// Limits for the effects of a fault.
 const (
-	MaxFaultHang    = 10 * time.Minute // then a hanging call is dropped
+	MaxFaultHang    = 10 * time.Minute // afterwards the cloud drops a hanging call
 	maxFaultLatency = 10 * time.Minute
 	maxFaultWindow  = 10 * 365 * 24 * 3600 // seconds
 )
 
-// CreateFault asks for a fault. It is idempotent by name: the same words
-// return the fault that there is, with what it has counted.
+// CreateFault requests a fault. The call is idempotent by name: the same
+// request returns the existing fault with its counters.
 type CreateFault struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"lost-reply" doc:"Unique in the cloud"`
 	Labels map[string]string `json:"labels,omitempty" doc:"Of the fault itself"`
 	FaultSpec
 }
 
-// FaultTargets is everything that faults can break, sorted by operation.
+// FaultTargets lists every operation that faults can break, sorted by
+// operation.
 type FaultTargets struct {
 	Items []FaultTarget `json:"items"`
 }
@@ -89,7 +91,8 @@ type FaultTarget struct {
 
 var operationRE = regexp.MustCompile(`^[A-Za-z0-9*]+(\.[A-Za-z0-9*]+)*$`)
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateFault) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -149,7 +152,8 @@ func (m FaultMatch) Covers(operation string) bool {
 	return ok && err == nil
 }
 
-// Window is when f can hit: from, and up to until if it has an end.
+// Window returns the time window in which f can hit. until is nil if the window
+// has no end.
 func (f Fault) Window() (from time.Time, until *time.Time) {
 	w := f.When
 	from = f.CreatedAt.Add(time.Duration(w.AfterSeconds) * time.Second)
@@ -169,15 +173,16 @@ func (f Fault) OpenAt(t time.Time) bool {
 	return !t.Before(from) && (until == nil || t.Before(*until))
 }
 
-// ActiveAt reports whether f can hit at t, by its window and its max.
+// ActiveAt reports whether f can hit at t: t is in f's window, and f has hits
+// left.
 func (f Fault) ActiveAt(t time.Time) bool { return !f.Spent() && f.OpenAt(t) }
 
-// Spent reports whether f has hit as often as it may.
+// Spent reports whether f has reached its maximum number of hits.
 func (f Fault) Spent() bool { return f.When.Max != 0 && f.Hits >= f.When.Max }
 
-// Strikes reports whether the n-th matching call, from 1, is hit. It depends
-// on the seed, the fault's id and n, and on nothing else: whoever asks again
-// gets the same answer. Max is the engine's to count.
+// Strikes reports whether f hits the n-th matching call, counted from 1. The
+// result depends only on the seed, the fault's id and n. The engine checks the
+// maximum number of hits.
 func (f Fault) Strikes(n uint64) bool {
 	if n <= f.When.Skip {
 		return false
@@ -186,7 +191,8 @@ func (f Fault) Strikes(n uint64) bool {
 	return p == nil || f.dice("hit", n) < *p
 }
 
-// Latency is how much later the n-th matching call is done.
+// Latency returns the delay of the n-th matching call. It is 0 unless f is a
+// latency fault.
 func (f Fault) Latency(n uint64) time.Duration {
 	if f.Effect.Type != FaultLatency {
 		return 0
@@ -195,8 +201,9 @@ func (f Fault) Latency(n uint64) time.Duration {
 	return time.Duration(f.Effect.LatencyMillis)*time.Millisecond + time.Duration(jitter*float64(time.Millisecond))
 }
 
-// dice is a number in [0, 1). A hash and no generator: it needs no state, and
-// is the same in every version of Go.
+// dice returns a pseudo-random number in [0, 1). It uses a hash instead of a
+// generator, because a hash needs no state and is the same in every version of
+// Go.
 func (f Fault) dice(use string, n uint64) float64 {
 	b := binary.BigEndian.AppendUint64(nil, f.When.Seed)
 	b = binary.BigEndian.AppendUint64(b, n)

@@ -2,26 +2,26 @@ package cloudsim
 
 import "strings"
 
-// FaultEffectType is what a fault does to a call.
+// FaultEffectType names the effect of a fault on a call.
 type FaultEffectType string
 
-// The effects. Those up to FaultQuota are done to every call that matches; the
-// others to those of which they say something: see Breaks.
+// The effects. The effects before FaultQuota apply to every matching call. The
+// others apply only to operations for which they make sense; see Breaks.
 const (
 	FaultError            FaultEffectType = "error"            // an error instead of the work
-	FaultLatency          FaultEffectType = "latency"          // the work, later
+	FaultLatency          FaultEffectType = "latency"          // the work after a delay
 	FaultThrottle         FaultEffectType = "throttle"         // 429 and Retry-After instead of the work
-	FaultHang             FaultEffectType = "hang"             // nothing until the client leaves, or MaxFaultHang
-	FaultDrop             FaultEffectType = "drop"             // no work, and the connection closed without a reply
-	FaultLoseReply        FaultEffectType = "loseReply"        // the work is done and durable; the connection closes without a reply
+	FaultHang             FaultEffectType = "hang"             // no answer until the client disconnects or MaxFaultHang passes
+	FaultDrop             FaultEffectType = "drop"             // no work; the cloud closes the connection without a reply
+	FaultLoseReply        FaultEffectType = "loseReply"        // the work is done and durable; the cloud closes the connection without a reply
 	FaultErrorAfterCommit FaultEffectType = "errorAfterCommit" // the work is done and durable; the reply is an error
-	FaultQuota            FaultEffectType = "quota"            // refused, as if the quota were used up
-	FaultStockOut         FaultEffectType = "stockOut"         // refused, as if there were no more of the type in the zone
-	FaultStaleRead        FaultEffectType = "staleRead"        // the answer is what was true some time ago
+	FaultQuota            FaultEffectType = "quota"            // an error as if the quota were used up
+	FaultStockOut         FaultEffectType = "stockOut"         // an error as if the zone had no capacity of the type left
+	FaultStaleRead        FaultEffectType = "staleRead"        // the answer is from an earlier time
 	FaultDuplicate        FaultEffectType = "duplicate"        // the work is done twice; the reply is that of the second time
-	FaultStuckState       FaultEffectType = "stuckState"       // the work begins, and its operation does not end before the fault
-	FaultCorruptToken     FaultEffectType = "corruptToken"     // a token is made, and the secret in the reply is not its own
-	FaultZoneOutage       FaultEffectType = "zoneOutage"       // a whole zone is dark: its API, its data plane or both
+	FaultStuckState       FaultEffectType = "stuckState"       // the work begins, and its operation does not end before the fault ends
+	FaultCorruptToken     FaultEffectType = "corruptToken"     // the token is made, but the secret in the reply is wrong
+	FaultZoneOutage       FaultEffectType = "zoneOutage"       // a whole zone fails: its API, its data plane or both
 )
 
 // FaultEffects lists every effect.
@@ -32,8 +32,8 @@ func FaultEffects() []FaultEffectType {
 	}
 }
 
-// faultBreaks are the verbs, or whole operations, that effects can be done to;
-// an effect that is not here can be done to all.
+// faultBreaks lists, for an effect, the verbs or operations to which the effect
+// can apply. An effect that is not listed can apply to all operations.
 var faultBreaks = map[FaultEffectType][]string{
 	FaultQuota:        {"create", "resize"},
 	FaultStockOut:     {"instances.create", "instances.start", "disks.create", "disks.resize", "disks.modify"},
@@ -43,8 +43,8 @@ var faultBreaks = map[FaultEffectType][]string{
 	FaultCorruptToken: {"tokens.create", RegistryToken, RegistryChallenge},
 }
 
-// Breaks reports whether an effect can be done to an operation: no stock is
-// out for a list, and no read leaves an operation behind.
+// Breaks reports whether the effect can apply to an operation. For example,
+// stockOut cannot apply to a list, and stuckState cannot apply to a read.
 func (t FaultEffectType) Breaks(operation string) bool {
 	words, some := faultBreaks[t]
 	if !some {
@@ -59,17 +59,17 @@ func (t FaultEffectType) Breaks(operation string) bool {
 	return false
 }
 
-// ZoneOutageScope is what of a zone is dark.
+// ZoneOutageScope is the part of a zone that fails.
 type ZoneOutageScope string
 
 // The scopes of a zone outage.
 const (
-	OutageAPI  ZoneOutageScope = "api"  // calls about what is in the zone fail; what runs there goes on
-	OutageData ZoneOutageScope = "data" // nothing reaches what runs there; calls about it work
+	OutageAPI  ZoneOutageScope = "api"  // calls about resources in the zone fail; the data plane works
+	OutageData ZoneOutageScope = "data" // no traffic reaches resources in the zone; calls about them work
 	OutageBoth ZoneOutageScope = "both"
 )
 
-// FaultEffect is what happens to a call that is hit.
+// FaultEffect describes the effect of a fault on a call that it hits.
 type FaultEffect struct {
 	Type              FaultEffectType `json:"type" enum:"error,latency,throttle,hang,drop,loseReply,errorAfterCommit,quota,stockOut,staleRead,duplicate,stuckState,corruptToken,zoneOutage"`
 	Kind              string          `json:"kind,omitempty" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone" doc:"Of the error; absent for unavailable, after a commit for internal, and for a throttle, quota or stockOut exhausted"`
@@ -82,10 +82,10 @@ type FaultEffect struct {
 	Scope             ZoneOutageScope `json:"scope,omitempty" enum:"api,data,both" doc:"Of a zoneOutage; absent for both"`
 }
 
-// Darkens reports whether e takes the data plane of a zone away.
+// Darkens reports whether e disables the data plane of a zone.
 func (e FaultEffect) Darkens() bool { return e.Type == FaultZoneOutage && e.Scope != OutageAPI }
 
-// Strikes reports whether e is done to an operation of the API.
+// Strikes reports whether e applies to an operation of the API.
 func (e FaultEffect) Strikes(operation string) bool {
 	return e.Type.Breaks(operation) && (e.Type != FaultZoneOutage || e.Scope != OutageData)
 }
@@ -154,8 +154,9 @@ func (e FaultEffect) checkAge(c *checks) {
 	}
 }
 
-// checkOutage refuses what a zone outage cannot honour: a zone is dark for
-// everybody, and for a time.
+// checkOutage rejects match and time settings that a zone outage does not
+// support. A zone outage applies to every caller and every operation, and has
+// no counters.
 func (s FaultSpec) checkOutage(c *checks) {
 	if s.Effect.Type != FaultZoneOutage {
 		return
@@ -175,7 +176,7 @@ func (s FaultSpec) checkOutage(c *checks) {
 	}
 }
 
-// orList is "a, b or c".
+// orList returns the words as "a, b or c".
 func orList[S ~string](words []S) string {
 	var b strings.Builder
 	for n, w := range words {

@@ -8,8 +8,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// FuzzFault: a rule that is valid can be asked about any call, at any time: it
-// never adds more than it says, and strikes nothing after its last hit.
+// FuzzFault proves that every valid fault can be evaluated for any call at any
+// time. The delay never exceeds latency plus jitter, and the fault is inactive
+// after its last hit.
 func FuzzFault(f *testing.F) {
 	for _, s := range []string{
 		`{"name":"f","match":{"operation":"instances.*"},"effect":{"type":"loseReply"}}`,

@@ -2,23 +2,23 @@ package cloudsim
 
 import "slices"
 
-// FaultPreset is a named incident: faults that show together what a cloud did
-// to its users on a bad day.
+// FaultPreset is a named incident: a set of faults that together simulate a
+// typical cloud failure.
 type FaultPreset struct {
 	Name   string
-	About  string // what it shows, in a sentence
+	About  string // description of the incident in a sentence
 	Faults []CreateFault
 }
 
-// PresetZone is the zone that presets strike unless InZone says another.
+// PresetZone is the zone that presets affect unless InZone sets another zone.
 const PresetZone = "sim-1a"
 
-// Zoned reports whether p strikes one zone.
+// Zoned reports whether p affects one zone.
 func (p FaultPreset) Zoned() bool {
 	return slices.ContainsFunc(p.Faults, func(f CreateFault) bool { return f.Match.Zone != "" })
 }
 
-// InZone is p for another zone.
+// InZone returns p for another zone.
 func (p FaultPreset) InZone(zone string) FaultPreset {
 	p.Faults = slices.Clone(p.Faults)
 	for i := range p.Faults {
@@ -29,9 +29,9 @@ func (p FaultPreset) InZone(zone string) FaultPreset {
 	return p
 }
 
-// FaultPresets lists the presets, in the order of what they cost who meets
-// them. Their faults are named after them, so that applying one twice makes
-// nothing new.
+// FaultPresets lists the presets, least severe first. The name of each fault
+// begins with its preset's name. Because faults are idempotent by name,
+// applying a preset twice adds nothing.
 func FaultPresets() []FaultPreset {
 	one := func(name, about string, match FaultMatch, when FaultWhen, effect FaultEffect) FaultPreset {
 		return FaultPreset{name, about, []CreateFault{{Name: name, FaultSpec: FaultSpec{Match: match, When: when, Effect: effect}}}}

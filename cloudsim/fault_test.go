@@ -86,8 +86,9 @@ func TestFaultValidateNamesTheField(t *testing.T) {
 	}
 }
 
-// Which calls a seed hits is a promise: a lab that was written down shows the
-// same tomorrow, on another machine and with another Go.
+// TestFaultDiceAreFixed proves that a seed always selects the same calls. A
+// recorded lab therefore behaves the same on another machine and with another
+// version of Go.
 func TestFaultDiceAreFixed(t *testing.T) {
 	f := Fault{ID: "fault-000001", FaultSpec: FaultSpec{
 		When:   FaultWhen{Probability: new(0.3), Seed: 7, Skip: 2},
@@ -175,8 +176,8 @@ func TestFaultWindow(t *testing.T) {
 	}
 }
 
-// A preset is made of faults that the cloud takes, called so that nobody
-// mistakes them for another preset's.
+// TestFaultPresets proves that every preset consists of valid faults. Each
+// fault's name begins with the preset's name and is unique among all presets.
 func TestFaultPresets(t *testing.T) {
 	names := map[string]bool{}
 	for _, p := range FaultPresets() {

@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// FuzzValidate: any request that is JSON is valid, or Invalid with every fault
-// at its field, in words that can be sent and do not grow with the request.
+// FuzzValidate proves that Validate of any JSON request returns nil or Invalid.
+// Each FieldError names a field, is valid UTF-8 and has a bounded length.
 func FuzzValidate(f *testing.F) {
 	for _, s := range []string{
 		`{"name":"a","zone":"sim-1a","type":"small","role":"viewer","labels":{"a":"b"}}`,
@@ -63,7 +63,7 @@ func FuzzValidate(f *testing.F) {
 	})
 }
 
-// check reads raw as an R and validates it, if an R can be.
+// check decodes raw as an R and validates the value. It returns if raw is no R.
 func check[R any](t *testing.T, raw []byte) {
 	t.Helper()
 	var req R

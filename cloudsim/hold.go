@@ -11,7 +11,7 @@ type HoldID string
 // KindHold is the kind of holds in events.
 const KindHold ResourceKind = "hold"
 
-// Any stands for every kind, or every verb, in a Transition.
+// Any stands for every kind or every verb in a Transition.
 const Any = "*"
 
 // Transition names slow work: a verb on a kind of resource.
@@ -20,13 +20,13 @@ type Transition struct {
 	Verb Verb         `json:"verb" example:"stop" doc:"What is being done; * for all"`
 }
 
-// Covers reports whether work is what t names.
+// Covers reports whether t names the work of verb on kind.
 func (t Transition) Covers(kind ResourceKind, verb Verb) bool {
 	return (t.Kind == Any || t.Kind == kind) && (t.Verb == Any || t.Verb == verb)
 }
 
-// Transitions lists all work that takes time. What it leads to is in the table
-// of moves of its kind.
+// Transitions lists all work that takes time. The table of moves of each kind
+// defines the resulting state.
 func Transitions() []Transition {
 	return []Transition{
 		{KindInstance, Create}, {KindInstance, Start}, {KindInstance, Stop}, {KindInstance, Reboot}, {KindInstance, Terminate},
@@ -38,8 +38,8 @@ func Transitions() []Transition {
 	}
 }
 
-// check refuses a transition that names no work. The fields of t are those of
-// prefix.
+// check rejects a transition that names no work. prefix is the path of t in the
+// request.
 func (t Transition) check(c *checks, prefix string) {
 	field := prefix + "kind"
 	for _, known := range Transitions() {
@@ -63,16 +63,17 @@ func transitionNames() (all string) {
 	return all
 }
 
-// Hold keeps slow work from settling: it stays in its intermediate state, with
-// its operation running, until the hold is deleted or the operation released.
-// Work that is already under way is held too, when it falls due.
+// Hold keeps slow work from settling. The resource stays in its intermediate
+// state and its operation keeps running. This ends when the hold is deleted or
+// the operation is released. A hold also applies to work that was already
+// running when the hold was made.
 type Hold struct {
 	ID HoldID `json:"id" example:"hold-000001"`
 	Meta
 	HoldSpec
 }
 
-// HoldSpec says what is held.
+// HoldSpec selects the work that is held.
 type HoldSpec struct {
 	Transition
 	Target string `json:"target,omitempty" maxLength:"128" example:"i-000001" doc:"Id of the only resource it is for; absent for all"`
@@ -83,14 +84,15 @@ func (h Hold) Holds(o Operation) bool {
 	return !o.Released && h.Covers(o.Kind, o.Verb) && (h.Target == "" || h.Target == o.Target)
 }
 
-// CreateHold asks for a hold. It is idempotent by name.
+// CreateHold requests a hold. The call is idempotent by name.
 type CreateHold struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"slow-stop" doc:"Unique in the cloud"`
 	Labels map[string]string `json:"labels,omitempty" doc:"Of the hold itself"`
 	HoldSpec
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateHold) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -100,22 +102,24 @@ func (r CreateHold) Validate() error {
 	return c.err()
 }
 
-// MaxDuration is the longest that work can be made to take, in milliseconds.
+// MaxDuration is the longest duration of work, in milliseconds.
 const MaxDuration = 24 * 3600 * 1000
 
-// WorkDuration is how long slow work takes from now on.
+// WorkDuration sets how long new work of a transition takes.
 type WorkDuration struct {
 	Transition
 	Millis int64 `json:"millis" minimum:"0" maximum:"86400000" example:"30000" doc:"0 settles at once"`
 }
 
-// WorkDurations overrule the cloud's profile. The first that covers some work
-// says how long it takes; work that is under way keeps the time it has.
+// WorkDurations override the durations of the cloud's profile. The first item
+// that covers the work sets its duration. Work that is already running keeps
+// its due time.
 type WorkDurations struct {
 	Items []WorkDuration `json:"items" maxItems:"100" doc:"Asked in this order"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r WorkDurations) Validate() error {
 	var c checks
 	if len(r.Items) > 100 {

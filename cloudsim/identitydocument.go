@@ -6,19 +6,21 @@ import (
 	"unicode"
 )
 
-// IdentityLife is how long an identity document is good.
+// IdentityLife is how long an identity document is valid.
 const IdentityLife = time.Hour
 
-// InstanceTokenLife is how long a token that an instance asked for lives. For half
-// of it the instance gets the same again.
+// InstanceTokenLife is the lifetime of a token that the cloud gives to an
+// instance. In the first half of the lifetime the instance gets the same token
+// again.
 const InstanceTokenLife = 15 * time.Minute
 
-// CreateIdentityDocument asks for an identity document of an instance.
+// CreateIdentityDocument requests an identity document of an instance.
 type CreateIdentityDocument struct {
 	Audience string `json:"audience" minLength:"1" maxLength:"255" example:"https://vault.example" doc:"Who the document is shown to; nobody else should believe it"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateIdentityDocument) Validate() error {
 	var c checks
 	c.audience("audience", r.Audience)
@@ -34,15 +36,15 @@ func (c *checks) audience(field, s string) {
 	}
 }
 
-// IdentityDocument is a signed statement of the cloud about an
-// instance, which anybody can verify by the cloud's key set.
+// IdentityDocument is a signed statement of the cloud about an instance. Any
+// verifier can check the signature with the cloud's key set.
 type IdentityDocument struct {
 	Token     string    `json:"token" doc:"A JSON Web Token signed by ES256; its claims are IdentityClaims"`
 	ExpiresAt time.Time `json:"expiresAt" doc:"RFC 3339, on the cloud's clock"`
 }
 
-// IdentityClaims is what an identity document says. Times are seconds since
-// 1970 on the cloud's clock, as RFC 7519 wants them.
+// IdentityClaims holds the claims of an identity document. Times are seconds
+// since 1970 on the cloud's clock, as in RFC 7519.
 type IdentityClaims struct {
 	Issuer   string           `json:"iss" doc:"The cloud's issuer; see /.well-known/openid-configuration"`
 	Subject  string           `json:"sub" doc:"instance:ID"`
@@ -54,7 +56,7 @@ type IdentityClaims struct {
 	Instance IdentityInstance `json:"instance"`
 }
 
-// IdentityInstance is the instance that an identity document is about.
+// IdentityInstance is the instance that an identity document describes.
 type IdentityInstance struct {
 	ID         InstanceID `json:"id"`
 	Name       string     `json:"name"`

@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// InstanceID names an instance, e.g. "i-000001". It is never used again.
+// InstanceID names an instance, e.g. "i-000001". The cloud does not reuse ids,
+// except after the load of a saved state.
 type InstanceID string
 
-// InstanceState is where an instance is in its life.
+// InstanceState is the lifecycle state of an instance.
 type InstanceState string
 
 const (
@@ -19,12 +20,14 @@ const (
 	InstanceStarting     InstanceState = "starting"
 	InstanceRebooting    InstanceState = "rebooting"
 	InstanceTerminating  InstanceState = "terminating"
-	// InstanceTerminated is the last value of an instance, in the event that
-	// says it is gone; the API answers NotFound for it.
+	// InstanceTerminated is the last value of an instance. Only the event of
+	// the termination shows this state. Afterwards the API answers NotFound for
+	// the instance.
 	InstanceTerminated InstanceState = "terminated"
 )
 
-// instanceMoves is the whole life of an instance. What is not in it is a Conflict.
+// instanceMoves lists every allowed transition of an instance. A verb that is
+// not listed for a state is a Conflict.
 var instanceMoves = map[InstanceState]map[Verb]InstanceState{
 	InstanceProvisioning: {Settle: InstanceRunning, Cancel: InstanceTerminating, Terminate: InstanceTerminating},
 	InstanceRunning:      {Stop: InstanceStopping, Reboot: InstanceRebooting, Crash: InstanceRunning, Terminate: InstanceTerminating},
@@ -43,7 +46,7 @@ func InstanceStates() []InstanceState {
 	}
 }
 
-// InstanceAddressType says who may reach an address.
+// InstanceAddressType describes from where clients can reach an address.
 type InstanceAddressType string
 
 const (
@@ -52,7 +55,7 @@ const (
 	AddressHostname InstanceAddressType = "hostname" // a name, not an IP
 )
 
-// InstanceAddress is one way to reach an instance.
+// InstanceAddress is an address of an instance.
 type InstanceAddress struct {
 	Type    InstanceAddressType `json:"type" enum:"internal,external,hostname"`
 	Address string              `json:"address" example:"127.64.0.1"`
@@ -73,13 +76,15 @@ type Instance struct {
 	Network   NetworkID `json:"network,omitempty" doc:"The network it stands in" example:"net-000001"`
 	Subnet    SubnetID  `json:"subnet,omitempty" doc:"The subnet that gave it its addresses" example:"subnet-000001"`
 	PodRanges []string  `json:"podRanges,omitempty" doc:"What its network gave it for its pods, IPv4 first; for node.spec.podCIDRs" example:"[\"10.244.0.0/24\"]"`
-	// Crashed is when its machine went off, though nobody asked for it. Clouds
-	// do not notice: it is called running until it is rebooted.
+	// Crashed is the time when the instance's machine lost its power without a
+	// request. The state stays running until a reboot, because clouds do not
+	// notice a crash.
 	Crashed *time.Time `json:"crashed,omitempty" doc:"When its power was cut; it is called running until it is rebooted"`
 	Notices []Notice   `json:"notices,omitempty" doc:"What the cloud is going to do to it, soonest first"`
 }
 
-// InternalIP is the address that load balancers forward to, or "".
+// InternalIP returns the instance's first internal address, to which load
+// balancers forward. It returns "" if the instance has none.
 func (i Instance) InternalIP() string {
 	for _, a := range i.Addresses {
 		if a.Type == AddressInternal {
@@ -89,8 +94,8 @@ func (i Instance) InternalIP() string {
 	return ""
 }
 
-// Has reports whether its network brings what is for ip to it: an address of its
-// own, or one in its pod ranges.
+// Has reports whether the network delivers packets for ip to i. ip must be one
+// of i's addresses or lie in one of i's pod ranges.
 func (i Instance) Has(ip netip.Addr) bool {
 	for _, a := range i.Addresses {
 		if own, err := netip.ParseAddr(a.Address); err == nil && own == ip {
@@ -105,37 +110,41 @@ func (i Instance) Has(ip netip.Addr) bool {
 	return false
 }
 
-// InNetwork is the network that it stands in.
+// InNetwork returns the network of the instance.
 func (i Instance) InNetwork() NetworkID { return i.Network }
 
-// Move applies verb, or returns Conflict and leaves i as it was.
+// Move applies verb to i. It returns Conflict and leaves i unchanged if i's
+// state does not allow verb.
 func (i *Instance) Move(verb Verb) error {
 	return move(&i.State, instanceMoves, verb, KindInstance, string(i.ID))
 }
 
-// CreateInstance asks for an instance. Asking again with the same name and the
-// same words returns the first one; with other words it is Exists.
+// CreateInstance requests an instance. The call is idempotent: the same request
+// with the same name returns the existing instance. A different request with
+// the same name returns Exists.
 type CreateInstance struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"node-1" doc:"Also its host name"`
 	Zone   string            `json:"zone" example:"sim-1a"`
 	Type   string            `json:"type" example:"small"`
 	Labels map[string]string `json:"labels,omitempty"`
-	// ServiceAccount is who the instance is to the cloud: its metadata
-	// service hands out tokens of it.
+	// ServiceAccount is the identity of the instance towards the cloud. The
+	// instance gets tokens of this service account from its metadata service.
 	ServiceAccount string `json:"serviceAccount,omitempty" maxLength:"128" example:"node" doc:"Id or name of the service account that it carries"`
-	// Without Network and Subnet it stands in the default network of its
-	// project; with Network alone, in the subnet of it that serves the fewest
-	// zones besides its own, the oldest of several.
+	// Without Network and Subnet, the cloud uses the default network of the
+	// instance's project. With Network alone, the cloud uses a subnet of this
+	// network that serves the instance's zone. It prefers the subnet that
+	// serves the fewest other zones, and then the oldest subnet.
 	Network NetworkID `json:"network,omitempty" maxLength:"128" doc:"Network to stand in; absent for that of subnet, or for the default one of its project" example:"net-000001"`
 	Subnet  SubnetID  `json:"subnet,omitempty" maxLength:"128" doc:"Subnet to stand in; absent for one of the network that serves its zone" example:"subnet-000001"`
-	// Address is for what exists already, such as a machine of somebody's
-	// cluster, which the instance stands for.
+	// Address is set for an instance that represents an existing machine, e.g.
+	// a machine of a user's cluster.
 	Address string `json:"address,omitempty" doc:"Internal address to have, in its subnet; absent for the lowest that is free" example:"10.10.1.7"`
-	// UserData is not shown with the instance: see UserData.
+	// UserData is not part of the Instance resource; see the type UserData.
 	UserData string `json:"userData,omitempty" maxLength:"16384" doc:"For the instance to read from its metadata service; at most 16 KiB"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateInstance) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -152,13 +161,13 @@ func (r CreateInstance) Validate() error {
 	return c.err()
 }
 
-// UpdateInstance replaces the labels of an instance. All else of it stays what
-// it was made.
+// UpdateInstance replaces the labels of an instance. No other field can change.
 type UpdateInstance struct {
 	Labels map[string]string `json:"labels" doc:"All of them: one that is not here goes"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r UpdateInstance) Validate() error {
 	var c checks
 	c.labels(r.Labels)

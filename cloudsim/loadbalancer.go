@@ -9,19 +9,21 @@ import (
 // LoadBalancerID names a load balancer, e.g. "lb-000001".
 type LoadBalancerID string
 
-// LoadBalancerState is where a load balancer is in its life.
+// LoadBalancerState is the lifecycle state of a load balancer.
 type LoadBalancerState string
 
 const (
 	LoadBalancerProvisioning LoadBalancerState = "provisioning"
 	LoadBalancerActive       LoadBalancerState = "active"
-	LoadBalancerUpdating     LoadBalancerState = "updating" // still forwards, by its new rules
+	LoadBalancerUpdating     LoadBalancerState = "updating" // forwards connections by the new rules
 	LoadBalancerDeleting     LoadBalancerState = "deleting"
-	// LoadBalancerDeleted is its last value, in the event that says it is gone.
+	// LoadBalancerDeleted is the last value of a load balancer. Only the event
+	// of the deletion shows this state.
 	LoadBalancerDeleted LoadBalancerState = "deleted"
 )
 
-// loadBalancerMoves is the whole life of a load balancer.
+// loadBalancerMoves lists every allowed transition of a load balancer. A verb
+// that is not listed for a state is a Conflict.
 var loadBalancerMoves = map[LoadBalancerState]map[Verb]LoadBalancerState{
 	LoadBalancerProvisioning: {Settle: LoadBalancerActive, Cancel: LoadBalancerDeleting, Update: LoadBalancerProvisioning, Delete: LoadBalancerDeleting},
 	LoadBalancerActive:       {Update: LoadBalancerUpdating, Delete: LoadBalancerDeleting},
@@ -37,45 +39,49 @@ func LoadBalancerStates() []LoadBalancerState {
 	}
 }
 
-// Protocol is what a listener forwards.
+// Protocol is the transport protocol of a listener.
 type Protocol string
 
 const (
 	TCP Protocol = "tcp" // connections
-	UDP Protocol = "udp" // flows: what one client's port sends and gets back
+	UDP Protocol = "udp" // flows: datagrams of one client port in both directions
 )
 
-// Scheme says who a load balancer is for.
+// Scheme describes which clients a load balancer serves.
 type Scheme string
 
 const (
-	SchemeExternal Scheme = "external" // everybody who can reach the cloud's public addresses
-	SchemeInternal Scheme = "internal" // who is inside the cloud's network
+	SchemeExternal Scheme = "external" // all clients that can reach the cloud's public addresses
+	SchemeInternal Scheme = "internal" // clients inside the cloud's network
 )
 
-// ListenerMode says what a client may assume of a listener. It is a hint that
-// the cloud keeps and passes on; packets take the same way in both modes.
+// ListenerMode tells clients whether they may bypass the load balancer. The
+// cloud only stores and returns this hint. Packets take the same path in both
+// modes.
 type ListenerMode string
 
 const (
-	// ModeProxy: a connection ends at the load balancer, so what it adds (a
-	// PROXY header, source ranges) is lost on any other way to the targets.
+	// ModeProxy means that connections end at the load balancer. A client that
+	// connects directly to a target bypasses the PROXY header and the source
+	// ranges.
 	ModeProxy ListenerMode = "proxy"
-	// ModeVIP: going straight to a target is as good as going by its address.
+	// ModeVIP means that a client may connect directly to a target instead of
+	// the load balancer's address.
 	ModeVIP ListenerMode = "vip"
 )
 
-// ProxyProtocol is how a listener tells targets who the client is: the header
-// of haproxy.org's PROXY protocol before the first byte of a connection.
+// ProxyProtocol is the version of the PROXY protocol header of haproxy.org. The
+// listener sends this header before the first byte of a connection and so tells
+// the target the client's address.
 type ProxyProtocol string
 
 const (
-	ProxyV1 ProxyProtocol = "v1" // a line of text
+	ProxyV1 ProxyProtocol = "v1" // text
 	ProxyV2 ProxyProtocol = "v2" // binary
 )
 
-// Listener is a port of the load balancer and where its connections go. The
-// zero value of a number means its default.
+// Listener is a port of the load balancer with its forwarding rules. A number
+// that is 0 means its default.
 type Listener struct {
 	Protocol           Protocol      `json:"protocol" enum:"tcp,udp"`
 	Port               int           `json:"port" minimum:"1" maximum:"65535" doc:"Port on each of the load balancer's addresses; TCP and UDP may share a number" example:"80"`
@@ -86,7 +92,8 @@ type Listener struct {
 	MaxConnections     int           `json:"maxConnections,omitempty" minimum:"0" maximum:"1000000" doc:"Connections or UDP flows open at once; more are refused; default 10000"`
 }
 
-// EffectiveMode is the listener's mode with its default filled in.
+// EffectiveMode returns the listener's mode, or the default mode if none is
+// set.
 func (l Listener) EffectiveMode() ListenerMode {
 	if l.Mode == "" {
 		return ModeProxy
@@ -94,7 +101,8 @@ func (l Listener) EffectiveMode() ListenerMode {
 	return l.Mode
 }
 
-// IdleTimeout is how long it may be silent, with its default filled in.
+// IdleTimeout returns how long a connection or flow may be silent. Defaults are
+// 350 s for TCP and 120 s for UDP.
 func (l Listener) IdleTimeout() time.Duration {
 	switch {
 	case l.IdleTimeoutSeconds > 0:
@@ -105,28 +113,29 @@ func (l Listener) IdleTimeout() time.Duration {
 	return 350 * time.Second
 }
 
-// Target is an instance that takes connections, or an address behind one, such
-// as a pod's: it lives and dies with the instance, and is probed and reached by
-// itself.
+// Target is an instance that receives connections, or an address behind an
+// instance, e.g. a pod's address. An address target exists only as long as its
+// instance. The load balancer probes the address and connects to it directly.
 type Target struct {
 	Instance InstanceID `json:"instance" example:"i-000001"`
 	IP       string     `json:"ip,omitempty" doc:"Where connections go: one of the instance's addresses, or one in its pod ranges; absent for its first internal address" example:"10.244.0.7"`
 	Weight   int        `json:"weight,omitempty" minimum:"0" maximum:"256" doc:"Its share of the connections, beside the other targets' weights; default 1"`
 }
 
-// TargetKey says which target of a load balancer is meant: each is there once.
+// TargetKey identifies a target within a load balancer.
 type TargetKey struct {
 	Instance InstanceID
 	IP       string
 }
 
-// Key is which target it is.
+// Key returns the key of the target.
 func (t Target) Key() TargetKey { return TargetKey{t.Instance, t.IP} }
 
-// Key is which target it speaks of.
+// Key returns the key of the target that t describes.
 func (t TargetStatus) Key() TargetKey { return TargetKey{t.Instance, t.IP} }
 
-// String is the instance, or INSTANCE/IP for an address behind it.
+// String returns the instance id, or INSTANCE/IP for an address behind the
+// instance.
 func (k TargetKey) String() string {
 	if k.IP == "" {
 		return string(k.Instance)
@@ -134,16 +143,16 @@ func (k TargetKey) String() string {
 	return string(k.Instance) + "/" + k.IP
 }
 
-// Compare sorts by instance, and then by address.
+// Compare orders keys by instance and then by address.
 func (k TargetKey) Compare(other TargetKey) int {
 	return cmp.Or(cmp.Compare(k.Instance, other.Instance), cmp.Compare(k.IP, other.IP))
 }
 
-// Share is the weight with its default filled in.
+// Share returns the target's weight, or the default 1 if none is set.
 func (t Target) Share() int { return max(t.Weight, 1) }
 
-// HealthCheck decides which targets take connections. The zero value of a
-// number means its default.
+// HealthCheck decides which targets receive connections. A number that is 0
+// means its default.
 type HealthCheck struct {
 	Protocol           HealthProtocol `json:"protocol" enum:"tcp,http,https,none" doc:"tcp: it accepts a connection; http, https: it answers GET as expected; certificates are not verified; none: it is well while its instance runs"`
 	Port               int            `json:"port,omitempty" minimum:"0" maximum:"65535" doc:"Port on every target; 0 means the targetPort of the first TCP listener"`
@@ -155,19 +164,20 @@ type HealthCheck struct {
 	UnhealthyThreshold int            `json:"unhealthyThreshold,omitempty" minimum:"0" maximum:"10" doc:"Bad probes in a row that make a target unhealthy; default 2"`
 }
 
-// HealthProtocol is how a probe asks.
+// HealthProtocol is the protocol of a probe.
 type HealthProtocol string
 
 const (
 	HealthTCP   HealthProtocol = "tcp"
 	HealthHTTP  HealthProtocol = "http"
 	HealthHTTPS HealthProtocol = "https"
-	// HealthNone asks nothing: somebody else says which targets are well.
+	// HealthNone sends no probes. Another component decides which targets are
+	// healthy.
 	HealthNone HealthProtocol = "none"
 )
 
-// WithDefaults returns h with every default filled in, for a load balancer
-// with these listeners.
+// WithDefaults returns h with every default filled in, for a load balancer with
+// these listeners.
 func (h HealthCheck) WithDefaults(listeners []Listener) HealthCheck {
 	def := func(n *int, d int) {
 		if *n == 0 {
@@ -195,7 +205,7 @@ func (h HealthCheck) WithDefaults(listeners []Listener) HealthCheck {
 	return h
 }
 
-// Expects reports whether an answer with this status is well.
+// Expects reports whether status means that the target is healthy.
 func (h HealthCheck) Expects(status int) bool {
 	codes, _ := parseCodes(h.ExpectedCodes)
 	for _, c := range codes {
@@ -206,26 +216,26 @@ func (h HealthCheck) Expects(status int) bool {
 	return false
 }
 
-// Interval is the time between two probes.
+// Interval returns the time between two probes.
 func (h HealthCheck) Interval() time.Duration {
 	return time.Duration(h.IntervalMillis) * time.Millisecond
 }
 
-// Timeout is the time one probe may take.
+// Timeout returns the time limit of one probe.
 func (h HealthCheck) Timeout() time.Duration {
 	return time.Duration(h.TimeoutMillis) * time.Millisecond
 }
 
-// Affinity says which connections go to the same target.
+// Affinity describes which connections go to the same target.
 type Affinity string
 
 const (
-	AffinityNone     Affinity = "none"     // each goes where there is most room
-	AffinityClientIP Affinity = "clientIP" // those of one client, while they follow each other within a time
+	AffinityNone     Affinity = "none"     // the balancer chooses the least loaded target for each connection
+	AffinityClientIP Affinity = "clientIP" // connections of a client address go to the same target until the affinity timeout
 )
 
-// LoadBalancerSpec is what a person wants of a load balancer. An update
-// replaces it whole.
+// LoadBalancerSpec is the part of a load balancer that the user chooses. An
+// update replaces the whole spec.
 type LoadBalancerSpec struct {
 	Listeners              []Listener  `json:"listeners" maxItems:"50" doc:"At least one; a protocol and port may appear once"`
 	Targets                []Target    `json:"targets,omitempty" maxItems:"5000" doc:"May be empty: then connections are refused"`
@@ -236,8 +246,8 @@ type LoadBalancerSpec struct {
 	DrainTimeoutSeconds    int         `json:"drainTimeoutSeconds,omitempty" minimum:"-1" maximum:"3600" doc:"How long connections may go on after their target or listener was taken away; default 30, -1 cuts them at once"`
 }
 
-// DrainTimeout is how long what was taken away may go on, with its default
-// filled in; 0 is not at all.
+// DrainTimeout returns how long connections of a removed target or listener may
+// continue. The default is 30 s. 0 means that they end at once.
 func (s LoadBalancerSpec) DrainTimeout() time.Duration {
 	if s.DrainTimeoutSeconds == 0 {
 		return 30 * time.Second
@@ -245,8 +255,8 @@ func (s LoadBalancerSpec) DrainTimeout() time.Duration {
 	return time.Duration(max(s.DrainTimeoutSeconds, 0)) * time.Second
 }
 
-// AffinityTimeout is how long a client is remembered, with its default filled
-// in; 0 is not at all.
+// AffinityTimeout returns how long the load balancer remembers a client's
+// target. The default is 10800 s. 0 means no affinity.
 func (s LoadBalancerSpec) AffinityTimeout() time.Duration {
 	switch {
 	case s.Affinity != AffinityClientIP:
@@ -257,11 +267,11 @@ func (s LoadBalancerSpec) AffinityTimeout() time.Duration {
 	return time.Duration(s.AffinityTimeoutSeconds) * time.Second
 }
 
-// Check is the health check with its defaults filled in.
+// Check returns the health check with its defaults filled in.
 func (s LoadBalancerSpec) Check() HealthCheck { return s.HealthCheck.WithDefaults(s.Listeners) }
 
-// Same reports whether s and other ask for the same; nil and empty lists are
-// the same, but their order counts.
+// Same reports whether s and other are the same request. A nil list equals an
+// empty list. The order of a list counts.
 func (s LoadBalancerSpec) Same(other LoadBalancerSpec) bool {
 	return s.HealthCheck == other.HealthCheck &&
 		s.Affinity == other.Affinity && s.AffinityTimeoutSeconds == other.AffinityTimeoutSeconds &&
@@ -284,14 +294,14 @@ type LoadBalancer struct {
 	Status    LoadBalancerStatus    `json:"status" doc:"What the data plane found; it changes without a request"`
 }
 
-// LoadBalancerAddress is one address of a load balancer.
+// LoadBalancerAddress is an address of a load balancer.
 type LoadBalancerAddress struct {
 	Family IPFamily  `json:"family" enum:"ipv4,ipv6"`
 	IP     string    `json:"ip" example:"127.65.0.1"`
 	ID     AddressID `json:"id" doc:"The address resource behind it" example:"addr-000001"`
 }
 
-// PublishedPort is a port of the cloud's host that stands for a listener.
+// PublishedPort is a port of the cloud's host that forwards to a listener.
 type PublishedPort struct {
 	Protocol      Protocol `json:"protocol" enum:"tcp,udp" doc:"Of the listener"`
 	Port          int      `json:"port" doc:"Of the listener" example:"80"`
@@ -299,7 +309,7 @@ type PublishedPort struct {
 	PublishedPort int      `json:"publishedPort" example:"30080"`
 }
 
-// Families are the families of the addresses, in their order.
+// Families returns the families of the addresses, in their order.
 func (l LoadBalancer) Families() []IPFamily {
 	var all []IPFamily
 	for _, a := range l.Addresses {
@@ -308,8 +318,8 @@ func (l LoadBalancer) Families() []IPFamily {
 	return all
 }
 
-// Reported reports whether the data plane has said of every listener, on every
-// address, where it can be reached or why not.
+// Reported reports whether the data plane has reported a status for every
+// listener on every address.
 func (l LoadBalancer) Reported() bool {
 	for _, li := range l.Listeners {
 		for _, a := range l.Addresses {
@@ -323,7 +333,7 @@ func (l LoadBalancer) Reported() bool {
 	return true
 }
 
-// LoadBalancerStatus is what the data plane reports.
+// LoadBalancerStatus is the data plane's report.
 type LoadBalancerStatus struct {
 	Condition LoadBalancerCondition `json:"condition,omitempty" enum:"working,degraded,failed" doc:"Whether its listeners accept: all where they should, some or elsewhere, none; absent until that is known"`
 	Reason    string                `json:"reason,omitempty" doc:"Why it is not working, and what to do"`
@@ -331,7 +341,7 @@ type LoadBalancerStatus struct {
 	Targets   []TargetStatus        `json:"targets,omitempty" doc:"One per target, in the same order; then those that were taken away and still have connections"`
 }
 
-// LoadBalancerCondition sums up a load balancer's listeners.
+// LoadBalancerCondition sums up the status of a load balancer's listeners.
 type LoadBalancerCondition string
 
 const (
@@ -340,25 +350,25 @@ const (
 	LoadBalancerFailed   LoadBalancerCondition = "failed"
 )
 
-// ListenerStatus says where a listener can really be reached.
+// ListenerStatus describes where clients can reach a listener.
 type ListenerStatus struct {
 	Protocol Protocol `json:"protocol" enum:"tcp,udp"`
 	Port     int      `json:"port"`
 	IP       string   `json:"ip" doc:"The address that this is about: one of the load balancer's, or the host of a published port"`
-	// Endpoint differs from ip:port where the machine gives it no such port,
-	// e.g. one below 1024 without privileges.
+	// Endpoint differs from ip:port if the machine cannot provide this port,
+	// e.g. a port below 1024 without privileges.
 	Endpoint string `json:"endpoint,omitempty" doc:"host:port that accepts connections; absent while there is none" example:"127.65.0.1:80"`
 	Error    string `json:"error,omitempty" doc:"Why there is no endpoint, or why it is another port"`
 }
 
-// TargetHealth is what the probes say of a target.
+// TargetHealth is the result of the probes of a target.
 type TargetHealth string
 
 const (
-	TargetInitial   TargetHealth = "initial" // not probed often enough yet: takes no connections
+	TargetInitial   TargetHealth = "initial" // too few probes yet: receives no connections
 	TargetHealthy   TargetHealth = "healthy"
 	TargetUnhealthy TargetHealth = "unhealthy"
-	TargetDraining  TargetHealth = "draining" // taken away: what it has may end in peace, for a while
+	TargetDraining  TargetHealth = "draining" // removed: existing connections may continue until the drain timeout
 )
 
 // TargetStatus is the health of one target.
@@ -369,9 +379,9 @@ type TargetStatus struct {
 	Reason   string       `json:"reason,omitempty" doc:"Why it is not healthy"`
 }
 
-// LoadBalancerStats counts what passed through a load balancer since the data
-// plane started it. It is read from the data plane when it is asked for, and
-// kept nowhere: it makes no events.
+// LoadBalancerStats counts the traffic of a load balancer since its start in
+// the data plane. The cloud reads the counters from the data plane on request.
+// It does not store them and writes no events for them.
 type LoadBalancerStats struct {
 	Listeners []ListenerStats `json:"listeners" doc:"One per listener, in the order of the spec"`
 	Targets   []TargetStats   `json:"targets" doc:"One per target, in the order of the spec; then those that drain"`
@@ -386,7 +396,8 @@ type ListenerStats struct {
 	Refused  Refusals `json:"refused"`
 }
 
-// Refusals counts connections, or datagrams, that were not forwarded, by why.
+// Refusals counts connections, or datagrams, that were not forwarded, by
+// reason.
 type Refusals struct {
 	SourceRange        uint64 `json:"sourceRange" doc:"The client is in none of the source ranges"`
 	NoHealthyTarget    uint64 `json:"noHealthyTarget"`
@@ -394,7 +405,7 @@ type Refusals struct {
 	TooManyConnections uint64 `json:"tooManyConnections"`
 }
 
-// TargetStats counts what one target was sent and sent back.
+// TargetStats counts the traffic of one target in both directions.
 type TargetStats struct {
 	Instance    InstanceID `json:"instance"`
 	IP          string     `json:"ip,omitempty" doc:"Of a target that is an address behind the instance"`
@@ -405,13 +416,15 @@ type TargetStats struct {
 	BytesOut    uint64     `json:"bytesOut" doc:"From it to clients"`
 }
 
-// Move applies verb, or returns Conflict and leaves l as it was.
+// Move applies verb to l. It returns Conflict and leaves l unchanged if l's
+// state does not allow verb.
 func (l *LoadBalancer) Move(verb Verb) error {
 	return move(&l.State, loadBalancerMoves, verb, KindLoadBalancer, string(l.ID))
 }
 
-// CreateLoadBalancer asks for a load balancer. Asking again with the same name
-// and the same words returns the first one; with other words it is Exists.
+// CreateLoadBalancer requests a load balancer. The call is idempotent: the same
+// request with the same name returns the existing load balancer. A different
+// request with the same name returns Exists.
 type CreateLoadBalancer struct {
 	Name      string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop"`
 	Labels    map[string]string `json:"labels,omitempty"`
@@ -422,7 +435,8 @@ type CreateLoadBalancer struct {
 	LoadBalancerSpec
 }
 
-// UpdateLoadBalancer replaces labels and spec. Name, region and scheme stay.
+// UpdateLoadBalancer replaces labels and spec. Name, region and scheme do not
+// change.
 type UpdateLoadBalancer struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 	Scheme    Scheme            `json:"scheme,omitempty" enum:"external,internal" doc:"Must be what it is: to change it, make another load balancer"`
@@ -436,7 +450,9 @@ type SetTargets struct {
 	Targets []Target `json:"targets" maxItems:"5000"`
 }
 
-// StatusFor returns the part of s that speaks of what l is, in its order.
+// StatusFor returns the part of s that describes l's current listeners and
+// targets, in l's order. Targets that were removed from l and still drain
+// follow at the end.
 func (l LoadBalancer) StatusFor(s LoadBalancerStatus) LoadBalancerStatus {
 	out := LoadBalancerStatus{Condition: s.Condition, Reason: s.Reason}
 	for _, li := range l.Listeners {
@@ -469,7 +485,7 @@ func (l LoadBalancer) StatusFor(s LoadBalancerStatus) LoadBalancerStatus {
 	return out
 }
 
-// standsOn lists the addresses that a listener has a socket on.
+// standsOn returns the addresses on which a listener has a socket.
 func (l LoadBalancer) standsOn(li Listener) []string {
 	var ips []string
 	for _, a := range l.Addresses {

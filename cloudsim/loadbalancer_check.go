@@ -16,7 +16,8 @@ const (
 	MaxSourceRanges = 200
 )
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateLoadBalancer) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -28,7 +29,8 @@ func (r CreateLoadBalancer) Validate() error {
 	return c.err()
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r UpdateLoadBalancer) Validate() error {
 	var c checks
 	c.labels(r.Labels)
@@ -38,7 +40,8 @@ func (r UpdateLoadBalancer) Validate() error {
 	return c.err()
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r SetTargets) Validate() error {
 	var c checks
 	c.targets(r.Targets)
@@ -51,7 +54,7 @@ func (c *checks) scheme(field string, s Scheme) {
 	}
 }
 
-// ip checks an IP address.
+// ip checks that s is an IP address without a zone.
 func (c *checks) ip(field, s string) (netip.Addr, bool) {
 	ip, err := netip.ParseAddr(s)
 	ok := err == nil && ip.Zone() == "" && !ip.Is4In6()
@@ -61,8 +64,8 @@ func (c *checks) ip(field, s string) (netip.Addr, bool) {
 	return ip, ok
 }
 
-// standing checks the families, and the static addresses that some of them
-// stand on.
+// standing checks the families and the static addresses of a load balancer.
+// Each address must belong to one of the families.
 func (c *checks) standing(families []IPFamily, addresses []string) {
 	switch {
 	case len(families) > 2:
@@ -172,7 +175,7 @@ func (c *checks) targets(ts []Target) {
 		first, dup := seen[t.Key()]
 		if !dup && t.Instance != "" && 0 <= t.Weight && t.Weight <= 256 && t.IP == "" {
 			seen[t.Key()] = i
-			continue // well, and there may be thousands
+			continue // fast path for a valid target, because a request may have thousands
 		}
 		at := fmt.Sprintf("targets[%d].", i)
 		if dup {
@@ -188,8 +191,8 @@ func (c *checks) targets(ts []Target) {
 	}
 }
 
-// targetIP checks that an address is written in the one way that makes two of
-// them comparable.
+// targetIP checks that an address has its canonical text form, so that two
+// addresses can be compared as text.
 func (c *checks) targetIP(field, s string) {
 	if s == "" {
 		return
@@ -222,7 +225,8 @@ func (c *checks) healthCheck(h HealthCheck) {
 	}
 }
 
-// parseCodes reads "200-299,401" into ranges; false if it is anything else.
+// parseCodes parses a list such as "200-299,401" into ranges. It returns false
+// for any other format.
 func parseCodes(s string) (codes [][2]int, ok bool) {
 	if len(s) > 128 {
 		return nil, false

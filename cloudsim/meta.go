@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Meta is what every resource has besides its id.
+// Meta holds the fields that every resource has besides its id.
 type Meta struct {
 	Name      string            `json:"name" doc:"Unique among the resources of this kind in its project"`
 	Project   ProjectID         `json:"project,omitempty" doc:"The project that owns it; empty for what all projects share"`
@@ -22,7 +22,7 @@ type Meta struct {
 	UpdatedAt time.Time         `json:"updatedAt" doc:"RFC 3339, on the cloud's clock"`
 }
 
-// Limits of what all resources share.
+// Limits that apply to all resources.
 const (
 	MaxNameLength   = 63
 	MaxLabels       = 64
@@ -32,8 +32,8 @@ const (
 	MaxPageSize     = 5000
 )
 
-// NamePattern is what a name looks like: an RFC 1123 label, because an
-// instance's name is also its host name.
+// NamePattern is the format of a name: an RFC 1123 label, because an instance's
+// name is also its host name.
 const NamePattern = `^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
 
 var (
@@ -50,7 +50,7 @@ func (c *checks) name(field, s string) {
 	}
 }
 
-// maxReference bounds the id of a resource, and a name in the place of an id.
+// maxReference bounds the length of an id, or of a name in the place of an id.
 const maxReference = 128
 
 // reference checks the required id of another resource. Only the engine knows
@@ -84,7 +84,7 @@ func (c *checks) labels(m map[string]string) {
 	}
 }
 
-// clip keeps a hostile value from filling an error message.
+// clip shortens s, so that a hostile value cannot fill an error message.
 func clip(s string) string {
 	if len(s) > 80 {
 		return strings.ToValidUTF8(s[:80], "") + "…"
@@ -95,33 +95,34 @@ func clip(s string) string {
 // List is one page of resources, sorted by id.
 type List[T any] struct {
 	Items []T `json:"items" doc:"One page, sorted by id"`
-	// Revision is the journal revision of this page: watch from the first
-	// page's revision to miss nothing.
+	// Revision is the journal revision of this page. A caller misses no change
+	// if it watches from the first page's revision.
 	Revision uint64 `json:"revision" doc:"The journal revision this page was read at; watch from here to miss nothing"`
 	Next     string `json:"next,omitempty" doc:"Pass as 'after' to read the next page; absent on the last"`
 }
 
-// ListOptions choose and page a list. The zero value lists everything, a page
-// at a time.
+// ListOptions select resources and a page of a list. The zero value selects all
+// resources and the first page.
 type ListOptions struct {
-	Name   string            // exactly this name
-	Labels map[string]string // all of these labels with these values
+	Name   string            // exact name
+	Labels map[string]string // required labels with these values
 	Zone   string            // only resources of this zone, where the kind has one
-	Source string            // only what was made of this disk or snapshot, by id
-	After  string            // List.Next of the page before
-	Limit  int               // page size; 0 is DefaultPageSize, more than MaxPageSize is cut
+	Source string            // only copies of this disk or snapshot, by id
+	After  string            // List.Next of the previous page
+	Limit  int               // page size; 0 means DefaultPageSize, at most MaxPageSize
 
 	Network NetworkID // only resources in this network, where the kind has one
 }
 
-// Resource is what every resource can do: show what it shares with all others.
+// Resource gives access to the Meta of any resource.
 type Resource interface{ Head() Meta }
 
 // Head returns m.
 func (m Meta) Head() Meta { return m }
 
-// All reads every page of a list. The revision is that of the first page, the
-// oldest: watching from it misses nothing, and repeats what came in between.
+// All reads every page of a list. The returned revision is that of the first
+// page. A watch from this revision misses no event, and repeats the events
+// between the first and the last page.
 func All[T any](ctx context.Context, page func(context.Context, ListOptions) (List[T], error), o ListOptions) ([]T, uint64, error) {
 	var all []T
 	var rev uint64

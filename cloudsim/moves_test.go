@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// moveTest holds every state against every verb: what is not in want must be a
-// Conflict that changes nothing.
+// moveTest applies every verb in every state. A transition that is not in want
+// must return Conflict and leave the state unchanged.
 func moveTest[S ~string](t *testing.T, states []S, want map[S]map[Verb]S, move func(S, Verb) (S, error)) {
 	t.Helper()
 	verbs := []Verb{Create, Update, Delete, Start, Stop, Reboot, Terminate, Attach, Detach, Resize, Modify, Copy, Vacate, Retire, Settle, Fail, Cancel, Lose, Regain}

@@ -5,23 +5,26 @@ import (
 	"strings"
 )
 
-// NetworkID names a network, e.g. "net-000001". It is never used again.
+// NetworkID names a network, e.g. "net-000001". The cloud does not reuse ids,
+// except after the load of a saved state.
 type NetworkID string
 
-// NetworkState is where a network is in its life.
+// NetworkState is the lifecycle state of a network.
 type NetworkState string
 
 const (
 	NetworkCreating  NetworkState = "creating"
 	NetworkAvailable NetworkState = "available"
-	NetworkUpdating  NetworkState = "updating" // as usable as an available one, by its new settings
+	NetworkUpdating  NetworkState = "updating" // usable like an available network, with the new settings
 	NetworkDeleting  NetworkState = "deleting"
-	// NetworkDeleted is the last value of a network, in the event that says it
-	// is gone; the API answers NotFound for it.
+	// NetworkDeleted is the last value of a network. Only the event of the
+	// deletion shows this state. Afterwards the API answers NotFound for the
+	// network.
 	NetworkDeleted NetworkState = "deleted"
 )
 
-// networkMoves is the whole life of a network. What is not in it is a Conflict.
+// networkMoves lists every allowed transition of a network. A verb that is not
+// listed for a state is a Conflict.
 var networkMoves = map[NetworkState]map[Verb]NetworkState{
 	NetworkCreating:  {Settle: NetworkAvailable, Delete: NetworkDeleting},
 	NetworkAvailable: {Update: NetworkUpdating, Delete: NetworkDeleting},
@@ -34,16 +37,15 @@ func NetworkStates() []NetworkState {
 	return []NetworkState{NetworkCreating, NetworkAvailable, NetworkUpdating, NetworkDeleting, NetworkDeleted}
 }
 
-// DefaultNetwork is the name of the network, and of its one subnet, that every
-// project is made with.
+// DefaultNetwork is the name of the network that the cloud creates with every
+// project. The network's only initial subnet has the same name.
 const DefaultNetwork = "default"
 
-// DefaultMaxRoutes is how many routes a network may have that says no number.
+// DefaultMaxRoutes is the route limit of a network that sets no limit.
 const DefaultMaxRoutes = 1000
 
-// PodRanges says where a network takes the ranges that it gives to its
-// instances for their pods, one of each family that is set. The zero value
-// gives none.
+// PodRanges configures the pod ranges of a network. The network gives each
+// instance one range of each configured family. The zero value configures none.
 type PodRanges struct {
 	IPv4     string `json:"ipv4,omitempty" doc:"Range to take from" example:"10.244.0.0/16"`
 	IPv4Mask int    `json:"ipv4Mask,omitempty" minimum:"0" maximum:"30" doc:"Bits of the range that each instance gets; default 24" example:"24"`
@@ -62,14 +64,15 @@ func (p PodRanges) WithDefaults() PodRanges {
 	return p
 }
 
-// PodRange is one family of PodRanges: each instance gets Bits of In.
+// PodRange is one family of PodRanges. Each instance gets a range of Bits bits
+// from In.
 type PodRange struct {
 	In   netip.Prefix
 	Bits int
 }
 
-// Families lists what is set, IPv4 first. What is no range, is left out: see
-// CreateNetwork.Validate.
+// Families returns the configured families, IPv4 first. It leaves out text that
+// is no valid range; CreateNetwork.Validate rejects such text.
 func (p PodRanges) Families() []PodRange {
 	p = p.WithDefaults()
 	var all []PodRange
@@ -84,15 +87,16 @@ func (p PodRanges) Families() []PodRange {
 	return all
 }
 
-// NetworkSpec is what a person may change of a network. An update replaces it
-// whole.
+// NetworkSpec is the part of a network that a user may change. An update
+// replaces the whole spec.
 type NetworkSpec struct {
 	PodRanges PodRanges `json:"podRanges,omitzero" doc:"What each new instance gets for its pods; absent for nothing"`
 	MaxRoutes int       `json:"maxRoutes,omitempty" minimum:"0" maximum:"100000" doc:"How many routes it may have; default 1000" example:"1000"`
 }
 
 // Network is a private network (a VPC). Its subnets lie in its ranges.
-// Instances stand in subnets; routes say where the rest of its traffic goes.
+// Instances are in subnets. Routes forward traffic to destinations outside the
+// network's ranges.
 type Network struct {
 	ID NetworkID `json:"id" example:"net-000001"`
 	Meta
@@ -103,24 +107,26 @@ type Network struct {
 	State   NetworkState `json:"state" enum:"creating,available,updating,deleting,deleted"`
 }
 
-// Ranges are the network's own ranges, IPv4 first.
+// Ranges returns the network's own ranges, IPv4 first.
 func (n Network) Ranges() []netip.Prefix { return prefixes(n.IPv4, n.IPv6) }
 
-// Usable reports whether something new may be put into n.
+// Usable reports whether new resources may be created in n.
 func (n Network) Usable() bool { return n.State == NetworkAvailable || n.State == NetworkUpdating }
 
-// Move applies verb, or returns Conflict and leaves n as it was.
+// Move applies verb to n. It returns Conflict and leaves n unchanged if n's
+// state does not allow verb.
 func (n *Network) Move(verb Verb) error {
 	return move(&n.State, networkMoves, verb, KindNetwork, string(n.ID))
 }
 
-// CreateNetwork asks for a network. Asking again with the same name and the
-// same words returns the first one; with other words it is Exists.
+// CreateNetwork requests a network. The call is idempotent: the same request
+// with the same name returns the existing network. A different request with the
+// same name returns Exists.
 //
-// The networks of a cloud are on one machine, whose addresses are real:
-// ranges of two networks do not overlap, whoever they belong to. The networks
-// that projects are made with are the exception; they share one range, and no
-// two instances an address.
+// All networks of a cloud use real addresses of one machine. The ranges of two
+// networks therefore must not overlap, even in different projects. The default
+// networks of the projects are the exception: they share one range, and each
+// instance has its own address in this range.
 type CreateNetwork struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop"`
 	Labels map[string]string `json:"labels,omitempty"`
@@ -129,13 +135,14 @@ type CreateNetwork struct {
 	NetworkSpec
 }
 
-// UpdateNetwork replaces labels and spec. Name and ranges stay.
+// UpdateNetwork replaces labels and spec. Name and ranges do not change.
 type UpdateNetwork struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	NetworkSpec
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateNetwork) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -146,7 +153,8 @@ func (r CreateNetwork) Validate() error {
 	return c.err()
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r UpdateNetwork) Validate() error {
 	var c checks
 	c.labels(r.Labels)
@@ -154,19 +162,19 @@ func (r UpdateNetwork) Validate() error {
 	return c.err()
 }
 
-// Of checks what the network itself says of its new spec.
+// Of checks the new pod ranges against the ranges of n.
 func (r UpdateNetwork) Of(n Network) error {
 	var c checks
 	c.apart(namedRanges(n.IPv4, n.IPv6, r.PodRanges))
 	return c.err()
 }
 
-// Bounds of ranges, in bits: a range of /30 has two addresses for instances,
-// or one beside a gateway.
+// Limits of prefix lengths. A /30 has two addresses for instances, or one
+// besides a gateway.
 const (
 	minNetworkBits = 8
 	maxNetworkBits = 30
-	minIPv6Bits    = 32 // a project cannot take all of fd00::/8
+	minIPv6Bits    = 32 // prevents that one project takes all of fd00::/8
 	maxIPv6Bits    = 126
 )
 
@@ -201,7 +209,8 @@ func (c *checks) networkSpec(s NetworkSpec) {
 	}
 }
 
-// prefix reads the range of a field, whose name tells its family.
+// prefix parses the range of a field. The field's name ends with the address
+// family.
 func (c *checks) prefix(field, s string, least, most int) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(s)
 	six := strings.HasSuffix(field, "ipv6")
@@ -222,13 +231,13 @@ func (c *checks) prefix(field, s string, least, most int) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// namedRange is a range and the field that it comes from.
+// namedRange is a range and the field that contains it.
 type namedRange struct {
 	field string
 	netip.Prefix
 }
 
-// namedRanges returns those of the words that are ranges.
+// namedRanges returns the arguments that are valid ranges, with their fields.
 func namedRanges(ipv4, ipv6 string, pods PodRanges) []namedRange {
 	var all []namedRange
 	for _, r := range [][2]string{{"ipv4", ipv4}, {"ipv6", ipv6}, {"podRanges.ipv4", pods.IPv4}, {"podRanges.ipv6", pods.IPv6}} {
@@ -250,7 +259,7 @@ func (c *checks) apart(all []namedRange) {
 	}
 }
 
-// prefixes reads those that are ranges.
+// prefixes parses the words that are valid ranges and leaves out the others.
 func prefixes(words ...string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, s := range words {

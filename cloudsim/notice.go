@@ -2,44 +2,48 @@ package cloudsim
 
 import "time"
 
-// NoticeType is what the cloud is going to do to an instance, whether its
-// owner likes it or not.
+// NoticeType is a kind of action that the cloud announces to an instance. The
+// owner of the instance cannot prevent the action.
 type NoticeType string
 
 const (
-	NoticeMaintenance NoticeType = "maintenance" // it will be rebooted
-	NoticePreemption  NoticeType = "preemption"  // it will be terminated
+	NoticeMaintenance NoticeType = "maintenance" // the cloud will reboot the instance
+	NoticePreemption  NoticeType = "preemption"  // the cloud will terminate the instance
 )
 
-// noticeVerbs is what happens to an instance when a notice falls due.
+// noticeVerbs maps a notice type to the verb that the cloud applies at the due
+// time.
 var noticeVerbs = map[NoticeType]Verb{NoticeMaintenance: Reboot, NoticePreemption: Terminate}
 
-// Verb is what happens when a notice of this type falls due; "" for no notice.
+// Verb returns the verb that the cloud applies when a notice of this type is
+// due. It returns "" for an unknown type.
 func (t NoticeType) Verb() Verb { return noticeVerbs[t] }
 
-// NoticeTypes lists every type, the one that ends an instance first.
+// NoticeTypes lists every type. Preemption comes first, because it ends the
+// instance.
 func NoticeTypes() []NoticeType { return []NoticeType{NoticePreemption, NoticeMaintenance} }
 
-// Notice says what the cloud is going to do to an instance, and when. The
-// instance reads it from its metadata service; at that time it happens, if the
-// instance is then in a state for it.
+// Notice announces an action of the cloud on an instance, and its time. The
+// instance reads the notice from its metadata service. At the announced time
+// the cloud acts if the instance's state then allows the action.
 type Notice struct {
 	Type        NoticeType `json:"type" enum:"maintenance,preemption" doc:"maintenance reboots the instance, preemption terminates it"`
 	At          time.Time  `json:"at" doc:"RFC 3339, on the cloud's clock"`
 	AnnouncedAt time.Time  `json:"announcedAt" doc:"RFC 3339, on the cloud's clock"`
 }
 
-// maxNotice is how far ahead a notice may be given, in seconds.
+// maxNotice is the longest time ahead of a notice, in seconds.
 const maxNotice = 365 * 24 * 3600
 
-// CreateNotice announces something to an instance. It replaces a notice of the
-// same type.
+// CreateNotice announces an action to an instance. It replaces an existing
+// notice of the same type.
 type CreateNotice struct {
 	Type      NoticeType `json:"type" enum:"maintenance,preemption" doc:"maintenance reboots the instance, preemption terminates it"`
 	InSeconds int64      `json:"inSeconds" minimum:"0" maximum:"31536000" example:"120" doc:"So long from now on the cloud's clock; 0 for at once"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateNotice) Validate() error {
 	var c checks
 	c.noticeType("type", r.Type)
@@ -49,7 +53,7 @@ func (r CreateNotice) Validate() error {
 	return c.err()
 }
 
-// Validate checks that there is such a type.
+// Validate returns Invalid if the type is unknown.
 func (t NoticeType) Validate() error {
 	var c checks
 	c.noticeType("type", t)

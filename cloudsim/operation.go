@@ -5,19 +5,19 @@ import "time"
 // OperationID names an operation, e.g. "op-000001".
 type OperationID string
 
-// OperationState is where a piece of slow work is.
+// OperationState is the lifecycle state of an operation.
 type OperationState string
 
 const (
-	OperationPending OperationState = "pending" // accepted, not begun
+	OperationPending OperationState = "pending" // accepted, not started
 	OperationRunning OperationState = "running"
 	OperationDone    OperationState = "done"
-	OperationFailed  OperationState = "failed" // Error says why
+	OperationFailed  OperationState = "failed" // Error holds the reason
 
-	OperationCancelled OperationState = "cancelled" // called off; Error says by whom
+	OperationCancelled OperationState = "cancelled" // Error names the caller that cancelled it
 )
 
-// Verb is what happens to a resource.
+// Verb is an action on a resource.
 type Verb string
 
 const (
@@ -27,30 +27,31 @@ const (
 	Start     Verb = "start"
 	Stop      Verb = "stop"
 	Reboot    Verb = "reboot"
-	Crash     Verb = "crash" // the power is cut, and nobody was asked
+	Crash     Verb = "crash" // the power fails without a request
 	Terminate Verb = "terminate"
 	Attach    Verb = "attach"
 	Detach    Verb = "detach"
 	Resize    Verb = "resize"
 	Modify    Verb = "modify"
-	Copy      Verb = "copy"   // its time is over, its data not whole
-	Vacate    Verb = "vacate" // nothing is attached any more
+	Copy      Verb = "copy"   // the due time has passed, but the data is incomplete
+	Vacate    Verb = "vacate" // the last attachment has ended
 	Lose      Verb = "lose"   // the next hop does not run any more
-	Regain    Verb = "regain" // it runs again
-	Retire    Verb = "retire" // a newer one took its place
-	Settle    Verb = "settle" // the simulated hardware finished
-	Fail      Verb = "fail"   // the simulated hardware gave up
-	Cancel    Verb = "cancel" // called off before it settled
+	Regain    Verb = "regain" // the next hop runs again
+	Retire    Verb = "retire" // a newer key replaces this one
+	Settle    Verb = "settle" // the simulated hardware has finished
+	Fail      Verb = "fail"   // the simulated hardware has failed
+	Cancel    Verb = "cancel" // cancelled before it settled
 )
 
-// operationMoves is the whole life of an operation.
+// operationMoves lists every allowed transition of an operation. A verb that is
+// not listed for a state is a Conflict.
 var operationMoves = map[OperationState]map[Verb]OperationState{
 	OperationPending: {Start: OperationRunning, Fail: OperationFailed},
 	OperationRunning: {Settle: OperationDone, Fail: OperationFailed, Cancel: OperationCancelled},
 }
 
-// Operation is slow work that was accepted: who asked for it, on what, and how
-// far it is. Operations outlive a restart of the cloud.
+// Operation is accepted slow work, with its caller, its target and its
+// progress. Operations outlive a restart of the cloud.
 type Operation struct {
 	ID OperationID `json:"id" example:"op-000001"`
 	Meta
@@ -69,25 +70,26 @@ type Operation struct {
 	Released bool       `json:"released,omitempty" doc:"It was released: no hold keeps it any more"`
 }
 
-// OperationError says why an operation failed.
+// OperationError is the reason why an operation failed.
 type OperationError struct {
 	Kind   Kind   `json:"kind" doc:"Class of the failure, as in error replies"`
 	Detail string `json:"detail"`
 }
 
-// Over reports whether o has ended, well or not.
+// Over reports whether o has ended, with or without success.
 func (o Operation) Over() bool {
 	return o.State == OperationDone || o.State == OperationFailed || o.State == OperationCancelled
 }
 
-// PercentAt is how much of o's time has passed at now: 100 is done, and
-// nothing else is. It is the truth, because time is all that work takes.
+// PercentAt returns how much of o's time has passed at now, in percent. Only an
+// operation that is done returns 100. An operation that failed or was cancelled
+// keeps its last value.
 func (o Operation) PercentAt(now time.Time) int {
 	switch {
 	case o.State == OperationDone:
 		return 100
 	case o.Over():
-		return o.Percent // where it was called off
+		return o.Percent // the value at its end
 	case o.DueAt == nil || !now.Before(*o.DueAt):
 		return 99
 	}
@@ -95,12 +97,13 @@ func (o Operation) PercentAt(now time.Time) int {
 	return min(99, max(0, int(100*float64(now.Sub(o.CreatedAt))/float64(all))))
 }
 
-// Move applies verb, or returns Conflict and leaves o as it was.
+// Move applies verb to o. It returns Conflict and leaves o unchanged if o's
+// state does not allow verb.
 func (o *Operation) Move(verb Verb) error {
 	return move(&o.State, operationMoves, verb, KindOperation, string(o.ID))
 }
 
-// move is the one reader of the tables of moves.
+// move looks up the transition for all Move methods and sets the new state.
 func move[S ~string](state *S, moves map[S]map[Verb]S, verb Verb, kind ResourceKind, id string) error {
 	next, ok := moves[*state][verb]
 	if !ok {

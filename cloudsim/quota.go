@@ -5,11 +5,12 @@ import (
 	"slices"
 )
 
-// QuotaName names what a project may have only so much of.
+// QuotaName names a resource that a project may have only in a limited amount.
 type QuotaName string
 
-// The quotas. Each but the listeners is counted in a project. The registry counts
-// its own, and not exactly.
+// The quotas. Each quota counts the resources of a project, except
+// QuotaListeners, which counts those of one load balancer. The registry counts
+// its two quotas itself, and only approximately.
 const (
 	QuotaInstances       QuotaName = "instances"
 	QuotaDisks           QuotaName = "disks"
@@ -19,25 +20,25 @@ const (
 	QuotaListeners       QuotaName = "listenersPerLoadBalancer"
 	QuotaAddresses       QuotaName = "addresses"
 	QuotaServiceAccounts QuotaName = "serviceAccounts"
-	QuotaNetworks        QuotaName = "networks" // with the one that every project has
-	QuotaSubnets         QuotaName = "subnets"  // the same
-	QuotaRoutes          QuotaName = "routes"   // of all its networks; each has a limit of its own besides
+	QuotaNetworks        QuotaName = "networks" // including the default network
+	QuotaSubnets         QuotaName = "subnets"  // including the default subnet
+	QuotaRoutes          QuotaName = "routes"   // sum over all networks; each network also has its own limit
 	QuotaRegistryGiB     QuotaName = "registryGiB"
-	QuotaRegistryUploads QuotaName = "registryUploads" // that are open
+	QuotaRegistryUploads QuotaName = "registryUploads" // open uploads
 
 	// QuotaNetworkAddresses counts the IPv4 addresses in the ranges and pod
-	// ranges of a project's networks. Those of the cloud's configuration, which
-	// all default networks share, do not count.
+	// ranges of a project's networks. The range of the cloud's configuration,
+	// which all default networks share, does not count.
 	QuotaNetworkAddresses QuotaName = "networkAddresses"
 )
 
-// DefaultQuotas is what every project may have until it is told otherwise:
-// more than a machine can bear of most.
+// DefaultQuotas returns the limits of a project for which no other limit is
+// set. Most of these limits exceed the capacity of one machine.
 func DefaultQuotas() map[QuotaName]int64 {
 	return map[QuotaName]int64{
 		QuotaInstances: 50_000, QuotaDisks: 50_000, QuotaDiskGiB: 1 << 30, QuotaSnapshots: 50_000,
 		QuotaLoadBalancers: 16_000, QuotaListeners: 100,
-		QuotaAddresses:       16_000, // a quarter of the default range: one project cannot take all
+		QuotaAddresses:       16_000, // a quarter of the default range: one project cannot take all addresses
 		QuotaServiceAccounts: 1000, QuotaNetworks: 1000, QuotaSubnets: 10_000, QuotaRoutes: 50_000,
 		QuotaNetworkAddresses: 1 << 20, // a /12: one project cannot take all private addresses
 		QuotaRegistryGiB:      100, QuotaRegistryUploads: 1000,
@@ -47,7 +48,7 @@ func DefaultQuotas() map[QuotaName]int64 {
 // QuotaNames lists the quotas, sorted.
 func QuotaNames() []QuotaName { return slices.Sorted(maps.Keys(DefaultQuotas())) }
 
-// Quota is how much of something a project may have, and has.
+// Quota is a project's limit for a resource and its current use.
 type Quota struct {
 	Name    QuotaName `json:"name" example:"instances"`
 	Project ProjectID `json:"project" example:"proj-000001"`
@@ -56,20 +57,21 @@ type Quota struct {
 	Default int64     `json:"default" doc:"The limit of projects that were not told otherwise"`
 }
 
-// Quotas are the quotas of a project, sorted by name.
+// Quotas lists the quotas of a project, sorted by name.
 type Quotas struct {
 	Items []Quota `json:"items"`
 }
 
-// SetQuota asks for another limit.
+// SetQuota sets another limit.
 type SetQuota struct {
 	Limit *int64 `json:"limit,omitempty" minimum:"0" maximum:"1099511627776" example:"200" doc:"The new limit; absent for the default. One below what is used stops growth and takes nothing away"`
 }
 
-// maxQuota bounds a limit, so that no sum of two overflows.
+// maxQuota bounds a limit, so that the sum of two limits does not overflow.
 const maxQuota = 1 << 40
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r SetQuota) Validate() error {
 	var c checks
 	if r.Limit != nil && (*r.Limit < 0 || *r.Limit > maxQuota) {
@@ -78,7 +80,8 @@ func (r SetQuota) Validate() error {
 	return c.err()
 }
 
-// ValidateQuotas checks limits by their names.
+// ValidateQuotas checks the names and values of limits. It returns Invalid with
+// the wrong entries.
 func ValidateQuotas(limits map[QuotaName]int64) error {
 	var c checks
 	for _, name := range slices.Sorted(maps.Keys(limits)) {

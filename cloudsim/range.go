@@ -2,19 +2,19 @@ package cloudsim
 
 import "net/netip"
 
-// reservedRanges are ranges that are not for machines. No network, subnet, pod
-// range or route may overlap one, whoever asks for it.
+// reservedRanges lists ranges that machines must not use. No network, subnet,
+// pod range or route may overlap a reserved range, for any caller.
 var reservedRanges = []struct {
 	netip.Prefix
 	of string
 }{
 	{netip.MustParsePrefix("0.0.0.0/8"), "this network"},
 	// Instances of default networks may have loopback addresses from 127.64.0.0
-	// on. The lower ones belong to programs of the cloud's machine.
+	// on. Programs of the cloud's machine use the lower addresses.
 	{netip.MustParsePrefix("127.0.0.0/10"), "loopback"},
 	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
 	{netip.MustParsePrefix("224.0.0.0/3"), "multicast and reserved"},
-	{netip.MustParsePrefix("::/8"), "loopback and reserved"}, // with ::ffff:0:0/96 and 64:ff9b::/96, which are IPv4
+	{netip.MustParsePrefix("::/8"), "loopback and reserved"}, // contains ::ffff:0:0/96 and 64:ff9b::/96, which embed IPv4 addresses
 	{netip.MustParsePrefix("fe80::/10"), "link-local"},
 	{netip.MustParsePrefix("ff00::/8"), "multicast"},
 }
@@ -30,17 +30,17 @@ func (c *checks) reserved(field string, p netip.Prefix) bool {
 	return true
 }
 
-// DefaultNetworkRanges are the ranges that projects may use if the operator
-// names no others: the private addresses of RFC 1918 and RFC 4193.
+// DefaultNetworkRanges returns the ranges that projects may use if the operator
+// configures none: the private addresses of RFC 1918 and RFC 4193.
 func DefaultNetworkRanges() []netip.Prefix {
 	return prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 }
 
-// loopback4 is all of IPv4 loopback. The cloud itself may use a part of it,
-// projects none.
+// loopback4 is the whole IPv4 loopback range. The cloud itself may use a part
+// of this range. Projects may not.
 var loopback4 = netip.MustParsePrefix("127.0.0.0/8")
 
-// ValidateNetworkRanges checks the ranges that projects are to be allowed.
+// ValidateNetworkRanges checks the ranges that projects are allowed to use.
 func ValidateNetworkRanges(all []netip.Prefix) error {
 	var c checks
 	for _, p := range all {
@@ -56,7 +56,7 @@ func ValidateNetworkRanges(all []netip.Prefix) error {
 	return c.err()
 }
 
-// Inside reports whether part is a part of whole, or all of it.
+// Inside reports whether part lies in whole or equals whole.
 func Inside(part, whole netip.Prefix) bool {
 	return whole.Bits() <= part.Bits() && whole.Contains(part.Addr())
 }

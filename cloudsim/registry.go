@@ -7,37 +7,39 @@ import (
 	"time"
 )
 
-// The operations of the registry. They are no routes of the API: roles permit
-// them by name or class, and faults break them.
+// The operations of the registry. They are not routes of the API. Roles permit
+// them by name or class, and faults can break them.
 const (
-	RegistryChallenge = "registry.challenge" // a client sent to the token endpoint
+	RegistryChallenge = "registry.challenge" // the reply that sends a client to the token endpoint
 	RegistryToken     = "registry.token"     // the token endpoint
-	RegistryPull      = "registry.pull"      // manifests, blobs and tags read
-	RegistryPush      = "registry.push"      // written
-	RegistryDelete    = "registry.delete"    // deleted
-	RegistryCatalog   = "registry.catalog"   // all names of the cloud
+	RegistryPull      = "registry.pull"      // read manifests, blobs and tags
+	RegistryPush      = "registry.push"      // write manifests, blobs and tags
+	RegistryDelete    = "registry.delete"    // delete manifests, blobs and tags
+	RegistryCatalog   = "registry.catalog"   // list all repositories of the cloud
 )
 
-// Lives of what opens the registry.
+// Lifetimes of registry credentials.
 const (
-	RegistryBearerLife  = 5 * time.Minute // what a request carries; never longer than its password
+	RegistryBearerLife  = 5 * time.Minute // bearer token of a request; ends at the latest with its password
 	MinRegistryPassword = 15 * 60         // seconds
 	MaxRegistryPassword = 60 * 60         // seconds
 )
 
-// RegistryUser is the user name that goes with every password: the password
-// says who it is.
+// RegistryUser is the user name for every password. The password alone
+// identifies the caller.
 const RegistryUser = "cloud"
 
-// CreateRegistryCredential asks for a password to the registry. It does what
-// its caller may do when it is used, and no more than what is asked for here.
+// CreateRegistryCredential requests a password for the registry. A request with
+// this password needs two permissions: the caller's roles at the time of use,
+// and the limits in this request.
 type CreateRegistryCredential struct {
 	TTLSeconds   int64    `json:"ttlSeconds,omitempty" minimum:"0" maximum:"3600" example:"3600" doc:"Life in seconds, 900 to 3600; 0 or absent for 3600"`
 	Repositories []string `json:"repositories,omitempty" maxItems:"16" example:"[\"team-a/web\"]" doc:"Only for these; absent for all that the caller may use"`
 	PullOnly     bool     `json:"pullOnly,omitempty" doc:"For nothing but pulls"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateRegistryCredential) Validate() error {
 	var c checks
 	if r.TTLSeconds != 0 && (r.TTLSeconds < MinRegistryPassword || r.TTLSeconds > MaxRegistryPassword) {
@@ -53,36 +55,36 @@ func (r CreateRegistryCredential) Validate() error {
 	return c.err()
 }
 
-// RegistryCredential opens the registry for as long as it lives and its caller
-// may.
+// RegistryCredential gives access to the registry until it expires, as long as
+// the caller's roles permit it.
 type RegistryCredential struct {
 	Registry  string    `json:"registry" doc:"host[:port] that image names begin with" example:"127.0.0.1:5000"`
 	Username  string    `json:"username" doc:"Goes with every password"`
 	Password  string    `json:"password" doc:"Present in this answer only"`
 	ExpiresAt time.Time `json:"expiresAt" doc:"RFC 3339, on the cloud's clock"`
-	// TTLSeconds lets a caller reckon on a clock of its own.
+	// TTLSeconds lets a caller compute the expiry on its own clock.
 	TTLSeconds int64 `json:"ttlSeconds" doc:"Whole seconds until it expires"`
 }
 
-// RegistryAccess is one scope of a bearer token, as the distribution token
-// specification writes them: repository:team-a/web:pull,push.
+// RegistryAccess is one scope of a bearer token. The distribution token
+// specification writes a scope as repository:team-a/web:pull,push.
 type RegistryAccess struct {
 	Type    string   `json:"type" example:"repository"`
 	Name    string   `json:"name" example:"team-a/web"`
 	Actions []string `json:"actions"`
 }
 
-// String is a as a scope.
+// String returns a in the form of a scope.
 func (a RegistryAccess) String() string {
 	return a.Type + ":" + a.Name + ":" + strings.Join(a.Actions, ",")
 }
 
-// Has reports whether a is for that action on that resource.
+// Has reports whether a permits this action on this resource.
 func (a RegistryAccess) Has(kind, name, action string) bool {
 	return a.Type == kind && a.Name == name && slices.Contains(a.Actions, action)
 }
 
-// ParseRegistryAccess reads a scope; false if it is none.
+// ParseRegistryAccess parses a scope. It returns false if scope is not valid.
 func ParseRegistryAccess(scope string) (a RegistryAccess, ok bool) {
 	kind, rest, ok1 := strings.Cut(scope, ":")
 	i := strings.LastIndex(rest, ":")
@@ -92,8 +94,8 @@ func ParseRegistryAccess(scope string) (a RegistryAccess, ok bool) {
 	return RegistryAccess{Type: kind, Name: rest[:i], Actions: strings.Split(rest[i+1:], ",")}, true
 }
 
-// RegistryDecision is an entry of the registry's audit trail: who asked for
-// what, and why it was refused.
+// RegistryDecision is an entry of the registry's audit trail: the caller, the
+// request and the reason of a refusal.
 type RegistryDecision struct {
 	Time      time.Time `json:"time" doc:"RFC 3339, on the cloud's clock"`
 	Caller    string    `json:"caller,omitempty" doc:"Who asked; absent if it is not known"`

@@ -11,25 +11,28 @@ const KindRepository ResourceKind = "repository"
 // MaxRepositoryName bounds the name of a repository.
 const MaxRepositoryName = 128
 
-// Repository holds images in the cloud's registry. Its name is a path, unique
-// in the cloud, because it is how images are called: REGISTRY/NAME:TAG. What
-// callers may do with it roles say, by registry.pull, registry.push and
-// registry.delete; a binding's resource may be a pattern such as "team-a/*".
+// Repository holds images in the cloud's registry. Its name is a path and is
+// part of the image names: REGISTRY/NAME:TAG. The name is therefore unique in
+// the cloud. Roles with registry.pull, registry.push and registry.delete define
+// the access. The resource of a role binding may be a pattern such as
+// "team-a/*".
 type Repository struct {
 	ID RepositoryID `json:"id" example:"repo-000001"`
 	Meta
 }
 
-// CreateRepository asks for a repository. It is idempotent by name.
+// CreateRepository requests a repository. The call is idempotent by name.
 type CreateRepository struct {
 	Name   string            `json:"name" maxLength:"128" example:"team-a/web" doc:"Lower-case path, unique in the cloud"`
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// repositoryRE is the distribution specification's form of a name.
+// repositoryRE is the format of a repository name in the distribution
+// specification.
 var repositoryRE = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateRepository) Validate() error {
 	var c checks
 	c.repository("name", r.Name)

@@ -10,8 +10,8 @@ import (
 // RoleName names a role, e.g. "ccm". A role's name is its id.
 type RoleName string
 
-// Role is a list of permissions under a name. Roles are the whole cloud's; who
-// has one where, a RoleBinding says.
+// Role is a named list of permissions. Roles belong to the whole cloud. A
+// RoleBinding gives a role to a service account.
 type Role struct {
 	Meta
 	Description string       `json:"description,omitempty" doc:"What it is for"`
@@ -20,23 +20,23 @@ type Role struct {
 }
 
 // Permission is an operation id in which * stands for any letters, such as
-// "disks.*" or "loadBalancers.create", or one of the classes PermitRead and
-// PermitWrite. Operations that say who may do what are in no class: a role has
-// them by name, or by "*". Operations of the whole cloud, such as
-// faults.create, also need a role that is held in all projects.
+// "disks.*" or "loadBalancers.create". It can also be a class: PermitRead or
+// PermitWrite. Operations that change permissions are in no class: a role needs
+// their name, or "*". Operations of the whole cloud, such as faults.create,
+// also need a role that is bound in all projects.
 type Permission string
 
-// The classes, which also hold for operations that are not yet thought of.
+// The classes. A class also includes operations of future versions.
 const (
-	PermitRead  Permission = "@read"  // reads what a project owns, and the catalogue
-	PermitWrite Permission = "@write" // changes what a project owns
+	PermitRead  Permission = "@read"  // reads resources of a project, and the catalogue
+	PermitWrite Permission = "@write" // changes resources of a project
 	PermitAll   Permission = "*"
 )
 
-// Names reports whether p names operation; a class names none.
+// Names reports whether p names operation. A class names no operation.
 func (p Permission) Names(operation string) bool { return Glob(string(p), operation) }
 
-// Includes reports whether whoever has p has all of other.
+// Includes reports whether a holder of p also has every permission of other.
 func (p Permission) Includes(other Permission) bool {
 	return p == other || p == PermitAll || !strings.HasPrefix(string(other), "@") && Glob(string(p), string(other))
 }
@@ -56,8 +56,8 @@ const (
 	RoleRegistryWriter RoleName = "registry-writer"
 )
 
-// PredefinedRoles are those roles. What a component of Kubernetes has is what
-// it calls, and no more.
+// PredefinedRoles returns the roles that every cloud has. The role of a
+// Kubernetes component permits only the operations that the component calls.
 func PredefinedRoles() []Role {
 	role := func(name RoleName, about string, permissions ...Permission) Role {
 		return Role{Meta: Meta{Name: string(name)}, Description: about, Permissions: permissions, Predefined: true}
@@ -86,7 +86,7 @@ func PredefinedRoles() []Role {
 	}
 }
 
-// CreateRole asks for a role. It is idempotent by name.
+// CreateRole requests a role. The call is idempotent by name.
 type CreateRole struct {
 	Name        string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"disk-keeper" doc:"Unique in the cloud"`
 	Labels      map[string]string `json:"labels,omitempty"`
@@ -101,7 +101,8 @@ const (
 
 var permissionRE = regexp.MustCompile(`^(@read|@write|[A-Za-z0-9*]{1,64}(\.[A-Za-z0-9*]{1,64})?)$`)
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateRole) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -124,9 +125,9 @@ func (c *checks) description(s string) {
 // RoleBindingID names a role binding, e.g. "binding-000001".
 type RoleBindingID string
 
-// RoleBinding gives a service account a role: in the project of the binding,
-// or in all of them if it has none; for every resource there, or for those
-// that Resource covers.
+// RoleBinding gives a service account a role. The binding applies to its own
+// project, or to all projects if its project is empty. It covers every resource
+// there, or only the resources that match Resource.
 type RoleBinding struct {
 	ID RoleBindingID `json:"id" example:"binding-000001"`
 	Meta
@@ -135,7 +136,7 @@ type RoleBinding struct {
 	Resource       string           `json:"resource,omitempty" doc:"Names or ids of the resources it is for, in which * stands for any letters; absent for all" example:"team-a/*"`
 }
 
-// CreateRoleBinding asks for a role binding. It is idempotent by name.
+// CreateRoleBinding requests a role binding. The call is idempotent by name.
 type CreateRoleBinding struct {
 	Name           string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ci-pulls"`
 	Labels         map[string]string `json:"labels,omitempty"`
@@ -145,7 +146,8 @@ type CreateRoleBinding struct {
 	AllProjects    bool              `json:"allProjects,omitempty" doc:"In every project, and for the operations of the whole cloud"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateRoleBinding) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -158,8 +160,8 @@ func (r CreateRoleBinding) Validate() error {
 	return c.err()
 }
 
-// Glob reports whether s is pattern with any letters, also none, for each *.
-// A slash is a letter like others.
+// Glob reports whether s matches pattern. Each * stands for any letters,
+// including none. A slash has no special meaning.
 func Glob(pattern, s string) bool {
 	head, rest, star := strings.Cut(pattern, "*")
 	s, ok := strings.CutPrefix(s, head)
@@ -171,7 +173,7 @@ func Glob(pattern, s string) bool {
 		if !star {
 			return strings.HasSuffix(s, part)
 		}
-		i := strings.Index(s, part) // the first: what is left for the others is most
+		i := strings.Index(s, part) // the first match leaves the most text for the remaining parts
 		if i < 0 {
 			return false
 		}
@@ -179,7 +181,7 @@ func Glob(pattern, s string) bool {
 	}
 }
 
-// Identity is who a caller is, and what it may do.
+// Identity describes the caller of a request and its permissions.
 type Identity struct {
 	Caller         string           `json:"caller" doc:"The name of the service account, or of a token that belongs to none" example:"ccm"`
 	Token          TokenID          `json:"token" example:"tok-000001"`
@@ -188,7 +190,7 @@ type Identity struct {
 	Grants         []Grant          `json:"grants" doc:"What it may do, and where"`
 }
 
-// Grant is a role that a caller has somewhere.
+// Grant is a role that a caller has in a project or for a resource.
 type Grant struct {
 	Role        RoleName     `json:"role"`
 	Permissions []Permission `json:"permissions"`

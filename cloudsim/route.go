@@ -2,26 +2,29 @@ package cloudsim
 
 import "net/netip"
 
-// RouteID names a route, e.g. "route-000001". It is never used again.
+// RouteID names a route, e.g. "route-000001". The cloud does not reuse ids,
+// except after the load of a saved state.
 type RouteID string
 
-// RouteState is where a route is in its life.
+// RouteState is the lifecycle state of a route.
 type RouteState string
 
 const (
 	RouteCreating RouteState = "creating"
 	RouteActive   RouteState = "active"
-	// RouteBlackhole drops what is sent to it, because its next hop does not
-	// run. It is active again when the next hop is; one that is gone for ever
-	// leaves it so until it is deleted.
+	// RouteBlackhole means that the route drops packets, because its next hop
+	// does not run. The route is active again when the next hop runs. If the
+	// next hop was deleted, the route stays in this state until its own
+	// deletion.
 	RouteBlackhole RouteState = "blackhole"
 	RouteDeleting  RouteState = "deleting"
-	// RouteDeleted is the last value of a route, in the event that says it is
-	// gone; the API answers NotFound for it.
+	// RouteDeleted is the last value of a route. Only the event of the deletion
+	// shows this state. Afterwards the API answers NotFound for the route.
 	RouteDeleted RouteState = "deleted"
 )
 
-// routeMoves is the whole life of a route. What is not in it is a Conflict.
+// routeMoves lists every allowed transition of a route. A verb that is not
+// listed for a state is a Conflict.
 var routeMoves = map[RouteState]map[Verb]RouteState{
 	RouteCreating:  {Settle: RouteActive, Delete: RouteDeleting},
 	RouteActive:    {Lose: RouteBlackhole, Delete: RouteDeleting},
@@ -34,8 +37,8 @@ func RouteStates() []RouteState {
 	return []RouteState{RouteCreating, RouteActive, RouteBlackhole, RouteDeleting, RouteDeleted}
 }
 
-// Route says where a network sends what is for a destination outside its own
-// range. Of several that match, the longest destination wins.
+// Route forwards packets for a destination outside the network's own range to
+// an instance. If several routes match, the longest prefix wins.
 type Route struct {
 	ID RouteID `json:"id" example:"route-000001"`
 	Meta
@@ -45,23 +48,25 @@ type Route struct {
 	State       RouteState `json:"state" enum:"creating,active,blackhole,deleting,deleted" doc:"blackhole: the next hop does not run, and what is sent there is lost"`
 }
 
-// Carries reports whether an instance takes traffic that is routed to it: from
-// when it runs first until it is off or on its way out.
+// Carries reports whether an instance receives traffic that is routed to it.
+// This holds while the instance runs, reboots or stops.
 func (i Instance) Carries() bool {
 	return i.State == InstanceRunning || i.State == InstanceRebooting || i.State == InstanceStopping
 }
 
-// InNetwork is the network whose traffic it is about.
+// InNetwork returns the network of the route.
 func (r Route) InNetwork() NetworkID { return r.Network }
 
-// Move applies verb, or returns Conflict and leaves r as it was.
+// Move applies verb to r. It returns Conflict and leaves r unchanged if r's
+// state does not allow verb.
 func (r *Route) Move(verb Verb) error {
 	return move(&r.State, routeMoves, verb, KindRoute, string(r.ID))
 }
 
-// CreateRoute asks for a route. Asking again with the same name and the same
-// words returns the first one; with other words it is Exists, and so is
-// another name for a destination that the network has a route to.
+// CreateRoute requests a route. The call is idempotent: the same request with
+// the same name returns the existing route. A different request with the same
+// name returns Exists. A second route of the network to the same destination
+// also returns Exists.
 type CreateRoute struct {
 	Name        string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"node-1-pods"`
 	Labels      map[string]string `json:"labels,omitempty"`
@@ -70,7 +75,8 @@ type CreateRoute struct {
 	NextHop     InstanceID        `json:"nextHop" maxLength:"128" doc:"An instance in the network" example:"i-000001"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateRoute) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -91,12 +97,12 @@ func (r CreateRoute) Validate() error {
 	return c.err()
 }
 
-// Of checks what its network and its next hop say of a route.
+// Of checks r against its network n and its next hop.
 func (r CreateRoute) Of(n Network, hop Instance) error {
 	var c checks
 	to, err := netip.ParsePrefix(r.Destination)
 	if err != nil {
-		return err // Validate refuses it
+		return err // Validate rejects this request
 	}
 	for _, own := range n.Ranges() {
 		if Inside(to, own) {

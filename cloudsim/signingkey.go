@@ -11,8 +11,8 @@ type SigningKeyID string
 // KindSigningKey is the kind of signing keys in events and operations.
 const KindSigningKey ResourceKind = "signingKey"
 
-// KeyUse is what a key signs. What one use signed is no good for another, even
-// if issuer and audience agree.
+// KeyUse is the purpose of a key. A signature for one use is not valid for
+// another use, even if issuer and audience agree.
 type KeyUse string
 
 const (
@@ -23,16 +23,17 @@ const (
 // KeyUses lists every use.
 func KeyUses() []KeyUse { return []KeyUse{KeyIdentity, KeyRegistry} }
 
-// SigningKeyState is where a key is in its life.
+// SigningKeyState is the lifecycle state of a key.
 type SigningKeyState string
 
 const (
-	SigningKeyActive   SigningKeyState = "active"   // it signs, and what it signed is good
-	SigningKeyRetiring SigningKeyState = "retiring" // it signs no more; what it signed is still good
-	SigningKeyRetired  SigningKeyState = "retired"  // the last value, in the event that says it is gone
+	SigningKeyActive   SigningKeyState = "active"   // signs tokens; its signatures are valid
+	SigningKeyRetiring SigningKeyState = "retiring" // does not sign any more; its signatures are still valid
+	SigningKeyRetired  SigningKeyState = "retired"  // the last value, in the event of the key's removal
 )
 
-// signingKeyMoves is the whole life of a key.
+// signingKeyMoves lists every allowed transition of a key. A verb that is not
+// listed for a state is a Conflict.
 var signingKeyMoves = map[SigningKeyState]map[Verb]SigningKeyState{
 	SigningKeyActive:   {Retire: SigningKeyRetiring},
 	SigningKeyRetiring: {Settle: SigningKeyRetired, Delete: SigningKeyRetired},
@@ -43,35 +44,36 @@ func SigningKeyStates() []SigningKeyState {
 	return []SigningKeyState{SigningKeyActive, SigningKeyRetiring, SigningKeyRetired}
 }
 
-// SigningKey signs tokens of the cloud by ES256 (RFC 7518 section 3.4). Of
-// each use one key is active. Its private half never leaves the engine.
+// SigningKey signs tokens of the cloud with ES256 (RFC 7518 section 3.4). Each
+// use has one active key. The private half never leaves the engine.
 type SigningKey struct {
 	ID SigningKeyID `json:"id" example:"key-000001"`
 	Meta
 	Use       KeyUse          `json:"use" enum:"identity,registry"`
 	State     SigningKeyState `json:"state" enum:"active,retiring,retired"`
 	RetiresAt *time.Time      `json:"retiresAt,omitempty" doc:"RFC 3339; when what it signed is good no more. Absent while it is active"`
-	KeyID     string          `json:"keyID,omitempty" hidden:"true"`   // the kid: the RFC 7638 thumbprint of its public half, which the key set tells
+	KeyID     string          `json:"keyID,omitempty" hidden:"true"`   // the kid in the key set: the RFC 7638 thumbprint of the public half
 	Private   []byte          `json:"private,omitempty" hidden:"true"` // PKCS #8; never leaves the engine
 }
 
-// Move applies verb, or returns Conflict and leaves k as it was.
+// Move applies verb to k. It returns Conflict and leaves k unchanged if k's
+// state does not allow verb.
 func (k *SigningKey) Move(verb Verb) error {
 	return move(&k.State, signingKeyMoves, verb, KindSigningKey, string(k.ID))
 }
 
-// MaxKeyOverlap is the longest that a retiring key may still be good, in
-// seconds.
+// MaxKeyOverlap is the longest overlap of a retiring key, in seconds.
 const MaxKeyOverlap = 30 * 24 * 3600
 
-// RotateSigningKey makes a new key of a use. The one before signs no more, and
-// what it signed stays good for the overlap.
+// RotateSigningKey makes a new key for a use. The previous key does not sign
+// any more. Its signatures stay valid for the overlap.
 type RotateSigningKey struct {
 	Use            KeyUse `json:"use" enum:"identity,registry"`
 	OverlapSeconds int64  `json:"overlapSeconds" minimum:"0" maximum:"2592000" example:"3600" doc:"How long what the key before signed stays good; 0 for no longer. No shorter than the life of a token, or good tokens are refused"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r RotateSigningKey) Validate() error {
 	var c checks
 	switch r.Use {
@@ -85,15 +87,15 @@ func (r RotateSigningKey) Validate() error {
 	return c.err()
 }
 
-// KeySet is the public halves of all keys that are good, as a JSON Web Key Set
-// (RFC 7517 section 5).
+// KeySet holds the public halves of all valid keys, as a JSON Web Key Set (RFC
+// 7517 section 5).
 type KeySet struct {
 	Keys []json.RawMessage `json:"keys"`
 }
 
-// OpenIDConfiguration is what the cloud says of itself as an issuer of tokens
-// (OpenID Connect Discovery 1.0 section 3), as far as it is one: it logs
-// nobody in.
+// OpenIDConfiguration describes the cloud as an issuer of tokens (OpenID
+// Connect Discovery 1.0 section 3). It has only some of the standard's fields,
+// because the cloud offers no login.
 type OpenIDConfiguration struct {
 	Issuer        string   `json:"issuer"`
 	JWKSURI       string   `json:"jwks_uri"`

@@ -2,24 +2,27 @@ package cloudsim
 
 import "regexp"
 
-// SnapshotID names a snapshot, e.g. "snap-000001". It is never used again.
+// SnapshotID names a snapshot, e.g. "snap-000001". The cloud does not reuse
+// ids, except after the load of a saved state.
 type SnapshotID string
 
-// SnapshotState is where a snapshot, or a group of them, is in its life.
+// SnapshotState is the lifecycle state of a snapshot or of a snapshot group.
 type SnapshotState string
 
 const (
 	SnapshotCreating SnapshotState = "creating"
-	SnapshotCopying  SnapshotState = "copying" // its time is over, its data is not whole yet
+	SnapshotCopying  SnapshotState = "copying" // its due time has passed, but its data is incomplete
 	SnapshotReady    SnapshotState = "ready"
-	SnapshotFailed   SnapshotState = "failed" // its data was never whole and cannot become so
+	SnapshotFailed   SnapshotState = "failed" // copying the data failed for good
 	SnapshotDeleting SnapshotState = "deleting"
-	// SnapshotDeleted is the last value of a snapshot, in the event that says
-	// it is gone; the API answers NotFound for it.
+	// SnapshotDeleted is the last value of a snapshot. Only the event of the
+	// deletion shows this state. Afterwards the API answers NotFound for the
+	// snapshot.
 	SnapshotDeleted SnapshotState = "deleted"
 )
 
-// snapshotMoves is the whole life of a snapshot and of a group.
+// snapshotMoves lists every allowed transition of a snapshot and of a snapshot
+// group. A verb that is not listed for a state is a Conflict.
 var snapshotMoves = map[SnapshotState]map[Verb]SnapshotState{
 	SnapshotCreating: {Settle: SnapshotReady, Cancel: SnapshotDeleting, Copy: SnapshotCopying, Delete: SnapshotDeleting},
 	SnapshotCopying:  {Settle: SnapshotReady, Cancel: SnapshotDeleting, Fail: SnapshotFailed, Delete: SnapshotDeleting},
@@ -35,9 +38,9 @@ func SnapshotStates() []SnapshotState {
 	}
 }
 
-// Snapshot is what a disk held at one instant between the request for it and
-// its being ready: what an instance had written by then, as after a power cut.
-// It needs the disk no more once it is ready.
+// Snapshot is the content of a disk at one instant between the request and the
+// state ready. The content is crash-consistent, as after a power cut. A ready
+// snapshot does not need the disk any more.
 type Snapshot struct {
 	ID SnapshotID `json:"id" example:"snap-000001"`
 	Meta
@@ -50,25 +53,29 @@ type Snapshot struct {
 	Status     DiskStatus      `json:"status" doc:"What the data plane made of it"`
 }
 
-// Move applies verb, or returns Conflict and leaves s as it was.
+// Move applies verb to s and updates ReadyToUse. It returns Conflict and leaves
+// s unchanged if s's state does not allow verb.
 func (s *Snapshot) Move(verb Verb) error {
 	err := move(&s.State, snapshotMoves, verb, KindSnapshot, string(s.ID))
 	s.ReadyToUse = s.State == SnapshotReady
 	return err
 }
 
-// snapshotNameRE is how the cloud itself names the members of a group.
+// snapshotNameRE matches the names that the cloud itself gives to the members
+// of a group.
 var snapshotNameRE = regexp.MustCompile(`^snap-[0-9a-f]{6,}$`)
 
-// CreateSnapshot asks for a snapshot. Asking again with the same name and the
-// same words returns the first one; with other words it is Exists.
+// CreateSnapshot requests a snapshot. The call is idempotent: the same request
+// with the same name returns the existing snapshot. A different request with
+// the same name returns Exists.
 type CreateSnapshot struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"before-upgrade"`
 	Disk   DiskID            `json:"disk" maxLength:"128" doc:"The disk to take it of, attached or not" example:"disk-000001"`
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateSnapshot) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -80,7 +87,7 @@ func (r CreateSnapshot) Validate() error {
 	return c.err()
 }
 
-// SnapshotReport is what the data plane found of one snapshot.
+// SnapshotReport is the data plane's report about one snapshot.
 type SnapshotReport struct {
 	ID     SnapshotID
 	Status DiskStatus

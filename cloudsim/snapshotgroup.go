@@ -2,12 +2,13 @@ package cloudsim
 
 import "slices"
 
-// SnapshotGroupID names a group of snapshots, e.g. "sgrp-000001". It is never
-// used again.
+// SnapshotGroupID names a group of snapshots, e.g. "sgrp-000001". The cloud
+// does not reuse ids, except after the load of a saved state.
 type SnapshotGroupID string
 
-// SnapshotGroup is snapshots of several disks, all of one instant. They become
-// ready together or not at all, and are deleted together.
+// SnapshotGroup is a set of snapshots of several disks, all of the same
+// instant. The snapshots become ready together or not at all. They are deleted
+// together.
 type SnapshotGroup struct {
 	ID SnapshotGroupID `json:"id" example:"sgrp-000001"`
 	Meta
@@ -17,26 +18,29 @@ type SnapshotGroup struct {
 	ReadyToUse bool          `json:"readyToUse" doc:"Whether disks can be made from its members"`
 }
 
-// Move applies verb, or returns Conflict and leaves g as it was.
+// Move applies verb to g and updates ReadyToUse. It returns Conflict and leaves
+// g unchanged if g's state does not allow verb.
 func (g *SnapshotGroup) Move(verb Verb) error {
 	err := move(&g.State, snapshotMoves, verb, KindSnapshotGroup, string(g.ID))
 	g.ReadyToUse = g.State == SnapshotReady
 	return err
 }
 
-// MaxGroupDisks bounds how many disks are held to one instant.
+// MaxGroupDisks is the largest number of disks in a group.
 const MaxGroupDisks = 32
 
-// CreateSnapshotGroup asks for snapshots of several disks at one instant.
-// Asking again with the same name and the same words, the disks in any order,
-// returns the first one; with other words it is Exists.
+// CreateSnapshotGroup requests snapshots of several disks at one instant. The
+// call is idempotent: the same request with the same name returns the existing
+// group. The order of the disks does not count. A different request with the
+// same name returns Exists.
 type CreateSnapshotGroup struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"nightly"`
 	Disks  []DiskID          `json:"disks" maxItems:"32" doc:"The disks, attached or not, each once" example:"[\"disk-000001\",\"disk-000002\"]"`
 	Labels map[string]string `json:"labels,omitempty" doc:"Labels of the group and of its members"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateSnapshotGroup) Validate() error {
 	var c checks
 	c.name("name", r.Name)

@@ -2,9 +2,10 @@ package cloudsim
 
 import "time"
 
-// State is a saved cloud: its resources with their ids, addresses and open
-// operations, its journal, clock, faults and holds, and the data of disks and
-// snapshots unless SaveState.RecordsOnly was set.
+// State is a saved cloud. It contains the resources with their ids, addresses
+// and open operations, and the journal, clock, faults and holds. It also
+// contains the data of disks and snapshots unless SaveState.RecordsOnly was
+// set.
 type State struct {
 	Name     string    `json:"name" example:"before-upgrade"`
 	SavedAt  time.Time `json:"savedAt" doc:"RFC 3339, on the machine's clock"`
@@ -30,7 +31,7 @@ type SaveState struct {
 	RecordsOnly bool `json:"recordsOnly,omitempty" doc:"Leave out the data of disks and snapshots"`
 }
 
-// LoadState is the options of a load.
+// LoadState holds the options of a load.
 type LoadState struct {
 	// RecordsOnly leaves the data of disks as it is. Without RecordsOnly the
 	// state's data replaces it, and the load returns Conflict while a disk is
@@ -52,7 +53,7 @@ type DataSize struct {
 
 // StagedData is disk data that a load has prepared.
 type StagedData struct {
-	Folder string   // of the new files, in the folder of disks; "" for none
+	Folder string   // path of the new files, relative to the folder of disks; "" for none
 	Keep   []string // ids of all disks and snapshots that have a file after the load
 }
 

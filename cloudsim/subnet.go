@@ -2,22 +2,25 @@ package cloudsim
 
 import "net/netip"
 
-// SubnetID names a subnet, e.g. "subnet-000001". It is never used again.
+// SubnetID names a subnet, e.g. "subnet-000001". The cloud does not reuse ids,
+// except after the load of a saved state.
 type SubnetID string
 
-// SubnetState is where a subnet is in its life.
+// SubnetState is the lifecycle state of a subnet.
 type SubnetState string
 
 const (
 	SubnetCreating  SubnetState = "creating"
 	SubnetAvailable SubnetState = "available"
 	SubnetDeleting  SubnetState = "deleting"
-	// SubnetDeleted is the last value of a subnet, in the event that says it is
-	// gone; the API answers NotFound for it.
+	// SubnetDeleted is the last value of a subnet. Only the event of the
+	// deletion shows this state. Afterwards the API answers NotFound for the
+	// subnet.
 	SubnetDeleted SubnetState = "deleted"
 )
 
-// subnetMoves is the whole life of a subnet. What is not in it is a Conflict.
+// subnetMoves lists every allowed transition of a subnet. A verb that is not
+// listed for a state is a Conflict.
 var subnetMoves = map[SubnetState]map[Verb]SubnetState{
 	SubnetCreating:  {Settle: SubnetAvailable, Delete: SubnetDeleting},
 	SubnetAvailable: {Delete: SubnetDeleting},
@@ -29,8 +32,8 @@ func SubnetStates() []SubnetState {
 	return []SubnetState{SubnetCreating, SubnetAvailable, SubnetDeleting, SubnetDeleted}
 }
 
-// Subnet is the part of a network that instances stand in. It gives each the
-// lowest address that is free, of both families if it has both.
+// Subnet is a part of a network that contains instances. Each instance gets the
+// lowest free address of each family of the subnet.
 type Subnet struct {
 	ID SubnetID `json:"id" example:"subnet-000001"`
 	Meta
@@ -45,16 +48,16 @@ type Subnet struct {
 	GatewayIPv6 string `json:"gatewayIPv6,omitempty" doc:"The same for IPv6" example:"fd10:0:0:1::1"`
 }
 
-// Ranges are the subnet's ranges, IPv4 first.
+// Ranges returns the subnet's ranges, IPv4 first.
 func (s Subnet) Ranges() []netip.Prefix { return prefixes(s.IPv4, s.IPv6) }
 
-// Serves reports whether instances of a zone may stand in s.
+// Serves reports whether instances of a zone may be placed in s.
 func (s Subnet) Serves(region, zone string) bool {
 	return (s.Region == "" || s.Region == region) && (s.Zone == "" || s.Zone == zone)
 }
 
-// GatewayOf is the address of a range that its gateway has; not valid on
-// loopback, where there is nothing to go through.
+// GatewayOf returns the gateway address of a range. It returns an invalid
+// address for a loopback range, because loopback has no gateway.
 func GatewayOf(r netip.Prefix) netip.Addr {
 	if r.Addr().IsLoopback() {
 		return netip.Addr{}
@@ -62,16 +65,18 @@ func GatewayOf(r netip.Prefix) netip.Addr {
 	return r.Masked().Addr().Next()
 }
 
-// InNetwork is the network that it is part of.
+// InNetwork returns the network of the subnet.
 func (s Subnet) InNetwork() NetworkID { return s.Network }
 
-// Move applies verb, or returns Conflict and leaves s as it was.
+// Move applies verb to s. It returns Conflict and leaves s unchanged if s's
+// state does not allow verb.
 func (s *Subnet) Move(verb Verb) error {
 	return move(&s.State, subnetMoves, verb, KindSubnet, string(s.ID))
 }
 
-// CreateSubnet asks for a subnet. Asking again with the same name and the same
-// words returns the first one; with other words it is Exists.
+// CreateSubnet requests a subnet. The call is idempotent: the same request with
+// the same name returns the existing subnet. A different request with the same
+// name returns Exists.
 type CreateSubnet struct {
 	Name    string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop-a"`
 	Labels  map[string]string `json:"labels,omitempty"`
@@ -82,7 +87,8 @@ type CreateSubnet struct {
 	IPv6    string            `json:"ipv6,omitempty" doc:"The same, of a network with IPv6" example:"fd10:0:0:1::/64"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateSubnet) Validate() error {
 	var c checks
 	c.name("name", r.Name)
@@ -98,13 +104,13 @@ func (r CreateSubnet) Validate() error {
 	return c.err()
 }
 
-// Of checks what its network says of a subnet.
+// Of checks r against its network n.
 func (r CreateSubnet) Of(n Network) error {
 	var c checks
 	for _, f := range []struct{ field, part, whole string }{{"ipv4", r.IPv4, n.IPv4}, {"ipv6", r.IPv6, n.IPv6}} {
 		part, err := netip.ParsePrefix(f.part)
 		if err != nil {
-			continue // absent
+			continue // no range of this family, or rejected by Validate
 		}
 		whole, err := netip.ParsePrefix(f.whole)
 		switch {

@@ -2,16 +2,17 @@ package cloudsim
 
 import "time"
 
-// TokenID names a token; it is not the secret.
+// TokenID names a token. The id is not the secret.
 type TokenID string
 
-// Token lets a caller in. The cloud keeps only a hash of its secret, and shows
-// the secret once, in the answer to its creation.
+// Token authenticates a caller. The cloud stores only a hash of the secret, and
+// shows the secret once, in the answer to the creation.
 type Token struct {
 	ID TokenID `json:"id" example:"tok-000001"`
 	Meta
-	// ServiceAccount is whose token it is; one of nobody's has Role, in its
-	// project, or in all of them if it has none.
+	// ServiceAccount is the owner of the token. A token without a service
+	// account has Role in its own project, or in all projects if its project is
+	// empty.
 	ServiceAccount ServiceAccountID `json:"serviceAccount,omitempty" doc:"Whose token it is" example:"sa-000001"`
 	Role           RoleName         `json:"role,omitempty" doc:"What it may do, if it is no service account's" example:"reader"`
 	ExpiresAt      *time.Time       `json:"expiresAt,omitempty" doc:"RFC 3339; absent for one that does not expire"`
@@ -19,9 +20,9 @@ type Token struct {
 	Secret         string           `json:"secret,omitempty" doc:"The bearer token; present only in the answer to its creation"`
 }
 
-// CreateToken asks for a token: one of a service account, or one of its own
-// that has a role. It is not idempotent by name, because the secret is shown
-// once: a name that is taken is Exists.
+// CreateToken requests a token of a service account, or an independent token
+// with a role. The call is not idempotent, because the secret is shown only
+// once. It returns Exists if the name is taken.
 type CreateToken struct {
 	Name           string    `json:"name,omitempty" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ccm" doc:"Required unless it is a service account's; absent for its id"`
 	ServiceAccount string    `json:"serviceAccount,omitempty" maxLength:"128" example:"ccm" doc:"Id or name of the service account that it is for. Excludes role and project"`
@@ -30,7 +31,8 @@ type CreateToken struct {
 	TTLSeconds     int64     `json:"ttlSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Life in seconds; 0 or absent for one that does not expire"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateToken) Validate() error {
 	var c checks
 	if r.ServiceAccount == "" {
@@ -45,7 +47,7 @@ func (r CreateToken) Validate() error {
 	return c.err()
 }
 
-// ofAccount checks a request for a service account's token.
+// ofAccount checks a request for a token of a service account.
 func (r CreateToken) ofAccount(c *checks) {
 	c.optionalReference("serviceAccount", r.ServiceAccount)
 	if r.Name != "" {

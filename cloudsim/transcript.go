@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// What a transcript begins with. It is a file of JSON documents, one a line: a
-// TranscriptHead and then a TranscriptCall for each call, in the order in which
-// they were answered.
+// Format and version in the head of a transcript. A transcript is a file of
+// JSON documents, one document per line. A TranscriptHead comes first. A
+// TranscriptCall for each call follows, in the order of the answers.
 const (
 	TranscriptFormat  = "cloudsim-transcript"
 	TranscriptVersion = 2
@@ -20,53 +20,53 @@ const (
 	MaxTranscriptLine = 8 << 20
 )
 
-// TranscriptHead says what cloud a transcript was recorded of, and so what
-// cloud answers the same calls in the same way.
+// TranscriptHead describes the recorded cloud. A cloud with the same values
+// answers the same calls in the same way.
 type TranscriptHead struct {
 	Format   string    `json:"format"`
 	Version  int       `json:"version"`
-	Seed     uint64    `json:"seed"` // 0: the cloud had none
+	Seed     uint64    `json:"seed"` // 0: the cloud had no seed
 	Profile  string    `json:"profile"`
 	Clock    ClockMode `json:"clock"`
-	Time     time.Time `json:"time"`     // the cloud's, when it began
-	Revision uint64    `json:"revision"` // the journal's, when it began
+	Time     time.Time `json:"time"`     // the cloud's time at the start of the recording
+	Revision uint64    `json:"revision"` // the journal's revision at the start of the recording
 }
 
-// Exact reports whether times can be compared: on a clock that runs no two
-// runs have the same.
+// Exact reports whether a replay can compare times. This needs a frozen clock,
+// because a running clock shows other times in every run.
 func (h TranscriptHead) Exact() bool { return h.Clock == ClockFrozen }
 
-// TranscriptCall is one call and how it was answered. No secret is in it.
+// TranscriptCall is one call and its answer. It contains no secrets.
 type TranscriptCall struct {
 	RequestID      string  `json:"requestId"`
 	Caller         string  `json:"caller,omitempty"`
-	Token          TokenID `json:"token,omitempty"` // "" when the door did not know the caller
+	Token          TokenID `json:"token,omitempty"` // "" if the authorization did not accept the caller
 	Project        string  `json:"project,omitempty"`
 	IdempotencyKey string  `json:"idempotencyKey,omitempty"`
 	IfMatch        string  `json:"ifMatch,omitempty"`
 	Method         string  `json:"method"`
-	Path           string  `json:"path"` // with its query
+	Path           string  `json:"path"` // including the query
 
 	Body     json.RawMessage `json:"body,omitempty"`
-	Text     string          `json:"text,omitempty"`     // a body that is no JSON
-	Withheld string          `json:"withheld,omitempty"` // why there is a body that is not here
+	Text     string          `json:"text,omitempty"`     // a body that is not JSON
+	Withheld string          `json:"withheld,omitempty"` // the reason why the body is left out
 
 	Status int `json:"status"` // 0: the connection was dropped
-	// Answer is a hash of the answer and Members of each of its members, for
-	// answers that are JSON. Neither is there for one that cannot be compared.
+	// Answer is a hash of a JSON answer. Members holds a hash of each of its
+	// members. Both are absent for an answer that cannot be compared.
 	Answer  string            `json:"answer,omitempty"`
 	Members map[string]string `json:"members,omitempty"`
 }
 
-// TranscriptFull is the last line of a transcript that reached its bound.
+// TranscriptFull is the last line of a transcript that reached its size limit.
 type TranscriptFull struct {
 	Full bool `json:"full"`
 }
 
-// redacted stands in a transcript for what is secret.
+// redacted replaces secrets in a transcript.
 const redacted = "REDACTED"
 
-// secretMember reports whether a member of a document is secret, by its name.
+// secretMember reports whether the member's name indicates a secret.
 func secretMember(name string) bool {
 	name = strings.ToLower(name)
 	for _, end := range []string{"secret", "password", "privatekey"} {
@@ -77,12 +77,12 @@ func secretMember(name string) bool {
 	return false
 }
 
-// ofTheMachine are members that tell of the machine and its clock: no two runs
-// have the same.
+// ofTheMachine lists members that depend on the machine and its clock. Their
+// values differ in every run.
 var ofTheMachine = map[string]bool{"aheadSeconds": true, "savedAt": true, "bytes": true, "millis": true}
 
-// Redact is a JSON document without its secrets, and whether it had any. What
-// is no JSON comes back as it is.
+// Redact returns a JSON document without its secrets, and reports whether it
+// contained any. Input that is not JSON is returned unchanged.
 func Redact(raw []byte) ([]byte, bool) {
 	v, err := document(raw)
 	if err != nil {
@@ -93,15 +93,15 @@ func Redact(raw []byte) ([]byte, bool) {
 	}
 	clean, err := json.Marshal(v)
 	if err != nil {
-		return nil, true // never, but the secret must not come back for it
+		return nil, true // cannot happen, but must not return the secret
 	}
 	return clean, true
 }
 
-// Digest is what a transcript keeps of an answer: a hash of it without its
-// secrets, and of each member; nothing of what is no JSON, such as an exported
-// state, which has the cloud's own secrets in it. Without times, it is the same
-// for answers that differ in times alone.
+// Digest returns the values that a transcript keeps of an answer: a hash
+// without secrets, and a hash of each member. It returns nothing for an answer
+// that is not JSON, e.g. an exported state, which contains the cloud's secrets.
+// If times is false, answers that differ only in times have the same hash.
 func Digest(raw []byte, times bool) (answer string, members map[string]string) {
 	v, err := document(raw)
 	if err != nil {
@@ -118,7 +118,7 @@ func Digest(raw []byte, times bool) (answer string, members map[string]string) {
 }
 
 func hash(v any) string {
-	raw, _ := json.Marshal(v) // of what was JSON; its members are sorted
+	raw, _ := json.Marshal(v) // v was JSON before; Marshal sorts its members
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:])
 }
@@ -135,13 +135,13 @@ func document(raw []byte) (v any, err error) {
 	return v, nil
 }
 
-// scrubbing takes secrets out of a document, and what else it is told to.
+// scrubbing removes secrets from a document, and further values by its options.
 type scrubbing struct {
-	times    bool // times stay
-	compared bool // what tells of the machine goes
+	times    bool // keep times
+	compared bool // remove members that depend on the machine
 }
 
-// scrub changes v in its place, and reports whether it did.
+// scrub changes v in place and reports whether it changed anything.
 func (s scrubbing) scrub(v any) (changed bool) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -219,7 +219,8 @@ func aDiskType(change func(*DiskType)) Catalogue {
 	return Catalogue{DiskTypes: []DiskType{ty}}
 }
 
-// A person fixes a request once: every wrong field is named.
+// TestValidateNamesAllFields proves that the error names every wrong field, so
+// that a user can fix a request in one step.
 func TestValidateNamesAllFields(t *testing.T) {
 	err := CreateInstance{}.Validate()
 	e, ok := errors.AsType[*Error](err)
@@ -228,8 +229,9 @@ func TestValidateNamesAllFields(t *testing.T) {
 	}
 }
 
-// What people read in a terminal and what probes write into a request holds
-// nothing that either takes for a command.
+// TestValidateRefusesControls proves that labels and paths contain no control
+// characters. A label could control a terminal, and a path could inject a
+// header into a probe request.
 func TestValidateRefusesControls(t *testing.T) {
 	label := func(v string) error {
 		return CreateInstance{Name: "a", Zone: "z", Type: "t", Labels: map[string]string{"k": v}}.Validate()

@@ -2,23 +2,23 @@ package cloudsim
 
 import "time"
 
-// Why tells what brought an object where it is, and what it waits for.
+// Why explains the state of an object: its past steps and its pending waits.
 type Why struct {
 	Kind  ResourceKind `json:"kind" example:"instance"`
 	ID    string       `json:"id" example:"i-000001"`
 	Name  string       `json:"name" example:"node-1"`
 	State string       `json:"state,omitempty" doc:"Its state now, or its last one" example:"stopping"`
 	Gone  bool         `json:"gone,omitempty" doc:"It is no more; the journal still has its life"`
-	// Since is where the journal begins: what was before it is forgotten.
+	// Since is the first revision of the journal. Earlier steps are not known.
 	Since uint64    `json:"since" doc:"The revision after which the journal begins; what was before is forgotten"`
 	Steps []WhyStep `json:"steps" doc:"What happened, oldest first; the last 500"`
 	Waits []WhyWait `json:"waits" doc:"What it waits for now, and what would meet the next call about it"`
 }
 
-// MaxWhySteps is how many steps a Why tells.
+// MaxWhySteps is the largest number of steps in a Why.
 const MaxWhySteps = 500
 
-// WhyStep is one thing that happened to an object, or because of it.
+// WhyStep is one change of an object, or a change that the object caused.
 type WhyStep struct {
 	Rev       uint64       `json:"rev" doc:"Position in the journal"`
 	Time      time.Time    `json:"time" doc:"RFC 3339, on the cloud's clock"`
@@ -30,7 +30,7 @@ type WhyStep struct {
 	Text      string       `json:"text" doc:"What happened, for a person" example:"running → stopping"`
 }
 
-// WhyWait is one thing that an object waits for.
+// WhyWait is one condition for which an object waits.
 type WhyWait struct {
 	ID    string     `json:"id,omitempty" doc:"Of the operation, hold or fault" example:"hold-000001"`
 	Until *time.Time `json:"until,omitempty" doc:"RFC 3339, on the cloud's clock; absent when nothing but a person ends it"`

@@ -13,9 +13,9 @@ type WorkloadTrustID string
 const KindWorkloadTrust ResourceKind = "workloadTrust"
 
 // WorkloadTrust lets a Kubernetes service account call as a service account of
-// the cloud: with a token that its cluster signed for this audience, instead of
-// a secret. It is checked by the cluster's public keys, without asking the
-// cluster.
+// the cloud. Instead of a secret, the workload presents a token that its
+// cluster signed for this audience. The cloud verifies the token with the
+// cluster's public keys and does not contact the cluster.
 type WorkloadTrust struct {
 	ID WorkloadTrustID `json:"id" example:"trust-000001"`
 	Meta
@@ -23,7 +23,7 @@ type WorkloadTrust struct {
 	Account ServiceAccountID `json:"account" doc:"The service account of the cloud that it calls as" example:"sa-000001"`
 }
 
-// WorkloadTrustSpec is whose tokens are trusted.
+// WorkloadTrustSpec selects the trusted tokens.
 type WorkloadTrustSpec struct {
 	Issuer         string `json:"issuer" maxLength:"512" example:"https://kubernetes.default.svc.cluster.local" doc:"Of the cluster, as its tokens say it"`
 	Audience       string `json:"audience" maxLength:"255" example:"registry.cloudsim" doc:"That tokens must be made for; never the cluster's own"`
@@ -33,7 +33,8 @@ type WorkloadTrustSpec struct {
 	UID            string `json:"uid,omitempty" maxLength:"64" doc:"Its UID: one that was deleted and made again is another. Absent for any"`
 }
 
-// CreateWorkloadTrust asks for a workload trust. It is idempotent by name.
+// CreateWorkloadTrust requests a workload trust. The call is idempotent by
+// name.
 type CreateWorkloadTrust struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop-web"`
 	Labels map[string]string `json:"labels,omitempty"`
@@ -41,7 +42,8 @@ type CreateWorkloadTrust struct {
 	Account string `json:"account" minLength:"1" maxLength:"128" example:"puller" doc:"Id or name of the service account of the cloud to call as"`
 }
 
-// Validate checks what needs no other state.
+// Validate checks the request without the cloud's state. It returns an Invalid
+// error that names the wrong fields.
 func (r CreateWorkloadTrust) Validate() error {
 	var c checks
 	c.name("name", r.Name)

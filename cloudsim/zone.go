@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Region is a group of zones. Regions, zones and instance types are the
-// cloud's catalogue: configured when it starts, read by everyone, and named by
-// what they are called, e.g. "sim-1", "sim-1a", "small".
+// Region is a group of zones. Regions, zones, instance types and disk types
+// form the cloud's catalogue. The operator configures the catalogue at the
+// start, and all callers can read it. The name of an entry is also its id, e.g.
+// "sim-1", "sim-1a" or "small".
 type Region struct {
 	Meta
 }
@@ -19,17 +20,17 @@ type Zone struct {
 	Outage *ZoneOutage `json:"outage,omitempty" doc:"Why nothing reaches what runs there; absent when all is well"`
 }
 
-// ZoneOutage says that the data plane of a zone is dark: its machines run, and
-// nothing reaches them.
+// ZoneOutage describes a failure of the data plane of a zone: the machines run,
+// but no traffic reaches them.
 type ZoneOutage struct {
 	Fault FaultID   `json:"fault" doc:"The fault that did it" example:"fault-000001"`
 	Since time.Time `json:"since" doc:"RFC 3339, on the cloud's clock"`
 }
 
-// Dark reports whether nothing reaches what runs in z.
+// Dark reports whether the data plane of z is out.
 func (z Zone) Dark() bool { return z.Outage != nil }
 
-// InstanceType is a size of machine.
+// InstanceType describes the size of an instance.
 type InstanceType struct {
 	Meta
 	CPUs      int   `json:"cpus" doc:"Virtual processors" example:"2"`
@@ -37,8 +38,8 @@ type InstanceType struct {
 	MaxDisks  int   `json:"maxDisks" doc:"Disks that can be attached at once" example:"8"`
 }
 
-// Catalogue is what a cloud offers. Applying one adds and changes; it removes
-// nothing, because instances may stand there.
+// Catalogue lists the entries that a cloud offers. Applying a catalogue adds
+// and changes entries. It removes none, because instances may use them.
 type Catalogue struct {
 	Regions       []Region       `json:"regions,omitempty"`
 	Zones         []Zone         `json:"zones,omitempty"`
@@ -46,7 +47,8 @@ type Catalogue struct {
 	DiskTypes     []DiskType     `json:"diskTypes,omitempty"`
 }
 
-// DefaultCatalogue is one region of three zones, three sizes of machine and three types of disk.
+// DefaultCatalogue returns one region with three zones, three instance types
+// and three disk types.
 func DefaultCatalogue() Catalogue {
 	return Catalogue{
 		Regions: []Region{{Meta: Meta{Name: "sim-1"}}},
@@ -64,8 +66,9 @@ func DefaultCatalogue() Catalogue {
 	}
 }
 
-// Validate checks that every zone has its region, that every name is one and no
-// two of a kind are the same, and that nothing is set that the cloud writes.
+// Validate checks that names are valid and unique, and that the region of each
+// zone exists. It also rejects fields that only the cloud may write. It returns
+// an Invalid error that names the wrong entries.
 func (c Catalogue) Validate() error {
 	var bad checks
 	regions := map[string]bool{}
@@ -98,7 +101,7 @@ func (c Catalogue) Validate() error {
 	return bad.err()
 }
 
-// offered checks the name of something in a catalogue, and notes it in seen.
+// offered checks the name of a catalogue entry and adds it to seen.
 func (c *checks) offered(list string, m Meta, seen map[string]bool) {
 	c.name(list, m.Name)
 	if seen[m.Name] {
