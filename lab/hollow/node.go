@@ -28,7 +28,7 @@ const (
 	maxPods     = 110 // the kubelet's default
 	kubeletPort = 10250
 	diskGiB     = 20 // the cloud has no disk size for machines
-	// evictionMiB is the memory that a kubelet reserves by default.
+	// evictionMiB is the memory in MiB that a kubelet keeps free by default.
 	evictionMiB = 100
 )
 
