@@ -1,18 +1,18 @@
-# The project's images, from source:
+# The project's images:
 #
-#   allinone    bin/allinone on nothing else: no shell, no libraries; for clusters
-#   component   the same with bin/kube: what docker-compose.yaml runs
-#   toolbox     the same with a shell, for people
-#   machines    the same with what real nodes are made of
+#   allinone    only bin/allinone, without a shell and libraries; for clusters
+#   component   bin/allinone and bin/kube; for docker-compose.yaml
+#   toolbox     the same programs with a shell; for people
+#   machines    the same programs with the components of real nodes
 #
-# Base images are build arguments, for those who have their own. The programs are
-# built from source, bin/kube in about ten minutes on two cores, once; or taken
-# from bin/, where `make build` put them:
+# Build arguments can replace the base images. By default the programs are built from
+# source, which takes about ten minutes for bin/kube on two cores. They can also be taken
+# from bin/, the output of `make build`:
 #
 #   docker build --build-arg BINARIES=prebuilt --target allinone --tag allinone .
 #
-# Only the stages that are needed are built, which takes BuildKit: it is what
-# Docker 23 and later use, and earlier ones with DOCKER_BUILDKIT=1.
+# Only BuildKit skips the stages that a target does not need. Docker uses BuildKit since
+# version 23, and earlier versions with DOCKER_BUILDKIT=1.
 ARG GO_IMAGE=golang:1.26-bookworm
 ARG BASE_IMAGE=debian:bookworm-slim
 ARG BINARIES=source
@@ -32,7 +32,7 @@ FROM source AS source-allinone
 COPY . .
 RUN make allinone
 
-# runc is C in part; the test server among the images is Kubernetes'.
+# runc contains C code. The images of real nodes include Kubernetes' test server.
 FROM source-allinone AS source-machines
 RUN apt-get update -q && apt-get install -qy --no-install-recommends libseccomp-dev pkg-config
 RUN make machine csi
@@ -52,8 +52,8 @@ FROM ${BINARIES}-kube AS kube
 FROM ${BINARIES}-allinone AS binary
 FROM ${BINARIES}-machines AS made
 
-# What a component finds besides its program: a user, and the places of its
-# volumes. A new volume takes over who owns the folder that it is mounted on.
+# Files besides the programs: a user and the mount points of volumes. A new volume gets the
+# owner of the folder on which it is mounted.
 FROM ${BASE_IMAGE} AS folders
 RUN set -e; mkdir -p /out/etc /out/usr/local/bin /out/data /out/run/proxy /out/run/proxy-admin /out/run/csi; \
     for s in init seed cloudsim etcd kube-apiserver kube-controller-manager kube-scheduler ccm proxy-server proxy-agent kwok hypervisor router machines csi csi-sidecars toolbox; do \
