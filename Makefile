@@ -1,4 +1,4 @@
-# Everything a person or CI does here has a name here. `make` shows them.
+# All tasks of people and CI are targets here. `make` lists them.
 SHELL       := /bin/bash
 GO          ?= go
 KUBERNETES  := v1.36.3
@@ -9,7 +9,7 @@ export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
 .PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage fuzz nightly conformance compose compose-test vm vm-test lint vuln pin generate generated bench check clean
 
-help: ## show this
+help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: allinone kube ## build bin/allinone and bin/kube
@@ -23,29 +23,29 @@ kube: ## build bin/kube: Kubernetes, etcd and kwok in one file
 	@[ -x bin/kube ] || echo "building bin/kube from source, once: about 12 minutes on 2 cores"
 	@hack/with-progress bin/kube $(GO) -C kube build -trimpath -ldflags '$(KUBE_LD)' -o ../bin/kube .
 
-konnectivity: ## build upstream's network proxy and clients, for tests and benchmarks
+konnectivity: ## build Kubernetes' network proxy and its clients, for tests and benchmarks
 	@hack/with-progress bin/konnectivity $(GO) -C netproxy/interop build -o ../../bin/konnectivity .
 	@hack/with-progress bin/konnectivity-0.37 $(GO) -C netproxy/interop build -modfile=go37.mod -o ../../bin/konnectivity-0.37 .
 
-machine: ## build bin/machine: what real nodes are made of (see docs/real-nodes.md)
+machine: ## build bin/machine: the components of real nodes (see docs/real-nodes.md)
 	@hack/with-progress bin/machine hack/build-machine bin/machine
 
-csi: ## build bin/csi: upstream's controllers of volumes in one file (see docs/howto/volumes.md)
+csi: ## build bin/csi: Kubernetes' CSI sidecars in one file (see docs/howto/volumes.md)
 	@hack/with-progress bin/csi hack/build-csi bin/csi
 
-up: build ## boot a cluster on a simulated cloud; Ctrl-C stops it
+up: build ## start a cluster on a simulated cloud; Ctrl-C stops it
 	@bin/allinone up $(ARGS)
 
-down: allinone ## stop one that runs in the background
+down: allinone ## stop a cluster that runs in the background
 	@bin/allinone down $(ARGS)
 
-reset: allinone ## forget its state
+reset: allinone ## stop the cluster and delete its data
 	@bin/allinone reset $(ARGS)
 
-test: ## quick tests, with the race detector (two minutes on two cores; eight the first time)
+test: ## run the quick tests with the race detector (two minutes on two cores; eight the first time)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -short -timeout 20m ./...
 
-e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## boot real clusters, kill clouds, and the long proofs
+e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## run the long tests, with real clusters and killed processes
 	@rm -rf bin/figures
 	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./cloudsim/engine ./cloudsim/client ./credprovider ./test/... ./cmd/allinone
 	@tail -n +1 bin/figures/*
@@ -54,10 +54,10 @@ e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## boot rea
 	$(GO) -C kube test -trimpath -count=1 ./credprovider
 	$(if $(filter 0,$(shell id -u)),@$(MAKE) --no-print-directory e2e-upstream)
 
-fuzz: ## run the fuzz targets for a few seconds each
+fuzz: ## run each fuzz target for a few seconds
 	hack/fuzz 5s
 
-nightly: build machine csi ## run the long proofs and print a table of results (hours; as root)
+nightly: build machine csi ## run the tests that take hours and print a table of results (as root)
 	hack/nightly
 
 compose: ## build bin/compose: Docker Compose, for make compose-test COMPOSE=bin/compose
@@ -65,54 +65,54 @@ compose: ## build bin/compose: Docker Compose, for make compose-test COMPOSE=bin
 		-ldflags "-s -w -X github.com/docker/compose/v5/internal.Version=$$($(GO) -C hack/compose list -m -f '{{.Version}}' github.com/docker/compose/v5)" \
 		github.com/docker/compose/v5/cmd
 
-compose-test: build machine csi ## bring up docker-compose.yaml with bin/, walk through it, find nothing left
+compose-test: build machine csi ## start docker-compose.yaml with bin/, test it, and check that nothing remains
 	@hack/compose-test
 
 bin/e2e/e2e.test: kube/e2e/e2e_test.go kube/go.mod hack/build-e2e | machine
 	@hack/with-progress bin/e2e hack/build-e2e bin/e2e
 
-e2e-upstream: build machine bin/e2e/e2e.test ## upstream's tests of load balancers, on real nodes
+e2e-upstream: build machine bin/e2e/e2e.test ## run Kubernetes' load balancer tests on real nodes
 	hack/e2e-upstream '\[Feature:LoadBalancer\]'
 
-e2e-storage: build machine csi bin/e2e/e2e.test ## upstream's tests of storage with our driver, on real nodes
+e2e-storage: build machine csi bin/e2e/e2e.test ## run Kubernetes' storage tests with the CSI driver on real nodes
 	hack/e2e-storage
 
-conformance: build machine bin/e2e/e2e.test ## a choice of upstream's conformance tests, on real nodes
+conformance: build machine bin/e2e/e2e.test ## run selected conformance tests of Kubernetes on real nodes
 	hack/e2e-upstream "$$(hack/conformance)"
 
 bin/vm/root.img: hack/build-vm
 	@hack/with-progress bin/vm hack/build-vm bin/vm
 
-vm: bin/vm/root.img ## build bin/vm: a virtual machine of Debian's packages (needs root and debootstrap)
+vm: bin/vm/root.img ## build bin/vm: a virtual machine from Debian's packages (needs root and debootstrap)
 
-vm-test: build machine csi vm ## what only a host with cgroup v2, SELinux and every capability shows, in a virtual machine
+vm-test: build machine csi vm ## run tests that need cgroup v2, SELinux and all capabilities in a virtual machine
 	hack/vm-test
 
-lint: ## static checks, whose messages teach
+lint: ## run the static checks
 	$(GO) vet ./... && $(GO) -C kube vet -trimpath . ./credprovider && $(GO) -C kube/dns vet . && $(GO) -C kube/machine vet ./pause
 	$(GO) -C csidriver/sanity vet . && $(GO) -C csidriver/sidecars vet . && $(GO) -C netproxy/interop vet .
 	$(GO) run $(GOLANGCI) run ./...
 
-vuln: ## known vulnerabilities in what we call
+vuln: ## check the called code for known vulnerabilities
 	@hack/vuln ./...
 
-pin: ## write the digests of images in deploy/unpinned.txt (needs skopeo and the registries)
+pin: ## write the digests of the images in deploy/unpinned.txt (needs skopeo and the registries)
 	hack/pin
 
-generate: ## write docs/reference anew
+generate: ## generate docs/reference
 	$(GO) generate ./...
 
 generated: generate ## fail if docs/reference is stale
 	@git diff --exit-code -- docs/reference || { echo "docs/reference is stale: run make generate and commit"; exit 1; }
 
-bench: build konnectivity ## measure, each beside its limit in the same run
+bench: build konnectivity ## run the benchmarks, each with its limit in the same run
 	$(GO) test -run '^$$' -bench . -benchtime 2s ./cloudsim/... && $(GO) test -run '^$$' -bench . -benchtime 1x ./ccm && $(GO) test -run '^$$' -bench . -benchtime 3x -timeout 20m ./cmd/allinone && $(GO) test -run '^$$' -bench . -benchtime 60x ./credprovider
 
-check: test lint vuln generated e2e ## what CI runs, but for compose-test and vm-test
+check: test lint vuln generated e2e ## run all CI checks except fuzz, compose-test and vm-test
 
-clean: ## remove what was built
+clean: ## delete bin
 	rm -rf bin
 
 bench: bench-volumes
-bench-volumes: ## measure volumes beside loop devices and ext4 by system calls
+bench-volumes: ## measure volumes, compared with loop devices and ext4 through system calls
 	$(GO) test -run '^$$' -bench Volume -benchtime 9x -timeout 20m ./csidriver
