@@ -13,9 +13,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The annotations of a Service that speak of its load balancer. What a field of
-// the Service can say, no annotation of ours says again, but for the address,
-// whose field Kubernetes deprecated: if both are set they must agree.
+// These annotations of a Service configure its load balancer. They do not repeat
+// fields of the Service, with the exception of the address: Kubernetes deprecated
+// spec.loadBalancerIP. If a Service sets both the field and the annotation, they
+// must agree.
 const (
 	annotationPrefix = "cloudsim.dev/load-balancer-"
 
@@ -26,17 +27,17 @@ const (
 	AnnotationLoadBalancerIPMode       = annotationPrefix + "ip-mode"
 )
 
-// Annotation is one of them, for whoever writes the reference.
+// Annotation describes an annotation of Services, for the generated reference.
 type Annotation struct {
 	Key     string
-	Takes   string // the values
+	Takes   string // the allowed values
 	Default string
 	Doc     string
 
-	set func(want *cloudsim.CreateLoadBalancer, value string) error // nil: read elsewhere
+	set func(want *cloudsim.CreateLoadBalancer, value string) error // nil if other code reads the annotation
 }
 
-// Annotations lists them in the order of the reference.
+// Annotations returns all annotations, in the order of the reference.
 func Annotations() []Annotation {
 	return []Annotation{
 		{Key: AnnotationLoadBalancerIP, Takes: "one address, or one of each family with a comma between them", Default: "the cloud chooses", Doc: "Stand on these addresses, which somebody reserved in the cloud. They stay reserved when the Service is deleted."},
@@ -63,9 +64,9 @@ func Annotations() []Annotation {
 	}
 }
 
-// annotated makes want what the Service's annotations say. One that begins like
-// ours and is none is a mistake in writing, and an error: what it was meant to
-// restrict would be open.
+// annotated applies the Service's annotations to want. An unknown annotation with
+// the prefix of this package is an error. It is probably a typing error, and a
+// restriction that the annotation was meant to set would be missing.
 func annotated(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 	var bad []error
 	known := map[string]bool{}
@@ -87,8 +88,8 @@ func annotated(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 	return errors.Join(bad...)
 }
 
-// clip shortens what somebody wrote, for an error: an annotation may have 256 KiB,
-// and an event or a condition has room for less.
+// clip shortens text from a Service for use in an error. An annotation may have
+// 256 KiB, but an event and a condition allow much less.
 func clip(s string) string {
 	const most = 100
 	if len(s) <= most {
@@ -97,8 +98,7 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// brief is err in as many words as it takes to see what it is about, of those who
-// repeat what somebody wrote.
+// brief shortens an error that may contain long text from a Service.
 func brief(err error) error {
 	const most = 300
 	if s := err.Error(); len(s) > most {
@@ -117,7 +117,7 @@ func setScheme(w *cloudsim.CreateLoadBalancer, v string) error {
 	return nil
 }
 
-// modes are the modes of a listener by the names of Kubernetes.
+// modes maps the modes of Kubernetes to the modes of a listener.
 var modes = map[v1.LoadBalancerIPMode]cloudsim.ListenerMode{
 	v1.LoadBalancerIPModeVIP:   cloudsim.ModeVIP,
 	v1.LoadBalancerIPModeProxy: cloudsim.ModeProxy,
@@ -134,8 +134,9 @@ func setIPMode(w *cloudsim.CreateLoadBalancer, v string) error {
 	return nil
 }
 
-// setProxyProtocol comes after setIPMode: a short way would go without the
-// header.
+// setProxyProtocol must run after setIPMode. It forces the mode Proxy, because
+// with the mode VIP kube-proxy would send connections directly to the pods,
+// without the header.
 func setProxyProtocol(w *cloudsim.CreateLoadBalancer, v string) error {
 	p := cloudsim.ProxyProtocol(v)
 	if p != cloudsim.ProxyV1 && p != cloudsim.ProxyV2 {
@@ -161,7 +162,7 @@ func setIdleTimeout(w *cloudsim.CreateLoadBalancer, v string) error {
 func setDrainTimeout(w *cloudsim.CreateLoadBalancer, v string) error {
 	n, err := seconds(v, 0, 3600)
 	if w.DrainTimeoutSeconds = n; n == 0 {
-		w.DrainTimeoutSeconds = -1 // the cloud's word for "at once"
+		w.DrainTimeoutSeconds = -1 // means "at once" in the cloud's API
 	}
 	return err
 }
@@ -216,7 +217,8 @@ func seconds(v string, least, most int) (int, error) {
 	return 0, fmt.Errorf("like 90s or 5m, between %ds and %ds", least, most)
 }
 
-// nodeSelector chooses the nodes that a Service's load balancer sends to.
+// nodeSelector returns the selector of the nodes that receive the traffic of the
+// Service's load balancer. Without the annotation it selects all nodes.
 func nodeSelector(svc *v1.Service) (labels.Selector, error) {
 	value, given := svc.Annotations[AnnotationLoadBalancerNodeSelector]
 	if !given {

@@ -1,12 +1,12 @@
-// Package ccm speaks k8s.io/cloud-provider to a simulated cloud (KEP-2392): it
-// initialises nodes, removes those whose instance is gone, and makes load
-// balancers for Services. The controllers are upstream's; this package is the
-// provider below them, and the command around them.
+// Package ccm implements k8s.io/cloud-provider for a simulated cloud (KEP-2392).
+// It initialises Nodes, deletes Nodes without an instance, and creates load
+// balancers for Services. Most controllers are upstream's. This package contains
+// the provider below them, a few additional controllers, and the command.
 //
-// Two rules run through it. What the cloud did not clearly say is an error,
-// never an absence: an error costs a retry, a wrong absence costs a Node. And
-// every call may be the second of its kind: a reply that was lost, a restart or
-// another leader leave things half done, and the next run finishes them.
+// Two rules apply everywhere. First, an unclear answer of the cloud is an error,
+// never an absence: an error costs a retry, but a wrong absence deletes a Node.
+// Second, every operation is safe to repeat. A lost reply, a restart or a new
+// leader leaves work half done, and the next run finishes it.
 package ccm
 
 import (
@@ -25,8 +25,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// Provider is a cloudprovider.Interface. Its parts share one client, and are
-// made once: the framework asks for them again for every node.
+// Provider is a cloudprovider.Interface. It creates its parts once, and all of
+// them share one client, because the framework asks for them again for every
+// Node.
 type Provider struct {
 	log       *slog.Logger
 	settings  *Settings
@@ -36,11 +37,13 @@ type Provider struct {
 	balancers *balancers
 	routes    *routes
 
-	// reread returns the configuration as it is on disk; nil if it is not.
+	// reread reads the configuration again. It is nil if there is no
+	// configuration file.
 	reread func() (Config, error)
-	// unheeded is what the file says that only a restart would heed; told once.
+	// unheeded holds the settings of the file that take effect only after a
+	// restart. Reload warns once about each change.
 	unheeded Config
-	// leads is told when this process begins to lead; nil if nobody asks.
+	// leads is called when this process begins to lead. It may be nil.
 	leads func()
 
 	start sync.Once
@@ -54,8 +57,8 @@ var (
 	_ cloudprovider.InformerUser = (*Provider)(nil)
 )
 
-// New returns a provider that calls the cloud by api and does as settings say. What
-// people should know about a Service or a Node goes to events.
+// New returns a provider that calls the cloud through api and follows settings.
+// Events about Services and Nodes go to the recorder events.
 func New(log *slog.Logger, api *client.Client, settings *Settings, events record.EventRecorder) *Provider {
 	m := newMirror(log, api)
 	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]absence{}}
@@ -67,8 +70,9 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 	}
 }
 
-// Initialize starts to mirror the cloud until stop closes; Wait returns after
-// that. With leader migration upstream calls it twice.
+// Initialize starts to mirror the cloud until stop closes. Wait returns after the
+// mirror has ended. With leader migration upstream calls Initialize twice, and
+// the second call starts nothing.
 func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	if p.leads != nil {
 		p.leads()
@@ -89,8 +93,8 @@ func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-ch
 	})
 }
 
-// Stop ends everything that was started here. With leader election upstream
-// ends nothing by itself: it leaves that to the end of the process.
+// Stop ends all goroutines that this provider started. With leader election
+// upstream stops nothing itself, because its process exits then.
 func (p *Provider) Stop() { p.stop.Do(func() { close(p.over) }) }
 
 // during runs work until ctx ends or Stop is called.
@@ -109,13 +113,13 @@ func (p *Provider) during(ctx context.Context, work func(context.Context)) {
 	})
 }
 
-// Wait returns when everything that was started here has ended.
+// Wait returns when all goroutines that this provider started have ended.
 func (p *Provider) Wait() { p.runs.Wait() }
 
-// SetInformers chooses how upstream's controllers see Nodes and Services, before
-// they are made. Their caches hold no managedFields, which nobody here reads and
-// which are a good part of a Node; an update without them keeps them on the
-// server. Services are shown as classView says.
+// SetInformers sets the transforms of the informers before upstream creates its
+// controllers. The caches omit managedFields, which no controller here reads and
+// which are a large part of a Node. An update without managedFields does not
+// change them on the server. classView transforms the Services.
 func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
 	cfg := p.settings.Get()
 	set := func(i cache.SharedIndexInformer, t cache.TransformFunc) {
@@ -130,8 +134,8 @@ func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
 	p.balancers.endpoints = endpoints{pods.Lister(), pods.Informer().HasSynced}
 }
 
-// strippedNode is a Node without its managedFields. The object that an informer
-// was given may be somebody else's as well, so this is a copy of its skin.
+// strippedNode returns a copy of a Node without managedFields. It copies the
+// outer struct, because other code may hold the object that the informer passes.
 func strippedNode(obj any) (any, error) {
 	n, ok := obj.(*v1.Node)
 	if !ok {
@@ -142,26 +146,26 @@ func strippedNode(obj any) (any, error) {
 	return &view, nil
 }
 
-// ProviderName is the scheme of our provider ids.
+// ProviderName returns the scheme of the provider ids.
 func (p *Provider) ProviderName() string { return providerid.Scheme }
 
-// HasClusterID is true: what a cluster makes carries the cluster's name.
+// HasClusterID returns true: cloud resources carry the cluster's name as a label.
 func (p *Provider) HasClusterID() bool { return true }
 
-// InstancesV2 answers for nodes.
+// InstancesV2 returns the provider's part for Nodes.
 func (p *Provider) InstancesV2() (cloudprovider.InstancesV2, bool) { return p.instances, true }
 
-// LoadBalancer makes load balancers for Services.
+// LoadBalancer returns the provider's part for Services.
 func (p *Provider) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return p.balancers, true }
 
-// Instances is not offered: InstancesV2 replaces it.
+// Instances returns false: InstancesV2 replaces it.
 func (p *Provider) Instances() (cloudprovider.Instances, bool) { return nil, false }
 
-// Zones is not offered: InstancesV2 replaces it.
+// Zones returns false: InstancesV2 replaces it.
 func (p *Provider) Zones() (cloudprovider.Zones, bool) { return nil, false }
 
-// Clusters is not offered: nothing calls it.
+// Clusters returns false: the framework does not call it.
 func (p *Provider) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
 
-// Routes makes routes to the pods of nodes.
+// Routes returns the provider's part for routes to pods.
 func (p *Provider) Routes() (cloudprovider.Routes, bool) { return p.routes, true }

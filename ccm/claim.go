@@ -12,12 +12,13 @@ import (
 	servicehelpers "k8s.io/cloud-provider/service/helpers"
 )
 
-// claims says whose the finalizer of a Service is. All clouds' controllers have
-// the same one, and a Service that becomes of another type loses its class: by the
-// look of it anybody's, and upstream's controller would take it from its owner.
+// claims records whether this provider owns the finalizer of a Service. The
+// controllers of all clouds use the same finalizer, and a Service loses its class
+// when its type changes. Without the record, upstream's controller would remove
+// the finalizer of another controller.
 type claims struct {
 	mu   sync.Mutex
-	ours map[types.UID]bool // of Services that have the finalizer
+	ours map[types.UID]bool // only Services with the finalizer
 }
 
 func (c *claims) set(svc *v1.Service, ours bool) {
@@ -30,8 +31,10 @@ func (c *claims) set(svc *v1.Service, ours bool) {
 	c.ours[svc.UID] = ours
 }
 
-// of is what is known of a Service that wants no load balancer any more: what it
-// was when it wanted one, or else who wrote its finalizer.
+// of reports whether this provider owns the finalizer of a Service that no longer
+// wants a load balancer, and whether the owner is known. It uses the record from
+// the time when the Service wanted a load balancer. Without a record it reads the
+// writer of the finalizer from managedFields.
 func (c *claims) of(svc *v1.Service) (ours, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,9 +44,11 @@ func (c *claims) of(svc *v1.Service) (ours, known bool) {
 	return ours, known
 }
 
-// doubt is an error if the Service has a finalizer and the cloud nothing of it,
-// and nobody knows whose it is: to take it would leak what its owner has not
-// deleted yet. Ours that is gone is known by the condition, too.
+// doubt returns an error if the Service no longer wants a load balancer, has the
+// finalizer, and its owner may be another controller. The caller has already
+// found that the cloud has no load balancer of the Service. If upstream removed
+// such a finalizer, the load balancer of the other controller would leak. The
+// condition LoadBalancerPortsError of this provider also proves ownership.
 func (c *claims) doubt(svc *v1.Service) error {
 	if svc.Spec.Type == v1.ServiceTypeLoadBalancer || !servicehelpers.HasLBFinalizer(svc) || leftover(svc) {
 		return nil
@@ -54,8 +59,8 @@ func (c *claims) doubt(svc *v1.Service) error {
 	return fmt.Errorf("its finalizer %s may be another controller's: the cloud has no load balancer of this Service; remove the finalizer if nobody else does", servicehelpers.LoadBalancerCleanupFinalizer)
 }
 
-// wrote reports whether this program put the finalizer there, as the API server
-// keeps it. The views of Services do not have it.
+// wrote reports whether this program added the finalizer, according to
+// managedFields. The Services in the informer caches have no managedFields.
 func wrote(svc *v1.Service) bool {
 	me, _, _ := strings.Cut(rest.DefaultKubernetesUserAgent(), "/")
 	for _, entry := range svc.ManagedFields {

@@ -13,17 +13,21 @@ import (
 // provider serves if its configuration does not name another.
 const DefaultLoadBalancerClass = "cloudsim.dev/load-balancer"
 
-// notServed is the class of a Service that names none, where those are left to
-// somebody else.
+// notServed is the class that classView gives to a Service without a class, if
+// another controller serves such Services.
 const notServed = "cloudsim.dev/not-served"
 
-// classView shows Services to upstream's service controller so that it serves
-// a class: it wants exactly the Services without one, and no flag changes that.
-// A Service of our class is shown without it, one that is not ours with another
-// one, and without the finalizer that would have upstream clean up after its
-// real owner; that stays so when it becomes of another type, which has no class.
-// Only the cache differs: what upstream writes is the difference of two such
-// views, which never names the class.
+// classView returns a transform that makes upstream's service controller serve a
+// class. Upstream serves exactly the Services without a class, and no flag
+// changes this. The transform therefore removes the class from Services of this
+// provider. It gives all other Services a class of another controller. It also
+// removes their cleanup finalizer, so that upstream does not clean up for another
+// owner. It still removes this finalizer after such a Service has changed its
+// type and lost its class.
+//
+// Only the informer cache differs from the API server. Upstream writes the
+// difference of two transformed Services, and this difference never contains the
+// class.
 func classView(class string, serveUnclassed bool, whose *claims) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		whole, ok := obj.(*v1.Service)
@@ -31,7 +35,7 @@ func classView(class string, serveUnclassed bool, whose *claims) cache.Transform
 			return obj, nil
 		}
 		svc := new(v1.Service)
-		*svc = *whole // as with strippedNode
+		*svc = *whole // copies the outer struct only, like strippedNode
 		svc.ManagedFields = nil
 		if svc.Spec.Type != v1.ServiceTypeLoadBalancer {
 			ours, known := whose.of(whole)
@@ -58,7 +62,7 @@ func classView(class string, serveUnclassed bool, whose *claims) cache.Transform
 	}
 }
 
-// wantsOurs reports whether a Service that wants a load balancer wants it of us.
+// wantsOurs reports whether this provider serves a Service of type LoadBalancer.
 func wantsOurs(svc *v1.Service, class string, serveUnclassed bool) bool {
 	c := svc.Spec.LoadBalancerClass
 	return c == nil && serveUnclassed || c != nil && *c == cmp.Or(class, DefaultLoadBalancerClass)

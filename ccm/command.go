@@ -20,7 +20,7 @@ import (
 	"k8s.io/cloud-provider/names"
 	"k8s.io/cloud-provider/options"
 	cliflag "k8s.io/component-base/cli/flag"
-	_ "k8s.io/component-base/logs/json/register"          // or upstream refuses --logging-format=json
+	_ "k8s.io/component-base/logs/json/register"          // without it upstream refuses --logging-format=json
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // rest_client_*, workqueue_* and leader_election_* metrics
 	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
 	"k8s.io/controller-manager/pkg/features"
@@ -31,8 +31,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// Environment variables that stand below the flags and above the file of
-// --cloud-config.
+// These environment variables take precedence over the file of --cloud-config.
+// The flags take precedence over the variables.
 const (
 	EnvURL       = "CLOUDSIM_URL"
 	EnvCAFile    = "CLOUDSIM_CA_FILE"
@@ -41,18 +41,19 @@ const (
 	EnvRegion    = "CLOUDSIM_REGION"
 )
 
-// NewCommand returns upstream's cloud-controller-manager with this provider:
-// its flags, leader election, health and metrics, and four flags of ours. It
-// runs until its context ends. What is wrong with the cloud's configuration it
-// returns before upstream starts anything; as upstream does, it exits when it
-// loses its lease, and when the API server does not answer within 10 s.
+// NewCommand returns upstream's cloud-controller-manager command with this
+// provider. The command has upstream's flags, leader election, health checks and
+// metrics, and additional flags of this package. It runs until its context ends.
+// It returns errors of the cloud configuration before upstream starts anything.
+// Like upstream, the process exits when it loses its lease, or when the API
+// server does not answer within 10 s.
 func NewCommand(getenv func(string) string, stderr io.Writer) *cobra.Command {
 	return newCommand(getenv, stderr, silence)
 }
 
 func newCommand(getenv func(string) string, stderr io.Writer, silence time.Duration) *cobra.Command {
 	opts, err := defaults()
-	if err != nil { // upstream's defaults do not fit upstream's scheme
+	if err != nil { // upstream's defaults do not match upstream's own scheme
 		return &cobra.Command{Use: "ccm", RunE: func(*cobra.Command, []string) error { return err }}
 	}
 	r := &runner{getenv: getenv, stderr: stderr, silence: silence, opts: opts, stop: make(chan struct{})}
@@ -64,18 +65,19 @@ their addresses, zone and type, deletes those whose instance is gone, and makes
 load balancers for Services.`
 	cmd.Example = "  allinone ccm --kubeconfig ccm.kubeconfig --cloud-url http://127.0.0.1:8180 --cloud-token-file ccm.token"
 	cmd.SilenceUsage = true
-	cmd.Flags().Lookup("help").Usage = "help for ccm" // upstream named it before we did
+	cmd.Flags().Lookup("help").Usage = "help for ccm" // upstream set this text before the command was renamed
 	cmd.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
-	f := cmd.Flags().Lookup("configure-cloud-routes") // for its default upstream has no option
+	f := cmd.Flags().Lookup("configure-cloud-routes") // upstream has no option for this default
 	r.failed, f.DefValue = f.Value.Set("false"), "false"
 	r.upstream, cmd.RunE = cmd.RunE, r.run
 	return cmd
 }
 
-// defaults are upstream's options, where ours differ: a cloud that is near can
-// take more calls at a time, so that a thousand nodes that join together are
-// initialised within the minute that KEP-2395 promises; and there is no
-// certificate to make for webhooks, because there are none.
+// defaults returns upstream's options with changed defaults. The CCM may send
+// more calls at a time, because a local cloud can answer them. A thousand Nodes
+// that join together are then initialised within the minute that KEP-2395
+// requires. The webhook options are removed, because there are no webhooks that
+// need a certificate.
 func defaults() (*options.CloudControllerManagerOptions, error) {
 	opts, err := options.NewCloudControllerManagerOptions()
 	if err != nil {
@@ -90,30 +92,30 @@ func defaults() (*options.CloudControllerManagerOptions, error) {
 	return opts, nil
 }
 
-// silence is how long a client of upstream's health and metrics server may send
-// nothing. Upstream waits for a request's body without end. A CPU profile that
-// takes longer is cut off.
+// silence limits how long a client of upstream's health and metrics server may
+// send nothing. Upstream itself waits for a request's body without limit. The
+// limit also ends a CPU profile that takes longer.
 const silence = 25 * time.Second
 
-// runner carries what the command was given to the places where upstream asks.
+// runner passes the command's inputs to the functions that upstream calls.
 type runner struct {
 	getenv   func(string) string
 	stderr   io.Writer
-	silence  time.Duration // see the constant
+	silence  time.Duration // see the constant silence
 	opts     *options.CloudControllerManagerOptions
-	flagged  Config // from our flags
+	flagged  Config // from the flags of this package
 	ours     *pflag.FlagSet
 	stop     chan struct{}
 	upstream func(*cobra.Command, []string) error
-	failed   error // while the command was made
+	failed   error // error from the construction of the command
 
 	log *slog.Logger // set by run, before provider is called
-	cfg Config       // likewise
+	cfg Config       // set by run, before provider is called
 
-	// Made by provider; nil before.
+	// provider sets these fields; they are nil before.
 	made   *Provider
 	gate   *gate
-	leases *leases // nil without an election
+	leases *leases // nil without leader election
 }
 
 func (r *runner) flags() cliflag.NamedFlagSets {
@@ -149,7 +151,7 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer context.AfterFunc(ctx, func() { close(r.stop) })()
 	err = r.upstream(cmd, args)
-	cancel() // the controllers also stop when upstream's command returned by itself
+	cancel() // also stops the controllers if upstream's command returns without an error
 	if r.made == nil {
 		return err
 	}
@@ -159,8 +161,9 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// handOver lets another process lead at once. As long as a call to the cloud is
-// not answered it waits for it; after callTimeout the Leases run out instead.
+// handOver releases the Leases, so that another process can lead at once. It
+// first waits for running calls to the cloud. If a call is still not answered
+// after callTimeout, handOver leaves the Leases to expire.
 func (r *runner) handOver(ctx context.Context) {
 	waiting, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -176,7 +179,8 @@ func (r *runner) handOver(ctx context.Context) {
 	}
 }
 
-// elected are the Leases that upstream elects by; nil if it does not.
+// elected returns the Leases that upstream uses for leader election. It returns
+// nil without leader election.
 func (r *runner) elected(c *appconfig.CompletedConfig) *leases {
 	generic := c.ComponentConfig.Generic
 	if !generic.LeaderElection.LeaderElect {
@@ -192,23 +196,24 @@ func (r *runner) elected(c *appconfig.CompletedConfig) *leases {
 	return l
 }
 
-// routeResync is how often routes are compared with the nodes behind the gate of
-// KEP-5237, where a route that could not be made, or that somebody deleted, waits
-// for the next change of a node or for the informers to repeat themselves, which
-// by upstream's default is in 12 to 24 hours. It costs the cloud one list of
-// routes, and the other controllers a look at their caches.
+// routeResync is how often upstream compares routes with Nodes if the feature
+// gate of KEP-5237 is enabled. With this gate, upstream retries a failed route
+// only at the next change of a Node or at the next informer resync. The same
+// applies to a route that a person deleted. Upstream's default resync period is
+// 12 to 24 hours. The shorter period costs one list of routes. The other
+// controllers only compare their caches.
 const routeResync = time.Minute
 
-// resync has informers repeat themselves often enough for routes, unless somebody
-// chose how often.
+// resync sets the shorter resync period for routes, unless the user chose a
+// period.
 func (r *runner) resync(chosen bool) {
 	if !chosen && utilfeature.DefaultFeatureGate.Enabled(features.CloudControllerManagerWatchBasedRoutesReconciliation) {
 		r.opts.Generic.MinResyncPeriod.Duration = routeResync
 	}
 }
 
-// checkUpstream finds what upstream would find wrong with its own flags, and
-// would print by itself as well as return.
+// checkUpstream returns the errors in upstream's own flags. Upstream would also
+// print these errors, in addition to returning them.
 func (r *runner) checkUpstream() error {
 	all := app.ControllerNames(controllers())
 	err := r.opts.Validate(all, app.ControllersDisabledByDefault.List(), names.CCMControllerAliases(), app.AllWebhooks, app.DisabledByDefaultWebhooks)
@@ -222,7 +227,8 @@ func (r *runner) checkUpstream() error {
 	return err
 }
 
-// config is flag over environment over file.
+// config merges the settings. Flags take precedence over the environment, and the
+// environment over the file.
 func (r *runner) config() (Config, error) {
 	if n := r.opts.KubeCloudShared.CloudProvider.Name; n != providerid.Scheme {
 		return Config{}, fmt.Errorf("--cloud-provider must be %s, got %q", providerid.Scheme, n)
@@ -245,8 +251,8 @@ func (r *runner) config() (Config, error) {
 	return cfg, cfg.Validate()
 }
 
-// insist has the flags that were given decide where Over cannot tell: what is
-// empty, false or 0 is what is left out, too.
+// insist applies the flags that the user set explicitly. Over cannot do this,
+// because it treats an empty string, false and 0 as not set.
 func (r *runner) insist(cfg *Config) {
 	for flag, set := range map[string]func(){
 		"cloud-project":            func() { cfg.Project = r.flagged.Project },
@@ -264,8 +270,8 @@ func (r *runner) insist(cfg *Config) {
 	}
 }
 
-// provider is upstream's first question after it read its flags and set up its
-// own logging, which is why ours comes here.
+// provider creates the provider. Upstream calls it after it has read its flags
+// and set up its own logging, so provider also sets up this package's logging.
 func (r *runner) provider(c *appconfig.CompletedConfig) cloudprovider.Interface {
 	if s := c.SecureServing; s != nil {
 		s.Listener = run.LimitSilence(s.Listener, r.silence)

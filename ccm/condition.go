@@ -11,28 +11,29 @@ import (
 	servicehelpers "k8s.io/cloud-provider/service/helpers"
 )
 
-// portsError is why ports of a Service cannot be had: the cloud does not forward
-// their protocol, there is no node port, or another Service has them.
+// portsError reports that a load balancer cannot serve some ports of a Service.
+// The cloud does not forward their protocol, there is no node port, or another
+// Service has them.
 type portsError struct{ error }
 
-// refused is why the load balancer that a Service asks for cannot be made. The
-// framework's controller tells it in an event; asking again changes nothing.
+// refused reports that the requested load balancer cannot be created. Upstream's
+// controller reports the reason in an event, and a retry does not help.
 type refused struct{ error }
 
-// reasonPorts is the reason of the condition LoadBalancerPortsError. The one that
-// Kubernetes defines is for clouds that cannot mix protocols.
+// reasonPorts is the reason in the condition LoadBalancerPortsError. The reason
+// that Kubernetes defines is for clouds that cannot mix protocols.
 const reasonPorts = "PortsRefused"
 
-// leftover reports whether the Service has our condition and wants no load
-// balancer any more.
+// leftover reports whether the Service still has the condition of this provider,
+// but no longer wants a load balancer.
 func leftover(svc *v1.Service) bool {
 	c := meta.FindStatusCondition(svc.Status.Conditions, v1.LoadBalancerPortsError)
 	return svc.Spec.Type != v1.ServiceTypeLoadBalancer && c != nil && c.Reason == reasonPorts
 }
 
-// tellPorts keeps the condition LoadBalancerPortsError of a Service: it is there
-// while why, which may be nil, is about ports. An event is gone within the hour;
-// who waits for the Service reads the condition.
+// tellPorts sets the condition LoadBalancerPortsError of a Service if why is a
+// portsError, and removes it otherwise. The argument why may be nil. The
+// condition stays visible, but an event is deleted after an hour.
 func (r *repairer) tellPorts(svc *v1.Service, why error) error {
 	after := svc.DeepCopy()
 	changed := false

@@ -20,31 +20,32 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// Config is the cloud configuration, the YAML file that --cloud-config names:
-// where the cloud is, and as whom to call it.
+// Config is the cloud configuration: the URL of the cloud, the credentials and
+// the behaviour of the controllers. --cloud-config names its YAML file.
 type Config struct {
 	URL       string `json:"url"`               // e.g. http://127.0.0.1:8180
-	TokenFile string `json:"tokenFile"`         // holds a bearer token of role editor; read again for every call. Relative to the configuration's own folder
+	TokenFile string `json:"tokenFile"`         // bearer token of role editor; read again for every call. Relative to the configuration's own folder
 	CAFile    string `json:"caFile,omitempty"`  // certificate authority of an https URL (PEM); the system's authorities if empty. Read when the CCM starts. Relative to the configuration's own folder
-	Project   string `json:"project,omitempty"` // only for an admin's token, which is of no project
-	Region    string `json:"region,omitempty"`  // where load balancers are made; the cloud's only one if empty
+	Project   string `json:"project,omitempty"` // only for an admin's token, which belongs to no project
+	Region    string `json:"region,omitempty"`  // region of new load balancers; the cloud's only region if empty
 
-	// NodeDeletionGrace is how long an instance must be gone until its Node is
-	// deleted; none by default.
+	// NodeDeletionGrace is the time that an instance must be absent before the
+	// CCM deletes its Node. The default is 0.
 	NodeDeletionGrace metav1.Duration `json:"nodeDeletionGrace,omitempty"`
-	// LoadBalancerClass is the spec.loadBalancerClass that is served beside
-	// Services that name none; DefaultLoadBalancerClass if empty.
+	// LoadBalancerClass is the spec.loadBalancerClass that the CCM serves, in
+	// addition to Services without a class. Empty means DefaultLoadBalancerClass.
 	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
-	// OnlyLoadBalancerClass leaves Services that name no class to somebody else.
+	// OnlyLoadBalancerClass leaves Services without a class to another
+	// controller.
 	OnlyLoadBalancerClass bool `json:"onlyLoadBalancerClass,omitempty"`
-	// LoadBalancerIPMode is what Services publish that do not choose by
-	// annotation: Proxy, the default, or VIP (KEP-1860).
+	// LoadBalancerIPMode is the mode of Services that do not choose a mode by
+	// annotation: Proxy, which is the default, or VIP (KEP-1860).
 	LoadBalancerIPMode v1.LoadBalancerIPMode `json:"loadBalancerIPMode,omitempty"`
-	// DeleteOrphans deletes load balancers of this cluster whose Service is
-	// gone; without it they are only reported.
+	// DeleteOrphans makes the CCM delete load balancers of this cluster that no
+	// Service wants. By default the CCM only reports them.
 	DeleteOrphans bool `json:"deleteOrphans,omitempty"`
-	// OrphanGrace is how long one must have been an orphan before it is
-	// deleted; 10 minutes if empty.
+	// OrphanGrace is the time that a load balancer must be an orphan before the
+	// CCM deletes it. Empty means 10 minutes.
 	OrphanGrace metav1.Duration `json:"orphanGrace,omitempty"`
 }
 
@@ -54,8 +55,9 @@ func (c Config) ipMode() v1.LoadBalancerIPMode {
 
 func (c Config) orphanGrace() time.Duration { return cmp.Or(c.OrphanGrace.Duration, 10*time.Minute) }
 
-// ReadConfig reads a cloud configuration. An unknown field is an error: it is
-// a misspelt one.
+// ReadConfig reads the cloud configuration at path. An unknown field is an error,
+// because it is usually a typing error. Relative file names in the configuration
+// become relative to its folder.
 func ReadConfig(path string) (c Config, err error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -72,7 +74,7 @@ func ReadConfig(path string) (c Config, err error) {
 	return c, nil
 }
 
-// Over is c with what it leaves empty taken from below.
+// Over returns c, with its empty fields taken from below.
 func (c Config) Over(below Config) Config {
 	return Config{
 		URL:       cmp.Or(c.URL, below.URL),
@@ -90,7 +92,7 @@ func (c Config) Over(below Config) Config {
 	}
 }
 
-// Validate says all that is wrong, not only the first.
+// Validate returns all errors in the configuration, not only the first.
 func (c Config) Validate() error {
 	var bad []error
 	add := func(format string, args ...any) {
@@ -129,8 +131,8 @@ func (c Config) Validate() error {
 	return errors.Join(bad...)
 }
 
-// callTimeout bounds every call to the cloud, and connectTimeout the part of
-// it that only the network is to blame for.
+// callTimeout limits every call to the cloud. connectTimeout limits the time to
+// establish a connection within that call.
 const (
 	callTimeout    = 10 * time.Second
 	connectTimeout = 3 * time.Second

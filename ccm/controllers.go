@@ -17,28 +17,28 @@ import (
 	"k8s.io/controller-manager/pkg/healthz"
 )
 
-// The controllers of ours, beside upstream's. Their names are for --controllers
-// and for leader migration; like upstream's they are stable.
+// These are the names of the additional controllers, for --controllers and for
+// leader migration. They are stable, like upstream's names.
 const (
 	ServiceRepairController = "service-lb-repair-controller"
 	ServiceOrphanController = "service-lb-orphan-controller"
-	// ServiceEndpointController has load balancers follow pods.
+	// ServiceEndpointController updates load balancers when pods change.
 	ServiceEndpointController = "service-lb-endpoint-controller"
 	NodeLabelController       = "cloud-node-label-controller"
 	NodeIPAMController        = "cloud-node-ipam-controller"
-	// CloudHealthController does nothing but have a health check, of the cloud,
-	// which /healthz shows as cloud-health-controller. Upstream's checks are
-	// all well while no call to the cloud is answered.
+	// CloudHealthController only adds a health check of the cloud. /healthz shows
+	// it as cloud-health-controller. Upstream's own checks stay healthy even if
+	// the cloud answers no call.
 	CloudHealthController = "cloud-health-controller"
 )
 
-// controllers are upstream's and ours. Upstream's map is a global that its own
-// sample edits, so this is a copy. The one for routes is left in: it says itself
-// whether it has something to do.
+// controllers returns upstream's controllers and the additional ones. It clones
+// upstream's map, because the map is a global variable. The route controller
+// stays in the map, because it disables itself if it has nothing to do.
 func controllers() map[string]app.ControllerInitFuncConstructor {
 	all := maps.Clone(app.DefaultInitFuncConstructors)
 	for name, c := range map[string]struct {
-		client string // whose account; upstream's have the rights already
+		client string // account of the controller; upstream's accounts already have the rights
 		make   makeController
 	}{
 		ServiceRepairController:   {"service-controller", makeRepairer},
@@ -56,9 +56,10 @@ func controllers() map[string]app.ControllerInitFuncConstructor {
 	return all
 }
 
-// migrating completes the leader migration (KEP-2436) that was asked for without
-// a configuration: upstream's default names the controllers as they were called
-// once, so two of the three would run under both locks' holders.
+// migrating completes a leader migration (KEP-2436) that was requested without a
+// configuration. Upstream's default uses old names of the controllers. Without
+// the current names, two of the three controllers would run under the holders of
+// both Leases.
 func migrating(c *config.LeaderMigrationConfiguration) {
 	for _, name := range []string{names.ServiceLBController, names.NodeRouteController, names.CloudNodeLifecycleController, ServiceRepairController, ServiceOrphanController, ServiceEndpointController} {
 		if !slices.ContainsFunc(c.ControllerLeaders, func(l config.ControllerLeaderConfiguration) bool { return l.Name == name }) {
@@ -67,7 +68,7 @@ func migrating(c *config.LeaderMigrationConfiguration) {
 	}
 }
 
-// cloudHealth is a controller that only has a health check.
+// cloudHealth returns a controller that only has a health check.
 func cloudHealth(_ app.ControllerInitContext, _ *appconfig.CompletedConfig, cloud cloudprovider.Interface) app.InitFunc {
 	return func(context.Context, controllermanager.ControllerContext) (controller.Interface, bool, error) {
 		return health{cloud.(*Provider)}, true, nil
@@ -76,17 +77,18 @@ func cloudHealth(_ app.ControllerInitContext, _ *appconfig.CompletedConfig, clou
 
 type health struct{ p *Provider }
 
-// Name is the controller's.
+// Name returns the controller's name.
 func (health) Name() string { return CloudHealthController }
 
-// HealthChecker says whether the cloud can be watched.
+// HealthChecker returns the check that reports whether the cloud can be watched.
 func (h health) HealthChecker() healthz.UnnamedHealthChecker { return h }
 
-// Check is the health check itself.
+// Check returns the error of the mirror, or nil if the mirror is up to date.
 func (h health) Check(*http.Request) error { return h.p.mirror.health() }
 
-// makeController makes a controller of ours before the informers start, and
-// returns what runs it until its context ends; nil if it is not wanted.
+// makeController creates an additional controller before the informers start. It
+// returns the function that runs the controller until its context ends. It
+// returns nil if the controller is disabled.
 type makeController func(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedConfig) (run func(context.Context), err error)
 
 func (m makeController) constructor(name string) app.InitFuncConstructor {
@@ -137,7 +139,8 @@ func makeLabeler(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedC
 	return (&labeler{p.log, p, kube, c.SharedInformers.Core().V1().Nodes().Lister()}).run, nil
 }
 
-// makeAllocator makes none unless upstream's two flags ask for it.
+// makeAllocator returns nil unless upstream's two flags for IP address management
+// ask for the controller.
 func makeAllocator(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedConfig) (func(context.Context), error) {
 	shared := c.ComponentConfig.KubeCloudShared
 	if !shared.AllocateNodeCIDRs || shared.CIDRAllocatorType != CloudAllocator {

@@ -22,34 +22,36 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// byPods reports whether the Service's load balancer sends to pods: it has no
-// node ports, and wants none.
+// byPods reports whether the Service's load balancer sends traffic to pods. This
+// is so if the Service disables node ports and a port has none.
 func byPods(svc *v1.Service) bool {
 	allocate := svc.Spec.AllocateLoadBalancerNodePorts
 	return allocate != nil && !*allocate && slices.ContainsFunc(svc.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort == 0 })
 }
 
-// backends is where a load balancer sends to.
+// backends are the destinations of a load balancer.
 type backends struct {
 	targets []cloudsim.Target
-	ports   []int  // of pods, for each port of the Service; nil for its node ports
-	left    []left // what it cannot send to
+	ports   []int  // target port for each port of the Service if the targets are pods; nil means node ports
+	left    []left // backends that get no traffic
 }
 
-// left is what a load balancer cannot send to, and why.
+// left is a backend that gets no traffic, and the reason.
 type left struct {
-	reason string // of the event
+	reason string // reason of the event
 	why    error
 }
 
-// endpoints are the EndpointSlices of the cluster.
+// endpoints gives access to the EndpointSlices of the cluster.
 type endpoints struct {
 	lister discoverylisters.EndpointSliceLister
 	synced cache.InformerSynced
 }
 
-// known waits a little until what the API server has was read: until then a
-// Service would seem to have no pod, and its load balancer would be emptied.
+// known waits for a short time until the informer has listed all EndpointSlices.
+// It returns a RetryError if the list is not complete in time. Before that, a
+// Service would seem to have no pods, and the CCM would remove all targets of its
+// load balancer.
 func (e endpoints) known(ctx context.Context, patience wait.Backoff) error {
 	if e.synced == nil {
 		return errors.New("EndpointSlices are not watched")
@@ -61,7 +63,8 @@ func (e endpoints) known(ctx context.Context, patience wait.Backoff) error {
 	return nil
 }
 
-// strippedSlice is an EndpointSlice without its managedFields, as strippedNode.
+// strippedSlice returns a copy of an EndpointSlice without managedFields, like
+// strippedNode.
 func strippedSlice(obj any) (any, error) {
 	s, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok {
@@ -74,15 +77,16 @@ func strippedSlice(obj any) (any, error) {
 
 // pod is an endpoint of a Service.
 type pod struct {
-	name    string // for people
+	name    string // for messages
 	node    string
 	ip      string
-	numbers []int // of the Service's ports; 0 where it has none
+	numbers []int // target ports in the order of the Service's ports; 0 means that the pod lacks the port
 }
 
-// podsOf are the pods that a Service sends to: those that are ready, or if none
-// is, those that serve while they end (KEP-1669). A pod of two families is one,
-// at its address of the Service's first.
+// podsOf returns the pods that receive the Service's traffic. These are the ready
+// pods. If no pod is ready, they are the terminating pods that still serve
+// (KEP-1669). A pod with addresses of two families counts once, with its address
+// of the Service's first family.
 func (e endpoints) podsOf(svc *v1.Service) ([]pod, error) {
 	all, err := e.lister.EndpointSlices(svc.Namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}))
 	if err != nil {
@@ -130,7 +134,8 @@ func (e endpoints) podsOf(svc *v1.Service) ([]pod, error) {
 	return ending, nil
 }
 
-// numbersOf are the ports of a slice's pods, in the order of the Service's.
+// numbersOf returns the port numbers of a slice's pods, in the order of the
+// Service's ports.
 func numbersOf(svc *v1.Service, s *discoveryv1.EndpointSlice) []int {
 	numbers := make([]int, len(svc.Spec.Ports))
 	for i, p := range svc.Spec.Ports {
@@ -143,8 +148,9 @@ func numbersOf(svc *v1.Service, s *discoveryv1.EndpointSlice) []int {
 	return numbers
 }
 
-// agreed are the numbers that most pods have for each of the Service's ports,
-// because a listener has one; without any, what the Service says itself.
+// agreed returns, for each port of the Service, the target port that most pods
+// have. A listener has one target port only. Without pods it returns the numbers
+// in the Service itself.
 func agreed(svc *v1.Service, pods []pod) []int {
 	most := make([]int, len(svc.Spec.Ports))
 	for i, port := range svc.Spec.Ports {
@@ -164,9 +170,9 @@ func agreed(svc *v1.Service, pods []pod) []int {
 	return most
 }
 
-// serves reports whether the pod has the ports that were agreed on. One that it
-// lacks, such as the newest of a Service whose pods are still being replaced, is
-// no reason to do without its others.
+// serves reports whether the pod's ports equal the agreed ports. A port that the
+// pod lacks does not count. For example, during a rollout older pods lack the
+// newest port of the Service, but they still serve the other ports.
 func (p pod) serves(ports []int) bool {
 	for i, n := range p.numbers {
 		if n != 0 && n != ports[i] {
@@ -176,7 +182,7 @@ func (p pod) serves(ports []int) bool {
 	return true
 }
 
-// podBackends are the pods behind a Service that run on these nodes.
+// podBackends returns the pods of a Service that run on the given nodes.
 func (b *balancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
 	if err := b.endpoints.known(ctx, b.patience); err != nil {
 		return to, err
@@ -192,7 +198,7 @@ func (b *balancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v
 		}
 	}
 	if !b.carriesPods(of) {
-		return to, nil // without ports it is refused
+		return to, nil // ports stay nil, so wanted refuses the Service
 	}
 	to.ports = agreed(svc, pods)
 	leave := func(p pod, format string, a ...any) {
@@ -203,7 +209,7 @@ func (b *balancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v
 		switch {
 		case !p.serves(to.ports):
 			leave(p, "its ports are %v, and those of most are %v", p.numbers, to.ports)
-		case !here: // its node is excluded, or not chosen, or has not been initialised yet
+		case !here: // the node is excluded, not selected, or not initialised yet
 		case !b.reaches(id, p.ip):
 			leave(p, "the cloud does not bring %s to %s: it is not in its pod ranges", p.ip, id)
 		default:
@@ -218,8 +224,8 @@ func (b *balancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v
 	return to, nil
 }
 
-// carriesPods reports whether the cloud's network may bring anything to pods: it
-// does not if it gave none of the instances a range for them.
+// carriesPods reports whether the cloud's network may deliver packets to pods. It
+// returns false if all of the instances are known and none has a pod range.
 func (b *balancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
 	for _, id := range nodes {
 		if i, known := b.mirror.instance(id); !known || len(i.PodRanges) > 0 {
@@ -229,16 +235,18 @@ func (b *balancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
 	return len(nodes) == 0
 }
 
-// reaches reports whether the cloud would take ip for a target behind the
-// instance; what the mirror does not know, the cloud says itself.
+// reaches reports whether the cloud accepts ip as a target behind the instance.
+// It returns true for an instance that the mirror does not know, because the
+// cloud then decides itself.
 func (b *balancers) reaches(id cloudsim.InstanceID, ip string) bool {
 	i, known := b.mirror.instance(id)
 	a, err := netip.ParseAddr(ip)
 	return !known || err == nil && i.Has(a)
 }
 
-// podCheck asks pods whether they accept connections: Kubernetes says which are
-// ready. Where there is only UDP, nothing is known that would answer.
+// podCheck returns the health check for pods: whether they accept TCP
+// connections. Kubernetes already reports the readiness of pods. A Service with
+// UDP ports only has no health check, because no port is known to answer.
 func podCheck(svc *v1.Service) cloudsim.HealthCheck {
 	check := cloudsim.HealthCheck{
 		Protocol: cloudsim.HealthNone, IntervalMillis: probeInterval, TimeoutMillis: probeTimeout,
@@ -250,7 +258,8 @@ func podCheck(svc *v1.Service) cloudsim.HealthCheck {
 	return check
 }
 
-// tellLeft says what gets no traffic: one event for each reason.
+// tellLeft reports the backends that get no traffic, with one event for each
+// reason.
 func (b *balancers) tellLeft(svc *v1.Service, all []left) {
 	const most = 3
 	words := map[string][]string{}

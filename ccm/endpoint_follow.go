@@ -18,12 +18,13 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/queue"
 )
 
-// podBatch is how long changes of a Service's pods are gathered: a rollout is one
-// call in that time, and not one for each pod.
+// podBatch is the time during which the CCM collects changes of a Service's pods.
+// A rollout thus needs one call in this time, not one call for each pod.
 const podBatch = 500 * time.Millisecond
 
-// podFollower has the load balancers of Services without node ports follow their
-// pods, which upstream's service controller does not watch.
+// podFollower updates the targets of load balancers of Services without node
+// ports when their pods change. Upstream's service controller does not watch
+// pods.
 type podFollower struct {
 	log      *slog.Logger
 	p        *Provider
@@ -46,7 +47,7 @@ func newPodFollower(p *Provider, services coreinformers.ServiceInformer, nodes c
 	return f, err
 }
 
-// run follows until ctx ends.
+// run updates targets until ctx ends.
 func (f *podFollower) run(ctx context.Context) {
 	queue.Drain(ctx, f.queue, 2, func(ctx context.Context, key string) (time.Duration, error) {
 		wait, err := f.sync(ctx, key)
@@ -66,12 +67,13 @@ func (f *podFollower) changed(obj any) {
 	}
 }
 
-// sync makes the targets of a Service's load balancer its pods of now. One that
-// is missing upstream's controller makes, with those pods.
+// sync sets the targets of a Service's load balancer to the current pods. It
+// ignores a missing load balancer, because upstream's controller creates it with
+// the current pods.
 func (f *podFollower) sync(ctx context.Context, key string) (wait time.Duration, err error) {
 	ns, n, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
-		return 0, nil //nolint:nilerr // a key that is none never becomes one
+		return 0, nil //nolint:nilerr // a retry does not repair an invalid key
 	}
 	svc, err := f.services.Services(ns).Get(n)
 	switch {

@@ -9,9 +9,9 @@ import (
 
 var errStopping = errors.New("the cloud controller manager is stopping")
 
-// gate lets calls to the cloud through until it is closed. Upstream's controllers
-// have no end but the process's: behind a closed gate they change nothing any
-// more, so another process may lead.
+// gate passes calls to the cloud until it is closed. Upstream's controllers run
+// until the process exits. A closed gate prevents further changes by them, so
+// that another process may lead.
 type gate struct {
 	next http.RoundTripper
 
@@ -20,7 +20,7 @@ type gate struct {
 	within sync.WaitGroup
 }
 
-// RoundTrip is the call; it is refused when the gate is closed.
+// RoundTrip passes the call on. It returns an error if the gate is closed.
 func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	g.mu.Lock()
 	if g.closed {
@@ -33,8 +33,8 @@ func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	return g.next.RoundTrip(r)
 }
 
-// shut lets no more calls through, and waits until those within are answered,
-// or ctx ends.
+// shut closes the gate. It then waits until all running calls are answered, or
+// until ctx ends.
 func (g *gate) shut(ctx context.Context) error {
 	g.mu.Lock()
 	g.closed = true

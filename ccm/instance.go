@@ -21,28 +21,29 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// instanceDeadline bounds one question about an instance: the framework asks
-// without a deadline, and one node after the other.
+// instanceDeadline limits a question about an instance. The framework sets no
+// deadline and asks for all Nodes one after the other.
 const instanceDeadline = 10 * time.Second
 
-// instances answers for nodes. It is a cloudprovider.InstancesV2.
+// instances is a cloudprovider.InstancesV2. It answers questions about Nodes.
 type instances struct {
 	api      *client.Client
 	mirror   *mirror
 	events   record.EventRecorder
 	settings *Settings
 
-	seen atomic.Pointer[place] // where an instance of this cluster was seen last
+	seen atomic.Pointer[place] // where an instance of this cluster was found last
 
 	mu     sync.Mutex
 	last   sighting
-	absent map[nodeKey]absence // only with grace
+	absent map[nodeKey]absence // only used with NodeDeletionGrace
 }
 
-// sighting is what InstanceExists saw last. The framework asks InstanceShutdown
-// right after it, for the same node, every few seconds for every node that is
-// not ready; answering from here halves the calls. It is used once and for a
-// moment, so it cannot tell of a state that is long over.
+// sighting is the last result of InstanceExists. For every Node that is not
+// ready, the framework calls InstanceExists every few seconds, and then
+// InstanceShutdown for the same Node. With the sighting the second call needs no
+// call to the cloud. A sighting is used only once and expires after a second, so
+// it never reports an old state.
 type sighting struct {
 	node     nodeKey
 	instance cloudsim.Instance
@@ -51,35 +52,42 @@ type sighting struct {
 
 const sightingLasts = time.Second
 
-// place is where an instance of this cluster was seen.
+// place is a cloud and a project with an instance of this cluster.
 type place struct {
 	url     string
 	project cloudsim.ProjectID
 }
 
-// absence is of an instance that the cloud did not have when it was asked: since
-// when, and when that was last.
+// absence records an instance that the cloud did not have. It contains the time
+// of the first and of the last question.
 type absence struct{ since, asked time.Time }
 
-// absenceLasts is how long an absence goes on of which nobody asks. Upstream asks
-// every few seconds, but only while a Node is not ready: one that is ready again
-// has its instance, whatever the cloud said meanwhile.
+// absenceLasts is the time after which an absence is forgotten if upstream does
+// not ask again. Upstream asks every few seconds, but only while a Node is not
+// ready. A Node that became ready again has its instance, so the earlier absence
+// does not count.
 const absenceLasts = time.Minute
 
 type nodeKey struct{ name, providerID string }
 
 func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
 
-// InstanceExists reports whether the node's instance is there, in whatever
-// state. False, which deletes the Node, needs the cloud's clear word: the
-// instance is not found, and a list of the same project does not show it. So a
-// URL where no cloud is and a project that does not exist delete no nodes, and
-// neither does a provider id that is damaged or of another region: all of these
-// are errors. So is a node that no cloud ever initialised and that waits for none:
-// its machine may be anywhere. And so is an absence from a project that has not
-// shown this process any instance of this cluster: it may be another's, or of
-// another cloud with the same zones. The price: if none has an instance any more
-// when the manager starts, the Nodes stay until one that has joins.
+// InstanceExists reports whether the Node's instance exists, in any state. The
+// framework deletes the Node if the result is false. InstanceExists therefore
+// returns false only if the cloud does not find the instance and a list of the
+// same project does not contain it.
+//
+// All unclear cases are errors, so that they delete no Node:
+//
+//   - The URL does not lead to a cloud, or the project does not exist.
+//   - The provider id is damaged or belongs to another region.
+//   - The Node was never initialised by a cloud and does not wait for a cloud. Its
+//     machine may be anywhere.
+//   - This process has not yet seen an instance of this cluster in the project. The
+//     project may be wrong, or the cloud may be another one with the same zones.
+//
+// The last rule has a cost. If no Node has an instance when the CCM starts, the
+// Nodes stay until a Node with an instance joins.
 func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
@@ -99,9 +107,10 @@ func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 	return true, nil
 }
 
-// forgive reports whether a node whose instance is gone is kept for now: an
-// absence is told only when it has lasted for the grace. A restart or another
-// leader counts anew, so the Node may stay a little longer, and never shorter.
+// forgive reports whether to keep a Node without an instance. It returns true
+// until the absence has lasted for NodeDeletionGrace. A restart or a new
+// leader starts the time again, so a Node may stay longer than the grace, but
+// never shorter.
 func (s *instances) forgive(node *v1.Node) bool {
 	grace := s.settings.Get().NodeDeletionGrace.Duration
 	if grace <= 0 {
@@ -125,15 +134,15 @@ func (s *instances) forgive(node *v1.Node) bool {
 	return true
 }
 
-// awaitsCloud reports whether the node still has the taint that kubelet's
-// --cloud-provider=external gives it.
+// awaitsCloud reports whether the Node still has the taint that the kubelet sets
+// with --cloud-provider=external.
 func awaitsCloud(node *v1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == cloudapi.TaintExternalCloudProvider })
 }
 
-// InstanceShutdown reports whether the node's instance is stopped, or on its
-// way there; the node then gets the shutdown taint. An instance that is gone
-// is not shut down: InstanceExists says the rest.
+// InstanceShutdown reports whether the Node's instance is stopped or stopping.
+// The framework then adds the shutdown taint to the Node. For an absent instance
+// the result is false, because InstanceExists handles that case.
 func (s *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
 	i, found := s.sighted(node)
 	if !found {
@@ -147,7 +156,8 @@ func (s *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, 
 	return i.State == cloudsim.InstanceStopping || i.State == cloudsim.InstanceStopped, nil
 }
 
-// sighted takes what InstanceExists just saw of this node.
+// sighted returns and removes the last sighting, if it is recent and about this
+// Node.
 func (s *instances) sighted(node *v1.Node) (cloudsim.Instance, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,11 +166,11 @@ func (s *instances) sighted(node *v1.Node) (cloudsim.Instance, bool) {
 	return l.instance, l.node == keyOf(node) && time.Since(l.at) < sightingLasts
 }
 
-// InstanceMetadata returns what only the cloud knows about a node. It returns
-// metadata or an error, never neither; an instance that is not there (yet) is
-// an error, so that the node keeps its taint and is asked about again. The
-// addresses are all that the instance has, in the cloud's order: the framework
-// picks from them what the node's provided-node-ip annotation asks for.
+// InstanceMetadata returns the data about a Node that only the cloud knows. It
+// returns either metadata or an error. An absent instance is an error, so that
+// the Node keeps its taint and the framework asks again. The addresses are all
+// addresses of the instance, in the cloud's order. The framework selects from
+// them according to the Node's provided-node-ip annotation.
 func (s *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
@@ -190,7 +200,8 @@ func (s *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	return m, nil
 }
 
-// mirrored returns the node's instance if the mirror knows it. It costs no call.
+// mirrored returns the Node's instance if the mirror has it. It makes no call to
+// the cloud.
 func (s *instances) mirrored(node *v1.Node) (cloudsim.Instance, bool) {
 	if node.Spec.ProviderID == "" {
 		i, ok := s.mirror.instanceNamed(node.Name)
@@ -204,9 +215,9 @@ func (s *instances) mirrored(node *v1.Node) (cloudsim.Instance, bool) {
 	return i, ok && i.ProviderID == node.Spec.ProviderID && i.State != cloudsim.InstanceTerminated
 }
 
-// find returns the node's instance: what the mirror holds, else what the cloud
-// says. False without an error is the clear word of the right cloud that it has
-// none.
+// find returns the Node's instance, from the mirror or from the cloud. The result
+// false without an error means that the correct cloud has no such instance. A
+// terminated instance counts as absent if the Node has a provider id.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
 	url := s.settings.Get().URL
 	i, err := s.look(ctx, node)
@@ -215,7 +226,7 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 		return cloudsim.Instance{}, false, err
 	case i.ID == "":
 		return cloudsim.Instance{}, false, s.rightPlace(ctx, node.Name, url)
-	case node.Spec.ProviderID != "" || awaitsCloud(node): // else only a name is the same
+	case node.Spec.ProviderID != "" || awaitsCloud(node): // otherwise only the name matches
 		if at, was := (place{url, i.Project}), s.seen.Load(); was == nil || *was != at {
 			s.seen.Store(&at)
 		}
@@ -223,9 +234,10 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 	return i, i.State != cloudsim.InstanceTerminated || node.Spec.ProviderID == "", nil
 }
 
-// rightPlace is nil if the cloud at url, and the project that it is asked about
-// now, showed an instance of this cluster before. Settings and tokens may have
-// changed since; a token of all projects sees that one, too.
+// rightPlace returns nil if this process has seen an instance of this cluster in
+// the current cloud and project. It checks again each time, because the settings
+// and the token may have changed since. A token for all projects also sees the
+// earlier project.
 func (s *instances) rightPlace(ctx context.Context, name, url string) error {
 	seen := s.seen.Load()
 	if seen == nil || seen.url != url {
@@ -240,8 +252,8 @@ func (s *instances) rightPlace(ctx context.Context, name, url string) error {
 	return nil
 }
 
-// look returns the node's instance, which may be terminated, or one without an
-// id if the cloud has none.
+// look returns the Node's instance, which may be terminated. If the cloud has
+// none, the result has an empty id.
 func (s *instances) look(ctx context.Context, node *v1.Node) (none cloudsim.Instance, err error) {
 	if i, ok := s.mirrored(node); ok {
 		return i, nil
@@ -260,15 +272,15 @@ func (s *instances) look(ctx context.Context, node *v1.Node) (none cloudsim.Inst
 	case err != nil:
 		return none, fmt.Errorf("node %q: instance %s: %w", node.Name, id.Instance, err)
 	case i.ProviderID != node.Spec.ProviderID:
-		// Ids count from 1 in every cloud: this is another cloud's node.
+		// Ids count from 1 in every cloud, so this is a Node of another cloud.
 		return none, fmt.Errorf("node %q has the provider id %s, but this cloud's %s is %s", node.Name, node.Spec.ProviderID, i.ID, i.ProviderID)
 	}
 	return i, nil
 }
 
-// confirmAbsent is nil when the cloud answers a list of the project, and the
-// instance is not in it. An answer without it proves that the first NotFound
-// was about the instance, not about the URL or the project.
+// confirmAbsent returns nil if the cloud returns a list of the project without
+// the instance. This list proves that the earlier NotFound was about the
+// instance, not about the URL or the project.
 func (s *instances) confirmAbsent(ctx context.Context, name string, id cloudsim.InstanceID) error {
 	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	if err != nil {
@@ -282,8 +294,9 @@ func (s *instances) confirmAbsent(ctx context.Context, name string, id cloudsim.
 	return nil
 }
 
-// findByName is for a node that was never initialised. Names are unique in a
-// project, so a second one means that the answer is not about one project.
+// findByName returns the instance of a Node that was never initialised. Names are
+// unique in a project. Two results mean that the answer covers several projects,
+// and this is an error.
 func (s *instances) findByName(ctx context.Context, name string) (none cloudsim.Instance, err error) {
 	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	switch {
@@ -305,8 +318,8 @@ var nodeAddressTypes = map[cloudsim.InstanceAddressType]v1.NodeAddressType{
 	cloudsim.AddressHostname: v1.NodeHostName,
 }
 
-// nodeAddresses are the instance's addresses in Kubernetes' words. A type from
-// a newer cloud is left out.
+// nodeAddresses converts the instance's addresses to the types of Kubernetes. It
+// omits types that it does not know, for example from a newer cloud.
 func nodeAddresses(i cloudsim.Instance) []v1.NodeAddress {
 	var as []v1.NodeAddress
 	for _, a := range i.Addresses {
@@ -317,9 +330,9 @@ func nodeAddresses(i cloudsim.Instance) []v1.NodeAddress {
 	return as
 }
 
-// nodeLabels are those labels of the instance that can be labels of a Node:
-// one that cannot would keep the node from being registered at all. Labels of
-// kubernetes.io and k8s.io are the framework's to drop.
+// nodeLabels returns the labels of the instance that are valid on a Node. An
+// invalid label would prevent the registration of the Node. The framework itself
+// drops labels of kubernetes.io and k8s.io.
 func nodeLabels(i cloudsim.Instance) map[string]string {
 	labels := map[string]string{}
 	for k, v := range i.Labels {

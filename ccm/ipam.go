@@ -25,30 +25,31 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/queue"
 )
 
-// CloudAllocator is the --cidr-allocator-type by which pod ranges come from the
-// cloud's network, beside --allocate-node-cidrs. kube-controller-manager must
-// run with --allocate-node-cidrs=false then: two allocators fight.
+// CloudAllocator is the value of --cidr-allocator-type that assigns pod ranges
+// from the cloud's network. It also needs --allocate-node-cidrs.
+// kube-controller-manager must then run with --allocate-node-cidrs=false, because
+// two allocators would overwrite each other.
 const CloudAllocator = "CloudAllocator"
 
 const ipamWorkers = 10
 
-// allocator writes the pod ranges that the cloud's network gave to an instance
-// into its Node's spec.podCIDRs: they are given when the instance is made and
-// taken back when it is gone, so there is nothing to keep here and nothing to
-// leak. Ranges of a Node are written once; Kubernetes does not let them change.
-// Where routes are made, they are there before that.
+// allocator copies the pod ranges of an instance to spec.podCIDRs of its Node.
+// The cloud assigns the ranges when the instance is created and frees them when
+// the instance is deleted. The allocator therefore stores nothing and leaks
+// nothing. It writes the ranges of a Node once, because Kubernetes does not allow
+// a change. If the CCM manages routes, the allocator creates the routes first.
 type allocator struct {
 	log      *slog.Logger
 	p        *Provider
 	kube     kubernetes.Interface
 	nodes    corelisters.NodeLister
-	clusters []netip.Prefix // --cluster-cidr; what is outside is not routed
-	routes   string         // the cluster that routes are made for; "" if none are
+	clusters []netip.Prefix // --cluster-cidr; ranges outside are not routed
+	routes   string         // name of the cluster in routes; empty if the CCM makes no routes
 	queue    queue.Interface
 }
 
-// newAllocator returns an allocator of ranges within clusterCIDR. With routes it
-// makes those of that cluster to what it allocates.
+// newAllocator returns an allocator for ranges within clusterCIDR. If routes is a
+// cluster name, the allocator also creates the routes of that cluster.
 func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR, routes string) (*allocator, error) {
 	a := &allocator{
 		log: p.log, p: p, kube: kube, nodes: nodes.Lister(), routes: routes,
@@ -68,7 +69,7 @@ func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.No
 		switch n, ok := obj.(*v1.Node); {
 		case !ok:
 		case len(n.Spec.PodCIDRs) > 0:
-			p.routes.settle(n.Name) // who shares the informer sees them, too
+			p.routes.settle(n.Name) // the route controller uses the same informer, so it sees the ranges too
 		case n.DeletionTimestamp == nil:
 			a.queue.Add(n.Name)
 		}
@@ -84,7 +85,7 @@ func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.No
 	return a, err
 }
 
-// run allocates until ctx ends.
+// run assigns pod ranges until ctx ends.
 func (a *allocator) run(ctx context.Context) {
 	queue.Drain(ctx, a.queue, ipamWorkers, func(ctx context.Context, name string) (time.Duration, error) {
 		err := a.sync(ctx, name)
@@ -95,7 +96,8 @@ func (a *allocator) run(ctx context.Context) {
 	})
 }
 
-// sync writes one Node's ranges, if it has none and is the cloud's, or waits for it.
+// sync writes the ranges of a Node if it has none and belongs to the cloud. It
+// also treats a Node that still waits for initialisation as the cloud's.
 func (a *allocator) sync(ctx context.Context, name string) error {
 	node, err := a.nodes.Get(name)
 	if apierrors.IsNotFound(err) || err == nil && len(node.Spec.PodCIDRs) > 0 {
@@ -105,7 +107,7 @@ func (a *allocator) sync(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if node.Spec.ProviderID == "" && !awaitsCloud(node) { // not the cloud's, whatever it is called
+	if node.Spec.ProviderID == "" && !awaitsCloud(node) { // not a Node of this cloud, even if an instance has its name
 		return nil
 	}
 	ranges, err := a.rangesOf(ctx, node)
@@ -118,7 +120,7 @@ func (a *allocator) sync(ctx context.Context, name string) error {
 		}
 	}
 	change := map[string]any{"spec": map[string]any{"podCIDR": ranges[0], "podCIDRs": ranges}}
-	if node.UID != "" { // and no other Node of that name, which may have come meanwhile
+	if node.UID != "" { // the patch must not change a newer Node with the same name
 		change["metadata"] = map[string]any{"uid": node.UID}
 	}
 	patch, err := json.Marshal(change)
@@ -129,7 +131,7 @@ func (a *allocator) sync(ctx context.Context, name string) error {
 	defer cancel()
 	_, err = a.kube.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	switch {
-	case apierrors.IsNotFound(err): // and its deletion may have been told before the routes were made
+	case apierrors.IsNotFound(err): // the deletion may have been reported before the routes were created
 		a.p.routes.settle(name)
 		return nil
 	case err != nil:
@@ -139,7 +141,8 @@ func (a *allocator) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// rangesOf are the ranges that the cloud gave to a Node's instance, at least one.
+// rangesOf returns the pod ranges of the Node's instance. It returns an error if
+// there are none.
 func (a *allocator) rangesOf(ctx context.Context, node *v1.Node) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
@@ -160,11 +163,12 @@ func (a *allocator) rangesOf(ctx context.Context, node *v1.Node) ([]string, erro
 	return i.PodRanges, nil
 }
 
-// route makes the routes to a Node's ranges before the Node has these: a kubelet
-// that has them is ready, so pods run there that others send to, and upstream's
-// controller would make the routes at its next round only, ten seconds later. A
-// route that the cloud will not make keeps no Node waiting: that controller marks
-// the Node as one whose network is unavailable.
+// route creates the routes to a Node's ranges before the Node gets the ranges. A
+// kubelet with ranges becomes ready, and then pods run there that other pods send
+// to. Upstream's controller would create the routes only at its next round, up to
+// ten seconds later. If the cloud rejects a route permanently, the Node gets its
+// ranges anyway. Upstream's controller then marks the network of the Node as
+// unavailable.
 func (a *allocator) route(ctx context.Context, node *v1.Node, ranges []string) error {
 	for _, to := range ranges {
 		a.p.routes.hasten(to, node.Name)
@@ -180,19 +184,21 @@ func (a *allocator) route(ctx context.Context, node *v1.Node, ranges []string) e
 	return nil
 }
 
-// final reports whether the cloud will say so again, until somebody changes it.
+// final reports whether a retry gets the same error until a person changes
+// something.
 func final(err error) bool {
 	switch cloudsim.KindOf(err) {
 	case cloudsim.Invalid, cloudsim.Denied, cloudsim.Exists, cloudsim.NotFound:
 		return true
-	case cloudsim.Exhausted: // a table that is full, and not a rate
+	case cloudsim.Exhausted: // a full table, not a rate limit
 		e, ok := errors.AsType[*cloudsim.Error](err)
 		return !ok || e.RetryAfter == 0
 	}
 	return false
 }
 
-// within refuses ranges that no route would be made for.
+// within returns an error for ranges outside of --cluster-cidr, because upstream
+// makes no routes to them.
 func (a *allocator) within(ranges []string) error {
 	for _, s := range ranges {
 		r, err := netip.ParsePrefix(s)

@@ -23,17 +23,17 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// AnnotationNodeLabels lists the labels of a Node that came from its instance,
-// so that one which is gone from the instance goes from the Node, and one that a
-// person put there stays.
+// AnnotationNodeLabels lists the labels of a Node that came from its instance.
+// The CCM deletes such a label when the instance no longer has it. The CCM keeps
+// a label that a person added.
 const AnnotationNodeLabels = "cloudsim.dev/labels-from-instance"
 
-// labelPeriod is how often nodes are compared; the mirror answers, so it costs
-// the cloud nothing.
+// labelPeriod is how often the CCM compares the labels of all Nodes. It reads the
+// instances from the mirror, so the comparison needs no calls to the cloud.
 const labelPeriod = 30 * time.Second
 
-// labeler keeps a Node's labels as its instance's are. Upstream's node
-// controller writes them once, when it initialises the Node.
+// labeler keeps the labels of Nodes equal to those of their instances. Upstream's
+// node controller writes these labels only once, when it initialises the Node.
 type labeler struct {
 	log   *slog.Logger
 	p     *Provider
@@ -41,7 +41,7 @@ type labeler struct {
 	nodes corelisters.NodeLister
 }
 
-// run compares all nodes now and then until ctx ends.
+// run compares all Nodes periodically until ctx ends.
 func (l *labeler) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		pause.For(ctx, labelPeriod)
@@ -57,7 +57,7 @@ func (l *labeler) sweep(ctx context.Context) error {
 		return err
 	}
 	var all []error
-	for _, n := range nodes { // one that cannot be patched is alone with it
+	for _, n := range nodes { // an error for one Node does not stop the others
 		if err := l.sync(ctx, n); err != nil {
 			all = append(all, fmt.Errorf("node %q: %w", n.Name, err))
 		}
@@ -65,10 +65,11 @@ func (l *labeler) sweep(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
-// sync patches one Node if its labels differ. Only the mirror is asked: where it
-// does not know, the next round may.
+// sync patches a Node if its labels differ from those of its instance. It uses
+// only the mirror. If the mirror does not have the instance, a later round may
+// succeed.
 func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
-	if n.Spec.ProviderID == "" || awaitsCloud(n) { // not the cloud's, whatever it is called; or not yet
+	if n.Spec.ProviderID == "" || awaitsCloud(n) { // not a Node of this cloud, even if the name matches, or not initialised yet
 		return nil
 	}
 	i, ok := l.p.instances.mirrored(n)
@@ -77,16 +78,16 @@ func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
 	}
 	want := nodeLabels(i)
 	maps.DeleteFunc(want, func(k, _ string) bool { return reserved(k) })
-	had := map[string]bool{} // never what is reserved: a node may write its own annotations, and not all of its labels
+	had := map[string]bool{} // excludes reserved labels: a node may write its own annotations, but not all of its labels
 	for k := range strings.SplitSeq(n.Annotations[AnnotationNodeLabels], ",") {
 		had[k] = !reserved(k) && len(validation.IsQualifiedName(k)) == 0
 	}
-	change := map[string]any{} // null removes
+	change := map[string]any{} // null in the patch deletes a label
 	for k, v := range want {
 		if have, there := n.Labels[k]; !there || had[k] && have != v {
 			change[k] = v
 		} else if have != v {
-			delete(want, k) // a person's, who was first
+			delete(want, k) // a person set this label first
 		}
 	}
 	for k, ours := range had {
@@ -113,7 +114,7 @@ func (l *labeler) sync(ctx context.Context, n *v1.Node) error {
 	return err
 }
 
-// reserved are the labels that are Kubernetes' own to give.
+// reserved reports whether only Kubernetes itself may set a label with this key.
 func reserved(key string) bool {
 	prefix, _, ok := strings.Cut(key, "/")
 	return ok && (prefix == "kubernetes.io" || prefix == "k8s.io" || strings.HasSuffix(prefix, ".kubernetes.io") || strings.HasSuffix(prefix, ".k8s.io"))

@@ -14,25 +14,26 @@ import (
 	clientcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// leaseDeadline bounds what is asked of the API server about Leases: the end of
-// the process does not wait long for it.
+// leaseDeadline limits the calls to the API server about Leases, because the
+// process must not wait long for them when it exits.
 const leaseDeadline = 5 * time.Second
 
-// leases gives up the Leases of this process at its end. Upstream lets them run
-// out, for which the next leader waits 15 seconds. It elects under one identity,
-// which it tells nobody: whoever leads reads it in the main Lease.
+// leases releases the Leases of this process when the process ends. Upstream lets
+// them expire, and the next leader then waits 15 seconds. Upstream uses one
+// identity for all Leases but does not expose the identity. This type therefore
+// reads the identity from the main Lease when the process begins to lead.
 type leases struct {
 	log  *slog.Logger
 	api  clientcoordinationv1.LeaseInterface
-	main string   // the Lease without which there is no other
-	all  []string // with it
+	main string   // the Lease that this process must hold before any other
+	all  []string // all Leases, including main
 
 	once sync.Once
 	mu   sync.Mutex
-	self string // "" while this process does not lead
+	self string // empty while this process does not lead
 }
 
-// lead notes that this process leads now.
+// lead records that this process leads now.
 func (l *leases) lead() {
 	l.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), leaseDeadline)
@@ -48,8 +49,9 @@ func (l *leases) lead() {
 	})
 }
 
-// release gives up what this process holds. It is the last thing that it does:
-// upstream's elector still runs, and would take them again at its next beat.
+// release gives up the Leases of this process. It must be the last action of the
+// process. Upstream's elector still runs and would take the Leases again at its
+// next renewal.
 func (l *leases) release(ctx context.Context) error {
 	l.mu.Lock()
 	self := l.self
@@ -68,8 +70,8 @@ func (l *leases) release(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// giveUp leaves a Lease to whoever comes first, as client-go does where it is
-// told to. One that is another's by now, or that nobody has, is left alone.
+// giveUp frees a Lease for the next process, as client-go does with
+// ReleaseOnCancel. It does not change a Lease that has another holder or none.
 func (l *leases) giveUp(ctx context.Context, name, self string) error {
 	for range attempts {
 		lease, err := l.api.Get(ctx, name, metav1.GetOptions{})
@@ -87,7 +89,7 @@ func (l *leases) giveUp(ctx context.Context, name, self string) error {
 			AcquireTime: &now, RenewTime: &now,
 		}
 		if _, err = l.api.Update(ctx, lease, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-			return err // nil, or one that a renewal in between does not explain
+			return err // nil, or an error other than a conflict with a renewal
 		}
 	}
 	return errors.New("it is renewed all the time")

@@ -18,27 +18,28 @@ import (
 )
 
 const (
-	// balancerDeadline bounds one call of the framework, which sets none.
+	// balancerDeadline limits one call of the framework, which sets no deadline.
 	balancerDeadline = 30 * time.Second
-	// retryAfter is when the framework comes back for work in progress.
+	// retryAfter is when the framework asks again about unfinished work.
 	retryAfter = time.Second
-	// attempts bounds how often a run begins anew because another was quicker.
+	// attempts limits how often an operation starts again after a concurrent
+	// change.
 	attempts = 5
-	// unreported is how many polls a load balancer that is active may take to
-	// say where its listeners can be reached; a cloud that runs no data plane
-	// never says it.
+	// unreported is the number of polls after which an active load balancer
+	// counts as ready without the endpoints of its listeners. A cloud without a
+	// data plane never reports endpoints.
 	unreported = 6
 )
 
-// patience is how a run waits for the cloud before it hands the rest to the
-// framework's queue: it polls for about three seconds. Without it, every
-// Service that is being made would show a Warning about a failure; with more of
-// it, one load balancer that hangs would keep a worker from the others.
+// patience is the backoff while waiting for the cloud: about three seconds in
+// total. After that the framework's queue retries. Without the wait, every new
+// Service would show a Warning about a failure. With a longer wait, a load
+// balancer that hangs would block a worker of the queue.
 var patience = wait.Backoff{Duration: 25 * time.Millisecond, Factor: 1.5, Steps: 11}
 
-// balancers makes load balancers for Services. It is a
-// cloudprovider.LoadBalancer. It keeps nothing but the region's name, and whose
-// finalizers are: what is there, the cloud says, every time.
+// balancers is a cloudprovider.LoadBalancer. It creates load balancers for
+// Services. It reads the state from the cloud every time. It stores only the
+// region's name and the owners of finalizers.
 type balancers struct {
 	log        *slog.Logger
 	api        *client.Client
@@ -53,10 +54,11 @@ type balancers struct {
 	mu     sync.Mutex
 	region string
 
-	sharing chan struct{} // holds one: who joins or leaves a shared load balancer
+	sharing chan struct{} // has one slot, held while joining or leaving a shared load balancer
 }
 
-// alone waits until nobody else joins or leaves a shared load balancer.
+// alone waits until it holds the slot of sharing. The caller calls done to free
+// the slot. The error is not nil if ctx ends first.
 func (b *balancers) alone(ctx context.Context) (done func(), err error) {
 	select {
 	case b.sharing <- struct{}{}:
@@ -66,16 +68,18 @@ func (b *balancers) alone(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// GetLoadBalancerName returns the name that the Service's load balancer has in
-// the cloud.
+// GetLoadBalancerName returns the name of the Service's load balancer in the
+// cloud.
 func (b *balancers) GetLoadBalancerName(_ context.Context, _ string, svc *v1.Service) string {
 	return loadBalancerName(svc)
 }
 
-// GetLoadBalancer reports whether any of the Service's load balancer is left:
-// true while it is being deleted, because the framework lets go of the Service
-// at false. One that is missing is no error, or the Service could never go; but
-// for a Service whose finalizer may be another's.
+// GetLoadBalancer reports whether the Service still has a load balancer in the
+// cloud. The result is true while the load balancer is being deleted, because at
+// false the framework removes the finalizer of the Service. A missing load
+// balancer is not an error, because otherwise the Service could never be deleted.
+// The exception is a Service with a finalizer that may belong to another
+// controller.
 func (b *balancers) GetLoadBalancer(ctx context.Context, cluster string, svc *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -90,11 +94,12 @@ func (b *balancers) GetLoadBalancer(ctx context.Context, cluster string, svc *v1
 	return status(svc, lb), true, nil
 }
 
-// EnsureLoadBalancer makes the Service's load balancer what the Service and the
-// nodes say, creating it if need be, and returns its address once it is active.
-// A run that finds everything in place changes nothing. A Service that asks for
-// what the cloud does not have is refused whole, and one that is being deleted
-// gets nothing new. While the cloud is at work the error is an api.RetryError.
+// EnsureLoadBalancer creates or updates the Service's load balancer according to
+// the Service and the nodes. It returns the addresses when the load balancer is
+// active. If the load balancer is already correct, it changes nothing. It refuses
+// the whole Service if the cloud does not support a part of the request. It
+// changes nothing for a Service that is being deleted. While the cloud is still
+// working, the error is an api.RetryError.
 func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
 	if svc.DeletionTimestamp != nil {
 		return svc.Status.LoadBalancer.DeepCopy(), nil
@@ -116,10 +121,10 @@ func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, svc 
 	return status(svc, lb), nil
 }
 
-// EnsureLoadBalancerDeleted deletes the Service's load balancer and waits a
-// little for it to be gone. Nil means gone. Until then there is an error, which
-// keeps the finalizer and so the Service. It needs nothing of the Service but
-// its UID.
+// EnsureLoadBalancerDeleted deletes the Service's load balancer and waits a short
+// time for the deletion. It returns nil when the load balancer is gone or other
+// Services keep using it. An error makes the framework keep the finalizer, and so
+// the Service. It identifies the load balancer by the UID of the Service.
 func (b *balancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, svc *v1.Service) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -132,21 +137,22 @@ func (b *balancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster strin
 		case cloudsim.NotFound:
 			return nil
 		case cloudsim.Stale:
-			continue // somebody joined, or left
+			continue // another Service joined or left
 		default:
 			if err != nil {
 				return fmt.Errorf("load balancer %s: deleting it: %w", lb.ID, err)
 			}
 		}
 		if shared(lb) && len(members(lb)) > 1 {
-			return nil // it stays for the others
+			return nil // the load balancer stays for the other Services
 		}
 		return b.gone(ctx, lb)
 	}
 	return fmt.Errorf("load balancer of %s: it changes all the time", name(svc))
 }
 
-// giveUp deletes lb, or the Service's share of it. Both may be under way.
+// giveUp deletes lb, or removes the Service from a shared lb. It does nothing if
+// lb is already being deleted.
 func (b *balancers) giveUp(ctx context.Context, lb cloudsim.LoadBalancer, svc *v1.Service) error {
 	switch {
 	case lb.State == cloudsim.LoadBalancerDeleting:
@@ -163,9 +169,9 @@ func (b *balancers) giveUp(ctx context.Context, lb cloudsim.LoadBalancer, svc *v
 	return err
 }
 
-// find returns the Service's load balancer: its own, or the one that it shares,
-// whatever its annotations ask for now. What has its name and is not its own is
-// an error.
+// find returns the Service's load balancer, its own or the shared one, regardless
+// of the current annotations. It returns an error if a load balancer of another
+// owner has the name.
 func (b *balancers) find(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
 	lb, found, err := b.own(ctx, cluster, svc)
 	if err != nil || found {
@@ -174,14 +180,14 @@ func (b *balancers) find(ctx context.Context, cluster string, svc *v1.Service) (
 	return b.shareOf(ctx, cluster, svc)
 }
 
-// own returns the load balancer that is the Service's alone.
+// own returns the load balancer that belongs to this Service only.
 func (b *balancers) own(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
 	lb, found, err := b.named(ctx, loadBalancerName(svc))
 	return lb, found, errors.Join(err, checkOwner(lb, cluster, svc))
 }
 
-// shareOf returns the load balancer that the Service shares. The cloud looks at
-// all of its load balancers for that.
+// shareOf returns the shared load balancer that the Service is a member of. For
+// this call the cloud searches all of its load balancers.
 func (b *balancers) shareOf(ctx context.Context, cluster string, svc *v1.Service) (lb cloudsim.LoadBalancer, found bool, err error) {
 	l, err := b.api.ListLoadBalancers(ctx, cloudsim.ListOptions{Labels: map[string]string{
 		LabelCluster: cluster, labelMemberPrefix + string(svc.UID): name(svc),
@@ -192,7 +198,7 @@ func (b *balancers) shareOf(ctx context.Context, cluster string, svc *v1.Service
 	return l.Items[0], true, nil
 }
 
-// named returns the load balancer of that name.
+// named returns the load balancer with the name n.
 func (b *balancers) named(ctx context.Context, n string) (none cloudsim.LoadBalancer, found bool, err error) {
 	l, err := b.api.ListLoadBalancers(ctx, cloudsim.ListOptions{Name: n})
 	switch {
@@ -208,8 +214,8 @@ func (b *balancers) named(ctx context.Context, n string) (none cloudsim.LoadBala
 	return l.Items[0], true, nil
 }
 
-// converge brings the load balancer from whatever is there to want, beginning
-// anew when somebody else changed it in between.
+// converge creates the load balancer or changes it to want. It starts again if
+// there was a concurrent change.
 func (b *balancers) converge(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
 	if want.Labels[LabelShared] != "" {
 		done, err := b.alone(ctx)
@@ -230,7 +236,7 @@ func (b *balancers) converge(ctx context.Context, cluster string, svc *v1.Servic
 		}
 		switch cloudsim.KindOf(err) {
 		case cloudsim.Exists, cloudsim.Stale, cloudsim.NotFound:
-			again = true // another run, or a person, was quicker: look again
+			again = true // a concurrent run or a person changed the load balancer
 		}
 		if !again {
 			break
@@ -245,8 +251,8 @@ func (b *balancers) converge(ctx context.Context, cluster string, svc *v1.Servic
 	return lb, fmt.Errorf("load balancer %s: %w", want.Name, err)
 }
 
-// step looks at what is there and does one thing about it; again says that
-// there is more to do.
+// step reads the current state and makes at most one change. If again is true,
+// the caller must call step again.
 func (b *balancers) step(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, again bool, err error) {
 	lb, found, err := b.own(ctx, cluster, svc)
 	if err == nil && !found && !b.sharesNone(svc) {
@@ -263,7 +269,7 @@ func (b *balancers) step(ctx context.Context, cluster string, svc *v1.Service, w
 		return lb, false, err
 	case lb.State == cloudsim.LoadBalancerDeleting:
 		err = b.gone(ctx, lb)
-		return lb, err == nil, err // when it is, there is room for its successor
+		return lb, err == nil, err // after the deletion, the next step creates a new load balancer
 	case lb.Name != want.Name:
 		return lb, false, fmt.Errorf("the Service is on %s (%s), and annotation %s cannot be changed: delete the Service and create it again", lb.ID, lb.Name, AnnotationLoadBalancerShared)
 	}
@@ -274,11 +280,11 @@ func (b *balancers) step(ctx context.Context, cluster string, svc *v1.Service, w
 	return lb, false, err
 }
 
-// sharesNone reports whether the mirror, if it may be believed, shows no load
-// balancer that the Service shares: else a thousand new Services would have the
-// cloud look at each other's load balancers a million times. That a share has
-// come about in the instant before costs no more than the orphan that it becomes;
-// where a Service would be let go at the answer, the cloud is asked.
+// sharesNone reports whether the mirror is fresh and shows no shared load
+// balancer with this Service as a member. Without this shortcut, a thousand new
+// Services would make the cloud search a million load balancers. The mirror may
+// miss a membership that is very new. The cost is then only an orphan. Before a
+// Service loses its finalizer, find asks the cloud itself.
 func (b *balancers) sharesNone(svc *v1.Service) bool {
 	all, fresh := b.mirror.allBalancers()
 	if !fresh {
@@ -292,8 +298,8 @@ func (b *balancers) sharesNone(svc *v1.Service) bool {
 	return true
 }
 
-// create is safe to repeat: the name is unique in the cloud, and asking again
-// in the same words returns the first.
+// create creates the load balancer. The call is idempotent: the name is unique in
+// the cloud, and the same request returns the existing load balancer.
 func (b *balancers) create(ctx context.Context, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
 	if want.Region, err = b.regionName(ctx); err != nil {
 		return lb, err
@@ -301,8 +307,8 @@ func (b *balancers) create(ctx context.Context, want cloudsim.CreateLoadBalancer
 	return b.api.CreateLoadBalancer(ctx, want)
 }
 
-// update replaces the rules in place, if nobody did since lb was read, and
-// keeps the labels that other people put there.
+// update replaces the rules of lb, unless lb has changed since it was read. It
+// keeps labels that other users added.
 func (b *balancers) update(ctx context.Context, lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) (cloudsim.LoadBalancer, error) {
 	labels := map[string]string{}
 	for _, from := range []map[string]string{lb.Labels, want.Labels} {
@@ -315,7 +321,7 @@ func (b *balancers) update(ctx context.Context, lb cloudsim.LoadBalancer, want c
 	}, lb.Revision)
 }
 
-// active waits until lb forwards and its listeners are known.
+// active waits until lb is active and has reported its listeners.
 func (b *balancers) active(ctx context.Context, lb cloudsim.LoadBalancer) (cloudsim.LoadBalancer, error) {
 	polls := 0
 	err := wait.ExponentialBackoffWithContext(ctx, b.patience, func(ctx context.Context) (bool, error) {
@@ -341,13 +347,15 @@ func (b *balancers) active(ctx context.Context, lb cloudsim.LoadBalancer) (cloud
 	return lb, api.NewRetryError(fmt.Sprintf("load balancer %s (%s) is %s", lb.ID, lb.IP, lb.State), retryAfter)
 }
 
-// ranOut reports whether a wait has lasted long enough, though the cloud answers.
-// That of a call that was not answered is a deadline too, and is a failure.
+// ranOut reports whether a wait reached its limit although the cloud was
+// answering. An unanswered call also ends with a deadline error, but counts as a
+// failure.
 func ranOut(err error) bool {
 	return wait.Interrupted(err) && cloudsim.KindOf(err) != cloudsim.Unavailable
 }
 
-// gone waits until lb is deleted.
+// gone waits until the cloud no longer finds lb. It returns a RetryError if this
+// takes too long.
 func (b *balancers) gone(ctx context.Context, lb cloudsim.LoadBalancer) error {
 	err := wait.ExponentialBackoffWithContext(ctx, b.patience, func(ctx context.Context) (bool, error) {
 		_, err := b.api.GetLoadBalancer(ctx, lb.ID)
@@ -365,11 +373,11 @@ func (b *balancers) gone(ctx context.Context, lb cloudsim.LoadBalancer) error {
 	return fmt.Errorf("load balancer %s: waiting until it is deleted: %w", lb.ID, err)
 }
 
-// mode is that of listeners whose Service does not choose one.
+// mode returns the mode for listeners of Services that choose no mode.
 func (b *balancers) mode() cloudsim.ListenerMode { return modes[b.settings.Get().ipMode()] }
 
-// regionName is the region to make load balancers in: the configured one, else
-// the cloud's only one, asked for once.
+// regionName returns the region for new load balancers. This is the configured
+// region, or else the cloud's only region, which it reads once.
 func (b *balancers) regionName(ctx context.Context) (string, error) {
 	if configured := b.settings.Get().Region; configured != "" {
 		return configured, nil
@@ -399,8 +407,8 @@ func (b *balancers) forgetRegion() {
 	b.region = ""
 }
 
-// want is the load balancer that the Service asks for. The Service is told of
-// what is left out of it.
+// want returns the load balancer that the Service requests. It reports backends
+// without traffic as events on the Service.
 func (b *balancers) want(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) (cloudsim.CreateLoadBalancer, error) {
 	to, err := b.backends(ctx, svc, nodes)
 	if err != nil {

@@ -14,13 +14,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// UpdateLoadBalancer replaces the set of targets in one call, so there is never
-// an empty set on the way. It is called before Ensure, after Delete and with
-// old Services, too: one that is being deleted is left alone, one that is
-// missing is an error, which the framework drops when GetLoadBalancer agrees.
+// UpdateLoadBalancer replaces all targets in one call, so that the load balancer
+// is never without targets in between. The framework may call it before Ensure,
+// after Delete and with an outdated Service. A load balancer that is being
+// deleted is not changed. A missing load balancer is an error, which the
+// framework ignores if GetLoadBalancer also reports false.
 //
-// A node that joins is a call of this for every Service, so where the mirror knows
-// the load balancer it is written without being read.
+// When a node joins, the framework calls this for every Service. To save a call,
+// it does not read the load balancer from the cloud if the mirror has it.
 func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -38,7 +39,7 @@ func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, svc 
 	if lb, known := b.remembered(cluster, svc); known && !sameTargets(lb.Targets, to.targets) {
 		if _, err := b.api.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{Targets: to.targets}); err == nil {
 			return nil
-		} // what is wrong, the cloud's own word shows
+		} // after an error, the code below reads the load balancer and tries again
 	}
 	lb, found, err := b.find(ctx, cluster, svc)
 	switch {
@@ -54,16 +55,17 @@ func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, svc 
 	return b.setTargets(ctx, svc, lb, to.targets)
 }
 
-// remembered is the Service's own load balancer as the mirror holds it. That may
-// be behind: one that is not there any more the cloud refuses to change, and one
-// that seems to be right must be read.
+// remembered returns the Service's own load balancer from the mirror, which may
+// be outdated. This is safe for a write, because the cloud refuses to change a
+// missing load balancer. But if the targets in the mirror are already correct,
+// the caller must read the load balancer from the cloud.
 func (b *balancers) remembered(cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool) {
 	lb, known := b.mirror.balancerNamed(loadBalancerName(svc))
 	return lb, known && lb.State != cloudsim.LoadBalancerDeleting && checkOwner(lb, cluster, svc) == nil
 }
 
-// setTargets replaces the targets of lb, without those that the cloud does not
-// know.
+// setTargets replaces the targets of lb. It leaves out targets that the cloud
+// does not know.
 func (b *balancers) setTargets(ctx context.Context, svc *v1.Service, lb cloudsim.LoadBalancer, targets []cloudsim.Target) (err error) {
 	for range attempts {
 		if sameTargets(lb.Targets, targets) {
@@ -83,22 +85,24 @@ func (b *balancers) setTargets(ctx context.Context, svc *v1.Service, lb cloudsim
 	return fmt.Errorf("load balancer %s: setting targets: %w", lb.ID, err)
 }
 
-// errMissing is why a load balancer cannot be updated that is not there.
+// errMissing is the error for the update of a load balancer that does not exist.
 var errMissing = errors.New("does not exist (yet)")
 
-// strays reports whether a Service that shares lb says no longer so.
+// strays reports whether svc is on the shared lb, but its annotation no longer
+// names lb.
 func strays(lb cloudsim.LoadBalancer, svc *v1.Service) bool {
 	return shared(lb) && lb.Labels[LabelShared] != svc.Namespace+"/"+svc.Annotations[AnnotationLoadBalancerShared]
 }
 
-// errShares is why nothing is changed for a Service that shares a load balancer
-// and says no longer so: it is the others'.
+// errShares returns the error for a Service that is on a shared load balancer but
+// no longer asks for it. The CCM then changes nothing, because other Services use
+// the load balancer.
 func errShares(lb cloudsim.LoadBalancer, svc *v1.Service) error {
 	return fmt.Errorf("load balancer %s is shared, and %s wants one of its own, which it cannot have as long as it is: nothing is changed", lb.ID, name(svc))
 }
 
-// followPods is UpdateLoadBalancer where the targets are pods, which may have
-// other ports than those before: all of it is replaced, in one call too.
+// followPods is UpdateLoadBalancer for targets that are pods. Pods may have
+// changed their ports, so it replaces the whole specification, also in one call.
 func (b *balancers) followPods(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
 	want, err := b.want(ctx, cluster, svc, nodes)
 	if err != nil {
@@ -127,13 +131,14 @@ func (b *balancers) followPods(ctx context.Context, cluster string, svc *v1.Serv
 	return fmt.Errorf("load balancer of %s: it changes all the time", name(svc))
 }
 
-// backends are the instances of the nodes that the Service chooses, or the pods
-// there. A node of another cloud is left out: its pods get no traffic. A selector
-// that cannot be read chooses nothing; wanted refuses it.
+// backends returns the instances of the selected nodes, or the Service's pods on
+// these nodes. It leaves out nodes of another cloud, so their pods get no
+// traffic. With an invalid selector it returns no backends and no error, because
+// wanted reports that error.
 func (b *balancers) backends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
 	by, err := nodeSelector(svc)
 	if err != nil {
-		return to, nil //nolint:nilerr // wanted says it, with all else that is wrong
+		return to, nil //nolint:nilerr // wanted reports this error together with all others
 	}
 	if nodes = chosen(nodes, by); byPods(svc) {
 		return b.podBackends(ctx, svc, nodes)
@@ -143,9 +148,10 @@ func (b *balancers) backends(ctx context.Context, svc *v1.Service, nodes []*v1.N
 
 var targetField = regexp.MustCompile(`^targets\[(\d+)\]\.(?:instance|ip)$`)
 
-// knownTargets is targets without those that err, the cloud's answer, refuses:
-// instances that are gone while their Nodes are still there. It reports false
-// if err is about anything else. One dead node must not keep the others out.
+// knownTargets returns targets without those that the cloud refused in err. The
+// cloud refuses instances that are gone while their Nodes still exist. A missing
+// instance must not block the other targets. The result is false if err has
+// another reason.
 func knownTargets(targets []cloudsim.Target, err error) ([]cloudsim.Target, bool) {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	if !ok || e.Kind != cloudsim.Invalid || len(e.Fields) == 0 {

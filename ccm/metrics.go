@@ -17,9 +17,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// What KEP-2395 wants to see of a cloud controller manager, and upstream does
-// not measure: its calls to the cloud, and the ones that never arrived. An
-// operation is a method and a route, e.g. "GET /v1/instances/{id}".
+// These metrics are required by KEP-2395, but upstream does not measure them.
+// They count calls to the cloud and calls without an answer. An operation is a
+// method and a route, e.g. "GET /v1/instances/{id}".
 var (
 	requestsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name:           "cloudsim_cloud_api_requests_total",
@@ -39,7 +39,7 @@ var (
 	})
 )
 
-// What the controllers of ours did.
+// These metrics describe the work of this package's controllers.
 var (
 	repairsTotal = metrics.NewCounter(&metrics.CounterOpts{
 		Name:           "cloudsim_load_balancer_repairs_total",
@@ -63,14 +63,15 @@ var (
 	})
 )
 
-// registerMetrics puts the metrics beside upstream's, once in a process: the
-// command serves one registry.
+// registerMetrics registers the metrics once in the process, in the registry that
+// the command serves.
 var registerMetrics = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(requestsTotal, requestDuration, connectionFailuresTotal, repairsTotal, orphanedBalancers, orphansDeletedTotal, reloadFailed)
 })
 
-// transport returns a transport that trusts the authority in caFile and keeps enough
-// idle connections for all workers. Config.Validate has read the file before.
+// transport returns a transport that trusts the authority in caFile. It keeps
+// enough idle connections for all workers. It ignores an error of the file,
+// because Config.Validate has read the file before.
 func transport(caFile string) http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: connectTimeout}).DialContext
@@ -79,7 +80,8 @@ func transport(caFile string) http.RoundTripper {
 	return t
 }
 
-// measure counts and times the calls that pass through next.
+// measure returns a transport that counts the calls through next and measures
+// their duration.
 func measure(next http.RoundTripper) http.RoundTripper {
 	registerMetrics()
 	return measured{next}
@@ -104,11 +106,11 @@ func (m measured) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// words are the parts of a path that name a route; anything else is an id.
+// words are the path segments that belong to a route. All other segments are ids.
 var words = []string{"v1", "instances", "load-balancers", "targets", "regions", "routes", "watch", "readyz"}
 
-// operation is the route of a request, without what would make a series of
-// every instance.
+// operation returns the method and the route of a request. It replaces ids by
+// {id}, because otherwise every instance would get its own time series.
 func operation(r *http.Request) string {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	for i, p := range parts {

@@ -17,19 +17,20 @@ import (
 )
 
 const (
-	// mirrorTrust is how long after its last word the watch is believed. The
-	// cloud says something at least every 15 seconds.
+	// mirrorTrust is the time after the last message of the watch during which
+	// callers may use the mirror. The cloud sends a message at least every 15
+	// seconds.
 	mirrorTrust = 40 * time.Second
-	// mirrorRetry is the longest pause before the mirror asks again.
+	// mirrorRetry is the longest backoff between two attempts to list and watch.
 	mirrorRetry = 15 * time.Second
 )
 
-// mirror holds the cloud's instances and load balancers as its lists and its
-// watch tell them, so that a loop over all nodes costs the cloud nothing.
+// mirror is a local copy of the cloud's instances and load balancers, fed by
+// lists and a watch. With it a loop over all nodes needs no calls to the cloud.
 //
-// It says yes, never no: what it does not hold, or holds of a cloud that has
-// been silent, the caller asks the cloud itself. So a mirror that is behind
-// costs a call, and can delete nothing.
+// The mirror only confirms that an object exists. If the mirror lacks an object,
+// or has had no message for too long, the caller asks the API. An outdated mirror
+// therefore costs a call, but it never causes a deletion.
 type mirror struct {
 	log *slog.Logger
 	api *client.Client
@@ -37,9 +38,9 @@ type mirror struct {
 	mu        sync.RWMutex
 	instances shelf[cloudsim.InstanceID, cloudsim.Instance]
 	balancers shelf[cloudsim.LoadBalancerID, cloudsim.LoadBalancer]
-	heard     time.Time          // the watch's last word; zero while there is no watch
+	heard     time.Time          // time of the watch's last message; zero while there is no watch
 	failed    error              // why there is no watch
-	cancel    context.CancelFunc // ends the watch of now
+	cancel    context.CancelFunc // ends the current watch
 	onChange  []func(balancer cloudsim.LoadBalancer)
 	onFresh   []func()
 }
@@ -51,8 +52,8 @@ func newMirror(log *slog.Logger, api *client.Client) *mirror {
 	return m
 }
 
-// run keeps the mirror until ctx ends. It lists anew when it is told to begin
-// again.
+// run keeps the mirror up to date until ctx ends. After again has cancelled the
+// watch, run lists all objects anew.
 func (m *mirror) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		following, cancel := context.WithCancel(ctx)
@@ -65,8 +66,9 @@ func (m *mirror) run(ctx context.Context) {
 	}
 }
 
-// again begins anew: another cloud may be asked now. What is held is not
-// believed until then.
+// again makes run list all objects anew, because the configuration may name
+// another cloud now. Until the new list is complete, callers do not use the
+// mirror.
 func (m *mirror) again() {
 	m.distrust(nil)
 	m.mu.RLock()
@@ -76,7 +78,8 @@ func (m *mirror) again() {
 	}
 }
 
-// health is why the cloud cannot be watched, or nil.
+// health returns nil if the mirror is up to date. Otherwise it returns the
+// reason.
 func (m *mirror) health() error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -89,14 +92,15 @@ func (m *mirror) health() error {
 	return errors.New("the cloud has not been heard of yet, or not for a while")
 }
 
-// distrust has the cloud asked for everything, until it is heard again.
+// distrust makes callers ask the API until the watch works again. The argument is
+// the reason, which may be nil.
 func (m *mirror) distrust(because error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.heard, m.failed = time.Time{}, because
 }
 
-// Lost has the cloud asked for everything.
+// Lost is called when the watch fails. Callers then ask the API.
 func (m *mirror) Lost(err error, news bool) {
 	m.distrust(err)
 	if news {
@@ -104,7 +108,7 @@ func (m *mirror) Lost(err error, news bool) {
 	}
 }
 
-// List makes the mirror what the cloud's lists say.
+// List replaces the content of the mirror with the cloud's lists.
 func (m *mirror) List(ctx context.Context) (follow.Listed, error) {
 	instances, at, err := cloudsim.All(ctx, m.api.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
@@ -121,7 +125,8 @@ func (m *mirror) List(ctx context.Context) (follow.Listed, error) {
 	return follow.Listed{cloudsim.KindInstance: at, cloudsim.KindLoadBalancer: balancersAt}, nil
 }
 
-// Heard notes that the watch lives, and tells who waited for that.
+// Heard records that the watch works. If the mirror was out of date, Heard also
+// calls the subscribers.
 func (m *mirror) Heard(bool) {
 	m.mu.Lock()
 	was := m.fresh()
@@ -136,17 +141,19 @@ func (m *mirror) Heard(bool) {
 	}
 }
 
-// fresh reports whether the mirror may be believed. The caller holds the lock.
+// fresh reports whether callers may use the mirror. The caller of fresh must hold
+// the lock.
 func (m *mirror) fresh() bool { return !m.heard.IsZero() && time.Since(m.heard) < mirrorTrust }
 
-// believed reports whether the mirror may be believed.
+// believed reports whether callers may use the mirror. It takes the lock itself.
 func (m *mirror) believed() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.fresh()
 }
 
-// Take applies an event.
+// Take applies an event to the mirror and passes load balancers to the
+// subscribers.
 func (m *mirror) Take(_ context.Context, e cloudsim.Event) error {
 	switch e.Kind {
 	case cloudsim.KindInstance:
@@ -182,7 +189,7 @@ func applyTo[ID ~string, T cloudsim.Resource](m *mirror, s *shelf[ID, T], e clou
 	return v, nil
 }
 
-// instance returns the instance of that id, if the mirror knows it.
+// instance returns the instance with this id, if the mirror has it and is fresh.
 func (m *mirror) instance(id cloudsim.InstanceID) (cloudsim.Instance, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -190,8 +197,9 @@ func (m *mirror) instance(id cloudsim.InstanceID) (cloudsim.Instance, bool) {
 	return i, ok && m.fresh()
 }
 
-// instanceNamed returns the instance of that name, if the mirror knows exactly
-// one: names are unique in a project, and an admin's token sees more than one.
+// instanceNamed returns the instance with this name, if the mirror has exactly
+// one and is fresh. Names are unique in a project, but an admin's token sees
+// several projects.
 func (m *mirror) instanceNamed(name string) (cloudsim.Instance, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -199,7 +207,7 @@ func (m *mirror) instanceNamed(name string) (cloudsim.Instance, bool) {
 	return i, ok && m.fresh()
 }
 
-// balancerNamed is instanceNamed for load balancers.
+// balancerNamed does the same as instanceNamed for load balancers.
 func (m *mirror) balancerNamed(name string) (cloudsim.LoadBalancer, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -207,8 +215,8 @@ func (m *mirror) balancerNamed(name string) (cloudsim.LoadBalancer, bool) {
 	return lb, ok && m.fresh()
 }
 
-// allBalancers yields every load balancer, and false if the mirror may not be
-// believed.
+// allBalancers returns an iterator over all load balancers. It also reports
+// whether the mirror is fresh.
 func (m *mirror) allBalancers() (iter.Seq[cloudsim.LoadBalancer], bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -225,16 +233,16 @@ func (m *mirror) allBalancers() (iter.Seq[cloudsim.LoadBalancer], bool) {
 	}, m.fresh()
 }
 
-// subscribe adds who is told of every change of a load balancer, and whenever
-// the mirror may be believed again. They are called one at a time and must not
-// wait.
+// subscribe adds two callbacks. The mirror calls change for every change of a
+// load balancer, and fresh when the mirror becomes usable again. It calls them
+// one at a time, and they must not block.
 func (m *mirror) subscribe(change func(cloudsim.LoadBalancer), fresh func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.onChange, m.onFresh = append(m.onChange, change), append(m.onFresh, fresh)
 }
 
-// shelf keeps resources of a kind by id and by name.
+// shelf stores resources of a kind by id and by name.
 type shelf[ID ~string, T cloudsim.Resource] struct {
 	id     func(T) ID
 	byID   map[ID]T
@@ -248,7 +256,7 @@ func (s *shelf[ID, T]) reset(all []T) {
 	}
 }
 
-// put keeps v unless something newer is there: the list of one kind may be
+// put stores v, unless the shelf already has a newer revision. A list may be
 // newer than the first events of the watch.
 func (s *shelf[ID, T]) put(v T) {
 	id := s.id(v)

@@ -8,13 +8,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// toBeDeletedTaint is what the cluster autoscaler puts on a node that it is
-// about to delete.
+// toBeDeletedTaint is the taint that the cluster autoscaler puts on a node before
+// it deletes the node.
 const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
 
-// eligible are the nodes that upstream's service controller would hand to the
-// provider: not those that go, or that a label excludes. Whether they are ready
-// does not count (KEP-3458): health checks know better.
+// eligible returns the nodes that upstream's service controller would pass to the
+// provider. It omits nodes that are being deleted and nodes that a label
+// excludes. It includes nodes that are not ready (KEP-3458), because health
+// checks keep traffic from them.
 func eligible(nodes []*v1.Node) []*v1.Node {
 	kept := make([]*v1.Node, 0, len(nodes))
 	for _, n := range nodes {
@@ -25,8 +26,9 @@ func eligible(nodes []*v1.Node) []*v1.Node {
 	return kept
 }
 
-// excluded reads node.kubernetes.io/exclude-from-external-load-balancers as
-// upstream does: any value but a false one excludes.
+// excluded reads the label
+// node.kubernetes.io/exclude-from-external-load-balancers like upstream: every
+// value other than a false boolean excludes the node.
 func excluded(n *v1.Node) bool {
 	v, ok := n.Labels[v1.LabelNodeExcludeBalancers]
 	if !ok {
@@ -36,8 +38,8 @@ func excluded(n *v1.Node) bool {
 	return err != nil || b
 }
 
-// nodeMatters reports whether a change of a node may change who the targets of
-// a load balancer are, or how they are reached.
+// nodeMatters reports whether a change of a node may change the targets of a load
+// balancer, or the way to reach them.
 func nodeMatters(before, after *v1.Node) bool {
 	return before.Spec.ProviderID != after.Spec.ProviderID ||
 		!maps.Equal(before.Labels, after.Labels) ||

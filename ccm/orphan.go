@@ -19,24 +19,25 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// sweepPeriod is how often the cloud is swept for orphans.
+// sweepPeriod is how often the sweeper looks for orphans.
 const sweepPeriod = time.Minute
 
-// sweeper looks for load balancers of this cluster whose Service is gone, or wants
-// none or another's: one whose finalizer somebody removed by hand, or of a
-// namespace that was forced away. Nobody would ever delete them, and they cost
-// money in a real cloud. It reports them; only if told to, it deletes them once
-// they have been orphans for the grace.
+// sweeper finds load balancers of this cluster that no Service wants. The Service
+// may be gone because a person removed its finalizer or forced the deletion of a
+// namespace. No controller would ever delete these load balancers, and in a real
+// cloud they cost money. The sweeper reports them. With DeleteOrphans it deletes
+// them when they have been orphans for OrphanGrace.
 type sweeper struct {
 	log     *slog.Logger
 	p       *Provider
 	kube    kubernetes.Interface
 	cluster string
 
-	since map[orphan]time.Time // the orphans, and since when
+	since map[orphan]time.Time // when the sweeper first saw each orphan
 }
 
-// orphan is a load balancer, or a share of one, that no Service wants.
+// orphan is a load balancer, or a membership of a shared load balancer, that no
+// Service wants.
 type orphan struct {
 	lb cloudsim.LoadBalancerID
 	member
@@ -46,7 +47,7 @@ func newSweeper(p *Provider, kube kubernetes.Interface, cluster string) *sweeper
 	return &sweeper{log: p.log, p: p, kube: kube, cluster: cluster, since: map[orphan]time.Time{}}
 }
 
-// run sweeps until ctx ends.
+// run sweeps periodically until ctx ends.
 func (s *sweeper) run(ctx context.Context) {
 	for tick := time.NewTicker(sweepPeriod); ; {
 		select {
@@ -61,8 +62,8 @@ func (s *sweeper) run(ctx context.Context) {
 	}
 }
 
-// sweep looks once. A cloud that cannot be watched, or an API server that does
-// not answer, has no orphans: nothing is known.
+// sweep makes one search for orphans. It finds none if the mirror is not fresh or
+// the API server does not answer.
 func (s *sweeper) sweep(ctx context.Context) error {
 	all, fresh := s.p.mirror.allBalancers()
 	if !fresh {
@@ -79,8 +80,9 @@ func (s *sweeper) sweep(ctx context.Context) error {
 			}
 		}
 	}
-	// The mirror was read before the API server: a Service that was made in
-	// between is there, and one that is not there had its load balancer before.
+	// The mirror was read before the API server, and this order matters. Every
+	// load balancer in the mirror then had its Service before this list, so a
+	// missing Service is really gone.
 	services, err := s.kube.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing Services: %w", err)
@@ -105,10 +107,10 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// mayHave reports whether a Service wants lb, or has a finalizer that says that lb
-// is yet to be deleted. One of a class that is not served here has it while its
-// status shows it: another manager of ours may serve that class in the same
-// project, and this one did if its configuration was changed.
+// mayHave reports whether a Service wants lb, or still has a finalizer for its
+// deletion. A Service of a class that this CCM does not serve has lb as long as
+// its status shows an address of lb. Another CCM in the same project may serve
+// that class, or this CCM served it before a change of the configuration.
 func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	cfg := s.p.settings.Get()
 	switch {
@@ -122,7 +124,8 @@ func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	})
 }
 
-// meet reports an orphan when it is new, and deletes it when it is old enough.
+// meet reports a new orphan. It deletes an orphan that is older than OrphanGrace,
+// if DeleteOrphans is set.
 func (s *sweeper) meet(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) error {
 	cfg := s.p.settings.Get()
 	since, known := s.since[o]
@@ -140,7 +143,7 @@ func (s *sweeper) meet(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) 
 	if !cfg.DeleteOrphans || time.Since(since) < cfg.orphanGrace() {
 		return nil
 	}
-	// Once more, of the API server alone: what follows cannot be taken back.
+	// The deletion is final, so this asks the API server again about the Service.
 	switch svc, err := s.kube.CoreV1().Services(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{}); {
 	case err == nil && svc.UID == of.UID && s.mayHave(svc, lb):
 		return nil

@@ -14,34 +14,34 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// reloadPeriod is how often the configuration is read again. The files of a
-// ConfigMap or Secret are replaced by kubelet within a minute anyway, by links
-// that no notification follows well.
+// reloadPeriod is how often the configuration is read again. The kubelet needs up
+// to a minute to replace the files of a ConfigMap or Secret. It replaces them
+// through symbolic links, which file notifications do not follow well.
 const reloadPeriod = 5 * time.Second
 
-// Settings is the configuration as it is now. Everybody asks it each time, so
-// that a change takes effect without a restart.
+// Settings holds the current configuration. All code reads it at each use, so a
+// change takes effect without a restart.
 type Settings struct{ now atomic.Pointer[Config] }
 
-// NewSettings begins with cfg.
+// NewSettings returns Settings with the configuration cfg.
 func NewSettings(cfg Config) *Settings {
 	s := &Settings{}
 	s.now.Store(&cfg)
 	return s
 }
 
-// Get is the configuration as it is now.
+// Get returns the current configuration.
 func (s *Settings) Get() Config { return *s.now.Load() }
 
-// fixed returns the settings that take effect at a restart only: the informers
-// select Services by class, and the transport trusts a certificate authority, from
-// the start on.
+// fixed returns the settings that take effect only after a restart. The informers
+// select Services by class, and the transport loads the certificate authority,
+// only at the start.
 func (c Config) fixed() Config {
 	return Config{LoadBalancerClass: c.LoadBalancerClass, OnlyLoadBalancerClass: c.OnlyLoadBalancerClass, CAFile: c.CAFile}
 }
 
-// client returns a client that calls the cloud which the configuration names at
-// that moment, counts its calls, and keeps its connections.
+// client returns a client that always calls the cloud of the current
+// configuration. It measures its calls and reuses its connections.
 func (s *Settings) client() *client.Client {
 	cfg := s.Get()
 	return &client.Client{
@@ -53,19 +53,19 @@ func (s *Settings) client() *client.Client {
 	}
 }
 
-// retarget sends requests that were made for the first configuration where the
-// current one says.
+// retarget redirects requests from the URL of the first configuration to the URL
+// of the current one.
 type retarget struct {
 	next     http.RoundTripper
 	settings *Settings
-	base     string // the path of the first configuration's URL
+	base     string // path of the first configuration's URL
 }
 
 func (t retarget) RoundTrip(r *http.Request) (*http.Response, error) {
 	cfg := t.settings.Get()
 	to, err := url.Parse(cfg.URL)
 	if err != nil {
-		return nil, err // Validate refuses it
+		return nil, err // cannot happen: Validate refuses such a URL
 	}
 	r = r.Clone(r.Context())
 	r.URL.Scheme, r.URL.Host, r.Host = to.Scheme, to.Host, ""
@@ -81,13 +81,13 @@ func (t retarget) RoundTrip(r *http.Request) (*http.Response, error) {
 func basePath(u string) string {
 	parsed, err := url.Parse(u)
 	if err != nil {
-		return "" // Validate refuses it
+		return "" // cannot happen: Validate refuses such a URL
 	}
 	return strings.TrimSuffix(parsed.Path, "/")
 }
 
-// reloader reads the configuration again and again. One that is wrong is told
-// and changes nothing.
+// reloader reads the configuration periodically. It logs an invalid configuration
+// and keeps the current one.
 type reloader struct {
 	log  *slog.Logger
 	p    *Provider
@@ -113,8 +113,8 @@ func (r reloader) run(ctx context.Context) {
 	}
 }
 
-// Reload makes cfg the configuration. Another address, project or token is used
-// from the next call on, and the cloud is mirrored anew.
+// Reload makes cfg the current configuration. A new URL, project or token file is
+// used from the next call on, and the mirror lists everything anew.
 func (p *Provider) Reload(cfg Config) {
 	before := p.settings.Get()
 	if fixed := cfg.fixed(); fixed != p.unheeded {

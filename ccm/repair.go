@@ -23,21 +23,24 @@ import (
 )
 
 const (
-	// repairSettle is how long a Service must be left alone before its load
-	// balancer is compared: upstream's controller goes first.
+	// repairSettle is how long a Service must be unchanged before the repairer
+	// compares its load balancer. In this time upstream's controller acts first.
 	repairSettle = 2 * time.Second
-	// repairPeriod is how often everything is compared without a reason.
+	// repairPeriod is how often the repairer compares all load balancers without
+	// a change.
 	repairPeriod = 5 * time.Minute
 )
 
-// repairer does what upstream's service controller leaves out. That one acts
-// when a Service changes, or a Node comes, goes or is excluded; a load balancer
-// that somebody changed or deleted in the cloud, a status that somebody wiped, and
-// a label of a node that a selector chooses by, it never looks at again.
+// repairer corrects differences that upstream's service controller ignores.
+// Upstream acts when a Service changes, or when a Node is added, deleted or
+// excluded. It does not notice that a person changed or deleted a load balancer
+// in the cloud, or cleared the status of a Service. It also ignores changes of
+// node labels that a node selector uses.
 //
-// The repairer compares what every Service wants with what the mirror holds,
-// which costs the cloud nothing, when either changes. What differs, it has
-// ensured again, in the very way upstream does: to do so twice at once is safe.
+// When a Service, a Node or a load balancer changes, the repairer compares the
+// wanted load balancer with the mirror. This comparison needs no call to the
+// cloud. To correct a difference, the repairer calls EnsureLoadBalancer like
+// upstream does. Two concurrent calls of EnsureLoadBalancer are safe.
 type repairer struct {
 	log      *slog.Logger
 	p        *Provider
@@ -49,7 +52,7 @@ type repairer struct {
 	queue    queue.Interface
 
 	mu      sync.Mutex
-	changed map[string]time.Time // when a Service that wants a load balancer last did
+	changed map[string]time.Time // time of the last change of each Service that wants a load balancer
 }
 
 func newRepairer(p *Provider, kube kubernetes.Interface, services coreinformers.ServiceInformer, nodes coreinformers.NodeInformer, cluster string) (*repairer, error) {
@@ -74,7 +77,7 @@ func newRepairer(p *Provider, kube kubernetes.Interface, services coreinformers.
 	return r, errors.Join(err1, err2)
 }
 
-// run repairs until ctx ends.
+// run repairs load balancers until ctx ends.
 func (r *repairer) run(ctx context.Context) {
 	queue.Drain(ctx, r.queue, 1, func(ctx context.Context, key string) (time.Duration, error) {
 		wait, err := r.sync(ctx, key)
@@ -85,8 +88,8 @@ func (r *repairer) run(ctx context.Context) {
 	})
 }
 
-// serviceUpdated is also told of the periodic resync, with one object twice;
-// that is compared at once.
+// serviceUpdated handles an update event. In the periodic resync before and after
+// are the same object, and the comparison starts at once.
 func (r *repairer) serviceUpdated(before, after any) {
 	if before == after {
 		r.enqueue(after, 0)
@@ -141,19 +144,19 @@ func (r *repairer) enqueue(obj any, after time.Duration) {
 	}
 }
 
-// served reports whether upstream's controller, with our view of classes,
-// makes a load balancer for the Service and has begun to.
+// served reports whether upstream's controller has begun to manage a load
+// balancer for the Service. It expects a Service that classView has transformed.
 func served(svc *v1.Service) bool {
 	return svc.Spec.Type == v1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass == nil &&
 		svc.DeletionTimestamp == nil && servicehelpers.HasLBFinalizer(svc)
 }
 
-// sync repairs one Service's load balancer if it must be. A positive wait says
-// when to look again.
+// sync repairs the load balancer of one Service if necessary. If wait is
+// positive, the queue calls sync again after that time.
 func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, err error) {
 	ns, n, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
-		return 0, nil //nolint:nilerr // a key that is none never becomes one
+		return 0, nil //nolint:nilerr // a retry does not repair an invalid key
 	}
 	svc, err := r.services.Services(ns).Get(n)
 	switch {
@@ -188,8 +191,9 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 	return r.repair(ctx, svc, nodes, why)
 }
 
-// drift says what differs, or "" if nothing does that a repair would change. What
-// no repair could make is refused.
+// drift returns a description of the difference that a repair would correct, or
+// "" if there is none. The error is of type refused if no repair can create the
+// wanted load balancer.
 func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (string, error) {
 	to, err := r.p.balancers.backends(ctx, svc, nodes)
 	if err != nil {
@@ -215,11 +219,11 @@ func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node)
 	}
 	switch {
 	case !known && len(svc.Status.LoadBalancer.Ingress) == 0:
-		return "", nil // upstream's controller is still at it
+		return "", nil // upstream's controller is still creating the load balancer
 	case !known:
 		return "it was gone from the cloud", nil
 	case lb.State != cloudsim.LoadBalancerActive:
-		return "", nil // its next change brings it here again
+		return "", nil // the next change of lb calls sync again
 	case !same(lb, want):
 		return "it was changed in the cloud, or its nodes were", nil
 	case !servicehelpers.LoadBalancerStatusEqual(&svc.Status.LoadBalancer, status(svc, lb)):
@@ -228,8 +232,8 @@ func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node)
 	return "", nil
 }
 
-// existing leaves out the targets that the cloud would refuse, if the mirror
-// can tell.
+// existing removes targets without an instance, because the cloud would refuse
+// them. If the mirror is not fresh, it returns all targets.
 func (r *repairer) existing(targets []cloudsim.Target) []cloudsim.Target {
 	if !r.p.mirror.believed() {
 		return targets

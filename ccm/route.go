@@ -21,31 +21,33 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// LabelNode is the name of the Node that a route leads to, for people.
+// LabelNode is the label of a route with the name of its Node. It is only for
+// people.
 const LabelNode = "kubernetes.io/node-name"
 
-// routes keeps a route in the cloud's network for every range of pods. It is a
-// cloudprovider.Routes. It sees and touches only what carries the cluster's
-// name: a person's routes, and another cluster's, are not its own.
+// routes is a cloudprovider.Routes. It keeps a route in the cloud's network for
+// every pod range. It reads and changes only routes with the cluster's label. It
+// ignores the routes of users and of other clusters.
 type routes struct {
 	api       *client.Client
 	instances *instances
 	patience  wait.Backoff
 
 	mu    sync.Mutex
-	early map[string]string // destinations to the Nodes that do not show these ranges yet
+	early map[string]string // destination to the Node that does not show this range yet
 }
 
-// hasten says of a route to a Node's range that it is made before the Node shows
-// the range: until settle, ListRoutes leaves it out, and so the framework does not
-// delete it as one that no Node has.
+// hasten records that the route to destination is created before the Node shows
+// the range. Until settle is called, ListRoutes omits the route. Otherwise the
+// framework would delete it as a route without a Node.
 func (r *routes) hasten(destination, node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.early[destination] = node
 }
 
-// settle says of a Node that the framework sees its ranges, or that it is gone.
+// settle removes the records of a Node, because the framework now sees its ranges
+// or the Node is gone.
 func (r *routes) settle(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,16 +61,17 @@ func (r *routes) hastened(destination string) bool {
 	return early
 }
 
-// routeName comes from the cluster and the destination alone, so each pod range
-// of a Node has a route of its own, and to make it again finds it.
+// routeName derives the name from the cluster and the destination only. Each pod
+// range thus has its own route, and a repeated creation finds the existing route.
 func routeName(cluster, destination string) string {
 	sum := sha256.Sum256([]byte(cluster + "/" + destination))
 	return "k8s-" + hex.EncodeToString(sum[:16])
 }
 
-// ListRoutes returns this cluster's routes, each named by its id. One whose instance is gone for ever
-// is a black hole, which the framework deletes. One whose instance is only
-// stopped is not: its Node is still there, and it works again when that does.
+// ListRoutes returns this cluster's routes, with their ids as names. It marks a
+// route as a black hole if its instance is deleted, and the framework then
+// deletes the route. A stopped instance does not count as deleted: its Node still
+// exists, and the route works again after a start.
 func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -79,7 +82,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	out := make([]*cloudprovider.Route, 0, len(all))
 	for _, route := range all {
 		if route.State == cloudsim.RouteDeleting || route.State == cloudsim.RouteDeleted || r.hastened(route.Destination) {
-			continue // as good as gone: who needs it makes it again
+			continue // as good as deleted; the framework creates a needed route again
 		}
 		node, gone, err := r.nodeOf(ctx, route.NextHop)
 		if err != nil {
@@ -90,7 +93,8 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	return out, nil
 }
 
-// nodeOf is the name of the instance's Node, which is the instance's own.
+// nodeOf returns the name of the instance's Node, which equals the instance's
+// name. The result gone is true if the instance is deleted.
 func (r *routes) nodeOf(ctx context.Context, id cloudsim.InstanceID) (node types.NodeName, gone bool, err error) {
 	i, known := r.instances.mirror.instance(id)
 	if !known {
@@ -105,9 +109,9 @@ func (r *routes) nodeOf(ctx context.Context, id cloudsim.InstanceID) (node types
 	return types.NodeName(i.Name), i.State == cloudsim.InstanceTerminated, nil
 }
 
-// CreateRoute makes the route and waits until it carries. One that is there
-// already is fine; one of ours that leads elsewhere is replaced; a destination
-// that somebody else has a route to is an error.
+// CreateRoute creates the route and waits until it works. An existing identical
+// route is not an error. A route of this cluster with another instance is
+// replaced. A route of another owner to the same destination is an error.
 func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *cloudprovider.Route) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -124,7 +128,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *clou
 		have, err = r.replace(ctx, want, err)
 	}
 	switch cloudsim.KindOf(err) {
-	case cloudsim.Conflict, cloudsim.Stale: // somebody else works on the table: at once again
+	case cloudsim.Conflict, cloudsim.Stale: // another writer changed the route table; the framework retries at once
 		return apierrors.NewConflict(schema.GroupResource{Resource: "routes"}, want.Name, err)
 	}
 	if err != nil {
@@ -133,15 +137,16 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *clou
 	return r.await(ctx, have)
 }
 
-// replace makes room for want if what has its name is ours and is another, and
-// makes it.
+// replace handles an existing route with the name of want. It returns the route
+// if the route is identical. It deletes a route of this cluster that leads
+// elsewhere, and then creates want.
 func (r *routes) replace(ctx context.Context, want cloudsim.CreateRoute, exists error) (have cloudsim.Route, err error) {
 	l, err := r.api.ListRoutes(ctx, cloudsim.ListOptions{Name: want.Name})
 	if err != nil {
 		return have, err
 	}
 	if len(l.Items) == 0 {
-		return have, exists // a route of another name, which is not ours
+		return have, exists // the existing route has another name, so it has another owner
 	}
 	have = l.Items[0]
 	switch {
@@ -160,9 +165,10 @@ func (r *routes) replace(ctx context.Context, want cloudsim.CreateRoute, exists 
 	return r.api.CreateRoute(ctx, want)
 }
 
-// DeleteRoute deletes a route that ListRoutes returned; one that is gone is fine.
-// The framework deletes and makes routes at once: one that has replaced it since,
-// or that was hastened, stays.
+// DeleteRoute deletes a route by the id that ListRoutes returned. A missing route
+// is not an error. The framework deletes and creates routes concurrently. A
+// replacement with another id stays, and so does a route that hasten has
+// recorded.
 func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider.Route) error {
 	if r.hastened(route.DestinationCIDR) {
 		return nil
@@ -175,8 +181,8 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 	return nil
 }
 
-// hop is the instance of a Node's name, found as for a Node that was never
-// initialised.
+// hop returns the id of the instance with the Node's name. It searches like for a
+// Node that was never initialised.
 func (r *routes) hop(ctx context.Context, node string) (cloudsim.InstanceID, error) {
 	i, err := r.instances.look(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
 	if err == nil && i.ID == "" {
@@ -185,8 +191,9 @@ func (r *routes) hop(ctx context.Context, node string) (cloudsim.InstanceID, err
 	return i.ID, err
 }
 
-// await polls until the route is made. A conflict has the framework ask again
-// at once, where any other error waits for its next round.
+// await polls until the route is created. If this takes too long, it returns a
+// conflict, because the framework retries a conflict at once. It retries any
+// other error only at its next round.
 func (r *routes) await(ctx context.Context, have cloudsim.Route) error {
 	err := wait.ExponentialBackoffWithContext(ctx, r.patience, func(ctx context.Context) (bool, error) {
 		if have.State == cloudsim.RouteCreating {

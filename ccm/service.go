@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// Labels that say whose a load balancer is. The cluster and the UID decide; the
-// rest is for people.
+// These labels record the owner of a load balancer. The CCM compares the cluster
+// and the UID. The other labels are for people.
 const (
 	LabelCluster          = "kubernetes.io/cluster-name"
 	LabelServiceUID       = "kubernetes.io/service-uid"
@@ -28,31 +28,33 @@ const (
 	LabelServiceName      = "kubernetes.io/service-name"
 )
 
-// How targets are probed: short, because a lab is watched by a person.
+// These are the defaults of health checks. The times are short, because people
+// watch the results in a lab.
 const (
 	probeInterval = 2000 // ms
 	probeTimeout  = 1000 // ms
-	// kubeProxyPort is where kube-proxy says whether its node can take new
-	// connections (KEP-3836).
+	// kubeProxyPort is the port on which kube-proxy reports whether its node can
+	// accept new connections (KEP-3836).
 	kubeProxyPort = 10256
 	probePath     = "/healthz"
 )
 
 var nameRE = regexp.MustCompile(cloudsim.NamePattern)
 
-// loadBalancerName is the name of a Service's load balancer, for ever: it comes
-// from the UID alone, so a Service finds its own after any restart or change,
-// and one that was deleted and made again does not find its predecessor's.
+// loadBalancerName returns the name of a Service's load balancer, which never
+// changes. It depends on the UID only, so a Service finds its load balancer after
+// every restart or change. A Service that was deleted and created again does not
+// find the old load balancer.
 func loadBalancerName(svc *v1.Service) string {
 	name := "k8s-" + string(svc.UID)
 	if nameRE.MatchString(name) {
 		return name
 	}
-	sum := sha256.Sum256([]byte(svc.UID)) // a UID that is no UUID
+	sum := sha256.Sum256([]byte(svc.UID)) // this UID is not a valid name
 	return "k8s-" + hex.EncodeToString(sum[:16])
 }
 
-// ownership is what a cluster writes on a load balancer of a Service.
+// ownership returns the labels of a load balancer that belongs to one Service.
 func ownership(cluster string, svc *v1.Service) map[string]string {
 	return map[string]string{
 		LabelCluster:          cluster,
@@ -62,9 +64,9 @@ func ownership(cluster string, svc *v1.Service) map[string]string {
 	}
 }
 
-// checkOwner refuses a load balancer that has the Service's name but is of
-// another cluster or Service, as after a cluster was restored from a backup of
-// another: two clusters must not fight over one.
+// checkOwner returns an error if lb has the Service's name but belongs to another
+// cluster or Service. This can happen if a cluster is restored from a backup of
+// another cluster. Two clusters must not change the same load balancer.
 func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error {
 	if lb.ID == "" || shared(lb) && lb.Labels[LabelCluster] == cluster {
 		return nil
@@ -77,15 +79,15 @@ func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error
 	return nil
 }
 
-// families are Kubernetes' families in the cloud's words.
+// families maps the IP families of Kubernetes to those of the cloud.
 var families = map[v1.IPFamily]cloudsim.IPFamily{v1.IPv4Protocol: cloudsim.IPv4, v1.IPv6Protocol: cloudsim.IPv6}
 
 var protocols = map[v1.Protocol]cloudsim.Protocol{"": cloudsim.TCP, v1.ProtocolTCP: cloudsim.TCP, v1.ProtocolUDP: cloudsim.UDP}
 
-// wanted is the load balancer that a Service asks for, without its region, or
-// every reason why the cloud cannot do that. Doing a part in silence would be
-// worse: a Service that looks restricted and is open, or a port that never
-// answers.
+// wanted returns the load balancer that a Service requests, without the region.
+// The error contains every reason why the cloud cannot provide it. A partial load
+// balancer would be worse: a restricted Service might be open, or a port might
+// never answer.
 func wanted(cluster string, svc *v1.Service, to backends, mode cloudsim.ListenerMode) (cloudsim.CreateLoadBalancer, error) {
 	var bad []error
 	add := func(err error) { bad = append(bad, err) }
@@ -146,8 +148,9 @@ func wanted(cluster string, svc *v1.Service, to backends, mode cloudsim.Listener
 	return want, errors.Join(bad...)
 }
 
-// sourceRanges are those of the Service, sorted: the field's, or else the
-// annotation's. None lets everybody in, of both families.
+// sourceRanges returns the Service's source ranges, sorted. They come from the
+// field, or else from the annotation. An empty result allows all clients of both
+// families.
 func sourceRanges(svc *v1.Service) ([]string, error) {
 	if len(svc.Spec.LoadBalancerSourceRanges) == 0 && strings.TrimSpace(svc.Annotations[v1.AnnotationLoadBalancerSourceRangesKey]) == "" {
 		return nil, nil
@@ -161,8 +164,8 @@ func sourceRanges(svc *v1.Service) ([]string, error) {
 	return all, nil
 }
 
-// staticAddresses are those that the Service asks to stand on, as the cloud
-// writes them: there are many ways to write one of IPv6.
+// staticAddresses returns the addresses that the Service requests, in the cloud's
+// notation. An IPv6 address has several notations.
 func staticAddresses(svc *v1.Service) (all []string, err error) {
 	field, annotation := svc.Spec.LoadBalancerIP, svc.Annotations[AnnotationLoadBalancerIP]
 	if field != "" {
@@ -189,7 +192,7 @@ func staticAddresses(svc *v1.Service) (all []string, err error) {
 	return all, nil
 }
 
-// address is an IP address as the cloud writes it.
+// address returns text as an IP address in the cloud's notation.
 func address(field, text string) (string, error) {
 	ip, err := netip.ParseAddr(text)
 	if err != nil {
@@ -198,10 +201,10 @@ func address(field, text string) (string, error) {
 	return ip.String(), nil
 }
 
-// healthCheck asks the node whether it would serve: with externalTrafficPolicy
-// Local whether it has an endpoint of this Service, else whether its kube-proxy
-// works. Nodes that are not ready stay targets (KEP-3458), so this is all that
-// keeps traffic from them.
+// healthCheck returns the health check for nodes. With externalTrafficPolicy
+// Local it asks whether the node has an endpoint of this Service. Otherwise it
+// asks whether the node's kube-proxy works. Nodes that are not ready stay targets
+// (KEP-3458), so only this check keeps traffic from them.
 func healthCheck(svc *v1.Service) cloudsim.HealthCheck {
 	port := kubeProxyPort
 	if svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && svc.Spec.HealthCheckNodePort != 0 {
@@ -214,7 +217,7 @@ func healthCheck(svc *v1.Service) cloudsim.HealthCheck {
 	}
 }
 
-// chosen are the nodes that a Service's selector chooses.
+// chosen returns the nodes that match the selector.
 func chosen(nodes []*v1.Node, by labels.Selector) []*v1.Node {
 	if by.Empty() {
 		return nodes
@@ -228,10 +231,10 @@ func chosen(nodes []*v1.Node, by labels.Selector) []*v1.Node {
 	return kept
 }
 
-// targetsOf are the instances behind nodes, each once, and the nodes that have
-// none to offer: those of another cloud, with the reason. They are sorted, so
-// that two leaders ask in the same words. A node that has no provider id yet is
-// left out in silence: it comes again when it has.
+// targetsOf returns the instances of the nodes, sorted and without duplicates, so
+// that two leaders send identical requests. Nodes of another cloud are in left,
+// with the reason. A node without a provider id is omitted silently, because the
+// framework calls again when the node has an id.
 func targetsOf(nodes []*v1.Node) (to backends) {
 	for _, n := range nodes {
 		if n.Spec.ProviderID == "" {
@@ -248,8 +251,8 @@ func targetsOf(nodes []*v1.Node) (to backends) {
 	return to
 }
 
-// same reports whether lb already is what is wanted: the same rules in whatever
-// order, on the same addresses, and our labels among its own.
+// same reports whether lb already equals want. It ignores the order of rules, and
+// additional labels of lb.
 func same(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
 	return hasLabels(lb, want.Labels) && standsOn(lb, want) && lb.Scheme == want.Scheme &&
 		plain(lb.LoadBalancerSpec).Same(plain(want.LoadBalancerSpec))
@@ -274,7 +277,8 @@ func standsOn(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) bool {
 	return len(want.Families) == 0 || slices.Equal(lb.Families(), want.Families)
 }
 
-// plain is a spec in one of the many ways to say the same.
+// plain returns the spec in a normal form, with defaults filled in and lists
+// sorted. Two equivalent specs have the same normal form.
 func plain(s cloudsim.LoadBalancerSpec) cloudsim.LoadBalancerSpec {
 	s.HealthCheck = s.Check()
 	s.AffinityTimeoutSeconds = int(s.AffinityTimeout().Seconds())

@@ -16,17 +16,19 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// A shared load balancer carries who shares it in its labels: its name among
-// people, and for every Service whose it is and which listeners are that
-// Service's. So a Service finds its share by its UID, whatever its annotations
-// say by then, and nobody takes another's port.
+// These labels of a shared load balancer record its members. There is a label
+// with the name of the group, and two labels for every member Service: its name,
+// and its listeners. The Service finds its load balancer by its UID even if its
+// annotations change. The label with the listeners prevents port conflicts
+// between the members.
 const (
 	LabelShared       = "kubernetes.io/shared-load-balancer" // namespace/name
 	labelMemberPrefix = "service.kubernetes.io/"             // + UID: namespace/name
 	labelPortsPrefix  = "ports.kubernetes.io/"               // + UID: tcp-80.udp-53
 )
 
-// share makes want a share of a load balancer, if the Service asks for that.
+// share makes want a shared load balancer if the Service's annotation asks for
+// this.
 func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) error {
 	group, asked := svc.Annotations[AnnotationLoadBalancerShared]
 	if !asked {
@@ -66,13 +68,13 @@ func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) e
 
 func portName(l cloudsim.Listener) string { return string(l.Protocol) + "-" + strconv.Itoa(l.Port) }
 
-// shared reports whether several Services may be on lb.
+// shared reports whether lb can have several Services.
 func shared(lb cloudsim.LoadBalancer) bool { return lb.Labels[LabelShared] != "" }
 
-// member is a Service that a load balancer is for.
+// member is a Service that uses a load balancer.
 type member struct{ uid, namespace, name string }
 
-// members are the Services that lb is for, by what its labels say.
+// members returns the Services of lb according to its labels.
 func members(lb cloudsim.LoadBalancer) []member {
 	if !shared(lb) {
 		return []member{{lb.Labels[LabelServiceUID], lb.Labels[LabelServiceNamespace], lb.Labels[LabelServiceName]}}
@@ -87,14 +89,14 @@ func members(lb cloudsim.LoadBalancer) []member {
 	return all
 }
 
-// portsOf are the listeners of lb that are the member's.
+// portsOf returns the names of the member's listeners on lb.
 func portsOf(lb cloudsim.LoadBalancer, uid string) []string {
 	return strings.Split(lb.Labels[labelPortsPrefix+uid], ".")
 }
 
-// joined is want with what the others who share lb have there: their listeners
-// and labels stay. It is an error if one of them has a port that want has, or if
-// want asks for what would change the others.
+// joined returns want plus the listeners and labels of the other members of lb.
+// It returns an error if another member has a port of want, or if want would
+// change settings of the other members.
 func joined(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, uid string) (cloudsim.CreateLoadBalancer, error) {
 	if !shared(lb) {
 		return want, nil
@@ -137,8 +139,8 @@ func joined(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, uid stri
 	return all, errors.Join(bad...)
 }
 
-// partOf is lb with those of its listeners only that are the Service's: of one
-// that is shared, the others are other Services'.
+// partOf returns lb with the Service's listeners only. It removes the listeners
+// of the other members of a shared load balancer.
 func partOf(lb cloudsim.LoadBalancer, svc *v1.Service) cloudsim.LoadBalancer {
 	if _, shares := lb.Labels[labelPortsPrefix+string(svc.UID)]; !shares {
 		return lb
@@ -151,9 +153,10 @@ func partOf(lb cloudsim.LoadBalancer, svc *v1.Service) cloudsim.LoadBalancer {
 	return lb
 }
 
-// leave takes the member's listeners and labels from a shared load balancer,
-// and deletes it after the last. The caller is alone: in between nobody
-// of this process joins, and if another one does, the repairer makes it anew.
+// leave removes the member's listeners and labels from a shared load balancer. It
+// deletes the load balancer when the last member leaves. The caller holds the
+// slot of alone, so no other goroutine of this process joins in between. If
+// another process joins, the repairer creates the load balancer again.
 func (b *balancers) leave(ctx context.Context, lb cloudsim.LoadBalancer, uid string) error {
 	keep := cloudsim.UpdateLoadBalancer{Labels: maps.Clone(lb.Labels), LoadBalancerSpec: lb.LoadBalancerSpec}
 	delete(keep.Labels, labelMemberPrefix+uid)

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// tellWhere says where a listener is that is not at the address and port that
-// the Service shows.
+// tellWhere emits an event for each listener that is not reachable at the
+// Service's address and port.
 func (b *balancers) tellWhere(svc *v1.Service, lb cloudsim.LoadBalancer) {
 	lb = partOf(lb, svc)
 	for _, l := range lb.Status.Listeners {
@@ -27,8 +27,8 @@ func (b *balancers) tellWhere(svc *v1.Service, lb cloudsim.LoadBalancer) {
 	}
 }
 
-// ofLoadBalancer reports whether l is about an address of lb, not about a port
-// that the cloud's host publishes for it.
+// ofLoadBalancer reports whether l is about an address of lb. Otherwise l is
+// about a port that the cloud's host publishes for lb.
 func ofLoadBalancer(lb cloudsim.LoadBalancer, l cloudsim.ListenerStatus) bool {
 	return slices.ContainsFunc(lb.Addresses, func(a cloudsim.LoadBalancerAddress) bool { return a.IP == l.IP })
 }
@@ -40,14 +40,14 @@ func because(reason string) string {
 	return ": " + reason
 }
 
-// unreachable is the error of a port in the status of a Service that no client
-// can connect to (v1.PortStatus).
+// unreachable is the error in the status of a Service's port that clients cannot
+// reach (v1.PortStatus).
 const unreachable = "cloudsim.dev/ListenerUnreachable"
 
-// status is what Kubernetes publishes: every address, in the order of the
-// families, and the ports only when one of them does not work. The mode
-// (KEP-1860) is VIP, by which kube-proxy takes a short cut to the pods, if all
-// listeners allow it.
+// status returns the status of the Service for Kubernetes. It contains every
+// address, in the order of the families. It contains the ports only if one of
+// them does not work. The mode (KEP-1860) is VIP if all listeners allow it. With
+// VIP, kube-proxy sends connections directly to the pods.
 func status(svc *v1.Service, lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
 	lb = partOf(lb, svc)
 	st := &v1.LoadBalancerStatus{}
@@ -64,8 +64,8 @@ func status(svc *v1.Service, lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
 	return st
 }
 
-// portStatus is nil while every listener works at ip: the API wants all ports
-// of a Service or none.
+// portStatus returns nil if every listener works at ip. Otherwise it returns all
+// ports, because the Kubernetes API requires all ports of a Service or none.
 func portStatus(lb cloudsim.LoadBalancer, ip string) []v1.PortStatus {
 	var ports []v1.PortStatus
 	broken := false
