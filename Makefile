@@ -7,7 +7,7 @@ KUBE_LD     := -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
                -X $(p).gitVersion=$(KUBERNETES) -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
 export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage fuzz nightly conformance compose compose-test vm vm-test lint vuln pin generate generated bench check clean
+.PHONY: help build allinone kube konnectivity machine csi up down reset test e2e e2e-upstream e2e-storage fuzz nightly conformance compose compose-test vm vm-test lint prose vuln pin generate generated bench check clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,13 @@ lint: ## run the static checks
 	$(GO) vet ./... && $(GO) -C kube vet -trimpath . ./credprovider && $(GO) -C kube/dns vet . && $(GO) -C kube/machine vet ./pause
 	$(GO) -C csidriver/sanity vet . && $(GO) -C csidriver/sidecars vet . && $(GO) -C netproxy/interop vet .
 	$(GO) run $(GOLANGCI) run ./...
+	@$(MAKE) --no-print-directory prose
+
+bin/vale: hack/vale/go.mod hack/vale/go.sum
+	@CGO_ENABLED=1 hack/with-progress bin/vale nice $(GO) -C hack/vale build -o ../../bin/vale github.com/vale-cli/vale/v3/cmd/vale
+
+prose: bin/vale ## check the language of the documents (see hack/vale)
+	@hack/prose
 
 vuln: ## check the called code for known vulnerabilities
 	@hack/vuln ./...
