@@ -12,8 +12,9 @@ import (
 )
 
 // component is one row of the lab's table: a program that the supervisor keeps
-// running, or a part of this process. The table is a graph. A component starts after
-// the components in its field after are ready, and stops before they stop.
+// running, or a part of this process. The table is a graph. A component starts
+// when all components that its field after names are ready. It stops before these
+// components stop.
 type component struct {
 	name    string
 	address string // address for people, "" if the component does not listen

@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
 )
 
-// Composed is a lab whose components run in containers, which docker-compose.yaml
-// starts. Components call each other by their service names. The value is the absolute
+// Composed is a lab with components that run in containers. docker-compose.yaml starts
+// the containers. Components call each other by their service names. The value is the absolute
 // path of a folder with one subfolder for each service. Each subfolder is a volume of
 // its service only, so a service sees its own keys and no others.
 type Composed string
@@ -46,7 +46,7 @@ var composedServices = []struct {
 	{"proxy-agent", []string{"proxy-agent.crt", "proxy-agent.key", "proxy-ca.crt"}, ""},
 	{"kwok", nil, "kwok"},
 	{"hypervisor", []string{"ca.crt", "ca.key"}, "hypervisor"},             // the CA signs the serving certificates of hollow kubelets
-	{"router", []string{"ca.crt", "kube-proxy.crt", "kube-proxy.key"}, ""}, // the router probes the API server with them on behalf of the machines
+	{"router", []string{"ca.crt", "kube-proxy.crt", "kube-proxy.key"}, ""}, // the router's health check calls the API server with this certificate
 	{"machines", []string{ // for all hosts of machines: the CAs sign the certificates of real kubelets and proxy agents
 		"ca.crt", "ca.key", "kube-proxy.crt", "kube-proxy.key", "proxy-ca.crt", "proxy-ca.key",
 	}, "hypervisor"},

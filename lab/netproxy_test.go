@@ -45,7 +45,7 @@ func TestWhereAgentsRun(t *testing.T) {
 	}
 }
 
-// Agents call the proxy server at an address of its certificate. Other hosts cannot
+// Agents call the proxy server at an address that its certificate contains. Other hosts cannot
 // reach this address: for hollow nodes it is on loopback, for real nodes in the VPC.
 func TestWhereAgentsCall(t *testing.T) {
 	p := plan{Config: Default(), ports: portsFrom(DefaultPortBase), networks: realNetworksFrom(firstVPC)}

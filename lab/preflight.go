@@ -23,8 +23,8 @@ const minFiles = 4096
 // and fails with a stack trace if it cannot.
 const minSpace = 256 << 20
 
-// preflight checks for problems that would stop the lab during its start. It returns all
-// problems in one error, with one line and one advice for each.
+// preflight checks for problems that would stop the lab during its start. It returns one
+// error with all problems. Each problem is one line and includes advice.
 func preflight(c Config, p ports) error {
 	return errors.Join(checkPrograms(c), checkMachines(c), checkEgress(c), checkFileLimit(), checkSpace(c.DataDir, minSpace), p.taken())
 }

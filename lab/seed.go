@@ -37,7 +37,7 @@ type account struct {
 }
 
 // nodeAccount is the service account of instances that are real machines. The metadata
-// service gives them this identity.
+// service gives these machines the account's identity.
 const nodeAccount = "node"
 
 // accounts returns the accounts of a lab's components.

@@ -180,8 +180,8 @@ func (d *diary) noteComponent(name string, change func(*running)) error {
 func (d *diary) close() error { return os.Remove(d.dir.path("run.json")) }
 
 // sweep kills the processes that a killed supervisor left, and returns their names.
-// Normally the kernel kills them with their supervisor. sweep is for a process that was
-// just being started, and for a kernel that did not kill them.
+// Normally the kernel kills these processes together with their supervisor. sweep handles
+// a process that was just being started, and a kernel that failed to kill a process.
 func (d Dir) sweep(ctx context.Context) (swept []string, err error) {
 	r, err := d.record()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 // Down stops the lab that runs in a data dir and waits until all its processes have
-// ended. It kills a lab that does not stop within patience. It waits equally long for a
-// lab that is just starting and has not written its pid yet. It reports whether there
+// ended. It kills a lab that does not stop within the time patience. It waits equally
+// long for a lab that is just starting and has not written its pid yet. It reports whether there
 // was a lab to stop.
 func Down(ctx context.Context, d Dir, patience time.Duration) (stopped bool, err error) {
 	stopped, unlock, err := d.stop(ctx, patience)
@@ -85,8 +85,8 @@ func (d Dir) seize(ctx context.Context, patience time.Duration) (stopped bool, u
 // seizeEvery is the interval between two attempts of seize.
 const seizeEvery = 20 * time.Millisecond
 
-// awaitEnd waits for a process to end and kills it after patience. It returns an error
-// if the process still runs after patience a second time.
+// awaitEnd waits for a process to end and kills the process after the time patience. It
+// returns an error if the killed process still runs after the same time.
 func (p process) awaitEnd(ctx context.Context, patience time.Duration) error {
 	over := time.NewTimer(patience)
 	defer over.Stop()

@@ -168,8 +168,8 @@ func (s *supervisor) runOnce(ctx context.Context, u *unit) error {
 	return nil
 }
 
-// settle waits until a unit that just started is ready. It then calls the unit's
-// function then, and releases the units that wait for this unit.
+// settle waits until a unit that just started is ready. It calls u.then and releases the
+// units that wait for this unit.
 func (s *supervisor) settle(ctx context.Context, u *unit, pid int, began time.Time) error {
 	if !u.component.ready.await(ctx) {
 		return nil // the unit exits or the lab stops; runOnce handles both

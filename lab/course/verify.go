@@ -42,9 +42,9 @@ func indent(s string) string {
 	return strings.ReplaceAll(s, "\n", "\n              ")
 }
 
-// Verify runs the checks of a step. It repeats failed checks until they succeed or
-// patience is over, and returns the last finding of each check. The error is from sh or
-// ctx.
+// Verify runs the checks of a step. It repeats failed checks until all checks succeed or
+// the time patience is over. It returns the last finding of each check. The error is from
+// sh or ctx.
 func (s Step) Verify(ctx context.Context, sh Shell, patience time.Duration) ([]Finding, error) {
 	late := time.Now().Add(patience)
 	found := make([]Finding, len(s.Checks))
@@ -73,9 +73,9 @@ func Good(found []Finding) bool {
 	return !slices.ContainsFunc(found, func(f Finding) bool { return !f.Good })
 }
 
-// Run runs a command and returns its output. If c.Until is set, it repeats a command with
-// a different result until patience is over. If the last result differs from the page,
-// the error is a *Differs.
+// Run runs a command and returns its output. If c.Until is set, Run repeats the command
+// while the result differs from the page, at most for the time patience. If the last
+// result differs from the page, the error is a *Differs.
 func (c Command) Run(ctx context.Context, sh Shell, patience time.Duration) (printed string, err error) {
 	late := time.Now().Add(patience)
 	for {

@@ -16,9 +16,9 @@
 //	stopped                  no action: the cloud controller manager adds the taint
 //	running again            set a new boot id and add the label again
 //
-// The package never deletes a Node. When a new instance has the name of an earlier
-// instance, the package waits until the cloud controller manager has deleted the earlier
-// Node, which has another provider id. If a user deletes the Node of a running instance,
+// The package never deletes a Node. A new instance may have the name of an earlier
+// instance. Then the package waits until the cloud controller manager has deleted the
+// earlier Node, which has another provider id. If a user deletes the Node of a running instance,
 // the Node returns when the instance boots again or when the hypervisor starts. The
 // reason is that a kubelet registers only once, at its start.
 //

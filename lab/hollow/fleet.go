@@ -107,9 +107,9 @@ func (f *fleet) sayOnce(seen machine, text string) (news bool) {
 	return news
 }
 
-// put stores a new version of an instance. It resets the state of the boot if the
-// machine was switched on or off. It also does so if the machine is on and has a new
-// operation. That operation was a reboot, of which the event in the middle was missed.
+// put stores a new version of an instance. It resets the state of the boot if the machine
+// was switched on or off. It also resets this state if a machine that is on has a new
+// operation. In this case the machine was rebooted and the fleet missed an event.
 func (f *fleet) put(i cloudsim.Instance) {
 	f.mu.Lock()
 	m, now := f.byName[i.Name], machine{Instance: i}

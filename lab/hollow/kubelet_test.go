@@ -107,8 +107,8 @@ func TestPower(t *testing.T) {
 	b.node("one", "off for good", isOff)
 }
 
-// When a zone becomes dark, its machines keep running, but kwok and the responders stop
-// for them. Other zones do not change. After the outage the machines have the same boot.
+// In a dark zone, machines keep running, but kwok and the responders stop serving these
+// machines. Other zones do not change. After the outage, the machines have the same boot id.
 func TestDarkZone(t *testing.T) {
 	b := newBench(t)
 	b.create("one", "sim-1a")

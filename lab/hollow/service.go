@@ -19,7 +19,8 @@ type endpoint struct {
 	pod   string // "" if the endpoint is not a pod
 	node  string
 	ready bool
-	// lingers is true for an endpoint that terminates and still serves. It is used as the last resort.
+	// lingers is true for an endpoint that terminates and still serves. Such an endpoint
+	// is used only if no endpoint is ready.
 	lingers   bool
 	terminate bool
 	zoneHints []string
@@ -48,7 +49,7 @@ type healthCheck struct {
 	local map[string]int // number of ready endpoints by node
 }
 
-// table holds the Services from which the responders of all nodes answer.
+// table holds the node ports and health checks that the responders of all nodes serve.
 type table struct {
 	services []*service
 	checks   []healthCheck
@@ -204,8 +205,8 @@ func usable(all []endpoint) []endpoint {
 
 // from returns the endpoints for connections to a node port of this node, or none if no
 // endpoint is usable. It follows the hints for nodes (KEP-3015), and then for zones
-// (KEP-2433). Hints apply only if all ready endpoints have hints and some name this node
-// or zone.
+// (KEP-2433). Hints apply only if all ready endpoints have hints and at least one hint
+// names this node or zone.
 func (s *service) from(node, zone string) []endpoint {
 	if s.local {
 		return s.byNode[node]

@@ -68,7 +68,7 @@ func (b *bridge) attach(name string, pid int, address netip.Addr) error {
 	return nil
 }
 
-// detach deletes a machine's veth pair. A missing one is no error.
+// detach deletes a machine's veth pair. A missing pair is no error.
 func (b *bridge) detach(name string) error { return removeLink(b.link, name) }
 
 // plug adds the local end of a veth pair to the bridge.

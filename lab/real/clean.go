@@ -16,8 +16,9 @@ import (
 const vpcFile = "vpc.netns"
 
 // Clean ends all that a hypervisor with this dir, name and link left: its machines with
-// their processes, its cgroups, the network and its links. It finds these by their names
-// and paths, so it needs no record of them. Missing parts are no error. Disks stay.
+// their processes, its cgroups, the network and its links. It finds these
+// resources by their names and paths, so it needs no record. A missing resource is no
+// error. Disks stay.
 func Clean(ctx context.Context, dir, name, link string) error {
 	return errors.Join(cleanMachines(ctx, name), destroyVPC(filepath.Join(dir, vpcFile), link))
 }

@@ -28,10 +28,10 @@
 //	  booted           the cloud operation that started the machine
 //	  console.log      output of the first process
 //
-// On the host: a cgroup named Config.Name in each hierarchy, with a child cgroup for each
-// machine, and a link with an address, two routes and two rules for the VPC. The package
-// loads the kernel module br_netfilter if the module is missing. It does not change other
-// kernel settings, the firewall or other files of the host.
+// On the host, the package creates a cgroup named Config.Name in each hierarchy, with a
+// child cgroup for each machine. It also creates a link for the VPC, with an address, two
+// routes and two rules. It loads the kernel module br_netfilter if the module is missing.
+// It does not change other kernel settings, the firewall or other files of the host.
 //
 // # Zones
 //
@@ -46,6 +46,7 @@
 // A machine's first process is PID 1 of its namespace. When this process ends, the kernel
 // ends all other processes in the machine and removes its mounts, network and names. So
 // a machine that is switched off leaves nothing behind. A killed hypervisor leaves
-// complete machines. The next hypervisor finds them by their cgroups and takes them
-// over, or Clean ends them. Cgroups are the only list of processes that is always correct.
+// complete machines. The next hypervisor finds these machines by their cgroups and takes
+// the machines over, or Clean ends the machines. Cgroups are the only list of processes
+// that is always correct.
 package real

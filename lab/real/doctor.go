@@ -38,7 +38,7 @@ func checkRoot() Finding {
 	return f
 }
 
-// capabilities lists those that the hypervisor or programs in machines use.
+// capabilities lists the Linux capabilities that the hypervisor or programs in machines use.
 var capabilities = []struct {
 	name   string
 	bit    int

@@ -60,8 +60,9 @@ func (k *keeper) latest() (cloudsim.Instance, bool) {
 // unavailable at the start of Run or later.
 //
 // A killed hypervisor leaves its machines running, unless its container ends too. A
-// hypervisor that fails before it has taken over earlier machines also leaves them
-// running. The next hypervisor takes them over, or Clean ends them.
+// hypervisor may also fail before it has taken over the machines of an earlier run. It
+// then leaves these machines running. The next hypervisor takes such machines over, or
+// Clean ends the machines.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -181,7 +182,7 @@ func (h *hypervisor) begin(ctx context.Context, m *machine) *keeper {
 	return k
 }
 
-// tell gives a new version of an instance to its keeper.
+// tell gives a new version of an instance to the keeper of its machine.
 func (h *hypervisor) tell(ctx context.Context, i cloudsim.Instance, gone bool) {
 	if h.serves(i.Zone) {
 		h.cables.locate(i)
@@ -198,7 +199,7 @@ func (h *hypervisor) tell(ctx context.Context, i cloudsim.Instance, gone bool) {
 	k.tell(i, gone)
 }
 
-// prune tells the keepers of instances that are not in list that the instance is gone.
+// prune marks all instances as gone that have a keeper and are not in list.
 func (h *hypervisor) prune(list []cloudsim.Instance) {
 	there := map[cloudsim.InstanceID]bool{}
 	for _, i := range list {
@@ -315,7 +316,7 @@ func (h *hypervisor) settle(ctx context.Context, m *machine, k *keeper) (done bo
 	case m.on() && m.booted == i.Operation:
 		return false, nil
 	case m.on():
-		if err := m.shutDown(ctx); err != nil { // a reboot of which the event in the middle was missed
+		if err := m.shutDown(ctx); err != nil { // the instance was rebooted and the hypervisor missed an event
 			return false, err
 		}
 	}
@@ -329,7 +330,7 @@ const farewellWithin = 5 * time.Second
 // would notice only when the Lease expires. If the call fails, the cluster waits for
 // the Lease.
 func (h *hypervisor) farewell(ctx context.Context, m *machine, i cloudsim.Instance) error {
-	m.untold = m.untold || m.on() // kept for the next attempt if this one fails
+	m.untold = m.untold || m.on() // the value stays for the next attempt if this attempt fails
 	if err := m.shutDown(ctx); err != nil || !m.untold {
 		return err
 	}

@@ -70,8 +70,8 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// A hypervisor that fails before it has taken over earlier machines leaves them running,
-// unless its context has ended.
+// A hypervisor that fails before it has taken over earlier machines leaves the machines
+// running, unless its context has ended.
 func TestFailsWithoutEndingMachines(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it needs root")

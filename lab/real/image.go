@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// image is a container image that the lab builds from a program. So the first start needs
-// no registry.
+// image is a container image that the lab builds from a program, so that the first start
+// needs no registry.
 type image struct {
 	ref     string
 	program string            // file of the host, the entry point of the image

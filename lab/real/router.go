@@ -91,7 +91,7 @@ func newRouter(log *slog.Logger, cloud *client.Client, v *vpc) *router {
 	return &router{log: log, cloud: cloud, vpc: v, table: newTable()}
 }
 
-// serve starts the services and the routing. They run until ctx ends or one of them fails.
+// serve starts the services and the routing. Both run until ctx ends or a part fails.
 func (r *router) serve(ctx context.Context, s Services) (*errgroup.Group, error) {
 	work, ctx := errgroup.WithContext(ctx)
 	if err := r.serveEndpoints(ctx, work, s); err != nil {
@@ -191,8 +191,8 @@ type absence struct {
 	told  bool
 }
 
-// look returns the instances that have had no machine for missingAfter, each once. It
-// also returns those of them that have a machine again.
+// look returns in lost the instances that have had no machine for missingAfter, each only
+// once. It returns in found the lost instances that have a machine again.
 func (m missing) look(now time.Time, running []cloudsim.Instance, there map[string]bool) (lost, found []cloudsim.Instance) {
 	runs := map[cloudsim.InstanceID]bool{}
 	for _, i := range running {

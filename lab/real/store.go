@@ -198,8 +198,9 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// clone copies a store to a machine's disk. It creates folders, links files, and copies
-// databases, because containerd writes into them. The copy appears in one step, complete.
+// clone copies a store to a machine's disk. It creates folders and links files. It
+// copies databases, because containerd writes into databases. The final rename makes the
+// complete copy appear in one step.
 func clone(from, to string) error {
 	if _, err := os.Stat(to); err == nil {
 		return nil

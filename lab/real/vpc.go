@@ -178,9 +178,9 @@ func (v *vpc) wire() error {
 		cable = netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: routerPort}, PeerName: bridgeName, PeerHardwareAddr: card(v.Router)}
 		port = routerPort
 	}
-	// A bridge without its own hardware address takes the lowest one of its ports. This
-	// address would change when a machine comes or goes. Then machines would send to the
-	// old address for some seconds.
+	// A bridge without its own hardware address takes the lowest address of its ports.
+	// The address would change when a machine comes or goes. Then other machines would
+	// send to the old address for some seconds.
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: v.bridge.name, HardwareAddr: card(on)}}
 	if err := v.bridge.link.LinkAdd(bridge); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("bridge: %w", err)
