@@ -227,8 +227,8 @@ func (r CreateDisk) Of(t DiskType) error {
 	return c.err()
 }
 
-// OfSnapshot checks r against its source snapshot s. region is the region of
-// the new disk.
+// OfSnapshot checks r against its source snapshot s. The new disk would be in
+// region.
 func (r CreateDisk) OfSnapshot(s Snapshot, region string) error {
 	var c checks
 	c.noSmaller(r.SizeGiB, s.SizeGiB, "snapshot "+string(s.ID))
@@ -342,9 +342,9 @@ func (r ModifyDisk) Validate() error {
 	return c.err()
 }
 
-// Apply changes d to the values that r requests. t is the disk type after the
-// change. Apply reports whether any value changed. If t does not allow the
-// values, Apply returns Invalid and leaves d unchanged.
+// Apply changes d to the values that r requests, with the limits and defaults
+// of the new type t. It reports whether any value changed. If t does not allow
+// the values, Apply returns Invalid and leaves d unchanged.
 func (r ModifyDisk) Apply(d *Disk, t DiskType) (changed bool, err error) {
 	var c checks
 	c.performance(t, r.IOPS, r.ThroughputMiBps)

@@ -152,8 +152,8 @@ func (m FaultMatch) Covers(operation string) bool {
 	return ok && err == nil
 }
 
-// Window returns the time window in which f can hit. until is nil if the window
-// has no end.
+// Window returns the time window in which f can hit. If the window has no end,
+// the second result is nil.
 func (f Fault) Window() (from time.Time, until *time.Time) {
 	w := f.When
 	from = f.CreatedAt.Add(time.Duration(w.AfterSeconds) * time.Second)

@@ -38,8 +38,8 @@ func Transitions() []Transition {
 	}
 }
 
-// check rejects a transition that names no work. prefix is the path of t in the
-// request.
+// check rejects a transition that names no work. Field names in errors begin
+// with prefix.
 func (t Transition) check(c *checks, prefix string) {
 	field := prefix + "kind"
 	for _, known := range Transitions() {

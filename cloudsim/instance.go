@@ -94,8 +94,8 @@ func (i Instance) InternalIP() string {
 	return ""
 }
 
-// Has reports whether the network delivers packets for ip to i. ip must be one
-// of i's addresses or lie in one of i's pod ranges.
+// Has reports whether the network delivers packets for ip to i. This is true
+// for the addresses of i and for addresses in its pod ranges.
 func (i Instance) Has(ip netip.Addr) bool {
 	for _, a := range i.Addresses {
 		if own, err := netip.ParseAddr(a.Address); err == nil && own == ip {

@@ -10,9 +10,10 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// backend is the registry's storage behind its guard: every method asks first.
+// backend connects the registry's protocol with its storage. Every method asks
+// the guard for authorization before it uses the files.
 type backend struct {
-	*oci.Funcs // what is not here is unsupported
+	*oci.Funcs // methods that backend lacks return an unsupported error
 	files      *files
 	guard      *guard
 	quotas     *quotas
@@ -35,7 +36,8 @@ func (b *backend) GetBlobRange(ctx context.Context, repo string, d oci.Digest, f
 	return b.files.open(desc, from, to)
 }
 
-// ResolveBlob describes a blob, to a client that asks whether it must push it.
+// ResolveBlob describes a blob. Clients call it to decide whether they must
+// push the blob.
 func (b *backend) ResolveBlob(ctx context.Context, repo string, d oci.Digest) (oci.Descriptor, error) {
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return oci.Descriptor{}, err
@@ -60,7 +62,7 @@ func (b *backend) ResolveManifest(ctx context.Context, repo string, d oci.Digest
 	return b.files.manifest(repo, d)
 }
 
-// GetTag reads the manifest that a tag is on.
+// GetTag reads the manifest to which a tag points.
 func (b *backend) GetTag(ctx context.Context, repo, tag string) (oci.BlobReader, error) {
 	desc, err := b.ResolveTag(ctx, repo, tag)
 	if err != nil {
@@ -69,7 +71,7 @@ func (b *backend) GetTag(ctx context.Context, repo, tag string) (oci.BlobReader,
 	return b.files.open(desc, 0, -1)
 }
 
-// ResolveTag describes the manifest that a tag is on.
+// ResolveTag describes the manifest to which a tag points.
 func (b *backend) ResolveTag(ctx context.Context, repo, tag string) (oci.Descriptor, error) {
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return oci.Descriptor{}, err
@@ -77,7 +79,7 @@ func (b *backend) ResolveTag(ctx context.Context, repo, tag string) (oci.Descrip
 	return b.files.tag(repo, tag)
 }
 
-// PushBlob stores a blob that comes in one piece.
+// PushBlob stores a blob that arrives in one request.
 func (b *backend) PushBlob(ctx context.Context, repo string, desc oci.Descriptor, r io.Reader) (oci.Descriptor, error) {
 	if err := b.guard.allow(ctx, repo, push); err != nil {
 		return oci.Descriptor{}, err
@@ -86,7 +88,7 @@ func (b *backend) PushBlob(ctx context.Context, repo string, desc oci.Descriptor
 	if err != nil {
 		return oci.Descriptor{}, err
 	}
-	defer func() { _ = u.Cancel() }() // nothing, once it is committed
+	defer func() { _ = u.Cancel() }() // does nothing after the commit
 	if _, err := io.Copy(u, r); err != nil {
 		return oci.Descriptor{}, fmt.Errorf("%w: %w", oci.ErrBlobUploadInvalid, err)
 	}
@@ -120,7 +122,7 @@ func (b *backend) startUpload(ctx context.Context, repo string) (*upload, error)
 	return u, err
 }
 
-// PushBlobChunkedResume goes on with an upload.
+// PushBlobChunkedResume continues an upload.
 func (b *backend) PushBlobChunkedResume(ctx context.Context, repo, id string, offset int64, _ int) (oci.BlobWriter, error) {
 	if err := b.guard.allow(ctx, repo, push); err != nil {
 		return nil, err
@@ -133,7 +135,8 @@ func (b *backend) PushBlobChunkedResume(ctx context.Context, repo, id string, of
 	return u, nil
 }
 
-// MountBlob gives a repository a blob of another, which the caller may pull.
+// MountBlob adds a blob of the repository from to the repository to. The caller
+// must have pull permission for from.
 func (b *backend) MountBlob(ctx context.Context, from, to string, d oci.Digest) (oci.Descriptor, error) {
 	if err := b.guard.allow(ctx, to, push); err != nil {
 		return oci.Descriptor{}, err
@@ -147,8 +150,8 @@ func (b *backend) MountBlob(ctx context.Context, from, to string, d oci.Digest) 
 	return b.files.mount(from, to, d)
 }
 
-// mayMount reports whether MountBlob can take from from. A client that asks
-// for what it cannot have uploads instead.
+// mayMount reports whether MountBlob can take the blob d from the repository
+// from. If not, the client uploads the blob instead.
 func (b *backend) mayMount(ctx context.Context, from string, d oci.Digest) bool {
 	if b.guard.allow(ctx, from, pull) != nil {
 		return false
@@ -168,7 +171,7 @@ func (b *backend) PushManifest(ctx context.Context, repo, tag string, raw []byte
 	return b.files.put(repo, tag, raw, mediaType)
 }
 
-// DeleteBlob takes a blob out of a repository.
+// DeleteBlob removes a blob from a repository.
 func (b *backend) DeleteBlob(ctx context.Context, repo string, d oci.Digest) error {
 	if err := b.guard.allow(ctx, repo, remove); err != nil {
 		return err
@@ -176,7 +179,7 @@ func (b *backend) DeleteBlob(ctx context.Context, repo string, d oci.Digest) err
 	return b.files.unlink(repo, d)
 }
 
-// DeleteManifest removes a manifest and the tags that are on it.
+// DeleteManifest removes a manifest and the tags that point to it.
 func (b *backend) DeleteManifest(ctx context.Context, repo string, d oci.Digest) error {
 	if err := b.guard.allow(ctx, repo, remove); err != nil {
 		return err
@@ -184,7 +187,7 @@ func (b *backend) DeleteManifest(ctx context.Context, repo string, d oci.Digest)
 	return b.files.forget(repo, d)
 }
 
-// DeleteTag removes a tag; its manifest stays.
+// DeleteTag removes a tag. The manifest stays.
 func (b *backend) DeleteTag(ctx context.Context, repo, tag string) error {
 	if err := b.guard.allow(ctx, repo, remove); err != nil {
 		return err
@@ -192,7 +195,8 @@ func (b *backend) DeleteTag(ctx context.Context, repo, tag string) error {
 	return b.files.untag(repo, tag)
 }
 
-// Repositories lists every repository of the registry, for who may see all.
+// Repositories lists every repository of the registry. The caller needs the
+// permission for the catalog.
 func (b *backend) Repositories(ctx context.Context, after string) iter.Seq2[string, error] {
 	if err := b.guard.allowCatalog(ctx); err != nil {
 		return one[string](err)
@@ -214,8 +218,8 @@ func (b *backend) Tags(ctx context.Context, repo, after string) iter.Seq2[string
 	return following(ctx, after, func() ([]string, error) { return b.files.names(repo, "tags") })
 }
 
-// Referrers lists the manifests whose subject is the one with this digest. It
-// reads all manifests of the repository.
+// Referrers lists the manifests with this subject. It reads all manifests of
+// the repository.
 func (b *backend) Referrers(ctx context.Context, repo string, subject oci.Digest, artifactType string) iter.Seq2[oci.Descriptor, error] {
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return one[oci.Descriptor](err)
@@ -229,7 +233,7 @@ func (b *backend) Referrers(ctx context.Context, repo string, subject oci.Digest
 		for _, hex := range all {
 			desc, err := b.files.manifest(repo, digest.NewDigestFromEncoded(digest.SHA256, hex))
 			if err != nil {
-				continue // deleted meanwhile
+				continue // deleted in the meantime
 			}
 			m, err := b.files.read(desc)
 			if err != nil || m.Subject == nil || m.Subject.Digest != subject {
@@ -253,7 +257,8 @@ func one[T any](err error) iter.Seq2[T, error] {
 	}
 }
 
-// following yields the names that come after one, in order.
+// following yields the listed names that sort after the argument after, in
+// order. It yields nothing if the request asked for zero names.
 func following(ctx context.Context, after string, list func() ([]string, error)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		all, err := list()

@@ -15,12 +15,16 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// collect removes the folders of repositories whose record is gone, and what
-// nothing refers to and is older than grace: uploads that were given up, blobs
-// that no manifest of their repository needs, and content that no repository
-// has. Manifests stay until somebody deletes them: one without a tag may be in
-// use by its digest. Pushes wait while it looks; pulls do not. records is asked
-// once they wait. It returns how many files and folders it removed.
+// collect is the garbage collection of the storage. It removes the folders of
+// repositories without a record. It also removes files that are older than
+// grace and unreferenced: abandoned uploads, blobs that no manifest of their
+// repository needs, and content that no repository has. Manifests stay until a
+// caller deletes them, because a client may use an untagged manifest by its
+// digest.
+//
+// Pushes wait during a collection. Pulls do not wait. The collection reads the
+// records only after it has blocked the pushes, so that the records are
+// current. It returns the number of removed files and folders.
 func (f *files) collect(ctx context.Context, grace time.Duration, records func() (map[string]cloudsim.Repository, error)) (removed int, err error) {
 	f.collecting.Lock()
 	defer f.collecting.Unlock()
@@ -44,7 +48,7 @@ func (f *files) collect(ctx context.Context, grace time.Duration, records func()
 		}
 		n, err := f.collectRepository(name, old, used)
 		removed += n
-		if err != nil { // what it has stays, and the others are not to wait for it
+		if err != nil { // a damaged repository keeps its files and must not block the collection of the others
 			damaged = append(damaged, fmt.Errorf("repository %s: %w", name, err))
 			if err := f.spare(name, used); err != nil {
 				return removed, errors.Join(append(damaged, err)...)
@@ -59,7 +63,7 @@ func (f *files) collect(ctx context.Context, grace time.Duration, records func()
 	return removed + n + m, errors.Join(append(damaged, err)...)
 }
 
-// spare adds to used all that a repository has.
+// spare adds all manifests and blobs of a repository to used.
 func (f *files) spare(name string, used map[string]bool) error {
 	for _, part := range []string{"manifests", "blobs"} {
 		all, err := f.names(name, part)
@@ -73,7 +77,7 @@ func (f *files) spare(name string, used map[string]bool) error {
 	return nil
 }
 
-// collectDeleted removes the folders that belong to no record.
+// collectDeleted removes the folders of repositories without a record.
 func (f *files) collectDeleted(ids map[string]cloudsim.Repository) (removed int, err error) {
 	names, err := f.repositories()
 	if err != nil {
@@ -81,7 +85,7 @@ func (f *files) collectDeleted(ids map[string]cloudsim.Repository) (removed int,
 	}
 	for _, name := range names {
 		owned, err := f.belongs(name, ids)
-		if err != nil { // it may be somebody's
+		if err != nil { // the folder may belong to a record
 			return removed, err
 		}
 		if owned {
@@ -95,8 +99,8 @@ func (f *files) collectDeleted(ids map[string]cloudsim.Repository) (removed int,
 	return removed, nil
 }
 
-// collectRepository removes what a repository has without need, and adds to
-// used what is left.
+// collectRepository removes the unreferenced blobs and old uploads of a
+// repository. It adds the remaining blobs and manifests to used.
 func (f *files) collectRepository(name string, old time.Time, used map[string]bool) (int, error) {
 	manifests, err := f.names(name, "manifests")
 	if err != nil {
@@ -129,7 +133,8 @@ func (f *files) collectRepository(name string, old time.Time, used map[string]bo
 	return n + m, errors.Join(err1, err2, err3)
 }
 
-// sweep removes the files of a folder that are old and not kept.
+// sweep removes files of a folder that are older than old, except the files
+// that keep selects.
 func sweep(dir string, old time.Time, keep func(name string) bool) (removed int, err error) {
 	all, err := os.ReadDir(dir)
 	if err != nil {

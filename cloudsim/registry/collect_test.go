@@ -68,7 +68,7 @@ func (d *disk) manifestOf(repo, tag, mediaType string, m any) (oci.Descriptor, e
 	return d.put(repo, tag, raw, mediaType)
 }
 
-// image pushes an image of one layer.
+// image pushes an image with one layer.
 func (d *disk) image(repo, tag, layer string) oci.Descriptor {
 	d.t.Helper()
 	desc, err := d.manifestOf(repo, tag, imageManifest, map[string]any{
@@ -78,7 +78,7 @@ func (d *disk) image(repo, tag, layer string) oci.Descriptor {
 	return desc
 }
 
-// age makes all that is there two hours old.
+// age sets the modification time of all files to two hours ago.
 func (d *disk) age() {
 	d.t.Helper()
 	then := time.Now().Add(-2 * grace)
@@ -100,7 +100,7 @@ func (d *disk) collects(want int) {
 
 func (d *disk) records() (map[string]cloudsim.Repository, error) { return d.ids, nil }
 
-// bytes is what is on the disk.
+// bytes returns the total size of all files.
 func (d *disk) bytes() (n int64) {
 	d.t.Helper()
 	d.ok(filepath.WalkDir(d.dir, func(_ string, e fs.DirEntry, err error) error {
@@ -121,7 +121,8 @@ func (d *disk) has(repo, content string) bool {
 	return err == nil
 }
 
-// A request that is late takes nothing from the repository that has the name now.
+// TestOwnerOfNow proves that a late request with an outdated record does not
+// empty the folder of the current repository.
 func TestOwnerOfNow(t *testing.T) {
 	d := newDisk(t)
 	before := d.ids["a/web"]
@@ -136,7 +137,8 @@ func TestOwnerOfNow(t *testing.T) {
 	}
 }
 
-// A repository that is damaged keeps what it has, and the others do not wait for it.
+// TestCollectBesideDamage proves that a damaged repository keeps its files and
+// does not block the collection of other repositories.
 func TestCollectBesideDamage(t *testing.T) {
 	for what, raw := range map[string]string{"empty": "", "of no digest": `{"layers":[{"digest":"x"}]}`} {
 		t.Run(what, func(t *testing.T) {
@@ -156,8 +158,9 @@ func TestCollectBesideDamage(t *testing.T) {
 	}
 }
 
-// What nobody refers to goes once it is old, and what somebody does stays:
-// also when another repository, another image or another tag let go of it.
+// TestCollect proves that unreferenced files are removed once they are old, and
+// that referenced files stay. This also holds if another repository, image or
+// tag drops its reference.
 func TestCollect(t *testing.T) {
 	d := newDisk(t)
 	first, second := d.image("a/web", "v1", "shared layer"), d.image("b/api", "v1", "shared layer")
@@ -166,9 +169,9 @@ func TestCollect(t *testing.T) {
 	d.ok(err)
 	d.ok(u.Close())
 	d.ok(os.WriteFile(filepath.Join(d.dir, ".new-1"), nil, 0o600))
-	d.collects(0) // all of it is young
+	d.collects(0) // all files are new
 	d.age()
-	d.collects(4) // the blob as content and of its repository, the upload, the temporary file
+	d.collects(4) // the content, the repository's link to it, the upload and the temporary file
 	if d.has("a/web", "of no image") || !d.has("a/web", "shared layer") {
 		t.Error("what an image needs goes, or what none needs stays")
 	}
@@ -181,7 +184,7 @@ func TestCollect(t *testing.T) {
 	}
 	d.ok(d.forget("a/web", first.Digest))
 	d.age()
-	d.collects(2) // its config and layer are its repository's no longer; as content they are another's, too
+	d.collects(2) // the repository loses its links to config and layer; the other repository still needs the content
 	if d.has("a/web", "shared layer") || !d.has("b/api", "shared layer") {
 		t.Error("the image of another repository lost its layer")
 	}
@@ -193,7 +196,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// An index keeps its images, and they their layers.
+// TestCollectKeepsAnIndex proves that an index keeps its images, and that the
+// images keep their layers.
 func TestCollectKeepsAnIndex(t *testing.T) {
 	d := newDisk(t)
 	one := d.image("a/web", "", "for amd64")
@@ -206,8 +210,9 @@ func TestCollectKeepsAnIndex(t *testing.T) {
 	}
 }
 
-// What a deleted repository had is on the disk no longer, but for what others
-// have, too; and its name is in no catalog.
+// TestCollectADeletedRepository proves that a deleted repository's content is
+// removed unless another repository has it too. The catalog does not list the
+// deleted repository.
 func TestCollectADeletedRepository(t *testing.T) {
 	d := newDisk(t)
 	d.image("a/web", "v1", "shared layer")
@@ -224,7 +229,8 @@ func TestCollectADeletedRepository(t *testing.T) {
 	}
 }
 
-// A repository of which it cannot be read whose it is stays.
+// TestCollectSparesWhatItCannotRead proves that a repository stays if its owner
+// file cannot be read.
 func TestCollectSparesWhatItCannotRead(t *testing.T) {
 	d := newDisk(t)
 	d.image("a/web", "v1", "layer")
@@ -239,8 +245,9 @@ func TestCollectSparesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// A client that was told that a blob is there does not push it, and then finds
-// it there, however old it is.
+// TestCollectSparesWhatAClientAskedFor proves that a blob stays after a client
+// has checked that it exists, even if the blob is old. The client does not push
+// such a blob again.
 func TestCollectSparesWhatAClientAskedFor(t *testing.T) {
 	d := newDisk(t)
 	config, layer := d.blobOf("a/web", "config"), d.blobOf("a/web", "layer")
@@ -256,7 +263,8 @@ func TestCollectSparesWhatAClientAskedFor(t *testing.T) {
 	}
 }
 
-// A push that runs beside a collection loses nothing.
+// TestCollectWhileAPushRuns proves that a push during a collection loses
+// nothing.
 func TestCollectWhileAPushRuns(t *testing.T) {
 	d := newDisk(t)
 	for n := range 20 {

@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// conformance walks the endpoints of the OCI distribution specification 1.1,
-// end-1 to end-13, by requests as they are on the wire.
+// conformance tests the endpoints end-1 to end-13 of the OCI distribution
+// specification 1.1 with plain HTTP requests.
 type conformance struct {
 	*world
 	bearer string
@@ -33,7 +33,7 @@ func newConformance(t *testing.T) *conformance {
 	return &conformance{w, w.bearer(t, cred.Password, "repository:team-a/web:pull,push,delete", "repository:team-b/api:pull,push,delete")}
 }
 
-// call makes a request and wants a status.
+// call sends a request and checks the status of the answer.
 func (c *conformance) call(t *testing.T, want int, method, path, body string, headers ...string) (*http.Response, string) {
 	t.Helper()
 	resp, got := c.do(t, method, path, c.bearer, body, headers...)
@@ -43,7 +43,8 @@ func (c *conformance) call(t *testing.T, want int, method, path, body string, he
 	return resp, got
 }
 
-// refused makes a request that must fail with a code of the specification.
+// refused sends a request that must fail with an error code of the
+// specification.
 func (c *conformance) refused(t *testing.T, status int, code, method, path, body string, headers ...string) {
 	t.Helper()
 	_, got := c.call(t, status, method, path, body, headers...)
@@ -58,10 +59,10 @@ func (c *conformance) refused(t *testing.T, status int, code, method, path, body
 	}
 }
 
-// at is where an upload goes on.
+// at returns the URL at which an upload continues.
 func at(resp *http.Response) string { return resp.Header.Get("Location") }
 
-// finish is the place to end an upload at.
+// finish returns the URL that completes an upload.
 func finish(resp *http.Response, d digest.Digest) string {
 	join := "?"
 	if strings.Contains(at(resp), "?") {
@@ -78,7 +79,8 @@ func (c *conformance) blob(t *testing.T, repo, content string) digest.Digest {
 	return d
 }
 
-// manifest is one of an image, for a layer that is pushed with it.
+// manifest returns an image manifest for a layer. It pushes the layer and the
+// config.
 func (c *conformance) manifest(t *testing.T, repo, layer string, more map[string]any) (raw string, d digest.Digest) {
 	t.Helper()
 	m := map[string]any{
@@ -96,7 +98,7 @@ func (c *conformance) manifest(t *testing.T, repo, layer string, more map[string
 	return string(b), digest.FromBytes(b)
 }
 
-// end-1
+// TestConformanceBase covers end-1: the version check.
 func TestConformanceBase(t *testing.T) {
 	c := newConformance(t)
 	c.call(t, 200, "GET", "/v2/", "")
@@ -106,7 +108,8 @@ func TestConformanceBase(t *testing.T) {
 	}
 }
 
-// end-2, end-10: blobs are read whole and in part, and deleted.
+// TestConformanceBlobs covers end-2 and end-10: reading a blob completely and
+// in part, and deleting it.
 func TestConformanceBlobs(t *testing.T) {
 	c := newConformance(t)
 	d := c.blob(t, "team-a/web", "0123456789")
@@ -129,8 +132,9 @@ func TestConformanceBlobs(t *testing.T) {
 	c.refused(t, 404, "BLOB_UNKNOWN", "GET", path, "")
 }
 
-// end-4a, end-4b, end-5, end-6, end-13: a blob is pushed in one request, in two,
-// and in chunks, which are asked after; chunks in another order are not taken.
+// TestConformanceUploads covers end-4a, end-4b, end-5, end-6 and end-13:
+// pushing a blob in one request, in two requests, and in chunks with status
+// requests between. Chunks in the wrong order are refused.
 func TestConformanceUploads(t *testing.T) {
 	c := newConformance(t)
 	uploads := "/v2/team-a/web/blobs/uploads/"
@@ -170,8 +174,9 @@ func TestConformanceUploads(t *testing.T) {
 	c.refused(t, 404, "BLOB_UPLOAD_UNKNOWN", "PUT", finish(begin, d), "")
 }
 
-// end-3, end-7, end-9: a manifest is pushed by tag and digest, read as it was
-// sent, and deleted by both; one that lies is not taken.
+// TestConformanceManifests covers end-3, end-7 and end-9: pushing a manifest by
+// tag and by digest, reading it unchanged, and deleting it by both. A manifest
+// with a wrong media type or digest is refused.
 func TestConformanceManifests(t *testing.T) {
 	c := newConformance(t)
 	raw, d := c.manifest(t, "team-a/web", "layer", nil)
@@ -212,7 +217,8 @@ func TestConformanceManifests(t *testing.T) {
 	c.refused(t, 404, "MANIFEST_UNKNOWN", "DELETE", path+d.String(), "")
 }
 
-// end-8a, end-8b: tags come in order and by pages.
+// TestConformanceTags covers end-8a and end-8b: listing tags in order and in
+// pages.
 func TestConformanceTags(t *testing.T) {
 	c := newConformance(t)
 	raw, _ := c.manifest(t, "team-a/web", "layer", nil)
@@ -247,8 +253,8 @@ func TestConformanceTags(t *testing.T) {
 	}
 }
 
-// end-11: a blob of another repository is mounted, or uploaded where it is not
-// there.
+// TestConformanceMount covers end-11: mounting a blob of another repository. If
+// the other repository does not have the blob, the registry starts an upload.
 func TestConformanceMount(t *testing.T) {
 	c := newConformance(t)
 	d := c.blob(t, "team-b/api", "shared")
@@ -265,8 +271,8 @@ func TestConformanceMount(t *testing.T) {
 	}
 }
 
-// end-12a, end-12b: what refers to a manifest is listed, by kind, also for a
-// manifest that is not there.
+// TestConformanceReferrers covers end-12a and end-12b: listing the referrers of
+// a manifest, filtered by artifact type. The subject may be missing.
 func TestConformanceReferrers(t *testing.T) {
 	c := newConformance(t)
 	image, d := c.manifest(t, "team-a/web", "layer", nil)

@@ -11,16 +11,18 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// decisionsFile is the audit trail's: a JSON document a line, and beside it the
-// one before with the ending ".1".
+// decisionsFile is the file of the audit trail, with one JSON document per
+// line. The previous file has the additional suffix ".1".
 const decisionsFile = "decisions.jsonl"
 
-// maxDecisionsFile is when a new one is begun: of some ten thousand decisions.
+// maxDecisionsFile is the size at which a new file begins. A file of this size
+// holds about ten thousand decisions.
 const maxDecisionsFile = 4 << 20
 
-// decisions keeps the audit trail. A line is with the operating system before
-// its decision is answered, and so outlives the cloud, however that ends; it is
-// not waited for until a disk has it, which would cost each pull as much.
+// decisions writes the audit trail. The operating system has each line before
+// the registry answers the request, so the line survives a crash of the
+// process. The registry does not sync the file, because a sync would add the
+// latency of the disk to each pull.
 type decisions struct {
 	path string
 	mu   sync.Mutex
@@ -28,8 +30,8 @@ type decisions struct {
 	size int64
 }
 
-// keepDecisions gives the engine what was decided before, and keeps what it
-// decides from now on.
+// keepDecisions loads the stored decisions into the engine and stores its new
+// decisions.
 func keepDecisions(dir string, e *engine.Engine) (*decisions, error) {
 	d := &decisions{path: filepath.Join(dir, decisionsFile)}
 	if err := d.open(); err != nil {
@@ -43,7 +45,7 @@ func keepDecisions(dir string, e *engine.Engine) (*decisions, error) {
 		}
 		before = append(before, raw...)
 	}
-	if len(before) > 0 && !bytes.HasSuffix(before, []byte("\n")) { // the machine went down in the middle of a line
+	if len(before) > 0 && !bytes.HasSuffix(before, []byte("\n")) { // the machine went down during the write of the last line
 		if _, err := d.Write([]byte("\n")); err != nil {
 			return nil, errors.Join(err, d.Close())
 		}
@@ -65,7 +67,8 @@ func (d *decisions) open() error {
 	return nil
 }
 
-// Write appends a line, whole.
+// Write appends one line. It starts a new file first if the current file would
+// grow too large.
 func (d *decisions) Write(line []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -79,7 +82,7 @@ func (d *decisions) Write(line []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the file. What is decided afterwards is in the log alone.
+// Close closes the file. Later decisions are only in the log.
 func (d *decisions) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

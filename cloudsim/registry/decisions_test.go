@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// decide has a cloud on dir decide so many times, and returns what its trail
-// begins and ends with, and how long it is.
+// decide starts a cloud with the audit trail in dir and lets it decide n times.
+// It returns the first and the last entry of the trail, and the trail's length.
 func decide(t *testing.T, dir string, n int, name string) (first, last string, length int) {
 	t.Helper()
 	st, err := store.Open(filepath.Join(t.TempDir(), "cloud.db"))
@@ -41,8 +41,8 @@ func decide(t *testing.T, dir string, n int, name string) (first, last string, l
 	return l.Items[0].Resource, l.Items[len(l.Items)-1].Resource, len(l.Items)
 }
 
-// The audit trail goes on where it was, also after a line that was cut off, and
-// takes no more of the disk than two files may have.
+// TestDecisionsAreKept proves that the audit trail continues after a restart,
+// also after an incomplete line. Its size on disk stays within two files.
 func TestDecisionsAreKept(t *testing.T) {
 	dir := t.TempDir()
 	decide(t, dir, 3, "one")

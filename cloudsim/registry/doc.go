@@ -1,15 +1,16 @@
-// Package registry is the cloud's image registry: OCI distribution, push and
-// pull, behind a token endpoint. Protocol and storage are apart: the protocol
-// is cuelabs.dev/go/oci/ociregistry, the storage is files below one folder, and
-// between them stands backend, which asks the engine before every access. No
-// path is parsed twice, so none can mean one thing to who guards it and another
-// to who serves it.
+// Package registry is the cloud's image registry. It implements OCI
+// distribution with push and pull, and a token endpoint. The library
+// cuelabs.dev/go/oci/ociregistry implements the protocol. Package registry
+// stores the content in files below one folder. The type backend is between
+// them and asks the engine before every access. Each path is parsed only once,
+// so authorization and storage cannot interpret a path differently.
 //
-// A client without a bearer token is sent to /token with its password, and
-// comes back with a bearer that says what was asked and allowed. Every use of
-// it is checked again against the roles of its owner, on the cloud's clock.
+// A client without a bearer token gets a challenge that names /token. It sends
+// its password there and gets a bearer token with the requested and permitted
+// scopes. On every use, the registry checks the token again against the current
+// roles of its owner, on the cloud's clock.
 //
-// Content is shared between repositories and kept once; a repository answers
-// only for what was pushed or mounted into it. What nothing refers to is
-// collected after a while.
+// Repositories share content, and each blob is stored once. A repository serves
+// only blobs that a client pushed or mounted into it. A periodic collection
+// removes unreferenced content.
 package registry

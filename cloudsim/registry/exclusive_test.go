@@ -21,8 +21,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 )
 
-// Who still writes to an upload cannot write to the blob that it becomes, which
-// is everybody's: while one request has it, no other does.
+// TestUploadIsOneRequestsAtATime proves that only one request at a time can
+// have an upload open. A second request could otherwise still write to the file
+// after it became a blob, which all repositories share.
 func TestUploadIsOneRequestsAtATime(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "team-b/*")
@@ -47,7 +48,7 @@ func TestUploadIsOneRequestsAtATime(t *testing.T) {
 		}
 		done <- err
 	}()
-	if _, err := io.WriteString(slow, content[:11]); err != nil { // the transport takes it once the request is under way
+	if _, err := io.WriteString(slow, content[:11]); err != nil { // the write returns once the request is in progress
 		t.Fatal(err)
 	}
 	id, err := base64.RawURLEncoding.DecodeString(path.Base(at))
@@ -55,7 +56,7 @@ func TestUploadIsOneRequestsAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(w.dir, "repositories", "team-b%2Fapi", "uploads", string(id))
-	for written := int64(0); written < 11; time.Sleep(time.Millisecond) { // the server has it open
+	for written := int64(0); written < 11; time.Sleep(time.Millisecond) { // wait until the server has the upload open
 		info, err := os.Stat(file)
 		if err != nil {
 			t.Fatal(err)
@@ -78,7 +79,8 @@ func TestUploadIsOneRequestsAtATime(t *testing.T) {
 	}
 }
 
-// A password for some repositories, or for pulls, does not list all names.
+// TestCatalogOfALimitedPassword proves that a password for some repositories,
+// or only for pulls, cannot list all repositories.
 func TestCatalogOfALimitedPassword(t *testing.T) {
 	w := start(t)
 	for name, c := range map[string]struct {
@@ -97,8 +99,10 @@ func TestCatalogOfALimitedPassword(t *testing.T) {
 	}
 }
 
-// After a load ids are given again: a password stays whose it was, and the images
-// of what is gone do not come back.
+// TestIDsAreGivenAgain proves that reused ids after the load of a saved state
+// give no access. A password does not work for a new account with the same id.
+// The images of a deleted repository do not appear in a new repository with the
+// same id.
 func TestIDsAreGivenAgain(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.Collect = 24 * time.Hour })
 	if _, err := w.SaveState(t.Context(), cloudsim.SaveState{Name: "before"}); err != nil {
@@ -144,8 +148,8 @@ func TestIDsAreGivenAgain(t *testing.T) {
 	}
 }
 
-// A client that stands still is not waited for: neither where it asks for a
-// token nor where it takes a blob.
+// TestStalledClients proves that the registry disconnects a stalled client, at
+// the token endpoint and during the download of a blob.
 func TestStalledClients(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.StallTimeout = 200 * time.Millisecond })
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "team-a/*")
@@ -164,7 +168,7 @@ func TestStalledClients(t *testing.T) {
 		"takes a blob":     {"GET /v2/team-a/web/blobs/" + string(d) + " HTTP/1.1\r\nHost: " + w.host + "\r\nAuthorization: Bearer " + bearer + "\r\n\r\n", 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn, err := tls.Dial("tcp", w.host, w.http.Transport.(*http.Transport).TLSClientConfig.Clone()) //nolint:forcetypeassert // it is
+			conn, err := tls.Dial("tcp", w.host, w.http.Transport.(*http.Transport).TLSClientConfig.Clone()) //nolint:forcetypeassert // start sets this type
 			if err != nil {
 				t.Fatal(err)
 			}

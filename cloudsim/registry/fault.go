@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// struck is the error that a fault asks for.
+// struck is the error of a fault that hits a request.
 type struck struct {
 	fault *cloudsim.Fault
 }
@@ -22,7 +22,7 @@ func (e *struck) Error() string {
 	return cmp.Or(e.fault.Effect.Message, fmt.Sprintf("fault %s (%s) struck this call", e.fault.ID, e.fault.Name))
 }
 
-// write answers it in the form of the specification.
+// write answers the request in the error format of the specification.
 func (e *struck) write(w http.ResponseWriter) {
 	effect := e.fault.Effect
 	code, name := http.StatusServiceUnavailable, "UNAVAILABLE"
@@ -39,8 +39,8 @@ func (e *struck) write(w http.ResponseWriter) {
 	reply(w, cmp.Or(effect.Status, code), map[string]any{"errors": []map[string]string{{"code": name, "message": e.Error()}}})
 }
 
-// strike asks the fault rules, once in a request: what it does is one call to
-// whoever makes it, though it may touch two repositories.
+// strike checks the fault rules once per request. A request is one call for its
+// client, even if it uses two repositories.
 func (g *guard) strike(ctx context.Context, s *session, operation, target string) error {
 	if s.asked {
 		return nil
@@ -53,7 +53,7 @@ func (g *guard) strike(ctx context.Context, s *session, operation, target string
 	if hit.Latency > 0 {
 		pause.For(ctx, hit.Latency)
 		if err := ctx.Err(); err != nil {
-			return err // whoever left wants no work any more
+			return err // the client has left and needs no work
 		}
 	}
 	if hit.Fault == nil {
@@ -63,7 +63,7 @@ func (g *guard) strike(ctx context.Context, s *session, operation, target string
 	case cloudsim.FaultError, cloudsim.FaultThrottle:
 		return &struck{hit.Fault}
 	case cloudsim.FaultHang:
-		pause.For(ctx, cloudsim.MaxFaultHang) // whoever left gets no reply either
+		pause.For(ctx, cloudsim.MaxFaultHang) // if the client has left, it gets no reply either
 		drop()
 	case cloudsim.FaultDrop:
 		drop()
@@ -75,10 +75,11 @@ func (g *guard) strike(ctx context.Context, s *session, operation, target string
 
 // drop ends the request by closing its connection without a reply.
 func drop() {
-	panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way that works for every protocol
+	panic(http.ErrAbortHandler) //nolint:forbidigo // only this panic closes the connection in every protocol version of net/http
 }
 
-// afterwards is a reply that a fault replaces once the work is done.
+// afterwards wraps a ResponseWriter. It replaces the reply if a fault hits
+// after the work is done. It also extends the write deadline.
 type afterwards struct {
 	http.ResponseWriter
 	s    *session
@@ -88,7 +89,7 @@ type afterwards struct {
 	stall time.Duration
 }
 
-// lives gives a client time for the next part of the reply.
+// lives sets the write deadline for the next part of the reply.
 func (w *afterwards) lives() { _ = w.conn.SetWriteDeadline(time.Now().Add(w.stall)) }
 
 func (w *afterwards) WriteHeader(code int) {

@@ -26,26 +26,28 @@ import (
 // files is the registry's storage.
 //
 //	DIR/blobs/HEX                  content, shared
-//	DIR/repositories/NAME/owner    id of the record that the folder belongs to
-//	                 .../blobs/HEX     this repository has that blob
-//	                 .../manifests/HEX the same, and its media type
+//	DIR/repositories/NAME/owner    identity of the record that owns the folder
+//	                 .../blobs/HEX     the repository has this blob
+//	                 .../manifests/HEX the repository has this manifest; media type
 //	                 .../tags/TAG      digest
-//	                 .../uploads/ID    what a client is pushing
+//	                 .../uploads/ID    a blob that a client is pushing
 //
-// NAME is escaped, so that it is one folder. Every file is made whole or not at
-// all. Nothing of it is in memory but which uploads are open.
+// NAME is escaped, so that a path becomes one folder name. Each file is written
+// completely or not at all. Memory holds only the ids of the uploads that
+// requests have open.
 type files struct {
 	dir     string
-	reserve int64 // bytes of its disk that are not for images
-	// collecting keeps what is being linked from being collected.
+	reserve int64 // bytes of the disk that pushes must leave free
+	// collecting prevents that a collection removes a blob while a request
+	// links it.
 	collecting sync.RWMutex
 	owning     sync.Mutex
 
 	uploadsMu sync.Mutex
-	uploads   map[string]bool // by id, that a request has open
+	uploads   map[string]bool // by id; true while a request has the upload open
 }
 
-// stored is what a manifest's file says.
+// stored is the content of a manifest's file in a repository.
 type stored struct {
 	MediaType string `json:"mediaType"`
 }
@@ -56,8 +58,8 @@ func (f *files) repo(name string, parts ...string) string {
 	return filepath.Join(append([]string{f.dir, "repositories", url.PathEscape(name)}, parts...)...)
 }
 
-// check takes digests of one algorithm: others would be other names of the
-// same content.
+// check accepts only sha256 digests. Other algorithms would give the same
+// content a second name.
 func check(d digest.Digest) error {
 	if d.Validate() != nil || d.Algorithm() != digest.SHA256 {
 		return fmt.Errorf("%w: want sha256, got %.80q", oci.ErrDigestInvalid, d)
@@ -65,16 +67,18 @@ func check(d digest.Digest) error {
 	return nil
 }
 
-// identity says which repository a record is, also over loads of states, after
-// which ids are given again: all but another one that the same project makes at
-// the same instant, which only a clock that stands still has.
+// identity returns a text that identifies a repository record. The id alone is
+// not enough, because the cloud reuses ids after the load of a saved state. The
+// text is ambiguous only if a project creates two repositories with the same id
+// at the same time, which needs a frozen clock.
 func identity(r cloudsim.Repository) string {
 	return fmt.Sprintf("%s %s %s", r.ID, r.Project, r.CreatedAt.UTC().Format(time.RFC3339Nano))
 }
 
-// own makes sure that the folder of a name belongs to that record. Images of a
-// repository that was deleted do not come back with another of its name. records
-// is asked before anything goes: r may be of a request that is late.
+// own ensures that the folder of a name belongs to the record r. It empties the
+// folder if a deleted repository of the same name owned it. Before that, own
+// calls records: if r is outdated because the request is late, own returns
+// ErrNameUnknown.
 func (f *files) own(name string, r cloudsim.Repository, records func() (map[string]cloudsim.Repository, error)) error {
 	id := identity(r)
 	if have, err := f.owner(name); err != nil || have == id {
@@ -105,23 +109,23 @@ func (f *files) own(name string, r cloudsim.Repository, records func() (map[stri
 	return f.write(f.repo(name, "owner"), []byte(id))
 }
 
-// owner is the identity of the record that the folder of a name belongs to; "" if
-// there is none.
+// owner returns the identity of the record that owns the folder of a name. It
+// returns "" if the folder has no owner.
 func (f *files) owner(name string) (id string, err error) {
 	raw, err := os.ReadFile(f.repo(name, "owner"))
 	return string(raw), missing(err, nil)
 }
 
-// write makes a file whole or not at all.
+// write creates or replaces a file atomically.
 func (f *files) write(path string, raw []byte) error {
 	tmp, err := os.CreateTemp(f.dir, ".new-*")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // gone already, if all went well
+	defer func() { _ = os.Remove(tmp.Name()) }() // already renamed in the case of success
 	_, err = tmp.Write(raw)
 	if err == nil {
-		err = tmp.Sync() // or a power cut leaves an empty file of the name
+		err = tmp.Sync() // without a sync, a power failure can leave an empty file under the name
 	}
 	if err := errors.Join(err, tmp.Close()); err != nil {
 		return err
@@ -129,7 +133,8 @@ func (f *files) write(path string, raw []byte) error {
 	return os.Rename(tmp.Name(), path)
 }
 
-// descriptor is what a repository knows of a blob.
+// descriptor describes a blob of a repository. It returns ErrBlobUnknown if the
+// repository does not have the blob.
 func (f *files) descriptor(repo string, d digest.Digest) (oci.Descriptor, error) {
 	if err := check(d); err != nil {
 		return oci.Descriptor{}, err
@@ -144,7 +149,8 @@ func (f *files) descriptor(repo string, d digest.Digest) (oci.Descriptor, error)
 	return oci.Descriptor{MediaType: "application/octet-stream", Digest: d, Size: info.Size()}, nil
 }
 
-// missing is unknown where a file is not there, and err otherwise.
+// missing returns unknown if err means that a file does not exist, and err
+// otherwise.
 func missing(err error, unknown error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return unknown
@@ -182,7 +188,7 @@ func (f *files) tag(repo, tag string) (oci.Descriptor, error) {
 	return f.manifest(repo, digest.Digest(raw))
 }
 
-// reader is content that is being read.
+// reader reads content.
 type reader struct {
 	io.Reader
 	io.Closer
@@ -191,7 +197,8 @@ type reader struct {
 
 func (r *reader) Descriptor() oci.Descriptor { return r.desc }
 
-// open reads content from one offset to another; a negative end is all.
+// open reads content from one offset to another. A negative end means the end
+// of the content.
 func (f *files) open(desc oci.Descriptor, from, to int64) (oci.BlobReader, error) {
 	file, err := os.Open(f.blob(desc.Digest))
 	if err != nil {
@@ -206,12 +213,12 @@ func (f *files) open(desc oci.Descriptor, from, to int64) (oci.BlobReader, error
 	return &reader{io.NewSectionReader(file, from, to-from), file, desc}, nil
 }
 
-// link gives a repository a blob whose content is there.
+// link adds a blob to a repository. The content must exist already.
 func (f *files) link(repo string, d digest.Digest) error {
 	return f.write(f.repo(repo, "blobs", d.Encoded()), nil)
 }
 
-// keep makes the content of a temporary file a blob of a repository.
+// keep turns a temporary file into a blob of a repository.
 func (f *files) keep(repo string, d digest.Digest, tmp string) error {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
@@ -221,7 +228,7 @@ func (f *files) keep(repo string, d digest.Digest, tmp string) error {
 	return f.link(repo, d)
 }
 
-// mount gives a repository a blob of another.
+// mount adds a blob of another repository to a repository.
 func (f *files) mount(from, to string, d digest.Digest) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
@@ -232,7 +239,8 @@ func (f *files) mount(from, to string, d digest.Digest) (oci.Descriptor, error) 
 	return desc, f.link(to, d)
 }
 
-// put stores a manifest whose references were found, and moves a tag to it.
+// put checks and stores a manifest, and moves a tag to it. The repository must
+// have all blobs and manifests to which the manifest refers.
 func (f *files) put(repo, tag string, raw []byte, mediaType string) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
@@ -259,8 +267,9 @@ func (f *files) put(repo, tag string, raw []byte, mediaType string) (oci.Descrip
 	return oci.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(raw))}, err
 }
 
-// seen is descriptor for a client that will not push what it knows to be there:
-// the blob is as young as if it had been pushed now.
+// seen returns the same as descriptor and renews the blob's modification time.
+// A client that learns that the blob exists does not push it. The collection
+// must therefore treat the blob as new.
 func (f *files) seen(repo string, d digest.Digest) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
@@ -272,7 +281,7 @@ func (f *files) seen(repo string, d digest.Digest) (oci.Descriptor, error) {
 	return desc, missing(os.Chtimes(f.repo(repo, "blobs", d.Encoded()), now, now), oci.ErrBlobUnknown)
 }
 
-// unlink takes a blob out of a repository.
+// unlink removes a blob from a repository.
 func (f *files) unlink(repo string, d digest.Digest) error {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
@@ -282,7 +291,7 @@ func (f *files) unlink(repo string, d digest.Digest) error {
 	return missing(os.Remove(f.repo(repo, "blobs", d.Encoded())), oci.ErrBlobUnknown)
 }
 
-// untag removes a tag; its manifest stays.
+// untag removes a tag. The manifest stays.
 func (f *files) untag(repo, tag string) error {
 	if _, err := f.tag(repo, tag); err != nil {
 		return err
@@ -290,7 +299,7 @@ func (f *files) untag(repo, tag string) error {
 	return missing(os.Remove(f.repo(repo, "tags", tag)), oci.ErrManifestUnknown)
 }
 
-// forget removes a manifest and the tags that are on it.
+// forget removes a manifest and the tags that point to it.
 func (f *files) forget(repo string, d digest.Digest) error {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
@@ -311,7 +320,7 @@ func (f *files) forget(repo string, d digest.Digest) error {
 	return missing(os.Remove(f.repo(repo, "manifests", d.Encoded())), oci.ErrManifestUnknown)
 }
 
-// names are the files of a folder of a repository, sorted.
+// names lists the files in a folder of a repository, sorted.
 func (f *files) names(repo, part string) ([]string, error) {
 	all, err := os.ReadDir(f.repo(repo, part))
 	if err != nil {
@@ -327,7 +336,8 @@ func (f *files) names(repo, part string) ([]string, error) {
 	return names, nil
 }
 
-// owned are the names whose folder belongs to one of these records, sorted.
+// owned lists the names with a folder that belongs to one of the records,
+// sorted.
 func (f *files) owned(records map[string]cloudsim.Repository) ([]string, error) {
 	names, err := f.repositories()
 	if err != nil {
@@ -339,14 +349,15 @@ func (f *files) owned(records map[string]cloudsim.Repository) ([]string, error) 
 	}), nil
 }
 
-// belongs reports whether the folder of a name is that of its record.
+// belongs reports whether the folder of a name belongs to the current record of
+// this name.
 func (f *files) belongs(name string, records map[string]cloudsim.Repository) (bool, error) {
 	r, known := records[name]
 	id, err := f.owner(name)
 	return known && (id == identity(r) || id == string(r.ID)), err
 }
 
-// repositories are the names that have a folder, sorted.
+// repositories lists the names that have a folder, sorted.
 func (f *files) repositories() ([]string, error) {
 	all, err := os.ReadDir(filepath.Join(f.dir, "repositories"))
 	if err != nil {

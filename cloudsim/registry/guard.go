@@ -15,28 +15,28 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// The actions of a repository.
+// The actions on a repository.
 const (
 	pull   = "pull"
 	push   = "push"
 	remove = "delete"
 )
 
-// session is what is known of a request while it is answered. It belongs to
-// the request's goroutine.
+// session holds the data of a request during its processing. Only the request's
+// goroutine uses the session.
 type session struct {
 	requestID string
 	caller    engine.RegistryCaller
-	bad       error // why there is no caller
+	bad       error // the reason if there is no caller
 	allowed   []access
-	project   cloudsim.ProjectID // of the repository that was last allowed
-	asked     bool               // the fault rules were
-	noNames   bool               // a list of no names is asked for, which is not a list of all
+	project   cloudsim.ProjectID // project of the most recently allowed repository
+	asked     bool               // the fault rules were checked
+	noNames   bool               // the request asks for a list of zero names, which must not return all names
 	after     *cloudsim.Fault
-	unwritten error // why a blob could not be written: the library keeps the words of that only
+	unwritten error // the cause of a failed blob write; the library keeps only its text
 }
 
-// access is what the guard has allowed in a request.
+// access is a permission that the guard has granted to a request.
 type access struct{ repo, action string }
 
 type sessionKey struct{}
@@ -51,14 +51,15 @@ func sessionOf(ctx context.Context) *session {
 
 var errNoBearer = errors.New("no bearer token")
 
-// guard asks the engine before every access.
+// guard asks the engine for authorization before every access.
 type guard struct {
 	engine *engine.Engine
 	files  *files
 }
 
-// admit reads the bearer of a request. One that is bad is refused when it is
-// needed, because only then is it known for what.
+// admit reads the bearer token of a request. An invalid token is only recorded.
+// The refusal follows at the first access, because its challenge must name the
+// scope.
 func (g *guard) admit(r *http.Request) *session {
 	s := &session{requestID: requestID(r)}
 	scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -70,7 +71,8 @@ func (g *guard) admit(r *http.Request) *session {
 	return s
 }
 
-// maxRequestID is what the audit trail keeps of what a client calls its request.
+// maxRequestID is the length to which the audit trail cuts a client's request
+// id.
 const maxRequestID = 128
 
 func requestID(r *http.Request) string {
@@ -78,8 +80,8 @@ func requestID(r *http.Request) string {
 	return strings.ToValidUTF8(id[:min(len(id), maxRequestID)], "")
 }
 
-// allow refuses what the request may not do to a repository. It decides once in a
-// request, so that the audit trail has one entry.
+// allow returns an error if the request may not do action on a repository. It
+// decides once per request and action, so that the audit trail has one entry.
 func (g *guard) allow(ctx context.Context, repo, action string) error {
 	s := sessionOf(ctx)
 	if slices.Contains(s.allowed, access{repo, action}) {
@@ -103,7 +105,7 @@ func (g *guard) allow(ctx context.Context, repo, action string) error {
 	return nil
 }
 
-// allowCatalog refuses who may not see the names of all repositories.
+// allowCatalog returns an error if the request may not list all repositories.
 func (g *guard) allowCatalog(ctx context.Context) error {
 	s := sessionOf(ctx)
 	if _, err := g.ask(s, "registry", "catalog", "*", "registry:catalog:*"); err != nil {
@@ -114,7 +116,7 @@ func (g *guard) allowCatalog(ctx context.Context) error {
 
 func (g *guard) ask(s *session, kind, name, action, scope string) (cloudsim.Repository, error) {
 	if s.bad != nil {
-		if !errors.Is(s.bad, errNoBearer) { // that is how every client begins
+		if !errors.Is(s.bad, errNoBearer) { // every client starts without a token, so the audit trail leaves this out
 			operation, resource := engine.RegistryOperation(kind, name, action)
 			g.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: operation, Resource: resource, RequestID: s.requestID}, s.bad)
 		}
@@ -134,15 +136,15 @@ func (g *guard) ask(s *session, kind, name, action, scope string) (cloudsim.Repo
 	return r, err
 }
 
-// coded is an error of the specification in our words.
+// coded returns an error of the specification with our message.
 func coded(as oci.Error, words string) error {
 	return oci.NewError(words, as.Code(), json.RawMessage(nil))
 }
 
-// challenge sends a client to the token endpoint.
+// challenge is the error that sends a client to the token endpoint.
 type challenge struct {
 	scope string
-	kind  string // RFC 6750 section 3.1; "" for a client that showed nothing
+	kind  string // RFC 6750 section 3.1; "" for a client without a token
 	why   string
 }
 
@@ -160,7 +162,7 @@ func (c *challenge) Error() string           { return c.why }
 func (c *challenge) Code() string            { return oci.ErrUnauthorized.Code() }
 func (c *challenge) Detail() json.RawMessage { return nil }
 
-// header is the WWW-Authenticate of c.
+// header returns the value of the WWW-Authenticate header.
 func (c *challenge) header(realm, service string) string {
 	h := fmt.Sprintf("Bearer realm=%q,service=%q", realm, service)
 	if c.scope != "" {

@@ -20,7 +20,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// dial connects to the registry; proto is what it asks TLS for.
+// dial connects to the registry. The TLS handshake requests the protocol proto.
 func (w *world) dial(t *testing.T, proto string) net.Conn {
 	t.Helper()
 	conf := w.http.Transport.(*http.Transport).TLSClientConfig.Clone()
@@ -36,8 +36,9 @@ func (w *world) dial(t *testing.T, proto string) net.Conn {
 	return c
 }
 
-// A manifest is refused before a byte of it arrived, if its client may not push or
-// says that it is too large.
+// TestManifestIsAuthorizedUnread proves that the registry refuses a manifest
+// before it reads the body, if the client may not push or declares a size that
+// is too large.
 func TestManifestIsAuthorizedUnread(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.Limits = run.Limits{Body: 50 * time.Millisecond} })
 	cred, _ := w.password(t, w.user(t, "ci", cloudsim.RoleWriter, ""), cloudsim.CreateRegistryCredential{})
@@ -68,7 +69,8 @@ func TestManifestIsAuthorizedUnread(t *testing.T) {
 	}
 }
 
-// A client that sends half a request does not keep its connection.
+// TestHalfARequest proves that the registry closes the connection of a client
+// that sends an incomplete request.
 func TestHalfARequest(t *testing.T) {
 	w := start(t, func(c *registry.Config) {
 		c.Limits = run.Limits{AnonymousFor: time.Second, Body: 50 * time.Millisecond}
@@ -90,7 +92,8 @@ func TestHalfARequest(t *testing.T) {
 	}
 }
 
-// An HTTP/2 connection has at most 32 requests at once, and small buffers.
+// TestHTTP2Settings proves that an HTTP/2 connection has at most 32 concurrent
+// requests and small buffers.
 func TestHTTP2Settings(t *testing.T) {
 	conn := start(t).dial(t, "h2")
 	if _, err := io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
@@ -114,7 +117,8 @@ func TestHTTP2Settings(t *testing.T) {
 	}
 }
 
-// A range may count from the end of a blob.
+// TestConformanceSuffixRange proves that a range may count from the end of a
+// blob.
 func TestConformanceSuffixRange(t *testing.T) {
 	c := newConformance(t)
 	d := c.blob(t, "team-a/web", "0123456789")
@@ -134,7 +138,8 @@ func TestConformanceSuffixRange(t *testing.T) {
 	}
 }
 
-// A manifest's reference must be a tag or a digest of sha256.
+// TestConformanceManifestReference proves that the reference of a manifest must
+// be a tag or a sha256 digest.
 func TestConformanceManifestReference(t *testing.T) {
 	c := newConformance(t)
 	raw, _ := c.manifest(t, "team-a/web", "layer", nil)
@@ -146,7 +151,8 @@ func TestConformanceManifestReference(t *testing.T) {
 	}
 }
 
-// A project has only so many open uploads, and stores only so much.
+// TestRegistryQuotas proves that the quotas limit a project's open uploads and
+// its storage.
 func TestRegistryQuotas(t *testing.T) {
 	c := newConformance(t)
 	set := func(name cloudsim.QuotaName, limit int64) {
@@ -171,8 +177,8 @@ func TestRegistryQuotas(t *testing.T) {
 	c.call(t, 201, "PUT", "/v2/team-a/web/manifests/v1", raw, "Content-Type", ociImage)
 }
 
-// A caller cannot tell a repository of another project from one that does not
-// exist.
+// TestForeignRepositoriesDoNotShow proves that a caller cannot tell a
+// repository of another project from a repository that does not exist.
 func TestForeignRepositoriesDoNotShow(t *testing.T) {
 	w := start(t)
 	if _, err := w.CreateProject(t.Context(), cloudsim.CreateProject{Name: "other"}); err != nil {

@@ -9,12 +9,12 @@ import (
 	oci "cuelabs.dev/go/oci/ociregistry"
 )
 
-// maxManifest is the size that the distribution specification lets a registry
-// refuse above.
+// maxManifest is the largest size of a manifest. The distribution specification
+// lets a registry refuse larger ones.
 const maxManifest = 4 << 20
 
-// manifest is what the registry reads of manifests and indexes, of OCI and of
-// Docker.
+// manifest holds the fields that the registry reads from manifests and indexes
+// of OCI and Docker.
 type manifest struct {
 	MediaType    string           `json:"mediaType"`
 	ArtifactType string           `json:"artifactType"`
@@ -25,8 +25,8 @@ type manifest struct {
 	Annotations  map[string]string
 }
 
-// blobs are the blobs that m needs. Layers that are elsewhere on purpose have
-// URLs.
+// blobs returns the blobs that m needs in its repository. It leaves out layers
+// with URLs, because such layers are stored elsewhere.
 func (m manifest) blobs() (all []oci.Descriptor) {
 	if m.Config != nil {
 		all = append(all, *m.Config)
@@ -41,13 +41,14 @@ func (m manifest) blobs() (all []oci.Descriptor) {
 
 func parse(raw []byte) (m manifest, err error) {
 	if err := json.Unmarshal(raw, &m); err != nil {
-		return m, fmt.Errorf("%w: %.200v", oci.ErrManifestInvalid, err) //nolint:errorlint // the client gets the words, cut, and no more
+		return m, fmt.Errorf("%w: %.200v", oci.ErrManifestInvalid, err) //nolint:errorlint // the client gets only the text, cut to a maximum length
 	}
 	return m, nil
 }
 
-// references refuses a manifest that is none, says that it is another kind
-// than it was sent as, or refers to what its repository does not have.
+// references rejects a manifest that is not valid, or has a media type other
+// than its Content-Type. It also rejects a manifest that refers to content
+// which its repository does not have.
 func (f *files) references(repo, mediaType string, raw []byte) error {
 	if kind, _, err := mime.ParseMediaType(mediaType); err != nil || kind == "application/octet-stream" {
 		return fmt.Errorf("%w: send its Content-Type", oci.ErrManifestInvalid)
@@ -72,7 +73,7 @@ func (f *files) references(repo, mediaType string, raw []byte) error {
 	return nil
 }
 
-// read reads a manifest that is stored.
+// read reads a stored manifest.
 func (f *files) read(desc oci.Descriptor) (manifest, error) {
 	r, err := f.open(desc, 0, -1)
 	if err != nil {
@@ -86,7 +87,7 @@ func (f *files) read(desc oci.Descriptor) (manifest, error) {
 	return parse(raw)
 }
 
-// referrer is the descriptor of a manifest whose subject is another.
+// referrer completes the descriptor desc of m for a list of referrers.
 func (m manifest) referrer(desc oci.Descriptor) oci.Descriptor {
 	desc.ArtifactType, desc.Annotations = m.ArtifactType, m.Annotations
 	if desc.ArtifactType == "" && m.Config != nil {

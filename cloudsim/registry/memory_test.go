@@ -18,8 +18,9 @@ func memory() int64 {
 	return int64(m.HeapAlloc + m.StackInuse) //nolint:gosec // both are far below 2^63
 }
 
-// 1,000 connections without credentials cost less than 200 MiB, with both
-// protocols. The figure includes the client's side of each connection.
+// TestMemoryOfAnonymousConnections proves that 1,000 connections without
+// credentials need less than 200 MiB with both protocols. The figure includes
+// the client's side of each connection.
 func TestMemoryOfAnonymousConnections(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.Limits = run.Limits{Connections: 2000, Anonymous: 1000} })
 	before := memory()

@@ -14,8 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// quotas bounds what the repositories of a project hold. It is not exact: what
-// arrives within usageAge is not counted. A nil one refuses nothing.
+// quotas limits the storage of a project's repositories. The limit is not
+// exact: data that arrived within usageAge may not be counted. A nil quotas
+// allows everything.
 type quotas struct {
 	engine *engine.Engine
 	files  *files
@@ -24,16 +25,18 @@ type quotas struct {
 	usage map[cloudsim.ProjectID]usage
 }
 
-// usage is what the repositories of a project hold.
+// usage is the measured storage of a project's repositories.
 type usage struct {
 	at    time.Time
-	bytes int64 // of blobs, each once per repository, and of open uploads
+	bytes int64 // size of the blobs, each counted once per repository, and of open uploads
 }
 
-// usageAge is how long a usage is believed. Measuring 10,000 blobs takes some 50 ms.
+// usageAge is how long a measurement is used. Measuring 10,000 blobs takes
+// about 50 ms.
 const usageAge = 5 * time.Second
 
-// checkUploads refuses one more open upload than the project may have.
+// checkUploads returns an error if one more open upload would exceed the
+// project's quota.
 func (q *quotas) checkUploads(project cloudsim.ProjectID) error {
 	records, err := q.engine.Repositories()
 	if err != nil {
@@ -53,7 +56,7 @@ func (q *quotas) checkUploads(project cloudsim.ProjectID) error {
 	return overQuota(q.engine.CheckQuota(project, cloudsim.QuotaRegistryUploads, int64(open), 1))
 }
 
-// checkBytes refuses to store more than the project may have.
+// checkBytes returns an error if the project has used up its storage quota.
 func (q *quotas) checkBytes(project cloudsim.ProjectID) error {
 	if q == nil {
 		return nil
@@ -94,7 +97,7 @@ func (q *quotas) measure(project cloudsim.ProjectID) (bytes int64, err error) {
 				return 0, err
 			}
 			for _, e := range all {
-				if info, err := os.Stat(path(e.Name())); err == nil { // or it went meanwhile
+				if info, err := os.Stat(path(e.Name())); err == nil { // skips a file that was removed in the meantime
 					bytes += info.Size()
 				}
 			}
@@ -103,8 +106,8 @@ func (q *quotas) measure(project cloudsim.ProjectID) (bytes int64, err error) {
 	return bytes, nil
 }
 
-// overQuota makes the engine's refusal a 403. Clients repeat a request that gets
-// 429, which does not help here.
+// overQuota turns the engine's quota error into a 403. With 429, clients would
+// repeat the request, which does not help here.
 func overQuota(err error) error {
 	if errors.Is(err, cloudsim.Exhausted) {
 		return coded(oci.ErrDenied, err.Error())

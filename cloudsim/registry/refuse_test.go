@@ -30,7 +30,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// get asks the token endpoint as docker does, by GET.
+// get calls the token endpoint with GET, as docker does.
 func (w *world) get(t *testing.T, password, query string) (*http.Response, string) {
 	t.Helper()
 	basic := base64.StdEncoding.EncodeToString([]byte("cloud:" + password))
@@ -44,7 +44,7 @@ func (w *world) advance(t *testing.T, d time.Duration) {
 	}
 }
 
-// decisions are the audit trail's, after the first n.
+// decisions returns the entries of the audit trail after the first n.
 func (w *world) decisions(t *testing.T, n int) []cloudsim.RegistryDecision {
 	t.Helper()
 	l, err := w.ListRegistryDecisions(t.Context())
@@ -54,8 +54,8 @@ func (w *world) decisions(t *testing.T, n int) []cloudsim.RegistryDecision {
 	return l.Items[n:]
 }
 
-// Who asks for tokens too often waits as long as he is told, on the cloud's
-// clock: by his address, and by who he is.
+// TestTooManyTokens proves the rate limit of token requests per address and per
+// caller, with the announced waiting time on the cloud's clock.
 func TestTooManyTokens(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.TokensPerSecond = 0.5 })
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
@@ -88,14 +88,14 @@ func TestTooManyTokens(t *testing.T) {
 	}
 }
 
-// from is a transport whose connections come from another address.
+// from returns a transport that connects from another local address.
 func from(rt http.RoundTripper, address string) http.RoundTripper {
 	other := rt.(*http.Transport).Clone()
 	other.DialContext = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext
 	return other
 }
 
-// broken tries something while an operation is broken.
+// broken calls try while a fault breaks an operation.
 func (w *world) broken(t *testing.T, operation string, effect cloudsim.FaultEffect, try func()) {
 	t.Helper()
 	f, err := w.CreateFault(t.Context(), cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{Match: cloudsim.FaultMatch{Operation: operation}, Effect: effect}})
@@ -108,7 +108,7 @@ func (w *world) broken(t *testing.T, operation string, effect cloudsim.FaultEffe
 	}
 }
 
-// Every fault of the registry, and what its client sees.
+// TestFaults proves how each fault of the registry appears to the client.
 func TestFaults(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
@@ -160,7 +160,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("a throttled pull: %d %s", resp.StatusCode, body)
 		}
 	})
-	if _, err := w.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyRegistry}); err != nil { // an expired key
+	if _, err := w.RotateSigningKey(t.Context(), cloudsim.RotateSigningKey{Use: cloudsim.KeyRegistry}); err != nil { // expire the key
 		t.Fatal(err)
 	}
 	_, err := w.pull(t, "team-a/web:v1", auth)
@@ -171,7 +171,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// forge signs claims as somebody who has not the cloud's key.
+// forge signs claims with a key that is not the cloud's key.
 func forge(t *testing.T, key jose.SigningKey, header map[jose.HeaderKey]any, claims any) string {
 	t.Helper()
 	signer, err := jose.NewSigner(key, &jose.SignerOptions{ExtraHeaders: header})
@@ -185,8 +185,8 @@ func forge(t *testing.T, key jose.SigningKey, header map[jose.HeaderKey]any, cla
 	return token
 }
 
-// A token that says the right words opens nothing unless the cloud signed it by
-// its own algorithm and key; and a key of another use is another key.
+// TestForgedTokens proves that a token with correct claims is refused if its
+// algorithm or key is wrong. Keys of another use are also wrong.
 func TestForgedTokens(t *testing.T) {
 	w := start(t)
 	admin, err := w.Token()
@@ -232,8 +232,9 @@ func TestForgedTokens(t *testing.T) {
 	}
 }
 
-// Two keys are published while one takes over from the other, and bearers of
-// both are good; who leaks a bearer is helped by five minutes.
+// TestRotation proves that the key set has both keys during the overlap of a
+// rotation, and that bearer tokens of both keys are valid. A leaked bearer
+// token is valid for five minutes.
 func TestRotation(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
@@ -264,20 +265,21 @@ func TestRotation(t *testing.T) {
 	if resp, body := w.do(t, "GET", "/v2/", after, ""); resp.StatusCode != 401 || !strings.Contains(body, "it expired at 2026-01-01T00:05:00Z") {
 		t.Errorf("at its end: %d %s", resp.StatusCode, body)
 	}
-	w.advance(t, 8*time.Minute) // two minutes are left of the password
+	w.advance(t, 8*time.Minute) // two minutes of the password's lifetime are left
 	var short struct {
 		ExpiresIn int `json:"expires_in"`
 	}
 	if _, body := w.get(t, cred.Password, ""); json.Unmarshal([]byte(body), &short) != nil || short.ExpiresIn != 120 {
 		t.Errorf("a bearer outlives its password: %s", body)
 	}
-	w.advance(t, 50*time.Minute) // the overlap is over
+	w.advance(t, 50*time.Minute) // the overlap has ended
 	if set, err = w.KeySet(t.Context()); err != nil || len(set.Keys) != had {
 		t.Errorf("%d keys are published: %v", len(set.Keys), err)
 	}
 }
 
-// Who is gone opens nothing, also with what was good a moment ago.
+// TestWhoIsGone proves that credentials of a deleted account are refused at
+// once, even if they have not expired.
 func TestWhoIsGone(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
@@ -316,7 +318,7 @@ func TestWhoIsGone(t *testing.T) {
 	}
 }
 
-// said is a log that a test reads.
+// said is a log buffer that a test can read.
 type said struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -328,7 +330,7 @@ func (s *said) Write(p []byte) (int, error) {
 	return s.buf.Write(p)
 }
 
-// inWords is a line for each decision.
+// inWords formats each decision as a line.
 func inWords(all []cloudsim.RegistryDecision) (lines []string) {
 	for _, d := range all {
 		word := "yes"
@@ -340,8 +342,9 @@ func inWords(all []cloudsim.RegistryDecision) (lines []string) {
 	return lines
 }
 
-// Each decision is in the audit trail, once, with who, what, and why not; and
-// no password or bearer is in it or in a log.
+// TestAudit proves that the audit trail has each decision once, with caller,
+// resource and reason. Neither the trail nor the log contains a password or a
+// bearer token.
 func TestAudit(t *testing.T) {
 	var log said
 	w := startLogging(t, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
@@ -404,8 +407,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// A registry that runs collects, without being asked; and what only it may know
-// nobody else can read.
+// TestOnDisk proves that a running registry collects unused files on its own,
+// and that its private files are not readable for other users.
 func TestOnDisk(t *testing.T) {
 	var given string
 	w := start(t, func(c *registry.Config) {

@@ -28,29 +28,29 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// Config says what registry this is.
+// Config configures the registry.
 type Config struct {
-	Listener net.Listener // closed by Run; with TLS, if URL says https
-	Dir      string       // where everything is kept
-	URL      string       // how clients reach it, without a slash at its end
-	Name     string       // host[:port] that image names begin with; the engine's Config.Registry
-	// TokensPerSecond bounds how often one address, and one caller wherever he
-	// is, may ask for tokens, with bursts of ten times that. 0 is 50.
+	Listener net.Listener // Run closes it; serves TLS if URL is https
+	Dir      string       // folder of the storage
+	URL      string       // URL for clients, without a slash at its end
+	Name     string       // host[:port] at the beginning of image names; the same as the engine's Config.Registry
+	// TokensPerSecond limits the token requests of each address and of each
+	// caller. The burst is ten times the rate. 0 means 50.
 	TokensPerSecond float64
-	// StallTimeout is how long a client may take for the next part of a request or
-	// of a reply; 0 for a minute.
+	// StallTimeout is the longest time that a client may take for the next part
+	// of a request or of a reply. 0 means one minute.
 	StallTimeout time.Duration
-	// Collect is how often what nothing refers to is looked for, and how old
-	// it must be to go. 0 is an hour.
+	// Collect is the interval of the collection. It is also the minimum age of
+	// unreferenced files that the collection removes. 0 means one hour.
 	Collect time.Duration
-	// Reserve is how many bytes of the disk that Dir is on pushes leave alone; 0 is
-	// 256 MiB, less is none.
+	// Reserve is the number of bytes that pushes must leave free on the disk of
+	// Dir. 0 means 256 MiB. A negative value means no reserve.
 	Reserve int64
-	// Limits bound what clients without a token hold.
+	// Limits bound the resources of clients without a token.
 	Limits run.Limits
 }
 
-// Validate says everything that is wrong with c.
+// Validate checks the required fields. It returns all faults in one error.
 func (c Config) Validate() error {
 	var bad []error
 	if c.Listener == nil {
@@ -64,13 +64,14 @@ func (c Config) Validate() error {
 	return errors.Join(bad...)
 }
 
-// Limits of a request. A blob may take long, but never stand still.
+// Limits of a request. The transfer of a blob may take long, but must not
+// stall.
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 64 << 10
 	stopTimeout   = 5 * time.Second
-	maxStreams    = 32 // requests at once on an HTTP/2 connection
+	maxStreams    = 32 // concurrent requests on an HTTP/2 connection
 )
 
 type server struct {
@@ -83,10 +84,11 @@ type server struct {
 	limits limits
 	oci    http.Handler
 
-	manifests chan struct{} // one for each that is in flight
+	manifests chan struct{} // semaphore with an entry for each manifest in progress
 }
 
-// Run serves until ctx ends, then lets requests finish.
+// Run serves until ctx ends. Requests in progress may then finish within
+// stopTimeout.
 func Run(ctx context.Context, log *slog.Logger, cfg Config, e *engine.Engine) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -99,7 +101,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, e *engine.Engine) er
 	if err != nil {
 		return errors.Join(err, cfg.Listener.Close())
 	}
-	defer func() { _ = audit.Close() }() // each line was written as it was decided
+	defer func() { _ = audit.Close() }() // nothing to flush: each line was written at once
 	srv := &http.Server{
 		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
@@ -140,7 +142,7 @@ func newServer(log *slog.Logger, cfg Config, e *engine.Engine) (*server, error) 
 	return s, nil
 }
 
-// collect removes what nothing refers to, now and then.
+// collect runs the collection at the configured interval until ctx ends.
 func (s *server) collect(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Collect)
 	defer tick.Stop()
@@ -160,11 +162,12 @@ func (s *server) collect(ctx context.Context) {
 	}
 }
 
-// ServeHTTP answers the token endpoint, the check of the version, which wants
-// a bearer for nothing in particular, and the registry.
+// ServeHTTP answers the token endpoint, the health check, the version check and
+// the registry. The version check requires a valid bearer token without a
+// particular scope.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	conn := http.NewResponseController(w)
-	_ = conn.SetWriteDeadline(time.Now().Add(s.cfg.StallTimeout)) // not every connection can
+	_ = conn.SetWriteDeadline(time.Now().Add(s.cfg.StallTimeout)) // some connections do not support deadlines
 	switch r.URL.Path {
 	case tokenPath:
 		_ = conn.SetReadDeadline(time.Now().Add(min(s.cfg.StallTimeout, headerTimeout))) // the whole request is small
@@ -202,21 +205,23 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.oci.ServeHTTP(w, s.withoutMount(r))
 }
 
-// maxManifests is how many manifests are read and stored at once. One may need
-// some 30 MiB: its bytes twice, and what they are parsed into.
+// maxManifests limits how many manifests the registry reads and stores
+// concurrently. Each may need about 30 MiB of memory for its text, a copy and
+// the parsed form.
 const maxManifests = 8
 
-// manifestOf returns the repository and the reference of a request that pushes a
-// manifest.
+// manifestOf returns the repository and the reference of a request that pushes
+// a manifest. It returns false for other requests.
 func manifestOf(r *http.Request) (repo, reference string, ok bool) {
 	dir, reference := path.Split(strings.TrimPrefix(r.URL.Path, "/v2/"))
 	repo, ok = strings.CutSuffix(dir, "/manifests/")
 	return repo, reference, ok && r.Method == http.MethodPut
 }
 
-// readManifest authorizes a push and then reads its manifest. It refuses a
-// reference or a manifest that is not valid: the library answers 404 or 500 to
-// these. release ends the request's share of the manifests in flight.
+// readManifest authorizes a push and then reads its manifest. It rejects an
+// invalid reference or manifest, because the library would answer 404 or 500.
+// The function release returns the request's entry in the semaphore of
+// manifests.
 func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, reference string) (release func(), err error) {
 	ctx := r.Context()
 	if err := s.guard.allow(ctx, repo, push); err != nil {
@@ -243,8 +248,9 @@ func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, refe
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	// All of it has one deadline: a slow client must not keep its place for long.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(min(s.cfg.StallTimeout, headerTimeout))) // not every connection can
+	// One deadline applies to the whole body, so that a slow client does not
+	// keep its entry for long.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(min(s.cfg.StallTimeout, headerTimeout))) // some connections do not support deadlines
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxManifest))
 	if err == nil {
 		r.Body = io.NopCloser(bytes.NewReader(raw))
@@ -257,8 +263,8 @@ func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, refe
 	return release, nil
 }
 
-// resolveSuffix turns a range that counts from the end of a blob into one that
-// counts from its beginning. The library knows only those.
+// resolveSuffix rewrites a range that counts from the end of a blob to a range
+// from the beginning. The library supports only the latter.
 func (s *server) resolveSuffix(r *http.Request) error {
 	suffix, ok := strings.CutPrefix(strings.TrimSpace(r.Header.Get("Range")), "bytes=-")
 	if !ok || r.Method != http.MethodGet {
@@ -268,7 +274,7 @@ func (s *server) resolveSuffix(r *http.Request) error {
 	repo, ok := strings.CutSuffix(dir, "/blobs/")
 	last, bad := strconv.ParseUint(suffix, 10, 63)
 	if !ok || bad != nil {
-		return nil //nolint:nilerr // the library refuses it
+		return nil //nolint:nilerr // the library rejects it
 	}
 	if err := s.guard.allow(r.Context(), repo, pull); err != nil {
 		return err
@@ -284,15 +290,16 @@ func (s *server) resolveSuffix(r *http.Request) error {
 	return nil
 }
 
-// withoutMount is a request to mount a blob as one to upload it, where the
-// blob is not there for the caller: the specification's way to say so.
+// withoutMount turns a mount request into an upload request if the caller
+// cannot get the blob from the other repository. The specification defines this
+// fallback.
 func (s *server) withoutMount(r *http.Request) *http.Request {
 	q := r.URL.Query()
 	from, blob := q.Get("from"), q.Get("mount")
 	if r.Method != http.MethodPost || from == "" || blob == "" || s.store.mayMount(r.Context(), from, digest.Digest(blob)) {
 		return r
 	}
-	sessionOf(r.Context()).asked = false // the upload is the call that faults may break
+	sessionOf(r.Context()).asked = false // fault rules apply to the upload instead
 	q.Del("from")
 	q.Del("mount")
 	u := *r.URL
@@ -302,7 +309,8 @@ func (s *server) withoutMount(r *http.Request) *http.Request {
 	return r
 }
 
-// lively ends a body that stands still.
+// lively wraps a request body and extends the read deadline before each read,
+// so that a stalled body fails.
 type lively struct {
 	body interface {
 		Read([]byte) (int, error)
@@ -313,14 +321,14 @@ type lively struct {
 }
 
 func (l *lively) Read(p []byte) (int, error) {
-	_ = l.conn.SetReadDeadline(time.Now().Add(l.stall)) // not every connection can
+	_ = l.conn.SetReadDeadline(time.Now().Add(l.stall)) // some connections do not support deadlines
 	return l.body.Read(p)
 }
 
 func (l *lively) Close() error { return l.body.Close() }
 
-// writeError is the one place where an error becomes a reply. What the
-// specification has no word for is logged, and not told.
+// writeError turns every error into a reply. An error without a code of the
+// specification is logged, and the client gets only a general message.
 func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if e, ok := errors.AsType[*struck](err); ok {
 		e.write(w)
@@ -339,10 +347,11 @@ func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 			err = errors.New("internal error; the cloud's log has it")
 		}
 	}
-	_ = oci.WriteError(w, err) // an error here means that the client left
+	_ = oci.WriteError(w, err) // an error means that the client has left
 }
 
-// realm is where clients are sent for a token. A fault sends them astray.
+// realm returns the URL of the token endpoint for a challenge. A corruptToken
+// fault makes it return a wrong URL.
 func (s *server) realm(r *http.Request) string {
 	hit, err := s.engine.Decide((engine.RegistryCaller{}).Context(r.Context(), requestID(r)), engine.Subject{Operation: cloudsim.RegistryChallenge})
 	if err == nil && hit.Fault != nil && hit.Fault.Effect.Type == cloudsim.FaultCorruptToken {

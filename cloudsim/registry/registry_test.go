@@ -31,7 +31,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 )
 
-// world is a cloud whose clock stands still, with a registry, and who uses it.
+// world is a cloud with a frozen clock and a registry, and the clients of both.
 type world struct {
 	*client.Client
 	host string
@@ -80,8 +80,8 @@ func startLogging(t *testing.T, log *slog.Logger, change ...func(*registry.Confi
 	return w
 }
 
-// user is a service account with a role for some repositories, and a client
-// that calls the cloud as it.
+// user creates a service account with a role for some repositories. It returns
+// a client that calls the cloud as this account.
 func (w *world) user(t *testing.T, who string, role cloudsim.RoleName, resource string) *client.Client {
 	t.Helper()
 	a, err := w.CreateServiceAccount(t.Context(), cloudsim.CreateServiceAccount{Name: who})
@@ -100,8 +100,8 @@ func (w *world) user(t *testing.T, who string, role cloudsim.RoleName, resource 
 	return &c
 }
 
-// password is what a user opens the registry with, as an option of a client of
-// the registry.
+// password creates a registry password of the user. It returns the password
+// also as an option for the registry's client library.
 func (w *world) password(t *testing.T, c *client.Client, req cloudsim.CreateRegistryCredential) (cloudsim.RegistryCredential, remote.Option) {
 	t.Helper()
 	cred, err := c.CreateRegistryCredential(t.Context(), req)
@@ -142,7 +142,7 @@ func (w *world) wire(*testing.T) remote.Option {
 	return remote.WithTransport(w.http.Transport)
 }
 
-// says is whether an error has all of these words.
+// says checks that an error contains all of these words.
 func says(t *testing.T, what string, err error, words ...string) {
 	t.Helper()
 	for _, word := range words {
@@ -152,8 +152,9 @@ func says(t *testing.T, what string, err error, words ...string) {
 	}
 }
 
-// A real client pushes and pulls, and may do what roles say, repository by
-// repository: nobody learns whether there is one that he may not use.
+// TestPushAndPull proves that a real client can push and pull as far as its
+// roles permit in each repository. A caller cannot find out whether a
+// repository exists if it may not use the repository.
 func TestPushAndPull(t *testing.T) {
 	w := start(t)
 	ci, node := w.user(t, "ci", cloudsim.RoleRegistryWriter, "team-a/*"), w.user(t, "node", cloudsim.RoleRegistryReader, "team-a/*")
@@ -199,9 +200,9 @@ func TestPushAndPull(t *testing.T) {
 	}
 }
 
-// Passwords end exactly when they say, on the cloud's clock; roles that are
-// taken away are gone at once, also for a bearer that is still good; and keys
-// rotate with an overlap.
+// TestWhatEnds proves three limits of credentials. Passwords expire exactly at
+// their time on the cloud's clock. Removed roles take effect at once, also for
+// valid bearer tokens. Signatures of a rotated key stay valid for the overlap.
 func TestWhatEnds(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")
@@ -249,7 +250,7 @@ func TestWhatEnds(t *testing.T) {
 	says(t, "a bearer whose role is gone", err, "DENIED", "lacks the permission registry.pull")
 }
 
-// bearer asks the token endpoint as containerd does, by POST.
+// bearer calls the token endpoint with POST, as containerd does.
 func (w *world) bearer(t *testing.T, password string, scopes ...string) string {
 	t.Helper()
 	form := url.Values{"grant_type": {"password"}, "service": {w.host}, "username": {"cloud"}, "password": {password}, "scope": scopes}
@@ -296,8 +297,9 @@ func (w *world) do(t *testing.T, method, path, bearer string, body string, heade
 	return resp, string(raw)
 }
 
-// What a bearer of one repository does not open: another, a blob of another by
-// a path or a mount, another action; and what is no bearer opens nothing.
+// TestIsolation proves that a bearer token gives access only to its repository
+// and its actions. Paths, mounts and invalid tokens do not give access to other
+// repositories.
 func TestIsolation(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")

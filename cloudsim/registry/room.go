@@ -9,19 +9,20 @@ import (
 	oci "cuelabs.dev/go/oci/ociregistry"
 )
 
-// betweenLooks is how much of a blob is written between two looks at the room
-// that there is. A look is one system call.
+// betweenLooks is how many bytes an upload writes between two checks of the
+// free space. A check is one system call.
 const betweenLooks = 16 << 20
 
-// noRoom is an error for the client: 507 of RFC 4918 section 11.5, for which the
-// distribution specification has no code.
+// noRoom returns an error with status 507 (RFC 4918 section 11.5), because the
+// distribution specification has no code for a full disk.
 func noRoom(why string) error {
 	return oci.NewHTTPError(errors.New(why), http.StatusInsufficientStorage, nil, nil)
 }
 
-// room refuses to write so many more bytes if less than what is reserved would be
-// left. What else is on the registry's disk, as the cloud's own records, must go on
-// when somebody pushes without end.
+// room is the free-space check before a write. It returns an error if less than
+// the reserve would be left after more bytes. The reserve lets other data on
+// this disk grow, such as the cloud's records, while a client pushes without
+// end.
 func (f *files) room(more int64) error {
 	if f.reserve < 0 {
 		return nil
@@ -36,7 +37,8 @@ func (f *files) room(more int64) error {
 	return nil
 }
 
-// full tells a client of a disk that has no room at all.
+// full replaces an error of a full disk by an error for the client. It returns
+// other errors unchanged.
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return noRoom("the registry's disk is full")

@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 )
 
-// small is a registry on a disk of 64 MiB of its own.
+// small starts a registry on its own disk of 64 MiB.
 func small(t *testing.T, reserve int64) (c *conformance, free func() int64) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -37,11 +37,11 @@ func small(t *testing.T, reserve int64) (c *conformance, free func() int64) {
 		if err := unix.Statfs(dir, &on); err != nil {
 			t.Fatal(err)
 		}
-		return int64(on.Bavail) * int64(on.Bsize) //nolint:unconvert // it is 32 bits wide elsewhere
+		return int64(on.Bavail) * int64(on.Bsize) //nolint:unconvert // the field has 32 bits on other architectures
 	}
 }
 
-// fill takes so much of the registry's disk.
+// fill writes a file of this size to the registry's disk.
 func (w *world) fill(t *testing.T, bytes int64) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(w.dir, "filler"), make([]byte, bytes), 0o600); err != nil {
@@ -49,8 +49,9 @@ func (w *world) fill(t *testing.T, bytes int64) {
 	}
 }
 
-// Who pushes without end does not fill the disk that the cloud is on, is told why
-// in whichever way he pushes, and others can pull.
+// TestPushWithoutEnd proves that a client which pushes without end cannot fill
+// the disk. Every push method returns the reason, and other clients can still
+// pull.
 func TestPushWithoutEnd(t *testing.T) {
 	const reserve = 24 << 20
 	c, free := small(t, reserve)
@@ -80,7 +81,8 @@ func TestPushWithoutEnd(t *testing.T) {
 	c.call(t, 200, "GET", "/v2/team-a/web/manifests/v1", "", "Accept", ociImage)
 }
 
-// A disk that others filled is told of, too.
+// TestPushToAFullDisk proves that a push also fails with the reason if other
+// programs have filled the disk.
 func TestPushToAFullDisk(t *testing.T) {
 	c, free := small(t, -1)
 	blob := func(size int) (int, string) {

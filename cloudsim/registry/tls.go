@@ -14,16 +14,16 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/cert"
 )
 
-// Files of the registry's own authority. Clients trust CAFile; nobody else may
-// read its key.
+// Files of the registry's own certificate authority. Clients trust CAFile. Only
+// the registry may read the key.
 const (
 	CAFile    = "ca.crt"
 	caKeyFile = "ca.key"
 )
 
-// TLS makes the configuration of a registry that is called by these hosts, with
-// a certificate, made anew at each start, of the authority in dir, which is made
-// when it is missing.
+// TLS returns the TLS configuration of a registry with these host names. It
+// signs a new certificate at each start with the authority in dir. It creates
+// the authority if dir has none.
 func TLS(dir string, hosts []string) (*tls.Config, error) {
 	ca, err := cert.Load(filepath.Join(dir, CAFile), filepath.Join(dir, caKeyFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,8 +58,9 @@ func makeCA(dir string) (*cert.Pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The key first: a certificate without a key would be taken for whole.
+	// Write the key first: a certificate without a key would look like a
+	// complete authority.
 	return ca, errors.Join(
 		os.WriteFile(filepath.Join(dir, caKeyFile), key, 0o600),
-		os.WriteFile(filepath.Join(dir, CAFile), ca.CertPEM(), 0o644)) //nolint:gosec // everybody may trust it
+		os.WriteFile(filepath.Join(dir, CAFile), ca.CertPEM(), 0o644)) //nolint:gosec // the certificate is public
 }

@@ -18,21 +18,23 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// tokenPath is the realm: GET with Basic, or POST with a form, as the
-// distribution token specification has them.
+// tokenPath is the path of the token endpoint. The distribution token
+// specification defines two methods: GET with Basic authentication, and POST
+// with a form.
 const tokenPath = "/token"
 
-// maxForm bounds a POST to the token endpoint.
+// maxForm bounds the size of a POST to the token endpoint.
 const maxForm = 64 << 10
 
-// tokenRequest is what both ways ask.
+// tokenRequest holds the parameters of a token request of either method.
 type tokenRequest struct {
 	password, service string
 	scopes            []string
 }
 
-// token answers both ways. A client that is refused by POST asks again by GET,
-// so a wrong password is two of its requests.
+// token answers token requests of both methods. A client that is refused with
+// POST repeats the request with GET. A wrong password therefore costs two
+// requests.
 func (s *server) token(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	about := cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: requestID(r)}
@@ -69,10 +71,13 @@ func (s *server) token(w http.ResponseWriter, r *http.Request) {
 	s.mint(w, r, id, caller, req)
 }
 
-// refusePassword answers a bad password, and says to the audit trail why. Who
-// guesses gets 401. Who has none, or one that was good, gets a bearer that opens
-// nothing, if it is for a repository: containerd puts into a pod's event what
-// the registry answers to that, and of a 401 from here only the number.
+// refusePassword answers a request with a missing or invalid password and
+// records the reason in the audit trail. A request for a repository gets a
+// bearer token without permissions if it has no password, or an invalid
+// password in the cloud's format (a JWT). The registry later refuses this token
+// with the reason, and containerd shows the reason in the pod's event. All
+// other requests get 401. For a 401 of the token endpoint, containerd shows
+// only the number.
 func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenRequest, why error) {
 	s.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: id}, why)
 	if kind := cloudsim.KindOf(why); kind != cloudsim.Unauthenticated && kind != cloudsim.Internal {
@@ -113,7 +118,7 @@ func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller 
 		case ok:
 			e.write(w)
 		case ctx.Err() != nil:
-			drop() // the client left; net/http would answer 200 with an empty body
+			drop() // the client has left, and net/http would answer 200 with an empty body
 		default:
 			s.log.ErrorContext(ctx, "fault rules not read", "requestId", id, "err", err)
 			refuseToken(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the cloud does not answer")
@@ -146,7 +151,7 @@ func (s *server) mint(w http.ResponseWriter, r *http.Request, id string, caller 
 	s.grant(w, b)
 }
 
-// corrupt changes a character of the signature of a token.
+// corrupt changes a character of a token's signature.
 func corrupt(token string) string {
 	i := strings.LastIndexByte(token, '.') + 1
 	c := byte('A')
@@ -186,7 +191,8 @@ func readTokenRequest(w http.ResponseWriter, r *http.Request) (t tokenRequest, c
 	return t, 0, nil
 }
 
-// fields are scopes, which a client may send one by one or in one value.
+// fields splits scopes. A client may send each scope as its own parameter or
+// all in one parameter.
 func fields(values []string) (all []string) {
 	for _, v := range values {
 		all = append(all, strings.Fields(v)...)
@@ -201,11 +207,11 @@ func refuseToken(w http.ResponseWriter, status int, code, msg string) {
 func reply(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // an error here means that the client left
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client has left
 }
 
-// tooMany answers 429 to who asks for tokens too often, and says when to come
-// back.
+// tooMany reports whether a client exceeds the rate of token requests. It then
+// answers 429 with Retry-After.
 func (s *server) tooMany(w http.ResponseWriter, about cloudsim.RegistryDecision, who string) bool {
 	wait := s.limits.wait(who, s.engine.Now())
 	if wait == 0 {
@@ -219,7 +225,8 @@ func (s *server) tooMany(w http.ResponseWriter, about cloudsim.RegistryDecision,
 	return true
 }
 
-// limits bounds how often somebody may ask for tokens, on the cloud's clock.
+// limits limits the rate of token requests per address and per caller, on the
+// cloud's clock.
 type limits struct {
 	perSecond rate.Limit
 	burst     int
@@ -227,10 +234,12 @@ type limits struct {
 	of        map[string]*rate.Limiter
 }
 
-// maxLimiters is how many are remembered; then all begin anew.
+// maxLimiters is the largest number of limiters. Above this number, all
+// limiters start anew.
 const maxLimiters = 10_000
 
-// wait is how long who must wait; 0 counts the request.
+// wait returns how long the client must wait. 0 means that the request is
+// allowed and counted.
 func (l *limits) wait(who string, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

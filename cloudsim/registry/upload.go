@@ -13,16 +13,16 @@ import (
 
 var uploadRE = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// upload is a blob that is being pushed, in as many requests as its client
-// likes. Between them it is a file.
+// upload is a blob that a client is pushing, in any number of requests. Between
+// the requests the data is in a file.
 type upload struct {
 	files *files
 	repo  string
 	id    string
 	file  *os.File
 	size  int64
-	want  int64 // where the next byte should go; -1 wherever it is
-	room  int64 // so many bytes may be written before the next look
+	want  int64 // offset for the next byte; -1 if any
+	room  int64 // bytes that may be written before the next check of the free space
 	about *session
 
 	quotas *quotas
@@ -39,8 +39,9 @@ func (f *files) startUpload(about *session, repo string) (*upload, error) {
 	return &upload{files: f, repo: repo, id: id, file: file, want: -1, about: about}, nil
 }
 
-// resumeUpload goes on with an upload. An offset of 0 may also mean that the
-// client did not say one, which is good if it sends nothing.
+// resumeUpload continues an upload. The library also passes the offset 0 if the
+// client named no offset. This offset is valid as long as the request contains
+// no data.
 func (f *files) resumeUpload(about *session, repo, id string, offset int64) (*upload, error) {
 	if !uploadRE.MatchString(id) {
 		return nil, oci.ErrBlobUploadUnknown
@@ -64,8 +65,9 @@ func (f *files) resumeUpload(about *session, repo, id string, offset int64) (*up
 	return &upload{files: f, repo: repo, id: id, file: file, size: size, want: offset, about: about}, nil
 }
 
-// takeUpload reports whether no other request has the upload: one that still
-// could write to its file when that is a blob would write to everybody's.
+// takeUpload reserves an upload for one request. It returns false if another
+// request has the upload open. Without this check, a request could still write
+// to the file after it became a shared blob.
 func (f *files) takeUpload(id string) bool {
 	f.uploadsMu.Lock()
 	defer f.uploadsMu.Unlock()
@@ -85,7 +87,7 @@ func (f *files) releaseUpload(id string) {
 	delete(f.uploads, id)
 }
 
-// Write appends.
+// Write appends p to the upload.
 func (u *upload) Write(p []byte) (int, error) {
 	if u.want >= 0 && u.want != u.size && len(p) > 0 {
 		return 0, oci.ErrRangeInvalid
@@ -107,7 +109,7 @@ func (u *upload) write(p []byte) (int, error) {
 	return u.file.Write(p)
 }
 
-// Close lets another request go on with it, the first time.
+// Close releases the upload for other requests. Further calls do nothing.
 func (u *upload) Close() error {
 	err := u.file.Close()
 	if errors.Is(err, os.ErrClosed) {
@@ -121,7 +123,7 @@ func (u *upload) Size() int64    { return u.size }
 func (u *upload) ChunkSize() int { return 1 << 16 }
 func (u *upload) ID() string     { return u.id }
 
-// Commit checks the digest of all that was written, and makes it a blob.
+// Commit checks the digest of all written data and stores the data as a blob.
 func (u *upload) Commit(d oci.Digest) (oci.Descriptor, error) {
 	if err := check(d); err != nil {
 		return oci.Descriptor{}, err
@@ -139,14 +141,14 @@ func (u *upload) Commit(d oci.Digest) (oci.Descriptor, error) {
 	if err := u.file.Sync(); err != nil {
 		return oci.Descriptor{}, err
 	}
-	defer func() { _ = u.Close() }() // nobody else may have it before it is a blob
+	defer func() { _ = u.Close() }() // another request may open the upload only after the file has moved
 	if err := u.files.keep(u.repo, d, u.files.repo(u.repo, "uploads", u.id)); err != nil {
 		return oci.Descriptor{}, missing(err, oci.ErrBlobUploadUnknown)
 	}
 	return oci.Descriptor{MediaType: "application/octet-stream", Digest: d, Size: u.size}, nil
 }
 
-// Cancel forgets it.
+// Cancel removes the upload.
 func (u *upload) Cancel() error {
 	return errors.Join(u.Close(), missing(os.Remove(u.files.repo(u.repo, "uploads", u.id)), nil))
 }
