@@ -29,14 +29,14 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
-// apiServer is a real kube-apiserver on a real etcd, and no other controller.
+// apiServer is a real kube-apiserver with a real etcd. No other controllers run.
 type apiServer struct {
 	url   string
 	admin string // token of system:masters
 	kube  *kubernetes.Clientset
 }
 
-// startAPIServer runs one until the test ends.
+// startAPIServer runs an API server until the test ends.
 func startAPIServer(t *testing.T) *apiServer {
 	t.Helper()
 	if testing.Short() {
@@ -71,7 +71,7 @@ func startAPIServer(t *testing.T) *apiServer {
 	return s
 }
 
-// accountKey is a file with the key that signs tokens of service accounts.
+// accountKey returns a file with a key that signs service account tokens.
 func accountKey(t *testing.T, dir string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -89,7 +89,7 @@ func accountKey(t *testing.T, dir string) string {
 	return path
 }
 
-// freePorts are ports that nobody has now.
+// freePorts returns n ports that are currently free.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	ports, err := freeport.Choose(n)
@@ -99,8 +99,8 @@ func freePorts(t *testing.T, n int) []int {
 	return ports
 }
 
-// background runs a program until the test ends, or stop is called; what it says
-// is shown if the test fails.
+// background runs a program until the test ends or the caller calls stop. If the
+// test fails, it logs the program's output.
 func background(t *testing.T, env []string, name string, args ...string) (out *output, stop func()) {
 	t.Helper()
 	out = &output{kill: func() {}}
@@ -131,7 +131,7 @@ func background(t *testing.T, env []string, name string, args ...string) (out *o
 	return out, stop
 }
 
-// slowly waits for what takes real programs a while.
+// slowly waits up to two minutes for an effect of a real program.
 func slowly(t *testing.T, what string, ok func() error) {
 	t.Helper()
 	began := time.Now()
@@ -179,7 +179,7 @@ func (s *apiServer) apply(t *testing.T, path string) {
 	}
 }
 
-// account is a token of the service account that the manifest runs the manager as.
+// account returns a token of the service account in the manifest of the CCM.
 func (s *apiServer) account(t *testing.T) string {
 	t.Helper()
 	r, err := s.kube.CoreV1().ServiceAccounts("kube-system").CreateToken(t.Context(), "cloud-controller-manager", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -189,9 +189,9 @@ func (s *apiServer) account(t *testing.T) string {
 	return r.Status.Token
 }
 
-// manager runs this package's command as a process, that of TestMain, until the
-// test ends or stop is called. It calls the API server and the cloud with these
-// tokens.
+// manager runs the command of this package in its own process, through TestMain.
+// The process ends with the test or when the caller calls stop. It uses the given
+// tokens for the API server and the cloud.
 func (s *apiServer) manager(t *testing.T, kubeToken string, cloud *client.Client, args ...string) (url string, out *output, stop func()) {
 	t.Helper()
 	cfg := clientcmdapi.NewConfig()
@@ -220,7 +220,8 @@ func (s *apiServer) manager(t *testing.T, kubeToken string, cloud *client.Client
 	return fmt.Sprintf("https://127.0.0.1:%d", port), out, stop
 }
 
-// leads is who holds a Lease of kube-system; "" is nobody.
+// leads returns the holder of a Lease in kube-system, or "" if the Lease has no
+// holder.
 func (s *apiServer) leads(ctx context.Context, lease string) string {
 	l, err := s.kube.CoordinationV1().Leases("kube-system").Get(ctx, lease, metav1.GetOptions{})
 	if err != nil || l.Spec.HolderIdentity == nil {

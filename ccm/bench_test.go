@@ -25,10 +25,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// benchNodes is the size of cluster that Kubernetes says it is for.
+// benchNodes is the largest number of Nodes that Kubernetes supports officially.
 const benchNodes = 5000
 
-// machines creates n instances, and returns the nodes that kubelets would make.
+// machines creates n instances and returns a Node for each.
 func (r *rig) machines(t testing.TB, n int) []*v1.Node {
 	t.Helper()
 	nodes := make([]*v1.Node, n)
@@ -46,7 +46,7 @@ func (r *rig) machines(t testing.TB, n int) []*v1.Node {
 	return nodes
 }
 
-// together calls do for 0 to n-1, by so many workers.
+// together calls do with 0 to n-1, from the given number of workers.
 func together(workers, n int, do func(i int)) {
 	var next atomic.Int64
 	var all sync.WaitGroup
@@ -60,9 +60,10 @@ func together(workers, n int, do func(i int)) {
 	all.Wait()
 }
 
-// BenchmarkInitialiseNodes initialises 5,000 nodes by upstream's controller with
-// our workers. The limit in the same run is the same controller on upstream's
-// fake provider, which answers from memory: of-limit should be at least 0.8.
+// BenchmarkInitialiseNodes initialises 5,000 Nodes with upstream's controller and
+// this provider. The same run also measures upstream's fake provider, which
+// answers from memory. The metric of-limit is the fake provider's time divided by
+// this provider's time. It should be at least 0.8.
 func BenchmarkInitialiseNodes(b *testing.B) {
 	r := newRig(b)
 	r.machines(b, benchNodes)
@@ -82,10 +83,11 @@ func BenchmarkInitialiseNodes(b *testing.B) {
 	b.ReportMetric(least.Seconds()/ours.Seconds(), "of-limit(>=0.8)")
 }
 
-// initialise is how long upstream's controller takes for all nodes.
+// initialise returns the time that upstream's controller needs to initialise all
+// Nodes.
 func initialise(b *testing.B, cloud cloudprovider.Interface) time.Duration {
 	b.Helper()
-	klog.LogToStderr(false) // its log would be measured as well
+	klog.LogToStderr(false) // the log would add to the measured time
 	klog.SetOutput(io.Discard)
 	defer klog.LogToStderr(true)
 	kube := fake.NewClientset()
@@ -124,18 +126,18 @@ func initialise(b *testing.B, cloud cloudprovider.Interface) time.Duration {
 	return took
 }
 
-// BenchmarkIdleMinute is what 5,000 nodes, one in fifty of which is not ready,
-// cost the cloud in a minute in which nothing happens: upstream asks for the
-// addresses of each every five minutes, and for each that is not ready twice every
-// five seconds. The limit is what that costs a provider that asks the cloud each
-// time.
+// BenchmarkIdleMinute counts the calls to the cloud in a minute without changes,
+// for 5,000 Nodes. One Node in fifty is not ready. Upstream asks for the
+// addresses of each Node every five minutes, and twice every five seconds for
+// each Node that is not ready. The limit is the number of calls of a provider
+// that asks the cloud each time.
 func BenchmarkIdleMinute(b *testing.B) {
 	r := newRig(b)
 	nodes := r.machines(b, benchNodes)
 	minute := func() float64 {
 		r.wire.spoil(nil)
 		ask := r.instances()
-		for i, n := range nodes[:benchNodes/5] { // a fifth of five minutes
+		for i, n := range nodes[:benchNodes/5] { // a fifth of the Nodes, because the period is five minutes
 			if _, err := ask.InstanceMetadata(b.Context(), n); err != nil {
 				b.Fatal(err)
 			}
@@ -167,10 +169,11 @@ func BenchmarkIdleMinute(b *testing.B) {
 	b.ReportMetric(ours/n/benchNodes, "calls/min/node")
 }
 
-// BenchmarkMembership has a node join 1,000 Services of 1,000 nodes, by the
-// framework's five workers, and leave them. The limit is to write as many targets
-// with the same workers and nothing else. It takes a minute or two of processor
-// time, most of it the cloud's: each of its load balancers names all nodes.
+// BenchmarkMembership adds a node to 1,000 Services with 1,000 nodes each, and
+// removes it again, with the framework's five workers. The limit is the time to
+// write the same number of targets with the same workers. The benchmark takes one
+// or two minutes of processor time. Most of this time is spent in the cloud,
+// because each load balancer lists all nodes.
 func BenchmarkMembership(b *testing.B) {
 	const services, nodes = 1000, 1000
 	r := newRig(b)

@@ -29,20 +29,20 @@ import (
 
 const cluster = "kubernetes"
 
-// rig is a real cloud, and our provider that calls it by a wire that can be
-// cut.
+// rig is a real simulated cloud and a provider. The test can cut or disturb the
+// provider's connection to the cloud.
 type rig struct {
-	cloud    *client.Client // the person at the cloud's console: a wire of its own
-	api      *client.Client // what the provider calls with; a test may spoil it
+	cloud    *client.Client // a user at the cloud's console, with an own connection
+	api      *client.Client // the provider's client; a test may disturb it
 	wire     *wire
 	events   *record.FakeRecorder
 	cfg      ccm.Config
-	pods     []*discoveryv1.EndpointSlice // of the cluster
+	pods     []*discoveryv1.EndpointSlice // EndpointSlices of the cluster
 	provider *ccm.Provider
 }
 
-// newRigAndEngine is newRig with the cloud's engine, to report what a data plane
-// would.
+// newRigAndEngine is like newRig, but also returns the cloud's engine. With the
+// engine a test can report the status of a data plane.
 func newRigAndEngine(t testing.TB) (*rig, *engine.Engine) {
 	t.Helper()
 	engines := make(chan *engine.Engine, 1)
@@ -58,19 +58,20 @@ func newRig(t testing.TB, opts ...cloudtest.Option) *rig {
 	t.Helper()
 	cloud := cloudtest.Start(t, opts...)
 	r := &rig{cloud: cloud, wire: &wire{next: cloud.HTTP.Transport}, events: record.NewFakeRecorder(100)}
-	spoilable := *cloudtest.As(t, cloud, "ccm", cloudsim.RoleCCM) // what it may do in a lab, and no more
+	spoilable := *cloudtest.As(t, cloud, "ccm", cloudsim.RoleCCM) // exactly the rights that the CCM has in a lab
 	spoilable.HTTP = &http.Client{Timeout: 10 * time.Second, Transport: r.wire}
 	r.api = &spoilable
 	r.provider = r.again()
 	return r
 }
 
-// again is the provider of another process: it knows nothing of the first.
+// again returns a new provider without the state of the first, like another
+// process.
 func (r *rig) again() *ccm.Provider {
 	return ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(r.cfg), r.events).Hurry().WithPods(r.pods...)
 }
 
-// mirrored starts the provider's mirror of the cloud, and waits for it.
+// mirrored starts the provider's mirror of the cloud and waits until it is fresh.
 func (r *rig) mirrored(t testing.TB) {
 	t.Helper()
 	stop := make(chan struct{})
@@ -79,8 +80,8 @@ func (r *rig) mirrored(t testing.TB) {
 	eventually.True(t, "the cloud is mirrored", r.provider.Mirrored)
 }
 
-// mirrors waits until the mirror, if there is one, holds the load balancer as it
-// is.
+// mirrors waits until the mirror has the current revision of lb. It does not wait
+// if the mirror is not running.
 func (r *rig) mirrors(t testing.TB, lb cloudsim.LoadBalancer) {
 	t.Helper()
 	eventually.True(t, "the load balancer is mirrored", func() bool {
@@ -89,7 +90,7 @@ func (r *rig) mirrors(t testing.TB, lb cloudsim.LoadBalancer) {
 	})
 }
 
-// both runs a test without a mirror of the cloud, and with one.
+// both runs a test twice: without a mirror of the cloud and with a mirror.
 func both(t *testing.T, test func(t *testing.T, r *rig), opts ...cloudtest.Option) {
 	t.Helper()
 	t.Run("asking the cloud", func(t *testing.T) { test(t, newRig(t, opts...)) })
@@ -110,7 +111,7 @@ func (r *rig) balancers() cloudprovider.LoadBalancer {
 	return b
 }
 
-// said takes the events so far, one on a line.
+// said removes and returns the events so far, one event per line.
 func (r *rig) said() string {
 	var all []string
 	for {
@@ -123,25 +124,26 @@ func (r *rig) said() string {
 	}
 }
 
-// wire counts the calls of the provider, and loses or spoils some.
+// wire counts the calls of the provider. It can lose calls or replace their
+// answers.
 type wire struct {
 	next  http.RoundTripper
-	takes time.Duration // for each call
+	takes time.Duration // duration of each call
 
 	mu    sync.Mutex
 	calls []string
 	fault func(n int, r *http.Request) fault
-	token client.TokenSource // instead of the caller's, if there is one
+	token client.TokenSource // replaces the caller's token if it is set
 	watch []io.Closer
 }
 
-// fault is what goes wrong with a call.
+// fault is a failure of a call.
 type fault struct {
-	loseReply bool   // the cloud acts, and the answer never arrives
-	cut       bool   // the cloud never hears of it
-	hang      bool   // nobody ever answers
-	status    int    // somebody else answers with this status
-	body      string // and this body
+	loseReply bool   // the cloud acts, but the reply is lost
+	cut       bool   // the call does not arrive at the cloud
+	hang      bool   // the call never gets an answer
+	status    int    // a proxy answers with this status
+	body      string // body of the proxy's answer
 }
 
 var errCut = errors.New("connection reset by the test")
@@ -189,7 +191,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// hangUp breaks the watches there are.
+// hangUp closes all open watches.
 func (w *wire) hangUp() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -199,15 +201,16 @@ func (w *wire) hangUp() {
 	w.watch = nil
 }
 
-// spoil chooses what goes wrong from now on, and forgets the calls so far.
+// spoil sets the function that chooses the fault of each call. It also clears the
+// list of calls.
 func (w *wire) spoil(choose func(n int, r *http.Request) fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fault, w.calls = choose, nil
 }
 
-// made are the calls since the last spoil, only those that could change the
-// cloud if mutating.
+// made returns the calls since the last spoil. If mutating is true, it returns
+// only calls that can change the cloud.
 func (w *wire) made(mutating bool) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -230,7 +233,8 @@ func (r *rig) machine(t testing.TB, name string) cloudsim.Instance {
 	return i
 }
 
-// node is a Node as kubelet makes it on i, before a cloud initialised it.
+// node returns a Node as the kubelet registers it, before the cloud initialises
+// it.
 func node(name string) *v1.Node {
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)},
@@ -238,14 +242,15 @@ func node(name string) *v1.Node {
 	}
 }
 
-// initialised is the Node of i after a cloud initialised it.
+// initialised returns the Node of i after its initialisation.
 func initialised(i cloudsim.Instance) *v1.Node {
 	n := node(i.Name)
 	n.Spec.Taints, n.Spec.ProviderID = nil, i.ProviderID
 	return n
 }
 
-// service is a Service that the cloud can serve: port 80 to node port 30080.
+// service returns a Service that the cloud supports, with port 80 and node port
+// 30080.
 func service(change ...func(*v1.Service)) *v1.Service {
 	s := &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "0a0b0c0d-1111-2222-3333-444455556666"},
@@ -263,7 +268,7 @@ func service(change ...func(*v1.Service)) *v1.Service {
 	return s
 }
 
-// balancersInCloud are all load balancers that exist.
+// balancersInCloud returns all load balancers in the cloud.
 func (r *rig) balancersInCloud(t testing.TB) []cloudsim.LoadBalancer {
 	t.Helper()
 	l, err := r.cloud.ListLoadBalancers(t.Context(), cloudsim.ListOptions{})
@@ -273,7 +278,8 @@ func (r *rig) balancersInCloud(t testing.TB) []cloudsim.LoadBalancer {
 	return l.Items
 }
 
-// only is the one load balancer that exists.
+// only returns the only load balancer in the cloud. It fails the test if there
+// are others.
 func (r *rig) only(t testing.TB) cloudsim.LoadBalancer {
 	t.Helper()
 	all := r.balancersInCloud(t)
@@ -283,7 +289,7 @@ func (r *rig) only(t testing.TB) cloudsim.LoadBalancer {
 	return all[0]
 }
 
-// ensure makes the Service's load balancer and fails the test if that fails.
+// ensure calls EnsureLoadBalancer and fails the test on an error.
 func (r *rig) ensure(t testing.TB, s *v1.Service, nodes ...*v1.Node) *v1.LoadBalancerStatus {
 	t.Helper()
 	st, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nodes)
@@ -293,8 +299,8 @@ func (r *rig) ensure(t testing.TB, s *v1.Service, nodes ...*v1.Node) *v1.LoadBal
 	return st
 }
 
-// hourLater lets an hour of the cloud's time pass: what takes one there is being
-// done for as long as a test wants it to be.
+// hourLater advances the cloud's clock by an hour. With it a test decides when a
+// slow operation of the cloud ends.
 func (r *rig) hourLater(t testing.TB) {
 	t.Helper()
 	if _, err := r.cloud.AdvanceClock(t.Context(), cloudsim.AdvanceClock{Seconds: 3600}); err != nil {

@@ -19,7 +19,7 @@ func ofClass(class string) func(*v1.Service) {
 	return func(s *v1.Service) { s.Spec.LoadBalancerClass = &class }
 }
 
-// create makes the Service that p.service reads.
+// create creates the Service that p.service reads.
 func (p plane) create(t *testing.T, change ...func(*v1.Service)) {
 	t.Helper()
 	p.post(t, service(change...))
@@ -36,7 +36,8 @@ func TestClassIsServedFromCreateToDelete(t *testing.T) {
 	if !servicehelpers.HasLBFinalizer(s) {
 		t.Error("it has no finalizer")
 	}
-	// The fake API server knows no finalizers: mark it as the real one would.
+	// The fake API server does not support finalizers, so this sets the deletion
+	// time as the real one does.
 	p.update(t, func(s *v1.Service) { now := metav1.Now(); s.DeletionTimestamp = &now })
 	eventually.True(t, "load balancer and finalizer are gone", func() bool {
 		s, err := p.kube.CoreV1().Services("default").Get(t.Context(), "web", metav1.GetOptions{})
@@ -44,7 +45,7 @@ func TestClassIsServedFromCreateToDelete(t *testing.T) {
 	})
 }
 
-// A Service of somebody else's class is left to him, with what he wrote on it.
+// The CCM does not change a Service with the class of another controller.
 func TestForeignClassIsLeftAlone(t *testing.T) {
 	p := newRig(t).start(t)
 	p.create(t, ofClass("example.com/other"), func(s *v1.Service) {
@@ -81,7 +82,8 @@ func TestOnlyTheClass(t *testing.T) {
 	}
 }
 
-// One that becomes of another type loses its class, and stays its owner's.
+// The CCM still does not change such a Service after the Service has changed its
+// type and lost its class.
 func TestForeignClassThatGoesIsLeftAlone(t *testing.T) {
 	for name, only := range map[string]bool{"of another class": false, "of none": true} {
 		t.Run(name, func(t *testing.T) {
@@ -111,8 +113,9 @@ func TestForeignClassThatGoesIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A manager that was not there when a Service had a class takes its finalizer only
-// if there is proof that it is ours: a load balancer, or who wrote it.
+// A CCM that started after a Service lost its class removes the finalizer only if
+// it is sure to own it. The proof is a load balancer in the cloud, or this
+// program as the writer of the finalizer.
 func TestFinalizerInDoubt(t *testing.T) {
 	r := newRig(t)
 	gone := service(func(s *v1.Service) {
@@ -135,7 +138,7 @@ func TestFinalizerInDoubt(t *testing.T) {
 	if there, err := get(); there || err != nil {
 		t.Errorf("when it is gone: %v, %v", there, err)
 	}
-	r.provider = r.again() // the process before died with the finalizer there
+	r.provider = r.again() // like a new process; the earlier process ended without removing the finalizer
 	me, _, _ := strings.Cut(rest.DefaultKubernetesUserAgent(), "/")
 	fields := metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{".":{},"v:\"service.kubernetes.io/load-balancer-cleanup\"":{}}}}`)
 	for _, by := range []string{"another", me} {

@@ -31,11 +31,11 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
-// output is a buffer for many writers.
+// output is a buffer that several goroutines can write to.
 type output struct {
 	mu   sync.Mutex
 	b    bytes.Buffer
-	kill func() // ends the program that says it at once
+	kill func() // kills the program that writes to this buffer
 }
 
 func (o *output) Write(p []byte) (int, error) {
@@ -50,8 +50,8 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// What is wrong is said before anything starts; a flag beats the environment,
-// which beats the file.
+// The command returns errors in the configuration before it starts anything.
+// Flags take precedence over the environment, and the environment over the file.
 func TestCommandRefuses(t *testing.T) {
 	token := file(t, "token", "hush")
 	config := file(t, "cloud.yaml", "url: ftp://file\ntokenFile: "+token+"\n")
@@ -87,7 +87,8 @@ func TestCommandRefuses(t *testing.T) {
 	}
 }
 
-// A flag beats the file also with what is nothing, and no flag is no choice.
+// An explicit flag with an empty value also takes precedence over the file. A
+// flag that is not set has no effect.
 func TestFlagBeatsFileWithNothing(t *testing.T) {
 	token := file(t, "token", "hush")
 	config := file(t, "cloud.yaml", "url: http://file\ntokenFile: "+token+"\ndeleteOrphans: true\nonlyLoadBalancerClass: true\nnodeDeletionGrace: 5m\norphanGrace: 5m\nproject: p\nregion: r\nloadBalancerClass: x.io/c\nloadBalancerIPMode: VIP\n")
@@ -111,7 +112,7 @@ func TestFlagBeatsFileWithNothing(t *testing.T) {
 	}
 }
 
-// Upstream's flags are all there, with our defaults where they differ.
+// The command has all flags of upstream, with the changed defaults.
 func TestFlags(t *testing.T) {
 	cmd := ccm.NewCommand(func(string) string { return "" }, &output{})
 	for name, want := range map[string]string{
@@ -129,15 +130,18 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestMain is also the command, for the test that needs a process of its own:
-// upstream sets the log of the whole process, and leaves goroutines behind.
+// TestMain also runs the command itself, for tests that need a separate process.
+// They need it because upstream changes the log of the whole process and leaves
+// goroutines running.
 func TestMain(m *testing.M) {
 	if os.Getenv("CCM_TEST_COMMAND") == "" {
-		// Upstream logs an error, and then waits until its last one is a while
-		// ago: by the clock outside of a bubble that never is.
+		// The last upstream handler waits for a moment after each error. In a
+		// synctest bubble this wait would never end, because it compares with the
+		// clock outside.
 		utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
-		// The fake API server panics when a watch has more to read than this; of
-		// 250 Nodes that are patched at once, 100 are soon unread.
+		// The fake API server panics if a watch has more unread events than this.
+		// When 250 Nodes are patched at once, more than 100 events are soon
+		// unread.
 		watch.DefaultChanSize = 10_000
 		os.Exit(m.Run())
 	}
@@ -150,8 +154,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// The command reaches the API server, logs in our format alone, and ends well
-// when its context does.
+// The command reaches the API server, writes its log only in the configured
+// format, and ends without an error when its context ends.
 func TestCommandRunsUntilItsContextEnds(t *testing.T) {
 	out, stop := startCommand(t, "--secure-port=0")
 	stop()
@@ -165,7 +169,8 @@ func TestCommandRunsUntilItsContextEnds(t *testing.T) {
 	}
 }
 
-// The server of health and metrics is upstream's, and has no timeout for a body.
+// The health and metrics server closes connections that send nothing, also in the
+// middle of a request body. Upstream's server alone has no timeout for a body.
 func TestHealthServerClosesSilentConnections(t *testing.T) {
 	ports, err := freeport.Choose(1)
 	if err != nil {
@@ -176,8 +181,8 @@ func TestHealthServerClosesSilentConnections(t *testing.T) {
 	stop()
 }
 
-// startCommand runs the command in a process of its own until it watches Nodes.
-// stop ends the process by SIGTERM.
+// startCommand runs the command in a separate process and waits until it watches
+// Nodes. The function stop ends the process with SIGTERM.
 func startCommand(t *testing.T, args ...string) (out *output, stop func()) {
 	t.Helper()
 	watched := make(chan struct{})
@@ -223,8 +228,8 @@ func startCommand(t *testing.T, args ...string) (out *output, stop func()) {
 	}
 }
 
-// closesSilent fails the test if a server keeps a connection on which half a
-// request has arrived.
+// closesSilent fails the test if the server keeps a connection with an incomplete
+// request open.
 func closesSilent(t *testing.T, address string) {
 	t.Helper()
 	conf := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}} //nolint:gosec // a test
@@ -247,8 +252,8 @@ func closesSilent(t *testing.T, address string) {
 	}
 }
 
-// Upstream's map of controllers is a global, which others of this process use
-// too: a command, however often it is made, leaves it as it was.
+// NewCommand does not change upstream's map of controllers. The map is a global
+// variable that other code in the process may use.
 func TestUpstreamsControllersStay(t *testing.T) {
 	before := slices.Sorted(maps.Keys(app.DefaultInitFuncConstructors))
 	for range 2 {

@@ -33,16 +33,17 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// plane is upstream's controllers, on our provider and a fake API server.
+// plane runs upstream's controllers with this provider and a fake API server.
 type plane struct {
 	*rig
 	kube *fake.Clientset
 }
 
-// pace is how often upstream's loops run, and when a repairer looks.
+// pace contains the periods of upstream's loops and the settle time of the
+// repairer.
 type pace struct{ status, monitor, settle time.Duration }
 
-// start runs upstream's three controllers until the test ends, in a hurry.
+// start runs upstream's three controllers with short periods until the test ends.
 func (r *rig) start(t *testing.T) plane {
 	t.Helper()
 	return r.startAt(t, pace{50 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond})
@@ -97,9 +98,9 @@ func (r *rig) startAt(t *testing.T, at pace) plane {
 	return p
 }
 
-// follow starts the informers and waits until each watches. What happens after
-// one has read all there is and before it watches, a real API server tells it, and
-// the fake one nobody.
+// follow starts the informers and waits until all of them watch. This is
+// necessary because the fake API server loses events between an informer's list
+// and its watch. A real API server sends these events.
 func follow(t testing.TB, kube *fake.Clientset, shared informers.SharedInformerFactory, stop <-chan struct{}) {
 	t.Helper()
 	var mu sync.Mutex
@@ -120,7 +121,7 @@ func follow(t testing.TB, kube *fake.Clientset, shared informers.SharedInformerF
 	})
 }
 
-// join registers a node as kubelet does.
+// join registers a Node as the kubelet does.
 func (p plane) join(t *testing.T, n *v1.Node) {
 	t.Helper()
 	if _, err := p.kube.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
@@ -128,7 +129,7 @@ func (p plane) join(t *testing.T, n *v1.Node) {
 	}
 }
 
-// node is a Node as it is now; nil when there is none.
+// node returns the current Node, or nil if there is none.
 func (p plane) node(t *testing.T, name string) *v1.Node {
 	t.Helper()
 	n, err := p.kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
@@ -159,7 +160,7 @@ func (p plane) update(t *testing.T, change func(*v1.Service)) {
 	}
 }
 
-// warned are the messages of the Warning events so far.
+// warned returns the messages of all Warning events so far.
 func (p plane) warned(t *testing.T) string {
 	t.Helper()
 	l, err := p.kube.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
@@ -179,20 +180,20 @@ func hasTaint(n *v1.Node, key string) bool {
 	return n != nil && slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == key })
 }
 
-// ready is n with its Ready condition True.
+// ready sets the Ready condition of n to True and returns n.
 func ready(n *v1.Node) *v1.Node {
 	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
 	return n
 }
 
-// A node that joins gets what only the cloud knows, and loses its taint: also
-// one that joins before its instance can be seen.
+// A new Node gets the cloud's data and loses its taint. This also works for a
+// Node that registers before its instance is visible.
 func TestNodeIsInitialised(t *testing.T) {
 	r := newRig(t)
 	p := r.start(t)
 	early := ready(node("node-1"))
 	p.join(t, early)
-	r.machine(t, "other") // so that ids and names do not agree by chance
+	r.machine(t, "other") // makes ids differ from names
 	i := r.machine(t, "node-1")
 	eventually.True(t, "the taint goes", func() bool { return !hasTaint(p.node(t, "node-1"), cloudapi.TaintExternalCloudProvider) })
 	eventually.True(t, "the addresses come", func() bool { return len(p.node(t, "node-1").Status.Addresses) == 2 })
@@ -212,8 +213,8 @@ func TestNodeIsInitialised(t *testing.T) {
 	}
 }
 
-// kubelet's --node-ip must be one of the instance's; else the node is not
-// initialised.
+// The address in the kubelet's --node-ip must belong to the instance. Otherwise
+// the Node is not initialised.
 func TestProvidedNodeIP(t *testing.T) {
 	r := newRig(t)
 	a, b := r.machine(t, "node-1"), r.machine(t, "node-2")
@@ -231,13 +232,13 @@ func TestProvidedNodeIP(t *testing.T) {
 	}
 }
 
-// While the cloud fails, nodes that are not ready stay; when it says that the
-// instance is gone, the Node goes.
+// The CCM keeps Nodes that are not ready while the cloud fails. It deletes a Node
+// when the cloud reports that the instance is gone.
 func TestNodeSurvivesTheCloud(t *testing.T) {
 	r := newRig(t)
 	i, other := r.machine(t, "node-1"), r.machine(t, "node-2")
 	p := r.start(t)
-	p.join(t, ready(initialised(other))) // by which the right cloud is known
+	p.join(t, ready(initialised(other))) // proves that this is the right cloud
 	var down atomic.Bool
 	down.Store(true)
 	r.wire.spoil(func(n int, _ *http.Request) fault {
@@ -263,8 +264,8 @@ func TestNodeSurvivesTheCloud(t *testing.T) {
 	eventually.True(t, "the Node goes", func() bool { return p.node(t, "node-1") == nil })
 }
 
-// A stopped instance taints its Node; a terminating one keeps it until it is
-// gone.
+// A Node gets a taint when its instance is stopped. The Node of a terminating
+// instance stays until the instance is gone.
 func TestStopTaintsAndTerminateDeletes(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.Shutdown = 200 * time.Millisecond }))
 	i := r.machine(t, "node-1")
@@ -288,9 +289,10 @@ func TestStopTaintsAndTerminateDeletes(t *testing.T) {
 	})
 }
 
-// Create, follow the nodes, delete: through upstream's service controller.
-// Nodes come after the Service's first sync and change before its next one,
-// because that controller writes its cache of Services without its lock.
+// Upstream's service controller creates, updates and deletes a load balancer
+// through this provider. In this test the nodes join after the first sync of the
+// Service and change before the next sync. The reason is that upstream writes its
+// cache of Services without a lock.
 func TestServiceThroughTheController(t *testing.T) {
 	r := newRig(t)
 	a, b, c := r.machine(t, "node-1"), r.machine(t, "node-2"), r.machine(t, "node-3")
@@ -317,7 +319,7 @@ func TestServiceThroughTheController(t *testing.T) {
 	excluded.Labels = map[string]string{v1.LabelNodeExcludeBalancers: "junk"}
 	p.join(t, excluded)
 	eventually.True(t, "node-1 is the target", targets(a.ID))
-	p.join(t, initialised(b)) // not ready: health checks decide
+	p.join(t, initialised(b)) // not ready, but still a target, because health checks decide
 	eventually.True(t, "node-2 is one too", targets(a.ID, b.ID))
 	for _, step := range []struct {
 		label string
@@ -343,8 +345,8 @@ func TestServiceThroughTheController(t *testing.T) {
 	eventually.True(t, "and back", func() bool { return len(p.service(t).Status.LoadBalancer.Ingress) == 1 })
 }
 
-// The finalizer stays until the load balancer is gone, even if it takes long
-// and the reply to the deletion is lost.
+// The finalizer stays until the load balancer is gone, even if the deletion takes
+// long and its reply is lost.
 func TestFinalizerWaits(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = 150 * time.Millisecond }))
 	p := r.start(t)
@@ -364,7 +366,7 @@ func TestFinalizerWaits(t *testing.T) {
 	})
 }
 
-// A port that the cloud cannot serve is told to the person in an event.
+// An unsupported port is reported as an event.
 func TestRefusalIsAnEvent(t *testing.T) {
 	r := newRig(t)
 	p := r.start(t)
@@ -381,18 +383,18 @@ func TestRefusalIsAnEvent(t *testing.T) {
 	}
 }
 
-// While the cloud is slow the framework comes back by itself within seconds,
-// not after its exponential delays.
+// The framework retries within seconds while the cloud is slow, not after its
+// exponential delays.
 func TestProvisioningIsFollowedQuickly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// Nobody but upstream's controller comes back in this time.
+		// In this time only upstream's controller retries.
 		p := calmAt(t, time.Minute, slow(func(p *engine.Profile) { p.LoadBalancer = 500 * time.Millisecond }))
 		p.post(t, service())
 		within(t, 4*time.Second, "the Service has an address", func() bool { return addressed(p.service(t)) }) // exponential retries begin at 5 s
 	})
 }
 
-// The caches that the controllers read do not keep managedFields.
+// The informer caches contain no managedFields.
 func TestCachesAreStripped(t *testing.T) {
 	r := newRig(t)
 	kube := fake.NewClientset()

@@ -12,9 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// After any one call whose answer is lost, or that never arrives, the next run
-// finishes the work: one load balancer with its addresses, or none. That holds for
-// each shape that a load balancer can have.
+// Any single call may fail or lose its reply. The next run then finishes the work
+// and leaves either a complete load balancer or none. This holds for every kind
+// of load balancer.
 func TestAnyCallMayFail(t *testing.T) {
 	for _, kind := range []struct {
 		name string
@@ -39,8 +39,8 @@ func TestAnyCallMayFail(t *testing.T) {
 	}
 }
 
-// crashes is a rig whose provider fails at the nth call, and is a new process
-// after every error.
+// crashes is a rig with a provider that fails at its nth call. After every error it
+// creates a new provider, like a new process.
 type crashes struct {
 	*rig
 	n       int
@@ -85,7 +85,8 @@ func (c *crashes) ensured(t *testing.T, s *v1.Service, nodes []*v1.Node, address
 	})
 }
 
-// deleted is as the framework does it: nothing is deleted that does not exist.
+// deleted deletes as the framework does: it calls EnsureLoadBalancerDeleted only
+// if the load balancer exists.
 func (c *crashes) deleted(t *testing.T, s *v1.Service) {
 	t.Helper()
 	c.until(t, "delete", func() error {
@@ -104,7 +105,7 @@ func (c *crashes) nothingLeft(t *testing.T) {
 	}
 }
 
-// ownCrash makes, changes and deletes a load balancer.
+// ownCrash creates, changes and deletes a load balancer.
 func ownCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
 	nodes := []*v1.Node{initialised(c.machine(t, "node-1"))}
@@ -123,7 +124,7 @@ func ownCrash(t *testing.T, n int, f fault) (reached bool) {
 	return c.reached.Load()
 }
 
-// dualCrash goes from both families to one and back.
+// dualCrash changes a load balancer from two families to one family and back.
 func dualCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
 	nodes := []*v1.Node{initialised(c.machine(t, "node-1"))}
@@ -140,7 +141,8 @@ func dualCrash(t *testing.T, n int, f fault) (reached bool) {
 	return c.reached.Load()
 }
 
-// sharedCrash has two share one; each comes, changes and goes.
+// sharedCrash adds two Services to a shared load balancer, changes them and
+// removes them.
 func sharedCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
 	nodes := []*v1.Node{initialised(c.machine(t, "node-1"))}
@@ -165,7 +167,7 @@ func sharedCrash(t *testing.T, n int, f fault) (reached bool) {
 	return c.reached.Load()
 }
 
-// podCrash goes from pods to other pods, to node ports, and back.
+// podCrash changes the targets from pods to other pods, to node ports, and back.
 func podCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f, podRanges)
 	i := c.machine(t, "node-1")

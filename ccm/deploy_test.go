@@ -26,7 +26,7 @@ import (
 
 const deployed = "../deploy/ccm"
 
-// documents are the objects of a manifest by kind and name, as strict JSON.
+// documents returns the objects of a manifest by kind and name, as JSON.
 func documents(t *testing.T, path string) map[string][]byte {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -59,7 +59,7 @@ func documents(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-// object decodes one of them; an unknown field fails.
+// object decodes one object of docs. An unknown field fails the test.
 func object[T any](t *testing.T, docs map[string][]byte, name string) (v T) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(docs[name]))
@@ -70,7 +70,7 @@ func object[T any](t *testing.T, docs map[string][]byte, name string) (v T) {
 	return v
 }
 
-// What is shipped is what was tried: the lab runs with the same rules.
+// The shipped RBAC rules are equal to the rules of the lab, so they are tested.
 func TestShippedRulesAreTheLabs(t *testing.T) {
 	shipped, lab := documents(t, deployed+"/rbac.yaml"), documents(t, "../lab/rbac.yaml")
 	const role = "ClusterRole/cloudsim:cloud-controller-manager"
@@ -112,7 +112,7 @@ func TestDeploymentRuns(t *testing.T) {
 func TestShippedConfigurations(t *testing.T) {
 	cm := object[v1.ConfigMap](t, documents(t, deployed+"/config.yaml"), "ConfigMap/cloud-config")
 	path := filepath.Join(t.TempDir(), "cloud.yaml")
-	all := regexp.MustCompile(`(?m)^# `).ReplaceAllString(cm.Data["cloud.yaml"], "") // also what is only shown
+	all := regexp.MustCompile(`(?m)^# `).ReplaceAllString(cm.Data["cloud.yaml"], "") // also the options that are commented out
 	if err := os.WriteFile(path, []byte(all), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestShippedConfigurations(t *testing.T) {
 	}
 }
 
-// Every metric of ours that an alert names exists.
+// Every metric of this package that an alert uses exists.
 func TestAlertsNameMetrics(t *testing.T) {
 	raw, err := os.ReadFile(deployed + "/alerts.yaml")
 	if err != nil {

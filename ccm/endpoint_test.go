@@ -21,12 +21,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// podRanges is a cloud whose network gives each instance a range of each family.
+// podRanges configures a cloud that gives each instance a pod range of each
+// family.
 var podRanges = cloudtest.WithConfig(func(c *engine.Config) {
 	c.Pods = cloudsim.PodRanges{IPv4: "10.244.0.0/16", IPv6: "fd44::/48"}
 })
 
-// podIP is the nth address in an instance's IPv4 pod range.
+// podIP returns the nth address in the IPv4 pod range of an instance.
 func podIP(i cloudsim.Instance, n int) string { return nth(i.PodRanges[0], n) }
 
 func nth(rng string, n int) string {
@@ -37,7 +38,7 @@ func nth(rng string, n int) string {
 	return a.String()
 }
 
-// runsOn is the nth pod of an instance, which is ready.
+// runsOn returns the endpoint of the nth pod of an instance, which is ready.
 func runsOn(i cloudsim.Instance, n int) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{
 		Addresses: []string{podIP(i, n)}, NodeName: &i.Name,
@@ -45,7 +46,8 @@ func runsOn(i cloudsim.Instance, n int) discoveryv1.Endpoint {
 	}
 }
 
-// slice is an EndpointSlice of the Service "web" whose port "http" is a number.
+// slice returns an EndpointSlice of the Service "web" with the given number for
+// the port "http".
 func slice(family v1.IPFamily, number int32, all ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 	port := "http"
 	return &discoveryv1.EndpointSlice{
@@ -58,7 +60,7 @@ func slice(family v1.IPFamily, number int32, all ...discoveryv1.Endpoint) *disco
 	}
 }
 
-// portless is service() without node ports.
+// portless returns the Service of service() without node ports.
 func portless(change ...func(*v1.Service)) *v1.Service {
 	return service(append([]func(*v1.Service){func(s *v1.Service) {
 		s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(bool), 0
@@ -66,11 +68,11 @@ func portless(change ...func(*v1.Service)) *v1.Service {
 	}}, change...)...)
 }
 
-// podCase is a Service's pods, and what its load balancer becomes.
+// podCase contains the pods of a Service and the expected load balancer.
 type podCase struct {
 	pods   []*discoveryv1.EndpointSlice
 	svc    *v1.Service
-	want   []string // addresses of targets
+	want   []string // expected addresses of targets
 	number int
 	says   string
 }
@@ -124,13 +126,13 @@ func podCases(one, two cloudsim.Instance) map[string]podCase {
 	}
 }
 
-// Without node ports the targets are the pods that Kubernetes calls ready, each
-// once, at the number that their port has.
+// Without node ports the targets are the pods that Kubernetes reports as ready,
+// each pod once, with its own port number.
 func TestPodsAreTargets(t *testing.T) {
 	r := newRig(t, podRanges)
 	one, two := r.machine(t, "node-1"), r.machine(t, "node-2")
 	for name, tc := range podCases(one, two) {
-		for _, mirrored := range []bool{false, true} { // the cloud's word and the mirror's are one
+		for _, mirrored := range []bool{false, true} { // both give the same result
 			t.Run(fmt.Sprintf("%s, mirrored %v", name, mirrored), func(t *testing.T) {
 				r := &rig{cloud: r.cloud, api: r.api, wire: r.wire, events: r.events, pods: tc.pods}
 				r.provider = r.again()
@@ -169,7 +171,7 @@ func TestPodsAreTargets(t *testing.T) {
 	}
 }
 
-// Who has pods asked over HTTP has them asked for the path that nodes are asked for.
+// An HTTP health check of pods uses the same path as the check of nodes.
 func TestPodsAreAskedForAPath(t *testing.T) {
 	r := newRig(t, podRanges)
 	r.ensure(t, portless(annotate("health-check-protocol", "http")), initialised(r.machine(t, "node-1")))
@@ -178,7 +180,7 @@ func TestPodsAreAskedForAPath(t *testing.T) {
 	}
 }
 
-// Where there is only UDP, nothing of a pod is asked.
+// Pods with UDP ports only get no health check.
 func TestUDPPodsAreNotAsked(t *testing.T) {
 	r := newRig(t, podRanges)
 	r.ensure(t, portless(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }), initialised(r.machine(t, "node-1")))
@@ -187,9 +189,9 @@ func TestUDPPodsAreNotAsked(t *testing.T) {
 	}
 }
 
-// Pods that come and go are followed, many in one call; so is a Service that
-// gets node ports. What somebody changes in the cloud is repaired, and nothing is
-// that is well.
+// The CCM updates the targets when pods change, with one call for many changes.
+// It also updates a Service that gets node ports. It repairs changes by a person
+// in the cloud, and otherwise makes no repair.
 func TestPodsAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calm(t, podRanges)
@@ -217,7 +219,7 @@ func TestPodsAreFollowed(t *testing.T) {
 		if calls := p.wire.made(true); len(calls) > 3 {
 			t.Errorf("20 pods in 0.4 s are %d calls: %v", len(calls), calls)
 		}
-		time.Sleep(20 * time.Minute) // some periods of the repairer
+		time.Sleep(20 * time.Minute) // several periods of the repairer
 		if _, err := p.cloud.SetLoadBalancerTargets(ctx, lb.ID, cloudsim.SetTargets{}); err != nil {
 			t.Fatal(err)
 		}
@@ -237,13 +239,14 @@ func TestPodsAreFollowed(t *testing.T) {
 	})
 }
 
-// repaired counts the events of repairs.
+// repaired counts the repair events.
 func (p plane) repaired(t *testing.T) int {
 	t.Helper()
 	return strings.Count(p.said(), "RepairedLoadBalancer")
 }
 
-// A load balancer is not emptied while it is not known which pods there are.
+// The CCM does not remove targets from a load balancer while the informer has not
+// listed the pods.
 func TestUnknownPodsAreNotNone(t *testing.T) {
 	r := newRig(t, podRanges)
 	i := r.machine(t, "node-1")

@@ -20,7 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// Hurry makes p hand work in progress to the framework almost at once.
+// Hurry shortens the backoff, so that p returns unfinished work to the framework
+// almost at once.
 func (p *Provider) Hurry() *Provider {
 	p.balancers.patience = wait.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 3}
 	p.routes.patience = p.balancers.patience
@@ -28,7 +29,7 @@ func (p *Provider) Hurry() *Provider {
 	return p
 }
 
-// WithPods gives p the EndpointSlices of a cluster, all that there are.
+// WithPods sets the EndpointSlices of the cluster.
 func (p *Provider) WithPods(all ...*discoveryv1.EndpointSlice) *Provider {
 	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	for _, s := range all {
@@ -38,10 +39,10 @@ func (p *Provider) WithPods(all ...*discoveryv1.EndpointSlice) *Provider {
 	return p
 }
 
-// Unread is p before it has read the EndpointSlices of the cluster.
+// Unread puts p into the state before the EndpointSlices are listed.
 func (p *Provider) Unread() { p.balancers.endpoints.synced = func() bool { return false } }
 
-// RunPodFollower runs what has load balancers follow pods.
+// RunPodFollower returns a function that runs the pod follower.
 func (p *Provider) RunPodFollower(ctx context.Context, shared informers.SharedInformerFactory, cluster string) (run func(), err error) {
 	core := shared.Core().V1()
 	f, err := newPodFollower(p, core.Services(), core.Nodes(), shared.Discovery().V1().EndpointSlices(), cluster)
@@ -57,7 +58,7 @@ var (
 	Migrating = migrating
 )
 
-// View is the Service as upstream's controller sees it.
+// View returns the Service as upstream's controller sees it.
 func (p *Provider) View(svc *v1.Service) *v1.Service {
 	cfg := p.settings.Get()
 	seen, _ := classView(cfg.LoadBalancerClass, !cfg.OnlyLoadBalancerClass, p.balancers.whose)(svc)
@@ -67,7 +68,7 @@ func (p *Provider) View(svc *v1.Service) *v1.Service {
 // Wrote reports whether this program put the finalizer on the Service.
 var Wrote = wrote
 
-// RunRepairer runs a repairer that leaves a Service alone for settle only.
+// RunRepairer returns a function that runs a repairer with the given settle time.
 func (p *Provider) RunRepairer(ctx context.Context, kube kubernetes.Interface, services coreinformers.ServiceInformer, nodes coreinformers.NodeInformer, cluster string, settle time.Duration) (run func(), err error) {
 	r, err := newRepairer(p, kube, services, nodes, cluster)
 	if err != nil {
@@ -77,38 +78,38 @@ func (p *Provider) RunRepairer(ctx context.Context, kube kubernetes.Interface, s
 	return func() { r.run(ctx) }, nil
 }
 
-// Sweeper returns what sweeps once.
+// Sweeper returns a function that sweeps once.
 func (p *Provider) Sweeper(kube kubernetes.Interface, cluster string) func(context.Context) error {
 	return newSweeper(p, kube, cluster).sweep
 }
 
-// Hear is a word of the cloud.
+// Hear simulates a message of the watch.
 func (p *Provider) Hear() { p.mirror.Heard(true) }
 
-// Mirrored reports whether the mirror may be believed.
+// Mirrored reports whether the mirror is fresh.
 func (p *Provider) Mirrored() bool { return p.mirror.believed() }
 
-// Drift is what a repairer would repair.
+// Drift returns the difference that a repairer would correct.
 func (p *Provider) Drift(ctx context.Context, cluster string, svc *v1.Service, nodes ...*v1.Node) (string, error) {
 	return (&repairer{p: p, cluster: cluster}).drift(ctx, svc, nodes)
 }
 
-// MirroredInstance is an instance as the mirror holds it.
+// MirroredInstance returns an instance from the mirror.
 func (p *Provider) MirroredInstance(id cloudsim.InstanceID) (cloudsim.Instance, bool) {
 	return p.mirror.instance(id)
 }
 
-// MirroredBalancer is a load balancer as the mirror holds it.
+// MirroredBalancer returns a load balancer from the mirror.
 func (p *Provider) MirroredBalancer(name string) (cloudsim.LoadBalancer, bool) {
 	return p.mirror.balancerNamed(name)
 }
 
-// SyncLabels makes a Node's labels its instance's.
+// SyncLabels runs the labeler for one Node.
 func (p *Provider) SyncLabels(ctx context.Context, kube kubernetes.Interface, n *v1.Node) error {
 	return (&labeler{log: p.log, p: p, kube: kube}).sync(ctx, n)
 }
 
-// SweepLabels has the labeler look at nodes once.
+// SweepLabels runs the labeler once for the given Nodes.
 func (p *Provider) SweepLabels(ctx context.Context, kube kubernetes.Interface, nodes ...*v1.Node) error {
 	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	for _, n := range nodes {
@@ -117,7 +118,7 @@ func (p *Provider) SweepLabels(ctx context.Context, kube kubernetes.Interface, n
 	return (&labeler{log: p.log, p: p, kube: kube, nodes: corelisters.NewNodeLister(index)}).sweep(ctx)
 }
 
-// Age lets all absences be so much longer ago.
+// Age moves the times of all absences into the past by d.
 func (p *Provider) Age(d time.Duration) {
 	p.instances.mu.Lock()
 	defer p.instances.mu.Unlock()
@@ -126,7 +127,8 @@ func (p *Provider) Age(d time.Duration) {
 	}
 }
 
-// RunAllocator runs an allocator of pod ranges, and with routes makes those.
+// RunAllocator returns a function that runs an allocator of pod ranges. If routes
+// is a cluster name, the allocator also creates routes.
 func (p *Provider) RunAllocator(ctx context.Context, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR, routes string) (run func(), err error) {
 	a, err := newAllocator(p, kube, nodes, clusterCIDR, routes)
 	if err != nil {
@@ -135,19 +137,19 @@ func (p *Provider) RunAllocator(ctx context.Context, kube kubernetes.Interface, 
 	return func() { a.run(ctx) }, nil
 }
 
-// Client calls the cloud that the settings name.
+// Client returns a client of the cloud in the settings.
 func (s *Settings) Client() *client.Client { return s.client() }
 
-// NewCommandWithSilence is NewCommand with another limit for silent clients.
+// NewCommandWithSilence is NewCommand with another time limit for silent clients.
 func NewCommandWithSilence(getenv func(string) string, stderr io.Writer, silence time.Duration) *cobra.Command {
 	return newCommand(getenv, stderr, silence)
 }
 
-// Health is what /healthz says of the cloud.
+// Health returns the error that /healthz reports about the cloud.
 func (p *Provider) Health() error { return health{p}.Check(nil) }
 
-// Resync is how often informers repeat themselves; chosen says that a person
-// chose it to be 12 hours.
+// Resync returns the resync period of informers. The argument chosen means that a
+// user set the period to upstream's default.
 func Resync(chosen bool) (time.Duration, error) {
 	opts, err := defaults()
 	if err != nil {
@@ -157,7 +159,7 @@ func Resync(chosen bool) (time.Duration, error) {
 	return opts.Generic.MinResyncPeriod.Duration, nil
 }
 
-// ConfigOf is the configuration of a command line.
+// ConfigOf returns the configuration for a file and flags.
 func ConfigOf(path string, flags ...string) (Config, error) {
 	opts, err := defaults()
 	if err != nil {

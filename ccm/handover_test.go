@@ -30,17 +30,19 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// The Leases of the manager of the time before, of ours, and of what moves.
+// These are the Leases of the old manager, of the CCM, and of the migrated
+// controllers.
 const (
 	leaseBefore = "kube-controller-manager"
 	leaseAfter  = "cloud-controller-manager"
 	leaseMoves  = "cloud-provider-extraction-migration"
 )
 
-// TestHandover moves the loops from one manager to another as KEP-2436 says, on
-// a real API server: both run, with a main Lease each and one for what moves. The
-// first has all rights, as the kube-controller-manager of a cluster to be
-// migrated has. The second has exactly the rules that are shipped.
+// TestHandover moves controllers from one manager to another according to
+// KEP-2436, with a real API server. Both managers run. Each holds a main Lease,
+// and they share one Lease for the migrated controllers. The first manager has
+// all rights, like the kube-controller-manager of a cluster before migration. The
+// second manager has exactly the shipped RBAC rules.
 func TestHandover(t *testing.T) {
 	s, cloud := startAPIServer(t), cloudtest.Start(t)
 	s.apply(t, deployed+"/rbac.yaml")
@@ -81,8 +83,8 @@ func TestHandover(t *testing.T) {
 	t.Run("every metric of dashboard and alerts is there", func(t *testing.T) { metricsExist(t, url) })
 }
 
-// TestLeaderIsKilled has one of two replicas die with a load balancer half made:
-// the other ends what it began.
+// TestLeaderIsKilled kills the leader of two replicas while it creates a load
+// balancer. The other replica finishes the creation.
 func TestLeaderIsKilled(t *testing.T) {
 	s := startAPIServer(t)
 	cloud := cloudtest.Start(t, slow(func(p *engine.Profile) { p.LoadBalancer = 2 * time.Second }))
@@ -131,7 +133,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	})
 }
 
-// held is nil if somebody holds each of the Leases.
+// held returns nil if every Lease has a holder.
 func (s *apiServer) held(ctx context.Context, leases ...string) error {
 	for _, l := range leases {
 		if s.leads(ctx, l) == "" {
@@ -141,7 +143,7 @@ func (s *apiServer) held(ctx context.Context, leases ...string) error {
 	return nil
 }
 
-// register makes an instance and its Node, as kubelet does.
+// register creates an instance, and its Node as the kubelet does.
 func (s *apiServer) register(t *testing.T, cloud *client.Client, name string) {
 	t.Helper()
 	if _, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"}); err != nil {
@@ -165,7 +167,7 @@ func (s *apiServer) initialised(ctx context.Context, name string) error {
 	return nil
 }
 
-// serve makes a Service and waits for its address; it returns the load balancer.
+// serve creates a Service, waits for its address, and returns the load balancer.
 func (s *apiServer) serve(t *testing.T, cloud *client.Client, name string, nodePort int32) cloudsim.LoadBalancer {
 	t.Helper()
 	var ip string
@@ -197,8 +199,9 @@ func (s *apiServer) serve(t *testing.T, cloud *client.Client, name string, nodeP
 	return l.Items[n]
 }
 
-// TestHealthOfAManager asks a manager as a kubelet would: one whose cloud is away
-// is not well, and says that this is why; one that leads is.
+// TestHealthOfAManager checks the readiness of a manager as the kubelet does. A
+// manager is not ready while its cloud is not reachable, and the answer contains
+// this reason. A manager that leads is ready.
 func TestHealthOfAManager(t *testing.T) {
 	s, cloud := startAPIServer(t), cloudtest.Start(t)
 	to, err := url.Parse(cloud.URL)
@@ -229,7 +232,8 @@ func TestHealthOfAManager(t *testing.T) {
 	}
 }
 
-// neverTwo fails if the first manager changed anything after the second began to.
+// neverTwo fails the test if the first manager changed a load balancer after the
+// second manager began to change load balancers.
 func neverTwo(t *testing.T, cloud *client.Client) {
 	trail, err := cloud.Audit(t.Context(), cloudsim.AuditOptions{})
 	if err != nil {
@@ -247,8 +251,8 @@ func neverTwo(t *testing.T, cloud *client.Client) {
 	}
 }
 
-// livesOn takes the cluster through the rest of a life, with the second manager
-// alone: nothing is forbidden to it.
+// livesOn continues the life of the cluster with the second manager only. All
+// calls of the manager must be permitted.
 func (s *apiServer) livesOn(t *testing.T, cloud *client.Client, first cloudsim.LoadBalancer, said *output) {
 	ctx := t.Context()
 	if err := s.kube.CoreV1().Services("default").Delete(ctx, "one", metav1.DeleteOptions{}); err != nil {
@@ -287,8 +291,8 @@ func (s *apiServer) livesOn(t *testing.T, cloud *client.Client, first cloudsim.L
 
 var metricName = regexp.MustCompile(`\b(?:cloudsim|node_controller|service_controller|route_controller|workqueue|leader_election|rest_client)_[a-z_]+`)
 
-// metricsExist fails for each metric that the dashboard or an alert names and the
-// manager at url does not serve.
+// metricsExist fails the test for each metric in the dashboard or the alerts that
+// the manager at url does not serve.
 func metricsExist(t *testing.T, url string) {
 	served := get(t, url+"/metrics")
 	for _, f := range []string{"dashboard.json", "alerts.yaml"} {
@@ -308,7 +312,7 @@ func metricsExist(t *testing.T, url string) {
 	}
 }
 
-// get reads a page of a manager.
+// get returns the body of a page of a manager.
 func get(t *testing.T, url string) string {
 	t.Helper()
 	status, said, err := page(url)
@@ -318,7 +322,8 @@ func get(t *testing.T, url string) string {
 	return said
 }
 
-// page asks a manager, whose certificate is of its own making.
+// page sends a request to a manager. It accepts the manager's self-signed
+// certificate.
 func page(url string) (status int, said string, err error) {
 	hc := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // loopback
 	defer hc.CloseIdleConnections()

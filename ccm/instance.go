@@ -84,7 +84,7 @@ func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
 //   - The Node was never initialised by a cloud and does not wait for a cloud. Its
 //     machine may be anywhere.
 //   - This process has not yet seen an instance of this cluster in the project. The
-//     project may be wrong, or the cloud may be another one with the same zones.
+//     project may be wrong, or the URL may lead to another cloud with the same zones.
 //
 // The last rule has a cost. If no Node has an instance when the CCM starts, the
 // Nodes stay until a Node with an instance joins.

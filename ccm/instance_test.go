@@ -22,25 +22,25 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// slow is a cloud whose machines stay where they are put.
+// slow configures a cloud with a changed profile, for operations that take time.
 func slow(change func(*engine.Profile)) cloudtest.Option {
 	p := engine.Instant
 	change(&p)
 	return cloudtest.WithProfile(p)
 }
 
-// Whatever is not the cloud's clear word that the instance is gone is an error
-// from all three methods: an error keeps the Node, (false, nil) deletes it.
+// All three methods return an error in every unclear case. An error keeps the
+// Node, but the result (false, nil) deletes it.
 func TestDoubtIsNeverAbsence(t *testing.T) {
 	always := func(f fault) func(int, *http.Request) fault {
 		return func(int, *http.Request) fault { return f }
 	}
 	for name, tc := range map[string]struct {
-		providerID string // instead of the instance's; "-" for none
-		gone       bool   // the instance really is gone
+		providerID string // instead of the instance's id; "-" means none
+		gone       bool   // the instance is really deleted
 		fault      func(int, *http.Request) fault
 		spoil      func(*client.Client)
-		move       func(*testing.T, *rig) // to where others' instances are
+		move       func(*testing.T, *rig) // into the project of other users
 	}{
 		"connection lost":           {fault: always(fault{cut: true})},
 		"reply lost":                {fault: always(fault{loseReply: true})},
@@ -116,7 +116,7 @@ func TestDoubtIsNeverAbsence(t *testing.T) {
 	}
 }
 
-// elsewhere is the person in another project of the cloud, which is empty.
+// elsewhere returns a client for another, empty project of the cloud.
 func (r *rig) elsewhere(t *testing.T) *client.Client {
 	t.Helper()
 	p, err := r.cloud.CreateProject(t.Context(), cloudsim.CreateProject{Name: "elsewhere"})
@@ -128,8 +128,8 @@ func (r *rig) elsewhere(t *testing.T) *client.Client {
 	return &c
 }
 
-// sees has the provider see an instance of the cluster, so that it believes the
-// cloud of others that these are gone.
+// sees shows an instance of the cluster to the provider. After that the provider
+// believes the cloud that other instances are gone.
 func (r *rig) sees(t *testing.T, i cloudsim.Instance) {
 	t.Helper()
 	if _, err := r.instances().InstanceMetadata(t.Context(), initialised(i)); err != nil {
@@ -137,9 +137,9 @@ func (r *rig) sees(t *testing.T, i cloudsim.Instance) {
 	}
 }
 
-// An instance is gone only where others were seen: a token or a URL that leads
-// elsewhere later is in doubt as one that did from the start. A Node that only has
-// the name of an instance is no proof.
+// The CCM believes an absence only in a cloud and a project where it has seen an
+// instance of this cluster. The same holds after a change of the token or the
+// URL. A Node that only has the name of an instance does not prove the project.
 func TestDoubtOfThePlace(t *testing.T) {
 	r := newRig(t)
 	other, gone := r.machine(t, "node-1"), r.machine(t, "node-2")
@@ -178,8 +178,8 @@ func TestDoubtOfThePlace(t *testing.T) {
 	doubts("after a restart", true)
 }
 
-// What each state means: everything exists until it is gone, and only what is
-// stopped or stopping is shut down.
+// An instance exists in every state until it is deleted. It is shut down only in
+// the states stopping and stopped.
 func TestStates(t *testing.T) {
 	type verb func(*client.Client, cloudsim.InstanceID) error
 	stop := verb(func(c *client.Client, id cloudsim.InstanceID) error {
@@ -238,9 +238,9 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// A machine that was deleted and made again under its name is another machine:
-// the old Node goes. A Node that waits for its cloud is found by name, and goes
-// if there is no such machine.
+// An instance that was deleted and created again with the same name is a
+// different instance, so the CCM deletes the old Node. The CCM finds the instance
+// of an uninitialised Node by name, and deletes the Node if there is none.
 func TestNamesAndIDs(t *testing.T) {
 	r := newRig(t)
 	old := r.machine(t, "node-1")
@@ -263,8 +263,8 @@ func TestNamesAndIDs(t *testing.T) {
 	}
 }
 
-// With an admin's token of no project, two machines have the name: neither is
-// taken.
+// With an admin's token without a project, two instances may have the Node's
+// name. The CCM then uses neither of them.
 func TestTwoOfOneName(t *testing.T) {
 	r := newRig(t)
 	r.machine(t, "node-1")
@@ -312,8 +312,8 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// A cloud that is newer, or broken, answers with a zone that cannot be a label
-// or with no provider id: an error, or the Node could never be registered.
+// A cloud may answer with a zone that is not a valid label, or without a provider
+// id. This is an error, because the Node could not be registered with such data.
 func TestMetadataRefuses(t *testing.T) {
 	for name, body := range map[string]string{
 		"blank in zone":  `{"id":"i-000001","name":"node-1","zone":"a b","region":"sim-1","type":"small","state":"running","providerID":"cloudsim://sim-1/a b/i-000001"}`,
@@ -333,7 +333,8 @@ func TestMetadataRefuses(t *testing.T) {
 	}
 }
 
-// Both families and every type of address pass, in the cloud's order.
+// The CCM passes on addresses of both families and of every known type, in the
+// cloud's order.
 func TestAddressesOfBothFamilies(t *testing.T) {
 	r := newRig(t)
 	r.wire.spoil(func(int, *http.Request) fault {
@@ -357,8 +358,9 @@ func TestAddressesOfBothFamilies(t *testing.T) {
 	}
 }
 
-// The framework asks Exists and then Shutdown, for every node that is not
-// ready, every few seconds: that is one call to the cloud, not two.
+// For every Node that is not ready, the framework calls InstanceExists and
+// InstanceShutdown every few seconds. The CCM makes one call to the cloud for
+// both.
 func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	r := newRig(t)
 	var nodes []*v1.Node
@@ -368,7 +370,7 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	r.wire.spoil(nil)
 	for range 3 {
 		for _, n := range nodes {
-			again, _ := r.provider.InstancesV2() // as the framework does
+			again, _ := r.provider.InstancesV2() // a new call each time, like the framework
 			if ok, err := again.InstanceExists(t.Context(), n); !ok || err != nil {
 				t.Fatal(ok, err)
 			}
@@ -380,7 +382,7 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	if got, want := len(r.wire.made(false)), 3*len(nodes); got != want {
 		t.Errorf("%d calls to the cloud, want %d", got, want)
 	}
-	// What was seen of one node does not answer for another.
+	// A sighting of one Node does not answer a question about another.
 	stopped := cloudsim.InstanceID("i-000001")
 	if _, err := r.cloud.StopInstance(t.Context(), stopped); err != nil {
 		t.Fatal(err)
@@ -393,8 +395,8 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	}
 }
 
-// With a grace, an absence is told only when it has lasted that long; and an
-// instance that comes back in time was never gone.
+// With NodeDeletionGrace the CCM reports an absence only after this time. If the
+// instance comes back earlier, its Node stays.
 func TestNodeDeletionGrace(t *testing.T) {
 	r := newRig(t)
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: 200 * time.Millisecond}
@@ -427,8 +429,8 @@ func TestNodeDeletionGrace(t *testing.T) {
 	}
 }
 
-// Upstream asks about nodes that are not ready alone. One that was ready again
-// has the whole grace, when its instance is gone much later.
+// Upstream asks only about Nodes that are not ready. If a Node was ready again in
+// between, a later absence gets the whole grace.
 func TestNodeDeletionGraceBeginsAnew(t *testing.T) {
 	r := newRig(t)
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: time.Hour}

@@ -25,8 +25,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// allocating runs an allocator over these nodes. With routes it makes routes of
-// that cluster.
+// allocating runs an allocator for these nodes. If routes is a cluster name, the
+// allocator also creates routes.
 func (r *rig) allocating(t *testing.T, clusterCIDR, routes string, nodes ...*v1.Node) *fake.Clientset {
 	t.Helper()
 	kube := fake.NewClientset()
@@ -53,7 +53,7 @@ func (r *rig) allocatingIn(t *testing.T, kube *fake.Clientset, clusterCIDR, rout
 	follow(t, kube, shared, ctx.Done())
 }
 
-// podded is a cloud whose default network gives pod ranges of both families.
+// podded starts a cloud with pod ranges of both families in its default network.
 func podded(t *testing.T, options ...cloudtest.Option) *rig {
 	t.Helper()
 	r := newRig(t, append(options, cloudtest.WithConfig(func(c *engine.Config) { c.Instances6 = netip.MustParsePrefix("fd64::/64") }))...)
@@ -76,14 +76,14 @@ func TestNodesGetTheRangesOfTheirInstances(t *testing.T) {
 	if len(i.PodRanges) != 2 {
 		t.Fatalf("the instance has %v", i.PodRanges)
 	}
-	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", "", node("node-1")) // not even initialised
+	kube := r.allocating(t, "10.244.0.0/16,fd10:244::/56", "", node("node-1")) // this Node is not initialised
 	eventually.True(t, "the Node has its ranges", func() bool {
 		n, err := kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
 		return err == nil && cmp.Equal(n.Spec.PodCIDRs, i.PodRanges) && n.Spec.PodCIDR == i.PodRanges[0]
 	})
 }
 
-// A Node that is called like an instance, and no cloud's, gets none.
+// A Node without a cloud gets no ranges, even if an instance has its name.
 func TestNoRangesForNodesOfNobody(t *testing.T) {
 	r := podded(t)
 	r.machine(t, "node-1")
@@ -100,7 +100,8 @@ func TestNoRangesForNodesOfNobody(t *testing.T) {
 	}
 }
 
-// What would not be routed, or is not there, is told to the Node.
+// The CCM emits an event on the Node if the instance has no range or the range
+// would not be routed.
 func TestNodesWithoutARange(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rig         func(*testing.T) *rig
@@ -123,7 +124,7 @@ func TestNodesWithoutARange(t *testing.T) {
 	}
 }
 
-// podCIDRs are the ranges that a Node shows.
+// podCIDRs returns the ranges in the spec of a Node.
 func podCIDRs(t *testing.T, kube *fake.Clientset, name string) []string {
 	t.Helper()
 	n, err := kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
@@ -133,9 +134,8 @@ func podCIDRs(t *testing.T, kube *fake.Clientset, name string) []string {
 	return n.Spec.PodCIDRs
 }
 
-// A Node that has ranges takes pods, so it gets them when routes lead there. The
-// framework, which knows of no such ranges yet, neither sees these routes nor
-// deletes them.
+// A Node with ranges can run pods, so it gets its ranges after the routes exist.
+// Until then the framework neither lists these routes nor deletes them.
 func TestRangesAreRoutedFirst(t *testing.T) {
 	r := podded(t, slow(func(p *engine.Profile) { p.Network = time.Hour }))
 	i := r.machine(t, "node-1")
@@ -156,7 +156,7 @@ func TestRangesAreRoutedFirst(t *testing.T) {
 	if err != nil || len(l.Items) != 1 {
 		t.Fatal(l.Items, err)
 	}
-	seen := &cloudprovider.Route{Name: string(l.Items[0].ID), DestinationCIDR: l.Items[0].Destination} // by a round that began before
+	seen := &cloudprovider.Route{Name: string(l.Items[0].ID), DestinationCIDR: l.Items[0].Destination} // listed in an earlier round
 	if err := r.routes().DeleteRoute(t.Context(), cluster, seen); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,8 @@ func TestRangesAreRoutedFirst(t *testing.T) {
 	eventually.True(t, "the framework sees the routes", func() bool { return len(r.listed(t, cluster)) == 2 })
 }
 
-// A Node that goes before it has its ranges leaves its route to the framework.
+// If a Node is deleted before it gets its ranges, the framework sees its route
+// and can delete it.
 func TestRouteOfANodeThatWent(t *testing.T) {
 	r := podded(t, slow(func(p *engine.Profile) { p.Network = time.Hour }))
 	r.machine(t, "node-1")
@@ -194,7 +195,7 @@ func TestRouteOfANodeThatWent(t *testing.T) {
 	eventually.True(t, "the framework sees it", func() bool { return len(r.listed(t, cluster)) == 1 })
 }
 
-// One that went while its routes were made leaves them, too.
+// The same holds if the Node is deleted while its routes are being created.
 func TestRoutesOfANodeThatIsGone(t *testing.T) {
 	r := podded(t)
 	i := r.machine(t, "node-1")
@@ -206,8 +207,8 @@ func TestRoutesOfANodeThatIsGone(t *testing.T) {
 	eventually.True(t, "the framework sees them", func() bool { return len(r.listed(t, cluster)) == len(i.PodRanges) })
 }
 
-// A Node does not wait for a route that will not be: upstream's controller has it
-// take no pods.
+// A Node gets its ranges even if its route cannot be created. Upstream's
+// controller then keeps pods away from the Node.
 func TestRangesWithoutARoute(t *testing.T) {
 	r := podded(t)
 	i, other := r.machine(t, "node-1"), r.machine(t, "by-hand")
@@ -218,8 +219,7 @@ func TestRangesWithoutARoute(t *testing.T) {
 	eventually.True(t, "the Node has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "node-1"), i.PodRanges) })
 }
 
-// A Node that is not called as its instance is routed by nobody; it does not wait
-// for that either.
+// A Node with another name than its instance gets its ranges without a route.
 func TestRangesOfANodeOfAnotherName(t *testing.T) {
 	r := podded(t)
 	i := r.machine(t, "node-1")
@@ -229,8 +229,8 @@ func TestRangesOfANodeOfAnotherName(t *testing.T) {
 	eventually.True(t, "the Node has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "other"), i.PodRanges) })
 }
 
-// Ranges are written into the Node that they were looked up for, and into no
-// successor of its name: they could never be changed.
+// The patch with the ranges contains the UID of the Node. A new Node with the
+// same name must not get these ranges, because they could never be changed.
 func TestRangesAreOfOneNode(t *testing.T) {
 	r := podded(t)
 	r.machine(t, "node-1")

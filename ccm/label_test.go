@@ -17,8 +17,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// Labels of an instance follow to its Node after that was initialised; what a
-// person put on the Node, and what is Kubernetes' own, stays.
+// The CCM copies later label changes of an instance to its Node. It keeps labels
+// that a person set on the Node, and labels of Kubernetes.
 func TestNodeLabelsFollow(t *testing.T) {
 	r := newRig(t)
 	i, err := r.cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{
@@ -31,7 +31,8 @@ func TestNodeLabelsFollow(t *testing.T) {
 	r.mirrored(t)
 	n := initialised(i)
 	n.Labels = map[string]string{"topology.kubernetes.io/zone": "sim-1a", "tier": "person's", "mine": "yes", "node-restriction.kubernetes.io/tenant": "a"}
-	// A kubelet may write this of its own Node, and none of these labels.
+	// A kubelet may write this annotation on its own Node, but none of these
+	// labels.
 	n.Annotations = map[string]string{ccm.AnnotationNodeLabels: "node-restriction.kubernetes.io/tenant,topology.kubernetes.io/zone"}
 	kube := fake.NewClientset(n)
 	step := func(when string, want map[string]string) {
@@ -85,7 +86,7 @@ func TestNodeLabelsFollow(t *testing.T) {
 	step("after one went", with("new", "1"))
 }
 
-// A Node that cannot be patched keeps none of the others from their labels.
+// A Node that cannot be patched does not stop the updates of other Nodes.
 func TestNodeLabelsOfOthers(t *testing.T) {
 	r := newRig(t)
 	var nodes []*v1.Node
@@ -114,7 +115,7 @@ func TestNodeLabelsOfOthers(t *testing.T) {
 		t.Errorf("patched are %v", patched)
 	}
 	clear(patched)
-	nodes[0].Spec.ProviderID = "" // a Node that is called like an instance, and no cloud's
+	nodes[0].Spec.ProviderID = "" // no Node of this cloud, although its name is that of an instance
 	if err := r.provider.SweepLabels(t.Context(), kube, nodes[0]); err != nil || len(patched) != 0 {
 		t.Errorf("patched are %v, %v", patched, err)
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// With the cloud's default limits no call is throttled while the provider takes
-// over a cluster of 1,000 nodes: it reads each instance, makes each route, and
-// makes and updates load balancers. Calls take no time here, so all of them count
-// as one burst.
+// With the default limits the cloud throttles no call while the provider takes
+// over a cluster of 1,000 nodes. The provider reads each instance, creates each
+// route, and creates and updates load balancers. The calls take no time in this
+// test, so all of them count as one burst.
 func TestThousandNodesAreNotThrottled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes a thousand routes")

@@ -57,8 +57,8 @@ func TestEnsureMakesWhatTheServiceSays(t *testing.T) {
 	}
 }
 
-// A second run, of this process or of another, finds everything in place and
-// changes nothing; so does one whose ports and nodes come in another order.
+// A second run in the same or another process changes nothing. The order of ports
+// and nodes does not matter.
 func TestEnsureAgainChangesNothing(t *testing.T) {
 	r := newRig(t)
 	a, b := initialised(r.machine(t, "node-1")), initialised(r.machine(t, "node-2"))
@@ -88,8 +88,8 @@ func TestEnsureAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// Every change is made in place: the load balancer and its address stay, and so
-// do labels that somebody else put there.
+// Every change keeps the load balancer, its address, and the labels of other
+// users.
 func TestChangesInPlace(t *testing.T) {
 	local := func(s *v1.Service) {
 		s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 31000
@@ -135,8 +135,9 @@ func TestChangesInPlace(t *testing.T) {
 	}
 }
 
-// While the cloud deletes, the load balancer exists and the deletion is an
-// error, so the Service stays; when it is gone, both say so, again and again.
+// While the cloud is deleting the load balancer, GetLoadBalancer reports that it
+// exists, and EnsureLoadBalancerDeleted returns an error. The Service therefore
+// stays. After the deletion both methods report that the load balancer is gone.
 func TestDeletedMeansGone(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	s := service()
@@ -145,8 +146,8 @@ func TestDeletedMeansGone(t *testing.T) {
 		_, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil)
 		return err == nil
 	})
-	// From the cache of a controller: nothing but names and the UID, and
-	// annotations that changed meanwhile.
+	// This Service is like a Service from a controller's cache: it has only names, the
+	// UID, and changed annotations.
 	bare := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Annotations: map[string]string{ccm.AnnotationLoadBalancerIP: "1.2.3.4"}}}
 	err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, bare)
 	if _, ok := errors.AsType[*api.RetryError](err); !ok {
@@ -173,7 +174,8 @@ func TestDeletedMeansGone(t *testing.T) {
 	}
 }
 
-// One that a person deletes at the same moment is gone as well.
+// If a person deletes the load balancer at the same moment, the deletion
+// succeeds.
 func TestDeletedBySomebodyElse(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service())
@@ -194,8 +196,8 @@ func TestDeletedBySomebodyElse(t *testing.T) {
 	}
 }
 
-// A cloud that never answers is given up, though the framework sets no deadline
-// and the client may have none.
+// A call ends even if the cloud never answers, the framework sets no deadline and
+// the client has no timeout.
 func TestOwnDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())
@@ -225,7 +227,8 @@ func TestOwnDeadlines(t *testing.T) {
 	})
 }
 
-// One that was never ready can be deleted, and its successor waits for it.
+// A load balancer that was never active can be deleted. The creation of its
+// successor waits for the deletion.
 func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	s := service()
@@ -238,8 +241,8 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	}
 	first := r.only(t)
 	_ = r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, s)
-	// The type went to ClusterIP and back: the same UID, another port, and the
-	// old one is still on its way out.
+	// The type of the Service changed to ClusterIP and back. The UID is the same,
+	// the port is different, and the old load balancer is still being deleted.
 	s.Spec.Ports[0].Port = 81
 	r.wire.spoil(nil)
 	if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nil); err == nil {
@@ -250,7 +253,8 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	if calls := r.wire.made(false); len(calls) > 4 {
 		t.Errorf("it looks, is patient, and leaves the rest to the framework; it made the calls %q", calls)
 	}
-	// Deleted and made again under the same name: another UID, so nobody waits.
+	// A Service that was created again with the same name has another UID, so it
+	// need not wait.
 	other := service(func(s *v1.Service) { s.UID = "ffffffff-1111-2222-3333-444455556666" })
 	eventually.True(t, "the Service of the same name has its own", func() bool {
 		defer r.hourLater(t)
@@ -269,7 +273,7 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	}
 }
 
-// Predecessors that somebody deletes one after the other are an error that says so.
+// If the old load balancer is deleted again and again, the error says so.
 func TestPredecessorsWithoutEnd(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(), nil)
@@ -296,13 +300,13 @@ func TestPredecessorsWithoutEnd(t *testing.T) {
 	}
 }
 
-// In a cloud as quick as a lab's, nobody sees that things take time: no run
-// fails, and so no Service shows a Warning.
+// If the cloud takes only a short time, no call fails, so no Service shows a
+// Warning.
 func TestPatience(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = 200 * time.Millisecond }))
 	p := ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(ccm.Config{}), r.events)
 	b, _ := p.LoadBalancer()
-	for range 2 { // the second time the first is still being deleted by somebody
+	for range 2 { // in the second pass, the first load balancer is still being deleted
 		if st, err := b.EnsureLoadBalancer(t.Context(), cluster, service(), nil); err != nil || len(st.Ingress) != 1 {
 			t.Fatalf("EnsureLoadBalancer = %v, %v", st, err)
 		}
@@ -315,7 +319,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// A Service that is being deleted gets nothing new, whoever still holds it.
+// A Service that is being deleted gets no new load balancer, even if another
+// finalizer keeps it.
 func TestNothingForAServiceThatGoes(t *testing.T) {
 	r := newRig(t)
 	now := metav1.Now()
@@ -328,7 +333,8 @@ func TestNothingForAServiceThatGoes(t *testing.T) {
 	}
 }
 
-// What has our name but is of another cluster or Service is left alone.
+// The CCM does not change a load balancer that has the Service's name but belongs
+// to another cluster or Service.
 func TestNotOurs(t *testing.T) {
 	for _, key := range []string{ccm.LabelCluster, ccm.LabelServiceUID} {
 		t.Run(key, func(t *testing.T) { both(t, func(t *testing.T, r *rig) { notOurs(t, r, key) }) })
@@ -366,7 +372,8 @@ func notOurs(t *testing.T, r *rig, key string) {
 	}
 }
 
-// Two clusters of one name do not meet: the name is the Service's UID.
+// Two clusters with the same name do not conflict, because the name of a load
+// balancer contains the UID of the Service.
 func TestTwoClustersOfOneName(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service())
@@ -382,8 +389,8 @@ func TestTwoClustersOfOneName(t *testing.T) {
 	}
 }
 
-// The set of targets is replaced in one call; nodes that cannot be targets are
-// left out, and the rest is served.
+// The CCM replaces the targets in one call. It omits nodes that cannot be targets
+// and keeps the others.
 func TestTargets(t *testing.T) { both(t, testTargets) }
 
 func testTargets(t *testing.T, r *rig) {
@@ -432,7 +439,8 @@ func testTargets(t *testing.T, r *rig) {
 	}
 }
 
-// Update may come before the first Ensure, and after the last.
+// UpdateLoadBalancer may be called before the first EnsureLoadBalancer and after
+// the deletion.
 func TestUpdateOfNothing(t *testing.T) {
 	both(t, updateOfNothing, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 }
@@ -453,8 +461,8 @@ func updateOfNothing(t *testing.T, r *rig) {
 	}
 }
 
-// Calls for one Service from many goroutines, as two leaders would make them,
-// end in one load balancer; Service and Nodes are only read.
+// Concurrent calls for one Service, like those of two leaders, result in one load
+// balancer. They do not change the Service and the Nodes.
 func TestTwoLeaders(t *testing.T) {
 	r := newRig(t)
 	s := service()
@@ -484,8 +492,8 @@ func TestTwoLeaders(t *testing.T) {
 	}
 }
 
-// What the framework hands over is its cache's: whatever the Service asks for,
-// nothing is written to it. The race detector sees who does.
+// The CCM never writes to the objects that the framework passes, because they
+// belong to its cache. The race detector finds such a write.
 func TestServiceAndNodesAreOnlyRead(t *testing.T) {
 	r := newRig(t, podRanges)
 	i := r.machine(t, "node-1")
@@ -534,7 +542,8 @@ func TestServiceAndNodesAreOnlyRead(t *testing.T) {
 	}
 }
 
-// A person changes the load balancer between our reading and our writing.
+// A person changes the load balancer between the CCM's read and its write. The
+// CCM then starts again.
 func TestSomebodyIsQuicker(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service())

@@ -15,7 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// counted are our counters as the command serves them, those that are not 0.
+// counted returns the counters of this package that are not 0, as the command
+// serves them.
 func counted(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()
@@ -44,7 +45,8 @@ func counted(t *testing.T) map[string]float64 {
 	return got
 }
 
-// Calls are counted by route and answer, and those that never arrived apart.
+// The metrics count calls by route and status. They count calls without an answer
+// separately.
 func TestCallsAreCounted(t *testing.T) {
 	c := cloudtest.Start(t)
 	c.HTTP.Transport = ccm.Measure(c.HTTP.Transport)
@@ -84,7 +86,7 @@ func TestCallsAreCounted(t *testing.T) {
 	}
 }
 
-// Whatever a path holds, an operation is one of few.
+// Every path results in an operation from a small set.
 func TestOperationIsARoute(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v1/instances/i-000001":       "GET /v1/instances/{id}",

@@ -10,10 +10,10 @@ import (
 	"github.com/cloudsim-dev/allinone/ccm"
 )
 
-// Upstream's default names two of the three controllers wrongly, so that they
-// would run under the main lock, which a kube-controller-manager of the time
-// before does not share. Ours moves all that touch a cloud's load balancers,
-// routes and nodes.
+// Upstream's default configuration contains wrong names for two of the three
+// controllers. These would run under the main lock, which an older
+// kube-controller-manager does not share. The default of this package migrates
+// all controllers that change load balancers, routes and nodes of the cloud.
 func TestLeaderMigrationNamesTheControllers(t *testing.T) {
 	verdict := func(c *config.LeaderMigrationConfiguration, name string) leadermigration.FilterResult {
 		return leadermigration.NewLeaderMigrator(c, "cloud-controller-manager").FilterFunc(name)
@@ -23,7 +23,7 @@ func TestLeaderMigrationNamesTheControllers(t *testing.T) {
 		t.Log("upstream's default is right now: migrating can go")
 	}
 	ccm.Migrating(c)
-	ccm.Migrating(c) // twice is once
+	ccm.Migrating(c) // the second call changes nothing
 	for name, want := range map[string]leadermigration.FilterResult{
 		"service-lb-controller": leadermigration.ControllerMigrated, "node-route-controller": leadermigration.ControllerMigrated,
 		"cloud-node-lifecycle-controller": leadermigration.ControllerMigrated, ccm.ServiceRepairController: leadermigration.ControllerMigrated,
@@ -37,7 +37,7 @@ func TestLeaderMigrationNamesTheControllers(t *testing.T) {
 	if errs := migrationconfig.ValidateLeaderMigrationConfiguration(c); len(errs) > 0 {
 		t.Errorf("upstream finds it wrong: %v", errs)
 	}
-	if len(c.ControllerLeaders) != 8 { // upstream's three, and five more
+	if len(c.ControllerLeaders) != 8 { // three of upstream and five more
 		t.Errorf("there are %d: %+v", len(c.ControllerLeaders), c.ControllerLeaders)
 	}
 }

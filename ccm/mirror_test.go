@@ -17,16 +17,16 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// A loop over all nodes costs the cloud nothing while it is mirrored.
+// With a fresh mirror, questions about all nodes need no calls to the cloud.
 func TestMirrorAnswersForTheCloud(t *testing.T) {
 	r := newRig(t)
 	before := initialised(r.machine(t, "node-1"))
 	r.mirrored(t)
-	after := initialised(r.machine(t, "node-2")) // an event tells of it
+	after := initialised(r.machine(t, "node-2")) // the mirror learns it from an event
 	eventually.True(t, "no call is made", func() bool {
 		r.wire.spoil(nil)
 		for _, n := range []string{before.Name, after.Name} {
-			// As a node that was never initialised, which is found by its name.
+			// This Node is not initialised, so its instance is found by name.
 			if _, err := r.instances().InstanceMetadata(t.Context(), node(n)); err != nil {
 				t.Fatal(err)
 			}
@@ -38,7 +38,8 @@ func TestMirrorAnswersForTheCloud(t *testing.T) {
 	})
 }
 
-// What the mirror does not hold, the cloud is asked for: it says yes, never no.
+// If the mirror does not have an instance, the CCM asks the cloud. The mirror
+// only confirms that an instance exists.
 func TestMirrorNeverSaysNo(t *testing.T) {
 	r := newRig(t)
 	gone := r.machine(t, "node-1")
@@ -64,7 +65,7 @@ func TestMirrorNeverSaysNo(t *testing.T) {
 	}
 }
 
-// A watch that broke is not believed any more, and is made again.
+// After a watch breaks, the CCM does not use the mirror until a new watch works.
 func TestMirrorFollowsAgain(t *testing.T) {
 	r := newRig(t)
 	i := r.machine(t, "node-1")
@@ -90,8 +91,8 @@ func TestMirrorFollowsAgain(t *testing.T) {
 	}
 }
 
-// Another cloud counts its ids from 1 as well: the mirror's i-000001 is not
-// that cloud's.
+// Ids count from 1 in every cloud. The CCM does not take the mirror's i-000001
+// for the instance of another cloud.
 func TestMirrorKnowsForeignNodes(t *testing.T) {
 	r := newRig(t)
 	n := initialised(r.machine(t, "node-1"))
@@ -105,8 +106,8 @@ func TestMirrorKnowsForeignNodes(t *testing.T) {
 	}
 }
 
-// A cloud that is silent for longer than it may be is not believed, though the
-// watch has not ended.
+// The CCM does not use the mirror if the cloud has been silent for too long, even
+// if the watch has not ended.
 func TestMirrorOfASilentCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := ccm.New(slog.New(slog.DiscardHandler), &client.Client{}, ccm.NewSettings(ccm.Config{}), record.NewFakeRecorder(1))
@@ -126,7 +127,7 @@ func TestMirrorOfASilentCloud(t *testing.T) {
 	})
 }
 
-// From the moment that the watch breaks, the cloud is asked itself.
+// The CCM asks the cloud as soon as the watch breaks.
 func TestMirrorOfALostCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())

@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Targets follow what becomes of nodes, also where upstream's service controller
-// does nothing: a label that a selector chooses by, and the taint of the cluster
-// autoscaler.
+// The CCM updates targets when nodes change, also in cases that upstream's
+// service controller ignores. Examples are a label that a node selector uses, and
+// the taint of the cluster autoscaler.
 func TestTargetsFollowNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calm(t)
@@ -60,7 +60,7 @@ func TestTargetsFollowNodes(t *testing.T) {
 				targets := p.only(t).Targets
 				return len(targets) == len(want) && targets[0].Instance == one.ID
 			})
-			time.Sleep(time.Minute) // upstream's cache is not written while it is read
+			time.Sleep(time.Minute) // upstream must not write its cache while the test reads it
 		}
 	})
 }

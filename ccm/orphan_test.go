@@ -19,8 +19,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// orphaned is a cloud with the load balancer of a Service that is there, that
-// of one that is gone, and those of others; it returns the orphan.
+// orphaned starts a cloud with load balancers of an existing Service, of a
+// deleted Service and of other owners. It returns the load balancer of the
+// deleted Service, which is the orphan.
 func orphaned(t *testing.T, cfg ccm.Config) (*rig, *fake.Clientset, cloudsim.LoadBalancer) {
 	t.Helper()
 	r := newRig(t)
@@ -85,7 +86,7 @@ func TestOrphanIsDeletedAfterTheGrace(t *testing.T) {
 	}
 }
 
-// Nobody knows whose Services are gone while the API server does not say it.
+// While the API server does not answer, the sweeper finds no orphans.
 func TestNoOrphansWithoutTheAPIServer(t *testing.T) {
 	r, kube, _ := orphaned(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
 	kube.PrependReactor("list", "services", func(k8stesting.Action) (bool, runtime.Object, error) {
@@ -102,7 +103,8 @@ func TestNoOrphansWithoutTheAPIServer(t *testing.T) {
 	}
 }
 
-// A Service that is gone may have left two: its own, and a share of another.
+// A deleted Service may leave two orphans: its own load balancer and a membership
+// of a shared load balancer.
 func TestOrphansOfOneService(t *testing.T) {
 	r, kube, orphan := orphaned(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
 	second, err := r.cloud.CreateLoadBalancer(t.Context(), cloudsim.CreateLoadBalancer{
@@ -130,10 +132,11 @@ func TestOrphansOfOneService(t *testing.T) {
 	}
 }
 
-// A Service that is there leaves an orphan too: one that wants no load balancer,
-// but not while its finalizer says that somebody is about to delete it; and one of
-// another class whose status shows another's, and not before: who serves that class
-// may do so with this one.
+// The load balancer of an existing Service can also become an orphan. This happens
+// if the Service no longer wants a load balancer and its finalizer is removed. It
+// also happens if the Service has another class and its status shows the address
+// of another load balancer. Until then the controller of that class may use this
+// load balancer.
 func TestOrphanOfAServiceThatIsThere(t *testing.T) {
 	for name, tc := range map[string]struct {
 		keeps, leaves func(*v1.Service, cloudsim.LoadBalancer)
@@ -181,12 +184,12 @@ func TestOrphanOfAServiceThatIsThere(t *testing.T) {
 	}
 }
 
-// A list that lacks a Service is not believed alone: the API server is asked for
-// it by name before anything is deleted.
+// Before a deletion the sweeper asks the API server for the Service by name,
+// because a list may lack the Service.
 func TestOrphanIsConfirmed(t *testing.T) {
 	r, kube, _ := orphaned(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
 	kube.PrependReactor("list", "services", func(k8stesting.Action) (bool, runtime.Object, error) {
-		return true, &v1.ServiceList{}, nil // as after the API server's data was put back
+		return true, &v1.ServiceList{}, nil // like an API server with restored old data
 	})
 	sweep := r.provider.Sweeper(kube, cluster)
 	for range 3 {

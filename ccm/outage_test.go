@@ -19,28 +19,28 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// calm is a plane as in life: upstream's own periods. In a bubble they cost
-// nothing.
+// calm returns a plane with upstream's normal periods. In a synctest bubble these
+// periods take no real time.
 func calm(t *testing.T, opts ...cloudtest.Option) plane {
 	t.Helper()
 	return calmAt(t, 2*time.Second, opts...)
 }
 
-// calmAt is calm with a repairer that leaves a Service alone for settle.
+// calmAt is calm with the given settle time of the repairer.
 func calmAt(t *testing.T, settle time.Duration, opts ...cloudtest.Option) plane {
 	t.Helper()
 	r := newRig(t, append(opts, cloudtest.InBubble())...)
 	r.events = record.NewFakeRecorder(10_000)
-	r.wire.takes = time.Millisecond // or two events would have one name
+	r.wire.takes = time.Millisecond // otherwise two events get the same name
 	r.provider = r.again()
 	r.mirrored(t)
-	// Upstream's workers may outlive their controller by the call that they are
-	// in: the cloud stays for a minute of the bubble's.
+	// Upstream's workers may outlive their controller by one call, so the cloud
+	// runs for another minute of the bubble's time.
 	t.Cleanup(func() { time.Sleep(time.Minute) })
 	return r.startAt(t, pace{5 * time.Minute, 5 * time.Second, settle})
 }
 
-// within waits for so long, in steps of a second.
+// within waits until ok returns true, for at most d, in steps of a second.
 func within(t *testing.T, d time.Duration, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(d); !ok(); time.Sleep(time.Second) {
@@ -50,7 +50,7 @@ func within(t *testing.T, d time.Duration, what string, ok func() bool) {
 	}
 }
 
-// post makes a Service.
+// post creates a Service.
 func (p plane) post(t *testing.T, s *v1.Service) {
 	t.Helper()
 	if _, err := p.kube.CoreV1().Services(s.Namespace).Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
@@ -73,7 +73,7 @@ func another() *v1.Service {
 	return service(func(s *v1.Service) { s.Name, s.UID = "late", "99999999-1111-2222-3333-444455556666" })
 }
 
-// peopled is a calm plane with a node that is ready, one that is not, and a
+// peopled returns a calm plane with a ready Node, a Node that is not ready, and a
 // Service with its load balancer.
 func peopled(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	t.Helper()
@@ -86,7 +86,7 @@ func peopled(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	return p, p.only(t)
 }
 
-// kept fails the test if a Node or the load balancer was lost, or its Service
+// kept fails the test if a Node or the load balancer is lost, or if the Service
 // shows another address.
 func (p plane) kept(t *testing.T, lb cloudsim.LoadBalancer) {
 	t.Helper()
@@ -103,9 +103,9 @@ func (p plane) kept(t *testing.T, lb cloudsim.LoadBalancer) {
 	}
 }
 
-// The cloud is away for ten minutes: nothing is lost that was there, what is
-// asked for meanwhile waits and says why, and when it is back all of it is done,
-// in the time that upstream's queue lets pass.
+// An outage of ten minutes loses no existing objects. New requests wait and
+// report the reason. After the outage the CCM finishes all of them, within the
+// time of upstream's queue.
 func TestTenMinutesWithoutTheCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, lb := peopled(t)
@@ -145,8 +145,8 @@ func TestTenMinutesWithoutTheCloud(t *testing.T) {
 	})
 }
 
-// What is done to a load balancer while nobody watches is seen when the cloud is
-// watched again.
+// The CCM notices changes of a load balancer that were made during an outage when
+// it can watch the cloud again.
 func TestDriftWithoutTheCloud(t *testing.T) {
 	for what, drift := range map[string]func(p plane, lb cloudsim.LoadBalancer) error{
 		"deleted": func(p plane, lb cloudsim.LoadBalancer) error {
@@ -178,7 +178,8 @@ func TestDriftWithoutTheCloud(t *testing.T) {
 	}
 }
 
-// Another way to arrive at the nodes is told in the status; the address stays.
+// A change of the IP mode changes the status of the Service and keeps the
+// address.
 func TestIPModeChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, lb := peopled(t)
@@ -191,7 +192,7 @@ func TestIPModeChanges(t *testing.T) {
 	})
 }
 
-// A Service that is deleted while the cloud is away waits for it.
+// A Service that is deleted during an outage stays until the cloud answers again.
 func TestDeletedWithoutTheCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _ := peopled(t)
@@ -210,14 +211,14 @@ func TestDeletedWithoutTheCloud(t *testing.T) {
 	})
 }
 
-// Whatever the cloud refuses, and for whatever reason: no Node and no load
-// balancer is lost, the event of the Service says the reason, and when the
-// reason is gone the Service gets what it asked for.
+// A refusal by the cloud never loses a Node or a load balancer. The event of the
+// Service contains the reason. When the reason is removed, the Service gets its
+// load balancer.
 func TestRefusalsSayWhy(t *testing.T) {
 	none := int64(1)
 	for name, tc := range map[string]struct {
 		refuse func(*testing.T, plane) (allow func())
-		says   string // "": the Service is not refused
+		says   string // empty: the Service is not refused
 	}{
 		"bad credentials": {func(_ *testing.T, p plane) func() {
 			return p.as(client.StaticToken("nope"))
@@ -271,7 +272,7 @@ func TestRefusalsSayWhy(t *testing.T) {
 	}
 }
 
-// as has the provider call as somebody else from now on.
+// as replaces the token of the provider's calls.
 func (p plane) as(token client.TokenSource) (back func()) {
 	set := func(s client.TokenSource) {
 		p.wire.spoil(nil)
@@ -283,7 +284,7 @@ func (p plane) as(token client.TokenSource) (back func()) {
 	return func() { set(nil) }
 }
 
-// incident is a fault of the cloud's own.
+// incident creates a fault in the cloud.
 func (p plane) incident(t *testing.T, f cloudsim.CreateFault) (over func()) {
 	t.Helper()
 	made, err := p.cloud.CreateFault(t.Context(), f)
@@ -297,7 +298,8 @@ func (p plane) incident(t *testing.T, f cloudsim.CreateFault) (over func()) {
 	}
 }
 
-// A port that cannot be had stands in the Service's status until it can.
+// The status of the Service shows a port that cannot be provided, until the port
+// can be provided.
 func TestPortsErrorCondition(t *testing.T) {
 	taken := sharing("01", 80)
 	taken.Name = "taken"
@@ -317,8 +319,8 @@ func TestPortsErrorCondition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := calm(t)
-				p.join(t, ready(initialised(p.machine(t, "node-1")))) // whose network gives no pod ranges
-				time.Sleep(10 * time.Second)                          // as in peopled
+				p.join(t, ready(initialised(p.machine(t, "node-1")))) // its network has no pod ranges
+				time.Sleep(10 * time.Second)                          // see peopled
 				p.post(t, taken.DeepCopy())
 				time.Sleep(10 * time.Second)
 				s := tc.svc.DeepCopy()
@@ -339,7 +341,7 @@ func TestPortsErrorCondition(t *testing.T) {
 	}
 }
 
-// A Service without node ports that was given them by hand is served.
+// A Service that disables node ports but has them set by hand is served.
 func TestNodePortsByHand(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service(func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts = new(bool) }))

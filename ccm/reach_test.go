@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// Where the machine gives a listener another address and port, or none, the
-// Service says so: its status has no room for it. The report may come after the
-// load balancer is active.
+// If a listener has another address and port, or is not reachable, the CCM emits
+// an event on the Service. The status has no field for this. The report of the
+// data plane may arrive after the load balancer is active.
 func TestServiceSaysWhereItIsReachable(t *testing.T) {
 	r, e := newRigAndEngine(t)
 	report := func(l cloudsim.ListenerStatus) {
@@ -23,7 +23,7 @@ func TestServiceSaysWhereItIsReachable(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	r.provider = ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(ccm.Config{}), r.events) // as patient as in life
+	r.provider = ccm.New(slog.New(slog.DiscardHandler), r.api, ccm.NewSettings(ccm.Config{}), r.events) // with the normal backoff
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -21,8 +21,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// Another address, token and project are used from the next call on, by the
-// same provider; also where the cloud is below a path.
+// After a change of the URL, the token and the project, the same provider uses
+// them from the next call on. This also works for a cloud with a path in its URL.
 func TestReload(t *testing.T) {
 	first, second := cloudtest.Start(t), cloudtest.Start(t)
 	dir := t.TempDir()
@@ -69,8 +69,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A token that is replaced in its file is used from the next call on; nobody has
-// to say so.
+// A new token in the token file is used from the next call on, without a
+// notification.
 func TestTokenIsReplacedInItsFile(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	path := filepath.Join(t.TempDir(), "token")
@@ -99,7 +99,7 @@ func TestTokenIsReplacedInItsFile(t *testing.T) {
 	}
 }
 
-// What takes a restart is said once, and is no change.
+// A change that needs a restart is logged once and otherwise has no effect.
 func TestReloadOfWhatTakesARestart(t *testing.T) {
 	cfg := ccm.Config{URL: "http://127.0.0.1:1", TokenFile: "/token"}
 	var said bytes.Buffer

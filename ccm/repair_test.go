@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// provided starts the controllers with a Service whose load balancer is in
-// place, and returns that. There are no nodes: upstream's service controller
-// has a data race between a Service and a Node that change together.
+// provided starts the controllers with a Service and its load balancer, which it
+// returns. It creates no nodes, because upstream's service controller has a data
+// race if a Service and a Node change together.
 func (r *rig) provided(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	t.Helper()
 	r.mirrored(t)
@@ -68,8 +68,9 @@ func TestRepairOfAWipedStatus(t *testing.T) {
 	})
 }
 
-// Nothing is wrong with a load balancer that lacks a target whose instance is
-// gone while its Node is still there, nor with one that is on its way.
+// The repairer finds no difference if the load balancer lacks a target without an
+// instance, even if the Node still exists. It also finds none while the load
+// balancer is being created.
 func TestNoDrift(t *testing.T) {
 	r := newRig(t)
 	there, gone := initialised(r.machine(t, "node-1")), r.machine(t, "node-2")
@@ -83,11 +84,11 @@ func TestNoDrift(t *testing.T) {
 	r.mirrored(t)
 	s := service()
 	for _, step := range []func(){
-		func() {}, // nobody made it yet
+		func() {}, // the load balancer does not exist yet
 		func() { s.Status.LoadBalancer = *r.ensure(t, s, there) },
 	} {
 		step()
-		eventually.True(t, "there is no drift", func() bool { // once the mirror has seen it
+		eventually.True(t, "there is no drift", func() bool { // as soon as the mirror has the change
 			why, err := r.provider.Drift(t.Context(), cluster, s, there, initialised(gone))
 			return err == nil && why == ""
 		})
@@ -98,8 +99,8 @@ func TestNoDrift(t *testing.T) {
 	})
 }
 
-// Whoever changes a Service has upstream's controller act first: the repairer
-// leaves it alone for a while, also when something else calls it in between.
+// When a Service changes, upstream's controller acts first. The repairer waits
+// for the settle time, even if another change triggers it in between.
 func TestRepairComesSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmAt(t, 4*time.Second)
@@ -117,14 +118,14 @@ func TestRepairComesSecond(t *testing.T) {
 			if req.Method != http.MethodPut {
 				return fault{}
 			}
-			return fault{status: http.StatusForbidden, body: `{"status":403,"kind":"denied"}`} // which is not tried again
+			return fault{status: http.StatusForbidden, body: `{"status":403,"kind":"denied"}`} // the CCM does not retry this error
 		})
 		p.update(t, func(s *v1.Service) { s.Spec.Ports[0].Port = 81 })
-		time.Sleep(3 * time.Second) // the repairer was called for a second ago
+		time.Sleep(3 * time.Second) // the repairer was triggered a second ago
 		if calls := p.wire.made(true); len(calls) != 1 {
 			t.Errorf("3 s after the Service changed: %v; want upstream's alone", calls)
 		}
-		time.Sleep(1500 * time.Millisecond) // upstream comes again after 5 s
+		time.Sleep(1500 * time.Millisecond) // upstream retries after 5 s
 		if calls := p.wire.made(true); len(calls) != 2 {
 			t.Errorf("when it was left alone for 4 s: %v; want the repairer's too", calls)
 		}

@@ -26,7 +26,7 @@ func routeTo(node, cidr string) *cloudprovider.Route {
 	return &cloudprovider.Route{TargetNode: types.NodeName(node), DestinationCIDR: cidr}
 }
 
-// listed are the cluster's routes as "destination node", sorted.
+// listed returns the cluster's routes as "destination node", sorted.
 func (r *rig) listed(t *testing.T, cluster string) []string {
 	t.Helper()
 	l, err := r.routes().ListRoutes(t.Context(), cluster)
@@ -49,7 +49,7 @@ func TestRoutesFromCreateToDelete(t *testing.T) {
 	r := podded(t)
 	r.machine(t, "node-1")
 	both := []*cloudprovider.Route{routeTo("node-1", "10.244.0.0/24"), routeTo("node-1", "fd10:244::/64")}
-	for range 2 { // the second time changes nothing
+	for range 2 { // the second pass changes nothing
 		for _, route := range both {
 			if err := r.routes().CreateRoute(t.Context(), cluster, "the-uid-of-the-node", route); err != nil {
 				t.Fatal(err)
@@ -66,7 +66,7 @@ func TestRoutesFromCreateToDelete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // one that is gone is fine
+	for range 2 { // the second pass finds no route
 		for _, route := range l {
 			if err := r.routes().DeleteRoute(t.Context(), cluster, route); err != nil {
 				t.Fatal(err)
@@ -78,8 +78,9 @@ func TestRoutesFromCreateToDelete(t *testing.T) {
 	}
 }
 
-// A destination of ours that leads to another node is made to lead here; one
-// that a person, or another cluster, has a route to is refused and left.
+// The CCM redirects an existing route of this cluster to the new node. It returns
+// an error for a destination that already has a route of a person or of another
+// cluster, and keeps that route.
 func TestRouteThatIsThere(t *testing.T) {
 	r := podded(t)
 	there := r.machine(t, "node-1")
@@ -108,8 +109,8 @@ func TestRouteThatIsThere(t *testing.T) {
 	}
 }
 
-// A route that was listed to be deleted, and was replaced meanwhile by one of its
-// name, is left.
+// DeleteRoute keeps a route that has replaced the listed route under the same
+// name.
 func TestRouteThatWasReplaced(t *testing.T) {
 	r := podded(t)
 	old := r.machine(t, "node-1")
@@ -136,8 +137,8 @@ func TestRouteThatWasReplaced(t *testing.T) {
 	}
 }
 
-// Routes of a person and of another cluster, of pods or not, are not the
-// cluster's, and no round of upstream's controller deletes them.
+// ListRoutes omits routes of persons and of other clusters, and upstream's
+// controller never deletes them.
 func TestForeignRoutesStay(t *testing.T) {
 	r := podded(t)
 	i := r.machine(t, "node-1")
@@ -152,7 +153,8 @@ func TestForeignRoutesStay(t *testing.T) {
 	if err := r.routes().CreateRoute(t.Context(), "another-cluster", "", routeTo("node-1", "10.244.8.0/24")); err != nil {
 		t.Fatal(err)
 	}
-	// One of ours that leads to no Node any more says when a round is over.
+	// The deletion of this route, which leads to no Node, shows the end of a
+	// round.
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
 		t.Fatal(err)
 	}
@@ -171,8 +173,8 @@ func TestForeignRoutesStay(t *testing.T) {
 	}
 }
 
-// A table that others write too is a conflict, after which upstream asks again at
-// once; anything else is none.
+// A concurrent change of the route table is a conflict, because upstream retries
+// a conflict at once. Other errors are not conflicts.
 func TestRouteConflict(t *testing.T) {
 	r := podded(t)
 	r.machine(t, "node-1")
@@ -193,7 +195,7 @@ func TestRouteConflict(t *testing.T) {
 	}
 }
 
-// A stopped instance is not gone: its Node is there, and so is its route.
+// The route of a stopped instance stays, because its Node still exists.
 func TestRouteOfAStoppedInstance(t *testing.T) {
 	r := podded(t)
 	i := r.machine(t, "node-1")
@@ -215,8 +217,8 @@ func TestRouteOfAStoppedInstance(t *testing.T) {
 	})
 }
 
-// A cloud that is slow is asked again at once, which upstream does for a
-// conflict only; a reply that was lost costs nothing.
+// If the cloud is slow, the error is a conflict, because upstream retries only a
+// conflict at once. A lost reply does no harm.
 func TestRouteThatTakesTime(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.Network = time.Hour }))
 	r.machine(t, "node-1")

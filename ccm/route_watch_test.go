@@ -32,8 +32,8 @@ import (
 
 const watchedRoutes = features.CloudControllerManagerWatchBasedRoutesReconciliation
 
-// Only behind the gate do informers repeat themselves more often, and only if
-// nobody chose how often.
+// The resync period is shorter only if the feature gate is enabled and the user
+// has not chosen a period.
 func TestResyncForRoutes(t *testing.T) {
 	const upstreams = 12 * time.Hour
 	for _, tc := range []struct {
@@ -47,8 +47,9 @@ func TestResyncForRoutes(t *testing.T) {
 	}
 }
 
-// Behind the gate of KEP-5237 a route that could not be made is made, and one that
-// a person deleted comes back, though no node changes.
+// With the feature gate of KEP-5237, the CCM creates a route after an earlier
+// failure, and creates a deleted route again. It does this even if no node
+// changes.
 func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, watchedRoutes, true)
 	every, err := ccm.Resync(false)
@@ -64,7 +65,7 @@ func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 			return fault{cut: req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/routes")}
 		})
 		r.routing(t, every, "10.244.0.0/16", n)
-		time.Sleep(40 * time.Second) // whatever the node's own changes bring is over
+		time.Sleep(40 * time.Second) // until the effects of the node's own changes are over
 		r.wire.spoil(nil)
 		there := func() bool { return len(r.listed(t, cluster)) == 1 }
 		within(t, 3*time.Minute, "the route is made", there)
@@ -80,8 +81,8 @@ func TestRoutesAreRepairedBehindTheGate(t *testing.T) {
 	})
 }
 
-// routing runs upstream's controller of routes for these nodes until the test
-// ends; ranges are those of all pods.
+// routing runs upstream's route controller for these nodes until the test ends.
+// The argument ranges contains the ranges of all pods.
 func (r *rig) routing(t *testing.T, resync time.Duration, ranges string, nodes ...*v1.Node) *fake.Clientset {
 	t.Helper()
 	kube := fake.NewClientset()
@@ -111,7 +112,7 @@ func (r *rig) routing(t *testing.T, resync time.Duration, ranges string, nodes .
 	return kube
 }
 
-// unroutable is the condition NetworkUnavailable of a node.
+// unroutable returns the condition NetworkUnavailable of a node.
 func unroutable(t *testing.T, kube *fake.Clientset, name string) v1.ConditionStatus {
 	t.Helper()
 	n, err := kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
@@ -126,8 +127,8 @@ func unroutable(t *testing.T, kube *fake.Clientset, name string) v1.ConditionSta
 	return ""
 }
 
-// A node can take pods when there is a route to all of its ranges, of both
-// families, and not before.
+// A node accepts pods only after all of its ranges, of both families, have a
+// route.
 func TestNodeWaitsForAllRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble(), cloudtest.WithConfig(func(c *engine.Config) { c.Instances6 = netip.MustParsePrefix("fd64::/64") }))
@@ -149,8 +150,8 @@ func TestNodeWaitsForAllRoutes(t *testing.T) {
 	})
 }
 
-// singleWriter refuses to make a route while it makes another, as the tables of
-// some clouds do.
+// singleWriter refuses to create a route while it creates another route, like the
+// route tables of some clouds.
 type singleWriter struct {
 	next    http.RoundTripper
 	busy    atomic.Bool
@@ -169,8 +170,8 @@ func (w *singleWriter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.next.RoundTrip(r)
 }
 
-// More nodes than upstream makes routes for at once, and a table that takes one
-// at a time: all get there, each once.
+// Every node gets its route exactly once, even if upstream creates many routes
+// concurrently and the table accepts one at a time.
 func TestRoutesOfManyNodes(t *testing.T) {
 	const many = 250
 	synctest.Test(t, func(t *testing.T) {

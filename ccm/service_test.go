@@ -14,7 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// A person's address is used, never taken from another, and never given away.
+// A Service can use a reserved address. The CCM never takes an address that is in
+// use and never releases a reserved address.
 func TestStaticAddress(t *testing.T) {
 	for name, ask := range map[string]func(*v1.Service, string){
 		"field":      func(s *v1.Service, ip string) { s.Spec.LoadBalancerIP = ip },
@@ -56,7 +57,7 @@ func TestStaticAddress(t *testing.T) {
 	}
 }
 
-// However an address of IPv6 is written, it is the one that the load balancer has.
+// The CCM accepts every notation of an IPv6 address.
 func TestStaticAddressInOtherWords(t *testing.T) {
 	r := newRig(t)
 	addr, err := r.cloud.CreateAddress(t.Context(), cloudsim.CreateAddress{Name: "shop", Family: cloudsim.IPv6})
@@ -77,7 +78,7 @@ func TestStaticAddressInOtherWords(t *testing.T) {
 	}
 }
 
-// An annotation of any length leaves room for what is wrong with it.
+// A very long annotation does not displace the reason in the error.
 func TestRefusesBriefly(t *testing.T) {
 	long := strings.Repeat("é", 50_000)
 	for name, change := range map[string]func(*v1.Service){
@@ -99,8 +100,8 @@ func TestRefusesBriefly(t *testing.T) {
 	}
 }
 
-// What the cloud does not have is refused whole, by a reason that names it, and
-// what is there already keeps working.
+// The CCM refuses the whole Service if the cloud lacks a feature, and names the
+// feature. An existing load balancer keeps working.
 func TestRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*v1.Service)
@@ -145,7 +146,7 @@ func TestRefuses(t *testing.T) {
 					if all := r.balancersInCloud(t); len(all) > 0 {
 						t.Errorf("it made %+v", all)
 					}
-					r.ensure(t, service()) // and now the Service changes
+					r.ensure(t, service()) // the second pass changes this Service
 				} else if lb := r.only(t); len(lb.Listeners) != 1 || lb.Listeners[0].TargetPort != 30080 {
 					t.Errorf("it changed what works: %+v", lb.LoadBalancerSpec)
 				}
@@ -163,8 +164,8 @@ func annotate(key, value string) func(*v1.Service) {
 	}
 }
 
-// Every field and annotation of a Service arrives at the load balancer, also
-// when it comes later, and goes when it goes.
+// Every field and annotation of a Service changes the load balancer, even if it
+// is set later. Its removal restores the default.
 func TestServiceBecomesLoadBalancer(t *testing.T) {
 	five := int32(5)
 	for name, tc := range map[string]struct {
@@ -241,8 +242,8 @@ func TestServiceBecomesLoadBalancer(t *testing.T) {
 	}
 }
 
-// The status shows every address in the order of the families; taking a family
-// away keeps the other's.
+// The status shows the addresses in the order of the families. Removing a family
+// keeps the address of the other family.
 func TestDualStack(t *testing.T) {
 	r := newRig(t)
 	of := func(fs ...v1.IPFamily) *v1.Service { return service(func(s *v1.Service) { s.Spec.IPFamilies = fs }) }
@@ -271,7 +272,8 @@ func TestScheme(t *testing.T) {
 	}
 }
 
-// A short cut to the pods would lose the header, so the mode is Proxy with one.
+// With a PROXY protocol the mode is always Proxy, because a direct connection to
+// the pods would lack the header.
 func TestIPMode(t *testing.T) {
 	r := newRig(t)
 	for mode, svc := range map[v1.LoadBalancerIPMode]*v1.Service{
@@ -308,7 +310,8 @@ func TestNodeSelector(t *testing.T) {
 	targets("after a label changed", "i-000001", "i-000002")
 }
 
-// With one region there is nothing to configure; with two there is.
+// With one region the region need not be configured. With two regions it must be
+// configured.
 func TestRegion(t *testing.T) {
 	r := newRig(t)
 	r.wire.spoil(func(_ int, req *http.Request) fault {
@@ -327,10 +330,10 @@ func TestRegion(t *testing.T) {
 	}
 }
 
-// The addresses come in the order of the Service's families and go with them,
-// whatever families its nodes have.
+// The addresses follow the families of the Service and their order. The families
+// of the nodes do not matter.
 func TestFamiliesOfAService(t *testing.T) {
-	r := newRig(t) // whose instances have IPv4 alone
+	r := newRig(t) // its instances have IPv4 addresses only
 	n := initialised(r.machine(t, "node-1"))
 	four, six := v1.IPv4Protocol, v1.IPv6Protocol
 	of := map[v1.IPFamily]string{}

@@ -14,7 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// sharing is a Service that shares the load balancer "front" with a port.
+// sharing returns a Service that shares the load balancer "front" and uses one
+// port.
 func sharing(n string, port int32, change ...func(*v1.Service)) *v1.Service {
 	return service(append([]func(*v1.Service){annotate("shared", "front"), func(s *v1.Service) {
 		s.Name, s.UID = n, types.UID("00000000-1111-2222-3333-0000000000"+n)
@@ -51,7 +52,7 @@ func TestSharedFromFirstToLast(t *testing.T) {
 	if made := r.wire.made(true); len(made) > 0 {
 		t.Errorf("asked again, they made %v", made)
 	}
-	// The annotation is gone by the time the Service goes.
+	// The annotation is removed before the Service is deleted.
 	one.Annotations = nil
 	if err := r.balancers().EnsureLoadBalancerDeleted(t.Context(), cluster, one); err != nil {
 		t.Fatal(err)
@@ -70,7 +71,8 @@ func TestSharedFromFirstToLast(t *testing.T) {
 	}
 }
 
-// What one of them asks for never changes what another has.
+// A Service never changes the settings of the other Services on a shared load
+// balancer.
 func TestSharedRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		other *v1.Service
@@ -103,8 +105,8 @@ func TestSharedRefuses(t *testing.T) {
 	}
 }
 
-// Another namespace's "front" is another one: nobody puts himself before
-// somebody else's address by a name.
+// A group name is valid within its namespace only. A Service therefore cannot
+// join a load balancer of another namespace by using its name.
 func TestSharedIsOfANamespace(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, sharing("01", 80))
@@ -114,7 +116,8 @@ func TestSharedIsOfANamespace(t *testing.T) {
 	}
 }
 
-// Of a shared load balancer only the share of the Service that is gone goes.
+// For a deleted Service, the sweeper removes only the Service's membership of a
+// shared load balancer.
 func TestOrphanedShare(t *testing.T) {
 	r := newRig(t)
 	r.cfg = ccm.Config{DeleteOrphans: true}
@@ -136,8 +139,8 @@ func TestOrphanedShare(t *testing.T) {
 	}
 }
 
-// A Service that says no longer that it shares changes nothing of what the others
-// have: neither its nodes nor its pods become theirs.
+// A Service that no longer asks for its shared load balancer does not change the
+// nodes or pods of the other Services.
 func TestSharedIsTheOthers(t *testing.T) {
 	r := newRig(t, podRanges)
 	i := r.machine(t, "node-1")
@@ -162,7 +165,7 @@ func TestSharedIsTheOthers(t *testing.T) {
 	}
 }
 
-// What a Service publishes is about its own ports, not the others'.
+// The status and the events of a Service cover only its own ports.
 func TestSharedPublishesItsOwn(t *testing.T) {
 	r, e := newRigAndEngine(t)
 	short, broken := sharing("01", 80, annotate("ip-mode", "VIP")), sharing("02", 81)
