@@ -17,9 +17,9 @@ import (
 )
 
 // Composed is a lab with components that run in containers. docker-compose.yaml starts
-// the containers. Components call each other by their service names. The value is the absolute
-// path of a folder with one subfolder for each service. Each subfolder is a volume of
-// its service only, so a service sees its own keys and no others.
+// the containers. Components call each other by their service names. The value is the
+// absolute path of a folder with one subfolder for each service. Each subfolder is a
+// volume of its service only, so a service sees its own keys and no others.
 type Composed string
 
 // composedServices lists the services that read files from Composed, and the keys that

@@ -26,7 +26,7 @@ const (
 	composedProxyPort    = 8091
 	composedRegistryPort = 5000
 	composedMachines     = "/data"          // volume of each host of machines, with the machines' disks
-	composedName         = "/data/name"     // file with the prefix of the machines' names on the kernel
+	composedName         = "/data/name"     // file with the name of the hypervisor's cgroup
 	composedRouter       = "/tmp"           // folder with the router's network namespace
 	composedCloudData    = "/cloud"         // the cloud's volume in the hosts: disks and the registry's certificate authority
 	composedMade         = "/opt/cloudsim"  // components of machines in the image
@@ -199,9 +199,9 @@ func (c Composed) MachinePID(node string) (int, error) {
 	return real.First(composedMachines, string(name), node)
 }
 
-// machineName returns the prefix of the names that this host's machines have on the
-// kernel. The zones are part of the hash because two hosts may share a kernel. The
-// cluster's CA is part of it because two composed labs may share a kernel.
+// machineName returns the hypervisor's Name on this host: the name of its cgroup and of
+// its folder for disks. The name contains a hash of the zones, because two hosts may share
+// a kernel. The hash includes the cluster's CA, because two composed labs may share a kernel.
 func (c Composed) machineName(zones []string) (string, error) {
 	ca, err := os.ReadFile(c.file("machines", "ca.crt"))
 	if err != nil {

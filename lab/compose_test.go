@@ -66,8 +66,8 @@ func flagsOf(args []string) map[string]string {
 	return flags
 }
 
-// aboutPlaces lists the flags for addresses and paths. They differ between docker compose
-// and a lab on loopback.
+// aboutPlaces lists the flags for addresses and paths. These flags differ between docker
+// compose and a lab on loopback.
 var aboutPlaces = []string{
 	"--listen", "--data-dir", "--issuer", "--instance-range", "--load-balancer-range", "--load-balancer-range6", "--published-ports", "--published-bind",
 	"--listen-client-urls", "--advertise-client-urls", "--listen-peer-urls", "--initial-advertise-peer-urls", "--initial-cluster", "--listen-metrics-urls",

@@ -24,14 +24,15 @@ var (
 )
 
 // Settings for the detection of dead nodes. kwok renews the Lease of a node every
-// quarter of leaseSeconds. When kwok is killed and started again, the new kwok takes
-// over a Lease when the Lease has expired. In the worst case this is leaseSeconds and a
-// quarter after the last renewal. nodeMonitorGrace must be longer, or the death of kwok
-// would look like the death of all nodes. It must not be much longer, because a
-// crashed node still counts as Ready for this time. Kubernetes' own values are 40 s and
-// 50 s. These values need twice as many renewals and detect a crash in 30 s. A machine
-// that is switched off does not wait for the grace: it sets NotReady first, like a
-// kubelet's graceful shutdown.
+// quarter of leaseSeconds. A restarted kwok takes over a Lease when the Lease has
+// expired, at the latest leaseSeconds and a quarter after the last renewal. A lab deletes
+// the old Leases earlier (see releaseLeases), but docker compose does not.
+// nodeMonitorGrace must be longer than this time, or the death of kwok would look like the
+// death of all nodes. It must not be much longer, because a crashed node still counts as
+// Ready for this time. Kubernetes' own values are 40 s and 50 s. The lab's values need
+// twice as many renewals and detect a crash in 30 s. A machine that is switched off does
+// not wait for the grace: its Node becomes NotReady first, as in a kubelet's graceful
+// shutdown.
 const (
 	leaseSeconds     = 20
 	nodeMonitorGrace = "30s"

@@ -73,8 +73,8 @@ func (d Dir) isOurs() bool {
 	return err == nil
 }
 
-// claim makes the folder a data dir. It refuses a folder with other files, because
-// Reset would delete them.
+// claim makes the folder a data dir. It refuses a non-empty folder without the marker,
+// because Reset would delete all files in the folder.
 func (d Dir) claim() error {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return fmt.Errorf("data dir %s cannot be made: %w; choose another with --data-dir", d, errors.Unwrap(err))

@@ -37,7 +37,8 @@ func TestClaim(t *testing.T) {
 }
 
 // DirAt returns the same Dir for all paths of a folder, also before the folder exists.
-// The names of machines come from the Dir, so a different Dir would not find them.
+// The names of machines come from the Dir, so a lab with a different Dir would
+// not find its machines.
 func TestDirAt(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

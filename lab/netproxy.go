@@ -123,7 +123,7 @@ func (p *plan) proxyServer() component {
 }
 
 // proxyAgent runs on this machine, for hollow nodes and the nodes of the user. The lab
-// runs no agents on these. Each real node has its own agent.
+// runs no agents on such nodes. Each real node has its own agent.
 func (p *plan) proxyAgent() component {
 	health := p.ports.url("http", "proxy-agent")
 	return component{

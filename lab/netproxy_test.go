@@ -45,8 +45,9 @@ func TestWhereAgentsRun(t *testing.T) {
 	}
 }
 
-// Agents call the proxy server at an address that its certificate contains. Other hosts cannot
-// reach this address: for hollow nodes it is on loopback, for real nodes in the VPC.
+// Agents call the proxy server at an address that its certificate contains. Other hosts
+// cannot reach this address: it is on loopback for hollow nodes and in the VPC for real
+// nodes.
 func TestWhereAgentsCall(t *testing.T) {
 	p := plan{Config: Default(), ports: portsFrom(DefaultPortBase), networks: realNetworksFrom(firstVPC)}
 	for _, nodes := range []Nodes{Hollow, Real} {

@@ -98,8 +98,8 @@ func (p pki) crt(name string) string { return filepath.Join(p.dir, name+".crt") 
 func (p pki) key(name string) string { return filepath.Join(p.dir, name+".key") }
 
 // ensure makes the keys and certificates that are missing, damaged, about to expire, or
-// signed by an authority that no longer exists. It keeps the others. It returns the
-// names of the new ones.
+// signed by an authority that no longer exists. It keeps all others. It returns
+// the names of the new keys and certificates.
 func (p pki) ensure() (made []string, err error) {
 	cas := map[string]*cert.Pair{}
 	for _, name := range []string{clusterCA, frontProxyCA, etcdCA, proxyCA} {

@@ -112,8 +112,8 @@ func (p *plan) layNetwork(context.Context) error {
 // endpointFlags returns flags for the address of the API server that pods use. Without a
 // VPC the Service "kubernetes" has no endpoint, because a Service may not have a loopback
 // address as its endpoint. With a VPC the API server also resolves Services for
-// webhooks and aggregated APIs to pod addresses itself. It must, because the host is
-// not a node, so no kube-proxy translates Service addresses there.
+// webhooks and aggregated APIs to pod addresses itself. The reason is that the host
+// is not a node, so no kube-proxy translates Service addresses there.
 func (p *plan) endpointFlags() []string {
 	if p.Nodes != Real {
 		return []string{"--advertise-address=" + host, "--endpoint-reconciler-type=none"}

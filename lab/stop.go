@@ -14,8 +14,8 @@ import (
 
 // Down stops the lab that runs in a data dir and waits until all its processes have
 // ended. It kills a lab that does not stop within the time patience. It waits equally
-// long for a lab that is just starting and has not written its pid yet. It reports whether there
-// was a lab to stop.
+// long for a lab that is just starting and has not written its pid yet. It reports whether
+// there was a lab to stop.
 func Down(ctx context.Context, d Dir, patience time.Duration) (stopped bool, err error) {
 	stopped, unlock, err := d.stop(ctx, patience)
 	if err == nil {

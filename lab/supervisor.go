@@ -14,11 +14,11 @@ import (
 const (
 	firstBackoff = 200 * time.Millisecond
 	maxBackoff   = 10 * time.Second
-	// calm is the run time after which the next death of a component starts again at
-	// firstBackoff.
+	// calm is a run time. If a component has run longer than calm, its next restart
+	// waits only firstBackoff.
 	calm = time.Minute
-	// maxFalseStarts is the number of deaths before the component was ever ready. After
-	// this number the supervisor gives up, because more attempts would not help.
+	// maxFalseStarts is the number of deaths after which the supervisor gives up a
+	// component that was never ready, because more attempts would not help.
 	maxFalseStarts = 4
 )
 

@@ -24,8 +24,8 @@
 //
 // A command continues after a backslash at the end of its line, and until the end of a
 // here-document. Other blocks are text. `allinone lab` does not print the content of
-// <details>, which readers of the page can open. So a solution, a verify and a hint
-// belong in <details>.
+// <details>, which readers of the page can open. So blocks
+// with a solution, verify or hint belong in <details>.
 //
 // # Comparison of outputs
 //

@@ -74,7 +74,7 @@ func (p *parser) block(n ast.Node) {
 // text returns the source of a block without its fences.
 func (p *parser) text(n ast.Node) string { return string(n.Lines().Value(p.src)) }
 
-// start returns the offset of the line before a block's content: a fence, or a heading's own line.
+// start returns the offset of the beginning of the line with a block's first content.
 func (p *parser) start(n ast.Node) int {
 	at := n.Lines().At(0).Start
 	return bytes.LastIndexByte(p.src[:at], '\n') + 1
@@ -100,7 +100,8 @@ func (p *parser) heading(n *ast.Heading) {
 	p.step = &Step{Title: strings.TrimPrefix(title, m[0])}
 }
 
-// endSection stores the section that ends before the offset to, as a step, intro or outro.
+// endSection ends the current section at the offset to. It stores the section as a step or
+// as a part of the intro or outro.
 func (p *parser) endSection(to int) {
 	if p.open > 0 {
 		p.bad(p.open-1, "<details> is not closed in its section")
@@ -120,7 +121,7 @@ func (p *parser) endSection(to int) {
 	p.step, p.hidden, p.begin = nil, nil, to
 }
 
-// visible returns the section before the offset to, without the parts in <details>.
+// visible returns the current section up to the offset to, without the parts in <details>.
 func (p *parser) visible(to int) string {
 	var b strings.Builder
 	at := p.begin

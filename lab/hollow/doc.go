@@ -18,9 +18,9 @@
 //
 // The package never deletes a Node. A new instance may have the name of an earlier
 // instance. Then the package waits until the cloud controller manager has deleted the
-// earlier Node, which has another provider id. If a user deletes the Node of a running instance,
-// the Node returns when the instance boots again or when the hypervisor starts. The
-// reason is that a kubelet registers only once, at its start.
+// earlier Node, which has another provider id. If a user deletes the Node of a running
+// instance, the Node returns when the instance boots again or when the hypervisor starts.
+// The reason is that a kubelet registers only once, at its start.
 //
 // All state is in the cloud and in the API server. So a restarted hypervisor continues
 // where the last hypervisor stopped, and handles the changes that happened in between.

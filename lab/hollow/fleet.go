@@ -91,7 +91,7 @@ func (f *fleet) powered() []machine {
 	return on
 }
 
-// change applies fn to a machine, but only if it is still in the same boot of the same
+// change applies fn to a machine if the machine is still in the same boot of the same
 // instance as seen.
 func (f *fleet) change(seen machine, fn func(*machine)) {
 	f.mu.Lock()

@@ -104,7 +104,7 @@ func (k *kubelets) sync(ctx context.Context, name string) error {
 		}
 		return nil
 	case apierrors.IsNotFound(err) && k.fleet.unreachable(m):
-		return nil // it registers when it is reachable again
+		return nil // the machine registers when it is reachable again
 	case apierrors.IsNotFound(err):
 		return k.register(ctx, m)
 	case err != nil:

@@ -279,8 +279,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// The hypervisor waits for an unavailable cloud. Events that the cloud has dropped
-// since then are replaced by a new list.
+// The hypervisor waits for an unavailable cloud. If the cloud has dropped events in the
+// meantime, the hypervisor reads a new list.
 func TestCloudGoesAway(t *testing.T) {
 	b := newBench(t, cloudtest.WithConfig(func(c *engine.Config) { c.JournalKeep = 2 }))
 	b.stop()

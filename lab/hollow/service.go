@@ -224,7 +224,8 @@ func (s *service) from(node, zone string) []endpoint {
 	return near
 }
 
-// hinted returns the endpoints with us in their hints. It returns nil if an endpoint has no hints.
+// hinted returns the endpoints that have us, a node or a zone, in their hints. It returns
+// nil if an endpoint has no hints.
 func hinted(all []endpoint, hints func(endpoint) []string, us string) []endpoint {
 	var near []endpoint
 	for _, e := range all {

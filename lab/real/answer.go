@@ -11,7 +11,7 @@ import (
 
 // The data plane connects to targets from the clients' addresses. So a server in the VPC
 // answers to an address outside the VPC. The router must send these answers to the host,
-// and the host must accept them as its own. The rules recognise answers by their source
+// and the host must accept these packets as its own. The rules recognise answers by their source
 // port, which is below the ports that Linux assigns to clients. Connections that machines
 // and pods open to outside addresses still have no route.
 const (

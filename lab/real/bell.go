@@ -3,8 +3,7 @@ package real
 import "context"
 
 // bell is a notification without data. Notifications that arrive while no goroutine reads
-// are merged into one
-// notification.
+// are merged into one notification.
 type bell chan struct{}
 
 func newBell() bell { return make(bell, 1) }

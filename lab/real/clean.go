@@ -15,8 +15,8 @@ import (
 // vpcFile is the file in Config.Dir on which the VPC's network namespace is mounted.
 const vpcFile = "vpc.netns"
 
-// Clean ends all that a hypervisor with this dir, name and link left: its machines with
-// their processes, its cgroups, the network and its links. It finds these
+// Clean removes the resources that a hypervisor with this dir, name and link left: its
+// machines with their processes, its cgroups, the network and its links. It finds these
 // resources by their names and paths, so it needs no record. A missing resource is no
 // error. Disks stay.
 func Clean(ctx context.Context, dir, name, link string) error {

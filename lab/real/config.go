@@ -70,8 +70,8 @@ type Registry struct {
 type Programs struct {
 	Machine string // folder with containerd, runc, the machine's first process, and cni/
 	Images  string // folder with the programs of the built images and with more image archives
-	// Archives is a folder with more image archives. They replace images of the same
-	// name. "" means none.
+	// Archives is a folder with more image archives. Their images replace other images
+	// of the same name. "" means none.
 	Archives string
 	Kubelet  string
 	Proxy    string

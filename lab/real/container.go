@@ -33,7 +33,7 @@ func OpenContainer() error {
 	return openDevices()
 }
 
-// openCgroup makes a hierarchy writable, which the container runtime mounts read-only.
+// openCgroup makes a hierarchy writable. The container runtime mounts hierarchies read-only.
 func openCgroup(h hierarchy) error {
 	const flags = unix.MS_REMOUNT | unix.MS_BIND | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	return unix.Mount("", h.path, "", flags, "")

@@ -29,7 +29,7 @@
 //	  console.log      output of the first process
 //
 // On the host, the package creates a cgroup named Config.Name in each hierarchy, with a
-// child cgroup for each machine. It also creates a link for the VPC, with an address, two
+// child cgroup for each machine. It also creates a link for the VPC, with an address, three
 // routes and two rules. It loads the kernel module br_netfilter if the module is missing.
 // It does not change other kernel settings, the firewall or other files of the host.
 //

@@ -141,8 +141,8 @@ func checkOverlay(dir string) Finding {
 	return f
 }
 
-// loadable reports whether the kernel can load a module. The kernel loads it on its first
-// use.
+// loadable reports whether the kernel can load a module. The kernel loads such a module on
+// first use.
 func loadable(module string) bool {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {

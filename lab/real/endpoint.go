@@ -15,10 +15,10 @@ import (
 
 // serveEndpoints makes services on the host's loopback reachable for machines, at the
 // host's address in the VPC: the API server and the cloud. It also starts the metadata
-// service. Each connection is copied from socket to socket in the kernel.
+// service. The kernel copies the data of each connection from socket to socket.
 //
-// All listeners are open before the first serves. If one fails, serveEndpoints closes
-// all and returns the error.
+// serveEndpoints opens all listeners before it serves the first. If it cannot open a
+// listener, it closes all others and returns the error.
 func (r *router) serveEndpoints(ctx context.Context, work *errgroup.Group, s Services) (err error) {
 	open := map[net.Listener]string{}
 	defer func() {

@@ -93,7 +93,8 @@ func (f folder) makeDir(name string, mode fs.FileMode) error {
 	return errors.Join(root.MkdirAll(name, mode), root.Close())
 }
 
-// diskDirs maps folders of the host to mount points. All under disk/ keep data while the machine is off.
+// diskDirs maps folders of the host to mount points in the machine. The folders under disk/
+// keep their data while the machine is off.
 var diskDirs = map[string]string{
 	"disk/kubelet":    "/var/lib/kubelet",
 	"disk/containerd": "/var/lib/containerd",

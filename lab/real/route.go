@@ -86,10 +86,9 @@ func (t *table) running() (all []cloudsim.Instance) {
 	return all
 }
 
-// active returns the next hop of each destination in the VPC. It includes only routes
-// that the cloud reports as active. The cloud reports a route as a black hole while its
-// next hop does not run. It also skips next hops outside the VPC, because they
-// belong to other networks, which the router does not reach.
+// active returns the next hop of each destination in the VPC. It skips routes that
+// the cloud reports as black holes, because their next hops do not run. It also skips next
+// hops outside the VPC. They belong to other networks, which the router does not reach.
 func (t *table) active(vpc netip.Prefix) map[netip.Prefix]netip.Addr {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -42,8 +42,8 @@ func disksDir(name string) string { return filepath.Join("/var/lib", name, "disk
 
 // detachDisks detaches the loop devices of a hypervisor's disks that no running machine
 // uses. A device that a pod used as a raw volume outlives the machine. The kubelet also
-// locks such a device with a second loop device on it, which is detached too. machines
-// holds the pid of each machine's first process.
+// locks such a device with a second loop device on it, which is detached too. The
+// parameter machines holds the pid of each machine's first process.
 func detachDisks(name string, machines []int) error {
 	all, err := loop.List()
 	if err != nil {

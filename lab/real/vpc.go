@@ -66,9 +66,10 @@ const (
 )
 
 // vpc is a network namespace that is the lab's router. It has a route table, and a bridge
-// connects the router, the host and all machines. The host gets one link, two routes and
-// two rules. They disappear with the link or with Clean. The host's own forwarding
-// setting and firewall do not change.
+// connects the router, the host and all machines. The host gets one link, three routes
+// and two rules. Two routes disappear with the link. Clean deletes the third route, which
+// is in a table of its own, and the rules. The host's own forwarding setting and firewall
+// do not change.
 type vpc struct {
 	Network
 	file   string // mount point of the namespace, so that it outlives this process
@@ -260,8 +261,8 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// Lay creates the network for Run. Programs that listen on an address in the VPC before
-// Run starts need this.
+// Lay creates the network in advance, for programs that listen on an address in the VPC
+// before Run starts.
 func Lay(dir string, n Network) error {
 	if err := n.Validate(); err != nil {
 		return err
