@@ -17,3 +17,10 @@ func Count() int { // behind the door
 	/* what is counted */
 	return len("what is due" + data) //nolint:gocritic // a string is not prose
 }
+
+type limits struct {
+	calls int           // calls of one client in a second, without the calls of its own
+	total int           // calls of all clients in a second, with the calls of the cloud itself
+	wait  time.Duration // time that a client waits at most before the cloud answers with an error
+	none  bool          // set if no limit holds
+}
