@@ -1,5 +1,5 @@
-// Package allinone holds tests of the whole module: what its folders may
-// import, and what its documents may say.
+// Package allinone has the tests of the whole module: they check the imports of
+// all packages and the links of all documents.
 package allinone
 
 import (
@@ -14,9 +14,9 @@ import (
 
 const module = "github.com/cloudsim-dev/allinone/"
 
-// mayImport is the architecture: a package may import, of this module, only
-// what stands here. Siblings never meet: the subsystems know the cloud by its
-// client alone.
+// mayImport lists the packages of this module that each package may import. The
+// Kubernetes components do not import each other. They reach the cloud only through
+// its client.
 var mayImport = map[string][]string{
 	"cloudsim/metadata":         {"cloudsim", "internal/run"},
 	"cloudsim/registry":         {"cloudsim", "cloudsim/engine", "internal/cert", "internal/pause", "internal/run"},
@@ -72,11 +72,11 @@ var mayImport = map[string][]string{
 	},
 }
 
-// onlyIn keeps heavy or telling dependencies in one place. A name covers what
-// is below it.
+// onlyIn lists the packages that may import a dependency. A name also covers the
+// packages below it.
 var onlyIn = map[string][]string{
 	"go.etcd.io/bbolt":                    {"cloudsim/store"},
-	"github.com/go-json-experiment/json":  {"cloudsim/store"}, // the standard library's from Go 1.27 on
+	"github.com/go-json-experiment/json":  {"cloudsim/store"}, // Go 1.27 has it in the standard library
 	"github.com/gorilla/mux":              {"cloudsim/httpapi"},
 	"github.com/danielgtaylor/huma":       {"cloudsim/httpapi"},
 	"cuelabs.dev/go/oci/ociregistry":      {"cloudsim/registry"},
@@ -86,7 +86,7 @@ var onlyIn = map[string][]string{
 	"k8s.io/controller-manager":           {"ccm"},
 	"k8s.io/klog":                         {"ccm", "internal/logging"},
 	"k8s.io/client-go":                    {"ccm", "internal/queue", "lab", "lab/hollow", "netproxy/kube"},
-	"github.com/spf13/cobra":              {"cmd/allinone", "ccm"}, // the ccm's is upstream's own command
+	"github.com/spf13/cobra":              {"cmd/allinone", "ccm"}, // the ccm extends upstream's command
 	"net/http/httptest":                   {"cloudsim/cloudtest"},
 	"testing":                             {"cloudsim/cloudtest"},
 	"os/exec":                             {"lab", "lab/real", "cmd/allinone", "csidriver/machine"},
@@ -103,8 +103,9 @@ var onlyIn = map[string][]string{
 	"unsafe": {},
 }
 
-// standardOnly import nothing from outside: whoever links the cloud's client
-// links no server and no Kubernetes.
+// standardOnly lists the packages that import only the standard library and this
+// module. So a program that uses the cloud's client contains no server and no
+// Kubernetes code.
 var standardOnly = []string{"credprovider", "cloudsim", "cloudsim/client", "internal/flock", "internal/run", "internal/providerid"}
 
 func TestArchitecture(t *testing.T) {

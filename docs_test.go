@@ -14,16 +14,16 @@ import (
 	"github.com/yuin/goldmark/text"
 )
 
-// notOnGitHub is what GitHub leaves out of a heading's anchor.
+// notOnGitHub matches the characters that GitHub removes from the anchor of a heading.
 var notOnGitHub = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 
-// document is what links of and to a page need.
+// document has the links of a page and the anchors of its headings.
 type document struct {
 	links   []string
 	anchors map[string]bool
 }
 
-// Every link in a page leads to a file that is there, and to a heading of it.
+// TestLinks proves that every link in a page leads to an existing file and heading.
 func TestLinks(t *testing.T) {
 	docs := map[string]document{}
 	if err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -46,7 +46,7 @@ func TestLinks(t *testing.T) {
 			}
 		}
 	}
-	for path := range docs { // the index of documents has them all
+	for path := range docs { // the index lists all guides
 		if strings.HasPrefix(path, "docs/howto/") && !linked(docs, "docs/README.md", path) {
 			t.Errorf("docs/README.md does not lead to %s", path)
 		}
@@ -77,7 +77,7 @@ func readDocument(path string) (document, error) {
 	return d, err
 }
 
-// target is the file that a link of a page leads to, and the anchor in it.
+// target returns the file and the anchor to which a link on the page from leads.
 func target(from, link string) (file, anchor string) {
 	file, anchor, _ = strings.Cut(link, "#")
 	if file == "" {
@@ -86,7 +86,8 @@ func target(from, link string) (file, anchor string) {
 	return filepath.Join(filepath.Dir(from), file), anchor
 }
 
-// broken says why a link leads nowhere; "" if it does not, or to the web.
+// broken returns the reason why a link is broken. It returns "" for a working link and
+// for a link to the web, which it does not check.
 func broken(docs map[string]document, from, link string) string {
 	if strings.Contains(link, "://") {
 		return ""
@@ -110,7 +111,7 @@ func linked(docs map[string]document, from, to string) bool {
 	return false
 }
 
-// Each test that SECURITY.md names exists.
+// TestSecurityNamesTests proves that each test that SECURITY.md names exists.
 func TestSecurityNamesTests(t *testing.T) {
 	page, err := os.ReadFile("SECURITY.md")
 	if err != nil {
