@@ -12,16 +12,17 @@ import (
 
 type accessMode = csi.VolumeCapability_AccessMode_Mode
 
-// use is what one volume capability asks for.
+// use is the parsed form of one volume capability.
 type use struct {
 	block  bool
-	fsType string // of a mount
+	fsType string // of a mounted volume
 	flags  []string
-	group  string // KEP-2317: who may have what is in it
+	group  string // group that gets access to the files (KEP-2317)
 	mode   accessMode
 }
 
-// useOf reads a capability, and refuses what no volume can do.
+// useOf parses a capability. It returns an error if no volume can have this
+// capability.
 func useOf(v *csi.VolumeCapability) (u use, err error) {
 	if v == nil {
 		return u, invalid("volume_capability", "is required")
@@ -51,7 +52,7 @@ func useOf(v *csi.VolumeCapability) (u use, err error) {
 	return u, nil
 }
 
-// manyNodes reports whether several nodes may have the volume at once.
+// manyNodes reports whether the access mode allows several nodes at once.
 func (u use) manyNodes() bool {
 	switch u.mode {
 	case csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER,
@@ -61,13 +62,14 @@ func (u use) manyNodes() bool {
 	return false
 }
 
-// readOnly reports whether the mode is of readers only.
+// readOnly reports whether the access mode allows only readers.
 func (u use) readOnly() bool {
 	return u.mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY || u.mode == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
 }
 
-// usesOf reads capabilities; content is what tells two volumes of one name
-// apart by them.
+// usesOf parses the capabilities of a volume. The result content is the sorted
+// list of their filesystems, or "block". The driver stores content with the
+// volume, so that a second request with the same name can be compared.
 func usesOf(all []*csi.VolumeCapability) (manyNodes bool, content string, err error) {
 	if len(all) == 0 {
 		return false, "", invalid("volume_capabilities", "is required")

@@ -18,9 +18,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// codeOf is the one table of what a failure is called in CSI. ABORTED,
-// UNAVAILABLE and DEADLINE_EXCEEDED tell a caller that the work may still be
-// going on, and must be repeated or undone; nothing else here says so.
+// codeOf maps each kind of failure to a CSI error code. ABORTED, UNAVAILABLE
+// and DEADLINE_EXCEEDED tell the caller that the work may still be in progress.
+// The caller must then repeat or undo the call. No other code in this table
+// means this.
 var codeOf = map[cloudsim.Kind]codes.Code{
 	cloudsim.Internal:        codes.Internal,
 	cloudsim.Invalid:         codes.InvalidArgument,
@@ -31,11 +32,12 @@ var codeOf = map[cloudsim.Kind]codes.Code{
 	cloudsim.Conflict:        codes.FailedPrecondition,
 	cloudsim.Stale:           codes.Aborted,
 	cloudsim.Exhausted:       codes.ResourceExhausted,
-	cloudsim.Unavailable:     codes.Unavailable, // a reply that was lost, too: it may have been done
+	cloudsim.Unavailable:     codes.Unavailable, // also for a lost reply: the call may have been executed
 	cloudsim.Gone:            codes.Aborted,
 }
 
-// statusOf is err with a code. A size that cannot be is OUT_OF_RANGE.
+// statusOf returns err as a gRPC status. A size that is not possible becomes
+// OUT_OF_RANGE.
 func statusOf(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
@@ -48,7 +50,7 @@ func statusOf(err error) error {
 	}
 	code := codeOf[cloudsim.KindOf(err)]
 	if throttled(err) {
-		code = codes.Unavailable // nothing is used up
+		code = codes.Unavailable // a throttled call does not mean that a resource is used up
 	}
 	if onlyAbout(err, "sizeGiB") {
 		code = codes.OutOfRange
@@ -59,21 +61,22 @@ func statusOf(err error) error {
 	return status.Error(code, err.Error())
 }
 
-// throttled reports whether the cloud says that there were too many calls.
+// throttled reports whether the cloud refused the call because of a rate limit.
 func throttled(err error) bool {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	return ok && e.Kind == cloudsim.Exhausted && e.RetryAfter > 0
 }
 
-// onlyAbout reports whether the cloud refuses these fields, and no other.
+// onlyAbout reports whether the cloud rejected only these fields.
 func onlyAbout(err error, fields ...string) bool {
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	return ok && e.Kind == cloudsim.Invalid && len(e.Fields) > 0 &&
 		!slices.ContainsFunc(e.Fields, func(f cloudsim.FieldError) bool { return !slices.Contains(fields, f.Field) })
 }
 
-// answer is what every call goes through: a panic is an error, an error has a
-// code, and what took place is logged. Requests are not: they carry secrets.
+// answer returns the interceptor of all calls. It turns a panic into an error,
+// gives each error a code, and logs the result. It does not log requests,
+// because they contain secrets.
 func answer(log *slog.Logger) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
 		began := time.Now()
@@ -105,15 +108,16 @@ func volumeOf(req any) string {
 	return ""
 }
 
-// invalid is INVALID_ARGUMENT about a field of the request.
+// invalid returns an INVALID_ARGUMENT error about a field of the request.
 func invalid(field, format string, args ...any) error {
 	return cloudsim.InvalidField(field, fmt.Sprintf(format, args...))
 }
 
-// required is nil if every field, given as name and value, has a value.
+// required returns an error for the first field without a value. The arguments
+// are pairs of name and value.
 func required(nameAndValue ...string) error {
 	for i := 0; i < len(nameAndValue); i += 2 {
-		if nameAndValue[i+1] == "" { //nolint:gosec // pairs
+		if nameAndValue[i+1] == "" { //nolint:gosec // the arguments are pairs
 			return invalid(nameAndValue[i], "is required")
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// controller is the half of the driver that speaks to the cloud only.
+// controller implements the controller service. It calls only the cloud and
+// needs no access to a node.
 type controller struct {
 	csi.UnimplementedControllerServer
 	cfg   Config
@@ -48,8 +49,8 @@ func (c *controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 	return resp, nil
 }
 
-// What the cloud's ids look like. What does not is not asked for: it is no
-// part of a URL or of a file's name.
+// Patterns of the cloud's ids. The driver does not send other text to the
+// cloud, so such text never becomes part of a URL or of a file name.
 var (
 	diskID     = regexp.MustCompile(`^disk-[0-9a-f]{1,32}$`)
 	snapshotID = regexp.MustCompile(`^snap-[0-9a-f]{1,32}$`)
@@ -57,7 +58,8 @@ var (
 	instanceID = regexp.MustCompile(`^i-[0-9a-f]{1,32}$`)
 )
 
-// disk reads a volume's disk; NotFound for an id that is none.
+// disk returns the disk of a volume. It returns NotFound if the volume id is
+// not valid.
 func (c *controller) disk(ctx context.Context, volume string) (cloudsim.Disk, error) {
 	return getDisk(ctx, c.cloud, volume)
 }
@@ -69,7 +71,7 @@ func getDisk(ctx context.Context, cloud *client.Client, volume string) (cloudsim
 	return cloud.GetDisk(ctx, cloudsim.DiskID(volume))
 }
 
-// working reports whether the cloud is at work on d.
+// working reports whether the cloud is working on d.
 func working(d cloudsim.Disk) bool {
 	switch d.State {
 	case cloudsim.DiskAvailable, cloudsim.DiskInUse, cloudsim.DiskFailed, cloudsim.DiskDeleted:
@@ -78,8 +80,8 @@ func working(d cloudsim.Disk) bool {
 	return true
 }
 
-// busyOr is err, or ABORTED if it is because the cloud is still at other work
-// on the disk: that passes by itself.
+// busyOr returns ABORTED if err is a conflict with other work on the disk,
+// because the caller can repeat the call later. Otherwise it returns err.
 func (c *controller) busyOr(ctx context.Context, id cloudsim.DiskID, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err
@@ -90,8 +92,8 @@ func (c *controller) busyOr(ctx context.Context, id cloudsim.DiskID, err error) 
 	return err
 }
 
-// settled waits until the cloud has done what it began on d. Work that failed
-// is the error that the cloud gives for it.
+// settled waits until the cloud has finished its work on d. If the work failed,
+// settled returns the error of the operation.
 func (c *controller) settled(ctx context.Context, d cloudsim.Disk) (cloudsim.Disk, error) {
 	for working(d) {
 		if err := c.wait(ctx, d.Operation); err != nil {
@@ -105,8 +107,9 @@ func (c *controller) settled(ctx context.Context, d cloudsim.Disk) (cloudsim.Dis
 	return d, nil
 }
 
-// wait returns when an operation is over, with why it failed. That nobody could
-// say how it fares is no failure of it: it goes on.
+// wait waits until an operation is over and returns its error. If the operation
+// cannot be polled, wait returns Unavailable, because the operation may still
+// be running.
 func (c *controller) wait(ctx context.Context, id cloudsim.OperationID) error {
 	op, err := c.cloud.WaitOperation(ctx, id)
 	if err != nil && ctx.Err() == nil {

@@ -1,12 +1,13 @@
-// Package csidriver is the cloud's storage driver for Kubernetes and any other
-// orchestrator that speaks CSI 1.13: its volumes are the cloud's disks, whose
-// data are files that the node attaches as loop devices, formats and mounts.
+// Package csidriver is the cloud's storage driver for Kubernetes and other
+// orchestrators that support CSI 1.13. A volume is a disk of the cloud. The
+// data of a disk is a file that the node attaches as a loop device, formats and
+// mounts.
 //
-// It keeps no state. What exists and who has it is the cloud's record, and
-// asking twice is the cloud's to answer once; what is attached and mounted is
-// the kernel's. A process that is killed at any point is repeated, not
-// repaired. It never detaches a disk to delete it, and never formats one that
-// was written to.
+// The driver keeps no state. The cloud records all disks and attachments, and
+// makes repeated requests idempotent. The kernel records all loop devices and
+// mounts. If the driver is killed, the caller repeats the call, and the driver
+// has nothing to repair. The driver never detaches a disk to delete it. It
+// never formats a disk that has data.
 package csidriver
 
 import (
@@ -29,73 +30,77 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// DefaultName is the driver's name, and the prefix of what it calls its own.
+// DefaultName is the driver's name, and the prefix of its labels.
 const DefaultName = "csi.cloudsim.dev"
 
-// Mode is which of the services run.
+// Mode selects the services that run.
 type Mode string
 
 const (
 	ModeAll        Mode = "all"
-	ModeController Mode = "controller" // one for a cluster
-	ModeNode       Mode = "node"       // one for each node
+	ModeController Mode = "controller" // one process for a cluster
+	ModeNode       Mode = "node"       // one process for each node
 )
 
-// Modes lists them, for help.
+// Modes lists the modes, for help.
 func Modes() []Mode { return []Mode{ModeController, ModeNode, ModeAll} }
 
 func (m Mode) controller() bool { return m != ModeNode }
 func (m Mode) node() bool       { return m != ModeController }
 
-// Config says what to serve where, and for whom.
+// Config configures the driver.
 type Config struct {
-	Name     string // in StorageClasses, CSINodes and PersistentVolumes
+	Name     string // name in StorageClasses, CSINodes and PersistentVolumes
 	Version  string
 	Mode     Mode
 	Endpoint string // unix:///path of the socket; see run.Socket
-	// ServeAs are legacy drivers in whose names it answers too (KEP-625), each on
-	// a socket NAME.sock beside its own; see LegacyNames.
+	// ServeAs lists names of legacy drivers that the driver also serves
+	// (KEP-625). Each name has its own socket NAME.sock in the folder of
+	// Endpoint. For valid names see LegacyNames.
 	ServeAs  []string
 	Cloud    *client.Client
-	DiskType string // of volumes whose StorageClass names none
+	DiskType string // disk type of a volume if its StorageClass sets none
 	Node     NodeConfig
-	// HealthAddress is where /healthz and /readyz are served over HTTP, host and
-	// port; "" for nowhere.
+	// HealthAddress is the host and port at which HTTP serves /healthz and
+	// /readyz. "" means that the driver does not serve them.
 	HealthAddress string
 }
 
-// NodeConfig is what a node says of itself.
+// NodeConfig configures the node service.
 type NodeConfig struct {
-	Instance cloudsim.InstanceID // the instance that this machine is
-	// InstanceName is what it is called, for who does not know its id: the cloud
-	// is asked for that until it answers.
+	Instance cloudsim.InstanceID // id of the instance that is this machine
+	// InstanceName is the name of the instance, for a node that does not know
+	// its id. The driver asks the cloud for the id until the cloud answers.
 	InstanceName string
-	// DisksDir is where the disks of this machine's instances show up: the
-	// folder disks of the cloud's data dir. It is to the node what
-	// /dev/disk/by-id is to a virtual machine; whether a disk is there for
-	// this instance is the cloud's attachment, which is asked before each use.
+	// DisksDir is the folder in which the data plane provides the disks' files:
+	// the folder disks of the cloud's data directory. It has the same role as
+	// /dev/disk/by-id on a virtual machine. The attachment in the cloud's
+	// records decides whether this instance may use a disk. The driver checks
+	// the attachment before each use.
 	DisksDir string
 	// RegistrationDir is the kubelet's folder plugins_registry, in which the
-	// driver registers itself; "" leaves that to node-driver-registrar.
+	// driver registers itself. "" means that node-driver-registrar does the
+	// registration.
 	RegistrationDir string
-	// KubeletSocketDir is the folder of the endpoint as the kubelet sees it; ""
-	// if it sees the same files as this process.
+	// KubeletSocketDir is the path at which the kubelet sees the folder of the
+	// endpoint. "" means the same path as in this process.
 	KubeletSocketDir string
 }
 
-// owner is who the machine is to other nodes of the same host, as it knows itself
-// also without the cloud.
+// owner returns a name for this machine that is unique among the nodes on the
+// same host. The name is known even if the cloud does not answer.
 func (c NodeConfig) owner() string { return cmp.Or(string(c.Instance), c.InstanceName) }
 
-// Default is a Config with all that need not be said.
+// Default returns a Config with all defaults.
 func Default() Config {
 	return Config{Name: DefaultName, Version: "v0.1.0", Mode: ModeAll, DiskType: "balanced"}
 }
 
-// driverName is what the CSI specification has GetPluginInfo say.
+// driverName is the format of a driver name in the CSI specification of
+// GetPluginInfo.
 var driverName = regexp.MustCompile(`^[a-zA-Z0-9]([-.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$`)
 
-// Validate says all that is wrong, not only the first.
+// Validate returns all faults of c, not only the first.
 func (c Config) Validate() error {
 	var bad []error
 	add := func(format string, args ...any) {
@@ -143,10 +148,10 @@ func (c Config) Validate() error {
 	return errors.Join(bad...)
 }
 
-// stopWithin is how long calls may take to end when the driver stops.
+// stopWithin is the time limit for running calls when the driver stops.
 const stopWithin = 10 * time.Second
 
-// Run serves until ctx ends. Calls that are under way then have ten seconds.
+// Run serves until ctx ends. Running calls may then finish within ten seconds.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -181,7 +186,8 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	return run.All(ctx, parts...)
 }
 
-// socket is where the driver answers under a name: a legacy one is beside its own.
+// socket returns the path of the socket for a driver name. The sockets of
+// legacy names are in the folder of the driver's own socket.
 func (c Config) socket(name string) string {
 	own := strings.TrimPrefix(c.Endpoint, "unix://")
 	if name == c.Name {
@@ -190,11 +196,12 @@ func (c Config) socket(name string) string {
 	return filepath.Join(filepath.Dir(own), name+".sock")
 }
 
-// lookWithin is how long a look at a volume may take before it is called hung.
+// lookWithin is how long a check of a volume may take before the driver treats
+// the disk as hung.
 const lookWithin = 10 * time.Second
 
-// halves are the services, the same under every name: two names of a volume
-// must not be worked on at once.
+// halves holds the services. All driver names share the same services, so that
+// two calls with different names of a volume cannot run at once.
 type halves struct {
 	controller *controller
 	node       *node
@@ -210,17 +217,19 @@ func (c Config) halves() (h halves) {
 	return h
 }
 
-// workers are goroutines that wait for calls. A new one for each call would grow
-// its stack each time, which is 3 % of a volume's life with many at once; what
-// comes while all are busy gets one all the same.
+// workers is the number of goroutines that wait for calls. With a new goroutine
+// for each call, its stack must grow each time. This costs 3 % of the time of a
+// volume's lifecycle under load. A call that finds all workers busy gets a new
+// goroutine.
 const workers = 16
 
-// window is how much a caller may send ahead. One that is said is not probed for:
-// with each message gRPC would ask the caller for a sign of life to time it, which
-// wakes both sides once more for a call.
+// window is the HTTP/2 flow-control window. A fixed window disables gRPC's
+// bandwidth estimation. The estimation would send a ping with each message and
+// wake both sides once more for each call.
 const window = 64 << 10
 
-// server has the services of the mode, under a name.
+// server returns a gRPC server with the services of the mode, for one driver
+// name.
 func (c Config) server(log *slog.Logger, name string, h halves) *grpc.Server {
 	through := []grpc.UnaryServerInterceptor{answer(log)}
 	if l, ok := legacies[name]; ok {
@@ -239,7 +248,8 @@ func (c Config) server(log *slog.Logger, name string, h halves) *grpc.Server {
 	return srv
 }
 
-// serve serves until ctx ends. Calls that are under way then have ten seconds.
+// serve serves until ctx ends. Running calls may then finish within ten
+// seconds.
 func serve(ctx context.Context, srv *grpc.Server, ln net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
@@ -251,7 +261,7 @@ func serve(ctx context.Context, srv *grpc.Server, ln net.Listener) error {
 	late := time.AfterFunc(stopWithin, srv.Stop)
 	defer late.Stop()
 	srv.GracefulStop()
-	if err := <-served; !errors.Is(err, grpc.ErrServerStopped) { // which is said of one that had not begun
+	if err := <-served; !errors.Is(err, grpc.ErrServerStopped) { // Serve returns ErrServerStopped if the server was stopped before it started
 		return err
 	}
 	return nil

@@ -11,8 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// ControllerExpandVolume grows a disk, attached or not. The node always has
-// its part, also when the disk had grown before: the device has to be told.
+// ControllerExpandVolume grows a disk, which may be attached. It always
+// requests the expansion on the node. Even if an earlier call has grown the
+// disk, the node must refresh the device.
 func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -42,9 +43,10 @@ func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: int64(d.SizeGiB) * gib, NodeExpansionRequired: true}, nil
 }
 
-// growsLaterOr is err, or ABORTED if it is because of other work on the disk, or
-// of a copy that is being made of it: that passes by itself. FAILED_PRECONDITION
-// would say that the volume does not grow while it is in use.
+// growsLaterOr returns ABORTED if err is a conflict with other work on the
+// disk, such as a copy. Such work ends by itself. FAILED_PRECONDITION would
+// mean that the volume cannot grow while it is in use. For other errors it
+// returns err.
 func (c *controller) growsLaterOr(ctx context.Context, id cloudsim.DiskID, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err
@@ -56,7 +58,7 @@ func (c *controller) growsLaterOr(ctx context.Context, id cloudsim.DiskID, err e
 }
 
 // ControllerModifyVolume changes a disk's type, IOPS or throughput in place
-// (KEP-3751). What it has already changes nothing.
+// (KEP-3751). Values that the disk already has change nothing.
 func (c *controller) ControllerModifyVolume(ctx context.Context, req *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -82,8 +84,8 @@ func (c *controller) ControllerModifyVolume(ctx context.Context, req *csi.Contro
 	return &csi.ControllerModifyVolumeResponse{}, nil
 }
 
-// GetCapacity is what the cloud's pools have left for a StorageClass in a zone
-// (KEP-1472), and the largest volume that they can have.
+// GetCapacity returns the free capacity of the cloud's pools for a StorageClass
+// in a zone (KEP-1472). It also returns the largest possible volume.
 func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	s := shape{diskType: c.cfg.DiskType}
 	if err := s.read("parameters", req.GetParameters(), keyType, keyIOPS, keyThroughput, keyReplication); err != nil {
@@ -98,7 +100,7 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	}
 	for _, v := range req.GetVolumeCapabilities() {
 		if u, err := useOf(v); err != nil || u.manyNodes() && !t.MultiAttach {
-			return &csi.GetCapacityResponse{}, nil //nolint:nilerr // none that can do this
+			return &csi.GetCapacityResponse{}, nil //nolint:nilerr // no capacity for such a volume
 		}
 	}
 	if s.regional && !t.Regional {
@@ -115,7 +117,7 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 			continue
 		}
 		room := p.FreeGiB
-		if s.regional { // half of it stands in another zone
+		if s.regional { // the second replica needs space in another zone
 			room = min(room, roomBeside(pools, p))
 		}
 		free += int64(room) * gib
@@ -129,7 +131,8 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	return resp, nil
 }
 
-// roomBeside is the most room of a pool for the same type in another zone.
+// roomBeside returns the largest free capacity for the same type in another
+// zone.
 func roomBeside(pools []cloudsim.DiskPool, of cloudsim.DiskPool) (room int) {
 	for _, p := range pools {
 		if p.Type == of.Type && p.Zone != of.Zone {

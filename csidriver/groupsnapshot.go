@@ -13,7 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// groupController takes snapshots of several volumes at one instant (KEP-3476).
+// groupController implements snapshots of several volumes at one instant
+// (KEP-3476).
 type groupController struct {
 	csi.UnimplementedGroupControllerServer
 	*controller
@@ -57,7 +58,8 @@ func (g *groupController) CreateVolumeGroupSnapshot(ctx context.Context, req *cs
 	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
 }
 
-// ready waits for a group, as controller.ready does for one snapshot.
+// ready waits until a group is ready to use. If the group failed, ready deletes
+// it. See controller.ready for a single snapshot.
 func (g *groupController) ready(ctx context.Context, group cloudsim.SnapshotGroup) error {
 	var why error
 	if !group.ReadyToUse && group.State != cloudsim.SnapshotFailed {
@@ -76,7 +78,7 @@ func (g *groupController) ready(ctx context.Context, group cloudsim.SnapshotGrou
 	return nil
 }
 
-// tell describes a group with all its members.
+// tell returns the CSI description of a group with all its members.
 func (g *groupController) tell(ctx context.Context, id cloudsim.SnapshotGroupID) (*csi.VolumeGroupSnapshot, error) {
 	group, err := g.cloud.GetSnapshotGroup(ctx, id)
 	if err != nil {
@@ -111,7 +113,7 @@ func (g *groupController) DeleteVolumeGroupSnapshot(ctx context.Context, req *cs
 	return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
 }
 
-// GetVolumeGroupSnapshot tells of one group.
+// GetVolumeGroupSnapshot describes one group.
 func (g *groupController) GetVolumeGroupSnapshot(ctx context.Context, req *csi.GetVolumeGroupSnapshotRequest) (*csi.GetVolumeGroupSnapshotResponse, error) {
 	group, err := g.named(ctx, req.GetGroupSnapshotId(), req.GetSnapshotIds())
 	if err != nil {
@@ -121,7 +123,8 @@ func (g *groupController) GetVolumeGroupSnapshot(ctx context.Context, req *csi.G
 	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: told}, err
 }
 
-// named reads a group, whose members must be those that the caller thinks.
+// named returns the group with this id. It returns an error if a snapshot in
+// members is not in the group.
 func (g *groupController) named(ctx context.Context, id string, members []string) (group cloudsim.SnapshotGroup, err error) {
 	if err := required("group_snapshot_id", id); err != nil {
 		return group, err

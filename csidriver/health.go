@@ -8,7 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// healthOf is what the data plane said of a disk. One that is well has no entry.
+// healthOf returns the data plane's report about a disk. A healthy disk has no
+// entry.
 func healthOf(d cloudsim.Disk) *csi.VolumeHealth {
 	h := &csi.VolumeHealth{VolumeId: string(d.ID)}
 	switch {
@@ -24,7 +25,7 @@ func entry(t csi.VolumeHealthErrorType, reason, message string) *csi.VolumeHealt
 	return &csi.VolumeHealth_VolumeHealthEntry{Status: t, Reason: reason, Message: message}
 }
 
-// ControllerGetVolumeHealth tells how well a volume's data are.
+// ControllerGetVolumeHealth returns the health of a volume's data.
 func (c *controller) ControllerGetVolumeHealth(ctx context.Context, req *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -36,8 +37,8 @@ func (c *controller) ControllerGetVolumeHealth(ctx context.Context, req *csi.Con
 	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: healthOf(d)}, nil
 }
 
-// ControllerListVolumeHealth lists the volumes that are not well, of a page of
-// all volumes at a time: a page may be empty and not the last.
+// ControllerListVolumeHealth lists the unhealthy volumes. Each page covers a
+// page of all volumes, so a page can be empty even if further pages follow.
 func (c *controller) ControllerListVolumeHealth(ctx context.Context, req *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
 	l, err := c.pageOfDisks(ctx, req.GetMaxEntries(), req.GetStartingToken())
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 type identity struct {
 	csi.UnimplementedIdentityServer
 	cfg   Config
-	name  string // that it answers under
+	name  string // driver name of this socket
 	looks singleflight.Group
 }
 
@@ -47,13 +47,15 @@ func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 	return resp, nil
 }
 
-// othersWithin is how long those may take whom Probe asks: less than anybody
-// waits for Probe itself.
+// othersWithin is the time limit of Probe's own checks. It is shorter than the
+// time limits of Probe's callers.
 const othersWithin = 3 * time.Second
 
-// Probe is ready while the cloud answers, knows the driver's token and, on a
-// node, the machine can mount: FAILED_PRECONDITION is what a person must mend,
-// not ready is what may pass, a cloud or a folder that hangs among it.
+// Probe reports whether the driver can work. It checks that the cloud answers
+// and accepts the driver's token. On a node it also checks that the machine can
+// mount. FAILED_PRECONDITION means a fault that a person must fix. Not ready
+// means a fault that may end by itself, such as a cloud or a disk folder that
+// does not answer.
 func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, othersWithin)
 	defer cancel()
@@ -76,7 +78,8 @@ func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeRe
 	}
 }
 
-// folder fails if there is no folder of the disks, which may hang.
+// folder returns an error if the folder of the disks does not exist. The check
+// may hang.
 func (i *identity) folder(ctx context.Context) error {
 	_, err := lookFor(ctx, &i.looks, "", func() (os.FileInfo, error) { return os.Stat(i.cfg.Node.DisksDir) })
 	return err

@@ -26,28 +26,31 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// legacy is how the users of another cloud's driver call things. Kubernetes
-// translates its old in-tree volumes into calls to that driver (KEP-625): a
-// driver that answers under its name, and understands its ids, carries them.
+// legacy translates between another cloud's driver and this driver. Kubernetes
+// translates its old in-tree volumes into calls to the other cloud's driver
+// (KEP-625). This driver can serve these calls under the other driver's name.
 type legacy struct {
 	zoneKey string
-	// volume and node are what that driver would call a disk and an instance.
-	// Both end in our id, or, of a volume that the driver did not make, in the
-	// disk's name: what an old PersistentVolume says.
+	// volume and node return a disk's and an instance's id in the other
+	// driver's format. Ids from other drivers end in our id. If the driver did
+	// not make the volume, the id ends in the disk's name, as in an old
+	// PersistentVolume.
 	volume func(disk string) string
 	node   func(instance string) string
-	// context is what else that driver says of a volume; nil for nothing.
+	// context returns the volume context that the other driver would return. It
+	// may be nil.
 	context func(volume string) map[string]string
-	// types are the disk types of that cloud, by the nearest of ours.
+	// types maps the other cloud's disk types to the nearest types of this
+	// cloud.
 	types map[string]string
-	// drops are parameters that mean nothing here.
+	// drops lists parameters without a meaning for this driver.
 	drops []string
 }
 
 func same(id string) string { return id }
 
-// legacies are the drivers that csi-translation-lib translates to and whose
-// volumes are disks. azure-file and portworx are not.
+// legacies holds the drivers to which csi-translation-lib translates and which
+// use disks as volumes. It does not hold azure-file and portworx.
 var legacies = map[string]legacy{
 	"cinder.csi.openstack.org": {
 		zoneKey: "topology.cinder.csi.openstack.org/zone", volume: same, node: same,
@@ -83,10 +86,11 @@ var legacies = map[string]legacy{
 	},
 }
 
-// asKey is the key of the name that a call came under, in its context.
+// asKey is the context key for the driver name of a call.
 type asKey struct{}
 
-// calledAs is the name that a call came under: a legacy one, or the driver's own.
+// calledAs returns the driver name under which a call came: a legacy name, or
+// the driver's own name.
 func calledAs(ctx context.Context, own string) string {
 	if name, ok := ctx.Value(asKey{}).(string); ok {
 		return name
@@ -94,19 +98,22 @@ func calledAs(ctx context.Context, own string) string {
 	return own
 }
 
-// LegacyNames are the drivers that this one can stand in for.
+// LegacyNames lists the drivers that this driver can replace.
 func LegacyNames() []string { return slices.Sorted(maps.Keys(legacies)) }
 
-// madeID is the part of a legacy volume handle that is one of our ids.
+// madeID matches the last part of a legacy volume handle if this part is an id
+// of this cloud.
 var madeID = regexp.MustCompile(`^(?:disk|vol)-([0-9a-f]{1,32})$`)
 
-// disk is which of our disks a legacy handle means: the one that the driver made
-// and called so, or the one of that name, as old PersistentVolumes have it. A
-// handle of neither is what it ends in, and nothing will be found of it.
+// disk returns the id of the disk that a legacy handle means. The handle
+// contains the id of a disk that the driver made, or the name of a disk, as in
+// old PersistentVolumes. For any other handle, disk returns the id in the
+// handle, or else the handle's last part.
 //
-// Anybody may name a disk as another's id. The made one is meant then, but for
-// handles that are not our ids: an old volume may be called vol-000001, and which
-// of the two is meant nobody can know.
+// A user can give a disk a name that looks like another disk's id. If the
+// handle is exactly the id of a disk that the driver made, disk returns this
+// id. If the handle only resembles an id, such as vol-000001, both disks may be
+// meant, and disk returns FAILED_PRECONDITION.
 func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (string, error) {
 	last := strings.TrimSuffix(path.Base(handle), ".vmdk")
 	made := ""
@@ -140,10 +147,10 @@ func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (
 	return last, nil
 }
 
-// shown is the disk that is shown at a path, which is of one volume alone,
-// whatever that is called: the disk may be gone, the cloud down, and the name
-// another's by now. If no disk is, it is as the caller calls it: then there is
-// nothing to undo, or what is there is not ours.
+// shown returns the id of the disk that is mounted at a path. It reads the
+// mount and not the handle, because the disk may be deleted, the cloud may be
+// down, or another disk may have the name. If no disk of this driver is mounted
+// there, shown returns the handle.
 func shown(at, handle string) (string, error) {
 	file, err := machine.FileAt(at)
 	if disk := strings.TrimSuffix(filepath.Base(file), ".img"); diskID.MatchString(disk) {
@@ -152,15 +159,16 @@ func shown(at, handle string) (string, error) {
 	return handle, err
 }
 
-// staged is the disk that is staged at a path, as shown says it; a device is a
-// file below the path, see stagedAt.
+// staged returns the id of the disk that is staged at a path. For a filesystem
+// it uses shown. For a block volume it uses the name of the file below the
+// path, see stagedAt.
 func staged(at, handle string) (string, error) {
 	disk, err := shown(at, handle)
 	if err != nil || disk != handle {
 		return disk, err
 	}
 	if top, err := machine.Seen(at); err != nil || top != nil {
-		return handle, err // what is below is somebody's
+		return handle, err // another filesystem is mounted there, so its files do not count
 	}
 	inside, err := os.ReadDir(at)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -174,16 +182,15 @@ func staged(at, handle string) (string, error) {
 	return handle, nil
 }
 
-// The fields of CSI's messages that name volumes, nodes and parameters, by
-// their names in the specification.
+// Names of the fields of CSI messages that contain volume ids and node ids.
 var (
 	volumeFields = []protoreflect.Name{"volume_id", "source_volume_id", "source_volume_ids"}
 	nodeFields   = []protoreflect.Name{"node_id", "published_node_ids"}
 )
 
-// speak lets a driver be called in another's words: ids, topology keys and
-// parameters are translated where a call comes in and where its answer leaves,
-// so that nothing behind it knows. An answer names volumes as that driver would.
+// speak returns an interceptor that translates a legacy driver's calls. It
+// translates ids, topology keys and parameters of requests and answers. The
+// services behind it see only this driver's own values.
 func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		in, ok := req.(proto.Message)
@@ -191,7 +198,7 @@ func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInt
 			return handle(ctx, req)
 		}
 		in, ctx = proto.Clone(in), context.WithValue(ctx, asKey{}, as)
-		asked := map[string]string{} // disks, by how the caller calls them
+		asked := map[string]string{} // the caller's volume ids, by disk id
 		toDisk := func(volume string) (string, error) {
 			disk, err := l.disk(ctx, cloud, volume)
 			asked[disk] = volume
@@ -202,7 +209,8 @@ func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInt
 			if err := filesystem(r); err != nil {
 				return nil, err
 			}
-		// What is undone is asked of the machine, and not of the cloud.
+		// For undo calls, read the disk id from the mounts of the machine,
+		// because the cloud may not know the disk any more.
 		case *csi.NodeUnpublishVolumeRequest:
 			toDisk = func(volume string) (string, error) { return shown(r.GetTargetPath(), volume) }
 		case *csi.NodeUnstageVolumeRequest:
@@ -230,10 +238,10 @@ func (l legacy) speak(cloud *client.Client, as, name string) grpc.UnaryServerInt
 	}
 }
 
-// words say how to translate.
+// words holds the translation functions and tables.
 type words struct {
 	volume, node func(string) (string, error)
-	keys         map[string]string // of topology segments
+	keys         map[string]string // topology keys
 	parameters   func(map[string]string) map[string]string
 }
 
@@ -268,7 +276,8 @@ func rewrite(m proto.Message, w words) error {
 	})
 }
 
-// each translates the strings of a field, one or many. An empty one stays.
+// each translates the string or the strings of a field. It leaves an empty
+// string unchanged.
 func each(m protoreflect.Message, field protoreflect.FieldDescriptor, to func(string) (string, error)) error {
 	translate := func(v protoreflect.Value) (protoreflect.Value, error) {
 		if v.String() == "" {
@@ -308,16 +317,18 @@ func replaceMap(m protoreflect.Message, field protoreflect.FieldDescriptor, to f
 }
 
 const (
-	// migrationParam ends the keys that the translation gives to what meant
-	// something to vSphere alone.
+	// migrationParam is the suffix of keys that the translation library gives
+	// to parameters which only vSphere understands.
 	migrationParam = "-migrationparam"
-	// fsTypeParam is not translated of every plugin. The provisioner reads it, and
-	// gives it to the driver besides.
+	// fsTypeParam is the key that the library does not translate for every
+	// plugin. The provisioner reads this parameter and also passes it to the
+	// driver.
 	fsTypeParam = "fsType"
 )
 
-// filesystem puts what an old StorageClass says of the filesystem where the driver
-// looks for it. Another there is refused: what a volume is staged with is that.
+// filesystem copies the filesystem type of an old StorageClass to the volume
+// capabilities. It returns an error if a capability has a different type,
+// because staging uses the type of the capability.
 func filesystem(r *csi.CreateVolumeRequest) error {
 	for k, v := range r.GetParameters() {
 		if !strings.EqualFold(k, fsTypeParam) || v == "" {
@@ -336,14 +347,14 @@ func filesystem(r *csi.CreateVolumeRequest) error {
 	return nil
 }
 
-// parameters are those of an old StorageClass in our words. A type that has no
-// equal here stays, and is refused by name.
+// parameters translates the parameters of an old StorageClass. An unknown disk
+// type stays unchanged, so that the error message contains it.
 func (l legacy) parameters(old map[string]string) map[string]string {
 	own := map[string]string{}
 	for k, v := range old {
 		switch {
 		case slices.ContainsFunc(l.drops, func(d string) bool { return strings.EqualFold(d, k) }),
-			strings.HasSuffix(k, migrationParam), strings.EqualFold(k, fsTypeParam): // which filesystem read it, if it means one
+			strings.HasSuffix(k, migrationParam), strings.EqualFold(k, fsTypeParam): // the function filesystem has read this parameter
 			continue
 		case strings.EqualFold(k, keyType) || strings.EqualFold(k, "skuname") || strings.EqualFold(k, "storageaccounttype"):
 			k = keyType

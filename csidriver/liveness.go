@@ -14,14 +14,16 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// probeWithin is how long an answer to who asks for health may take. What Probe
-// asks for has less, see othersWithin: it must not be taken for the driver.
+// probeWithin is the time limit for an answer to a health check. Probe's own
+// checks have the shorter limit othersWithin. A slow cloud is therefore not
+// reported as a hung driver.
 const probeWithin = 5 * time.Second
 
-// health answers over HTTP what livenessprobe would: it calls the driver through
-// its own socket. /healthz is whether it answers at all, which a restart can
-// mend, and asks nobody else; /readyz is whether it can work, which also asks the
-// cloud. A cloud that is down, or hangs, must not restart the drivers of every
+// health serves health checks over HTTP, like the livenessprobe sidecar. It
+// calls the driver through the driver's own socket. /healthz reports whether
+// the driver answers, without calls to the cloud. A restart can repair this
+// fault. /readyz reports whether the driver can work, and also checks the
+// cloud. A failed cloud must not make the kubelet restart the driver on every
 // node.
 type health struct{ driver csi.IdentityClient }
 
@@ -55,10 +57,10 @@ func serveHealth(ctx context.Context, ln net.Listener, endpoint string, limits r
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // its calls are over
+	defer func() { _ = conn.Close() }() // all calls are over
 	h := health{csi.NewIdentityClient(conn)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", h.alive)
 	mux.HandleFunc("GET /readyz", h.ready)
-	return run.HTTP(ctx, &http.Server{Handler: mux, ReadHeaderTimeout: probeWithin}, ln, 0, limits) // a probe is repeated
+	return run.HTTP(ctx, &http.Server{Handler: mux, ReadHeaderTimeout: probeWithin}, ln, 0, limits) // callers repeat a probe, so no grace period is needed
 }

@@ -6,9 +6,10 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// lookFor takes a look until ctx ends. Nobody can break off a call to a filesystem
-// that hangs: it is left behind, and who asks again under the same key waits for
-// the same one, so that no more than one hangs for a key.
+// lookFor runs look and waits for its result until ctx ends. A call to a hung
+// filesystem cannot be cancelled, so its goroutine stays. A later call with the
+// same key waits for the same goroutine. Each key therefore has at most one
+// hung goroutine.
 func lookFor[T any](ctx context.Context, looks *singleflight.Group, key string, look func() (T, error)) (seen T, err error) {
 	begun := looks.DoChan(key, func() (any, error) { return look() })
 	select {

@@ -26,8 +26,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// node is the half of the driver that works on its machine. A volume is
-// whatever the kernel says that is mounted of the disk's file.
+// node implements the node service on its machine. Its only record of a volume
+// is the kernel's list of devices and mounts of the disk's file.
 type node struct {
 	csi.UnimplementedNodeServer
 	cfg   NodeConfig
@@ -35,9 +35,9 @@ type node struct {
 	cloud *client.Client
 	busy  *busy
 	looks singleflight.Group
-	// known is the instance that the machine is, once it was found by its name.
+	// known holds the instance id, after the cloud has resolved the name.
 	known atomic.Pointer[cloudsim.InstanceID]
-	// patience is how long a look at a volume may take.
+	// patience is the time limit for a check of a volume.
 	patience time.Duration
 }
 
@@ -61,9 +61,10 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 	return resp, nil
 }
 
-// NodeGetInfo says which instance the machine is, where it stands, and how many
-// volumes it can have: as many disks as its type allows, less those that it has
-// and that the orchestrator does not count under the name that it asks.
+// NodeGetInfo returns the instance of the machine, its zone, and the maximum
+// number of volumes. The maximum is the disk limit of the instance type.
+// Attached disks that the orchestrator does not count under the called driver
+// name reduce this limit.
 func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	id, err := n.instance(ctx)
 	if err != nil {
@@ -89,16 +90,20 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 	}
 	return &csi.NodeGetInfoResponse{
 		NodeId:             string(i.ID),
-		MaxVolumesPerNode:  int64(max(room, 1)), // 0 would mean that there is no limit
+		MaxVolumesPerNode:  int64(max(room, 1)), // 0 would mean no limit
 		AccessibleTopology: topologyOf(n.name, i.Zone)[0],
 	}, nil
 }
 
-// counted reports whether the orchestrator counts a disk that is here among the
-// volumes of the name that it calls. It does if it was made under that; of one that
-// a person made and a PersistentVolume names, its device tells: nobody else makes
-// one, and where it is staged the kubelet names the driver, if it is a filesystem.
-// What cannot be told is not counted: room for one less is better than no node.
+// counted reports whether the orchestrator counts an attached disk among the
+// volumes of the called driver name. A disk that the driver made counts for the
+// name under which it was made. A disk that a user made counts if a
+// PersistentVolume uses it, which the driver infers from the device: only the
+// driver makes a device for it. For a filesystem, the kubelet's staging path
+// contains the driver name.
+//
+// If the result is uncertain, the disk does not count. The node then has room
+// for one volume less, but still works.
 func (n *node) counted(ctx context.Context, d cloudsim.Disk) bool {
 	as := calledAs(ctx, n.name)
 	if d.Labels[nameLabel] != "" {
@@ -108,12 +113,12 @@ func (n *node) counted(ctx context.Context, d cloudsim.Disk) bool {
 	defer cancel()
 	paths, err := lookFor(ctx, &n.looks, "device of "+string(d.ID), func() ([]string, error) { return n.shownAt(string(d.ID)) })
 	if err != nil && ctx.Err() != nil {
-		return true // it hangs, so it is in use
+		return true // the disk hangs, so it is in use
 	}
 	return len(paths) > 0 && !slices.ContainsFunc(paths, func(p string) bool { return namesOther(p, n.name, as) })
 }
 
-// shownAt are the paths at which a volume is shown on this machine.
+// shownAt returns the paths at which a volume is mounted on this machine.
 func (n *node) shownAt(volume string) (paths []string, err error) {
 	l, err := n.loopOf(volume)
 	if err != nil || l == nil {
@@ -127,8 +132,8 @@ func (n *node) shownAt(volume string) (paths []string, err error) {
 	return paths, err
 }
 
-// namesOther reports whether a folder of path is called as a driver, of those that
-// this one may be, which is another than the one that is asked.
+// namesOther reports whether a folder in path has the name of another driver
+// that this process serves.
 func namesOther(path, own, as string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(folder string) bool {
 		_, legacy := legacies[folder]
@@ -136,8 +141,9 @@ func namesOther(path, own, as string) bool {
 	})
 }
 
-// instance is the instance that this machine is. Of one that is known by name the
-// cloud says which it is, once: that it is made anew is a new machine.
+// instance returns the instance of this machine. If the configuration has only
+// a name, the cloud resolves the name once. A new instance with the same name
+// is a different machine.
 func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 	if n.cfg.Instance != "" {
 		return n.cfg.Instance, nil
@@ -156,9 +162,10 @@ func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 	return l.Items[0].ID, nil
 }
 
-// findInstance asks which instance this machine is until the cloud answers, and
-// then waits for ctx. Meanwhile the driver undoes what was done, which needs no
-// cloud, and says that it lives. That there is no such instance is an error.
+// findInstance asks for the instance of this machine until the cloud answers,
+// and then waits for ctx. In the meantime the driver can undo earlier work and
+// answer health checks, which needs no cloud. findInstance returns an error if
+// the instance does not exist.
 func (n *node) findInstance(ctx context.Context, log *slog.Logger) error {
 	between := pause.Backoff{First: time.Second, Most: 30 * time.Second}
 	for {
@@ -171,7 +178,7 @@ func (n *node) findInstance(ctx context.Context, log *slog.Logger) error {
 			<-ctx.Done()
 			return nil
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // it stops
+			return nil //nolint:nilerr // the driver stops
 		case errors.Is(err, cloudsim.NotFound), errors.Is(err, cloudsim.Invalid):
 			return err
 		}
@@ -180,7 +187,7 @@ func (n *node) findInstance(ctx context.Context, log *slog.Logger) error {
 	}
 }
 
-// busy lets one call at a time work on a volume.
+// busy allows only one call at a time for a volume.
 type busy struct {
 	mu      sync.Mutex
 	volumes map[string]chan struct{}
@@ -188,7 +195,8 @@ type busy struct {
 
 func newBusy() *busy { return &busy{volumes: map[string]chan struct{}{}} }
 
-// take waits for a volume until ctx ends; done gives it back.
+// take waits for a volume until ctx ends. The function done releases the
+// volume.
 func (b *busy) take(ctx context.Context, volume string) (done func(), err error) {
 	for {
 		b.mu.Lock()
@@ -213,8 +221,8 @@ func (b *busy) take(ctx context.Context, volume string) (done func(), err error)
 	}
 }
 
-// takeAt takes a volume, and the path at which it is worked on: who undoes that may
-// not know which volume it is any more.
+// takeAt takes a volume and the path of the work. The path is necessary because
+// an undo call may not know the volume of a path any more.
 func (b *busy) takeAt(ctx context.Context, volume, path string) (done func(), err error) {
 	first, err := b.take(ctx, volume)
 	if err != nil {
@@ -228,7 +236,7 @@ func (b *busy) takeAt(ctx context.Context, volume, path string) (done func(), er
 	return func() { second(); first() }, nil
 }
 
-// file is where the data of a volume are on this machine.
+// file returns the path of a volume's data on this machine.
 func (n *node) file(volume string) (string, error) {
 	if !diskID.MatchString(volume) {
 		return "", cloudsim.Errorf(cloudsim.NotFound, "no volume %q", volume)
@@ -236,10 +244,10 @@ func (n *node) file(volume string) (string, error) {
 	return filepath.Join(n.cfg.DisksDir, volume+".img"), nil
 }
 
-// arrived waits until the data of a disk show up on this machine in their full
-// size: the cloud's records are ahead of its data plane.
+// arrived waits until a disk's file exists on this machine with its full size.
+// The cloud's records can be ahead of the data plane.
 func arrived(ctx context.Context, path string, bytes int64) error {
-	between := pause.Backoff{First: time.Millisecond, Most: 20 * time.Millisecond} // it is made while the cloud answers
+	between := pause.Backoff{First: time.Millisecond, Most: 20 * time.Millisecond} // the data plane makes the file while the cloud answers
 	for {
 		info, err := os.Stat(path)
 		if err == nil && info.Size() >= bytes {
@@ -255,8 +263,9 @@ func arrived(ctx context.Context, path string, bytes int64) error {
 	}
 }
 
-// loopOf finds the volume's device, which must be of the file that has its
-// name now; nil if it is not attached here. It is probably mounted at near.
+// loopOf returns the volume's loop device, or nil if it has none. The device
+// must belong to the current file with the disk's name. The device is probably
+// mounted at one of the paths near.
 func (n *node) loopOf(volume string, near ...string) (*machine.Loop, error) {
 	path, err := n.file(volume)
 	if err != nil {
@@ -268,8 +277,9 @@ func (n *node) loopOf(volume string, near ...string) (*machine.Loop, error) {
 	return machine.FindFor(n.cfg.owner(), path, near...)
 }
 
-// mountAt is what is seen at a path: a mount of l, or nothing. Anything else
-// there is an error, and never taken for the volume.
+// mountAt returns the visible mount at a path if it is a mount of l. It returns
+// nil if nothing is mounted there. Any other mount is an error, so that the
+// driver never takes it for the volume.
 func mountAt(l *machine.Loop, path string) (*machine.Mount, error) {
 	top, err := machine.Seen(path)
 	if err != nil || top == nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// NodePublishVolume shows a staged volume at a target: as a mount of its own,
-// so that several pods may have it, each with its own flags.
+// NodePublishVolume makes a staged volume visible at a target. Each target is a
+// mount of its own, so several pods can have the volume with different flags.
 func (n *node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	volume, target := req.GetVolumeId(), req.GetTargetPath()
 	if err := required("volume_id", volume, "target_path", target); err != nil {
@@ -27,10 +27,10 @@ func (n *node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolume
 	if err != nil {
 		return nil, err
 	}
-	if req.GetStagingTargetPath() == "" { // CSI has a code of its own for it
+	if req.GetStagingTargetPath() == "" { // the specification has its own code for this case
 		return nil, status.Error(codes.FailedPrecondition, "staging_target_path is required: a volume is staged before it is published")
 	}
-	target = filepath.Clean(target) // a device is shown as a file, which no slash follows
+	target = filepath.Clean(target) // the target of a block volume is a file, and the path of a file has no slash at its end
 	done, err := n.busy.takeAt(ctx, volume, target)
 	if err != nil {
 		return nil, err
@@ -98,9 +98,9 @@ func publish(l *machine.Loop, volume, staged, target string, u use, readOnly boo
 	return machine.Bind(staged, target, options)
 }
 
-// guard makes a device that is shown read-only refuse writes, which its mount
-// does not. It is one device wherever it is shown: it takes writes everywhere or
-// nowhere.
+// guard makes the device of a read-only block volume refuse writes. A read-only
+// bind mount does not do this. All targets share the device, so either all of
+// them are writable or none.
 func guard(l *machine.Loop, staged, target string, readOnly bool) error {
 	there, err := l.Of()
 	if err != nil {
@@ -114,7 +114,7 @@ func guard(l *machine.Loop, staged, target string, readOnly bool) error {
 	return l.Guard(readOnly)
 }
 
-// samePublish is nil if what is at the target is what is asked for.
+// samePublish returns nil if the mount at the target matches the request.
 func samePublish(have, staged machine.Mount, readOnly bool) error {
 	if have.IsDevice() != staged.IsDevice() {
 		return status.Error(codes.AlreadyExists, "the volume is published there in the other access type")
@@ -125,8 +125,8 @@ func samePublish(have, staged machine.Mount, readOnly bool) error {
 	return nil
 }
 
-// sameLabel is nil if all files of what is staged have the SELinux label that is
-// asked for: one filesystem has one, wherever it is shown.
+// sameLabel returns nil if all files of the staged filesystem have the
+// requested SELinux label. A filesystem has one such label for all its mounts.
 func sameLabel(staged, label string) error {
 	if label == "" {
 		return nil
@@ -141,7 +141,8 @@ func sameLabel(staged, label string) error {
 	return nil
 }
 
-// alone fails if a volume of a single writer is published elsewhere.
+// alone returns an error if a single-writer volume is published at another
+// target.
 func alone(l *machine.Loop, staged, target string) error {
 	there, err := l.Of()
 	if err != nil {
@@ -166,8 +167,8 @@ func makeTarget(target string, block bool) error {
 	return nil
 }
 
-// NodeUnpublishVolume takes away every mount at the target, whatever it is, and
-// the target. What is in a target that is no mount is not touched.
+// NodeUnpublishVolume removes all mounts at the target, and then the target. It
+// does not delete files in a target that is not a mount.
 func (n *node) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	volume, target := req.GetVolumeId(), req.GetTargetPath()
 	if err := required("volume_id", volume, "target_path", target); err != nil {

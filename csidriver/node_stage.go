@@ -18,8 +18,9 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// stagedAt is where a volume is staged below the path that the orchestrator
-// gives: a filesystem at the path itself, a device as a file in it.
+// stagedAt returns the path at which a volume is staged. A filesystem is
+// mounted at the orchestrator's path itself. A block device is a file in this
+// path.
 func stagedAt(staging, volume string, block bool) string {
 	if block {
 		return filepath.Join(staging, volume)
@@ -27,9 +28,9 @@ func stagedAt(staging, volume string, block bool) string {
 	return staging
 }
 
-// NodeStageVolume makes the disk's file a device, the device a filesystem if it
-// was never written to, and mounts it. What is done already is found; what
-// fails half-way leaves no device.
+// NodeStageVolume attaches the disk's file as a loop device. It makes a
+// filesystem if the disk was never written to, and mounts the volume. A
+// repeated call finds the finished steps. A failed call leaves no device.
 func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	volume, staging := req.GetVolumeId(), req.GetStagingTargetPath()
 	if err := required("volume_id", volume, "staging_target_path", staging); err != nil {
@@ -56,7 +57,7 @@ func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 		return nil, err
 	}
 	owner := ""
-	if d.MultiAttach { // other nodes may be on this machine, too
+	if d.MultiAttach { // other nodes may run on the same machine
 		owner = n.cfg.owner()
 	}
 	err = n.stageAt(ctx, owner, path, volume, staging, a.ReadOnly, u)
@@ -69,8 +70,8 @@ func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	return &csi.NodeStageVolumeResponse{}, err
 }
 
-// stageAt stages the file of a volume, by a device that is the owner's own if
-// there is one. What fails leaves no device.
+// stageAt stages the file of a volume. With an owner, the device belongs to
+// this owner alone. A failed call leaves no device.
 func (n *node) stageAt(ctx context.Context, owner, path, volume, staging string, readOnly bool, u use) error {
 	l, err := machine.AttachFor(ctx, owner, path, readOnly, !u.block)
 	if err != nil {
@@ -88,9 +89,9 @@ func (n *node) stageAt(ctx context.Context, owner, path, volume, staging string,
 	return l.Close()
 }
 
-// writable fails if the device that was there takes writes that the attachment
-// does not, or the other way round: it is of an attachment before, or of another
-// node on this machine.
+// writable returns an error if an existing device differs from the attachment
+// in read-only mode. Such a device belongs to an earlier attachment or to
+// another node on this machine.
 func writable(l *machine.Loop, want bool) error {
 	readOnly, err := l.IsReadOnly()
 	if err == nil && readOnly == want {
@@ -99,8 +100,10 @@ func writable(l *machine.Loop, want bool) error {
 	return err
 }
 
-// replay is for a volume that may not be written to and begins as its source
-// was in use. It is written to once, if nobody else has it for writing.
+// replay replays the journal of a read-only volume. The volume has an
+// unfinished journal if it was copied from a disk in use. Replaying writes to
+// the disk once. replay returns an error if another node has the disk for
+// writing.
 func replay(ctx context.Context, d cloudsim.Disk, owner, path, fsType string) error {
 	if slices.ContainsFunc(d.Attachments, func(a cloudsim.Attachment) bool { return !a.ReadOnly }) {
 		return status.Errorf(codes.FailedPrecondition, "volume %s is in use for writing elsewhere: its filesystem cannot be read here meanwhile", d.ID)
@@ -108,9 +111,9 @@ func replay(ctx context.Context, d cloudsim.Disk, owner, path, fsType string) er
 	return machine.Replay(ctx, owner, path, fsType)
 }
 
-// stagedOtherwise fails if the volume is staged where it is in the other access
-// type: a filesystem would be made on a device that is in use, or a device's file
-// in somebody's filesystem.
+// stagedOtherwise returns an error if the volume is staged in the other access
+// type. Without this check, the driver could format a device in use, or create
+// a device's file in a user's filesystem.
 func stagedOtherwise(l *machine.Loop, there string) error {
 	m, err := machine.Seen(there)
 	if err != nil || m == nil || !l.Has(*m) {
@@ -119,7 +122,8 @@ func stagedOtherwise(l *machine.Loop, there string) error {
 	return status.Error(codes.AlreadyExists, "the volume is staged in the other access type: unstage it first")
 }
 
-// attachment is how the cloud says that this instance has the disk.
+// attachment returns the attachment of the disk to this instance, from the
+// cloud's records.
 func (n *node) attachment(ctx context.Context, volume string) (d cloudsim.Disk, a cloudsim.Attachment, err error) {
 	if d, err = getDisk(ctx, n.cloud, volume); err != nil {
 		return d, a, err
@@ -147,7 +151,8 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 		if err := makeFile(at); err != nil {
 			return err
 		}
-		// Whoever looks for devices that nobody shows may have seen this one.
+		// Another process may be cleaning up devices without mounts, and may
+		// have marked this device.
 		return errors.Join(machine.Bind(l.Device(), at, nil), l.Stay())
 	}
 	if err := errors.Join(os.MkdirAll(at, 0o750), l.Lapse()); err != nil {
@@ -174,8 +179,8 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 	return nil
 }
 
-// finish grows a filesystem that began on a smaller disk, and gives it to its
-// group.
+// finish grows a filesystem that was made on a smaller disk, and gives its
+// files to the group.
 func finish(ctx context.Context, l *machine.Loop, at string, u use, bytes int64) error {
 	there, err := mountAt(l, at)
 	if err != nil || there == nil || there.ReadOnly() {
@@ -192,13 +197,14 @@ func giveToGroup(at string, u use) error {
 		return nil
 	}
 	gid, err := strconv.ParseUint(u.group, 10, 32)
-	if err != nil || gid == math.MaxUint32 { // which chown takes for nobody
+	if err != nil || gid == math.MaxUint32 { // chown takes this value as "no change"
 		return invalid("volume_capability.mount.volume_mount_group", "must be the number of a group, got %q", u.group)
 	}
 	return machine.GiveToGroup(at, int(gid))
 }
 
-// refused gives what a disk's content forbids its code: asking again is no use.
+// refused returns FAILED_PRECONDITION for errors about the disk's content,
+// because a repeated call cannot succeed.
 func refused(err error) error {
 	if errors.Is(err, machine.ErrForeign) || errors.Is(err, machine.ErrHasData) || errors.Is(err, fs.ErrPermission) {
 		return status.Errorf(codes.FailedPrecondition, "the disk: %v", err)
@@ -206,7 +212,7 @@ func refused(err error) error {
 	return err
 }
 
-// sameStage is nil if what is staged at a path is what is asked for.
+// sameStage returns nil if the staged volume matches the request.
 func sameStage(l *machine.Loop, at string, u use) error {
 	there, err := machine.At(at)
 	if err != nil {
@@ -246,9 +252,10 @@ func makeFile(path string) error {
 	return f.Close()
 }
 
-// dropUnused detaches a device of which nothing is mounted, and else closes it.
-// Of one that lapses the kernel itself knows whether anything is, without a look
-// at the table of all mounts.
+// dropUnused detaches a device without mounts, and only closes other devices.
+// For a device with autoclear (see Lapses) closing is enough: the kernel itself
+// detaches the device if it has no mounts. This avoids reading the table of all
+// mounts.
 func dropUnused(l *machine.Loop) error {
 	if lapses, err := l.Lapses(); err != nil || lapses {
 		return errors.Join(err, l.Close())
@@ -260,8 +267,8 @@ func dropUnused(l *machine.Loop) error {
 	return l.Detach()
 }
 
-// NodeUnstageVolume undoes NodeStageVolume, from wherever that or an earlier
-// undoing was broken off. A volume that is still published is an error.
+// NodeUnstageVolume undoes NodeStageVolume, also after an interrupted call of
+// either. It returns an error if the volume is still published.
 func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	volume, staging := req.GetVolumeId(), req.GetStagingTargetPath()
 	if err := required("volume_id", volume, "staging_target_path", staging); err != nil {
@@ -276,7 +283,7 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 		return nil, err
 	}
 	defer done()
-	l, err := machine.FindFor(n.cfg.owner(), path, staging, stagedAt(staging, volume, true)) // also if the file is gone
+	l, err := machine.FindFor(n.cfg.owner(), path, staging, stagedAt(staging, volume, true)) // also finds the device of a deleted file
 	if err != nil {
 		return nil, err
 	}
@@ -291,16 +298,17 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 			return nil, err
 		}
 	}
-	// The file goes last: it says which volume is staged here, also when nothing
-	// is mounted any more.
+	// Remove the file last: its name is the record of the staged volume when
+	// nothing is mounted any more.
 	if err := os.Remove(stagedAt(staging, volume, true)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
-// nothingStaged fails if something is mounted where a volume would be that cannot
-// be one of ours, also if that was on its way when the call came.
+// nothingStaged returns an error if a mount exists at the staging path of a
+// volume that cannot belong to this driver. It first waits for a running call
+// at this path.
 func (n *node) nothingStaged(ctx context.Context, volume, staging string) error {
 	done, err := n.busy.takeAt(ctx, volume, staging)
 	if err != nil {
@@ -317,8 +325,8 @@ func (n *node) nothingStaged(ctx context.Context, volume, staging string) error 
 	return err
 }
 
-// unstage looks first for a filesystem: while it is there, what is below the
-// path is the user's.
+// unstage unmounts the filesystem first. While the filesystem is mounted, the
+// files below the path belong to the user.
 func unstage(l *machine.Loop, volume, staging string) error {
 	if err := unmount(l, volume, staging); err != nil {
 		return err
@@ -332,7 +340,8 @@ func unstage(l *machine.Loop, volume, staging string) error {
 	return unmount(l, volume, device)
 }
 
-// unmount takes away the volume's mount at a path, if there is one and no other.
+// unmount removes the volume's mount at a path. It returns an error if another
+// mount is there.
 func unmount(l *machine.Loop, volume, at string) error {
 	here, err := mountAt(l, at)
 	if err != nil || here == nil {
@@ -344,9 +353,10 @@ func unmount(l *machine.Loop, volume, at string) error {
 	return machine.UnmountAll(at)
 }
 
-// unmountDevice takes away the file of a device that is shown at a path of the
-// volume's, when the volume's file is behind none any more: another machine of
-// this host, or a person, has detached it. Whose the device is now does not mind.
+// unmountDevice removes the bind mount of a device file at a path of the
+// volume. It is for a volume's file that has no device any more, because
+// another machine on this host or a person has detached it. It does not matter
+// which file the device has now.
 func unmountDevice(at string) error {
 	there, err := machine.Seen(at)
 	if err != nil || there == nil || !there.IsDevice() {
@@ -355,8 +365,8 @@ func unmountDevice(at string) error {
 	return machine.UnmountAll(at)
 }
 
-// unpublished fails if the volume is mounted elsewhere than where it is staged,
-// as the kernel calls that.
+// unpublished returns an error if the volume is mounted at a path other than
+// its staging path.
 func unpublished(l *machine.Loop, volume, staged string) error {
 	there, err := l.Of()
 	if err != nil {

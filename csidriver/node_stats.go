@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// at finds the volume's device and its mount at a path; NotFound if the path
-// shows something else, or nothing.
+// at returns the volume's device and its mount at a path. It returns NotFound
+// if the path shows another volume or nothing.
 func (n *node) at(volume, path string) (*machine.Loop, machine.Mount, error) {
 	places := []string{path, stagedAt(path, volume, true)} // a staged block volume is a file in its path
 	l, err := n.loopOf(volume, places...)
@@ -35,7 +35,7 @@ func (n *node) at(volume, path string) (*machine.Loop, machine.Mount, error) {
 	return nil, machine.Mount{}, cloudsim.Errorf(cloudsim.NotFound, "volume %s is not at %s", volume, path)
 }
 
-// look finds out how full a volume is that is at a path, whose disk may hang.
+// look returns the usage of a volume at a path. The volume's disk may hang.
 func (n *node) look(ctx context.Context, volume, path string) ([]*csi.VolumeUsage, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.patience)
 	defer cancel()
@@ -46,7 +46,8 @@ func (n *node) look(ctx context.Context, volume, path string) ([]*csi.VolumeUsag
 	return usage, err
 }
 
-// usage is how full a volume is; of a block volume only its size is known.
+// usage returns the usage of a volume. For a block volume only the size is
+// known.
 func (n *node) usage(volume, path string) ([]*csi.VolumeUsage, error) {
 	l, m, err := n.at(volume, path)
 	if err != nil {
@@ -67,8 +68,8 @@ func (n *node) usage(volume, path string) ([]*csi.VolumeUsage, error) {
 	}, nil
 }
 
-// NodeGetVolumeStats describes the volume, and nothing else that may be at the
-// path.
+// NodeGetVolumeStats returns the usage of the volume. It returns NotFound if
+// another volume is at the path.
 func (n *node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	if err := required("volume_id", req.GetVolumeId(), "volume_path", req.GetVolumePath()); err != nil {
 		return nil, err
@@ -77,8 +78,8 @@ func (n *node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeSta
 	return &csi.NodeGetVolumeStatsResponse{Usage: usage}, err
 }
 
-// NodeExpandVolume tells the device that its disk has grown, and lets the
-// filesystem on it fill it, online.
+// NodeExpandVolume refreshes the size of the device and grows the mounted
+// filesystem to it.
 func (n *node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	volume := req.GetVolumeId()
 	if err := required("volume_id", volume, "volume_path", req.GetVolumePath()); err != nil {
@@ -117,8 +118,9 @@ func (n *node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, err
 }
 
-// grown waits until a volume's file has so many GiB. That it is not to have them
-// the cloud says, which is asked only if the file has not.
+// grown waits until a volume's file has at least this many GiB. If the file is
+// smaller, it asks the cloud first, and returns OUT_OF_RANGE if the disk itself
+// is smaller.
 func (n *node) grown(ctx context.Context, volume, path string, least int) error {
 	bytes := int64(least) * gib
 	if info, err := os.Stat(path); err == nil && info.Size() >= bytes {
@@ -134,9 +136,9 @@ func (n *node) grown(ctx context.Context, volume, path string, least int) error 
 	return arrived(ctx, path, bytes)
 }
 
-// grow lets the filesystem fill its device. The kernel wants a mount that may be
-// written to, whichever of them the caller named; of a volume that is read-only
-// everywhere the device alone is larger.
+// grow grows the filesystem to the size of its device. The kernel needs a
+// writable mount for this, so grow uses one even if the caller named a
+// read-only mount. If all mounts are read-only, only the device grows.
 func grow(ctx context.Context, l *machine.Loop, m machine.Mount, path string) error {
 	at := m.Path
 	if m.ReadOnly() {
@@ -157,7 +159,8 @@ func grow(ctx context.Context, l *machine.Loop, m machine.Mount, path string) er
 	return refused(machine.Grow(ctx, l, at, m.FSType, bytes))
 }
 
-// NodeGetVolumeHealth tells how well a volume is, as far as this node can see.
+// NodeGetVolumeHealth returns the health of a volume as far as this node can
+// see it.
 func (n *node) NodeGetVolumeHealth(ctx context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -175,7 +178,7 @@ func (n *node) NodeGetVolumeHealth(ctx context.Context, req *csi.NodeGetVolumeHe
 	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: h}, nil
 }
 
-// reasonOf is why a look at a volume failed, in a word.
+// reasonOf returns the cause of a failed check as one word.
 func reasonOf(err error) string {
 	switch {
 	case status.Code(err) == codes.DeadlineExceeded:
@@ -186,8 +189,8 @@ func reasonOf(err error) string {
 	return "Unreadable"
 }
 
-// NodeGetStorageHealth tells whether this machine can have volumes at all. One
-// that can has no entry.
+// NodeGetStorageHealth reports whether this machine can have volumes at all. A
+// working machine has no entry.
 func (n *node) NodeGetStorageHealth(context.Context, *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
 	resp := &csi.NodeGetStorageHealthResponse{}
 	if err := machine.Ready(); err != nil {

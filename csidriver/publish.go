@@ -11,11 +11,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// deviceKey of a publish context is what the instance calls the disk.
+// deviceKey is the key of the device name in a publish context.
 const deviceKey = "device"
 
-// ControllerPublishVolume attaches a disk and waits until it is attached. An
-// attachment that a lost reply did not tell of is found.
+// ControllerPublishVolume attaches a disk and waits until it is attached. If
+// the reply of an earlier call was lost, it finds the existing attachment.
 func (c *controller) ControllerPublishVolume(ctx context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	if err := required("volume_id", req.GetVolumeId(), "node_id", req.GetNodeId()); err != nil {
 		return nil, err
@@ -43,8 +43,9 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{deviceKey: a.Device}}, nil
 }
 
-// incompatibleOr is err, or ALREADY_EXISTS if it is because the node has the
-// volume in the other way.
+// incompatibleOr returns ALREADY_EXISTS if the conflict is an attachment of the
+// same node with another read-only mode. Otherwise it returns the same as
+// busyOr.
 func (c *controller) incompatibleOr(ctx context.Context, id cloudsim.DiskID, to cloudsim.InstanceID, readOnly bool, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err
@@ -57,9 +58,9 @@ func (c *controller) incompatibleOr(ctx context.Context, id cloudsim.DiskID, to 
 	return c.busyOr(ctx, id, err)
 }
 
-// ControllerUnpublishVolume detaches a disk from a node, or from all if there
-// is none in the request. A node that is off lets go of it by force; what is
-// gone has nothing.
+// ControllerUnpublishVolume detaches a disk from a node, or from all nodes if
+// the request names none. It detaches the disk by force if the node is off. If
+// the disk or the node does not exist, there is nothing to do.
 func (c *controller) ControllerUnpublishVolume(ctx context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -67,7 +68,7 @@ func (c *controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	id, node := cloudsim.DiskID(req.GetVolumeId()), req.GetNodeId()
 	switch {
 	case !diskID.MatchString(req.GetVolumeId()) || node != "" && !instanceID.MatchString(node):
-		return &csi.ControllerUnpublishVolumeResponse{}, nil // no such volume, or no such node
+		return &csi.ControllerUnpublishVolumeResponse{}, nil // such a volume or node does not exist
 	case node != "":
 		return &csi.ControllerUnpublishVolumeResponse{}, c.detach(ctx, id, cloudsim.InstanceID(node))
 	}
@@ -83,8 +84,8 @@ func (c *controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	return &csi.ControllerUnpublishVolumeResponse{}, nil
 }
 
-// detach takes a disk from a node, and waits until it is out. It asks whether
-// the node is off only if the disk is not out at once.
+// detach detaches a disk from a node and waits until this is done. It checks
+// whether the node is off only if the disk is not detached at once.
 func (c *controller) detach(ctx context.Context, id cloudsim.DiskID, from cloudsim.InstanceID) error {
 	d, err := c.cloud.DetachDisk(ctx, id, cloudsim.DetachDisk{Instance: from})
 	if err != nil && cloudsim.KindOf(err) != cloudsim.Conflict {
@@ -106,8 +107,8 @@ func (c *controller) detach(ctx context.Context, id cloudsim.DiskID, from clouds
 	return c.busyOr(ctx, id, goneIsDone(err))
 }
 
-// goneIsDone is err, or nil if it says that a disk or a node is gone: it has
-// nothing any more.
+// goneIsDone returns nil if err means that the disk or the node does not exist,
+// because then nothing is attached. Otherwise it returns err.
 func goneIsDone(err error) error {
 	if errors.Is(err, cloudsim.NotFound) {
 		return nil

@@ -11,11 +11,12 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// registrar tells a kubelet where a driver is: the two calls of its plugin
-// registration API, which other drivers leave to node-driver-registrar. The
-// kubelet asks as soon as the socket is in its folder, and takes the driver out
-// of the CSINode when the socket goes: it goes when this process stops in
-// peace, and stays when it is killed, so that a restart is no change.
+// registrar implements the kubelet's plugin registration API, so that
+// node-driver-registrar is not needed. The kubelet calls it as soon as its
+// socket appears in the kubelet's folder. The kubelet removes the driver from
+// the CSINode when the socket disappears. A normal stop removes the socket. A
+// killed process leaves the socket, so a restart changes nothing for the
+// kubelet.
 type registrar struct {
 	registration.UnimplementedRegistrationServer
 	log      *slog.Logger
@@ -23,16 +24,16 @@ type registrar struct {
 	endpoint string // path of the driver's socket, as the kubelet sees it
 }
 
-// GetInfo says who the driver is and where. The version is of what the kubelet
-// calls CSI: any 1.x.
+// GetInfo returns the name and the socket of the driver. The kubelet accepts
+// the version "1.0.0" for every CSI 1.x.
 func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	return &registration.PluginInfo{
 		Type: "CSIPlugin", Name: r.name, Endpoint: r.endpoint, SupportedVersions: []string{"1.0.0"},
 	}, nil
 }
 
-// NotifyRegistrationStatus is the kubelet's answer. One that refuses asks again
-// by itself, later and later.
+// NotifyRegistrationStatus logs the kubelet's result. After a refusal, the
+// kubelet itself tries again with growing intervals.
 func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if s.GetPluginRegistered() {
 		r.log.Info("the kubelet has taken the driver", "driver", r.name)
@@ -42,7 +43,8 @@ func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
-// register serves a driver's registration in the kubelet's folder until ctx ends.
+// register serves a driver's registration in the kubelet's folder until ctx
+// ends.
 func register(ctx context.Context, log *slog.Logger, cfg NodeConfig, name, socket string) error {
 	dir := cfg.KubeletSocketDir
 	if dir == "" {

@@ -19,15 +19,16 @@ import (
 
 const (
 	gib = int64(1) << 30
-	// nameLabel holds the name that the orchestrator gave: the cloud's own
-	// names are shorter than CSI's.
+	// nameLabel holds the volume name of the orchestrator. The cloud's names
+	// are shorter than CSI allows.
 	nameLabel = DefaultName + "/name"
-	// asLabel holds the legacy name that a volume was made under, if it was.
+	// asLabel holds the legacy driver name under which a volume was made.
 	asLabel = DefaultName + "/driver"
-	// contentLabel holds what the volume was made for, e.g. "ext4" or "block".
+	// contentLabel holds the requested content of the volume, e.g. "ext4" or
+	// "block".
 	contentLabel = DefaultName + "/content"
-	// metadataPrefix begins the parameters that external-provisioner and
-	// external-snapshotter add: who the volume is for.
+	// metadataPrefix is the prefix of parameters that external-provisioner and
+	// external-snapshotter add. They name the Kubernetes object of the volume.
 	metadataPrefix = "csi.storage.k8s.io/"
 	defaultGiB     = 10
 )
@@ -37,8 +38,8 @@ var (
 	ownName   = regexp.MustCompile(`^(snap|csi)-[0-9a-f]+$`)
 )
 
-// nameOf is name as the cloud takes it: the same if it can be, or else one that
-// only this name has.
+// nameOf returns a valid cloud name for name. This is name itself if it is
+// valid, or else a hash of it.
 func nameOf(name string) string {
 	if cloudName.MatchString(name) && !ownName.MatchString(name) {
 		return name
@@ -47,8 +48,8 @@ func nameOf(name string) string {
 	return "csi-" + hex.EncodeToString(sum[:16])
 }
 
-// labelsOf are the labels of what is made for name: what the orchestrator says
-// of it, so that a person finds whose it is.
+// labelsOf returns the labels of a disk or snapshot. They contain the
+// orchestrator's name and metadata, so that a person can find the owner.
 func labelsOf(name string, parameters map[string]string) map[string]string {
 	labels := map[string]string{nameLabel: name}
 	for k, v := range parameters {
@@ -59,25 +60,27 @@ func labelsOf(name string, parameters map[string]string) map[string]string {
 	return labels
 }
 
-// shape is what StorageClass parameters and a VolumeAttributesClass may say.
+// shape holds the parameters of a StorageClass and of a VolumeAttributesClass.
 type shape struct {
 	diskType         string
 	iops, throughput int
 	regional         bool
 }
 
-// The keys of parameters.
+// Keys of parameters.
 const (
 	keyType        = "type"
 	keyIOPS        = "iops"
 	keyThroughput  = "throughputMiBps"
 	keyReplication = "replication"
-	// keyDeletionPolicy is a field of the classes of snapshots, and the
-	// orchestrator's to act on. Some repeat it here, upstream's tests among them.
+	// keyDeletionPolicy is a field of snapshot classes, and only the
+	// orchestrator acts on it. Some users, and upstream's tests, also set it as
+	// a parameter.
 	keyDeletionPolicy = "deletionPolicy"
 )
 
-// read adds parameters to s; what of them is not in known is refused.
+// read adds parameters to s. It returns an error for a key that is not in
+// known.
 func (s *shape) read(field string, parameters map[string]string, known ...string) error {
 	for _, k := range slices.Sorted(maps.Keys(parameters)) {
 		v := parameters[k]
@@ -120,10 +123,11 @@ func (s *shape) set(field, k, v string) (err error) {
 	return err
 }
 
-// sizes are the sizes in GiB that a request takes.
+// sizes is the range of sizes in GiB that a request accepts.
 type sizes struct{ least, most int }
 
-// sizesOf reads a capacity range: disks come in whole GiB.
+// sizesOf parses a capacity range and rounds it to whole GiB, because disks
+// have whole GiB.
 func sizesOf(r *csi.CapacityRange) (s sizes, err error) {
 	least, most := r.GetRequiredBytes(), r.GetLimitBytes()
 	if least < 0 || most < 0 {
@@ -134,7 +138,7 @@ func sizesOf(r *csi.CapacityRange) (s sizes, err error) {
 	}
 	s = sizes{0, math.MaxInt}
 	if least > 0 {
-		s.least = int((least-1)/gib) + 1 // does not overflow
+		s.least = int((least-1)/gib) + 1 // this form cannot overflow
 	}
 	if most > 0 {
 		s.most = int(most / gib)

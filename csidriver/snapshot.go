@@ -24,8 +24,8 @@ func (c *controller) snapshot(ctx context.Context, id string) (cloudsim.Snapshot
 	return c.cloud.GetSnapshot(ctx, cloudsim.SnapshotID(id))
 }
 
-// CreateSnapshot takes a snapshot of a disk, attached or not, as after a power
-// cut. It is of a region: where it can be used is all of its zones.
+// CreateSnapshot takes a crash-consistent snapshot of a disk, which may be
+// attached. The snapshot can be used in all zones of its region.
 func (c *controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	if err := required("name", req.GetName(), "source_volume_id", req.GetSourceVolumeId()); err != nil {
 		return nil, err
@@ -61,10 +61,11 @@ func (c *controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshot
 	return &csi.CreateSnapshotResponse{Snapshot: c.taken(snap, zones)}, nil
 }
 
-// ready waits for a snapshot: until it is ready it may show what is written
-// after the call, and the specification wants an answer only once it is cut. One
-// that failed goes, so that its name is free for the next try; that it could not
-// be asked for does not take it away.
+// ready waits until a snapshot is ready to use. Before that, the snapshot may
+// still contain writes from after the call, and the specification requires an
+// answer only after the snapshot is cut. If the snapshot failed, ready deletes
+// it, so that its name is free for the next attempt. If the state cannot be
+// read, the snapshot stays.
 func (c *controller) ready(ctx context.Context, s cloudsim.Snapshot) (cloudsim.Snapshot, error) {
 	var why error
 	if !s.ReadyToUse && s.State != cloudsim.SnapshotFailed {
@@ -83,7 +84,8 @@ func (c *controller) ready(ctx context.Context, s cloudsim.Snapshot) (cloudsim.S
 	return s, nil
 }
 
-// zonesOf are the zones of a region; everywhere says that there are no others.
+// zonesOf lists the zones of a region. The result everywhere is true if the
+// cloud has no other zones.
 func (c *controller) zonesOf(ctx context.Context, region string) (names []string, everywhere bool, err error) {
 	all, _, err := cloudsim.All(ctx, c.cloud.ListZones, cloudsim.ListOptions{})
 	for _, z := range all {
@@ -94,8 +96,8 @@ func (c *controller) zonesOf(ctx context.Context, region string) (names []string
 	return names, len(names) == len(all), err
 }
 
-// told describes snapshots. Where they can be used is said only if that is not
-// everywhere.
+// told returns the CSI descriptions of snapshots. A description contains the
+// zones only if the snapshot cannot be used in all zones.
 func (c *controller) told(ctx context.Context, all ...cloudsim.Snapshot) (told []*csi.Snapshot, err error) {
 	zones := map[string][]string{}
 	for _, s := range all {
@@ -122,8 +124,9 @@ func (c *controller) taken(s cloudsim.Snapshot, zones []string) *csi.Snapshot {
 	}
 }
 
-// DeleteSnapshot deletes a snapshot; volumes that were made of it stay. One of a
-// group is deleted with it.
+// DeleteSnapshot deletes a snapshot. Volumes that were made from it stay. It
+// returns an error for a member of a group, because the members are deleted
+// together with the group.
 func (c *controller) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
 	if err := required("snapshot_id", req.GetSnapshotId()); err != nil {
 		return nil, err
@@ -143,7 +146,7 @@ func (c *controller) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshot
 	return &csi.DeleteSnapshotResponse{}, nil
 }
 
-// GetSnapshot tells of one snapshot.
+// GetSnapshot describes one snapshot.
 func (c *controller) GetSnapshot(ctx context.Context, req *csi.GetSnapshotRequest) (*csi.GetSnapshotResponse, error) {
 	if err := required("snapshot_id", req.GetSnapshotId()); err != nil {
 		return nil, err
@@ -159,8 +162,8 @@ func (c *controller) GetSnapshot(ctx context.Context, req *csi.GetSnapshotReques
 	return &csi.GetSnapshotResponse{Snapshot: told[0]}, nil
 }
 
-// ListSnapshots lists the snapshots of the project, or of a volume, or the one
-// of an id. What is not there is an empty list.
+// ListSnapshots lists the snapshots of the project, of one volume, or with one
+// id. An unknown id gives an empty list.
 func (c *controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	o, err := pageOf(req.GetMaxEntries(), req.GetStartingToken(), snapshotID)
 	if err != nil {
@@ -181,7 +184,7 @@ func (c *controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRe
 			return nil, err
 		}
 	}
-	cut := slices.DeleteFunc(l.Items, func(s cloudsim.Snapshot) bool { return !s.ReadyToUse }) // the others are not listed yet
+	cut := slices.DeleteFunc(l.Items, func(s cloudsim.Snapshot) bool { return !s.ReadyToUse }) // the list contains only finished snapshots
 	told, err := c.told(ctx, cut...)
 	if err != nil {
 		return nil, err

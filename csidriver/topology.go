@@ -11,8 +11,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// zoneKey is the driver's own topology key: the kubelet refuses a driver that
-// says of a key what the node's label, the cloud controller manager's, does not.
+// zoneKey returns the driver's own topology key. The kubelet refuses a driver
+// that gives a key another value than the node's label has. The node's standard
+// zone label comes from the cloud controller manager, so the driver does not
+// use it.
 func zoneKey(driver string) string { return "topology." + driver + "/zone" }
 
 func topologyOf(driver string, zones ...string) (all []*csi.Topology) {
@@ -22,7 +24,7 @@ func topologyOf(driver string, zones ...string) (all []*csi.Topology) {
 	return all
 }
 
-// zonesIn are the zones that topologies name, each once, in their order.
+// zonesIn lists the zones in the topologies, each once, in their order.
 func zonesIn(driver string, all ...*csi.Topology) (zones []string) {
 	for _, t := range all {
 		if z := t.GetSegments()[zoneKey(driver)]; z != "" && !slices.Contains(zones, z) {
@@ -32,11 +34,11 @@ func zonesIn(driver string, all ...*csi.Topology) (zones []string) {
 	return zones
 }
 
-// place is where a disk may stand: a zone, or two.
+// place is a possible location of a disk: one zone, or two for a regional disk.
 type place []string
 
-// permitted are the zones that a requirement allows, best first. Without one
-// it is all of them.
+// permitted lists the zones that a requirement allows, best first. Without a
+// requirement it lists all zones.
 func (c *controller) permitted(ctx context.Context, r *csi.TopologyRequirement) ([]string, error) {
 	if len(r.GetRequisite()) == 0 && len(r.GetPreferred()) == 0 {
 		known, _, err := cloudsim.All(ctx, c.cloud.ListZones, cloudsim.ListOptions{})
@@ -56,7 +58,7 @@ func (c *controller) permitted(ctx context.Context, r *csi.TopologyRequirement) 
 	return asked, nil
 }
 
-// places are the places to try for a disk, best first.
+// places lists the possible places of a disk, best first.
 func places(zones []string, regional bool) (all []place) {
 	if !regional {
 		for _, z := range zones {

@@ -14,17 +14,18 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// order is a request for a volume, in the cloud's words.
+// order is a volume request in the cloud's terms.
 type order struct {
 	disk     cloudsim.CreateDisk // without its place
 	sizes    sizes
-	zones    []string // where it may stand, best first
+	zones    []string // permitted zones, best first
 	regional bool
-	raised   bool // to the least that its type has
+	raised   bool // the size was raised to the minimum of the type
 }
 
-// CreateVolume makes a disk and waits until its data are whole. One of that
-// name that is what is asked for is the answer: the cloud says whether it is.
+// CreateVolume makes a disk and waits until its data is complete. If a disk
+// with this name exists, the cloud compares it with the request. If both match,
+// CreateVolume returns the existing disk.
 func (c *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	o, err := c.orderOf(ctx, req)
 	if err != nil {
@@ -38,7 +39,7 @@ func (c *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	if err != nil {
 		return nil, err
 	}
-	if made.State == cloudsim.DiskFailed { // its source was lost; so is its name, unless it goes
+	if made.State == cloudsim.DiskFailed { // the source was lost; the failed disk must be deleted, because it keeps the name
 		_, gone := c.cloud.DeleteDisk(ctx, d.ID)
 		return nil, errors.Join(cloudsim.Errorf(cloudsim.Internal, "disk %s has no data: %s", d.ID, made.Status.Error), gone)
 	}
@@ -92,7 +93,8 @@ func (c *controller) orderOf(ctx context.Context, req *csi.CreateVolumeRequest) 
 	return o, err
 }
 
-// source adds what the volume begins as, whose size is the least that it has.
+// source adds the source of the volume to o. It returns the size of the source,
+// which is the minimum size of the volume.
 func (c *controller) source(ctx context.Context, from *csi.VolumeContentSource, o *order) (least int, err error) {
 	switch {
 	case from == nil:
@@ -110,7 +112,7 @@ func (c *controller) source(ctx context.Context, from *csi.VolumeContentSource, 
 			return 0, err
 		}
 		o.disk.SourceDisk, o.disk.Type = d.ID, cmp.Or(o.disk.Type, d.Type)
-		if !o.regional { // a copy stands where its source does
+		if !o.regional { // a copy must be in the zones of its source
 			o.zones = slices.DeleteFunc(o.zones, func(z string) bool { return !slices.Contains(d.Zones(), z) })
 		}
 		if len(o.zones) == 0 {
@@ -121,8 +123,9 @@ func (c *controller) source(ctx context.Context, from *csi.VolumeContentSource, 
 	return 0, invalid("volume_content_source", "must be a snapshot or a volume")
 }
 
-// sizeOf chooses a size: what is required, or what the type and the source
-// need at least, or the default if that is not too much.
+// sizeOf chooses the size of a volume. It uses the required size if there is
+// one. Otherwise it uses the size of the source, or the default size within the
+// limits of the request and the type.
 func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error) {
 	if o.sizes.least > 0 && o.sizes.least < least || o.sizes.most < least {
 		return 0, status.Errorf(codes.OutOfRange, "capacity_range must take %d GiB, which the source has", least)
@@ -144,8 +147,8 @@ func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error
 	return n, nil
 }
 
-// place makes the disk in the first place that has room and where it may stand.
-// One that is there already and fits is the disk, wherever it stands.
+// place makes the disk in the first permitted place with enough capacity. If a
+// matching disk with the name exists already, place returns this disk.
 func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err error) {
 	all := places(o.zones, o.regional)
 	if len(all) == 0 {
@@ -163,7 +166,8 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 				return c.place(ctx, o)
 			}
 		case onlyAbout(err, "zone", "replicaZones", "sourceSnapshot", "sourceDisk"):
-			// What it begins as may not stand there, either. The scheduler then tries another node.
+			// The source may not be available in this place. RESOURCE_EXHAUSTED
+			// lets the scheduler try another node.
 			err = status.Errorf(codes.ResourceExhausted, "accessibility_requirements: %s: %v", zoneKey(c.cfg.Name), err)
 			continue
 		}
@@ -172,8 +176,9 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 	return d, err
 }
 
-// raise is o with the least size that its type has, if that is more than is
-// required and not too much; else it fails with small.
+// raise returns o with the minimum size of its disk type. It returns the error
+// small if the size is large enough already or the minimum exceeds the limit of
+// the request.
 func (c *controller) raise(ctx context.Context, o order, small error) (order, error) {
 	t, err := c.cloud.GetDiskType(ctx, o.disk.Type)
 	if err != nil {
@@ -195,9 +200,9 @@ func (c *controller) createAt(ctx context.Context, d cloudsim.CreateDisk, p plac
 	return c.cloud.CreateDisk(ctx, d)
 }
 
-// same answers for a disk of that name which differs from what was asked for
-// first: in a size or a place that would do as well it is asked for again, and
-// the cloud says whether all else is the same.
+// same handles a name conflict with an existing disk. If size and place of the
+// existing disk also fit the request, same repeats the request with these
+// values. The cloud then compares all other properties.
 func (c *controller) same(ctx context.Context, o order, differs error) (d cloudsim.Disk, err error) {
 	l, err := c.cloud.ListDisks(ctx, cloudsim.ListOptions{Name: o.disk.Name})
 	if err != nil {
@@ -214,8 +219,8 @@ func (c *controller) same(ctx context.Context, o order, differs error) (d clouds
 	return c.createAt(ctx, o.disk, have.Zones())
 }
 
-// deletingOr is err, or ABORTED if it is because the last disk of that name is
-// still being deleted.
+// deletingOr returns ABORTED if the conflict is a disk of the same name that is
+// still being deleted. Otherwise it returns err.
 func (c *controller) deletingOr(ctx context.Context, name string, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err
@@ -227,13 +232,13 @@ func (c *controller) deletingOr(ctx context.Context, name string, err error) err
 	return err
 }
 
-// DeleteVolume deletes a disk that nothing has. It never detaches one.
+// DeleteVolume deletes a disk that is not attached. It never detaches a disk.
 func (c *controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	if !diskID.MatchString(req.GetVolumeId()) {
-		return &csi.DeleteVolumeResponse{}, nil // no such volume
+		return &csi.DeleteVolumeResponse{}, nil // such a volume does not exist
 	}
 	id := cloudsim.DiskID(req.GetVolumeId())
 	d, err := c.cloud.DeleteDisk(ctx, id)
@@ -246,8 +251,9 @@ func (c *controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequ
 	return &csi.DeleteVolumeResponse{}, nil
 }
 
-// ValidateVolumeCapabilities confirms what the volume can do. That it was made
-// for something else is no obstacle, but several nodes at once are.
+// ValidateVolumeCapabilities confirms the capabilities that the volume
+// supports. The filesystem type at the creation does not matter. Access by
+// several nodes needs a multi-attach disk.
 func (c *controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -264,7 +270,7 @@ func (c *controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.Va
 		err = invalid("volume_capabilities", "ask for several nodes at once, which %s is not made for", d.ID)
 	}
 	if err != nil {
-		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil //nolint:nilerr // the specification's way to say no
+		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil //nolint:nilerr // the specification's form of a negative answer
 	}
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
 		VolumeContext: req.GetVolumeContext(), VolumeCapabilities: req.GetVolumeCapabilities(),

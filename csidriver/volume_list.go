@@ -11,8 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// pageOf reads the paging of a list. A token is the last id of the page before:
-// what is deleted between two pages hides nothing, and a token never ages.
+// pageOf parses the paging fields of a list request. A token is the last id of
+// the previous page. Deletions between two pages therefore hide no volume, and
+// a token does not expire.
 func pageOf(most int32, token string, id *regexp.Regexp) (o cloudsim.ListOptions, err error) {
 	if most < 0 {
 		return o, invalid("max_entries", "must not be negative, got %d", most)
@@ -23,8 +24,8 @@ func pageOf(most int32, token string, id *regexp.Regexp) (o cloudsim.ListOptions
 	return cloudsim.ListOptions{After: token, Limit: int(most)}, nil
 }
 
-// pageOfDisks is the page that a list of volumes, or of something about each,
-// asks for.
+// pageOfDisks returns the requested page of disks, for lists of volumes and of
+// their properties.
 func (c *controller) pageOfDisks(ctx context.Context, most int32, token string) (l cloudsim.List[cloudsim.Disk], err error) {
 	o, err := pageOf(most, token, diskID)
 	if err != nil {
@@ -33,8 +34,9 @@ func (c *controller) pageOfDisks(ctx context.Context, most int32, token string) 
 	return c.cloud.ListDisks(ctx, o)
 }
 
-// ListVolumes lists the disks of the project, also those that are not
-// Kubernetes': the attacher asks here where a volume is attached.
+// ListVolumes lists all disks of the project, including disks that Kubernetes
+// did not make. The external-attacher uses the list to check where volumes are
+// attached.
 func (c *controller) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	l, err := c.pageOfDisks(ctx, req.GetMaxEntries(), req.GetStartingToken())
 	if err != nil {
@@ -50,7 +52,7 @@ func (c *controller) ListVolumes(ctx context.Context, req *csi.ListVolumesReques
 	return resp, nil
 }
 
-// ControllerGetVolume tells what a volume is and who has it.
+// ControllerGetVolume returns a volume and the nodes to which it is attached.
 func (c *controller) ControllerGetVolume(ctx context.Context, req *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -79,7 +81,8 @@ func contentOf(d cloudsim.Disk) *csi.VolumeContentSource {
 	return nil
 }
 
-// nodesOf are the nodes that have a disk, or may still have it.
+// nodesOf lists the nodes that have a disk attached. It includes attachments
+// that are starting or ending.
 func nodesOf(d cloudsim.Disk) (ids []string) {
 	for _, a := range d.Attachments {
 		ids = append(ids, string(a.Instance))

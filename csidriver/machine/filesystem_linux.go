@@ -21,18 +21,21 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// formatting is the extended attribute that marks a file while mkfs writes to it.
-// A file that still has the mark holds no user data, and mkfs may run again. The
-// value is the name of the file, so that a copy under another name is not marked.
+// formatting is the extended attribute that marks a file while mkfs writes to
+// it. A file with the mark holds no user data, and mkfs may run again. The
+// value of the attribute is the name of the file, so that a copy with another
+// name does not count as marked.
 const formatting = "trusted.cloudsim.mkfs"
 
-// EnsureFilesystem makes a filesystem of type want on the disk behind l, if the
-// disk was never written to or an earlier mkfs did not finish. It returns the size
-// of the filesystem in bytes. It returns ErrForeign if the disk has a filesystem of
-// another type, and ErrHasData if the disk has data and no known filesystem.
+// EnsureFilesystem makes a filesystem of type want on the disk behind l. It
+// does so only if the disk was never written to or an earlier mkfs did not
+// finish. It returns the size of the filesystem in bytes. It returns ErrForeign
+// if the disk has a filesystem of another type. It returns ErrHasData if the
+// disk has data and no known filesystem.
 //
-// It holds a lock on the file at path, and mkfs inherits the lock. After the
-// driver was killed, the next call therefore waits until mkfs has ended.
+// EnsureFilesystem holds a lock on the file at path, and mkfs inherits the
+// lock. If the driver is killed, the next call therefore waits until mkfs has
+// ended.
 func EnsureFilesystem(ctx context.Context, l *Loop, path, want string) (bytes int64, err error) {
 	f, err := loop.OpenFile(path, os.O_RDONLY)
 	if err != nil {
@@ -356,8 +359,9 @@ func GiveToGroup(path string, gid int) error {
 	return giveToGroup(root, ".", gid)
 }
 
-// giveToGroup opens the entry itself, and not the target of a link, and changes what
-// it has opened. A pod that replaces the entry meanwhile does not redirect the change.
+// giveToGroup opens the entry itself, and not the target of a link, and changes
+// the opened entry. If a pod replaces the entry in the meantime, the change
+// does not go elsewhere.
 func giveToGroup(root *os.Root, name string, gid int) error {
 	f, err := root.OpenFile(name, unix.O_PATH, 0)
 	if err != nil {

@@ -11,27 +11,28 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// Loop is a loop device, held open, whose mounts can be listed.
+// Loop is an open loop device with a method that lists its mounts.
 type Loop struct{ *loop.Loop }
 
-// tick is the time between two looks at a state that has no event.
+// tick is the interval at which the package polls a state for which the kernel
+// has no event.
 const tick = 5 * time.Millisecond
 
-// Attach is AttachFor without a node.
+// Attach calls AttachFor without a node.
 func Attach(ctx context.Context, path string, readOnly, lapses bool) (*Loop, error) {
 	return AttachFor(ctx, "", path, readOnly, lapses)
 }
 
-// AttachFor returns the loop device of a file for a node, and makes one if there
-// is none: see loop.Attach.
+// AttachFor returns a node's loop device for a file, and makes the device if
+// there is none. See loop.Attach.
 func AttachFor(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
 	return wrap(loop.Attach(ctx, node, path, readOnly, lapses))
 }
 
-// Find is FindFor without a node.
+// Find calls FindFor without a node.
 func Find(path string, near ...string) (*Loop, error) { return FindFor("", path, near...) }
 
-// FindFor returns the loop device of a file for a node, or nil: see loop.Find.
+// FindFor returns a node's loop device for a file, or nil. See loop.Find.
 func FindFor(node, path string, near ...string) (*Loop, error) {
 	return wrap(loop.Find(node, path, near...))
 }
@@ -43,9 +44,10 @@ func wrap(d *loop.Loop, err error) (*Loop, error) {
 	return &Loop{d}, nil
 }
 
-// FileAt returns the name of the file whose loop device is mounted at path: its
-// filesystem or the device itself. It returns "" if there is no such mount. For a
-// deleted file it returns the former name.
+// FileAt returns the name of the file behind the loop device that is mounted at
+// path. The mount is the device's filesystem or the device itself. FileAt
+// returns "" if there is no such mount. For a deleted file it returns the
+// former name.
 func FileAt(path string) (string, error) {
 	at, err := mountPoint(path)
 	if err != nil || at == "" {

@@ -1,12 +1,13 @@
-// Package machine handles the loop devices, filesystems and mounts of the machine
-// that it runs on. It uses system calls. Only mkfs and the tools that check or grow
-// a filesystem are other programs.
+// Package machine handles the loop devices, filesystems and mounts of the
+// machine on which it runs. It uses system calls. It runs other programs only
+// for mkfs and for checking or growing a filesystem.
 //
-// The package keeps no state between two calls: the kernel's tables are the only
-// record. A process that was killed at any point therefore has nothing to repair.
-// The package identifies a device by the inode of the file behind it, never by its
-// number, because the kernel gives the number to the next file at once. It never
-// makes a filesystem on a disk that holds data.
+// The package keeps no state between two calls: the kernel's tables are the
+// only record. A process that was killed at any point therefore has nothing to
+// repair. The package identifies a device by the inode of the file behind it.
+// It never uses the device's number, because the kernel can give this number to
+// the next file at once. The package never makes a filesystem on a disk that
+// holds data.
 package machine
 
 import (
@@ -15,57 +16,61 @@ import (
 	"strings"
 )
 
-// The filesystems that can be made and mounted.
+// The supported filesystems.
 const (
 	Ext4 = "ext4"
 	XFS  = "xfs"
 )
 
-// Filesystems lists them; the first is the default.
+// Filesystems lists the supported filesystems. The first is the default.
 func Filesystems() []string { return []string{Ext4, XFS} }
 
 var (
-	// ErrForeign says that a place is taken by something else.
+	// ErrForeign means that another filesystem or mount is in this place.
 	ErrForeign = errors.New("something else is mounted there")
-	// ErrHasData says that a disk holds something that is no filesystem.
+	// ErrHasData means that a disk has data but no known filesystem.
 	ErrHasData = errors.New("it holds data and no filesystem that is known: it will not be formatted")
-	// ErrJournal says that a filesystem was not closed, and may not be written to:
-	// without what is in its journal it is not what was synced. See Replay.
+	// ErrJournal means that a filesystem was not unmounted cleanly and is
+	// attached read-only. The kernel cannot replay the journal, and without the
+	// journal synced data can be missing. See Replay.
 	ErrJournal = errors.New("its journal must be replayed first")
-	// ErrOptions says that a filesystem is not mounted with these options. The
-	// kernel has one word for that and for a superblock that makes no sense: it is
-	// taken for the options if there are any but those of every mount.
+	// ErrOptions means that the kernel refused the mount options. The kernel
+	// returns the same error for a damaged superblock. The package therefore
+	// returns ErrOptions only if the caller gave filesystem-specific options.
 	ErrOptions = errors.New("not with these options")
 )
 
-// Mount is one line of the kernel's table of mounts.
+// Mount is an entry of the kernel's mount table.
 type Mount struct {
 	Path         string
-	Root         string // what of the filesystem is mounted; of a bound device, its name
+	Root         string // mounted part of the filesystem; the device name for a bound device
 	Major, Minor int
 	FSType       string
-	Options      []string // of this mount
-	Super        []string // of the filesystem
+	Options      []string // options of this mount
+	Super        []string // options of the filesystem
 }
 
 // ReadOnly reports whether this mount refuses writes.
 func (m Mount) ReadOnly() bool { return slices.Contains(m.Options, "ro") }
 
-// IsDevice reports whether m is a device's file, and not a filesystem on it.
+// IsDevice reports whether m is the bind mount of a loop device's file, and not
+// a filesystem on the device.
 func (m Mount) IsDevice() bool { return m.FSType == "devtmpfs" && strings.HasPrefix(m.Root, "/loop") }
 
-// shown are the options that the kernel shows for a mount, which can be
-// compared with what was asked for. relatime is what nothing asked for means.
+// shown lists the options that the kernel shows for every mount, so that
+// MountedWith can compare them with the requested options. It omits relatime,
+// which is the kernel's default.
 var shown = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync", "dirsync"}
 
-// shownAsGiven are options of filesystems that the kernel shows as they were
-// given. Others it shows in other words, or not at all if they are what it does
-// anyway: that they are missing says nothing.
+// shownAsGiven lists filesystem options that the kernel shows in the requested
+// form. The kernel shows other options in another form, or omits them if they
+// are defaults. Their absence therefore proves nothing.
 var shownAsGiven = []string{"discard", "data=journal", "data=writeback", "dax=always", "prjquota"}
 
-// MountedWith reports whether m was mounted with these options: of those that
-// the kernel shows for every mount exactly these, the same SELinux label for all
-// files, and of a filesystem's own at least these that it shows as they are given.
+// MountedWith reports whether m was mounted with these options. The options in
+// shown and the SELinux label must match exactly. Filesystem options in
+// shownAsGiven must be present if they were requested. A numeric option must
+// not have another number.
 func (m Mount) MountedWith(options []string) bool {
 	have := append(slices.Clone(m.Options), m.Super...)
 	for _, o := range shown {
@@ -87,7 +92,8 @@ func (m Mount) MountedWith(options []string) bool {
 	return true
 }
 
-// otherNumber reports whether o is KEY=NUMBER, and have says another one.
+// otherNumber reports whether o has the form KEY=NUMBER and have contains the
+// key with another number.
 func otherNumber(have []string, o string) bool {
 	isNumber := func(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 	key, number, _ := strings.Cut(o, "=")
@@ -97,12 +103,13 @@ func otherNumber(have []string, o string) bool {
 	})
 }
 
-// label is the option that gives all files of a filesystem one SELinux label, as
-// the kubelet does for a driver whose CSIDriver says seLinuxMount (KEP-1710).
+// label is the prefix of the option that gives all files of a filesystem the
+// same SELinux label. The kubelet sets this option for a driver with
+// seLinuxMount in its CSIDriver object (KEP-1710).
 const label = "context="
 
-// Label is the SELinux label that options give to all files, as the kernel shows
-// it; "" if they give none.
+// Label returns the SELinux label that the options give to all files, in the
+// kernel's format. It returns "" if the options set none.
 func Label(options []string) string {
 	for _, o := range options {
 		if l, ok := strings.CutPrefix(o, label); ok {
@@ -112,11 +119,12 @@ func Label(options []string) string {
 	return ""
 }
 
-// Label is the SELinux label of all files of m; "" if each has its own.
+// Label returns the common SELinux label of all files of m. It returns "" if
+// each file has its own label.
 func (m Mount) Label() string { return Label(m.Super) }
 
-// splitOptions parts what the kernel shows of a filesystem at its commas, but for
-// those in quotes: a label's categories.
+// splitOptions splits the kernel's option text at commas, except at commas in
+// quotes, such as those between the categories of a label.
 func splitOptions(s string) (all []string) {
 	quoted := false
 	begin := 0

@@ -7,19 +7,19 @@ import (
 	"errors"
 )
 
-// Loop exists on Linux only.
+// Loop is a loop device, which exists only on Linux.
 type Loop struct{ Number int }
 
-// Usage is what a filesystem says of itself.
+// Usage is the disk usage of a filesystem.
 type Usage struct {
 	Total, Available, Used       int64
 	Inodes, InodesFree, InodesIn int64
 }
 
-// canonical is how Linux shows a label.
+// canonical returns a label in the format in which Linux shows it.
 func canonical(label string) string { return ordered(label) }
 
-// CanGrowMounted is false where nothing is mounted.
+// CanGrowMounted returns false, because this system has no mounts of volumes.
 func CanGrowMounted() bool { return false }
 
 func (l *Loop) Device() string            { return "" }
@@ -35,7 +35,8 @@ func (l *Loop) Guard(bool) error          { return errors.ErrUnsupported }
 func (l *Loop) Of() ([]Mount, error)      { return nil, errors.ErrUnsupported }
 func (l *Loop) Has(Mount) bool            { return false }
 
-// What a node needs works on Linux only, and says so elsewhere.
+// The functions of a node work only on Linux. On other systems they return
+// ErrUnsupported.
 func Attach(context.Context, string, bool, bool) (*Loop, error) { return nil, errors.ErrUnsupported }
 func Find(string, ...string) (*Loop, error)                     { return nil, errors.ErrUnsupported }
 func FindFor(string, string, ...string) (*Loop, error)          { return nil, errors.ErrUnsupported }

@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// flags are the mount options that the kernel takes as bits; clear ones are
-// what a mount has anyway.
+// flags maps mount options to the kernel's flag bits. An option with clear
+// removes the bit.
 var flags = map[string]struct {
 	bits  uintptr
 	clear bool
@@ -30,7 +30,8 @@ var flags = map[string]struct {
 	"sync": {unix.MS_SYNCHRONOUS, false}, "dirsync": {unix.MS_DIRSYNC, false}, "lazytime": {unix.MS_LAZYTIME, false},
 }
 
-// parse parts options into the kernel's bits and what is the filesystem's own.
+// parse splits options into the kernel's flag bits and the options for the
+// filesystem.
 func parse(options []string) (bits uintptr, own string) {
 	var rest []string
 	for _, o := range options {
@@ -47,7 +48,9 @@ func parse(options []string) (bits uintptr, own string) {
 	return bits, strings.Join(rest, ",")
 }
 
-// MountDevice mounts the filesystem on a device.
+// MountDevice mounts the filesystem on the device of l. It returns ErrJournal
+// if the device is read-only and the journal must be replayed. It returns
+// ErrOptions if the kernel refuses the options.
 func MountDevice(l *Loop, path, fsType string, options []string) error {
 	readOnly, err := l.IsReadOnly()
 	if err != nil {
@@ -55,7 +58,7 @@ func MountDevice(l *Loop, path, fsType string, options []string) error {
 	}
 	_, asked := parse(options)
 	if fsType == XFS {
-		options = append([]string{"nouuid"}, options...) // of a copy, whose original may be mounted
+		options = append([]string{"nouuid"}, options...) // the original of a copied disk may be mounted with the same UUID
 	}
 	if readOnly {
 		options = append([]string{"ro"}, options...)
@@ -75,15 +78,15 @@ func MountDevice(l *Loop, path, fsType string, options []string) error {
 	return err
 }
 
-// attributes are the bits of a mount as mount_setattr(2) calls them.
+// attributes maps flag bits to the attributes of mount_setattr(2).
 var attributes = map[uintptr]uint64{
 	unix.MS_RDONLY: unix.MOUNT_ATTR_RDONLY, unix.MS_NOSUID: unix.MOUNT_ATTR_NOSUID, unix.MS_NODEV: unix.MOUNT_ATTR_NODEV,
 	unix.MS_NOEXEC: unix.MOUNT_ATTR_NOEXEC, unix.MS_NODIRATIME: unix.MOUNT_ATTR_NODIRATIME,
 	unix.MS_NOATIME: unix.MOUNT_ATTR_NOATIME, unix.MS_STRICTATIME: unix.MOUNT_ATTR_STRICTATIME,
 }
 
-// Bind shows from at path too, with options of its own: from its first moment,
-// where the kernel can (Linux 5.12).
+// Bind makes from visible at path, with its own options. From Linux 5.12 on,
+// the new mount has these options from its first moment.
 func Bind(from, path string, options []string) error {
 	bits, _ := parse(options)
 	if bits == 0 {
@@ -108,8 +111,8 @@ func Bind(from, path string, options []string) error {
 	return nil
 }
 
-// bindWith makes the mount where nobody sees it, and moves it to path when it has
-// its options: whoever is killed in between leaves nothing.
+// bindWith makes a detached mount, sets its options, and then moves it to path.
+// If the process is killed before the move, no mount stays.
 func bindWith(from, path string, bits uintptr) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -131,8 +134,8 @@ func bindWith(from, path string, bits uintptr) error {
 	return unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// UnmountAll takes away every mount at path, one on another. A busy one is
-// an error: nothing is unmounted lazily.
+// UnmountAll removes all mounts at path. A busy mount is an error, because
+// UnmountAll never unmounts lazily.
 func UnmountAll(path string) error {
 	path, err := realpath(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -147,18 +150,18 @@ func UnmountAll(path string) error {
 			return err
 		}
 		err = unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
-		if err != nil && (was != nil || !errors.Is(err, unix.EINVAL)) { // once it may be that another was faster
+		if err != nil && (was != nil || !errors.Is(err, unix.EINVAL)) { // a first EINVAL may mean that another process has unmounted it
 			return &fs.PathError{Op: "unmount", Path: path, Err: err}
 		}
 		was = err
 	}
 }
 
-// mountedAt reports whether something is mounted at a path without symbolic
-// links. The kernel is asked about the path alone, because its table, which is
-// as long as the machine has mounts, costs more than any other step of a
-// volume's life but mkfs. Where it cannot tell (before Linux 5.8, or of a
-// filesystem that fails), the table is read.
+// mountedAt reports whether there is a mount at a path without symbolic links.
+// It normally asks the kernel with statx(2) about this path only. Reading the
+// table of all mounts costs more than any other step of a volume's lifecycle
+// except mkfs. It reads the table only if statx cannot tell, which is the case
+// before Linux 5.8 and for failing filesystems.
 func mountedAt(path string) (bool, error) {
 	s, err := statx(path)
 	if errors.Is(err, unix.ENOENT) {
@@ -171,14 +174,14 @@ func mountedAt(path string) (bool, error) {
 	return len(there) > 0, err
 }
 
-// statx is what the kernel knows of what is seen at path: it asks no server,
-// and mounts nothing.
+// statx returns the kernel's attributes of the visible object at path. It
+// contacts no file server and triggers no automount.
 func statx(path string) (s unix.Statx_t, err error) {
 	err = unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &s)
 	return s, err
 }
 
-// At returns the mounts at path, the one that is seen last.
+// At returns the mounts at path. The visible mount is the last.
 func At(path string) ([]Mount, error) {
 	path, err := mountPoint(path)
 	if err != nil || path == "" {
@@ -187,9 +190,9 @@ func At(path string) ([]Mount, error) {
 	return mounts(func(m Mount) bool { return m.Path == path })
 }
 
-// Seen returns the mount that is seen at path, nil if there is none. Of a loop
-// device's filesystem the kernel is asked about the path alone, which says no
-// more of its options than whether it is read-only; see At for the others.
+// Seen returns the visible mount at path, or nil if there is none. For a
+// filesystem on a loop device it asks the kernel only about this path. The
+// options of such a result contain at most "ro". See At for all options.
 func Seen(path string) (*Mount, error) {
 	at, err := mountPoint(path)
 	if err != nil || at == "" {
@@ -205,7 +208,8 @@ func Seen(path string) (*Mount, error) {
 	return &there[len(there)-1], nil
 }
 
-// mountPoint is path without symbolic links, "" if nothing is mounted there.
+// mountPoint returns path without symbolic links, or "" if nothing is mounted
+// there.
 func mountPoint(path string) (string, error) {
 	path, err := realpath(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -220,8 +224,8 @@ func mountPoint(path string) (string, error) {
 	return path, nil
 }
 
-// loopMount is the mount at a mount point, if a filesystem of a loop device that
-// we mount is seen there.
+// loopMount returns the mount at a mount point if it is an ext4 or XFS
+// filesystem on a loop device.
 func loopMount(at string) (m Mount, ok bool) {
 	s, err := statx(at)
 	if err != nil || s.Dev_major != loop.Major {
@@ -244,7 +248,8 @@ func loopMount(at string) (m Mount, ok bool) {
 	return m, m.FSType != ""
 }
 
-// Of returns every mount of the device: of its filesystem, and of its file.
+// Of returns every mount of the device: mounts of its filesystem and bind
+// mounts of its file.
 func (l *Loop) Of() ([]Mount, error) { return mounts(l.Has) }
 
 // Has reports whether m is a mount of l.
@@ -269,26 +274,26 @@ func mounts(want func(Mount) bool) (found []Mount, err error) {
 	return found, err
 }
 
-// Usage is what a filesystem says of itself.
+// Usage is the disk usage of a filesystem.
 type Usage struct {
 	Total, Available, Used       int64
 	Inodes, InodesFree, InodesIn int64
 }
 
-// UsageOf asks the filesystem that is mounted at path.
+// UsageOf returns the usage of the filesystem that is mounted at path.
 func UsageOf(path string) (Usage, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
 		return Usage{}, &fs.PathError{Op: "statfs", Path: path, Err: err}
 	}
-	block := int64(s.Bsize) //nolint:unconvert // it is 32 bits wide elsewhere
+	block := int64(s.Bsize) //nolint:unconvert // the field has 32 bits on other architectures
 	return Usage{
 		Total: int64(s.Blocks) * block, Available: int64(s.Bavail) * block, Used: int64(s.Blocks-s.Bfree) * block,
 		Inodes: int64(s.Files), InodesFree: int64(s.Ffree), InodesIn: int64(s.Files - s.Ffree),
 	}, nil
 }
 
-// Ready fails if this machine can have no loop devices.
+// Ready returns an error if this machine cannot have loop devices.
 func Ready() error {
 	if os.Geteuid() != 0 {
 		return errors.New("mounting needs root")

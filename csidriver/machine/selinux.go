@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// ordered is an SELinux label with its categories as the kernel shows them, see
-// mls_sid_to_context in its source: in order and once, three or more in a row as
-// a range, and two levels that are the same as one. What is no label of that kind
-// stays as it is.
+// ordered returns an SELinux label with its categories in the kernel's format;
+// see mls_sid_to_context in the kernel source. Categories are sorted and
+// unique. Three or more consecutive categories become a range, and two equal
+// levels become a single level. ordered returns other text unchanged.
 func ordered(label string) string {
 	parts := strings.SplitN(label, ":", 4) // user:role:type:low-high
 	if len(parts) < 4 {
@@ -33,10 +33,10 @@ func ordered(label string) string {
 	return strings.Join(append(parts[:3], strings.Join(levels, "-")), ":")
 }
 
-// maxCategory is more than any policy has: 1024.
+// maxCategory bounds a category number. Policies have at most 1024 categories.
 const maxCategory = 1 << 16
 
-// categories reads "c5,c0.c3", in order.
+// categories parses a list such as "c5,c0.c3" and returns the numbers in order.
 func categories(list string) (all []int, ok bool) {
 	for item := range strings.SplitSeq(list, ",") {
 		first, last, isRange := strings.Cut(item, ".")

@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// canonical is how the kernel shows an SELinux label. The kernel itself is asked
-// if it can be: a container may not see its selinuxfs, privileged or not.
+// canonical returns an SELinux label in the kernel's format. It asks the kernel
+// if possible. In a container, even a privileged one, selinuxfs may be
+// invisible; then it computes the format itself.
 func canonical(label string) string {
 	if label == "" {
 		return ""

@@ -11,12 +11,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// reconcileEvery is how often attachments are compared with where the driver
-// says that volumes are.
+// reconcileEvery is the interval at which the attacher compares its attachments
+// with the driver's list of volumes.
 const reconcileEvery = time.Minute
 
-// attach is external-attacher: VolumeAttachments become calls of
-// ControllerPublishVolume. A driver that cannot attach has nothing to be called.
+// attach returns the external-attacher. It turns VolumeAttachments into calls
+// of ControllerPublishVolume. For a driver that cannot attach, it marks
+// VolumeAttachments as attached without a call.
 func (d *driver) attach() loop {
 	lists := d.can(csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES) && d.can(csi.ControllerServiceCapability_RPC_LIST_VOLUMES)
 	handler := attach.NewTrivialHandler(d.kube)

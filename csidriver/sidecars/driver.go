@@ -12,7 +12,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// driver is one that answered, and what it can do.
+// driver is a connected driver with its capabilities.
 type driver struct {
 	*cluster
 	name       string
@@ -20,12 +20,13 @@ type driver struct {
 	plugin     rpc.PluginCapabilitySet
 	controller rpc.ControllerCapabilitySet
 	translator csitrans.CSITranslator
-	legacy     string // in-tree plugin that it takes the place of; "" for none
+	legacy     string // in-tree plugin that the driver replaces; "" for none
 }
 
-// dial waits until a driver answers and is ready. A connection that is lost
-// later is made again: calls fail meanwhile and are repeated. What the driver
-// can do is asked once, so that a driver that learns more needs a restart here.
+// dial waits until a driver answers and is ready. If the connection is lost
+// later, gRPC connects again, and failed calls are repeated. dial reads the
+// driver's capabilities only once. New capabilities therefore need a restart of
+// this process.
 func (k *cluster) dial(ctx context.Context, socket string, s *status) (*driver, error) {
 	count := metrics.NewCSIMetricsManagerWithOptions("", metrics.WithProcessStartTime(false), metrics.WithSubsystem(metrics.SubsystemSidecar))
 	klog.InfoS("Waiting for the driver", "socket", socket)
@@ -65,11 +66,11 @@ func (d *driver) ask(ctx context.Context) (err error) {
 	return err
 }
 
-func (d *driver) close() { _ = d.conn.Close() } // nobody calls any more
+func (d *driver) close() { _ = d.conn.Close() } // no calls are left
 
 func (d *driver) can(c csi.ControllerServiceCapability_RPC_Type) bool { return d.controller[c] }
 
-// loops are the controllers that this driver has a use for.
+// loops returns the controllers that the driver's capabilities need.
 func (d *driver) loops(ctx context.Context) (all []loop, err error) {
 	provision, err := d.provision(ctx)
 	if err != nil {

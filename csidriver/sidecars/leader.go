@@ -12,18 +12,18 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// How long a lease lasts, is renewed, and is asked for: upstream's values.
+// Durations of the leader election, the same as upstream's.
 const (
 	leaseFor   = 15 * time.Second
 	renewFor   = 10 * time.Second
 	retryLease = 2 * time.Second
 )
 
-// elected runs work while this process holds the lease. A process that loses
-// it ends with an error: whoever holds it now must not have company. One that
-// is stopped finishes its work, and then lets the lease go.
+// elected runs work while this process holds the lease. If the process loses
+// the lease, elected returns an error, because a second process may now hold
+// it. When ctx ends, elected lets the work finish and then releases the lease.
 func elected(ctx context.Context, k *cluster, who string, work func(context.Context) error) error {
-	conf := rest.CopyConfig(k.rest) // not to be slowed down by the controllers' calls
+	conf := rest.CopyConfig(k.rest) // a separate client, so that the controllers' calls do not throttle the lease
 	leases, err := kubernetes.NewForConfig(conf)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func elected(ctx context.Context, k *cluster, who string, work func(context.Cont
 	began, ended := make(chan struct{}), make(chan error, 1)
 	defer context.AfterFunc(ctx, func() {
 		select {
-		case <-began: // the work ends first
+		case <-began: // release the lease only after the work has ended
 		default:
 			giveUp()
 		}

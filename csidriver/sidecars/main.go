@@ -1,11 +1,12 @@
-// Command csi-sidecars is upstream's controllers of volumes in one process:
-// external-provisioner, external-attacher, external-resizer, csi-snapshotter and
-// the snapshot-controller, as libraries. One process has one set of watches and
-// one connection for each driver, where five containers have five.
+// Command csi-sidecars runs upstream's volume controllers in one process. It
+// uses external-provisioner, external-attacher, external-resizer,
+// csi-snapshotter and the snapshot-controller as libraries. One process needs
+// one set of watches and one connection per driver. Five separate containers
+// would need five.
 //
-// It holds no code of its own but their composition: what each does, and which
-// events and annotations it writes, is upstream's. It serves several drivers,
-// which is how one disk driver answers under a legacy name too (KEP-625).
+// The command only composes these libraries. The behavior, the events and the
+// annotations are upstream's. It can serve several drivers, so that one disk
+// driver can also serve a legacy name (KEP-625).
 package main
 
 import (
@@ -41,7 +42,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal kills
+	context.AfterFunc(ctx, stop) // a second signal kills the process
 	if err := run(ctx, cfg); err != nil {
 		fail(err)
 	}

@@ -20,16 +20,17 @@ import (
 	lib "sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 )
 
-// managedBy tells whose CSIStorageCapacity objects are ours.
+// managedBy is the label value that marks our CSIStorageCapacity objects.
 const managedBy = "external-provisioner"
 
-// capacityEvery is how often a driver is asked for its capacity without a
-// volume having come or gone.
+// capacityEvery is the interval at which a driver is asked for its capacity, in
+// addition to the queries after volume changes.
 const capacityEvery = time.Minute
 
-// provision is external-provisioner: claims become volumes, and what is claimed
-// no more goes. It says to which of a driver's topology a volume belongs, and,
-// if there is a namespace for it, how much room each part has.
+// provision returns the external-provisioner and its helpers. They make a
+// volume for each claim and delete released volumes. They choose the topology
+// segment of each volume. If a capacity namespace is configured, they also
+// publish the free capacity of each segment.
 func (d *driver) provision(ctx context.Context) ([]loop, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -72,7 +73,7 @@ func (d *driver) provision(ctx context.Context) ([]loop, error) {
 	protect := provision.NewCloningProtectionController(d.kube, claims.Lister(), claims.Informer(),
 		workqueue.NewTypedRateLimitingQueueWithConfig(d.limiter(), workqueue.TypedRateLimitingQueueConfig[string]{Name: "claims-" + d.name}), d.controller)
 	all = append(all, loop{"provisioner", func(ctx context.Context, wg *sync.WaitGroup) {
-		if !d.synced(ctx) { // it decides on what the caches say
+		if !d.synced(ctx) { // the provisioner makes its decisions from the caches
 			return
 		}
 		c.ControllerWaitGroup(wg)
@@ -84,7 +85,7 @@ func (d *driver) provision(ctx context.Context) ([]loop, error) {
 	return all, nil
 }
 
-// synced waits until everything that is watched has been listed once.
+// synced waits until every informer has its first complete list.
 func (k *cluster) synced(ctx context.Context) bool {
 	for _, ok := range k.core.WaitForCacheSync(ctx.Done()) {
 		if !ok {
@@ -94,8 +95,9 @@ func (k *cluster) synced(ctx context.Context) bool {
 	return true
 }
 
-// capacity writes how much room each part of a driver's topology has for each
-// StorageClass (KEP-1472): the scheduler reads it.
+// capacity returns the controller that publishes the free capacity of each
+// topology segment for each StorageClass (KEP-1472). The scheduler reads this
+// data.
 func (d *driver) capacity() (*capacity.Controller, []loop) {
 	places := topology.NewNodeTopology(d.name, d.kube, d.core.Core().V1().Nodes(), d.core.Storage().V1().CSINodes(),
 		workqueue.NewTypedRateLimitingQueueWithConfig(d.limiter(), workqueue.TypedRateLimitingQueueConfig[string]{Name: "topology-" + d.name}))

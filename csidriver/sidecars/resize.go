@@ -13,8 +13,8 @@ import (
 	"github.com/kubernetes-csi/external-resizer/v2/pkg/resizer"
 )
 
-// resize is external-resizer: claims that ask for more, or for another
-// VolumeAttributesClass, become calls to the driver.
+// resize returns the external-resizer. It turns claims with a larger size or
+// another VolumeAttributesClass into calls to the driver.
 func (d *driver) resize() (all []loop, err error) {
 	calls := resizeCalls{d}
 	r, err := resizer.NewResizerFromClient(calls, d.timeout, d.kube, d.name)
@@ -23,8 +23,8 @@ func (d *driver) resize() (all []loop, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("resizer: %w", err)
 	default:
-		// The driver grows what is in use: no watch of all pods is needed to know
-		// whether something is.
+		// The driver can grow volumes in use. The resizer therefore does not
+		// need a watch of all pods to find volumes in use.
 		const mayBeInUse = false
 		c := resize.NewResizeController(r.Name(), r, d.kube, resync, d.core, d.limiter(), mayBeInUse, d.retryMax)
 		all = append(all, loop{"resizer", func(ctx context.Context, wg *sync.WaitGroup) { c.Run(workers, ctx, wg) }})
@@ -41,8 +41,8 @@ func (d *driver) resize() (all []loop, err error) {
 	return all, nil
 }
 
-// resizeCalls is what external-resizer asks of a driver. Its own client ends
-// the process when it loses the connection, and all controllers with it.
+// resizeCalls implements the driver client of external-resizer. Upstream's own
+// client ends the whole process when it loses the connection.
 type resizeCalls struct{ *driver }
 
 func (r resizeCalls) GetDriverName(context.Context) (string, error) { return r.name, nil }
@@ -55,7 +55,8 @@ func (r resizeCalls) SupportsControllerResize(context.Context) (bool, error) {
 	return r.can(csi.ControllerServiceCapability_RPC_EXPAND_VOLUME), nil
 }
 
-// SupportsNodeResize asks the driver's node half, which a controller need not have.
+// SupportsNodeResize calls the node service, which a controller process may
+// lack.
 func (r resizeCalls) SupportsNodeResize(ctx context.Context) (bool, error) {
 	resp, err := csi.NewNodeClient(r.conn).NodeGetCapabilities(ctx, &csi.NodeGetCapabilitiesRequest{})
 	if err != nil {
@@ -91,5 +92,6 @@ func (r resizeCalls) Modify(ctx context.Context, volume string, secrets, mutable
 	return err
 }
 
-// CloseConnection leaves the connection to whoever made it.
+// CloseConnection does nothing, because the connection belongs to the driver
+// struct.
 func (r resizeCalls) CloseConnection() {}

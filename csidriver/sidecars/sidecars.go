@@ -22,7 +22,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// config is what a person says.
+// config holds the command-line settings.
 type config struct {
 	sockets            []string
 	kubeconfig         string
@@ -53,15 +53,17 @@ func (c config) validate() error {
 	return errors.Join(errs...)
 }
 
-// resync is how often a controller looks at everything again.
+// resync is the interval at which a controller processes all objects again.
 const resync = 10 * time.Minute
 
-// workers is how many objects of a kind a controller works on at once.
+// workers is the number of objects of a kind that a controller processes
+// concurrently.
 const workers = 10
 
-// cluster is the API server, and what is watched of it: once for all controllers
-// of a driver, and once for the snapshot-controller. Two drivers cannot share
-// the watches: their provisioners index the claims, each for itself.
+// cluster is the connection to the API server with its informers. All
+// controllers of a driver share one set of informers. The snapshot-controller
+// has its own set. Two drivers cannot share a set, because each provisioner
+// adds its own index to the claims.
 type cluster struct {
 	config
 	rest      *rest.Config
@@ -72,8 +74,8 @@ type cluster struct {
 	has       snapshotKinds
 }
 
-// loop is a controller: it works until ctx ends, and adds to workers those
-// that then still finish what they have begun.
+// loop is a controller. Its function run works until ctx ends. Workers that
+// still finish their task after that are counted in the wait group.
 type loop struct {
 	name string
 	run  func(ctx context.Context, workers *sync.WaitGroup)
@@ -83,7 +85,8 @@ func run(ctx context.Context, c config) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	// Every controller registers this gate; with it they wait for their workers.
+	// All controllers read this feature gate. With it, they wait for their
+	// workers.
 	if err := utilfeature.DefaultMutableFeatureGate.Set("ReleaseLeaderElectionOnExit=true"); err != nil {
 		return err
 	}
@@ -107,7 +110,7 @@ func run(ctx context.Context, c config) error {
 	return elected(ctx, k, fmt.Sprintf("%s_%d", who, os.Getpid()), func(ctx context.Context) error { return k.work(ctx, status) })
 }
 
-// connect makes the clients; none of them dials.
+// connect makes the clients without connecting them.
 func (c config) connect() (*cluster, error) {
 	conf, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {
@@ -123,10 +126,11 @@ func (c config) connect() (*cluster, error) {
 	if k.snapshots, err = snapshotclient.NewForConfig(conf); err != nil {
 		return nil, err
 	}
-	return k.watching(), snapshotscheme.AddToScheme(scheme.Scheme) // so that events can be about snapshots
+	return k.watching(), snapshotscheme.AddToScheme(scheme.Scheme) // so that events can refer to snapshots
 }
 
-// watching is k with watches of its own, which begin with start.
+// watching returns a copy of k with its own informers, which are not started
+// yet.
 func (k *cluster) watching() *cluster {
 	own := *k
 	own.core = informers.NewSharedInformerFactory(k.kube, resync)
@@ -134,8 +138,8 @@ func (k *cluster) watching() *cluster {
 	return &own
 }
 
-// work runs every controller of every driver until ctx ends and what they have
-// begun is done.
+// work runs every controller of every driver until ctx ends and all started
+// tasks are finished.
 func (k *cluster) work(ctx context.Context, s *status) error {
 	if err := k.findSnapshotKinds(ctx); err != nil {
 		return err
@@ -183,7 +187,7 @@ func (k *cluster) work(ctx context.Context, s *status) error {
 	return nil
 }
 
-// limiter spaces the tries of one object.
+// limiter returns the rate limiter for retries of an object.
 func (c config) limiter() workqueue.TypedRateLimiter[string] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, c.retryMax)
 }

@@ -17,9 +17,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// snapshotKinds is which of the CustomResourceDefinitions of snapshots the
-// cluster has. They are the cluster's, not the driver's: without them there are
-// volumes and no snapshots.
+// snapshotKinds records which snapshot CustomResourceDefinitions the cluster
+// has. The cluster's operator installs them, not the driver. Without them,
+// volumes work and snapshots are not available.
 type snapshotKinds struct{ snapshots, groups bool }
 
 func (k *cluster) findSnapshotKinds(ctx context.Context) error {
@@ -38,11 +38,11 @@ func (k *cluster) findSnapshotKinds(ctx context.Context) error {
 	return nil
 }
 
-// noLimit leaves a name that is made of a UUID whole.
+// noLimit disables the shortening of generated names that contain a UUID.
 const noLimit = -1
 
-// commonSnapshots is the snapshot-controller: it binds VolumeSnapshots to their
-// contents, for all drivers of the cluster.
+// commonSnapshots returns the snapshot-controller. It binds VolumeSnapshots to
+// their contents for all drivers of the cluster.
 func (k *cluster) commonSnapshots(s *status) loop {
 	count := metrics.NewMetricsManager()
 	s.gather(count.GetRegistry())
@@ -64,7 +64,8 @@ func (k *cluster) commonSnapshots(s *status) loop {
 	return loop{"snapshot-controller", func(ctx context.Context, wg *sync.WaitGroup) { c.Run(workers, ctx.Done(), wg) }}
 }
 
-// takeSnapshots is csi-snapshotter: contents become calls of CreateSnapshot.
+// takeSnapshots returns the csi-snapshotter. It turns VolumeSnapshotContents
+// into calls of CreateSnapshot.
 func (d *driver) takeSnapshots() loop {
 	snapshots, groups := d.snapshot.Snapshot().V1(), d.snapshot.Groupsnapshot().V1()
 	var group struct {
@@ -91,12 +92,12 @@ func (d *driver) takeSnapshots() loop {
 	}}
 }
 
-// lastCalls is how long calls about groups may take that are under way when the
-// process stops. What is broken off is called again, by the same name.
+// lastCalls is the time limit for running calls about groups when the process
+// stops. The next process repeats interrupted calls with the same name.
 const lastCalls = 5 * time.Second
 
-// finish waits for workers, and not for ever: upstream's controller does not
-// shut down its queue of groups, so that a worker that is idle never ends.
+// finish waits for workers, at most for lastCalls. Upstream's controller does
+// not shut down its queue of groups, so an idle worker never ends.
 func finish(workers *sync.WaitGroup) {
 	done := make(chan struct{})
 	go func() {

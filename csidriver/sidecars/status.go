@@ -12,13 +12,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
-	_ "k8s.io/component-base/metrics/prometheus/restclient" // calls to the API server
-	_ "k8s.io/component-base/metrics/prometheus/workqueue"  // queues of the controllers
+	_ "k8s.io/component-base/metrics/prometheus/restclient" // metrics of calls to the API server
+	_ "k8s.io/component-base/metrics/prometheus/workqueue"  // metrics of the controllers' queues
 	"k8s.io/klog/v2"
 )
 
-// status is what is told over HTTP: whether the process lives, whether its
-// controllers work, and their metrics.
+// status serves the liveness and readiness of the process and the metrics of
+// its controllers over HTTP.
 type status struct {
 	controllers atomic.Int64
 
@@ -32,13 +32,14 @@ func (s *status) gather(r metrics.KubeRegistry) {
 	s.registry = append(s.registry, r)
 }
 
-// ready says that n controllers work on complete caches.
+// ready records that n controllers run with complete caches.
 func (s *status) ready(n int) {
 	s.controllers.Store(int64(n))
 	klog.InfoS("Ready", "controllers", n)
 }
 
-// serve begins to serve; stop ends it. It serves nothing without an address.
+// serve starts the HTTP server. The function stop ends it. Without an address,
+// serve does nothing.
 func (s *status) serve(address string) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
@@ -61,7 +62,7 @@ func (s *status) serve(address string) (stop func(), err error) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = srv.Serve(ln) // ends when it is closed
+		_ = srv.Serve(ln) // returns when the server is closed
 	}()
 	return func() {
 		_ = srv.Close()

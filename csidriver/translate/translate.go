@@ -1,7 +1,8 @@
-// Package translate shows what Kubernetes makes of the volumes of its old
-// in-tree plugins, and of those of the drivers that took their place (KEP-625):
-// by upstream's own library, the one in kubelet, kube-controller-manager,
-// kube-scheduler and the sidecars. It calls nobody and changes nothing.
+// Package translate shows how Kubernetes translates volumes of its old in-tree
+// plugins, and volumes of the CSI drivers that replaced them (KEP-625). It uses
+// csi-translation-lib, the library in kubelet, kube-controller-manager,
+// kube-scheduler and the sidecars. It makes no network calls and changes no
+// objects.
 package translate
 
 import (
@@ -22,19 +23,20 @@ import (
 	lib "k8s.io/csi-translation-lib"
 )
 
-// Answer is what one object, or one volume of a pod, becomes.
+// Answer is the translation of one object, or of one volume of a pod.
 type Answer struct {
 	From   string   `json:"from"`             // e.g. StorageClass/old
-	Plugin string   `json:"plugin,omitempty"` // in-tree
-	Driver string   `json:"driver,omitempty"` // in its place
-	Object any      `json:"object,omitempty"` // nil if it does not translate
-	Why    string   `json:"why,omitempty"`    // then
-	Notes  []string `json:"notes,omitempty"`  // what was lost or changed on the way
+	Plugin string   `json:"plugin,omitempty"` // in-tree plugin
+	Driver string   `json:"driver,omitempty"` // CSI driver that replaces the plugin
+	Object any      `json:"object,omitempty"` // nil if the object does not translate
+	Why    string   `json:"why,omitempty"`    // the reason if the object does not translate
+	Notes  []string `json:"notes,omitempty"`  // losses and changes in the translation
 }
 
-// Read translates every PersistentVolume, StorageClass and Pod of a file of
-// YAML or JSON documents, in their order, also of a List, as kubectl prints them.
-// An object of another kind does not translate; what is no object is an error.
+// Read translates every PersistentVolume, StorageClass and Pod in a file of
+// YAML or JSON documents, in their order. It also reads the items of a List, as
+// kubectl prints them. An object of another kind gives an Answer without
+// translation. A document that is not an object is an error.
 func Read(file io.Reader) (all []Answer, err error) {
 	docs := yaml.NewYAMLReader(bufio.NewReader(file))
 	for n := 1; ; n++ {
@@ -57,7 +59,8 @@ func Read(file io.Reader) (all []Answer, err error) {
 	return all, nil
 }
 
-// document translates one document; there are none in one of comments alone.
+// document translates one document. A document that contains only comments
+// gives no answer.
 func document(raw []byte) (all []Answer, err error) {
 	raw, err = yaml.ToJSON(raw)
 	if err != nil || string(raw) == "null" {
@@ -120,8 +123,8 @@ func object(raw []byte) ([]Answer, error) {
 
 var translator = lib.New()
 
-// class is what the provisioner makes of a StorageClass. There is no way back:
-// a class of a CSI driver is what an operator writes next.
+// class translates a StorageClass of an in-tree plugin as the provisioner does.
+// The library does not translate a class of a CSI driver back.
 func class(from string, sc *storagev1.StorageClass) Answer {
 	a := Answer{From: from}
 	if !translator.IsMigratableIntreePluginByName(sc.Provisioner) {
@@ -130,7 +133,7 @@ func class(from string, sc *storagev1.StorageClass) Answer {
 	}
 	a.Plugin = sc.Provisioner
 	before := maps.Clone(sc.Parameters)
-	a.Driver, _ = translator.GetCSINameFromInTreeName(sc.Provisioner) // it was asked for just now
+	a.Driver, _ = translator.GetCSINameFromInTreeName(sc.Provisioner) // the plugin is migratable, so there is no error
 	now, err := translator.TranslateInTreeStorageClassToCSI(logr.Discard(), sc.Provisioner, sc.DeepCopy())
 	if err != nil {
 		a.Why = err.Error()
@@ -179,7 +182,7 @@ func volume(from string, pv *corev1.PersistentVolume) Answer {
 	return a
 }
 
-// changes are what a reader of the translation may overlook.
+// changes lists differences that a reader of the translation may overlook.
 func changes(was, now *corev1.PersistentVolume) (notes []string) {
 	if !slices.Equal(was.Spec.AccessModes, now.Spec.AccessModes) {
 		notes = append(notes, fmt.Sprintf("access modes %v become %v, which is what the plugin did with them", was.Spec.AccessModes, now.Spec.AccessModes))
@@ -190,7 +193,7 @@ func changes(was, now *corev1.PersistentVolume) (notes []string) {
 	return notes
 }
 
-// inline is what the volumes become that a pod names without a claim.
+// inline translates the volumes that a pod defines directly, without a claim.
 func inline(from string, pod *corev1.Pod) (all []Answer) {
 	for _, v := range pod.Spec.Volumes {
 		if !translator.IsInlineMigratable(&v) {
@@ -203,7 +206,7 @@ func inline(from string, pod *corev1.Pod) (all []Answer) {
 		} else {
 			pv.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}
 			a.Driver, a.Object = pv.Spec.CSI.Driver, pv
-			a.Plugin, _ = translator.GetInTreeNameFromCSIName(a.Driver) // it was translated just now
+			a.Plugin, _ = translator.GetInTreeNameFromCSIName(a.Driver) // the driver is from the translation, so there is no error
 			a.Notes = changes(pv, pv)
 		}
 		all = append(all, a)
@@ -214,11 +217,11 @@ func inline(from string, pod *corev1.Pod) (all []Answer) {
 	return all
 }
 
-// whyNot says why what a name stands for does not translate.
+// whyNot returns the reason why a provisioner or driver does not translate.
 func whyNot(name string) string {
 	switch {
 	case translator.IsMigratedCSIDriverByName(name):
-		plugin, _ := translator.GetInTreeNameFromCSIName(name) // it was asked for just now
+		plugin, _ := translator.GetInTreeNameFromCSIName(name) // the driver is known, so there is no error
 		return fmt.Sprintf("%s is the driver itself: only classes of %s are translated, and only to it", name, plugin)
 	case strings.HasPrefix(name, "kubernetes.io/"):
 		return fmt.Sprintf("%s has no CSI driver in its place: it was removed, or does not provision", name)
