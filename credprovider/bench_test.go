@@ -12,10 +12,12 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider"
 )
 
-// ecr is a plugin that others have, of the version whose shape is compared.
+// ecr is the credential plugin of another cloud, at the version that the
+// benchmark compares with.
 const ecr = "k8s.io/cloud-provider-aws/cmd/ecr-credential-provider@v1.37.0"
 
-// compiled builds a program; "" if it cannot be had here.
+// compiled builds a program and returns its path. It returns "" if the build
+// fails, for example without network.
 func compiled(b *testing.B, args ...string) string {
 	b.Helper()
 	dir := b.TempDir()
@@ -33,7 +35,7 @@ func compiled(b *testing.B, args ...string) string {
 	return all[0]
 }
 
-// shape is a program, what it is asked, and how it must end.
+// shape is a program with its input and its expected result.
 type shape struct {
 	name, path, stdin string
 	args              []string
@@ -58,11 +60,11 @@ func (s *shape) median() float64 {
 	return s.took[len(s.took)/2].Seconds() * 1000
 }
 
-// BenchmarkProgram runs the plugin from start to exit, in turns with a program
-// that only reads and writes JSON, and with another cloud's plugin, which
-// refuses a request at once: medians in milliseconds, and beside the bare
-// program's. The plugin, which asks the metadata service and the cloud, may take
-// six times as long as the bare one: 12 ms where that takes 2.
+// BenchmarkProgram measures the plugin from start to exit. It alternates with a
+// program that only reads and writes JSON. It also alternates with the plugin of
+// another cloud, which refuses a request at once. The results are medians in
+// milliseconds, and ratios to the bare program. The plugin calls the metadata
+// service and the cloud, so it may take six times as long as the bare program.
 func BenchmarkProgram(b *testing.B) {
 	path := program(b)
 	_, cfg := node(b)
@@ -85,7 +87,7 @@ func BenchmarkProgram(b *testing.B) {
 	if bare.path == "" {
 		b.Fatal("the yardstick cannot be built")
 	}
-	for _, s := range all { // their files are read once
+	for _, s := range all { // the first run loads the program files into memory
 		s.run(b)
 		s.took = nil
 	}

@@ -14,10 +14,10 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/flock"
 )
 
-// credential returns what the cache has, or asks the cloud. Of many runs at
-// once one asks, under a lock, and the others find its answer: a node that
-// starts two hundred pods makes one call. A cache that cannot be used costs
-// calls and nothing else.
+// credential returns a credential from the cache or from the cloud. Concurrent
+// runs share a lock: one run calls the cloud, and the others use its result. A
+// node that starts two hundred pods thus makes one call. If the cache is not
+// usable, every run calls the cloud.
 func (c Config) credential(ctx context.Context, host, repo, token string) (credential, error) {
 	if c.CacheDir == "" {
 		return c.fetch(ctx, host, repo, token)
@@ -41,16 +41,16 @@ func (c Config) credential(ctx context.Context, host, repo, token string) (crede
 	if err != nil {
 		return cred, err
 	}
-	_ = writeCache(path, cred) // the next run asks again
+	_ = writeCache(path, cred) // on an error the next run calls the cloud
 	prune(c.CacheDir)
 	return cred, nil
 }
 
-// keepFiles is longer than any password lives and any run takes.
+// keepFiles is longer than the life of a password and the duration of a run.
 const keepFiles = 2 * time.Hour
 
-// prune removes what nobody can use: each pod's token has files of its own, and
-// a run that was killed leaves one.
+// prune removes files that are no longer usable. Each pod's token has its own
+// files, and a run that was killed leaves a temporary file.
 func prune(dir string) {
 	all, err := os.ReadDir(dir)
 	if err != nil {
@@ -63,9 +63,10 @@ func prune(dir string) {
 	}
 }
 
-// cacheFile is where a credential is kept: one file for the node, and one for
-// each token and repository, so that no identity finds another's. The cloud is
-// part of its name. It makes the folder, and refuses one that others can reach.
+// cacheFile returns the file for a credential. The node has one file, and each
+// pair of token and repository has its own, so identities never share a
+// credential. The name also depends on the cloud. cacheFile creates the folder.
+// It returns an error for a folder that other users can access.
 func (c Config) cacheFile(host, repo, token string) (string, error) {
 	if err := os.MkdirAll(c.CacheDir, 0o700); err != nil {
 		return "", err
@@ -89,9 +90,10 @@ func (c Config) cacheFile(host, repo, token string) (string, error) {
 	return filepath.Join(c.CacheDir, hex.EncodeToString(sum[:16])+".json"), nil
 }
 
-// readCache returns a credential that is good for a while. It is used for half
-// of its life: then a new one is asked for, while the old one still works, and
-// so a rotation of the cloud's keys is followed within its overlap.
+// readCache returns a cached credential that is still usable. A credential is
+// used for half of its life, and the next run then gets a new credential while
+// the old one still works. After a rotation of the cloud's keys, no credential
+// with the old key is thus used until the end of the overlap.
 func readCache(path string) (cred credential, ok bool) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -127,11 +129,12 @@ func writeCache(path string, cred credential) error {
 	return os.Rename(f.Name(), path)
 }
 
-// lockEvery is how often a lock is tried. A blocked lock could not be left
-// when the time is over.
+// lockEvery is how often lock tries to get the lock. A blocking call could not be
+// cancelled when the time is over.
 const lockEvery = 20 * time.Millisecond
 
-// lock waits for the lock of a file, which ends with its holder.
+// lock waits for the lock of a file. The lock ends with the process that holds
+// it.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -143,7 +146,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		ok, err := flock.Try(f)
 		if ok {
 			now := time.Now()
-			_ = os.Chtimes(path, now, now) // prune may take it from who holds it, at the price of a call
+			_ = os.Chtimes(path, now, now) // prune may delete the lock file of a running process; this costs only a call
 			return func() { _ = f.Close() }, nil
 		}
 		if err != nil {

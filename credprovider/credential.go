@@ -13,16 +13,16 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// credential is a password and its end, on this machine's clock.
+// credential is a password with its expiry, on the clock of this machine.
 type credential struct {
 	Username  string    `json:"username"`
 	Password  string    `json:"password"`
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
-// Lives: a credential that is over within minLife is no good to a pull; the
-// kubelet may keep one for half of what is left, so that it asks again long
-// before the end.
+// A credential that expires within minLife is not usable for a pull. The kubelet
+// may reuse a credential for half of its remaining time, at most maxReuse, so
+// that it asks again long before the expiry.
 const (
 	minLife  = time.Minute
 	maxReuse = 30 * time.Minute
@@ -30,12 +30,12 @@ const (
 
 func (c credential) left() time.Duration { return time.Until(c.ExpiresAt) }
 
-// reuse is how long the kubelet may keep c: never null, never negative.
+// reuse returns how long the kubelet may reuse c. It is never negative.
 func (c credential) reuse() time.Duration {
 	return max(0, min(maxReuse, (c.left()-minLife)/2)).Truncate(time.Second)
 }
 
-// Timeouts of one call.
+// These are the limits of a call.
 const (
 	dialTimeout = time.Second
 	callTimeout = 5 * time.Second
@@ -43,9 +43,9 @@ const (
 	pauseTries  = 300 * time.Millisecond
 )
 
-// fetch asks the cloud for a credential: as the pod's service account, if there
-// is a token of it, else as the node. A service account that may not never
-// falls back to the node.
+// fetch gets a credential from the cloud. If the request has a token of the pod's
+// service account, fetch uses this token, and otherwise the token of the node. If
+// the cloud refuses the service account, fetch does not try the node's token.
 func (c Config) fetch(ctx context.Context, host, repo, token string) (cred credential, err error) {
 	hc, err := c.cloudHTTP()
 	if err != nil {
@@ -70,7 +70,8 @@ func (c Config) fetch(ctx context.Context, host, repo, token string) (cred crede
 	if got.Registry != host {
 		return cred, fault(CodeHost, "the cloud's registry is %q and not %q: correct the plugin's registries", got.Registry, host)
 	}
-	// Its life, and not its end, because the cloud has a clock of its own.
+	// The expiry is calculated from the remaining time, because the cloud may
+	// have another clock.
 	cred = credential{got.Username, got.Password, time.Now().Add(time.Duration(got.TTLSeconds) * time.Second)}
 	if cred.left() < minLife {
 		return cred, fault(CodeExpired, "the cloud gave a credential that is over in %s", cred.left().Truncate(time.Second))
@@ -85,7 +86,8 @@ func who(req cloudsim.CreateRegistryCredential) string {
 	return "this node"
 }
 
-// retry tries again what may pass: no answer, or too many requests.
+// retry repeats a call after temporary errors: no answer, too many requests, or
+// an internal error.
 func retry[T any](ctx context.Context, call func() (T, error)) (v T, err error) {
 	for n := 1; ; n++ {
 		v, err = call()
@@ -116,8 +118,8 @@ func (c Config) cloudHTTP() (*http.Client, error) {
 	}, nil
 }
 
-// nodeToken asks the metadata service for a token of the service account that
-// this instance carries.
+// nodeToken gets a token from the metadata service, for the service account of
+// this instance.
 func (c Config) nodeToken(ctx context.Context) (string, error) {
 	m := client.NewMetadata(c.MetadataURL)
 	defer m.Close()
@@ -134,7 +136,7 @@ func (c Config) nodeToken(ctx context.Context) (string, error) {
 	return t.AccessToken, nil
 }
 
-// oneLine is an error for the kubelet's log.
+// oneLine formats an error for the kubelet's log, in one line of limited length.
 func oneLine(err error) string {
 	s := strings.Join(strings.Fields(err.Error()), " ")
 	if len(s) > 500 {

@@ -1,14 +1,15 @@
-// Package credprovider is the kubelet's image credential provider (KEP-2133,
-// and KEP-4412 for service accounts): one request on standard input, one
-// answer on standard output, and no life beyond that.
+// Package credprovider implements an image credential provider for the kubelet
+// (KEP-2133, and KEP-4412 for service accounts). A run reads one request from
+// standard input, writes one answer to standard output, and ends.
 //
-// It imports the standard library and the cloud's client only, because the
-// kubelet runs it for image pulls: how fast it starts is how fast a pod does.
+// The package imports only the standard library, the cloud's client and small
+// internal packages. The kubelet runs the plugin before image pulls, so its start
+// delays pods.
 //
-// It answers only for registries that its own configuration names, however
-// wide the kubelet's matchImages are, and sends tokens only to endpoints from
-// that configuration: never to a host that an image, a challenge or a redirect
-// names, and never through a proxy.
+// The plugin answers only for registries in its own configuration, even if the
+// kubelet's matchImages match more. It sends tokens only to endpoints in this
+// configuration. It never sends them to a host from an image name, a challenge or
+// a redirect, and never through a proxy.
 package credprovider
 
 import (
@@ -29,43 +30,46 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// The one version of the protocol that is spoken.
+// These constants belong to the supported version of the protocol.
 const (
 	APIVersion   = "credentialprovider.kubelet.k8s.io/v1"
 	requestKind  = "CredentialProviderRequest"
 	responseKind = "CredentialProviderResponse"
 )
 
-// deadline is how long a run may take, whatever hangs. The kubelet kills a
-// plugin after a minute, and makes its pod wait as long.
+// deadline limits the duration of a run. The kubelet kills a plugin only after a
+// minute, and the pod waits until then.
 const deadline = 12 * time.Second
 
-// maxRequest bounds what is read from the kubelet: a token and annotations.
+// maxRequest limits the size of a request in bytes. A request contains a token
+// and annotations.
 const maxRequest = 1 << 20
 
-// Config says what the plugin may do. It holds no secrets.
+// Config is the configuration of the plugin. It contains no secrets.
 type Config struct {
-	// CloudURL is the cloud's API.
+	// CloudURL is the URL of the cloud's API.
 	CloudURL string `json:"cloudURL"`
-	// CloudCAFile has the authority of an https CloudURL (PEM); "" trusts
-	// those of the system.
+	// CloudCAFile contains the certificate authority of an https CloudURL (PEM).
+	// Empty means the authorities of the system.
 	CloudCAFile string `json:"cloudCAFile,omitempty"`
-	// MetadataURL is the instance's metadata service; "" is the link-local
-	// address.
+	// MetadataURL is the URL of the instance's metadata service. ReadConfig
+	// replaces an empty URL with the link-local address.
 	MetadataURL string `json:"metadataURL,omitempty"`
-	// Registries are the registries to answer for: host[:port], exactly as
-	// image names have them.
+	// Registries are the registries that the plugin answers for: host[:port],
+	// exactly as in image names.
 	Registries []string `json:"registries"`
-	// CacheDir keeps answers between runs, for who runs the plugin and nobody
-	// else; "" keeps none.
+	// CacheDir stores credentials between runs. Only the user that runs the
+	// plugin may access it. Empty means no cache.
 	CacheDir string `json:"cacheDir,omitempty"`
-	// OptInAnnotation is one by which a Kubernetes service account says that
-	// its pods pull as itself. Then those of all others pull as the node, and
-	// no one falls back. "" uses whatever token the kubelet sends.
+	// OptInAnnotation is an annotation of Kubernetes service accounts. Pods of an
+	// account with the annotation pull as this account, and pods of all other
+	// accounts pull as the node. A refused account never pulls as the node. If
+	// OptInAnnotation is empty, the plugin uses every token that the kubelet
+	// sends.
 	OptInAnnotation string `json:"optInAnnotation,omitempty"`
 }
 
-// ReadConfig reads a configuration file, strictly.
+// ReadConfig reads a configuration file. An unknown field is an error.
 func ReadConfig(r io.Reader) (c Config, err error) {
 	d := json.NewDecoder(io.LimitReader(r, maxRequest))
 	d.DisallowUnknownFields()
@@ -78,7 +82,7 @@ func ReadConfig(r io.Reader) (c Config, err error) {
 	return c, c.Validate()
 }
 
-// Validate says everything that is wrong with c.
+// Validate returns all errors in c, not only the first.
 func (c Config) Validate() error {
 	var bad []string
 	for what, s := range map[string]string{"cloudURL": c.CloudURL, "metadataURL": c.MetadataURL} {
@@ -101,7 +105,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// isRegistry reports whether s is host[:port], as in the name of an image.
+// isRegistry reports whether s has the form host[:port], as in the name of an
+// image.
 func isRegistry(s string) bool {
 	if s == "" || strings.ContainsAny(s, "/*? @") {
 		return false
@@ -114,7 +119,7 @@ func isRegistry(s string) bool {
 	return err == nil && bits == nil && host != "" && n > 0
 }
 
-// request is what the kubelet asks. Fields of later versions are ignored.
+// request is the request of the kubelet. Fields of later versions are ignored.
 type request struct {
 	APIVersion  string            `json:"apiVersion"`
 	Kind        string            `json:"kind"`
@@ -123,7 +128,7 @@ type request struct {
 	Annotations map[string]string `json:"serviceAccountAnnotations"`
 }
 
-// response is what the kubelet reads, strictly.
+// response is the answer to the kubelet. The kubelet refuses unknown fields.
 type response struct {
 	APIVersion    string                `json:"apiVersion"`
 	Kind          string                `json:"kind"`
@@ -137,14 +142,14 @@ type authConfig struct {
 	Password string `json:"password"`
 }
 
-// What the kubelet may reuse an answer for.
+// These constants tell the kubelet which images may reuse an answer.
 const (
-	forRegistry = "Registry" // all images of the registry: the node's own credential
-	forImage    = "Image"    // this repository: a service account's credential
+	forRegistry = "Registry" // all images of the registry, for the node's credential
+	forImage    = "Image"    // this repository only, for a service account's credential
 )
 
-// Run answers one request. It returns an *Error with a stable code, after
-// which the kubelet pulls without credentials and logs the error.
+// Run answers one request. It returns an *Error with a stable code. After an
+// error the kubelet logs the error and pulls without credentials.
 func Run(ctx context.Context, cfg Config, stdin io.Reader, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -175,14 +180,14 @@ func Run(ctx context.Context, cfg Config, stdin io.Reader, stdout io.Writer) err
 	if err != nil {
 		return fault(CodeOutput, "%v", err)
 	}
-	n, err := stdout.Write(append(raw, '\n')) // one write: the kubelet reads all or nothing
+	n, err := stdout.Write(append(raw, '\n')) // one write, so that the kubelet gets the complete answer or none
 	if err != nil || n <= len(raw) {
 		return fault(CodeOutput, "the answer could not be written: %v", err)
 	}
 	return nil
 }
 
-// identity is the token to pull with: the pod's, or "" for the node's own.
+// identity returns the pod's token, or "" if the pod pulls as the node.
 func (c Config) identity(req request) (token string, err error) {
 	if c.OptInAnnotation == "" {
 		return req.Token, nil
@@ -196,8 +201,8 @@ func (c Config) identity(req request) (token string, err error) {
 	return req.Token, nil
 }
 
-// readRequest reads one document, and no further: a kubelet that never closes
-// its end is answered all the same.
+// readRequest reads one JSON document. It does not read until the end of the
+// input, because the kubelet may keep the pipe open.
 func readRequest(ctx context.Context, stdin io.Reader) (req request, err error) {
 	type read struct {
 		raw json.RawMessage
@@ -205,7 +210,7 @@ func readRequest(ctx context.Context, stdin io.Reader) (req request, err error) 
 	}
 	done := make(chan read, 1)
 	in := &io.LimitedReader{R: stdin, N: maxRequest}
-	go func() { // waited for below; a read that nobody ends ends with the process
+	go func() { // the result is awaited below; a read that never returns ends with the process
 		var r read
 		r.err = json.NewDecoder(in).Decode(&r.raw)
 		done <- r
@@ -235,7 +240,8 @@ func readRequest(ctx context.Context, stdin io.Reader) (req request, err error) 
 	return req, nil
 }
 
-// place takes an image apart, and refuses registries that are not ours.
+// place splits an image name into registry and repository. It returns an error
+// for a registry that is not in the configuration.
 func (c Config) place(image string) (host, repo string, err error) {
 	host, repo, ok := strings.Cut(image, "/")
 	if !ok || host == "" || repo == "" {
@@ -253,10 +259,10 @@ func (c Config) place(image string) (host, repo string, err error) {
 	return host, repo, nil
 }
 
-// DefaultConfigFile is where the plugin's configuration is looked for.
+// DefaultConfigFile is the default path of the plugin's configuration.
 const DefaultConfigFile = "/etc/cloudsim/credprovider.json"
 
-// Main is Run by the configuration in a file.
+// Main reads the configuration file and calls Run.
 func Main(ctx context.Context, configFile string, args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) > 0 {
 		return fault(CodeConfig, "unknown argument %.100q", args[0])

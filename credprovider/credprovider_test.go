@@ -28,7 +28,8 @@ import (
 
 const host = "registry.sim:5000"
 
-// node is a cloud with a registry's name, and a node of it that may pull.
+// node starts a cloud with a registry and returns the configuration of a node
+// that may pull.
 func node(t testing.TB) (*client.Client, credprovider.Config) {
 	t.Helper()
 	return nodeOf(t, host)
@@ -61,7 +62,7 @@ func nodeOf(t testing.TB, registry string) (*client.Client, credprovider.Config)
 	return cl, credprovider.Config{CloudURL: cl.URL, MetadataURL: "http://" + ln.Addr().String(), Registries: []string{registry}}
 }
 
-// ask is a request for an image of the registry.
+// ask returns a request for an image of the registry.
 func ask(image, token string, annotations ...string) string {
 	has := map[string]string{}
 	for _, a := range annotations {
@@ -124,7 +125,7 @@ func TestANodePulls(t *testing.T) {
 	}
 }
 
-// Requests that are none, and what is not ours, each by its code.
+// Invalid requests and other registries are refused, each with its error code.
 func TestRefusals(t *testing.T) {
 	_, cfg := node(t)
 	for name, tc := range map[string]struct {
@@ -159,8 +160,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A kubelet that never closes its end is answered, and one that never writes
-// is not waited for beyond the deadline.
+// The plugin answers even if the kubelet never closes standard input.
 func TestStandardInputThatNeverEnds(t *testing.T) {
 	_, cfg := node(t)
 	r, w := io.Pipe()
@@ -171,7 +171,7 @@ func TestStandardInputThatNeverEnds(t *testing.T) {
 	}
 }
 
-// A redirect is not followed, and a token goes nowhere else.
+// The plugin follows no redirect and sends no token to another server.
 func TestRedirect(t *testing.T) {
 	_, good := node(t)
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("a token went astray: %s", r.URL) }))
@@ -190,8 +190,8 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// Two hundred at once cost one call; the cache is nobody else's, and what is
-// in it is not used to its end.
+// Two hundred concurrent runs make one call. Other users cannot read the cache,
+// and a cached credential is not used until its expiry.
 func TestCache(t *testing.T) {
 	cl, cfg := node(t)
 	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")
@@ -244,7 +244,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// nobody is a URL at which nobody listens, and nobody's connection ends.
+// nobody returns the URL of a port without a listener, which is not used by a
+// connection either.
 func nobody(t *testing.T) string {
 	t.Helper()
 	ports, err := freeport.Choose(1)
@@ -254,7 +255,7 @@ func nobody(t *testing.T) string {
 	return fmt.Sprintf("http://127.0.0.1:%d", ports[0])
 }
 
-// A cloud that nobody answers at.
+// If the cloud does not answer, the error code is E_CLOUD.
 func TestNobodyAnswers(t *testing.T) {
 	_, cfg := node(t)
 	cfg.CloudURL = nobody(t)

@@ -2,25 +2,25 @@ package credprovider
 
 import "fmt"
 
-// Code is a class of failure. Scripts and people look for it in the kubelet's
-// log: codes do not change.
+// Code is a class of errors. Scripts and people search for codes in the kubelet's
+// log, so codes never change.
 type Code string
 
-// The codes.
+// These are the error codes.
 const (
 	CodeConfig   Code = "E_CONFIG"   // the plugin's configuration is wrong
-	CodeInput    Code = "E_INPUT"    // what came on standard input is no request
-	CodeVersion  Code = "E_VERSION"  // a request of another version or kind
-	CodeImage    Code = "E_IMAGE"    // the image names no registry
-	CodeHost     Code = "E_HOST"     // a registry that the plugin does not answer for
-	CodeMetadata Code = "E_METADATA" // the metadata service does not say who this node is
+	CodeInput    Code = "E_INPUT"    // standard input contains no valid request
+	CodeVersion  Code = "E_VERSION"  // the request has another version or kind
+	CodeImage    Code = "E_IMAGE"    // the image name contains no registry
+	CodeHost     Code = "E_HOST"     // the plugin is not configured for this registry
+	CodeMetadata Code = "E_METADATA" // the metadata service returns no token for this node
 	CodeDenied   Code = "E_DENIED"   // the cloud refuses this identity
 	CodeCloud    Code = "E_CLOUD"    // the cloud does not answer
-	CodeExpired  Code = "E_EXPIRED"  // the credential is over before it can be used
+	CodeExpired  Code = "E_EXPIRED"  // the credential expires too early
 	CodeOutput   Code = "E_OUTPUT"   // the answer could not be written
 )
 
-// Error is a failure in one line, without secrets.
+// Error is an error in one line, without secrets.
 type Error struct {
 	Code Code
 	Msg  string

@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider"
 )
 
-// The kubelet gets the credential under the registry of the image, host[:port]
-// and no more, however the image is written.
+// The key of the credential is always the registry of the image, host[:port], for
+// every form of the image name.
 func TestAuthKeys(t *testing.T) {
 	const digest = "@sha256:0000000000000000000000000000000000000000000000000000000000000000"
 	for registry, images := range map[string][]string{
@@ -40,7 +40,7 @@ func TestAuthKeys(t *testing.T) {
 	}
 }
 
-// gives is a cloud whose passwords live so long.
+// gives starts a cloud that returns passwords with the given lifetime.
 func gives(t *testing.T, seconds int64) (url string) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -54,9 +54,9 @@ func gives(t *testing.T, seconds int64) (url string) {
 	return srv.URL
 }
 
-// What the kubelet may keep follows from what is left: nothing of what is almost
-// over, and half of the rest; never null, which would be the kubelet's default,
-// and never less than nothing.
+// The cache duration depends on the remaining time. It is 0 if the password is
+// almost expired, and otherwise half of the remaining time. It is always set,
+// because without it the kubelet uses its default. It is never negative.
 func TestReuse(t *testing.T) {
 	_, cfg := node(t)
 	for seconds, want := range map[int64]string{-1: "", 0: "", 30: "", 59: "", 61: "0s", 90: "14s", 900: "6m59s", 3600: "29m29s", 1 << 30: "30m0s"} {
@@ -70,13 +70,13 @@ func TestReuse(t *testing.T) {
 		}
 		got, bad := time.ParseDuration(a.CacheDuration)
 		most, _ := time.ParseDuration(want)
-		if err != nil || bad != nil || got > most+time.Second || got < most-30*time.Second || got < 0 { // the run takes a while
+		if err != nil || bad != nil || got > most+time.Second || got < most-30*time.Second || got < 0 { // the run itself takes some time
 			t.Errorf("%d s are left: kept for %s, %v; want %s", seconds, a.CacheDuration, err, want)
 		}
 	}
 }
 
-// payload is what a signed password says.
+// payload returns the contents of a signed password.
 func payload(t *testing.T, password string) (header struct{ Kid string }, claims struct {
 	Iss, Sub, Aud, Use string
 	PullOnly           bool
@@ -100,8 +100,8 @@ func payload(t *testing.T, password string) (header struct{ Kid string }, claims
 	return header, claims
 }
 
-// The password is of the registry alone, for pulls, and lives an hour at most:
-// it is neither the node's token nor the pod's.
+// The password is valid only for pulls from the registry, for at most an hour. It
+// is not the token of the node or the pod.
 func TestThePasswordIsNoToken(t *testing.T) {
 	cl, cfg := node(t)
 	a, err := run(t, cfg, strings.NewReader(ask(host+"/team/app", "")))
@@ -127,8 +127,8 @@ func TestThePasswordIsNoToken(t *testing.T) {
 	}
 }
 
-// The files of the cache are one for the node and one for each pod's token and
-// repository: nobody gets what another may.
+// The cache has one file for the node and one for each pair of a pod's token and
+// a repository. An identity never gets the credential of another identity.
 func TestCacheKeepsIdentitiesApart(t *testing.T) {
 	cl, cfg := node(t)
 	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")
@@ -151,7 +151,7 @@ func TestCacheKeepsIdentitiesApart(t *testing.T) {
 		"node": ask(host+"/shop/web", ""), "pod": ask(host+"/shop/web", pod), "pod, another repository": ask(host+"/shop/api", pod),
 		"another pod": ask(host+"/shop/web", k8s.token(t, func(c map[string]any) { c["jti"] = "2" })),
 	} {
-		for range 2 { // a token is shown again for as long as it lives
+		for range 2 { // a pod shows its token repeatedly
 			a, err := run(t, cfg, strings.NewReader(in))
 			if err != nil {
 				t.Fatalf("%s: %v", what, err)
@@ -173,8 +173,9 @@ func TestCacheKeepsIdentitiesApart(t *testing.T) {
 	}
 }
 
-// After half of its life a credential is asked for anew, and so one of a key
-// that retires is not used to the end of the overlap; what is old goes.
+// A credential is renewed after half of its life. A credential with a retired key
+// is therefore not used until the end of the overlap. Old cache files are
+// deleted.
 func TestCacheFollowsARotation(t *testing.T) {
 	cl, cfg := node(t)
 	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")

@@ -4,5 +4,6 @@ package credprovider
 
 import "io/fs"
 
-// owned reports false: no kubelet runs such a plugin here, so there is no cache.
+// owned returns false, because no kubelet runs the plugin on this system. There
+// is therefore no cache.
 func owned(fs.FileInfo) bool { return false }

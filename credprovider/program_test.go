@@ -24,10 +24,10 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider"
 )
 
-// limit is how long any run may take, whatever hangs.
+// limit is the maximum duration of a run, in all cases.
 const limit = 15 * time.Second
 
-// program is the plugin as a kubelet runs it.
+// program returns the path of the plugin that the kubelet runs.
 func program(tb testing.TB) string {
 	tb.Helper()
 	if testing.Short() {
@@ -43,7 +43,7 @@ func program(tb testing.TB) string {
 	return path
 }
 
-// configured writes a configuration and returns its name.
+// configured writes a configuration to a file and returns its path.
 func configured(tb testing.TB, cfg credprovider.Config) string {
 	tb.Helper()
 	raw, err := json.Marshal(cfg)
@@ -57,18 +57,18 @@ func configured(tb testing.TB, cfg credprovider.Config) string {
 	return path
 }
 
-// exited is how a run of the program ended.
+// exited is the result of a run of the program.
 type exited struct {
 	code           int
 	stdout, stderr string
 	took           time.Duration
 }
 
-// execute runs the program in a process group of its own, of which nothing may
-// be left.
+// execute runs the program in its own process group. The test fails if a process
+// of this group remains.
 func execute(t *testing.T, cfg credprovider.Config, stdin io.Reader, change ...func(*exec.Cmd)) exited {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the kubelet's
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the kubelet's limit
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program(t), "--config="+configured(t, cfg))
 	var out, said bytes.Buffer
@@ -88,7 +88,8 @@ func execute(t *testing.T, cfg credprovider.Config, stdin io.Reader, change ...f
 	return exited{cmd.ProcessState.ExitCode(), out.String(), said.String(), time.Since(begin)}
 }
 
-// failed wants one line with a code, nothing on standard output, and in time.
+// failed checks that a run failed in time, with one line on standard error that
+// contains one of the codes, and nothing on standard output.
 func (e exited) failed(t *testing.T, codes ...credprovider.Code) {
 	t.Helper()
 	is := false
@@ -103,10 +104,10 @@ func (e exited) failed(t *testing.T, codes ...credprovider.Code) {
 	}
 }
 
-// sentinel is in every secret of these tests.
+// sentinel is part of every secret in these tests.
 const sentinel = "s3nt1nel"
 
-// endless is bytes without end, or until a reader had enough.
+// endless is a reader that never ends.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {
@@ -116,7 +117,7 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// What comes on standard input, or does not, is answered in time by one line.
+// The program reports every invalid input in time, with one line.
 func TestProgramReadsAnything(t *testing.T) {
 	_, cfg := node(t)
 	for name, tc := range map[string]struct {
@@ -154,8 +155,8 @@ func TestProgramReadsAnything(t *testing.T) {
 	}
 }
 
-// blackHole is an address that takes no connection and refuses none: its queue
-// is full.
+// blackHole returns an address that neither accepts nor refuses connections,
+// because its queue is full.
 func blackHole(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
@@ -182,7 +183,7 @@ func blackHole(t *testing.T) string {
 	return ""
 }
 
-// endpoints are services that do not serve, by what is wrong with them.
+// endpoints returns URLs of faulty services, by their fault.
 func endpoints(t *testing.T) map[string]string {
 	t.Helper()
 	ended := make(chan struct{})
@@ -205,7 +206,7 @@ func endpoints(t *testing.T) map[string]string {
 			}
 		}
 	}
-	t.Cleanup(func() { close(ended) }) // before the servers go, which wait for their handlers
+	t.Cleanup(func() { close(ended) }) // must end before the servers close, because they wait for their handlers
 	return map[string]string{
 		"refused":      nobody(t),
 		"black-holed":  "http://" + blackHole(t),
@@ -220,8 +221,8 @@ func endpoints(t *testing.T) map[string]string {
 	}
 }
 
-// Whatever the cloud or the metadata service does, the program ends in time, by
-// one line, and leaves nobody.
+// For every fault of the cloud or the metadata service, the program ends in time,
+// writes one line, and leaves no process.
 func TestProgramAlwaysEnds(t *testing.T) {
 	_, good := node(t)
 	for what, url := range endpoints(t) {
@@ -240,7 +241,8 @@ func TestProgramAlwaysEnds(t *testing.T) {
 	}
 }
 
-// Tokens go where the configuration says, whatever the environment says.
+// The program sends tokens directly to the configured URLs and ignores the proxy
+// variables of the environment.
 func TestProgramUsesNoProxy(t *testing.T) {
 	_, good := node(t)
 	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("a proxy was asked for %s", r.URL) }))
@@ -259,8 +261,8 @@ func TestProgramUsesNoProxy(t *testing.T) {
 	}
 }
 
-// An answer that cannot be written is a failure: the kubelet must not take half
-// of one for all.
+// The program fails if it cannot write its answer, because the kubelet must not
+// use a partial answer.
 func TestProgramCannotWrite(t *testing.T) {
 	_, cfg := node(t)
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -271,7 +273,8 @@ func TestProgramCannotWrite(t *testing.T) {
 	execute(t, cfg, strings.NewReader(ask(host+"/a", "")), func(cmd *exec.Cmd) { cmd.Stdout = full }).failed(t, credprovider.CodeOutput)
 }
 
-// A run that is killed while it holds the cache's lock is in nobody's way.
+// A run that was killed while it held the lock of the cache does not block later
+// runs.
 func TestProgramIsKilled(t *testing.T) {
 	cl, cfg := node(t)
 	asked, let := make(chan struct{}, 16), make(chan struct{})
@@ -301,7 +304,7 @@ func TestProgramIsKilled(t *testing.T) {
 	}
 }
 
-// forwards is a way to a cloud on which a test sees the requests.
+// forwards starts a proxy to the cloud. The function see gets every request.
 func forwards(t *testing.T, cl *client.Client, see func(*http.Request)) (url string) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -325,7 +328,7 @@ func forwards(t *testing.T, cl *client.Client, see func(*http.Request)) (url str
 	return srv.URL
 }
 
-// Who waits for another's lock ends in time, too.
+// A run that waits for the lock of another run also ends in time.
 func TestProgramsWaitInTime(t *testing.T) {
 	_, good := node(t)
 	cfg := credprovider.Config{CloudURL: endpoints(t)["stands still"], MetadataURL: good.MetadataURL, Registries: good.Registries, CacheDir: filepath.Join(t.TempDir(), "cache")}
@@ -338,8 +341,8 @@ func TestProgramsWaitInTime(t *testing.T) {
 	all.Wait()
 }
 
-// Two hundred kubelet pulls at once cost the cloud one call, as its own bill has
-// it, and all of them end.
+// Two hundred concurrent runs make one call to the cloud, according to the
+// cloud's bill, and all of them end.
 func TestTwoHundredPrograms(t *testing.T) {
 	path := program(t)
 	cl, cfg := node(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider"
 )
 
-// cluster signs tokens as an API server does.
+// cluster signs tokens like an API server.
 type cluster struct{ key *rsa.PrivateKey }
 
 const (
@@ -32,7 +32,8 @@ func (c cluster) keys(t *testing.T) string {
 	return string(raw)
 }
 
-// token is what a kubelet asks for a pod, changed.
+// token returns a token like the one that a kubelet requests for a pod, after the
+// given change.
 func (c cluster) token(t *testing.T, change func(claims map[string]any)) string {
 	t.Helper()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: c.key, KeyID: "k1"}}, nil)
@@ -57,8 +58,8 @@ func (c cluster) token(t *testing.T, change func(claims map[string]any)) string 
 	return token
 }
 
-// A pod's service account opens its repository as the account of the cloud that
-// trusts it, and never as the node; what its token says wrong is refused.
+// A pod's service account pulls as the cloud account that trusts this service
+// account, never as the node. The cloud refuses a token with wrong claims.
 func TestAServiceAccountPulls(t *testing.T) {
 	cl, cfg := node(t)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -117,8 +118,8 @@ func TestAServiceAccountPulls(t *testing.T) {
 	}
 }
 
-// With an opt-in, a service account that did not say so pulls as its node, and
-// one that did never does.
+// With an opt-in annotation, pods of an account without the annotation pull as
+// their node. Pods of an account with the annotation never do.
 func TestOptIn(t *testing.T) {
 	const own = "cloudsim.dev/own"
 	_, cfg := node(t)
@@ -127,7 +128,7 @@ func TestOptIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := cluster{key}.token(t, nil) // which the cloud does not trust
+	token := cluster{key}.token(t, nil) // the cloud does not trust this token
 	if a, err := run(t, cfg, strings.NewReader(ask(host+"/shop/web", token, "cloudsim.dev/other"))); err != nil || a.CacheKeyType != "Registry" {
 		t.Errorf("not opted in: %+v %v", a, err)
 	}

@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// Answer is what a plugin wrote, as far as a person may see it.
+// Answer is the answer of a plugin without its passwords.
 type Answer struct {
 	CacheKeyType  string
 	CacheDuration string
-	Users         map[string]string // user name by the key that it is for
+	Users         map[string]string // user name by registry key
 }
 
-// ReadAnswer reads what a plugin wrote for an image as strictly as the kubelet,
-// which takes an answer whole or, without a word in the pod's events, not at all.
+// ReadAnswer reads the answer of a plugin for an image as strictly as the
+// kubelet. The kubelet either accepts an answer completely or ignores it, without
+// an event on the pod.
 func (p Provider) ReadAnswer(raw []byte, image string) (a Answer, err error) {
 	var r struct {
 		APIVersion    string  `json:"apiVersion"`

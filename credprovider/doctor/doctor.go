@@ -1,10 +1,11 @@
-// Package doctor says whether a kubelet would ask an image credential provider
-// for an image, and why not. The kubelet says neither: a pattern that does not
-// match is no error, and the pull goes on without credentials.
+// Package doctor reports whether a kubelet would ask an image credential provider
+// for an image, and the reason. The kubelet itself does not report this. If no
+// pattern matches, it pulls without credentials and logs no error.
 //
-// The rules are those of kubelet v1.36 (k8s.io/kubernetes/pkg/credentialprovider).
-// It is not part of the plugin, which must start fast: it needs a YAML parser and
-// Kubernetes' types.
+// The rules are those of kubelet v1.36
+// (k8s.io/kubernetes/pkg/credentialprovider). The package is not part of the
+// plugin, because it needs a YAML parser and the types of Kubernetes, and the
+// plugin must start fast.
 package doctor
 
 import (
@@ -22,11 +23,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ConfigVersion is the version of the kubelet's configuration that is written
-// and read.
+// ConfigVersion is the supported version of the kubelet's configuration.
 const ConfigVersion = kubelet.GroupName + "/v1"
 
-// Config is the kubelet's configuration of its plugins.
+// Config is the kubelet's configuration of its credential plugins.
 type Config kubelet.CredentialProviderConfig
 
 // Provider is one plugin of a Config.
@@ -40,8 +40,8 @@ func Read(raw []byte) (c Config, err error) {
 	return c, nil
 }
 
-// Lint returns the problems of c: those that keep the kubelet from starting, and
-// patterns that the kubelet accepts and that never match.
+// Lint returns the problems of c. It finds errors that prevent the start of the
+// kubelet. It also finds patterns that the kubelet accepts but that never match.
 func (c Config) Lint() (problems []string) {
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	if c.APIVersion != ConfigVersion || c.Kind != "CredentialProviderConfig" {
@@ -106,10 +106,9 @@ func lintTokens(t *kubelet.ServiceAccountTokenAttributes, bad func(string, ...an
 	}
 }
 
-// MissingAnnotation returns the first annotation that p requires of a service
-// account and that is not among annotations, or "". The kubelet does not run a
-// plugin for a pod whose service account lacks one, and pulls without
-// credentials.
+// MissingAnnotation returns the first required annotation of p that is not among
+// annotations, or "". If a service account lacks a required annotation, the
+// kubelet does not run the plugin for its pods and pulls without credentials.
 func (p Provider) MissingAnnotation(annotations map[string]string) string {
 	if p.TokenAttributes == nil {
 		return ""
@@ -122,8 +121,8 @@ func (p Provider) MissingAnnotation(annotations map[string]string) string {
 	return ""
 }
 
-// PassedAnnotations returns those annotations of a service account that the
-// kubelet passes to the plugin. The plugin must have TokenAttributes.
+// PassedAnnotations returns the annotations of a service account that the kubelet
+// passes to the plugin. The plugin must have TokenAttributes.
 func (p Provider) PassedAnnotations(annotations map[string]string) map[string]string {
 	passed := map[string]string{}
 	for _, k := range slices.Concat(p.TokenAttributes.RequiredServiceAccountAnnotationKeys, p.TokenAttributes.OptionalServiceAccountAnnotationKeys) {
@@ -134,8 +133,8 @@ func (p Provider) PassedAnnotations(annotations map[string]string) map[string]st
 	return passed
 }
 
-// pattern says why a pattern never matches what its author meant; "" if
-// nothing is known against it.
+// pattern returns the reason why a pattern cannot match as intended, or "" if it
+// finds no problem.
 func pattern(m string) string {
 	u, err := parse(m)
 	host, _ := split(m)
@@ -154,8 +153,8 @@ func pattern(m string) string {
 	return ""
 }
 
-// odd says what is strange about a pattern that may match all the same; "" for
-// nothing.
+// odd returns a warning about a pattern that may still match, or "" if there is
+// none.
 func odd(m string) string {
 	u, err := parse(m)
 	host, _ := split(m)
@@ -168,14 +167,14 @@ func odd(m string) string {
 	return ""
 }
 
-// split takes the host[:port] from an image or a pattern.
+// split cuts an image or a pattern after its host[:port].
 func split(s string) (host, rest string) {
 	host, rest, _ = strings.Cut(s, "/")
 	return host, rest
 }
 
-// parse is how the kubelet reads images and patterns: as URLs, with a scheme
-// if they have none.
+// parse parses images and patterns like the kubelet: as URLs, with a default
+// scheme.
 func parse(s string) (*url.URL, error) {
 	if !strings.HasPrefix(s, "https://") && !strings.HasPrefix(s, "http://") {
 		s = "https://" + s
@@ -183,14 +182,15 @@ func parse(s string) (*url.URL, error) {
 	return url.Parse(s)
 }
 
-// Match is a pattern, and whether it matches an image.
+// Match is the result of a pattern for an image.
 type Match struct {
 	Pattern string `json:"pattern"`
 	Matches bool   `json:"matches"`
 	Reason  string `json:"reason"`
 }
 
-// Matches tries every pattern of p on an image.
+// Matches compares an image with every pattern of p. The result any reports
+// whether a pattern matches.
 func (p Provider) Matches(image string) (all []Match, any bool) {
 	for _, m := range p.MatchImages {
 		ok, why := matches(m, image)
@@ -200,9 +200,9 @@ func (p Provider) Matches(image string) (all []Match, any bool) {
 	return all, any
 }
 
-// matches is the kubelet's rule: as many parts of the host, each by a glob; the
-// same port, or none on both sides; and a path that begins the same, letter by
-// letter.
+// matches implements the kubelet's rule. The hosts must have the same number of
+// parts, and each part must match its glob. The ports must be equal, or both
+// absent. The image's path must begin with the pattern's path as a plain string.
 func matches(glob, image string) (bool, string) {
 	if why := pattern(glob); why != "" {
 		return false, why
@@ -210,7 +210,8 @@ func matches(glob, image string) (bool, string) {
 	return keyMatches(glob, image)
 }
 
-// keyMatches is matches for a key of an answer, which may have a scheme.
+// keyMatches is like matches, but for a key of an answer, which may have a
+// scheme.
 func keyMatches(glob, image string) (bool, string) {
 	g, err := parse(glob)
 	if err != nil {
@@ -260,8 +261,8 @@ func orNone(port string) string {
 	return port
 }
 
-// Normalize returns the image name that the kubelet passes to plugins: with the
-// registry, without tag and digest.
+// Normalize returns the image name that the kubelet passes to plugins. This name
+// contains the registry but no tag and no digest.
 func Normalize(image string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -270,5 +271,5 @@ func Normalize(image string) (string, error) {
 	return named.Name(), nil
 }
 
-// Binary is the file that the kubelet would run.
+// Binary returns the path of the program that the kubelet would run.
 func (p Provider) Binary(dir string) string { return filepath.Join(dir, p.Name) }

@@ -9,7 +9,7 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider/doctor"
 )
 
-// What a kubelet v1.36 did with these, when it was asked.
+// The expected results were measured with a kubelet v1.36.
 func TestMatches(t *testing.T) {
 	for _, tc := range []struct {
 		glob, image string
@@ -93,7 +93,7 @@ providers:
 	}
 }
 
-// Answers that a kubelet v1.36 did not take, each by why.
+// A kubelet v1.36 refused these answers. The test checks the reason for each.
 func TestReadAnswer(t *testing.T) {
 	p := doctor.Provider{APIVersion: "credentialprovider.kubelet.k8s.io/v1"}
 	const head = `{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":"Image",`
@@ -121,8 +121,8 @@ func TestReadAnswer(t *testing.T) {
 	}
 }
 
-// A kubelet runs no plugin for a service account that lacks a required
-// annotation. It passes only the annotations that the plugin asks for.
+// The kubelet runs no plugin for a service account without a required annotation.
+// It passes only the annotations that the plugin's configuration lists.
 func TestAnnotations(t *testing.T) {
 	p := doctor.Provider{TokenAttributes: &kubelet.ServiceAccountTokenAttributes{
 		RequiredServiceAccountAnnotationKeys: []string{"a/role"}, OptionalServiceAccountAnnotationKeys: []string{"a/more"},

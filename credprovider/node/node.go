@@ -1,6 +1,7 @@
-// Package node makes what a kubelet needs to run the image credential provider:
-// its own configuration, the plugin's, and a role. It is no part of the plugin,
-// so that the plugin starts without a YAML library, and it writes no files.
+// Package node generates the files that a kubelet needs to run the image
+// credential provider: the kubelet's configuration, the plugin's configuration,
+// and an RBAC role. It returns the contents and writes no files. It is separate
+// from the plugin, so that the plugin does not need a YAML library.
 package node
 
 import (
@@ -16,31 +17,32 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider/doctor"
 )
 
-// Plugin is the name of the file that the kubelet runs.
+// Plugin is the file name of the program that the kubelet runs.
 const Plugin = "allinone-credprovider"
 
-// Names of the files.
+// These are the names of the files.
 const (
 	KubeletFile = "kubelet.yaml"      // for --image-credential-provider-config
-	PluginFile  = "credprovider.json" // the plugin's own
+	PluginFile  = "credprovider.json" // for the plugin
 	RBACFile    = "rbac.yaml"         // for the cluster
 )
 
-// Config says how nodes pull.
+// Config describes how nodes authenticate image pulls.
 type Config struct {
 	credprovider.Config
-	// Dir is where nodes have the files.
+	// Dir is the directory of the files on nodes.
 	Dir string
-	// Audience is what the tokens of pods' service accounts are for; "" never
-	// asks for them: pods pull as their node. With it and without
-	// OptInAnnotation every pod pulls as its service account.
+	// Audience is the audience of service account tokens. If it is empty, the
+	// kubelet requests no tokens and pods pull as their node. If it is set and
+	// OptInAnnotation is empty, every pod pulls as its service account.
 	Audience string
-	// Optional lets pods without a service account, such as static ones, pull
-	// as their node.
+	// Optional allows pods without a service account, such as static pods, to
+	// pull as their node.
 	Optional bool
 }
 
-// Files are the contents by name. There is no RBACFile without an Audience.
+// Files returns the contents by file name. It omits RBACFile if Audience is
+// empty.
 func (c Config) Files() (map[string][]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -57,8 +59,9 @@ func (c Config) Files() (map[string][]byte, error) {
 		Args: []string{"--config=" + path.Join(c.Dir, PluginFile)},
 	}
 	if c.Audience != "" {
-		// The kubelet knows no answer of one account for another: an opt-in is
-		// asked again for each.
+		// The cache type Token prevents the reuse of an answer for another
+		// service account. With an opt-in annotation the kubelet asks for each
+		// account.
 		p.TokenAttributes = &kubeletv1.ServiceAccountTokenAttributes{
 			ServiceAccountTokenAudience: c.Audience,
 			CacheType:                   kubeletv1.TokenServiceAccountTokenCacheType,
@@ -84,8 +87,8 @@ func (c Config) Files() (map[string][]byte, error) {
 	return files, nil
 }
 
-// rbac lets kubelets ask for tokens for an audience, which the API server
-// refuses otherwise since Kubernetes 1.33.
+// rbac returns a role that allows kubelets to request tokens with this audience.
+// Since Kubernetes 1.33 the API server refuses such requests otherwise.
 func rbac(audience string) ([]byte, error) {
 	const group, name = "rbac.authorization.k8s.io", "cloudsim:credential-provider"
 	meta := map[string]string{"name": name}

@@ -10,7 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider/node"
 )
 
-// What is written, the plugin reads, and the doctor finds nothing wrong with.
+// The plugin can read the generated files, and the doctor finds no problems in
+// them.
 func TestFiles(t *testing.T) {
 	c := node.Config{
 		Config: credprovider.Config{

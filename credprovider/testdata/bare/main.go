@@ -1,5 +1,5 @@
-// Command bare reads a JSON document and writes one: the least that any plugin
-// must do, as the yardstick of the benchmark.
+// Command bare reads a JSON document and writes another one. This is the minimal
+// work of a plugin, so the benchmark compares the plugin with it.
 package main
 
 import (
