@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// In a bubble an hour of the cloud's work takes no time, also while somebody
+// In a bubble an hour of the cloud's time takes no real time, also while a client
 // watches.
 func TestInBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,6 @@
-// Package cloudtest runs a real cloud for a test: real HTTP, real bbolt, in a
-// temporary folder. It is how controllers of this cloud are tested, ours and
-// anybody's:
+// Package cloudtest runs a real simulated cloud for a test, with real HTTP and a
+// real bbolt file in a temporary folder. Use it to test a controller for this
+// cloud:
 //
 //	func TestMyController(t *testing.T) {
 //		cloud := cloudtest.Start(t)
@@ -8,7 +8,7 @@
 //		…
 //	}
 //
-// When the test ends the cloud is stopped and its file is checked: a test that
+// When the test ends, the cloud stops and its file is checked. A test that
 // damages the store fails.
 package cloudtest
 
@@ -41,16 +41,16 @@ type options struct {
 	log    *slog.Logger
 	parts  []func(context.Context, *engine.Engine) error
 	tape   io.Writer
-	pipes  *pipes // instead of TCP; nil for that
-	socket bool   // instead of TCP
+	pipes  *pipes // nil for TCP
+	socket bool   // Unix socket instead of TCP
 }
 
-// WithProfile chooses how long hardware takes; without it everything is
-// instant.
+// WithProfile sets how long operations of the hardware take. By default they take
+// no time.
 func WithProfile(p engine.Profile) Option { return func(o *options) { o.cfg.Profile = p } }
 
-// WithFrozenClock stops the cloud's time at a time; a zero one is the beginning
-// of 2030. AdvanceClock of the client moves it.
+// WithFrozenClock stops the cloud's clock at the given time. The zero time means
+// the beginning of 2030. The client's AdvanceClock moves the clock.
 func WithFrozenClock(at time.Time) Option {
 	if at.IsZero() {
 		at = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -58,36 +58,36 @@ func WithFrozenClock(at time.Time) Option {
 	return func(o *options) { o.cfg.FrozenAt = at }
 }
 
-// WithSeed makes what would be random repeatable, but secrets.
+// WithSeed makes random values repeatable, with the exception of secrets.
 func WithSeed(seed uint64) Option { return func(o *options) { o.cfg.Seed = seed } }
 
-// WithConfig changes anything else about the cloud.
+// WithConfig changes any other part of the cloud's configuration.
 func WithConfig(change func(*engine.Config)) Option { return func(o *options) { change(&o.cfg) } }
 
-// WithTranscript records every call to w, for Replay of the client to a cloud
-// with the same options.
+// WithTranscript records every call to w. The client's Replay can send the calls
+// to another cloud with the same options.
 func WithTranscript(w io.Writer) Option { return func(o *options) { o.tape = w } }
 
-// WithLog shows the cloud's log.
+// WithLog sets the logger of the cloud.
 func WithLog(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
-// WithPart runs something beside the engine, such as a data plane, until the
+// WithPart runs a function beside the engine, such as a data plane, until the
 // test ends.
 func WithPart(run func(context.Context, *engine.Engine) error) Option {
 	return func(o *options) { o.parts = append(o.parts, run) }
 }
 
-// InBubble carries calls in memory instead of over TCP, so that a test in the
-// bubble of testing/synctest, where time passes as soon as everybody waits, may
-// have a cloud there. The cloud's clock is the bubble's.
+// InBubble carries calls in memory instead of over TCP, so that a test can run a
+// cloud in a bubble of testing/synctest. In a bubble, time advances as soon as
+// all goroutines wait. The cloud uses the bubble's clock.
 func InBubble() Option { return func(o *options) { o.pipes = newPipes() } }
 
-// OnSocket serves on a Unix socket instead of TCP, as a program on the cloud's own
-// machine may have it.
+// OnSocket serves on a Unix socket instead of TCP, like the cloud does for
+// programs on its own machine.
 func OnSocket() Option { return func(o *options) { o.socket = true } }
 
-// Start runs a cloud until the test ends and returns a client of it, whose
-// token is the admin's and whose project is the default one.
+// Start runs a cloud until the test ends. It returns a client with the admin's
+// token and the default project.
 func Start(tb testing.TB, opts ...Option) *client.Client {
 	tb.Helper()
 	o := options{cfg: engine.Default(), log: slog.New(slog.DiscardHandler)}
@@ -141,11 +141,12 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 	}
 }
 
-// concurrent is how many calls find a connection open. Go's default of two
-// would make most calls of a controller's workers dial.
+// concurrent is the number of idle connections that the client keeps. With Go's
+// default of two, most calls of a controller's workers would open a new
+// connection.
 const concurrent = 64
 
-// serve starts srv, and returns the way there.
+// serve starts srv and returns a transport to it.
 func (o *options) serve(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	tb.Helper()
 	if o.socket {
@@ -164,7 +165,7 @@ func (o *options) serve(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	return &http.Transport{DialContext: o.pipes.dial}
 }
 
-// serveSocket is serve for OnSocket.
+// serveSocket is like serve, but on a Unix socket.
 func serveSocket(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "cloud.sock")
@@ -181,7 +182,8 @@ func serveSocket(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	return t
 }
 
-// transcript begins the transcript that was asked for; nil for none.
+// transcript starts the transcript of WithTranscript. It returns nil without that
+// option.
 func (o *options) transcript(tb testing.TB, e *engine.Engine) *httpapi.Transcript {
 	tb.Helper()
 	if o.tape == nil {
@@ -198,8 +200,9 @@ func (o *options) transcript(tb testing.TB, e *engine.Engine) *httpapi.Transcrip
 	return t
 }
 
-// As is a client of the same cloud that is a service account with a role in
-// the default project: the way to find out what your controller needs.
+// As returns a client of the same cloud with the token of a new service account,
+// which has one role in the default project. Use it to find the permissions that
+// a controller needs.
 func As(tb testing.TB, c *client.Client, name string, role cloudsim.RoleName) *client.Client {
 	tb.Helper()
 	ctx := context.Background()

@@ -15,15 +15,16 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// fleet is somebody's controller: it keeps count instances running, and
-// replaces one that takes longer than patience to come up.
+// fleet is an example of a controller. It keeps count instances running and
+// replaces an instance that takes longer than patience to start.
 type fleet struct {
 	cloud    *client.Client
 	count    int
 	patience time.Duration
 }
 
-// reconcile brings the cloud one step closer. It is called again and again.
+// reconcile brings the cloud one step closer to the wanted state. The caller
+// repeats it.
 func (f fleet) reconcile(ctx context.Context) error {
 	clock, err := f.cloud.GetClock(ctx)
 	if err != nil {
@@ -52,8 +53,8 @@ func instances(t *testing.T, cloud *client.Client) []cloudsim.Instance {
 	return l.Items
 }
 
-// The reply to a create is lost after the cloud did the work: the next round
-// must find the instance, not make a second one.
+// The reply to a create is lost after the cloud has created the instance. The next
+// round must find this instance and not create a second one.
 func TestFleetSurvivesALostReply(t *testing.T) {
 	cloud, ctx := cloudtest.Start(t), t.Context()
 	if _, err := cloud.CreateFault(ctx, cloudsim.CreateFault{Name: "lost", FaultSpec: cloudsim.FaultSpec{
@@ -75,8 +76,8 @@ func TestFleetSurvivesALostReply(t *testing.T) {
 	}
 }
 
-// An instance that never comes up is replaced after an hour, which the test
-// does not wait for.
+// The fleet deletes an instance that does not start within an hour of the cloud's
+// time. The test does not wait for this hour.
 func TestFleetReplacesWhatHangs(t *testing.T) {
 	cloud := cloudtest.Start(t, cloudtest.WithFrozenClock(time.Time{}), cloudtest.WithProfile(engine.Realistic))
 	ctx := t.Context()
@@ -102,7 +103,7 @@ func TestFleetReplacesWhatHangs(t *testing.T) {
 	}
 }
 
-// What the page shows is what is tested here, to the letter.
+// The Go code in the page is identical to the code in this file.
 func TestPageShowsTheseTests(t *testing.T) {
 	page, err := os.ReadFile("../../docs/howto/test-your-controller.md")
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// pipes is a listener whose connections never leave the process.
+// pipes is a listener for connections within the process.
 type pipes struct {
 	dialled chan net.Conn
 	closed  chan struct{}
@@ -15,7 +15,7 @@ type pipes struct {
 
 func newPipes() *pipes { return &pipes{dialled: make(chan net.Conn), closed: make(chan struct{})} }
 
-// Accept returns the far end of the next connection.
+// Accept returns the server's end of the next connection.
 func (p *pipes) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.dialled:
@@ -25,13 +25,13 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-// Close has Accept and dial fail.
+// Close makes Accept and dial fail.
 func (p *pipes) Close() error {
 	p.once.Do(func() { close(p.closed) })
 	return nil
 }
 
-// Addr is an address that nothing else has.
+// Addr returns a fixed address, because the listener has no real address.
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
 
 func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -1,6 +1,7 @@
-// Package follow keeps a picture of the cloud: it lists, watches from there, and
-// takes a watch that broke up where it ended. It knows no cloud but by the calls
-// that it is given, so who runs inside the cloud and who calls it follow alike.
+// Package follow keeps a copy of the cloud's resources up to date. It lists the
+// resources, watches from the list's revision on, and resumes a watch that broke.
+// It gets the calls to the cloud as functions, so it works inside the cloud and
+// in clients.
 package follow
 
 import (
@@ -14,47 +15,49 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// Listed are the kinds that a list was made of, and of each the revision at its
-// beginning.
+// Listed contains the kinds of a list and, for each kind, the revision at the
+// beginning of its list.
 type Listed map[cloudsim.ResourceKind]uint64
 
-// Picture is what somebody makes of the cloud. Its methods are called one at a
+// Picture is a consumer of the cloud's resources. Run calls its methods one at a
 // time.
 type Picture interface {
-	// List makes the picture what the cloud's lists say. The kinds that it
-	// returns are watched from there.
+	// List reads the lists of the cloud into the picture. Run then watches the
+	// returned kinds from the returned revisions on.
 	List(context.Context) (Listed, error)
-	// Take applies an event that came after the list of its kind. What was
-	// listed on a later page may come again. After an error everything is
-	// listed anew.
+	// Take applies an event that is newer than the list of its kind. A resource
+	// from a later page of the list may come again. After an error Run lists
+	// everything again.
 	Take(context.Context, cloudsim.Event) error
-	// Heard is called whenever the cloud said something, also that nothing
-	// changed, as soon as all that was listed is of one moment. Again says that
-	// it is the first time after Lost.
+	// Heard is called when the picture is consistent and the cloud has sent an
+	// event, a bookmark or a list. A picture is consistent when the watch has
+	// reached the list revision of every kind. The argument again is true for the
+	// first call after Lost.
 	Heard(again bool)
-	// Lost is told why the cloud cannot be followed now; news says that it
-	// could until then, or that it never could yet.
+	// Lost is called when the cloud cannot be followed, with the reason. The
+	// argument news is true for the first failure after a success, and for the
+	// first failure of all.
 	Lost(err error, news bool)
 }
 
-// Watch is the cloud's.
+// Watch is the type of the client's Watch method.
 type Watch = func(context.Context, cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error]
 
-// bookmark is how long a cloud in this process may say nothing; across the wire
-// the cloud chooses. Bookmarks keep a quiet watch ahead of the journal's
-// compaction.
+// bookmark is the longest time without a message from a cloud in the same
+// process. A remote cloud chooses this time itself. Bookmarks advance a quiet
+// watch, so that the journal's compaction does not overtake it.
 const bookmark = time.Minute
 
-// Run keeps p as the cloud is until ctx ends. When a watch breaks it waits as
-// between says, which begins anew whenever the cloud says something, and resumes;
-// it lists again when the journal no longer reaches back, and after any failure
-// that is more than the cloud's being away or busy.
+// Run keeps p up to date until ctx ends. When a watch breaks, Run waits according
+// to the backoff between and resumes the watch. Every event of the watch resets
+// the backoff. Run lists everything again if the journal no longer contains the
+// revision, and after every error other than Unavailable and Exhausted.
 func Run(ctx context.Context, watch Watch, p Picture, between pause.Backoff) {
 	f := follower{watch: watch, picture: p, between: between}
 	for ; ctx.Err() == nil; f.between.Wait(ctx) {
 		err := f.read(ctx)
 		if ctx.Err() != nil {
-			return // the cloud is not lost, but left
+			return // the caller ended Run, so this is no loss
 		}
 		if kind := cloudsim.KindOf(err); kind != cloudsim.Unavailable && kind != cloudsim.Exhausted {
 			f.listed = nil
@@ -70,12 +73,13 @@ type follower struct {
 	picture Picture
 	between pause.Backoff
 
-	listed Listed // nil: list before watching
-	rev    uint64 // every event up to here was handled
+	listed Listed // nil means that a list is needed before the watch
+	rev    uint64 // revision of the last handled event
 	lost   bool
 }
 
-// read lists, if it must, and watches until that ends; it says why it ended.
+// read lists if necessary and watches until the watch ends. It always returns an
+// error with the reason.
 func (f *follower) read(ctx context.Context) error {
 	if f.listed == nil {
 		listed, err := f.picture.List(ctx)
@@ -101,7 +105,7 @@ func (f *follower) read(ctx context.Context) error {
 	return cloudsim.Errorf(cloudsim.Unavailable, "the watch ended")
 }
 
-// hear tells the picture that it is of one moment, if it is.
+// hear calls Heard if the watch has reached the list revision of every kind.
 func (f *follower) hear() {
 	for _, at := range f.listed {
 		if at > f.rev {

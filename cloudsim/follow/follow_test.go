@@ -22,18 +22,18 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// names is a picture of the cloud: the instances that there are.
+// names is a Picture with the names of all instances.
 type names struct {
 	cloud *client.Client
 
 	mu    sync.Mutex
 	there map[string]bool
 	lists int
-	lost  []error // with news
-	tries int     // Lost, with and without
-	again int     // Heard for the first time after Lost
+	lost  []error // errors of Lost with news
+	tries int     // all calls of Lost
+	again int     // calls of Heard with again
 	heard int
-	ruin  error // what Take returns once
+	ruin  error // error that Take returns once
 }
 
 func (n *names) List(ctx context.Context) (follow.Listed, error) {
@@ -90,7 +90,7 @@ func (n *names) Lost(err error, news bool) {
 	}
 }
 
-// until waits until ok, which is called with the picture's lock.
+// until waits until ok returns true. It calls ok with the lock of the picture.
 func (n *names) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	eventually.True(t, what, func() bool {
@@ -100,7 +100,8 @@ func (n *names) until(t *testing.T, what string, ok func() bool) {
 	})
 }
 
-// line is the way to the cloud; it can be cut, which breaks the watch of now.
+// line is a connection to the cloud. A test can cut it, which breaks the current
+// watch.
 type line struct {
 	next http.RoundTripper
 
@@ -132,7 +133,7 @@ func (l *line) cut(dead bool) {
 	l.watch = nil
 }
 
-// followed is a cloud with one instance, and a picture that follows it.
+// followed starts a cloud with one instance and a picture that follows the cloud.
 func followed(t *testing.T) (*client.Client, *names, *line) {
 	t.Helper()
 	cloud := cloudtest.Start(t)
@@ -158,8 +159,8 @@ func create(t *testing.T, cloud *client.Client, name string) {
 	}
 }
 
-// A watch that breaks is taken up where it ended: nothing is missed, and nothing
-// is listed again.
+// A broken watch resumes at its last revision. It misses no event and needs no
+// new list.
 func TestDroppedStream(t *testing.T) {
 	cloud, n, l := followed(t)
 	for try := range 5 {
@@ -182,7 +183,7 @@ func TestDroppedStream(t *testing.T) {
 	}
 }
 
-// A quiet cloud is heard as soon as it can be watched again.
+// Heard is called as soon as a new watch works, even if no resource changes.
 func TestQuietCloudIsHeardAtOnce(t *testing.T) {
 	_, n, l := followed(t)
 	l.cut(true)
@@ -191,8 +192,8 @@ func TestQuietCloudIsHeardAtOnce(t *testing.T) {
 	n.until(t, "it is heard", func() bool { return n.again == 1 })
 }
 
-// A revision that the journal does not reach back to (410 Gone) has everything
-// listed again: also what is gone without an event.
+// If the journal no longer contains the revision (410 Gone), everything is listed
+// again. The new list also shows resources that disappeared without an event.
 func TestExpiredRevision(t *testing.T) {
 	cloud, n, _ := followed(t)
 	if _, err := cloud.SaveState(t.Context(), cloudsim.SaveState{Name: "s", RecordsOnly: true}); err != nil {
@@ -211,7 +212,7 @@ func TestExpiredRevision(t *testing.T) {
 	n.until(t, "it knows the third", func() bool { return n.there["three"] })
 }
 
-// What cannot be understood has everything listed again.
+// After an event that Take cannot apply, everything is listed again.
 func TestEventThatCannotBeTaken(t *testing.T) {
 	cloud, n, _ := followed(t)
 	n.mu.Lock()
@@ -221,7 +222,7 @@ func TestEventThatCannotBeTaken(t *testing.T) {
 	n.until(t, "it knows the second all the same", func() bool { return n.there["two"] && n.lists >= 2 })
 }
 
-// scripted is a picture of a cloud that fails as it is told.
+// scripted is a Picture for a cloud with scripted failures.
 type scripted struct {
 	list  func() (follow.Listed, error)
 	taken []cloudsim.Event
@@ -241,8 +242,8 @@ func (s *scripted) Lost(err error, news bool) {
 	s.told = append(s.told, fmt.Sprintf("lost %v %v", err, news))
 }
 
-// Pauses grow while the cloud says nothing, and begin anew when it does. A cloud
-// that is busy is not asked for lists as well.
+// The backoff grows while the cloud does not answer, and an event resets it. A
+// busy cloud gets no requests for lists.
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -287,8 +288,9 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// Two lists are of two moments: what the newer one knows is not taken from the
-// older one's events, and nothing is believed until they meet.
+// The lists of two kinds may have different revisions. Events that are older than
+// the list of their kind are ignored. Heard is called only when the watch has
+// reached both revisions.
 func TestListsOfTwoMoments(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := &scripted{list: func() (follow.Listed, error) {
@@ -300,7 +302,7 @@ func TestListsOfTwoMoments(t *testing.T) {
 				t.Errorf("it watches %+v", o)
 			}
 			for _, e := range []cloudsim.Event{
-				{Rev: 6, Kind: cloudsim.KindLoadBalancer, Type: cloudsim.EventPut}, // before its list
+				{Rev: 6, Kind: cloudsim.KindLoadBalancer, Type: cloudsim.EventPut}, // older than the list of its kind
 				{Rev: 7, Kind: cloudsim.KindInstance, Type: cloudsim.EventPut},
 				{Rev: 9, Kind: cloudsim.KindLoadBalancer, Type: cloudsim.EventPut},
 			} {

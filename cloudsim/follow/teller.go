@@ -6,15 +6,16 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Teller is the part of a picture that tells a person, in Log, when the cloud goes
-// away and comes back. A journal that no longer reaches back is no absence.
+// Teller is the part of a Picture that logs when the cloud becomes unreachable
+// and reachable again. A journal that no longer contains the needed revision does
+// not count as unreachable.
 type Teller struct {
 	Log *slog.Logger
 
 	away bool
 }
 
-// Heard tells that the cloud is back, if it was told to be away.
+// Heard logs that the cloud answers again, if Lost has logged an outage.
 func (t *Teller) Heard(bool) {
 	if t.away {
 		t.away = false
@@ -22,7 +23,8 @@ func (t *Teller) Heard(bool) {
 	}
 }
 
-// Lost tells once that the cloud is away, and each time that it was left behind.
+// Lost logs the beginning of an outage once. It logs every time that the watch
+// was too far behind.
 func (t *Teller) Lost(err error, _ bool) {
 	switch {
 	case cloudsim.KindOf(err) == cloudsim.Gone:
