@@ -1,5 +1,5 @@
-// Package cert makes keys and signs certificates for them. It writes no file: who
-// calls it knows whose the file is, and what may be there already.
+// Package cert creates keys and signs certificates. It writes no files, because
+// the caller decides about file names and existing files.
 package cert
 
 import (
@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// How long certificates last: an authority outlives what it is made for.
+// These are the lifetimes of certificates. An authority lasts longer than the
+// certificates that it signs.
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 365 * 24 * time.Hour
@@ -27,9 +28,10 @@ type Pair struct {
 	Key  *ecdsa.PrivateKey
 }
 
-// Sign makes a key, P-256, and a certificate for it as template says: by ca, or
-// its own if ca is nil. Serial number and lifetime are added to template: an
-// authority lasts ten years from now, anything else one.
+// Sign creates a P-256 key and a certificate for the key from template. The
+// authority ca signs the certificate. If ca is nil, the certificate is
+// self-signed. Sign sets the serial number and the lifetime in template: ten
+// years for an authority and one year for any other certificate.
 func Sign(template *x509.Certificate, ca *Pair, now time.Time) (*Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -42,7 +44,7 @@ func Sign(template *x509.Certificate, ca *Pair, now time.Time) (*Pair, error) {
 	if template.IsCA {
 		life = authorityLife
 	}
-	template.NotBefore = now.Add(-time.Hour) // for clocks that differ a little
+	template.NotBefore = now.Add(-time.Hour) // for clocks that are slightly behind
 	template.NotAfter = now.Add(life)
 	signer := Pair{template, key}
 	if ca != nil {
@@ -59,7 +61,8 @@ func Sign(template *x509.Certificate, ca *Pair, now time.Time) (*Pair, error) {
 	return &Pair{cert, key}, nil
 }
 
-// Load reads a pair from two PEM files, and checks that they match.
+// Load reads a certificate and its key from two PEM files and checks that they
+// match. It returns an error for a key that is not ECDSA.
 func Load(certFile, keyFile string) (*Pair, error) {
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
@@ -72,12 +75,12 @@ func Load(certFile, keyFile string) (*Pair, error) {
 	return &Pair{pair.Leaf, key}, nil
 }
 
-// CertPEM is the certificate as a file has it.
+// CertPEM returns the certificate as PEM.
 func (p *Pair) CertPEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Cert.Raw})
 }
 
-// KeyPEM is a key as a file has it (RFC 5915).
+// KeyPEM returns a key as PEM (RFC 5915).
 func KeyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
@@ -86,8 +89,8 @@ func KeyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
 }
 
-// TLS is the pair as a server or a client shows it, followed by those that
-// signed it.
+// TLS returns the pair for use in a TLS configuration, followed by the
+// certificates in chain.
 func (p *Pair) TLS(chain ...*x509.Certificate) tls.Certificate {
 	shown := tls.Certificate{Certificate: [][]byte{p.Cert.Raw}, PrivateKey: p.Key, Leaf: p.Cert}
 	for _, c := range chain {
@@ -96,7 +99,7 @@ func (p *Pair) TLS(chain ...*x509.Certificate) tls.Certificate {
 	return shown
 }
 
-// Names sorts what a server is called by into names and addresses.
+// Names splits hosts into DNS names and IP addresses.
 func Names(hosts []string) (dns []string, ips []net.IP) {
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {

@@ -30,8 +30,8 @@ func authority(t *testing.T, now time.Time) *cert.Pair {
 	return sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, now)
 }
 
-// A certificate is trusted by who trusts its authority, under its names, and for
-// as long as it lasts.
+// A certificate is valid for clients that trust its authority, for its names, and
+// during its lifetime.
 func TestSign(t *testing.T) {
 	now := time.Now()
 	ca, other := authority(t, now), authority(t, now)
@@ -70,8 +70,8 @@ func TestSign(t *testing.T) {
 	}
 }
 
-// What is written down is read again; a key of another certificate, or of another
-// kind, is refused.
+// Load reads a certificate and its key. It refuses the key of another certificate
+// and a key of another kind.
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	ca, other := authority(t, time.Now()), authority(t, time.Now())

@@ -1,4 +1,4 @@
-// Package durable makes what was written outlast a power cut.
+// Package durable makes file system changes survive a power failure.
 package durable
 
 import (
@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// Names makes the names in a folder durable: which files are there, and not
-// what is in them, which is each file's own Sync.
+// Names syncs a folder, so that the names of its files survive a power failure.
+// It does not sync the contents of the files.
 func Names(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

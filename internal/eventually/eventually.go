@@ -14,13 +14,13 @@ const (
 )
 
 // T is the part of testing.TB that this package needs. Scripts of testscript
-// have it as well.
+// implement it as well.
 type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// True polls condition until it holds. After Timeout it fails the test with a
-// message that names what the test waited for.
+// True polls condition until it returns true. After Timeout it fails the test
+// with a message that contains the text in what.
 func True(t T, what string, condition func() bool) {
 	helper(t)
 	if !poll(condition) {
@@ -29,7 +29,7 @@ func True(t T, what string, condition func() bool) {
 }
 
 // NoError polls try until it returns nil. After Timeout it fails the test with a
-// message that names what the test waited for, and the last error.
+// message that contains the text in what and the last error.
 func NoError(t T, what string, try func() error) {
 	helper(t)
 	var last error
@@ -38,8 +38,8 @@ func NoError(t T, what string, try func() error) {
 	}
 }
 
-// Empty polls difference until it returns no text. After Timeout it fails the
-// test with the last text, which says what is wrong.
+// Empty polls difference until it returns an empty text. After Timeout it fails
+// the test with the last text.
 func Empty(t T, difference func() string) {
 	helper(t)
 	var last string
@@ -57,7 +57,7 @@ func poll(condition func() bool) bool {
 	return true
 }
 
-// helper lets a failure show the caller's line.
+// helper makes a failure show the caller's line.
 func helper(t T) {
 	if h, ok := t.(interface{ Helper() }); ok {
 		h.Helper()

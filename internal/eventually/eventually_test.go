@@ -10,7 +10,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// recorder is a test that keeps its failure.
+// recorder is a T that records its failure.
 type recorder struct{ failure string }
 
 func (r *recorder) Fatalf(format string, args ...any) { r.failure = fmt.Sprintf(format, args...) }
@@ -38,7 +38,8 @@ func TestConditionThatComes(t *testing.T) {
 	})
 }
 
-// Each function fails its test after Timeout, and says what is missing.
+// Each function fails its test after Timeout, with a message about the missing
+// condition.
 func TestConditionThatNeverComes(t *testing.T) {
 	for name, wait := range map[string]func(eventually.T){
 		"True":    func(t eventually.T) { eventually.True(t, "rain", func() bool { return false }) },

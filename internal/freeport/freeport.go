@@ -1,5 +1,5 @@
-// Package freeport finds TCP ports of loopback for programs that will listen on
-// them a little later. It keeps none for them.
+// Package freeport finds free TCP ports of loopback for programs that listen on
+// them later. It does not reserve the ports.
 package freeport
 
 import (
@@ -9,24 +9,24 @@ import (
 	"strconv"
 )
 
-// Free ports are drawn from where no system of today takes the ports of outgoing
-// connections, nor Kubernetes its node ports: what was free when it was chosen is
-// not some client's when a program comes to listen on it, or comes again after a
-// restart.
+// The range of ports avoids the ports of outgoing connections on current systems
+// and the node ports of Kubernetes. No client thus takes a chosen port before a
+// program listens on it, even if the program restarts.
 const first, last = 10000, 29999
 
-// tries is how often a port may be taken before it is not by chance.
+// tries is the number of attempts to find free ports. More failures than this are
+// not accidental.
 const tries = 1000
 
-// Choose returns n ports of 127.0.0.1 that nobody listens on, no two the same.
+// Choose returns n different ports of 127.0.0.1 without a listener.
 func Choose(n int) ([]int, error) {
 	var ports []int
 	for try := 1; len(ports) < n; try++ {
-		port := first + rand.IntN(last-first+1) //nolint:gosec // it keeps no secret
+		port := first + rand.IntN(last-first+1) //nolint:gosec // ports are not secret
 		l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		switch {
 		case err == nil:
-			defer l.Close() // once the last is known, so that no two are the same
+			defer l.Close() // open until the end, so that all ports differ
 			ports = append(ports, port)
 		case try >= tries:
 			return nil, fmt.Errorf("looking for free ports from %d to %d: %w", first, last, err)

@@ -9,7 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
-// Ports can be listened on at once and together, and are no client's.
+// All chosen ports can be used at the same time, and they are outside of the
+// ranges for clients and node ports.
 func TestChoose(t *testing.T) {
 	ports, err := freeport.Choose(20)
 	if err != nil || len(ports) != 20 {
@@ -31,7 +32,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Choosing ends when there are no more.
+// Choose returns an error if there are not enough ports.
 func TestChooseTooMany(t *testing.T) {
 	if ports, err := freeport.Choose(40000); err == nil {
 		t.Errorf("%d ports", len(ports))

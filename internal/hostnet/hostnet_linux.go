@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Routes returns the destinations of this machine's routes, of all tables and
-// both families. Default routes are left out. A destination of half of all
-// addresses counts as a default route, because VPN clients split theirs so.
+// Routes returns the destinations of this machine's routes, from all tables and
+// for both families. It omits default routes. It also omits a route to half of
+// all addresses, because VPN clients split a default route into two such routes.
 func Routes() ([]netip.Prefix, error) {
 	return routes(func(_ netlink.Route, to netip.Prefix) bool { return to.Bits() > 1 })
 }
 
-// Addresses returns the ranges of addresses that this machine answers as its
-// own: those of its interfaces, all of loopback, and ranges with a local route.
+// Addresses returns the address ranges that belong to this machine: those of its
+// interfaces, all of loopback, and ranges with a local route.
 func Addresses() ([]netip.Prefix, error) {
 	return routes(func(r netlink.Route, _ netip.Prefix) bool { return r.Type == unix.RTN_LOCAL })
 }

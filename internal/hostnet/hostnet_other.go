@@ -8,8 +8,8 @@ import (
 	"net/netip"
 )
 
-// Routes returns the networks of this machine's interfaces. Routes to networks
-// behind a router are not among them.
+// Routes returns the networks of this machine's interfaces. It does not return
+// routes to networks behind a router.
 func Routes() ([]netip.Prefix, error) {
 	all, err := interfaceRanges()
 	for i, p := range all {
@@ -28,7 +28,7 @@ func Addresses() ([]netip.Prefix, error) {
 }
 
 // interfaceRanges returns the addresses of the machine's interfaces, each with
-// the mask that it has there.
+// its mask.
 func interfaceRanges() ([]netip.Prefix, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {

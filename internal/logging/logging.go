@@ -1,5 +1,5 @@
-// Package logging makes the one logger of a process, and leads the log of
-// Kubernetes' libraries into it.
+// Package logging creates the logger of a process. It also redirects the log of
+// Kubernetes' libraries to this logger.
 package logging
 
 import (
@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Format is how a log line is written. Its zero value is Text. It is a flag
+// Format is the format of log lines. Its zero value means Text. It can be a flag
 // value: fs.Var(&format, "log-format", …).
 type Format string
 
@@ -19,7 +19,7 @@ const (
 	JSON Format = "json" // one object per line, for programs
 )
 
-// Set reads a format from a flag.
+// Set sets the format from the text of a flag.
 func (f *Format) Set(s string) error {
 	switch v := Format(s); v {
 	case Text, JSON:
@@ -31,11 +31,10 @@ func (f *Format) Set(s string) error {
 
 func (f *Format) String() string { return string(*f) }
 
-// Type is the word that help shows for the value.
+// Type returns the type of the value for the flag's help.
 func (f *Format) Type() string { return "text|json" }
 
-// Level is what is logged: all that happens, or, verbosely, also what is for who
-// debugs.
+// Level returns LevelDebug if verbose, and LevelInfo otherwise.
 func Level(verbose bool) slog.Level {
 	if verbose {
 		return slog.LevelDebug
@@ -43,7 +42,7 @@ func Level(verbose bool) slog.Level {
 	return slog.LevelInfo
 }
 
-// New returns a logger that writes to w what is at level or above.
+// New returns a logger that writes records of at least the given level to w.
 func New(w io.Writer, level slog.Leveler, format Format) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if format == JSON {
@@ -52,10 +51,10 @@ func New(w io.Writer, level slog.Leveler, format Format) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-// Klog leads everything that Kubernetes' libraries log into log. klog's
-// verbosity v is slog's level -v, so -v=4 is what slog calls debug.
+// Klog redirects the log of Kubernetes' libraries to log. The verbosity v of klog
+// corresponds to the level -v of slog, so -v=4 corresponds to LevelDebug.
 //
-// It sets a global and may not run beside anything that logs through klog:
-// call it first, and after component-base's logs API, which puts its own
-// logger there.
+// Klog sets a global variable and must not run while other code logs through
+// klog. Call it at the start. Call it after the logs API of component-base, which
+// sets another logger.
 func Klog(log *slog.Logger) { klog.SetSlogLogger(log) }

@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/logging"
 )
 
-// A line of Kubernetes' libraries comes out as a line of ours, once, with its
-// keys; what klog's verbosity and our level hide stays hidden.
+// A record of klog appears once in the logger's format, with its keys. The
+// verbosity of klog and the level of the logger hide other records.
 func TestKlogComesOutAsOurs(t *testing.T) {
 	var out bytes.Buffer
 	logging.Klog(logging.New(&out, slog.LevelInfo, logging.JSON))

@@ -31,19 +31,22 @@ func Path(n int) string { return "/dev/loop" + strconv.Itoa(n) }
 // Device returns the path of the device.
 func (d *Loop) Device() string { return d.dev.Name() }
 
-// Close closes the device. The device keeps its file, unless it lapses.
+// Close closes the device. The device keeps its file, unless the lapse flag is
+// set.
 func (d *Loop) Close() error { return d.dev.Close() }
 
-// Attach returns the loop device of a file for a node. It makes one if the node
-// has none. An existing device keeps its lapse flag: see Lapse and Stay.
+// Attach returns the loop device of a file for a node. If the node has no device
+// for the file, Attach creates a device. If lapses is true, the new device has the
+// lapse flag. An existing device keeps its flag, which Lapse and Stay change.
 //
-// Attach follows no link at path. Each node has a device of its own for a disk that
-// several machines share. With an empty node Attach returns any device of the file.
+// Attach returns an error if path is a symbolic link. For a disk that several
+// machines share, each node has its own device. If node is empty, Attach returns
+// any existing device of the file.
 //
-// The kernel removes a lapsing device when nothing has it open and nothing of it
-// is mounted: also after its process was killed, or the machine with its mounts. A
-// device that is bind-mounted as a file must not lapse: between two programs that
-// open it, nothing has it open.
+// The kernel removes a device with the lapse flag when no program has it open and
+// no filesystem of it is mounted. This also happens if the process was killed or
+// the machine with its mounts is gone. A device that is bind-mounted as a file
+// must not have this flag, because there are moments when no program has it open.
 func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
 	d, err := Find(node, path)
 	if err != nil {
@@ -81,8 +84,9 @@ func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loo
 	}
 }
 
-// OpenFile opens the file of a disk. Another process may write to the folder of the
-// disks, and a link there must not make the caller open another file.
+// OpenFile opens the file of a disk. It returns an error for a symbolic link,
+// because another process may write to the folder of the disks. A link could
+// otherwise make the caller open another file.
 func OpenFile(path string, mode int) (*os.File, error) {
 	f, err := os.OpenFile(path, mode|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ELOOP) {
@@ -95,7 +99,8 @@ func errLink(path string) error {
 	return fmt.Errorf("%s is not a regular file: no link to the data of a disk is followed; move the file back", filepath.Base(path))
 }
 
-// retryDelay is the time until a number is tried again that another process has.
+// retryDelay is the time until the next attempt if another process has taken the
+// number.
 const retryDelay = 5 * time.Millisecond
 
 // configure attaches file to the first free device. EBUSY means that another
@@ -137,7 +142,7 @@ func configure(control, file *os.File, node string, mode int, lapses bool) (*Loo
 	return d, nil
 }
 
-// Refresh tells the kernel that the file may have grown.
+// Refresh makes the kernel read the size of the file again, which may have grown.
 func (d *Loop) Refresh() error {
 	if err := unix.IoctlSetInt(int(d.dev.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
 		return fmt.Errorf("%s: refreshing its size: %w", d.Device(), err)
@@ -145,14 +150,15 @@ func (d *Loop) Refresh() error {
 	return nil
 }
 
-// Lapse makes the device lapse.
+// Lapse sets the lapse flag: the kernel removes the device when it is no longer
+// in use.
 func (d *Loop) Lapse() error { return d.setLapse(true) }
 
-// Stay makes the device stay when nothing uses it.
+// Stay clears the lapse flag, so that the device also stays when it is not in
+// use.
 func (d *Loop) Stay() error { return d.setLapse(false) }
 
-// Lapses reports whether the kernel removes the device when nothing has it open
-// and nothing of it is mounted.
+// Lapses reports whether the lapse flag is set.
 func (d *Loop) Lapses() (bool, error) {
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
 	if err != nil {
@@ -207,17 +213,18 @@ func (d *Loop) refuseWrites(yes bool) error {
 	return nil
 }
 
-// Detach detaches the file from the device and closes the device. The kernel
-// detaches it when the last program that has it open closes it. Detach also
-// clears the read-only flag, which the number would keep for its next file. A
-// device without a file is no error.
+// Detach detaches the file from the device and closes the device. If other
+// programs have the device open, the kernel detaches the file when the last of
+// them closes it. Detach also clears the read-only flag, because otherwise the
+// next file of this number would be read-only. A device without a file is not an
+// error.
 func (d *Loop) Detach() error {
 	err := d.Guard(false)
 	if err == nil {
 		err = unix.IoctlSetInt(int(d.dev.Fd()), unix.LOOP_CLR_FD, 0)
 	}
 	if errors.Is(err, unix.ENXIO) {
-		err = nil // it has no file any more
+		err = nil // the device has no file any more
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: detaching its file: %w", d.Device(), err)

@@ -29,7 +29,7 @@ func Open(n int) (*Loop, error) {
 // Status describes a device that has a file.
 type Status struct {
 	Number int
-	Name   string // the path of the file, as the program called it that attached it
+	Name   string // path of the file, as the program that attached it named it
 	Of     uint64 // the device number of the file if the file is a device, else 0
 }
 
@@ -58,20 +58,21 @@ func List() (all []Status, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", Path(n), err)
 		}
-		// Not the name of sysfs, which is a path in the mounts of the program that
-		// attached the file: of a machine that is gone sysfs shows only its end.
+		// This uses the name in the loop status. The name in sysfs is a path in
+		// the mounts of the program that attached the file. If that machine is
+		// gone, sysfs shows only the end of the path.
 		all = append(all, Status{n, unix.ByteSliceToString(info.File_name[:]), info.Rdevice})
 	}
 	return all, nil
 }
 
 // Find returns the loop device of a file for a node, or nil. It skips the devices
-// of other nodes. It compares inodes, because machines of one host may give their
-// files the same name, and the kernel reuses numbers at once. For a deleted file
+// of other nodes. It compares inodes for two reasons: machines of one host may
+// use equal file names, and the kernel reuses numbers at once. For a deleted file
 // it returns the device of a file that had this name.
 //
-// Find reads sysfs for each loop device in use. If the device is mounted at a
-// path of near, Find needs to look at that path only.
+// Find reads sysfs for each loop device in use. If a path in near shows the
+// device, Find checks only that path.
 func Find(node, path string, near ...string) (*Loop, error) {
 	b, err := backingOf(path)
 	if err != nil {
@@ -79,7 +80,7 @@ func Find(node, path string, near ...string) (*Loop, error) {
 	}
 	b.node = node
 	for _, at := range near {
-		if n, ok := At(at); ok && (!b.gone || b.maybe(n, true)) { // opening it does not make it lapse: it is mounted
+		if n, ok := At(at); ok && (!b.gone || b.maybe(n, true)) { // the device is mounted, so a short open does not remove it
 			if d, err := b.behind(n); err == nil && d != nil {
 				return d, nil
 			}
@@ -100,7 +101,7 @@ func Find(node, path string, near ...string) (*Loop, error) {
 	return nil, nil
 }
 
-// backing is a file whose loop device is wanted.
+// backing is a file for which Find looks for a loop device.
 type backing struct {
 	name string // the kernel's name for the file
 	gone bool   // the file was deleted
@@ -109,8 +110,8 @@ type backing struct {
 }
 
 // label returns the name of a device: the file's path, a zero byte, and the node
-// that owns the device. Programs other than ours read up to the zero byte. The
-// kernel has space for 63 bytes: a long path is cut.
+// that owns the device. Other programs read only up to the zero byte. The kernel
+// stores 63 bytes, so label truncates a long path.
 func label(path, node string) (name [unix.LO_NAME_SIZE]byte) {
 	if node == "" {
 		copy(name[:len(name)-1], path)
@@ -146,24 +147,25 @@ func backingOf(path string) (b backing, err error) {
 	return b, nil
 }
 
-// maybe reports whether the file of a device may be b, by its name, so that Find
-// opens few other devices. The kernel cannot always show the folder of a file,
-// for example of one that was attached in a container that is gone. So the folder
-// is ignored if the inode can be compared.
+// maybe reports whether the file of device n may be b, by its name. Find uses it
+// to open few other devices. The kernel cannot always show the folder of a file,
+// for example if a container attached the file and is gone. If the inode can be
+// compared, maybe therefore ignores the folder.
 func (b backing) maybe(n int, inAnyFolder bool) bool {
 	name, err := BackingFile(n)
 	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))
 }
 
 // BackingFile returns the kernel's path of a device's file. The path of a deleted
-// file ends with " (deleted)". A device without a file is fs.ErrNotExist.
+// file ends with " (deleted)". For a device without a file the error is
+// fs.ErrNotExist.
 func BackingFile(n int) (string, error) {
 	raw, err := os.ReadFile("/sys/block/loop" + strconv.Itoa(n) + "/loop/backing_file")
 	return strings.TrimSuffix(string(raw), "\n"), err
 }
 
-// behind returns device n if b is its file, and else nil. For a deleted file only
-// the name is known: see maybe.
+// behind returns device n if its file is b, and otherwise nil. For a deleted file
+// it can compare only the name.
 func (b backing) behind(n int) (*Loop, error) {
 	d, err := Open(n)
 	if err != nil || d == nil {
@@ -171,8 +173,8 @@ func (b backing) behind(n int) (*Loop, error) {
 	}
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
 	if err != nil || !b.gone && (info.Inode != b.file.Ino || info.Device != b.file.Dev) || b.isOthers(info) {
-		_ = d.Close()   // it was removed meanwhile, or has another file or node
-		return nil, nil //nolint:nilerr // it is not this file's
+		_ = d.Close()   // the device was removed meanwhile, or has another file or node
+		return nil, nil //nolint:nilerr // such a device does not belong to this file
 	}
 	return d, nil
 }
@@ -180,14 +182,14 @@ func (b backing) behind(n int) (*Loop, error) {
 // isOthers reports whether a device belongs to another node.
 func (b backing) isOthers(info *unix.LoopInfo64) bool {
 	owner := ownerOf(info.File_name)
-	return b.node != "" && owner != "" && owner != ownerOf(label("", b.node)) // a long name of a node is cut in both
+	return b.node != "" && owner != "" && owner != ownerOf(label("", b.node)) // both node names are cut to the same length
 }
 
-// At returns the number of the loop device whose filesystem, or whose own file, is
-// at path.
+// At returns the number of the loop device at path. The path is either in a mounted
+// filesystem of the device, or it is the device file itself.
 func At(path string) (n int, ok bool) {
 	var s unix.Statx_t
-	// No server is asked, and nothing is mounted by the look.
+	// These flags prevent automounts and calls to a file server.
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &s)
 	switch {
 	case err != nil:

@@ -1,5 +1,5 @@
-// Package pause waits: for a time, and between two tries. It waits for nothing
-// but time, and no longer than its context lasts.
+// Package pause waits for a fixed time or with a growing delay between attempts.
+// Every wait ends early when its context ends.
 package pause
 
 import (
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// For waits for d, or less if ctx ends.
+// For waits for the duration d, or until ctx ends.
 func For(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -18,23 +18,25 @@ func For(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Backoff is the pause between two tries: First, then twice as long each time,
-// and never longer than Most. It waits for up to half less, so that a crowd
-// does not come back at once. It is not for several goroutines.
+// Backoff waits between attempts. The first delay is First, and each delay is
+// twice the previous one, up to Most. Each wait is shortened at random by up to
+// half, so that many callers do not return at the same time. A Backoff is not
+// safe for concurrent use.
 type Backoff struct {
 	First, Most time.Duration
 
 	next time.Duration
 }
 
-// Reset begins with First again.
+// Reset makes First the next delay.
 func (b *Backoff) Reset() { b.next = 0 }
 
-// Fresh reports whether there was no pause since it was made or reset.
+// Fresh reports whether Wait has not been called since the creation or the last
+// Reset.
 func (b *Backoff) Fresh() bool { return b.next == 0 }
 
-// Wait waits until it is time for the next try, or ctx ends.
+// Wait waits for the next delay, or until ctx ends.
 func (b *Backoff) Wait(ctx context.Context) {
 	b.next = min(max(b.First, 2*b.next), b.Most)
-	For(ctx, b.next/2+rand.N(b.next/2+1)) //nolint:gosec // it spreads callers, and keeps no secret
+	For(ctx, b.next/2+rand.N(b.next/2+1)) //nolint:gosec // only spreads callers, so it needs no secure random numbers
 }

@@ -28,7 +28,7 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// Who waits leaves when its context ends.
+// A wait ends when its context ends.
 func TestForEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -1,6 +1,6 @@
-// Package providerid is the format of node.spec.providerID, for ever. It must
-// not be changed: the field is immutable in Kubernetes, so every node that was
-// ever initialised carries it as it was then.
+// Package providerid defines the format of node.spec.providerID. The format must
+// never change. The field is immutable in Kubernetes, so existing nodes keep
+// their ids.
 package providerid
 
 import (
@@ -8,30 +8,31 @@ import (
 	"strings"
 )
 
-// Scheme is the cloud provider's name, and what its ids begin with.
+// Scheme is the name of the cloud provider and the scheme of its ids.
 const Scheme = "cloudsim"
 
-// ID is where an instance is, and which one it is.
+// ID identifies an instance and its location.
 type ID struct {
 	Region, Zone, Instance string
 }
 
-// String is cloudsim://REGION/ZONE/INSTANCE, e.g. cloudsim://sim-1/sim-1a/i-000001.
+// String returns cloudsim://REGION/ZONE/INSTANCE, e.g.
+// cloudsim://sim-1/sim-1a/i-000001.
 func (id ID) String() string {
 	return Scheme + "://" + id.Region + "/" + id.Zone + "/" + id.Instance
 }
 
-// Foreign is the error for an id of another provider: its node is not ours to
-// judge, so it is neither present nor absent.
+// Foreign is the error for an id of another provider. The caller must not decide
+// whether such a node exists.
 type Foreign struct{ ProviderID string }
 
 func (f Foreign) Error() string {
 	return fmt.Sprintf("provider id %q is not of this cloud: want %s://REGION/ZONE/INSTANCE", f.ProviderID, Scheme)
 }
 
-// Parse reads an id. It returns Foreign for one of another scheme, and a plain
-// error for one of ours that is damaged; neither means that the instance is
-// absent.
+// Parse parses an id. It returns Foreign for an id with another scheme, and
+// another error for a damaged id of this scheme. Neither error means that the
+// instance is absent.
 func Parse(s string) (ID, error) {
 	rest, ok := strings.CutPrefix(s, Scheme+"://")
 	if !ok {

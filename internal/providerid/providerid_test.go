@@ -7,7 +7,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// The literal is the point: nodes in the field carry it.
+// The test compares with a literal, because existing nodes contain ids of this
+// form.
 func TestFormatIsForEver(t *testing.T) {
 	const wire = "cloudsim://sim-1/sim-1a/i-000001"
 	id := providerid.ID{Region: "sim-1", Zone: "sim-1a", Instance: "i-000001"}

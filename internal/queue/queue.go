@@ -1,6 +1,6 @@
-// Package queue runs workers on a work queue of client-go. The queue holds names:
-// a worker reads the state that belongs to a name when it takes the name, so
-// names that are added while they wait cost one call.
+// Package queue runs workers on a work queue of client-go. The queue contains
+// names. A worker takes a name and then reads the current state for this name.
+// Several additions of a waiting name therefore cause one call only.
 package queue
 
 import (
@@ -14,9 +14,9 @@ import (
 // Interface is a work queue of names.
 type Interface = workqueue.TypedRateLimitingInterface[string]
 
-// New returns a queue. A name whose work failed comes again after first, then
-// twice as late each time, and at most after most. The metrics of the queue are
-// labelled with name; an empty name makes no metrics.
+// New returns a queue. After a failure the queue returns the name after the time
+// first. Each further failure doubles this time, up to most. The metrics of the
+// queue have the label name. An empty name creates no metrics.
 func New(name string, first, most time.Duration) Interface {
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](first, most),
@@ -24,11 +24,11 @@ func New(name string, first, most time.Duration) Interface {
 	)
 }
 
-// Drain calls work for the names of the queue from so many workers, until ctx
-// ends, and then shuts the queue down and waits for the workers. No two workers
-// have the same name at once. A name whose work failed comes again with the
-// queue's backoff. A name whose work returned a positive wait comes again after
-// that time.
+// Drain calls work for the names of the queue from the given number of workers,
+// until ctx ends. It then shuts the queue down and waits for the workers. Two
+// workers never have the same name at the same time. If work returns an error,
+// the name comes again with the queue's backoff. If work returns a positive wait,
+// the name comes again after this time.
 func Drain(ctx context.Context, queue Interface, workers int, work func(context.Context, string) (wait time.Duration, err error)) {
 	one := func() (more bool) {
 		name, shutdown := queue.Get()

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/queue"
 )
 
-// A failed name comes again with a growing delay, and a name with a wait after
-// that wait, without the delay of its failures.
+// A failed name comes again with a growing delay. A name with a wait comes again
+// after this wait, without the delay of earlier failures.
 func TestDrainRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New("", time.Second, 3*time.Second)
@@ -41,8 +41,8 @@ func TestDrainRetries(t *testing.T) {
 	})
 }
 
-// A name that is added while a worker has it comes again after that, and no
-// second worker takes it meanwhile.
+// If a name is added while a worker has it, it comes again after this worker has
+// finished. No second worker takes the name in between.
 func TestDrainHasANameOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New("", time.Second, time.Second)
@@ -68,7 +68,7 @@ func TestDrainHasANameOnce(t *testing.T) {
 	})
 }
 
-// Drain returns when the running work has returned, not before.
+// Drain returns only after the running calls of work have returned.
 func TestDrainWaitsForWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New("", time.Second, time.Second)

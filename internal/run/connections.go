@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// connections are the open connections of a server. Those that have not
-// authenticated have a place in waiting; the one that has waited longest is at
-// the front.
+// connections tracks the open connections of a server. The list waiting contains
+// the connections that have not authenticated. The connection at the front has
+// waited longest.
 type connections struct {
 	limits Limits
 
@@ -22,13 +22,13 @@ type connections struct {
 	authenticated int
 }
 
-// connection is one that is open.
+// connection is an open connection.
 type connection struct {
 	all     *connections
 	conn    net.Conn
 	phase   phase
 	timer   *time.Timer   // closes conn; nil before StateNew
-	waiting *list.Element // while anonymous
+	waiting *list.Element // position in the list while the phase is anonymous
 }
 
 type phase int
@@ -42,16 +42,17 @@ const (
 
 type connectionKey struct{}
 
-// Authenticated tells HTTP that the caller of the request with this context is
-// known: its connection is no longer closed to make room for others. If too many
-// connections have authenticated already, the call has no effect.
+// Authenticated records that the caller of the request with this context has
+// authenticated. HTTP then no longer closes its connection in favour of new
+// connections. The call has no effect if too many connections have already
+// authenticated.
 func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.authenticate()
 	}
 }
 
-// context is http.Server.ConnContext. The server calls it before state.
+// context implements http.Server.ConnContext. The server calls it before state.
 func (a *connections) context(ctx context.Context, conn net.Conn) context.Context {
 	c := &connection{all: a, conn: conn}
 	a.mu.Lock()
@@ -60,7 +61,7 @@ func (a *connections) context(ctx context.Context, conn net.Conn) context.Contex
 	return context.WithValue(ctx, connectionKey{}, c)
 }
 
-// state is http.Server.ConnState.
+// state implements http.Server.ConnState.
 func (a *connections) state(conn net.Conn, state http.ConnState) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,7 +72,7 @@ func (a *connections) state(conn net.Conn, state http.ConnState) {
 		delete(a.open, conn)
 	case state == http.StateNew:
 		if a.waiting.Len() >= a.limits.Anonymous {
-			a.waiting.Front().Value.(*connection).close() //nolint:forcetypeassert // the list holds nothing else
+			a.waiting.Front().Value.(*connection).close() //nolint:forcetypeassert // the list contains only connections
 		}
 		c.enter(anonymous)
 	case c.phase == anonymous:
@@ -80,7 +81,7 @@ func (a *connections) state(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// enter moves c to its next phase. Its caller holds mu.
+// enter moves c to its next phase. The caller must hold mu.
 func (c *connection) enter(next phase) {
 	switch c.phase {
 	case anonymous:
@@ -107,8 +108,9 @@ func (c *connection) expire() {
 	}
 }
 
-// close closes c at once. The server then reports StateClosed. It closes what is
-// below TLS: the last record of TLS would wait for the client.
+// close closes c at once, and the server then reports StateClosed. It closes the
+// connection below TLS, because TLS would wait for the client when it sends its
+// last record.
 func (c *connection) close() {
 	c.enter(closing)
 	conn := c.conn

@@ -16,8 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// start serves until the test ends, and returns the address. A request with an
-// Authorization header authenticates. /wait answers when its client leaves.
+// start runs a server until the test ends and returns its address. A request with
+// an Authorization header authenticates. The path /wait answers when the client
+// closes the connection.
 func start(t *testing.T, secure bool, limits run.Limits) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -53,7 +54,8 @@ func start(t *testing.T, secure bool, limits run.Limits) string {
 	return address
 }
 
-// serverTLS has a certificate that tests do not check.
+// serverTLS returns a TLS configuration with a self-signed certificate, which the
+// clients of these tests accept.
 func serverTLS(t *testing.T) *tls.Config {
 	t.Helper()
 	srv := httptest.NewTLSServer(nil)
@@ -83,7 +85,8 @@ func send(t *testing.T, c net.Conn, lines ...string) {
 	}
 }
 
-// ended waits until the server has closed c, and returns what it sent before.
+// ended waits until the server has closed c, and returns the data that the server
+// sent before.
 func ended(t *testing.T, c net.Conn) string {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -98,8 +101,8 @@ func ended(t *testing.T, c net.Conn) string {
 
 const authorized = "Authorization: x"
 
-// Connections without an authenticated request end, whatever of a request has
-// arrived.
+// The server closes connections without an authenticated request, no matter how
+// much of a request has arrived.
 func TestAnonymousConnectionsEnd(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		for name, request := range map[string][]string{
@@ -134,8 +137,8 @@ func TestAnswerBeforeTheBody(t *testing.T) {
 	}
 }
 
-// An authenticated connection outlives the limit of anonymous ones, also while a
-// crowd of others comes.
+// An authenticated connection stays open longer than the limit of anonymous
+// connections, even if many other connections arrive.
 func TestAuthenticatedConnectionsStay(t *testing.T) {
 	const anonymous = 3
 	address := start(t, false, run.Limits{Connections: 4, Anonymous: anonymous, AnonymousFor: time.Hour})
@@ -149,7 +152,7 @@ func TestAuthenticatedConnectionsStay(t *testing.T) {
 			t.Errorf("connection %d: %q", n, got)
 		}
 	}
-	// The last of the crowd are served.
+	// The server still serves the newest connections.
 	last := crowd[2*anonymous-1]
 	send(t, last, "GET / HTTP/1.1", "Host: x", "Connection: close", "", "")
 	if got := ended(t, last); !strings.HasPrefix(got, "HTTP/1.1 200") {
@@ -162,13 +165,13 @@ func TestAuthenticatedConnectionsStay(t *testing.T) {
 	if ne, ok := err.(net.Error); !ok || !ne.Timeout() { //nolint:errorlint // io.Copy does not wrap
 		t.Errorf("the authenticated connection: %v", err)
 	}
-	// There is place for one only: the second stays anonymous.
+	// Only one connection may authenticate, so the second stays anonymous.
 	second := wait(t, address)
 	for range anonymous {
 		dial(t, address, false)
 	}
 	ended(t, second)
-	// When the first has gone, its place is free.
+	// After the first connection has ended, another connection may authenticate.
 	if err := busy.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +182,7 @@ func TestAuthenticatedConnectionsStay(t *testing.T) {
 	}
 }
 
-// wait is a connection on which an authorized request is being answered.
+// wait returns a connection with a running authenticated request.
 func wait(t *testing.T, address string) net.Conn {
 	t.Helper()
 	c := dial(t, address, false)
@@ -191,7 +194,8 @@ func wait(t *testing.T, address string) net.Conn {
 	return c
 }
 
-// stays reports whether an authenticated connection outlives so many others.
+// stays reports whether an authenticated connection stays open while the given
+// number of other connections arrive.
 func stays(t *testing.T, address string, others int) bool {
 	t.Helper()
 	c := dial(t, address, false)
@@ -217,7 +221,7 @@ func stays(t *testing.T, address string, others int) bool {
 	return get()
 }
 
-// An HTTP/2 connection authenticates too.
+// A connection with HTTP/2 can authenticate as well.
 func TestHTTP2(t *testing.T) {
 	address := start(t, true, run.Limits{AnonymousFor: 200 * time.Millisecond})
 	for _, header := range []string{"", authorized} {

@@ -2,7 +2,7 @@ package run
 
 import "syscall"
 
-// Descriptors is how many file descriptors this process may have open.
+// Descriptors returns the number of file descriptors that this process may open.
 func Descriptors() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

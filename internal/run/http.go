@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// Limits bound what clients hold that have not authenticated. The zero value of
-// a field means its default.
+// Limits limits the resources of clients that have not authenticated. The zero
+// value of a field means its default.
 type Limits struct {
-	// Connections is how many connections are open at once. The default is an
-	// eighth of the file descriptors that the process may have.
+	// Connections is the maximum number of open connections. The default is an
+	// eighth of the process's limit of file descriptors.
 	Connections int
-	// Anonymous is how many of them have carried no authenticated request. One
-	// more closes the one that has waited longest. The default is 512, and half
-	// of Connections at most.
+	// Anonymous is the maximum number of connections without an authenticated
+	// request. A new connection beyond this limit closes the connection that has
+	// waited longest. The default is 512, but at most half of Connections.
 	Anonymous int
-	// AnonymousFor is how long such a connection stays open between two requests,
-	// and how long one of its requests may take. The default is 25 s.
+	// AnonymousFor limits the time that such a connection stays open between two
+	// requests, and the duration of each request. The default is 25 s.
 	AnonymousFor time.Duration
-	// Body is how long a request's body may take to arrive, unless the handler
-	// sets another read deadline. The default is 10 s.
+	// Body limits the time for the arrival of a request's body, unless the
+	// handler sets another read deadline. The default is 10 s.
 	Body time.Duration
 }
 
@@ -42,12 +42,13 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// HTTP serves on ln until ctx ends, within limits. Then it takes no new requests,
-// gives running ones grace to finish, and cuts off the others. It closes ln. Where
-// srv sets no timeout or header size, HTTP sets one.
+// HTTP serves on ln until ctx ends, within limits. It then accepts no new
+// requests, waits up to grace for running requests, and closes the remaining
+// connections. It closes ln. HTTP sets timeouts and a header size in srv where
+// srv has none.
 //
-// A handler calls Authenticated when it knows the caller. Its connection may then
-// be idle and busy for as long as srv allows.
+// A handler calls Authenticated when it has authenticated the caller. The limits
+// in srv then apply to the connection, instead of AnonymousFor.
 func HTTP(ctx context.Context, srv *http.Server, ln net.Listener, grace time.Duration, limits Limits) error {
 	limits = limits.withDefaults()
 	limit(srv, limits)
@@ -70,7 +71,7 @@ func HTTP(ctx context.Context, srv *http.Server, ln net.Listener, grace time.Dur
 	return err
 }
 
-// limit sets the timeouts of srv and counts its connections.
+// limit sets the timeouts of srv and tracks its connections.
 func limit(srv *http.Server, limits Limits) {
 	if srv.ReadHeaderTimeout == 0 {
 		srv.ReadHeaderTimeout = 5 * time.Second
@@ -84,8 +85,9 @@ func limit(srv *http.Server, limits Limits) {
 	if srv.HTTP2 == nil {
 		srv.HTTP2 = &http.HTTP2Config{}
 	}
-	// The server makes a buffer for a frame as soon as the client says its length,
-	// and keeps what no handler has read. The defaults are 1 MiB each.
+	// The server allocates a buffer for a frame as soon as the client announces
+	// its length. It also stores data that no handler has read. The defaults are
+	// 1 MiB each.
 	srv.HTTP2.MaxReadFrameSize = 16 << 10
 	srv.HTTP2.MaxReceiveBufferPerConnection, srv.HTTP2.MaxReceiveBufferPerStream = 64<<10, 64<<10
 	all := &connections{limits: limits, open: map[net.Conn]*connection{}}
@@ -93,13 +95,13 @@ func limit(srv *http.Server, limits Limits) {
 	srv.Handler = LimitBody(srv.Handler, limits.Body)
 }
 
-// LimitBody is next with a deadline for the arrival of a request's body. When a
-// handler answers without reading the body, net/http first reads and discards it.
-// Without a deadline that waits for the client, and the answer is not sent.
+// LimitBody returns a handler that limits the time for the arrival of a request's
+// body. If a handler answers without reading the body, net/http first reads and
+// discards the body. Without a limit, the client could delay the answer forever.
 func LimitBody(next http.Handler, most time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(most)) // fails where the connection is gone
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(most)) // fails if the connection is closed
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// A request that runs when a server is to end may finish within the grace; one
-// that takes longer is cut off. Nothing listens any more after that.
+// When the server stops, a running request may finish within grace, and a longer
+// request is closed. The port is then free.
 func TestHTTP(t *testing.T) {
 	for name, grace := range map[string]time.Duration{"finishes": time.Minute, "is cut off": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// A server that cannot serve says so.
+// HTTP returns the error if the server cannot serve.
 func TestHTTPWithoutItsListener(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// LimitSilence is ln for a server of another module, to which HTTP cannot be
-// applied: a connection fails to read when nothing has arrived on it for as long as
-// most. It must be longer than the longest request takes to answer.
+// LimitSilence returns a listener for a server that cannot use HTTP, for example
+// a server of another module. A read on a connection fails if no data has arrived
+// for the time most. This time must be longer than the longest request.
 func LimitSilence(ln net.Listener, most time.Duration) net.Listener {
 	return &silenceListener{ln, most}
 }
@@ -26,13 +26,14 @@ func (l *silenceListener) Accept() (net.Conn, error) {
 	return &silenceConn{Conn: c, most: l.most}, nil
 }
 
-// silenceConn reads until the server's deadline or its own, whichever is first.
+// silenceConn is a connection with two read deadlines: the server's and its own.
+// The earlier deadline applies.
 type silenceConn struct {
 	net.Conn
 	most time.Duration
 
 	mu       sync.Mutex
-	deadline time.Time // of the server; zero for none
+	deadline time.Time // deadline that the server set; zero means none
 }
 
 func (c *silenceConn) Read(b []byte) (int, error) {
@@ -59,7 +60,7 @@ func (c *silenceConn) SetReadDeadline(t time.Time) error {
 	return c.extend()
 }
 
-// extend sets the deadline of reads from now on. Its caller holds mu.
+// extend sets the deadline of the next reads. The caller must hold mu.
 func (c *silenceConn) extend() error {
 	end := time.Now().Add(c.most)
 	if !c.deadline.IsZero() && c.deadline.Before(end) {

@@ -10,13 +10,13 @@ import (
 	"syscall"
 )
 
-// longestSocket is how long the path of a Unix socket may be (unix(7)).
+// longestSocket is the maximum length of a Unix socket's path in bytes (unix(7)).
 const longestSocket = 107
 
-// Socket makes a Unix socket that only its owner may use, from its first moment.
-// One that a killed process left is replaced; one that somebody serves on is not,
-// nor is anything else of that name. Two that begin at the same moment may still
-// take it from each other.
+// Socket creates a Unix socket that only its owner may use, from the beginning.
+// It replaces a socket that a killed process left. It returns an error if a
+// process serves on the socket, or if the path is another kind of file. Two
+// processes that start at the same moment may still replace each other's socket.
 func Socket(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > longestSocket {
 		return nil, fmt.Errorf("%s is too long for a socket: at most %d bytes", path, longestSocket)
@@ -25,7 +25,7 @@ func Socket(ctx context.Context, path string) (net.Listener, error) {
 		return nil, err
 	}
 	var late error
-	mode := func(_, _ string, c syscall.RawConn) error { // before it has a name, where the system can
+	mode := func(_, _ string, c syscall.RawConn) error { // sets the mode before the socket has a name, if the system supports this
 		return c.Control(func(fd uintptr) { late = syscall.Fchmod(int(fd), 0o600) })
 	}
 	ln, err := (&net.ListenConfig{Control: mode}).Listen(ctx, "unix", path)
@@ -38,7 +38,7 @@ func Socket(ctx context.Context, path string) (net.Listener, error) {
 	return ln, nil
 }
 
-// leftover removes a socket that nobody serves on.
+// leftover removes the socket at path if no process serves on it.
 func leftover(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -59,7 +59,7 @@ func leftover(ctx context.Context, path string) error {
 		}
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		return nil // it went meanwhile
+		return nil // another process removed it meanwhile
 	}
 	return fmt.Errorf("%s is there, and may be in use: %w", path, err)
 }

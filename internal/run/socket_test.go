@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// What a killed process left is replaced, and nothing else.
+// Socket replaces only a socket that a killed process left.
 func TestSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")
 	ln, err := run.Socket(t.Context(), path)
@@ -24,7 +24,7 @@ func TestSocket(t *testing.T) {
 	if _, err := run.Socket(t.Context(), path); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("one that is served on: %v", err)
 	}
-	ln.(*net.UnixListener).SetUnlinkOnClose(false) //nolint:forcetypeassert // as if it was killed
+	ln.(*net.UnixListener).SetUnlinkOnClose(false) //nolint:forcetypeassert // leaves the socket like a killed process
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
