@@ -23,22 +23,22 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// contender is one way to live the lives of volumes, and how that went.
+// contender is an implementation of a volume lifecycle, and its measurements.
 type contender struct {
 	cycle     func(ctx context.Context, name string) error
 	turns     int
-	perSecond []float64 // in each turn that counts
+	perSecond []float64 // rate of each turn that counts
 	took      []time.Duration
 }
 
-// turn runs n cycles, so many at once.
+// turn runs n cycles with atOnce cycles in parallel.
 func (c *contender) turn(b *testing.B, n, atOnce int) {
 	b.Helper()
 	var next atomic.Int64
 	took := make([]time.Duration, n)
 	var all sync.WaitGroup
 	begin, turn := time.Now(), c.turns
-	c.turns++ // no two lives have one name
+	c.turns++ // so that no two volumes have the same name
 	for range atOnce {
 		all.Go(func() {
 			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
@@ -56,9 +56,11 @@ func (c *contender) turn(b *testing.B, n, atOnce int) {
 	c.took = append(c.took, took...)
 }
 
-// inTurns lets all have a turn in each iteration, after one that is not counted:
-// the machine is not the same from one minute to the next. Each begins once, so
-// that what one leaves behind is not always the same one's to bear.
+// inTurns runs one turn of each contender in each iteration, after a warm-up
+// turn that is not counted. Alternating turns are necessary because the speed
+// of the machine changes over time. Each iteration starts with another
+// contender, so that the leftovers of one contender do not always slow down the
+// same one.
 func inTurns(b *testing.B, n, atOnce int, all ...*contender) {
 	b.Helper()
 	for _, c := range all {
@@ -74,10 +76,11 @@ func inTurns(b *testing.B, n, atOnce int, all ...*contender) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// rate is the median of cycles a second.
+// rate returns the median of the cycles per second.
 func (c *contender) rate() float64 { return median(slices.Clone(c.perSecond)) }
 
-// of is the median of c's rate as a part of other's in the same iteration.
+// of returns the median of the ratios of c's rate to other's rate in the same
+// iteration.
 func (c *contender) of(other *contender) float64 {
 	parts := make([]float64, len(c.perSecond))
 	for i := range parts {
@@ -86,7 +89,7 @@ func (c *contender) of(other *contender) float64 {
 	return median(parts)
 }
 
-// p99 is within how many milliseconds 99 of 100 cycles were done.
+// p99 returns the 99th percentile of the cycle times, in milliseconds.
 func (c *contender) p99() float64 {
 	slices.Sort(c.took)
 	return float64(c.took[len(c.took)*99/100].Milliseconds())
@@ -97,8 +100,8 @@ func median(all []float64) float64 {
 	return all[len(all)/2]
 }
 
-// wholeCycle is a volume's life: made, attached, formatted, mounted, shown to a
-// pod, asked for its size, and all of it undone.
+// wholeCycle runs the lifecycle of a volume. It creates, attaches, formats,
+// mounts and publishes the volume, reads its usage, and undoes all of this.
 func (b *bench) wholeCycle(ctx context.Context, name string) error {
 	c := mounted("ext4")
 	made, err := b.CreateVolume(ctx, b.request(name))
@@ -106,7 +109,7 @@ func (b *bench) wholeCycle(ctx context.Context, name string) error {
 		return err
 	}
 	v, stage, pod := made.GetVolume().GetVolumeId(), b.path("stage-"+name), b.path("pod-"+name)
-	if err := os.Mkdir(stage, 0o700); err != nil { // as the kubelet does
+	if err := os.Mkdir(stage, 0o700); err != nil { // like the kubelet
 		return err
 	}
 	for _, call := range []func() error{
@@ -148,7 +151,7 @@ func (b *bench) wholeCycle(ctx context.Context, name string) error {
 	return err
 }
 
-// controllerCycle is what of it the cloud alone does.
+// controllerCycle runs the part of the lifecycle that only the cloud executes.
 func (b *bench) controllerCycle(ctx context.Context, name string) error {
 	made, err := b.CreateVolume(ctx, b.request(name))
 	if err != nil {
@@ -235,11 +238,12 @@ func BenchmarkVolume(b *testing.B) {
 	}
 }
 
-// BenchmarkVolumeRecords is what the cloud alone does of it, beside its limit:
-// the same calls of the driver and of HTTP, with nothing kept. It should do
-// 1,200 a second, and lose less than a tenth of that when there are 1,000
-// volumes. The processor limits it first, then the disk: each cycle waits for four
-// commits, one after another, that 16 cycles at once share; see docs/csi.md.
+// BenchmarkVolumeRecords measures the cloud's part of the lifecycle. It
+// compares the rate with a limit: the same driver calls and HTTP requests to a
+// server that stores nothing. The target is 1,200 cycles per second, and a loss
+// of less than a tenth with 1,000 existing volumes. The processor is the first
+// bottleneck and the disk the second. Each cycle waits for four commits in
+// sequence, which 16 parallel cycles share; see docs/csi.md.
 func BenchmarkVolumeRecords(b *testing.B) {
 	const there, atOnce = 1000, 16
 	limit := &contender{cycle: forgetful(b).controllerCycle}
@@ -258,14 +262,14 @@ func BenchmarkVolumeRecords(b *testing.B) {
 	b.ReportMetric(among.of(empty), "of-empty")
 }
 
-// forgetful is a driver whose cloud answers each call at once and does nothing:
-// no cloud behind HTTP can be faster.
+// forgetful returns a driver with a cloud that answers each call at once and
+// stores nothing. No cloud behind HTTP can be faster.
 func forgetful(b *testing.B) *bench {
 	d := &bench{t: b, dir: b.TempDir(), vm: cloudsim.Instance{ID: "i-000001"}}
 	reply := func(state cloudsim.DiskState, has ...cloudsim.Attachment) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			var asked cloudsim.CreateDisk
-			_ = json.NewDecoder(r.Body).Decode(&asked) // of a deletion there is none
+			_ = json.NewDecoder(r.Body).Decode(&asked) // a deletion has no body
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(cloudsim.Disk{
 				ID: "disk-000001", Meta: cloudsim.Meta{Name: "pvc", Labels: asked.Labels}, Zone: "sim-1a", SizeGiB: 1, State: state, Attachments: has,

@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Every kind of the cloud has a code, and only those that may still run have
-// one that says so.
+// TestEveryKindHasACode proves that every kind of the cloud has a code. Final
+// failures must not have a code which means that the work may still be running.
 func TestEveryKindHasACode(t *testing.T) {
 	for _, k := range cloudsim.Kinds() {
 		code, ok := codeOf[k]
@@ -51,7 +51,8 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-// A call that panics is an error of that call, and the process lives.
+// TestPanicIsAnError proves that a panic of a call becomes an error and does
+// not end the process.
 func TestPanicIsAnError(t *testing.T) {
 	resp, err := answer(slog.New(slog.DiscardHandler))(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/csi.v1.Controller/X"},
 		func(context.Context, any) (any, error) { panic("boom") })

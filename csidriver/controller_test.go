@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Of many who ask for one name at once, all get the same volume or are told to
-// ask again.
+// TestOneNameIsOneVolume proves that concurrent requests with the same name get
+// the same volume or ABORTED.
 func TestOneNameIsOneVolume(t *testing.T) {
 	b := newBench(t)
 	var all sync.WaitGroup
@@ -42,8 +42,9 @@ func TestOneNameIsOneVolume(t *testing.T) {
 	}
 }
 
-// What the cloud does at once is not waited for: a life of a volume is four
-// calls of it.
+// TestOneCallEach proves that the driver does not poll if the cloud finishes at
+// once. The controller's part of a volume's lifecycle needs only four calls of
+// the cloud.
 func TestOneCallEach(t *testing.T) {
 	b := newBench(t)
 	if err := b.cloud.ResetBill(t.Context()); err != nil {
@@ -65,7 +66,8 @@ func TestOneCallEach(t *testing.T) {
 	}
 }
 
-// What differs under one name is ALREADY_EXISTS; what fits is the same volume.
+// TestSameNameAgain proves that a different request with the same name gets
+// ALREADY_EXISTS. A compatible request gets the existing volume.
 func TestSameNameAgain(t *testing.T) {
 	b := newBench(t)
 	first := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 5 * gib })
@@ -95,8 +97,9 @@ func TestSameNameAgain(t *testing.T) {
 	}
 }
 
-// A volume has at least what its type has at least, if that is not too much,
-// and is the same when it is asked for again.
+// TestLeastOfType proves that a volume gets at least the minimum size of its
+// type, unless the limit of the request is smaller. A repeated request gets the
+// same volume.
 func TestLeastOfType(t *testing.T) {
 	b := newBench(t)
 	small := func(most int64) *csi.CreateVolumeRequest {
@@ -114,7 +117,8 @@ func TestLeastOfType(t *testing.T) {
 	}
 }
 
-// No number overflows, and nothing that is refused leaves a volume.
+// TestBadRequests proves that no size overflows, and that a refused request
+// leaves no volume.
 func TestBadRequests(t *testing.T) {
 	b := newBench(t)
 	size := func(least, most int64) func(*csi.CreateVolumeRequest) {
@@ -160,8 +164,8 @@ func from(snapshot, volume string) func(*csi.CreateVolumeRequest) {
 	}
 }
 
-// Pages show every volume that stays, also when those between go; a token that
-// was not given out is refused.
+// TestPages proves that pages show every remaining volume, even if volumes are
+// deleted between two pages. An unknown token is refused.
 func TestPages(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
@@ -176,7 +180,7 @@ func TestPages(t *testing.T) {
 		for _, e := range l.GetEntries() {
 			seen[e.GetVolume().GetVolumeId()] = true
 		}
-		if token == "" { // what was on the first page goes
+		if token == "" { // delete a volume of the first page
 			must(t)(b.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: l.GetEntries()[0].GetVolume().GetVolumeId()}))
 		}
 		if token = l.GetNextToken(); token == "" {
@@ -194,7 +198,8 @@ func TestPages(t *testing.T) {
 	wantCode(t, "-1 entries", err, codes.InvalidArgument)
 }
 
-// So do pages of snapshots, of all or of one volume.
+// TestSnapshotPages proves the same for pages of snapshots, of all volumes or
+// of one volume.
 func TestSnapshotPages(t *testing.T) {
 	b := newBench(t)
 	v, other := b.volume("pvc-1"), b.volume("pvc-2")
@@ -215,7 +220,7 @@ func TestSnapshotPages(t *testing.T) {
 		for _, e := range l.GetEntries() {
 			seen[e.GetSnapshot().GetSnapshotId()]++
 		}
-		if token, pages = l.GetNextToken(), pages+1; pages == 1 { // the one that the token is of goes
+		if token, pages = l.GetNextToken(), pages+1; pages == 1 { // delete the snapshot that is the token
 			must(t)(b.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: l.GetEntries()[1].GetSnapshot().GetSnapshotId()}))
 		}
 	}
@@ -233,7 +238,8 @@ func TestSnapshotPages(t *testing.T) {
 	wantCode(t, "-1 entries", err, codes.InvalidArgument)
 }
 
-// A volume that is in use is not deleted, and a node that is gone has none.
+// TestPublishing proves that an attached volume cannot be deleted, and that a
+// deleted node has no volumes.
 func TestPublishing(t *testing.T) {
 	b := newBench(t)
 	other := b.instance("node-2", "sim-1a")
@@ -279,8 +285,8 @@ func TestPublishing(t *testing.T) {
 	}
 }
 
-// A node that is off, or whose disk is not let go of, gives its volume up by
-// force, and one that runs does not.
+// TestForcedDetach proves that the driver detaches a volume by force from a
+// node that is off, and not from a running node.
 func TestForcedDetach(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")
@@ -306,8 +312,8 @@ func TestForcedDetach(t *testing.T) {
 	}
 }
 
-// What cannot be made in two zones has no capacity there, and what can has that
-// of the smaller of the two.
+// TestCapacityOfRegional proves that a disk type without regional disks has no
+// regional capacity. For other types, the smaller of the two zones decides.
 func TestCapacityOfRegional(t *testing.T) {
 	b := newBench(t)
 	capacity := func(diskType, replication string) int64 {

@@ -24,13 +24,14 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// bench is a cloud with data, an instance and a driver that is that instance.
+// bench is a cloud with a data plane, an instance, and a driver on this
+// instance.
 type bench struct {
 	t     testing.TB
 	cloud *client.Client
 	dir   string
 	vm    cloudsim.Instance
-	size  string // of instances
+	size  string // size of the instances
 	csi.ControllerClient
 	csi.NodeClient
 }
@@ -40,7 +41,7 @@ func newBench(t testing.TB, serveAs ...string) *bench {
 	b := &bench{t: t, dir: t.TempDir(), size: "small"}
 	var on []cloudtest.Option
 	if _, many := t.(*testing.B); many {
-		b.size, on = "large", append(on, cloudtest.OnSocket()) // as a driver on the cloud's own machine
+		b.size, on = "large", append(on, cloudtest.OnSocket()) // like a driver on the cloud's own machine
 	}
 	files, log := filepath.Join(b.dir, "disks"), slog.New(slog.DiscardHandler)
 	b.cloud = cloudtest.Start(t, append(on,
@@ -77,7 +78,8 @@ func (b *bench) serve(node NodeConfig, serveAs ...string) {
 	b.ControllerClient, b.NodeClient = csi.NewControllerClient(conn), csi.NewNodeClient(conn)
 }
 
-// newNodeBench is one whose machine can have volumes. None may stay.
+// newNodeBench returns a bench on a machine that can have volumes. When the
+// test ends, it checks that no device and no mount is left.
 func newNodeBench(t *testing.T, serveAs ...string) *bench {
 	t.Helper()
 	if testing.Short() {
@@ -88,7 +90,7 @@ func newNodeBench(t *testing.T, serveAs ...string) *bench {
 	}
 	b := newBench(t, serveAs...)
 	t.Cleanup(func() {
-		// Udev looks into a device that comes, and holds it meanwhile.
+		// Udev opens a new device for a moment, which delays its removal.
 		for deadline := time.Now().Add(time.Minute); len(b.loops()) > 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Errorf("loop devices stay: %v", b.loops())
@@ -102,7 +104,8 @@ func newNodeBench(t *testing.T, serveAs ...string) *bench {
 	return b
 }
 
-// another is the same cloud's driver on another instance, of the same machine.
+// another returns a second driver of the same cloud, on another instance of the
+// same machine.
 func (b *bench) another(name, size string) *bench {
 	b.t.Helper()
 	o := &bench{t: b.t, cloud: b.cloud, dir: b.path(name), size: size}
@@ -117,7 +120,7 @@ func (b *bench) another(name, size string) *bench {
 	return o
 }
 
-// loops are the files of this bench that are behind loop devices.
+// loops lists the files of this bench that have a loop device.
 func (b *bench) loops() (files []string) {
 	b.t.Helper()
 	there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
@@ -217,7 +220,8 @@ func (b *bench) hide(volume, target string) error {
 	return err
 }
 
-// A driver that is stopped as it starts has not failed.
+// TestStopAtTheStart proves that a driver which is stopped during its start
+// returns no error.
 func TestStopAtTheStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -21,7 +21,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// fault breaks calls of the cloud until undo.
+// fault makes calls of the cloud fail until undo.
 func (b *bench) fault(operation string, e cloudsim.FaultEffect, most uint64) (undo func()) {
 	b.t.Helper()
 	f := must(b.t)(b.cloud.CreateFault(b.t.Context(), cloudsim.CreateFault{
@@ -34,9 +34,9 @@ func (b *bench) fault(operation string, e cloudsim.FaultEffect, most uint64) (un
 	}
 }
 
-// A cloud that is down or slows its callers is an error that says so, and
-// leaves nothing behind; one that loses replies is asked again by the same
-// name, and there is one volume.
+// TestBrokenCloud proves that calls to a failed or throttling cloud return a
+// matching error and leave nothing behind. If replies are lost, a repeated
+// request with the same name gives only one volume.
 func TestBrokenCloud(t *testing.T) {
 	b := newBench(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -65,7 +65,8 @@ func TestBrokenCloud(t *testing.T) {
 	}
 }
 
-// Every step whose reply is lost is repeated, and done once.
+// TestLostReplies proves that every step can be repeated after a lost reply and
+// is executed only once.
 func TestLostReplies(t *testing.T) {
 	b := newBench(t)
 	again := func(what string, call func() error) {
@@ -118,7 +119,7 @@ func TestLostReplies(t *testing.T) {
 	}
 }
 
-// staged is a volume that is staged and published at pod.
+// staged returns a volume that is staged, and published at pod.
 func (b *bench) staged(name string) string {
 	b.t.Helper()
 	v, c := b.volume(name), mounted("ext4")
@@ -128,8 +129,9 @@ func (b *bench) staged(name string) string {
 	return v
 }
 
-// A volume whose filesystem is full tells its pod so, and can be undone; so can
-// one whose filesystem has shut down under it, whose every access is an error.
+// TestFullAndDeadFilesystems proves that a pod gets an error on a full
+// filesystem and on a filesystem that has shut down. The driver can undo both
+// volumes.
 func TestFullAndDeadFilesystems(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.staged("pvc-1")
@@ -166,8 +168,8 @@ func size(t *testing.T, f *os.File) int64 {
 	return info.Size()
 }
 
-// shutdown breaks the filesystem at path as a device that goes away would:
-// EXT4_IOC_SHUTDOWN.
+// shutdown breaks the filesystem at path with EXT4_IOC_SHUTDOWN, like the loss
+// of its device.
 func shutdown(t *testing.T, path string) {
 	t.Helper()
 	d, err := os.Open(path)
@@ -181,8 +183,8 @@ func shutdown(t *testing.T, path string) {
 	}
 }
 
-// fuse mounts a filesystem whose server never says a word: who looks at it hangs
-// until the server dies, and is told then that nobody is there.
+// fuse mounts a filesystem with a server that does not answer. Calls to this
+// filesystem hang until the server ends, and then fail with ENOTCONN.
 func fuse(t *testing.T, path string) (die func()) {
 	t.Helper()
 	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
@@ -195,8 +197,8 @@ func fuse(t *testing.T, path string) (die func()) {
 	return func() { _ = server.Close() }
 }
 
-// A disk that hangs holds who looks at it, and not the driver: that gives up,
-// says so, and leaves no more than one behind.
+// TestHungDisk proves that a hung disk does not block the driver. The call ends
+// with a clear error, and at most one goroutine stays behind.
 func TestHungDisk(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.staged("pvc-1")
@@ -225,7 +227,7 @@ func TestHungDisk(t *testing.T) {
 	if err := unix.Unmount(b.path("disks"), unix.MNT_DETACH); err != nil {
 		t.Fatal(err)
 	}
-	for err := stats(); err != nil; err = stats() { // until the one that hung has ended
+	for err := stats(); err != nil; err = stats() { // wait for the end of the hung call
 		if t.Context().Err() != nil {
 			t.Fatal(err)
 		}
@@ -233,8 +235,8 @@ func TestHungDisk(t *testing.T) {
 	b.clear(v)
 }
 
-// A folder of the disks that hangs makes the driver not ready, soon, and leaves
-// no more than one look behind.
+// TestHungFolder proves that the driver soon becomes not ready if the folder of
+// the disks hangs. At most one goroutine stays behind.
 func TestHungFolder(t *testing.T) {
 	b := newNodeBench(t)
 	cfg := Default()
@@ -254,7 +256,7 @@ func TestHungFolder(t *testing.T) {
 		t.Error("it is not ready before")
 	}
 	die := fuse(t, cfg.Node.DisksDir)
-	t.Cleanup(func() { // before the folder is taken away, which would hang
+	t.Cleanup(func() { // before the cleanup removes the folder, which would hang
 		die()
 		if err := unix.Unmount(cfg.Node.DisksDir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
@@ -274,8 +276,8 @@ func TestHungFolder(t *testing.T) {
 	}
 }
 
-// A mount whose server is dead is an error to all who look at it, and can be
-// taken away.
+// TestCorruptedMount proves that calls return an error for a mount with a dead
+// server, and that the mount can be removed.
 func TestCorruptedMount(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.staged("pvc-1"), mounted("ext4")
@@ -295,8 +297,8 @@ func TestCorruptedMount(t *testing.T) {
 	b.clear(v)
 }
 
-// What vanishes under the driver can be undone: a mount that somebody took
-// away, one that somebody put on top, a file that is gone while it is mounted.
+// TestVanished proves that the driver can undo a volume after changes from
+// outside: a missing mount, an additional mount on top, or a deleted disk file.
 func TestVanished(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.staged("pvc-1")
@@ -319,8 +321,8 @@ func TestVanished(t *testing.T) {
 	wantCode(t, "unstage of nothing", b.unstage(v), codes.OK)
 }
 
-// A file of the same name is another disk: what is attached of the one before
-// is never taken for it, whatever the path says.
+// TestStaleDevice proves that a new file with the same name is a different
+// disk. The driver never takes the device of the old file for it.
 func TestStaleDevice(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.staged("pvc-1")
@@ -348,8 +350,8 @@ func TestStaleDevice(t *testing.T) {
 	b.clear(v)
 }
 
-// A disk that holds another filesystem is not formatted over, also when the
-// volume is asked for with that filesystem first.
+// TestRestagedWithAnotherFilesystem proves that the driver does not format a
+// disk that has another filesystem.
 func TestRestagedWithAnotherFilesystem(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.staged("pvc-1")
@@ -359,7 +361,7 @@ func TestRestagedWithAnotherFilesystem(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// The socket is its owner's only.
+// TestSocketMode proves that only the owner may use the socket.
 func TestSocketMode(t *testing.T) {
 	b := newBench(t)
 	must(t)(b.ListVolumes(t.Context(), &csi.ListVolumesRequest{}))

@@ -15,10 +15,11 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// unwell makes the data plane find a disk unwell: its file is gone, or is a folder.
+// unwell makes the data plane report a disk as unhealthy. It removes the disk's
+// file, or replaces the file by a folder.
 func (b *bench) unwell(v string, lost bool) {
 	b.t.Helper()
-	b.until(cloudsim.DiskID(v), func(d cloudsim.Disk) bool { return d.Status.SizeGiB > 0 }) // else it is made once more
+	b.until(cloudsim.DiskID(v), func(d cloudsim.Disk) bool { return d.Status.SizeGiB > 0 }) // wait, or else the data plane makes the file again
 	file := filepath.Join(b.path("disks"), v+".img")
 	err := os.Remove(file)
 	if !lost {
@@ -27,12 +28,13 @@ func (b *bench) unwell(v string, lost bool) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	must(b.t)(b.cloud.ResizeDisk(b.t.Context(), cloudsim.DiskID(v), cloudsim.ResizeDisk{SizeGiB: 2})) // it looks again
+	must(b.t)(b.cloud.ResizeDisk(b.t.Context(), cloudsim.DiskID(v), cloudsim.ResizeDisk{SizeGiB: 2})) // makes the data plane check the file again
 	b.until(cloudsim.DiskID(v), func(d cloudsim.Disk) bool { return d.Status.Error != "" && d.Status.Lost == lost })
 }
 
-// What the data plane says of a disk is the health of its volume, from the
-// controller and from the node; a list of those that are not well has pages.
+// TestVolumeHealth proves that the controller and the node return the data
+// plane's report as the health of a volume. The list of unhealthy volumes has
+// pages.
 func TestVolumeHealth(t *testing.T) {
 	b := newBench(t)
 	want := map[string]csi.VolumeHealthErrorType{}
@@ -83,8 +85,8 @@ func TestVolumeHealth(t *testing.T) {
 	wantCode(t, "a token that was not given out", err, codes.Aborted)
 }
 
-// A machine that can have no volumes says why, and is not ready; one that can says
-// nothing.
+// TestStorageHealth proves that a machine which cannot have volumes returns the
+// reason and is not ready. A healthy machine returns no entry.
 func TestStorageHealth(t *testing.T) {
 	b := newBench(t)
 	if machine.Ready() == nil {

@@ -23,8 +23,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// The test binary is also the driver that tests kill, and the process of a pod. Its
-// zeroth argument says which, and the other arguments configure it.
+// TestMain also runs other programs: the driver that tests kill, and the
+// process of a pod. The zeroth argument selects the program, and the other
+// arguments configure it.
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case "driver":
@@ -40,7 +41,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testDriver SOCKET URL TOKEN INSTANCE DISKS serves until it is killed.
+// testDriver serves until it is killed. The arguments are SOCKET URL TOKEN
+// INSTANCE DISKS.
 func testDriver(args []string) error {
 	cfg := Default()
 	cfg.Endpoint, cfg.Cloud = "unix://"+args[0], &client.Client{
@@ -50,11 +52,11 @@ func testDriver(args []string) error {
 	return Run(context.Background(), slog.New(slog.DiscardHandler), cfg)
 }
 
-// victim is a driver in a process of its own.
+// victim is a driver in its own process.
 type victim struct {
 	*bench
 	socket string
-	as     *syscall.SysProcAttr // nil for a process as this one
+	as     *syscall.SysProcAttr // nil for the same attributes as this process
 	cmd    *exec.Cmd
 }
 
@@ -79,7 +81,7 @@ func (v *victim) kill() {
 	_ = v.cmd.Wait()
 }
 
-// cycle is the life of a volume, a call at a time; each may be made again.
+// cycle returns the calls of a volume's lifecycle. Each call can be repeated.
 func (v *victim) cycle(conn grpc.ClientConnInterface, name string) []func(ctx context.Context, volume *string) error {
 	control, node := csi.NewControllerClient(conn), csi.NewNodeClient(conn)
 	c := mounted("ext4")
@@ -110,7 +112,7 @@ func (v *victim) cycle(conn grpc.ClientConnInterface, name string) []func(ctx co
 		func(ctx context.Context, id *string) error {
 			_, err := node.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{VolumeId: *id, VolumePath: pod, CapacityRange: grow})
 			if status.Code(err) == codes.FailedPrecondition {
-				return nil // this process may not grow what is mounted: it grows when it is next staged
+				return nil // without the capability to grow a mounted filesystem, it grows at the next staging
 			}
 			return err
 		},
@@ -137,9 +139,10 @@ func (v *victim) cycle(conn grpc.ClientConnInterface, name string) []func(ctx co
 	}
 }
 
-// A driver that is killed at any step of a volume's life is started again and
-// asked again, as Kubernetes does, and in the end there is what there would
-// have been: not one volume, attachment, device or mount too many.
+// TestKilledAtEveryStep kills the driver in each step of a volume's lifecycle,
+// restarts it, and repeats the call as Kubernetes does. It proves that the
+// result is the same as without a kill. No additional volume, attachment,
+// device or mount is left.
 func TestKilledAtEveryStep(t *testing.T) {
 	b := newNodeBench(t)
 	v := &victim{bench: b, socket: b.path("victim.sock")}
@@ -163,8 +166,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// killAt takes a volume through its life, and kills the driver in one step, a
-// while after it was called.
+// killAt runs the lifecycle of a volume. It kills the driver in the step at,
+// after the given delay.
 func (v *victim) killAt(conn grpc.ClientConnInterface, name string, at int, after time.Duration) {
 	v.t.Helper()
 	var id string
@@ -173,7 +176,7 @@ func (v *victim) killAt(conn grpc.ClientConnInterface, name string, at int, afte
 			ctx, cancel := context.WithTimeout(v.t.Context(), 10*time.Second)
 			broken := make(chan error, 1)
 			go func() { ignored := id; broken <- call(ctx, &ignored) }()
-			time.Sleep(after) // where in the call it strikes does not matter
+			time.Sleep(after) // the exact point in the call does not matter
 			v.kill()
 			<-broken
 			cancel()
@@ -188,7 +191,7 @@ func (v *victim) killAt(conn grpc.ClientConnInterface, name string, at int, afte
 	}
 }
 
-// insist repeats a call as long as its code says that it may help.
+// insist repeats a call while its code allows a retry.
 func (v *victim) insist(call func(context.Context, *string) error, id *string) error {
 	var err error
 	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(5 * time.Millisecond) {
@@ -204,7 +207,8 @@ func (v *victim) insist(call func(context.Context, *string) error, id *string) e
 	return errors.Join(errors.New("not in a minute"), err)
 }
 
-// counts checks that a volume is attached once, by one device, with so many mounts.
+// counts checks that a volume has one attachment, one device and the given
+// number of mounts.
 func (v *victim) counts(id string, mounts int) {
 	v.t.Helper()
 	d := must(v.t)(v.cloud.GetDisk(v.t.Context(), cloudsim.DiskID(id))).(cloudsim.Disk)

@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Under each legacy name the driver is called in that driver's words, and
-// answers in them: a volume's life, from an in-tree StorageClass on.
+// TestLegacyNames proves that the driver accepts and returns the ids and
+// parameters of each legacy driver, in the whole lifecycle of a volume.
 func TestLegacyNames(t *testing.T) {
 	b := newBench(t, LegacyNames()...)
 	for name, c := range map[string]struct {
@@ -55,9 +55,9 @@ func TestLegacyNames(t *testing.T) {
 	}
 }
 
-// What an old PersistentVolume calls a disk is the disk of that name, whatever
-// its cloud put around it; what is nobody's is not found, and is not an error
-// where nothing was to be undone.
+// TestLegacyHandles proves that the handle of an old PersistentVolume finds the
+// disk of this name, for each handle format. An unknown handle is NotFound, and
+// is no error for calls that undo.
 func TestLegacyHandles(t *testing.T) {
 	b := newBench(t, LegacyNames()...)
 	old := must(t)(b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "vol-0abc", Zone: "sim-1a", Type: "standard", SizeGiB: 1})).(cloudsim.Disk)
@@ -88,9 +88,9 @@ func TestLegacyHandles(t *testing.T) {
 	}
 }
 
-// What was staged is undone by what the machine shows, whatever has become of its
-// handle: the cloud is down, somebody has named a disk so, or the disk of that
-// name is gone. What is not ours stays, and is an error.
+// TestLegacyUndo proves that unstaging uses the mounts of the machine and not
+// the handle. It works if the cloud is down, if another disk has the name now,
+// or if the disk was deleted. A foreign mount stays and is an error.
 func TestLegacyUndo(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)
@@ -156,8 +156,8 @@ func TestLegacyUndo(t *testing.T) {
 	}
 }
 
-// Who undoes what is still on its way waits for it, and does not know which volume
-// it is.
+// TestLegacyUndoWaits proves that an undo call waits for a running staging call
+// at the same path, even though the handle does not tell the disk.
 func TestLegacyUndoWaits(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)
@@ -188,7 +188,8 @@ func TestLegacyUndoWaits(t *testing.T) {
 	wantCode(t, "unstage", unstage(), codes.OK)
 }
 
-// A type of that cloud which has no equal here is refused by its name.
+// TestLegacyTypeIsUnknown proves that the driver refuses an unknown disk type
+// of the other cloud, with its name in the error.
 func TestLegacyTypeIsUnknown(t *testing.T) {
 	b := newBench(t, "ebs.csi.aws.com")
 	_, err := csi.NewControllerClient(dial(t, b.path("ebs.csi.aws.com.sock"))).CreateVolume(t.Context(), b.request("pvc-1", func(r *csi.CreateVolumeRequest) {
@@ -200,7 +201,8 @@ func TestLegacyTypeIsUnknown(t *testing.T) {
 	}
 }
 
-// The filesystem of an old class that is not translated is that of the volume, or
+// TestLegacyFilesystem proves that the volume gets the filesystem of an old
+// StorageClass if the library does not translate the parameter. A contradiction
 // is refused.
 func TestLegacyFilesystem(t *testing.T) {
 	const name = "disk.csi.azure.com"
@@ -226,7 +228,8 @@ func TestLegacyFilesystem(t *testing.T) {
 	must(t)(control.GetCapacity(t.Context(), &csi.GetCapacityRequest{Parameters: map[string]string{"fsType": "xfs"}}))
 }
 
-// A disk that somebody names as a volume is called is not that volume.
+// TestLegacyHandleOfAnotherName proves that the driver does not confuse a
+// volume with another disk that has the volume's handle as its name.
 func TestLegacyHandleOfAnotherName(t *testing.T) {
 	for name, want := range map[string]codes.Code{"cinder.csi.openstack.org": codes.OK, "ebs.csi.aws.com": codes.FailedPrecondition} {
 		t.Run(name, func(t *testing.T) {

@@ -16,9 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/translate"
 )
 
-// inTree is what people wrote for an in-tree plugin: the parameters of a
-// StorageClass, and the volume that a PersistentVolume or a pod names, of a
-// disk that was there before.
+// inTree holds objects for an in-tree plugin: the parameters of a StorageClass,
+// and the volume of a PersistentVolume or a pod. The volume refers to an
+// existing disk.
 type inTree struct{ plugin, parameters, disk, volume string }
 
 var inTreePlugins = map[string]inTree{
@@ -30,9 +30,10 @@ var inTreePlugins = map[string]inTree{
 	"csi.vsphere.vmware.com": {"vsphere-volume", "{diskformat: thin, datastore: store, hostFailuresToTolerate: '1', forceProvisioning: 'true', iopslimit: '100', fsType: xfs}", "old-vsphere", "vsphereVolume: {volumePath: '[store] kubevols/old-vsphere.vmdk', fsType: ext4}"},
 }
 
-// What was written for each in-tree plugin is translated by upstream's library,
-// as the provisioner, the attacher and the kubelet do it, and the calls that
-// come of it are answered under the legacy name with disks that are mounted.
+// TestMigration translates objects of each in-tree plugin with upstream's
+// library, like the provisioner, the attacher and the kubelet. It proves that
+// the driver serves the resulting calls under the legacy name and mounts the
+// disks.
 func TestMigration(t *testing.T) {
 	b := newNodeBench(t, LegacyNames()...)
 	for _, name := range LegacyNames() {
@@ -48,7 +49,7 @@ func TestMigration(t *testing.T) {
 			l.use("made", made, "again")
 			l.use("old", l.volume(volumeDoc("{name: old}", "ReadWriteOnce", old.volume)), "first")
 			inline := l.translated("apiVersion: v1\nkind: Pod\nmetadata: {name: pod}\nspec: {containers: [{name: c, image: i}], volumes: [{name: data, " + old.volume + "}]}\n")
-			l.use("old", inline.(*corev1.PersistentVolume).Spec.CSI, "again") // the same disk
+			l.use("old", inline.(*corev1.PersistentVolume).Spec.CSI, "again") // the disk that the test used before
 			_, err := l.control.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: made.VolumeHandle})
 			wantCode(t, "delete", err, codes.OK)
 			_, err = l.control.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: made.VolumeHandle})
@@ -70,7 +71,7 @@ func volumeDoc(meta, mode, source string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: PersistentVolume\nmetadata: %s\nspec:\n  capacity: {storage: 1Gi}\n  accessModes: [%s]\n  %s\n", meta, mode, source)
 }
 
-// translated is what the library makes of a document.
+// translated returns the library's translation of a document.
 func (l *legacyBench) translated(doc string) any {
 	l.t.Helper()
 	all, err := translate.Read(strings.NewReader(doc))
@@ -80,14 +81,15 @@ func (l *legacyBench) translated(doc string) any {
 	return all[0].Object
 }
 
-// volume is what the attacher and the kubelet make of an in-tree volume.
+// volume returns the CSI volume that the attacher and the kubelet get for an
+// in-tree volume.
 func (l *legacyBench) volume(doc string) *corev1.CSIPersistentVolumeSource {
 	l.t.Helper()
 	return l.translated(doc).(*corev1.PersistentVolume).Spec.CSI
 }
 
-// provision does what external-provisioner does for a claim of an in-tree
-// class: it translates the class, and its PersistentVolume back.
+// provision does the same as external-provisioner for a claim of an in-tree
+// class. It translates the class, and translates the new PersistentVolume back.
 func (l *legacyBench) provision(old inTree) *corev1.CSIPersistentVolumeSource {
 	l.t.Helper()
 	class := l.translated("apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: old}\nprovisioner: kubernetes.io/" + old.plugin + "\nparameters: " + old.parameters + "\n").(*storagev1.StorageClass)
@@ -102,7 +104,7 @@ func (l *legacyBench) provision(old inTree) *corev1.CSIPersistentVolumeSource {
 			}
 		}
 		r.VolumeCapabilities = []*csi.VolumeCapability{mounted(fsType)}
-		delete(r.Parameters, "csi.storage.k8s.io/fstype") // the other one stays
+		delete(r.Parameters, "csi.storage.k8s.io/fstype") // fsType stays in the parameters
 	})
 	v := must(l.t)(l.control.CreateVolume(l.t.Context(), req)).(*csi.CreateVolumeResponse).GetVolume()
 	source, err := json.Marshal(corev1.CSIPersistentVolumeSource{Driver: l.name, VolumeHandle: v.GetVolumeId(), FSType: fsType, VolumeAttributes: v.GetVolumeContext()})
@@ -120,8 +122,8 @@ func (l *legacyBench) provision(old inTree) *corev1.CSIPersistentVolumeSource {
 	return l.volume(string(raw))
 }
 
-// use attaches, stages and publishes a volume, and undoes it. The first to use
-// a disk leaves a file in it, which those after find.
+// use attaches, stages and publishes a volume, and undoes it. The first use of
+// a disk writes a file, and later uses check the file.
 func (l *legacyBench) use(disk string, v *corev1.CSIPersistentVolumeSource, turn string) {
 	l.t.Helper()
 	ctx, c, id := l.t.Context(), mounted(v.FSType), v.VolumeHandle

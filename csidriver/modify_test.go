@@ -10,8 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// A volume is changed in place, once, also while it is in use; what cannot be
-// leaves it as it was.
+// TestModify proves that the driver changes a volume in place, also while the
+// volume is in use, and changes it only once. A refused change leaves the
+// volume as it was.
 func TestModify(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 4 * gib })

@@ -12,8 +12,9 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// What the specification has a code for is said with it, and at once: a caller
-// does with each something else.
+// TestCodesOfTheSpecification proves that errors have the codes of the
+// specification, because callers act on the code. The driver returns these
+// errors at once.
 func TestCodesOfTheSpecification(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.volume("pvc-1"), mounted("ext4")
@@ -65,7 +66,8 @@ func TestCodesOfTheSpecification(t *testing.T) {
 	}
 }
 
-// A filesystem that is damaged is no fault of the call's, whatever flags it has.
+// TestCorruptSuperblock proves that a damaged filesystem is an internal error
+// and not an error in the mount flags.
 func TestCorruptSuperblock(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1")
@@ -90,6 +92,6 @@ func TestCorruptSuperblock(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "mkfs.ext4", "-q", "-F", "-O", "^metadata_csum", file).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	damage(blocksPerGroup) // EINVAL, as for bad options
+	damage(blocksPerGroup) // EINVAL, the same error as for invalid options
 	wantCode(t, "stage with what cannot be", b.stage(v, mounted("ext4", "noatime")), codes.Internal)
 }

@@ -10,14 +10,14 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// ofGroup is a filesystem that a group is to have.
+// ofGroup returns a capability for a filesystem with the given group.
 func ofGroup(group string) *csi.VolumeCapability {
 	c := mounted("ext4")
 	c.GetMount().VolumeMountGroup = group
 	return c
 }
 
-// has checks whose a file is, and what its group may.
+// has checks the group and the mode of a file.
 func (b *bench) has(path string, gid uint32, mode uint32) {
 	b.t.Helper()
 	var st unix.Stat_t
@@ -29,9 +29,9 @@ func (b *bench) has(path string, gid uint32, mode uint32) {
 	}
 }
 
-// A group has all of a volume that is given to it (KEP-2317), where it is staged
-// and where another is named at publishing. It is given once: what its root says
-// is believed.
+// TestVolumeMountGroup proves that a group gets access to all files of a volume
+// (KEP-2317), at staging and at publishing with another group. If the root
+// directory already has the group, the driver does not walk the volume again.
 func TestVolumeMountGroup(t *testing.T) {
 	b := newNodeBench(t)
 	v, plain := b.volume("pvc-1"), mounted("ext4")
@@ -62,7 +62,7 @@ func TestVolumeMountGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCode(t, "publish for it", b.show(v, "pod", ofGroup("1234"), false), codes.OK)
-	b.has("pod/dir/file", 99, 0o660) // nothing was walked
+	b.has("pod/dir/file", 99, 0o660) // the driver did not walk the volume
 	if err := os.WriteFile(b.path("pod/dir/new"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +79,9 @@ func TestVolumeMountGroup(t *testing.T) {
 	b.clear(v)
 }
 
-// What is no group is refused, and nothing stays of the call. A number that is
-// too large must not become another.
+// TestNoGroup proves that an invalid group is refused and the call leaves
+// nothing behind. A number that is too large must not wrap around to another
+// group.
 func TestNoGroup(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1")

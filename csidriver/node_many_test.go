@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Many volumes that are staged at once race for the same free device: each gets
-// one of its own, and in the end there is none.
+// TestManyAtOnce proves that concurrent staging calls, which compete for the
+// same free device numbers, get separate devices. No device is left at the end.
 func TestManyAtOnce(t *testing.T) {
 	first := newNodeBench(t)
 	b := first.another("node-2", "large")

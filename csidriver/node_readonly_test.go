@@ -12,8 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// A volume from a snapshot that was taken in use has all that was synced, also
-// for who may only read it: its journal is replayed, not left out.
+// TestReadOnlyFromSnapshotInUse proves that a read-only volume from a snapshot
+// of a disk in use contains all synced data. The driver replays the journal and
+// does not skip it.
 func TestReadOnlyFromSnapshotInUse(t *testing.T) {
 	for _, fsType := range []string{"ext4", "xfs"} {
 		t.Run(fsType, func(t *testing.T) {
@@ -65,8 +66,9 @@ func TestReadOnlyFromSnapshotInUse(t *testing.T) {
 	}
 }
 
-// A device that is shown read-only takes no writes, which its mount alone would
-// not see to, and is not shown for writing beside.
+// TestBlockReadOnly proves that the device of a read-only block volume refuses
+// writes, which a read-only bind mount alone does not ensure. The volume cannot
+// be published for writing at the same time.
 func TestBlockReadOnly(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
@@ -107,15 +109,15 @@ func TestBlockReadOnly(t *testing.T) {
 	b.unstage(v)
 }
 
-// The number of a device that was shown read-only is the next volume's, whose
-// filesystem takes writes.
+// TestAfterBlockReadOnly proves that a device number which was read-only
+// accepts writes for the next volume.
 func TestAfterBlockReadOnly(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
 	b.publish(v, raw())
 	next := b.volume("pvc-2")
 	b.publish(next, mounted("ext4"))
-	for range 100 { // others on this machine may be faster to have the number
+	for range 100 { // other processes on this machine may take the number first
 		wantCode(t, "stage", b.stage(v, raw()), codes.OK)
 		wantCode(t, "for reading", b.show(v, "reader", raw(), true), codes.OK)
 		number := b.number(v)
@@ -138,7 +140,7 @@ func TestAfterBlockReadOnly(t *testing.T) {
 	t.Fatal("no number was had twice")
 }
 
-// number is that of the volume's device.
+// number returns the number of the volume's device.
 func (b *bench) number(volume string) int {
 	b.t.Helper()
 	l, err := machine.Find(filepath.Join(b.path("disks"), volume+".img"))
@@ -149,8 +151,9 @@ func (b *bench) number(volume string) int {
 	return l.Number
 }
 
-// The same call again is no error, however the kernel shows the options; one
-// for writing where it is staged for reading is.
+// TestStageAgain proves that a repeated staging call succeeds, in every format
+// in which the kernel shows the options. A call for writing fails if the volume
+// is staged for reading.
 func TestStageAgain(t *testing.T) {
 	b := newNodeBench(t)
 	for fsType, all := range map[string][]string{
@@ -171,8 +174,8 @@ func TestStageAgain(t *testing.T) {
 	}
 }
 
-// A volume grows by whichever of its mounts takes writes, whatever the caller
-// names.
+// TestExpandAtAReader proves that a volume grows through a writable mount, even
+// if the caller names a read-only mount.
 func TestExpandAtAReader(t *testing.T) {
 	b := newNodeBench(t)
 	c := mounted("xfs")

@@ -14,13 +14,13 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// as is a capability in a mode.
+// as sets the access mode of a capability.
 func as(c *csi.VolumeCapability, mode accessMode) *csi.VolumeCapability {
 	c.AccessMode.Mode = mode
 	return c
 }
 
-// shared is a volume that several nodes may have.
+// shared creates a volume that several nodes may attach.
 func (b *bench) shared(name string, all ...*csi.VolumeCapability) string {
 	b.t.Helper()
 	return b.volume(name, func(r *csi.CreateVolumeRequest) {
@@ -28,7 +28,8 @@ func (b *bench) shared(name string, all ...*csi.VolumeCapability) string {
 	})
 }
 
-// own is the number of the device that this node has of a volume, -1 if none.
+// own returns the number of this node's device for a volume, or -1 if it has
+// none.
 func (b *bench) own(volume string) int {
 	b.t.Helper()
 	l, err := machine.FindFor(string(b.vm.ID), b.path("disks")+"/"+volume+".img")
@@ -42,7 +43,7 @@ func (b *bench) own(volume string) int {
 	return l.Number
 }
 
-// begins is what the device begins with that is shown at a path.
+// begins returns the first bytes of the device that is published at a path.
 func (b *bench) begins(at string) string {
 	b.t.Helper()
 	f, err := os.Open(b.path(at))
@@ -57,7 +58,7 @@ func (b *bench) begins(at string) string {
 	return string(got)
 }
 
-// write writes to a device that is shown at a path, and to its disk.
+// write writes to the device at a path and syncs it to the disk.
 func (b *bench) write(at, what string) error {
 	f, err := os.OpenFile(b.path(at), os.O_WRONLY, 0)
 	if err != nil {
@@ -70,8 +71,9 @@ func (b *bench) write(at, what string) error {
 	return f.Sync()
 }
 
-// A raw volume that two nodes of one machine write to is a device of its own on
-// each: that one shows it read-only, or lets go of it, is nothing to the other.
+// TestSharedByTwoNodes proves that two nodes of one machine have separate
+// devices for a shared block volume. If one node publishes the volume read-only
+// or unstages it, the other node is not affected.
 func TestSharedByTwoNodes(t *testing.T) {
 	for _, mode := range []accessMode{csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -115,14 +117,15 @@ func TestSharedByTwoNodes(t *testing.T) {
 	}
 }
 
-// What a node does not show is another's to take away: of its own it has nothing.
+// TestUnstageTakesNobodysDevice proves that unstaging does not remove the
+// device of another node.
 func TestUnstageTakesNobodysDevice(t *testing.T) {
 	b := newNodeBench(t)
 	c := as(raw(), csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER)
 	v := b.shared("pvc-1", c)
 	b.publish(v, c)
 	wantCode(t, "stage", b.stage(v, c), codes.OK)
-	other, err := machine.AttachFor(t.Context(), "i-ffffff", b.path("disks")+"/"+v+".img", false, false) // whose mounts are not seen here
+	other, err := machine.AttachFor(t.Context(), "i-ffffff", b.path("disks")+"/"+v+".img", false, false) // its mounts are not visible here
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,8 +144,9 @@ func TestUnstageTakesNobodysDevice(t *testing.T) {
 	}
 }
 
-// A filesystem that several nodes have is for reading; what is to be written to
-// by several, and a disk of one node, are refused.
+// TestReadByTwoNodes proves that several nodes can only read a filesystem. A
+// filesystem for several writers is refused, and so is a second node for a
+// single-node disk.
 func TestReadByTwoNodes(t *testing.T) {
 	one := newNodeBench(t)
 	two := one.another("node-2", "small")
@@ -183,8 +187,8 @@ func TestReadByTwoNodes(t *testing.T) {
 	}
 }
 
-// Two nodes that get at once what was taken in use replay its journal one after
-// the other, each by a device of its own.
+// TestJournalOfTwoNodes proves that two nodes which stage the same copy of a
+// disk in use replay the journal one after the other, each with its own device.
 func TestJournalOfTwoNodes(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {

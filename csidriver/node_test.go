@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// What a pod writes is there again: after a new mount, in a clone, and after
-// the volume has grown while it was used. For each filesystem.
+// TestDataStay proves that data stays after a new mount, in a clone, and after
+// an online expansion, for each filesystem.
 func TestDataStay(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestDataStay(t *testing.T) {
 			clone := b.volume("pvc-2", from("", v), func(r *csi.CreateVolumeRequest) {
 				r.VolumeCapabilities, r.CapacityRange.RequiredBytes = []*csi.VolumeCapability{c}, 5*gib
 			})
-			for _, id := range []string{v, clone} { // both at once: a clone has its original's UUID
+			for _, id := range []string{v, clone} { // both at once, because a clone has the UUID of its original
 				b.publish(id, c)
 				wantCode(t, "stage "+id, b.stage(id, c), codes.OK)
 				wantCode(t, "publish "+id, b.show(id, "pod-"+id, c, true), codes.OK)
@@ -64,7 +64,7 @@ func TestDataStay(t *testing.T) {
 	}
 }
 
-// clear undoes the publishing at pod and the staging, each twice.
+// clear unpublishes the volume at pod and unstages it, each step twice.
 func (b *bench) clear(v string) {
 	b.t.Helper()
 	wantCode(b.t, "unstage too early", b.unstage(v), codes.FailedPrecondition)
@@ -85,8 +85,8 @@ func (b *bench) total(v, at string) int64 {
 	return s.GetUsage()[0].GetTotal()
 }
 
-// What is asked for again in another way is refused, and what is mounted where
-// the volume should be is never taken for it.
+// TestNotTheVolume proves that a repeated call with other values is refused.
+// The driver never takes a foreign mount for the volume.
 func TestNotTheVolume(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.volume("pvc-1"), mounted("ext4")
@@ -127,7 +127,8 @@ func TestNotTheVolume(t *testing.T) {
 	b.clear(v)
 }
 
-// Data that are no filesystem are never formatted over.
+// TestNeverFormatsData proves that the driver never formats a disk with data
+// that is no filesystem.
 func TestNeverFormatsData(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1")
@@ -152,8 +153,8 @@ func TestNeverFormatsData(t *testing.T) {
 	}
 }
 
-// Unstaging takes nothing from a volume, whatever its files are called, and
-// does not write to one that is read-only.
+// TestUnstageKeepsFiles proves that unstaging removes no files of a volume, for
+// any file name. It does not write to a read-only volume.
 func TestUnstageKeepsFiles(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.staged("pvc-1")
@@ -170,8 +171,9 @@ func TestUnstageKeepsFiles(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// A raw volume is a device: what is written to it is in the disk. It grows
-// without a filesystem, and one whose staging was undone half-way is undone.
+// TestBlock proves that data written to a block volume is on the disk. The
+// volume can grow without a filesystem, and a partly unstaged volume can be
+// unstaged.
 func TestBlock(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
@@ -199,7 +201,8 @@ func TestBlock(t *testing.T) {
 	wantCode(t, "unstage what is no longer mounted", b.unstage(v), codes.OK)
 }
 
-// A volume is staged in one access type at a time. A refusal changes nothing.
+// TestOtherAccessType proves that a volume has only one access type at a time.
+// A refused call changes nothing.
 func TestOtherAccessType(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
@@ -229,8 +232,8 @@ func TestOtherAccessType(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// A raw volume whose device was taken from its file, by a machine of the same
-// host or a person, is undone all the same.
+// TestBlockIsDetached proves that a block volume can be undone after another
+// process has detached its device.
 func TestBlockIsDetached(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{raw()} })
@@ -248,8 +251,8 @@ func TestBlockIsDetached(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// A path is where it leads, whatever it is called: with a slash at its end, or
-// by a link to the kubelet's folder.
+// TestPathsByAnyName proves that the driver handles all names of a path in the
+// same way: with a slash at the end, or through a link to the kubelet's folder.
 func TestPathsByAnyName(t *testing.T) {
 	b := newNodeBench(t)
 	if err := os.Mkdir(b.path("kubelet"), 0o700); err != nil {
@@ -302,7 +305,8 @@ func TestPathsByAnyName(t *testing.T) {
 	}
 }
 
-// A volume that is staged and not published grows where it is staged, once.
+// TestExpandStaged proves that a volume that is staged but not published can
+// grow, and grows only once.
 func TestExpandStaged(t *testing.T) {
 	b := newNodeBench(t)
 	c := mounted("xfs")
@@ -324,8 +328,8 @@ func TestExpandStaged(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// A call that its caller gives up at any moment leaves nothing that the next
-// does not find, or undo.
+// TestGivenUp proves that a call can be cancelled at any moment. The next call
+// finds or undoes everything that the cancelled call left behind.
 func TestGivenUp(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1")
@@ -340,8 +344,9 @@ func TestGivenUp(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// One call at a time works on a volume; others wait as long as they have, and
-// those for other volumes do not.
+// TestBusyVolume proves that only one call at a time works on a volume. Other
+// calls for this volume wait until their deadline, and calls for other volumes
+// do not wait.
 func TestBusyVolume(t *testing.T) {
 	n := &node{cfg: NodeConfig{DisksDir: t.TempDir()}, busy: newBusy()}
 	done, err := n.busy.take(t.Context(), "disk-000001")

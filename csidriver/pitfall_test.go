@@ -22,8 +22,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// A copy is never smaller than its source nor in another zone; a snapshot
-// outlives its volume, and is the same when it is asked for again.
+// TestCopies proves that a copy is never smaller than its source and never in
+// another zone. A snapshot outlives its volume, and a repeated request returns
+// the same snapshot.
 func TestCopies(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 3 * gib })
@@ -55,8 +56,9 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// What a volume begins as may not stand everywhere: the first place where it may
-// is taken, and if there is none the scheduler is told to look elsewhere.
+// TestSourceElsewhere proves that the driver places a volume only where its
+// source is available. If no permitted zone is possible, the error lets the
+// scheduler try another node.
 func TestSourceElsewhere(t *testing.T) {
 	b := &bench{t: t, dir: t.TempDir(), size: "small"}
 	b.cloud = cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) {
@@ -87,7 +89,8 @@ func TestSourceElsewhere(t *testing.T) {
 	wantCode(t, "a regional copy, beside its source", err, codes.ResourceExhausted)
 }
 
-// A snapshot that takes long is one all the same, for who asks again by its name.
+// TestSlowSnapshot proves that a repeated request during a slow snapshot does
+// not take a second snapshot.
 func TestSlowSnapshot(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")
@@ -111,7 +114,8 @@ func TestSlowSnapshot(t *testing.T) {
 	}
 }
 
-// Growing to what a volume has is done, twice is once, and nothing shrinks.
+// TestExpandAgain proves that expanding is idempotent and that a volume never
+// shrinks.
 func TestExpandAgain(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 2 * gib })
@@ -128,8 +132,9 @@ func TestExpandAgain(t *testing.T) {
 	}
 }
 
-// Growing waits for a snapshot or a copy that is being made of a volume in use.
-// FAILED_PRECONDITION would mean that it never grows while a pod has it.
+// TestExpandWhileItIsCopied proves that an expansion can be repeated while a
+// snapshot or a copy of the volume is being made. FAILED_PRECONDITION would
+// mean that the volume cannot grow while a pod uses it.
 func TestExpandWhileItIsCopied(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")
@@ -173,7 +178,8 @@ func TestExpandWhileItIsCopied(t *testing.T) {
 	wantCode(t, "of one that has no data", err, codes.FailedPrecondition)
 }
 
-// failed is a disk whose source was lost before it was copied.
+// failed returns a disk that failed, because its source was lost before the
+// copy.
 func (b *bench) failed(name string) string {
 	b.t.Helper()
 	s := must(b.t)(b.CreateSnapshot(b.t.Context(), &csi.CreateSnapshotRequest{Name: "lost", SourceVolumeId: b.volume("lost")})).(*csi.CreateSnapshotResponse).GetSnapshot().GetSnapshotId()
@@ -185,7 +191,7 @@ func (b *bench) failed(name string) string {
 	return string(d.ID)
 }
 
-// until waits until the cloud says something of a disk.
+// until waits until the cloud's record of a disk fulfils a condition.
 func (b *bench) until(id cloudsim.DiskID, is func(cloudsim.Disk) bool) {
 	b.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -199,9 +205,9 @@ func (b *bench) until(id cloudsim.DiskID, is func(cloudsim.Disk) bool) {
 	}
 }
 
-// A node says how many volumes it can have, without the disks that are not the
-// driver's, and one more is RESOURCE_EXHAUSTED: the code that makes the kubelet
-// ask again how many there may be.
+// TestLimit proves that a node reports its maximum number of volumes without
+// disks of other owners. One volume more gets RESOURCE_EXHAUSTED, which makes
+// the kubelet query the limit again.
 func TestLimit(t *testing.T) {
 	b := newBench(t)
 	own := must(t)(b.cloud.CreateDisk(t.Context(), cloudsim.CreateDisk{Name: "own", Zone: "sim-1a", Type: "standard", SizeGiB: 1})).(cloudsim.Disk)
@@ -219,14 +225,14 @@ func TestLimit(t *testing.T) {
 	wantCode(t, "one more", err, codes.ResourceExhausted)
 }
 
-// limit is how many volumes a name says that the machine can have.
+// limit returns the volume limit that the node reports under a driver name.
 func (b *bench) limit(node csi.NodeClient) int64 {
 	b.t.Helper()
 	return must(b.t)(node.NodeGetInfo(b.t.Context(), &csi.NodeGetInfoRequest{})).(*csi.NodeGetInfoResponse).GetMaxVolumesPerNode()
 }
 
-// What was made under one name takes room from the others, which the scheduler
-// counts apart.
+// TestLimitOfNames proves that volumes of one driver name reduce the limit of
+// the other names, because the scheduler counts each name separately.
 func TestLimitOfNames(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newBench(t, name)
@@ -246,8 +252,9 @@ func TestLimitOfNames(t *testing.T) {
 	}
 }
 
-// A disk that a person made takes room until it is staged: then it is a
-// PersistentVolume's, which the scheduler counts, under the name that staged it.
+// TestLimitOfOldVolumes proves that a disk of a user reduces the limit until it
+// is staged. After that it belongs to a PersistentVolume, which the scheduler
+// counts under the name that staged it.
 func TestLimitOfOldVolumes(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)
@@ -263,7 +270,7 @@ func TestLimitOfOldVolumes(t *testing.T) {
 	}
 	want("attached", all-1, all-1)
 	wantCode(t, "stage", b.stage(string(d.ID), mounted("ext4")), codes.OK)
-	want("staged", all, all) // under which name nobody says
+	want("staged", all, all) // the staging path contains no driver name
 	wantCode(t, "unstage", b.unstage(string(d.ID)), codes.OK)
 	stage := b.path("csi/" + name + "/0/globalmount")
 	must(t)(old.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "vol-0abc", StagingTargetPath: stage, VolumeCapability: mounted("ext4")}))
@@ -271,7 +278,8 @@ func TestLimitOfOldVolumes(t *testing.T) {
 	must(t)(old.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: "vol-0abc", StagingTargetPath: stage}))
 }
 
-// A volume of a single writer has one target, of one node's many several.
+// TestSingleWriter proves that a single-writer volume can have only one target,
+// and a multi-writer volume on one node several.
 func TestSingleWriter(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.volume("pvc-1"), mounted("ext4")
@@ -289,7 +297,8 @@ func TestSingleWriter(t *testing.T) {
 	wantCode(t, "unstage", b.unstage(v), codes.OK)
 }
 
-// What is logged of a call has no secret in it, nor what a panic shows.
+// TestSecretsAreNotLogged proves that the log of a call contains no secret,
+// also after a panic.
 func TestSecretsAreNotLogged(t *testing.T) {
 	var log bytes.Buffer
 	calls := answer(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))

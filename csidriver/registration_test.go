@@ -40,8 +40,9 @@ func dial(t *testing.T, socket string) *grpc.ClientConn {
 	return conn
 }
 
-// What a kubelet is told leads to the driver, and a driver that stops is no
-// longer registered: its socket is gone, which the kubelet watches.
+// TestRegistration proves that the kubelet gets the correct endpoint of the
+// driver. When the driver stops, its registration socket disappears, and the
+// kubelet watches this socket.
 func TestRegistration(t *testing.T) {
 	dir, registry := t.TempDir(), t.TempDir()
 	cfg := Default()
@@ -60,7 +61,7 @@ func TestRegistration(t *testing.T) {
 	if err != nil || plugin.GetName() != DefaultName {
 		t.Errorf("at the endpoint answers %v, %v", plugin, err)
 	}
-	for _, taken := range []bool{false, true} { // a refusal is not the end
+	for _, taken := range []bool{false, true} { // a refusal does not end the registration
 		must(t)(kubelet.NotifyRegistrationStatus(t.Context(), &registration.RegistrationStatus{PluginRegistered: taken, Error: "why"}))
 	}
 	cancel()
@@ -74,8 +75,8 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
-// A driver whose cloud is down, or hangs, is alive and not ready: restarting it
-// mends nothing.
+// TestHealth proves that a driver is alive but not ready if its cloud is down
+// or hangs, because a restart would not help.
 func TestHealth(t *testing.T) {
 	ports, err := freeport.Choose(1)
 	if err != nil {
@@ -119,7 +120,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// hang lets no call of a cloud be answered until undo.
+// hang makes all calls of a cloud hang until undo.
 func hang(t *testing.T, cloud *client.Client) (undo func()) {
 	t.Helper()
 	f, err := cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "hang", FaultSpec: cloudsim.FaultSpec{
@@ -135,9 +136,10 @@ func hang(t *testing.T, cloud *client.Client) (undo func()) {
 	}
 }
 
-// A node that knows its instance by name starts while the cloud hangs: it lives,
-// undoes what was done, and is whole when the cloud is back. Of a name that
-// nobody has it says so, and ends.
+// TestNodeByName proves that a node with only an instance name starts while the
+// cloud hangs. It is alive, can undo earlier work, and works completely when
+// the cloud is back. If no instance has the name, the driver ends with an
+// error.
 func TestNodeByName(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	vm, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"})
@@ -163,7 +165,7 @@ func TestNodeByName(t *testing.T) {
 		return node.NodeGetInfo(within, &csi.NodeGetInfoRequest{})
 	}
 	must(t)(node.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: "disk-000001", TargetPath: filepath.Join(dir, "none")}))
-	_, err = info(othersWithin + time.Second) // longer than the driver waits at its start
+	_, err = info(othersWithin + time.Second) // longer than the driver's first attempt
 	wantCode(t, "while the cloud hangs", err, codes.DeadlineExceeded)
 	undo()
 	if got, err := info(time.Minute); err != nil || got.GetNodeId() != string(vm.ID) {
@@ -175,7 +177,7 @@ func TestNodeByName(t *testing.T) {
 	}
 }
 
-// get waits until somebody listens.
+// get repeats a request until a server listens.
 func get(t *testing.T, url string) (code int, body string) {
 	t.Helper()
 	for {
@@ -196,7 +198,8 @@ func get(t *testing.T, url string) (code int, body string) {
 	}
 }
 
-// A client that sends half a request does not keep its connection.
+// TestHealthDropsHalfARequest proves that the server closes the connection of a
+// client that sends an incomplete request.
 func TestHealthDropsHalfARequest(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

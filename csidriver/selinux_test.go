@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// Labels as the kubelet gives them, in quotes, with categories in any order, and
-// as the kernel shows them.
+// Labels in the kubelet's form, with quotes and categories in any order, and in
+// the kernel's form.
 const (
 	askedLabel = `context="system_u:object_r:usr_t:s0:c10,c5"`
 	shownLabel = "system_u:object_r:usr_t:s0:c5,c10"
@@ -36,8 +36,9 @@ func labelOf(t *testing.T, path string) string {
 	return unix.ByteSliceToString(b[:n])
 }
 
-// A volume that is mounted with a label has it everywhere and at once (KEP-1710):
-// each volume its own, until it is unstaged.
+// TestSELinuxMount proves that all mounts of a volume have the requested label
+// from their first moment (KEP-1710). Each volume has its own label until it is
+// unstaged.
 func TestSELinuxMount(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {
@@ -74,8 +75,8 @@ func TestSELinuxMount(t *testing.T) {
 	}
 }
 
-// Without a label for all, each file has its own, and keeps it: the container
-// runtime gave it.
+// TestSELinuxLabelsStay proves that files keep their own labels from the
+// container runtime if no label for the whole volume is requested.
 func TestSELinuxLabelsStay(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {
@@ -105,7 +106,7 @@ func TestSELinuxLabelsStay(t *testing.T) {
 	}
 }
 
-// volumeOf is a volume that is to have a filesystem of a type.
+// volumeOf creates a volume with a filesystem of a type.
 func (b *bench) volumeOf(name, fsType string) string {
 	return b.volume(name, func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{mounted(fsType)} })
 }

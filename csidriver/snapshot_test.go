@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// busyWriter writes to a volume's file without a pause until stop, so that no
-// copy of it is of one instant before.
+// busyWriter writes to a volume's file without a pause until stop. A copy of
+// the file is therefore never consistent before stop.
 func (b *bench) busyWriter(v string) (f *os.File, stop func()) {
 	b.t.Helper()
 	if err := arrived(b.t.Context(), filepath.Join(b.path("disks"), v+".img"), gib); err != nil {
@@ -51,8 +51,8 @@ func (b *bench) busyWriter(v string) (f *os.File, stop func()) {
 	}
 }
 
-// An answer says that the snapshot is cut: what is written afterwards is not in
-// it, and one that is not cut is in no list.
+// TestSnapshotIsCutWhenAnswered proves that a snapshot contains no writes from
+// after the answer. Lists do not show a snapshot that is not cut yet.
 func TestSnapshotIsCutWhenAnswered(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")
@@ -96,7 +96,8 @@ func TestSnapshotIsCutWhenAnswered(t *testing.T) {
 	}
 }
 
-// That nobody could ask how a snapshot fares does not take it away.
+// TestSnapshotOutlivesAFailedPoll proves that a failed query of the snapshot's
+// state does not delete the snapshot.
 func TestSnapshotOutlivesAFailedPoll(t *testing.T) {
 	b := newBench(t)
 	v, w := b.volume("pvc-1"), b.volume("pvc-2")
@@ -133,8 +134,9 @@ func TestSnapshotOutlivesAFailedPoll(t *testing.T) {
 	}
 }
 
-// Who is told to call less often hears that it may be going on: a caller gives
-// up for good when it hears that there is no room.
+// TestThrottledPoll proves that throttling gives UNAVAILABLE, which means that
+// the work may still be running. RESOURCE_EXHAUSTED would make the caller give
+// up.
 func TestThrottledPoll(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What must not be broken off goes on when its caller has no more time, with the
-// file locked and the device there, so that the next call waits for it.
+// TestToTheEnd proves that an uninterruptible step continues after its caller's
+// deadline. The file stays locked and the device stays attached, so that the
+// next call waits.
 func TestToTheEnd(t *testing.T) {
 	needsVolumes(t)
 	path := filepath.Join(t.TempDir(), "disk.img")

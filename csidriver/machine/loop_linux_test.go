@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// A device is known by its file, not by what the file is called: the machines
-// of two labs call their disks the same.
+// TestFindAnothersFileOfTheSameName proves that a device is identified by its
+// file and not by the file's name. The disks of two labs have the same names.
 func TestFindAnothersFileOfTheSameName(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()
@@ -58,8 +58,8 @@ func TestFindAnothersFileOfTheSameName(t *testing.T) {
 	}
 }
 
-// A device that lapses is there while something of it is mounted, also of a file
-// that is gone, and no longer.
+// TestLapses proves that an autoclear device stays exactly as long as it has a
+// mount, also if its file was deleted.
 func TestLapses(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()
@@ -103,7 +103,7 @@ func TestLapses(t *testing.T) {
 		if have == nil {
 			break
 		}
-		if err := have.Close(); err != nil || ctx.Err() != nil { // udev may look at it for a moment
+		if err := have.Close(); err != nil || ctx.Err() != nil { // udev may open the device for a moment
 			t.Fatalf("it stays: %s, %v", have.Device(), err)
 		}
 		pause.For(ctx, tick)
@@ -116,7 +116,7 @@ func TestLapses(t *testing.T) {
 	if lapses, err := stays.Lapses(); err != nil || lapses {
 		t.Errorf("it lapses: %t, %v", lapses, err)
 	}
-	again, err := Attach(t.Context(), path, false, true) // what it is now is who has it staged to say
+	again, err := Attach(t.Context(), path, false, true) // the staging call decides about autoclear anew
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,8 +128,9 @@ func TestLapses(t *testing.T) {
 	}
 }
 
-// The kernel shows the path of a device's file as far as it can be seen, which
-// after a container is gone is not far. The file is known all the same.
+// TestFindWhoseMountIsGone proves that the package finds a file's device even
+// if the kernel cannot show the full path of the file. This happens after the
+// mount namespace of a container has ended.
 func TestFindWhoseMountIsGone(t *testing.T) {
 	needsVolumes(t)
 	dir := privateDir(t)
@@ -160,8 +161,9 @@ func TestFindWhoseMountIsGone(t *testing.T) {
 	}
 }
 
-// A link in the folder of the disks leads the driver to no other file: neither by its
-// name, nor if it comes after the driver has looked for a device.
+// TestLinkIsNoDisk proves that a symbolic link in the folder of the disks never
+// leads the driver to another file. The link may exist before the call or
+// appear during the call.
 func TestLinkIsNoDisk(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()
@@ -193,8 +195,9 @@ func TestLinkIsNoDisk(t *testing.T) {
 	}
 }
 
-// A number whose device refused writes takes those of its next file: also if it
-// was not this package that took the file away, and for who does not ask.
+// TestGuardGoesWithTheFile proves that a device number that was read-only
+// accepts writes for its next file. This also holds if another program has
+// detached the first file.
 func TestGuardGoesWithTheFile(t *testing.T) {
 	needsVolumes(t)
 	detached := func(l *Loop) error { return l.Detach() }
@@ -207,14 +210,14 @@ func TestGuardGoesWithTheFile(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		takeAway func(*Loop) error
-		free     bool // of it, when it has no file
+		free     bool // whether the device must accept writes while it has no file
 	}{"detached": {detached, true}, "by another program": {cleared, false}} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			first, next := filepath.Join(dir, "first.img"), filepath.Join(dir, "next.img")
 			emptyDisk(t, first, 64<<20)
 			emptyDisk(t, next, 64<<20)
-			for range 100 { // others on this machine may be faster to have the number
+			for range 100 { // other processes on this machine may take the number first
 				l, err := Attach(t.Context(), first, false, false)
 				if err != nil {
 					t.Fatal(err)
@@ -250,11 +253,11 @@ func TestGuardGoesWithTheFile(t *testing.T) {
 	}
 }
 
-// A node that has a device of its own finds that and nobody else's, also when
-// its path is long; a device that is nobody's own is everybody's.
+// TestDeviceOfItsOwn proves that a node with its own device finds only this
+// device, also for long paths. All nodes find a device without an owner.
 func TestDeviceOfItsOwn(t *testing.T) {
 	needsVolumes(t)
-	longest := strings.Repeat("n", 63) // as a name may be
+	longest := strings.Repeat("n", 63) // the longest valid name
 	for _, folder := range []string{"short", strings.Repeat("long", 40)} {
 		path := filepath.Join(t.TempDir(), folder, "disk.img")
 		if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
@@ -279,7 +282,7 @@ func TestDeviceOfItsOwn(t *testing.T) {
 		if l, err := FindFor("i-000003", path); err != nil || l != nil {
 			t.Errorf("another has %v, %v", l, err)
 		}
-		if err := os.Remove(path); err != nil { // only its name is left
+		if err := os.Remove(path); err != nil { // only the file name in the device remains
 			t.Fatal(err)
 		}
 		for node, want := range numbers {
@@ -307,7 +310,8 @@ func TestDeviceOfItsOwn(t *testing.T) {
 	}
 }
 
-// A mark of another file, which this one was once, says nothing of it.
+// TestMarkOfAnotherFile proves that a mkfs mark which a file has from a copy
+// does not count for this file.
 func TestMarkOfAnotherFile(t *testing.T) {
 	needsVolumes(t)
 	path := filepath.Join(t.TempDir(), "disk.img")
@@ -347,8 +351,8 @@ func fileOf(t *testing.T, path string) int {
 	return int(f.Fd())
 }
 
-// needsVolumes skips a test that makes loop devices or mounts where there can be
-// none, and among the quick tests.
+// needsVolumes skips a test if this machine cannot have loop devices and
+// mounts, and in short mode.
 func needsVolumes(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -359,7 +363,7 @@ func needsVolumes(t *testing.T) {
 	}
 }
 
-// emptyDisk makes a disk's file, as the cloud does.
+// emptyDisk makes a disk's file like the cloud.
 func emptyDisk(t *testing.T, path string, size int64) {
 	t.Helper()
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -370,7 +374,8 @@ func emptyDisk(t *testing.T, path string, size int64) {
 	}
 }
 
-// A disk that cannot be read is not an empty one: nothing is made on it.
+// TestUnreadableIsNotEmpty proves that an unreadable disk does not count as
+// empty and is not formatted.
 func TestUnreadableIsNotEmpty(t *testing.T) {
 	needsVolumes(t)
 	path := filepath.Join(t.TempDir(), "disk.img")
@@ -384,7 +389,7 @@ func TestUnreadableIsNotEmpty(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	// Nothing is at address 0 of a process: reading there is an I/O error.
+	// Address 0 of a process is not mapped, so reading it is an I/O error.
 	if _, err := EnsureFilesystem(t.Context(), l, "/proc/self/mem", Ext4); !errors.Is(err, unix.EIO) {
 		t.Errorf("it is %v", err)
 	}

@@ -2,8 +2,8 @@ package machine
 
 import "testing"
 
-// What the kernel shows of a mount is compared with what is asked for, labels of
-// SELinux by what they say and not by how.
+// TestMountedWith proves the comparison of requested options with the kernel's
+// options. SELinux labels are compared by meaning and not by spelling.
 func TestMountedWith(t *testing.T) {
 	plain := Mount{Options: []string{"rw", "relatime"}, Super: splitOptions("rw,seclabel,stripe=4")}
 	labelled := Mount{Options: []string{"rw", "noatime"}, Super: splitOptions(`rw,context="u:r:t:s0:c5,c10",stripe=4`)}
@@ -36,7 +36,8 @@ func TestMountedWith(t *testing.T) {
 	}
 }
 
-// A label is as the kernel would show it, without asking it.
+// TestOrdered proves that ordered gives a label the kernel's format without
+// asking the kernel.
 func TestOrdered(t *testing.T) {
 	for label, want := range map[string]string{
 		"u:r:t:s0:c26,c5":             "u:r:t:s0:c5,c26",

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mounts on one another, of a folder of the same filesystem and of a file, are
-// seen where they are, and all are taken away.
+// TestUnmountAllThatIsThere proves that stacked mounts, bind mounts of a folder
+// and bind mounts of a file are found, and that UnmountAll removes all of them.
 func TestUnmountAllThatIsThere(t *testing.T) {
 	needsVolumes(t)
 	dir := privateDir(t)
@@ -31,7 +31,7 @@ func TestUnmountAllThatIsThere(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = unix.Unmount(m[1], unix.MNT_DETACH) })
 	}
-	// What is below a mount, and a link to one, are no mounts.
+	// A path below a mount and a link to a mount are not mounts.
 	link := filepath.Join(dir, "link")
 	if err := os.Symlink(at, link); err != nil {
 		t.Fatal(err)
@@ -54,8 +54,9 @@ func TestUnmountAllThatIsThere(t *testing.T) {
 	}
 }
 
-// privateDir is a mount whose events stay in it. Where all mounts are shared, as
-// with systemd, the kernel repeats a mount on a bound folder at the folder.
+// privateDir returns a directory with private mount propagation. With shared
+// propagation, the default of systemd, the kernel would repeat a mount in a
+// bound folder at its source.
 func privateDir(t *testing.T) string {
 	dir := t.TempDir()
 	if err := Bind(dir, dir, nil); err != nil {
@@ -68,7 +69,8 @@ func privateDir(t *testing.T) string {
 	return dir
 }
 
-// What is mounted near is believed only if it is of the file.
+// TestFindNear proves that a device mounted at a path near is used only if it
+// belongs to the file.
 func TestFindNear(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()
@@ -109,8 +111,9 @@ func TestFindNear(t *testing.T) {
 	}
 }
 
-// What is seen at a path is the last of what the kernel's table says of it: of
-// filesystems of loop devices as of what covers them.
+// TestSeenIsInTheTable proves that Seen returns the last mount of the kernel's
+// table for a path. This holds for filesystems on loop devices and for mounts
+// that cover them.
 func TestSeenIsInTheTable(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()

@@ -1,6 +1,6 @@
-// Package sanity runs upstream's csi-sanity against the driver, a real cloud
-// and real loop devices. It is a module of its own: what csi-sanity needs is no
-// part of the product.
+// Package sanity runs upstream's csi-sanity tests against the driver with a
+// real cloud and real loop devices. It is a separate module, so that the
+// product does not depend on csi-sanity's dependencies.
 package sanity
 
 import (
@@ -26,8 +26,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// ids makes ids that have the right form and are nobody's, so that they reach
-// the code behind the check of their form.
+// ids generates ids with a valid format that do not exist. The requests
+// therefore reach the code behind the format check.
 type ids struct{ n *atomic.Int64 }
 
 func (i ids) GenerateUniqueValidVolumeID() string { return fmt.Sprintf("disk-f%07x", i.n.Add(1)) }
@@ -35,8 +35,9 @@ func (i ids) GenerateInvalidVolumeID() string     { return "../../etc/passwd" }
 func (i ids) GenerateUniqueValidNodeID() string   { return fmt.Sprintf("i-f%07x", i.n.Add(1)) }
 func (i ids) GenerateInvalidNodeID() string       { return "no node" }
 
-// Everything is declared, and nothing is skipped: volumes that are mounted and
-// volumes that are devices, on a driver each.
+// TestSanity proves that the driver passes csi-sanity with all capabilities and
+// without skipped tests. It runs one driver for mounted volumes and one for
+// block volumes.
 func TestSanity(t *testing.T) {
 	if err := machine.Ready(); err != nil {
 		t.Skipf("this machine can have no volumes: %v", err)
@@ -69,7 +70,8 @@ func TestSanity(t *testing.T) {
 	}
 }
 
-// serve runs a cloud with data, and a driver on it; it returns the socket.
+// serve runs a cloud with a data plane and a driver, and returns the driver's
+// socket.
 func serve(t *testing.T, dir string) string {
 	t.Helper()
 	files := filepath.Join(dir, "disks")
@@ -104,7 +106,7 @@ func instance(t *testing.T, cloud *client.Client) cloudsim.Instance {
 	return vm
 }
 
-// loops are the files behind the loop devices that tests of this kind use.
+// loops lists the files with loop devices in the folders of this test.
 func loops(t *testing.T) (files []string) {
 	t.Helper()
 	there, err := filepath.Glob("/sys/block/loop*/loop/backing_file")

@@ -8,8 +8,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// What is translated one way and back is what it was, for each plugin whose
-// volumes are disks.
+// TestThereAndBack proves that a volume is unchanged after translation and
+// translation back, for each plugin with disk volumes.
 func TestThereAndBack(t *testing.T) {
 	for plugin, source := range map[string]string{
 		"kubernetes.io/cinder":     "cinder: {volumeID: disk-000001, fsType: ext4}",
@@ -60,7 +60,7 @@ func TestInline(t *testing.T) {
 	}
 }
 
-// What does not translate says why.
+// TestWhyNot proves that an object which does not translate gives the reason.
 func TestWhyNot(t *testing.T) {
 	for doc, want := range map[string]string{
 		"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: a}\nprovisioner: kubernetes.io/rbd\n":                       "no CSI driver in its place",
@@ -90,8 +90,8 @@ func TestWhyNot(t *testing.T) {
 	}
 }
 
-// A List, as kubectl prints several, is what is in it. What comes out is objects
-// that kubectl takes.
+// TestList proves that the items of a List, as kubectl prints it, are
+// translated. The results are objects that kubectl accepts.
 func TestList(t *testing.T) {
 	all, err := Read(strings.NewReader(`
 apiVersion: v1
