@@ -1,15 +1,16 @@
-// Command kube is upstream Kubernetes in one file: etcd, the control plane,
-// the node programs, kubectl and kwok, linked once so that a lab needs no
-// download but Go modules. It holds no code of its own but this table.
+// Command kube contains upstream Kubernetes in one file: etcd, the control
+// plane, the node programs, kubectl and kwok. A lab therefore needs no
+// downloads other than Go modules. The command has no logic of its own except
+// the table of programs.
 //
-// It runs the program that its first argument, or the name it was called by,
-// says:
+// Its name, or else its first argument, selects the program:
 //
 //	kube kube-apiserver --version
 //	ln -s kube kubectl && ./kubectl version
 //
-// Starting it costs about 80 ms, because every program's packages initialise.
-// That is fine for servers; never make it a plugin that kubelet executes.
+// A start costs about 80 ms, because the packages of every program are
+// initialised. This is acceptable for servers. Do not use this command for a
+// plugin that the kubelet executes.
 package main
 
 import (
@@ -36,8 +37,8 @@ import (
 	kwoksignals "sigs.k8s.io/kwok/pkg/utils/signals"
 )
 
-// programs start each upstream program as its own main would, with os.Args
-// already its own, and return the exit code.
+// programs maps each program's name to its upstream main function. The
+// functions read os.Args and return the exit code.
 var programs = map[string]func() int{
 	"etcd":                    func() int { etcdmain.Main(os.Args); return 0 },
 	"kube-apiserver":          func() int { return cli.Run(apiserver.NewAPIServerCommand()) },
@@ -68,7 +69,8 @@ func main() {
 	os.Exit(2)
 }
 
-// runKubectl is k8s.io/kubectl's main: usage errors are printed by kubectl itself.
+// runKubectl does the same as k8s.io/kubectl's main function: kubectl itself
+// prints usage errors.
 func runKubectl() int {
 	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 		kubectlutil.CheckErr(err) // exits
@@ -76,8 +78,9 @@ func runKubectl() int {
 	return 0
 }
 
-// runKwok is sigs.k8s.io/kwok/cmd/kwok's main: its global flags are parsed
-// before the command exists, because they choose its configuration.
+// runKwok does the same as the main function of sigs.k8s.io/kwok/cmd/kwok. The
+// global flags are parsed before the command exists, because they choose its
+// configuration.
 func runKwok() int {
 	flags := pflag.NewFlagSet("global", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
@@ -88,8 +91,8 @@ func runKwok() int {
 		log.Error("configuration", "err", err)
 		return 1
 	}
-	// cobra adds the process's flags to every command, and the other programs'
-	// --version among them is of another type than the one it makes itself.
+	// cobra adds the process's flags to every command. The flag --version of
+	// the other programs has another type than cobra's own flag.
 	pflag.CommandLine = pflag.NewFlagSet("kwok", pflag.ContinueOnError)
 	command := kwok.NewCommand(ctx)
 	command.PersistentFlags().AddFlagSet(flags)

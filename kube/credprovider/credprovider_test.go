@@ -1,5 +1,6 @@
-// Package credprovider has the kubelet's own code run the image credential
-// provider, by the files that it is configured with, and read what it answers.
+// Package credprovider tests the image credential provider with the kubelet's
+// own code. The kubelet's code reads the configuration files, runs the provider
+// and parses its answers.
 package credprovider
 
 import (
@@ -35,7 +36,7 @@ const (
 	audience = "registry.cloudsim"
 )
 
-// cloud is one that a test drives by bin/allinone, as a person would.
+// cloud is a cloud that a test controls with bin/allinone, like a user.
 type cloud struct {
 	t   *testing.T
 	bin string
@@ -90,7 +91,7 @@ func (c *cloud) env() []string {
 	return append(os.Environ(), "CLOUDSIM_URL="+c.url, "CLOUDSIM_TOKEN_FILE="+c.file("token"))
 }
 
-// await returns what a program writes into a file once it serves.
+// await waits until a program has written a file, and returns the content.
 func (c *cloud) await(file string) string {
 	c.t.Helper()
 	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(20 * time.Millisecond) {
@@ -113,7 +114,8 @@ func (c *cloud) run(args ...string) string {
 	return string(out)
 }
 
-// serveMetadata tells the plugin that it runs on an instance.
+// serveMetadata starts the metadata service, from which the plugin learns that
+// it runs on an instance.
 func (c *cloud) serveMetadata(instance string) (url string) {
 	c.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -135,7 +137,7 @@ func (c *cloud) serveMetadata(instance string) (url string) {
 	}
 }
 
-// cluster signs tokens of service accounts as an API server does.
+// cluster signs tokens of service accounts like an API server.
 type cluster struct{ key *rsa.PrivateKey }
 
 func (c cluster) keys() string {
@@ -165,8 +167,8 @@ func (c cluster) token(namespace, name string, _ *authenticationv1.TokenRequest)
 	}}, err
 }
 
-// account is a service account as the API server has it: those but the default
-// one say that they pull as themselves.
+// account returns a service account as the API server has it. All service
+// accounts except the default one opt in to pulling with their own identity.
 func account(namespace, name string) (*v1.ServiceAccount, error) {
 	a := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("u-" + name)}}
 	if name != "default" {
@@ -180,8 +182,9 @@ func lookup(account, image string) []credentialprovider.TrackedAuthConfig {
 	return found
 }
 
-// The kubelet takes every answer: as the node for who does not opt in, as the
-// pod for who does and is trusted, and nothing for anybody else.
+// TestTheKubeletTakesTheAnswers proves that the kubelet accepts every answer.
+// Without opt-in, the image is pulled as the node. With opt-in and a trust, it
+// is pulled as the pod. Otherwise there are no credentials.
 func TestTheKubeletTakesTheAnswers(t *testing.T) {
 	c := start(t)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)

@@ -1,7 +1,7 @@
-// Package e2e is upstream's end-to-end tests of Kubernetes, unchanged, as one
-// program: those of the load balancers of a cloud, of a storage driver, and those of conformance
-// that a cluster of this lab can pass or fail. hack/e2e-upstream builds it, and
-// runs it on a lab of real nodes.
+// Package e2e contains upstream's end-to-end tests of Kubernetes, unchanged, as
+// one program. It has the tests of load balancers, of storage drivers, and the
+// conformance tests that apply to a cluster of this lab. hack/e2e-upstream
+// builds the program and runs it on a lab with real nodes.
 package e2e
 
 import (
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestUpstream runs what -ginkgo.focus chooses of them.
+// TestUpstream runs the tests that -ginkgo.focus selects.
 func TestUpstream(t *testing.T) {
 	if framework.TestContext.KubeConfig == "" && framework.TestContext.Host == "" {
 		t.Skip("needs a cluster: run make e2e-upstream")

@@ -15,27 +15,29 @@ import (
 
 var results = flag.String("results", "", "file to write what became of each test to, as Markdown")
 
-// Each process of a run registers this, and one of them gets the report of all.
+// Each process of a test run registers this function. Ginkgo calls it in one
+// process with the report of all processes.
 var _ = ginkgo.ReportAfterSuite("results", func(r ginkgo.Report) {
 	if *results == "" || r.SuiteConfig.DryRun {
 		return
 	}
-	if err := os.WriteFile(*results, []byte(tableOf(r.SpecReports)), 0o644); err != nil { //nolint:gosec // for everybody
+	if err := os.WriteFile(*results, []byte(tableOf(r.SpecReports)), 0o644); err != nil { //nolint:gosec // the report is public
 		ginkgo.Fail(err.Error())
 	}
 })
 
-// noise is what a test's name says of which tests to choose it by, and an
-// error of the places that it went through.
+// noise matches labels in a test's name that only select tests, and prefixes of
+// errors.
 var noise = regexp.MustCompile(`\[(Driver: [^]]*|Feature[^]]*|LinuxOnly|Beta)\] ?|External Storage `)
 
-// tableOf lists what ran, and what a test itself found that it need not run.
+// tableOf lists the tests that ran, and the tests that skipped themselves with
+// a reason.
 func tableOf(specs types.SpecReports) string {
 	var rows []string
 	count := map[types.SpecState]int{}
 	for _, s := range specs {
 		if s.LeafNodeType != types.NodeTypeIt || s.State == types.SpecStateSkipped && s.Failure.Message == "" {
-			continue // not chosen
+			continue // not selected
 		}
 		count[s.State]++
 		why, _, _ := strings.Cut(s.Failure.Message, "\n")

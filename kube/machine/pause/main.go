@@ -1,6 +1,6 @@
-// Command pause holds the namespaces of a pod: it waits until it is told to
-// stop. As the first process of a shared PID namespace it also takes note of
-// the children that others left.
+// Command pause holds the namespaces of a pod. It waits until it gets a signal
+// to stop. As the first process of a shared PID namespace, it also reaps
+// orphaned processes.
 package main
 
 import (
