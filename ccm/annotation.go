@@ -65,8 +65,8 @@ func Annotations() []Annotation {
 }
 
 // annotated applies the Service's annotations to want. An unknown annotation with
-// the prefix of this package is an error. It is probably a typing error, and a
-// restriction that the annotation was meant to set would be missing.
+// the prefix of this package is an error, because it is probably a typing error.
+// If the CCM ignored it, a restriction that the user wanted would be missing.
 func annotated(want *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 	var bad []error
 	known := map[string]bool{}

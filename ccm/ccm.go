@@ -1,7 +1,8 @@
 // Package ccm implements k8s.io/cloud-provider for a simulated cloud (KEP-2392).
 // It initialises Nodes, deletes Nodes without an instance, and creates load
-// balancers for Services. Most controllers are upstream's. This package contains
-// the provider below them, a few additional controllers, and the command.
+// balancers for Services. Upstream provides most of the controllers. This package
+// contains the provider that they call, a few additional controllers, and the
+// command.
 //
 // Two rules apply everywhere. First, an unclear answer of the cloud is an error,
 // never an absence: an error costs a retry, but a wrong absence deletes a Node.
@@ -25,9 +26,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// Provider is a cloudprovider.Interface. It creates its parts once, and all of
-// them share one client, because the framework asks for them again for every
-// Node.
+// Provider is a cloudprovider.Interface. New creates its parts once, and all
+// parts share one client. The framework requests the parts again for every Node.
 type Provider struct {
 	log       *slog.Logger
 	settings  *Settings
@@ -70,9 +70,9 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 	}
 }
 
-// Initialize starts to mirror the cloud until stop closes. Wait returns after the
-// mirror has ended. With leader migration upstream calls Initialize twice, and
-// the second call starts nothing.
+// Initialize starts the mirror of the cloud, which runs until stop closes. Wait
+// returns after the mirror has ended. With leader migration upstream calls
+// Initialize twice, and the second call starts nothing.
 func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	if p.leads != nil {
 		p.leads()
@@ -94,10 +94,11 @@ func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-ch
 }
 
 // Stop ends all goroutines that this provider started. With leader election
-// upstream stops nothing itself, because its process exits then.
+// upstream does not stop its controllers, because its process then exits.
 func (p *Provider) Stop() { p.stop.Do(func() { close(p.over) }) }
 
-// during runs work until ctx ends or Stop is called.
+// during starts work in a goroutine. The context of work ends when ctx ends or
+// when Stop is called.
 func (p *Provider) during(ctx context.Context, work func(context.Context)) {
 	ctx, cancel := context.WithCancel(ctx)
 	p.runs.Go(func() {
@@ -158,13 +159,13 @@ func (p *Provider) InstancesV2() (cloudprovider.InstancesV2, bool) { return p.in
 // LoadBalancer returns the provider's part for Services.
 func (p *Provider) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return p.balancers, true }
 
-// Instances returns false: InstancesV2 replaces it.
+// Instances returns false, because InstancesV2 replaces this interface.
 func (p *Provider) Instances() (cloudprovider.Instances, bool) { return nil, false }
 
-// Zones returns false: InstancesV2 replaces it.
+// Zones returns false, because InstancesV2 replaces this interface.
 func (p *Provider) Zones() (cloudprovider.Zones, bool) { return nil, false }
 
-// Clusters returns false: the framework does not call it.
+// Clusters returns false, because the framework does not use this interface.
 func (p *Provider) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
 
 // Routes returns the provider's part for routes to pods.

@@ -32,7 +32,7 @@ const cluster = "kubernetes"
 // rig is a real simulated cloud and a provider. The test can cut or disturb the
 // provider's connection to the cloud.
 type rig struct {
-	cloud    *client.Client // a user at the cloud's console, with an own connection
+	cloud    *client.Client // a user at the cloud's console, with a separate connection
 	api      *client.Client // the provider's client; a test may disturb it
 	wire     *wire
 	events   *record.FakeRecorder

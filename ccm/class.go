@@ -21,9 +21,9 @@ const notServed = "cloudsim.dev/not-served"
 // class. Upstream serves exactly the Services without a class, and no flag
 // changes this. The transform therefore removes the class from Services of this
 // provider. It gives all other Services a class of another controller. It also
-// removes their cleanup finalizer, so that upstream does not clean up for another
-// owner. It still removes this finalizer after such a Service has changed its
-// type and lost its class.
+// removes the cleanup finalizer from these Services, so that upstream does not
+// clean up for another owner. It still removes this finalizer after such a
+// Service has changed its type and lost its class.
 //
 // Only the informer cache differs from the API server. Upstream writes the
 // difference of two transformed Services, and this difference never contains the

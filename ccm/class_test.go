@@ -36,8 +36,8 @@ func TestClassIsServedFromCreateToDelete(t *testing.T) {
 	if !servicehelpers.HasLBFinalizer(s) {
 		t.Error("it has no finalizer")
 	}
-	// The fake API server does not support finalizers, so this sets the deletion
-	// time as the real one does.
+	// The fake API server does not support finalizers, so the test sets the
+	// deletion time as the real API server does.
 	p.update(t, func(s *v1.Service) { now := metav1.Now(); s.DeletionTimestamp = &now })
 	eventually.True(t, "load balancer and finalizer are gone", func() bool {
 		s, err := p.kube.CoreV1().Services("default").Get(t.Context(), "web", metav1.GetOptions{})
@@ -82,8 +82,8 @@ func TestOnlyTheClass(t *testing.T) {
 	}
 }
 
-// The CCM still does not change such a Service after the Service has changed its
-// type and lost its class.
+// The CCM does not change a Service with the class of another controller, even
+// after the Service has changed its type and lost its class.
 func TestForeignClassThatGoesIsLeftAlone(t *testing.T) {
 	for name, only := range map[string]bool{"of another class": false, "of none": true} {
 		t.Run(name, func(t *testing.T) {
@@ -113,9 +113,9 @@ func TestForeignClassThatGoesIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A CCM that started after a Service lost its class removes the finalizer only if
-// it is sure to own it. The proof is a load balancer in the cloud, or this
-// program as the writer of the finalizer.
+// A CCM may start after a Service has lost its class. It then removes the
+// finalizer only if there is proof that the CCM owns the finalizer. The proof is
+// a load balancer in the cloud, or this program as the writer of the finalizer.
 func TestFinalizerInDoubt(t *testing.T) {
 	r := newRig(t)
 	gone := service(func(s *v1.Service) {

@@ -135,9 +135,9 @@ func TestFlags(t *testing.T) {
 // goroutines running.
 func TestMain(m *testing.M) {
 	if os.Getenv("CCM_TEST_COMMAND") == "" {
-		// The last upstream handler waits for a moment after each error. In a
-		// synctest bubble this wait would never end, because it compares with the
-		// clock outside.
+		// The second of upstream's handlers waits for a moment after each error.
+		// In a synctest bubble this wait would never end, because the handler
+		// compares with the clock outside of the bubble.
 		utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 		// The fake API server panics if a watch has more unread events than this.
 		// When 250 Nodes are patched at once, more than 100 events are soon
@@ -170,7 +170,8 @@ func TestCommandRunsUntilItsContextEnds(t *testing.T) {
 }
 
 // The health and metrics server closes connections that send nothing, also in the
-// middle of a request body. Upstream's server alone has no timeout for a body.
+// middle of a request body. Without this package upstream's server has no timeout
+// for a body.
 func TestHealthServerClosesSilentConnections(t *testing.T) {
 	ports, err := freeport.Choose(1)
 	if err != nil {

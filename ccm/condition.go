@@ -32,8 +32,9 @@ func leftover(svc *v1.Service) bool {
 }
 
 // tellPorts sets the condition LoadBalancerPortsError of a Service if why is a
-// portsError, and removes it otherwise. The argument why may be nil. The
-// condition stays visible, but an event is deleted after an hour.
+// portsError, and removes the condition otherwise. The argument why may be nil. A
+// condition stays in the status, whereas Kubernetes deletes an event after an
+// hour.
 func (r *repairer) tellPorts(svc *v1.Service, why error) error {
 	after := svc.DeepCopy()
 	changed := false

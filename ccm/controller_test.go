@@ -366,7 +366,7 @@ func TestFinalizerWaits(t *testing.T) {
 	})
 }
 
-// An unsupported port is reported as an event.
+// The CCM reports an unsupported port in an event.
 func TestRefusalIsAnEvent(t *testing.T) {
 	r := newRig(t)
 	p := r.start(t)
@@ -387,7 +387,8 @@ func TestRefusalIsAnEvent(t *testing.T) {
 // exponential delays.
 func TestProvisioningIsFollowedQuickly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// In this time only upstream's controller retries.
+		// With this settle time only upstream's controller retries during the
+		// test.
 		p := calmAt(t, time.Minute, slow(func(p *engine.Profile) { p.LoadBalancer = 500 * time.Millisecond }))
 		p.post(t, service())
 		within(t, 4*time.Second, "the Service has an address", func() bool { return addressed(p.service(t)) }) // exponential retries begin at 5 s

@@ -58,8 +58,7 @@ func controllers() map[string]app.ControllerInitFuncConstructor {
 
 // migrating completes a leader migration (KEP-2436) that was requested without a
 // configuration. Upstream's default uses old names of the controllers. Without
-// the current names, two of the three controllers would run under the holders of
-// both Leases.
+// the current names, two of the three controllers would run in both managers.
 func migrating(c *config.LeaderMigrationConfiguration) {
 	for _, name := range []string{names.ServiceLBController, names.NodeRouteController, names.CloudNodeLifecycleController, ServiceRepairController, ServiceOrphanController, ServiceEndpointController} {
 		if !slices.ContainsFunc(c.ControllerLeaders, func(l config.ControllerLeaderConfiguration) bool { return l.Name == name }) {
@@ -87,8 +86,8 @@ func (h health) HealthChecker() healthz.UnnamedHealthChecker { return h }
 func (h health) Check(*http.Request) error { return h.p.mirror.health() }
 
 // makeController creates an additional controller before the informers start. It
-// returns the function that runs the controller until its context ends. It
-// returns nil if the controller is disabled.
+// returns a function that runs the controller until its context ends. The
+// function is nil if the controller is disabled.
 type makeController func(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedConfig) (run func(context.Context), err error)
 
 func (m makeController) constructor(name string) app.InitFuncConstructor {

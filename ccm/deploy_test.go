@@ -70,7 +70,8 @@ func object[T any](t *testing.T, docs map[string][]byte, name string) (v T) {
 	return v
 }
 
-// The shipped RBAC rules are equal to the rules of the lab, so they are tested.
+// The shipped RBAC rules equal the rules of the lab, so the lab tests the shipped
+// rules.
 func TestShippedRulesAreTheLabs(t *testing.T) {
 	shipped, lab := documents(t, deployed+"/rbac.yaml"), documents(t, "../lab/rbac.yaml")
 	const role = "ClusterRole/cloudsim:cloud-controller-manager"

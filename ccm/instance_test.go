@@ -129,7 +129,7 @@ func (r *rig) elsewhere(t *testing.T) *client.Client {
 }
 
 // sees shows an instance of the cluster to the provider. After that the provider
-// believes the cloud that other instances are gone.
+// accepts the cloud's answer that another instance is gone.
 func (r *rig) sees(t *testing.T, i cloudsim.Instance) {
 	t.Helper()
 	if _, err := r.instances().InstanceMetadata(t.Context(), initialised(i)); err != nil {
@@ -137,8 +137,8 @@ func (r *rig) sees(t *testing.T, i cloudsim.Instance) {
 	}
 }
 
-// The CCM believes an absence only in a cloud and a project where it has seen an
-// instance of this cluster. The same holds after a change of the token or the
+// The CCM accepts an absence only from a cloud and a project in which it has seen
+// an instance of this cluster. The same holds after a change of the token or the
 // URL. A Node that only has the name of an instance does not prove the project.
 func TestDoubtOfThePlace(t *testing.T) {
 	r := newRig(t)
@@ -240,7 +240,8 @@ func TestStates(t *testing.T) {
 
 // An instance that was deleted and created again with the same name is a
 // different instance, so the CCM deletes the old Node. The CCM finds the instance
-// of an uninitialised Node by name, and deletes the Node if there is none.
+// of an uninitialised Node by name. It deletes such a Node if no instance has the
+// name.
 func TestNamesAndIDs(t *testing.T) {
 	r := newRig(t)
 	old := r.machine(t, "node-1")

@@ -96,8 +96,8 @@ func (a *allocator) run(ctx context.Context) {
 	})
 }
 
-// sync writes the ranges of a Node if it has none and belongs to the cloud. It
-// also treats a Node that still waits for initialisation as the cloud's.
+// sync writes the ranges of a Node if it has none and belongs to the cloud. A
+// Node that still waits for initialisation also counts as a Node of the cloud.
 func (a *allocator) sync(ctx context.Context, name string) error {
 	node, err := a.nodes.Get(name)
 	if apierrors.IsNotFound(err) || err == nil && len(node.Spec.PodCIDRs) > 0 {

@@ -230,7 +230,8 @@ func TestRangesOfANodeOfAnotherName(t *testing.T) {
 }
 
 // The patch with the ranges contains the UID of the Node. A new Node with the
-// same name must not get these ranges, because they could never be changed.
+// same name must not get these ranges, because Kubernetes would never allow their
+// change.
 func TestRangesAreOfOneNode(t *testing.T) {
 	r := podded(t)
 	r.machine(t, "node-1")

@@ -96,10 +96,10 @@ func (b *balancers) GetLoadBalancer(ctx context.Context, cluster string, svc *v1
 
 // EnsureLoadBalancer creates or updates the Service's load balancer according to
 // the Service and the nodes. It returns the addresses when the load balancer is
-// active. If the load balancer is already correct, it changes nothing. It refuses
-// the whole Service if the cloud does not support a part of the request. It
-// changes nothing for a Service that is being deleted. While the cloud is still
-// working, the error is an api.RetryError.
+// active. It changes nothing if the load balancer is already correct or the
+// Service is being deleted. It refuses the whole Service if the cloud does not
+// support a part of the request. While the cloud is still working, the error is
+// an api.RetryError.
 func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
 	if svc.DeletionTimestamp != nil {
 		return svc.Status.LoadBalancer.DeepCopy(), nil
@@ -123,8 +123,9 @@ func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, svc 
 
 // EnsureLoadBalancerDeleted deletes the Service's load balancer and waits a short
 // time for the deletion. It returns nil when the load balancer is gone or other
-// Services keep using it. An error makes the framework keep the finalizer, and so
-// the Service. It identifies the load balancer by the UID of the Service.
+// Services keep using the load balancer. After an error the framework keeps the
+// finalizer, so the Service stays. EnsureLoadBalancerDeleted needs only the UID
+// of the Service.
 func (b *balancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, svc *v1.Service) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -283,8 +284,8 @@ func (b *balancers) step(ctx context.Context, cluster string, svc *v1.Service, w
 // sharesNone reports whether the mirror is fresh and shows no shared load
 // balancer with this Service as a member. Without this shortcut, a thousand new
 // Services would make the cloud search a million load balancers. The mirror may
-// miss a membership that is very new. The cost is then only an orphan. Before a
-// Service loses its finalizer, find asks the cloud itself.
+// miss a very new membership, and this membership then becomes an orphan. Before
+// the framework removes the finalizer of a Service, find asks the cloud itself.
 func (b *balancers) sharesNone(svc *v1.Service) bool {
 	all, fresh := b.mirror.allBalancers()
 	if !fresh {
@@ -321,7 +322,9 @@ func (b *balancers) update(ctx context.Context, lb cloudsim.LoadBalancer, want c
 	}, lb.Revision)
 }
 
-// active waits until lb is active and has reported its listeners.
+// active waits until lb is active and has reported its listeners. After
+// unreported polls it no longer waits for the listeners. It returns a RetryError
+// if lb does not become active in time.
 func (b *balancers) active(ctx context.Context, lb cloudsim.LoadBalancer) (cloudsim.LoadBalancer, error) {
 	polls := 0
 	err := wait.ExponentialBackoffWithContext(ctx, b.patience, func(ctx context.Context) (bool, error) {

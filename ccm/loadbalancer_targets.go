@@ -20,8 +20,9 @@ import (
 // deleted is not changed. A missing load balancer is an error, which the
 // framework ignores if GetLoadBalancer also reports false.
 //
-// When a node joins, the framework calls this for every Service. To save a call,
-// it does not read the load balancer from the cloud if the mirror has it.
+// When a node joins, the framework calls UpdateLoadBalancer for every Service. If
+// the mirror has the load balancer, UpdateLoadBalancer does not read it from the
+// cloud, to save a call.
 func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -101,8 +102,9 @@ func errShares(lb cloudsim.LoadBalancer, svc *v1.Service) error {
 	return fmt.Errorf("load balancer %s is shared, and %s wants one of its own, which it cannot have as long as it is: nothing is changed", lb.ID, name(svc))
 }
 
-// followPods is UpdateLoadBalancer for targets that are pods. Pods may have
-// changed their ports, so it replaces the whole specification, also in one call.
+// followPods is UpdateLoadBalancer for targets that are pods. The ports of the
+// pods may have changed, so followPods replaces the whole specification, also in
+// one call.
 func (b *balancers) followPods(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
 	want, err := b.want(ctx, cluster, svc, nodes)
 	if err != nil {

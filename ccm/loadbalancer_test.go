@@ -273,7 +273,8 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	}
 }
 
-// If the old load balancer is deleted again and again, the error says so.
+// If the cloud reports another load balancer in deletion after every attempt, the
+// error says that the load balancer changes all the time.
 func TestPredecessorsWithoutEnd(t *testing.T) {
 	r := newRig(t, slow(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, service(), nil)
@@ -373,7 +374,7 @@ func notOurs(t *testing.T, r *rig, key string) {
 }
 
 // Two clusters with the same name do not conflict, because the name of a load
-// balancer contains the UID of the Service.
+// balancer depends on the UID of the Service.
 func TestTwoClustersOfOneName(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, service())
@@ -462,7 +463,7 @@ func updateOfNothing(t *testing.T, r *rig) {
 }
 
 // Concurrent calls for one Service, like those of two leaders, result in one load
-// balancer. They do not change the Service and the Nodes.
+// balancer. The calls do not change the Service and the Nodes.
 func TestTwoLeaders(t *testing.T) {
 	r := newRig(t)
 	s := service()

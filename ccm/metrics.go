@@ -17,9 +17,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// These metrics are required by KEP-2395, but upstream does not measure them.
-// They count calls to the cloud and calls without an answer. An operation is a
-// method and a route, e.g. "GET /v1/instances/{id}".
+// KEP-2395 requires these metrics, but upstream does not measure them. They count
+// calls to the cloud and calls without an answer. An operation is a method and a
+// route, e.g. "GET /v1/instances/{id}".
 var (
 	requestsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name:           "cloudsim_cloud_api_requests_total",

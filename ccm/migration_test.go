@@ -11,7 +11,7 @@ import (
 )
 
 // Upstream's default configuration contains wrong names for two of the three
-// controllers. These would run under the main lock, which an older
+// controllers. These controllers would run under the main lock, which an older
 // kube-controller-manager does not share. The default of this package migrates
 // all controllers that change load balancers, routes and nodes of the cloud.
 func TestLeaderMigrationNamesTheControllers(t *testing.T) {

@@ -67,8 +67,7 @@ func (m *mirror) run(ctx context.Context) {
 }
 
 // again makes run list all objects anew, because the configuration may name
-// another cloud now. Until the new list is complete, callers do not use the
-// mirror.
+// another cloud. Until the new list is complete, callers do not use the mirror.
 func (m *mirror) again() {
 	m.distrust(nil)
 	m.mu.RLock()

@@ -12,8 +12,8 @@ import (
 )
 
 // The CCM updates targets when nodes change, also in cases that upstream's
-// service controller ignores. Examples are a label that a node selector uses, and
-// the taint of the cluster autoscaler.
+// service controller ignores. Examples are a changed label that a node selector
+// uses, and the taint of the cluster autoscaler.
 func TestTargetsFollowNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calm(t)

@@ -22,11 +22,11 @@ import (
 // sweepPeriod is how often the sweeper looks for orphans.
 const sweepPeriod = time.Minute
 
-// sweeper finds load balancers of this cluster that no Service wants. The Service
-// may be gone because a person removed its finalizer or forced the deletion of a
-// namespace. No controller would ever delete these load balancers, and in a real
-// cloud they cost money. The sweeper reports them. With DeleteOrphans it deletes
-// them when they have been orphans for OrphanGrace.
+// sweeper finds load balancers of this cluster that no Service wants. For
+// example, a person may have removed the finalizer of a Service, or forced the
+// deletion of a namespace. No controller would ever delete these load balancers,
+// and in a real cloud they cost money. The sweeper reports them. With
+// DeleteOrphans it deletes them when they have been orphans for OrphanGrace.
 type sweeper struct {
 	log     *slog.Logger
 	p       *Provider
@@ -81,7 +81,7 @@ func (s *sweeper) sweep(ctx context.Context) error {
 		}
 	}
 	// The mirror was read before the API server, and this order matters. Every
-	// load balancer in the mirror then had its Service before this list, so a
+	// load balancer in the mirror then had its Service before the list, so a
 	// missing Service is really gone.
 	services, err := s.kube.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -143,7 +143,8 @@ func (s *sweeper) meet(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) 
 	if !cfg.DeleteOrphans || time.Since(since) < cfg.orphanGrace() {
 		return nil
 	}
-	// The deletion is final, so this asks the API server again about the Service.
+	// The deletion is final, so the sweeper asks the API server again about the
+	// Service.
 	switch svc, err := s.kube.CoreV1().Services(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{}); {
 	case err == nil && svc.UID == of.UID && s.mayHave(svc, lb):
 		return nil

@@ -104,8 +104,8 @@ func (p plane) kept(t *testing.T, lb cloudsim.LoadBalancer) {
 }
 
 // An outage of ten minutes loses no existing objects. New requests wait and
-// report the reason. After the outage the CCM finishes all of them, within the
-// time of upstream's queue.
+// report the reason. After the outage the CCM finishes all requests, within the
+// retry delay of upstream's queue.
 func TestTenMinutesWithoutTheCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, lb := peopled(t)
@@ -145,8 +145,8 @@ func TestTenMinutesWithoutTheCloud(t *testing.T) {
 	})
 }
 
-// The CCM notices changes of a load balancer that were made during an outage when
-// it can watch the cloud again.
+// After an outage the CCM notices the changes of a load balancer that were made
+// during the outage.
 func TestDriftWithoutTheCloud(t *testing.T) {
 	for what, drift := range map[string]func(p plane, lb cloudsim.LoadBalancer) error{
 		"deleted": func(p plane, lb cloudsim.LoadBalancer) error {

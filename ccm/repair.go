@@ -88,8 +88,8 @@ func (r *repairer) run(ctx context.Context) {
 	})
 }
 
-// serviceUpdated handles an update event. In the periodic resync before and after
-// are the same object, and the comparison starts at once.
+// serviceUpdated handles an update event. In the periodic resync, the arguments
+// before and after are the same object, and the comparison starts at once.
 func (r *repairer) serviceUpdated(before, after any) {
 	if before == after {
 		r.enqueue(after, 0)
@@ -192,8 +192,8 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 }
 
 // drift returns a description of the difference that a repair would correct, or
-// "" if there is none. The error is of type refused if no repair can create the
-// wanted load balancer.
+// "" if there is no difference. The error is of type refused if no repair can
+// create the wanted load balancer.
 func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (string, error) {
 	to, err := r.p.balancers.backends(ctx, svc, nodes)
 	if err != nil {

@@ -82,7 +82,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	out := make([]*cloudprovider.Route, 0, len(all))
 	for _, route := range all {
 		if route.State == cloudsim.RouteDeleting || route.State == cloudsim.RouteDeleted || r.hastened(route.Destination) {
-			continue // as good as deleted; the framework creates a needed route again
+			continue // counts as deleted; the framework creates the route again if necessary
 		}
 		node, gone, err := r.nodeOf(ctx, route.NextHop)
 		if err != nil {
@@ -181,8 +181,8 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 	return nil
 }
 
-// hop returns the id of the instance with the Node's name. It searches like for a
-// Node that was never initialised.
+// hop returns the id of the instance with the Node's name. It uses the same
+// search as for a Node that was never initialised.
 func (r *routes) hop(ctx context.Context, node string) (cloudsim.InstanceID, error) {
 	i, err := r.instances.look(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
 	if err == nil && i.ID == "" {

@@ -153,8 +153,8 @@ func TestForeignRoutesStay(t *testing.T) {
 	if err := r.routes().CreateRoute(t.Context(), "another-cluster", "", routeTo("node-1", "10.244.8.0/24")); err != nil {
 		t.Fatal(err)
 	}
-	// The deletion of this route, which leads to no Node, shows the end of a
-	// round.
+	// This route leads to no Node. Its deletion shows the test that a round of
+	// upstream's controller has ended.
 	if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
 		t.Fatal(err)
 	}

@@ -90,10 +90,10 @@ func (c Config) cacheFile(host, repo, token string) (string, error) {
 	return filepath.Join(c.CacheDir, hex.EncodeToString(sum[:16])+".json"), nil
 }
 
-// readCache returns a cached credential that is still usable. A credential is
-// used for half of its life, and the next run then gets a new credential while
-// the old one still works. After a rotation of the cloud's keys, no credential
-// with the old key is thus used until the end of the overlap.
+// readCache returns a cached credential that is still usable. A run uses a
+// credential for half of its life. The next run then gets a new credential while
+// the old one still works. After a rotation of the cloud's keys, the plugin
+// therefore stops using the old key before the overlap ends.
 func readCache(path string) (cred credential, ok bool) {
 	raw, err := os.ReadFile(path)
 	if err != nil {

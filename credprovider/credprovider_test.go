@@ -244,8 +244,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// nobody returns the URL of a port without a listener, which is not used by a
-// connection either.
+// nobody returns the URL of a free port. The port has no listener, and no
+// connection uses it.
 func nobody(t *testing.T) string {
 	t.Helper()
 	ports, err := freeport.Choose(1)

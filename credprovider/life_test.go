@@ -173,9 +173,8 @@ func TestCacheKeepsIdentitiesApart(t *testing.T) {
 	}
 }
 
-// A credential is renewed after half of its life. A credential with a retired key
-// is therefore not used until the end of the overlap. Old cache files are
-// deleted.
+// The plugin renews a credential after half of its life. It therefore stops using
+// a retired key before the overlap ends. It also deletes old cache files.
 func TestCacheFollowsARotation(t *testing.T) {
 	cl, cfg := node(t)
 	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")

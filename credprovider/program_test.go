@@ -156,7 +156,7 @@ func TestProgramReadsAnything(t *testing.T) {
 }
 
 // blackHole returns an address that neither accepts nor refuses connections,
-// because its queue is full.
+// because the queue of its listener is full.
 func blackHole(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)

@@ -34,9 +34,9 @@ type Picture interface {
 	// reached the list revision of every kind. The argument again is true for the
 	// first call after Lost.
 	Heard(again bool)
-	// Lost is called when the cloud cannot be followed, with the reason. The
+	// Lost is called with the reason when Run cannot follow the cloud. The
 	// argument news is true for the first failure after a success, and for the
-	// first failure of all.
+	// very first failure.
 	Lost(err error, news bool)
 }
 

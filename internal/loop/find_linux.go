@@ -185,8 +185,8 @@ func (b backing) isOthers(info *unix.LoopInfo64) bool {
 	return b.node != "" && owner != "" && owner != ownerOf(label("", b.node)) // both node names are cut to the same length
 }
 
-// At returns the number of the loop device at path. The path is either in a mounted
-// filesystem of the device, or it is the device file itself.
+// At returns the number of the loop device at path. The path is either a mount of
+// the device's filesystem or the device file itself.
 func At(path string) (n int, ok bool) {
 	var s unix.Statx_t
 	// These flags prevent automounts and calls to a file server.

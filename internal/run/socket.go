@@ -15,7 +15,7 @@ const longestSocket = 107
 
 // Socket creates a Unix socket that only its owner may use, from the beginning.
 // It replaces a socket that a killed process left. It returns an error if a
-// process serves on the socket, or if the path is another kind of file. Two
+// process serves on the socket, or if path is a file of another kind. Two
 // processes that start at the same moment may still replace each other's socket.
 func Socket(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > longestSocket {
