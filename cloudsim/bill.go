@@ -17,7 +17,7 @@ type AuditEntry struct {
 	Bytes     int64     `json:"bytes" doc:"Length of the reply"`
 }
 
-// Outcomes of calls that returned no error to the client.
+// Outcomes besides the kinds of error.
 const (
 	OutcomeOK      = "ok"
 	OutcomeDropped = "dropped"

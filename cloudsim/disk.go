@@ -117,7 +117,7 @@ func zonesOf(zone string, replicas []string) []string {
 // Source returns the id of the snapshot or disk from which d was copied, or "".
 func (d Disk) Source() string { return cmp.Or(string(d.SourceSnapshot), string(d.SourceDisk)) }
 
-// HasData reports whether d is in a state in which its data may be copied.
+// HasData reports whether the state of d allows a copy of its data.
 func (d Disk) HasData() bool {
 	switch d.State {
 	case DiskCreating, DiskCopying, DiskFailed, DiskDeleting, DiskDeleted:
@@ -145,8 +145,8 @@ func (d *Disk) Move(verb Verb) error {
 // MaxDisksPerInstance is the number of device names from vdb to vdz.
 const MaxDisksPerInstance = 25
 
-// MaxDiskGiB bounds the size in a request, for every disk type. Common file
-// systems hold no larger file.
+// MaxDiskGiB bounds the size in a request for every disk type to one pebibyte.
+// File systems limit the size of a disk's file.
 const MaxDiskGiB = 1 << 20
 
 // CreateDisk requests a disk. The call is idempotent: the same request with the

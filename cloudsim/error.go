@@ -9,9 +9,9 @@ import (
 )
 
 // Kind is the class of a failure. Kind implements error, so callers write
-// errors.Is(err, cloudsim.NotFound). This also works for wrapped errors and for
-// errors that a client received from the API. JSON contains the name of a kind.
-// New kinds are appended to the list.
+// errors.Is(err, cloudsim.NotFound). The check also works for wrapped errors
+// and for errors that a client received from the API. JSON contains the name of
+// a kind. New kinds are appended to the list.
 type Kind uint8
 
 const (

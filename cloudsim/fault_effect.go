@@ -5,8 +5,9 @@ import "strings"
 // FaultEffectType names the effect of a fault on a call.
 type FaultEffectType string
 
-// The effects. The effects before FaultQuota apply to every matching call. The
-// others apply only to operations for which they make sense; see Breaks.
+// The effects. The effects before FaultQuota apply to every matching call. Each
+// of the others applies only to operations for which the effect makes sense;
+// see Breaks.
 const (
 	FaultError            FaultEffectType = "error"            // an error instead of the work
 	FaultLatency          FaultEffectType = "latency"          // the work after a delay

@@ -63,10 +63,10 @@ func transitionNames() (all string) {
 	return all
 }
 
-// Hold keeps slow work from settling. The resource stays in its intermediate
-// state and its operation keeps running. This ends when the hold is deleted or
-// the operation is released. A hold also applies to work that was already
-// running when the hold was made.
+// Hold keeps slow work from settling until the hold is deleted or the operation
+// is released. Meanwhile the resource stays in its intermediate state, and its
+// operation keeps running. A hold also applies to work that was already running
+// when the hold was made.
 type Hold struct {
 	ID HoldID `json:"id" example:"hold-000001"`
 	Meta

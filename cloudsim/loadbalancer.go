@@ -80,8 +80,8 @@ const (
 	ProxyV2 ProxyProtocol = "v2" // binary
 )
 
-// Listener is a port of the load balancer with its forwarding rules. A number
-// that is 0 means its default.
+// Listener is a port of the load balancer with its forwarding rules. For each
+// number, 0 means the default value.
 type Listener struct {
 	Protocol           Protocol      `json:"protocol" enum:"tcp,udp"`
 	Port               int           `json:"port" minimum:"1" maximum:"65535" doc:"Port on each of the load balancer's addresses; TCP and UDP may share a number" example:"80"`
@@ -151,8 +151,8 @@ func (k TargetKey) Compare(other TargetKey) int {
 // Share returns the target's weight, or the default 1 if none is set.
 func (t Target) Share() int { return max(t.Weight, 1) }
 
-// HealthCheck decides which targets receive connections. A number that is 0
-// means its default.
+// HealthCheck decides which targets receive connections. For each number, 0
+// means the default value.
 type HealthCheck struct {
 	Protocol           HealthProtocol `json:"protocol" enum:"tcp,http,https,none" doc:"tcp: it accepts a connection; http, https: it answers GET as expected; certificates are not verified; none: it is well while its instance runs"`
 	Port               int            `json:"port,omitempty" minimum:"0" maximum:"65535" doc:"Port on every target; 0 means the targetPort of the first TCP listener"`
@@ -247,7 +247,7 @@ type LoadBalancerSpec struct {
 }
 
 // DrainTimeout returns how long connections of a removed target or listener may
-// continue. The default is 30 s. 0 means that they end at once.
+// continue. The default is 30 s. 0 means that the connections end at once.
 func (s LoadBalancerSpec) DrainTimeout() time.Duration {
 	if s.DrainTimeoutSeconds == 0 {
 		return 30 * time.Second
@@ -381,7 +381,8 @@ type TargetStatus struct {
 
 // LoadBalancerStats counts the traffic of a load balancer since its start in
 // the data plane. The cloud reads the counters from the data plane on request.
-// It does not store them and writes no events for them.
+// The cloud does not store the counters, and changes of the counters write no
+// events.
 type LoadBalancerStats struct {
 	Listeners []ListenerStats `json:"listeners" doc:"One per listener, in the order of the spec"`
 	Targets   []TargetStats   `json:"targets" doc:"One per target, in the order of the spec; then those that drain"`
@@ -451,8 +452,7 @@ type SetTargets struct {
 }
 
 // StatusFor returns the part of s that describes l's current listeners and
-// targets, in l's order. Targets that were removed from l and still drain
-// follow at the end.
+// targets, in l's order. Removed targets that still drain follow at the end.
 func (l LoadBalancer) StatusFor(s LoadBalancerStatus) LoadBalancerStatus {
 	out := LoadBalancerStatus{Condition: s.Condition, Reason: s.Reason}
 	for _, li := range l.Listeners {

@@ -121,8 +121,8 @@ type Resource interface{ Head() Meta }
 func (m Meta) Head() Meta { return m }
 
 // All reads every page of a list. The returned revision is that of the first
-// page. A watch from this revision misses no event, and repeats the events
-// between the first and the last page.
+// page. A watch from this revision misses no event, but can repeat changes that
+// later pages already contain.
 func All[T any](ctx context.Context, page func(context.Context, ListOptions) (List[T], error), o ListOptions) ([]T, uint64, error) {
 	var all []T
 	var rev uint64

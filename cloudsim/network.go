@@ -53,7 +53,7 @@ type PodRanges struct {
 	IPv6Mask int    `json:"ipv6Mask,omitempty" minimum:"0" maximum:"126" doc:"Bits of the range that each instance gets; default 64" example:"64"`
 }
 
-// WithDefaults returns p with a mask for every range.
+// WithDefaults returns p with the default mask for every range without a mask.
 func (p PodRanges) WithDefaults() PodRanges {
 	if p.IPv4 != "" && p.IPv4Mask == 0 {
 		p.IPv4Mask = 24
@@ -71,8 +71,8 @@ type PodRange struct {
 	Bits int
 }
 
-// Families returns the configured families, IPv4 first. It leaves out text that
-// is no valid range; CreateNetwork.Validate rejects such text.
+// Families returns the configured families, IPv4 first. It leaves out a range
+// that is not valid text. CreateNetwork.Validate rejects such a range.
 func (p PodRanges) Families() []PodRange {
 	p = p.WithDefaults()
 	var all []PodRange
@@ -174,7 +174,7 @@ func (r UpdateNetwork) Of(n Network) error {
 const (
 	minNetworkBits = 8
 	maxNetworkBits = 30
-	minIPv6Bits    = 32 // prevents that one project takes all of fd00::/8
+	minIPv6Bits    = 32 // prevents one project from taking all of fd00::/8
 	maxIPv6Bits    = 126
 )
 

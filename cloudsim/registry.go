@@ -29,9 +29,9 @@ const (
 // identifies the caller.
 const RegistryUser = "cloud"
 
-// CreateRegistryCredential requests a password for the registry. A request with
-// this password needs two permissions: the caller's roles at the time of use,
-// and the limits in this request.
+// CreateRegistryCredential requests a password for the registry. A registry
+// request with this password must satisfy two limits: the caller's roles at the
+// time of use, and the limits in this credential request.
 type CreateRegistryCredential struct {
 	TTLSeconds   int64    `json:"ttlSeconds,omitempty" minimum:"0" maximum:"3600" example:"3600" doc:"Life in seconds, 900 to 3600; 0 or absent for 3600"`
 	Repositories []string `json:"repositories,omitempty" maxItems:"16" example:"[\"team-a/web\"]" doc:"Only for these; absent for all that the caller may use"`

@@ -49,7 +49,7 @@ type Route struct {
 }
 
 // Carries reports whether an instance receives traffic that is routed to it.
-// This holds while the instance runs, reboots or stops.
+// The result is true while the instance runs, reboots or stops.
 func (i Instance) Carries() bool {
 	return i.State == InstanceRunning || i.State == InstanceRebooting || i.State == InstanceStopping
 }

@@ -5,8 +5,8 @@ type ServiceAccountID string
 
 // ServiceAccount is the identity of a program in the cloud. The program calls
 // with tokens of the service account, which may be many and short-lived. Role
-// bindings define its permissions. Without a binding it has none. An instance
-// can have a service account.
+// bindings define the permissions of the service account. Without a binding the
+// service account has no permissions. An instance can have a service account.
 type ServiceAccount struct {
 	ID ServiceAccountID `json:"id" example:"sa-000001"`
 	Meta

@@ -32,8 +32,8 @@ type TranscriptHead struct {
 	Revision uint64    `json:"revision"` // the journal's revision at the start of the recording
 }
 
-// Exact reports whether a replay can compare times. This needs a frozen clock,
-// because a running clock shows other times in every run.
+// Exact reports whether a replay can compare times. Times are comparable only
+// with a frozen clock, because a running clock shows other times in every run.
 func (h TranscriptHead) Exact() bool { return h.Clock == ClockFrozen }
 
 // TranscriptCall is one call and its answer. It contains no secrets.

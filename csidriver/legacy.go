@@ -32,9 +32,9 @@ import (
 type legacy struct {
 	zoneKey string
 	// volume and node return a disk's and an instance's id in the other
-	// driver's format. Ids from other drivers end in our id. If the driver did
-	// not make the volume, the id ends in the disk's name, as in an old
-	// PersistentVolume.
+	// driver's format. The last part of the result is this cloud's id. For a
+	// volume that the driver did not make, the last part of the handle is the
+	// disk's name, as in an old PersistentVolume.
 	volume func(disk string) string
 	node   func(instance string) string
 	// context returns the volume context that the other driver would return. It

@@ -98,12 +98,12 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 // counted reports whether the orchestrator counts an attached disk among the
 // volumes of the called driver name. A disk that the driver made counts for the
 // name under which it was made. A disk that a user made counts if a
-// PersistentVolume uses it, which the driver infers from the device: only the
-// driver makes a device for it. For a filesystem, the kubelet's staging path
-// contains the driver name.
+// PersistentVolume uses it. The driver infers this from a loop device for the
+// disk, because only the driver makes such a device. For a filesystem, the
+// kubelet's staging path contains the driver name.
 //
-// If the result is uncertain, the disk does not count. The node then has room
-// for one volume less, but still works.
+// If the result is uncertain, the disk does not count. The node then reports a
+// limit that is lower by one, but the call succeeds.
 func (n *node) counted(ctx context.Context, d cloudsim.Disk) bool {
 	as := calledAs(ctx, n.name)
 	if d.Labels[nameLabel] != "" {
@@ -264,8 +264,8 @@ func arrived(ctx context.Context, path string, bytes int64) error {
 }
 
 // loopOf returns the volume's loop device, or nil if it has none. The device
-// must belong to the current file with the disk's name. The device is probably
-// mounted at one of the paths near.
+// must belong to the current file with the disk's name. The paths in near are
+// likely mount points of the device.
 func (n *node) loopOf(volume string, near ...string) (*machine.Loop, error) {
 	path, err := n.file(volume)
 	if err != nil {

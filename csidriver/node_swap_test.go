@@ -51,8 +51,9 @@ func swapLinks(outside string) error {
 	}
 }
 
-// A pod that replaces directories and files by links, while the driver gives the
-// volume to a group, changes nothing outside the volume.
+// TestSwappedLinksChangeNothingOutside proves that a pod cannot change files
+// outside the volume while the driver gives the volume to a group. The pod
+// replaces directories and files by links in the meantime.
 func TestSwappedLinksChangeNothingOutside(t *testing.T) {
 	b := newNodeBench(t)
 	outside := b.path("outside")

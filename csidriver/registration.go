@@ -12,11 +12,11 @@ import (
 )
 
 // registrar implements the kubelet's plugin registration API, so that
-// node-driver-registrar is not needed. The kubelet calls it as soon as its
-// socket appears in the kubelet's folder. The kubelet removes the driver from
-// the CSINode when the socket disappears. A normal stop removes the socket. A
-// killed process leaves the socket, so a restart changes nothing for the
-// kubelet.
+// node-driver-registrar is not needed. The kubelet connects as soon as the
+// registration socket appears in the kubelet's folder. The kubelet removes the
+// driver from the CSINode when the socket disappears. A normal stop removes the
+// socket. A killed process leaves the socket, so a restart changes nothing for
+// the kubelet.
 type registrar struct {
 	registration.UnimplementedRegistrationServer
 	log      *slog.Logger

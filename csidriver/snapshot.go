@@ -62,10 +62,10 @@ func (c *controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshot
 }
 
 // ready waits until a snapshot is ready to use. Before that, the snapshot may
-// still contain writes from after the call, and the specification requires an
-// answer only after the snapshot is cut. If the snapshot failed, ready deletes
-// it, so that its name is free for the next attempt. If the state cannot be
-// read, the snapshot stays.
+// still contain writes from after the call. The specification requires that the
+// driver answers only after the snapshot is cut. If the snapshot failed, ready
+// deletes the snapshot, so that its name is free for the next attempt. If the
+// state cannot be read, the snapshot stays.
 func (c *controller) ready(ctx context.Context, s cloudsim.Snapshot) (cloudsim.Snapshot, error) {
 	var why error
 	if !s.ReadyToUse && s.State != cloudsim.SnapshotFailed {

@@ -12,9 +12,9 @@ import (
 )
 
 // zoneKey returns the driver's own topology key. The kubelet refuses a driver
-// that gives a key another value than the node's label has. The node's standard
-// zone label comes from the cloud controller manager, so the driver does not
-// use it.
+// if the driver's value of a topology key differs from the node's label. The
+// node's standard zone label comes from the cloud controller manager, so the
+// driver does not use the standard key.
 func zoneKey(driver string) string { return "topology." + driver + "/zone" }
 
 func topologyOf(driver string, zones ...string) (all []*csi.Topology) {

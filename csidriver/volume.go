@@ -24,8 +24,8 @@ type order struct {
 }
 
 // CreateVolume makes a disk and waits until its data is complete. If a disk
-// with this name exists, the cloud compares it with the request. If both match,
-// CreateVolume returns the existing disk.
+// with this name exists and matches the request, CreateVolume returns this
+// disk. The cloud compares the disk with the request.
 func (c *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	o, err := c.orderOf(ctx, req)
 	if err != nil {
@@ -176,9 +176,9 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 	return d, err
 }
 
-// raise returns o with the minimum size of its disk type. It returns the error
-// small if the size is large enough already or the minimum exceeds the limit of
-// the request.
+// raise raises the size of o to the minimum of its disk type. It returns the
+// given error if the size is already large enough, or if the minimum exceeds
+// the limit of the request.
 func (c *controller) raise(ctx context.Context, o order, small error) (order, error) {
 	t, err := c.cloud.GetDiskType(ctx, o.disk.Type)
 	if err != nil {

@@ -81,8 +81,8 @@ func contentOf(d cloudsim.Disk) *csi.VolumeContentSource {
 	return nil
 }
 
-// nodesOf lists the nodes that have a disk attached. It includes attachments
-// that are starting or ending.
+// nodesOf lists the nodes that have a disk attached. The list includes nodes
+// with an attachment that is starting or ending.
 func nodesOf(d cloudsim.Disk) (ids []string) {
 	for _, a := range d.Attachments {
 		ids = append(ids, string(a.Instance))

@@ -1,9 +1,9 @@
-// Command kube contains upstream Kubernetes in one file: etcd, the control
+// Command kube contains upstream Kubernetes in one binary: etcd, the control
 // plane, the node programs, kubectl and kwok. A lab therefore needs no
 // downloads other than Go modules. The command has no logic of its own except
 // the table of programs.
 //
-// Its name, or else its first argument, selects the program:
+// The name of the binary, or else the first argument, selects the program:
 //
 //	kube kube-apiserver --version
 //	ln -s kube kubectl && ./kubectl version

@@ -135,8 +135,9 @@ func (b *backend) PushBlobChunkedResume(ctx context.Context, repo, id string, of
 	return u, nil
 }
 
-// MountBlob adds a blob of the repository from to the repository to. The caller
-// must have pull permission for from.
+// MountBlob adds a blob of one repository (from) to another repository (to).
+// The caller needs pull permission for the first repository and push permission
+// for the second.
 func (b *backend) MountBlob(ctx context.Context, from, to string, d oci.Digest) (oci.Descriptor, error) {
 	if err := b.guard.allow(ctx, to, push); err != nil {
 		return oci.Descriptor{}, err
@@ -150,8 +151,8 @@ func (b *backend) MountBlob(ctx context.Context, from, to string, d oci.Digest) 
 	return b.files.mount(from, to, d)
 }
 
-// mayMount reports whether MountBlob can take the blob d from the repository
-// from. If not, the client uploads the blob instead.
+// mayMount reports whether the caller can mount this blob of another
+// repository. If not, the client uploads the blob instead.
 func (b *backend) mayMount(ctx context.Context, from string, d oci.Digest) bool {
 	if b.guard.allow(ctx, from, pull) != nil {
 		return false
@@ -257,8 +258,8 @@ func one[T any](err error) iter.Seq2[T, error] {
 	}
 }
 
-// following yields the listed names that sort after the argument after, in
-// order. It yields nothing if the request asked for zero names.
+// following yields the listed names that sort after a given name, in order. It
+// yields nothing if the request asked for zero names.
 func following(ctx context.Context, after string, list func() ([]string, error)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		all, err := list()

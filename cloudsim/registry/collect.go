@@ -133,8 +133,8 @@ func (f *files) collectRepository(name string, old time.Time, used map[string]bo
 	return n + m, errors.Join(err1, err2, err3)
 }
 
-// sweep removes files of a folder that are older than old, except the files
-// that keep selects.
+// sweep removes the files of a folder that are older than the time old. It
+// keeps the files for which keep returns true.
 func sweep(dir string, old time.Time, keep func(name string) bool) (removed int, err error) {
 	all, err := os.ReadDir(dir)
 	if err != nil {

@@ -38,8 +38,8 @@ import (
 type files struct {
 	dir     string
 	reserve int64 // bytes of the disk that pushes must leave free
-	// collecting prevents that a collection removes a blob while a request
-	// links it.
+	// collecting prevents a collection from removing a blob while a request
+	// links the blob.
 	collecting sync.RWMutex
 	owning     sync.Mutex
 

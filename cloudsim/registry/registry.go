@@ -264,7 +264,7 @@ func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, refe
 }
 
 // resolveSuffix rewrites a range that counts from the end of a blob to a range
-// from the beginning. The library supports only the latter.
+// from the beginning. The library supports only ranges from the beginning.
 func (s *server) resolveSuffix(r *http.Request) error {
 	suffix, ok := strings.CutPrefix(strings.TrimSpace(r.Header.Get("Range")), "bytes=-")
 	if !ok || r.Method != http.MethodGet {

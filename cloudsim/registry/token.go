@@ -72,12 +72,12 @@ func (s *server) token(w http.ResponseWriter, r *http.Request) {
 }
 
 // refusePassword answers a request with a missing or invalid password and
-// records the reason in the audit trail. A request for a repository gets a
-// bearer token without permissions if it has no password, or an invalid
-// password in the cloud's format (a JWT). The registry later refuses this token
-// with the reason, and containerd shows the reason in the pod's event. All
-// other requests get 401. For a 401 of the token endpoint, containerd shows
-// only the number.
+// records the reason in the audit trail. If the request is for a repository,
+// and its password is missing or has the cloud's format (a JWT), the answer is
+// a bearer token without permissions. The registry later refuses this token
+// with the reason, and containerd shows the reason in the pod's event. Other
+// requests get 401. For a 401 of the token endpoint, containerd shows only the
+// number. If the cloud itself fails, the answer is 503.
 func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenRequest, why error) {
 	s.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: id}, why)
 	if kind := cloudsim.KindOf(why); kind != cloudsim.Unauthenticated && kind != cloudsim.Internal {

@@ -119,8 +119,8 @@ func probe(f *os.File) (fsType string, bytes int64, err error) {
 	return Ext4, int64(blocks << (10 + binary.LittleEndian.Uint32(super[0x18:]))), nil
 }
 
-// makes has the command that makes each filesystem. No command discards blocks,
-// because the file of a new disk is one hole.
+// makes maps each filesystem to the command that makes it. No command discards
+// blocks, because the file of a new disk is one hole.
 var makes = map[string][]string{
 	Ext4: {"mkfs.ext4", "-q", "-F", "-m", "0", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"},
 	XFS:  {"mkfs.xfs", "-q", "-f", "-K"},
@@ -146,8 +146,8 @@ func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
 	return unix.Fremovexattr(int(f.Fd()), formatting)
 }
 
-// tool runs a program. The program inherits held, if it is not nil, and so keeps
-// the lock on it.
+// tool runs a program. If held is not nil, the program inherits the file held
+// and so keeps the lock on this file.
 func tool(ctx context.Context, held *os.File, argv ...string) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	// A signal to the driver's process group does not reach the program.
@@ -169,8 +169,9 @@ func tool(ctx context.Context, held *os.File, argv ...string) error {
 // by whole GiB, so a smaller difference does not mean that the disk has grown.
 const slack = 256 << 20
 
-// Grow grows the filesystem that is mounted at path to the size of its device. The
-// filesystem has the size bytes now. Grow does nothing if it fills the device.
+// Grow grows the filesystem that is mounted at path to the size of its device.
+// The argument bytes is the current size of the filesystem. Grow does nothing
+// if the filesystem already fills the device.
 func Grow(ctx context.Context, l *Loop, path, fsType string, bytes int64) error {
 	size, err := l.Size()
 	if err != nil || bytes+slack > size {
@@ -185,8 +186,9 @@ func Grow(ctx context.Context, l *Loop, path, fsType string, bytes int64) error 
 	return tool(ctx, nil, "resize2fs", l.Device())
 }
 
-// growUnmounted grows ext4 to the size of its device before it is mounted, which
-// needs no capability. XFS grows after it is mounted, see Grow.
+// growUnmounted grows an ext4 filesystem to the size of its device before the
+// filesystem is mounted, which needs no capability. XFS can grow only while it
+// is mounted, see Grow.
 func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, bytes int64) (int64, error) {
 	size, err := l.Size()
 	if err != nil || fsType != Ext4 || bytes+slack > size {
@@ -239,10 +241,11 @@ func toTheEnd(ctx context.Context, f *os.File, l *Loop, run func(context.Context
 	}
 }
 
-// Replay replays the journal of the filesystem in the file at path, for a node that
-// attaches the disk read-only. No other node may have the disk for writing. The
-// kernel replays the journal when it mounts the filesystem. That mount has no path,
-// and ends with this process. For node see AttachFor.
+// Replay replays the journal of the filesystem in the file at path, for a node
+// that attaches the disk read-only. No other node may have the disk for
+// writing. The kernel replays the journal when it mounts the filesystem. This
+// mount has no path, and ends with this process. See AttachFor for the argument
+// node.
 func Replay(ctx context.Context, node, path, fsType string) error {
 	f, err := loop.OpenFile(path, os.O_RDONLY)
 	if err != nil {
@@ -303,8 +306,8 @@ func CanGrowMounted() bool {
 	return err == nil && have[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
-// FilesystemSize returns the size in bytes of the filesystem in a file, as its
-// superblock says. It is 0 if the file has no known filesystem.
+// FilesystemSize returns the size in bytes of the filesystem in a file, from
+// its superblock. It returns 0 if the file has no known filesystem.
 func FilesystemSize(path string) (int64, error) {
 	f, err := loop.OpenFile(path, os.O_RDONLY)
 	if err != nil {
@@ -315,13 +318,15 @@ func FilesystemSize(path string) (int64, error) {
 	return bytes, err
 }
 
-// GiveToGroup gives all files and directories of the volume that is mounted at path
-// to a group, with permission to read and write (KEP-2317). It changes the root
-// directory last, and does nothing if the root directory shows that an earlier call
-// has finished: a large volume is walked once.
+// GiveToGroup gives all files and directories of the volume that is mounted at
+// path to a group, with permission to read and write (KEP-2317). It changes the
+// root directory last. If the root directory already has the group, an earlier
+// call has finished, and GiveToGroup does nothing. A large volume is therefore
+// walked only once.
 //
-// Pods may change the volume meanwhile. The walk stays inside the volume because
-// os.Root resolves each name. GiveToGroup skips entries that a pod removes.
+// Pods may change the volume in the meantime. The walk stays inside the volume
+// because os.Root resolves each name. GiveToGroup skips entries that a pod
+// removes.
 func GiveToGroup(path string, gid int) error {
 	root, err := os.OpenRoot(path)
 	if err != nil {

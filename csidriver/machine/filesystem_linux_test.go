@@ -69,8 +69,8 @@ func TestToTheEnd(t *testing.T) {
 	}
 }
 
-// A mkfs that fails on a full file system returns an error. The next call makes the
-// filesystem, because the file is marked.
+// TestMkfsOnFullFileSystem proves that mkfs on a full file system returns an
+// error. The next call makes the filesystem, because the file is marked.
 func TestMkfsOnFullFileSystem(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()

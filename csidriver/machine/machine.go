@@ -92,8 +92,8 @@ func (m Mount) MountedWith(options []string) bool {
 	return true
 }
 
-// otherNumber reports whether o has the form KEY=NUMBER and have contains the
-// key with another number.
+// otherNumber reports whether o has the form KEY=NUMBER and the options in have
+// contain this key with another number.
 func otherNumber(have []string, o string) bool {
 	isNumber := func(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 	key, number, _ := strings.Cut(o, "=")

@@ -85,8 +85,9 @@ var attributes = map[uintptr]uint64{
 	unix.MS_NOATIME: unix.MOUNT_ATTR_NOATIME, unix.MS_STRICTATIME: unix.MOUNT_ATTR_STRICTATIME,
 }
 
-// Bind makes from visible at path, with its own options. From Linux 5.12 on,
-// the new mount has these options from its first moment.
+// Bind makes the file or directory at from visible at path, with its own
+// options. From Linux 5.12 on, the new mount has these options from its first
+// moment.
 func Bind(from, path string, options []string) error {
 	bits, _ := parse(options)
 	if bits == 0 {

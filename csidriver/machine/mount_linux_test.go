@@ -69,8 +69,8 @@ func privateDir(t *testing.T) string {
 	return dir
 }
 
-// TestFindNear proves that a device mounted at a path near is used only if it
-// belongs to the file.
+// TestFindNear proves that Find uses a device at an expected mount point only
+// if the device belongs to the file.
 func TestFindNear(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()

@@ -1,8 +1,8 @@
 // Command csi-sidecars runs upstream's volume controllers in one process. It
 // uses external-provisioner, external-attacher, external-resizer,
 // csi-snapshotter and the snapshot-controller as libraries. One process needs
-// one set of watches and one connection per driver. Five separate containers
-// would need five.
+// one set of watches and one connection for each driver. Five separate
+// containers would need five of each.
 //
 // The command only composes these libraries. The behavior, the events and the
 // annotations are upstream's. It can serve several drivers, so that one disk

@@ -27,10 +27,10 @@ const managedBy = "external-provisioner"
 // addition to the queries after volume changes.
 const capacityEvery = time.Minute
 
-// provision returns the external-provisioner and its helpers. They make a
-// volume for each claim and delete released volumes. They choose the topology
-// segment of each volume. If a capacity namespace is configured, they also
-// publish the free capacity of each segment.
+// provision returns the external-provisioner and its helper controllers. They
+// make a volume for each claim and delete released volumes. They choose the
+// topology segment of each volume. If a capacity namespace is configured, they
+// also publish the free capacity of each segment.
 func (d *driver) provision(ctx context.Context) ([]loop, error) {
 	host, err := os.Hostname()
 	if err != nil {

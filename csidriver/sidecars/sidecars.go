@@ -74,8 +74,8 @@ type cluster struct {
 	has       snapshotKinds
 }
 
-// loop is a controller. Its function run works until ctx ends. Workers that
-// still finish their task after that are counted in the wait group.
+// loop is a controller. Its function run works until ctx ends. The wait group
+// counts the workers that still finish a task after that.
 type loop struct {
 	name string
 	run  func(ctx context.Context, workers *sync.WaitGroup)
@@ -85,8 +85,8 @@ func run(ctx context.Context, c config) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	// All controllers read this feature gate. With it, they wait for their
-	// workers.
+	// All controllers read this feature gate. With this gate, the controllers
+	// wait for their workers.
 	if err := utilfeature.DefaultMutableFeatureGate.Set("ReleaseLeaderElectionOnExit=true"); err != nil {
 		return err
 	}
