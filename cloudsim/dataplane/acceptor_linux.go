@@ -110,7 +110,7 @@ func (f *forwarder) leave(e *entry) {
 	for _, l := range f.loops {
 		l.ask(func() {
 			for _, w := range l.watched {
-				if w, ok := w.(*side); ok {
+				if w, ok := w.(*endpoint); ok {
 					w.conn.forsake(e.socket)
 				}
 			}

@@ -33,8 +33,8 @@ type conn struct {
 	session
 	loop        *loop
 	from        netip.AddrPort
-	front, back side // the client's and the target's
-	ways        [2]way
+	front, back endpoint // the client's and the target's
+	halves      [2]halfConn
 	phase       phase
 	tried       []*target     // targets that could not be reached
 	until       time.Duration // deadline for the answer of the target
@@ -43,8 +43,8 @@ type conn struct {
 	queued      bool          // the connection is in loop.busy
 }
 
-// side is one of the two sockets of a connection.
-type side struct {
+// endpoint is one of the two sockets of a connection.
+type endpoint struct {
 	conn     *conn
 	fd       int // -1: no socket
 	id       uint64
@@ -57,11 +57,11 @@ type side struct {
 
 // begin makes the connection of an accepted client and starts it on the loop where it stays.
 func (a *acceptor) begin(fd int, from netip.AddrPort, first choice) {
-	c := &conn{loop: a.home.forwarder.laziest(a.home), from: from}
+	c := &conn{loop: a.home.forwarder.leastLoaded(a.home), from: from}
 	c.session = session{b: a.b, l: a.socket.l, socket: a.socket, client: from.Addr(), choice: first, cut: c.cutSoon}
-	c.front = side{conn: c, fd: fd, writable: true}
-	c.back = side{conn: c, fd: -1}
-	c.ways = [2]way{in: {direction: in, src: &c.front, dst: &c.back}, out: {direction: out, src: &c.back, dst: &c.front}}
+	c.front = endpoint{conn: c, fd: fd, writable: true}
+	c.back = endpoint{conn: c, fd: -1}
+	c.halves = [2]halfConn{in: {direction: in, src: &c.front, dst: &c.back}, out: {direction: out, src: &c.back, dst: &c.front}}
 	c.b.work.Add(1)
 	c.loop.open.Add(1)
 	if c.loop == a.home {
@@ -76,12 +76,12 @@ func (c *conn) start() {
 	c.active = c.loop.now
 	if v := c.l.proxyProtocol(); v != "" {
 		at, _ := syscall.Getsockname(c.front.fd)
-		c.ways[in].hold(proxyHeader(v, c.from, addrPortOf(at)))
+		c.halves[in].hold(proxyHeader(v, c.from, addrPortOf(at)))
 	}
 	n, err := unix.Read(c.front.fd, c.loop.buf)
 	if err == nil && n > 0 {
 		c.early = n
-		c.ways[in].hold(c.loop.buf[:n])
+		c.halves[in].hold(c.loop.buf[:n])
 	}
 	c.front.readable = n == 0 || n == len(c.loop.buf) // if more bytes come, epoll reports an event
 	if c.front.id, err = c.loop.watch(c.front.fd, reads, &c.front); err != nil {
@@ -110,8 +110,8 @@ func (c *conn) connect() error {
 	if err != nil {
 		return err
 	}
-	c.back = side{conn: c, fd: fd}
-	if len(c.ways[in].held) > 0 {
+	c.back = endpoint{conn: c, fd: fd}
+	if len(c.halves[in].held) > 0 {
 		// The acknowledgement of the target's answer then travels with the client's bytes,
 		// which saves a packet. See TCP_QUICKACK in tcp(7).
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0)
@@ -122,7 +122,7 @@ func (c *conn) connect() error {
 	c.until = c.loop.now + dialTimeout
 	c.loop.due(c.until)
 	var answer, events uint32 = 0, reads
-	if len(c.ways[in].held) > 0 {
+	if len(c.halves[in].held) > 0 {
 		answer = eventsNow(fd, unix.EPOLLOUT)
 	}
 	if answer == 0 {
@@ -173,7 +173,7 @@ func (c *conn) answered(events uint32) {
 }
 
 // ready handles the epoll events of a side.
-func (s *side) ready(events uint32) {
+func (s *endpoint) ready(events uint32) {
 	const end = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
 	s.readable = s.readable || events&(unix.EPOLLIN|end) != 0
 	s.writable = s.writable || events&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0
@@ -181,7 +181,7 @@ func (s *side) ready(events uint32) {
 	c := s.conn
 	switch {
 	case c.phase == forwarding:
-		switch way := c.wayOf(s); {
+		switch way := c.halfOf(s); {
 		case events&unix.EPOLLERR == 0:
 		case way.done:
 			c.end(false) // this direction has ended, so no read would return the error
@@ -196,12 +196,12 @@ func (s *side) ready(events uint32) {
 	}
 }
 
-// wayOf returns the direction that reads from s.
-func (c *conn) wayOf(s *side) *way {
+// halfOf returns the direction that reads from s.
+func (c *conn) halfOf(s *endpoint) *halfConn {
 	if s == &c.front {
-		return &c.ways[in]
+		return &c.halves[in]
 	}
-	return &c.ways[out]
+	return &c.halves[out]
 }
 
 // run moves the bytes that are ready, in both directions.
@@ -211,18 +211,18 @@ func (c *conn) run() {
 	}
 	more := false
 	for _, d := range [...]direction{out, in} { // out first: the target may have sent bytes before it stopped reading
-		w := &c.ways[d]
+		w := &c.halves[d]
 		again, err := w.move(c.loop)
 		if err != nil {
 			// If dst has sent everything and then failed, it takes no more bytes. The other
 			// side can still read the bytes that dst has sent, so the other side gets no reset.
-			c.end(w.src.failed || !c.wayOf(w.dst).done)
+			c.end(w.src.failed || !c.halfOf(w.dst).done)
 			return
 		}
 		more = more || again
 	}
 	switch {
-	case c.ways[in].done && c.ways[out].done:
+	case c.halves[in].done && c.halves[out].done:
 		c.end(false)
 	case more && !c.queued:
 		c.queued = true
@@ -231,7 +231,7 @@ func (c *conn) run() {
 }
 
 // look ends a connection if its deadline has passed. The client's side checks for both sides.
-func (s *side) look(now time.Duration) time.Duration {
+func (s *endpoint) look(now time.Duration) time.Duration {
 	c := s.conn
 	if s != &c.front {
 		return never
@@ -267,7 +267,7 @@ func (c *conn) deadline() time.Duration {
 
 // waits reports whether bytes wait for a slow reader. This does not count as silence.
 func (c *conn) waits() bool {
-	return !c.ways[in].empty() || !c.ways[out].empty() || unsent(c.front.fd) || unsent(c.back.fd)
+	return !c.halves[in].empty() || !c.halves[out].empty() || unsent(c.front.fd) || unsent(c.back.fd)
 }
 
 // cutSoon ends the connection at once. Any goroutine may call it.
@@ -304,12 +304,12 @@ func (c *conn) close(reset bool) {
 	c.phase = gone
 	c.front.close(c.loop, reset)
 	c.back.close(c.loop, reset)
-	c.ways[in].release(c.loop)
-	c.ways[out].release(c.loop)
+	c.halves[in].release(c.loop)
+	c.halves[out].release(c.loop)
 	c.loop.open.Add(-1)
 }
 
-func (s *side) close(l *loop, reset bool) {
+func (s *endpoint) close(l *loop, reset bool) {
 	if s.fd < 0 {
 		return
 	}

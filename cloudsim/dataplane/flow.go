@@ -154,7 +154,7 @@ func (p *packets) end() {
 // answer forwards the target's datagrams to the client, until the flow is silent for too long
 // or is closed.
 func (p *packets) answer(f *flow) {
-	reads, err := newLender(f.server, maxDatagram)
+	reads, err := newPooledReader(f.server, maxDatagram)
 	if err != nil {
 		return
 	}
@@ -179,9 +179,9 @@ func (p *packets) answer(f *flow) {
 	}
 }
 
-func (p *packets) answerOne(f *flow, reads *lender) error {
+func (p *packets) answerOne(f *flow, reads *pooledReader) error {
 	datagram, err := reads.read()
-	defer reads.giveBack()
+	defer reads.release()
 	if err != nil {
 		return err
 	}

@@ -66,10 +66,10 @@ func (f *follower) List(ctx context.Context) (follow.Listed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing load balancers: %w", err)
 	}
-	for _, id := range missing(p.balancers, lbs, func(lb cloudsim.LoadBalancer) cloudsim.LoadBalancerID { return lb.ID }) {
+	for _, id := range notListed(p.balancers, lbs, func(lb cloudsim.LoadBalancer) cloudsim.LoadBalancerID { return lb.ID }) {
 		p.deleteLoadBalancer(id)
 	}
-	for _, id := range missing(p.machines, instances, func(i cloudsim.Instance) cloudsim.InstanceID { return i.ID }) {
+	for _, id := range notListed(p.machines, instances, func(i cloudsim.Instance) cloudsim.InstanceID { return i.ID }) {
 		p.deleteInstance(ctx, id)
 	}
 	p.forgetRevisions()
@@ -86,8 +86,8 @@ func (f *follower) List(ctx context.Context) (follow.Listed, error) {
 	return follow.Listed{cloudsim.KindInstance: instancesAt, cloudsim.KindLoadBalancer: lbsAt, cloudsim.KindZone: zonesAt}, nil
 }
 
-// missing returns the keys of have that no item of list has.
-func missing[K comparable, V, T any](have map[K]V, list []T, key func(T) K) []K {
+// notListed returns the keys of have that no item of list has.
+func notListed[K comparable, V, T any](have map[K]V, list []T, key func(T) K) []K {
 	gone := maps.Clone(have)
 	for _, item := range list {
 		delete(gone, key(item))

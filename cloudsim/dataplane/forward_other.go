@@ -185,7 +185,7 @@ const looks = 4
 // waits for src. This version cannot detect bytes that wait for a slow reader. The reader must
 // take them within the idle timeout.
 func (c *conn) move(d direction, dst, src *net.TCPConn, l *listener) error {
-	reads, err := newLender(src, small)
+	reads, err := newPooledReader(src, small)
 	if err != nil {
 		return err
 	}
@@ -219,9 +219,9 @@ func (c *conn) move(d direction, dst, src *net.TCPConn, l *listener) error {
 }
 
 // some waits for bytes and moves them. It returns io.EOF after the last byte.
-func some(dst io.Writer, reads *lender) (int64, error) {
+func some(dst io.Writer, reads *pooledReader) (int64, error) {
 	bytes, err := reads.read()
-	defer reads.giveBack()
+	defer reads.release()
 	if len(bytes) == 0 {
 		if err == nil {
 			err = io.EOF

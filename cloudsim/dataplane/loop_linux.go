@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// spread is the number of connections that a loop may have more than another loop. Beyond
+	// imbalance is the number of connections that a loop may have more than another loop. Beyond
 	// this number it hands new connections over to the other loop. Few connections are fastest
 	// without a change of threads. Many connections are fastest when all processors share them.
-	spread = 32
-	// glance is the minimum time between two checks of all deadlines. A deadline is late by at
+	imbalance = 32
+	// tick is the minimum time between two checks of all deadlines. A deadline is late by at
 	// most this time.
-	glance = 50 * time.Millisecond
-	never  = time.Duration(math.MaxInt64)
+	tick  = 50 * time.Millisecond
+	never = time.Duration(math.MaxInt64)
 )
 
 // forwarder carries the connections of all load balancers of a plane. It has one loop for each
@@ -67,16 +67,16 @@ func (f *forwarder) look() {
 	}
 }
 
-// laziest returns the loop for a connection that home accepted. This is home, unless home has
+// leastLoaded returns the loop for a connection that home accepted. This is home, unless home has
 // many more connections than another loop.
-func (f *forwarder) laziest(home *loop) *loop {
+func (f *forwarder) leastLoaded(home *loop) *loop {
 	least := home
 	for _, l := range f.loops {
 		if l.open.Load() < least.open.Load() {
 			least = l
 		}
 	}
-	if home.open.Load()-least.open.Load() < spread {
+	if home.open.Load()-least.open.Load() < imbalance {
 		return home
 	}
 	return least
@@ -99,9 +99,9 @@ type loop struct {
 	open      atomic.Int64 // connections
 
 	epoll   int
-	bell    int // an eventfd; a write wakes the loop
+	wake    int // an eventfd; a write wakes the loop
 	watched map[uint64]watched
-	last    uint64 // id of the latest descriptor; 0 is the bell
+	last    uint64 // id of the latest descriptor; 0 is wake
 	busy    []*conn
 	next    time.Duration // time of the next check of deadlines
 	now     time.Duration // loop time since began, without the time lost
@@ -121,17 +121,17 @@ func newLoop(f *forwarder) (*loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err == nil {
-		err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, bell, &unix.EpollEvent{Events: unix.EPOLLIN})
+		err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, wake, &unix.EpollEvent{Events: unix.EPOLLIN})
 	}
 	if err != nil {
-		_ = unix.Close(bell)
+		_ = unix.Close(wake)
 		_ = unix.Close(epoll)
 		return nil, err
 	}
 	return &loop{
-		forwarder: f, epoll: epoll, bell: bell, watched: map[uint64]watched{}, next: never,
+		forwarder: f, epoll: epoll, wake: wake, watched: map[uint64]watched{}, next: never,
 		now: time.Since(began), buf: make([]byte, small),
 	}, nil
 }
@@ -147,7 +147,7 @@ func (l *loop) do(f func()) {
 	l.todo = append(l.todo, f)
 	if !l.rung {
 		l.rung = true
-		_, _ = unix.Write(l.bell, binary.NativeEndian.AppendUint64(nil, 1))
+		_, _ = unix.Write(l.wake, binary.NativeEndian.AppendUint64(nil, 1))
 	}
 }
 
@@ -222,7 +222,7 @@ func (l *loop) answer() {
 	todo := l.todo
 	if l.rung {
 		var n [8]byte
-		_, _ = unix.Read(l.bell, n[:])
+		_, _ = unix.Read(l.wake, n[:])
 	}
 	l.todo, l.rung = nil, false
 	l.mu.Unlock()
@@ -231,7 +231,7 @@ func (l *loop) answer() {
 	}
 }
 
-// goOn continues the connections that had more bytes to move than one turn allows.
+// goOn continues the connections that had more bytes to move than one quantum allows.
 func (l *loop) goOn() {
 	busy := l.busy
 	l.busy = nil
@@ -242,14 +242,14 @@ func (l *loop) goOn() {
 }
 
 // look checks the deadlines of all watched descriptors. It takes O(connections), and runs at
-// most once per glance.
+// most once per tick.
 func (l *loop) look() {
 	l.next = never
 	for _, s := range l.watched {
 		l.due(s.look(l.now))
 	}
 	if l.next != never {
-		l.next = max(l.next, l.now+glance)
+		l.next = max(l.next, l.now+tick)
 	}
 }
 
@@ -282,6 +282,6 @@ func (l *loop) close() {
 	defer l.mu.Unlock()
 	l.deaf = true
 	l.pipes.close()
-	_ = unix.Close(l.bell)
+	_ = unix.Close(l.wake)
 	_ = unix.Close(l.epoll)
 }

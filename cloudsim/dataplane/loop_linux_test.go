@@ -98,17 +98,17 @@ func TestLoopsShare(t *testing.T) {
 		f.loops = append(f.loops, l)
 	}
 	home := f.loops[0]
-	for range 3 * 2 * spread {
-		f.laziest(home).open.Add(1)
+	for range 3 * 2 * imbalance {
+		f.leastLoaded(home).open.Add(1)
 	}
 	var open []int64
 	for _, l := range f.loops {
 		open = append(open, l.open.Load())
-		if n := l.open.Load(); n < 2*spread-spread || n > 3*spread {
-			t.Errorf("a loop has %d connections of %d", n, 3*2*spread)
+		if n := l.open.Load(); n < 2*imbalance-imbalance || n > 3*imbalance {
+			t.Errorf("a loop has %d connections of %d", n, 3*2*imbalance)
 		}
 	}
-	if open[0] < spread {
+	if open[0] < imbalance {
 		t.Errorf("%v: the first few were handed over", open)
 	}
 }

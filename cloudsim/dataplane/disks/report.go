@@ -27,11 +27,11 @@ const (
 type reports struct {
 	mu      sync.Mutex
 	waiting map[cloudsim.DiskID]cloudsim.DiskStatus
-	bell    chan struct{} // notification that waiting has changed; capacity 1
+	changed chan struct{} // notification that waiting has changed; capacity 1
 }
 
 func newReports() *reports {
-	return &reports{waiting: map[cloudsim.DiskID]cloudsim.DiskStatus{}, bell: make(chan struct{}, 1)}
+	return &reports{waiting: map[cloudsim.DiskID]cloudsim.DiskStatus{}, changed: make(chan struct{}, 1)}
 }
 
 func (r *reports) add(id cloudsim.DiskID, s cloudsim.DiskStatus) {
@@ -39,7 +39,7 @@ func (r *reports) add(id cloudsim.DiskID, s cloudsim.DiskStatus) {
 	r.waiting[id] = s
 	r.mu.Unlock()
 	select {
-	case r.bell <- struct{}{}:
+	case r.changed <- struct{}{}:
 	default:
 	}
 }
@@ -65,7 +65,7 @@ func (k *keeper) send(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-k.reports.bell:
+		case <-k.reports.changed:
 		}
 		pause.For(ctx, gather)
 		if err := ctx.Err(); err != nil {

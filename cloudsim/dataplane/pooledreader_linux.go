@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lender reads a socket into lent buffers. It holds no buffer while it waits for bytes.
-type lender struct {
+// pooledReader reads a socket into pooled buffers. It holds no buffer while it waits for bytes.
+type pooledReader struct {
 	raw syscall.RawConn
 	try func(fd uintptr) bool // made once, because a closure escapes to the heap
 	max int
@@ -17,13 +17,13 @@ type lender struct {
 	err error
 }
 
-// newLender returns a lender that reads at most max bytes at a time.
-func newLender(c syscall.Conn, max int) (*lender, error) {
+// newPooledReader returns a pooledReader that reads at most max bytes at a time.
+func newPooledReader(c syscall.Conn, max int) (*pooledReader, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	l := &lender{raw: raw, max: max}
+	l := &pooledReader{raw: raw, max: max}
 	l.try = func(fd uintptr) bool {
 		l.buf = buffers.Get().(*[]byte)
 		for {
@@ -32,7 +32,7 @@ func newLender(c syscall.Conn, max int) (*lender, error) {
 			}
 		}
 		if l.err == unix.EAGAIN { //nolint:errorlint // an errno, never wrapped
-			l.giveBack()
+			l.release()
 			return false
 		}
 		return true
@@ -40,9 +40,9 @@ func newLender(c syscall.Conn, max int) (*lender, error) {
 	return l, nil
 }
 
-// read waits for bytes and reads once. The caller may use the bytes until giveBack. At the end
+// read waits for bytes and reads once. The caller may use the bytes until release. At the end
 // of a stream, or for an empty datagram, there are no bytes.
-func (l *lender) read() ([]byte, error) {
+func (l *pooledReader) read() ([]byte, error) {
 	if err := l.raw.Read(l.try); err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (l *lender) read() ([]byte, error) {
 	return (*l.buf)[:l.n], nil
 }
 
-func (l *lender) giveBack() {
+func (l *pooledReader) release() {
 	if l.buf != nil {
 		buffers.Put(l.buf)
 		l.buf = nil

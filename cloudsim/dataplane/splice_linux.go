@@ -12,25 +12,25 @@ import (
 const (
 	// reads are the events for reading a side. They are edge-triggered.
 	reads = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET
-	// turn is how many times in a row a direction moves bytes before other connections get a
+	// quantum is how many times in a row a direction moves bytes before other connections get a
 	// turn.
-	turn = 4
+	quantum = 4
 )
 
-// way is one direction of a connection. While it waits for bytes, it holds neither a buffer nor
+// halfConn is one direction of a connection. While it waits for bytes, it holds neither a buffer nor
 // a pipe.
-type way struct {
+type halfConn struct {
 	direction
-	src, dst *side
-	held     []byte // bytes in lent that dst has not taken yet
-	lent     *[]byte
+	src, dst *endpoint
+	held     []byte // bytes in pooled that dst has not taken yet
+	pooled   *[]byte
 	pipe     *pipe // holds more such bytes; nil if there are none
 	many     bool  // the last read filled a buffer, so splice is better than copy
 	ended    bool  // src has ended
 	done     bool  // the end was forwarded to dst
 }
 
-func (w *way) empty() bool { return len(w.held) == 0 && w.pipe == nil }
+func (w *halfConn) empty() bool { return len(w.held) == 0 && w.pipe == nil }
 
 // move moves bytes until src has no more, dst takes no more, or the turn is over. more is true
 // only in the last case. After the last byte, move forwards the end of src. It returns an error
@@ -38,8 +38,8 @@ func (w *way) empty() bool { return len(w.held) == 0 && w.pipe == nil }
 //
 // It copies small amounts, which takes fewer system calls. It splices large amounts, which
 // takes fewer copies.
-func (w *way) move(l *loop) (more bool, err error) {
-	for range turn {
+func (w *halfConn) move(l *loop) (more bool, err error) {
+	for range quantum {
 		if w.done {
 			return false, nil
 		}
@@ -67,7 +67,7 @@ func (w *way) move(l *loop) (more bool, err error) {
 }
 
 // copy reads once and writes as many bytes as dst takes.
-func (w *way) copy(l *loop) error {
+func (w *halfConn) copy(l *loop) error {
 	n, err := unix.Read(w.src.fd, l.buf)
 	if n, err = w.came(n, err); n == 0 {
 		return err
@@ -84,7 +84,7 @@ func (w *way) copy(l *loop) error {
 }
 
 // splice moves bytes from src to a pipe, up to the capacity of the pipe.
-func (w *way) splice(l *loop) error {
+func (w *halfConn) splice(l *loop) error {
 	p := l.pipes.lend()
 	if p == nil {
 		w.many = false
@@ -102,7 +102,7 @@ func (w *way) splice(l *loop) error {
 }
 
 // came counts the bytes read from src. If there are none, it detects whether src has ended.
-func (w *way) came(n int, err error) (int, error) {
+func (w *halfConn) came(n int, err error) (int, error) {
 	switch {
 	case err == nil && n > 0:
 		w.src.conn.target.bytes[w.direction].Add(uint64(n))
@@ -121,7 +121,7 @@ func (w *way) came(n int, err error) (int, error) {
 
 // went returns the number of bytes that dst has taken. If dst takes no more for now, went waits
 // for an event. It returns an error if dst has failed.
-func (w *way) went(l *loop, n int, err error) (int, error) {
+func (w *halfConn) went(l *loop, n int, err error) (int, error) {
 	switch {
 	case err == nil:
 		return n, nil
@@ -136,7 +136,7 @@ func (w *way) went(l *loop, n int, err error) (int, error) {
 }
 
 // ask waits for an event that s is writable. Most connections never need it.
-func (s *side) ask(l *loop) error {
+func (s *endpoint) ask(l *loop) error {
 	if s.asks {
 		return nil
 	}
@@ -145,7 +145,7 @@ func (s *side) ask(l *loop) error {
 }
 
 // flush writes the bytes that are held to dst.
-func (w *way) flush(l *loop) error {
+func (w *halfConn) flush(l *loop) error {
 	for !w.empty() && w.dst.writable {
 		var n int
 		var err error
@@ -171,19 +171,19 @@ func (w *way) flush(l *loop) error {
 }
 
 // hold keeps bytes until dst takes them. The buffer must have space for them.
-func (w *way) hold(bytes []byte) {
-	if w.lent == nil {
-		w.lent = buffers.Get().(*[]byte)
-		w.held = (*w.lent)[:0]
+func (w *halfConn) hold(bytes []byte) {
+	if w.pooled == nil {
+		w.pooled = buffers.Get().(*[]byte)
+		w.held = (*w.pooled)[:0]
 	}
 	w.held = append(w.held, bytes...)
 }
 
 // release returns the buffer and the pipe. Bytes in them are lost.
-func (w *way) release(l *loop) {
-	if w.lent != nil {
-		buffers.Put(w.lent)
-		w.lent, w.held = nil, nil
+func (w *halfConn) release(l *loop) {
+	if w.pooled != nil {
+		buffers.Put(w.pooled)
+		w.pooled, w.held = nil, nil
 	}
 	if w.pipe != nil {
 		l.pipes.giveBack(w.pipe)

@@ -7,5 +7,5 @@ const (
 	maxDatagram = 64 << 10 // bytes; a little more than the longest datagram
 )
 
-// buffers are lent only while bytes move.
+// buffers are in use only while bytes move.
 var buffers = sync.Pool{New: func() any { b := make([]byte, maxDatagram); return &b }}
