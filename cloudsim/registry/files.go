@@ -248,7 +248,7 @@ func (f *files) put(repo, tag string, raw []byte, mediaType string) (oci.Descrip
 	if err := f.references(repo, mediaType, raw); err != nil {
 		return oci.Descriptor{}, err
 	}
-	if err := f.room(int64(len(raw))); err != nil {
+	if err := f.checkFreeSpace(int64(len(raw))); err != nil {
 		return oci.Descriptor{}, err
 	}
 	about, err := json.Marshal(stored{mediaType})

@@ -19,11 +19,11 @@ func noRoom(why string) error {
 	return oci.NewHTTPError(errors.New(why), http.StatusInsufficientStorage, nil, nil)
 }
 
-// room is the free-space check before a write. It returns an error if the write
+// checkFreeSpace runs before a write. It returns an error if the write
 // of these additional bytes would leave less free space than the reserve. The
 // reserve lets other data on this disk grow, such as the cloud's records, while
 // a client pushes without end.
-func (f *files) room(more int64) error {
+func (f *files) checkFreeSpace(more int64) error {
 	if f.reserve < 0 {
 		return nil
 	}

@@ -101,7 +101,7 @@ func (u *upload) Write(p []byte) (int, error) {
 
 func (u *upload) write(p []byte) (int, error) {
 	if u.room -= int64(len(p)); u.room < 0 {
-		if err := errors.Join(u.files.room(betweenLooks), u.quotas.checkBytes(u.about.project)); err != nil {
+		if err := errors.Join(u.files.checkFreeSpace(betweenLooks), u.quotas.checkBytes(u.about.project)); err != nil {
 			return 0, err
 		}
 		u.room = betweenLooks
