@@ -71,8 +71,8 @@ func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 		log: log, engine: e, metrics: newMetrics(cfg.Metrics, &figures{log, e}), audit: audit{w: cfg.Audit},
 		tracer: newTracer(cfg.Tracer), logRequests: cfg.LogRequests,
 	}
-	var routers nouns
-	routers = newNouns(func() *mux.Router {
+	var routers routers
+	routers = newRouters(func() *mux.Router {
 		router := mux.NewRouter()
 		router.Use(noteRoute)
 		router.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -88,7 +88,7 @@ func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 	a.routes()
 	a.huma.OpenAPI().Components.Schemas.(schemas).fillShapes()
 	a.plainRoutes(routers.others(), cfg)
-	return a.outermost(cfg.Transcript.transcribe(routers))
+	return a.middleware(cfg.Transcript.transcribe(routers))
 }
 
 func openAPI(version string) huma.Config {
@@ -130,7 +130,7 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 		DefaultStatus: o.status, MaxBodyBytes: maxBody,
 		Tags:        []string{tagOf(o.id)},
 		Security:    []map[string][]string{{"token": {}}},
-		Middlewares: huma.Middlewares{a.door(o)},
+		Middlewares: huma.Middlewares{a.authorize(o)},
 		Errors:      []int{},
 	}
 	h.Parameters = append(h.Parameters, &huma.Param{
@@ -167,8 +167,8 @@ func conditional(o *huma.Operation) bool {
 	return slices.ContainsFunc(o.Parameters, func(p *huma.Param) bool { return p.In == "header" && p.Name == "If-Match" })
 }
 
-// door is the authorization middleware. It runs before the API reads the request's body.
-func (a *api) door(o op) func(huma.Context, func(huma.Context)) {
+// authorize is the authorization middleware. It runs before the API reads the request's body.
+func (a *api) authorize(o op) func(huma.Context, func(huma.Context)) {
 	return func(hc huma.Context, next func(huma.Context)) {
 		x := exchangeOf(hc.Context())
 		x.operation = o.id

@@ -8,7 +8,7 @@ import (
 // Document returns the OpenAPI document as huma holds it.
 func Document() *huma.OpenAPI {
 	a := &api{}
-	a.huma = huma.NewAPI(openAPI("test"), newNouns(mux.NewRouter))
+	a.huma = huma.NewAPI(openAPI("test"), newRouters(mux.NewRouter))
 	a.routes()
 	return a.huma.OpenAPI()
 }

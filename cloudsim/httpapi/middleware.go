@@ -49,9 +49,9 @@ var requestIDRE = regexp.MustCompile(`^[-_.A-Za-z0-9]{1,64}$`)
 // operation is shorter.
 const replyTimeout = 30 * time.Second
 
-// outermost is the middleware of every request. It handles these tasks in order: request id,
+// middleware is the middleware of every request. It handles these tasks in order: request id,
 // deadline, panic, metrics, log, trace.
-func (a *api) outermost(next http.Handler) http.Handler {
+func (a *api) middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
 		x := &exchange{requestID: r.Header.Get("X-Request-Id")}

@@ -9,25 +9,25 @@ import (
 	"github.com/gorilla/mux"
 )
 
-// nouns has one router for each noun. A router tries the pattern of one route after the
+// routers has one router for each noun. A router tries the pattern of one route after the
 // other, and the API has about 150 routes. With a single router, finding the route would
 // take longer than the work of most requests.
-type nouns struct {
+type routers struct {
 	routers map[string]*mux.Router // by noun; "" is the router for paths outside the API
 	make    func() *mux.Router
 }
 
-// newNouns returns nouns without routes. make makes the router of one noun.
-func newNouns(make func() *mux.Router) nouns {
-	return nouns{map[string]*mux.Router{"": make()}, make}
+// newRouters returns routers without routes. make makes the router of one noun.
+func newRouters(make func() *mux.Router) routers {
+	return routers{map[string]*mux.Router{"": make()}, make}
 }
 
 // others returns the router for paths outside the API.
-func (n nouns) others() *mux.Router { return n.routers[""] }
+func (n routers) others() *mux.Router { return n.routers[""] }
 
 // routerOf returns the router for a path. Any router redirects a path that is not clean,
 // such as //v1/disks.
-func (n nouns) routerOf(path string) *mux.Router {
+func (n routers) routerOf(path string) *mux.Router {
 	if r, ok := n.routers[nounOf(path)]; ok {
 		return r
 	}
@@ -35,7 +35,7 @@ func (n nouns) routerOf(path string) *mux.Router {
 }
 
 // Handle adds a route. Huma calls it.
-func (n nouns) Handle(op *huma.Operation, handler func(huma.Context)) {
+func (n routers) Handle(op *huma.Operation, handler func(huma.Context)) {
 	noun := nounOf(op.Path)
 	if n.routers[noun] == nil {
 		n.routers[noun] = n.make()
@@ -43,12 +43,12 @@ func (n nouns) Handle(op *huma.Operation, handler func(huma.Context)) {
 	humamux.NewAdapter(n.routers[noun]).Handle(op, handler)
 }
 
-func (n nouns) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (n routers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n.routerOf(r.URL.Path).ServeHTTP(w, r)
 }
 
 // allowed lists the methods that the path of r supports.
-func (n nouns) allowed(r *http.Request) (methods []string) {
+func (n routers) allowed(r *http.Request) (methods []string) {
 	router := n.routerOf(r.URL.Path)
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		as := *r
