@@ -205,7 +205,7 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 		return a, i.exist(ctx, cl, later)
 	}
 	a.Result = "created"
-	_, err = cl.Raw(ctx, "POST", i.path, raw)
+	_, err = cl.Do(ctx, "POST", i.path, raw)
 	return a, err
 }
 
@@ -239,7 +239,7 @@ func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a appl
 		return a, err
 	}
 	id, _ := have["id"].(string)
-	answer, err := cl.Raw(ctx, "PUT", i.path+"/"+url.PathEscape(id), put)
+	answer, err := cl.Do(ctx, "PUT", i.path+"/"+url.PathEscape(id), put)
 	if err != nil {
 		return a, err
 	}
@@ -272,7 +272,7 @@ func merged(have, want any) any {
 
 // named returns the resource with this name as the API shows it, or nil.
 func named(ctx context.Context, cl *client.Client, path, name string) (map[string]any, error) {
-	raw, err := cl.Raw(ctx, "GET", path+"?name="+url.QueryEscape(name), nil)
+	raw, err := cl.Do(ctx, "GET", path+"?name="+url.QueryEscape(name), nil)
 	if err != nil {
 		return nil, err
 	}

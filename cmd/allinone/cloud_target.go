@@ -40,7 +40,7 @@ func targetID(ctx context.Context, cl *client.Client, of, word string, later map
 	}
 	id, ok := found["id"].(string)
 	if anyID.MatchString(word) {
-		_, err := cl.Raw(ctx, "GET", path+"/"+word, nil)
+		_, err := cl.Do(ctx, "GET", path+"/"+word, nil)
 		if ok && errors.Is(err, cloudsim.NotFound) {
 			return id, nil
 		}
