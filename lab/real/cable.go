@@ -10,7 +10,7 @@ import (
 // cables holds the zone of each machine and the dark zones, from which the state of each
 // veth pair follows.
 type cables struct {
-	news bell
+	news notification
 
 	mu    sync.Mutex
 	zones map[cloudsim.InstanceID]string
@@ -18,14 +18,14 @@ type cables struct {
 }
 
 func newCables() *cables {
-	return &cables{news: newBell(), zones: map[cloudsim.InstanceID]string{}, dark: map[string]bool{}}
+	return &cables{news: newNotification(), zones: map[cloudsim.InstanceID]string{}, dark: map[string]bool{}}
 }
 
 func (c *cables) change(fn func()) {
 	c.mu.Lock()
 	fn()
 	c.mu.Unlock()
-	c.news.ring()
+	c.news.notify()
 }
 
 // locate stores the zone of an instance.

@@ -34,7 +34,7 @@ type hypervisor struct {
 // keeper is the state of the goroutine that manages one machine: the latest version of the
 // machine's instance.
 type keeper struct {
-	news bell
+	news notification
 	mu   sync.Mutex
 	want cloudsim.Instance
 	gone bool
@@ -46,7 +46,7 @@ func (k *keeper) tell(i cloudsim.Instance, gone bool) {
 		k.want, k.gone = i, gone
 	}
 	k.mu.Unlock()
-	k.news.ring()
+	k.news.notify()
 }
 
 func (k *keeper) latest() (cloudsim.Instance, bool) {
@@ -79,7 +79,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 		if serving != nil {
 			err = errors.Join(err, serving.Wait())
 		}
-		err = errors.Join(err, h.letGo())
+		err = errors.Join(err, h.closeHandles())
 		if adopted || told.Err() != nil { // otherwise the machines belong to the next hypervisor
 			err = errors.Join(err, h.clean(context.WithoutCancel(ctx)))
 		}
@@ -128,8 +128,8 @@ func (h *hypervisor) open(ctx context.Context) (err error) {
 	return err
 }
 
-// letGo closes the handles of open. Machines and the network stay.
-func (h *hypervisor) letGo() error {
+// closeHandles closes the handles of open. Machines and the network stay.
+func (h *hypervisor) closeHandles() error {
 	switch {
 	case h.vpc != nil:
 		return h.vpc.close()
@@ -174,7 +174,7 @@ func (h *hypervisor) adopt(ctx context.Context) error {
 
 // begin starts the keeper of a machine.
 func (h *hypervisor) begin(ctx context.Context, m *machine) *keeper {
-	k := &keeper{news: newBell()}
+	k := &keeper{news: newNotification()}
 	h.mu.Lock()
 	h.keepers[m.id] = k
 	h.mu.Unlock()
@@ -234,11 +234,11 @@ func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 			continue
 		case <-k.news:
 		case <-m.ended():
-			m.fell(ctx)
+			m.handleCrash(ctx)
 			continue
 		}
 		if m.init != nil && !m.on() { // the machine ended at the same moment
-			m.fell(ctx)
+			m.handleCrash(ctx)
 		}
 		done, err := h.settle(ctx, m, k)
 		if done {
@@ -258,8 +258,8 @@ func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 	}
 }
 
-// fell handles a machine that went off by itself.
-func (m *machine) fell(ctx context.Context) {
+// handleCrash handles a machine that went off by itself.
+func (m *machine) handleCrash(ctx context.Context) {
 	m.log.Warn("the machine went off by itself; it stays off until the instance is rebooted", "console", m.folder.path("console.log"))
 	m.crashed = m.booted
 	if err := m.powerOff(ctx); err != nil {

@@ -53,7 +53,7 @@ func TestZones(t *testing.T) {
 	if m.init, err = watchProcess(bareMachine(t).Process.Pid); err != nil {
 		t.Fatal(err)
 	}
-	k := &keeper{news: newBell()}
+	k := &keeper{news: newNotification()}
 	k.tell(cloudsim.Instance{ID: m.id, Zone: "there", State: cloudsim.InstanceRunning}, false)
 	if done, err := h.settle(t.Context(), m, k); done || err != nil || m.on() {
 		t.Errorf("a machine of a zone that is served no more: scrapped %v, on %v, %v", done, m.on(), err)
@@ -163,7 +163,7 @@ func TestAdoptsLater(t *testing.T) {
 	if err := m.adopt(t.Context()); err == nil {
 		t.Fatal("it took over what it cannot see")
 	}
-	k := &keeper{news: newBell()}
+	k := &keeper{news: newNotification()}
 	k.tell(cloudsim.Instance{ID: m.id, State: cloudsim.InstanceRunning, Meta: cloudsim.Meta{Operation: "op-1"}}, false)
 	if done, err := h.settle(t.Context(), m, k); done || err == nil {
 		t.Errorf("while it cannot be taken over: scrapped %v, %v", done, err)

@@ -2,13 +2,13 @@ package real
 
 import "context"
 
-// bell is a notification without data. Notifications that arrive while no goroutine reads
-// are merged into one notification.
-type bell chan struct{}
+// notification carries no data. Notifications that arrive while no goroutine reads are
+// merged into one notification.
+type notification chan struct{}
 
-func newBell() bell { return make(bell, 1) }
+func newNotification() notification { return make(notification, 1) }
 
-func (b bell) ring() {
+func (b notification) notify() {
 	select {
 	case b <- struct{}{}:
 	default:
@@ -17,7 +17,7 @@ func (b bell) ring() {
 
 // each calls work on each notification until ctx ends. After a failure it calls failed
 // and repeats the work after a backoff.
-func (b bell) each(ctx context.Context, work func() error, failed func(error)) {
+func (b notification) each(ctx context.Context, work func() error, failed func(error)) {
 	again := retry()
 	for {
 		select {
@@ -28,7 +28,7 @@ func (b bell) each(ctx context.Context, work func() error, failed func(error)) {
 		if err := work(); err != nil {
 			failed(err)
 			again.Wait(ctx)
-			b.ring()
+			b.notify()
 			continue
 		}
 		again.Reset()

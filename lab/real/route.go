@@ -17,7 +17,7 @@ const routeProtocol = 77 // unused by the routing daemons in /etc/iproute2/rt_pr
 
 // table holds the cloud's routes and the instances that are their next hops.
 type table struct {
-	news bell
+	news notification
 
 	mu        sync.Mutex
 	routes    map[cloudsim.RouteID]cloudsim.Route
@@ -25,7 +25,7 @@ type table struct {
 }
 
 func newTable() *table {
-	return &table{news: newBell(), routes: map[cloudsim.RouteID]cloudsim.Route{}, instances: map[cloudsim.InstanceID]cloudsim.Instance{}}
+	return &table{news: newNotification(), routes: map[cloudsim.RouteID]cloudsim.Route{}, instances: map[cloudsim.InstanceID]cloudsim.Instance{}}
 }
 
 // change applies fn to the table and notifies the router.
@@ -33,7 +33,7 @@ func (t *table) change(fn func()) {
 	t.mu.Lock()
 	fn()
 	t.mu.Unlock()
-	t.news.ring()
+	t.news.notify()
 }
 
 // put stores or deletes a route.
