@@ -210,9 +210,9 @@ func (c Composed) machineName(zones []string) (string, error) {
 	return "cloudsim-" + hash(string(ca)+strings.Join(slices.Sorted(slices.Values(zones)), " ")), nil
 }
 
-// Furnish applies the objects that machines and volumes need in the cluster: the name
+// InstallAddons applies the objects that machines and volumes need in the cluster: the name
 // server, the permission to pull images, snapshot definitions and storage classes.
-func (c Composed) Furnish(ctx context.Context) error {
+func (c Composed) InstallAddons(ctx context.Context) error {
 	k, err := connect(c.file("toolbox", "kubeconfig"), "")
 	if err != nil {
 		return err
@@ -221,5 +221,5 @@ func (c Composed) Furnish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return furnishReal(ctx, k, filepath.Join(composedMade, "csi", "crds"), nil, pulls[node.RBACFile])
+	return installRealAddons(ctx, k, filepath.Join(composedMade, "csi", "crds"), nil, pulls[node.RBACFile])
 }

@@ -66,9 +66,9 @@ func (c Config) narrator(log *slog.Logger, began time.Time) func(format string, 
 	}
 }
 
-// letGo is how long the lock of a killed lab may remain. The kernel releases the lock
+// lockRelease is how long the lock of a killed lab may remain. The kernel releases the lock
 // when the last thread of the process has ended.
-const letGo = time.Second
+const lockRelease = time.Second
 
 // open claims the folder and takes its lock. It waits up to letGo for the lock.
 func open(ctx context.Context, d Dir) (unlock func(), err error) {
@@ -76,8 +76,8 @@ func open(ctx context.Context, d Dir) (unlock func(), err error) {
 		return nil, err
 	}
 	unlock, err = d.lock()
-	for end := time.Now().Add(letGo); errors.Is(err, errLocked) && time.Now().Before(end) && ctx.Err() == nil; unlock, err = d.lock() {
-		pause.For(ctx, letGo/50)
+	for end := time.Now().Add(lockRelease); errors.Is(err, errLocked) && time.Now().Before(end) && ctx.Err() == nil; unlock, err = d.lock() {
+		pause.For(ctx, lockRelease/50)
 	}
 	if errors.Is(err, errLocked) {
 		pid := "another process"

@@ -25,11 +25,11 @@ var rbacObjects []byte
 //go:embed dns.yaml
 var dnsObjects []byte
 
-// furnish applies the objects that the cluster needs at its start. It runs each time the
+// installAddons applies the objects that the cluster needs at its start. It runs each time the
 // API server becomes ready, before the components that need the roles start. If the
 // API server forbids a component's first request, the component backs off for seconds.
 // Only real nodes get a name server, because hollow nodes run no containers.
-func (p *plan) furnish(ctx context.Context) error {
+func (p *plan) installAddons(ctx context.Context) error {
 	k, err := p.kubernetes()
 	if err != nil {
 		return err
@@ -45,14 +45,14 @@ func (p *plan) furnish(ctx context.Context) error {
 	if p.hasVolumes() {
 		crds = filepath.Join(p.CSIDir, "crds")
 	}
-	return furnishReal(ctx, k, crds, p.ServeAs, pulls[node.RBACFile])
+	return installRealAddons(ctx, k, crds, p.ServeAs, pulls[node.RBACFile])
 }
 
-// furnishReal applies the objects for real machines: a name server, the permission to
+// installRealAddons applies the objects for real machines: a name server, the permission to
 // pull images, and volumes. An empty crds means no volumes.
-func furnishReal(ctx context.Context, k *kubernetes.Clientset, crds string, serveAs []string, pulls []byte) error {
+func installRealAddons(ctx context.Context, k *kubernetes.Clientset, crds string, serveAs []string, pulls []byte) error {
 	if crds != "" {
-		if err := furnishVolumes(ctx, k, crds, serveAs); err != nil {
+		if err := installVolumeAddons(ctx, k, crds, serveAs); err != nil {
 			return err
 		}
 	}

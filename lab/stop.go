@@ -74,7 +74,7 @@ func (d Dir) seize(ctx context.Context, patience time.Duration) (stopped bool, u
 			return stopped, unlock, err
 		case ctx.Err() != nil:
 			return stopped, nil, fmt.Errorf("waiting for what holds %s: %w", d, context.Cause(ctx))
-		case damaged && waited > letGo: // a lab holds the lock, so the file was damaged after its start
+		case damaged && waited > lockRelease: // a lab holds the lock, so the file was damaged after its start
 			return stopped, nil, fmt.Errorf("%w, but a lab runs there: end its `allinone up` yourself", unread)
 		case waited > patience:
 			return stopped, nil, fmt.Errorf("a lab is just starting in %s, or another `allinone down` is at work; try again when that is done, or end its process yourself", d)

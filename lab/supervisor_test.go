@@ -371,7 +371,7 @@ func TestOpenWaitsForWhoGoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(letGo/4, unlock)
+	time.AfterFunc(lockRelease/4, unlock)
 	again, err := open(t.Context(), dir)
 	if err != nil {
 		t.Fatalf("a folder that is let go: %v", err)

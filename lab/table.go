@@ -26,7 +26,7 @@ func (p *plan) components(log *slog.Logger) ([]component, error) {
 		return nil, err
 	}
 	apiServer := p.apiServer(clusterTLS)
-	apiServer.then = p.furnish
+	apiServer.then = p.installAddons
 	table := []component{
 		p.cloud(), p.etcd(etcdTLS), apiServer,
 		p.controllerManager(clusterTLS), p.scheduler(clusterTLS), p.ccm(clusterTLS),

@@ -83,9 +83,9 @@ func (p *plan) realVolumes() *real.Volumes {
 	}
 }
 
-// furnishVolumes applies the definitions of snapshots from the folder crds, the storage
+// installVolumeAddons applies the definitions of snapshots from the folder crds, the storage
 // classes, and a CSIDriver object for each legacy name.
-func furnishVolumes(ctx context.Context, k *kubernetes.Clientset, crds string, serveAs []string) error {
+func installVolumeAddons(ctx context.Context, k *kubernetes.Clientset, crds string, serveAs []string) error {
 	files, err := filepath.Glob(filepath.Join(crds, "*.yaml"))
 	if err != nil {
 		return err

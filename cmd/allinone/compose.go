@@ -30,7 +30,7 @@ Nobody types these; 'docker compose up' does.`,
   allinone compose probe http://127.0.0.1:8180/readyz`,
 	}
 	cmd.AddCommand(newComposeInitCommand(e), newComposeSeedCommand(e), newComposeCloudCommand(e), newComposeHypervisorCommand(e),
-		newComposeRouterCommand(e), newComposeMachinesCommand(e), newComposeEnterCommand(), newComposeFurnishCommand(e), newComposeProbeCommand())
+		newComposeRouterCommand(e), newComposeMachinesCommand(e), newComposeEnterCommand(), newComposeAddonsCommand(e), newComposeFurnishCommand(e), newComposeProbeCommand())
 	return cmd
 }
 
@@ -84,7 +84,7 @@ time also instances.`,
 			if err := lab.Composed(dir).Seed(cmd.Context(), instances, nodes); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintln(e.stdout, "cloud and cluster are furnished")
+			_, err := fmt.Fprintln(e.stdout, "the cloud and the cluster have their first objects")
 			return err
 		},
 	}
@@ -188,23 +188,32 @@ that the node's machine is on.`,
 	return cmd
 }
 
-func newComposeFurnishCommand(e env) *cobra.Command {
+func newComposeAddonsCommand(e env) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use:     "furnish",
-		Short:   "Put into the cluster what real machines take",
-		Long:    `Put into the cluster its name server, the right to pull, snapshots and the classes of volumes.`,
-		Example: `  allinone compose furnish --dir /lab`,
+		Use:   "addons",
+		Short: "Install the add-ons that real machines need into the cluster",
+		Long: `Install the cluster's name server, the permission to pull images, the snapshot
+definitions and the storage classes.`,
+		Example: `  allinone compose addons --dir /lab`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := lab.Composed(dir).Furnish(cmd.Context()); err != nil {
+			if err := lab.Composed(dir).InstallAddons(cmd.Context()); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintln(e.stdout, "the cluster has a name server and classes of volumes")
+			_, err := fmt.Fprintln(e.stdout, "the cluster has a name server and storage classes")
 			return err
 		},
 	}
 	composedFlag(cmd.Flags(), &dir)
+	return cmd
+}
+
+// newComposeFurnishCommand returns the addons command under the name that it had before
+// v0.1.0.
+func newComposeFurnishCommand(e env) *cobra.Command {
+	cmd := newComposeAddonsCommand(e)
+	cmd.Use, cmd.Hidden, cmd.Deprecated = "furnish", true, "use 'allinone compose addons'"
 	return cmd
 }
 
