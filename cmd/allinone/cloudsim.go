@@ -61,7 +61,7 @@ type cloudsimFlags struct {
 	rateRead, rateWrite           string
 	rateProject                   string
 	auditFile, pprofSocket        string
-	record, seedFile              string
+	record, applyFile             string
 	journalKeep                   uint64
 	logFormat                     logging.Format
 	verbose                       bool
@@ -69,7 +69,7 @@ type cloudsimFlags struct {
 	logRequests  bool
 	tracing      string
 	frozenAt     string
-	seed         uint64
+	randSeed     uint64
 	diskCooldown time.Duration
 }
 
@@ -133,8 +133,8 @@ The API's reference is at /docs of the address it listens on.`,
 	fl.StringVar(&f.tracing, "tracing-endpoint", "", "HOST:PORT of an OpenTelemetry collector (OTLP over gRPC, no TLS) for a span of each request")
 	fl.StringVar(&f.pprofSocket, "pprof-socket", "", "Unix socket at `PATH` for Go profiles, which show what is in memory: curl --unix-socket PATH http://cloud/debug/pprof/heap -o heap")
 	fl.Uint64Var(&f.journalKeep, "journal-keep", d.JournalKeep, "events to keep for watchers that were away")
-	fl.Uint64Var(&f.seed, "seed", 0, "makes what would be random repeatable, but secrets; 0 is random")
-	fl.StringVar(&f.seedFile, "apply", "", "make what this `FILE` describes before the cloud is ready; see 'allinone cloud apply'")
+	fl.Uint64Var(&f.randSeed, "seed", 0, "makes what would be random repeatable, but secrets; 0 is random")
+	fl.StringVar(&f.applyFile, "apply", "", "make what this `FILE` describes before the cloud is ready; see 'allinone cloud apply'")
 	fl.StringVar(&f.record, "record", "", "new `FILE` for a transcript of every call, without secrets; see 'allinone cloud replay'")
 	fl.StringVar(&f.frozenAt, "frozen-at", "", "the clock of a new cloud stands still at this `TIME`, RFC 3339; see 'allinone cloud clock'")
 	fl.DurationVar(&f.diskCooldown, "disk-modify-cooldown", d.DiskCooldown, "how long a disk that was modified cannot be again")
@@ -218,7 +218,7 @@ func (f *cloudsimFlags) config() (engine.Config, error) {
 	}
 	bad = append(bad, f.limits(&cfg))
 	cfg.JournalKeep, cfg.DiskCooldown, cfg.DiskData = f.journalKeep, f.diskCooldown, !f.noDataPlane
-	cfg.Seed = f.seed
+	cfg.Seed = f.randSeed
 	if f.diskCooldown < 0 {
 		bad = append(bad, fmt.Errorf("--disk-modify-cooldown must not be negative, got %s", f.diskCooldown))
 	}
@@ -390,8 +390,8 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 		apiCfg.Transcript = t
 	}
 	api := httpapi.New(log, eng, apiCfg) //nolint:contextcheck // each request has its own context
-	if f.seedFile != "" {
-		if err := applySeeds(ctx, log, api, f.seedFile, secret); err != nil {
+	if f.applyFile != "" {
+		if err := applyAtStart(ctx, log, api, f.applyFile, secret); err != nil {
 			return errors.Join(fmt.Errorf("--apply: %w", err), ln.Close())
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// applySeeds applies a file through the API before the API listens. So every caller finds all
+// applyAtStart applies a file through the API before the API listens. So every caller finds all
 // resources of the file.
-func applySeeds(ctx context.Context, log *slog.Logger, api http.Handler, file, secret string) error {
+func applyAtStart(ctx context.Context, log *slog.Logger, api http.Handler, file, secret string) error {
 	wanted, err := readApply(file, strings.NewReader(""))
 	if err != nil {
 		return err

@@ -9,9 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// stopPatience is the default time that a lab may take to stop. It covers the grace periods
+// stopTimeout is the default time that a lab may take to stop. It covers the grace periods
 // of processes that stop one after the other.
-const stopPatience = time.Minute
+const stopTimeout = time.Minute
 
 func newDownCommand(e env) *cobra.Command {
 	var dataDir string
@@ -41,6 +41,6 @@ nothing of it runs. Its state stays: 'up' brings it back.`,
 		},
 	}
 	dataDirFlag(cmd.Flags(), &dataDir, e)
-	cmd.Flags().DurationVar(&patience, "timeout", stopPatience, "how long it may take to stop before it is killed")
+	cmd.Flags().DurationVar(&patience, "timeout", stopTimeout, "how long it may take to stop before it is killed")
 	return cmd
 }

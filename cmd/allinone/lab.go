@@ -18,12 +18,12 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/course"
 )
 
-// verifyPatience is how long verify repeats its checks before it reports a failure. The
+// verifyTimeout is how long verify repeats its checks before it reports a failure. The
 // cluster may still be at work.
-const verifyPatience = 5 * time.Second
+const verifyTimeout = 5 * time.Second
 
-// solvePatience is how long the cluster may take after a solution's commands.
-const solvePatience = time.Minute
+// solveTimeout is how long the cluster may take after a solution's commands.
+const solveTimeout = time.Minute
 
 // labCLI contains the environment and the flags that all commands of the course share.
 type labCLI struct {
@@ -242,7 +242,7 @@ func (p *pupil) mayStart(ctx context.Context, l course.Lab) error {
 
 // mayBegin returns an error if the cluster is not in the state that the lab's page expects.
 func (p *pupil) mayBegin(ctx context.Context, l course.Lab) error {
-	found, err := course.Step{Checks: l.Begin}.Verify(ctx, p.shell(), verifyPatience)
+	found, err := course.Step{Checks: l.Begin}.Verify(ctx, p.shell(), verifyTimeout)
 	if err != nil || course.Good(found) {
 		return err
 	}
@@ -258,7 +258,7 @@ func (c *labCLI) next() *cobra.Command {
 		Use: "next", Short: "Verify the step you are at, and go on to the next one", Args: cobra.NoArgs,
 		Example: `  allinone lab next`,
 		RunE: c.atStep(func(ctx context.Context, p *pupil, l course.Lab, s course.Step) error {
-			if err := p.look(ctx, s, verifyPatience); err != nil {
+			if err := p.look(ctx, s, verifyTimeout); err != nil {
 				return err
 			}
 			p.progress.Advance(l)
@@ -291,7 +291,7 @@ command that looked, what it saw and what was expected.`,
 			return nil
 		}),
 	}
-	cmd.Flags().DurationVar(&patience, "wait", verifyPatience, "how long to look at what may still become so")
+	cmd.Flags().DurationVar(&patience, "wait", verifyTimeout, "how long to look at what may still become so")
 	return cmd
 }
 
@@ -338,14 +338,14 @@ Those that were typed before may fail; what counts is what verify finds then.`,
 		RunE: c.atStep(func(ctx context.Context, p *pupil, _ course.Lab, s course.Step) error {
 			for _, do := range s.Do {
 				fmt.Fprintf(c.stdout, "$ %s\n", do.Line)
-				printed, err := do.Run(ctx, p.shell(), solvePatience)
+				printed, err := do.Run(ctx, p.shell(), solveTimeout)
 				if differs := (*course.Differs)(nil); err != nil && !errors.As(err, &differs) {
 					return err
 				}
 				fmt.Fprint(c.stdout, printed)
 			}
 			fmt.Fprintln(c.stdout)
-			return p.look(ctx, s, solvePatience)
+			return p.look(ctx, s, solveTimeout)
 		}),
 	}
 }

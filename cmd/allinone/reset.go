@@ -27,7 +27,7 @@ keys and logs. A folder that is not a lab's is left alone.`,
 			if !yes {
 				return cloudsim.Errorf(cloudsim.Invalid, "this deletes the cluster and the cloud in %s for good: say --yes", dir)
 			}
-			if err := lab.Reset(cmd.Context(), dir, stopPatience); err != nil {
+			if err := lab.Reset(cmd.Context(), dir, stopTimeout); err != nil {
 				return err
 			}
 			fmt.Fprintf(e.stdout, "The lab in %s is forgotten.\n", dir)
