@@ -11,7 +11,7 @@
 //
 // Guarantees for clients:
 //
-//   - The data plane accepts and immediately resets a connection in four cases: the client is
+//   - The data plane accepts and immediately resets a connection in four cases. The client is
 //     in no source range, no target is healthy, there are too many connections, or no target
 //     answers. (A closed port would refuse as fast. But opening and closing ports with the
 //     health of targets would lose connections in between.)

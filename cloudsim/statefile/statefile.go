@@ -1,8 +1,7 @@
-// Package statefile reads and writes the file of a saved state. It has the
-// records of the store and the data of disks, but none of bbolt's pages: bbolt
-// trusts the pages of a file, and a hostile page ends the process. The reader
-// accepts files of strangers. It uses little memory and does not know what the
-// records mean.
+// Package statefile reads and writes the file of a saved state. The file has the
+// records of the store and the data of disks. It has none of bbolt's pages, because
+// bbolt does not check pages and a hostile page ends the process. The reader accepts
+// files of untrusted users. It uses little memory and does not interpret the records.
 //
 // A file is a gzip stream. It begins with the Head, as a line of JSON. One or
 // two sections follow: the records, and the data of disks. A section is
@@ -40,8 +39,8 @@ const (
 	maxName  = 32 << 10 // of a bucket or key
 )
 
-// The content of a file may be slack and ratio times the bytes that were read of
-// it: a small upload must not fill the disk. The records of 10,000 instances
+// The content of a file may have slack bytes plus ratio times the bytes that were
+// read, so that a small upload cannot fill the disk. The records of 10,000 instances
 // shrink to a tenth. A journal that repeats an object of 10 KiB shrinks to about
 // a hundredth. Zeros shrink to a thousandth.
 const (
@@ -188,7 +187,7 @@ func (r *Reader) EndSection(more bool) error {
 	return nil
 }
 
-// bytes reads a length and that many bytes, which are the caller's.
+// bytes reads a length and then as many bytes. The caller owns the result.
 func (r *Reader) bytes(most uint64) ([]byte, error) {
 	n, err := binary.ReadUvarint(r.in)
 	if err != nil {

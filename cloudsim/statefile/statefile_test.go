@@ -69,8 +69,8 @@ func written(t *testing.T, n uint64) []byte {
 	return out.Bytes()
 }
 
-// A reader returns what was written. A file with one flipped byte or without its
-// end is Invalid, or its content is the same.
+// A reader returns the written records. If a byte of the file is flipped, the file is
+// Invalid, or its records are unchanged. A file without its end is Invalid.
 func TestFile(t *testing.T) {
 	whole := written(t, 10)
 	want, err := read(t, whole)

@@ -44,7 +44,7 @@ func (s *Store) Archive(w *statefile.Writer, look func(*Tx) (diskData bool, err 
 	})
 }
 
-// Unarchive bounds what bbolt keeps in memory until a commit.
+// Unarchive commits after these amounts, because bbolt keeps uncommitted data in memory.
 const (
 	archiveBatch = 1 << 20
 	keyCost      = 128 // bytes for a key in addition

@@ -174,8 +174,8 @@ func FuzzUnarchive(f *testing.F) {
 	})
 }
 
-// A byte of a file that was flipped, anywhere in its pages, is an error or is
-// never met; it is not the end of the process.
+// A flipped byte anywhere in the file never ends the process. Each call returns an
+// error or does not read that byte.
 func TestFlippedByteInFile(t *testing.T) {
 	whole := written(t, 100)
 	path := filepath.Join(t.TempDir(), "cloud.db")
@@ -201,8 +201,8 @@ func TestFlippedByteInFile(t *testing.T) {
 	}
 }
 
-// Revisions go on from the higher of the two journals, whichever that is, and
-// watches from before are told where that was.
+// After Replace the revisions continue after the higher revision of the two journals.
+// Epoch returns the revision of the Replace, and watches from before it end.
 func TestReplaceGoesOn(t *testing.T) {
 	for name, n := range map[string]struct{ own, other int }{"own is ahead": {9, 3}, "the other is": {3, 9}} {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,7 @@ var hosts = Table[cloudsim.Project]{
 	Index: map[string]func(*cloudsim.Project) []string{"name": func(p *cloudsim.Project) []string { return []string{p.Name} }},
 }
 
-// An event is read as it was written, whatever characters are in it.
+// Since returns events exactly as they were written, with all kinds of characters.
 func TestEventIsReadAsWritten(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "cloud.db"))
 	if err != nil {

@@ -2,8 +2,8 @@
 // journal of events, the list of due work, and pools of numbers.
 //
 // An object and its event are written in one transaction. After the commit the
-// store notifies its readers without saying what changed: each reader reads the
-// journal from its own cursor. So events are as durable as objects and have one
+// store notifies its readers, but the notification carries no data. Each reader reads
+// the journal from its own cursor. So events are as durable as objects and have one
 // order, and a transaction that failed has no events.
 //
 // Concurrent writers share a commit. One of them leads: it runs the functions
@@ -316,10 +316,10 @@ func (s *Store) try(batch []*write) (spoiler int, err error) {
 	return -1, nil
 }
 
-// finish commits btx. After a commit that failed, except for want of disk space,
-// the store commits nothing until it is opened again: bbolt may have written the
-// meta page of the failed transaction, and the kernel reports a page that it
-// could not write only once, so a later sync succeeds without that page.
+// finish commits btx. If a commit fails for another reason than a full disk, the
+// store commits nothing until it is opened again. bbolt may have written the meta
+// page of the failed transaction. The kernel reports a failed page write only once,
+// so a later sync succeeds without that page.
 func (s *Store) finish(btx *bolt.Tx) (err error) {
 	id := btx.ID()
 	defer func() {
@@ -338,9 +338,9 @@ func diskFull(err error) bool {
 	return ok && write.Op == "write" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG))
 }
 
-// fail stops all commits because the one of transaction id failed. If readers
-// would see that transaction, fail stops them too: its caller got an error, and
-// it may be gone after a power cut.
+// fail stops all commits because the commit of transaction id failed. If bbolt shows
+// that transaction to readers, fail also stops all reads. The caller of the
+// transaction got an error, and a power cut may remove the transaction.
 func (s *Store) fail(id int, cause error) error {
 	f := &failure{
 		err:     fmt.Errorf("a commit failed, so the store is read-only: check the disk, then restart the cloud: %w", cause),

@@ -120,8 +120,9 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// What a transaction changes many times leaves what its last change says, also
-// when everything was replaced in between: open's check looks at every entry.
+// If a transaction changes a resource several times, the last change counts. This
+// also holds if Replace runs between two changes. The cleanup of open checks every
+// index entry.
 func TestManyTimesInOneTransaction(t *testing.T) {
 	other, s := temp(t), temp(t)
 	if _, err := put(other, "other", "green"); err != nil {
@@ -132,7 +133,7 @@ func TestManyTimesInOneTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	change := func(tx *store.Tx, name, colour string) {
-		p.Name, p.Labels["colour"] = name, colour // in place, as callers do
+		p.Name, p.Labels["colour"] = name, colour // changes the stored value in place, as callers do
 		if err := projects.Put(tx, &p); err != nil {
 			t.Error(err)
 		}
@@ -144,7 +145,7 @@ func TestManyTimesInOneTransaction(t *testing.T) {
 			return err
 		}
 		change(tx, "c", "blue")
-		if err := tx.Replace(other); err != nil { // there the id is another's
+		if err := tx.Replace(other); err != nil { // in other this id belongs to another resource
 			return err
 		}
 		change(tx, "d", "red")
@@ -218,8 +219,8 @@ func TestOneEventOfAnInstant(t *testing.T) {
 	}
 }
 
-// A function that fails keeps nothing of what it wrote, and its neighbours in
-// the same batch keep all of theirs.
+// The changes of a failed function are discarded. The changes of the other
+// functions in its batch are kept.
 func TestBatchIsolatesFailures(t *testing.T) {
 	s := temp(t)
 	boom := errors.New("boom")
@@ -320,7 +321,7 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// wantDue takes what is due, which is to be of these ids.
+// wantDue takes the due work items and fails the test unless they have these ids.
 func wantDue(t *testing.T, s *store.Store, want ...string) {
 	t.Helper()
 	var got []string
@@ -368,8 +369,8 @@ func TestDueIsInOrderAndSurvives(t *testing.T) {
 	wantDue(t, s, "first", "second", "late")
 }
 
-// What need be done once at an instant is on the list once, and no other work is
-// lost for it.
+// LaterOnce adds the same work once for an instant. It does not lose other work of
+// that instant.
 func TestDueOnce(t *testing.T) {
 	s := temp(t)
 	at := s.Now().Add(-time.Second)
@@ -410,8 +411,8 @@ func TestPoolGivesTheLowest(t *testing.T) {
 	}
 }
 
-// A number that somebody asked for is given to nobody else, wherever in the pool
-// it is.
+// TakeThis takes any free number of a pool. Take and TakeThis do not return that
+// number again before Give.
 func TestPoolGivesWhatIsAskedFor(t *testing.T) {
 	s := temp(t)
 	take := func() (n uint64, err error) {
@@ -478,7 +479,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// written is the file of a store with n things.
+// written returns the bytes of a store's file with n projects.
 func written(t *testing.T, n int) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cloud.db")
@@ -486,7 +487,7 @@ func written(t *testing.T, n int) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const atOnce = 20 // few commits: a small file
+	const atOnce = 20 // few commits make a small file
 	for from := 0; from < n; from += atOnce {
 		if err := s.Update("req-1", func(tx *store.Tx) (err error) {
 			for i := range min(atOnce, n-from) {
@@ -508,8 +509,8 @@ func written(t *testing.T, n int) []byte {
 	return whole
 }
 
-// A damaged file is an error that says so, when it is opened or when the
-// damage is met, and never the end of the process; and it stays as it is.
+// Open, a read or a write returns an error for a damaged file. The damage never ends
+// the process. If Open returns an error, it has not changed the file.
 func TestDamagedFile(t *testing.T) {
 	whole := written(t, 200)
 	noise := bytes.Repeat([]byte{0xa5}, len(whole))
@@ -537,7 +538,7 @@ func TestDamagedFile(t *testing.T) {
 			defer s.Close()
 			_, err = put(s, "late", "red")
 			err = errors.Join(s.View((*store.Tx).CheckJournal), s.View(projects.Check), err)
-			if err == nil && !strings.HasPrefix(name, "page") { // that one may be free
+			if err == nil && !strings.HasPrefix(name, "page") { // the damaged page may be free
 				t.Error("no error")
 			}
 		})
@@ -571,7 +572,7 @@ func TestPreallocationIsBeyondTheLastPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := open(t, path) // which checks it
+	s := open(t, path) // the cleanup of open checks the file
 	if err := s.View(func(tx *store.Tx) error {
 		if n := projects.Count(tx, "colour", long, 4*each); n != 3*each {
 			t.Errorf("%d of %d are there", n, 3*each)

@@ -23,7 +23,7 @@ type Table[T any] struct {
 	ID     func(*T) string              // returns the id
 	Meta   func(*T) *cloudsim.Meta      // returns the metadata
 	Public func(T) T                    // returns the part that events show; nil shows all of it
-	Uses   func(*T) []Use               // returns what counts against the project's quotas; nil for nothing
+	Uses   func(*T) []Use               // returns the uses of the project's quotas; nil for none
 	Index  map[string]func(*T) []string // further keys to look resources up by; values must not contain NUL
 	// CoalesceEvents writes one event for all changes of a resource that one
 	// transaction makes at one instant for one caller. The event has the last

@@ -20,7 +20,7 @@ type T interface {
 }
 
 // True polls condition until it returns true. After Timeout it fails the test
-// with a message that contains the text in what.
+// with a message that contains the given text.
 func True(t T, what string, condition func() bool) {
 	helper(t)
 	if !poll(condition) {
@@ -29,7 +29,7 @@ func True(t T, what string, condition func() bool) {
 }
 
 // NoError polls try until it returns nil. After Timeout it fails the test with a
-// message that contains the text in what and the last error.
+// message that contains the given text and the last error.
 func NoError(t T, what string, try func() error) {
 	helper(t)
 	var last error

@@ -1,7 +1,7 @@
 // Package disks keeps the data of disks and snapshots: a sparse file for each in
 // one folder, DIR/disk-000001.img and DIR/snap-000001.img. It creates the file of a
-// disk, as a copy if the disk has a source, grows it, deletes it with the disk, and
-// reports the state of the file to the cloud. Only the instances that have the disk
+// disk, as a copy if the disk has a source. It grows the file, deletes it with the
+// disk, and reports its state to the cloud. Only the instances that have the disk
 // attached write to the file. A snapshot's file is read-only. The package never
 // shrinks a file, and never creates a new file for a disk that has lost its data.
 //
