@@ -24,12 +24,14 @@ var addresses = store.Table[cloudsim.Address]{
 	Index: map[string]func(*cloudsim.Address) []string{byIP: func(a *cloudsim.Address) []string { return []string{a.IP} }},
 }
 
-// ranges remembers where addresses were taken from. A range counts its own
-// free addresses, so one that overlaps another would give some out twice.
+// ranges stores the range from which addresses were last taken, for each kind
+// of address. Each range counts its own free addresses. Two ranges that overlap
+// would therefore hand out the same address twice.
 var ranges = store.Notes[netip.Prefix]{Name: "range"}
 
-// keepRanges refuses a range of load balancers that differs from the one whose
-// addresses are in use. For the ranges of instances see keepDefaultNetworks.
+// keepRanges stores the configured ranges of load balancers. It returns an
+// error if a range changed while addresses of the old range are in use.
+// keepDefaultNetworks does the same for the ranges of instances.
 func (e *Engine) keepRanges(tx *store.Tx) error {
 	for _, r := range []struct {
 		key  string
@@ -62,8 +64,8 @@ func (e *Engine) keepRanges(tx *store.Tx) error {
 	return nil
 }
 
-// addressesIn reports whether any address of load balancers is in a range.
-// O(addresses).
+// addressesIn reports whether a load balancer address is in range p. It reads
+// all addresses.
 func addressesIn(tx *store.Tx, p netip.Prefix) (bool, error) {
 	for a, err := range addresses.Scan(tx, "", "") {
 		if err != nil {
@@ -80,8 +82,8 @@ func rangeInUse(of, have, want string) error {
 	return fmt.Errorf("addresses of %s are in use from %s, so their range cannot become %s: delete them first, or begin with another data directory", of, have, want)
 }
 
-// takeIP returns the lowest free address of a range, without its first and its
-// last, which are the network and the broadcast address.
+// takeIP returns the lowest free address of a range. It never returns the first
+// and the last address, which are the network and the broadcast address.
 func takeIP(tx *store.Tx, p netip.Prefix) (netip.Addr, error) {
 	n, err := tx.Take(p.String(), hostsIn(p))
 	if err != nil {
@@ -90,19 +92,20 @@ func takeIP(tx *store.Tx, p netip.Prefix) (netip.Addr, error) {
 	return nth(p, n+1), nil
 }
 
-// hostsIn is how many addresses of a range there are to give in their order, of
-// IPv6 as many as nobody takes.
+// hostsIn returns how many addresses takeIP can take from a range. For large
+// IPv6 ranges it returns 2^62-2.
 func hostsIn(p netip.Prefix) uint64 { return uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62) - 2 }
 
-// numbered is the part of a range whose addresses the store counts: all of it,
-// or its first /64, whose numbers have 64 bits.
+// numbered returns the part of a range whose addresses the store counts. That
+// part is the whole range, or the first /64 of a larger range, because the
+// numbers have 64 bits.
 func numbered(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Masked().Addr(), max(p.Bits(), p.Addr().BitLen()-64))
 }
 
-// giveIP returns an address to its range. One that is not in it was taken
-// under another configuration, and belongs to no range any more. One that is
-// not counted is free when its instance is gone.
+// giveIP returns an address to its range. It ignores an address outside the
+// counted part of the range. Such an address is free as soon as its instance is
+// gone, or it was taken from a range of an earlier configuration.
 func giveIP(tx *store.Tx, p netip.Prefix, ip netip.Addr) error {
 	if !numbered(p).Contains(ip) {
 		return nil
@@ -123,13 +126,14 @@ func nth(p netip.Prefix, n uint64) netip.Addr {
 	return ip
 }
 
-// offset is the n of nth, of an address that is counted.
+// offset is the inverse of nth. The address must be in the counted part of the
+// range.
 func offset(p netip.Prefix, ip netip.Addr) uint64 {
 	a, b := p.Masked().Addr().As16(), ip.As16()
 	return binary.BigEndian.Uint64(b[8:]) - binary.BigEndian.Uint64(a[8:])
 }
 
-// LoadBalancerRanges lists the ranges that load balancers get addresses from.
+// LoadBalancerRanges lists the ranges from which load balancers get addresses.
 func (c Config) LoadBalancerRanges() []netip.Prefix {
 	all := []netip.Prefix{c.LoadBalancers, c.LoadBalancers6, c.InternalLoadBalancers, c.InternalLoadBalancers6}
 	return slices.DeleteFunc(all, func(p netip.Prefix) bool { return !p.IsValid() })
@@ -168,7 +172,7 @@ func (e *Engine) CreateAddress(ctx context.Context, req cloudsim.CreateAddress) 
 	return a, err
 }
 
-// newAddress takes an IP of a's family and scheme and keeps it as a.
+// newAddress takes an IP of the family and scheme of a, and stores a with it.
 func (e *Engine) newAddress(tx *store.Tx, a cloudsim.Address) (cloudsim.Address, error) {
 	from := e.cfg.rangeOf(a.Family, a.Scheme)
 	if !from.IsValid() {
@@ -189,8 +193,9 @@ func (e *Engine) newAddress(tx *store.Tx, a cloudsim.Address) (cloudsim.Address,
 	return a, addresses.Put(tx, &a)
 }
 
-// rangeOf is where load balancers of a scheme get their addresses of a family.
-// Without a range of their own, internal ones share that of the external ones.
+// rangeOf returns the range for load balancers of a family and a scheme.
+// Internal load balancers use the external range if the configuration has no
+// internal range.
 func (c Config) rangeOf(f cloudsim.IPFamily, s cloudsim.Scheme) netip.Prefix {
 	external, internal := c.LoadBalancers, c.InternalLoadBalancers
 	if f == cloudsim.IPv6 {
@@ -232,7 +237,7 @@ func (e *Engine) dropAddress(tx *store.Tx, a *cloudsim.Address) error {
 		return err
 	}
 	from := e.cfg.rangeOf(a.Family, a.Scheme)
-	if !from.Contains(ip) { // taken before internal ones had a range of their own
+	if !from.Contains(ip) { // // taken before internal load balancers had their own range
 		from = e.cfg.rangeOf(a.Family, cloudsim.SchemeExternal)
 	}
 	if err := giveIP(tx, from, ip); err != nil {
@@ -241,8 +246,8 @@ func (e *Engine) dropAddress(tx *store.Tx, a *cloudsim.Address) error {
 	return addresses.Delete(tx, a)
 }
 
-// familiesOf are the families that a new load balancer has: those asked for, or
-// those of the addresses that it asks for, or IPv4.
+// familiesOf returns the IP families of a new load balancer: the requested
+// families, else the families of the requested addresses, else IPv4.
 func familiesOf(families []cloudsim.IPFamily, ips []string) []cloudsim.IPFamily {
 	if len(families) > 0 {
 		return families
@@ -258,9 +263,9 @@ func familiesOf(families []cloudsim.IPFamily, ips []string) []cloudsim.IPFamily 
 	return families
 }
 
-// stand gives a load balancer one address for each of families: the static one
-// of ips, or the one it has, or a new one. What it stood on and no longer does
-// is released.
+// stand gives a load balancer one address for each family. It uses the
+// requested static address of ips, else the present address, else a new
+// address. It releases the addresses that the load balancer no longer has.
 func (e *Engine) stand(tx *store.Tx, lb *cloudsim.LoadBalancer, families []cloudsim.IPFamily, ips []string) error {
 	had := map[cloudsim.IPFamily]cloudsim.LoadBalancerAddress{}
 	for _, a := range lb.Addresses {
@@ -304,8 +309,8 @@ func (e *Engine) stand(tx *store.Tx, lb *cloudsim.LoadBalancer, families []cloud
 	return nil
 }
 
-// ownAddressName names an address that the cloud takes for a load balancer:
-// names that nobody can reserve (see cloudsim.CreateAddress).
+// ownAddressName returns the name of an address that the cloud takes for a load
+// balancer. No client can reserve such a name (see cloudsim.CreateAddress).
 func ownAddressName(id cloudsim.LoadBalancerID, f cloudsim.IPFamily) string {
 	if f == cloudsim.IPv6 {
 		return string(id) + "-ipv6"
@@ -313,7 +318,7 @@ func ownAddressName(id cloudsim.LoadBalancerID, f cloudsim.IPFamily) string {
 	return string(id)
 }
 
-// standOn takes a static address of the project for lb.
+// standOn reserves a static address of the project for lb.
 func (e *Engine) standOn(tx *store.Tx, lb *cloudsim.LoadBalancer, field, ip string) (cloudsim.Address, error) {
 	found, err := addresses.Lookup(tx, byIP, ip)
 	if err != nil {
@@ -334,7 +339,8 @@ func (e *Engine) standOn(tx *store.Tx, lb *cloudsim.LoadBalancer, field, ip stri
 	return cloudsim.Address{}, unknown(field, ip, "reserve it first: POST /v1/addresses")
 }
 
-// stepOff releases an address that a load balancer stood on.
+// stepOff releases an address of a load balancer. It deletes the address unless
+// the address is static.
 func (e *Engine) stepOff(tx *store.Tx, at cloudsim.LoadBalancerAddress) error {
 	a, err := addresses.Get(tx, string(at.ID))
 	if err != nil {

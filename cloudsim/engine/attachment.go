@@ -9,10 +9,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// AttachDisk begins to attach a disk and returns it. One that is attached the
-// same way is returned as it is. NotFound if there is no such instance, Invalid
-// if it is in no zone of the disk, Conflict if another instance has the disk, or
-// this one in another way, or it terminates, Exhausted if it has as many disks as its type allows.
+// AttachDisk begins to attach a disk and returns the disk. If the disk is
+// already attached in the same way, AttachDisk returns it unchanged. It returns
+// an error in these cases:
+//   - NotFound: the instance does not exist.
+//   - Invalid: the instance is in no zone of the disk.
+//   - Conflict: another instance has the disk, the instance has the disk with
+//     another access mode or is detaching it, or the instance is terminating.
+//   - Exhausted: the instance has as many disks as its type allows.
 func (e *Engine) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.AttachDisk) (cloudsim.Disk, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.Disk{}, err
@@ -38,7 +42,8 @@ func (e *Engine) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 	})
 }
 
-// sameAttachment is nil if what there is is what is asked for.
+// sameAttachment returns nil if the existing attachment matches the request,
+// else Conflict.
 func sameAttachment(id cloudsim.DiskID, have cloudsim.Attachment, req cloudsim.AttachDisk) error {
 	switch {
 	case have.State == cloudsim.AttachmentDetaching:
@@ -51,7 +56,8 @@ func sameAttachment(id cloudsim.DiskID, have cloudsim.Attachment, req cloudsim.A
 	return nil
 }
 
-// roomFor returns the first free device of an instance that may have d.
+// roomFor returns the first free device name of the instance. It returns an
+// error if the instance may not attach d.
 func roomFor(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string, error) {
 	i, err := instances.Get(tx, string(id))
 	switch {
@@ -85,9 +91,11 @@ func roomFor(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string, er
 	return device, nil
 }
 
-// DetachDisk begins to detach a disk from an instance and returns it. One that
-// is not there, or on its way out, is returned as it is. Forced, it is out at
-// once; that is Conflict for an instance that could still write to it.
+// DetachDisk begins to detach a disk from an instance and returns the disk. If
+// the disk is not attached or is already detaching, DetachDisk returns it
+// unchanged. With Force the disk is detached at once. Force returns Conflict
+// unless the instance is stopped or terminating, because a running instance
+// could still write to the disk.
 func (e *Engine) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.DetachDisk) (d cloudsim.Disk, err error) {
 	if err := req.Validate(); err != nil {
 		return d, err
@@ -115,7 +123,8 @@ func (e *Engine) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 	})
 }
 
-// forceDetach takes a disk from an instance that is off.
+// forceDetach detaches a disk at once from an instance that is stopped or
+// terminating.
 func (e *Engine) forceDetach(ctx context.Context, id cloudsim.DiskID, from cloudsim.InstanceID) (d cloudsim.Disk, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if d, err = get(tx, call, disks, string(id)); err != nil {
@@ -136,8 +145,9 @@ func (e *Engine) forceDetach(ctx context.Context, id cloudsim.DiskID, from cloud
 	return d, err
 }
 
-// forgetAttachments takes the disks out of an instance that is gone. Work that
-// was about that instance alone is over.
+// forgetAttachments detaches all disks from an instance that is gone. It also
+// ends the operations that attached them to this instance or detached them from
+// it.
 func (e *Engine) forgetAttachments(tx *store.Tx, id cloudsim.InstanceID) error {
 	found, err := disks.Lookup(tx, byInstance, string(id))
 	if err != nil {

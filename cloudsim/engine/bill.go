@@ -11,22 +11,25 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// auditKeep is how many calls are kept in memory: some megabytes.
+// auditKeep is how many audit entries the engine keeps in memory. They take
+// some megabytes.
 const auditKeep = 16_384
 
-// ledger is what was called. It is in memory, because a call that reads must
-// not cost a write of the store: a restart begins a new one.
+// ledger holds the audit trail and the bill. Both are only in memory, because a
+// read call must not cause a write to the store. A restart begins with an empty
+// ledger.
 type ledger struct {
 	mu    sync.Mutex
 	ring  []cloudsim.AuditEntry
-	total uint64 // entries ever; ring[total % len] is the oldest once it is full
+	total uint64 // entries ever added; if ring is full, ring[total % len] is the oldest
 	from  time.Time
 	rows  map[billKey]*cloudsim.BillCounts
 }
 
 type billKey struct{ caller, operation string }
 
-// Record counts a call that ended. It costs a lock and no I/O.
+// Record adds a finished call to the audit trail and the bill. It takes a lock
+// and does no I/O.
 func (e *Engine) Record(entry cloudsim.AuditEntry) {
 	l := &e.ledger
 	l.mu.Lock()
@@ -49,7 +52,7 @@ func (e *Engine) Record(entry cloudsim.AuditEntry) {
 	row.Add(entry)
 }
 
-// kept returns the entries in memory, oldest first. Call it with the lock.
+// kept returns the entries in memory, oldest first. The caller holds the lock.
 func (l *ledger) kept() []cloudsim.AuditEntry {
 	if len(l.ring) < auditKeep {
 		return l.ring
@@ -58,7 +61,7 @@ func (l *ledger) kept() []cloudsim.AuditEntry {
 	return slices.Concat(l.ring[oldest:], l.ring[:oldest])
 }
 
-// Audit returns the calls that o chooses, of those that are kept.
+// Audit returns the calls in memory that match o.
 func (e *Engine) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
 	l := &e.ledger
 	l.mu.Lock()
@@ -75,8 +78,8 @@ func (e *Engine) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Aud
 	return all, nil
 }
 
-// Bill sums the calls that o chooses: all since the last reset, or those since
-// a time that are kept.
+// Bill sums the calls that match o. Without o.Since it sums all calls since the
+// last reset. With o.Since it sums the calls in memory since that time.
 func (e *Engine) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	now := e.Now()
 	l := &e.ledger
@@ -117,7 +120,7 @@ func (e *Engine) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill
 	return b, nil
 }
 
-// ResetBill begins a new window of the bill. The audit trail stays.
+// ResetBill starts a new billing window. The audit trail stays.
 func (e *Engine) ResetBill(context.Context) error {
 	now := e.Now()
 	l := &e.ledger

@@ -7,11 +7,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// CancelOperation calls work off before it has settled. What can be called off
-// is what has Cancel in its table of moves: a resource that is being made goes
-// away, what is starting is stopped again, what is attaching is not attached,
-// what is detaching stays. Everything else is Conflict, as in a real cloud:
-// nobody brings back what is being deleted.
+// CancelOperation cancels work that has not settled. Work can be cancelled if
+// the state machine of the resource has the Cancel verb. A resource that is
+// being created is deleted. A starting instance stops again. An attaching disk
+// is not attached, and a detaching disk stays attached. Other work returns
+// Conflict, as in a real cloud: a deletion cannot be cancelled.
 func (e *Engine) CancelOperation(ctx context.Context, id cloudsim.OperationID) (op cloudsim.Operation, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if op, err = get(tx, call, operations, string(id)); err != nil {
@@ -33,7 +33,7 @@ func (e *Engine) CancelOperation(ctx context.Context, id cloudsim.OperationID) (
 	return op, err
 }
 
-// undo brings a resource to where it is when its work was called off.
+// undo returns a resource to its state before the cancelled operation op.
 func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 	switch op.Kind {
 	case cloudsim.KindInstance:
@@ -74,8 +74,9 @@ func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 	return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel the %s of %s %s", op.Verb, op.Kind, op.Target)
 }
 
-// undoWork undoes on the resource of an operation, and stores it unless it is
-// gone.
+// undoWork calls undo on the resource of op. It then stores the resource unless
+// undo deleted it. It returns Conflict if a newer operation works on the
+// resource.
 func undoWork[T any](tx *store.Tx, op cloudsim.Operation, t store.Table[T], undo func(*T) error) error {
 	v, err := t.Get(tx, op.Target)
 	if err != nil {

@@ -9,16 +9,18 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Now is the cloud's time, in UTC: for what needs it outside a transaction. In
-// one, use tx.Now, which is the same clock read once. Never time.Now, for
-// anything that a person could want to wait for: a clock that is frozen,
-// offset, faster or advanced must move it.
+// Now returns the cloud's time in UTC. Use it outside of transactions. Inside a
+// transaction use tx.Now, which reads the same clock once. Do not use time.Now
+// for a time that a user may wait for: such a time must follow a clock that is
+// frozen, offset, faster or advanced.
 //
-// A person may set the clock back, so a duration since an earlier Now may be
-// negative: who counts by it takes max(0, …). It costs a read of the store.
+// A user may set the clock back, so a duration since an earlier Now may be
+// negative. A caller that measures durations takes max(0, …). Each call of Now
+// costs a read of the store.
 func (e *Engine) Now() time.Time { return e.store.Time() }
 
-// startClock freezes the clock of a cloud that is new, if it is to be.
+// startClock freezes the clock of a new cloud if the configuration has
+// FrozenAt.
 func (e *Engine) startClock(tx *store.Tx) error {
 	if e.cfg.FrozenAt.IsZero() || tx.Revision() > 0 {
 		return nil
@@ -26,7 +28,7 @@ func (e *Engine) startClock(tx *store.Tx) error {
 	return tx.SetClock(store.Clock{Machine: tx.Machine, Cloud: e.cfg.FrozenAt.UTC().Round(0)})
 }
 
-// clockOf is the clock as a transaction sees it.
+// clockOf returns the clock that the transaction sees.
 func clockOf(tx *store.Tx) cloudsim.Clock {
 	c := tx.Clock()
 	k := cloudsim.Clock{Now: tx.Now, Rate: c.Rate, AheadSeconds: tx.Now.Sub(tx.Machine).Seconds()}
@@ -48,7 +50,7 @@ func clockOf(tx *store.Tx) cloudsim.Clock {
 	return k
 }
 
-// GetClock returns the cloud's time and how it passes.
+// GetClock returns the cloud's time and the rate at which it passes.
 func (e *Engine) GetClock(ctx context.Context) (k cloudsim.Clock, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return k, err
@@ -57,9 +59,10 @@ func (e *Engine) GetClock(ctx context.Context) (k cloudsim.Clock, err error) {
 	return k, err
 }
 
-// SetClock changes how time passes, durably, from when it returned. Work that
-// is due by the new time settles soon after; AdvanceClock waits for it. An
-// advance that is under way is waited for: it would set its own time after this.
+// SetClock stores a change of the clock. The change holds when SetClock
+// returns. Work that is due by the new time settles soon afterwards;
+// AdvanceClock waits for such work. SetClock waits until a running AdvanceClock
+// ends, because AdvanceClock would overwrite the new time.
 func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
@@ -91,7 +94,7 @@ func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsi
 	return k, err
 }
 
-// running is the clock as it is, said anew from this instant on.
+// running returns the present clock, expressed from this instant on.
 func running(tx *store.Tx) store.Clock {
 	c := store.Clock{Machine: tx.Machine, Cloud: tx.Now, Rate: 1}
 	if is := tx.Clock(); !is.Real() {
@@ -100,14 +103,15 @@ func running(tx *store.Tx) store.Clock {
 	return c
 }
 
-// AdvanceClock moves the clock forward and returns when everything that fell
-// due until then has settled, also what that put on the due list in turn: in
-// the order it fell due, each piece with its own due time as the time of its
-// transaction. (On a clock that runs meanwhile, that time may be later by what
-// settling the pieces before it took.)
+// AdvanceClock moves the clock forward. It returns when all work that falls due
+// by the new time has settled, including work that the settled work adds. Work
+// settles in the order of its due times, and each transaction has the due time
+// of its work as its time. On a running clock the time of a transaction may be
+// later, because settling the earlier work took some time.
 //
-// It takes as long as the work does. When ctx ends first the clock stands
-// where the work has come to, and the error says so: advance again.
+// AdvanceClock takes as long as the work takes. If ctx ends first, the clock
+// stays at the time that the work has reached, and AdvanceClock returns
+// Unavailable. The caller can then call it again.
 func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
@@ -143,9 +147,9 @@ func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k
 	return k, nil
 }
 
-// stepTo moves the clock from one due time to the next and settles what is due
-// there. It reports whether the clock has arrived; it stops before that when
-// the transaction has grown to a batch.
+// stepTo moves the clock from one due time to the next and settles the work
+// that is due then. It reports whether the clock has reached goal. It stops
+// earlier if the transaction is as large as a batch.
 func stepTo(tx *store.Tx, goal store.Clock, settle func([]store.Work) error) (arrived bool, err error) {
 	for step := newStep(tx); step.goesOn(tx); {
 		at, ok := tx.NextDue()
@@ -168,7 +172,7 @@ func stepTo(tx *store.Tx, goal store.Clock, settle func([]store.Work) error) (ar
 	return false, nil
 }
 
-// seconds is s as a duration, to the nanosecond where that is representable.
+// seconds converts s to a duration, rounded to the nanosecond.
 func seconds(s float64) time.Duration {
 	return time.Duration(math.Round(s * float64(time.Second)))
 }

@@ -50,7 +50,7 @@ func instancesOf(d *cloudsim.Disk) []string {
 	return ids
 }
 
-// CreateDisk makes a disk.
+// CreateDisk begins to create a disk. The call is idempotent by name.
 func (e *Engine) CreateDisk(ctx context.Context, req cloudsim.CreateDisk) (d cloudsim.Disk, err error) {
 	if err := req.Validate(); err != nil {
 		return d, err
@@ -62,7 +62,8 @@ func (e *Engine) CreateDisk(ctx context.Context, req cloudsim.CreateDisk) (d clo
 	return d, err
 }
 
-// diskByName returns the disk that already answers the request, or makes one.
+// diskByName returns the existing disk that matches the request, or creates
+// one.
 func (e *Engine) diskByName(tx *store.Tx, call Call, req cloudsim.CreateDisk) (d cloudsim.Disk, err error) {
 	project, err := e.home(tx, call)
 	if err != nil {
@@ -83,14 +84,15 @@ func (e *Engine) diskByName(tx *store.Tx, call Call, req cloudsim.CreateDisk) (d
 	return have, nil
 }
 
-// diskDiffers says what a disk has that the request does not ask for, or "".
+// diskDiffers returns how the existing disk differs from the request, or "" if
+// it matches.
 func diskDiffers(have cloudsim.Disk, req cloudsim.CreateDisk) string {
 	switch {
 	case !slices.Equal(have.Zones(), slices.Sorted(slices.Values(req.Zones()))) || have.Type != req.Type:
 		return "zone " + strings.Join(have.Zones(), " and ") + " and type " + have.Type
 	case have.SourceSnapshot != req.SourceSnapshot || have.SourceDisk != req.SourceDisk:
 		return "another source"
-	case req.SizeGiB != 0 && have.SizeGiB != req.SizeGiB: // 0 is its source's size
+	case req.SizeGiB != 0 && have.SizeGiB != req.SizeGiB: // size 0 is the size of the source
 		return "another size"
 	case req.IOPS != 0 && have.IOPS != req.IOPS:
 		return "other IOPS"
@@ -144,7 +146,8 @@ func (e *Engine) newDisk(tx *store.Tx, call Call, project cloudsim.ProjectID, re
 	return d, e.workOnDisk(tx, call, &d, cloudsim.Create)
 }
 
-// regionOfDisk is the region that all zones of the request are in.
+// regionOfDisk returns the region of the requested zones. It returns Invalid if
+// the zones are in several regions.
 func (e *Engine) regionOfDisk(req cloudsim.CreateDisk) (region string, err error) {
 	field := "zone"
 	if len(req.ReplicaZones) > 0 {
@@ -163,8 +166,8 @@ func (e *Engine) regionOfDisk(req cloudsim.CreateDisk) (region string, err error
 	return region, nil
 }
 
-// fromSource checks what the request says of its source, if it has one, and
-// gives the disk its source's size if it asks for none.
+// fromSource checks the source of the request, if the request has one. If the
+// request has no size, fromSource sets the size of the source.
 func fromSource(tx *store.Tx, project cloudsim.ProjectID, region string, req *cloudsim.CreateDisk) error {
 	switch {
 	case req.SourceSnapshot != "":
@@ -209,7 +212,7 @@ func (e *Engine) settledDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	return e.finishDisk(tx, d)
 }
 
-// finishDisk ends the work on d well.
+// finishDisk settles the work on d and ends its operation successfully.
 func (e *Engine) finishDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	if err := arrive(d); err != nil {
 		return err
@@ -226,8 +229,9 @@ func (e *Engine) finishDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	return disks.Delete(tx, d)
 }
 
-// copiedDisk puts a disk after its status may have changed. One that was
-// copying goes on if its data is whole, and fails if it is lost.
+// copiedDisk stores a disk whose status may have changed. If the disk is
+// copying, copiedDisk settles it when its data is complete, and fails it when
+// its data is lost.
 func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	switch {
 	case d.State != cloudsim.DiskCopying || e.lacksData(d.Status) && !d.Status.Lost:
@@ -244,8 +248,9 @@ func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	return e.finishDisk(tx, d)
 }
 
-// waitForNoData ends the waiting for data that no data plane will report any
-// more: the cloud was started without one.
+// waitForNoData settles the resources that wait for disk data if the cloud was
+// started without a data plane. No data plane will report the data of these
+// resources.
 func (e *Engine) waitForNoData(tx *store.Tx) error {
 	if e.cfg.DiskData {
 		return nil
@@ -280,7 +285,8 @@ func (e *Engine) waitForNoData(tx *store.Tx) error {
 	return nil
 }
 
-// copying reads the resources of a table that is(v): all before any is changed.
+// copying returns the resources of a table for which is returns true. It reads
+// all of them before the caller changes any.
 func copying[T any](tx *store.Tx, t store.Table[T], is func(*T) bool) (all []T, err error) {
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {
@@ -293,8 +299,8 @@ func copying[T any](tx *store.Tx, t store.Table[T], is func(*T) bool) (all []T, 
 	return all, nil
 }
 
-// arrive moves d to where its work leads: what was attaching is attached, and
-// what was detaching is gone.
+// arrive settles the state of d and its attachments. Attaching attachments
+// become attached, and detaching attachments are removed.
 func arrive(d *cloudsim.Disk) error {
 	var left []cloudsim.Attachment
 	for _, a := range d.Attachments {
@@ -310,7 +316,7 @@ func arrive(d *cloudsim.Disk) error {
 	return vacate(d)
 }
 
-// vacate makes a disk available that nothing has any more.
+// vacate makes a disk available if it is in use without attachments.
 func vacate(d *cloudsim.Disk) error {
 	if d.State != cloudsim.DiskInUse || len(d.Attachments) > 0 {
 		return nil
@@ -318,13 +324,13 @@ func vacate(d *cloudsim.Disk) error {
 	return d.Move(cloudsim.Vacate)
 }
 
-// GetDisk returns a disk; NotFound once it is deleted.
+// GetDisk returns a disk, or NotFound after the disk is deleted.
 func (e *Engine) GetDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) {
 	return read(ctx, e, disks, string(id))
 }
 
-// ListDisks returns one page of disks. A regional disk is in both its zones; a
-// source is a disk or a snapshot.
+// ListDisks returns one page of disks. A zone selects the disks in that zone; a
+// regional disk is in both its zones. A source is a disk or a snapshot.
 func (e *Engine) ListDisks(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Disk], error) {
 	return page(ctx, e, disks, o, func(d *cloudsim.Disk) string {
 		if slices.Contains(d.ReplicaZones, o.Zone) {
@@ -334,8 +340,8 @@ func (e *Engine) ListDisks(ctx context.Context, o cloudsim.ListOptions) (cloudsi
 	})
 }
 
-// changeDisk runs change as one transaction; change says whether it changed
-// anything, and with which verb.
+// changeDisk runs change in one transaction. If change returns true, changeDisk
+// begins the work of verb on the disk.
 func (e *Engine) changeDisk(ctx context.Context, id cloudsim.DiskID, verb cloudsim.Verb, change func(*store.Tx, *cloudsim.Disk) (bool, error)) (d cloudsim.Disk, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if d, err = get(tx, call, disks, string(id)); err != nil {
@@ -349,8 +355,9 @@ func (e *Engine) changeDisk(ctx context.Context, id cloudsim.DiskID, verb clouds
 	return d, err
 }
 
-// ResizeDisk begins to grow a disk, attached or not, and returns it. Conflict
-// while a snapshot or a copy is being made of it, which has its size of now.
+// ResizeDisk begins to grow a disk and returns the disk. The disk may be
+// attached. ResizeDisk returns Conflict while a snapshot or a copy of the disk
+// is being made, because that copy has the present size.
 func (e *Engine) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ResizeDisk) (cloudsim.Disk, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.Disk{}, err
@@ -380,9 +387,10 @@ func (e *Engine) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 	})
 }
 
-// ModifyDisk begins to change the type, IOPS or throughput of a disk, attached
-// or not, and returns it. Conflict while something else is done to it, and
-// during its cool-down if the cloud has one.
+// ModifyDisk begins to change the type, IOPS or throughput of a disk, and
+// returns the disk. The disk may be attached. ModifyDisk returns Conflict while
+// other work on the disk runs. It also returns Conflict during the cool-down
+// after the last modification, if the cloud has a cool-down.
 func (e *Engine) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ModifyDisk) (cloudsim.Disk, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.Disk{}, err
@@ -420,9 +428,10 @@ func (e *Engine) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 	})
 }
 
-// DeleteDisk begins to delete a disk and returns it; one that is already being
-// deleted is returned as it is. Conflict while it is attached, and while a
-// snapshot or a copy is being made of it; those that are whole stay.
+// DeleteDisk begins to delete a disk and returns the disk. A disk that is
+// already deleting is returned unchanged. DeleteDisk returns Conflict while the
+// disk is attached, and while a snapshot or a copy of the disk is being made.
+// Complete snapshots and copies stay.
 func (e *Engine) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) {
 	return e.changeDisk(ctx, id, cloudsim.Delete, func(tx *store.Tx, d *cloudsim.Disk) (bool, error) {
 		if d.State == cloudsim.DiskDeleting {
@@ -435,8 +444,8 @@ func (e *Engine) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.D
 	})
 }
 
-// ReportDisk records what the data plane found. What is already known changes
-// nothing, so reporting it again costs no event.
+// ReportDisk records the status that the data plane reports. A report without
+// changes writes no event.
 func (e *Engine) ReportDisk(ctx context.Context, id cloudsim.DiskID, s cloudsim.DiskStatus) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		d, err := get(tx, call, disks, string(id))

@@ -16,12 +16,12 @@ var diskPools = store.Table[cloudsim.DiskPool]{
 	Meta: func(p *cloudsim.DiskPool) *cloudsim.Meta { return &p.Meta },
 }
 
-// diskPoolUsed counts what disks take of a pool, by its name, in GiB. It is no
-// part of the pool's record: a disk that comes is no news of the pool, and
-// would make the pool's the busiest record of all.
+// diskPoolUsed stores how many GiB of each pool the disks use, by the name of
+// the pool. The usage is not in the record of the pool. Otherwise each new disk
+// would write an event of the pool.
 var diskPoolUsed = store.Notes[int]{Name: "diskPoolUsed"}
 
-// keepDiskPools makes the pools that are missing, and counts what is used.
+// keepDiskPools creates the missing pools and counts the usage of all pools.
 func (e *Engine) keepDiskPools(tx *store.Tx) error {
 	used, err := countDiskPools(tx)
 	if err != nil {
@@ -50,7 +50,7 @@ func (e *Engine) keepDiskPools(tx *store.Tx) error {
 	return nil
 }
 
-// countDiskPools adds up what all disks take, by pool.
+// countDiskPools sums the sizes of all disks by pool.
 func countDiskPools(tx *store.Tx) (map[string]int, error) {
 	used := map[string]int{}
 	for d, err := range disks.Scan(tx, "", "") {
@@ -64,7 +64,8 @@ func countDiskPools(tx *store.Tx) (map[string]int, error) {
 	return used, nil
 }
 
-// checkDiskPools reports pools whose count is not what their disks take.
+// checkDiskPools returns an error if the stored usage of the pools differs from
+// the sizes of their disks.
 func checkDiskPools(tx *store.Tx) error {
 	want, err := countDiskPools(tx)
 	if err != nil {
@@ -89,8 +90,9 @@ func checkDiskPools(tx *store.Tx) error {
 	return nil
 }
 
-// takePools takes gib from the pool of a type in each of zones; Exhausted, and
-// nothing is taken that the transaction keeps, if one has too little.
+// takePools takes gib from the pool of a disk type in each zone. It returns
+// Exhausted if a pool has too little space left. The caller then returns the
+// error, so that the transaction keeps no partial change.
 func takePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	for _, zone := range zones {
 		p, err := diskPools.Get(tx, cloudsim.DiskPoolName(zone, diskType))
@@ -110,7 +112,7 @@ func takePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	return nil
 }
 
-// givePools gives back what takePools took.
+// givePools undoes takePools.
 func givePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	for _, zone := range zones {
 		name := cloudsim.DiskPoolName(zone, diskType)
@@ -125,14 +127,14 @@ func givePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	return nil
 }
 
-// withUsed is p with what is used and free of it now.
+// withUsed returns p with its used and free GiB.
 func withUsed(tx *store.Tx, p cloudsim.DiskPool) (cloudsim.DiskPool, error) {
 	used, _, err := diskPoolUsed.Get(tx, p.Name)
 	p.UsedGiB, p.FreeGiB = used, max(0, p.SizeGiB-used)
 	return p, err
 }
 
-// GetDiskPool returns a pool and what is left of it.
+// GetDiskPool returns a pool with its used and free GiB.
 func (e *Engine) GetDiskPool(ctx context.Context, name string) (p cloudsim.DiskPool, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -148,7 +150,7 @@ func (e *Engine) GetDiskPool(ctx context.Context, name string) (p cloudsim.DiskP
 	return p, err
 }
 
-// ListDiskPools returns one page of pools and what is left of them.
+// ListDiskPools returns one page of pools with their used and free GiB.
 func (e *Engine) ListDiskPools(ctx context.Context, o cloudsim.ListOptions) (l cloudsim.List[cloudsim.DiskPool], err error) {
 	if l, err = page(ctx, e, diskPools, o, func(p *cloudsim.DiskPool) string { return p.Zone }); err != nil {
 		return l, err
@@ -164,8 +166,8 @@ func (e *Engine) ListDiskPools(ctx context.Context, o cloudsim.ListOptions) (l c
 	return l, err
 }
 
-// SetDiskPool changes the size of a pool. Disks that are there stay, also when
-// they take more than that.
+// SetDiskPool changes the size of a pool. Existing disks stay, even if they use
+// more than the new size.
 func (e *Engine) SetDiskPool(ctx context.Context, name string, req cloudsim.SetDiskPool) (p cloudsim.DiskPool, err error) {
 	if err := req.Validate(); err != nil {
 		return p, err

@@ -11,29 +11,30 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Request is what the door is told about a call before it may pass.
+// Request is the data of a call that Admit needs for authentication and
+// authorization.
 type Request struct {
 	ID             string // request id, for journal and log
 	Secret         string // bearer token; "" for none
-	Project        string // id or name that an admin chose; "" for none
+	Project        string // id or name of the project that the caller chose; "" for none
 	IdempotencyKey string // "" for none
-	Operation      string // operation id; "" asks for the class of Access alone
+	Operation      string // operation id; "" checks only the class in Access
 	Access         Access // the class of the operation
 }
 
-// Access is the class of an operation: which permissions hold for it beside
-// its own name.
+// Access is the class of an operation. A role may permit operations by their
+// class or by their names.
 type Access uint8
 
 const (
-	Read   Access = iota // PermitRead
-	Write                // PermitWrite
-	Manage               // who may do what in a project: by name only
-	Admin                // of the whole cloud: by name, in all projects
-	Enter                // none: any token that is known; what is done asks Allowed
+	Read   Access = iota // permitted by PermitRead
+	Write                // permitted by PermitWrite
+	Manage               // access rights of a project: permitted by name only
+	Admin                // the whole cloud: permitted by name, by a role in all projects
+	Enter                // any valid token; the handler calls Allowed for each action
 )
 
-// Call is a request that passed the door.
+// Call is an authorized request.
 type Call struct {
 	RequestID      string
 	Operation      string             // operation id; "" for the cloud itself
@@ -41,53 +42,56 @@ type Call struct {
 	Token          cloudsim.TokenID   // "" for the cloud itself
 	Project        cloudsim.ProjectID // "" for all
 	IdempotencyKey string
-	At             time.Time // when it came, on the cloud's clock
+	At             time.Time // arrival time on the cloud's clock
 
-	asOf    time.Time        // reads see the past, where a fault says so; zero for now
-	stuckBy cloudsim.FaultID // what keeps the operations that it begins; "" for none
+	asOf    time.Time        // time that reads see because of a stale-read fault; zero for now
+	stuckBy cloudsim.FaultID // fault that keeps the operations of this call from settling; "" for none
 
 	account cloudsim.ServiceAccountID
-	home    cloudsim.ProjectID // of the token, whichever project the call is for
+	home    cloudsim.ProjectID // project of the token, also if the call is for another project
 	grants  []cloudsim.Grant
-	limited []string // what the operation is granted for, if not for every resource
+	limited []string // resource patterns to which the grant is limited; nil for all resources
 
 	access Access // the class of the operation
 	shown  credential
 }
 
-// credential is what remains of a secret once it was found good: enough to look
-// up at any time whether it still is. The zero value is of who needed none, such
-// as the cloud itself.
+// credential identifies a verified secret, so that the engine can check later
+// whether the secret is still valid. The zero value belongs to callers without
+// a secret, such as the cloud itself.
 type credential struct {
-	hash  string                   // of a token's secret
-	trust cloudsim.WorkloadTrustID // by which a token that a cluster signed is good
+	hash  string                   // hash of a token's secret
+	trust cloudsim.WorkloadTrustID // trust that accepted a token signed by a cluster
 	until time.Time                // when that token expires
 }
 
 type callKey struct{}
 
-// CallOf returns the call that ctx belongs to; false before the door.
+// CallOf returns the call of ctx. It returns false if ctx did not come from
+// Admit or AsCloud.
 func CallOf(ctx context.Context) (Call, bool) {
 	c, ok := ctx.Value(callKey{}).(Call)
 	return c, ok
 }
 
-// cloudCaller is who acts when the cloud itself does.
+// cloudCaller is the caller name of actions of the cloud itself.
 const cloudCaller = "cloud"
 
-// AsCloud is ctx for work that the cloud does itself: it sees every project.
+// AsCloud returns a ctx for actions of the cloud itself. Such calls see every
+// project.
 func AsCloud(ctx context.Context) context.Context {
 	return context.WithValue(ctx, callKey{}, Call{Caller: cloudCaller, grants: []cloudsim.Grant{{
 		Role: cloudsim.RoleAdmin, Permissions: []cloudsim.Permission{cloudsim.PermitAll},
 	}}})
 }
 
-// AllProjects is the project that a caller chooses to see all of them.
+// AllProjects is the project value with which a caller chooses all projects.
 const AllProjects = "*"
 
-// Admit is the one door: authentication, rate limit, project and permission,
-// in this order. The ctx it returns is what the engine's methods want; with an
-// error it says who called, if anybody knows, and permits nothing.
+// Admit authenticates a request, applies rate limits, selects the project and
+// authorizes the operation, in this order. The engine's methods need the
+// returned ctx. With an error the returned ctx permits nothing, but it names
+// the caller if the caller is known.
 func (e *Engine) Admit(ctx context.Context, r Request) (context.Context, error) {
 	if r.Secret == "" {
 		return ctx, cloudsim.Errorf(cloudsim.Unauthenticated, "no token: send Authorization: Bearer TOKEN")
@@ -116,14 +120,14 @@ func (e *Engine) Admit(ctx context.Context, r Request) (context.Context, error) 
 	return context.WithValue(ctx, callKey{}, call), nil
 }
 
-// refused is ctx for the record of a call that did not pass: it says who
-// called, and permits nothing.
+// refused returns a ctx for the audit record of a refused call. The ctx names
+// the caller and permits nothing.
 func refused(ctx context.Context, c Call) context.Context {
 	c.grants, c.Project = nil, "-" // no project has this id
 	return context.WithValue(ctx, callKey{}, c)
 }
 
-// identify says who calls with t, and what it may do.
+// identify sets the caller and its grants from token t.
 func (c *Call) identify(tx *store.Tx, t cloudsim.Token) (err error) {
 	c.Caller, c.Token, c.Project, c.account = t.Name, t.ID, t.Project, t.ServiceAccount
 	c.home = t.Project
@@ -138,8 +142,8 @@ func (c *Call) identify(tx *store.Tx, t cloudsim.Token) (err error) {
 	return err
 }
 
-// choose makes the call one of the project that its caller chose: its own, or
-// one where it has a role.
+// choose sets the project of the call to the chosen project. It returns Denied
+// unless the caller belongs to that project or has a role in it.
 func (c *Call) choose(tx *store.Tx, chosen string) error {
 	if chosen == "" || chosen == string(c.Project) {
 		return nil
@@ -160,7 +164,8 @@ func (c *Call) choose(tx *store.Tx, chosen string) error {
 	return cloudsim.Errorf(cloudsim.Denied, "%s is for project %s only, and has no role in %q", c.who(), c.Project, chosen)
 }
 
-// authenticate says whose a secret is, and by what it is looked up again.
+// authenticate returns the token of a secret, and the credential with which the
+// token can be checked again.
 func authenticate(tx *store.Tx, secret string) (t cloudsim.Token, shown credential, err error) {
 	shown = credential{hash: hashSecret(secret)}
 	if isWorkloadToken(secret) {
@@ -172,7 +177,7 @@ func authenticate(tx *store.Tx, secret string) (t cloudsim.Token, shown credenti
 	return t, shown, err
 }
 
-// token is the token that c is good for now, or Unauthenticated.
+// token returns the valid token of c, or Unauthenticated.
 func (c credential) token(tx *store.Tx) (cloudsim.Token, error) {
 	if c.trust != "" {
 		return c.workload(tx)
@@ -191,10 +196,10 @@ func (c credential) token(tx *store.Tx) (cloudsim.Token, error) {
 	return t, nil
 }
 
-// stillMay is Unauthenticated when what the caller showed at the door is no
-// longer good, and Denied when it may no longer do what it came for: a watch
-// goes on long after its caller passed. From then on the call has the grants of
-// now. Who showed nothing, such as the cloud itself, may for ever.
+// stillMay checks the caller of a long call again, such as a watch. It returns
+// Unauthenticated if the caller's credential is no longer valid, and Denied if
+// the operation is no longer permitted. It also updates the grants of the call.
+// A caller without a credential, such as the cloud itself, always passes.
 func (c *Call) stillMay(tx *store.Tx) error {
 	if c.shown == (credential{}) {
 		return nil
@@ -210,16 +215,18 @@ func (c *Call) stillMay(tx *store.Tx) error {
 	if err := c.authorize(c.Operation, c.access); err != nil || c.limited == nil {
 		return err
 	}
-	return c.onlyFor(c.Operation) // as MayTouch has it: events are about everything
+	return c.onlyFor(c.Operation) // as in MayTouch: events are about all resources
 }
 
-// hashSecret needs no salt and no work factor: secrets are 256 random bits.
+// hashSecret hashes a secret without salt or work factor. Secrets are 256
+// random bits, so they cannot be guessed.
 func hashSecret(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])
 }
 
-// callOf is CallOf for the engine's methods, which must not run without.
+// callOf is CallOf for methods of the engine. It returns Internal if ctx has no
+// call.
 func callOf(ctx context.Context) (Call, error) {
 	c, ok := CallOf(ctx)
 	if !ok {
@@ -228,7 +235,7 @@ func callOf(ctx context.Context) (Call, error) {
 	return c, nil
 }
 
-// sees reports whether the call may see a resource with m.
+// sees reports whether the call may see a resource with metadata m.
 func (c Call) sees(m *cloudsim.Meta) bool {
 	return m.Project == "" || m.Project == c.Project || c.Project == "" && c.everywhere()
 }

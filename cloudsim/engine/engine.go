@@ -1,6 +1,6 @@
-// Package engine makes the cloud move: one method per verb of the API, each
-// one transaction, and the loop that lets slow hardware settle. It is also the
-// one door (see Admit) that every call passes.
+// Package engine implements the cloud's API: one method for each operation,
+// which runs as one transaction. Its loop settles slow work when the work is
+// due. Admit authorizes every call.
 package engine
 
 import (
@@ -20,59 +20,61 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Config says what cloud this is. The zero value is made whole by Default.
+// Config is the configuration of a cloud. Default returns one with default
+// values.
 type Config struct {
-	// Issuer is who signs identity documents: the URL at which the cloud is
-	// called, without a slash at its end.
+	// Issuer is the issuer of identity documents. It is the URL of the cloud's
+	// API, without a trailing slash.
 	Issuer string
-	// Registry is the host[:port] that image names begin with; "" for a cloud
-	// without a registry.
+	// Registry is the host[:port] of image names; "" for a cloud without a
+	// registry.
 	Registry string
 
-	Catalogue              cloudsim.Catalogue           // what is offered; added to what is there
+	Catalogue              cloudsim.Catalogue           // regions, zones and types to offer; added to the stored catalogue
 	Profile                Profile                      // how long hardware takes
-	Instances              netip.Prefix                 // IPv4 range of the networks that projects are made with
-	Instances6             netip.Prefix                 // the same for IPv6; none: instances in them have no IPv6
-	Pods                   cloudsim.PodRanges           // what they give each instance for its pods; the zero value for nothing
-	LoadBalancers          netip.Prefix                 // where load balancers get theirs
-	LoadBalancers6         netip.Prefix                 // the same for IPv6; none: load balancers have no IPv6
-	InternalLoadBalancers  netip.Prefix                 // of those whose scheme is internal; none: with the others
-	InternalLoadBalancers6 netip.Prefix                 // the same for IPv6
-	NetworkRanges          []netip.Prefix               // what projects may use for networks, pods and routes
-	Published              Published                    // where listeners can be reached besides; none: nowhere
-	Meter                  Meter                        // counts what load balancers forward; nil: nobody does
-	Quotas                 map[cloudsim.QuotaName]int64 // limits of projects that were not told otherwise; absent for cloudsim.DefaultQuotas
-	RateLimits             cloudsim.RateLimits          // until others are set; the zero value limits nobody
-	ProjectRate            cloudsim.Rate                // of all callers of a project together, apart from those with a role in all projects; the zero value limits nobody
-	JournalKeep            uint64                       // events kept for watchers that were away
-	JournalRoom            int64                        // bytes in use of the file beyond which fewer are kept
+	Instances              netip.Prefix                 // IPv4 range of default networks
+	Instances6             netip.Prefix                 // IPv6 range of default networks; none: their instances have no IPv6
+	Pods                   cloudsim.PodRanges           // pod ranges of default networks; zero value: no pod ranges
+	LoadBalancers          netip.Prefix                 // IPv4 range of load balancers
+	LoadBalancers6         netip.Prefix                 // IPv6 range of load balancers; none: load balancers have no IPv6
+	InternalLoadBalancers  netip.Prefix                 // IPv4 range of internal load balancers; none: the range of external ones
+	InternalLoadBalancers6 netip.Prefix                 // IPv6 range of internal load balancers
+	NetworkRanges          []netip.Prefix               // ranges that projects may use for networks, pods and routes
+	Published              Published                    // host ports at which listeners are published; zero value: none
+	Meter                  Meter                        // counts the traffic of load balancers; nil: no counters
+	Quotas                 map[cloudsim.QuotaName]int64 // default limits of projects; absent quotas: cloudsim.DefaultQuotas
+	RateLimits             cloudsim.RateLimits          // limits until an administrator sets others; zero value: no limits
+	ProjectRate            cloudsim.Rate                // limit of all callers of a project together, except callers with a role in all projects; zero value: no limit
+	JournalKeep            uint64                       // events kept in the journal
+	JournalRoom            int64                        // used bytes of the file beyond which fewer events are kept
 
-	// HostRoutes returns ranges that the cloud's machine has routes to. Projects
-	// may not use them. Nil for none.
+	// HostRoutes returns the ranges to which the cloud's machine has routes.
+	// Projects may not use these ranges. A nil function means no such ranges.
 	HostRoutes func() ([]netip.Prefix, error)
 
-	// Seed makes what would be random repeatable, but secrets: the same calls
-	// get the same request ids and meet the same faults. 0 is random.
+	// Seed makes random values other than secrets repeatable: the same calls
+	// get the same request ids and the same faults. 0 means random values.
 	Seed uint64
-	// StateDir is where states are saved; "" saves none.
+	// StateDir is the directory of saved states; "" disables saving.
 	StateDir string
-	// FrozenAt is where the clock of a new cloud stands still; the zero time
-	// follows the machine.
+	// FrozenAt is the time at which the clock of a new cloud stands still. The
+	// zero time means that the clock follows the machine.
 	FrozenAt time.Time
 
-	// DiskData says that a data plane keeps the data of disks: what begins as
-	// a copy is ready when that reports its data whole, not by the clock alone.
+	// DiskData says that a data plane keeps the data of disks. A copy is then
+	// ready when the data plane reports that its data is complete.
 	DiskData bool
-	// DiskFiles saves the data of disks with states and brings it back; nil for
-	// a cloud whose states are its records alone.
+	// DiskFiles saves the data of disks with states and restores it. Nil means
+	// that states contain records only.
 	DiskFiles DiskFiles
-	// DiskCooldown is how long a disk that was modified cannot be again; 0 is
-	// not at all.
+	// DiskCooldown is how long a disk cannot be modified again after a
+	// modification. 0 means no cool-down.
 	DiskCooldown time.Duration
 }
 
-// Default is the cloud that asks nothing of the machine: it lives on loopback,
-// because Linux answers all of 127/8 without configuration.
+// Default returns a configuration that needs no setup of the machine. It uses
+// loopback addresses, because Linux answers on all of 127/8 without
+// configuration.
 func Default() Config {
 	return Config{
 		Catalogue:      cloudsim.DefaultCatalogue(),
@@ -88,8 +90,8 @@ func Default() Config {
 	}
 }
 
-// Profile is how long hardware takes. A zero duration settles in the same
-// transaction.
+// Profile is how long work takes. Work with a zero duration settles in the
+// transaction that begins it.
 type Profile struct {
 	Name         string
 	Provision    time.Duration // instance: provisioning
@@ -100,8 +102,8 @@ type Profile struct {
 	Network      time.Duration // network, subnet, route: creating, updating, deleting
 }
 
-// The profiles that people choose by name. Realistic is short: it shows every
-// state to a watcher and keeps a lab quick.
+// The profiles that users choose by name. Realistic has short durations: a
+// watcher sees every state, and labs stay quick.
 var (
 	Instant   = Profile{Name: "instant"}
 	Realistic = Profile{Name: "realistic", Provision: 400 * time.Millisecond, Boot: 800 * time.Millisecond, Shutdown: 800 * time.Millisecond, LoadBalancer: 250 * time.Millisecond, Disk: 300 * time.Millisecond, Network: 200 * time.Millisecond}
@@ -118,9 +120,9 @@ type Engine struct {
 	store *store.Store
 	cfg   Config
 
-	// regionOf says which region a zone is in. Only prepare writes zones and
-	// fills it, in a transaction; so every other transaction that writes may
-	// read it instead of the store.
+	// regionOf is the region of each zone. Only prepare writes zones and fills
+	// this map, inside a transaction. Every other write transaction may
+	// therefore read the map instead of the store.
 	regionOf map[string]string
 
 	rules faultRules
@@ -135,21 +137,21 @@ type Engine struct {
 	requests requestIDs
 	health   health
 
-	// settling is held by who takes due work, so that an advance of the clock
-	// settles all of it, in its order.
+	// settling is held while due work is taken and settled, so that an advance
+	// of the clock settles all due work in order.
 	settling sync.Mutex
-	// loading is held by a load, a reset, and a save with the data of disks, so that
+	// loading is held by a load, a reset, and a save with disk data, so that
 	// only one of them runs.
 	loading sync.Mutex
 }
 
-// New assigns; Prepare and then Run work.
+// New returns an Engine. It does no work; call Prepare and then Run.
 func New(log *slog.Logger, st *store.Store, cfg Config) *Engine {
 	return &Engine{log: log, store: st, cfg: cfg}
 }
 
-// Prepare writes the catalogue and makes sure that the default project exists.
-// Run it once, before the first request.
+// Prepare writes the catalogue and ensures that the default project exists.
+// Call it once, before the first request.
 func (e *Engine) Prepare() error {
 	if err := e.cfg.Catalogue.Validate(); err != nil {
 		return fmt.Errorf("catalogue: %w", err)
@@ -169,7 +171,7 @@ func (e *Engine) Prepare() error {
 	})
 }
 
-// prepare makes the contents of the file fit this cloud.
+// prepare brings the contents of the file in line with the configuration.
 func (e *Engine) prepare(tx *store.Tx) error {
 	if err := ensureKeys(tx); err != nil {
 		return err
@@ -201,7 +203,7 @@ func (e *Engine) prepare(tx *store.Tx) error {
 	return errors.Join(e.keepDefaultNetworks(tx), keepOutages(tx))
 }
 
-// readZones makes regionOf what the zones in the file are.
+// readZones fills regionOf from the zones in the file.
 func (e *Engine) readZones(tx *store.Tx) error {
 	e.regionOf = map[string]string{}
 	for z, err := range zones.Scan(tx, "", "") {
@@ -213,22 +215,25 @@ func (e *Engine) readZones(tx *store.Tx) error {
 	return nil
 }
 
-// loadZones is readZones after a transaction that failed. It is one that writes
-// nothing, so that no other one reads them meanwhile.
+// loadZones calls readZones after a failed transaction. It uses a write
+// transaction, so that no other write transaction reads regionOf at the same
+// time.
 func (e *Engine) loadZones() error { return e.store.Update("", e.readZones) }
 
 // retention is how long finished operations and idempotency keys are kept.
 const retention = 24 * time.Hour
 
-// settleBatch bounds the work of one transaction of the loop.
+// settleBatch is how many work items one transaction of the loop settles at
+// most.
 const settleBatch = 256
 
-// tryAgain is when Run tries again to write, on a disk that is full.
+// tryAgain is how long Run waits after a failed write, for example on a full
+// disk.
 const tryAgain = 2 * time.Second
 
-// Run settles what falls due until ctx ends. What was due while the process
-// was down settles first. It also keeps the journal at its length. While the file
-// cannot be written to, what is due waits, and readers are served.
+// Run settles due work until ctx ends. Work that fell due while the process was
+// down settles first. Run also compacts the journal. While the file cannot be
+// written, due work waits and reads continue.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.health.recovered.Store(false)
 	for {
@@ -243,10 +248,10 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
-// follow is Run until something goes wrong.
+// follow runs the loop of Run until ctx ends or an error occurs.
 func (e *Engine) follow(ctx context.Context) error {
 	for {
-		changed := e.store.Changed() // before reading: see Changed
+		changed := e.store.Changed() // before reading: see Store.Changed
 		now, err := e.agenda()
 		if err != nil {
 			return err
@@ -269,14 +274,15 @@ func (e *Engine) follow(ctx context.Context) error {
 	}
 }
 
-// agenda is what there is for the loop to do.
+// agenda is the work of the loop.
 type agenda struct {
-	due  bool          // work is
-	wait time.Duration // until work is, if none is yet; an hour at most
-	long bool          // the journal is, and is to be compacted
+	due  bool          // work is due now
+	wait time.Duration // time until work is due; an hour at most
+	long bool          // the journal is too long and needs compaction
 }
 
-// agenda looks once: the loop hears of every commit.
+// agenda reads the due list and the journal length once. Each commit wakes the
+// loop to read them again.
 func (e *Engine) agenda() (a agenda, err error) {
 	a.wait = time.Hour
 	used := e.store.Used()
@@ -292,12 +298,14 @@ func (e *Engine) agenda() (a agenda, err error) {
 	return a, err
 }
 
-// journalLeast is how many events are kept however large they are.
+// journalLeast is how many events the journal keeps at least, even if they are
+// large.
 const journalLeast = 1000
 
-// journalKeep is how many of n events are kept, of a file with so many bytes in use: half of those that there are, if
-// the file is larger than it may be by them. An event has all of its resource, which
-// of a load balancer with thousands of targets is a third of a megabyte.
+// journalKeep returns how many of n events the journal keeps. It returns half
+// of n if the file uses more than JournalRoom bytes. Events can be large,
+// because an event contains the whole resource: a load balancer with thousands
+// of targets takes a third of a megabyte.
 func (e *Engine) journalKeep(n uint64, used int64) uint64 {
 	if used <= e.cfg.JournalRoom {
 		return e.cfg.JournalKeep
@@ -305,7 +313,7 @@ func (e *Engine) journalKeep(n uint64, used int64) uint64 {
 	return min(e.cfg.JournalKeep, max(n/2, journalLeast))
 }
 
-// waitDue waits until work may be due; false when ctx ended.
+// waitDue waits until work may be due. It returns false if ctx ended.
 func waitDue(ctx context.Context, changed <-chan struct{}, wait time.Duration) bool {
 	timer := time.NewTimer(max(wait, 0))
 	defer timer.Stop()
@@ -318,7 +326,7 @@ func waitDue(ctx context.Context, changed <-chan struct{}, wait time.Duration) b
 	return true
 }
 
-// settle does what is due now.
+// settle settles the work that is due now, up to one batch.
 func (e *Engine) settle() error {
 	e.settling.Lock()
 	defer e.settling.Unlock()
@@ -336,9 +344,9 @@ func (e *Engine) settle() error {
 	})
 }
 
-// settleIn runs fn as one transaction that settles work. One piece of work
-// that fails is logged and dropped, and fn runs again without it: it must not
-// stop the cloud.
+// settleIn runs fn in one transaction that settles work. If a work item fails,
+// settleIn logs and drops the item, and runs fn again without it. One failing
+// item must not stop the cloud.
 func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error) error) error {
 	dropped := map[store.Work]bool{}
 	for {
@@ -353,7 +361,7 @@ func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error)
 					}
 					if err := e.settleOne(tx, w); err != nil {
 						bad, why = w, err
-						return err // nothing half-done stays: the others run again without it
+						return err // the transaction keeps no partial change; the other items run again
 					}
 				}
 				return nil
@@ -367,8 +375,8 @@ func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error)
 	}
 }
 
-// step bounds what one transaction of the loop does: pieces of work, and events,
-// of which one piece may leave many.
+// step limits the work of one transaction of the loop. It counts work items and
+// events, because one work item may write many events.
 type step struct {
 	did   int
 	begin uint64
@@ -376,7 +384,7 @@ type step struct {
 
 func newStep(tx *store.Tx) step { return step{begin: tx.Revision()} }
 
-// goesOn counts a piece of work, and reports whether there is room for it.
+// goesOn counts a work item and reports whether the transaction may settle it.
 func (s *step) goesOn(tx *store.Tx) bool {
 	s.did++
 	return s.did <= settleBatch && tx.Revision()-s.begin < 8*settleBatch
@@ -418,11 +426,11 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 	return fmt.Errorf("nobody settles this kind")
 }
 
-// compactBatch is how many events one transaction forgets.
+// compactBatch is how many events one transaction of compact deletes.
 const compactBatch = 2000
 
-// compact keeps the journal between its length and a quarter more, so that it
-// works rarely.
+// compact shortens the journal to its configured length. The loop calls it when
+// the journal is a quarter longer, so that it runs rarely.
 func (e *Engine) compact() error {
 	for n := 1; n > 0; {
 		used := e.store.Used()
@@ -440,8 +448,8 @@ func (e *Engine) compact() error {
 	return nil
 }
 
-// Check reports every damage that it finds in the cloud's file. It reads all
-// of it.
+// Check reads the whole file of the cloud. It returns an error if it finds
+// damage.
 func (e *Engine) Check() error {
 	if err := e.store.CheckFile(); err != nil {
 		return err
@@ -449,7 +457,7 @@ func (e *Engine) Check() error {
 	return e.checkRecords()
 }
 
-// checkRecords is Check without the file that they are in.
+// checkRecords is Check for the records alone, without the pages of the file.
 func (e *Engine) checkRecords() error {
 	var all errgroup.Group
 	all.SetLimit(runtime.GOMAXPROCS(0))

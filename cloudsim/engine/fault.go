@@ -21,20 +21,21 @@ var faults = store.Table[cloudsim.Fault]{
 	Meta: func(f *cloudsim.Fault) *cloudsim.Meta { return &f.Meta },
 }
 
-// faultsSeen counts the calls that matched a fault, by its id. It is no part
-// of the fault's record, because a call that passed is no news of the fault.
+// faultsSeen counts the calls that matched each fault, by the fault's id. The
+// count is not in the record of the fault. Otherwise each matched call would
+// write an event of the fault.
 var faultsSeen = store.Notes[uint64]{Name: "faultsSeen"}
 
-// faultRules is a copy of the rules that may still hit, so that the door asks
-// the store only for calls that a rule may match. The file has one process, so
-// the copy is behind by no more than a call that is under way.
+// faultRules is a copy of the faults that may still hit. With it Decide reads
+// the store only for calls that a fault may match. Only one process uses the
+// file, so the copy is outdated at most during a running call.
 type faultRules struct {
-	loading sync.Mutex // one load at a time: the last to begin is the last to publish
+	loading sync.Mutex // one load at a time, so that the last load publishes its result last
 	live    atomic.Pointer[[]cloudsim.Fault]
 }
 
-// loadFaults makes the copy anew. Call it after every commit that made,
-// deleted or used up a rule.
+// loadFaults reads the copy again. Call it after every commit that created,
+// deleted or used up a fault.
 func (e *Engine) loadFaults() error {
 	e.rules.loading.Lock()
 	defer e.rules.loading.Unlock()
@@ -57,23 +58,23 @@ func (e *Engine) loadFaults() error {
 	return nil
 }
 
-// Subject is what a call is about.
+// Subject is the target of a call.
 type Subject struct {
 	Operation string // operation id
 	Target    string // id in the path; "" for none
-	Body      any    // the decoded request, which may say labels and zone; nil for none
+	Body      any    // decoded request, which may have labels and a zone; nil for none
 }
 
-// Strike is what the rules do to one call. The zero value does nothing.
+// Strike is the effect of faults on one call. The zero value has no effect.
 type Strike struct {
-	Latency time.Duration   // before anything else
-	Fault   *cloudsim.Fault // whose effect is next; nil for none
+	Latency time.Duration   // delay before the effect of Fault
+	Fault   *cloudsim.Fault // fault whose effect applies; nil for none
 }
 
-// Decide asks the rules about a call that passed the door. Where no rule
-// matches it costs a look at memory. Otherwise the counts, and an event for
-// every hit, are durable before it returns: no crash and no crowd of callers
-// makes a rule hit more often than it may.
+// Decide returns the effect of faults on an authorized call. If no fault
+// matches, Decide only reads memory. Otherwise it commits the counts, and an
+// event for each hit, before it returns. A crash or concurrent calls therefore
+// never make a fault hit more often than its limit.
 func (e *Engine) Decide(ctx context.Context, s Subject) (hit Strike, err error) {
 	live := e.rules.live.Load()
 	if live == nil || len(*live) == 0 {
@@ -102,8 +103,9 @@ func (e *Engine) Decide(ctx context.Context, s Subject) (hit Strike, err error) 
 	return hit, nil
 }
 
-// matching are the ids of the rules that match a call, in order. What the
-// target is like is read once, and only for rules that ask.
+// matching returns the ids of the faults that match a call, in order. It reads
+// the zone, type and labels of the target at most once, and only if a fault
+// needs them.
 func (e *Engine) matching(live []cloudsim.Fault, call Call, s Subject) (ids []string, err error) {
 	now := e.Now()
 	var at *place
@@ -128,8 +130,8 @@ func (e *Engine) matching(live []cloudsim.Fault, call Call, s Subject) (ids []st
 	return ids, nil
 }
 
-// count counts the call for each rule until one decides. usedUp says that a
-// rule will never hit again.
+// count counts the call for each fault until a fault decides the outcome.
+// usedUp means that a fault will never hit again.
 func count(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err error) {
 	for _, id := range ids {
 		f, err := faults.Get(tx, id)
@@ -168,7 +170,7 @@ func count(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err error) {
 	return hit, usedUp, nil
 }
 
-// place is where a resource is and how it is labelled, whatever its kind.
+// place holds the name, zone, type and labels of a resource of any kind.
 type place struct {
 	Name   string            `json:"name"`
 	Zone   string            `json:"zone"`
@@ -188,8 +190,9 @@ func (p *place) in(m cloudsim.FaultMatch) bool {
 	return true
 }
 
-// placeOf is the place of the resource that the call names, else of the one
-// that its request describes. A call about neither is nowhere.
+// placeOf returns the place of the resource that the call names. For a call
+// without a target it returns the place in the request. For other calls it
+// returns an empty place.
 func (e *Engine) placeOf(s Subject) (*place, error) {
 	p := &place{}
 	if s.Target != "" {
@@ -200,7 +203,7 @@ func (e *Engine) placeOf(s Subject) (*place, error) {
 			return err
 		})
 		if errors.Is(err, cloudsim.NotFound) {
-			return &place{}, nil // the call itself will say so
+			return &place{}, nil // the call itself returns NotFound
 		}
 		return p, err
 	}
@@ -209,13 +212,13 @@ func (e *Engine) placeOf(s Subject) (*place, error) {
 		if err != nil {
 			return nil, err
 		}
-		_ = json.Unmarshal(raw, p) // a zone or labels of another form match nothing
+		_ = json.Unmarshal(raw, p) // a zone or labels of another type match nothing
 	}
 	return p, nil
 }
 
-// kindOfNoun is the kind that operations of a noun are about: their nouns are
-// its plural.
+// kindOfNoun returns the kind of an operation's noun. The noun is the plural of
+// the kind.
 func kindOfNoun(noun string) cloudsim.ResourceKind {
 	if stem, ok := strings.CutSuffix(noun, "ies"); ok {
 		return cloudsim.ResourceKind(stem + "y") // repository
@@ -227,21 +230,22 @@ func kindOfNoun(noun string) cloudsim.ResourceKind {
 	return cloudsim.ResourceKind(kind)
 }
 
-// everywhere is call as one of no project, for what belongs to none: faults
-// and keys.
+// everywhere returns ctx with a call of no project. It is for resources that
+// belong to no project: faults, holds and keys.
 func everywhere(ctx context.Context) (context.Context, error) {
 	call, err := callOf(ctx)
 	call.Project = ""
 	return context.WithValue(ctx, callKey{}, call), err
 }
 
-// CreateFault makes a fault. Calls that begin after it returned meet it.
+// CreateFault creates a fault. The fault applies to calls that begin after
+// CreateFault returned.
 func (e *Engine) CreateFault(ctx context.Context, req cloudsim.CreateFault) (f cloudsim.Fault, err error) {
 	if err := req.Validate(); err != nil {
 		return f, err
 	}
 	if req.When.Seed == 0 && (req.When.Probability != nil || req.Effect.JitterMillis > 0) {
-		req.When.Seed = e.cfg.Seed // the cloud's dice, unless it has its own
+		req.When.Seed = e.cfg.Seed // the cloud's seed, unless the request has its own
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if f, err = once(tx, call, faults, req, func() (cloudsim.Fault, error) { return makeFault(tx, req) }); err != nil {
@@ -280,21 +284,21 @@ func makeFault(tx *store.Tx, req cloudsim.CreateFault) (f cloudsim.Fault, err er
 	return f, begins(tx, f)
 }
 
-// sameFault compares what two specs say on the wire.
+// sameFault reports whether two specs have the same JSON.
 func sameFault(a, b cloudsim.FaultSpec) bool {
 	x, err1 := json.Marshal(a)
 	y, err2 := json.Marshal(b)
 	return err1 == nil && err2 == nil && bytes.Equal(x, y)
 }
 
-// withSeen is f with the calls it has seen until now.
+// withSeen returns f with its present count of matched calls.
 func withSeen(tx *store.Tx, f cloudsim.Fault) (cloudsim.Fault, error) {
 	n, _, err := faultsSeen.Get(tx, string(f.ID))
 	f.Seen = n
 	return f, err
 }
 
-// GetFault returns a fault and what it has counted.
+// GetFault returns a fault and its counts.
 func (e *Engine) GetFault(ctx context.Context, id cloudsim.FaultID) (f cloudsim.Fault, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -310,7 +314,7 @@ func (e *Engine) GetFault(ctx context.Context, id cloudsim.FaultID) (f cloudsim.
 	return f, err
 }
 
-// ListFaults returns one page of faults and what they have counted.
+// ListFaults returns one page of faults and their counts.
 func (e *Engine) ListFaults(ctx context.Context, o cloudsim.ListOptions) (l cloudsim.List[cloudsim.Fault], err error) {
 	if ctx, err = everywhere(ctx); err != nil {
 		return l, err
@@ -329,8 +333,8 @@ func (e *Engine) ListFaults(ctx context.Context, o cloudsim.ListOptions) (l clou
 	return l, err
 }
 
-// DeleteFault removes a fault and its counts. Calls that begin after it
-// returned do not meet it.
+// DeleteFault removes a fault and its counts. The fault does not apply to calls
+// that begin after DeleteFault returned.
 func (e *Engine) DeleteFault(ctx context.Context, id cloudsim.FaultID) error {
 	if err := e.update(ctx, func(tx *store.Tx, call Call) error {
 		f, err := get(tx, call, faults, string(id))
@@ -343,7 +347,7 @@ func (e *Engine) DeleteFault(ctx context.Context, id cloudsim.FaultID) error {
 		if err := faultsSeen.Delete(tx, string(id)); err != nil {
 			return err
 		}
-		return errors.Join(faults.Delete(tx, &f), e.letGoAll(tx, string(id)), keepOutages(tx)) // first: it must not keep what it lets go
+		return errors.Join(faults.Delete(tx, &f), e.letGoAll(tx, string(id)), keepOutages(tx)) // delete the fault first: it must not hold the operations that are released
 	}); err != nil {
 		return err
 	}
