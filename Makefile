@@ -97,7 +97,7 @@ lint: ## run the static checks
 bin/vale: hack/vale/go.mod hack/vale/go.sum
 	@CGO_ENABLED=1 hack/with-progress bin/vale nice $(GO) -C hack/vale build -o ../../bin/vale github.com/vale-cli/vale/v3/cmd/vale
 
-prose: bin/vale ## check the language of the documents (see hack/vale)
+prose: bin/vale ## check the language of documents and Go comments (see hack/vale)
 	@hack/prose
 
 vuln: ## check the called code for known vulnerabilities
