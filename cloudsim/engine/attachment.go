@@ -146,8 +146,7 @@ func (e *Engine) forceDetach(ctx context.Context, id cloudsim.DiskID, from cloud
 }
 
 // forgetAttachments detaches all disks from an instance that is gone. It also
-// ends the operations that attached them to this instance or detached them from
-// it.
+// ends the running attach and detach operations of that instance.
 func (e *Engine) forgetAttachments(tx *store.Tx, id cloudsim.InstanceID) error {
 	found, err := disks.Lookup(tx, byInstance, string(id))
 	if err != nil {

@@ -62,8 +62,8 @@ func (e *Engine) CreateDisk(ctx context.Context, req cloudsim.CreateDisk) (d clo
 	return d, err
 }
 
-// diskByName returns the existing disk that matches the request, or creates
-// one.
+// diskByName returns the existing disk that matches the request, or creates a
+// disk.
 func (e *Engine) diskByName(tx *store.Tx, call Call, req cloudsim.CreateDisk) (d cloudsim.Disk, err error) {
 	project, err := e.home(tx, call)
 	if err != nil {

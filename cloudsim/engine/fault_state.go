@@ -10,10 +10,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Some faults are no answer to a call but a state of the cloud: a zone that is
-// dark, an operation that does not end, a replica that is behind.
+// Some faults are not an answer to a call but a state of the cloud. Examples
+// are a zone outage, an operation that does not end, and stale reads.
 
-// Under is ctx for the work of a call that hit strikes.
+// Under returns the ctx with which a call runs after strike hit. The ctx
+// applies stale reads and stuck operations. Other effects do not change it.
 func Under(ctx context.Context, hit Strike) context.Context {
 	call, ok := CallOf(ctx)
 	if !ok || hit.Fault == nil {
@@ -30,8 +31,9 @@ func Under(ctx context.Context, hit Strike) context.Context {
 	return context.WithValue(ctx, callKey{}, call)
 }
 
-// stuck reports whether a fault keeps an operation from settling: one that
-// struck the call that began it, and is neither deleted nor over.
+// stuck reports whether a fault keeps an operation from settling. The fault
+// must have struck the call that began the operation, must still exist, and its
+// window must be open.
 func stuck(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	if op.Released || !strings.HasPrefix(op.HeldBy, faults.Prefix+"-") {
 		return false, nil
@@ -43,8 +45,8 @@ func stuck(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	return err == nil && f.OpenAt(tx.Now), err
 }
 
-// begins puts on the due list when a fault that is a state begins and ends,
-// and begins it if that is now.
+// begins puts the begin and the end of a fault's window on the due list. If the
+// window is already open, begins also starts the zone outage of the fault.
 func begins(tx *store.Tx, f cloudsim.Fault) error {
 	from, until := f.Window()
 	for _, at := range []*time.Time{&from, until} {
@@ -58,7 +60,7 @@ func begins(tx *store.Tx, f cloudsim.Fault) error {
 	return keepOutages(tx)
 }
 
-// settledFault does what the beginning or the end of a fault's window asks for.
+// settledFault applies the begin or the end of a fault's window.
 func (e *Engine) settledFault(tx *store.Tx, w store.Work) error {
 	f, err := faults.Get(tx, w.ID)
 	if errors.Is(err, cloudsim.NotFound) {
@@ -75,8 +77,9 @@ func (e *Engine) settledFault(tx *store.Tx, w store.Work) error {
 	return keepOutages(tx)
 }
 
-// keepOutages makes the zones say which of them are dark. It writes those that
-// change, so it may be called whenever a fault may have begun or ended.
+// keepOutages sets the outage of each zone according to the open faults. It
+// writes only the zones that change, so it may be called whenever a fault may
+// have begun or ended.
 func keepOutages(tx *store.Tx) error {
 	by := map[string]cloudsim.FaultID{}
 	for f, err := range faults.Scan(tx, "", "") {

@@ -10,32 +10,33 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Check is one thing that must hold for the cloud to do its work.
+// Check is the result of one health check.
 type Check struct {
 	Name string
-	Err  error // nil while it holds
+	Err  error // nil if the check passed
 }
 
-// health is what Checks knows besides the store.
+// health holds the state of the health checks that is not in the store.
 type health struct {
-	recovered atomic.Bool // what was due at the start has settled, and Run goes on
+	recovered atomic.Bool // the work that was due at the start has settled, and Run is running
 
 	probing sync.Mutex
-	probed  time.Time // on the machine's clock; the zero time before the first
-	err     error     // of the last probe
+	probed  time.Time // machine's time of the last probe; zero before the first
+	err     error     // result of the last probe
 }
 
-// probeEvery bounds how often the store is asked to commit, which costs an
-// fsync, for who asks whether it can.
+// probeEvery limits how often a health check commits to the store, because each
+// commit costs an fsync.
 const probeEvery = time.Second
 
-// Healthy checks that the store can be read, and that it can commit.
+// Healthy checks that the store can be read and can commit.
 func (e *Engine) Healthy() []Check {
 	read := e.store.View(func(*store.Tx) error { return nil })
 	return []Check{{"store-read", read}, {"store-commit", e.probe()}}
 }
 
-// Ready is Healthy, and that what was due while the cloud was down has settled.
+// Ready returns the checks of Healthy, and a check that the work which fell due
+// while the cloud was down has settled.
 func (e *Engine) Ready() []Check {
 	var err error
 	if !e.health.recovered.Load() {
@@ -54,13 +55,13 @@ func (e *Engine) probe() error {
 	return h.err
 }
 
-// Figures are what the cloud's resources say of themselves in numbers.
+// Figures holds the resources from which metrics are made.
 type Figures struct {
-	Quotas []cloudsim.Quota // of every project
+	Quotas []cloudsim.Quota // quotas of all projects
 	Faults []cloudsim.Fault
 }
 
-// Figures reads them as they are now.
+// Figures returns the present quotas and faults.
 func (e *Engine) Figures() (f Figures, err error) {
 	err = e.store.View(func(tx *store.Tx) error {
 		f = Figures{}

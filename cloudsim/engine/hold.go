@@ -16,8 +16,8 @@ var holds = store.Table[cloudsim.Hold]{
 	Meta: func(h *cloudsim.Hold) *cloudsim.Meta { return &h.Meta },
 }
 
-// idle reports whether an operation that is due has nothing to settle: it was
-// called off, or a hold keeps it.
+// idle reports whether an operation that is due must not settle: it is over, it
+// was forgotten, or a hold or a fault keeps it.
 func idle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 	if id == "" {
 		return false, nil
@@ -32,8 +32,9 @@ func idle(tx *store.Tx, id cloudsim.OperationID) (bool, error) {
 	return held(tx, op)
 }
 
-// held reports whether a hold keeps an operation from settling, and records
-// it. It is asked when the work is due, so a hold that was made meanwhile holds.
+// held reports whether a hold or a fault keeps an operation from settling, and
+// records the hold in the operation. It runs when the work is due, so a hold
+// that was created after the operation began also applies.
 func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	if is, err := stuck(tx, op); is || err != nil {
 		return is, err
@@ -50,9 +51,10 @@ func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	return false, nil
 }
 
-// letGo settles a held operation at once, in the same transaction, so that the
-// same calls leave the same journal. One whose time is to come goes on the due
-// list: again, if the clock was set back after the list was asked for it.
+// letGo releases a held operation. If the operation is due, letGo settles it in
+// the same transaction, so that the same calls always write the same journal.
+// Otherwise letGo puts the operation on the due list. The list may have lost
+// the operation if the clock was set back after the work was taken.
 func (e *Engine) letGo(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {
@@ -65,8 +67,9 @@ func (e *Engine) letGo(tx *store.Tx, op *cloudsim.Operation) error {
 	return e.settleOne(tx, work)
 }
 
-// letGoAll lets go of what a hold or a fault keeps. One may end others of them,
-// as an instance that is gone ends what its disks were doing.
+// letGoAll releases all operations that a hold or a fault keeps. It reads each
+// operation again, because settling one operation may end others. For example,
+// an instance that terminates ends the operations of its disks.
 func (e *Engine) letGoAll(tx *store.Tx, by string) error {
 	kept, err := operations.Lookup(tx, byHold, by)
 	if err != nil {
@@ -87,7 +90,8 @@ func (e *Engine) letGoAll(tx *store.Tx, by string) error {
 	return nil
 }
 
-// CreateHold keeps work from settling, from when it returned.
+// CreateHold creates a hold. The hold keeps work from settling from the moment
+// at which CreateHold returns.
 func (e *Engine) CreateHold(ctx context.Context, req cloudsim.CreateHold) (h cloudsim.Hold, err error) {
 	if err := req.Validate(); err != nil {
 		return h, err
@@ -130,23 +134,23 @@ func (e *Engine) ListHolds(ctx context.Context, o cloudsim.ListOptions) (l cloud
 	return page(ctx, e, holds, o, nil)
 }
 
-// DeleteHold removes a hold. What it kept settles at once, unless another hold
-// keeps it.
+// DeleteHold removes a hold. The operations that it kept settle at once if they
+// are due, unless another hold keeps them.
 func (e *Engine) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		h, err := get(tx, call, holds, string(id))
 		if err != nil {
 			return err
 		}
-		if err := holds.Delete(tx, &h); err != nil { // first: it must not keep what it lets go
+		if err := holds.Delete(tx, &h); err != nil { // delete the hold first: it must not hold the operations that are released
 			return err
 		}
 		return e.letGoAll(tx, string(id))
 	})
 }
 
-// ReleaseOperation takes one operation out of the reach of all holds; it
-// settles when it is due. Conflict when it is over.
+// ReleaseOperation exempts one operation from all holds. The operation settles
+// when it is due. ReleaseOperation returns Conflict if the operation is over.
 func (e *Engine) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) (op cloudsim.Operation, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if op, err = get(tx, call, operations, string(id)); err != nil {
@@ -168,12 +172,14 @@ func (e *Engine) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) 
 	return op, err
 }
 
-// durations overrule the profile, for work that begins from now on.
+// durations stores the work durations that replace those of the profile. They
+// apply to work that begins afterwards.
 var durations = store.Notes[cloudsim.WorkDurations]{Name: "durations"}
 
 const allDurations = "all"
 
-// takes is how long work takes: what a person said, else what the profile says.
+// takes returns how long work takes: the stored duration, else the duration of
+// the profile.
 func takes(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, profile time.Duration) (time.Duration, error) {
 	said, ok, err := durations.Get(tx, allDurations)
 	if err != nil || !ok {
@@ -187,7 +193,7 @@ func takes(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, profile
 	return profile, nil
 }
 
-// GetDurations returns what overrules the profile.
+// GetDurations returns the work durations that replace those of the profile.
 func (e *Engine) GetDurations(ctx context.Context) (d cloudsim.WorkDurations, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return d, err
@@ -202,7 +208,7 @@ func (e *Engine) GetDurations(ctx context.Context) (d cloudsim.WorkDurations, er
 	return d, err
 }
 
-// SetDurations replaces what overrules the profile.
+// SetDurations replaces all work durations that GetDurations returns.
 func (e *Engine) SetDurations(ctx context.Context, req cloudsim.WorkDurations) (cloudsim.WorkDurations, error) {
 	if err := req.Validate(); err != nil {
 		return req, err

@@ -9,20 +9,22 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// idempotencyKeys remembers what a create with an Idempotency-Key made, so
-// that a client whose answer was lost asks again and gets the same resource.
+// idempotencyKeys stores which resource a create call with an Idempotency-Key
+// created. A client that lost the answer repeats the call and gets the same
+// resource.
 var idempotencyKeys = store.Notes[madeByKey]{Name: "idempotency"}
 
 const kindIdempotencyKey cloudsim.ResourceKind = "idempotencyKey"
 
 type madeByKey struct {
 	Kind    cloudsim.ResourceKind `json:"kind"`
-	Request string                `json:"request"` // hash of the words it was asked with
+	Request string                `json:"request"` // hash of the request
 	ID      string                `json:"id"`
 }
 
-// once makes a resource by create, or returns the one that the call's key made
-// before. A key that is used again with other words is Conflict.
+// once calls create, or returns the resource that an earlier call with the same
+// Idempotency-Key created. It returns Conflict if the earlier call had another
+// request, or if its resource is gone.
 func once[T any](tx *store.Tx, call Call, t store.Table[T], req any, create func() (T, error)) (v T, err error) {
 	if call.IdempotencyKey == "" {
 		return create()

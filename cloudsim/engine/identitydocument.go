@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// CreateIdentityDocument makes an identity document of an instance, for one audience.
-// An instance that is being terminated gets none.
+// CreateIdentityDocument signs an identity document of an instance for one
+// audience. It returns Conflict if the instance is terminating.
 func (e *Engine) CreateIdentityDocument(ctx context.Context, id cloudsim.InstanceID, req cloudsim.CreateIdentityDocument) (doc cloudsim.IdentityDocument, err error) {
 	if err := req.Validate(); err != nil {
 		return doc, err
@@ -41,8 +41,8 @@ func (e *Engine) CreateIdentityDocument(ctx context.Context, id cloudsim.Instanc
 	return doc, err
 }
 
-// instanceTokens are the secrets of the tokens that instances were given last.
-// They are in memory alone: after a restart each is given another.
+// instanceTokens holds the secret of the last token of each instance. The
+// secrets are only in memory, so after a restart an instance gets a new token.
 type instanceTokens struct {
 	mu      sync.Mutex
 	secrets map[cloudsim.InstanceID]string
@@ -54,7 +54,7 @@ func (h *instanceTokens) last(id cloudsim.InstanceID) string {
 	return h.secrets[id]
 }
 
-// keep remembers a secret; "" forgets what there is.
+// keep stores a secret; "" deletes the stored secret.
 func (h *instanceTokens) keep(id cloudsim.InstanceID, secret string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,10 +68,11 @@ func (h *instanceTokens) keep(id cloudsim.InstanceID, secret string) {
 	h.secrets[id] = secret
 }
 
-// CreateInstanceToken makes a token of the service account that an instance
-// carries, for its metadata service to hand to it. It is the one that it made
-// last while that is good for half of its life or longer: whatever runs on the
-// instance may ask as often as it likes, and a token is a record for a day.
+// CreateInstanceToken returns a token of the service account that an instance
+// carries. The metadata service gives the token to the instance.
+// CreateInstanceToken returns the last token again while at least half of its
+// lifetime is left. Programs on the instance may ask often, and each new token
+// is a record that is kept for a day.
 func (e *Engine) CreateInstanceToken(ctx context.Context, id cloudsim.InstanceID) (t cloudsim.Token, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -113,7 +114,9 @@ func (e *Engine) CreateInstanceToken(ctx context.Context, id cloudsim.InstanceID
 	return t, err
 }
 
-// carriedBy is the service account that an instance carries, which is somebody.
+// carriedBy returns the service account that an instance carries. It returns
+// NotFound if the instance carries none, and Conflict if the instance is
+// terminating.
 func carriedBy(tx *store.Tx, call Call, id cloudsim.InstanceID) (a cloudsim.ServiceAccount, err error) {
 	i, err := get(tx, call, instances, string(id))
 	switch {

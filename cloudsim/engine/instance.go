@@ -23,7 +23,7 @@ var instances = store.Table[cloudsim.Instance]{
 
 const bySubnet = "subnet"
 
-// CreateInstance makes an instance.
+// CreateInstance begins to create an instance. The call is idempotent by name.
 func (e *Engine) CreateInstance(ctx context.Context, req cloudsim.CreateInstance) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {
 		return i, err
@@ -37,8 +37,8 @@ func (e *Engine) CreateInstance(ctx context.Context, req cloudsim.CreateInstance
 	return i, err
 }
 
-// instanceByName returns the instance that already answers the request, or
-// makes one.
+// instanceByName returns the existing instance that matches the request, or
+// creates an instance.
 func (e *Engine) instanceByName(tx *store.Tx, call Call, req cloudsim.CreateInstance) (i cloudsim.Instance, err error) {
 	project, err := e.home(tx, call)
 	if err != nil {
@@ -116,13 +116,14 @@ func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID
 	return i, e.workOnInstance(tx, call, &i, cloudsim.Create, e.cfg.Profile.Provision)
 }
 
-// unknown is Invalid for a field that names a parent that is not there.
+// unknown returns Invalid for a field that names a resource which does not
+// exist.
 func unknown(field, value, hint string) error {
 	return cloudsim.InvalidField(field, "names "+value+", which does not exist; "+hint)
 }
 
-// workOnInstance begins work on an instance that was moved. What crashed is over
-// with whatever is done next.
+// workOnInstance begins work on an instance after the caller moved its state.
+// It clears Crashed, because any new work ends a crash.
 func (e *Engine) workOnInstance(tx *store.Tx, call Call, i *cloudsim.Instance, verb cloudsim.Verb, takes time.Duration) error {
 	i.Crashed = nil
 	if err := work(e, tx, call, instances, i, verb, takes, e.settledInstance); err != nil {
@@ -159,7 +160,8 @@ func (e *Engine) settledInstance(tx *store.Tx, i *cloudsim.Instance) error {
 	return instances.Delete(tx, i)
 }
 
-// GetInstance returns an instance; NotFound once it has terminated.
+// GetInstance returns an instance, or NotFound after the instance has
+// terminated.
 func (e *Engine) GetInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return read(ctx, e, instances, string(id))
 }
@@ -174,13 +176,13 @@ func (e *Engine) StartInstance(ctx context.Context, id cloudsim.InstanceID) (clo
 	return e.moveInstance(ctx, id, cloudsim.Start, e.cfg.Profile.Boot)
 }
 
-// StopInstance begins to stop an instance. It keeps its addresses.
+// StopInstance begins to stop an instance. The instance keeps its addresses.
 func (e *Engine) StopInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return e.moveInstance(ctx, id, cloudsim.Stop, e.cfg.Profile.Shutdown)
 }
 
-// UpdateInstance replaces an instance's labels, in whatever state it is. With a
-// rev other than 0, only if that is still its revision.
+// UpdateInstance replaces the labels of an instance in any state. If rev is not
+// 0 and not the instance's revision, it returns Stale.
 func (e *Engine) UpdateInstance(ctx context.Context, id cloudsim.InstanceID, req cloudsim.UpdateInstance, rev uint64) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {
 		return i, err
@@ -206,9 +208,10 @@ func (e *Engine) RebootInstance(ctx context.Context, id cloudsim.InstanceID) (cl
 	return e.moveInstance(ctx, id, cloudsim.Reboot, e.cfg.Profile.Boot)
 }
 
-// CrashInstance cuts the power of a running instance: at once, without a word
-// to what runs there. It goes on being called running, and stays off until it is
-// rebooted. One that has crashed is returned as it is.
+// CrashInstance simulates a power failure of a running instance. Programs on
+// the instance get no warning. The instance stays in state running, but it is
+// off until it is rebooted. An instance that has already crashed is returned
+// unchanged.
 func (e *Engine) CrashInstance(ctx context.Context, id cloudsim.InstanceID) (i cloudsim.Instance, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if i, err = get(tx, call, instances, string(id)); err != nil {
@@ -223,8 +226,8 @@ func (e *Engine) CrashInstance(ctx context.Context, id cloudsim.InstanceID) (i c
 	return i, err
 }
 
-// DeleteInstance begins to terminate an instance and returns it; one that is
-// already terminating is returned as it is.
+// DeleteInstance begins to terminate an instance and returns the instance. An
+// instance that is already terminating is returned unchanged.
 func (e *Engine) DeleteInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return e.moveInstance(ctx, id, cloudsim.Terminate, e.cfg.Profile.Shutdown)
 }

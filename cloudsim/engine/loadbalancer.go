@@ -30,10 +30,11 @@ func targetsOf(l *cloudsim.LoadBalancer) []string {
 		ids[i] = string(t.Instance)
 	}
 	slices.Sort(ids)
-	return slices.Compact(ids) // many addresses may be behind one
+	return slices.Compact(ids) // several addresses may be behind one instance
 }
 
-// CreateLoadBalancer makes a load balancer.
+// CreateLoadBalancer begins to create a load balancer. The call is idempotent
+// by name.
 func (e *Engine) CreateLoadBalancer(ctx context.Context, req cloudsim.CreateLoadBalancer) (l cloudsim.LoadBalancer, err error) {
 	if err := req.Validate(); err != nil {
 		return l, err
@@ -67,14 +68,15 @@ func (e *Engine) loadBalancerByName(tx *store.Tx, call Call, req cloudsim.Create
 	return have, nil
 }
 
-// differsFrom says what have is that req does not ask for; "" if nothing.
+// differsFrom returns how the existing load balancer differs from the request,
+// or "" if it matches.
 func differsFrom(have cloudsim.LoadBalancer, req cloudsim.CreateLoadBalancer) string {
 	var ips []string
 	for _, a := range have.Addresses {
 		ips = append(ips, a.IP)
 	}
 	for _, text := range req.Addresses {
-		ip, err := netip.ParseAddr(text) // there are many ways to write one of IPv6
+		ip, err := netip.ParseAddr(text) // an IPv6 address can be written in many ways
 		if err != nil || !slices.Contains(ips, ip.String()) {
 			return "address " + strings.Join(ips, " and ")
 		}
@@ -128,10 +130,11 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 	return l, e.workOnLoadBalancer(tx, call, &l, cloudsim.Create)
 }
 
-// checkTargets refuses targets that are not instances of the project and the
-// region, or addresses that are not behind them; had are known to be: an instance
-// that goes leaves its load balancers. One request names all that are wrong. It
-// reads the instance of every target that is new.
+// checkTargets returns Invalid for targets that are not instances of the
+// project and the region, and for addresses that do not belong to their
+// instances. The error lists all wrong targets. checkTargets skips the targets
+// in had: they were checked before, and an instance that terminates is removed
+// from its load balancers.
 func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region string, targets, had []cloudsim.Target) error {
 	known := make(map[cloudsim.TargetKey]bool, len(had))
 	for _, t := range had {
@@ -159,7 +162,7 @@ func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region s
 	return &cloudsim.Error{Kind: cloudsim.Invalid, Msg: bad[0].Field + " " + bad[0].Reason, Fields: bad}
 }
 
-// behind reports whether connections to ip arrive at i, or behind it.
+// behind reports whether ip is an address of i or in its pod ranges.
 func behind(i cloudsim.Instance, ip string) bool {
 	a, err := netip.ParseAddr(ip)
 	return err == nil && i.Has(a)
@@ -187,7 +190,8 @@ func (e *Engine) settledLoadBalancer(tx *store.Tx, l *cloudsim.LoadBalancer) err
 	return loadBalancers.Delete(tx, l)
 }
 
-// GetLoadBalancer returns a load balancer; NotFound once it is deleted.
+// GetLoadBalancer returns a load balancer, or NotFound after the load balancer
+// is deleted.
 func (e *Engine) GetLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID) (cloudsim.LoadBalancer, error) {
 	return read(ctx, e, loadBalancers, string(id))
 }
@@ -197,8 +201,9 @@ func (e *Engine) ListLoadBalancers(ctx context.Context, o cloudsim.ListOptions) 
 	return page(ctx, e, loadBalancers, o, nil)
 }
 
-// UpdateLoadBalancer replaces labels and spec; Stale if rev is neither 0 nor
-// its revision. What changes nothing is no work.
+// UpdateLoadBalancer replaces labels and spec. It returns Stale if rev is
+// neither 0 nor the load balancer's revision. A request that changes nothing
+// begins no work.
 func (e *Engine) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID, req cloudsim.UpdateLoadBalancer, rev uint64) (cloudsim.LoadBalancer, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.LoadBalancer{}, err
@@ -226,8 +231,8 @@ func (e *Engine) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 	})
 }
 
-// SetLoadBalancerTargets replaces the set of targets. A rev that is not 0 makes it
-// conditional, as UpdateLoadBalancer is.
+// SetLoadBalancerTargets replaces all targets. It returns Stale if rev is
+// neither 0 nor the load balancer's revision.
 func (e *Engine) SetLoadBalancerTargets(ctx context.Context, id cloudsim.LoadBalancerID, req cloudsim.SetTargets, rev uint64) (cloudsim.LoadBalancer, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.LoadBalancer{}, err
@@ -269,8 +274,8 @@ func (e *Engine) changeLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 	return l, err
 }
 
-// DeleteLoadBalancer begins to delete a load balancer and returns it; one that
-// is already being deleted is returned as it is.
+// DeleteLoadBalancer begins to delete a load balancer and returns the load
+// balancer. A load balancer that is already deleting is returned unchanged.
 func (e *Engine) DeleteLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID) (l cloudsim.LoadBalancer, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if l, err = get(tx, call, loadBalancers, string(id)); err != nil {
@@ -287,14 +292,14 @@ func (e *Engine) DeleteLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 	return l, err
 }
 
-// Meter counts what passes through load balancers. It reports false for one
-// that it does not forward for.
+// Meter counts the traffic of load balancers. It returns false for a load
+// balancer for which it does not forward.
 type Meter interface {
 	LoadBalancerStats(cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool)
 }
 
-// LoadBalancerStats returns the counters of a load balancer; Unavailable while
-// nothing forwards for it.
+// LoadBalancerStats returns the counters of a load balancer. It returns
+// Unavailable if no data plane forwards for the load balancer.
 func (e *Engine) LoadBalancerStats(ctx context.Context, id cloudsim.LoadBalancerID) (s cloudsim.LoadBalancerStats, err error) {
 	l, err := e.GetLoadBalancer(ctx, id)
 	if err != nil {
@@ -310,8 +315,8 @@ func (e *Engine) LoadBalancerStats(ctx context.Context, id cloudsim.LoadBalancer
 	return s, nil
 }
 
-// ReportLoadBalancer records what the data plane found. What is already known
-// changes nothing, so reporting it again costs no event.
+// ReportLoadBalancer records the status that the data plane reports. A report
+// without changes writes no event.
 func (e *Engine) ReportLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID, s cloudsim.LoadBalancerStatus) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		l, err := get(tx, call, loadBalancers, string(id))
@@ -327,7 +332,8 @@ func (e *Engine) ReportLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 	})
 }
 
-// forgetTarget takes an instance that is gone out of every load balancer.
+// forgetTarget removes an instance that is gone from the targets of all load
+// balancers.
 func (e *Engine) forgetTarget(tx *store.Tx, id cloudsim.InstanceID) error {
 	found, err := loadBalancers.Lookup(tx, byTarget, string(id))
 	if err != nil {

@@ -17,11 +17,11 @@ var networks = store.Table[cloudsim.Network]{
 	Uses: store.One[cloudsim.Network](cloudsim.QuotaNetworks),
 }
 
-// byNetwork finds what is in a network.
+// byNetwork is the index of resources by their network.
 const byNetwork = "network"
 
-// CreateNetwork makes a network. Conflict if one of its ranges overlaps that
-// of another network of the cloud.
+// CreateNetwork begins to create a network. It returns Conflict if a range of
+// the network overlaps a range of another network of the cloud.
 func (e *Engine) CreateNetwork(ctx context.Context, req cloudsim.CreateNetwork) (n cloudsim.Network, err error) {
 	if err := req.Validate(); err != nil {
 		return n, err
@@ -33,8 +33,8 @@ func (e *Engine) CreateNetwork(ctx context.Context, req cloudsim.CreateNetwork) 
 	return n, err
 }
 
-// networkByName returns the network that already answers the request, or makes
-// one.
+// networkByName returns the existing network that matches the request, or
+// creates a network.
 func (e *Engine) networkByName(tx *store.Tx, call Call, req cloudsim.CreateNetwork) (n cloudsim.Network, err error) {
 	project, err := e.home(tx, call)
 	if err != nil {
@@ -81,7 +81,7 @@ func (e *Engine) networkByName(tx *store.Tx, call Call, req cloudsim.CreateNetwo
 	return n, e.workOnNetwork(tx, call, &n, cloudsim.Create)
 }
 
-// wholeNetworkSpec is a spec with every default filled in.
+// wholeNetworkSpec returns s with default values for all empty fields.
 func wholeNetworkSpec(s cloudsim.NetworkSpec) cloudsim.NetworkSpec {
 	s.PodRanges = s.PodRanges.WithDefaults()
 	if s.MaxRoutes == 0 {
@@ -90,9 +90,9 @@ func wholeNetworkSpec(s cloudsim.NetworkSpec) cloudsim.NetworkSpec {
 	return s
 }
 
-// apart is Conflict if n, which may be new, would overlap what another network
-// or the load balancers have: all of them are on one machine. Default networks
-// share what is exactly the same.
+// apart returns Conflict if a range of n overlaps a range of another network or
+// of load balancers. All these ranges are used on one machine. Two default
+// networks may have identical ranges.
 func (e *Engine) apart(tx *store.Tx, n cloudsim.Network) error {
 	if err := e.keepsClear(n); err != nil {
 		return err
@@ -114,7 +114,8 @@ func (e *Engine) apart(tx *store.Tx, n cloudsim.Network) error {
 	return nil
 }
 
-// keepsClear is Conflict if n overlaps what the cloud keeps for itself.
+// keepsClear returns Conflict if n overlaps a range that the cloud reserves for
+// load balancers or default networks.
 func (e *Engine) keepsClear(n cloudsim.Network) error {
 	if a, b, ok := clash(spans(n), whole(e.cfg.LoadBalancers, e.cfg.LoadBalancers6, e.cfg.InternalLoadBalancers, e.cfg.InternalLoadBalancers6), false); ok {
 		return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, where load balancers get their addresses", a, b)
@@ -128,12 +129,13 @@ func (e *Engine) keepsClear(n cloudsim.Network) error {
 	return nil
 }
 
-// spans are all ranges of n, with what one instance gets of each.
+// spans returns all ranges of n, with the size of the part that one instance
+// gets.
 func spans(n cloudsim.Network) []cloudsim.PodRange {
 	return append(whole(n.Ranges()...), n.PodRanges.Families()...)
 }
 
-// whole are ranges of which an instance gets one address.
+// whole returns ranges of which an instance gets one address.
 func whole(all ...netip.Prefix) []cloudsim.PodRange {
 	var out []cloudsim.PodRange
 	for _, p := range all {
@@ -144,8 +146,8 @@ func whole(all ...netip.Prefix) []cloudsim.PodRange {
 	return out
 }
 
-// clash finds the first two that overlap; those that are the same do not if
-// they are shared.
+// clash returns the first two ranges that overlap. If shared is true, two
+// identical ranges do not count.
 func clash(mine, theirs []cloudsim.PodRange, shared bool) (a, b netip.Prefix, ok bool) {
 	for _, m := range mine {
 		for _, t := range theirs {
@@ -174,7 +176,7 @@ func (e *Engine) settledNetwork(tx *store.Tx, n *cloudsim.Network) error {
 	return networks.Put(tx, n)
 }
 
-// GetNetwork returns a network; NotFound once it is deleted.
+// GetNetwork returns a network, or NotFound after the network is deleted.
 func (e *Engine) GetNetwork(ctx context.Context, id cloudsim.NetworkID) (cloudsim.Network, error) {
 	return read(ctx, e, networks, string(id))
 }
@@ -184,9 +186,10 @@ func (e *Engine) ListNetworks(ctx context.Context, o cloudsim.ListOptions) (clou
 	return page(ctx, e, networks, o, nil)
 }
 
-// UpdateNetwork replaces labels and spec; Stale if rev is neither 0 nor its
-// revision, Conflict if its pod ranges would change while instances have some.
-// What changes nothing is no work.
+// UpdateNetwork replaces labels and spec. It returns Stale if rev is neither 0
+// nor the network's revision. It returns Conflict if the pod ranges would
+// change while instances use them. A request that changes nothing begins no
+// work.
 func (e *Engine) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req cloudsim.UpdateNetwork, rev uint64) (n cloudsim.Network, err error) {
 	if err := req.Validate(); err != nil {
 		return n, err
@@ -229,7 +232,7 @@ func (e *Engine) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req c
 	return n, err
 }
 
-// podRangesFree is Conflict while an instance has pod ranges of n.
+// podRangesFree returns Conflict if an instance has a pod range of n.
 func podRangesFree(tx *store.Tx, n cloudsim.Network) error {
 	in, err := subnets.Lookup(tx, byNetwork, string(n.ID))
 	if err != nil {
@@ -249,8 +252,9 @@ func podRangesFree(tx *store.Tx, n cloudsim.Network) error {
 	return nil
 }
 
-// DeleteNetwork begins to delete a network and returns it; one that is already
-// being deleted is returned as it is. Conflict while something is in it.
+// DeleteNetwork begins to delete a network and returns the network. A network
+// that is already deleting is returned unchanged. DeleteNetwork returns
+// Conflict for a default network, and while the network has subnets or routes.
 func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cloudsim.Network, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if n, err = get(tx, call, networks, string(id)); err != nil || n.State == cloudsim.NetworkDeleting {
@@ -273,7 +277,8 @@ func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cl
 	return n, err
 }
 
-// unused is Conflict that names who has id in an index of users.
+// unused returns Conflict if a resource in table users refers to id by the
+// index. The error names the first such resource.
 func unused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, users store.Table[T], index string) error {
 	for first, err := range users.Find(tx, index, id, "") {
 		if err != nil {

@@ -9,12 +9,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Every project is made with a network, and every network of that sort has the
-// range of the cloud's configuration, with one subnet that is all of it and
-// serves all zones. Instances are real addresses of one machine, so these
-// networks share a pool: no two instances have the same address.
+// The cloud creates each project with a default network. All default networks
+// have the configured ranges, and each has one subnet with the whole ranges for
+// all zones. Instances have real addresses of one machine. Default networks
+// therefore share one address pool, so that no two instances have the same
+// address.
 
-// validRanges checks what the configuration says of addresses.
+// validRanges returns an error if the configured ranges of default networks are
+// invalid.
 func (c Config) validRanges() error {
 	r := cloudsim.CreateNetwork{Name: cloudsim.DefaultNetwork, IPv4: text(c.Instances), IPv6: text(c.Instances6), NetworkSpec: cloudsim.NetworkSpec{PodRanges: c.Pods}}
 	if err := r.Validate(); err != nil {
@@ -23,7 +25,7 @@ func (c Config) validRanges() error {
 	return nil
 }
 
-// text is a range as resources say it; "" for none.
+// text formats a range as resources do; "" for no range.
 func text(p netip.Prefix) string {
 	if !p.IsValid() {
 		return ""
@@ -31,7 +33,8 @@ func text(p netip.Prefix) string {
 	return p.Masked().String()
 }
 
-// makeDefaultNetwork gives a new project its network and the subnet in it.
+// makeDefaultNetwork creates the default network of a new project and its
+// subnet.
 func (e *Engine) makeDefaultNetwork(tx *store.Tx, project cloudsim.ProjectID) error {
 	id, err := networks.NextID(tx)
 	if err != nil {
@@ -52,15 +55,16 @@ func (e *Engine) makeDefaultNetwork(tx *store.Tx, project cloudsim.ProjectID) er
 	return putRanges(tx, &s, n)
 }
 
-// putRanges makes s all of n.
+// putRanges stores s with the ranges of n.
 func putRanges(tx *store.Tx, s *cloudsim.Subnet, n cloudsim.Network) error {
 	s.IPv4, s.IPv6 = n.IPv4, n.IPv6
 	setGateways(s)
 	return subnets.Put(tx, s)
 }
 
-// keepDefaultNetworks brings the default network of every project to the
-// configured ranges. It refuses to move a range whose addresses are in use.
+// keepDefaultNetworks sets the default network of each project to the
+// configured ranges. It returns an error if instances use addresses of a range
+// that changes.
 func (e *Engine) keepDefaultNetworks(tx *store.Tx) error {
 	for p, err := range projects.Scan(tx, "", "") {
 		if err != nil {
@@ -80,8 +84,9 @@ func (e *Engine) keepDefaultNetworks(tx *store.Tx) error {
 	return e.stillApart(tx)
 }
 
-// stillApart checks what calls have made against what the configuration has
-// now.
+// stillApart returns an error if a network overlaps the configured ranges. It
+// logs a warning for each network that the present configuration would not
+// permit.
 func (e *Engine) stillApart(tx *store.Tx) error {
 	for n, err := range networks.Scan(tx, "", "") {
 		if err != nil {
@@ -104,8 +109,8 @@ func (e *Engine) stillApart(tx *store.Tx) error {
 	return nil
 }
 
-// moveDefaultNetwork brings n to where the configuration has it. Pod ranges
-// that were set by a call stay unless the configuration has some.
+// moveDefaultNetwork sets n to the configured ranges. If the configuration has
+// no pod ranges, n keeps the pod ranges that a call has set.
 func (e *Engine) moveDefaultNetwork(tx *store.Tx, n cloudsim.Network) error {
 	before := n
 	n.IPv4, n.IPv6 = text(e.cfg.Instances), text(e.cfg.Instances6)
@@ -137,8 +142,9 @@ func (e *Engine) moveDefaultNetwork(tx *store.Tx, n cloudsim.Network) error {
 	return putRanges(tx, &s, n)
 }
 
-// dropDefaultNetwork removes what a project was made with, and ends what is done
-// to it; Conflict while it has a network or a subnet of its own besides.
+// dropDefaultNetwork removes the default network of a project and its subnets,
+// and ends their operations. It returns Conflict if the project has another
+// network, or if a route uses the default network.
 func (e *Engine) dropDefaultNetwork(tx *store.Tx, project cloudsim.ProjectID) error {
 	var own []cloudsim.Network
 	for n, err := range networks.Scan(tx, project, "") {

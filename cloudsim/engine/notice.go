@@ -10,8 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// AnnounceNotice tells an instance what the cloud is going to do to it, and
-// does it when the time has come. It replaces a notice of the same type.
+// AnnounceNotice announces an action of the cloud to an instance, and schedules
+// the action. It replaces a notice of the same type. It returns Conflict if the
+// instance is terminating.
 func (e *Engine) AnnounceNotice(ctx context.Context, id cloudsim.InstanceID, req cloudsim.CreateNotice) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {
 		return i, err
@@ -35,7 +36,8 @@ func (e *Engine) AnnounceNotice(ctx context.Context, id cloudsim.InstanceID, req
 	return i, err
 }
 
-// WithdrawNotice takes a notice back; NotFound if there is none of this type.
+// WithdrawNotice removes a notice. It returns NotFound if the instance has no
+// notice of this type.
 func (e *Engine) WithdrawNotice(ctx context.Context, id cloudsim.InstanceID, t cloudsim.NoticeType) (i cloudsim.Instance, err error) {
 	if err := t.Validate(); err != nil {
 		return i, err
@@ -58,10 +60,10 @@ func withdraw(i *cloudsim.Instance, t cloudsim.NoticeType) bool {
 	return len(i.Notices) < n
 }
 
-// noticeDue does what a notice said. The record is the truth and the work only
-// an alarm: a notice that was taken back or put off is not there, or not due.
-// An instance that is in no state for it, such as a stopped one that should be
-// rebooted, has nothing to fear from it.
+// noticeDue performs the action of a notice. It checks the notice in the
+// instance first, because the notice may have been withdrawn or moved to a
+// later time. If the instance's state does not permit the action, such as a
+// reboot of a stopped instance, noticeDue only removes the notice.
 func (e *Engine) noticeDue(tx *store.Tx, w store.Work) error {
 	i, err := instances.Get(tx, w.ID)
 	if errors.Is(err, cloudsim.NotFound) {

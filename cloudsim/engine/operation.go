@@ -23,10 +23,11 @@ var operations = store.Table[cloudsim.Operation]{
 
 const byHold = "hold"
 
-// begin records that slow work on a resource has begun, ends the operation
-// that worked on it before, and puts its settling on the due list. m is the
-// resource's; the caller puts the resource afterwards, and settles it at once
-// unless it waits: for its time, or for a hold.
+// begin records an operation for work on a resource, ends the resource's
+// earlier operation, and puts the work on the due list. m is the metadata of
+// the resource. The caller then stores the resource. waits reports that the
+// work settles later, because it takes time or is held. If waits is false, the
+// caller settles the work at once.
 func (e *Engine) begin(tx *store.Tx, call Call, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, profile time.Duration) (waits bool, err error) {
 	if err := e.supersede(tx, m.Operation, verb); err != nil {
 		return false, err
@@ -63,12 +64,14 @@ func (e *Engine) begin(tx *store.Tx, call Call, verb cloudsim.Verb, kind cloudsi
 	return true, tx.Later(*op.DueAt, store.Work{Kind: kind, ID: id, Verb: cloudsim.Settle, Operation: op.ID})
 }
 
-// supersede ends an operation that a newer verb overtook.
+// supersede ends an operation that a newer verb replaced. The operation fails
+// with Conflict.
 func (e *Engine) supersede(tx *store.Tx, id cloudsim.OperationID, by cloudsim.Verb) error {
 	return e.end(tx, id, cloudsim.Fail, &cloudsim.OperationError{Kind: cloudsim.Conflict, Detail: "overtaken by " + string(by)})
 }
 
-// end finishes an operation; one that is over, or forgotten, stays as it is.
+// end finishes an operation. It does nothing if the operation is over or was
+// forgotten.
 func (e *Engine) end(tx *store.Tx, id cloudsim.OperationID, verb cloudsim.Verb, why *cloudsim.OperationError) error {
 	if id == "" {
 		return nil
@@ -80,7 +83,7 @@ func (e *Engine) end(tx *store.Tx, id cloudsim.OperationID, verb cloudsim.Verb, 
 	if err != nil {
 		return err
 	}
-	op.Percent = op.PercentAt(tx.Now) // while it is not over
+	op.Percent = op.PercentAt(tx.Now) // before the move, because it depends on the state
 	if err := op.Move(verb); err != nil {
 		return err
 	}
@@ -93,15 +96,17 @@ func (e *Engine) end(tx *store.Tx, id cloudsim.OperationID, verb cloudsim.Verb, 
 	return tx.LaterOnce(due, store.Work{Kind: cloudsim.KindOperation, Verb: cloudsim.Delete})
 }
 
-// forgetEvery is how often operations are forgotten: those of one minute
-// together, so that ending one does not write to the list of what is due.
+// forgetEvery is how often finished operations are deleted. The operations that
+// end in one minute share one work item, so that most of them add nothing to
+// the due list.
 const forgetEvery = time.Minute
 
-// forgetOperations deletes the operations that ended a retention ago.
+// forgetOperations deletes the operations that ended longer than the retention
+// ago.
 func (e *Engine) forgetOperations(tx *store.Tx, w store.Work) error {
 	until := tx.Now.Add(-retention)
 	var old []cloudsim.Operation
-	for op, err := range operations.Scan(tx, "", "") { // in the order in which they began
+	for op, err := range operations.Scan(tx, "", "") { // in the order of their begin
 		if err != nil {
 			return err
 		}
@@ -109,7 +114,7 @@ func (e *Engine) forgetOperations(tx *store.Tx, w store.Work) error {
 			break
 		}
 		if op.CreatedAt.After(tx.Now) || len(op.ID) > len("op-ffffff") && op.CreatedAt.After(until) {
-			continue // of a clock that was set back, or of longer ids, which come before shorter ones
+			continue // created before the clock was set back, or with a longer id, which sorts before shorter ids
 		}
 		if op.CreatedAt.After(until) {
 			break
@@ -126,7 +131,7 @@ func (e *Engine) forgetOperations(tx *store.Tx, w store.Work) error {
 	if len(old) < settleBatch {
 		return nil
 	}
-	return tx.Later(tx.Now, w) // the others in their turn
+	return tx.Later(tx.Now, w) // the next transaction deletes the others
 }
 
 // GetOperation returns an operation.
@@ -138,8 +143,8 @@ func (e *Engine) GetOperation(ctx context.Context, id cloudsim.OperationID) (clo
 	return op, err
 }
 
-// ListOperations returns one page of operations. Finished ones are kept for a
-// day.
+// ListOperations returns one page of operations. Finished operations are kept
+// for a day.
 func (e *Engine) ListOperations(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Operation], error) {
 	l, err := page(ctx, e, operations, o, nil)
 	now := e.Now()
@@ -149,7 +154,8 @@ func (e *Engine) ListOperations(ctx context.Context, o cloudsim.ListOptions) (cl
 	return l, err
 }
 
-// AwaitOperation returns an operation when it is over, or as it is after wait.
+// AwaitOperation returns an operation when it is over. After wait it returns
+// the operation as it is.
 func (e *Engine) AwaitOperation(ctx context.Context, id cloudsim.OperationID, wait time.Duration) (cloudsim.Operation, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

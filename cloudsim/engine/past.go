@@ -11,18 +11,18 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// past is what a kind was at a time: the journal read backwards from what is
-// there now. It costs a pass over the whole journal, which only calls that a
-// fault struck pay. Where the journal does not reach back to the time, it is
-// as old as the journal.
+// past is the content of a table at an earlier time. It is computed from the
+// present content and the journal. Reading the whole journal is slow, but only
+// calls under a stale-read fault need it. If the journal begins later than the
+// time, past shows the content at the begin of the journal.
 type past[T any] struct {
-	rev uint64        // the last revision of that time
-	was map[string]*T // what has changed since, as it was; nil for not there
+	rev uint64        // last revision at that time
+	was map[string]*T // earlier values of the resources that have changed since; nil if the resource did not exist
 }
 
 func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error) {
 	p := past[T]{rev: tx.Floor(), was: map[string]*T{}}
-	before := map[string]*T{} // the last of each until then
+	before := map[string]*T{} // last value of each resource up to the time
 	for rev, end := tx.Floor(), tx.Revision(); rev < end; {
 		evs, _, err := tx.Since(rev, 1000)
 		if err != nil || len(evs) == 0 {
@@ -49,8 +49,9 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 	return p, nil
 }
 
-// take takes in an event. What changed after the time and is not known from
-// before it is there only if it is older: then its first known form must do.
+// take processes an event. A resource that changed after the time may have no
+// earlier event. If it was created after the time, it did not exist then.
+// Otherwise its first known value is used.
 func (p *past[T]) take(t store.Table[T], before map[string]*T, ev cloudsim.Event, at time.Time) error {
 	v := new(T)
 	if err := json.Unmarshal(ev.Object, v); err != nil {
@@ -69,7 +70,7 @@ func (p *past[T]) take(t store.Table[T], before map[string]*T, ev cloudsim.Event
 	return nil
 }
 
-// get is Table.Get then.
+// get is Table.Get at the earlier time.
 func (p past[T]) get(tx *store.Tx, t store.Table[T], id string) (v T, err error) {
 	switch was, changed := p.was[id]; {
 	case !changed:
@@ -81,8 +82,8 @@ func (p past[T]) get(tx *store.Tx, t store.Table[T], id string) (v T, err error)
 	}
 }
 
-// rows yields what there was then, in the order of ids, after one of them. All
-// of it is in memory at once.
+// rows yields the resources at the earlier time that follow o.After, in the
+// order of ids. It holds all of them in memory.
 func (p past[T]) rows(tx *store.Tx, t store.Table[T], o cloudsim.ListOptions) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var all []T

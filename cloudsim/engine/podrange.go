@@ -10,12 +10,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// podPool names the pool of a range. Default networks share it, as they share
-// their addresses.
+// podPool returns the name of the pool of a range. Default networks share the
+// pools, because they have the same ranges.
 func podPool(r cloudsim.PodRange) string { return fmt.Sprintf("pods %s in /%d", r.In, r.Bits) }
 
-// takePodRanges gives a new instance the lowest free range of each family that
-// its network has; Exhausted when one has no more.
+// takePodRanges takes the lowest free pod range of each family of the network
+// for a new instance. It returns Exhausted if no range is free.
 func takePodRanges(tx *store.Tx, n cloudsim.Network) ([]string, error) {
 	var all []string
 	for _, r := range n.PodRanges.Families() {
@@ -31,8 +31,8 @@ func takePodRanges(tx *store.Tx, n cloudsim.Network) ([]string, error) {
 	return all, nil
 }
 
-// givePodRanges returns what an instance had. What its network does not give
-// any more belongs to no pool.
+// givePodRanges returns the pod ranges of an instance to their pools. It
+// ignores ranges that the network no longer has.
 func givePodRanges(tx *store.Tx, n cloudsim.Network, had []string) error {
 	for _, s := range had {
 		p, err := netip.ParsePrefix(s)
@@ -51,7 +51,7 @@ func givePodRanges(tx *store.Tx, n cloudsim.Network, had []string) error {
 	return nil
 }
 
-// nthRange is number n, from 0, of the ranges that r is cut into.
+// nthRange returns the pod range with number n, counted from 0.
 func nthRange(r cloudsim.PodRange, n uint64) netip.Prefix {
 	base := r.In.Addr().AsSlice()
 	sum := new(big.Int).SetUint64(n)
@@ -61,7 +61,7 @@ func nthRange(r cloudsim.PodRange, n uint64) netip.Prefix {
 	return netip.PrefixFrom(ip, r.Bits)
 }
 
-// rangeNumber is the n of nthRange.
+// rangeNumber is the inverse of nthRange.
 func rangeNumber(r cloudsim.PodRange, p netip.Prefix) uint64 {
 	d := new(big.Int).SetBytes(p.Addr().AsSlice())
 	d.Sub(d, new(big.Int).SetBytes(r.In.Addr().AsSlice()))

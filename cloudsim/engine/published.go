@@ -8,10 +8,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Published is a range of ports of a host at which listeners can be reached
-// besides their own addresses, for clients that cannot reach those. The zero
-// value publishes nothing. Somebody else (such as a container engine) carries
-// the host's ports to this machine's.
+// Published is a range of ports of a host at which listeners are published, for
+// clients that cannot reach the addresses of load balancers. The zero value
+// publishes nothing. Another program, such as a container engine, forwards the
+// host's ports to this machine.
 type Published struct {
 	Host        string
 	First, Last int
@@ -29,9 +29,10 @@ func publishedOf(l *cloudsim.LoadBalancer) []string {
 
 func publishedKey(p cloudsim.Protocol, port int) string { return string(p) + "/" + strconv.Itoa(port) }
 
-// publish gives each listener of lb a published port: the one it has, or the
-// lowest that is free. When none is free it goes without, because the listener
-// works all the same. O(ports of the range).
+// publish gives each listener of lb a published port: its present port, else
+// the lowest free port. If no port is free, the listener has no published port,
+// because it also works without. The time is proportional to the number of
+// ports.
 func (e *Engine) publish(tx *store.Tx, lb *cloudsim.LoadBalancer) error {
 	had := lb.Published
 	lb.Published = nil
@@ -54,8 +55,8 @@ func (e *Engine) publish(tx *store.Tx, lb *cloudsim.LoadBalancer) error {
 	return nil
 }
 
-// choosePublished sets p's port to the lowest that nobody has: neither another
-// load balancer, nor lb, nor lb until now.
+// choosePublished sets p's port to the lowest free port. Ports of other load
+// balancers, of lb, and former ports of lb are not free.
 func (e *Engine) choosePublished(tx *store.Tx, lb *cloudsim.LoadBalancer, had []cloudsim.PublishedPort, p *cloudsim.PublishedPort) error {
 	for port := e.cfg.Published.First; port <= e.cfg.Published.Last; port++ {
 		same := func(o cloudsim.PublishedPort) bool { return o.Protocol == p.Protocol && o.PublishedPort == port }
@@ -74,11 +75,11 @@ func (e *Engine) choosePublished(tx *store.Tx, lb *cloudsim.LoadBalancer, had []
 	return nil
 }
 
-// publishedAs remembers the range that ports were last given from.
+// publishedAs stores the range from which the published ports were last chosen.
 var publishedAs = store.Notes[Published]{Name: "published"}
 
-// republish gives every load balancer published ports anew when the range is
-// not what it was.
+// republish chooses the published ports of all load balancers again if the
+// configured range has changed.
 func (e *Engine) republish(tx *store.Tx) error {
 	have, _, err := publishedAs.Get(tx, "range")
 	if err != nil || have == e.cfg.Published {

@@ -9,14 +9,15 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// quotaLimits are the limits that differ from the default, by project and name.
+// quotaLimits stores the limits that differ from the default, by project and
+// name.
 var quotaLimits = store.Notes[int64]{Name: "quota"}
 
 func quotaKey(project cloudsim.ProjectID, name cloudsim.QuotaName) string {
 	return string(project) + "\x00" + string(name)
 }
 
-// quotaDefault is the limit of a project that was not told otherwise.
+// quotaDefault returns the limit for projects without their own limit.
 func (e *Engine) quotaDefault(name cloudsim.QuotaName) int64 {
 	if n, ok := e.cfg.Quotas[name]; ok {
 		return n
@@ -32,9 +33,10 @@ func (e *Engine) quotaLimit(tx *store.Tx, project cloudsim.ProjectID, name cloud
 	return e.quotaDefault(name), nil
 }
 
-// room refuses, as Exhausted, what would take more than a project may have.
-// Ask before the first write: a transaction that fails before it wrote costs
-// its neighbours nothing.
+// room checks quotas: it returns Exhausted if the wanted uses exceed a limit of
+// the project. Call it before the first write. A function that fails before it
+// writes does not slow down the other functions in its batch (see
+// store.Update).
 func (e *Engine) room(tx *store.Tx, project cloudsim.ProjectID, wanted ...store.Use) error {
 	for _, w := range wanted {
 		limit, err := e.quotaLimit(tx, project, w.Name)
@@ -48,7 +50,8 @@ func (e *Engine) room(tx *store.Tx, project cloudsim.ProjectID, wanted ...store.
 	return nil
 }
 
-// roomWithin is room for a quota of each resource, which nobody counts.
+// roomWithin checks a quota that applies to each resource alone, such as
+// listeners.
 func (e *Engine) roomWithin(tx *store.Tx, project cloudsim.ProjectID, name cloudsim.QuotaName, n int) error {
 	limit, err := e.quotaLimit(tx, project, name)
 	if err == nil && int64(n) > limit {
@@ -57,7 +60,8 @@ func (e *Engine) roomWithin(tx *store.Tx, project cloudsim.ProjectID, name cloud
 	return err
 }
 
-// CheckQuota refuses, as Exhausted, to use more of a quota that the caller counts.
+// CheckQuota returns Exhausted if used+wanted exceeds a quota of the project.
+// The caller counts the use itself.
 func (e *Engine) CheckQuota(project cloudsim.ProjectID, name cloudsim.QuotaName, used, wanted int64) error {
 	return e.store.View(func(tx *store.Tx) error {
 		limit, err := e.quotaLimit(tx, project, name)
@@ -68,8 +72,8 @@ func (e *Engine) CheckQuota(project cloudsim.ProjectID, name cloudsim.QuotaName,
 	})
 }
 
-// OverQuota is the cause of the error of who wants more than a project may have.
-// It names the quota, how much of it is used, its limit, and how to raise it.
+// OverQuota is the error of a request that exceeds a quota. The message names
+// the quota, its use, its limit, and how to raise the limit.
 type OverQuota struct {
 	Project             cloudsim.ProjectID
 	Name                cloudsim.QuotaName
@@ -103,7 +107,8 @@ func (e *Engine) quota(tx *store.Tx, project cloudsim.ProjectID, name cloudsim.Q
 	return q, err
 }
 
-// ListQuotas returns the quotas of the call's project, else of the default one.
+// ListQuotas returns the quotas of the call's project, or of the default
+// project for a call without a project.
 func (e *Engine) ListQuotas(ctx context.Context) (all cloudsim.Quotas, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -127,8 +132,9 @@ func (e *Engine) ListQuotas(ctx context.Context) (all cloudsim.Quotas, err error
 	return all, err
 }
 
-// SetQuota changes a limit of the call's project, else of the default one. One
-// that is below what is used takes nothing away.
+// SetQuota changes a limit of the call's project, or of the default project for
+// a call without a project. Existing resources stay even if they exceed the new
+// limit.
 func (e *Engine) SetQuota(ctx context.Context, name cloudsim.QuotaName, req cloudsim.SetQuota) (q cloudsim.Quota, err error) {
 	if err := req.Validate(); err != nil {
 		return q, err
@@ -156,7 +162,7 @@ func (e *Engine) SetQuota(ctx context.Context, name cloudsim.QuotaName, req clou
 	return q, err
 }
 
-// forgetQuotas removes the limits of a project that goes.
+// forgetQuotas removes the limits of a deleted project.
 func forgetQuotas(tx *store.Tx, project cloudsim.ProjectID) error {
 	for _, name := range cloudsim.QuotaNames() {
 		if err := quotaLimits.Delete(tx, quotaKey(project, name)); err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// wantedRange is a range that a request asks for, and the field that names it.
+// wantedRange is a requested range with the request's field name.
 type wantedRange struct {
 	field string
 	netip.Prefix
 }
 
-// newRanges are the ranges of n that before does not have.
+// newRanges returns the ranges of n that differ from those of before.
 func newRanges(n, before cloudsim.Network) []wantedRange {
 	var all []wantedRange
 	for _, r := range []struct{ field, is, was string }{
@@ -29,9 +29,10 @@ func newRanges(n, before cloudsim.Network) []wantedRange {
 	return all
 }
 
-// permitted checks that projects may use ranges: each must be inside one of the
-// configured ranges, and must not overlap a route of the cloud's machine. A
-// range of the configured pod ranges is always permitted.
+// permitted returns an error unless projects may use all wanted ranges. A range
+// must be inside a configured range (Invalid), and must not overlap a route of
+// the cloud's machine (Conflict). A range inside the configured pod ranges is
+// always permitted.
 func (e *Engine) permitted(wanted []wantedRange) error {
 	if len(wanted) == 0 {
 		return nil
@@ -58,7 +59,8 @@ func (e *Engine) permitted(wanted []wantedRange) error {
 	return nil
 }
 
-// addressesOf counts the IPv4 addresses that n takes from its project's quota.
+// addressesOf returns how many IPv4 addresses of its project's quota n uses.
+// The configured ranges of default networks do not count.
 func (e *Engine) addressesOf(n cloudsim.Network) (sum int64) {
 	count := func(s string) {
 		if p, err := netip.ParsePrefix(s); err == nil {
@@ -74,8 +76,8 @@ func (e *Engine) addressesOf(n cloudsim.Network) (sum int64) {
 	return sum
 }
 
-// networkAddresses is how much of QuotaNetworkAddresses a project uses. It
-// reads the project's networks.
+// networkAddresses returns how much of QuotaNetworkAddresses a project uses. It
+// reads all networks of the project.
 func (e *Engine) networkAddresses(tx *store.Tx, project cloudsim.ProjectID) (sum int64, err error) {
 	for n, err := range networks.Scan(tx, project, "") {
 		if err != nil {
@@ -86,8 +88,8 @@ func (e *Engine) networkAddresses(tx *store.Tx, project cloudsim.ProjectID) (sum
 	return sum, nil
 }
 
-// checkAddressQuota is Exhausted if a project would have more addresses in its
-// networks than its quota allows, after a change from before to n.
+// checkAddressQuota returns Exhausted if the change from before to n would give
+// the project's networks more addresses than its quota allows.
 func (e *Engine) checkAddressQuota(tx *store.Tx, n, before cloudsim.Network) error {
 	more := e.addressesOf(n) - e.addressesOf(before)
 	if more <= 0 {
@@ -104,8 +106,8 @@ func (e *Engine) checkAddressQuota(tx *store.Tx, n, before cloudsim.Network) err
 	return err
 }
 
-// routable is Conflict if a route of n to a destination would take traffic from
-// load balancers, from another network, or from the pods of other instances.
+// routable returns Conflict if a route of n to a destination would take traffic
+// of load balancers, of another network, or of the pods of other instances.
 func (e *Engine) routable(tx *store.Tx, n cloudsim.Network, hop cloudsim.Instance, to netip.Prefix) error {
 	if _, b, ok := clash(whole(to), whole(e.cfg.LoadBalancerRanges()...), false); ok {
 		return cloudsim.Errorf(cloudsim.Conflict, "destination %s overlaps %s, where load balancers get their addresses", to, b)
@@ -126,8 +128,8 @@ func (e *Engine) routable(tx *store.Tx, n cloudsim.Network, hop cloudsim.Instanc
 	return nil
 }
 
-// routableToPods is routable for pod ranges that all default networks share: a
-// route leads only to a pod range of its next hop.
+// routableToPods is routable for the pod ranges that all default networks
+// share. There a route may lead only to a pod range of its next hop.
 func (e *Engine) routableToPods(n cloudsim.Network, hop cloudsim.Instance, to netip.Prefix) error {
 	if !n.Default || n.PodRanges != e.cfg.Pods.WithDefaults() {
 		return nil
