@@ -107,7 +107,7 @@ func (m measured) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // words are the path segments that belong to a route. All other segments are ids.
-var words = []string{"v1", "instances", "load-balancers", "targets", "regions", "routes", "watch", "readyz"}
+var words = []string{"v1", "instances", "load-balancers", "targets", "regions", "routes", "watch", "whoami", "readyz"}
 
 // operation returns the method and the route of a request. It replaces ids by
 // {id}, because otherwise every instance would get its own time series.
