@@ -154,5 +154,5 @@ func testServer(name, addr, journal string, more ...string) component {
 	}
 }
 
-// patience is the timeout of waits in tests. It allows for a loaded machine.
-const patience = 30 * time.Second
+// testTimeout is the timeout of waits in tests. It allows for a loaded machine.
+const testTimeout = 30 * time.Second

@@ -9,15 +9,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // Down stops the lab that runs in a data dir and waits until all its processes have
-// ended. It kills a lab that does not stop within the time patience. It waits equally
+// ended. It kills a lab that does not stop within the timeout. It waits equally
 // long for a lab that is just starting and has not written its pid yet. It reports whether
 // there was a lab to stop.
-func Down(ctx context.Context, d Dir, patience time.Duration) (stopped bool, err error) {
-	stopped, unlock, err := d.stop(ctx, patience)
+func Down(ctx context.Context, d Dir, timeout time.Duration) (stopped bool, err error) {
+	stopped, unlock, err := d.stop(ctx, timeout)
 	if err == nil {
 		unlock()
 	}
@@ -25,8 +25,8 @@ func Down(ctx context.Context, d Dir, patience time.Duration) (stopped bool, err
 }
 
 // stop does the work of Down and returns with the lock held.
-func (d Dir) stop(ctx context.Context, patience time.Duration) (stopped bool, unlock func(), err error) {
-	stopped, unlock, err = d.seize(ctx, patience)
+func (d Dir) stop(ctx context.Context, timeout time.Duration) (stopped bool, unlock func(), err error) {
+	stopped, unlock, err = d.seize(ctx, timeout)
 	if err != nil {
 		return stopped, nil, err
 	}
@@ -51,8 +51,8 @@ func (d Dir) sweepAll(ctx context.Context) (swept []string, err error) {
 
 // seize ends the running lab and takes its lock. A starting lab holds the lock for a
 // while before it writes run.json, so seize retries in this time.
-func (d Dir) seize(ctx context.Context, patience time.Duration) (stopped bool, unlock func(), err error) {
-	for began := time.Now(); ; pause.For(ctx, seizeEvery) {
+func (d Dir) seize(ctx context.Context, timeout time.Duration) (stopped bool, unlock func(), err error) {
+	for began := time.Now(); ; backoff.Sleep(ctx, seizeEvery) {
 		r, unread := d.record()
 		_, damaged := errors.AsType[damagedRecord](unread)
 		if unread != nil && !damaged {
@@ -60,7 +60,7 @@ func (d Dir) seize(ctx context.Context, patience time.Duration) (stopped bool, u
 		}
 		if r.Supervisor.runs() {
 			stopped = true
-			if err := errors.Join(r.Supervisor.signal(unix.SIGTERM, false), r.Supervisor.awaitEnd(ctx, patience)); err != nil {
+			if err := errors.Join(r.Supervisor.signal(unix.SIGTERM, false), r.Supervisor.awaitEnd(ctx, timeout)); err != nil {
 				return true, nil, err
 			}
 			began = time.Now()
@@ -76,7 +76,7 @@ func (d Dir) seize(ctx context.Context, patience time.Duration) (stopped bool, u
 			return stopped, nil, fmt.Errorf("waiting for what holds %s: %w", d, context.Cause(ctx))
 		case damaged && waited > lockRelease: // a lab holds the lock, so the file was damaged after its start
 			return stopped, nil, fmt.Errorf("%w, but a lab runs there: end its `allinone up` yourself", unread)
-		case waited > patience:
+		case waited > timeout:
 			return stopped, nil, fmt.Errorf("a lab is just starting in %s, or another `allinone down` is at work; try again when that is done, or end its process yourself", d)
 		}
 	}
@@ -85,10 +85,10 @@ func (d Dir) seize(ctx context.Context, patience time.Duration) (stopped bool, u
 // seizeEvery is the interval between two attempts of seize.
 const seizeEvery = 20 * time.Millisecond
 
-// awaitEnd waits for a process to end and kills the process after the time patience. It
+// awaitEnd waits for a process to end and kills the process after the timeout. It
 // returns an error if the killed process still runs after the same time.
-func (p process) awaitEnd(ctx context.Context, patience time.Duration) error {
-	over := time.NewTimer(patience)
+func (p process) awaitEnd(ctx context.Context, timeout time.Duration) error {
+	over := time.NewTimer(timeout)
 	defer over.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -101,7 +101,7 @@ func (p process) awaitEnd(ctx context.Context, patience time.Duration) error {
 				return fmt.Errorf("pid %d cannot be killed", p.PID)
 			}
 			killed = true
-			over.Reset(patience)
+			over.Reset(timeout)
 			if err := p.signal(unix.SIGKILL, false); err != nil {
 				return err
 			}
@@ -113,11 +113,11 @@ func (p process) awaitEnd(ctx context.Context, patience time.Duration) error {
 
 // Reset stops the lab of a data dir and deletes all files in the folder after all parts
 // of the lab have ended. It refuses a folder that is not a data dir.
-func Reset(ctx context.Context, d Dir, patience time.Duration) error {
+func Reset(ctx context.Context, d Dir, timeout time.Duration) error {
 	if !d.isOurs() {
 		return fmt.Errorf("%s is not a lab's data dir (no %s in it): nothing was deleted", d, markerFile)
 	}
-	_, unlock, err := d.stop(ctx, patience)
+	_, unlock, err := d.stop(ctx, timeout)
 	if err != nil {
 		return err
 	}

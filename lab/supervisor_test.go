@@ -54,7 +54,7 @@ func freeAddr(t *testing.T) string {
 // The grace is long, so that a busy machine does not kill programs that would stop.
 func supervise(t *testing.T, make func(r *rig) []component) *rig {
 	t.Helper()
-	return superviseFor(t, patience, make)
+	return superviseFor(t, testTimeout, make)
 }
 
 func superviseFor(t *testing.T, grace time.Duration, make func(r *rig) []component) *rig {
@@ -87,7 +87,7 @@ func (r *rig) result(t *testing.T) error {
 	select {
 	case err := <-r.done:
 		return err
-	case <-time.After(2 * patience):
+	case <-time.After(2 * testTimeout):
 		t.Fatal("it does not end")
 		return nil
 	}
@@ -111,7 +111,7 @@ func (r *rig) awaitReady(t *testing.T) {
 		case <-u.ready:
 		case err := <-r.done:
 			t.Fatalf("it ended: %v", err)
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatalf("%s is not ready", u.name)
 		}
 	}
@@ -423,7 +423,7 @@ func TestDownWaitsForWhoStarts(t *testing.T) {
 	}
 	stopped := false
 	downed := newResult(func() (err error) {
-		stopped, err = Down(t.Context(), dir, patience)
+		stopped, err = Down(t.Context(), dir, testTimeout)
 		return err
 	})
 	starting := startSleep(t)

@@ -15,7 +15,7 @@ const stopTimeout = time.Minute
 
 func newDownCommand(e env) *cobra.Command {
 	var dataDir string
-	var patience time.Duration
+	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Stop a lab",
@@ -28,7 +28,7 @@ nothing of it runs. Its state stays: 'up' brings it back.`,
 			if err != nil {
 				return err
 			}
-			stopped, err := lab.Down(cmd.Context(), dir, patience)
+			stopped, err := lab.Down(cmd.Context(), dir, timeout)
 			switch {
 			case err != nil:
 				return err
@@ -41,6 +41,6 @@ nothing of it runs. Its state stays: 'up' brings it back.`,
 		},
 	}
 	dataDirFlag(cmd.Flags(), &dataDir, e)
-	cmd.Flags().DurationVar(&patience, "timeout", stopTimeout, "how long it may take to stop before it is killed")
+	cmd.Flags().DurationVar(&timeout, "timeout", stopTimeout, "how long it may take to stop before it is killed")
 	return cmd
 }

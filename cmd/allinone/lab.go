@@ -276,7 +276,7 @@ func (c *labCLI) next() *cobra.Command {
 }
 
 func (c *labCLI) verify() *cobra.Command {
-	var patience time.Duration
+	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: "verify", Short: "Look whether the step you are at is done", Args: cobra.NoArgs,
 		Long: `Look whether the step you are at is done: what is so and what is not, with the
@@ -284,24 +284,24 @@ command that looked, what it saw and what was expected.`,
 		Example: `  allinone lab verify
   allinone lab verify --wait 1m`,
 		RunE: c.atStep(func(ctx context.Context, p *pupil, _ course.Lab, s course.Step) error {
-			if err := p.look(ctx, s, patience); err != nil {
+			if err := p.look(ctx, s, timeout); err != nil {
 				return err
 			}
 			fmt.Fprintln(c.stdout, "\n'allinone lab next' goes on.")
 			return nil
 		}),
 	}
-	cmd.Flags().DurationVar(&patience, "wait", verifyTimeout, "how long to look at what may still become so")
+	cmd.Flags().DurationVar(&timeout, "wait", verifyTimeout, "how long to look at what may still become so")
 	return cmd
 }
 
 // look verifies a step and prints the results. It returns an error if a check fails.
-func (p *pupil) look(ctx context.Context, s course.Step, patience time.Duration) error {
+func (p *pupil) look(ctx context.Context, s course.Step, timeout time.Duration) error {
 	if len(s.Checks) == 0 {
 		fmt.Fprintln(p.stdout, "There is nothing to verify in this step, only something to see.")
 		return nil
 	}
-	found, err := s.Verify(ctx, p.shell(), patience)
+	found, err := s.Verify(ctx, p.shell(), timeout)
 	if err != nil {
 		return err
 	}

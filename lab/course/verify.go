@@ -43,10 +43,10 @@ func indent(s string) string {
 }
 
 // Verify runs the checks of a step. It repeats failed checks until all checks succeed or
-// the time patience is over. It returns the last finding of each check. The error is from
+// the timeout is over. It returns the last finding of each check. The error is from
 // sh or ctx.
-func (s Step) Verify(ctx context.Context, sh Shell, patience time.Duration) ([]Finding, error) {
-	late := time.Now().Add(patience)
+func (s Step) Verify(ctx context.Context, sh Shell, timeout time.Duration) ([]Finding, error) {
+	late := time.Now().Add(timeout)
 	found := make([]Finding, len(s.Checks))
 	for {
 		for i, c := range s.Checks {
@@ -74,10 +74,10 @@ func Good(found []Finding) bool {
 }
 
 // Run runs a command and returns its output. If c.Until is set, Run repeats the command
-// while the result differs from the page, at most for the time patience. If the last
+// while the result differs from the page, at most for the timeout. If the last
 // result differs from the page, the error is a *Differs.
-func (c Command) Run(ctx context.Context, sh Shell, patience time.Duration) (printed string, err error) {
-	late := time.Now().Add(patience)
+func (c Command) Run(ctx context.Context, sh Shell, timeout time.Duration) (printed string, err error) {
+	late := time.Now().Add(timeout)
 	for {
 		printed, code, err := sh(ctx, c.Line)
 		if err != nil {
