@@ -29,13 +29,13 @@ import (
 // Provider is a cloudprovider.Interface. New creates its parts once, and all
 // parts share one client. The framework requests the parts again for every Node.
 type Provider struct {
-	log       *slog.Logger
-	settings  *Settings
-	events    record.EventRecorder
-	mirror    *mirror
-	instances *instances
-	balancers *balancers
-	routes    *routes
+	log           *slog.Logger
+	settings      *Settings
+	events        record.EventRecorder
+	mirror        *mirror
+	instances     *instances
+	loadBalancers *loadBalancers
+	routes        *routes
 
 	// reread reads the configuration again. It is nil if there is no
 	// configuration file.
@@ -64,9 +64,9 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]absence{}}
 	return &Provider{
 		log: log, settings: settings, events: events, mirror: m, over: make(chan struct{}),
-		instances: i,
-		balancers: &balancers{log: log, api: api, events: events, settings: settings, mirror: m, patience: patience, unreported: unreported, sharing: make(chan struct{}, 1), whose: &claims{ours: map[types.UID]bool{}}},
-		routes:    &routes{api: api, instances: i, patience: patience, early: map[string]string{}},
+		instances:     i,
+		loadBalancers: &loadBalancers{log: log, api: api, events: events, settings: settings, mirror: m, backoff: retryBackoff, unreported: unreported, sharing: make(chan struct{}, 1), finalizers: &finalizers{ours: map[types.UID]bool{}}},
+		routes:        &routes{api: api, instances: i, backoff: retryBackoff, early: map[string]string{}},
 	}
 }
 
@@ -129,10 +129,10 @@ func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
 		}
 	}
 	set(f.Core().V1().Nodes().Informer(), strippedNode)
-	set(f.Core().V1().Services().Informer(), classView(cfg.LoadBalancerClass, !cfg.OnlyLoadBalancerClass, p.balancers.whose))
+	set(f.Core().V1().Services().Informer(), classView(cfg.LoadBalancerClass, !cfg.OnlyLoadBalancerClass, p.loadBalancers.finalizers))
 	pods := f.Discovery().V1().EndpointSlices()
 	set(pods.Informer(), strippedSlice)
-	p.balancers.endpoints = endpoints{pods.Lister(), pods.Informer().HasSynced}
+	p.loadBalancers.endpoints = endpoints{pods.Lister(), pods.Informer().HasSynced}
 }
 
 // strippedNode returns a copy of a Node without managedFields. It copies the
@@ -157,7 +157,7 @@ func (p *Provider) HasClusterID() bool { return true }
 func (p *Provider) InstancesV2() (cloudprovider.InstancesV2, bool) { return p.instances, true }
 
 // LoadBalancer returns the provider's part for Services.
-func (p *Provider) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return p.balancers, true }
+func (p *Provider) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return p.loadBalancers, true }
 
 // Instances returns false, because InstancesV2 replaces this interface.
 func (p *Provider) Instances() (cloudprovider.Instances, bool) { return nil, false }

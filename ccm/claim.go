@@ -12,16 +12,16 @@ import (
 	servicehelpers "k8s.io/cloud-provider/service/helpers"
 )
 
-// claims records whether this provider owns the finalizer of a Service. The
+// finalizers records whether this provider owns the finalizer of a Service. The
 // controllers of all clouds use the same finalizer, and a Service loses its class
 // when its type changes. Without the record, upstream's controller would remove
 // the finalizer of another controller.
-type claims struct {
+type finalizers struct {
 	mu   sync.Mutex
 	ours map[types.UID]bool // only Services with the finalizer
 }
 
-func (c *claims) set(svc *v1.Service, ours bool) {
+func (c *finalizers) set(svc *v1.Service, ours bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !servicehelpers.HasLBFinalizer(svc) {
@@ -35,7 +35,7 @@ func (c *claims) set(svc *v1.Service, ours bool) {
 // wants a load balancer, and whether the owner is known. It uses the record from
 // the time when the Service wanted a load balancer. Without a record it reads the
 // writer of the finalizer from managedFields.
-func (c *claims) of(svc *v1.Service) (ours, known bool) {
+func (c *finalizers) of(svc *v1.Service) (ours, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if ours, known = c.ours[svc.UID]; !known && servicehelpers.HasLBFinalizer(svc) && wrote(svc) {
@@ -49,7 +49,7 @@ func (c *claims) of(svc *v1.Service) (ours, known bool) {
 // found that the cloud has no load balancer of the Service. If upstream removed
 // such a finalizer, the load balancer of the other controller would leak. The
 // condition LoadBalancerPortsError of this provider also proves ownership.
-func (c *claims) doubt(svc *v1.Service) error {
+func (c *finalizers) doubt(svc *v1.Service) error {
 	if svc.Spec.Type == v1.ServiceTypeLoadBalancer || !servicehelpers.HasLBFinalizer(svc) || leftover(svc) {
 		return nil
 	}

@@ -28,7 +28,7 @@ const notServed = "cloudsim.dev/not-served"
 // Only the informer cache differs from the API server. Upstream writes the
 // difference of two transformed Services, and this difference never contains the
 // class.
-func classView(class string, serveUnclassed bool, whose *claims) cache.TransformFunc {
+func classView(class string, serveUnclassed bool, whose *finalizers) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		whole, ok := obj.(*v1.Service)
 		if !ok {

@@ -183,8 +183,8 @@ func (p pod) serves(ports []int) bool {
 }
 
 // podBackends returns the pods of a Service that run on the given nodes.
-func (b *balancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
-	if err := b.endpoints.known(ctx, b.patience); err != nil {
+func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
+	if err := b.endpoints.known(ctx, b.backoff); err != nil {
 		return to, err
 	}
 	pods, err := b.endpoints.podsOf(svc)
@@ -226,7 +226,7 @@ func (b *balancers) podBackends(ctx context.Context, svc *v1.Service, nodes []*v
 
 // carriesPods reports whether the cloud's network may deliver packets to pods. It
 // returns false if all of the instances are known and none has a pod range.
-func (b *balancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
+func (b *loadBalancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
 	for _, id := range nodes {
 		if i, known := b.mirror.instance(id); !known || len(i.PodRanges) > 0 {
 			return true
@@ -238,7 +238,7 @@ func (b *balancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
 // reaches reports whether the cloud accepts ip as a target behind the instance.
 // It returns true for an instance that the mirror does not know, because the
 // cloud then decides itself.
-func (b *balancers) reaches(id cloudsim.InstanceID, ip string) bool {
+func (b *loadBalancers) reaches(id cloudsim.InstanceID, ip string) bool {
 	i, known := b.mirror.instance(id)
 	a, err := netip.ParseAddr(ip)
 	return !known || err == nil && i.Has(a)
@@ -260,7 +260,7 @@ func podCheck(svc *v1.Service) cloudsim.HealthCheck {
 
 // tellLeft reports the backends that get no traffic, with one event for each
 // reason.
-func (b *balancers) tellLeft(svc *v1.Service, all []left) {
+func (b *loadBalancers) tellLeft(svc *v1.Service, all []left) {
 	const most = 3
 	words := map[string][]string{}
 	for _, l := range all {

@@ -23,9 +23,9 @@ import (
 // Hurry shortens the backoff, so that p returns unfinished work to the framework
 // almost at once.
 func (p *Provider) Hurry() *Provider {
-	p.balancers.patience = wait.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 3}
-	p.routes.patience = p.balancers.patience
-	p.balancers.unreported = 0
+	p.loadBalancers.backoff = wait.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 3}
+	p.routes.backoff = p.loadBalancers.backoff
+	p.loadBalancers.unreported = 0
 	return p
 }
 
@@ -35,12 +35,12 @@ func (p *Provider) WithPods(all ...*discoveryv1.EndpointSlice) *Provider {
 	for _, s := range all {
 		_ = index.Add(s)
 	}
-	p.balancers.endpoints = endpoints{discoverylisters.NewEndpointSliceLister(index), func() bool { return true }}
+	p.loadBalancers.endpoints = endpoints{discoverylisters.NewEndpointSliceLister(index), func() bool { return true }}
 	return p
 }
 
 // Unread puts p into the state before the EndpointSlices are listed.
-func (p *Provider) Unread() { p.balancers.endpoints.synced = func() bool { return false } }
+func (p *Provider) Unread() { p.loadBalancers.endpoints.synced = func() bool { return false } }
 
 // RunPodFollower returns a function that runs the pod follower.
 func (p *Provider) RunPodFollower(ctx context.Context, shared informers.SharedInformerFactory, cluster string) (run func(), err error) {
@@ -61,7 +61,7 @@ var (
 // View returns the Service as upstream's controller sees it.
 func (p *Provider) View(svc *v1.Service) *v1.Service {
 	cfg := p.settings.Get()
-	seen, _ := classView(cfg.LoadBalancerClass, !cfg.OnlyLoadBalancerClass, p.balancers.whose)(svc)
+	seen, _ := classView(cfg.LoadBalancerClass, !cfg.OnlyLoadBalancerClass, p.loadBalancers.finalizers)(svc)
 	return seen.(*v1.Service)
 }
 
@@ -84,7 +84,7 @@ func (p *Provider) Sweeper(kube kubernetes.Interface, cluster string) func(conte
 }
 
 // Hear simulates a message of the watch.
-func (p *Provider) Hear() { p.mirror.Heard(true) }
+func (p *Provider) Hear() { p.mirror.OnSync(true) }
 
 // Mirrored reports whether the mirror is fresh.
 func (p *Provider) Mirrored() bool { return p.mirror.believed() }

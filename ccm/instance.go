@@ -98,7 +98,7 @@ func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 	case !found && node.Spec.ProviderID == "" && !awaitsCloud(node):
 		return false, fmt.Errorf("node %q has no provider id and no instance of its name, and does not wait for a cloud: it is not this cloud's", node.Name)
 	case !found:
-		return s.forgive(node), nil
+		return s.inDeletionGrace(node), nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,11 +107,11 @@ func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 	return true, nil
 }
 
-// forgive reports whether to keep a Node without an instance. It returns true
+// inDeletionGrace reports whether to keep a Node without an instance. It returns true
 // until the absence has lasted for NodeDeletionGrace. A restart or a new
 // leader starts the time again, so a Node may stay longer than the grace, but
 // never shorter.
-func (s *instances) forgive(node *v1.Node) bool {
+func (s *instances) inDeletionGrace(node *v1.Node) bool {
 	grace := s.settings.Get().NodeDeletionGrace.Duration
 	if grace <= 0 {
 		return false

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // AnnotationNodeLabels lists the labels of a Node that came from its instance.
@@ -44,7 +44,7 @@ type labeler struct {
 // run compares all Nodes periodically until ctx ends.
 func (l *labeler) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		pause.For(ctx, labelPeriod)
+		backoff.Sleep(ctx, labelPeriod)
 		if err := l.sweep(ctx); err != nil && ctx.Err() == nil {
 			l.log.Warn("labels of nodes are not kept", "err", err)
 		}

@@ -63,17 +63,17 @@ func (l *leases) release(ctx context.Context) error {
 	defer cancel()
 	var errs []error
 	for _, name := range l.all {
-		if err := l.giveUp(ctx, name, self); err != nil {
+		if err := l.releaseLease(ctx, name, self); err != nil {
 			errs = append(errs, fmt.Errorf("giving up the Lease %s: %w", name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// giveUp frees a Lease for the next process, as client-go does with
+// release frees a Lease for the next process, as client-go does with
 // ReleaseOnCancel. It does not change a Lease that has another holder or none.
-func (l *leases) giveUp(ctx context.Context, name, self string) error {
-	for range attempts {
+func (l *leases) releaseLease(ctx context.Context, name, self string) error {
+	for range maxAttempts {
 		lease, err := l.api.Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):

@@ -22,33 +22,33 @@ const (
 	balancerDeadline = 30 * time.Second
 	// retryAfter is when the framework asks again about unfinished work.
 	retryAfter = time.Second
-	// attempts limits how often an operation starts again after a concurrent
+	// maxAttempts limits how often an operation starts again after a concurrent
 	// change.
-	attempts = 5
+	maxAttempts = 5
 	// unreported is the number of polls after which an active load balancer
 	// counts as ready without the endpoints of its listeners. A cloud without a
 	// data plane never reports endpoints.
 	unreported = 6
 )
 
-// patience is the backoff while waiting for the cloud: about three seconds in
+// retryBackoff is the backoff while waiting for the cloud: about three seconds in
 // total. After that the framework's queue retries. Without the wait, every new
 // Service would show a Warning about a failure. With a longer wait, a load
 // balancer that hangs would block a worker of the queue.
-var patience = wait.Backoff{Duration: 25 * time.Millisecond, Factor: 1.5, Steps: 11}
+var retryBackoff = wait.Backoff{Duration: 25 * time.Millisecond, Factor: 1.5, Steps: 11}
 
-// balancers is a cloudprovider.LoadBalancer. It creates load balancers for
+// loadBalancers is a cloudprovider.LoadBalancer. It creates load balancers for
 // Services. It reads the state from the cloud every time. It stores only the
 // region's name and the owners of finalizers.
-type balancers struct {
+type loadBalancers struct {
 	log        *slog.Logger
 	api        *client.Client
 	events     record.EventRecorder
 	settings   *Settings
 	mirror     *mirror
 	endpoints  endpoints
-	whose      *claims
-	patience   wait.Backoff
+	finalizers *finalizers
+	backoff    wait.Backoff
 	unreported int
 
 	mu     sync.Mutex
@@ -57,9 +57,9 @@ type balancers struct {
 	sharing chan struct{} // has one slot, held while joining or leaving a shared load balancer
 }
 
-// alone waits until it holds the slot of sharing. The caller calls done to free
+// lockShared waits until it holds the slot of sharing. The caller calls done to free
 // the slot. The error is not nil if ctx ends first.
-func (b *balancers) alone(ctx context.Context) (done func(), err error) {
+func (b *loadBalancers) lockShared(ctx context.Context) (done func(), err error) {
 	select {
 	case b.sharing <- struct{}{}:
 		return func() { <-b.sharing }, nil
@@ -70,7 +70,7 @@ func (b *balancers) alone(ctx context.Context) (done func(), err error) {
 
 // GetLoadBalancerName returns the name of the Service's load balancer in the
 // cloud.
-func (b *balancers) GetLoadBalancerName(_ context.Context, _ string, svc *v1.Service) string {
+func (b *loadBalancers) GetLoadBalancerName(_ context.Context, _ string, svc *v1.Service) string {
 	return loadBalancerName(svc)
 }
 
@@ -80,7 +80,7 @@ func (b *balancers) GetLoadBalancerName(_ context.Context, _ string, svc *v1.Ser
 // balancer is not an error, because otherwise the Service could never be deleted.
 // The exception is a Service with a finalizer that may belong to another
 // controller.
-func (b *balancers) GetLoadBalancer(ctx context.Context, cluster string, svc *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
+func (b *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, svc *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
 	lb, found, err := b.find(ctx, cluster, svc)
@@ -88,9 +88,9 @@ func (b *balancers) GetLoadBalancer(ctx context.Context, cluster string, svc *v1
 	case err != nil:
 		return nil, false, err
 	case !found:
-		return nil, false, b.whose.doubt(svc)
+		return nil, false, b.finalizers.doubt(svc)
 	}
-	b.whose.set(svc, true)
+	b.finalizers.set(svc, true)
 	return status(svc, lb), true, nil
 }
 
@@ -100,7 +100,7 @@ func (b *balancers) GetLoadBalancer(ctx context.Context, cluster string, svc *v1
 // Service is being deleted. It refuses the whole Service if the cloud does not
 // support a part of the request. While the cloud is still working, the error is
 // an api.RetryError.
-func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+func (b *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
 	if svc.DeletionTimestamp != nil {
 		return svc.Status.LoadBalancer.DeepCopy(), nil
 	}
@@ -117,7 +117,7 @@ func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, svc 
 	if lb, err = b.active(ctx, lb); err != nil {
 		return nil, err
 	}
-	b.tellWhere(svc, lb)
+	b.recordPorts(svc, lb)
 	return status(svc, lb), nil
 }
 
@@ -126,15 +126,15 @@ func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, svc 
 // Services keep using the load balancer. After an error the framework keeps the
 // finalizer, so the Service stays. EnsureLoadBalancerDeleted needs only the UID
 // of the Service.
-func (b *balancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, svc *v1.Service) error {
+func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, svc *v1.Service) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
-	for range attempts {
+	for range maxAttempts {
 		lb, found, err := b.find(ctx, cluster, svc)
 		if err != nil || !found {
 			return err
 		}
-		switch err := b.giveUp(ctx, lb, svc); cloudsim.KindOf(err) {
+		switch err := b.release(ctx, lb, svc); cloudsim.KindOf(err) {
 		case cloudsim.NotFound:
 			return nil
 		case cloudsim.Stale:
@@ -152,14 +152,14 @@ func (b *balancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster strin
 	return fmt.Errorf("load balancer of %s: it changes all the time", name(svc))
 }
 
-// giveUp deletes lb, or removes the Service from a shared lb. It does nothing if
+// release deletes lb, or removes the Service from a shared lb. It does nothing if
 // lb is already being deleted.
-func (b *balancers) giveUp(ctx context.Context, lb cloudsim.LoadBalancer, svc *v1.Service) error {
+func (b *loadBalancers) release(ctx context.Context, lb cloudsim.LoadBalancer, svc *v1.Service) error {
 	switch {
 	case lb.State == cloudsim.LoadBalancerDeleting:
 		return nil
 	case shared(lb):
-		done, err := b.alone(ctx)
+		done, err := b.lockShared(ctx)
 		if err != nil {
 			return err
 		}
@@ -173,7 +173,7 @@ func (b *balancers) giveUp(ctx context.Context, lb cloudsim.LoadBalancer, svc *v
 // find returns the Service's load balancer, its own or the shared one, regardless
 // of the current annotations. It returns an error if a load balancer of another
 // owner has the name.
-func (b *balancers) find(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
+func (b *loadBalancers) find(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
 	lb, found, err := b.own(ctx, cluster, svc)
 	if err != nil || found {
 		return lb, found, err
@@ -182,14 +182,14 @@ func (b *balancers) find(ctx context.Context, cluster string, svc *v1.Service) (
 }
 
 // own returns the load balancer that belongs to this Service only.
-func (b *balancers) own(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
+func (b *loadBalancers) own(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
 	lb, found, err := b.named(ctx, loadBalancerName(svc))
 	return lb, found, errors.Join(err, checkOwner(lb, cluster, svc))
 }
 
 // shareOf returns the shared load balancer that the Service is a member of. For
 // this call the cloud searches all of its load balancers.
-func (b *balancers) shareOf(ctx context.Context, cluster string, svc *v1.Service) (lb cloudsim.LoadBalancer, found bool, err error) {
+func (b *loadBalancers) shareOf(ctx context.Context, cluster string, svc *v1.Service) (lb cloudsim.LoadBalancer, found bool, err error) {
 	l, err := b.api.ListLoadBalancers(ctx, cloudsim.ListOptions{Labels: map[string]string{
 		LabelCluster: cluster, labelMemberPrefix + string(svc.UID): name(svc),
 	}})
@@ -200,7 +200,7 @@ func (b *balancers) shareOf(ctx context.Context, cluster string, svc *v1.Service
 }
 
 // named returns the load balancer with the name n.
-func (b *balancers) named(ctx context.Context, n string) (none cloudsim.LoadBalancer, found bool, err error) {
+func (b *loadBalancers) named(ctx context.Context, n string) (none cloudsim.LoadBalancer, found bool, err error) {
 	l, err := b.api.ListLoadBalancers(ctx, cloudsim.ListOptions{Name: n})
 	switch {
 	case err != nil:
@@ -217,15 +217,15 @@ func (b *balancers) named(ctx context.Context, n string) (none cloudsim.LoadBala
 
 // converge creates the load balancer or changes it to want. It starts again if
 // there was a concurrent change.
-func (b *balancers) converge(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
+func (b *loadBalancers) converge(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
 	if want.Labels[LabelShared] != "" {
-		done, err := b.alone(ctx)
+		done, err := b.lockShared(ctx)
 		if err != nil {
 			return lb, err
 		}
 		defer done()
 	}
-	for range attempts {
+	for range maxAttempts {
 		var again bool
 		if lb, again, err = b.step(ctx, cluster, svc, want); err == nil && !again {
 			return lb, nil
@@ -254,7 +254,7 @@ func (b *balancers) converge(ctx context.Context, cluster string, svc *v1.Servic
 
 // step reads the current state and makes at most one change. If again is true,
 // the caller must call step again.
-func (b *balancers) step(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, again bool, err error) {
+func (b *loadBalancers) step(ctx context.Context, cluster string, svc *v1.Service, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, again bool, err error) {
 	lb, found, err := b.own(ctx, cluster, svc)
 	if err == nil && !found && !b.sharesNone(svc) {
 		lb, found, err = b.shareOf(ctx, cluster, svc)
@@ -286,7 +286,7 @@ func (b *balancers) step(ctx context.Context, cluster string, svc *v1.Service, w
 // Services would make the cloud search a million load balancers. The mirror may
 // miss a very new membership, and this membership then becomes an orphan. Before
 // the framework removes the finalizer of a Service, find asks the cloud itself.
-func (b *balancers) sharesNone(svc *v1.Service) bool {
+func (b *loadBalancers) sharesNone(svc *v1.Service) bool {
 	all, fresh := b.mirror.allBalancers()
 	if !fresh {
 		return false
@@ -301,7 +301,7 @@ func (b *balancers) sharesNone(svc *v1.Service) bool {
 
 // create creates the load balancer. The call is idempotent: the name is unique in
 // the cloud, and the same request returns the existing load balancer.
-func (b *balancers) create(ctx context.Context, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
+func (b *loadBalancers) create(ctx context.Context, want cloudsim.CreateLoadBalancer) (lb cloudsim.LoadBalancer, err error) {
 	if want.Region, err = b.regionName(ctx); err != nil {
 		return lb, err
 	}
@@ -310,7 +310,7 @@ func (b *balancers) create(ctx context.Context, want cloudsim.CreateLoadBalancer
 
 // update replaces the rules of lb, unless lb has changed since it was read. It
 // keeps labels that other users added.
-func (b *balancers) update(ctx context.Context, lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) (cloudsim.LoadBalancer, error) {
+func (b *loadBalancers) update(ctx context.Context, lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer) (cloudsim.LoadBalancer, error) {
 	labels := map[string]string{}
 	for _, from := range []map[string]string{lb.Labels, want.Labels} {
 		for k, v := range from {
@@ -325,9 +325,9 @@ func (b *balancers) update(ctx context.Context, lb cloudsim.LoadBalancer, want c
 // active waits until lb is active and has reported its listeners. After
 // unreported polls it no longer waits for the listeners. It returns a RetryError
 // if lb does not become active in time.
-func (b *balancers) active(ctx context.Context, lb cloudsim.LoadBalancer) (cloudsim.LoadBalancer, error) {
+func (b *loadBalancers) active(ctx context.Context, lb cloudsim.LoadBalancer) (cloudsim.LoadBalancer, error) {
 	polls := 0
-	err := wait.ExponentialBackoffWithContext(ctx, b.patience, func(ctx context.Context) (bool, error) {
+	err := wait.ExponentialBackoffWithContext(ctx, b.backoff, func(ctx context.Context) (bool, error) {
 		if polls > 0 {
 			now, err := b.api.GetLoadBalancer(ctx, lb.ID)
 			if err != nil {
@@ -359,8 +359,8 @@ func ranOut(err error) bool {
 
 // gone waits until the cloud no longer finds lb. It returns a RetryError if this
 // takes too long.
-func (b *balancers) gone(ctx context.Context, lb cloudsim.LoadBalancer) error {
-	err := wait.ExponentialBackoffWithContext(ctx, b.patience, func(ctx context.Context) (bool, error) {
+func (b *loadBalancers) gone(ctx context.Context, lb cloudsim.LoadBalancer) error {
+	err := wait.ExponentialBackoffWithContext(ctx, b.backoff, func(ctx context.Context) (bool, error) {
 		_, err := b.api.GetLoadBalancer(ctx, lb.ID)
 		if errors.Is(err, cloudsim.NotFound) {
 			return true, nil
@@ -377,11 +377,11 @@ func (b *balancers) gone(ctx context.Context, lb cloudsim.LoadBalancer) error {
 }
 
 // mode returns the mode for listeners of Services that choose no mode.
-func (b *balancers) mode() cloudsim.ListenerMode { return modes[b.settings.Get().ipMode()] }
+func (b *loadBalancers) mode() cloudsim.ListenerMode { return modes[b.settings.Get().ipMode()] }
 
 // regionName returns the region for new load balancers. This is the configured
 // region, or else the cloud's only region, which it reads once.
-func (b *balancers) regionName(ctx context.Context) (string, error) {
+func (b *loadBalancers) regionName(ctx context.Context) (string, error) {
 	if configured := b.settings.Get().Region; configured != "" {
 		return configured, nil
 	}
@@ -404,7 +404,7 @@ func (b *balancers) regionName(ctx context.Context) (string, error) {
 	return b.region, nil
 }
 
-func (b *balancers) forgetRegion() {
+func (b *loadBalancers) forgetRegion() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.region = ""
@@ -412,7 +412,7 @@ func (b *balancers) forgetRegion() {
 
 // want returns the load balancer that the Service requests. It reports backends
 // without traffic as events on the Service.
-func (b *balancers) want(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) (cloudsim.CreateLoadBalancer, error) {
+func (b *loadBalancers) want(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) (cloudsim.CreateLoadBalancer, error) {
 	to, err := b.backends(ctx, svc, nodes)
 	if err != nil {
 		return cloudsim.CreateLoadBalancer{}, err

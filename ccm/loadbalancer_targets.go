@@ -23,7 +23,7 @@ import (
 // When a node joins, the framework calls UpdateLoadBalancer for every Service. If
 // the mirror has the load balancer, UpdateLoadBalancer does not read it from the
 // cloud, to save a call.
-func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
+func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
 	if byPods(svc) {
@@ -60,15 +60,15 @@ func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, svc 
 // be outdated. This is safe for a write, because the cloud refuses to change a
 // missing load balancer. But if the targets in the mirror are already correct,
 // the caller must read the load balancer from the cloud.
-func (b *balancers) remembered(cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool) {
+func (b *loadBalancers) remembered(cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool) {
 	lb, known := b.mirror.balancerNamed(loadBalancerName(svc))
 	return lb, known && lb.State != cloudsim.LoadBalancerDeleting && checkOwner(lb, cluster, svc) == nil
 }
 
 // setTargets replaces the targets of lb. It leaves out targets that the cloud
 // does not know.
-func (b *balancers) setTargets(ctx context.Context, svc *v1.Service, lb cloudsim.LoadBalancer, targets []cloudsim.Target) (err error) {
-	for range attempts {
+func (b *loadBalancers) setTargets(ctx context.Context, svc *v1.Service, lb cloudsim.LoadBalancer, targets []cloudsim.Target) (err error) {
+	for range maxAttempts {
 		if sameTargets(lb.Targets, targets) {
 			return nil
 		}
@@ -105,12 +105,12 @@ func errShares(lb cloudsim.LoadBalancer, svc *v1.Service) error {
 // followPods is UpdateLoadBalancer for targets that are pods. The ports of the
 // pods may have changed, so followPods replaces the whole specification, also in
 // one call.
-func (b *balancers) followPods(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
+func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
 	want, err := b.want(ctx, cluster, svc, nodes)
 	if err != nil {
 		return err
 	}
-	for range attempts {
+	for range maxAttempts {
 		lb, found, err := b.find(ctx, cluster, svc)
 		switch {
 		case err != nil:
@@ -137,7 +137,7 @@ func (b *balancers) followPods(ctx context.Context, cluster string, svc *v1.Serv
 // these nodes. It leaves out nodes of another cloud, so their pods get no
 // traffic. With an invalid selector it returns no backends and no error, because
 // wanted reports that error.
-func (b *balancers) backends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
+func (b *loadBalancers) backends(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (to backends, err error) {
 	by, err := nodeSelector(svc)
 	if err != nil {
 		return to, nil //nolint:nilerr // wanted reports this error together with all others

@@ -12,8 +12,8 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
-	"github.com/cloudsim-dev/allinone/cloudsim/follow"
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/cloudsim/informer"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 const (
@@ -60,7 +60,7 @@ func (m *mirror) run(ctx context.Context) {
 		m.mu.Lock()
 		m.cancel = cancel
 		m.mu.Unlock()
-		follow.Run(following, m.api.Watch, m, pause.Backoff{First: 100 * time.Millisecond, Most: mirrorRetry})
+		informer.Run(following, m.api.Watch, m, backoff.Backoff{First: 100 * time.Millisecond, Most: mirrorRetry})
 		cancel()
 		m.distrust(nil)
 	}
@@ -99,8 +99,8 @@ func (m *mirror) distrust(because error) {
 	m.heard, m.failed = time.Time{}, because
 }
 
-// Lost is called when the watch fails. Callers then ask the API.
-func (m *mirror) Lost(err error, news bool) {
+// OnError is called when the watch fails. Callers then ask the API.
+func (m *mirror) OnError(err error, news bool) {
 	m.distrust(err)
 	if news {
 		m.log.Warn("the cloud cannot be watched; every question goes to its API until it can", "err", err)
@@ -108,7 +108,7 @@ func (m *mirror) Lost(err error, news bool) {
 }
 
 // List replaces the content of the mirror with the cloud's lists.
-func (m *mirror) List(ctx context.Context) (follow.Listed, error) {
+func (m *mirror) List(ctx context.Context) (informer.Listed, error) {
 	instances, at, err := cloudsim.All(ctx, m.api.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing instances: %w", err)
@@ -121,12 +121,12 @@ func (m *mirror) List(ctx context.Context) (follow.Listed, error) {
 	defer m.mu.Unlock()
 	m.instances.reset(instances)
 	m.balancers.reset(balancers)
-	return follow.Listed{cloudsim.KindInstance: at, cloudsim.KindLoadBalancer: balancersAt}, nil
+	return informer.Listed{cloudsim.KindInstance: at, cloudsim.KindLoadBalancer: balancersAt}, nil
 }
 
-// Heard records that the watch works. If the mirror was out of date, Heard also
+// OnSync records that the watch works. If the mirror was out of date, OnSync also
 // calls the subscribers.
-func (m *mirror) Heard(bool) {
+func (m *mirror) OnSync(bool) {
 	m.mu.Lock()
 	was := m.fresh()
 	m.heard = time.Now()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // reloadPeriod is how often the configuration is read again. The kubelet needs up
@@ -97,7 +97,7 @@ type reloader struct {
 func (r reloader) run(ctx context.Context) {
 	var told string
 	for ctx.Err() == nil {
-		pause.For(ctx, reloadPeriod)
+		backoff.Sleep(ctx, reloadPeriod)
 		cfg, err := r.read()
 		if err != nil {
 			if err.Error() != told {
@@ -129,7 +129,7 @@ func (p *Provider) Reload(cfg Config) {
 	p.settings.now.Store(&cfg)
 	p.log.Info("the configuration was changed", "url", cfg.URL, "project", cfg.Project)
 	if cfg.URL != before.URL || cfg.Project != before.Project || cfg.TokenFile != before.TokenFile {
-		p.balancers.forgetRegion()
+		p.loadBalancers.forgetRegion()
 		p.mirror.again()
 	}
 }

@@ -195,12 +195,12 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 // "" if there is no difference. The error is of type refused if no repair can
 // create the wanted load balancer.
 func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (string, error) {
-	to, err := r.p.balancers.backends(ctx, svc, nodes)
+	to, err := r.p.loadBalancers.backends(ctx, svc, nodes)
 	if err != nil {
 		return "", err
 	}
 	to.targets = r.existing(to.targets)
-	want, err := wanted(r.cluster, svc, to, r.p.balancers.mode())
+	want, err := wanted(r.cluster, svc, to, r.p.loadBalancers.mode())
 	if err != nil {
 		return "", refused{err}
 	}
@@ -208,7 +208,7 @@ func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node)
 	if !known {
 		ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 		defer cancel()
-		if lb, known, err = r.p.balancers.find(ctx, r.cluster, svc); err != nil {
+		if lb, known, err = r.p.loadBalancers.find(ctx, r.cluster, svc); err != nil {
 			return "", err
 		}
 	} else if err := checkOwner(lb, r.cluster, svc); err != nil {
@@ -248,7 +248,7 @@ func (r *repairer) existing(targets []cloudsim.Target) []cloudsim.Target {
 }
 
 func (r *repairer) repair(ctx context.Context, svc *v1.Service, nodes []*v1.Node, why string) (wait time.Duration, err error) {
-	st, err := r.p.balancers.EnsureLoadBalancer(ctx, r.cluster, svc, nodes)
+	st, err := r.p.loadBalancers.EnsureLoadBalancer(ctx, r.cluster, svc, nodes)
 	if retry, ok := errors.AsType[*cloudapi.RetryError](err); ok {
 		return retry.RetryAfter(), nil
 	}

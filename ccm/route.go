@@ -31,7 +31,7 @@ const LabelNode = "kubernetes.io/node-name"
 type routes struct {
 	api       *client.Client
 	instances *instances
-	patience  wait.Backoff
+	backoff   wait.Backoff
 
 	mu    sync.Mutex
 	early map[string]string // destination to the Node that does not show this range yet
@@ -195,7 +195,7 @@ func (r *routes) hop(ctx context.Context, node string) (cloudsim.InstanceID, err
 // conflict, because the framework retries a conflict at once. It retries any
 // other error only at its next round.
 func (r *routes) await(ctx context.Context, have cloudsim.Route) error {
-	err := wait.ExponentialBackoffWithContext(ctx, r.patience, func(ctx context.Context) (bool, error) {
+	err := wait.ExponentialBackoffWithContext(ctx, r.backoff, func(ctx context.Context) (bool, error) {
 		if have.State == cloudsim.RouteCreating {
 			var err error
 			if have, err = r.api.GetRoute(ctx, have.ID); err != nil {
@@ -211,7 +211,7 @@ func (r *routes) await(ctx context.Context, have cloudsim.Route) error {
 }
 
 func (r *routes) gone(ctx context.Context, id cloudsim.RouteID) error {
-	err := wait.ExponentialBackoffWithContext(ctx, r.patience, func(ctx context.Context) (bool, error) {
+	err := wait.ExponentialBackoffWithContext(ctx, r.backoff, func(ctx context.Context) (bool, error) {
 		_, err := r.api.GetRoute(ctx, id)
 		if errors.Is(err, cloudsim.NotFound) {
 			return true, nil

@@ -157,7 +157,7 @@ func partOf(lb cloudsim.LoadBalancer, svc *v1.Service) cloudsim.LoadBalancer {
 // deletes the load balancer when the last member leaves. The caller holds the
 // slot of sharing, so no other goroutine of this process joins in between. If
 // another process joins, the repairer creates the load balancer again.
-func (b *balancers) leave(ctx context.Context, lb cloudsim.LoadBalancer, uid string) error {
+func (b *loadBalancers) leave(ctx context.Context, lb cloudsim.LoadBalancer, uid string) error {
 	keep := cloudsim.UpdateLoadBalancer{Labels: maps.Clone(lb.Labels), LoadBalancerSpec: lb.LoadBalancerSpec}
 	delete(keep.Labels, labelMemberPrefix+uid)
 	delete(keep.Labels, labelPortsPrefix+uid)

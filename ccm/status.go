@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// tellWhere emits an event for each listener that is not reachable at the
+// recordPorts emits an event for each listener that is not reachable at the
 // Service's address and port.
-func (b *balancers) tellWhere(svc *v1.Service, lb cloudsim.LoadBalancer) {
+func (b *loadBalancers) recordPorts(svc *v1.Service, lb cloudsim.LoadBalancer) {
 	lb = partOf(lb, svc)
 	for _, l := range lb.Status.Listeners {
 		shown := net.JoinHostPort(l.IP, strconv.Itoa(l.Port))

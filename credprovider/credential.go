@@ -10,7 +10,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // credential is a password with its expiry, on the clock of this machine.
@@ -95,7 +95,7 @@ func retry[T any](ctx context.Context, call func() (T, error)) (v T, err error) 
 		if err == nil || n == tries || kind != cloudsim.Unavailable && kind != cloudsim.Exhausted && kind != cloudsim.Internal {
 			return v, err
 		}
-		pause.For(ctx, pauseTries*time.Duration(n))
+		backoff.Sleep(ctx, pauseTries*time.Duration(n))
 		if ctx.Err() != nil {
 			return v, err
 		}

@@ -212,7 +212,7 @@ func (c Config) halves() (h halves) {
 		h.controller = &controller{cfg: c, cloud: c.Cloud}
 	}
 	if c.Mode.node() {
-		h.node = &node{cfg: c.Node, name: c.Name, cloud: c.Cloud, busy: newBusy(), patience: lookWithin}
+		h.node = &node{cfg: c.Node, name: c.Name, cloud: c.Cloud, busy: newBusy(), checkTimeout: lookWithin}
 	}
 	return h
 }

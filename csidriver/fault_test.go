@@ -202,7 +202,7 @@ func fuse(t *testing.T, path string) (die func()) {
 func TestHungDisk(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.staged("pvc-1")
-	n := &node{cfg: NodeConfig{Instance: b.vm.ID, DisksDir: b.path("disks")}, name: DefaultName, cloud: b.cloud, busy: newBusy(), patience: 50 * time.Millisecond}
+	n := &node{cfg: NodeConfig{Instance: b.vm.ID, DisksDir: b.path("disks")}, name: DefaultName, cloud: b.cloud, busy: newBusy(), checkTimeout: 50 * time.Millisecond}
 	stats := func() error {
 		_, err := n.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: v, VolumePath: b.path("pod")})
 		return err

@@ -23,7 +23,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // node implements the node service on its machine. Its only record of a volume
@@ -37,8 +37,8 @@ type node struct {
 	looks singleflight.Group
 	// known holds the instance id, after the cloud has resolved the name.
 	known atomic.Pointer[cloudsim.InstanceID]
-	// patience is the time limit for a check of a volume.
-	patience time.Duration
+	// checkTimeout is the time limit for a check of a volume.
+	checkTimeout time.Duration
 }
 
 var nodeCapabilities = []csi.NodeServiceCapability_RPC_Type{
@@ -109,7 +109,7 @@ func (n *node) counted(ctx context.Context, d cloudsim.Disk) bool {
 	if d.Labels[nameLabel] != "" {
 		return cmp.Or(d.Labels[asLabel], n.name) == as
 	}
-	ctx, cancel := context.WithTimeout(ctx, n.patience)
+	ctx, cancel := context.WithTimeout(ctx, n.checkTimeout)
 	defer cancel()
 	paths, err := lookFor(ctx, &n.looks, "device of "+string(d.ID), func() ([]string, error) { return n.shownAt(string(d.ID)) })
 	if err != nil && ctx.Err() != nil {
@@ -167,7 +167,7 @@ func (n *node) instance(ctx context.Context) (cloudsim.InstanceID, error) {
 // answer health checks, which needs no cloud. findInstance returns an error if
 // the instance does not exist.
 func (n *node) findInstance(ctx context.Context, log *slog.Logger) error {
-	between := pause.Backoff{First: time.Second, Most: 30 * time.Second}
+	between := backoff.Backoff{First: time.Second, Most: 30 * time.Second}
 	for {
 		within, cancel := context.WithTimeout(ctx, othersWithin)
 		id, err := n.instance(within)
@@ -247,7 +247,7 @@ func (n *node) file(volume string) (string, error) {
 // arrived waits until a disk's file exists on this machine with its full size.
 // The cloud's records can be ahead of the data plane.
 func arrived(ctx context.Context, path string, bytes int64) error {
-	between := pause.Backoff{First: time.Millisecond, Most: 20 * time.Millisecond} // the data plane makes the file while the cloud answers
+	between := backoff.Backoff{First: time.Millisecond, Most: 20 * time.Millisecond} // the data plane makes the file while the cloud answers
 	for {
 		info, err := os.Stat(path)
 		if err == nil && info.Size() >= bytes {

@@ -37,7 +37,7 @@ func (n *node) at(volume, path string) (*machine.Loop, machine.Mount, error) {
 
 // look returns the usage of a volume at a path. The volume's disk may hang.
 func (n *node) look(ctx context.Context, volume, path string) ([]*csi.VolumeUsage, error) {
-	ctx, cancel := context.WithTimeout(ctx, n.patience)
+	ctx, cancel := context.WithTimeout(ctx, n.checkTimeout)
 	defer cancel()
 	usage, err := lookFor(ctx, &n.looks, volume+" "+path, func() ([]*csi.VolumeUsage, error) { return n.usage(volume, path) })
 	if err != nil && ctx.Err() != nil {

@@ -12,7 +12,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // Run runs a lab until ctx ends. It stops all components before it returns, and returns
@@ -70,14 +70,14 @@ func (c Config) narrator(log *slog.Logger, began time.Time) func(format string, 
 // when the last thread of the process has ended.
 const lockRelease = time.Second
 
-// open claims the folder and takes its lock. It waits up to letGo for the lock.
+// open claims the folder and takes its lock. It waits up to lockRelease for the lock.
 func open(ctx context.Context, d Dir) (unlock func(), err error) {
 	if err := d.claim(); err != nil {
 		return nil, err
 	}
 	unlock, err = d.lock()
 	for end := time.Now().Add(lockRelease); errors.Is(err, errLocked) && time.Now().Before(end) && ctx.Err() == nil; unlock, err = d.lock() {
-		pause.For(ctx, lockRelease/50)
+		backoff.Sleep(ctx, lockRelease/50)
 	}
 	if errors.Is(err, errLocked) {
 		pid := "another process"

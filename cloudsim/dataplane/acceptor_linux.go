@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // entry is the listening descriptor of a socket, with one acceptor in each loop. The kernel
@@ -44,7 +44,7 @@ type troubles struct {
 // and connections that were still being dialled are reset. If the process has no free file
 // descriptors, accept waits and tries again.
 func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Listener) {
-	again := pause.Backoff{First: 5 * time.Millisecond, Most: time.Second}
+	again := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	e := &entry{b: b, socket: s, failed: make(chan troubles, len(f.loops))}
 	var err error
 	for e.fd, err = takeOver(ln); err != nil; e.fd, err = takeOver(ln) {

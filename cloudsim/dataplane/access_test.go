@@ -40,7 +40,7 @@ func TestSourceRanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(testTimeout))
 		if _, err = io.WriteString(c, "x"); err == nil { // only the first call after a reset returns an error
 			_, err = c.Read(make([]byte, 1))
 		}
@@ -67,7 +67,7 @@ func TestSourceRanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { tcp.Close() })
-		_ = tcp.SetDeadline(time.Now().Add(patience))
+		_ = tcp.SetDeadline(time.Now().Add(testTimeout))
 		udp, err := (&net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(ip)}}).Dial("udp", f.address())
 		if err != nil {
 			t.Fatal(err)

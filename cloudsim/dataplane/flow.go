@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // flow is the traffic between one client port and a UDP listener, in both directions. It has
@@ -45,7 +45,7 @@ type packets struct {
 func (p *packets) receive(ctx context.Context) {
 	defer p.end()
 	_ = p.conn.SetReadBuffer(1 << 20) // a burst waits in the buffer instead of being lost; the kernel may grant less
-	again := pause.Backoff{First: 5 * time.Millisecond, Most: time.Second}
+	again := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	buf := make([]byte, maxDatagram)
 	for {
 		n, from, err := p.conn.ReadFromUDPAddrPort(buf)

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/cloudsim/follow"
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/cloudsim/informer"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // follower is the informer's handler. It applies the cloud's lists and events to the plane.
@@ -27,20 +27,20 @@ func (p *plane) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f := &follower{plane: p, leave: cancel}
-	follow.Run(ctx, p.cloud.Watch, f, pause.Backoff{First: 50 * time.Millisecond, Most: 5 * time.Second})
+	informer.Run(ctx, p.cloud.Watch, f, backoff.Backoff{First: 50 * time.Millisecond, Most: 5 * time.Second})
 	return f.refused
 }
 
-// Heard logs that the cloud answers again after an outage.
-func (f *follower) Heard(again bool) {
+// OnSync logs that the cloud answers again after an outage.
+func (f *follower) OnSync(again bool) {
 	if again {
 		f.log.Info("following the cloud again")
 	}
 }
 
-// Lost logs an outage. The plane continues with its last known state. If the cloud refuses
-// access before the first list, Lost ends the informer.
-func (f *follower) Lost(err error, news bool) {
+// OnError logs an outage. The plane continues with its last known state. If the cloud refuses
+// access before the first list, OnError ends the informer.
+func (f *follower) OnError(err error, news bool) {
 	switch kind := cloudsim.KindOf(err); {
 	case !f.known && (kind == cloudsim.Invalid || kind == cloudsim.Unauthenticated || kind == cloudsim.Denied):
 		f.refused = fmt.Errorf("data plane: %w", err)
@@ -52,7 +52,7 @@ func (f *follower) Lost(err error, news bool) {
 
 // List applies the cloud's lists to the plane. It stops removed load balancers before it starts
 // new ones, because a new load balancer may have a port of a removed one.
-func (f *follower) List(ctx context.Context) (follow.Listed, error) {
+func (f *follower) List(ctx context.Context) (informer.Listed, error) {
 	p := f.plane
 	zones, zonesAt, err := cloudsim.All(ctx, p.cloud.ListZones, cloudsim.ListOptions{})
 	if err != nil {
@@ -83,7 +83,7 @@ func (f *follower) List(ctx context.Context) (follow.Listed, error) {
 		p.putLoadBalancer(ctx, lb)
 	}
 	f.known = true
-	return follow.Listed{cloudsim.KindInstance: instancesAt, cloudsim.KindLoadBalancer: lbsAt, cloudsim.KindZone: zonesAt}, nil
+	return informer.Listed{cloudsim.KindInstance: instancesAt, cloudsim.KindLoadBalancer: lbsAt, cloudsim.KindZone: zonesAt}, nil
 }
 
 // notListed returns the keys of have that no item of list has.

@@ -242,7 +242,7 @@ func TestShutdownGrace(t *testing.T) {
 	stays.wasReset()
 	drains.wasReset()
 	<-done
-	if took := time.Since(begin); took < grace || took > grace+patience/2 {
+	if took := time.Since(begin); took < grace || took > grace+testTimeout/2 {
 		t.Errorf("stopped after %v, want %v", took, grace)
 	}
 }
@@ -250,7 +250,7 @@ func TestShutdownGrace(t *testing.T) {
 // If the cloud refuses access at the start, Run returns the error, because the configuration is
 // wrong. If the cloud is not available yet, Run waits.
 func TestFirstContact(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	log := slog.New(slog.DiscardHandler)
 	cloud := newMemory()

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // forwarder carries each connection with two goroutines.
@@ -29,7 +29,7 @@ func (*forwarder) look() {}
 // accept serves the connections of a socket until ctx ends. If the process has no free file
 // descriptors, accept waits and tries again.
 func (*forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Listener) {
-	again := pause.Backoff{First: 5 * time.Millisecond, Most: time.Second}
+	again := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	for {
 		nc, err := ln.Accept()
 		switch {

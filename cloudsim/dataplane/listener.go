@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // port identifies a listener of a load balancer.
@@ -116,7 +116,7 @@ func (s *socket) close() {
 // listen keeps the port of a socket open until ctx ends. If it cannot open the port, it tries
 // again with pauses that grow from 50 ms to 5 s.
 func (b *balancer) listen(ctx context.Context, s *socket) {
-	again := pause.Backoff{First: 50 * time.Millisecond, Most: 5 * time.Second}
+	again := backoff.Backoff{First: 50 * time.Millisecond, Most: 5 * time.Second}
 	last := ""
 	for ctx.Err() == nil {
 		bound, problem := b.cfg.bind(ctx, s)
@@ -159,7 +159,7 @@ func (s *socket) endpointOf(a net.Addr) string {
 
 // rest logs the first of several consecutive errors of a socket. It then waits until the next
 // try.
-func (b *balancer) rest(ctx context.Context, again *pause.Backoff, cannot string, at net.Addr, err error) {
+func (b *balancer) rest(ctx context.Context, again *backoff.Backoff, cannot string, at net.Addr, err error) {
 	if again.Fresh() {
 		b.log.Warn("cannot "+cannot+"; trying again", "endpoint", at.String(), "error", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 const (
@@ -20,14 +20,14 @@ const (
 // report sends the status of b to the cloud until ctx ends: the first status, and each status
 // that differs from the last one sent.
 func (b *balancer) report(ctx context.Context) {
-	again := pause.Backoff{First: reportPause, Most: 5 * time.Second}
+	again := backoff.Backoff{First: reportPause, Most: 5 * time.Second}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-b.changed:
 		}
-		pause.For(ctx, reportDelay)
+		backoff.Sleep(ctx, reportDelay)
 		status, known := b.status()
 		if known || ctx.Err() != nil {
 			continue
@@ -38,7 +38,7 @@ func (b *balancer) report(ctx context.Context) {
 		case ctx.Err() != nil:
 		case err == nil, errors.Is(err, cloudsim.NotFound): // NotFound: deleted; its event follows
 			again.Reset()
-			pause.For(ctx, max(reportPause, reportShare*time.Since(began)))
+			backoff.Sleep(ctx, max(reportPause, reportShare*time.Since(began)))
 		default:
 			if again.Fresh() {
 				b.log.Warn("cannot report what the load balancer found; trying again", "error", err)

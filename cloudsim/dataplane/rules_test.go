@@ -279,7 +279,7 @@ func TestRemovedTargetDrains(t *testing.T) {
 		_ = a.SetReadDeadline(time.Now().Add(drain / 10))
 		_, err := a.Read(make([]byte, 1))
 		cut = isReset(err)
-		if took := time.Since(begin); cut && took < drain || took > drain+patience/2 {
+		if took := time.Since(begin); cut && took < drain || took > drain+testTimeout/2 {
 			t.Fatalf("%v after %v, want a reset after %v", err, took, drain)
 		}
 	}

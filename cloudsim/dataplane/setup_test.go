@@ -63,7 +63,7 @@ func runLogged(t testing.TB, log slog.Handler, cloud dataplane.Cloud, cfg datapl
 			if err != nil {
 				t.Errorf("Run = %v", err)
 			}
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Error("Run did not return")
 		}
 	})
@@ -219,10 +219,10 @@ func each(handle func(*net.TCPConn)) func(int) func(*net.TCPConn) {
 
 func named(n int) func(*net.TCPConn) { return says(string(instance(n))) }
 
-// patience is how long tests wait on a machine under load.
-const patience = 30 * time.Second
+// testTimeout is how long tests wait on a machine under load.
+const testTimeout = 30 * time.Second
 
-// client is a connection with a deadline of patience for reads and writes.
+// client is a connection with a deadline of testTimeout for reads and writes.
 type client struct {
 	*net.TCPConn
 	t testing.TB
@@ -240,7 +240,7 @@ func dial(t testing.TB, address string) client {
 // tryDial dials an address. refused is true if the connection was reset during the dial.
 func tryDial(t testing.TB, address string) (c client, refused bool) {
 	t.Helper()
-	nc, err := net.DialTimeout("tcp", address, patience)
+	nc, err := net.DialTimeout("tcp", address, testTimeout)
 	if isReset(err) {
 		return c, true
 	}
@@ -248,7 +248,7 @@ func tryDial(t testing.TB, address string) (c client, refused bool) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { nc.Close() })
-	if err := nc.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := nc.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	return client{nc.(*net.TCPConn), t}, false

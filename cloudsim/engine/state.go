@@ -18,7 +18,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
-	"github.com/cloudsim-dev/allinone/internal/durable"
+	"github.com/cloudsim-dev/allinone/internal/fsync"
 )
 
 const (
@@ -102,7 +102,7 @@ func (e *Engine) keepState(name string, write func(*os.File) error) (s cloudsim.
 	} else if err != nil {
 		return s, err
 	}
-	if err := durable.Names(e.cfg.StateDir); err != nil {
+	if err := fsync.Dir(e.cfg.StateDir); err != nil {
 		return s, err
 	}
 	return stateAt(path)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // whole lists the nouns that faults cannot break. A user needs the operations of these
@@ -80,7 +80,7 @@ func before(ctx context.Context, hit engine.Strike) error {
 	x := exchangeOf(ctx)
 	if hit.Latency > 0 {
 		_ = x.reply.SetWriteDeadline(time.Now().Add(hit.Latency + replyTimeout))
-		pause.For(ctx, hit.Latency)
+		backoff.Sleep(ctx, hit.Latency)
 		if err := ctx.Err(); err != nil {
 			return err // the caller has left
 		}
@@ -93,7 +93,7 @@ func before(ctx context.Context, hit engine.Strike) error {
 	case cloudsim.FaultError, cloudsim.FaultThrottle, cloudsim.FaultQuota, cloudsim.FaultStockOut, cloudsim.FaultZoneOutage:
 		return struck(ctx, hit.Fault)
 	case cloudsim.FaultHang:
-		pause.For(ctx, cloudsim.MaxFaultHang) // also drop the connection if the caller has left
+		backoff.Sleep(ctx, cloudsim.MaxFaultHang) // also drop the connection if the caller has left
 		drop()
 	case cloudsim.FaultDrop:
 		drop()

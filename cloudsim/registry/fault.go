@@ -10,7 +10,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // struck is the error of a fault that hits a request.
@@ -51,7 +51,7 @@ func (g *guard) strike(ctx context.Context, s *session, operation, target string
 		return err
 	}
 	if hit.Latency > 0 {
-		pause.For(ctx, hit.Latency)
+		backoff.Sleep(ctx, hit.Latency)
 		if err := ctx.Err(); err != nil {
 			return err // the client has left and needs no work
 		}
@@ -63,7 +63,7 @@ func (g *guard) strike(ctx context.Context, s *session, operation, target string
 	case cloudsim.FaultError, cloudsim.FaultThrottle:
 		return &struck{hit.Fault}
 	case cloudsim.FaultHang:
-		pause.For(ctx, cloudsim.MaxFaultHang) // if the client has left, it gets no reply either
+		backoff.Sleep(ctx, cloudsim.MaxFaultHang) // if the client has left, it gets no reply either
 		drop()
 	case cloudsim.FaultDrop:
 		drop()

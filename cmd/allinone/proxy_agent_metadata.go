@@ -14,7 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // pauseMetadata is the delay between two requests to a metadata service that is not available.
@@ -46,7 +46,7 @@ func (f *proxyAgentFlags) askMetadata(ctx context.Context, log *slog.Logger) err
 			log.Warn("waiting for the metadata service", "err", err)
 			was = said
 		}
-		pause.For(ctx, pauseMetadata)
+		backoff.Sleep(ctx, pauseMetadata)
 	}
 	return f.identify(d)
 }

@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 	"github.com/cloudsim-dev/allinone/internal/flock"
 	"github.com/cloudsim-dev/allinone/internal/loop"
-	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // formatting is the extended attribute that marks a file while mkfs writes to
@@ -79,7 +79,7 @@ func lock(ctx context.Context, f *os.File) error {
 		if locked, err := flock.Try(f); locked || err != nil {
 			return err
 		}
-		pause.For(ctx, tick)
+		backoff.Sleep(ctx, tick)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -270,7 +270,7 @@ func Replay(ctx context.Context, node, path, fsType string) error {
 		if err := l.Close(); err != nil {
 			return err
 		}
-		pause.For(ctx, tick)
+		backoff.Sleep(ctx, tick)
 		if err := ctx.Err(); err != nil {
 			return err
 		}

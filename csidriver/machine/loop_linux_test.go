@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 	"github.com/cloudsim-dev/allinone/internal/loop"
-	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
 // TestFindAnothersFileOfTheSameName proves that a device is identified by its
@@ -106,7 +106,7 @@ func TestLapses(t *testing.T) {
 		if err := have.Close(); err != nil || ctx.Err() != nil { // udev may open the device for a moment
 			t.Fatalf("it stays: %s, %v", have.Device(), err)
 		}
-		pause.For(ctx, tick)
+		backoff.Sleep(ctx, tick)
 	}
 	emptyDisk(t, path, 64<<20)
 	stays, err := Attach(t.Context(), path, false, false)

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // Major is the kernel's major number of loop devices (devices.txt).
@@ -77,7 +77,7 @@ func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loo
 		if !errors.Is(err, unix.EBUSY) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENXIO) {
 			return d, err
 		}
-		pause.For(ctx, retryDelay) // another process took the number, or is removing the device
+		backoff.Sleep(ctx, retryDelay) // another process took the number, or is removing the device
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
-	"github.com/cloudsim-dev/allinone/cloudsim/follow"
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/cloudsim/informer"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // machine is the hardware of an instance and its state since the last boot.
@@ -27,7 +27,7 @@ func (m machine) on() bool { return m.State == cloudsim.InstanceRunning }
 // fleet holds the machines of the cloud's instances by name. A project has at most one
 // instance with a name at a time.
 type fleet struct {
-	follow.Teller
+	informer.OutageLogger
 	cloud  *client.Client
 	listed chan struct{}       // closed when the fleet is complete for the first time
 	hear   []func(name string) // called on every change; set before run
@@ -38,7 +38,7 @@ type fleet struct {
 }
 
 func newFleet(log *slog.Logger, cloud *client.Client) *fleet {
-	return &fleet{Teller: follow.Teller{Log: log}, cloud: cloud, listed: make(chan struct{}), byName: map[string]*machine{}, dark: map[string]bool{}}
+	return &fleet{OutageLogger: informer.OutageLogger{Log: log}, cloud: cloud, listed: make(chan struct{}), byName: map[string]*machine{}, dark: map[string]bool{}}
 }
 
 // get returns the machine with this name. If there is none, it returns the zero machine, which is off.
@@ -149,14 +149,16 @@ func (f *fleet) tell(name string) {
 // run watches the cloud until ctx ends. While the cloud does not answer, run retries at
 // least every two seconds.
 func (f *fleet) run(ctx context.Context) {
-	follow.Run(ctx, f.cloud.Watch, f, retry())
+	informer.Run(ctx, f.cloud.Watch, f, retry())
 }
 
 // retry returns the backoff between two attempts.
-func retry() pause.Backoff { return pause.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second} }
+func retry() backoff.Backoff {
+	return backoff.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}
+}
 
 // List reads all zones and instances and makes the fleet complete.
-func (f *fleet) List(ctx context.Context) (follow.Listed, error) {
+func (f *fleet) List(ctx context.Context) (informer.Listed, error) {
 	zones, zonesAt, err := cloudsim.All(ctx, f.cloud.ListZones, cloudsim.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -179,7 +181,7 @@ func (f *fleet) List(ctx context.Context) (follow.Listed, error) {
 	default:
 		close(f.listed)
 	}
-	return follow.Listed{cloudsim.KindZone: zonesAt, cloudsim.KindInstance: at}, nil
+	return informer.Listed{cloudsim.KindZone: zonesAt, cloudsim.KindInstance: at}, nil
 }
 
 // missing returns the instances of the fleet that are not in all.

@@ -220,8 +220,8 @@ func ignoreGone(err error) error {
 // destroy kills all processes in the cgroup and removes the cgroup. It returns an error
 // with the remaining processes if this takes more than 15 seconds.
 func (c cgroup) destroy(ctx context.Context) error {
-	const patience = 15 * time.Second
-	deadline := time.Now().Add(patience)
+	const timeout = 15 * time.Second
+	deadline := time.Now().Add(timeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		left, err := c.processes()
 		if err != nil {
@@ -238,7 +238,7 @@ func (c cgroup) destroy(ctx context.Context) error {
 			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("cgroup %s does not end within %s: processes %v: %w", c.name, patience, left, err)
+			return fmt.Errorf("cgroup %s does not end within %s: processes %v: %w", c.name, timeout, left, err)
 		}
 		select {
 		case <-time.After(pause):

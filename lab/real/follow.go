@@ -6,23 +6,23 @@ import (
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/cloudsim/follow"
+	"github.com/cloudsim-dev/allinone/cloudsim/informer"
 )
 
 // follow watches the cloud and notifies the keepers until ctx ends.
 func (h *hypervisor) follow(ctx context.Context) {
-	follow.Run(ctx, h.cfg.Cloud.Watch, &follower{h, follow.Teller{Log: h.log}}, retry())
+	informer.Run(ctx, h.cfg.Cloud.Watch, &follower{h, informer.OutageLogger{Log: h.log}}, retry())
 }
 
 // follower applies the cloud's events to the hypervisor. Machines keep running while the
 // cloud is unavailable.
 type follower struct {
 	*hypervisor
-	follow.Teller
+	informer.OutageLogger
 }
 
 // List reads all instances and zones and notifies the keepers.
-func (h *follower) List(ctx context.Context) (follow.Listed, error) {
+func (h *follower) List(ctx context.Context) (informer.Listed, error) {
 	all, at, err := cloudsim.All(ctx, h.cfg.Cloud.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (h *follower) List(ctx context.Context) (follow.Listed, error) {
 	for _, i := range all {
 		h.tell(ctx, i, false)
 	}
-	return follow.Listed{cloudsim.KindInstance: at, cloudsim.KindZone: zonesAt}, nil
+	return informer.Listed{cloudsim.KindInstance: at, cloudsim.KindZone: zonesAt}, nil
 }
 
 // Take applies an event.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // hypervisor runs machines that match the cloud's instances.
@@ -344,6 +344,6 @@ func (h *hypervisor) farewell(ctx context.Context, m *machine, i cloudsim.Instan
 }
 
 // retry returns the backoff between two attempts.
-func retry() pause.Backoff {
-	return pause.Backoff{First: 100 * time.Millisecond, Most: 5 * time.Second}
+func retry() backoff.Backoff {
+	return backoff.Backoff{First: 100 * time.Millisecond, Most: 5 * time.Second}
 }

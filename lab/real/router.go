@@ -13,7 +13,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
-	"github.com/cloudsim-dev/allinone/cloudsim/follow"
+	"github.com/cloudsim-dev/allinone/cloudsim/informer"
 	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
 )
 
@@ -104,7 +104,7 @@ func (r *router) serve(ctx context.Context, s Services) (*errgroup.Group, error)
 		return nil
 	})
 	work.Go(func() error {
-		follow.Run(ctx, r.cloud.Watch, &routed{r, follow.Teller{Log: r.log}}, retry())
+		informer.Run(ctx, r.cloud.Watch, &routed{r, informer.OutageLogger{Log: r.log}}, retry())
 		return nil
 	})
 	return work, nil
@@ -113,11 +113,11 @@ func (r *router) serve(ctx context.Context, s Services) (*errgroup.Group, error)
 // routed applies the cloud's events to the router. Without the cloud, the routes stay.
 type routed struct {
 	*router
-	follow.Teller
+	informer.OutageLogger
 }
 
 // List reads all routes and instances into the table.
-func (r *routed) List(ctx context.Context) (follow.Listed, error) {
+func (r *routed) List(ctx context.Context) (informer.Listed, error) {
 	instances, at, err := cloudsim.All(ctx, r.cloud.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (r *routed) List(ctx context.Context) (follow.Listed, error) {
 		return nil, err
 	}
 	r.table.fill(instances, routes)
-	return follow.Listed{cloudsim.KindInstance: at, cloudsim.KindRoute: routesAt}, nil
+	return informer.Listed{cloudsim.KindInstance: at, cloudsim.KindRoute: routesAt}, nil
 }
 
 // Take applies an event.

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/cloudsim-dev/allinone/internal/durable"
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
+	"github.com/cloudsim-dev/allinone/internal/fsync"
 )
 
 const (
@@ -22,8 +22,8 @@ const (
 	tick = 20 * time.Millisecond
 	// tries is how often a copy is repeated because a source changed meanwhile.
 	tries = 5
-	// patience is how long each try waits for a pause in the writes to the sources.
-	patience = 2 * time.Second
+	// quietTimeout is how long each try waits for a pause in the writes to the sources.
+	quietTimeout = 2 * time.Second
 )
 
 var errBusy = errors.New("it is written to all the time: it waits for a moment in which nobody writes, or for a file system that can clone files (XFS, Btrfs)")
@@ -73,7 +73,7 @@ func copyTogether(ctx context.Context, all []copying) error {
 			return err
 		}
 	}
-	return durable.Names(filepath.Dir(all[0].to))
+	return fsync.Dir(filepath.Dir(all[0].to))
 }
 
 func complete(all []copying) bool {
@@ -134,11 +134,11 @@ func stat(path string) (written, error) {
 	return written{info.ModTime(), info.Size()}, nil
 }
 
-// quiet waits until the last write to each source is longer ago than tick, or until patience is
+// quiet waits until the last write to each source is longer ago than tick, or until quietTimeout is
 // over. It returns the modification time and the size of each source.
 func quiet(ctx context.Context, all []copying) ([]written, error) {
 	found := make([]written, len(all))
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(quietTimeout); ; {
 		var last time.Time
 		for i, c := range all {
 			var err error
@@ -153,7 +153,7 @@ func quiet(ctx context.Context, all []copying) ([]written, error) {
 		if ago := now.Sub(last); ago > tick || ago < -tick || now.After(end) { // ago < -tick: the clock was set back
 			return found, nil
 		}
-		pause.For(ctx, tick)
+		backoff.Sleep(ctx, tick)
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}

@@ -24,7 +24,7 @@ import (
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // Cloud is the part of the cloud API that Run calls.
@@ -91,7 +91,7 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config, cloud Cloud) error {
 	for ctx.Err() == nil {
 		if err := files.follow(ctx, k.follow); err != nil {
 			log.Warn("cannot follow the cloud's disks; asking again", "error", err)
-			pause.For(ctx, askAgain)
+			backoff.Sleep(ctx, askAgain)
 		}
 	}
 	return nil

@@ -14,7 +14,7 @@ import (
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
-	"github.com/cloudsim-dev/allinone/internal/durable"
+	"github.com/cloudsim-dev/allinone/internal/fsync"
 )
 
 // Files is the folder of disk files as a whole. It writes the data of disks and snapshots into
@@ -148,7 +148,7 @@ func (f *Files) Stage(ctx context.Context, r *statefile.Reader, ids []string) (s
 			return s, err
 		}
 	}
-	return cloudsim.StagedData{Folder: filepath.Base(dir), Keep: ids}, errors.Join(durable.Names(dir), durable.Names(f.dir))
+	return cloudsim.StagedData{Folder: filepath.Base(dir), Keep: ids}, errors.Join(fsync.Dir(dir), fsync.Dir(f.dir))
 }
 
 // scratch makes an empty temporary folder beside the files of the disks.
@@ -223,7 +223,7 @@ func (f *Files) adopt(stage cloudsim.StagedData) error {
 	}
 	// The moved files are durable before the folder is removed. The removal is durable before
 	// Run makes a new file, because a second call of adopt would delete the new file.
-	return errors.Join(durable.Names(f.dir), os.RemoveAll(dir), durable.Names(f.dir))
+	return errors.Join(fsync.Dir(f.dir), os.RemoveAll(dir), fsync.Dir(f.dir))
 }
 
 // removeAllBut deletes the files of this package, except the names in keep.

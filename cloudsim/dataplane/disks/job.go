@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // atOnce is how many copies run at a time. More copies at a time only make each copy slower.
@@ -42,7 +42,7 @@ func (j *jobs) start(ctx context.Context, name string, do func(context.Context) 
 		defer close(own.over)
 		defer cancel()
 		for do(ctx) != nil && ctx.Err() == nil {
-			pause.For(ctx, retryEvery)
+			backoff.Sleep(ctx, retryEvery)
 		}
 		j.mu.Lock()
 		defer j.mu.Unlock()

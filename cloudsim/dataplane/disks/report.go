@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 const (
@@ -67,7 +67,7 @@ func (k *keeper) send(ctx context.Context) error {
 			return ctx.Err()
 		case <-k.reports.changed:
 		}
-		pause.For(ctx, gather)
+		backoff.Sleep(ctx, gather)
 		if err := ctx.Err(); err != nil {
 			return err
 		}

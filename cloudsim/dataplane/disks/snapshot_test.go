@@ -271,7 +271,7 @@ func TestGroupIsOneInstant(t *testing.T) {
 // snapshot waits, its status says why, and it is made when the writes end.
 func TestBusyDiskWaits(t *testing.T) {
 	if testing.Short() {
-		t.Skip("its patience takes half a minute")
+		t.Skip("the time limit takes half a minute")
 	}
 	dir := t.TempDir()
 	c, run := start(t, dir)
@@ -280,7 +280,7 @@ func TestBusyDiskWaits(t *testing.T) {
 	eventually.True(t, "the file", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 	stop := counter(t, func() time.Duration { return time.Microsecond }, disks.Path(dir, d.ID))
 	s := snapshot(t, c, "snap", d.ID)
-	eventually.True(t, "an end of its patience, or a clone", func() bool {
+	eventually.True(t, "the time limit, or a clone", func() bool {
 		now, err := c.GetSnapshot(t.Context(), s.ID)
 		return err == nil && (now.ReadyToUse || strings.Contains(now.Status.Error, "written to all the time"))
 	})

@@ -1,8 +1,8 @@
-// Package follow keeps a copy of the cloud's resources up to date. It lists the
+// Package informer keeps a copy of the cloud's resources up to date. It lists the
 // resources, watches from the list's revision on, and resumes a watch that broke.
 // It gets the calls to the cloud as functions, so it works inside the cloud and
 // in clients.
-package follow
+package informer
 
 import (
 	"context"
@@ -12,32 +12,32 @@ import (
 	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 // Listed contains the kinds of a list and, for each kind, the revision at the
 // beginning of its list.
 type Listed map[cloudsim.ResourceKind]uint64
 
-// Picture is a consumer of the cloud's resources. Run calls its methods one at a
+// Handler is a consumer of the cloud's resources. Run calls its methods one at a
 // time.
-type Picture interface {
-	// List reads the lists of the cloud into the picture. Run then watches the
+type Handler interface {
+	// List reads the lists of the cloud into the copy. Run then watches the
 	// returned kinds from the returned revisions on.
 	List(context.Context) (Listed, error)
 	// Take applies an event that is newer than the list of its kind. A resource
 	// from a later page of the list may come again. After an error Run lists
 	// everything again.
 	Take(context.Context, cloudsim.Event) error
-	// Heard is called when the picture is consistent and the cloud has sent an
-	// event, a bookmark or a list. A picture is consistent when the watch has
+	// OnSync is called when the copy is consistent and the cloud has sent an
+	// event, a bookmark or a list. A copy is consistent when the watch has
 	// reached the list revision of every kind. The argument again is true for the
-	// first call after Lost.
-	Heard(again bool)
-	// Lost is called with the reason when Run cannot follow the cloud. The
+	// first call after OnError.
+	OnSync(again bool)
+	// OnError is called with the reason when Run cannot watch the cloud. The
 	// argument news is true for the first failure after a success, and for the
 	// very first failure.
-	Lost(err error, news bool)
+	OnError(err error, news bool)
 }
 
 // Watch is the type of the client's Watch method.
@@ -48,30 +48,30 @@ type Watch = func(context.Context, cloudsim.WatchOptions) iter.Seq2[cloudsim.Eve
 // watch, so that the journal's compaction does not overtake it.
 const bookmark = time.Minute
 
-// Run keeps p up to date until ctx ends. When a watch breaks, Run waits according
+// Run keeps the copy of h up to date until ctx ends. When a watch breaks, Run waits according
 // to the backoff between and resumes the watch. Every event of the watch resets
 // the backoff. Run lists everything again if the journal no longer contains the
 // revision, and after every error other than Unavailable and Exhausted.
-func Run(ctx context.Context, watch Watch, p Picture, between pause.Backoff) {
-	f := follower{watch: watch, picture: p, between: between}
-	for ; ctx.Err() == nil; f.between.Wait(ctx) {
-		err := f.read(ctx)
+func Run(ctx context.Context, watch Watch, h Handler, between backoff.Backoff) {
+	r := reader{watch: watch, handler: h, between: between}
+	for ; ctx.Err() == nil; r.between.Wait(ctx) {
+		err := r.read(ctx)
 		if ctx.Err() != nil {
 			return // the caller ended Run, so this is no loss
 		}
 		if kind := cloudsim.KindOf(err); kind != cloudsim.Unavailable && kind != cloudsim.Exhausted {
-			f.listed = nil
+			r.listed = nil
 		}
-		news := !f.lost
-		f.lost = true
-		p.Lost(err, news)
+		news := !r.lost
+		r.lost = true
+		h.OnError(err, news)
 	}
 }
 
-type follower struct {
+type reader struct {
 	watch   Watch
-	picture Picture
-	between pause.Backoff
+	handler Handler
+	between backoff.Backoff
 
 	listed Listed // nil means that a list is needed before the watch
 	rev    uint64 // revision of the last handled event
@@ -80,38 +80,38 @@ type follower struct {
 
 // read lists if necessary and watches until the watch ends. It always returns an
 // error with the reason.
-func (f *follower) read(ctx context.Context) error {
-	if f.listed == nil {
-		listed, err := f.picture.List(ctx)
+func (r *reader) read(ctx context.Context) error {
+	if r.listed == nil {
+		listed, err := r.handler.List(ctx)
 		if err != nil {
 			return err
 		}
-		f.listed, f.rev = listed, slices.Min(slices.Collect(maps.Values(listed)))
-		f.hear()
+		r.listed, r.rev = listed, slices.Min(slices.Collect(maps.Values(listed)))
+		r.sync()
 	}
-	for e, err := range f.watch(ctx, cloudsim.WatchOptions{Since: f.rev, Kinds: slices.Sorted(maps.Keys(f.listed)), Bookmark: bookmark}) {
+	for e, err := range r.watch(ctx, cloudsim.WatchOptions{Since: r.rev, Kinds: slices.Sorted(maps.Keys(r.listed)), Bookmark: bookmark}) {
 		if err != nil {
 			return err
 		}
-		f.between.Reset()
-		if e.Type != cloudsim.EventBookmark && e.Rev > f.listed[e.Kind] {
-			if err := f.picture.Take(ctx, e); err != nil {
+		r.between.Reset()
+		if e.Type != cloudsim.EventBookmark && e.Rev > r.listed[e.Kind] {
+			if err := r.handler.Take(ctx, e); err != nil {
 				return cloudsim.Errorf(cloudsim.Internal, "event %d, %s %s: %w", e.Rev, e.Kind, e.ID, err)
 			}
 		}
-		f.rev = e.Rev
-		f.hear()
+		r.rev = e.Rev
+		r.sync()
 	}
 	return cloudsim.Errorf(cloudsim.Unavailable, "the watch ended")
 }
 
-// hear calls Heard if the watch has reached the list revision of every kind.
-func (f *follower) hear() {
-	for _, at := range f.listed {
-		if at > f.rev {
+// sync calls OnSync if the watch has reached the list revision of every kind.
+func (r *reader) sync() {
+	for _, at := range r.listed {
+		if at > r.rev {
 			return
 		}
 	}
-	f.picture.Heard(f.lost)
-	f.lost = false
+	r.handler.OnSync(r.lost)
+	r.lost = false
 }

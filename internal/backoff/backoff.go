@@ -1,6 +1,6 @@
-// Package pause waits for a fixed time or with a growing delay between attempts.
+// Package backoff waits for a fixed time or with a growing delay between attempts.
 // Every wait ends early when its context ends.
-package pause
+package backoff
 
 import (
 	"context"
@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// For waits for the duration d, or until ctx ends.
-func For(ctx context.Context, d time.Duration) {
+// Sleep waits for the duration d, or until ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -38,5 +38,5 @@ func (b *Backoff) Fresh() bool { return b.next == 0 }
 // Wait waits for the next delay, or until ctx ends.
 func (b *Backoff) Wait(ctx context.Context) {
 	b.next = min(max(b.First, 2*b.next), b.Most)
-	For(ctx, b.next/2+rand.N(b.next/2+1)) //nolint:gosec // only spreads callers, so it needs no secure random numbers
+	Sleep(ctx, b.next/2+rand.N(b.next/2+1)) //nolint:gosec // only spreads callers, so it needs no secure random numbers
 }

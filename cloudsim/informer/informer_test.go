@@ -1,4 +1,4 @@
-package follow_test
+package informer_test
 
 import (
 	"context"
@@ -17,26 +17,26 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
-	"github.com/cloudsim-dev/allinone/cloudsim/follow"
+	"github.com/cloudsim-dev/allinone/cloudsim/informer"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 	"github.com/cloudsim-dev/allinone/internal/eventually"
-	"github.com/cloudsim-dev/allinone/internal/pause"
 )
 
-// names is a Picture with the names of all instances.
+// names is a Handler with the names of all instances.
 type names struct {
 	cloud *client.Client
 
 	mu    sync.Mutex
 	there map[string]bool
 	lists int
-	lost  []error // errors of Lost with news
-	tries int     // all calls of Lost
-	again int     // calls of Heard with again
+	lost  []error // errors of OnError with news
+	tries int     // all calls of OnError
+	again int     // calls of OnSync with again
 	heard int
 	ruin  error // error that Take returns once
 }
 
-func (n *names) List(ctx context.Context) (follow.Listed, error) {
+func (n *names) List(ctx context.Context) (informer.Listed, error) {
 	all, at, err := cloudsim.All(ctx, n.cloud.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (n *names) List(ctx context.Context) (follow.Listed, error) {
 	for _, i := range all {
 		n.there[i.Name] = true
 	}
-	return follow.Listed{cloudsim.KindInstance: at, cloudsim.KindZone: zonesAt}, nil
+	return informer.Listed{cloudsim.KindInstance: at, cloudsim.KindZone: zonesAt}, nil
 }
 
 func (n *names) Take(_ context.Context, e cloudsim.Event) error {
@@ -72,7 +72,7 @@ func (n *names) Take(_ context.Context, e cloudsim.Event) error {
 	return nil
 }
 
-func (n *names) Heard(again bool) {
+func (n *names) OnSync(again bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.heard++
@@ -81,7 +81,7 @@ func (n *names) Heard(again bool) {
 	}
 }
 
-func (n *names) Lost(err error, news bool) {
+func (n *names) OnError(err error, news bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.tries++
@@ -145,7 +145,7 @@ func followed(t *testing.T) (*client.Client, *names, *line) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		follow.Run(ctx, by.Watch, n, pause.Backoff{First: time.Millisecond, Most: 10 * time.Millisecond})
+		informer.Run(ctx, by.Watch, n, backoff.Backoff{First: time.Millisecond, Most: 10 * time.Millisecond})
 	})
 	t.Cleanup(func() { cancel(); l.cut(true); running.Wait() })
 	n.until(t, "it knows the first", func() bool { return n.there["one"] && n.heard > 0 })
@@ -183,8 +183,8 @@ func TestDroppedStream(t *testing.T) {
 	}
 }
 
-// Heard is called as soon as a new watch works, even if no resource changes.
-func TestQuietCloudIsHeardAtOnce(t *testing.T) {
+// OnSync is called as soon as a new watch works, even if no resource changes.
+func TestQuietCloudIsOnSyncAtOnce(t *testing.T) {
 	_, n, l := followed(t)
 	l.cut(true)
 	n.until(t, "it is lost", func() bool { return len(n.lost) == 1 })
@@ -222,23 +222,23 @@ func TestEventThatCannotBeTaken(t *testing.T) {
 	n.until(t, "it knows the second all the same", func() bool { return n.there["two"] && n.lists >= 2 })
 }
 
-// scripted is a Picture for a cloud with scripted failures.
+// scripted is a Handler for a cloud with scripted failures.
 type scripted struct {
-	list  func() (follow.Listed, error)
+	list  func() (informer.Listed, error)
 	taken []cloudsim.Event
 	told  []string
 }
 
-func (s *scripted) List(context.Context) (follow.Listed, error) { return s.list() }
+func (s *scripted) List(context.Context) (informer.Listed, error) { return s.list() }
 
 func (s *scripted) Take(_ context.Context, e cloudsim.Event) error {
 	s.taken = append(s.taken, e)
 	return nil
 }
 
-func (s *scripted) Heard(again bool) { s.told = append(s.told, fmt.Sprintf("heard %v", again)) }
+func (s *scripted) OnSync(again bool) { s.told = append(s.told, fmt.Sprintf("heard %v", again)) }
 
-func (s *scripted) Lost(err error, news bool) {
+func (s *scripted) OnError(err error, news bool) {
 	s.told = append(s.told, fmt.Sprintf("lost %v %v", err, news))
 }
 
@@ -250,9 +250,9 @@ func TestBackoff(t *testing.T) {
 		began := time.Now()
 		var asked []time.Duration
 		lists := 0
-		p := &scripted{list: func() (follow.Listed, error) {
+		p := &scripted{list: func() (informer.Listed, error) {
 			lists++
-			return follow.Listed{cloudsim.KindInstance: 7}, nil
+			return informer.Listed{cloudsim.KindInstance: 7}, nil
 		}}
 		watch := func(_ context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 			return func(yield func(cloudsim.Event, error) bool) {
@@ -269,7 +269,7 @@ func TestBackoff(t *testing.T) {
 				yield(cloudsim.Event{}, cloudsim.Errorf(cloudsim.Exhausted, "slow down"))
 			}
 		}
-		follow.Run(ctx, watch, p, pause.Backoff{First: time.Second, Most: 4 * time.Second})
+		informer.Run(ctx, watch, p, backoff.Backoff{First: time.Second, Most: 4 * time.Second})
 		for i, most := range []time.Duration{0, 1, 2, 4, 4, 1, 2} {
 			if most *= time.Second; asked[i] > most || asked[i] < most/2 {
 				t.Errorf("pause %d was %s, want half of %s to all of it", i, asked[i], most)
@@ -289,12 +289,12 @@ func TestBackoff(t *testing.T) {
 }
 
 // The lists of two kinds may have different revisions. Events that are older than
-// the list of their kind are ignored. Heard is called only when the watch has
+// the list of their kind are ignored. OnSync is called only when the watch has
 // reached both revisions.
 func TestListsOfTwoMoments(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	p := &scripted{list: func() (follow.Listed, error) {
-		return follow.Listed{cloudsim.KindInstance: 5, cloudsim.KindLoadBalancer: 8}, nil
+	p := &scripted{list: func() (informer.Listed, error) {
+		return informer.Listed{cloudsim.KindInstance: 5, cloudsim.KindLoadBalancer: 8}, nil
 	}}
 	watch := func(_ context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 		return func(yield func(cloudsim.Event, error) bool) {
@@ -316,7 +316,7 @@ func TestListsOfTwoMoments(t *testing.T) {
 			cancel()
 		}
 	}
-	follow.Run(ctx, watch, p, pause.Backoff{})
+	informer.Run(ctx, watch, p, backoff.Backoff{})
 	if len(p.taken) != 2 || p.taken[0].Rev != 7 || p.taken[1].Rev != 9 || !slices.Equal(p.told, []string{"heard false"}) {
 		t.Errorf("it took %+v and was told %q", p.taken, p.told)
 	}

@@ -1,4 +1,4 @@
-package pause_test
+package backoff_test
 
 import (
 	"context"
@@ -6,12 +6,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cloudsim-dev/allinone/internal/pause"
+	"github.com/cloudsim-dev/allinone/internal/backoff"
 )
 
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := pause.Backoff{First: time.Second, Most: 5 * time.Second}
+		b := backoff.Backoff{First: time.Second, Most: 5 * time.Second}
 		wait := func(most time.Duration) {
 			t.Helper()
 			began := time.Now()
@@ -32,7 +32,7 @@ func TestBackoff(t *testing.T) {
 func TestForEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	pause.For(ctx, time.Hour)
-	b := pause.Backoff{First: time.Hour, Most: time.Hour}
+	backoff.Sleep(ctx, time.Hour)
+	b := backoff.Backoff{First: time.Hour, Most: time.Hour}
 	b.Wait(ctx)
 }

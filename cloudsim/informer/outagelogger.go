@@ -1,0 +1,36 @@
+package informer
+
+import (
+	"log/slog"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// OutageLogger is the part of a Handler that logs when the cloud becomes unreachable
+// and reachable again. A journal that no longer contains the needed revision does
+// not count as unreachable.
+type OutageLogger struct {
+	Log *slog.Logger
+
+	away bool
+}
+
+// OnSync logs that the cloud answers again, if OnError has logged an outage.
+func (l *OutageLogger) OnSync(bool) {
+	if l.away {
+		l.away = false
+		l.Log.Info("the cloud answers again")
+	}
+}
+
+// OnError logs the beginning of an outage once. It logs every time that the watch
+// was too far behind.
+func (l *OutageLogger) OnError(err error, _ bool) {
+	switch {
+	case cloudsim.KindOf(err) == cloudsim.Gone:
+		l.Log.Info("too far behind the cloud; listing everything anew", "err", err)
+	case !l.away:
+		l.away = true
+		l.Log.Warn("the cloud does not answer; trying again", "err", err)
+	}
+}
