@@ -229,7 +229,7 @@ func (e *Engine) finishDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	return disks.Delete(tx, d)
 }
 
-// copiedDisk stores a disk whose status may have changed. If the disk is
+// copiedDisk stores a disk after its status may have changed. If the disk is
 // copying, copiedDisk settles it when its data is complete, and fails it when
 // its data is lost.
 func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {

@@ -21,7 +21,8 @@ var rateNotes = store.Notes[cloudsim.RateLimits]{Name: "rateLimits"}
 const rateKey = "all"
 
 // rates are the limits in force and each caller's token bucket. The buckets are
-// not stored: after a restart each caller begins with a full one.
+// not stored: after a restart each caller begins with a full
+// bucket.
 type rates struct {
 	limits atomic.Pointer[cloudsim.RateLimits] // nil if there are none
 
@@ -35,11 +36,11 @@ type bucketKey struct {
 	token  cloudsim.TokenID
 	caller string
 	write  bool
-	limit  cloudsim.Rate // so that no bucket of former limits is used
+	limit  cloudsim.Rate // part of the key, so that new limits begin with new buckets
 }
 
-// maxBuckets bounds the number of buckets. Beyond it, full buckets are dropped: a
-// new bucket is full, too.
+// maxBuckets bounds the number of buckets. If there are more, take drops the full
+// buckets. This loses nothing, because a new bucket is full, too.
 const maxBuckets = 10_000
 
 func (e *Engine) loadRates() error {
@@ -134,8 +135,8 @@ func (c Call) tokenOrAccount() cloudsim.TokenID {
 	return c.Token
 }
 
-// take takes a token from a bucket. Without one it returns the time until there is
-// a token.
+// take takes a token from a bucket and returns 0. If the bucket is empty, take
+// returns the time until it has a token.
 func (r *rates) take(key bucketKey, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

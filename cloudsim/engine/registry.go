@@ -15,9 +15,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// registryClaims is what passwords and bearers of the registry say. They name
-// who they are for and not what he may do: roles are asked at every use, so
-// that what is taken away is gone at once.
+// registryClaims are the claims of passwords and bearer tokens of the registry.
+// They name the caller but contain no permissions. The registry checks the
+// caller's roles at each use, so that a revoked role has an immediate effect.
 type registryClaims struct {
 	Issuer   string                    `json:"iss"`
 	Subject  string                    `json:"sub"`
@@ -28,11 +28,11 @@ type registryClaims struct {
 	TokenID  string                    `json:"jti"`
 	Use      string                    `json:"use"`
 	Account  cloudsim.ServiceAccountID `json:"account,omitempty"`
-	Token    cloudsim.TokenID          `json:"token,omitempty"` // of a caller that is no service account
+	Token    cloudsim.TokenID          `json:"token,omitempty"` // token of a caller that is not a service account
 	PullOnly bool                      `json:"pullOnly,omitempty"`
-	Only     []string                  `json:"only,omitempty"`    // repositories; none for all
-	Access   []cloudsim.RegistryAccess `json:"access,omitempty"`  // of a bearer
-	Refused  string                    `json:"refused,omitempty"` // why a bearer opens nothing
+	Only     []string                  `json:"only,omitempty"`    // repositories; empty means all
+	Access   []cloudsim.RegistryAccess `json:"access,omitempty"`  // only in bearer tokens
+	Refused  string                    `json:"refused,omitempty"` // reason for which a bearer token permits nothing
 }
 
 const (
@@ -40,7 +40,7 @@ const (
 	useBearer   = "bearer"
 )
 
-// RegistryBearer is what the token endpoint answers.
+// RegistryBearer is the answer of the token endpoint.
 type RegistryBearer struct {
 	Token    string
 	IssuedAt time.Time
@@ -48,25 +48,26 @@ type RegistryBearer struct {
 	Granted  []cloudsim.RegistryAccess
 }
 
-// RegistryCaller is who opened the registry, by a password or a bearer.
+// RegistryCaller is the caller of a password or a bearer token.
 type RegistryCaller struct {
 	claims registryClaims
 	call   Call
 }
 
-// Context is ctx as a call of c, for what asks who calls, such as faults.
+// Context returns ctx with the call of c, for functions that need the caller,
+// such as faults.
 func (c RegistryCaller) Context(ctx context.Context, requestID string) context.Context {
 	call := c.call
 	call.RequestID = requestID
 	return context.WithValue(ctx, callKey{}, call)
 }
 
-// Name is who c is.
+// Name returns the name of the caller.
 func (c RegistryCaller) Name() string { return c.call.Caller }
 
-// CreateRegistryCredential makes a password for the caller. It is good for no
-// longer than the token that it was asked with, unless that is a service
-// account's.
+// CreateRegistryCredential creates a registry password for the caller. The
+// password of a service account is valid until it expires. Any other password
+// also becomes invalid when the token ends that the caller used.
 func (e *Engine) CreateRegistryCredential(ctx context.Context, req cloudsim.CreateRegistryCredential) (c cloudsim.RegistryCredential, err error) {
 	if err := req.Validate(); err != nil {
 		return c, err
@@ -104,8 +105,8 @@ func (e *Engine) newClaims(tx *store.Tx, use string, life time.Duration) registr
 	}
 }
 
-// AdmitRegistryPassword says who a password is for: one that
-// CreateRegistryCredential made, or the secret of a token of the cloud.
+// AdmitRegistryPassword authenticates a password. The password is a result of
+// CreateRegistryCredential or the secret of a token of the cloud.
 func (e *Engine) AdmitRegistryPassword(password string) (c RegistryCaller, err error) {
 	err = e.store.View(func(tx *store.Tx) error {
 		t, _, err := authenticate(tx, password)
@@ -125,7 +126,7 @@ func (e *Engine) AdmitRegistryPassword(password string) (c RegistryCaller, err e
 	return c, err
 }
 
-// AdmitRegistryBearer says who a bearer is for.
+// AdmitRegistryBearer authenticates a bearer token.
 func (e *Engine) AdmitRegistryBearer(bearer string) (c RegistryCaller, err error) {
 	err = e.store.View(func(tx *store.Tx) error {
 		c, err = e.readClaims(tx, bearer, useBearer)
@@ -134,8 +135,8 @@ func (e *Engine) AdmitRegistryBearer(bearer string) (c RegistryCaller, err error
 	return c, err
 }
 
-// readClaims checks everything that a token says against the cloud's own
-// clock, without leeway, and that who it is for still exists.
+// readClaims verifies a token of the registry and checks that its caller still
+// exists. It checks times on the cloud's clock, without leeway.
 func (e *Engine) readClaims(tx *store.Tx, token, use string) (c RegistryCaller, err error) {
 	if err := verify(tx, cloudsim.KeyRegistry, token, &c.claims); err != nil {
 		return c, err
@@ -170,14 +171,14 @@ func (e *Engine) readClaims(tx *store.Tx, token, use string) (c RegistryCaller, 
 	if errors.Is(err, cloudsim.NotFound) {
 		err = cloudsim.Errorf(cloudsim.Unauthenticated, "service account %s, which it is for, is gone", c.claims.Account)
 	}
-	if err == nil && c.call.Caller != c.claims.Subject { // an id is given again after a load
+	if err == nil && c.call.Caller != c.claims.Subject { // ids are used again after a load
 		err = cloudsim.Errorf(cloudsim.Unauthenticated, "%s, which it is for, is gone", c.claims.Subject)
 	}
 	return c, err
 }
 
-// CreateRegistryBearer makes a bearer of what is both asked for and allowed; a
-// smaller grant is no error.
+// CreateRegistryBearer creates a bearer token for the requested access that the
+// caller's roles permit. A smaller grant is not an error.
 func (e *Engine) CreateRegistryBearer(c RegistryCaller, requestID string, asked []cloudsim.RegistryAccess) (b RegistryBearer, err error) {
 	var entries []func()
 	err = e.store.View(func(tx *store.Tx) error {
@@ -209,9 +210,10 @@ func (e *Engine) CreateRegistryBearer(c RegistryCaller, requestID string, asked 
 	return b, err
 }
 
-// CreateRegistryRefusal makes a bearer that opens nothing, and says why to who
-// tries: where a client tells people what the registry answers, and not what
-// the token endpoint does.
+// CreateRegistryRefusal creates a bearer token that permits nothing. The
+// registry answers each use of it with the reason why. It is for clients that
+// show the answers of the registry to users, but not those of the token
+// endpoint.
 func (e *Engine) CreateRegistryRefusal(why string) (b RegistryBearer, err error) {
 	err = e.store.View(func(tx *store.Tx) error {
 		claims := e.newClaims(tx, useBearer, cloudsim.RegistryBearerLife)
@@ -223,13 +225,14 @@ func (e *Engine) CreateRegistryRefusal(why string) (b RegistryBearer, err error)
 	return b, err
 }
 
-// ErrRegistryScope is what AllowRegistry answers, wrapped, when a bearer is
-// good but was not made for this: ask for another.
+// ErrRegistryScope is the error of AllowRegistry for a valid bearer token that
+// was made for other access. The client can request another token.
 var ErrRegistryScope = errors.New("the bearer token was not made for this")
 
-// AllowRegistry refuses what the bearer of c was not made for, and what its
-// caller may not do, or not any more: another bearer would not help him, and he
-// is told why. It returns the repository that it is about.
+// AllowRegistry checks an action of caller c and returns its repository. It
+// returns Denied if the caller's present roles do not permit the action,
+// because another bearer token would not help. Otherwise it returns
+// ErrRegistryScope if the bearer token was made for other access.
 func (e *Engine) AllowRegistry(c RegistryCaller, requestID, kind, name, action string) (r cloudsim.Repository, err error) {
 	err = e.store.View(func(tx *store.Tx) error {
 		if c.claims.Refused != "" {
@@ -246,7 +249,8 @@ func (e *Engine) AllowRegistry(c RegistryCaller, requestID, kind, name, action s
 	return r, err
 }
 
-// RegistryOperation is how audit entries call an action of a scope, and on what.
+// RegistryOperation returns the operation and the resource of an action for
+// audit entries.
 func RegistryOperation(kind, name, action string) (operation, resource string) {
 	if kind == "registry" && name == "catalog" {
 		return cloudsim.RegistryCatalog, ""
@@ -254,8 +258,8 @@ func RegistryOperation(kind, name, action string) (operation, resource string) {
 	return "registry." + action, name
 }
 
-// mayUse asks the roles of a caller, as they are now. One who may not use a
-// repository does not learn whether there is one.
+// mayUse checks the action against the caller's present roles. A caller that
+// may not use a repository does not learn whether the repository exists.
 func (e *Engine) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action string) (r cloudsim.Repository, err error) {
 	if kind == "registry" && name == "catalog" && action == "*" {
 		if c.claims.PullOnly || len(c.claims.Only) > 0 {
@@ -282,23 +286,23 @@ func (e *Engine) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action strin
 			return r, err
 		}
 	}
-	// From here on the answer is the same whether there is such a repository or not.
+	// From here on the answer does not depend on whether the repository exists.
 	if err := c.call.allowed("registry."+action, class, name); err != nil {
 		return cloudsim.Repository{}, err
 	}
 	return cloudsim.Repository{}, cloudsim.Errorf(cloudsim.NotFound, "no repository %s: make it by POST /v1/repositories, or 'allinone cloud repositories create'", name)
 }
 
-// maxDecisions is how many decisions are kept to be asked for.
+// maxDecisions is how many decisions the engine keeps in memory.
 const maxDecisions = 1000
 
-// decisions is the registry's audit trail: the latest, and all of them in the
-// log and where the registry keeps them.
+// decisions is the audit trail of the registry. The latest decisions are in
+// memory. All decisions are in the log and in the registry's audit file.
 type decisions struct {
 	mu   sync.Mutex
-	last []cloudsim.RegistryDecision // a ring once it is full
+	last []cloudsim.RegistryDecision // a ring buffer when it is full
 	next int
-	to   io.Writer // nil for nowhere
+	to   io.Writer // audit file; nil for none
 }
 
 func (d *decisions) add(one cloudsim.RegistryDecision) {
@@ -310,13 +314,13 @@ func (d *decisions) add(one cloudsim.RegistryDecision) {
 	d.next = (d.next + 1) % maxDecisions
 }
 
-// KeepRegistryDecisions begins the audit trail with what was decided before, a
-// JSON document a line, and writes each decision from now on to to, by one
-// Write of a line. A line that is none is left out.
+// KeepRegistryDecisions sets the audit trail to the decisions in before, which
+// has a JSON document in each line. It ignores invalid lines. It writes each
+// later decision to the given writer, as one line in one call of Write.
 func (e *Engine) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {
 	lines := make([][]byte, 0, maxDecisions)
 	for line := range before {
-		if len(lines) == 2*maxDecisions { // most of a long file is never decoded
+		if len(lines) == 2*maxDecisions { // most lines of a long file are not decoded
 			lines = append(lines[:0], lines[maxDecisions:]...)
 		}
 		lines = append(lines, line)
@@ -332,12 +336,13 @@ func (e *Engine) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {
 	}
 }
 
-// decided writes an audit entry.
+// decided writes an audit entry for a decision on caller c.
 func (e *Engine) decided(c RegistryCaller, requestID, operation, resource string, refused error) {
 	e.AuditRegistry(cloudsim.RegistryDecision{Caller: c.call.Caller, Operation: operation, Resource: resource, RequestID: requestID}, refused)
 }
 
-// AuditRegistry writes an audit entry; a nil refused allowed it.
+// AuditRegistry writes an audit entry. A nil refused means that the action was
+// allowed.
 func (e *Engine) AuditRegistry(d cloudsim.RegistryDecision, refused error) {
 	d.Time, d.Allowed = e.Now(), refused == nil
 	if refused != nil {
@@ -359,8 +364,8 @@ func (e *Engine) AuditRegistry(d cloudsim.RegistryDecision, refused error) {
 	}
 }
 
-// ListRegistryDecisions returns the latest decisions, the newest last. It is
-// for callers that passed the door.
+// ListRegistryDecisions returns the latest decisions, the newest last. The
+// caller must have authorized the call.
 func (e *Engine) ListRegistryDecisions(context.Context) (cloudsim.List[cloudsim.RegistryDecision], error) {
 	e.decisions.mu.Lock()
 	defer e.decisions.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 
 const byPath = "path"
 
-// repositories are unique by name in the cloud, not only in their project.
+// repositories have names that are unique in the whole cloud.
 var repositories = store.Table[cloudsim.Repository]{
 	Kind: cloudsim.KindRepository, Prefix: "repo",
 	ID:    func(r *cloudsim.Repository) string { return string(r.ID) },
@@ -17,7 +17,8 @@ var repositories = store.Table[cloudsim.Repository]{
 	Index: map[string]func(*cloudsim.Repository) []string{byPath: func(r *cloudsim.Repository) []string { return []string{r.Name} }},
 }
 
-// findRepository is the repository of that name in any project.
+// findRepository returns the repository with that name in any project, or
+// NotFound.
 func findRepository(tx *store.Tx, name string) (cloudsim.Repository, error) {
 	found, err := repositories.Lookup(tx, byPath, name)
 	if err == nil && len(found) == 0 {
@@ -29,7 +30,7 @@ func findRepository(tx *store.Tx, name string) (cloudsim.Repository, error) {
 	return found[0], nil
 }
 
-// CreateRepository makes a repository.
+// CreateRepository creates a repository. The call is idempotent by name.
 func (e *Engine) CreateRepository(ctx context.Context, req cloudsim.CreateRepository) (r cloudsim.Repository, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err
@@ -75,8 +76,8 @@ func (e *Engine) ListRepositories(ctx context.Context, o cloudsim.ListOptions) (
 	return page(ctx, e, repositories, o, nil)
 }
 
-// Repositories are the repositories of all projects, by name: for the registry,
-// which keeps their images.
+// Repositories returns the repositories of all projects by name. The registry,
+// which stores the images, needs them.
 func (e *Engine) Repositories() (map[string]cloudsim.Repository, error) {
 	all := map[string]cloudsim.Repository{}
 	err := e.store.View(func(tx *store.Tx) error {
@@ -91,8 +92,8 @@ func (e *Engine) Repositories() (map[string]cloudsim.Repository, error) {
 	return all, err
 }
 
-// DeleteRepository removes a repository. From then on its images cannot be
-// pulled, and they do not come back with another of the same name.
+// DeleteRepository removes a repository. Its images can no longer be pulled. A
+// new repository with the same name does not get these images.
 func (e *Engine) DeleteRepository(ctx context.Context, id cloudsim.RepositoryID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		r, err := get(tx, call, repositories, string(id))

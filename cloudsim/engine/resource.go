@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// update runs fn as one transaction of the call in ctx.
+// update runs fn in one transaction as the call of ctx.
 func (e *Engine) update(ctx context.Context, fn func(*store.Tx, Call) error) error {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -23,8 +23,8 @@ func (e *Engine) update(ctx context.Context, fn func(*store.Tx, Call) error) err
 	})
 }
 
-// get returns a resource that the call may see. One that it may not see is
-// NotFound, so that ids of other projects cannot be probed.
+// get returns a resource that the call may see. For any other resource it
+// returns NotFound, so that a caller cannot probe the ids of other projects.
 func get[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error) {
 	v, err := getAt(tx, call, t, id)
 	if err == nil && !call.sees(t.Meta(&v)) {
@@ -34,7 +34,7 @@ func get[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error)
 	return v, err
 }
 
-// getAt is Table.Get at the time that the call sees.
+// getAt is Table.Get at the time that the call sees (see Under).
 func getAt[T any](tx *store.Tx, call Call, t store.Table[T], id string) (v T, err error) {
 	if call.asOf.IsZero() {
 		return t.Get(tx, id)
@@ -46,7 +46,7 @@ func getAt[T any](tx *store.Tx, call Call, t store.Table[T], id string) (v T, er
 	return p.get(tx, t, id)
 }
 
-// read is get as a transaction of its own.
+// read is get in its own transaction.
 func read[T any](ctx context.Context, e *Engine, t store.Table[T], id string) (v T, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -59,10 +59,9 @@ func read[T any](ctx context.Context, e *Engine, t store.Table[T], id string) (v
 	return v, err
 }
 
-// page returns one page of a table. zone tells where a resource is, for kinds
-// that are somewhere. A name is looked up in its index, and a source too where
-// the kind has that index; labels and zone are compared with every resource of
-// the project.
+// page returns one page of a table. zone returns the zone of a resource; it is
+// nil for kinds without zones. A name is looked up in an index, and so is a
+// source. Labels and zones are compared with all resources of the project.
 func page[T any](ctx context.Context, e *Engine, t store.Table[T], o cloudsim.ListOptions, zone func(*T) string) (l cloudsim.List[T], err error) {
 	if o.After != "" && t.Prefix != "" && !strings.HasPrefix(o.After, t.Prefix+"-") {
 		return l, cloudsim.InvalidField("after", "must be the member next of the page before, which is an id of this kind; got "+strconv.Quote(clip(o.After)))
@@ -124,11 +123,12 @@ func page[T any](ctx context.Context, e *Engine, t store.Table[T], o cloudsim.Li
 	return l, err
 }
 
-// rows yields the rows that can match, by the cheapest way there is.
+// rows yields the resources that may match o. It uses an index if an
+// index fits.
 func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptions) func(func(T, error) bool) {
 	project := call.Project
 	if t.Prefix == "" {
-		project = "" // the catalogue is everybody's
+		project = "" // the catalogue belongs to no project
 	}
 	if o.Source != "" {
 		if t.Index[bySource] == nil {
@@ -148,10 +148,11 @@ func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptio
 	}
 }
 
-// clip keeps a hostile value from filling an error message.
+// clip shortens a value for an error message, because a hostile value may be
+// long.
 func clip(s string) string { return s[:min(len(s), 80)] }
 
-// home is the project that a call creates in.
+// home returns the project in which a call creates resources.
 func (e *Engine) home(tx *store.Tx, call Call) (cloudsim.ProjectID, error) {
 	if call.Project != "" {
 		return call.Project, nil
@@ -160,17 +161,18 @@ func (e *Engine) home(tx *store.Tx, call Call) (cloudsim.ProjectID, error) {
 	return p.ID, err
 }
 
-// sameLabels compares labels; nil and empty are the same.
+// sameLabels reports whether the labels are equal. Nil equals empty.
 func sameLabels(a, b map[string]string) bool { return maps.Equal(a, b) }
 
-// missing is NotFound for what a field of a request names and the caller cannot
-// see. The field tells it from what the path names.
+// missing returns NotFound for a resource that a field of a request names and
+// the caller cannot see. With the field a client can distinguish this error
+// from a NotFound for the resource in the path.
 func missing(field, id, hint string) error {
 	reason := "names " + id + ", which does not exist; " + hint
 	return &cloudsim.Error{Kind: cloudsim.NotFound, Msg: field + " " + reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}
 }
 
-// taken is the error for a name that belongs to a resource that differs.
+// taken returns Exists for the name of a resource that differs from the request.
 func taken(kind cloudsim.ResourceKind, name, id, differs string) error {
 	return cloudsim.Errorf(cloudsim.Exists, "%s %q exists as %s with %s", kind, name, id, differs)
 }

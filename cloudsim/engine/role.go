@@ -15,7 +15,7 @@ const (
 	byRole    = "role"
 )
 
-// Roles are named by their ids, like the catalogue.
+// roles have their names as ids, like the catalogue.
 var roles = store.Table[cloudsim.Role]{
 	Kind: cloudsim.KindRole,
 	ID:   func(r *cloudsim.Role) string { return r.Name },
@@ -39,7 +39,8 @@ func ofRole(name cloudsim.RoleName) []string {
 	return []string{string(name)}
 }
 
-// predefined are the roles that need no look into the store.
+// predefined are the predefined roles, so that findRole need not read them from
+// the store.
 var predefined = func() map[cloudsim.RoleName]cloudsim.Role {
 	all := map[cloudsim.RoleName]cloudsim.Role{}
 	for _, r := range cloudsim.PredefinedRoles() {
@@ -48,7 +49,8 @@ var predefined = func() map[cloudsim.RoleName]cloudsim.Role {
 	return all
 }()
 
-// offerRoles writes the predefined roles, so that they are listed like others.
+// offerRoles writes the predefined roles to the store, so that ListRoles lists
+// them.
 func offerRoles(tx *store.Tx) error {
 	return offer(tx, roles, cloudsim.PredefinedRoles(), sameRole)
 }
@@ -57,7 +59,7 @@ func sameRole(a, b cloudsim.Role) bool {
 	return a.Description == b.Description && slices.Equal(a.Permissions, b.Permissions) && a.Predefined == b.Predefined && sameLabels(a.Labels, b.Labels)
 }
 
-// findRole is the role that a request names.
+// findRole returns the role that a request names, or Invalid.
 func findRole(tx *store.Tx, name cloudsim.RoleName) (cloudsim.Role, error) {
 	if r, ok := predefined[name]; ok {
 		return r, nil
@@ -69,13 +71,13 @@ func findRole(tx *store.Tx, name cloudsim.RoleName) (cloudsim.Role, error) {
 	return r, err
 }
 
-// grantsOf is what a token may do: its role, or what its service account is
-// bound to.
+// grantsOf returns the grants of a token: its role, or the role bindings of its
+// service account.
 func grantsOf(tx *store.Tx, t cloudsim.Token) ([]cloudsim.Grant, error) {
 	if t.ServiceAccount == "" {
 		r, err := findRole(tx, t.Role)
 		if errors.Is(err, cloudsim.Invalid) {
-			return nil, nil // a role of another version of the cloud
+			return nil, nil // the role is from another version of the program
 		}
 		return []cloudsim.Grant{{Role: t.Role, Permissions: r.Permissions, Project: t.Project}}, err
 	}
@@ -94,7 +96,7 @@ func grantsOf(tx *store.Tx, t cloudsim.Token) ([]cloudsim.Grant, error) {
 	return all, nil
 }
 
-// permits reports whether permissions hold for an operation of a class.
+// permits reports whether permissions include an operation of a class.
 func permits(all []cloudsim.Permission, operation string, class Access) bool {
 	for _, p := range all {
 		switch {
@@ -112,21 +114,23 @@ func (c Call) everywhere() bool {
 	return slices.ContainsFunc(c.grants, func(g cloudsim.Grant) bool { return g.Project == "" })
 }
 
-// mayEverywhere reports whether the call may do an operation of a class to
-// whatever there is, in all projects.
+// mayEverywhere reports whether the call may do an operation of a class on all
+// resources in all projects.
 func (c Call) mayEverywhere(operation string, class Access) bool {
 	return slices.ContainsFunc(c.grants, func(g cloudsim.Grant) bool {
 		return g.Project == "" && g.Resource == "" && permits(g.Permissions, operation, class)
 	})
 }
 
-// where is whether g holds for an operation of the call's project.
+// where reports whether grant g applies to the call's project. For class Admin
+// g must apply to all projects.
 func (c Call) where(g cloudsim.Grant, class Access) bool {
 	return g.Project == "" || g.Project == c.Project && class != Admin
 }
 
-// authorize refuses what no grant of the call permits. What is granted for
-// some resources only passes, and is limited to them: see MayTouch.
+// authorize returns Denied if no grant permits the operation. If grants permit
+// it only for some resources, authorize stores their patterns in limited and
+// returns nil. MayTouch then checks the resource.
 func (c *Call) authorize(operation string, class Access) error {
 	if class == Enter {
 		return nil
@@ -148,7 +152,7 @@ func (c *Call) authorize(operation string, class Access) error {
 	return nil
 }
 
-// who is the caller, for a person.
+// who returns a description of the caller for messages.
 func (c Call) who() string {
 	if c.account != "" {
 		return "service account \"" + c.Caller + "\" (" + string(c.account) + ")"
@@ -156,20 +160,20 @@ func (c Call) who() string {
 	return "token \"" + c.Caller + "\""
 }
 
-// Principal is who calls: an id, which all tokens of a service account share, and
-// words for a person.
+// Principal returns the caller's id and a description for messages. All tokens
+// of a service account have the same id.
 func Principal(ctx context.Context) (id, who string) {
 	c, _ := CallOf(ctx)
 	return string(c.tokenOrAccount()), c.who()
 }
 
-// suggestion is the smallest role of those that people know which has a class.
+// suggestion is the smallest predefined role that permits a class.
 var suggestion = map[Access]cloudsim.RoleName{
 	Read: cloudsim.RoleReader, Write: cloudsim.RoleWriter, Manage: cloudsim.RoleAdmin, Admin: cloudsim.RoleAdmin,
 }
 
-// denied says what is missing, who misses it, what it has instead, and what
-// would help.
+// denied returns the Denied error of a call. The error names the caller, the
+// missing permission, the caller's roles, and a way to get the permission.
 func (c Call) denied(operation string, class Access) error {
 	have := make([]string, 0, len(c.grants))
 	for _, g := range c.grants {
@@ -194,7 +198,7 @@ func (c Call) denied(operation string, class Access) error {
 	return cloudsim.Errorf(cloudsim.Denied, "%s lacks the permission %s %s: %s; %s", c.who(), missing, scope, holds, help)
 }
 
-// mayRead reports whether the call may read resources of a kind.
+// mayRead reports whether the call may read all resources of a kind.
 func (c Call) mayRead(kind cloudsim.ResourceKind) bool {
 	noun, class := nounOfKind(kind), Read
 	switch kind {
@@ -208,7 +212,7 @@ func (c Call) mayRead(kind cloudsim.ResourceKind) bool {
 	})
 }
 
-// nounOfKind is how operations call the resources of a kind; see kindOfNoun.
+// nounOfKind returns the noun that operations use for a kind; see kindOfNoun.
 func nounOfKind(kind cloudsim.ResourceKind) string {
 	if stem, ok := strings.CutSuffix(string(kind), "y"); ok {
 		return stem + "ies" // repositories
@@ -219,7 +223,8 @@ func nounOfKind(kind cloudsim.ResourceKind) string {
 	return string(kind) + "s"
 }
 
-// mayGive refuses a caller who would give what it does not have itself.
+// mayGive returns Denied if grant g has permissions that the caller does not
+// have.
 func (c Call) mayGive(g cloudsim.Grant) error {
 	for _, p := range g.Permissions {
 		if !slices.ContainsFunc(c.grants, func(own cloudsim.Grant) bool {
@@ -232,8 +237,8 @@ func (c Call) mayGive(g cloudsim.Grant) error {
 	return nil
 }
 
-// MayTouch refuses a call whose permission is for other resources than the one
-// that it is about.
+// MayTouch returns Denied if the call is limited to some resources, and s is
+// not such a resource.
 func (e *Engine) MayTouch(ctx context.Context, s Subject) error {
 	call, err := callOf(ctx)
 	if err != nil || call.limited == nil {
@@ -251,15 +256,16 @@ func (e *Engine) MayTouch(ctx context.Context, s Subject) error {
 	return call.onlyFor(s.Operation)
 }
 
-// onlyFor is Denied for what is none of the resources that the call is limited to.
+// onlyFor returns the Denied error for a resource to which the call's
+// permission does not apply.
 func (c Call) onlyFor(operation string) error {
 	return cloudsim.Errorf(cloudsim.Denied, "%s has the permission %s for %s only", c.who(), operation, strings.Join(c.limited, ", "))
 }
 
-// Allowed refuses, as Denied, what the call in ctx may not do to the resource
-// of that name. It is for operations that are no routes of the API, such as
-// registry.pull, of class Read, of "team-a/web". Such a call passes the door
-// with Enter.
+// Allowed returns Denied if the call of ctx may not do the operation on the
+// named resource. It is for operations that are not routes of the API, such as
+// registry.pull with class Read on "team-a/web". Admit authorizes such a call
+// with class Enter.
 func Allowed(ctx context.Context, operation string, class Access, resource string) error {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -280,7 +286,7 @@ func (c Call) allowed(operation string, class Access, resource string) error {
 	return cloudsim.Errorf(cloudsim.Denied, "%s has the permission %s for %s only, not for %s", call.who(), operation, strings.Join(call.limited, ", "), resource)
 }
 
-// WhoAmI says who calls, and what it may do.
+// WhoAmI returns the caller and its grants.
 func (e *Engine) WhoAmI(ctx context.Context) (cloudsim.Identity, error) {
 	c, err := callOf(ctx)
 	if err != nil {
@@ -289,7 +295,7 @@ func (e *Engine) WhoAmI(ctx context.Context) (cloudsim.Identity, error) {
 	return cloudsim.Identity{Caller: c.Caller, Token: c.Token, ServiceAccount: c.account, Project: c.Project, Grants: append([]cloudsim.Grant{}, c.grants...)}, nil
 }
 
-// CreateRole makes a role.
+// CreateRole creates a role. The call is idempotent by name.
 func (e *Engine) CreateRole(ctx context.Context, req cloudsim.CreateRole) (r cloudsim.Role, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err
@@ -325,7 +331,8 @@ func (e *Engine) ListRoles(ctx context.Context, o cloudsim.ListOptions) (cloudsi
 	return page(ctx, e, roles, o, nil)
 }
 
-// DeleteRole removes a role that nobody has.
+// DeleteRole removes a role. It returns Conflict if the role is predefined, or
+// if a token or a role binding has the role.
 func (e *Engine) DeleteRole(ctx context.Context, name cloudsim.RoleName) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		r, err := get(tx, call, roles, string(name))
@@ -348,7 +355,7 @@ func (e *Engine) DeleteRole(ctx context.Context, name cloudsim.RoleName) error {
 	})
 }
 
-// CreateRoleBinding gives a service account a role.
+// CreateRoleBinding grants a role to a service account.
 func (e *Engine) CreateRoleBinding(ctx context.Context, req cloudsim.CreateRoleBinding) (b cloudsim.RoleBinding, err error) {
 	if err := req.Validate(); err != nil {
 		return b, err
@@ -410,8 +417,8 @@ func (e *Engine) ListRoleBindings(ctx context.Context, o cloudsim.ListOptions) (
 	return page(ctx, e, roleBindings, o, nil)
 }
 
-// DeleteRoleBinding takes a role away, from the next call on; also from watches
-// that are open.
+// DeleteRoleBinding revokes a role from the next call on. Open watches also
+// lose the role.
 func (e *Engine) DeleteRoleBinding(ctx context.Context, id cloudsim.RoleBindingID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		b, err := getOwn(tx, call, roleBindings, string(id))

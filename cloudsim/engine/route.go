@@ -30,8 +30,9 @@ func destinationKey(n cloudsim.NetworkID, destination string) string {
 	return string(n) + " " + destination
 }
 
-// CreateRoute makes a route. Exists if the network has one to the same
-// destination, Exhausted if it has as many as it may.
+// CreateRoute begins to create a route. It returns Exists if the network has a
+// route to the same destination, and Exhausted if the network has its maximum
+// of routes.
 func (e *Engine) CreateRoute(ctx context.Context, req cloudsim.CreateRoute) (r cloudsim.Route, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err
@@ -43,8 +44,8 @@ func (e *Engine) CreateRoute(ctx context.Context, req cloudsim.CreateRoute) (r c
 	return r, err
 }
 
-// routeByName returns the route that already answers the request, or makes
-// one.
+// routeByName returns the existing route that matches the request, or creates a
+// route.
 func (e *Engine) routeByName(tx *store.Tx, call Call, req cloudsim.CreateRoute) (r cloudsim.Route, err error) {
 	project, err := e.home(tx, call)
 	if err != nil {
@@ -88,7 +89,7 @@ func (e *Engine) newRoute(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 	}
 	to, err := netip.ParsePrefix(req.Destination)
 	if err != nil {
-		return r, err // Validate refuses it
+		return r, err // Validate has checked the destination
 	}
 	if err := e.routable(tx, n, hop, to); err != nil {
 		return r, err
@@ -145,9 +146,9 @@ func (e *Engine) settledRoute(tx *store.Tx, r *cloudsim.Route) error {
 	return routes.Put(tx, r)
 }
 
-// reroute brings the routes by an instance to whether it carries what is sent
-// to it. Those that are being made or deleted look for themselves when they
-// settle.
+// reroute updates the state of all routes through instance i after i may have
+// started or stopped to carry traffic. Routes that are being created or deleted
+// are updated when they settle.
 func reroute(tx *store.Tx, i *cloudsim.Instance) error {
 	by, err := routes.Lookup(tx, byNextHop, string(i.ID))
 	if err != nil {
@@ -173,7 +174,7 @@ func reroute(tx *store.Tx, i *cloudsim.Instance) error {
 	return nil
 }
 
-// GetRoute returns a route; NotFound once it is deleted.
+// GetRoute returns a route, or NotFound after the route is deleted.
 func (e *Engine) GetRoute(ctx context.Context, id cloudsim.RouteID) (cloudsim.Route, error) {
 	return read(ctx, e, routes, string(id))
 }
@@ -183,8 +184,8 @@ func (e *Engine) ListRoutes(ctx context.Context, o cloudsim.ListOptions) (clouds
 	return page(ctx, e, routes, o, nil)
 }
 
-// DeleteRoute begins to delete a route and returns it; one that is already
-// being deleted is returned as it is.
+// DeleteRoute begins to delete a route and returns the route. A route that is
+// already deleting is returned unchanged.
 func (e *Engine) DeleteRoute(ctx context.Context, id cloudsim.RouteID) (r cloudsim.Route, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if r, err = get(tx, call, routes, string(id)); err != nil || r.State == cloudsim.RouteDeleting {

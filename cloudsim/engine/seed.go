@@ -8,17 +8,17 @@ import (
 	"sync/atomic"
 )
 
-// requestIDs counts the requests of this process. begin is the journal's
-// revision when it began, so that the ids of a process before it, on the same
-// file, are others.
+// requestIDs counts the requests of this process. begin is the revision of the
+// journal when the process began. With begin, a later process on the same file
+// generates other ids.
 type requestIDs struct {
 	begin uint64
 	made  atomic.Uint64
 }
 
-// NewRequestID makes the id of a request that brought none. With a seed the
-// n-th is always the same; what is derived from the seed is a hash of it and of
-// a purpose, so no use of it moves another.
+// NewRequestID generates the id of a request without an id. With a seed the
+// n-th id is always the same. Each use of the seed hashes it with its own
+// purpose, so that one use does not change the results of another.
 func (e *Engine) NewRequestID() string {
 	var b [8]byte
 	if e.cfg.Seed == 0 {

@@ -22,9 +22,9 @@ func ofAccount(id cloudsim.ServiceAccountID) []string {
 	return []string{string(id)}
 }
 
-// findAccount is the service account that a request names by id, or
-// by its name in the call's project. Who may do what the call does in all
-// projects may name one of any.
+// findAccount returns the service account with that id, or with that name in
+// the call's project. A caller that may do the operation of the call in all
+// projects may use the id of any project's account.
 func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAccount, error) {
 	a, err := serviceAccounts.Get(tx, idOrName)
 	if err == nil && !call.mayEverywhere(call.Operation, call.access) && !call.sees(&a.Meta) {
@@ -39,10 +39,11 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 	return a, err
 }
 
-// accountToCarry is the service account that an instance asks for. Who makes
-// the instance gives it what the account may do, and must have that itself; of
-// an account of another project, also what it may do some day, which is for who
-// could make a token for it.
+// accountToCarry returns the id of the service account that a new instance or
+// workload trust shall use. The caller must have all permissions of the account
+// itself, because it passes them on. For an account of another project it must
+// also be permitted to create tokens in all projects, because that account may
+// get more permissions later.
 func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrName string) (cloudsim.ServiceAccountID, error) {
 	if idOrName == "" {
 		return "", nil
@@ -58,7 +59,8 @@ func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrNam
 	return a.ID, mayBe(tx, call, a)
 }
 
-// mayBe refuses a caller who would become more than it is.
+// mayBe returns Denied if service account a has permissions that the caller
+// does not have.
 func mayBe(tx *store.Tx, call Call, a cloudsim.ServiceAccount) error {
 	all, err := grantsOf(tx, cloudsim.Token{ServiceAccount: a.ID})
 	for _, g := range all {
@@ -67,15 +69,15 @@ func mayBe(tx *store.Tx, call Call, a cloudsim.ServiceAccount) error {
 	return err
 }
 
-// carries reports whether an instance carries the account of that id or name.
+// carries reports whether an instance carries the account with that id or name.
 func carries(tx *store.Tx, call Call, i cloudsim.Instance, idOrName string) bool {
 	call.Project = i.Project
 	a, err := findAccount(tx, call, idOrName)
 	return err == nil && a.ID == i.ServiceAccount
 }
 
-// getOwn is get for what the call means to take away: what is of no project is
-// the business of who may do that in all of them.
+// getOwn is get for a resource that the call deletes. A resource of no project
+// may be deleted only by callers that may do the operation in all projects.
 func getOwn[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error) {
 	v, err := get(tx, call, t, id)
 	if err == nil && t.Meta(&v).Project == "" && !call.mayEverywhere(call.Operation, call.access) {
@@ -84,7 +86,7 @@ func getOwn[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, err
 	return v, err
 }
 
-// CreateServiceAccount makes a service account, which may do nothing yet.
+// CreateServiceAccount creates a service account without permissions.
 func (e *Engine) CreateServiceAccount(ctx context.Context, req cloudsim.CreateServiceAccount) (a cloudsim.ServiceAccount, err error) {
 	if err := req.Validate(); err != nil {
 		return a, err
@@ -134,8 +136,8 @@ func (e *Engine) ListServiceAccounts(ctx context.Context, o cloudsim.ListOptions
 	return page(ctx, e, serviceAccounts, o, nil)
 }
 
-// DeleteServiceAccount removes a service account that no instance carries,
-// and with it its tokens and role bindings, at once.
+// DeleteServiceAccount removes a service account with its tokens, role bindings
+// and workload trusts. It returns Conflict if an instance carries the account.
 func (e *Engine) DeleteServiceAccount(ctx context.Context, id cloudsim.ServiceAccountID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		a, err := get(tx, call, serviceAccounts, string(id))
@@ -182,8 +184,8 @@ func deleteAll[T any](tx *store.Tx, t store.Table[T], all []T) error {
 }
 
 // removeCallers removes a project's service accounts, role bindings, workload
-// trusts and tokens; Conflict while an instance, which is another project's,
-// carries an account of its.
+// trusts and tokens. It returns Conflict if an instance of another project
+// carries an account of the project.
 func (e *Engine) removeCallers(tx *store.Tx, id cloudsim.ProjectID) error {
 	accounts, err := owned(tx, serviceAccounts, id)
 	if err != nil {
@@ -203,7 +205,7 @@ func (e *Engine) removeCallers(tx *store.Tx, id cloudsim.ProjectID) error {
 	return errors.Join(deleteAll(tx, roleBindings, bound), deleteAll(tx, tokens, its), deleteAll(tx, workloadTrusts, trusts))
 }
 
-// owned are the resources of a project.
+// owned returns the resources of a project.
 func owned[T any](tx *store.Tx, t store.Table[T], id cloudsim.ProjectID) (all []T, err error) {
 	for v, err := range t.Scan(tx, id, "") {
 		if err != nil {

@@ -30,14 +30,14 @@ var signingKeys = store.Table[cloudsim.SigningKey]{
 	Index:  map[string]func(*cloudsim.SigningKey) []string{byKeyID: func(k *cloudsim.SigningKey) []string { return []string{k.KeyID} }},
 }
 
-// publicKey shows nothing that is random: the same calls write the same
-// journal.
+// publicKey removes the private key and the key id. Both are random, and
+// without them the same calls write the same journal.
 func publicKey(k cloudsim.SigningKey) cloudsim.SigningKey {
 	k.Private, k.KeyID = nil, ""
 	return k
 }
 
-// ensureKeys makes the first key of each use.
+// ensureKeys creates the first key for each use.
 func ensureKeys(tx *store.Tx) error {
 	for _, use := range cloudsim.KeyUses() {
 		_, err := activeKey(tx, use)
@@ -51,7 +51,8 @@ func ensureKeys(tx *store.Tx) error {
 	return nil
 }
 
-// activeKey scans: a cloud has a handful of keys.
+// activeKey returns the active key for a use. It scans, because a cloud has
+// only a few keys.
 func activeKey(tx *store.Tx, use cloudsim.KeyUse) (cloudsim.SigningKey, error) {
 	for k, err := range signingKeys.Scan(tx, "", "") {
 		if err != nil || k.Use == use && k.State == cloudsim.SigningKeyActive {
@@ -85,7 +86,7 @@ func newKey(tx *store.Tx, use cloudsim.KeyUse) (k cloudsim.SigningKey, err error
 	return k, signingKeys.Put(tx, &k)
 }
 
-// private is the private half of a key.
+// private decodes the private key of k.
 func private(k cloudsim.SigningKey) (*ecdsa.PrivateKey, error) {
 	key, err := x509.ParsePKCS8PrivateKey(k.Private)
 	if err != nil {
@@ -98,7 +99,7 @@ func private(k cloudsim.SigningKey) (*ecdsa.PrivateKey, error) {
 	return p, nil
 }
 
-// sign makes a token of claims by the active key of a use.
+// sign returns a token with the claims, signed by the active key for a use.
 func sign(tx *store.Tx, use cloudsim.KeyUse, claims any) (string, error) {
 	k, err := activeKey(tx, use)
 	if err != nil {
@@ -117,7 +118,7 @@ func sign(tx *store.Tx, use cloudsim.KeyUse, claims any) (string, error) {
 	return jwt.Signed(signer).Claims(claims).Serialize()
 }
 
-// RotateSigningKey makes a new key of a use, and retires the one before.
+// RotateSigningKey creates a new key for a use and retires the active key.
 func (e *Engine) RotateSigningKey(ctx context.Context, req cloudsim.RotateSigningKey) (k cloudsim.SigningKey, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
@@ -164,13 +165,13 @@ func (e *Engine) settledKey(tx *store.Tx, k *cloudsim.SigningKey) error {
 	return forgetKey(tx, *k, cloudsim.Settle)
 }
 
-// GetSigningKey returns a key without its private half.
+// GetSigningKey returns a key without its private key.
 func (e *Engine) GetSigningKey(ctx context.Context, id cloudsim.SigningKeyID) (cloudsim.SigningKey, error) {
 	k, err := read(ctx, e, signingKeys, string(id))
 	return publicKey(k), err
 }
 
-// ListSigningKeys returns one page of keys, without their private halves.
+// ListSigningKeys returns one page of keys without their private keys.
 func (e *Engine) ListSigningKeys(ctx context.Context, o cloudsim.ListOptions) (l cloudsim.List[cloudsim.SigningKey], err error) {
 	if ctx, err = everywhere(ctx); err != nil {
 		return l, err
@@ -178,8 +179,8 @@ func (e *Engine) ListSigningKeys(ctx context.Context, o cloudsim.ListOptions) (l
 	return page(ctx, e, signingKeys, o, nil)
 }
 
-// DeleteSigningKey revokes at once what a retiring key signed; one that is
-// active is a Conflict.
+// DeleteSigningKey deletes a retiring key, which revokes all its signatures at
+// once. It returns Conflict for an active key.
 func (e *Engine) DeleteSigningKey(ctx context.Context, id cloudsim.SigningKeyID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		k, err := get(tx, call, signingKeys, string(id))
@@ -190,8 +191,8 @@ func (e *Engine) DeleteSigningKey(ctx context.Context, id cloudsim.SigningKeyID)
 	})
 }
 
-// KeySet is the public halves of all keys that are good. It needs no call:
-// whoever wants to verify a token may have it.
+// KeySet returns the public keys of all valid keys. It needs no authorization,
+// because every verifier of tokens needs them.
 func (e *Engine) KeySet() (set cloudsim.KeySet, err error) {
 	err = e.store.View(func(tx *store.Tx) error {
 		set.Keys = []json.RawMessage{}
@@ -214,10 +215,10 @@ func (e *Engine) KeySet() (set cloudsim.KeySet, err error) {
 	return set, err
 }
 
-// KeySetPath is where the API shows KeySet.
+// KeySetPath is the path of KeySet in the API.
 const KeySetPath = "/.well-known/jwks.json"
 
-// OpenIDConfiguration is what the cloud says of itself as an issuer.
+// OpenIDConfiguration returns the cloud's metadata as an OpenID issuer.
 func (e *Engine) OpenIDConfiguration() cloudsim.OpenIDConfiguration {
 	return cloudsim.OpenIDConfiguration{
 		Issuer: e.cfg.Issuer, JWKSURI: e.cfg.Issuer + KeySetPath,
@@ -225,14 +226,14 @@ func (e *Engine) OpenIDConfiguration() cloudsim.OpenIDConfiguration {
 	}
 }
 
-// verify reads the claims of a token that a key of this use signed. It checks
-// algorithm, key and signature; what the claims say is for the caller to judge.
+// verify reads the claims of a token. It checks that a key for this use signed
+// the token. The caller checks the claims.
 func verify(tx *store.Tx, use cloudsim.KeyUse, token string, claims any) error {
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
 		return cloudsim.Errorf(cloudsim.Unauthenticated, "it is no token signed by ES256")
 	}
-	kid := t.Headers[0].KeyID // ParseSigned takes tokens of one signature only
+	kid := t.Headers[0].KeyID // ParseSigned accepts only tokens with one signature
 	found, err := signingKeys.Lookup(tx, byKeyID, kid)
 	if err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	bySource = "source" // of what it was made
-	byCopied = "copied" // of what it is still being copied
+	bySource = "source" // source disk or snapshot
+	byCopied = "copied" // source while the copy is being made
 )
 
 var snapshots = store.Table[cloudsim.Snapshot]{
@@ -29,8 +29,8 @@ var snapshots = store.Table[cloudsim.Snapshot]{
 	},
 }
 
-// CreateSnapshot begins to take a snapshot of a disk. NotFound if there is no
-// such disk, Conflict if it has no data yet or any more.
+// CreateSnapshot begins to take a snapshot of a disk. It returns NotFound if
+// the disk does not exist, and Conflict if the disk has no data.
 func (e *Engine) CreateSnapshot(ctx context.Context, req cloudsim.CreateSnapshot) (s cloudsim.Snapshot, err error) {
 	if err := req.Validate(); err != nil {
 		return s, err
@@ -42,8 +42,8 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req cloudsim.CreateSnapshot
 	return s, err
 }
 
-// snapshotByName returns the snapshot that already answers the request, or
-// takes one.
+// snapshotByName returns the existing snapshot that matches the request, or
+// begins to take a snapshot.
 func (e *Engine) snapshotByName(tx *store.Tx, call Call, req cloudsim.CreateSnapshot) (s cloudsim.Snapshot, err error) {
 	project, err := e.home(tx, call)
 	if err != nil {
@@ -69,7 +69,8 @@ func (e *Engine) snapshotByName(tx *store.Tx, call Call, req cloudsim.CreateSnap
 	}
 }
 
-// newSnapshot is a snapshot of a disk, named by its id and not yet stored.
+// newSnapshot returns a snapshot of a disk with its id as its name. The caller
+// stores the snapshot.
 func (e *Engine) newSnapshot(tx *store.Tx, project cloudsim.ProjectID, of cloudsim.DiskID, field string) (s cloudsim.Snapshot, err error) {
 	d, err := disks.Get(tx, string(of))
 	switch {
@@ -109,16 +110,17 @@ func (e *Engine) settledSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
 	return snapshots.Put(tx, s)
 }
 
-// lacksData reports whether what begins as a copy has to wait for its data.
+// lacksData reports whether a copy has to wait for its data.
 func (e *Engine) lacksData(s cloudsim.DiskStatus) bool { return e.cfg.DiskData && s.SizeGiB == 0 }
 
-// lost is why an operation failed whose data cannot be had any more.
+// lost returns the error of an operation that lost its data.
 func lost(s cloudsim.DiskStatus) *cloudsim.OperationError {
 	return &cloudsim.OperationError{Kind: cloudsim.NotFound, Detail: s.Error}
 }
 
-// copiedSnapshot puts a snapshot that was copying, after its status may have
-// changed: it goes on if the data is whole, and fails if it is lost.
+// copiedSnapshot stores a snapshot after its status may have changed. If the
+// snapshot is copying, copiedSnapshot settles it when its data is complete, and
+// fails it when its data is lost.
 func (e *Engine) copiedSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
 	switch {
 	case s.State != cloudsim.SnapshotCopying || e.lacksData(s.Status) && !s.Status.Lost:
@@ -135,19 +137,20 @@ func (e *Engine) copiedSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
 	return e.settledSnapshot(tx, s)
 }
 
-// GetSnapshot returns a snapshot; NotFound once it is deleted.
+// GetSnapshot returns a snapshot, or NotFound after the snapshot is deleted.
 func (e *Engine) GetSnapshot(ctx context.Context, id cloudsim.SnapshotID) (cloudsim.Snapshot, error) {
 	return read(ctx, e, snapshots, string(id))
 }
 
-// ListSnapshots returns one page of snapshots; a source is a disk.
+// ListSnapshots returns one page of snapshots. A source is a disk.
 func (e *Engine) ListSnapshots(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Snapshot], error) {
 	return page(ctx, e, snapshots, o, nil)
 }
 
-// DeleteSnapshot begins to delete a snapshot and returns it; one that is
-// already being deleted is returned as it is. Conflict while a disk is being
-// made from it, and for one of a group, which is deleted whole.
+// DeleteSnapshot begins to delete a snapshot and returns the snapshot. A
+// snapshot that is already deleting is returned unchanged. DeleteSnapshot
+// returns Conflict while a disk is being created from the snapshot, and for a
+// member of a group. The members of a group are deleted only with the group.
 func (e *Engine) DeleteSnapshot(ctx context.Context, id cloudsim.SnapshotID) (s cloudsim.Snapshot, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if s, err = get(tx, call, snapshots, string(id)); err != nil {
@@ -170,8 +173,8 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, id cloudsim.SnapshotID) (s 
 	return s, err
 }
 
-// free is Conflict while a disk or a snapshot is being copied that something is
-// being made of.
+// free returns Conflict while a disk or a snapshot is being made from the disk
+// or snapshot id.
 func free(tx *store.Tx, verb cloudsim.Verb, kind cloudsim.ResourceKind, id string) error {
 	for d, err := range disks.Find(tx, byCopied, id, "") {
 		if err != nil {
@@ -188,9 +191,10 @@ func free(tx *store.Tx, verb cloudsim.Verb, kind cloudsim.ResourceKind, id strin
 	return nil
 }
 
-// ReportSnapshots records what the data plane found of snapshots, all in one
-// transaction: the members of a group become ready together. What is already
-// known changes nothing; a snapshot that is gone is passed over.
+// ReportSnapshots records the status of snapshots that the data plane reports.
+// It uses one transaction, so that the members of a group become ready
+// together. It ignores deleted snapshots, and a report without changes writes
+// no event.
 func (e *Engine) ReportSnapshots(ctx context.Context, reports []cloudsim.SnapshotReport) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		var groups []cloudsim.SnapshotGroupID

@@ -15,13 +15,13 @@ var snapshotGroups = store.Table[cloudsim.SnapshotGroup]{
 	Meta: func(g *cloudsim.SnapshotGroup) *cloudsim.Meta { return &g.Meta },
 }
 
-// CreateSnapshotGroup begins to take snapshots of several disks at one
-// instant: of all, or of none.
+// CreateSnapshotGroup begins to take snapshots of several disks at one instant.
+// It takes snapshots of all the disks or of none.
 func (e *Engine) CreateSnapshotGroup(ctx context.Context, req cloudsim.CreateSnapshotGroup) (g cloudsim.SnapshotGroup, err error) {
 	if err := req.Validate(); err != nil {
 		return g, err
 	}
-	req.Disks = slices.Sorted(slices.Values(req.Disks)) // the order is no other words
+	req.Disks = slices.Sorted(slices.Values(req.Disks)) // the order of disks does not matter
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		g, err = once(tx, call, snapshotGroups, req, func() (cloudsim.SnapshotGroup, error) { return e.groupByName(tx, call, req) })
 		return err
@@ -29,7 +29,8 @@ func (e *Engine) CreateSnapshotGroup(ctx context.Context, req cloudsim.CreateSna
 	return g, err
 }
 
-// groupByName returns the group that already answers the request, or takes one.
+// groupByName returns the existing group that matches the request, or begins to
+// take a group.
 func (e *Engine) groupByName(tx *store.Tx, call Call, req cloudsim.CreateSnapshotGroup) (g cloudsim.SnapshotGroup, err error) {
 	project, err := e.home(tx, call)
 	if err != nil {
@@ -80,7 +81,7 @@ func (e *Engine) newGroup(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 	return g, work(e, tx, call, snapshotGroups, &g, cloudsim.Create, e.cfg.Profile.Disk, e.settledSnapshotGroup)
 }
 
-// members reads the snapshots of a group.
+// members returns the snapshots of a group.
 func members(tx *store.Tx, g *cloudsim.SnapshotGroup) ([]cloudsim.Snapshot, error) {
 	all := make([]cloudsim.Snapshot, len(g.Snapshots))
 	for i, id := range g.Snapshots {
@@ -92,8 +93,8 @@ func members(tx *store.Tx, g *cloudsim.SnapshotGroup) ([]cloudsim.Snapshot, erro
 	return all, nil
 }
 
-// moveGroup moves a group and its members as one, and puts them; who are
-// deleted are gone.
+// moveGroup moves a group and its members. It stores the members or, if the
+// move deleted them, removes them. The caller stores the group.
 func moveGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []cloudsim.Snapshot, verb cloudsim.Verb) error {
 	for i := range all {
 		m := &all[i]
@@ -134,8 +135,8 @@ func (e *Engine) settledSnapshotGroup(tx *store.Tx, g *cloudsim.SnapshotGroup) e
 	return snapshotGroups.Put(tx, g)
 }
 
-// copiedGroup puts a group that was copying: it goes on when the data of all
-// members is whole, and fails when that of one is lost.
+// copiedGroup stores a copying group. It settles the group when the data of all
+// members is complete. It fails the group when the data of a member is lost.
 func (e *Engine) copiedGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []cloudsim.Snapshot) error {
 	for _, m := range all {
 		if !e.lacksData(m.Status) || !m.Status.Lost {
@@ -155,7 +156,7 @@ func (e *Engine) copiedGroup(tx *store.Tx, g *cloudsim.SnapshotGroup, all []clou
 	return e.settledSnapshotGroup(tx, g)
 }
 
-// copiedGroups is copiedGroup for the groups whose members were reported.
+// copiedGroups calls copiedGroup for the groups of reported members.
 func (e *Engine) copiedGroups(tx *store.Tx, ids []cloudsim.SnapshotGroupID) error {
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
@@ -177,7 +178,7 @@ func (e *Engine) copiedGroups(tx *store.Tx, ids []cloudsim.SnapshotGroupID) erro
 	return nil
 }
 
-// GetSnapshotGroup returns a group; NotFound once it is deleted.
+// GetSnapshotGroup returns a group, or NotFound after the group is deleted.
 func (e *Engine) GetSnapshotGroup(ctx context.Context, id cloudsim.SnapshotGroupID) (cloudsim.SnapshotGroup, error) {
 	return read(ctx, e, snapshotGroups, string(id))
 }
@@ -187,9 +188,10 @@ func (e *Engine) ListSnapshotGroups(ctx context.Context, o cloudsim.ListOptions)
 	return page(ctx, e, snapshotGroups, o, nil)
 }
 
-// DeleteSnapshotGroup begins to delete a group and its members, and returns
-// it; one that is already being deleted is returned as it is. Conflict while a
-// disk is being made from a member.
+// DeleteSnapshotGroup begins to delete a group and its members, and returns the
+// group. A group that is already deleting is returned unchanged.
+// DeleteSnapshotGroup returns Conflict while a disk is being created from a
+// member.
 func (e *Engine) DeleteSnapshotGroup(ctx context.Context, id cloudsim.SnapshotGroupID) (g cloudsim.SnapshotGroup, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if g, err = get(tx, call, snapshotGroups, string(id)); err != nil || g.State == cloudsim.SnapshotDeleting {
