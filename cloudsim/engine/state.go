@@ -23,7 +23,8 @@ import (
 
 const (
 	stateSuffix = ".state"
-	// scratchPrefix names files that a save, load or import needs meanwhile.
+	// scratchPrefix begins the names of temporary files of a save, load or
+	// import.
 	scratchPrefix = ".making-"
 )
 
@@ -38,8 +39,8 @@ func (e *Engine) statePath(name string) (string, error) {
 	return filepath.Join(e.cfg.StateDir, name+stateSuffix), nil
 }
 
-// SaveState saves the whole cloud at one instant. Calls continue meanwhile. A
-// load or a reset waits for a save with disk data.
+// SaveState saves the whole cloud at one instant. Other calls continue
+// meanwhile. A load or a reset waits until a save with disk data ends.
 func (e *Engine) SaveState(ctx context.Context, req cloudsim.SaveState) (s cloudsim.State, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return s, err
@@ -66,7 +67,7 @@ func (e *Engine) SaveState(ctx context.Context, req cloudsim.SaveState) (s cloud
 			return err
 		}
 		w.BeginData()
-		// The data is of an instant after that of the records.
+		// The data is from a later instant than the records.
 		err := e.cfg.DiskFiles.Save(ctx, w, sizes)
 		if errors.Is(err, cloudsim.NotFound) {
 			return cloudsim.Errorf(cloudsim.Conflict, "%w: save again, or set recordsOnly to save the records alone", err)
@@ -75,14 +76,15 @@ func (e *Engine) SaveState(ctx context.Context, req cloudsim.SaveState) (s cloud
 	})
 }
 
-// keepState makes the file of a state. A failed write leaves no file.
+// keepState creates the file of a state and calls write to fill it. If write
+// fails, no file remains.
 func (e *Engine) keepState(name string, write func(*os.File) error) (s cloudsim.State, err error) {
 	path, err := e.statePath(name)
 	if err != nil {
 		return s, err
 	}
 	taken := cloudsim.Errorf(cloudsim.Exists, "there is a state named %q: delete it first, or choose another name", name)
-	if _, err := os.Stat(path); err == nil { // Link decides; this saves the work
+	if _, err := os.Stat(path); err == nil { // os.Link below decides; this check only avoids useless work
 		return s, taken
 	}
 	if err := os.MkdirAll(e.cfg.StateDir, 0o700); err != nil {
@@ -92,7 +94,7 @@ func (e *Engine) keepState(name string, write func(*os.File) error) (s cloudsim.
 	if err != nil {
 		return s, err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // else the next start does
+	defer func() { _ = os.Remove(f.Name()) }() // if this fails, the next start removes the file
 	err = write(f)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return s, err
@@ -108,7 +110,7 @@ func (e *Engine) keepState(name string, write func(*os.File) error) (s cloudsim.
 	return stateAt(path)
 }
 
-// forgetScratch removes files that a killed cloud left.
+// forgetScratch removes temporary files that a killed process left.
 func (e *Engine) forgetScratch() (err error) {
 	left, _ := fs.Glob(os.DirFS(e.cfg.StateDir), scratchPrefix+"*") // the pattern is valid
 	for _, name := range left {
@@ -130,7 +132,7 @@ func (e *Engine) openState(name string) (*os.File, error) {
 	return f, err
 }
 
-// withState unpacks a saved state for fn; see withUnpacked.
+// withState opens a saved state and calls withUnpacked with it.
 func (e *Engine) withState(name string, fn func(from *store.Store, data *statefile.Reader) error) error {
 	f, err := e.openState(name)
 	if err != nil {
@@ -140,10 +142,10 @@ func (e *Engine) withState(name string, fn func(from *store.Store, data *statefi
 	return e.withUnpacked(f, fn)
 }
 
-// withUnpacked unpacks the records of a state into a store of their own, checks
-// them, and calls fn with them and the data of disks; data is nil if the state
-// has none. It returns Invalid for a damaged state. It does not touch the store
-// of the running cloud.
+// withUnpacked unpacks the records of a state into a temporary store and checks
+// the records. It then calls fn with that store and a reader of the disk data.
+// The reader is nil if the state has no disk data. withUnpacked returns Invalid
+// for a damaged state. It does not change the store of the running cloud.
 func (e *Engine) withUnpacked(f io.Reader, fn func(from *store.Store, data *statefile.Reader) error) error {
 	r, err := statefile.NewReader(f)
 	if err != nil {
@@ -153,12 +155,12 @@ func (e *Engine) withUnpacked(f io.Reader, fn func(from *store.Store, data *stat
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // else the next start does
+	defer func() { _ = os.RemoveAll(dir) }() // if this fails, the next start removes the directory
 	from, err := store.Unarchive(r, filepath.Join(dir, "unpacked.db"))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = from.Close() }() // it is removed
+	defer func() { _ = from.Close() }() // the directory is removed anyway
 	if err := r.EndSection(r.Head.DiskData); err != nil {
 		return err
 	}
@@ -172,8 +174,8 @@ func (e *Engine) withUnpacked(f io.Reader, fn func(from *store.Store, data *stat
 	return fn(from, r)
 }
 
-// stateAt describes the state in a file by its header. It returns NotFound if another
-// caller has deleted the state.
+// stateAt describes the state in a file from the file's header. It returns
+// NotFound if another caller has deleted the state.
 func stateAt(path string) (s cloudsim.State, err error) {
 	name := strings.TrimSuffix(filepath.Base(path), stateSuffix)
 	f, err := os.Open(path)
@@ -232,11 +234,12 @@ func (e *Engine) DeleteState(ctx context.Context, name string) error {
 	return nil
 }
 
-// LoadState replaces the cloud by a saved state in one transaction. After a
-// crash the cloud is the old one or the new one, with the data of its disks.
-// Ids, addresses and open operations are those of the state; work that is due
-// by now settles. Tokens of the running cloud stay valid where their project
-// and service account exist in the state. Watches end with Gone.
+// LoadState replaces the contents of the cloud by a saved state in one
+// transaction. After a crash the cloud has either the old or the new contents,
+// with the matching disk data. Ids, addresses and open operations are those of
+// the state, and work that is due by now settles. Tokens of the running cloud
+// stay valid if their project and service account exist in the state. Watches
+// end with Gone.
 func (e *Engine) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
 	return e.withState(name, func(from *store.Store, data *statefile.Reader) error {
 		if req.RecordsOnly {
@@ -263,23 +266,24 @@ func (e *Engine) LoadState(ctx context.Context, name string, req cloudsim.LoadSt
 	})
 }
 
-// accessKinds are the resources that a reset keeps: projects and access.
+// accessKinds are the kinds that a reset keeps: projects and access rights.
 var accessKinds = []cloudsim.ResourceKind{
 	cloudsim.KindProject, cloudsim.KindToken, cloudsim.KindServiceAccount, cloudsim.KindRole, cloudsim.KindRoleBinding,
 	cloudsim.KindWorkloadTrust,
 }
 
-// ResetState makes the cloud empty in one transaction. Projects, access and the
-// clock stay. Ids start again; revisions do not. Watches end with Gone.
+// ResetState empties the cloud in one transaction. Projects, access rights and
+// the clock stay. New resources get ids from the beginning again, but revisions
+// continue. Watches end with Gone.
 func (e *Engine) ResetState(ctx context.Context) error {
 	return e.replace(ctx, nil, nil, func(tx *store.Tx) error {
 		return errors.Join(tx.Replace(nil, accessKinds...), serviceAccounts.CountUses(tx), keepEnds(tx), e.prepare(tx))
 	})
 }
 
-// replace changes the records by fn, to those of from, and the data of disks to
-// data (see stage), while no work settles. Then it reads again what the engine
-// keeps in memory.
+// replace runs fn, which replaces the records by those of from, and replaces
+// the disk data by data (see stage). No work settles meanwhile. Then replace
+// reloads the engine's copies in memory.
 func (e *Engine) replace(ctx context.Context, from *store.Store, data *statefile.Reader, fn func(*store.Tx) error) error {
 	e.loading.Lock()
 	defer e.loading.Unlock()
@@ -291,7 +295,7 @@ func (e *Engine) replace(ctx context.Context, from *store.Store, data *statefile
 	return errors.Join(e.swap(s, func() error {
 		e.settling.Lock()
 		defer e.settling.Unlock()
-		if ctx.Err() != nil { // changes since the caller left must stay
+		if ctx.Err() != nil { // a caller that has left must not cause a change
 			return cloudsim.Errorf(cloudsim.Unavailable, "the caller did not wait; nothing was changed: %w", context.Cause(ctx))
 		}
 		if err := e.update(ctx, func(tx *store.Tx, _ Call) error {
@@ -299,12 +303,13 @@ func (e *Engine) replace(ctx context.Context, from *store.Store, data *statefile
 		}); err != nil {
 			return errors.Join(err, e.loadZones())
 		}
-		late = errors.Join(e.loadFaults(), e.loadRates()) // the data must follow its records in any case
+		late = errors.Join(e.loadFaults(), e.loadRates()) // reported later, because the data must follow the records in any case
 		return nil
 	}), late)
 }
 
-// ExportState opens the file of a state, which ImportState of any cloud reads.
+// ExportState opens the file of a state. ImportState of any cloud can read the
+// file.
 func (e *Engine) ExportState(ctx context.Context, name string) (io.ReadCloser, error) {
 	if _, err := callOf(ctx); err != nil {
 		return nil, err
@@ -312,8 +317,8 @@ func (e *Engine) ExportState(ctx context.Context, name string) (io.ReadCloser, e
 	return e.openState(name)
 }
 
-// ImportState keeps an exported state under a name. It reads the whole state and
-// checks all but the ids and offsets of disk data, which a load checks. It
+// ImportState stores an exported state under a name. It reads and checks the
+// whole state. Only a load checks the ids and offsets of disk data. ImportState
 // returns Invalid for a damaged state.
 func (e *Engine) ImportState(ctx context.Context, name string, r io.Reader) (cloudsim.State, error) {
 	if _, err := callOf(ctx); err != nil {
@@ -335,7 +340,8 @@ func (e *Engine) ImportState(ctx context.Context, name string, r io.Reader) (clo
 	})
 }
 
-// DiffStates compares two states; "" is the cloud as it is now.
+// DiffStates compares two states. The name "" means the present contents of the
+// cloud.
 func (e *Engine) DiffStates(ctx context.Context, from, to string) (d cloudsim.StateDiff, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return d, err
@@ -391,8 +397,8 @@ func fieldsThatDiffer(was, is map[string]any) (names []string) {
 	return names
 }
 
-// objectsOf reads every object of a state, but what is different in any two:
-// revisions, times, and the secrets of tokens.
+// objectsOf reads all objects of a state. It omits revisions, times and token
+// hashes, because they differ between any two states.
 func (e *Engine) objectsOf(name string) (all map[objectKey]map[string]any, err error) {
 	all = map[objectKey]map[string]any{}
 	read := func(st *store.Store) error {

@@ -8,22 +8,24 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// DiskFiles is the data of disks and snapshots, by their ids.
+// DiskFiles saves and restores the data of disks and snapshots. It identifies
+// the data by the ids of the disks and snapshots.
 type DiskFiles interface {
-	// Save writes the data of disks and snapshots, all at one instant. It
+	// Save writes the data of all given disks and snapshots at one instant. It
 	// returns NotFound if a file is missing.
 	Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error
-	// Stage prepares what Save wrote for Swap. A nil r prepares to keep the
-	// present data of ids, and no other data. It returns Invalid for damaged data.
+	// Stage prepares the data that Save has written for Swap. With a nil r it
+	// prepares the present data of ids. It returns Invalid for damaged data.
 	Stage(ctx context.Context, r *statefile.Reader, ids []string) (cloudsim.StagedData, error)
-	// Swap calls commit while no file is in use, makes the data that commit
-	// returns the only data, and forgets other staged data. If commit fails, the
-	// present data stays.
+	// Swap calls commit while no file is in use. Then it replaces all present
+	// data by the data that commit returns, and deletes other staged data. If
+	// commit fails, the present data stays.
 	Swap(commit func() (cloudsim.StagedData, error)) error
 }
 
-// staged names the data of disks, in the transaction that replaces the records.
-// After a crash this note decides which data is put in place.
+// staged stores the name of the staged disk data. The transaction that replaces
+// the records also writes this note. After a crash the note decides which data
+// belongs to the records.
 var staged = store.Notes[cloudsim.StagedData]{Name: "stagedDisks"}
 
 const stagedKey = "disks"
@@ -68,8 +70,9 @@ func diskIDs(tx *store.Tx) (ids []string, err error) {
 	return ids, nil
 }
 
-// stage prepares data for the records of from: the data that r has, or, for a
-// nil r, the present data of their disks. A nil from has no disks.
+// stage prepares the disk data for the records of from. The data comes from r.
+// With a nil r it is the present data of the disks in from. A nil from has no
+// disks.
 func (e *Engine) stage(ctx context.Context, from *store.Store, r *statefile.Reader) (s cloudsim.StagedData, err error) {
 	if e.cfg.DiskFiles == nil {
 		return s, nil
@@ -86,7 +89,8 @@ func (e *Engine) stage(ctx context.Context, from *store.Store, r *statefile.Read
 	return e.cfg.DiskFiles.Stage(ctx, r, ids)
 }
 
-// swap runs replace, which must note the staged data, and puts it in place.
+// swap calls replace and then puts the staged data in place. replace must write
+// the note staged.
 func (e *Engine) swap(s cloudsim.StagedData, replace func() error) error {
 	if e.cfg.DiskFiles == nil {
 		return replace()
@@ -94,7 +98,7 @@ func (e *Engine) swap(s cloudsim.StagedData, replace func() error) error {
 	return e.cfg.DiskFiles.Swap(func() (cloudsim.StagedData, error) { return s, replace() })
 }
 
-// recoverData finishes a load that a killed cloud had committed.
+// recoverData finishes a load that a killed process had committed.
 func (e *Engine) recoverData() error {
 	if e.cfg.DiskFiles == nil {
 		return nil

@@ -8,14 +8,15 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// owner names the project and account of a token. Ids are not enough: a load, and
-// each other cloud, uses the same ids again.
+// owner identifies the project and the account of a token by name. Ids are not
+// unique enough: after a load, and in other clouds, the same ids exist again.
 type owner struct {
 	project, account string
 	home             cloudsim.ProjectID // project of the account
 }
 
-// ownerOf returns the owner of t in tx, or NotFound if it is not in tx.
+// ownerOf returns the owner of t in tx. It returns NotFound if the project or
+// the account of t does not exist in tx.
 func ownerOf(tx *store.Tx, t cloudsim.Token) (o owner, err error) {
 	if t.Project != "" {
 		p, err := projects.Get(tx, string(t.Project))
@@ -40,7 +41,7 @@ type ownToken struct {
 	of owner
 }
 
-// ownTokens returns the tokens that have an owner.
+// ownTokens returns all tokens with an existing owner.
 func ownTokens(tx *store.Tx) (all []ownToken, err error) {
 	for t, err := range tokens.Scan(tx, "", "") {
 		if err != nil {
@@ -57,7 +58,7 @@ func ownTokens(tx *store.Tx) (all []ownToken, err error) {
 	return all, nil
 }
 
-// keepTokens keeps the tokens whose owner is in tx, with the same names and ids.
+// keepTokens stores the tokens that have the same owner in tx, by name and id.
 func keepTokens(tx *store.Tx, own []ownToken) error {
 	for _, t := range own {
 		of, err := ownerOf(tx, t.Token)
@@ -74,8 +75,9 @@ func keepTokens(tx *store.Tx, own []ownToken) error {
 	return nil
 }
 
-// keepToken puts t in place of the token with its name, or as a new token. It also
-// replaces the role, account and expiry: those of the state's token may allow more.
+// keepToken stores t in place of the token with the same name, or as a new
+// token. It replaces the role, the account and the expiry too, because those in
+// the state may permit more.
 func keepToken(tx *store.Tx, t cloudsim.Token) error {
 	have, err := tokens.Named(tx, t.Project, t.Name)
 	switch {

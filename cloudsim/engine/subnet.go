@@ -20,8 +20,8 @@ var subnets = store.Table[cloudsim.Subnet]{
 	Index: map[string]func(*cloudsim.Subnet) []string{byNetwork: func(s *cloudsim.Subnet) []string { return []string{string(s.Network)} }},
 }
 
-// CreateSubnet makes a subnet. Conflict if its range overlaps that of another
-// subnet of the network.
+// CreateSubnet begins to create a subnet. It returns Conflict if a range of the
+// subnet overlaps a range of another subnet of the network.
 func (e *Engine) CreateSubnet(ctx context.Context, req cloudsim.CreateSubnet) (s cloudsim.Subnet, err error) {
 	if err := req.Validate(); err != nil {
 		return s, err
@@ -33,8 +33,8 @@ func (e *Engine) CreateSubnet(ctx context.Context, req cloudsim.CreateSubnet) (s
 	return s, err
 }
 
-// subnetByName returns the subnet that already answers the request, or makes
-// one.
+// subnetByName returns the existing subnet that matches the request, or creates
+// a subnet.
 func (e *Engine) subnetByName(tx *store.Tx, call Call, req cloudsim.CreateSubnet) (s cloudsim.Subnet, err error) {
 	project, err := e.home(tx, call)
 	if err != nil {
@@ -63,8 +63,8 @@ func (e *Engine) subnetByName(tx *store.Tx, call Call, req cloudsim.CreateSubnet
 	return have, nil
 }
 
-// regionFor checks where a subnet is to serve, and returns the region: that of
-// the zone if only this is named.
+// regionFor checks the region and the zone of a subnet and returns the region.
+// If only the zone is given, it returns the region of the zone.
 func (e *Engine) regionFor(tx *store.Tx, region, zone string) (string, error) {
 	if zone == "" {
 		if region != "" && !regions.Has(tx, region) {
@@ -119,7 +119,7 @@ func (e *Engine) newSubnet(tx *store.Tx, call Call, project cloudsim.ProjectID, 
 	return s, e.workOnSubnet(tx, call, &s, cloudsim.Create)
 }
 
-// setGateways keeps an address of each range for the way out.
+// setGateways reserves the gateway address of each range.
 func setGateways(s *cloudsim.Subnet) {
 	s.Gateway, s.GatewayIPv6 = "", ""
 	for _, r := range s.Ranges() {
@@ -134,7 +134,8 @@ func setGateways(s *cloudsim.Subnet) {
 	}
 }
 
-// usableNetwork is a network of the project that something may be put into.
+// usableNetwork returns a network of the project. It returns Conflict if the
+// network's state does not permit new resources in it.
 func usableNetwork(tx *store.Tx, project cloudsim.ProjectID, id cloudsim.NetworkID) (cloudsim.Network, error) {
 	n, err := networks.Get(tx, string(id))
 	switch {
@@ -165,19 +166,20 @@ func (e *Engine) settledSubnet(tx *store.Tx, s *cloudsim.Subnet) error {
 	return subnets.Put(tx, s)
 }
 
-// GetSubnet returns a subnet; NotFound once it is deleted.
+// GetSubnet returns a subnet, or NotFound after the subnet is deleted.
 func (e *Engine) GetSubnet(ctx context.Context, id cloudsim.SubnetID) (cloudsim.Subnet, error) {
 	return read(ctx, e, subnets, string(id))
 }
 
-// ListSubnets returns one page of subnets. A zone chooses those that are for
-// this zone alone.
+// ListSubnets returns one page of subnets. A zone selects the subnets that
+// serve only this zone.
 func (e *Engine) ListSubnets(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Subnet], error) {
 	return page(ctx, e, subnets, o, func(s *cloudsim.Subnet) string { return s.Zone })
 }
 
-// DeleteSubnet begins to delete a subnet and returns it; one that is already
-// being deleted is returned as it is. Conflict while instances stand in it.
+// DeleteSubnet begins to delete a subnet and returns the subnet. A subnet that
+// is already deleting is returned unchanged. DeleteSubnet returns Conflict for
+// the subnet of a default network, and while instances are in the subnet.
 func (e *Engine) DeleteSubnet(ctx context.Context, id cloudsim.SubnetID) (s cloudsim.Subnet, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if s, err = get(tx, call, subnets, string(id)); err != nil || s.State == cloudsim.SubnetDeleting {
@@ -201,7 +203,7 @@ func (e *Engine) DeleteSubnet(ctx context.Context, id cloudsim.SubnetID) (s clou
 	return s, err
 }
 
-// place finds where a new instance of a project is to stand.
+// place returns the network and the subnet of a new instance.
 func (e *Engine) place(tx *store.Tx, project cloudsim.ProjectID, region string, req cloudsim.CreateInstance) (n cloudsim.Network, s cloudsim.Subnet, err error) {
 	if req.Subnet != "" {
 		s, err = subnets.Get(tx, string(req.Subnet))
@@ -232,8 +234,8 @@ func (e *Engine) place(tx *store.Tx, project cloudsim.ProjectID, region string, 
 	return n, s, err
 }
 
-// nearest is the subnet of n that serves the fewest zones besides this one, the
-// oldest of several.
+// nearest returns the subnet of n that serves zone and the fewest other zones.
+// If several subnets fit equally well, it returns the oldest.
 func nearest(tx *store.Tx, n cloudsim.Network, region, zone string) (cloudsim.Subnet, error) {
 	all, err := subnets.Lookup(tx, byNetwork, string(n.ID))
 	if err != nil {
@@ -257,11 +259,11 @@ func nearest(tx *store.Tx, n cloudsim.Network, region, zone string) (cloudsim.Su
 	return slices.MinFunc(all, func(a, b cloudsim.Subnet) int { return width(a) - width(b) }), nil
 }
 
-// takeAddresses gives a new instance an address of each family that its subnet
-// has: the one it asks for, else the lowest that is free; Exhausted when there is
-// none.
+// takeAddresses takes an address from each range of the subnet for a new
+// instance. It takes the wanted address or else the lowest free address. It
+// returns Exhausted if no address is free.
 func takeAddresses(tx *store.Tx, s cloudsim.Subnet, wanted string) ([]cloudsim.InstanceAddress, error) {
-	ask, _ := netip.ParseAddr(wanted) // not valid for none: the request was validated
+	ask, _ := netip.ParseAddr(wanted) // invalid if no address is wanted; the request was validated
 	if ask.IsValid() && !slices.ContainsFunc(s.Ranges(), func(r netip.Prefix) bool { return r.Contains(ask) }) {
 		return nil, cloudsim.InvalidField("address", fmt.Sprintf("is not in subnet %s (%s, %v)", s.ID, s.Name, s.Ranges()))
 	}
@@ -285,17 +287,17 @@ func takeAddresses(tx *store.Tx, s cloudsim.Subnet, wanted string) ([]cloudsim.I
 	return all, nil
 }
 
-// takeHostIP returns the lowest free address of a range that is not its gateway.
+// takeHostIP returns the lowest free address of a range except the gateway.
 func takeHostIP(tx *store.Tx, r netip.Prefix) (netip.Addr, error) {
 	ip, err := takeIP(tx, r)
 	if err == nil && ip == cloudsim.GatewayOf(r) {
-		return takeIP(tx, r) // the first in the range, and never given back
+		return takeIP(tx, r) // take the next address; the gateway is never returned to the range
 	}
 	return ip, err
 }
 
-// takeThisIP takes an address that an instance asked for; Conflict if another
-// has it.
+// takeThisIP takes the wanted address of an instance. It returns Conflict if
+// another instance has the address.
 func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
 	if ip == r.Masked().Addr() || !r.Contains(ip.Next()) || ip == cloudsim.GatewayOf(r) {
 		return cloudsim.InvalidField("address", "is kept by its subnet: the first, the last and the gateway's are no instance's")
@@ -314,7 +316,8 @@ func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
 }
 
 // nobodyHas reports whether an address that the store does not count is free.
-// O(instances), for the few that ask for one behind the first /64 of a range.
+// It reads all instances. It is needed only for addresses beyond the first /64
+// of a range.
 func nobodyHas(tx *store.Tx, ip netip.Addr) (bool, error) {
 	for i, err := range instances.Scan(tx, "", "") {
 		if err != nil || hasAddress(i, ip.String()) {
@@ -330,8 +333,8 @@ func hasAddress(i cloudsim.Instance, address string) bool {
 	return err == nil && slices.Contains(i.Addresses, cloudsim.InstanceAddress{Type: cloudsim.AddressInternal, Address: ask.String()})
 }
 
-// giveAddresses returns the addresses of an instance that is gone, and its pod
-// ranges.
+// giveAddresses returns the addresses and pod ranges of an instance that is
+// gone to their ranges.
 func giveAddresses(tx *store.Tx, i *cloudsim.Instance) error {
 	s, err := subnets.Get(tx, string(i.Subnet))
 	if err != nil {
@@ -348,7 +351,7 @@ func giveAddresses(tx *store.Tx, i *cloudsim.Instance) error {
 		}
 		for _, r := range s.Ranges() {
 			if ip == cloudsim.GatewayOf(r) {
-				continue // given before gateways were kept
+				continue // assigned by a version that did not reserve gateways
 			}
 			if err := giveIP(tx, r, ip); err != nil {
 				return err

@@ -29,7 +29,7 @@ func publicToken(t cloudsim.Token) cloudsim.Token {
 	return t
 }
 
-// CreateToken makes a token. Its Secret is in the result and nowhere else.
+// CreateToken creates a token. Only the result contains the token's Secret.
 func (e *Engine) CreateToken(ctx context.Context, req cloudsim.CreateToken) (t cloudsim.Token, err error) {
 	if err := req.Validate(); err != nil {
 		return t, err
@@ -69,8 +69,9 @@ func putToken(tx *store.Tx, t *cloudsim.Token, secret string) error {
 	return errors.Join(tokens.Put(tx, t), forgetLater(tx, *t))
 }
 
-// forgetLater puts the end of a token that expires on the due list. For a day
-// more it is known, so that its bearer hears that it expired.
+// forgetLater puts the deletion of an expiring token on the due list. The token
+// is deleted a day after its expiry. During that day its user gets an error
+// that names the expiry.
 func forgetLater(tx *store.Tx, t cloudsim.Token) error {
 	if t.ExpiresAt == nil {
 		return nil
@@ -78,7 +79,8 @@ func forgetLater(tx *store.Tx, t cloudsim.Token) error {
 	return tx.Later(t.ExpiresAt.Add(retention), store.Work{Kind: cloudsim.KindToken, ID: string(t.ID), Verb: cloudsim.Delete})
 }
 
-// placeToken says whose t is, and in which project.
+// placeToken sets the service account or the role of t, and its project. It
+// returns Denied if t would have permissions that the caller does not have.
 func (e *Engine) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req cloudsim.CreateToken) error {
 	if req.ServiceAccount != "" {
 		in := call
@@ -90,7 +92,7 @@ func (e *Engine) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req clou
 		if err != nil {
 			return err
 		}
-		return mayBe(tx, call, a) // who makes a token may use it
+		return mayBe(tx, call, a) // the caller can use the new token, so it must have the permissions itself
 	}
 	role, err := findRole(tx, req.Role)
 	if err != nil {
@@ -109,8 +111,9 @@ func (e *Engine) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req clou
 	return call.mayGive(cloudsim.Grant{Role: req.Role, Permissions: role.Permissions, Project: t.Project})
 }
 
-// forgetToken removes a token that expired long ago. One that does not end now
-// became another by a load: see keepTokens.
+// forgetToken deletes a token a day after its expiry. It does nothing if the
+// token expires later or never, because a load may have changed the expiry (see
+// keepToken).
 func forgetToken(tx *store.Tx, w store.Work) error {
 	t, err := tokens.Get(tx, w.ID)
 	switch {
@@ -124,11 +127,11 @@ func forgetToken(tx *store.Tx, w store.Work) error {
 	return tokens.Delete(tx, &t)
 }
 
-// AdminToken is the name of the token that EnsureAdmin keeps.
+// AdminToken is the name of the token that EnsureAdmin stores.
 const AdminToken = "admin"
 
-// EnsureAdmin makes secret the secret of the admin token: the way in for who
-// owns the machine. It needs no call.
+// EnsureAdmin sets the secret of the admin token. The owner of the machine uses
+// this token as administrator. EnsureAdmin needs no authorization.
 func (e *Engine) EnsureAdmin(secret string) error {
 	return e.store.Update("", func(tx *store.Tx) error {
 		t, err := tokens.Named(tx, "", AdminToken)
@@ -143,11 +146,11 @@ func (e *Engine) EnsureAdmin(secret string) error {
 	})
 }
 
-// NewSecret makes the secret of a token: 256 random bits.
+// NewSecret generates the secret of a token from 256 random bits.
 func NewSecret() string { return "cst_" + rand.Text() + rand.Text() }
 
-// GetToken returns a token without its secret. One of no project is shown to itself
-// and to callers whose role holds in all projects.
+// GetToken returns a token without its secret. A token of no project is visible
+// only to itself and to callers that may do this in all projects.
 func (e *Engine) GetToken(ctx context.Context, id cloudsim.TokenID) (cloudsim.Token, error) {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -165,7 +168,7 @@ func (e *Engine) ListTokens(ctx context.Context, o cloudsim.ListOptions) (clouds
 	return page(ctx, e, tokens, o, nil)
 }
 
-// DeleteToken revokes a token at once; its watches end.
+// DeleteToken revokes a token at once. Watches with this token end.
 func (e *Engine) DeleteToken(ctx context.Context, id cloudsim.TokenID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		t, err := getOwn(tx, call, tokens, string(id))

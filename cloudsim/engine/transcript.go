@@ -5,7 +5,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// TranscriptHead is what a transcript that begins now has to say of this cloud.
+// TranscriptHead returns the head of a transcript that begins now.
 func (e *Engine) TranscriptHead() (h cloudsim.TranscriptHead, err error) {
 	h = cloudsim.TranscriptHead{
 		Format: cloudsim.TranscriptFormat, Version: cloudsim.TranscriptVersion,

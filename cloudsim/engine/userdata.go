@@ -7,7 +7,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// userData is the user data of instances that have some, by instance id.
+// userData stores the user data of instances by instance id.
 var userData = store.Notes[string]{Name: "userData"}
 
 // GetUserData returns the user data of an instance.
@@ -26,7 +26,7 @@ func (e *Engine) GetUserData(ctx context.Context, id cloudsim.InstanceID) (d clo
 	return d, err
 }
 
-// sameUserData reports whether an instance was made with this user data.
+// sameUserData reports whether an instance was created with this user data.
 func sameUserData(tx *store.Tx, id cloudsim.InstanceID, want string) (bool, error) {
 	have, _, err := userData.Get(tx, string(id))
 	return have == want, err

@@ -11,24 +11,26 @@ import (
 )
 
 // Watch yields the events after o.Since that the call may see, in order, until
-// ctx ends. It yields an error once, last: Gone when o.Since was compacted, or is
-// from before a state was loaded; Unauthenticated when the caller's token is no
-// longer good, and Denied when it may no longer watch. Both are asked whenever
-// something happened, and as often as bookmarks come.
+// ctx ends. It yields an error at most once, as the last item:
+//   - Gone: o.Since was compacted, or is from before a state was loaded.
+//   - Unauthenticated: the caller's credential is no longer valid.
+//   - Denied: the caller may no longer watch.
+//
+// Watch checks the caller after each commit and before each bookmark.
 func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error] {
 	return func(yield func(cloudsim.Event, error) bool) {
 		rev, epoch := o.Since, uint64(0)
-		var idle <-chan time.Time // never, without bookmarks
+		var idle <-chan time.Time // nil without bookmarks, so it never fires
 		if o.Bookmark > 0 {
 			t := time.NewTicker(o.Bookmark)
 			defer t.Stop()
 			idle = t.C
 		}
-		told := o.Bookmark == 0 // that it has caught up
+		told := o.Bookmark == 0 // the watcher knows that it has read all events
 		share, leave := e.watchShares.join(ctx)
 		defer leave()
 		for {
-			changed := e.store.Changed() // before reading: see Changed
+			changed := e.store.Changed() // before reading: see Store.Changed
 			if share.wait(ctx) != nil {
 				return // ctx ended
 			}
@@ -56,19 +58,20 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 				return
 			case <-changed:
 			case <-idle:
-				told = false // once it was seen that the call still may hear it
+				told = false // the next round checks the permissions and then sends a bookmark
 			}
 		}
 	}
 }
 
-// sameEpoch is Gone when the contents of the file were replaced since the reader
-// began, or since it last read: its revisions are of a life that is over. Epoch
-// is 0 for who begins; who begins at 0 reads what was loaded too.
+// sameEpoch returns Gone if the contents of the file were replaced since the
+// reader began, because the reader's revisions belong to the old contents. It
+// sets *epoch for a reader that begins, for which *epoch is 0. A reader that
+// begins at revision 0 also reads the events that were loaded.
 func sameEpoch(tx *store.Tx, rev uint64, epoch *uint64) error {
 	now := tx.Epoch()
 	if *epoch == 0 && (rev == 0 || rev >= now) {
-		*epoch = max(now, 1) // 1 is a cloud whose contents never were replaced
+		*epoch = max(now, 1) // 1 means that the contents were never replaced
 	}
 	if *epoch != max(now, 1) {
 		return cloudsim.Errorf(cloudsim.Gone, "a state was loaded at revision %d, and revision %d is from before: list again and watch from there", now, rev)
@@ -77,8 +80,9 @@ func sameEpoch(tx *store.Tx, rev uint64, epoch *uint64) error {
 }
 
 // ListEvents returns a page of the events after o.Since that the call may see.
-// Revision is how far it read. Gone is as for Watch; each page is a reader that
-// begins, so only a watch reads on through what a load brought.
+// The Revision of the list is the last revision that it read. ListEvents
+// returns Gone as Watch does. Each page begins a new reader. Therefore only a
+// watch can continue in the middle of loaded events.
 func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l cloudsim.List[cloudsim.Event], err error) {
 	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
 		return l, err
@@ -90,17 +94,17 @@ func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l clo
 	return l, err
 }
 
-// events returns a page of events after rev, the revision that it read up to, and
-// the revision of the newest event.
-// All that it says is of one moment: the events, the life that they are of (see
-// sameEpoch), and who may hear them.
+// events returns a page of events after rev, the last revision that it read,
+// and the revision of the newest event. It checks the epoch (see sameEpoch) and
+// the caller's permissions in the same transaction.
 func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []cloudsim.ResourceKind) (evs []cloudsim.Event, next, end uint64, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
 		return nil, 0, 0, err
 	}
 	err = e.store.View(func(tx *store.Tx) error {
-		// First, because a load may have made the caller another token.
+		// This check is first, because after a load the caller may have another
+		// token.
 		if err := sameEpoch(tx, rev, epoch); err != nil {
 			return err
 		}
@@ -108,7 +112,7 @@ func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []
 			return err
 		}
 		if rev == 0 {
-			rev = tx.Floor() // all that the journal has
+			rev = tx.Floor() // read all events of the journal
 		}
 		end = tx.Revision()
 		if evs, next, err = tx.Since(rev, cloudsim.DefaultPageSize, kinds...); err != nil {
@@ -124,8 +128,10 @@ func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []
 	return evs, next, end, err
 }
 
-// overGap is the epoch for who has read all that was loaded: nothing is between,
-// and who reads on from there is of this life.
+// overGap returns the epoch if a reader at revision read has read all events
+// that were loaded. The revisions between the last loaded event and the epoch
+// have no events. A reader that continues at the epoch belongs to the new
+// contents. In other cases overGap returns read.
 func overGap(tx *store.Tx, read uint64) (uint64, error) {
 	epoch := tx.Epoch()
 	if read >= epoch {
@@ -138,8 +144,8 @@ func overGap(tx *store.Tx, read uint64) (uint64, error) {
 	return read, err
 }
 
-// hears returns what reports whether the call may see an event: it must be
-// permitted to read what the event is about.
+// hears returns a function that reports whether the call may see an event. The
+// call must have permission to read the resource of the event.
 func (c Call) hears() func(cloudsim.Event) bool {
 	may := map[cloudsim.ResourceKind]bool{}
 	return func(ev cloudsim.Event) bool {

@@ -10,17 +10,18 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// How often the watches of one owner read the journal together. Each commit wakes
-// all watches. If hundreds read after each commit, every other caller waits for
-// the processor. An owner with few watches is not limited. With more, each watch
-// reads later and gets more events at once.
+// These limits apply to how often all watches of an owner together read the
+// journal. Each commit wakes all watches. If hundreds of watches read after each commit,
+// every other caller waits for the processor. An owner with few watches is not
+// limited. With more watches, each watch reads later and gets more events at
+// once.
 const (
 	fewWatches     = 8
 	readsPerSecond = 1000
 )
 
-// watchShares limits the watches of each owner: of a project, for callers whose
-// roles are all in projects, else of the caller.
+// watchShares limits the watches of each owner. The owner is the project of a
+// caller that has roles only in projects, else the caller.
 type watchShares struct {
 	mu sync.Mutex
 	by map[watchOwner]*watchShare
@@ -36,7 +37,8 @@ type watchShare struct {
 	watches atomic.Int32
 }
 
-// join returns the share of the caller's owner. Call leave at the end.
+// join returns the share of the caller's owner. The caller calls leave when its
+// watch ends.
 func (w *watchShares) join(ctx context.Context) (share *watchShare, leave func()) {
 	call, _ := CallOf(ctx)
 	owner := watchOwner{caller: call.tokenOrAccount()}
@@ -62,7 +64,7 @@ func (w *watchShares) join(ctx context.Context) (share *watchShare, leave func()
 	}
 }
 
-// wait returns when the watch may read, or the error of ctx.
+// wait waits until the watch may read. It returns an error if ctx ends first.
 func (s *watchShare) wait(ctx context.Context) error {
 	if s.watches.Load() <= fewWatches {
 		return nil
@@ -70,14 +72,14 @@ func (s *watchShare) wait(ctx context.Context) error {
 	return s.reads.Wait(ctx)
 }
 
-// boundTo returns the project of a caller whose roles are all in projects. Such
-// callers of a project share its limits.
+// boundTo returns the project of a caller that has no role in all projects.
+// Such callers of a project share the limits of the project.
 func (c Call) boundTo() (cloudsim.ProjectID, bool) {
 	return c.home, c.home != "" && !c.everywhere()
 }
 
-// BoundTo returns the project whose limits a call counts against; false for a
-// caller that has a role in all projects.
+// BoundTo returns the project of the limits that apply to a call. It returns
+// false for a caller that has a role in all projects.
 func BoundTo(ctx context.Context) (cloudsim.ProjectID, bool) {
 	c, _ := CallOf(ctx)
 	return c.boundTo()

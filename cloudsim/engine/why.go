@@ -15,9 +15,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Why tells what brought an object where it is: by its id, or as kind/name. It
-// is read from the journal, so it also tells of what is gone, as far back as
-// the journal reaches. NotFound when the journal does not know the object.
+// Why explains how an object reached its present state. The object is an id or
+// kind/name. Why reads the journal. It therefore also explains deleted objects,
+// as far back as the journal reaches. It returns NotFound if the journal has no
+// event of the object.
 func (e *Engine) Why(ctx context.Context, object string) (w cloudsim.Why, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -41,7 +42,8 @@ func (e *Engine) Why(ctx context.Context, object string) (w cloudsim.Why, err er
 	return w, err
 }
 
-// whatIs finds the object that a person means: the last one that had that name.
+// whatIs returns the kind and the id of the object. If several objects had the
+// name, it returns the last of them.
 func whatIs(tx *store.Tx, call Call, object string) (kind cloudsim.ResourceKind, id string, err error) {
 	wantKind, word, named := strings.Cut(object, "/")
 	if !named {
@@ -65,11 +67,11 @@ func whatIs(tx *store.Tx, call Call, object string) (kind cloudsim.ResourceKind,
 	return kind, id, err
 }
 
-// story is a Why that is being read from the journal.
+// story is a Why under construction, while the journal is read.
 type story struct {
 	why      *cloudsim.Why
 	hears    func(cloudsim.Event) bool
-	requests map[string]bool // that touched the object
+	requests map[string]bool // requests that changed the object
 	before   map[string]any  // the object before the next event
 }
 
@@ -102,8 +104,9 @@ func (s *story) read(tx *store.Tx) error {
 	return nil
 }
 
-// strikes adds the faults that struck calls which made the object: those have
-// no target yet, only a request.
+// strikes adds the faults that affected calls which created the object. The
+// events of such faults do not name the object. They have the same request id
+// as its events.
 func (s *story) strikes(tx *store.Tx) error {
 	delete(s.requests, "")
 	return tx.Mentions(`"kind":"`+string(cloudsim.KindFault)+`"`, func(ev cloudsim.Event) error {
@@ -120,7 +123,7 @@ func (s *story) add(ev cloudsim.Event, text string) {
 	})
 }
 
-// changed tells how the object differs from what it was.
+// changed adds a step with the differences to the last event of the object.
 func (s *story) changed(ev cloudsim.Event) error {
 	now := map[string]any{}
 	if err := json.Unmarshal(ev.Object, &now); err != nil {
@@ -150,7 +153,8 @@ func (s *story) changed(ev cloudsim.Event) error {
 	return nil
 }
 
-// differences names the fields that changed, in order, but those that always do.
+// differences describes the changed fields in order, except the fields that
+// change in every event.
 func differences(was, is map[string]any) (text []string) {
 	for _, k := range slices.Sorted(maps.Keys(is)) {
 		if k == "revision" || k == "updatedAt" || k == "state" || reflect.DeepEqual(was[k], is[k]) {
@@ -166,7 +170,7 @@ func differences(was, is map[string]any) (text []string) {
 	return text
 }
 
-// operated tells of an operation on the object.
+// operated adds a step for an operation on the object.
 func (s *story) operated(ev cloudsim.Event) error {
 	var op cloudsim.Operation
 	if err := json.Unmarshal(ev.Object, &op); err != nil {
@@ -191,7 +195,7 @@ func (s *story) operated(ev cloudsim.Event) error {
 	return nil
 }
 
-// struck tells of a fault that struck a call about the object.
+// struck adds a step for a fault that affected a call about the object.
 func (s *story) struck(ev cloudsim.Event) {
 	var f cloudsim.Fault
 	if json.Unmarshal(ev.Object, &f) == nil && f.Hits > 0 && ev.RequestID != "" && ev.Type == cloudsim.EventPut {
@@ -199,7 +203,7 @@ func (s *story) struck(ev cloudsim.Event) {
 	}
 }
 
-// waits tells what the object waits for now.
+// waits adds the reasons for which the object now waits.
 func (s *story) waits(tx *store.Tx) error {
 	if s.why.Gone {
 		return nil
@@ -228,7 +232,7 @@ func (s *story) waits(tx *store.Tx) error {
 	return nil
 }
 
-// waitsFor tells why an operation is not over.
+// waitsFor adds the reasons for which an operation is not over.
 func (s *story) waitsFor(tx *store.Tx, op cloudsim.Operation) error {
 	switch {
 	case op.HeldBy != "":

@@ -8,9 +8,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// work begins slow work on v, whose verb was already moved, and settles it at
-// once if it takes no time and no hold keeps it. takes is what the profile
-// says; a person may have said otherwise.
+// work begins work on v after the caller moved its state. It settles the work
+// at once if the work takes no time and no hold keeps it. takes is the duration
+// in the profile; stored durations replace it.
 func work[T any](e *Engine, tx *store.Tx, call Call, t store.Table[T], v *T, verb cloudsim.Verb, takes time.Duration, settled func(*store.Tx, *T) error) error {
 	waits, err := e.begin(tx, call, verb, t.Kind, t.ID(v), t.Meta(v), takes)
 	if err != nil {
@@ -22,8 +22,8 @@ func work[T any](e *Engine, tx *store.Tx, call Call, t store.Table[T], v *T, ver
 	return settled(tx, v)
 }
 
-// settleDue is work's second half, when it falls due. What is gone, was
-// overtaken by newer work, called off, or is held, has nothing to settle.
+// settleDue settles work when it falls due. It does nothing if the resource is
+// gone, if newer work replaced the work, or if the operation is over or held.
 func settleDue[T any](tx *store.Tx, t store.Table[T], w store.Work, settled func(*store.Tx, *T) error) error {
 	v, err := t.Get(tx, w.ID)
 	switch {

@@ -28,15 +28,16 @@ var workloadTrusts = store.Table[cloudsim.WorkloadTrust]{
 	},
 }
 
-// subjectOfPod is how Kubernetes calls a service account in its tokens.
+// subjectOfPod returns the subject that Kubernetes writes into the tokens of a
+// service account.
 func subjectOfPod(namespace, name string) string {
 	return "system:serviceaccount:" + namespace + ":" + name
 }
 
-// workloadAlgorithms are those by which Kubernetes signs.
+// workloadAlgorithms are the algorithms with which Kubernetes signs tokens.
 var workloadAlgorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
 
-// workloadClaims is what a token of a Kubernetes service account says.
+// workloadClaims are the claims in a token of a Kubernetes service account.
 type workloadClaims struct {
 	jwt.Claims
 	Kubernetes struct {
@@ -46,18 +47,18 @@ type workloadClaims struct {
 	} `json:"kubernetes.io"`
 }
 
-// bound is what a token is bound to.
+// bound is a Kubernetes object to which a token is bound.
 type bound struct {
 	Name string `json:"name"`
 	UID  string `json:"uid"`
 }
 
-// isWorkloadToken tells a signed token from a secret of the cloud, which has
-// no dots.
+// isWorkloadToken reports whether a secret is a signed token (JWT). The cloud's
+// own secrets have no dots.
 func isWorkloadToken(secret string) bool { return strings.Count(secret, ".") == 2 }
 
-// verifyWorkload checks a token that a cluster signed. What it says before its
-// signature is verified only chooses the trusts to ask.
+// verifyWorkload verifies a token that a cluster signed. The claims that it
+// reads before it verifies the signature only select the trusts to check.
 func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 	t, err := jwt.ParseSigned(secret, workloadAlgorithms)
 	if err != nil {
@@ -83,7 +84,7 @@ func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 		case err != nil && good.ID == "":
 			why = err
 		case err != nil:
-		case good.ID != "" && good.Account != w.Account: // the token is for two audiences
+		case good.ID != "" && good.Account != w.Account: // a token with two audiences
 			return credential{}, cloudsim.Errorf(cloudsim.Unauthenticated, "workload trusts %s and %s are both for %.200q, with different accounts: delete one", good.ID, w.ID, said.Subject)
 		case good.ID == "":
 			good, shown, why = w, credential{trust: w.ID, until: until}, nil
@@ -92,7 +93,8 @@ func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 	return shown, why
 }
 
-// workload is token for one that a cluster signed, whose signature was verified.
+// workload returns the token of a credential that verifyWorkload returned. It
+// returns Unauthenticated if the trust is gone or the token has expired.
 func (c credential) workload(tx *store.Tx) (cloudsim.Token, error) {
 	w, err := workloadTrusts.Get(tx, string(c.trust))
 	switch {
@@ -106,13 +108,14 @@ func (c credential) workload(tx *store.Tx) (cloudsim.Token, error) {
 	return cloudsim.Token{Meta: cloudsim.Meta{Name: w.Name, Project: w.Project}, ServiceAccount: w.Account}, nil
 }
 
-// refuseWorkload says what is wrong with a token of a trust's workload.
+// refuseWorkload returns the Unauthenticated error for a token of a trust's
+// workload.
 func refuseWorkload(w cloudsim.WorkloadTrust, format string, args ...any) error {
 	return cloudsim.Errorf(cloudsim.Unauthenticated, "the token of "+subjectOfPod(w.Namespace, w.ServiceAccount)+" "+format, args...)
 }
 
-// trusted checks a token by one trust, on the cloud's clock, and says until when
-// it is good.
+// trusted verifies a token with the keys and rules of one trust, on the cloud's
+// clock. It returns the time at which the token expires.
 func trusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken) (until time.Time, err error) {
 	refuse := func(format string, args ...any) (time.Time, error) { return until, refuseWorkload(w, format, args...) }
 	var set jose.JSONWebKeySet
@@ -145,8 +148,9 @@ func trusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken) (unti
 	return c.Expiry.Time(), nil
 }
 
-// CreateWorkloadTrust lets a Kubernetes service account call as one of the
-// cloud. Who makes it gives what that account may do, and must have it himself.
+// CreateWorkloadTrust lets a Kubernetes service account call the cloud as a
+// service account of the cloud. The caller must have all permissions of that
+// account.
 func (e *Engine) CreateWorkloadTrust(ctx context.Context, req cloudsim.CreateWorkloadTrust) (w cloudsim.WorkloadTrust, err error) {
 	if err := req.Validate(); err != nil {
 		return w, err
@@ -191,12 +195,13 @@ func (e *Engine) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorkloa
 	return w, workloadTrusts.Put(tx, &w)
 }
 
-// onlyTrust is Exists if another trust, in any project, is for the workload of w
-// and has a key of it: tokens of the workload would be good for two accounts. A
-// trust with other keys is for another cluster of that issuer, and no token is
-// good for both. So a project without the cluster's keys cannot block its owner.
-// The keys are public: a project that has them can. Then an administrator
-// deletes the trust that is not the owner's.
+// onlyTrust returns Exists if another trust in any project has the same
+// workload and a key in common with w. The tokens of the workload would then be
+// valid for two accounts. A trust with other keys belongs to another cluster
+// with the same issuer, and no token is valid for both. A project without the
+// cluster's keys can therefore not block the cluster's owner. The keys are
+// public, so a project that has them can block the owner. An administrator then
+// deletes the wrong trust.
 func onlyTrust(tx *store.Tx, call Call, w cloudsim.WorkloadTrust) error {
 	all, err := workloadTrusts.Lookup(tx, bySubject, subjectOfPod(w.Namespace, w.ServiceAccount))
 	if err != nil {
@@ -215,8 +220,8 @@ func onlyTrust(tx *store.Tx, call Call, w cloudsim.WorkloadTrust) error {
 	return nil
 }
 
-// shareKey reports whether two key sets have a key in common, under any id. Sets
-// that cannot be read are taken to have one.
+// shareKey reports whether two key sets have a key in common, under any key id.
+// For sets that cannot be read it returns true.
 func shareKey(a, b string) bool {
 	var sets [2]jose.JSONWebKeySet
 	if json.Unmarshal([]byte(a), &sets[0]) != nil || json.Unmarshal([]byte(b), &sets[1]) != nil {
@@ -247,8 +252,8 @@ func (e *Engine) ListWorkloadTrusts(ctx context.Context, o cloudsim.ListOptions)
 	return page(ctx, e, workloadTrusts, o, nil)
 }
 
-// DeleteWorkloadTrust ends a trust, from the next call on, and the watches of who
-// came by it.
+// DeleteWorkloadTrust deletes a trust. From the next call on, the cloud refuses
+// the tokens that the trust accepted, and open watches with such tokens end.
 func (e *Engine) DeleteWorkloadTrust(ctx context.Context, id cloudsim.WorkloadTrustID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		w, err := get(tx, call, workloadTrusts, string(id))

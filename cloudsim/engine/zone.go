@@ -8,7 +8,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// The catalogue: its names are its ids.
+// The tables of the catalogue. The name of each resource is its id.
 var (
 	regions = store.Table[cloudsim.Region]{
 		Kind: cloudsim.KindRegion,
@@ -32,7 +32,8 @@ var (
 	}
 )
 
-// applyCatalogue adds what is missing and changes what differs.
+// applyCatalogue adds missing resources of the configured catalogue and updates
+// resources that differ. It removes none.
 func (e *Engine) applyCatalogue(tx *store.Tx) error {
 	c := e.cfg.Catalogue
 	if err := offer(tx, regions, c.Regions, func(have, want cloudsim.Region) bool { return true }); err != nil {
