@@ -53,7 +53,7 @@ type Head struct {
 	Format   string `json:"format"`
 	Version  int    `json:"version"`
 	Revision uint64 `json:"revision"`           // of the journal
-	DiskData bool   `json:"diskData,omitempty"` // there is a second section
+	DiskData bool   `json:"diskData,omitempty"` // the file has a second section
 }
 
 // Writer writes a file.
@@ -67,7 +67,7 @@ type Writer struct {
 // NewWriter returns a Writer to w.
 func NewWriter(w io.Writer) *Writer { return &Writer{file: w} }
 
-// Begin begins the first section.
+// Begin writes h and begins the first section.
 func (w *Writer) Begin(h Head) error {
 	h.Format, h.Version = format, version
 	w.section(gzip.BestSpeed)
@@ -89,7 +89,7 @@ func (w *Writer) Bucket(name []byte, sequence uint64) error {
 	return err
 }
 
-// Put writes a key of the current bucket.
+// Put writes a key and its value into the current bucket.
 func (w *Writer) Put(key, value []byte) error {
 	w.rec = appendBytes(appendBytes(append(w.rec[:0], kindKey), key), value)
 	_, err := w.buf.Write(w.rec)
@@ -105,15 +105,17 @@ func appendBytes(to, b []byte) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(b))), b...)
 }
 
-// Reader reads a file. Its errors are Invalid, also for a failed read.
+// Reader reads a file. All its errors are Invalid, even if the underlying
+// reader fails.
 type Reader struct {
 	Head Head
 
 	in          *bufio.Reader
-	bucket, key []byte // the last ones of the section
+	bucket, key []byte // last bucket and key of the section
 }
 
-// NewReader reads the head of a file.
+// NewReader reads the head of a file. It returns Invalid if r is not a state of
+// this version.
 func NewReader(r io.Reader) (*Reader, error) {
 	sent := &counter{Reader: r}
 	zip, err := gzip.NewReader(bufio.NewReaderSize(sent, 64<<10))
@@ -131,10 +133,10 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return s, nil
 }
 
-// Record is a key of a bucket, or the begin of a bucket if Key is nil.
+// Record is a key of a bucket, or the start of a bucket if Key is nil.
 type Record struct {
 	Bucket     []byte
-	Sequence   uint64 // only at the begin
+	Sequence   uint64 // only at the start of a bucket
 	Key, Value []byte
 }
 
@@ -175,8 +177,9 @@ func (r *Reader) Next() (rec Record, err error) {
 	return rec, Damaged("a record has the kind %d", kind)
 }
 
-// EndSection returns an error if the section that ended is damaged, or if another
-// section follows and more is false, or the reverse.
+// EndSection returns an error if the section that ended is damaged. It also
+// returns an error if another section follows and more is false, or if no
+// section follows and more is true.
 func (r *Reader) EndSection(more bool) error {
 	switch _, err := r.in.Peek(1); { // makes gzip compare the checksum
 	case err == nil && !more:

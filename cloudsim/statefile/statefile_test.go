@@ -15,7 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// read reads a file of two sections; a refusal must be Invalid.
+// read reads a file of two sections. It fails the test if the error is not
+// Invalid.
 func read(t *testing.T, file []byte) (all []statefile.Record, err error) {
 	t.Helper()
 	defer func() {
@@ -69,8 +70,9 @@ func written(t *testing.T, n uint64) []byte {
 	return out.Bytes()
 }
 
-// A reader returns the written records. If a byte of the file is flipped, the file is
-// Invalid, or its records are unchanged. A file without its end is Invalid.
+// TestFile proves that a reader returns the written records. If a byte of the
+// file is flipped, the file is Invalid, or its records are unchanged. A file
+// without its end is Invalid.
 func TestFile(t *testing.T) {
 	whole := written(t, 10)
 	want, err := read(t, whole)
@@ -91,7 +93,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// Files that were made to do damage are Invalid, and so are other files.
+// TestHostileFile proves that hostile files and other files are Invalid.
 func TestHostileFile(t *testing.T) {
 	const head = `{"format":"cloudsim-state","version":3}` + "\n"
 	bucket, key := "\x01\x01b\x00", "\x02\x01k\x01v"

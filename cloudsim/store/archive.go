@@ -47,13 +47,13 @@ func (s *Store) Archive(w *statefile.Writer, look func(*Tx) (diskData bool, err 
 // Unarchive commits after these amounts, because bbolt keeps uncommitted data in memory.
 const (
 	archiveBatch = 1 << 20
-	keyCost      = 128 // bytes for a key in addition
+	keyCost      = 128 // bytes that count for each key in addition to its content
 )
 
 // Unarchive reads the first section of a state into a new store at path. It
-// returns Invalid for a state that is damaged or was made to do damage; the
-// caller removes the file at path then. The store is for reading: a write to it
-// may not survive a crash.
+// returns Invalid for a damaged or hostile state; the caller then removes the
+// file at path. The store is only for reading, because a write to it may not
+// survive a crash.
 func Unarchive(r *statefile.Reader, path string) (s *Store, err error) {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType, NoSync: true, NoGrowSync: true, NoFreelistSync: true})
 	if err != nil {
@@ -124,9 +124,9 @@ func known(name string) bool {
 	return false
 }
 
-// checkShape returns an error for another schema, for numbers that have another
-// length than this package reads, and for due work that it cannot decode. Tables
-// and the journal have their own checks.
+// checkShape returns an error for another schema, for keys or values of a wrong
+// length, and for due work that it cannot decode. Tables and the journal have
+// their own checks.
 func (t *Tx) checkShape() error {
 	meta := t.read(bucketMeta)
 	if have := meta.Get(keySchema); string(have) != schema {
@@ -138,7 +138,7 @@ func (t *Tx) checkShape() error {
 		}
 	}
 	return t.tx.ForEach(func(name []byte, b *bolt.Bucket) error {
-		key, value := 0, 0 // lengths; 0 is any
+		key, value := 0, 0 // expected lengths in bytes; 0 means any length
 		family, _, _ := strings.Cut(string(name), "/")
 		switch family {
 		case string(bucketJournal), "free", "held":

@@ -49,7 +49,8 @@ func archive(t testing.TB, s *store.Store) []byte {
 }
 
 // unarchive reads a state into a store, reads everything in the store, and
-// archives it again. A refusal must be Invalid.
+// archives the store again. It fails the test if Unarchive returns an error
+// that is not Invalid.
 func unarchive(t testing.TB, state []byte) (again []byte, err error) {
 	t.Helper()
 	r, err := statefile.NewReader(bytes.NewReader(state))
@@ -75,7 +76,8 @@ func unarchive(t testing.TB, state []byte) (again []byte, err error) {
 	return archive(t, s), nil
 }
 
-// state returns a state of buckets: "name", or "name", key, value.
+// state returns a state with the given buckets. Each bucket is a name, or a
+// name, a key and a value.
 func state(t testing.TB, buckets ...[]string) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -93,8 +95,8 @@ func state(t testing.TB, buckets ...[]string) []byte {
 	return out.Bytes()
 }
 
-// A store is the same after it was archived and read again. A state with
-// records that this package cannot read is Invalid.
+// TestArchive proves that Unarchive restores what Archive has written, and that
+// a state with unreadable records is Invalid.
 func TestArchive(t *testing.T) {
 	whole := archived(t, 10)
 	if again, err := unarchive(t, whole); err != nil || !bytes.Equal(again, whole) {
@@ -122,7 +124,8 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// A check finds an index entry without a resource, and a resource without entries.
+// TestCheckComparesIndexes proves that a check finds an index entry without a
+// resource, and a resource without index entries.
 func TestCheckComparesIndexes(t *testing.T) {
 	schema := []string{"meta", "schema", "1"}
 	for what, buckets := range map[string][][]string{
@@ -144,8 +147,8 @@ func TestCheckComparesIndexes(t *testing.T) {
 	}
 }
 
-// FuzzUnarchive: a state with arbitrary records is Invalid, or a store that can
-// be read, archived and read again.
+// FuzzUnarchive proves that a state with arbitrary records is either Invalid or
+// becomes a store that can be read and archived again.
 func FuzzUnarchive(f *testing.F) {
 	z, err := gzip.NewReader(bytes.NewReader(archived(f, 3)))
 	if err != nil {

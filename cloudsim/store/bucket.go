@@ -9,10 +9,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The file's top-level buckets. A table has "object/KIND" and its indexes
-// "index/KIND/NAME". A pool has "pool/NAME", whose sequence divides its numbers:
-// "free/NAME" has the free numbers below it, "held/NAME" the used ones from it on.
-// An archive may contain only these buckets, "usage", and "note/NAME".
+// The file has these top-level buckets. A table has the bucket "object/KIND",
+// and each of its indexes has a bucket "index/KIND/NAME". A pool of numbers has
+// the bucket "pool/NAME". The sequence of that bucket is a limit. "free/NAME"
+// has the free numbers below the limit, and "held/NAME" has the used numbers
+// from the limit on. An archive may contain only these buckets, "usage", and
+// "note/NAME".
 var (
 	bucketMeta    = []byte("meta")
 	bucketJournal = []byte("journal")
@@ -69,7 +71,7 @@ func (t *Tx) Take(pool string, size uint64) (uint64, error) {
 		if err != nil || held.Get(u64(n)) == nil {
 			return n, err
 		}
-		if err := held.Delete(u64(n)); err != nil { // it is below the sequence now
+		if err := held.Delete(u64(n)); err != nil { // n is below the limit now
 			return 0, err
 		}
 	}
@@ -82,7 +84,7 @@ func (t *Tx) TakeThis(pool string, n uint64) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if n < b.Sequence() { // used unless it is in free
+	if n < b.Sequence() { // used, unless free has it
 		free, err := t.write(freeName(pool))
 		if err != nil || free.Get(u64(n)) == nil {
 			return false, err

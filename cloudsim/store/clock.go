@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Clock converts the machine's time to the cloud's time. When the machine's clock
-// showed Machine, the cloud's clock showed Cloud. Since then the cloud's time
-// passes Rate times as fast. The zero Clock is the machine's time.
+// Clock converts the machine's time to the cloud's time. When the machine's
+// clock showed Machine, the cloud's clock showed Cloud. Since then the cloud's
+// time has passed Rate times as fast. The zero Clock shows the machine's time.
 //
-// The file has the clock, and each transaction reads it. So a restart keeps the
-// clock, and a loaded state brings its own.
+// The clock is stored in the file, and each transaction reads it. A restart
+// therefore keeps the clock, and a loaded state brings its own clock.
 type Clock struct {
 	Machine, Cloud time.Time
 	Rate           float64 // 0 stands still
 }
 
-// lastTime is the time at which each clock stops. The due list has its times in
+// lastTime is the time at which each clock stops. The due list stores times in
 // nanoseconds, which overflow in 2262.
 var lastTime = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -29,7 +29,7 @@ func (c Clock) At(machine time.Time) time.Time {
 		return machine
 	}
 	passed := machine.Sub(c.Machine)
-	if c.Rate != 1 { // one is exact, and long
+	if c.Rate != 1 { // for rate 1 no float64 is needed, which would round
 		passed = time.Duration(max(min(float64(passed)*c.Rate, math.MaxInt64/2), math.MinInt64/2))
 	}
 	if at := c.Cloud.Add(passed); at.Before(lastTime) {
@@ -82,6 +82,6 @@ func (t *Tx) SetClock(c Clock) error {
 // Time returns the cloud's time. It costs a transaction.
 func (s *Store) Time() time.Time {
 	at := s.Now().UTC().Round(0)
-	_ = s.View(func(tx *Tx) error { at = tx.Now; return nil }) // fails on a closed file only
+	_ = s.View(func(tx *Tx) error { at = tx.Now; return nil }) // View fails only if the file is closed
 	return at
 }

@@ -49,8 +49,9 @@ func openStore(t *testing.T, path string) *Store {
 	return s
 }
 
-// breakSync replaces the open descriptors of the file at path by ones of
-// /dev/null, which accepts each write and fails each sync. mend undoes that.
+// breakSync replaces the open descriptors of the file at path by descriptors of
+// /dev/null, which accepts each write and fails each sync. mend restores the
+// descriptors.
 func breakSync(t *testing.T, path string) (mend func()) {
 	t.Helper()
 	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
@@ -90,8 +91,9 @@ func breakSync(t *testing.T, path string) (mend func()) {
 	}
 }
 
-// After a failed sync the store commits nothing until it is opened again, even
-// if the disk works again: the next sync would succeed without the lost pages.
+// TestReadOnlyAfterAFailedSync proves that after a failed sync the store
+// commits nothing until it is opened again. This holds even if the disk works
+// again, because the next sync would succeed without the lost pages.
 func TestReadOnlyAfterAFailedSync(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cloud.db")
 	s := openStore(t, path)
@@ -122,7 +124,8 @@ func TestReadOnlyAfterAFailedSync(t *testing.T) {
 	}
 }
 
-// A transaction whose meta page was written and not synced is shown to no reader.
+// TestFailedCommitIsNotShown proves that readers do not see a transaction if
+// its meta page was written but not synced.
 func TestFailedCommitIsNotShown(t *testing.T) {
 	s := openStore(t, filepath.Join(t.TempDir(), "cloud.db"))
 	defer s.Close()
@@ -160,8 +163,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// A commit that fails because the disk is full changes nothing, and the store
-// goes on when there is space again.
+// TestDiskIsFullForAWhile proves that a commit to a full disk changes nothing,
+// and that the store commits again when there is space.
 func TestDiskIsFullForAWhile(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to mount a small filesystem")

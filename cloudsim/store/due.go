@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Work is an action on a resource at a later time. The transaction that causes it
-// also puts it on the due list, so a restart loses no work.
+// Work is an action on a resource at a later time. The transaction that causes
+// the action also puts it on the due list, so a restart loses no work.
 type Work struct {
 	Kind      cloudsim.ResourceKind `json:"kind"`
 	ID        string                `json:"id"`
@@ -19,7 +19,8 @@ type Work struct {
 	Operation cloudsim.OperationID  `json:"operation,omitempty"`
 }
 
-// Later puts work on the due list. Work items of the same instant keep their order.
+// Later puts w on the due list for the time at. Work items of the same instant
+// keep their order.
 func (t *Tx) Later(at time.Time, w Work) error {
 	b, err := t.write(bucketDue)
 	if err != nil {
@@ -36,15 +37,15 @@ func (t *Tx) Later(at time.Time, w Work) error {
 	return b.Put(append(u64(uint64(at.UnixNano())), u64(n)...), raw)
 }
 
-// LaterOnce is Later, but it writes nothing if an earlier call of LaterOnce put the
-// same work on the list for that instant. It detects that for one work item an
-// instant; other work items of the instant are added as with Later.
+// LaterOnce is Later, but it writes nothing if an earlier call of LaterOnce put
+// the same work on the list for that instant. It remembers one work item for
+// each instant. It adds other work items of the instant as Later does.
 func (t *Tx) LaterOnce(at time.Time, w Work) error {
 	raw, err := json.Marshal(w)
 	if err != nil {
 		return err
 	}
-	key := append(u64(uint64(at.UnixNano())), u64(0)...) // Later counts from 1
+	key := append(u64(uint64(at.UnixNano())), u64(0)...) // the sequence of Later begins with 1
 	if b := t.read(bucketDue); b != nil {
 		switch have := b.Get(key); {
 		case bytes.Equal(have, raw):
@@ -99,7 +100,7 @@ func (t *Tx) TakeDue(limit int) ([]Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, k := range keys { // after the walk: deleting moves the cursor
+	for _, k := range keys { // delete after the loop, because a deletion moves the cursor
 		if err := due.Delete(k); err != nil {
 			return nil, err
 		}

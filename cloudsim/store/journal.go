@@ -33,7 +33,7 @@ func (t *Tx) journal(typ cloudsim.EventType, kind cloudsim.ResourceKind, id stri
 	if err != nil {
 		return err
 	}
-	b.FillPercent = 0.95 // keys only grow: full pages, fewer splits
+	b.FillPercent = 0.95 // keys only grow, so full pages cause fewer splits
 	return b.Put(u64(m.Revision), raw)
 }
 
@@ -84,8 +84,8 @@ func (t *Tx) Since(rev uint64, limit int, kinds ...cloudsim.ResourceKind) (evs [
 	return evs, next, nil
 }
 
-// Mentions calls fn with each event whose JSON contains word, in order. It reads
-// the whole journal and decodes the events that contain word.
+// Mentions calls fn with each event that contains word in its JSON, in order.
+// It reads the whole journal and decodes only the events that contain word.
 func (t *Tx) Mentions(word string, fn func(cloudsim.Event) error) error {
 	b := t.read(bucketJournal)
 	if b == nil {
@@ -117,8 +117,9 @@ func (t *Tx) Events() (uint64, error) {
 	return n, err
 }
 
-// Compact deletes the oldest events until keep of them are left, but at most
-// limit events. It returns how many it deleted. Call it again while that is limit.
+// Compact deletes the oldest events until keep events are left, but it deletes
+// at most limit events. It returns the number of deleted events. Call it again
+// while that number equals limit.
 func (t *Tx) Compact(keep uint64, limit int) (int, error) {
 	n, err := t.Events()
 	if err != nil || n <= keep {

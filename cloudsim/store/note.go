@@ -6,8 +6,8 @@ import (
 	json "github.com/go-json-experiment/json/v1"
 )
 
-// Notes stores internal values of the engine by key. They have no events and no
-// indexes, and the API does not show them.
+// Notes stores internal values of the engine by key. Notes have no events and
+// no indexes, and the API does not show them.
 type Notes[T any] struct{ Name string }
 
 // Get returns the note at key, or false if there is none.

@@ -2,10 +2,10 @@ package store
 
 import "os"
 
-// preallocation writes zeros beyond the last page of the file. A commit that then
-// writes there needs no new block from the filesystem, so its sync waits for the
-// commit's own pages and not for the filesystem's journal. It costs that new pages
-// are written twice.
+// preallocation writes zeros beyond the last page of the file. A later commit
+// that writes there needs no new block from the filesystem. Its sync therefore
+// waits only for its own pages and not for the filesystem's journal. The cost
+// is that new pages are written twice.
 type preallocation struct {
 	file *os.File
 	end  int64 // all bytes before it are written
@@ -21,9 +21,10 @@ const (
 
 var zeros [maxPreallocation]byte // never written, so it uses no memory
 
-// extend writes zeros beyond end, the end of the last page, when half of the last
-// extension is used. Only the leader calls it. It ignores a write error: on a full
-// disk the commit works without it, or returns the error.
+// extend writes zeros beyond end, the end of the last page, when half of the
+// last extension is used. Only the leader calls extend. It ignores a write
+// error: on a full disk the commit works without the zeros, or the commit
+// returns the error.
 func (p *preallocation) extend(end int64) {
 	if p.end-end > p.size/2 {
 		return

@@ -45,9 +45,9 @@ func checkRedoLog(path string) error {
 	return nil
 }
 
-// removeRedoLog removes a redo log whose commits are all in the file at path. The
-// caller has locked that file. It checks the log again, because an earlier version
-// may have run until the caller got the lock.
+// removeRedoLog removes a redo log if the file at path has all its commits. The
+// caller has locked the file. removeRedoLog checks the log again, because an
+// earlier version may have run until the caller got the lock.
 func removeRedoLog(path string) error {
 	if err := checkRedoLog(path); err != nil {
 		return err

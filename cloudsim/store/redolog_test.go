@@ -50,7 +50,7 @@ func TestOpenRefusesARedoLogWithCommits(t *testing.T) {
 func TestOpenRemovesARedoLogWithoutCommits(t *testing.T) {
 	file, killed := written(t, 3), header(t, "killed")
 	torn := bytes.Clone(killed)
-	torn[4096+100] ^= 1 // its only header
+	torn[4096+100] ^= 1 // the only header in the log
 	for name, log := range map[string][]byte{
 		"settled": header(t, "settled"), "empty": {}, "short": killed[:4096+100], "zeros": make([]byte, len(killed)), "torn": torn,
 	} {
@@ -74,7 +74,8 @@ func TestOpenRemovesARedoLogWithoutCommits(t *testing.T) {
 	}
 }
 
-// A log is not removed while another process has the file open.
+// TestOpenKeepsTheRedoLogOfAnOpenFile proves that Open does not remove a log
+// while another process has the file open.
 func TestOpenKeepsTheRedoLogOfAnOpenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cloud.db")
 	open(t, path)

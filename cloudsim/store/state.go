@@ -14,18 +14,19 @@ import (
 
 var (
 	keyEpoch = []byte("epoch") // revision of the last Replace
-	keyGaps  = []byte("gaps")  // revisions that no event has, [][2]uint64
+	keyGaps  = []byte("gaps")  // revisions without events, as JSON of [][2]uint64
 )
 
 // Replace replaces the contents of the store by those of from, except for the
-// kinds to keep. A nil from is empty. The transaction does all of it or nothing.
+// kinds in keep. A nil from means an empty store. The transaction does all of
+// it or nothing.
 //
-// Revisions continue after those of both stores. Each watch that has begun ends
-// with Gone, and the watcher lists again. The clock becomes that of from; with a
-// nil from it stays.
+// Revisions continue after those of both stores. Each open watch ends with
+// Gone, and the watcher lists again. The clock becomes that of from. With a nil
+// from the clock stays.
 //
 // The caller keeps from open and does not write to it until the transaction
-// ends: the transaction refers to its values without a copy.
+// ends, because the transaction uses its values without a copy.
 func (t *Tx) Replace(from *Store, keep ...cloudsim.ResourceKind) error {
 	last, clock := t.Revision(), t.Clock()
 	if err := t.clear(keep); err != nil {
@@ -43,7 +44,7 @@ func (t *Tx) Replace(from *Store, keep ...cloudsim.ResourceKind) error {
 	return t.beginEpoch(last)
 }
 
-// kept reports whether a bucket belongs to a kind to keep.
+// kept reports whether a bucket belongs to a kind in keep.
 func kept(name []byte, keep []cloudsim.ResourceKind) bool {
 	return slices.ContainsFunc(keep, func(k cloudsim.ResourceKind) bool {
 		return string(name) == "object/"+string(k) || strings.HasPrefix(string(name), "index/"+string(k)+"/")
@@ -88,13 +89,13 @@ func (t *Tx) copyFrom(src *bolt.Tx, keep []cloudsim.ResourceKind) error {
 			return err
 		}
 		return b.ForEach(func(k, v []byte) error {
-			return to.Put(k, v) // Put copies k, but not v
+			return to.Put(k, v) // Put copies k, but it does not copy v
 		})
 	})
 }
 
-// beginEpoch lets the journal continue after all revisions that this store or the
-// other one has used.
+// beginEpoch lets the journal continue after all revisions that either store
+// has used. last is the last revision before Replace.
 func (t *Tx) beginEpoch(last uint64) error {
 	own := t.Revision()
 	next := max(own, last) + 1
@@ -129,7 +130,8 @@ func (t *Tx) Epoch() uint64 {
 	return 0
 }
 
-// gaps returns the revisions that no event has, as pairs of first and last.
+// gaps returns the revisions without events, as pairs of the first and the last
+// revision.
 func (t *Tx) gaps() (gaps [][2]uint64, err error) {
 	if raw := t.read(bucketMeta).Get(keyGaps); raw != nil {
 		err = json.Unmarshal(raw, &gaps)

@@ -68,7 +68,8 @@ type write struct {
 	wake      chan bool // true: lead the next batch; false: err is the result
 }
 
-// failure is why the store commits nothing until it is opened again.
+// failure is the reason for which the store commits nothing until it is opened
+// again.
 type failure struct {
 	err error
 	// visible is true if bbolt shows the failed transaction to readers. It may
@@ -184,8 +185,8 @@ type Tx struct {
 	// Now is the time of everything in the transaction, in UTC. Only SetClock
 	// changes it.
 	Now time.Time
-	// Caller and Cause go into the events that the transaction writes after they
-	// were set: the caller that acts, and its reason.
+	// Caller and Cause are the acting caller and its reason. They go into the
+	// events that the transaction writes afterwards.
 	Caller, Cause string
 	// Machine is the same instant on the machine's clock.
 	Machine time.Time
@@ -221,9 +222,9 @@ func (s *Store) View(fn func(*Tx) error) (err error) {
 // disk. If fn returns an error, Update discards the changes and returns that
 // error. Events carry requestID.
 //
-// fn may change the Tx, and variables that it assigns anew each time: it runs
-// again when another function in its batch fails after it wrote. It must not
-// call Update or View, or wait for anything.
+// fn runs again if another function in its batch fails after it wrote. fn may
+// therefore change only the Tx, and variables that it assigns anew each time.
+// fn must not call Update or View, or wait for anything.
 func (s *Store) Update(requestID string, fn func(*Tx) error) error {
 	w := &write{requestID: requestID, fn: fn, wake: make(chan bool, 1)}
 	s.writers.Lock()
@@ -263,8 +264,9 @@ func (s *Store) lead() {
 }
 
 // commit runs the batch in one transaction. A function that wrote and then
-// failed spoils the transaction: commit drops that function and runs the others
-// again. A function that fails before it writes, the common case, costs nothing.
+// failed spoils the transaction. commit then drops that function and runs the
+// others again. In the common case a function fails before it writes, which
+// costs nothing.
 func (s *Store) commit(batch []*write) {
 	for len(batch) > 0 {
 		spoiler, err := s.try(batch)
@@ -295,7 +297,7 @@ func (s *Store) try(batch []*write) (spoiler int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	defer func() { _ = btx.Rollback() }() // after a commit it does nothing
+	defer func() { _ = btx.Rollback() }() // it does nothing after a commit
 	s.ahead.extend(btx.Size())
 	dirty := false
 	for i, w := range batch {
@@ -331,8 +333,9 @@ func (s *Store) finish(btx *bolt.Tx) (err error) {
 	return btx.Commit()
 }
 
-// diskFull reports whether a write failed for want of disk space or file size.
-// Nothing is lost then. After a sync with the same errno pages are lost.
+// diskFull reports whether a write failed because the disk is full or the file
+// is too large. After such a write no data is lost. A sync that fails with the
+// same error may have lost pages.
 func diskFull(err error) bool {
 	write, ok := errors.AsType[*os.PathError](err)
 	return ok && write.Op == "write" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG))
@@ -351,15 +354,17 @@ func (s *Store) fail(id int, cause error) error {
 	return f.err
 }
 
-// run runs fn. If fn panics, it may have written.
+// run calls fn. It marks the transaction as dirty if fn panics, because fn may
+// have written.
 func run(fn func(*Tx) error, t *Tx) (err error) {
 	defer func() { t.dirty = t.dirty || errors.Is(err, errPanic) }()
 	defer recoverTo(&err)
 	return fn(t)
 }
 
-// Changed returns a channel that the next commit closes. Call it before you read:
-// a commit between a read and a later call of Changed closes an older channel.
+// Changed returns a channel that the next commit closes. Call Changed before
+// you read. Otherwise a commit between the read and the call of Changed goes
+// unnoticed.
 func (s *Store) Changed() <-chan struct{} {
 	s.changedMu.Lock()
 	defer s.changedMu.Unlock()

@@ -24,7 +24,7 @@ var projects = store.Table[cloudsim.Project]{
 	Index: map[string]func(*cloudsim.Project) []string{"colour": func(p *cloudsim.Project) []string { return []string{p.Labels["colour"]} }},
 }
 
-// open opens a store that is checked when the test ends.
+// open opens a store and checks the store when the test ends.
 func open(t *testing.T, path string) *store.Store {
 	t.Helper()
 	s, err := store.Open(path)
@@ -114,7 +114,7 @@ func TestTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An id is never given twice.
+	// The table does not use an id twice.
 	if c, err := put(s, "c", "red"); err != nil || c.ID != "proj-000003" {
 		t.Errorf("next id: %v, %v", c.ID, err)
 	}
@@ -165,8 +165,9 @@ func TestManyTimesInOneTransaction(t *testing.T) {
 	}
 }
 
-// With CoalesceEvents the changes of a resource by one transaction for one caller
-// are one event. A change for another caller or at another time is another event.
+// TestOneEventOfAnInstant proves that CoalesceEvents writes one event for the
+// changes of a resource by one transaction for one caller. A change for another
+// caller or at another time is another event.
 func TestOneEventOfAnInstant(t *testing.T) {
 	s, projects := temp(t), projects
 	projects.CoalesceEvents = true
@@ -374,7 +375,7 @@ func TestDueIsInOrderAndSurvives(t *testing.T) {
 func TestDueOnce(t *testing.T) {
 	s := temp(t)
 	at := s.Now().Add(-time.Second)
-	for range 2 { // also over two transactions
+	for range 2 { // the second round is another transaction
 		if err := s.Update("", func(tx *store.Tx) error {
 			for _, id := range []string{"a", "b", "a"} {
 				if err := tx.LaterOnce(at, store.Work{ID: id}); err != nil {
@@ -448,8 +449,9 @@ func TestPoolGivesWhatIsAskedFor(t *testing.T) {
 	}
 }
 
-// A commit closes the channel of Changed after it is done: a reader that waits for
-// the channel sees the change.
+// TestChangedIsClosedAfterTheCommit proves that a commit closes the channel of
+// Changed when its changes are visible. A reader that waits for the channel
+// sees the change.
 func TestChangedIsClosedAfterTheCommit(t *testing.T) {
 	s := temp(t)
 	changed := s.Changed()
@@ -518,7 +520,7 @@ func TestDamagedFile(t *testing.T) {
 	page := os.Getpagesize()
 	for at := 2 * page; at < len(whole); at += page {
 		if id := binary.NativeEndian.Uint64(whole[at:]); id != uint64(at/page) {
-			continue // not the first of its pages, or never used
+			continue // an overflow page, or never used
 		}
 		files[fmt.Sprintf("page %d", at/page)] = slices.Concat(whole[:at], noise[:page], whole[at+page:])
 	}
@@ -545,8 +547,9 @@ func TestDamagedFile(t *testing.T) {
 	}
 }
 
-// The file has zeros beyond its last page after each commit, and they never
-// overwrite a page, also when the file is opened again.
+// TestPreallocationIsBeyondTheLastPage proves that the file has zeros beyond
+// its last page after each commit. The zeros never overwrite a page, even if
+// the file is opened again.
 func TestPreallocationIsBeyondTheLastPage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cloud.db")
 	const each = 32
@@ -556,7 +559,7 @@ func TestPreallocationIsBeyondTheLastPage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range each { // 1 MiB, as each is in the journal too
+		for i := range each { // 1 MiB, because the journal also has each project
 			if _, err := put(s, fmt.Sprintf("p-%d-%d", opened, i), long); err != nil {
 				t.Fatal(err)
 			}

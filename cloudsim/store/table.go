@@ -19,15 +19,15 @@ import (
 // package variable. Its methods return copies, which the caller may change.
 type Table[T any] struct {
 	Kind   cloudsim.ResourceKind
-	Prefix string                       // of ids: "i" makes i-000001; "" if the caller chooses the id
+	Prefix string                       // prefix of ids: "i" makes i-000001; "" if the caller chooses the id
 	ID     func(*T) string              // returns the id
 	Meta   func(*T) *cloudsim.Meta      // returns the metadata
 	Public func(T) T                    // returns the part that events show; nil shows all of it
 	Uses   func(*T) []Use               // returns the uses of the project's quotas; nil for none
-	Index  map[string]func(*T) []string // further keys to look resources up by; values must not contain NUL
+	Index  map[string]func(*T) []string // more indexes, by name; values must not contain NUL
 	// CoalesceEvents writes one event for all changes of a resource that one
 	// transaction makes at one instant for one caller. The event has the last
-	// value. It is for kinds whose intermediate values no watcher needs.
+	// value. Use it for kinds with intermediate values that no watcher needs.
 	CoalesceEvents bool
 }
 
@@ -53,7 +53,7 @@ func (t Table[T]) keys(v *T) [][2][]byte {
 		return [2][]byte{t.index(index), []byte(value + "\x00" + id)}
 	}
 	ks := [][2][]byte{entry(byProject, string(m.Project))}
-	if m.Name != id { // Named finds a resource whose name is its id by the id
+	if m.Name != id { // for such a resource Named uses the id
 		ks = append(ks, entry(byName, string(m.Project)+"\x00"+m.Name))
 	}
 	for name, of := range t.Index {
@@ -125,7 +125,8 @@ func (t Table[T]) Lookup(tx *Tx, index, value string) ([]T, error) {
 }
 
 // Find yields the resources that have value in an index and an id greater than
-// after, sorted by id. It reads each when it yields it, and stops at an error.
+// after, sorted by id. It reads each resource when it yields it. It stops at an
+// error.
 func (t Table[T]) Find(tx *Tx, index, value, after string) func(func(T, error) bool) {
 	return func(yield func(T, error) bool) {
 		for id := range t.ids(tx, index, value, after) {
@@ -178,7 +179,7 @@ func (t Table[T]) ids(tx *Tx, index, value, after string) func(func(string) bool
 		for k, _ := c.Seek(append(slices.Clip(prefix), after...)); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
 			id := string(k[len(prefix):])
 			if id <= after || strings.IndexByte(id, 0) >= 0 {
-				continue // after itself, or an entry of a longer value
+				continue // the id after, or an entry of a longer value
 			}
 			if !yield(id) {
 				return
@@ -240,7 +241,7 @@ func (t Table[T]) Put(tx *Tx, v *T) error {
 		return err
 	}
 	var old []byte
-	if m.CreatedAt.IsZero() { // new, so there is no old value
+	if m.CreatedAt.IsZero() { // a new resource has no old value
 		m.CreatedAt = tx.Now
 	} else {
 		old = b.Get([]byte(id))
@@ -259,7 +260,7 @@ func (t Table[T]) Put(tx *Tx, v *T) error {
 	return tx.journal(cloudsim.EventPut, t.Kind, id, m, t.shown(v, raw))
 }
 
-// Delete removes v. The event has v as the resource's last value.
+// Delete removes v. Its event has v as the last value of the resource.
 func (t Table[T]) Delete(tx *Tx, v *T) error {
 	b, err := tx.write(t.bucket())
 	if err != nil {
@@ -290,15 +291,15 @@ func (t Table[T]) shown(v *T, raw []byte) []byte {
 	}
 	public, err := json.Marshal(t.Public(*v))
 	if err != nil {
-		return nil // never show private fields
+		return nil // do not show private fields
 	}
 	return public
 }
 
-// trace is the data of a resource outside of its own record: index entries, quota
-// counts, and its event.
+// trace is the data of a resource outside of its record: index entries, quota
+// uses, and its event.
 type trace struct {
-	keys    [][2][]byte // sorted: a resource may have thousands
+	keys    [][2][]byte // sorted, because a resource may have thousands
 	project cloudsim.ProjectID
 	uses    []Use
 
@@ -320,8 +321,8 @@ func compareKeys(a, b [2][]byte) int {
 	return cmp.Or(bytes.Compare(a[0], b[0]), bytes.Compare(a[1], b[1]))
 }
 
-// reindex replaces the index entries of old, the value stored under id, by those
-// of v. A nil old or v has none.
+// reindex replaces the index entries and quota counts of old by those of v. old
+// is the JSON stored under id. A nil old or v has no entries.
 func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 	var before, after trace
 	key := t.key(id)
@@ -380,7 +381,7 @@ func (t Table[T]) reindex(tx *Tx, id string, old []byte, v *T) error {
 // returns the first mismatch of the table, because a hostile state may have
 // millions.
 func (t Table[T]) Check(tx *Tx) error {
-	want, taken := map[string]int{}, usage{} // entries by index
+	want, taken := map[string]int{}, usage{} // want counts the entries by index
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {
 			return err

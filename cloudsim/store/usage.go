@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Use is how much of a quota a resource uses. An instance uses 1 of "instances", a
-// disk 1 of "disks" and its size of "diskGiB".
+// Use is how much of a quota a resource uses. An instance uses 1 of
+// "instances". A disk uses 1 of "disks", and its size of "diskGiB".
 type Use struct {
 	Name cloudsim.QuotaName
 	N    int64
@@ -53,11 +53,11 @@ func (t *Tx) use(project cloudsim.ProjectID, name cloudsim.QuotaName, n int64) e
 	return b.Put(key, u64(uint64(sum)))
 }
 
-// recount changes the counts by the difference between was and is. Either may be
-// zero.
+// recount changes the counts by the difference between was and is. A zero trace
+// means no resource.
 func (t *Tx) recount(was, is trace) error {
 	if was.project == is.project && slices.Equal(was.uses, is.uses) {
-		return nil // as nearly always
+		return nil // the usual case
 	}
 	add := func(left trace, sign int64) error {
 		for _, u := range left.uses {
@@ -70,7 +70,7 @@ func (t *Tx) recount(was, is trace) error {
 	return errors.Join(add(was, -1), add(is, 1))
 }
 
-// CountUses counts the resources of a table that Replace kept, because Replace
+// CountUses counts the uses of a table that Replace kept, because Replace
 // deletes all counts.
 func (t Table[T]) CountUses(tx *Tx) error {
 	for v, err := range t.Scan(tx, "", "") {
