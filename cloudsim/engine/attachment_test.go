@@ -9,7 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// What an attachment refuses while it is on its way, and from whom.
+// TestAttachmentRefusals proves that AttachDisk and DetachDisk return the right
+// error while an attachment changes, and for the disk of another project.
 func TestAttachmentRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -62,8 +63,8 @@ func TestAttachmentRefusals(t *testing.T) {
 	})
 }
 
-// A disk that is being grown cannot be grown again, and one that something is
-// being made of cannot be grown at all.
+// TestResizeWaitsForCopies proves that a disk cannot grow while a snapshot of
+// the disk is being taken.
 func TestResizeWaitsForCopies(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, kept)

@@ -19,13 +19,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// BenchmarkDurableCreates makes instances with 64 writers, each waiting for
-// its commit. The limit in the same run is bbolt alone: it writes what the
-// engine has put into its file, the same keys and bytes in the same buckets,
-// in as many transactions, to a file of its own. Rounds of both alternate, so
-// that a noisy disk disturbs both alike.
+// BenchmarkDurableCreates creates instances with 64 concurrent writers. Each
+// writer waits for its commit. The same run measures bbolt alone, which writes
+// the same keys and bytes to a file of its own, in as many transactions. Rounds
+// of the engine and of bbolt alternate, so that a noisy disk disturbs both
+// equally.
 //
-// of-bbolt is the engine's rate as a part of bbolt's; it should be 0.6 or more.
+// The metric of-bbolt is the rate of the engine divided by the rate of bbolt.
+// It should be 0.6 or more.
 func BenchmarkDurableCreates(b *testing.B) {
 	const rounds = 10
 	dir := b.TempDir()
@@ -35,7 +36,7 @@ func BenchmarkDurableCreates(b *testing.B) {
 	}
 	defer limitDB.Close()
 	path := filepath.Join(dir, "cloud.db")
-	round(b, path, 0, 0) // makes the file
+	round(b, path, 0, 0) // creates the file
 	seen, commits := content(b, path)
 	var ours, limit time.Duration
 	made, transactions := 0, 0
@@ -44,7 +45,7 @@ func BenchmarkDurableCreates(b *testing.B) {
 		ours += round(b, path, r*n, n)
 		made += n
 		now, c := content(b, path)
-		limit += replay(b, limitDB, fresh(now, seen), c-commits-1) // one commit is the round's own opening
+		limit += replay(b, limitDB, fresh(now, seen), c-commits-1) // one commit is the opening of the file by round
 		transactions += c - commits - 1
 		seen, commits = now, c
 	}
@@ -54,7 +55,8 @@ func BenchmarkDurableCreates(b *testing.B) {
 	b.ReportMetric(limit.Seconds()/ours.Seconds(), "of-bbolt")
 }
 
-// round opens a cloud, makes n instances, and returns how long they took.
+// round opens a cloud, creates n instances, and returns the time of the
+// creates.
 func round(b *testing.B, path string, first, n int) time.Duration {
 	b.Helper()
 	st, err := store.Open(path)
@@ -64,7 +66,7 @@ func round(b *testing.B, path string, first, n int) time.Duration {
 	defer st.Close()
 	cfg := engine.Default()
 	cfg.Instances = netip.MustParsePrefix("10.0.0.0/8")
-	e := engine.New(slog.New(slog.DiscardHandler), st, cfg) // not run: nothing settles meanwhile
+	e := engine.New(slog.New(slog.DiscardHandler), st, cfg) // Run is not called, so nothing settles
 	if err := errors.Join(e.Prepare(), e.EnsureAdmin("secret")); err != nil {
 		b.Fatal(err)
 	}
@@ -92,7 +94,7 @@ func round(b *testing.B, path string, first, n int) time.Duration {
 
 type kv struct{ key, value []byte }
 
-// content reads a whole file, and how many transactions it has seen.
+// content reads all keys of a file, and the number of its transactions.
 func content(b *testing.B, path string) (all map[string][]kv, commits int) {
 	b.Helper()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
@@ -115,7 +117,7 @@ func content(b *testing.B, path string) (all map[string][]kv, commits int) {
 	return all, commits
 }
 
-// fresh returns what is in now and was not in before.
+// fresh returns the keys of now that are not in before.
 func fresh(now, before map[string][]kv) map[string][]kv {
 	out := map[string][]kv{}
 	for bucket, all := range now {
@@ -132,7 +134,7 @@ func fresh(now, before map[string][]kv) map[string][]kv {
 	return out
 }
 
-// replay writes content in n transactions and returns how long that took.
+// replay writes content in n transactions and returns the time.
 func replay(b *testing.B, db *bolt.DB, content map[string][]kv, n int) time.Duration {
 	b.Helper()
 	begin := time.Now()

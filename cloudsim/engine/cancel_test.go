@@ -9,8 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// A snapshot, a group and a disk that are being copied can be called off, and
-// are gone then; what they were made of is free again.
+// TestCancelCopies proves that a snapshot, a group and a copy of a disk can be
+// cancelled while they are created or copied. They are then gone, and the
+// source disk can be deleted.
 func TestCancelCopies(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen, kept)

@@ -28,8 +28,8 @@ func advance(t *testing.T, e *engine.Engine, ctx context.Context, d time.Duratio
 	return k
 }
 
-// When the clock was advanced, everything that fell due has settled: in order,
-// each at its own time, and nothing later.
+// TestAdvanceSettlesInOrder proves that AdvanceClock settles all due work in
+// order, each at its due time, and no later work.
 func TestAdvanceSettlesInOrder(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
@@ -68,8 +68,8 @@ func TestAdvanceSettlesInOrder(t *testing.T) {
 	}
 }
 
-// What an advance settles may put more on the due list: a finished operation
-// is forgotten a day later.
+// TestAdvanceFollowsTheChain proves that AdvanceClock also settles work that
+// earlier work added: a finished operation is deleted a day later.
 func TestAdvanceFollowsTheChain(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
@@ -81,7 +81,8 @@ func TestAdvanceFollowsTheChain(t *testing.T) {
 	}
 }
 
-// A clock is what it was, after a restart; a frozen one has not moved.
+// TestClockSurvivesRestart proves that a restart keeps the clock. A frozen
+// clock does not move while the cloud is down.
 func TestClockSurvivesRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, ctx := file(t), engine.AsCloud(t.Context())
@@ -89,7 +90,7 @@ func TestClockSurvivesRestart(t *testing.T) {
 		i := mustCreate(t, e, ctx, "a")
 		stop()
 		time.Sleep(time.Hour)
-		e, stop = boot(t, path) // without frozen: a cloud that is not new keeps its clock
+		e, stop = boot(t, path) // without frozen, because an existing cloud keeps its clock
 		if got := e.Now(); !got.Equal(newYear) {
 			t.Errorf("an hour later it is %s; want %s", got, newYear)
 		}
@@ -109,8 +110,9 @@ func TestClockSurvivesRestart(t *testing.T) {
 	})
 }
 
-// Work falls due by the cloud's clock: sooner on one that runs faster, not at
-// all on one that stands still, at once when it is set past.
+// TestWorkFollowsTheClock proves that work falls due by the cloud's clock. On a
+// faster clock the work settles sooner. On a frozen clock it does not settle.
+// When the clock is set past the due time, it settles at once.
 func TestWorkFollowsTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -160,7 +162,8 @@ func TestWorkFollowsTheClock(t *testing.T) {
 	})
 }
 
-// An advance on a running clock jumps, and the clock runs on from there.
+// TestAdvanceOfARunningClock proves that AdvanceClock moves a running clock
+// forward, and that the clock then continues to run.
 func TestAdvanceOfARunningClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -179,7 +182,8 @@ func TestAdvanceOfARunningClock(t *testing.T) {
 	})
 }
 
-// An advance that is given up leaves the clock where the work has come to.
+// TestAdvanceGivenUp proves that a cancelled AdvanceClock leaves the clock at
+// the time of the last settled work.
 func TestAdvanceGivenUp(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)

@@ -9,7 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// One modification at a time, attached or not; what a disk has already is none.
+// TestModifyDisk proves that a disk, attached or not, has one modification at a
+// time. A request for the present values is not a modification.
 func TestModifyDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -85,8 +86,8 @@ func TestModifyDiskIsChecked(t *testing.T) {
 	}
 }
 
-// A cloud may have a cool-down, and a modification that changes nothing does
-// not wait for it.
+// TestModifyCooldown proves that a second modification during the cool-down
+// returns Conflict. A request that changes nothing returns no error.
 func TestModifyCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -103,7 +104,8 @@ func TestModifyCooldown(t *testing.T) {
 	})
 }
 
-// What a disk may begin as a copy of.
+// TestDiskOfSource proves the rules for disks that are created from a snapshot
+// or another disk.
 func TestDiskOfSource(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) {
@@ -160,8 +162,8 @@ func TestDiskOfSource(t *testing.T) {
 	}
 }
 
-// A page goes on where the one before ended, whatever came or went; what no
-// page said is refused.
+// TestDiskPages proves that a page continues after the last item of the page
+// before, even if that item was deleted. An invalid page token returns Invalid.
 func TestDiskPages(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

@@ -29,8 +29,8 @@ func mustCreateDisk(t *testing.T, e *engine.Engine, ctx context.Context, name st
 
 func shared(r *cloudsim.CreateDisk) { r.MultiAttach = true }
 
-// The whole life, each step through the state that a watcher sees, also over a
-// restart in the middle of a step.
+// TestDiskLife proves that each step in the life of a disk goes through its
+// intermediate state, even with a restart in the middle of the step.
 func TestDiskLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, ctx := file(t), engine.AsCloud(t.Context())
@@ -171,7 +171,7 @@ func TestAttachRules(t *testing.T) {
 	if err != nil || left.State != cloudsim.DiskInUse || len(left.Attachments) != 1 {
 		t.Errorf("one of two detached: %+v, %v", left, err)
 	}
-	for n := range 7 { // a small instance can have eight
+	for n := range 7 { // a small instance can have eight disks
 		if _, err := attach(mustCreateDisk(t, e, ctx, fmt.Sprintf("more-%d", n)), a.ID, false); err != nil {
 			t.Fatal(err)
 		}
@@ -194,8 +194,8 @@ func must[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-// What the data plane reports stays beside what was asked, and costs an event
-// only when it is new.
+// TestReportDisk proves that a report changes only the status of a disk, and
+// that a second report without changes writes no event.
 func TestReportDisk(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
@@ -214,7 +214,8 @@ func TestReportDisk(t *testing.T) {
 	}
 }
 
-// Force is for an instance that cannot write any more, and takes no time.
+// TestForcedDetach proves that a forced detach takes no time, and that it
+// requires a stopped instance.
 func TestForcedDetach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -239,7 +240,7 @@ func TestForcedDetach(t *testing.T) {
 		if op := must(e.GetOperation(ctx, got.Operation))(t); op.State != cloudsim.OperationDone {
 			t.Errorf("operation: %+v", op)
 		}
-		time.Sleep(21 * time.Second) // the work that was due finds nothing to do
+		time.Sleep(21 * time.Second) // the work item of the normal detach does nothing
 		synctest.Wait()
 		if late := must(e.GetDisk(ctx, d.ID))(t); late.Revision != got.Revision {
 			t.Errorf("changed again: %+v", late)
@@ -247,7 +248,8 @@ func TestForcedDetach(t *testing.T) {
 	})
 }
 
-// An instance that is gone has no disks, whatever they were doing.
+// TestTerminationDetaches proves that a terminated instance loses its disks,
+// whether they were attached, attaching or detaching.
 func TestTerminationDetaches(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before func(context.Context, *engine.Engine, cloudsim.Disk, cloudsim.InstanceID) error
@@ -276,7 +278,7 @@ func TestTerminationDetaches(t *testing.T) {
 				if err := tc.before(ctx, e, d, i.ID); err != nil {
 					t.Fatal(err)
 				}
-				must(e.DeleteInstance(ctx, i.ID))(t) // gone at once
+				must(e.DeleteInstance(ctx, i.ID))(t) // it terminates at once
 				got := must(e.GetDisk(ctx, d.ID))(t)
 				if got.State != cloudsim.DiskAvailable || len(got.Attachments) != 0 {
 					t.Errorf("%+v", got)

@@ -8,8 +8,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// A zone has only so much of a type. What disks take is counted through all
-// that happens to them, and over a restart.
+// TestDiskPools proves that a pool limits the disks of its type and zone. The
+// usage of the pools stays correct after each operation on disks and after a
+// restart.
 func TestDiskPools(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, down := boot(t, path, instant)
@@ -48,7 +49,7 @@ func TestDiskPools(t *testing.T) {
 	_, err = e.ModifyDisk(ctx, a.ID, cloudsim.ModifyDisk{Type: "fast"})
 	refused(t, "back, where there is no room", err, cloudsim.Exhausted, "")
 	expect("refused", balanced, 15, 0)
-	must(e.ModifyDisk(ctx, a.ID, cloudsim.ModifyDisk{IOPS: 5000}))(t) // which takes no room
+	must(e.ModifyDisk(ctx, a.ID, cloudsim.ModifyDisk{IOPS: 5000}))(t) // a change of the IOPS needs no space
 	expect("quicker, in a full pool", balanced, 15, 0)
 	set(fast, 5)
 	expect("made smaller than its disks", fast, 10, 0)
@@ -63,8 +64,8 @@ func TestDiskPools(t *testing.T) {
 	refused(t, "less than nothing", err, cloudsim.Invalid, "sizeGiB")
 }
 
-// A regional disk takes its size in both its zones or in none, and instances
-// of both may have it.
+// TestRegionalDisk proves that a regional disk uses its size in the pools of
+// both zones or of neither. Instances in both zones can attach the disk.
 func TestRegionalDisk(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) {
@@ -110,8 +111,9 @@ func TestRegionalDisk(t *testing.T) {
 	refused(t, "to a type that is not regional", err, cloudsim.Invalid, "type")
 }
 
-// An outage of one zone, as a fault, takes that zone's disks and leaves the
-// regional ones: they move to the other zone.
+// TestRegionalDiskSurvivesItsZone proves that an outage fault of a zone hits
+// the zonal disks of that zone. It does not hit regional disks, which can move
+// to the other zone.
 func TestRegionalDiskSurvivesItsZone(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

@@ -19,7 +19,8 @@ import (
 
 var slow = engine.Profile{Name: "slow", Provision: 90 * time.Second, Boot: 30 * time.Second, Shutdown: 30 * time.Second, LoadBalancer: 60 * time.Second}
 
-// boot runs an engine on the file at path and returns it with what stops it.
+// boot runs an engine on the file at path. It returns the engine and a function
+// that stops it.
 func boot(t testing.TB, path string, change ...func(*engine.Config)) (*engine.Engine, func()) {
 	t.Helper()
 	st, err := store.Open(path)
@@ -59,8 +60,9 @@ func mustCreate(t *testing.T, e *engine.Engine, ctx context.Context, name string
 	return i
 }
 
-// An instance whose cloud dies while it is being made runs on time after the
-// restart. Ninety virtual seconds; no sleeping.
+// TestSettlesAfterRestart proves that an instance starts on time even if the
+// cloud restarts while it is created. It uses virtual time, so the 90 seconds
+// pass at once.
 func TestSettlesAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, ctx := file(t), engine.AsCloud(t.Context())
@@ -87,8 +89,9 @@ func TestSettlesAfterRestart(t *testing.T) {
 	})
 }
 
-// A verb overtakes the one before: its late settling must not be taken for the
-// new one's.
+// TestOvertakenWorkDoesNotSettle proves that a newer operation replaces an
+// earlier one. The work item of the earlier operation does not settle the newer
+// operation.
 func TestOvertakenWorkDoesNotSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -116,8 +119,9 @@ func TestOvertakenWorkDoesNotSettle(t *testing.T) {
 	})
 }
 
-// The whole life: addresses stay over stop and start, and are free for the
-// next one after the end; ids are not.
+// TestInstanceLife proves that an instance keeps its address when it stops and
+// starts. After its termination the address is free again, but its id is not
+// used again.
 func TestInstanceLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -163,8 +167,8 @@ func TestInstanceLife(t *testing.T) {
 	})
 }
 
-// An instance whose power is cut is called running until it is rebooted; one
-// that does not run cannot crash.
+// TestCrash proves that a crashed instance stays in state running until it is
+// rebooted, and that only a running instance can crash.
 func TestCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -246,7 +250,7 @@ func TestLoadBalancer(t *testing.T) {
 	if again, _ := e.GetLoadBalancer(ctx, lb.ID); len(again.Status.Targets) != 2 || again.Revision != reported.Revision {
 		t.Errorf("reporting the same wrote revision %d after %d", again.Revision, reported.Revision)
 	}
-	// An instance that is gone takes no connections anywhere.
+	// An instance that is gone is removed from all targets.
 	if _, err := e.DeleteInstance(ctx, a.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +289,7 @@ func TestStaticAddress(t *testing.T) {
 	}
 	both := loadBalancer("both")
 	both.Addresses = []string{strings.ToUpper(netip.MustParseAddr(six.IP).StringExpanded())}
-	for range 2 { // however it is written
+	for range 2 { // the second round has an existing load balancer
 		if lb, err := e.CreateLoadBalancer(ctx, both); err != nil || lb.Addresses[0].IP != six.IP {
 			t.Fatalf("%+v, %v", lb, err)
 		}
@@ -308,7 +312,8 @@ func TestStaticAddress(t *testing.T) {
 	}
 }
 
-// A range is used to its last address, and what is released is given again.
+// TestAddressRangeEnds proves that all addresses of a range can be used, and
+// that a released address is used again.
 func TestAddressRangeEnds(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Instances = prefix(t, "127.64.0.0/30") })
@@ -355,7 +360,8 @@ func TestJournalIsCompacted(t *testing.T) {
 	})
 }
 
-// Events that take more room than they may are fewer.
+// TestLargeEventsAreFewer proves that the journal keeps fewer events if they
+// use more space than JournalRoom.
 func TestLargeEventsAreFewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -388,7 +394,8 @@ func TestLargeEventsAreFewer(t *testing.T) {
 	})
 }
 
-// A finished operation is forgotten after a day.
+// TestOperationsAreForgotten proves that a finished operation is deleted after
+// a day.
 func TestOperationsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -408,8 +415,8 @@ func TestOperationsAreForgotten(t *testing.T) {
 	})
 }
 
-// Those of one minute are forgotten together, however many they are; what began
-// long ago and is not over stays.
+// TestManyOperationsAreForgotten proves that all operations which ended in the
+// same minute are deleted together. An old operation that is not over stays.
 func TestManyOperationsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -442,8 +449,9 @@ func TestManyOperationsAreForgotten(t *testing.T) {
 	})
 }
 
-// Those of a clock that was set back are forgotten as well, before those of the
-// time that it was set back from.
+// TestOperationsOfAClockSetBack proves that an operation is deleted a day after
+// its end, even if there are operations with later times from before the clock
+// was set back.
 func TestOperationsOfAClockSetBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, frozen)
@@ -471,7 +479,7 @@ func TestBookmarks(t *testing.T) {
 		defer down()
 		mustCreate(t, e, ctx, "a")
 		l, _ := e.ListInstances(ctx, cloudsim.ListOptions{})
-		began, after := time.Now(), time.Duration(0) // one when it has caught up, then one a minute
+		began, after := time.Now(), time.Duration(0) // the first bookmark comes at once, and then there is a bookmark every minute
 		for ev, err := range e.Watch(ctx, cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{cloudsim.KindAddress}, Bookmark: time.Minute}) {
 			if err != nil || ev.Type != cloudsim.EventBookmark || ev.Rev != l.Revision || time.Since(began) != after {
 				t.Fatalf("%+v, %v after %s; want a bookmark at %d after %s", ev, err, time.Since(began), l.Revision, after)
@@ -483,7 +491,9 @@ func TestBookmarks(t *testing.T) {
 	})
 }
 
-// An address is never given twice, whatever a restart is told of ranges.
+// TestRangesAreKeptWhileInUse proves that a range cannot change while an
+// instance has an address of the range. Otherwise the cloud could assign an
+// address twice.
 func TestRangesAreKeptWhileInUse(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	with := func(p string) func(*engine.Config) {
@@ -515,7 +525,8 @@ func TestRangesAreKeptWhileInUse(t *testing.T) {
 	down()
 }
 
-// Work that cannot be done is dropped whole, and holds up no other.
+// TestBadWorkIsDropped proves that a work item which fails is dropped and does
+// not stop other work.
 func TestBadWorkIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, ctx := file(t), engine.AsCloud(t.Context())
@@ -534,7 +545,7 @@ func TestBadWorkIsDropped(t *testing.T) {
 		if err := st.Close(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * slow.Provision) // both are due at the start
+		time.Sleep(2 * slow.Provision) // both work items are due at the start
 		e, down = boot(t, path)
 		defer down()
 		synctest.Wait()

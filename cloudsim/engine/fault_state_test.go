@@ -32,8 +32,8 @@ func mustInstance(t *testing.T, e *engine.Engine, name, zone string) cloudsim.In
 	return i
 }
 
-// A zone says that it is dark from when the fault begins until it ends or is
-// deleted, also when the cloud was restarted in between.
+// TestZoneOutageIsStateOfTheZone proves that a zone has an outage from the
+// begin of the fault until its end or its deletion, also across a restart.
 func TestZoneOutageIsStateOfTheZone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, began := file(t), time.Now()
@@ -77,8 +77,8 @@ func TestZoneOutageIsStateOfTheZone(t *testing.T) {
 	})
 }
 
-// Of a zone outage the API half strikes calls about the zone, and the data half
-// none.
+// TestZoneOutageStrikes proves that a zone outage of scope API or both hits
+// calls about the zone. An outage of scope data hits no calls.
 func TestZoneOutageStrikes(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -104,8 +104,8 @@ func TestZoneOutageStrikes(t *testing.T) {
 	}
 }
 
-// Callers stop an instance each, at once: exactly so many as the fault may are
-// stuck, until it is deleted, and then all are stopped.
+// TestStuckStateHoldsExactlyMax proves that concurrent callers get exactly Max
+// stuck operations. When the fault is deleted, all instances stop.
 func TestStuckStateHoldsExactlyMax(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -153,7 +153,8 @@ func TestStuckStateHoldsExactlyMax(t *testing.T) {
 	}
 }
 
-// What is stuck ends when it may, not before its own time.
+// TestStuckStateEndsWithItsWindow proves that a stuck operation does not settle
+// before its due time, even if the window of the fault has closed.
 func TestStuckStateEndsWithItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), func(c *engine.Config) { c.Profile = engine.Profile{Name: "slow", Shutdown: 10 * time.Minute} })
@@ -179,8 +180,9 @@ func TestStuckStateEndsWithItsWindow(t *testing.T) {
 	})
 }
 
-// A stale read is what was true: what was made since is not there, what was
-// deleted since is, what changed is as it was; and a page has its revision.
+// TestStaleReadIsThePast proves that a stale read returns the resources and the
+// revision of an earlier time. Resources created since then are missing, and
+// deleted or changed resources have their earlier values.
 func TestStaleReadIsThePast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)

@@ -32,8 +32,8 @@ func mustFault(t *testing.T, e *engine.Engine, req cloudsim.CreateFault) cloudsi
 	return f
 }
 
-// Sixty-four callers at once, of many calls each: a rule hits exactly as often
-// as it may, and the journal says which requests it hit.
+// TestFaultMaxIsExact proves that with 64 concurrent callers a fault hits
+// exactly Max calls. The journal has an event with the request id of each hit.
 func TestFaultMaxIsExact(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -78,7 +78,8 @@ func TestFaultMaxIsExact(t *testing.T) {
 	}
 }
 
-// Two clouds, one of them restarted in the middle, are hit alike.
+// TestFaultsRepeat proves that a fault with a seed hits the same calls in two
+// clouds, even if a cloud restarts in between.
 func TestFaultsRepeat(t *testing.T) {
 	spec := fault("a", "*", func(r *cloudsim.CreateFault) { r.When.Probability, r.When.Seed = new(0.4), 42 })
 	strike := func(e *engine.Engine, n int) (out string) {
@@ -166,8 +167,8 @@ func TestFaultMatches(t *testing.T) {
 	}
 }
 
-// Latencies add up, the first other hit decides, and what is after it does
-// not see the call.
+// TestFaultsInOrder proves that latencies add up, and that the first fault with
+// another effect decides. Later faults do not count the call.
 func TestFaultsInOrder(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -208,7 +209,7 @@ func TestFaultWindowFollowsTheClock(t *testing.T) {
 func TestFaultsAreIdempotentByName(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
-	ctx := enter(t, e, "secret", "default") // faults are of no project, whatever the caller chose
+	ctx := enter(t, e, "secret", "default") // faults belong to no project, even if the caller chose a project
 	f := mustFault(t, e, fault("a", "zones.*", func(r *cloudsim.CreateFault) { r.When.Skip = 5 }))
 	if _, err := e.Decide(ctx, engine.Subject{Operation: "zones.list"}); err != nil {
 		t.Fatal(err)

@@ -17,10 +17,10 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// On a disk that is full nothing is lost: what cannot be written is refused, what
-// is there can be read, and what is due is done when there is room again.
+// TestFullDisk proves that a full disk causes no loss. Writes return an error,
+// reads work, and due work settles when the disk has space again.
 func TestFullDisk(t *testing.T) {
-	const many, soon = 1000, 3 * time.Second // more events than there is room for in the file
+	const many, soon = 1000, 3 * time.Second // more events than the free pages of the file can hold
 	if os.Geteuid() != 0 {
 		t.Skip("a small disk needs root")
 	}
@@ -36,7 +36,7 @@ func TestFullDisk(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, filepath.Join(dir, "cloud.db"), func(c *engine.Config) { c.Profile.Provision = soon })
 	defer down()
-	large := map[string]string{} // so that what is done to it needs more room than there may be within the file
+	large := map[string]string{} // large labels, so that each change needs more space than the file has free
 	for n := range 50 {
 		large[fmt.Sprint("label", n)] = strings.Repeat("x", 63)
 	}
@@ -62,7 +62,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		return n
 	}
-	time.Sleep(time.Until(due)) // not all of it can be done
+	time.Sleep(time.Until(due)) // only a part of the due work can settle
 	for before := -1; ready() != before; time.Sleep(200 * time.Millisecond) {
 		before = ready()
 	}
@@ -85,7 +85,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// fill writes a file until there is no room.
+// fill writes a file until the disk is full.
 func fill(path string) error {
 	f, err := os.Create(path)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// A hold keeps what is in between there: also across a restart, also work that
-// was under way before it; and lets go of all of it when it is deleted.
+// TestHold proves that a hold keeps work from settling, across a restart, and
+// also work that began before the hold. When the hold is deleted, all work
+// settles.
 func TestHold(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, stop := boot(t, path, frozen)
@@ -51,8 +52,9 @@ func TestHold(t *testing.T) {
 	state(b.ID, cloudsim.InstanceRunning)
 }
 
-// What is called off goes back to where the table says, and its work does not
-// settle later; what cannot be called off stays as it was.
+// TestCancel proves that cancelled work moves the instance to the state that
+// the state machine defines. The work item does not settle later. Work that
+// cannot be cancelled continues.
 func TestCancel(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
@@ -92,14 +94,15 @@ func TestCancel(t *testing.T) {
 	if err := cancel(b.Operation); !errors.Is(err, cloudsim.Conflict) {
 		t.Errorf("twice: %v", err)
 	}
-	advance(t, e, ctx, time.Hour) // the start that was called off falls due
+	advance(t, e, ctx, time.Hour) // the cancelled start falls due
 	if b, _ = e.GetInstance(ctx, b.ID); b.State != cloudsim.InstanceStopped {
 		t.Errorf("a start that was called off: %s", b.State)
 	}
 }
 
-// A disk that is attaching is not attached, one that is detaching stays, one
-// that is being made goes; so does a load balancer.
+// TestCancelDisksAndLoadBalancers proves the results of cancelled work. An
+// attaching disk is not attached, a detaching disk stays attached, and a disk
+// or load balancer in creation is deleted.
 func TestCancelDisksAndLoadBalancers(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen, func(c *engine.Config) { c.Profile.Disk = time.Minute })
@@ -144,7 +147,8 @@ func TestCancelDisksAndLoadBalancers(t *testing.T) {
 	}
 }
 
-// Work takes as long as a person said, and otherwise what the profile says.
+// TestDurations proves that stored durations replace the durations of the
+// profile.
 func TestDurations(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
@@ -171,8 +175,9 @@ func TestDurations(t *testing.T) {
 	}
 }
 
-// What one piece of work ends when it is let go is not begun again by the next:
-// an instance that is gone took its disk's detachment along.
+// TestLetGoOfWhatEndsTogether proves that deleting a hold works if one held
+// operation ends another. Here the termination of an instance ends the
+// detachment of its disk.
 func TestLetGoOfWhatEndsTogether(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen, func(c *engine.Config) { c.Profile = engine.Profile{Disk: 20 * time.Second, Shutdown: 20 * time.Second} })
@@ -196,7 +201,8 @@ func TestLetGoOfWhatEndsTogether(t *testing.T) {
 	}
 }
 
-// Work that was held when it was due is due again when the clock is set back.
+// TestHeldWorkWhenTheClockIsSetBack proves that work which was held when it
+// fell due is due again at its time after the clock was set back.
 func TestHeldWorkWhenTheClockIsSetBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)

@@ -8,8 +8,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// An instance gets the same token for half of its life, and another when that is
-// over, or when somebody took it away.
+// TestInstanceToken proves that an instance gets the same token during the
+// first half of the token's lifetime. Afterwards, or when the token was
+// deleted, the instance gets a new token.
 func TestInstanceToken(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, frozen)

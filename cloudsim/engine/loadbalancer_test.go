@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// where lists the addresses of a load balancer.
+// where returns the addresses of a load balancer.
 func where(l cloudsim.LoadBalancer) (ips []string) {
 	for _, a := range l.Addresses {
 		ips = append(ips, a.IP)
@@ -19,8 +19,9 @@ func where(l cloudsim.LoadBalancer) (ips []string) {
 	return ips
 }
 
-// A load balancer takes an address per family and gives back what it no longer
-// has; the one that stays does not change, and a reserved one is kept.
+// TestLoadBalancerFamilies proves that a load balancer has an address of each
+// family. It keeps the addresses of remaining families, releases other
+// addresses, and does not delete a reserved address.
 func TestLoadBalancerFamilies(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.InternalLoadBalancers = netip.MustParsePrefix("127.66.0.0/16") })
@@ -82,9 +83,9 @@ func TestLoadBalancerFamilies(t *testing.T) {
 	}
 }
 
-// Each listener has a published port while there are any: the lowest free one,
-// which it keeps, and which is free again when it goes. Another range gives
-// everybody new ones.
+// TestPublishedPorts proves that each listener gets the lowest free published
+// port and keeps the port. A deleted listener frees its port. If the configured
+// range changes, all listeners get new ports.
 func TestPublishedPorts(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	path := file(t)
@@ -134,8 +135,9 @@ func TestPublishedPorts(t *testing.T) {
 	expect("none", nil, published(b, err))
 }
 
-// A target may be an address behind an instance: its own, or of its pod ranges,
-// and nothing else. It goes with the instance.
+// TestAddressTargets proves that the IP of a target must be an address of its
+// instance or in its pod ranges. The target is removed together with the
+// instance.
 func TestAddressTargets(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) {

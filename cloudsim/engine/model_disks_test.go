@@ -10,10 +10,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// diskWork is how long work on disks and snapshots takes in the model's cloud.
+// diskWork is the duration of work on disks and snapshots in the model's cloud.
 const diskWork = 45 * time.Second
 
-// vol and shot are what the model knows of a disk and of a snapshot.
+// vol and shot are the model of a disk and of a snapshot.
 type vol struct {
 	Name, Zone, State, Source string
 	Type                      string
@@ -25,13 +25,14 @@ type vol struct {
 
 type shot struct {
 	Name, Disk, State string
-	Group             string // that it is a member of
+	Group             string // group of which the snapshot is a member
 	Size              int
 	Data              bool
 	until             time.Time
 }
 
-// copied reports whether something is still being made of a disk or a snapshot.
+// copied reports whether a copy or a snapshot of a disk or snapshot is being
+// made.
 func (w *world) copied(id string) bool {
 	for _, d := range w.disks {
 		if d.Source == id && (d.State == "creating" || d.State == "copying") {
@@ -50,7 +51,7 @@ func (d *vol) hasData() bool {
 	return !slices.Contains([]string{"creating", "copying", "deleting"}, d.State)
 }
 
-// settled is where the work on a disk leads.
+// settled settles the work on a disk.
 func (d *vol) settled() {
 	maps.DeleteFunc(d.At, func(_, state string) bool { return state == "detaching" })
 	for i := range d.At {
@@ -61,7 +62,7 @@ func (d *vol) settled() {
 	}
 }
 
-// lose takes a disk out of an instance, whatever it was doing there.
+// lose detaches a disk from an instance in any state.
 func (d *vol) lose(instance string) {
 	was := d.At[instance]
 	delete(d.At, instance)
@@ -132,7 +133,8 @@ func (w *world) createDisk(t *rapid.T) {
 	}
 }
 
-// source is the size of a new disk, or why its source does not allow it.
+// source returns the size of a new disk, or the error if its source does not
+// permit the disk.
 func (w *world) source(req cloudsim.CreateDisk) (size int, refusal error) {
 	least, zone, typ := 0, req.Zone, req.Type
 	switch {
@@ -281,7 +283,7 @@ func (w *world) deleteSnapshot(t *rapid.T) {
 	case s == nil:
 		agree(t, err, cloudsim.NotFound)
 	case s.Group != "":
-		agree(t, err, cloudsim.Conflict) // deleted whole
+		agree(t, err, cloudsim.Conflict) // the members of a group are deleted with the group
 	case s.State == "deleting":
 		agree(t, err, nil)
 	case w.copied(id):
@@ -292,7 +294,8 @@ func (w *world) deleteSnapshot(t *rapid.T) {
 	}
 }
 
-// reportData is a data plane that is done with one thing.
+// reportData reports complete data for a disk and a snapshot, as a data plane
+// does.
 func (w *world) reportData(t *rapid.T) {
 	if id := some(t, w.disks); w.disks[id] == nil {
 		agree(t, w.e.ReportDisk(w.ctx, cloudsim.DiskID(id), cloudsim.DiskStatus{SizeGiB: 1}), cloudsim.NotFound)
@@ -314,7 +317,7 @@ func (w *world) reportData(t *rapid.T) {
 	}
 }
 
-// seenDisks is the cloud's disks and snapshots as the model writes them.
+// seenDisks returns the cloud's disks and snapshots in the form of the model.
 func (w *world) seenDisks(t *rapid.T, objects map[string]any) (map[string]*vol, map[string]*shot) {
 	ds, err1 := w.e.ListDisks(w.ctx, cloudsim.ListOptions{})
 	ss, err2 := w.e.ListSnapshots(w.ctx, cloudsim.ListOptions{})

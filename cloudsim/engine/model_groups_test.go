@@ -9,14 +9,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// grp is what the model knows of a group of snapshots.
+// grp is the model of a group of snapshots.
 type grp struct {
 	Name, State      string
 	Disks, Snapshots []string
 	until            time.Time
 }
 
-// move takes a group and its members to a state together.
+// moveGroup sets the state of a group and its members.
 func (w *world) moveGroup(g *grp, state string) {
 	g.State, g.until = state, time.Time{}
 	for _, id := range g.Snapshots {
@@ -24,7 +24,7 @@ func (w *world) moveGroup(g *grp, state string) {
 	}
 }
 
-// copiedWhole reports whether all members of a group have their data.
+// copiedWhole reports whether the data of all members of a group is complete.
 func (w *world) copiedWhole(g *grp) bool {
 	return !slices.ContainsFunc(g.Snapshots, func(id string) bool { return !w.snapshots[id].Data })
 }
@@ -46,7 +46,7 @@ func (w *world) settleGroups(now time.Time) {
 	}
 }
 
-// reportedGroup is a group after the data of a member was reported.
+// reportedGroup updates a group after the data of a member was reported.
 func (w *world) reportedGroup(id string) {
 	if g := w.groups[id]; g != nil && g.State == "copying" && w.copiedWhole(g) {
 		w.moveGroup(g, "ready")
@@ -59,7 +59,7 @@ func (w *world) createGroup(t *rapid.T) {
 	disks = slices.Compact(disks)
 	req := cloudsim.CreateSnapshotGroup{Name: rapid.SampledFrom([]string{"g", "h"}).Draw(t, "name")}
 	for _, d := range disks {
-		req.Disks = append([]cloudsim.DiskID{cloudsim.DiskID(d)}, req.Disks...) // the order is no other words
+		req.Disks = append([]cloudsim.DiskID{cloudsim.DiskID(d)}, req.Disks...) // the order of the disks does not matter
 	}
 	have := w.groups[named(w.groups, req.Name, func(g *grp) string { return g.Name })]
 	_, err := w.e.CreateSnapshotGroup(w.ctx, req)
@@ -113,7 +113,7 @@ func (w *world) deleteGroup(t *rapid.T) {
 	}
 }
 
-// modifyDisk asks for another type, more or fewer IOPS, or both.
+// modifyDisk requests another type, other IOPS, or both.
 func (w *world) modifyDisk(t *rapid.T) {
 	id := some(t, w.disks)
 	d := w.disks[id]
@@ -150,7 +150,7 @@ func (w *world) modifyDisk(t *rapid.T) {
 	}
 }
 
-// seenGroups is the cloud's groups of snapshots as the model writes them.
+// seenGroups returns the cloud's snapshot groups in the form of the model.
 func (w *world) seenGroups(t *rapid.T, objects map[string]any) map[string]*grp {
 	gs, err := w.e.ListSnapshotGroups(w.ctx, cloudsim.ListOptions{})
 	agree(t, err, nil)

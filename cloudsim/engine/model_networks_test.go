@@ -10,14 +10,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// networkWork is how long work on networks, subnets and routes takes.
+// networkWork is the duration of work on networks, subnets and routes.
 const networkWork = 20 * time.Second
 
-// vnet, part and way are what the model knows of a network, a subnet and a
-// route.
+// vnet, part and way are the model of a network, a subnet and a route.
 type vnet struct {
 	Name, Range, Pods, State string
-	Routes                   int // how many it may have
+	Routes                   int // maximum number of routes
 	until                    time.Time
 }
 
@@ -33,8 +32,7 @@ type way struct {
 	until                         time.Time
 }
 
-// beginNetworks takes in the network and the subnet that the project was made
-// with.
+// beginNetworks adds the default network and its subnet to the model.
 func (w *world) beginNetworks() {
 	networks, _ := w.e.ListNetworks(w.ctx, cloudsim.ListOptions{})
 	for _, n := range networks.Items {
@@ -76,7 +74,7 @@ func (w *world) settleNetworks(now time.Time) {
 	}
 }
 
-// reroute makes routes black holes whose next hop does not run.
+// reroute turns routes into black holes if their next hop does not run.
 func (w *world) reroute() {
 	for _, r := range w.routes {
 		if r.State != "active" && r.State != "blackhole" {
@@ -95,7 +93,7 @@ func inside(a, b string) bool {
 	return whole.Bits() <= part.Bits() && whole.Contains(part.Addr())
 }
 
-// has reports whether ok is true of one of all.
+// has reports whether ok returns true for any element of all.
 func has[T any](all map[string]*T, ok func(*T) bool) bool {
 	for _, v := range all {
 		if ok(v) {
@@ -127,7 +125,8 @@ func (w *world) createNetwork(t *rapid.T) {
 	}
 }
 
-// updateNetwork gives a network room for pods, or takes it, and room for routes.
+// updateNetwork sets or removes the pod range of a network, and sets the
+// maximum number of routes.
 func (w *world) updateNetwork(t *rapid.T) {
 	id := some(t, w.networks)
 	n := w.networks[id]
@@ -150,7 +149,7 @@ func (w *world) updateNetwork(t *rapid.T) {
 	}
 }
 
-// podsIn reports whether new instances in a subnet have ranges for pods.
+// podsIn reports whether new instances in a subnet get pod ranges.
 func (w *world) podsIn(subnet string) bool { return w.networks[w.subnets[subnet].Network].Pods != "" }
 
 func (w *world) deleteNetwork(t *rapid.T) {
@@ -219,7 +218,7 @@ func (w *world) deleteSubnet(t *rapid.T) {
 	}
 }
 
-// createInstanceIn makes an instance in a subnet that it names.
+// createInstanceIn creates an instance in a given subnet.
 func (w *world) createInstanceIn(t *rapid.T) {
 	req := cloudsim.CreateInstance{
 		Name: rapid.SampledFrom([]string{"k", "l"}).Draw(t, "name"), Zone: rapid.SampledFrom([]string{"sim-1a", "sim-1b"}).Draw(t, "zone"),
@@ -250,8 +249,7 @@ func (w *world) createInstanceIn(t *rapid.T) {
 	}
 }
 
-// freeIn is the lowest address of a subnet that nobody holds, its gateway
-// neither; or "".
+// freeIn returns the lowest free address of a subnet except the gateway, or "".
 func (w *world) freeIn(subnet string) string {
 	in := netip.MustParsePrefix(w.subnets[subnet].Range)
 	held := map[string]bool{cloudsim.GatewayOf(in).String(): true}
@@ -318,8 +316,8 @@ func (w *world) deleteRoute(t *rapid.T) {
 	}
 }
 
-// seenNetworks is the cloud's networks, subnets and routes as the model writes
-// them.
+// seenNetworks returns the cloud's networks, subnets and routes in the form of
+// the model.
 func (w *world) seenNetworks(t *rapid.T, objects map[string]any) (map[string]*vnet, map[string]*part, map[string]*way) {
 	ns, err1 := w.e.ListNetworks(w.ctx, cloudsim.ListOptions{})
 	ss, err2 := w.e.ListSubnets(w.ctx, cloudsim.ListOptions{})

@@ -20,12 +20,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// Whatever is asked in whatever order, the cloud is where a model that a person
-// can read says it is: states, errors, ids, addresses, and what stands on what.
-// Rapid makes the calls, and shortens those that show a difference.
+// TestModel proves that the cloud behaves like a simple model for random
+// sequences of calls. It compares states, errors, ids, addresses and
+// references. Rapid generates the calls and shortens sequences that show a
+// difference.
 func TestModel(t *testing.T) {
 	if steps := flag.Lookup("rapid.steps"); steps.Value.String() == steps.DefValue {
-		_ = steps.Value.Set("100") // the half of it in a quick run: fewer meet too little
+		_ = steps.Value.Set("100") // a short run does half of them; fewer steps reach too few states
 	}
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(undated{t}, func(rt *rapid.T) {
@@ -34,7 +35,7 @@ func TestModel(t *testing.T) {
 				c.Profile.Disk, c.DiskData = diskWork, true
 				c.Profile.Network = networkWork
 			})
-			defer down() // checks the file
+			defer down() // it also checks the file
 			w := &world{
 				e: e, ctx: engine.AsCloud(t.Context()), seq: map[string]int{},
 				instances: map[string]*vm{}, addresses: map[string]*ip{}, balancers: map[string]*lb{},
@@ -47,8 +48,8 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// verbs are the calls of a theme: with all of them at once, what needs three
-// things to be there first is rarely met.
+// verbs returns the calls of a theme. If a run used all calls, it would rarely
+// reach states that need several resources.
 func (w *world) verbs(theme string) map[string]func(*rapid.T) {
 	all := map[string]func(*rapid.T){"": w.same, "pass time": w.passTime, "createInstance": w.createInstance, "moveInstance": w.moveInstance}
 	add := func(of string, verbs map[string]func(*rapid.T)) {
@@ -73,21 +74,22 @@ func (w *world) verbs(theme string) map[string]func(*rapid.T) {
 	return all
 }
 
-// undated hides the test's deadline, which is in another time than the bubble's.
+// undated hides the deadline of the test, because the deadline is real time and
+// the test runs in virtual time.
 type undated struct{ testing.TB }
 
-// Ranges so small that they are used up now and then.
+// These ranges are small, so that they are sometimes exhausted.
 var (
 	fewInstances = netip.MustParsePrefix("127.64.0.0/29")
 	fewAddresses = netip.MustParsePrefix("127.65.0.0/29")
 )
 
-// world is a cloud and what it should be. Its maps are by id.
+// world is a cloud and its model. The keys of the maps are ids.
 type world struct {
 	e         *engine.Engine
 	ctx       context.Context
-	seq       map[string]int // ids given, by prefix
-	rev       uint64         // how far the journal was read
+	seq       map[string]int // number of ids used, by prefix
+	rev       uint64         // last revision of the journal that was read
 	instances map[string]*vm
 	addresses map[string]*ip
 	balancers map[string]*lb
@@ -99,12 +101,12 @@ type world struct {
 	routes    map[string]*way
 }
 
-// vm, ip and lb are what the model knows of a resource; exported fields are
-// compared with the cloud's.
+// vm, ip and lb are the model of an instance, an address and a load balancer.
+// The test compares their exported fields with the cloud.
 type vm struct {
 	Name, Zone, State, IP, Subnet string
-	Pods                          bool      // it has a range for pods
-	until                         time.Time // when its work is over
+	Pods                          bool      // the instance has a pod range
+	until                         time.Time // end of its work
 }
 
 type ip struct {
@@ -117,7 +119,7 @@ type lb struct {
 	Port            int
 	Targets         []string
 	until           time.Time
-	rev             uint64 // of the last answer
+	rev             uint64 // revision in the last answer
 }
 
 func (w *world) id(prefix string) string {
@@ -125,7 +127,7 @@ func (w *world) id(prefix string) string {
 	return fmt.Sprintf("%s-%06x", prefix, w.seq[prefix])
 }
 
-// free is the lowest address of p that nobody holds, or "".
+// free returns the lowest address of p that is not in held, or "".
 func free(p netip.Prefix, held map[string]bool) string {
 	for a := p.Addr().Next(); p.Contains(a.Next()); a = a.Next() {
 		if !held[a.String()] {
@@ -151,7 +153,7 @@ func (w *world) freeAddress() string {
 	return free(fewAddresses, held)
 }
 
-// named returns the id of what has that name.
+// named returns the id of the resource with that name, or "".
 func named[T any](all map[string]*T, name string, of func(*T) string) string {
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		if of(all[id]) == name {
@@ -161,7 +163,8 @@ func named[T any](all map[string]*T, name string, of func(*T) string) string {
 	return ""
 }
 
-// agree fails unless the cloud answered as the model does; nil wants no error.
+// agree fails the test unless the cloud returned the error that the model
+// expects. A nil want means no error.
 func agree(t *rapid.T, got error, want error) {
 	t.Helper()
 	if want == nil && got == nil || want != nil && errors.Is(got, want) {
@@ -170,19 +173,19 @@ func agree(t *rapid.T, got error, want error) {
 	t.Fatalf("the cloud says %v, the model %v", got, want)
 }
 
-// some draws an id of all, or one that is none.
+// some returns a random id of all, or an id that does not exist.
 func some[T any](t *rapid.T, all map[string]*T) string {
 	return rapid.SampledFrom(append(slices.Sorted(maps.Keys(all)), "none-000001")).Draw(t, "id")
 }
 
-// passTime lets the hardware work.
+// passTime lets some time pass, so that work settles.
 func (w *world) passTime(t *rapid.T) {
 	time.Sleep(rapid.SampledFrom([]time.Duration{time.Second, 30 * time.Second, 90 * time.Second}).Draw(t, "time"))
 	synctest.Wait()
 	w.settle(time.Now())
 }
 
-// settle moves the model to now.
+// settle settles the due work in the model.
 func (w *world) settle(now time.Time) {
 	for id, i := range w.instances {
 		if i.until.IsZero() || i.until.After(now) {
@@ -229,8 +232,9 @@ func (w *world) settle(now time.Time) {
 	}
 }
 
-// same compares the cloud with the model, and its journal with a journal: each
-// revision once, in order, and the last event of a thing is the thing.
+// same compares the cloud with the model, and the journal with the resources.
+// The journal must have each revision once and in order. The last event of each
+// resource must show the present resource.
 func (w *world) same(t *rapid.T) {
 	w.reroute()
 	is, err1 := w.e.ListInstances(w.ctx, cloudsim.ListOptions{})

@@ -71,7 +71,7 @@ func (w *world) moveInstance(t *rapid.T) {
 	}
 }
 
-// addressNames also holds one by which the cloud itself names addresses.
+// addressNames also contains a name that only the cloud itself uses.
 var addressNames = []string{"a", "b", "c", "lb-000001"}
 
 func (w *world) createAddress(t *rapid.T) {
@@ -107,7 +107,8 @@ func (w *world) deleteAddress(t *rapid.T) {
 	}
 }
 
-// draw makes what a caller may want of a load balancer.
+// draw returns a random specification of a load balancer and its targets. known
+// reports whether all targets exist.
 func (w *world) draw(t *rapid.T) (spec cloudsim.LoadBalancerSpec, targets []string, known bool) {
 	port := rapid.IntRange(80, 81).Draw(t, "port")
 	spec = cloudsim.LoadBalancerSpec{
@@ -171,11 +172,12 @@ func (w *world) createBalancer(t *rapid.T) {
 	}
 }
 
-// change is what an update does to the model, after what only it refuses.
+// change checks the result of an update of a load balancer and applies the
+// update to the model.
 func (w *world) change(t *rapid.T, l *lb, port int, targets []string, known bool, got cloudsim.LoadBalancer, err error) {
 	switch {
 	case l.State != "deleting" && l.Port == port && slices.Equal(l.Targets, targets):
-		agree(t, err, nil) // no work
+		agree(t, err, nil) // begins no work
 	case l.State == "deleting":
 		agree(t, err, cloudsim.Conflict)
 	case !known:
