@@ -18,7 +18,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// denied wants an error of a kind that says all words.
+// denied fails the test unless err is of kind and its text contains all words.
 func denied(t *testing.T, err error, kind cloudsim.Kind, words ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {
@@ -32,7 +32,7 @@ func denied(t *testing.T, err error, kind cloudsim.Kind, words ...string) {
 	}
 }
 
-// shop makes a network of both families with pod ranges, and a subnet in it.
+// shop creates a network with both families and pod ranges, and a subnet in it.
 func shop(t *testing.T, e *engine.Engine, ctx context.Context) (cloudsim.Network, cloudsim.Subnet) {
 	t.Helper()
 	n := must(e.CreateNetwork(ctx, cloudsim.CreateNetwork{
@@ -56,8 +56,9 @@ func ips(i cloudsim.Instance) (all []string) {
 	return all
 }
 
-// A subnet gives the lowest free address of each family, keeps its first, its
-// last and its gateway, and takes back what is released.
+// TestSubnetGivesAddresses proves that an instance gets the lowest free address
+// of each family. The first, the last and the gateway address are never
+// assigned. Released addresses are assigned again.
 func TestSubnetGivesAddresses(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
@@ -89,8 +90,8 @@ func TestSubnetGivesAddresses(t *testing.T) {
 	}
 }
 
-// An instance that stands for something else has the address that it asks for,
-// and no other instance gets it.
+// TestInstanceAsksForAnAddress proves that an instance gets the address that it
+// requests, and that no other instance gets this address.
 func TestInstanceAsksForAnAddress(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
@@ -127,8 +128,9 @@ func TestInstanceAsksForAnAddress(t *testing.T) {
 	}
 }
 
-// Of an IPv6 range, too, all addresses can be asked for but those that are kept,
-// however wide it is, and each of them is one instance's.
+// TestAnyIPv6AddressCanBeAskedFor proves that each address of an IPv6 range can
+// be requested, whatever the size of the range, except the reserved addresses.
+// Only one instance gets each address.
 func TestAnyIPv6AddressCanBeAskedFor(t *testing.T) {
 	for ipv6, tc := range map[string]struct{ free, kept []string }{
 		"fd10:0:0:1::/64": {
@@ -154,7 +156,7 @@ func TestAnyIPv6AddressCanBeAskedFor(t *testing.T) {
 				r.Address = address
 				return e.CreateInstance(ctx, r)
 			}
-			for range 2 { // what is given back can be asked for again
+			for range 2 { // the second round requests addresses that were released
 				var all []cloudsim.Instance
 				for _, address := range tc.free {
 					i, err := ask(address)
@@ -183,7 +185,8 @@ func TestAnyIPv6AddressCanBeAskedFor(t *testing.T) {
 	}
 }
 
-// The error for a subnet without a free address names it.
+// TestSubnetIsExhausted proves that the error for a subnet without a free
+// address names the subnet.
 func TestSubnetIsExhausted(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
@@ -199,7 +202,8 @@ func TestSubnetIsExhausted(t *testing.T) {
 	denied(t, err, cloudsim.Exhausted, "tiny-a")
 }
 
-// A request that cannot be met says which field is wrong, and nothing is done.
+// TestNetworkRefusals proves that the error for an invalid request names the
+// wrong field, and that the request changes nothing.
 func TestNetworkRefusals(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
@@ -251,10 +255,12 @@ func TestNetworkRefusals(t *testing.T) {
 	}
 }
 
-// why is the error of a call whose answer does not matter.
+// why returns the error of a call and drops the result.
 func why[T any](_ T, err error) error { return err }
 
-// What is used says by whom, and goes when it is not.
+// TestNetworkInUse proves that a network or subnet in use cannot be deleted.
+// The error names the user. After the users are deleted, the network can be
+// deleted.
 func TestNetworkInUse(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
@@ -288,7 +294,9 @@ func TestNetworkInUse(t *testing.T) {
 	}
 }
 
-// Every project has a network of its own, and no two instances an address.
+// TestDefaultNetworksShareAddresses proves that each project has its own
+// default network, and that instances in different default networks have
+// different addresses.
 func TestDefaultNetworksShareAddresses(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Pods.IPv4 = "10.244.0.0/16" })
@@ -304,7 +312,8 @@ func TestDefaultNetworksShareAddresses(t *testing.T) {
 	}
 }
 
-// Of several subnets the nearest takes an instance, the oldest first.
+// TestNearestSubnet proves that an instance gets the subnet that serves the
+// fewest zones, and the oldest of several such subnets.
 func TestNearestSubnet(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)
@@ -330,8 +339,8 @@ func TestNearestSubnet(t *testing.T) {
 	}
 }
 
-// Networks and subnets take time, also across a restart; meanwhile nothing
-// can be put into them.
+// TestNetworkLife proves that work on networks and subnets takes time, also
+// across a restart. Meanwhile no resources can be created in them.
 func TestNetworkLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, ctx := file(t), engine.AsCloud(t.Context())
@@ -370,7 +379,8 @@ func TestNetworkLife(t *testing.T) {
 	})
 }
 
-// What calls have made keeps the configuration from taking its addresses.
+// TestConfiguredRangesKeepClear proves that the cloud does not start with
+// configured ranges that overlap existing networks.
 func TestConfiguredRangesKeepClear(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, down := boot(t, path, instant)
@@ -399,7 +409,8 @@ func TestConfiguredRangesKeepClear(t *testing.T) {
 	}
 }
 
-// prepare opens the file with another configuration, and says what it thinks.
+// prepare opens the file with another configuration and returns the error of
+// Prepare.
 func prepare(t *testing.T, path string, change func(*engine.Config)) error {
 	t.Helper()
 	st := must(store.Open(path))(t)

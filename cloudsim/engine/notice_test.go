@@ -10,8 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// A notice comes true when the cloud's clock says so: the restart in between
-// forgets nothing, what was put off waits, and what was withdrawn never comes.
+// TestNoticesComeTrue proves that the action of a notice happens at its time,
+// also after a restart. A postponed notice waits for its new time, and a
+// withdrawn notice has no effect.
 func TestNoticesComeTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := file(t)
@@ -25,7 +26,7 @@ func TestNoticesComeTrue(t *testing.T) {
 			}
 		}
 		announce(doomed, "preemption", 10)
-		announce(doomed, "preemption", 30) // put off
+		announce(doomed, "preemption", 30) // postpones the notice
 		announce(rebooted, "maintenance", 30)
 		announce(spared, "preemption", 30)
 		announce(stopped, "maintenance", 30)
@@ -65,7 +66,8 @@ func TestNoticesComeTrue(t *testing.T) {
 	})
 }
 
-// User data is kept with its instance, is part of its words, and goes with it.
+// TestUserData proves that user data is stored with its instance, is compared
+// when the create call is repeated, and is deleted with the instance.
 func TestUserData(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -93,7 +95,8 @@ func TestUserData(t *testing.T) {
 	}
 }
 
-// A reboot for maintenance brings a crashed instance back, as any reboot does.
+// TestMaintenanceOfACrashedInstance proves that a maintenance reboot ends a
+// crash, as any reboot does.
 func TestMaintenanceOfACrashedInstance(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, frozen)

@@ -13,8 +13,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// A crowd that creates at once makes exactly as many as there may be, and who
-// asks again for what there is gets it. boot checks the counts at the end.
+// TestQuotaIsExactInACrowd proves that concurrent creates make exactly as many
+// instances as the quota allows. A repeated create of an existing instance
+// succeeds. The function that boot returns checks the counts.
 func TestQuotaIsExactInACrowd(t *testing.T) {
 	const limit, crowd = 7, 60
 	path := file(t)
@@ -78,7 +79,7 @@ func quotaOf(t *testing.T, e *engine.Engine, name cloudsim.QuotaName) cloudsim.Q
 	return cloudsim.Quota{}
 }
 
-// Every quota is one that somebody keeps to.
+// TestEachQuota proves that each quota is enforced.
 func TestEachQuota(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -140,8 +141,8 @@ func TestEachQuota(t *testing.T) {
 	}
 }
 
-// netRoom: networks, subnets and routes are counted, with those that every
-// project begins with, and those that go make room.
+// netRoom checks the quotas of networks, subnets and routes. They count default
+// networks and their subnets, and deleted resources no longer count.
 func netRoom(t *testing.T, e *engine.Engine, ctx context.Context, set func(cloudsim.QuotaName, int64), full func(string, error)) {
 	t.Helper()
 	hop := mustCreate(t, e, ctx, "hop")
@@ -187,7 +188,8 @@ func netRoom(t *testing.T, e *engine.Engine, ctx context.Context, set func(cloud
 	}
 }
 
-// A group is refused whole when all of its snapshots together are too many.
+// TestQuotaOfAGroup proves that a snapshot group is refused if its snapshots
+// together exceed the quota.
 func TestQuotaOfAGroup(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

@@ -10,9 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// What the cloud's own key signed is good for the registry and the issuer that
-// it says, for what it is, and until the second that it says: on the cloud's
-// clock, with no leeway.
+// TestRegistryTokensSayWhatTheyAreFor proves that a registry token is valid
+// only for its registry, its issuer and its use. The token is valid until the
+// second of its expiry on the cloud's clock, without leeway.
 func TestRegistryTokensSayWhatTheyAreFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := file(t)

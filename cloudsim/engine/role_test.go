@@ -18,8 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// account makes a service account with roles in the call's project and returns
-// the secret of a token of it.
+// account creates a service account with roles in the call's project. It
+// returns the secret of a token of the account.
 func account(t *testing.T, e *engine.Engine, ctx context.Context, name string, bindings ...cloudsim.CreateRoleBinding) string {
 	t.Helper()
 	a, err := e.CreateServiceAccount(ctx, cloudsim.CreateServiceAccount{Name: name})
@@ -39,7 +39,8 @@ func account(t *testing.T, e *engine.Engine, ctx context.Context, name string, b
 	return tok.Secret
 }
 
-// What a service account may do is what its bindings say, from the next call.
+// TestServiceAccount proves that the role bindings of a service account
+// determine its permissions, from the next call on.
 func TestServiceAccount(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -107,7 +108,8 @@ func TestServiceAccount(t *testing.T) {
 	}
 }
 
-// Nobody gives, or becomes, more than he is.
+// TestNobodyGivesWhatHeLacks proves that a caller cannot grant or get more
+// permissions than it has.
 func TestNobodyGivesWhatHeLacks(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -169,7 +171,8 @@ func TestPredefinedRolesStay(t *testing.T) {
 	}
 }
 
-// A binding for some resources is for those, by name or id, and for no list.
+// TestBindingForResources proves that a role binding for some resources applies
+// to them by name or id. It does not permit a list.
 func TestBindingForResources(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -199,7 +202,8 @@ func TestBindingForResources(t *testing.T) {
 	}
 }
 
-// A watcher hears of what it may read, and of nothing else.
+// TestEventsNeedPermission proves that a caller sees only events of resources
+// that it may read.
 func TestEventsNeedPermission(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -223,7 +227,8 @@ func TestEventsNeedPermission(t *testing.T) {
 	}
 }
 
-// Who may do what is not a reader's to hear of.
+// TestReadersDoNotHearOfCallers proves that a reader sees no events of tokens,
+// service accounts, role bindings and workload trusts.
 func TestReadersDoNotHearOfCallers(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -241,14 +246,15 @@ func TestReadersDoNotHearOfCallers(t *testing.T) {
 	}
 }
 
-// keySet is that of a cluster with one key.
+// keySet returns the key set of a cluster with one key.
 func keySet(t *testing.T) string {
 	t.Helper()
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	return string(must(json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "k", Algorithm: "ES256", Use: "sig"}}}))(t))
 }
 
-// trusting has an account of the cloud be what a workload of a cluster is.
+// trusting creates a workload trust, so that a workload of a cluster can call
+// as account.
 func trusting(t *testing.T, e *engine.Engine, ctx context.Context, account string) cloudsim.WorkloadTrust {
 	t.Helper()
 	return must(e.CreateWorkloadTrust(ctx, cloudsim.CreateWorkloadTrust{Name: "trust", Account: account, WorkloadTrustSpec: cloudsim.WorkloadTrustSpec{
@@ -256,9 +262,9 @@ func trusting(t *testing.T, e *engine.Engine, ctx context.Context, account strin
 	}}))(t)
 }
 
-// A project does not go while an instance of another carries an account of its,
-// and takes along what made its accounts callers, and what was being done to its
-// network.
+// TestDeletedProjectLeavesNothing proves that a project cannot be deleted while
+// an instance of another project carries an account of the project. Its
+// deletion also deletes its workload trusts and ends the work on its network.
 func TestDeletedProjectLeavesNothing(t *testing.T) {
 	e, down := boot(t, file(t), instant, frozen, func(c *engine.Config) { c.Profile.Network = time.Hour })
 	defer down()
@@ -290,7 +296,8 @@ func TestDeletedProjectLeavesNothing(t *testing.T) {
 	}
 }
 
-// A service account's token expires on the cloud's clock; a day later it is gone.
+// TestServiceAccountTokenExpires proves that a token expires on the cloud's
+// clock, and that the token is deleted a day later.
 func TestServiceAccountTokenExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)
@@ -320,9 +327,10 @@ func TestServiceAccountTokenExpires(t *testing.T) {
 	})
 }
 
-// What is of all projects, or of another, is not for who may do something else
-// there: a reader of the whole cloud that is an admin of shop ends no admin's
-// token, and is nobody of bank.
+// TestReaderOfAllIsNoAdminOfAll proves that a role in all projects gives only
+// its own permissions there. The caller is a reader of all projects and an
+// administrator of shop. It cannot delete tokens or bindings of all projects,
+// and cannot use accounts of bank.
 func TestReaderOfAllIsNoAdminOfAll(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -359,14 +367,16 @@ func TestReaderOfAllIsNoAdminOfAll(t *testing.T) {
 	}
 	err1 = e.DeleteRoleBinding(as("secret", "roleBindings.delete", engine.Manage), bound.ID)
 	second := must(e.CreateToken(enter(t, e, "secret", "*"), cloudsim.CreateToken{Name: "second", Role: cloudsim.RoleAdmin}))(t)
-	err2 = e.DeleteToken(as(second.Secret, "tokens.delete", engine.Manage), tok.ID) // by another token of all projects
+	err2 = e.DeleteToken(as(second.Secret, "tokens.delete", engine.Manage), tok.ID) // the call uses another token of all projects
 	if err := errors.Join(err1, err2); err != nil {
 		t.Errorf("an admin of all may not: %v", err)
 	}
 }
 
-// A token of a workload is good for one account: no other project can make it
-// theirs. A project without the keys of a cluster does not block its owner.
+// TestOneTrustForAWorkload proves that a workload's token is valid for one
+// account only. Another project cannot create a trust for the same workload and
+// keys. A project without the keys of a cluster does not block the cluster's
+// owner.
 func TestOneTrustForAWorkload(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -388,8 +398,8 @@ func TestOneTrustForAWorkload(t *testing.T) {
 	must(e.CreateWorkloadTrust(bank, other))(t)
 }
 
-// A token for two audiences can match two trusts. The engine refuses it when
-// the trusts have different accounts.
+// TestTokenOfTwoWorkloads proves that the engine refuses a token with two
+// audiences if it matches two trusts with different accounts.
 func TestTokenOfTwoWorkloads(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -409,7 +419,8 @@ func TestTokenOfTwoWorkloads(t *testing.T) {
 	}
 }
 
-// The noun of a kind is that of its routes, and leads back to it.
+// TestNouns proves that the noun of a kind is the noun of its routes, and that
+// the noun leads back to the kind.
 func TestNouns(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -434,8 +445,8 @@ func TestNouns(t *testing.T) {
 	}
 }
 
-// The administrator's token cannot delete itself. Owners of one project do not
-// read it.
+// TestAdminTokenStays proves that the administrator's token cannot delete
+// itself. An administrator of one project cannot read it.
 func TestAdminTokenStays(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

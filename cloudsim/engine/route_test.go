@@ -13,8 +13,9 @@ func toPods(name string, i cloudsim.Instance) cloudsim.CreateRoute {
 	return cloudsim.CreateRoute{Name: name, Destination: "10.244.1.0/24", NextHop: i.ID}
 }
 
-// A route drops what is sent to it while its next hop does not run, says so,
-// and is active again when it does; one whose next hop is gone stays.
+// TestRouteFollowsItsNextHop proves that a route is a black hole while its next
+// hop does not run, and is active again when it runs. A route stays when its
+// next hop is gone.
 func TestRouteFollowsItsNextHop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -31,7 +32,7 @@ func TestRouteFollowsItsNextHop(t *testing.T) {
 			}
 		}
 		is(cloudsim.RouteCreating, 0)
-		is(cloudsim.RouteBlackhole, 2*time.Second) // the instance is being made
+		is(cloudsim.RouteBlackhole, 2*time.Second) // the instance is still provisioning
 		is(cloudsim.RouteActive, slow.Provision)
 		must(e.RebootInstance(ctx, i.ID))(t)
 		is(cloudsim.RouteActive, time.Second)
@@ -53,8 +54,9 @@ func TestRouteFollowsItsNextHop(t *testing.T) {
 	})
 }
 
-// A network has one route to a destination, at most as many as it may, and
-// only such as lead somewhere; narrower and wider ones may be beside it.
+// TestRouteRefusals proves that a network has one route to each destination,
+// and no more routes than its maximum. Wider and narrower destinations are
+// different destinations. The destination must be outside the network.
 func TestRouteRefusals(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

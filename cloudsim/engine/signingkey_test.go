@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// A retiring key is good for its overlap and not a moment longer, also when
-// the cloud was down meanwhile; an active one cannot be taken away.
+// TestKeysRotate proves that a retiring key is valid exactly for its overlap,
+// even if the cloud was down meanwhile. An active key cannot be deleted.
 func TestKeysRotate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := file(t)

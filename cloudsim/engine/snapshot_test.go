@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// kept is a cloud whose disks have a data plane: the test.
+// kept configures a data plane for disks. The test acts as the data plane.
 func kept(c *engine.Config) { c.DiskData = true }
 
 func mustSnapshot(t *testing.T, e *engine.Engine, ctx context.Context, name string, of cloudsim.DiskID) cloudsim.Snapshot {
@@ -21,7 +21,8 @@ func mustSnapshot(t *testing.T, e *engine.Engine, ctx context.Context, name stri
 	return must(e.CreateSnapshot(ctx, cloudsim.CreateSnapshot{Name: name, Disk: of}))(t)
 }
 
-// refused fails unless err is of that kind and, if field is not "", about that field.
+// refused fails the test unless err is of that kind and, if field is not "",
+// names that field.
 func refused(t *testing.T, what string, err error, kind cloudsim.Kind, field string) {
 	t.Helper()
 	ce, ok := errors.AsType[*cloudsim.Error](err)
@@ -30,13 +31,15 @@ func refused(t *testing.T, what string, err error, kind cloudsim.Kind, field str
 	}
 }
 
-// whole is what a data plane reports of data of size GiB.
+// whole returns the status that a data plane reports for complete data of size
+// GiB.
 func whole(size int) cloudsim.DiskStatus { return cloudsim.DiskStatus{SizeGiB: size} }
 
 var gone = cloudsim.DiskStatus{Error: "its data is gone", Lost: true}
 
-// A snapshot is ready when its time is over and its data is whole, whichever
-// comes first, also over a restart; its operation lasts as long.
+// TestSnapshotIsReadyWithItsData proves that a snapshot is ready when its time
+// is over and its data is complete, in any order and across a restart. Its
+// operation ends at the same time.
 func TestSnapshotIsReadyWithItsData(t *testing.T) {
 	for name, early := range map[string]bool{"data first": true, "time first": false} {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +124,8 @@ func TestSnapshotCreateIsIdempotentAndChecked(t *testing.T) {
 	refused(t, "deleted", err, cloudsim.NotFound, "")
 }
 
-// What is being copied keeps what it is a copy of, until it is whole.
+// TestSourceStaysWhileItIsCopied proves that the source of a copy cannot be
+// deleted until the copy is complete.
 func TestSourceStaysWhileItIsCopied(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, kept)
@@ -176,7 +180,8 @@ func TestSourceStaysWhileItIsCopied(t *testing.T) {
 	}
 }
 
-// What can never be copied fails, and can only be deleted.
+// TestLostSourceFails proves that a copy fails if its source has lost its data.
+// The failed copy can only be deleted.
 func TestLostSourceFails(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, kept)
@@ -213,7 +218,8 @@ func TestLostSourceFails(t *testing.T) {
 	must(e.DeleteDisk(ctx, d.ID))(t)
 }
 
-// What waits for a data plane when the cloud starts without one waits no more.
+// TestNoDataPlaneAnyMore proves that copies become ready if the cloud is
+// started without a data plane.
 func TestNoDataPlaneAnyMore(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, down := boot(t, path, instant, kept)
@@ -230,7 +236,8 @@ func TestNoDataPlaneAnyMore(t *testing.T) {
 	}
 }
 
-// The states that a deletion passes, and the name that it keeps meanwhile.
+// TestSnapshotDeletionTakesTime proves that a snapshot passes the state
+// deleting, and that its name is in use until the deletion ends.
 func TestSnapshotDeletionTakesTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -267,7 +274,8 @@ func TestSnapshotDeletionTakesTime(t *testing.T) {
 	})
 }
 
-// A group is all or none, from its creation to its end.
+// TestSnapshotGroup proves that the members of a group are created, become
+// ready and are deleted together.
 func TestSnapshotGroup(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, kept)
@@ -336,7 +344,8 @@ func TestSnapshotGroup(t *testing.T) {
 	}
 }
 
-// A group of which one member's data is lost has failed whole.
+// TestSnapshotGroupFailsWhole proves that a group and all its members fail if a
+// member has lost its data.
 func TestSnapshotGroupFailsWhole(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, kept)
@@ -359,7 +368,8 @@ func TestSnapshotGroupFailsWhole(t *testing.T) {
 	must(e.DeleteSnapshotGroup(ctx, g.ID))(t)
 }
 
-// Snapshots of one project cannot be seen from another, nor used.
+// TestSnapshotsKeepToTheirProject proves that callers of another project cannot
+// see or use a snapshot.
 func TestSnapshotsKeepToTheirProject(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

@@ -19,7 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// bombs make states whose records expand to a size, or fill 3 MB.
+// bombs create states with records that expand to size bytes. The compressed
+// state has at most about 3 MB.
 var bombs = map[string]func(t testing.TB, size int) []byte{
 	"large values": func(t testing.TB, size int) []byte {
 		value := string(make([]byte, 1<<20))
@@ -40,8 +41,8 @@ var bombs = map[string]func(t testing.TB, size int) []byte{
 	},
 }
 
-// bomb returns a state with records of one bucket: so many bytes, or as many as
-// fit into 3 MB.
+// bomb returns a state with records of one bucket. It stops at size bytes, or
+// when the compressed state reaches 3 MB.
 func bomb(t testing.TB, size int, bucket string, next func(n int) (key, value string)) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -58,7 +59,7 @@ func bomb(t testing.TB, size int, bucket string, next func(n int) (key, value st
 	return out.Bytes()
 }
 
-// counter counts what is read from it.
+// counter counts the bytes that were read from it.
 type counter struct {
 	io.Reader
 	n int
@@ -70,8 +71,8 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// An import refuses a state that expands to 256 MiB before it has read half of
-// it, and keeps nothing of it.
+// TestImportStopsEarly proves that an import refuses a state that expands to
+// 256 MiB. It reads less than half of the state and leaves no file.
 func TestImportStopsEarly(t *testing.T) {
 	dir := t.TempDir()
 	e, stop := boot(t, file(t), instant, withStates(dir))
@@ -87,8 +88,8 @@ func TestImportStopsEarly(t *testing.T) {
 	}
 }
 
-// BenchmarkImportBomb measures the anonymous memory that an import of a hostile
-// state of 3 MB takes in addition. It may be at most 64 MiB.
+// BenchmarkImportBomb measures the additional anonymous memory during the
+// import of a hostile state of 3 MB. The limit is 64 MiB.
 func BenchmarkImportBomb(b *testing.B) {
 	for name, body := range bombs {
 		b.Run(name, func(b *testing.B) {

@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// FuzzImportState: a state with one arbitrary record is refused, or it is loaded
-// into a cloud that then runs and answers.
+// FuzzImportState proves that a state with one arbitrary record is either
+// refused, or is loaded into a cloud that then runs and answers calls.
 func FuzzImportState(f *testing.F) {
 	for _, s := range [][3]string{
 		{"meta", "clock", "012345678901234567890123"}, {"meta", "gaps", "[[1,2,3]]"}, {"meta", "epoch", "\xff\xff\xff\xff\xff\xff\xff\xff"},
@@ -36,7 +36,7 @@ func FuzzImportState(f *testing.F) {
 	f.Fuzz(func(t *testing.T, bucket string, key, value []byte) {
 		ctx := engine.AsCloud(t.Context())
 		e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
-		defer stop() // fails if the cloud has stopped or its file is damaged
+		defer stop() // stop fails the test if the cloud has stopped or its file is damaged
 		if _, err := e.ImportState(ctx, "s", bytes.NewReader(withRecord(t, good, bucket, key, value))); err != nil {
 			if !errors.Is(err, cloudsim.Invalid) {
 				t.Errorf("import: %v", err)

@@ -22,12 +22,13 @@ func withStates(dir string) func(*engine.Config) {
 	return func(c *engine.Config) { c.StateDir = dir }
 }
 
-// A load restores ids, addresses, provider ids, open operations, faults, holds
-// and the clock, and removes later changes. A restart keeps all this.
+// TestLoadState proves that a load restores ids, addresses, provider ids, open
+// operations, faults and the clock, and removes later changes. A restart keeps
+// all this.
 func TestLoadState(t *testing.T) {
 	path, dir, ctx := file(t), t.TempDir(), engine.AsCloud(t.Context())
 	e, stop := boot(t, path, frozen, withStates(dir))
-	a := mustCreate(t, e, ctx, "a") // its work is open
+	a := mustCreate(t, e, ctx, "a") // its operation is open
 	_, err1 := e.CreateFault(ctx, cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{
 		Match: cloudsim.FaultMatch{Operation: "zones.get"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultDrop},
 	}})
@@ -79,8 +80,9 @@ func TestLoadState(t *testing.T) {
 	}
 }
 
-// Tokens of the running cloud stay valid after a load, unless their service
-// account is not in the state. Tokens that only the state has do not.
+// TestLoadKeepsSecrets proves that tokens of the running cloud stay valid after
+// a load, unless their service account is not in the state. Tokens that only
+// the state has are not valid.
 func TestLoadKeepsSecrets(t *testing.T) {
 	e, down := boot(t, file(t), instant, withStates(t.TempDir()))
 	defer down()
@@ -114,13 +116,14 @@ func TestLoadKeepsSecrets(t *testing.T) {
 	}
 }
 
-// After a load a token has the identity that it had before, or it is invalid. In
-// the state its id may belong to another project or account, and its name to
-// another token.
+// TestLoadMovesNoToken proves that after a load a token has the same identity
+// as before, or is invalid. In the state, the ids of its project and account
+// may belong to other resources, and its name may belong to another token.
 func TestLoadMovesNoToken(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
-	// side is the content of a cloud: projects, and in the last project an account
-	// and a token "ci" with role. The token is of the account, if there is one.
+	// side is the content of a cloud. It has the projects, and in the last
+	// project an account and a token "ci" with the role. The token belongs to
+	// the account if there is an account.
 	type side struct {
 		projects []string
 		account  string
@@ -188,14 +191,14 @@ func TestLoadMovesNoToken(t *testing.T) {
 	}
 }
 
-// A token that a load keeps expires at the same time as without the load, and is
-// deleted a day later. The expiry of a token with its name in the state does not
-// matter.
+// TestLoadKeepsTheEndOfTokens proves that a token which a load keeps expires at
+// the same time as without the load, and is deleted a day later. The expiry of
+// the state's token with the same name does not matter.
 func TestLoadKeepsTheEndOfTokens(t *testing.T) {
 	const none, brief, long, forever = -1, 3600, 72 * 3600, 0 // seconds
 	for name, tc := range map[string]struct {
 		then, now    int64
-		opens, stays bool // after two days, and after ten
+		opens, stays bool // after two days, and after ten days
 	}{
 		"brief":                       {none, brief, false, false},
 		"long":                        {none, long, true, false},
@@ -243,8 +246,9 @@ func TestLoadKeepsTheEndOfTokens(t *testing.T) {
 	}
 }
 
-// Watches from before a load end with Gone, also if their revision is reached
-// again, and if their caller's token is not in the state. Later watches continue.
+// TestWatchesEndWithALoad proves that watches from before a load end with Gone.
+// This holds even if their revision is reached again, or if their caller's
+// token is not in the state. Later watches continue.
 func TestWatchesEndWithALoad(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -297,8 +301,8 @@ func TestWatchesEndWithALoad(t *testing.T) {
 	}
 }
 
-// Tokens stay valid after a load and a reset. A reset deletes all resources, and
-// ids start again.
+// TestResetState proves that tokens stay valid after a load and a reset. A
+// reset deletes all resources, and ids start again.
 func TestResetState(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -340,8 +344,9 @@ func TestResetState(t *testing.T) {
 	}
 }
 
-// Another cloud imports an exported state. It refuses a damaged file, a cut file
-// and other files, and keeps nothing of them.
+// TestExportImport proves that another cloud can import an exported state. The
+// import refuses a damaged file, a cut file and other files, and leaves no file
+// of them.
 func TestExportImport(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -389,8 +394,8 @@ func TestExportImport(t *testing.T) {
 	}
 }
 
-// A state whose file is damaged is not loaded and can be deleted. A list shows
-// damage of its header.
+// TestDamagedState proves that a state with a damaged file is not loaded and
+// can be deleted. A list shows damage of the header.
 func TestDamagedState(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(dir))
@@ -423,8 +428,9 @@ func TestDamagedState(t *testing.T) {
 	}
 }
 
-// A start removes the unfinished files of a killed cloud, and no files in the
-// folder of another cloud, whatever the names of the folders are.
+// TestScratchIsForgotten proves that a start removes the unfinished files of a
+// killed cloud. It removes no files in the directory of another cloud, even if
+// the directory names contain pattern characters.
 func TestScratchIsForgotten(t *testing.T) {
 	parent, ctx := t.TempDir(), engine.AsCloud(t.Context())
 	dir, others := filepath.Join(parent, "lab[1]"), filepath.Join(parent, "lab1")
@@ -449,8 +455,8 @@ func TestScratchIsForgotten(t *testing.T) {
 	}
 }
 
-// A state with other address ranges or zones is refused, and the cloud stays as
-// it is.
+// TestLoadRefuses proves that a state with other address ranges is refused, and
+// that the cloud stays unchanged.
 func TestLoadRefuses(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())
 	elsewhere := func(c *engine.Config) {
@@ -476,7 +482,8 @@ func TestLoadRefuses(t *testing.T) {
 	mustCreate(t, e, ctx, "d")
 }
 
-// A reset whose caller has left changes nothing.
+// TestResetIsGivenUp proves that a reset changes nothing if its caller has
+// left.
 func TestResetIsGivenUp(t *testing.T) {
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
 	defer stop()
@@ -491,8 +498,9 @@ func TestResetIsGivenUp(t *testing.T) {
 	}
 }
 
-// A diff lists added, removed and changed resources, with the fields that differ.
-// It ignores fields that differ in any two states, such as revisions.
+// TestDiffStates proves that a diff lists added, removed and changed resources,
+// with the fields that differ. It ignores fields that differ in any two states,
+// such as revisions.
 func TestDiffStates(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -530,7 +538,8 @@ func TestDiffStates(t *testing.T) {
 	}
 }
 
-// A token that a reset keeps still expires.
+// TestResetKeepsTheEndOfTokens proves that a token which a reset keeps still
+// expires.
 func TestResetKeepsTheEndOfTokens(t *testing.T) {
 	e, down := boot(t, file(t), instant, frozen, withStates(t.TempDir()))
 	defer down()

@@ -20,7 +20,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// brief makes a token of a service account that expires after 90 seconds.
+// brief creates a token of a service account that expires after 90 seconds.
 func brief(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
 	t.Helper()
 	return must(e.CreateToken(admin, cloudsim.CreateToken{ServiceAccount: name, TTLSeconds: 90}))(t).Secret
@@ -44,7 +44,7 @@ func workload(t *testing.T, e *engine.Engine, admin context.Context, name string
 	}).Serialize())(t)
 }
 
-// unbind takes a role of a service account away.
+// unbind deletes the role binding with that name.
 func unbind(e *engine.Engine, admin context.Context, name string) error {
 	l, err := e.ListRoleBindings(admin, cloudsim.ListOptions{Name: name})
 	if err != nil || len(l.Items) != 1 {
@@ -53,8 +53,8 @@ func unbind(e *engine.Engine, admin context.Context, name string) error {
 	return e.DeleteRoleBinding(admin, l.Items[0].ID)
 }
 
-// watch sends what a watch of everything yields, but no bookmarks, and last its
-// error, on a channel that it then closes.
+// watch starts a watch of all events. It sends the events except bookmarks, and
+// then the error, on the returned channel, and closes the channel at the end.
 func watch(e *engine.Engine, ctx context.Context) <-chan any {
 	said := make(chan any, 1000)
 	go func() {
@@ -71,8 +71,9 @@ func watch(e *engine.Engine, ctx context.Context) <-chan any {
 	return said
 }
 
-// A watch ends when its caller may watch no longer: at once where somebody takes
-// the right away, and with the next bookmark where only time does. A caller has
+// TestWatchEndsWithItsRight proves that a watch ends when its caller may no
+// longer watch. If a call removes the right, the watch ends at once. If the
+// credential expires, the watch ends with the next bookmark. The caller has
 // role reader, and role writer for some instances.
 func TestWatchEndsWithItsRight(t *testing.T) {
 	idle := func(*engine.Engine, context.Context) error { return nil }
@@ -136,7 +137,9 @@ func TestWatchEndsWithItsRight(t *testing.T) {
 	}
 }
 
-// Who may see less than when he came hears less; the cloud itself hears all.
+// TestWatchHearsWhatItMayNow proves that a watch yields only the events that
+// its caller may read at present. A watch of the cloud itself yields all
+// events.
 func TestWatchHearsWhatItMayNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)
@@ -174,8 +177,9 @@ func TestWatchHearsWhatItMayNow(t *testing.T) {
 	})
 }
 
-// A page of events is Gone like a watch to who was there before a load or a
-// reset; who begins at 0 reads what was loaded, and goes on from there.
+// TestEventsEndWithALoad proves that after a load or a reset ListEvents returns
+// Gone for earlier revisions. A reader that begins at 0 reads the loaded events
+// and can continue.
 func TestEventsEndWithALoad(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -204,8 +208,8 @@ func TestEventsEndWithALoad(t *testing.T) {
 	}
 }
 
-// A watch that begins at 0 reads what was loaded, however many pages it is, and
-// is told of what came after.
+// TestWatchReadsWhatWasLoaded proves that a watch which begins at 0 reads all
+// pages of loaded events, and then the later events.
 func TestWatchReadsWhatWasLoaded(t *testing.T) {
 	ctx, leave := context.WithTimeout(engine.AsCloud(t.Context()), time.Minute)
 	defer leave()

@@ -12,13 +12,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// Many watches of a project read after a commit one after another, so that they
-// leave the processor to others. Few watches read at once, and so does that of
-// another project.
+// TestWatchesShareReads proves that many watches of a project read one after
+// another after a commit, so that other callers get the processor. Few watches
+// read at once, and so does a watch of another project.
 func TestWatchesShareReads(t *testing.T) {
 	for _, tc := range []struct {
 		watches     int
-		least, most time.Duration // until the last one has the event
+		least, most time.Duration // time until the last watch has the event
 	}{{8, 0, 0}, {200, 190 * time.Millisecond, 400 * time.Millisecond}} {
 		t.Run(fmt.Sprint(tc.watches), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestWatchesShareReads(t *testing.T) {
 				}
 				noise, noisy := watch("noisy", tc.watches)
 				write, quiet := watch("quiet", 1)
-				time.Sleep(10 * time.Second) // all have caught up
+				time.Sleep(10 * time.Second) // until then all watches have read all events
 				began := time.Now()
 				noise()
 				write()

@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// admitted is ctx of a request with that id, for an operation.
+// admitted returns an admitted ctx for a request with that id and operation.
 func admitted(t *testing.T, e *engine.Engine, id, operation string) context.Context {
 	t.Helper()
 	ctx, err := e.Admit(t.Context(), engine.Request{ID: id, Secret: "secret", Operation: operation, Access: engine.Write, Project: engine.DefaultProject})
@@ -21,8 +21,9 @@ func admitted(t *testing.T, e *engine.Engine, id, operation string) context.Cont
 	return ctx
 }
 
-// Why tells the calls with their callers and request ids, the work, what holds
-// it, and, when all is over, what became of it.
+// TestWhy proves that Why returns the calls with their callers and request ids,
+// the operations, and the hold that keeps an operation. After the deletion it
+// reports that the object is gone.
 func TestWhy(t *testing.T) {
 	e, stop := boot(t, file(t), frozen)
 	defer stop()
@@ -65,8 +66,8 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// Why tells of the faults that struck calls about an object, and of those that
-// may strike the next.
+// TestWhyTellsOfFaults proves that Why returns the faults that affected calls
+// about an object, and the faults that may affect later calls.
 func TestWhyTellsOfFaults(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant)
