@@ -96,16 +96,16 @@ func takeIP(tx *store.Tx, p netip.Prefix) (netip.Addr, error) {
 // IPv6 ranges it returns 2^62-2.
 func hostsIn(p netip.Prefix) uint64 { return uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62) - 2 }
 
-// numbered returns the part of a range whose addresses the store counts. That
-// part is the whole range, or the first /64 of a larger range, because the
+// numbered returns the part of a range in which the store counts the addresses.
+// That part is the whole range, or the first /64 of a larger range, because the
 // numbers have 64 bits.
 func numbered(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Masked().Addr(), max(p.Bits(), p.Addr().BitLen()-64))
 }
 
-// giveIP returns an address to its range. It ignores an address outside the
-// counted part of the range. Such an address is free as soon as its instance is
-// gone, or it was taken from a range of an earlier configuration.
+// giveIP returns an address to its range. It does nothing for an address
+// outside the counted part of the range. Such an address comes from an earlier
+// configuration, or takeThisIP finds it free by reading all instances.
 func giveIP(tx *store.Tx, p netip.Prefix, ip netip.Addr) error {
 	if !numbered(p).Contains(ip) {
 		return nil
@@ -139,7 +139,7 @@ func (c Config) LoadBalancerRanges() []netip.Prefix {
 	return slices.DeleteFunc(all, func(p netip.Prefix) bool { return !p.IsValid() })
 }
 
-// CreateAddress reserves an address.
+// CreateAddress reserves an address. The call is idempotent by name.
 func (e *Engine) CreateAddress(ctx context.Context, req cloudsim.CreateAddress) (a cloudsim.Address, err error) {
 	if err := req.Validate(); err != nil {
 		return a, err
@@ -172,7 +172,8 @@ func (e *Engine) CreateAddress(ctx context.Context, req cloudsim.CreateAddress) 
 	return a, err
 }
 
-// newAddress takes an IP of the family and scheme of a, and stores a with it.
+// newAddress takes a free IP for the family and scheme of a, and stores a with
+// this IP.
 func (e *Engine) newAddress(tx *store.Tx, a cloudsim.Address) (cloudsim.Address, error) {
 	from := e.cfg.rangeOf(a.Family, a.Scheme)
 	if !from.IsValid() {
@@ -339,8 +340,8 @@ func (e *Engine) standOn(tx *store.Tx, lb *cloudsim.LoadBalancer, field, ip stri
 	return cloudsim.Address{}, unknown(field, ip, "reserve it first: POST /v1/addresses")
 }
 
-// stepOff releases an address of a load balancer. It deletes the address unless
-// the address is static.
+// stepOff releases an address of a load balancer. A static address stays
+// reserved for its project. Any other address is deleted.
 func (e *Engine) stepOff(tx *store.Tx, at cloudsim.LoadBalancerAddress) error {
 	a, err := addresses.Get(tx, string(at.ID))
 	if err != nil {

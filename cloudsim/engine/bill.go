@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// auditKeep is how many audit entries the engine keeps in memory. They take
-// some megabytes.
+// auditKeep is how many audit entries the engine keeps in memory. The entries
+// take some megabytes.
 const auditKeep = 16_384
 
 // ledger holds the audit trail and the bill. Both are only in memory, because a
@@ -78,8 +78,8 @@ func (e *Engine) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Aud
 	return all, nil
 }
 
-// Bill sums the calls that match o. Without o.Since it sums all calls since the
-// last reset. With o.Since it sums the calls in memory since that time.
+// Bill sums the calls that match o. Without o.Since, Bill sums all calls since
+// the last reset. With o.Since, Bill sums the calls in memory since that time.
 func (e *Engine) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	now := e.Now()
 	l := &e.ledger

@@ -33,7 +33,8 @@ func (e *Engine) CancelOperation(ctx context.Context, id cloudsim.OperationID) (
 	return op, err
 }
 
-// undo returns a resource to its state before the cancelled operation op.
+// undo applies the Cancel verb to the resource of the cancelled operation op.
+// The resource returns to its earlier state or is deleted.
 func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 	switch op.Kind {
 	case cloudsim.KindInstance:
@@ -74,9 +75,9 @@ func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 	return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel the %s of %s %s", op.Verb, op.Kind, op.Target)
 }
 
-// undoWork calls undo on the resource of op. It then stores the resource unless
-// undo deleted it. It returns Conflict if a newer operation works on the
-// resource.
+// undoWork calls undo on the resource of op. Then undoWork stores the resource
+// unless undo has deleted it. It returns Conflict if a newer operation works on
+// the resource.
 func undoWork[T any](tx *store.Tx, op cloudsim.Operation, t store.Table[T], undo func(*T) error) error {
 	v, err := t.Get(tx, op.Target)
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Now returns the cloud's time in UTC. Use it outside of transactions. Inside a
-// transaction use tx.Now, which reads the same clock once. Do not use time.Now
-// for a time that a user may wait for: such a time must follow a clock that is
-// frozen, offset, faster or advanced.
+// Now returns the cloud's time in UTC. Use Now outside of transactions. Inside
+// a transaction use tx.Now, which reads the same clock once. Do not use
+// time.Now for a time that a user may wait for, because that time must follow a
+// clock that is frozen, offset, faster or advanced.
 //
-// A user may set the clock back, so a duration since an earlier Now may be
+// A user may set the clock back, so the duration since an earlier Now may be
 // negative. A caller that measures durations takes max(0, …). Each call of Now
-// costs a read of the store.
+// reads the store.
 func (e *Engine) Now() time.Time { return e.store.Time() }
 
 // startClock freezes the clock of a new cloud if the configuration has
@@ -60,9 +60,9 @@ func (e *Engine) GetClock(ctx context.Context) (k cloudsim.Clock, err error) {
 }
 
 // SetClock stores a change of the clock. The change holds when SetClock
-// returns. Work that is due by the new time settles soon afterwards;
-// AdvanceClock waits for such work. SetClock waits until a running AdvanceClock
-// ends, because AdvanceClock would overwrite the new time.
+// returns. Work that is due by the new time settles soon afterwards.
+// (AdvanceClock waits for such work.) SetClock waits until a running
+// AdvanceClock ends, because AdvanceClock would overwrite the new time.
 func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
@@ -104,14 +104,14 @@ func running(tx *store.Tx) store.Clock {
 }
 
 // AdvanceClock moves the clock forward. It returns when all work that falls due
-// by the new time has settled, including work that the settled work adds. Work
-// settles in the order of its due times, and each transaction has the due time
-// of its work as its time. On a running clock the time of a transaction may be
+// by the new time has settled, including work that other work adds. Work
+// settles in the order of its due times. The time of each transaction is the
+// due time of its work. On a running clock the time of a transaction may be
 // later, because settling the earlier work took some time.
 //
 // AdvanceClock takes as long as the work takes. If ctx ends first, the clock
 // stays at the time that the work has reached, and AdvanceClock returns
-// Unavailable. The caller can then call it again.
+// Unavailable. The caller can then call AdvanceClock again.
 func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
@@ -147,9 +147,9 @@ func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k
 	return k, nil
 }
 
-// stepTo moves the clock from one due time to the next and settles the work
-// that is due then. It reports whether the clock has reached goal. It stops
-// earlier if the transaction is as large as a batch.
+// stepTo moves the clock from one due time to the next and settles the due work
+// each time. It reports whether the clock has reached goal. It stops earlier if
+// the transaction is as large as a batch.
 func stepTo(tx *store.Tx, goal store.Clock, settle func([]store.Work) error) (arrived bool, err error) {
 	for step := newStep(tx); step.goesOn(tx); {
 		at, ok := tx.NextDue()

@@ -166,8 +166,8 @@ func (e *Engine) regionOfDisk(req cloudsim.CreateDisk) (region string, err error
 	return region, nil
 }
 
-// fromSource checks the source of the request, if the request has one. If the
-// request has no size, fromSource sets the size of the source.
+// fromSource checks the source of the request, if the request has a source. If
+// the request has no size, fromSource sets it to the size of the source.
 func fromSource(tx *store.Tx, project cloudsim.ProjectID, region string, req *cloudsim.CreateDisk) error {
 	switch {
 	case req.SourceSnapshot != "":
@@ -212,7 +212,7 @@ func (e *Engine) settledDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	return e.finishDisk(tx, d)
 }
 
-// finishDisk settles the work on d and ends its operation successfully.
+// finishDisk settles the work on d and ends the operation successfully.
 func (e *Engine) finishDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	if err := arrive(d); err != nil {
 		return err
@@ -229,9 +229,9 @@ func (e *Engine) finishDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	return disks.Delete(tx, d)
 }
 
-// copiedDisk stores a disk after its status may have changed. If the disk is
-// copying, copiedDisk settles it when its data is complete, and fails it when
-// its data is lost.
+// copiedDisk stores a disk after its status may have changed. It settles a
+// copying disk when its data is complete. It fails a copying disk when its data
+// is lost.
 func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	switch {
 	case d.State != cloudsim.DiskCopying || e.lacksData(d.Status) && !d.Status.Lost:
@@ -285,8 +285,8 @@ func (e *Engine) waitForNoData(tx *store.Tx) error {
 	return nil
 }
 
-// copying returns the resources of a table for which is returns true. It reads
-// all of them before the caller changes any.
+// copying returns the resources of a table that the function is selects. It
+// reads all of them before the caller changes any resource.
 func copying[T any](tx *store.Tx, t store.Table[T], is func(*T) bool) (all []T, err error) {
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {
@@ -329,8 +329,8 @@ func (e *Engine) GetDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk
 	return read(ctx, e, disks, string(id))
 }
 
-// ListDisks returns one page of disks. A zone selects the disks in that zone; a
-// regional disk is in both its zones. A source is a disk or a snapshot.
+// ListDisks returns one page of disks. A zone selects the disks in that zone,
+// and a regional disk is in both its zones. A source is a disk or a snapshot.
 func (e *Engine) ListDisks(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Disk], error) {
 	return page(ctx, e, disks, o, func(d *cloudsim.Disk) string {
 		if slices.Contains(d.ReplicaZones, o.Zone) {
@@ -357,7 +357,7 @@ func (e *Engine) changeDisk(ctx context.Context, id cloudsim.DiskID, verb clouds
 
 // ResizeDisk begins to grow a disk and returns the disk. The disk may be
 // attached. ResizeDisk returns Conflict while a snapshot or a copy of the disk
-// is being made, because that copy has the present size.
+// is being made, because the copy has the present size.
 func (e *Engine) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ResizeDisk) (cloudsim.Disk, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.Disk{}, err

@@ -91,8 +91,8 @@ func checkDiskPools(tx *store.Tx) error {
 }
 
 // takePools takes gib from the pool of a disk type in each zone. It returns
-// Exhausted if a pool has too little space left. The caller then returns the
-// error, so that the transaction keeps no partial change.
+// Exhausted if a pool has too little space left. The caller must then return
+// the error, so that the transaction is discarded.
 func takePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	for _, zone := range zones {
 		p, err := diskPools.Get(tx, cloudsim.DiskPoolName(zone, diskType))

@@ -30,7 +30,7 @@ const (
 	Read   Access = iota // permitted by PermitRead
 	Write                // permitted by PermitWrite
 	Manage               // access rights of a project: permitted by name only
-	Admin                // the whole cloud: permitted by name, by a role in all projects
+	Admin                // operations on the whole cloud: permitted by name, by a role in all projects
 	Enter                // any valid token; the handler calls Allowed for each action
 )
 
@@ -44,7 +44,7 @@ type Call struct {
 	IdempotencyKey string
 	At             time.Time // arrival time on the cloud's clock
 
-	asOf    time.Time        // time that reads see because of a stale-read fault; zero for now
+	asOf    time.Time        // earlier time that reads see because of a stale-read fault; zero for now
 	stuckBy cloudsim.FaultID // fault that keeps the operations of this call from settling; "" for none
 
 	account cloudsim.ServiceAccountID
@@ -90,7 +90,7 @@ const AllProjects = "*"
 
 // Admit authenticates a request, applies rate limits, selects the project and
 // authorizes the operation, in this order. The engine's methods need the
-// returned ctx. With an error the returned ctx permits nothing, but it names
+// returned ctx. If Admit returns an error, the ctx permits nothing. It names
 // the caller if the caller is known.
 func (e *Engine) Admit(ctx context.Context, r Request) (context.Context, error) {
 	if r.Secret == "" {
@@ -164,8 +164,8 @@ func (c *Call) choose(tx *store.Tx, chosen string) error {
 	return cloudsim.Errorf(cloudsim.Denied, "%s is for project %s only, and has no role in %q", c.who(), c.Project, chosen)
 }
 
-// authenticate returns the token of a secret, and the credential with which the
-// token can be checked again.
+// authenticate returns the token of a secret, and a credential with which the
+// engine can check the token again.
 func authenticate(tx *store.Tx, secret string) (t cloudsim.Token, shown credential, err error) {
 	shown = credential{hash: hashSecret(secret)}
 	if isWorkloadToken(secret) {

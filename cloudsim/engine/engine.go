@@ -20,8 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Config is the configuration of a cloud. Default returns one with default
-// values.
+// Config is the configuration of a cloud. Default returns the default
+// configuration.
 type Config struct {
 	// Issuer is the issuer of identity documents. It is the URL of the cloud's
 	// API, without a trailing slash.
@@ -37,7 +37,7 @@ type Config struct {
 	Pods                   cloudsim.PodRanges           // pod ranges of default networks; zero value: no pod ranges
 	LoadBalancers          netip.Prefix                 // IPv4 range of load balancers
 	LoadBalancers6         netip.Prefix                 // IPv6 range of load balancers; none: load balancers have no IPv6
-	InternalLoadBalancers  netip.Prefix                 // IPv4 range of internal load balancers; none: the range of external ones
+	InternalLoadBalancers  netip.Prefix                 // IPv4 range of internal load balancers; none: the range of external load balancers
 	InternalLoadBalancers6 netip.Prefix                 // IPv6 range of internal load balancers
 	NetworkRanges          []netip.Prefix               // ranges that projects may use for networks, pods and routes
 	Published              Published                    // host ports at which listeners are published; zero value: none
@@ -102,8 +102,8 @@ type Profile struct {
 	Network      time.Duration // network, subnet, route: creating, updating, deleting
 }
 
-// The profiles that users choose by name. Realistic has short durations: a
-// watcher sees every state, and labs stay quick.
+// These are the profiles that users choose by name. Realistic has short
+// durations, so that a watcher sees every state and labs stay quick.
 var (
 	Instant   = Profile{Name: "instant"}
 	Realistic = Profile{Name: "realistic", Provision: 400 * time.Millisecond, Boot: 800 * time.Millisecond, Shutdown: 800 * time.Millisecond, LoadBalancer: 250 * time.Millisecond, Disk: 300 * time.Millisecond, Network: 200 * time.Millisecond}
@@ -145,7 +145,8 @@ type Engine struct {
 	loading sync.Mutex
 }
 
-// New returns an Engine. It does no work; call Prepare and then Run.
+// New returns an Engine without doing any work. The caller then calls Prepare
+// and Run.
 func New(log *slog.Logger, st *store.Store, cfg Config) *Engine {
 	return &Engine{log: log, store: st, cfg: cfg}
 }
@@ -281,8 +282,8 @@ type agenda struct {
 	long bool          // the journal is too long and needs compaction
 }
 
-// agenda reads the due list and the journal length once. Each commit wakes the
-// loop to read them again.
+// agenda reads the due list and the length of the journal once. Each commit
+// wakes the loop, which then calls agenda again.
 func (e *Engine) agenda() (a agenda, err error) {
 	a.wait = time.Hour
 	used := e.store.Used()
@@ -303,9 +304,9 @@ func (e *Engine) agenda() (a agenda, err error) {
 const journalLeast = 1000
 
 // journalKeep returns how many of n events the journal keeps. It returns half
-// of n if the file uses more than JournalRoom bytes. Events can be large,
-// because an event contains the whole resource: a load balancer with thousands
-// of targets takes a third of a megabyte.
+// of n if the file uses more than JournalRoom bytes. An event contains the
+// whole resource, so events can be large. The event of a load balancer with
+// thousands of targets takes a third of a megabyte.
 func (e *Engine) journalKeep(n uint64, used int64) uint64 {
 	if used <= e.cfg.JournalRoom {
 		return e.cfg.JournalKeep
@@ -361,7 +362,7 @@ func (e *Engine) settleIn(fn func(tx *store.Tx, settle func([]store.Work) error)
 					}
 					if err := e.settleOne(tx, w); err != nil {
 						bad, why = w, err
-						return err // the transaction keeps no partial change; the other items run again
+						return err // the transaction keeps no partial change, and the other items run again
 					}
 				}
 				return nil
@@ -429,8 +430,9 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 // compactBatch is how many events one transaction of compact deletes.
 const compactBatch = 2000
 
-// compact shortens the journal to its configured length. The loop calls it when
-// the journal is a quarter longer, so that it runs rarely.
+// compact deletes the oldest events until the journal has its configured
+// length. The loop calls compact when the journal is a quarter longer, so that
+// compact runs rarely.
 func (e *Engine) compact() error {
 	for n := 1; n > 0; {
 		used := e.store.Used()

@@ -26,9 +26,10 @@ var faults = store.Table[cloudsim.Fault]{
 // write an event of the fault.
 var faultsSeen = store.Notes[uint64]{Name: "faultsSeen"}
 
-// faultRules is a copy of the faults that may still hit. With it Decide reads
-// the store only for calls that a fault may match. Only one process uses the
-// file, so the copy is outdated at most during a running call.
+// faultRules is a copy of the faults that may still hit. With the copy, Decide
+// reads the store only for calls that a fault may match. Only one process uses
+// the file, so the copy is outdated only while a change of the faults is
+// running.
 type faultRules struct {
 	loading sync.Mutex // one load at a time, so that the last load publishes its result last
 	live    atomic.Pointer[[]cloudsim.Fault]
@@ -68,13 +69,13 @@ type Subject struct {
 // Strike is the effect of faults on one call. The zero value has no effect.
 type Strike struct {
 	Latency time.Duration   // delay before the effect of Fault
-	Fault   *cloudsim.Fault // fault whose effect applies; nil for none
+	Fault   *cloudsim.Fault // the fault that decides; nil for none
 }
 
 // Decide returns the effect of faults on an authorized call. If no fault
-// matches, Decide only reads memory. Otherwise it commits the counts, and an
-// event for each hit, before it returns. A crash or concurrent calls therefore
-// never make a fault hit more often than its limit.
+// matches, Decide only reads memory. Otherwise Decide commits the counts, and
+// an event for each hit, before it returns. A fault therefore never hits more
+// often than its limit, even after a crash or with concurrent calls.
 func (e *Engine) Decide(ctx context.Context, s Subject) (hit Strike, err error) {
 	live := e.rules.live.Load()
 	if live == nil || len(*live) == 0 {

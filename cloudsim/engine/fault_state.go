@@ -32,8 +32,8 @@ func Under(ctx context.Context, hit Strike) context.Context {
 }
 
 // stuck reports whether a fault keeps an operation from settling. The fault
-// must have struck the call that began the operation, must still exist, and its
-// window must be open.
+// must have struck the call that began the operation. The fault must still
+// exist, and its window must be open.
 func stuck(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	if op.Released || !strings.HasPrefix(op.HeldBy, faults.Prefix+"-") {
 		return false, nil

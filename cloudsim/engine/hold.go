@@ -53,8 +53,8 @@ func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 
 // letGo releases a held operation. If the operation is due, letGo settles it in
 // the same transaction, so that the same calls always write the same journal.
-// Otherwise letGo puts the operation on the due list. The list may have lost
-// the operation if the clock was set back after the work was taken.
+// Otherwise letGo puts the operation on the due list again. This is needed if
+// the clock was set back after the work was taken off the list.
 func (e *Engine) letGo(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {
@@ -172,8 +172,8 @@ func (e *Engine) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) 
 	return op, err
 }
 
-// durations stores the work durations that replace those of the profile. They
-// apply to work that begins afterwards.
+// durations stores the work durations that replace durations of the profile.
+// They apply to work that begins afterwards.
 var durations = store.Notes[cloudsim.WorkDurations]{Name: "durations"}
 
 const allDurations = "all"
@@ -193,7 +193,8 @@ func takes(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, profile
 	return profile, nil
 }
 
-// GetDurations returns the work durations that replace those of the profile.
+// GetDurations returns the work durations that replace durations of the
+// profile.
 func (e *Engine) GetDurations(ctx context.Context) (d cloudsim.WorkDurations, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return d, err

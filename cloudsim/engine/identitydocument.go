@@ -115,8 +115,8 @@ func (e *Engine) CreateInstanceToken(ctx context.Context, id cloudsim.InstanceID
 }
 
 // carriedBy returns the service account that an instance carries. It returns
-// NotFound if the instance carries none, and Conflict if the instance is
-// terminating.
+// NotFound if the instance has no service account, and Conflict if the instance
+// is terminating.
 func carriedBy(tx *store.Tx, call Call, id cloudsim.InstanceID) (a cloudsim.ServiceAccount, err error) {
 	i, err := get(tx, call, instances, string(id))
 	switch {

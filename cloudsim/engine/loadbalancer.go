@@ -133,8 +133,8 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 // checkTargets returns Invalid for targets that are not instances of the
 // project and the region, and for addresses that do not belong to their
 // instances. The error lists all wrong targets. checkTargets skips the targets
-// in had: they were checked before, and an instance that terminates is removed
-// from its load balancers.
+// in had, because an earlier call has checked them. An instance that terminates
+// is removed from its load balancers.
 func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region string, targets, had []cloudsim.Target) error {
 	known := make(map[cloudsim.TargetKey]bool, len(had))
 	for _, t := range had {

@@ -277,8 +277,8 @@ func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cl
 	return n, err
 }
 
-// unused returns Conflict if a resource in table users refers to id by the
-// index. The error names the first such resource.
+// unused returns Conflict if table users has a resource that refers to id in
+// the given index. The error names the first such resource.
 func unused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, users store.Table[T], index string) error {
 	for first, err := range users.Find(tx, index, id, "") {
 		if err != nil {

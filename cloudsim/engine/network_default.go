@@ -25,7 +25,7 @@ func (c Config) validRanges() error {
 	return nil
 }
 
-// text formats a range as resources do; "" for no range.
+// text formats a range as resources do. It returns "" for no range.
 func text(p netip.Prefix) string {
 	if !p.IsValid() {
 		return ""

@@ -128,9 +128,9 @@ func TestInstanceAsksForAnAddress(t *testing.T) {
 	}
 }
 
-// TestAnyIPv6AddressCanBeAskedFor proves that each address of an IPv6 range can
-// be requested, whatever the size of the range, except the reserved addresses.
-// Only one instance gets each address.
+// TestAnyIPv6AddressCanBeAskedFor proves that an instance can request each
+// address of an IPv6 range of any size, except the reserved addresses. Only one
+// instance gets each address.
 func TestAnyIPv6AddressCanBeAskedFor(t *testing.T) {
 	for ipv6, tc := range map[string]struct{ free, kept []string }{
 		"fd10:0:0:1::/64": {

@@ -83,7 +83,7 @@ func (e *Engine) end(tx *store.Tx, id cloudsim.OperationID, verb cloudsim.Verb, 
 	if err != nil {
 		return err
 	}
-	op.Percent = op.PercentAt(tx.Now) // before the move, because it depends on the state
+	op.Percent = op.PercentAt(tx.Now) // before the move, because PercentAt depends on the state
 	if err := op.Move(verb); err != nil {
 		return err
 	}
@@ -96,13 +96,13 @@ func (e *Engine) end(tx *store.Tx, id cloudsim.OperationID, verb cloudsim.Verb, 
 	return tx.LaterOnce(due, store.Work{Kind: cloudsim.KindOperation, Verb: cloudsim.Delete})
 }
 
-// forgetEvery is how often finished operations are deleted. The operations that
-// end in one minute share one work item, so that most of them add nothing to
-// the due list.
+// forgetEvery is how often finished operations are deleted. All operations that
+// end within one minute share one work item, so that most of them add nothing
+// to the due list.
 const forgetEvery = time.Minute
 
-// forgetOperations deletes the operations that ended longer than the retention
-// ago.
+// forgetOperations deletes the operations that ended at least the retention
+// time ago.
 func (e *Engine) forgetOperations(tx *store.Tx, w store.Work) error {
 	until := tx.Now.Add(-retention)
 	var old []cloudsim.Operation

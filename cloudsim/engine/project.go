@@ -85,7 +85,9 @@ func (e *Engine) ListProjects(ctx context.Context, o cloudsim.ListOptions) (clou
 	return page(ctx, e, projects, o, nil)
 }
 
-// DeleteProject removes an empty project, its service accounts, role bindings and tokens.
+// DeleteProject removes an empty project with its default network, service
+// accounts, role bindings, workload trusts and tokens. It returns Conflict if
+// the project owns other resources.
 func (e *Engine) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error {
 	return e.update(ctx, func(tx *store.Tx, call Call) error {
 		p, err := get(tx, call, projects, string(id))

@@ -31,8 +31,8 @@ func publishedKey(p cloudsim.Protocol, port int) string { return string(p) + "/"
 
 // publish gives each listener of lb a published port: its present port, else
 // the lowest free port. If no port is free, the listener has no published port,
-// because it also works without. The time is proportional to the number of
-// ports.
+// because a listener also works without a published port. The time is
+// proportional to the number of ports.
 func (e *Engine) publish(tx *store.Tx, lb *cloudsim.LoadBalancer) error {
 	had := lb.Published
 	lb.Published = nil

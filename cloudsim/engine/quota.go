@@ -33,9 +33,9 @@ func (e *Engine) quotaLimit(tx *store.Tx, project cloudsim.ProjectID, name cloud
 	return e.quotaDefault(name), nil
 }
 
-// room checks quotas: it returns Exhausted if the wanted uses exceed a limit of
-// the project. Call it before the first write. A function that fails before it
-// writes does not slow down the other functions in its batch (see
+// room checks quotas. It returns Exhausted if the wanted uses exceed a limit of
+// the project. Call room before the first write. A function that fails before
+// it writes does not slow down the other functions in its batch (see
 // store.Update).
 func (e *Engine) room(tx *store.Tx, project cloudsim.ProjectID, wanted ...store.Use) error {
 	for _, w := range wanted {

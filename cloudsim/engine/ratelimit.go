@@ -21,8 +21,7 @@ var rateNotes = store.Notes[cloudsim.RateLimits]{Name: "rateLimits"}
 const rateKey = "all"
 
 // rates are the limits in force and each caller's token bucket. The buckets are
-// not stored: after a restart each caller begins with a full
-// bucket.
+// not stored, so after a restart each caller begins with a full bucket.
 type rates struct {
 	limits atomic.Pointer[cloudsim.RateLimits] // nil if there are none
 
@@ -75,9 +74,9 @@ func (e *Engine) applyRates(limits cloudsim.RateLimits) {
 	e.rates.limits.Store(&limits)
 }
 
-// throttle returns Exhausted with RetryAfter for a call that exceeds its caller's
-// rate. It counts in the cloud's time: while the clock is frozen, a caller without
-// tokens waits until the clock is advanced.
+// throttle returns Exhausted with RetryAfter for a call that exceeds its
+// caller's rate. throttle counts in the cloud's time. While the clock is
+// frozen, a caller without tokens waits until the clock is advanced.
 func (e *Engine) throttle(c Call, class Access) error {
 	if err := e.throttleProject(c); err != nil {
 		return err
@@ -107,9 +106,9 @@ func (e *Engine) throttle(c Call, class Access) error {
 	}
 }
 
-// throttleProject returns Exhausted with RetryAfter for a call of a project whose
-// callers together exceed the rate of a project. It protects other projects, so
-// it counts in the machine's time.
+// throttleProject returns Exhausted with RetryAfter if the callers of a project
+// together exceed the rate of a project. It protects other projects, so it
+// counts in the machine's time.
 func (e *Engine) throttleProject(c Call) error {
 	p, bound := c.boundTo()
 	limit := e.cfg.ProjectRate
@@ -126,8 +125,8 @@ func (e *Engine) throttleProject(c Call) error {
 	}
 }
 
-// tokenOrAccount returns the owner of the bucket: all tokens of a service account
-// share one bucket.
+// tokenOrAccount returns the owner of the bucket. All tokens of a service
+// account share one bucket.
 func (c Call) tokenOrAccount() cloudsim.TokenID {
 	if c.account != "" {
 		return cloudsim.TokenID(c.account)

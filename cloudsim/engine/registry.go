@@ -211,9 +211,9 @@ func (e *Engine) CreateRegistryBearer(c RegistryCaller, requestID string, asked 
 }
 
 // CreateRegistryRefusal creates a bearer token that permits nothing. The
-// registry answers each use of it with the reason why. It is for clients that
-// show the answers of the registry to users, but not those of the token
-// endpoint.
+// registry answers each use of the token with the reason in why. This is for
+// clients that show users the answers of the registry, but not the answers of
+// the token endpoint.
 func (e *Engine) CreateRegistryRefusal(why string) (b RegistryBearer, err error) {
 	err = e.store.View(func(tx *store.Tx) error {
 		claims := e.newClaims(tx, useBearer, cloudsim.RegistryBearerLife)
@@ -315,8 +315,8 @@ func (d *decisions) add(one cloudsim.RegistryDecision) {
 }
 
 // KeepRegistryDecisions sets the audit trail to the decisions in before, which
-// has a JSON document in each line. It ignores invalid lines. It writes each
-// later decision to the given writer, as one line in one call of Write.
+// has a JSON document in each line. It ignores invalid lines. Each later
+// decision goes to the writer to, as one line in one call of Write.
 func (e *Engine) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {
 	lines := make([][]byte, 0, maxDecisions)
 	for line := range before {

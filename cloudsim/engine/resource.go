@@ -59,7 +59,7 @@ func read[T any](ctx context.Context, e *Engine, t store.Table[T], id string) (v
 	return v, err
 }
 
-// page returns one page of a table. zone returns the zone of a resource; it is
+// page returns one page of a table. zone returns the zone of a resource, and is
 // nil for kinds without zones. A name is looked up in an index, and so is a
 // source. Labels and zones are compared with all resources of the project.
 func page[T any](ctx context.Context, e *Engine, t store.Table[T], o cloudsim.ListOptions, zone func(*T) string) (l cloudsim.List[T], err error) {
@@ -123,8 +123,7 @@ func page[T any](ctx context.Context, e *Engine, t store.Table[T], o cloudsim.Li
 	return l, err
 }
 
-// rows yields the resources that may match o. It uses an index if an
-// index fits.
+// rows yields the resources that may match o, from an index if an index fits.
 func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptions) func(func(T, error) bool) {
 	project := call.Project
 	if t.Prefix == "" {

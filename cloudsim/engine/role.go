@@ -152,7 +152,7 @@ func (c *Call) authorize(operation string, class Access) error {
 	return nil
 }
 
-// who returns a description of the caller for messages.
+// who describes the caller for messages.
 func (c Call) who() string {
 	if c.account != "" {
 		return "service account \"" + c.Caller + "\" (" + string(c.account) + ")"

@@ -31,8 +31,8 @@ func destinationKey(n cloudsim.NetworkID, destination string) string {
 }
 
 // CreateRoute begins to create a route. It returns Exists if the network has a
-// route to the same destination, and Exhausted if the network has its maximum
-// of routes.
+// route to the same destination, and Exhausted if the network already has its
+// maximum number of routes.
 func (e *Engine) CreateRoute(ctx context.Context, req cloudsim.CreateRoute) (r cloudsim.Route, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err

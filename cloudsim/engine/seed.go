@@ -9,8 +9,8 @@ import (
 )
 
 // requestIDs counts the requests of this process. begin is the revision of the
-// journal when the process began. With begin, a later process on the same file
-// generates other ids.
+// journal when the process began. It makes the ids of a later process on the
+// same file different.
 type requestIDs struct {
 	begin uint64
 	made  atomic.Uint64

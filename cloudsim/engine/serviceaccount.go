@@ -41,9 +41,9 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 
 // accountToCarry returns the id of the service account that a new instance or
 // workload trust shall use. The caller must have all permissions of the account
-// itself, because it passes them on. For an account of another project it must
-// also be permitted to create tokens in all projects, because that account may
-// get more permissions later.
+// itself, because it passes them on. For an account of another project, the
+// caller must also be permitted to create tokens in all projects, because that
+// account may get more permissions later.
 func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrName string) (cloudsim.ServiceAccountID, error) {
 	if idOrName == "" {
 		return "", nil

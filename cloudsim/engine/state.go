@@ -23,7 +23,7 @@ import (
 
 const (
 	stateSuffix = ".state"
-	// scratchPrefix begins the names of temporary files of a save, load or
+	// scratchPrefix is the prefix of the temporary files of a save, load or
 	// import.
 	scratchPrefix = ".making-"
 )
@@ -84,7 +84,7 @@ func (e *Engine) keepState(name string, write func(*os.File) error) (s cloudsim.
 		return s, err
 	}
 	taken := cloudsim.Errorf(cloudsim.Exists, "there is a state named %q: delete it first, or choose another name", name)
-	if _, err := os.Stat(path); err == nil { // os.Link below decides; this check only avoids useless work
+	if _, err := os.Stat(path); err == nil { // os.Link below decides, and this check only avoids useless work
 		return s, taken
 	}
 	if err := os.MkdirAll(e.cfg.StateDir, 0o700); err != nil {
@@ -398,7 +398,7 @@ func fieldsThatDiffer(was, is map[string]any) (names []string) {
 }
 
 // objectsOf reads all objects of a state. It omits revisions, times and token
-// hashes, because they differ between any two states.
+// hashes, because these differ between any two states.
 func (e *Engine) objectsOf(name string) (all map[objectKey]map[string]any, err error) {
 	all = map[objectKey]map[string]any{}
 	read := func(st *store.Store) error {

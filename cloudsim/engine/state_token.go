@@ -58,7 +58,7 @@ func ownTokens(tx *store.Tx) (all []ownToken, err error) {
 	return all, nil
 }
 
-// keepTokens stores the tokens that have the same owner in tx, by name and id.
+// keepTokens stores each token of own that has the same owner in tx.
 func keepTokens(tx *store.Tx, own []ownToken) error {
 	for _, t := range own {
 		of, err := ownerOf(tx, t.Token)
@@ -76,8 +76,8 @@ func keepTokens(tx *store.Tx, own []ownToken) error {
 }
 
 // keepToken stores t in place of the token with the same name, or as a new
-// token. It replaces the role, the account and the expiry too, because those in
-// the state may permit more.
+// token. It also replaces the role, the account and the expiry, because those
+// in the state may permit more.
 func keepToken(tx *store.Tx, t cloudsim.Token) error {
 	have, err := tokens.Named(tx, t.Project, t.Name)
 	switch {

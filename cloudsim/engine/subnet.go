@@ -316,8 +316,8 @@ func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
 }
 
 // nobodyHas reports whether an address that the store does not count is free.
-// It reads all instances. It is needed only for addresses beyond the first /64
-// of a range.
+// It reads all instances. Only addresses beyond the first /64 of a range need
+// this.
 func nobodyHas(tx *store.Tx, ip netip.Addr) (bool, error) {
 	for i, err := range instances.Scan(tx, "", "") {
 		if err != nil || hasAddress(i, ip.String()) {
@@ -333,8 +333,8 @@ func hasAddress(i cloudsim.Instance, address string) bool {
 	return err == nil && slices.Contains(i.Addresses, cloudsim.InstanceAddress{Type: cloudsim.AddressInternal, Address: ask.String()})
 }
 
-// giveAddresses returns the addresses and pod ranges of an instance that is
-// gone to their ranges.
+// giveAddresses returns the addresses and the pod ranges of an instance that is
+// gone, so that new instances can get them.
 func giveAddresses(tx *store.Tx, i *cloudsim.Instance) error {
 	s, err := subnets.Get(tx, string(i.Subnet))
 	if err != nil {

@@ -70,8 +70,8 @@ func putToken(tx *store.Tx, t *cloudsim.Token, secret string) error {
 }
 
 // forgetLater puts the deletion of an expiring token on the due list. The token
-// is deleted a day after its expiry. During that day its user gets an error
-// that names the expiry.
+// is deleted a day after its expiry. During that day a call with the token gets
+// an error that names the expiry.
 func forgetLater(tx *store.Tx, t cloudsim.Token) error {
 	if t.ExpiresAt == nil {
 		return nil
@@ -150,7 +150,8 @@ func (e *Engine) EnsureAdmin(secret string) error {
 func NewSecret() string { return "cst_" + rand.Text() + rand.Text() }
 
 // GetToken returns a token without its secret. A token of no project is visible
-// only to itself and to callers that may do this in all projects.
+// only to calls with that token, and to callers that may read tokens in all
+// projects.
 func (e *Engine) GetToken(ctx context.Context, id cloudsim.TokenID) (cloudsim.Token, error) {
 	call, err := callOf(ctx)
 	if err != nil {

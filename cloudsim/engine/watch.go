@@ -65,8 +65,8 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 }
 
 // sameEpoch returns Gone if the contents of the file were replaced since the
-// reader began, because the reader's revisions belong to the old contents. It
-// sets *epoch for a reader that begins, for which *epoch is 0. A reader that
+// reader began, because the reader's revisions belong to the old contents. If
+// *epoch is 0, the reader begins now, and sameEpoch sets *epoch. A reader that
 // begins at revision 0 also reads the events that were loaded.
 func sameEpoch(tx *store.Tx, rev uint64, epoch *uint64) error {
 	now := tx.Epoch()
@@ -80,9 +80,9 @@ func sameEpoch(tx *store.Tx, rev uint64, epoch *uint64) error {
 }
 
 // ListEvents returns a page of the events after o.Since that the call may see.
-// The Revision of the list is the last revision that it read. ListEvents
-// returns Gone as Watch does. Each page begins a new reader. Therefore only a
-// watch can continue in the middle of loaded events.
+// The Revision of the list is the last revision that ListEvents has read.
+// ListEvents returns Gone in the same cases as Watch. Each call is a new
+// reader, so only a watch can continue in the middle of loaded events.
 func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l cloudsim.List[cloudsim.Event], err error) {
 	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
 		return l, err
@@ -103,8 +103,8 @@ func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []
 		return nil, 0, 0, err
 	}
 	err = e.store.View(func(tx *store.Tx) error {
-		// This check is first, because after a load the caller may have another
-		// token.
+		// This check is first, because after a load the token id of the caller
+		// may belong to another token.
 		if err := sameEpoch(tx, rev, epoch); err != nil {
 			return err
 		}

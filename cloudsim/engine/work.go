@@ -10,7 +10,7 @@ import (
 
 // work begins work on v after the caller moved its state. It settles the work
 // at once if the work takes no time and no hold keeps it. takes is the duration
-// in the profile; stored durations replace it.
+// in the profile. A stored duration replaces it.
 func work[T any](e *Engine, tx *store.Tx, call Call, t store.Table[T], v *T, verb cloudsim.Verb, takes time.Duration, settled func(*store.Tx, *T) error) error {
 	waits, err := e.begin(tx, call, verb, t.Kind, t.ID(v), t.Meta(v), takes)
 	if err != nil {

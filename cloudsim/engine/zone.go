@@ -8,7 +8,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// The tables of the catalogue. The name of each resource is its id.
+// These tables hold the catalogue. The name of each resource is its id.
 var (
 	regions = store.Table[cloudsim.Region]{
 		Kind: cloudsim.KindRegion,
@@ -33,7 +33,7 @@ var (
 )
 
 // applyCatalogue adds missing resources of the configured catalogue and updates
-// resources that differ. It removes none.
+// resources that differ. It does not remove resources.
 func (e *Engine) applyCatalogue(tx *store.Tx) error {
 	c := e.cfg.Catalogue
 	if err := offer(tx, regions, c.Regions, func(have, want cloudsim.Region) bool { return true }); err != nil {
