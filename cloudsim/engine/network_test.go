@@ -18,7 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// denied fails the test unless err is of kind and its text contains all words.
+// denied fails the test unless err is of kind and its text contains each string
+// of words.
 func denied(t *testing.T, err error, kind cloudsim.Kind, words ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {
@@ -259,8 +260,8 @@ func TestNetworkRefusals(t *testing.T) {
 func why[T any](_ T, err error) error { return err }
 
 // TestNetworkInUse proves that a network or subnet in use cannot be deleted.
-// The error names the user. After the users are deleted, the network can be
-// deleted.
+// The error names a resource that uses the network or subnet. After such
+// resources are deleted, the network can be deleted.
 func TestNetworkInUse(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

@@ -74,7 +74,8 @@ func (w *Writer) Begin(h Head) error {
 	return json.NewEncoder(w.buf).Encode(h) // ends the line
 }
 
-// BeginData begins the section with the data of disks. It is not compressed.
+// BeginData begins the section with the data of disks. This section is not
+// compressed.
 func (w *Writer) BeginData() { w.section(gzip.NoCompression) }
 
 func (w *Writer) section(level int) {

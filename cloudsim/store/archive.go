@@ -17,7 +17,7 @@ import (
 
 // Archive writes the content of the store as the first section of a state. It
 // does not block writers. look runs in the same transaction and returns whether
-// the state will have the data of disks; a nil look means no.
+// the state will have the data of disks. A nil look means that it will not.
 func (s *Store) Archive(w *statefile.Writer, look func(*Tx) (diskData bool, err error)) (err error) {
 	defer panicOnFault()()
 	defer recoverTo(&err)
@@ -51,9 +51,9 @@ const (
 )
 
 // Unarchive reads the first section of a state into a new store at path. It
-// returns Invalid for a damaged or hostile state; the caller then removes the
-// file at path. The store is only for reading, because a write to it may not
-// survive a crash.
+// returns Invalid for a damaged or hostile state, and the caller then removes
+// the file at path. The store is only for reading, because a write to it may
+// not survive a crash.
 func Unarchive(r *statefile.Reader, path string) (s *Store, err error) {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType, NoSync: true, NoGrowSync: true, NoFreelistSync: true})
 	if err != nil {

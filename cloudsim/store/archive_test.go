@@ -95,8 +95,8 @@ func state(t testing.TB, buckets ...[]string) []byte {
 	return out.Bytes()
 }
 
-// TestArchive proves that Unarchive restores what Archive has written, and that
-// a state with unreadable records is Invalid.
+// TestArchive proves that Unarchive restores the content that Archive has
+// written, and that a state with unreadable records is Invalid.
 func TestArchive(t *testing.T) {
 	whole := archived(t, 10)
 	if again, err := unarchive(t, whole); err != nil || !bytes.Equal(again, whole) {

@@ -11,10 +11,10 @@ import (
 
 // The file has these top-level buckets. A table has the bucket "object/KIND",
 // and each of its indexes has a bucket "index/KIND/NAME". A pool of numbers has
-// the bucket "pool/NAME". The sequence of that bucket is a limit. "free/NAME"
-// has the free numbers below the limit, and "held/NAME" has the used numbers
-// from the limit on. An archive may contain only these buckets, "usage", and
-// "note/NAME".
+// the bucket "pool/NAME". The sequence of this bucket divides the numbers. A
+// number below the sequence is used unless "free/NAME" has it. Any other number
+// is free unless "held/NAME" has it. An archive may contain only these buckets,
+// "usage", and "note/NAME".
 var (
 	bucketMeta    = []byte("meta")
 	bucketJournal = []byte("journal")
@@ -71,7 +71,7 @@ func (t *Tx) Take(pool string, size uint64) (uint64, error) {
 		if err != nil || held.Get(u64(n)) == nil {
 			return n, err
 		}
-		if err := held.Delete(u64(n)); err != nil { // n is below the limit now
+		if err := held.Delete(u64(n)); err != nil { // n is below the sequence now
 			return 0, err
 		}
 	}

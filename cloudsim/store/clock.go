@@ -65,7 +65,8 @@ func (t *Tx) Clock() Clock {
 	}
 }
 
-// SetClock sets the clock in the file, and Now to the time that it shows.
+// SetClock sets the clock in the file. It sets Now to the time that the clock
+// shows.
 func (t *Tx) SetClock(c Clock) error {
 	b, err := t.write(bucketMeta)
 	if err != nil {
@@ -79,7 +80,7 @@ func (t *Tx) SetClock(c Clock) error {
 	return b.Put(keyClock, append(raw, u64(math.Float64bits(c.Rate))...))
 }
 
-// Time returns the cloud's time. It costs a transaction.
+// Time returns the cloud's time. Each call runs a transaction.
 func (s *Store) Time() time.Time {
 	at := s.Now().UTC().Round(0)
 	_ = s.View(func(tx *Tx) error { at = tx.Now; return nil }) // View fails only if the file is closed

@@ -20,7 +20,8 @@ func (t *Tx) nextRevision() (uint64, error) {
 	return b.NextSequence()
 }
 
-// journal writes an event. object is JSON, or nil for an event without one.
+// journal writes an event. object is JSON, or nil for an event without an
+// object.
 func (t *Tx) journal(typ cloudsim.EventType, kind cloudsim.ResourceKind, id string, m *cloudsim.Meta, object []byte) error {
 	raw, err := json.Marshal(cloudsim.Event{
 		Rev: m.Revision, Time: t.Now, Type: typ, Kind: kind, ID: id,

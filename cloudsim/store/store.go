@@ -72,13 +72,13 @@ type write struct {
 // again.
 type failure struct {
 	err error
-	// visible is true if bbolt shows the failed transaction to readers. It may
-	// be missing from the disk.
+	// visible is true if bbolt shows the failed transaction to readers. The
+	// transaction may be missing from the disk.
 	visible bool
 }
 
 // Open opens the file at path, and creates it if it does not exist. It returns
-// an error if another process has the file open, and if an earlier version left
+// an error if another process has the file open, or if an earlier version left
 // a redo log with commits beside the file.
 func Open(path string) (*Store, error) {
 	if err := checkRedoLog(path); err != nil {
@@ -119,9 +119,9 @@ func damaged(path string, err error) error {
 // errPanic wraps the value of a panic.
 var errPanic = errors.New("panic in a transaction")
 
-// recoverTo turns a panic into *err. Defer it. Without it one request could end the
-// process, or leave the file locked. The panic may be a defect of this program,
-// or bbolt's reaction to a damaged page; see panicOnFault.
+// recoverTo turns a panic into *err. Defer the call. Without it one request
+// could end the process, or leave the file locked. The panic may be a defect of
+// this program, or the reaction of bbolt to a damaged page (see panicOnFault).
 func recoverTo(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%w: %v", errPanic, p)

@@ -53,7 +53,7 @@ func (t Table[T]) keys(v *T) [][2][]byte {
 		return [2][]byte{t.index(index), []byte(value + "\x00" + id)}
 	}
 	ks := [][2][]byte{entry(byProject, string(m.Project))}
-	if m.Name != id { // for such a resource Named uses the id
+	if m.Name != id { // if the name is the id, Named finds the resource by the id
 		ks = append(ks, entry(byName, string(m.Project)+"\x00"+m.Name))
 	}
 	for name, of := range t.Index {
@@ -125,8 +125,8 @@ func (t Table[T]) Lookup(tx *Tx, index, value string) ([]T, error) {
 }
 
 // Find yields the resources that have value in an index and an id greater than
-// after, sorted by id. It reads each resource when it yields it. It stops at an
-// error.
+// after, sorted by id. It reads a resource only when it yields the resource. It
+// stops at an error.
 func (t Table[T]) Find(tx *Tx, index, value, after string) func(func(T, error) bool) {
 	return func(yield func(T, error) bool) {
 		for id := range t.ids(tx, index, value, after) {
