@@ -125,7 +125,7 @@ func (l *labRun) throughMany(what tunnelled) {
 	agent := func(id string) *os.Process {
 		return p.start(ours, "agent", "--agent-id="+id, "--proxy-server-host="+agentPorts, "--sync-interval-cap=1s",
 			"--ca-cert="+p.file("agents-ca.crt"), "--agent-cert="+p.file("agent.crt"), "--agent-key="+p.file("agent.key"),
-			"--health-server-port=0", "--admin-server-port=0")
+			"--health-server-port=0", "--admin-server-port=0", "--dial-local") // hollow nodes have loopback addresses
 	}
 	kill := func(all ...*os.Process) {
 		for _, one := range all {
