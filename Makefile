@@ -47,7 +47,7 @@ test: ## run the quick tests with the race detector (two minutes on two cores; e
 
 e2e: build konnectivity csi $(if $(filter 0,$(shell id -u)),machine) ## run the long tests, with real clusters and killed processes
 	@rm -rf bin/figures
-	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./cloudsim/engine ./cloudsim/client ./credprovider ./test/... ./cmd/allinone
+	$(GO) test -count=1 -p 1 -timeout 40m ./lab/... ./netproxy/... ./csidriver/... ./ccm ./cloudsim/engine ./cloudsim/client ./credprovider ./cmd/allinone ./test/...
 	@tail -n +1 bin/figures/*
 	$(GO) test -count=1 -short -tags portable ./cloudsim/dataplane
 	$(GO) -C csidriver/sanity test -count=1 -timeout 10m .
@@ -113,7 +113,7 @@ generated: generate ## fail if docs/reference is stale
 	@git diff --exit-code -- docs/reference || { echo "docs/reference is stale: run make generate and commit"; exit 1; }
 
 bench: build konnectivity ## run the benchmarks, each with its limit in the same run
-	$(GO) test -run '^$$' -bench . -benchtime 2s ./cloudsim/... && $(GO) test -run '^$$' -bench . -benchtime 1x ./ccm && $(GO) test -run '^$$' -bench . -benchtime 3x -timeout 20m ./cmd/allinone && $(GO) test -run '^$$' -bench . -benchtime 60x ./credprovider
+	$(GO) test -run '^$$' -bench . -benchtime 2s ./cloudsim/... && $(GO) test -run '^$$' -bench . -benchtime 1x ./ccm && $(GO) test -run '^$$' -bench . -benchtime 3x -timeout 20m ./test/e2e && $(GO) test -run '^$$' -bench . -benchtime 60x ./credprovider
 
 check: test lint vuln generated e2e ## run all CI checks except fuzz, compose-test and vm-test
 

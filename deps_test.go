@@ -31,6 +31,7 @@ var mayImport = map[string][]string{
 	"cloudsim/engine":          {"cloudsim", "cloudsim/statefile", "cloudsim/store", "internal/fsync", "internal/providerid"},
 	"cloudsim/httpapi":         {"cloudsim", "cloudsim/engine", "internal/backoff", "internal/run"},
 	"cloudsim/client":          {"cloudsim"},
+	"cloudsim/apply":           {"cloudsim", "cloudsim/client"},
 	"cloudsim/dataplane":       {"cloudsim", "cloudsim/informer", "internal/hostnet", "internal/backoff", "internal/run"},
 	"cloudsim/dataplane/disks": {"cloudsim", "cloudsim/statefile", "internal/fsync", "internal/backoff"},
 	"cloudsim/informer":        {"cloudsim", "internal/backoff"},
@@ -53,6 +54,7 @@ var mayImport = map[string][]string{
 	"lab/real":                 {"cloudsim", "cloudsim/client", "cloudsim/informer", "cloudsim/metadata", "internal/hostnet", "internal/loop", "internal/backoff", "lab/real/boot"},
 	"lab/real/boot":            {},
 	"cmd/machine":              {"lab/real/boot"},
+	"test/e2e":                 {},
 	"test/restfuzz":            {},
 	"internal/cert":            {},
 	"internal/fsync":           {},
@@ -66,9 +68,27 @@ var mayImport = map[string][]string{
 	"internal/logging":         {},
 	"internal/providerid":      {},
 	"internal/queue":           {},
+
+	// The packages of commands import internal/cli and no other commands. The
+	// exception is compose, which runs the command that serves the cloud.
 	"cmd/allinone": {
-		"cloudsim", "cloudsim/client", "cloudsim/dataplane", "cloudsim/dataplane/disks", "cloudsim/engine", "cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store",
-		"ccm", "credprovider", "credprovider/doctor", "credprovider/node", "csidriver", "csidriver/translate", "docs/labs", "lab", "lab/course", "netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire", "internal/cert", "internal/hostnet", "internal/logging", "internal/backoff", "internal/run",
+		"cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/labcli",
+		"cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli",
+	},
+	"cmd/allinone/internal/cli":      {"cloudsim", "cloudsim/client", "netproxy/wire"},
+	"cmd/allinone/internal/cloudcli": {"cmd/allinone/internal/cli", "cloudsim", "cloudsim/apply", "cloudsim/client", "cloudsim/metadata"},
+	"cmd/allinone/internal/componentcli": {
+		"cmd/allinone/internal/cli", "ccm", "cloudsim", "cloudsim/client", "credprovider", "credprovider/doctor", "credprovider/node",
+		"csidriver", "csidriver/translate", "internal/logging",
+	},
+	"cmd/allinone/internal/labcli": {"cmd/allinone/internal/cli", "cmd/allinone/internal/servecli", "cloudsim", "csidriver", "docs/labs", "internal/logging", "lab", "lab/course"},
+	"cmd/allinone/internal/proxycli": {
+		"cmd/allinone/internal/cli", "cloudsim", "cloudsim/client", "cloudsim/httpapi", "cloudsim/metadata", "internal/backoff", "internal/logging", "internal/run",
+		"netproxy/agent", "netproxy/certs", "netproxy/egress", "netproxy/kube", "netproxy/server", "netproxy/wire",
+	},
+	"cmd/allinone/internal/servecli": {
+		"cmd/allinone/internal/cli", "cloudsim", "cloudsim/apply", "cloudsim/client", "cloudsim/dataplane", "cloudsim/dataplane/disks", "cloudsim/engine",
+		"cloudsim/httpapi", "cloudsim/metadata", "cloudsim/registry", "cloudsim/store", "internal/cert", "internal/hostnet", "internal/logging", "internal/run", "netproxy/certs",
 	},
 }
 
@@ -86,10 +106,10 @@ var onlyIn = map[string][]string{
 	"k8s.io/controller-manager":           {"ccm"},
 	"k8s.io/klog":                         {"ccm", "internal/logging"},
 	"k8s.io/client-go":                    {"ccm", "internal/queue", "lab", "lab/hollow", "netproxy/kube"},
-	"github.com/spf13/cobra":              {"cmd/allinone", "ccm"}, // the ccm extends upstream's command
+	"github.com/spf13/cobra":              {"cmd/allinone", "cmd/allinone/internal/cli", "cmd/allinone/internal/cloudcli", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/labcli", "cmd/allinone/internal/proxycli", "cmd/allinone/internal/servecli", "ccm"}, // the ccm extends upstream's command
 	"net/http/httptest":                   {"cloudsim/cloudtest"},
 	"testing":                             {"cloudsim/cloudtest"},
-	"os/exec":                             {"lab", "lab/real", "cmd/allinone", "csidriver/machine"},
+	"os/exec":                             {"lab", "lab/course", "lab/real", "cmd/allinone/internal/componentcli", "cmd/allinone/internal/labcli", "csidriver/machine"},
 	"github.com/vishvananda":              {"cloudsim/dataplane", "internal/hostnet", "lab/real"},
 	"google.golang.org/grpc":              {"csidriver", "netproxy/wire", "netproxy/socket", "netproxy/server", "netproxy/agent"},
 	"sigs.k8s.io/apiserver-network-proxy": {"netproxy/wire", "netproxy/server", "netproxy/agent"},

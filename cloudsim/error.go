@@ -106,6 +106,15 @@ func KindOf(err error) Kind {
 	return Internal
 }
 
+// OneOrMany returns nil without errors, the only error unchanged, and otherwise all errors
+// joined.
+func OneOrMany(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
+}
+
 // Joined returns the errors that errors.Join combined in err. It returns nil if
 // err is not the result of errors.Join.
 func Joined(err error) []error {

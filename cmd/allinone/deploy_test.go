@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -12,12 +11,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"text/template"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	yamlreader "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
 // manifest contains the parts of a shipped object that the tests read.
@@ -72,7 +71,7 @@ func TestShippedContainersStart(t *testing.T) {
 				continue
 			}
 			commands++
-			root := newRootCommand(env{getenv: func(string) string { return "" }, stdout: io.Discard, stderr: io.Discard})
+			root := newRootCommand(cli.Env{Getenv: func(string) string { return "" }, Stdout: io.Discard, Stderr: io.Discard})
 			cmd, rest, err := root.Find(c.Args)
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -141,53 +140,6 @@ func TestShippedContainersAreUsers(t *testing.T) {
 					t.Errorf("%s: container %s listens where no kubelet can ask", name, c.Name)
 				}
 			}
-		}
-	}
-}
-
-// TestShippedAgentsAreTheProxys proves that the shipped agents are equal to the manifests that
-// 'allinone proxy config' writes.
-func TestShippedAgentsAreTheProxys(t *testing.T) {
-	written, err := template.New("").Parse(proxyManifests)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b bytes.Buffer
-	if err := written.Execute(&b, &proxyConfigFlags{Image: "allinone", Hosts: []string{"kind-control-plane"}}); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := os.ReadFile("../../deploy/proxy/agent.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	object := func(raw []byte) (o any) {
-		j, err := yaml.YAMLToJSONStrict(raw)
-		if err == nil {
-			err = json.Unmarshal(j, &o)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return o
-	}
-	if d := cmp.Diff(object(b.Bytes()), object(raw)); d != "" {
-		t.Errorf("-proxy config +deploy/proxy:\n%s", d)
-	}
-}
-
-// TestReadSecret proves that a token file may be readable by its group, as in a pod, but not by
-// other users.
-func TestReadSecret(t *testing.T) {
-	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o440: true, 0o444: false, 0o620: false} {
-		path := filepath.Join(t.TempDir(), "token")
-		if err := os.WriteFile(path, []byte(strings.Repeat("s", 32)), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := readSecret(path); (err == nil) != ok {
-			t.Errorf("mode %o: %v", mode, err)
 		}
 	}
 }

@@ -7,43 +7,42 @@ package main
 
 import (
 	"context"
-	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
-)
 
-// env is the part of the process that a command may use.
-type env struct {
-	getenv         func(string) string
-	stdin          io.Reader
-	stdout, stderr io.Writer
-}
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cloudcli"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/componentcli"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/labcli"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/proxycli"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/servecli"
+)
 
 // commands contains the constructors of all commands, in the order of the help. A new command
 // is a new file and a line here.
 var commands = []struct {
 	group string
-	make  func(env) *cobra.Command
+	make  func(cli.Env) *cobra.Command
 }{
-	{groupLab, newUpCommand},
-	{groupLab, newStatusCommand},
-	{groupLab, newEnterCommand},
-	{groupLab, newDownCommand},
-	{groupLab, newResetCommand},
-	{groupLab, newDoctorCommand},
-	{groupLab, newLabCommand},
-	{groupLab, newComposeCommand},
-	{groupCloud, newCloudsimCommand},
-	{groupCloud, newCertificatesCommand},
-	{groupCloud, newCloudCommand},
-	{groupCloud, newMetadataCommand},
-	{groupSubsystems, newCCMCommand},
-	{groupSubsystems, newCredproviderCommand},
-	{groupSubsystems, newProxyCommand},
-	{groupSubsystems, newCSICommand},
+	{groupLab, labcli.NewUpCommand},
+	{groupLab, labcli.NewStatusCommand},
+	{groupLab, labcli.NewEnterCommand},
+	{groupLab, labcli.NewDownCommand},
+	{groupLab, labcli.NewResetCommand},
+	{groupLab, labcli.NewDoctorCommand},
+	{groupLab, labcli.NewLabCommand},
+	{groupLab, labcli.NewComposeCommand},
+	{groupCloud, servecli.NewCloudsimCommand},
+	{groupCloud, servecli.NewCertificatesCommand},
+	{groupCloud, cloudcli.NewCloudCommand},
+	{groupCloud, servecli.NewMetadataCommand},
+	{groupSubsystems, componentcli.NewCCMCommand},
+	{groupSubsystems, componentcli.NewCredproviderCommand},
+	{groupSubsystems, proxycli.NewProxyCommand},
+	{groupSubsystems, componentcli.NewCSICommand},
 }
 
 func main() {
@@ -53,7 +52,7 @@ func main() {
 	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, watched...)
-	e := env{getenv: os.Getenv, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	e := cli.Env{Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	os.Exit(supervise(signals, func(ctx context.Context) int { return start(ctx, e, os.Args[1:]) }))
 }
 
@@ -74,6 +73,6 @@ func supervise(signals <-chan os.Signal, work func(context.Context) int) int {
 	case c := <-code:
 		return c
 	case <-signals:
-		return exitInterrupted
+		return cli.ExitInterrupted
 	}
 }

@@ -24,6 +24,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/componentcli"
 )
 
 //go:generate go test -run TestReference -count=1 . -args -write-reference
@@ -68,8 +70,8 @@ func cliReference(t *testing.T) []byte {
 			return
 		}
 		var out bytes.Buffer
-		e := env{getenv: func(string) string { return "" }, stdin: strings.NewReader(""), stdout: &out, stderr: &out}
-		if code := start(t.Context(), e, append(slices.Clone(path), "--help")); code != exitOK {
+		e := cli.Env{Getenv: func(string) string { return "" }, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out}
+		if code := start(t.Context(), e, append(slices.Clone(path), "--help")); code != cli.ExitOK {
 			t.Fatalf("%v --help: exit %d: %s", path, code, out.String())
 		}
 		fmt.Fprintf(&b, "```text\n%s\n```\n", strings.TrimSpace(out.String()))
@@ -77,7 +79,7 @@ func cliReference(t *testing.T) []byte {
 			walk(append(slices.Clone(path), sub.Name()), sub)
 		}
 	}
-	root := newRootCommand(env{getenv: func(string) string { return "" }, stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard})
+	root := newRootCommand(cli.Env{Getenv: func(string) string { return "" }, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard})
 	walk(nil, root)
 	return b.Bytes()
 }
@@ -92,7 +94,7 @@ func ccmReference() []byte {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", a.Key, a.Takes, a.Default, a.Doc)
 	}
 	b.WriteString("\n## Flags of ours\n\nAll others are upstream's: `allinone ccm --help`.\n\n| flag | what it does |\n|---|---|\n")
-	newCCMCommand(env{getenv: func(string) string { return "" }, stderr: io.Discard}).Flags().VisitAll(func(f *pflag.Flag) {
+	componentcli.NewCCMCommand(cli.Env{Getenv: func(string) string { return "" }, Stderr: io.Discard}).Flags().VisitAll(func(f *pflag.Flag) {
 		if strings.Contains(f.Usage, "in the file of --cloud-config") {
 			fmt.Fprintf(&b, "| `--%s` | %s |\n", f.Name, f.Usage)
 		}
@@ -142,7 +144,7 @@ func apiReference(t *testing.T, openapi []byte) []byte {
 	fmt.Fprintf(&b, "# The API\n\nMade from the code by `make generate`. A running cloud serves the whole of it, with every field, at `/docs` and as\n[OpenAPI 3.1](openapi.json) at `/openapi.json`.\n\n| operation | route | |\n|---|---|---|\n%s\n\n", strings.Join(rows, "\n"))
 	fmt.Fprintf(&b, "## Errors\n\nEvery error is an RFC 9457 document, `application/problem+json`. Programs decide by `kind`.\n\n| kind | exit code of `allinone cloud` |\n|---|---|\n")
 	for _, k := range cloudsim.Kinds() {
-		fmt.Fprintf(&b, "| `%s` | %d |\n", k, exitCodes[k].code)
+		fmt.Fprintf(&b, "| `%s` | %d |\n", k, cli.CodeOf(k))
 	}
 	return b.Bytes()
 }

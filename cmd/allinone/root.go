@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
 // The command groups in the help of the root command.
@@ -21,7 +23,7 @@ const (
 // versionFlag is a flag of the root command only.
 const versionFlag = "version"
 
-func newRootCommand(e env) *cobra.Command {
+func newRootCommand(e cli.Env) *cobra.Command {
 	// Libraries add flags to pflag.CommandLine, such as upstream's --version, which has no
 	// effect here. Every cobra command gets these flags, some when the command is created
 	// and others when it runs. So allinone uses an empty flag set instead.
@@ -50,7 +52,7 @@ subsystems that speak to it, and a lab that puts them together.`,
 		cmd.GroupID = c.group
 		root.AddCommand(cmd)
 	}
-	for _, cmd := range []*cobra.Command{newVersionCommand(e), newExitCodesTopic()} {
+	for _, cmd := range []*cobra.Command{cli.NewVersionCommand(e), cli.NewExitCodesTopic()} {
 		cmd.GroupID = groupOther
 		root.AddCommand(cmd)
 	}
@@ -60,14 +62,14 @@ subsystems that speak to it, and a lab that puts them together.`,
 	root.SetHelpFunc(help)
 	root.SetFlagErrorFunc(flagError)
 	root.Flags().Bool(versionFlag, false, "print the version")
-	root.SetIn(e.stdin)
-	root.SetOut(e.stdout)
-	root.SetErr(e.stderr)
+	root.SetIn(e.Stdin)
+	root.SetOut(e.Stdout)
+	root.SetErr(e.Stderr)
 	return root
 }
 
 // start runs the command that args name. It returns the exit code of the process.
-func start(ctx context.Context, e env, args []string) int {
+func start(ctx context.Context, e cli.Env, args []string) int {
 	root := newRootCommand(e)
 	root.SetArgs(append([]string{}, args...)) // not nil: cobra would read os.Args
 	refuseUnknownTopics(root)
@@ -76,15 +78,15 @@ func start(ctx context.Context, e env, args []string) int {
 	prepare(root, &began)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
-		return exitOK
+		return cli.ExitOK
 	}
 	path := cmd.CommandPath()
 	if !began {
-		fmt.Fprintf(e.stderr, "%s: %v\nRun '%s --help' for usage.\n", path, err, path)
-		return exitUsage
+		fmt.Fprintf(e.Stderr, "%s: %v\nRun '%s --help' for usage.\n", path, err, path)
+		return cli.ExitUsage
 	}
-	explain(e.stderr, path, err)
-	return exitCode(err)
+	cli.Explain(e.Stderr, path, err)
+	return cli.ExitCode(err)
 }
 
 // prepare changes a command and its subcommands. Each command sets *began when it begins to run,
@@ -107,7 +109,7 @@ func prepare(cmd *cobra.Command, began *bool) {
 		cmd.Args = cobra.ArbitraryArgs
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			if asked, err := cmd.Flags().GetBool(versionFlag); err == nil && asked {
-				fmt.Fprintln(cmd.OutOrStdout(), versionLine())
+				fmt.Fprintln(cmd.OutOrStdout(), cli.VersionLine())
 				return nil
 			}
 			if len(args) == 0 {

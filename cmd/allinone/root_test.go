@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-func testEnv() (env, *bytes.Buffer, *bytes.Buffer) {
+func testEnv() (cli.Env, *bytes.Buffer, *bytes.Buffer) {
 	var stdout, stderr bytes.Buffer
-	return env{getenv: func(string) string { return "" }, stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr}, &stdout, &stderr
+	return cli.Env{Getenv: func(string) string { return "" }, Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr}, &stdout, &stderr
 }
 
 func walk(cmd *cobra.Command, visit func(*cobra.Command)) {

@@ -1,0 +1,356 @@
+// Package apply creates and updates the resources that a YAML file describes. It is a client
+// of the cloud's API.
+package apply
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// appliable contains the lists that a file may have, in the order of their creation: a
+// resource comes before resources that refer to it. An update replaces all members that can
+// be updated. All other members of a resource keep their first values.
+var appliable = []struct {
+	key, path string
+	check     func(raw []byte) error // checks the request before it is sent
+	types     string                 // path of the list of its types
+	update    []string
+}{
+	{"networks", "/v1/networks", checked[cloudsim.CreateNetwork], "", []string{"labels", "podRanges", "maxRoutes"}},
+	{"subnets", "/v1/subnets", checked[cloudsim.CreateSubnet], "", nil},
+	{"instances", "/v1/instances", checked[cloudsim.CreateInstance], "/v1/instance-types", []string{"labels"}},
+	{"addresses", "/v1/addresses", checked[cloudsim.CreateAddress], "", nil},
+	{"routes", "/v1/routes", checked[cloudsim.CreateRoute], "", nil},
+	{"disks", "/v1/disks", checked[cloudsim.CreateDisk], "/v1/disk-types", nil},
+	{"loadBalancers", "/v1/load-balancers", checked[cloudsim.CreateLoadBalancer], "", []string{
+		"labels", "listeners", "targets", "healthCheck", "sourceRanges", "affinity", "affinityTimeoutSeconds", "drainTimeoutSeconds",
+	}},
+	{"faults", "/v1/faults", checked[cloudsim.CreateFault], "", nil},
+	{"holds", "/v1/holds", checked[cloudsim.CreateHold], "", nil},
+}
+
+// references are the members that contain an id, with the path of the list of these resources.
+var references = map[string]string{
+	"network": "/v1/networks", "subnet": "/v1/subnets", "instance": "/v1/instances", "nextHop": "/v1/instances",
+	"serviceAccount": "/v1/service-accounts",
+}
+
+// Result is the result for one resource of a file.
+type Result struct {
+	List   string `json:"list"`
+	Name   string `json:"name"`
+	Result string `json:"result"`           // created, unchanged, updated; would be created, would be updated
+	Fields string `json:"fields,omitempty"` // the updated fields
+}
+
+// All first checks the whole file as far as possible, and then applies one resource
+// after the other. It stops at the first failure. With dryRun it only checks.
+func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (done []Result, err error) {
+	later := map[string]bool{} // resources and types that the dry run would have created, or has found
+	var wrong []error
+	for _, i := range wanted {
+		a, err := i.again().apply(ctx, cl, true, later)
+		if err != nil {
+			wrong = append(wrong, i.locate(err))
+		}
+		done = append(done, a)
+	}
+	if len(wrong) > 0 {
+		return nil, cloudsim.OneOrMany(wrong)
+	}
+	if dryRun {
+		return done, nil
+	}
+	done = nil
+	for _, i := range wanted {
+		a, err := i.apply(ctx, cl, false, map[string]bool{})
+		if err != nil {
+			return done, i.locate(err)
+		}
+		done = append(done, a)
+	}
+	return done, nil
+}
+
+// checked decodes a request of type T and validates it, without looking at the cloud.
+func checked[T interface{ Validate() error }](raw []byte) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	var req T
+	if err := d.Decode(&req); err != nil {
+		wrong := &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "cannot be read"}
+		if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			wrong.Fields = []cloudsim.FieldError{{Field: t.Field, Reason: "cannot be a " + t.Value}}
+		} else if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
+			wrong.Fields = []cloudsim.FieldError{{Field: strings.Trim(name, `"`), Reason: "is no member"}}
+		} else {
+			wrong.Msg = err.Error()
+		}
+		return wrong
+	}
+	return req.Validate()
+}
+
+// exist returns Invalid if the request names a zone, region or type that does not exist.
+func (i item) exist(ctx context.Context, cl *client.Client, found map[string]bool) error {
+	wrong := &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "names what does not exist"}
+	for _, m := range []struct{ field, path string }{{"zone", "/v1/zones"}, {"region", "/v1/regions"}, {"type", i.types}} {
+		name, _ := i.body[m.field].(string)
+		if name == "" || m.path == "" || found[m.path+" "+name] {
+			continue
+		}
+		have, err := named(ctx, cl, m.path, name)
+		if err != nil {
+			return err
+		}
+		if have == nil {
+			wrong.Fields = append(wrong.Fields, cloudsim.FieldError{Field: m.field, Reason: fmt.Sprintf("names %q, which does not exist", name)})
+		}
+		found[m.path+" "+name] = have != nil
+	}
+	if len(wrong.Fields) > 0 {
+		return wrong
+	}
+	return nil
+}
+
+func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later map[string]bool) (a Result, err error) {
+	a = Result{List: i.list, Name: i.name}
+	if err := errors.Join(i.resolveTarget(ctx, cl, later), resolve(ctx, cl, i.body, later)); err != nil {
+		return a, err
+	}
+	have, err := named(ctx, cl, i.path, i.name)
+	if err != nil {
+		return a, err
+	}
+	raw, err := json.Marshal(i.body)
+	if err != nil {
+		return a, cloudsim.Errorf(cloudsim.Invalid, "%w", err)
+	}
+	switch {
+	case have != nil:
+		return i.change(ctx, cl, dryRun, a, have, raw)
+	case dryRun:
+		later[i.path+" "+i.name] = true
+		a.Result = "would be created"
+		if err := i.check(raw); err != nil {
+			return a, err
+		}
+		return a, i.exist(ctx, cl, later)
+	}
+	a.Result = "created"
+	_, err = cl.Do(ctx, "POST", i.path, raw)
+	return a, err
+}
+
+// change updates an existing resource that differs from the file. It returns an error for a
+// difference that cannot be updated.
+func (i item) change(ctx context.Context, cl *client.Client, dryRun bool, a Result, have map[string]any, raw []byte) (Result, error) {
+	want := map[string]any{}
+	if err := json.Unmarshal(raw, &want); err != nil {
+		return a, err
+	}
+	fields := differing(have, want, i.update)
+	if fixed := slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return slices.Contains(i.update, f) }); len(fixed) > 0 {
+		return a, differs(have, fixed)
+	}
+	a.Result, a.Fields = "unchanged", strings.Join(fields, ", ")
+	if len(fields) == 0 {
+		return a, nil
+	}
+	if a.Result = "would be updated"; dryRun {
+		return a, nil
+	}
+	a.Result = "updated"
+	body := map[string]any{}
+	for _, k := range i.update {
+		if v := merged(have[k], want[k]); v != nil {
+			body[k] = v
+		}
+	}
+	put, err := json.Marshal(body)
+	if err != nil {
+		return a, err
+	}
+	id, _ := have["id"].(string)
+	answer, err := cl.Do(ctx, "PUT", i.path+"/"+url.PathEscape(id), put)
+	if err != nil {
+		return a, err
+	}
+	now := map[string]any{}
+	if err := json.Unmarshal(answer, &now); err != nil {
+		return a, err
+	}
+	if now["revision"] == have["revision"] { // the file asks for a default value, which the resource already has
+		a.Result, a.Fields = "unchanged", ""
+	}
+	return a, nil
+}
+
+// merged returns have, with the values of want in place of its own values.
+func merged(have, want any) any {
+	if want == nil {
+		return have
+	}
+	is, ok1 := have.(map[string]any)
+	more, ok2 := want.(map[string]any)
+	if !ok1 || !ok2 {
+		return want
+	}
+	all := maps.Clone(is)
+	for k, v := range more {
+		all[k] = merged(is[k], v)
+	}
+	return all
+}
+
+// named returns the resource with this name as the API shows it, or nil.
+func named(ctx context.Context, cl *client.Client, path, name string) (map[string]any, error) {
+	raw, err := cl.Do(ctx, "GET", path+"?name="+url.QueryEscape(name), nil)
+	if err != nil {
+		return nil, err
+	}
+	var l cloudsim.List[map[string]any]
+	if err := json.Unmarshal(raw, &l); err != nil || len(l.Items) == 0 {
+		return nil, err
+	}
+	return l.Items[0], nil
+}
+
+// differing returns the members of the file that have a different value in the cloud. A member
+// that the cloud does not show counts only if it can be updated. Other hidden members may exist
+// only in requests. For a member that cannot be updated, an empty value in the file asks for
+// the default, so the member does not count.
+func differing(have, want map[string]any, update []string) (fields []string) {
+	for k, v := range want {
+		is, shown := have[k]
+		canUpdate := slices.Contains(update, k)
+		if !canUpdate && (!shown || v == "" || v == 0.0) {
+			continue
+		}
+		if !covers(is, v) {
+			fields = append(fields, k)
+		}
+	}
+	slices.Sort(fields)
+	return fields
+}
+
+// differs returns Exists for fields that cannot be updated.
+func differs(have map[string]any, fields []string) error {
+	e := &cloudsim.Error{Kind: cloudsim.Exists, Msg: "it exists and differs"}
+	for _, k := range fields {
+		shown, _ := json.Marshal(have[k])
+		e.Fields = append(e.Fields, cloudsim.FieldError{Field: k, Reason: fmt.Sprintf("is %.200s in the cloud, and cannot be updated", shown)})
+	}
+	return e
+}
+
+// covers reports whether the cloud's value includes the wanted value. The cloud's value may
+// have more members, which the cloud filled in. The cloud does not show zero values, and a
+// null in the file matches any value.
+func covers(have, want any) bool {
+	switch want := want.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		is, ok := have.(map[string]any)
+		ok = ok || have == nil
+		for k, v := range want {
+			ok = ok && covers(is[k], v)
+		}
+		return ok
+	case []any:
+		is, ok := have.([]any)
+		ok = (ok || have == nil) && len(is) == len(want)
+		for n := range want {
+			ok = ok && covers(is[n], want[n])
+		}
+		return ok
+	case string:
+		is, ok := have.(string)
+		return (ok || have == nil) && (is == want || sameInstant(is, want))
+	}
+	if have == nil {
+		return want == 0.0 || want == false
+	}
+	return reflect.DeepEqual(have, want)
+}
+
+// sameInstant reports whether a and b are the same time, maybe in different time zones.
+func sameInstant(a, b string) bool {
+	x, errX := time.Parse(time.RFC3339, a)
+	y, errY := time.Parse(time.RFC3339, b)
+	return errX == nil && errY == nil && x.Equal(y)
+}
+
+// resolveTarget replaces the name of a hold's or fault's target with its id.
+func (i item) resolveTarget(ctx context.Context, cl *client.Client, later map[string]bool) error {
+	in, field, of := i.body, "target", ""
+	switch i.list {
+	case "holds":
+		of, _ = i.body["kind"].(string)
+	case "faults":
+		field = "match.target"
+		in, _ = i.body["match"].(map[string]any)
+		operation, _ := in["operation"].(string)
+		of, _, _ = strings.Cut(operation, ".")
+	default:
+		return nil
+	}
+	name, _ := in["target"].(string)
+	id, err := TargetID(ctx, cl, of, name, later)
+	if errors.Is(err, cloudsim.NotFound) {
+		return &cloudsim.Error{Kind: cloudsim.Invalid, Msg: err.Error(), Fields: []cloudsim.FieldError{{Field: field, Reason: "cannot be found: " + err.Error()}}}
+	}
+	if err == nil && id != name {
+		in["target"] = id
+	}
+	return err
+}
+
+// resolve replaces the names of resources in v with their ids.
+func resolve(ctx context.Context, cl *client.Client, v any, later map[string]bool) error {
+	switch v := v.(type) {
+	case []any:
+		for _, one := range v {
+			if err := resolve(ctx, cl, one, later); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for k, one := range v {
+			if k == "labels" {
+				continue // labels contain no references
+			}
+			name, isName := one.(string)
+			path, isReference := references[k]
+			if !isName || !isReference || name == "" || later[path+" "+name] {
+				if err := resolve(ctx, cl, one, later); err != nil {
+					return err
+				}
+				continue
+			}
+			found, err := named(ctx, cl, path, name)
+			if err != nil {
+				return err
+			}
+			if id, ok := found["id"].(string); ok {
+				v[k] = id // otherwise the name is an id already, or the cloud will report that it does not exist
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,267 @@
+package apply
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+)
+
+// everyKind contains each list that can be applied. Its values include the zeros, nulls and
+// other spellings for which the API shows a different value.
+const everyKind = `
+networks:
+- {name: shop, ipv4: 10.10.0.0/16, ipv6: "fd10:0:0::/48", labels: {}, maxRoutes: 0, podRanges: {ipv4: 10.11.0.0/16, ipv4Mask: 24, ipv6: "", ipv6Mask: 0}}
+subnets:
+- {name: shop-a, network: shop, zone: sim-1a, region: "", ipv4: 10.10.1.0/24, ipv6: "fd10:0:0:1::/64", labels: null}
+instances:
+- {name: node-1, zone: sim-1a, type: small, network: shop, subnet: "", labels: {empty: "", instance: node-2}, serviceAccount: "", userData: ""}
+- {name: node-2, zone: sim-1a, type: small, serviceAccount: worker, labels: }
+addresses:
+- {name: front, family: ipv4, labels: {}}
+routes:
+- {name: pods, network: shop, destination: 10.12.0.0/24, nextHop: node-1, labels: {}}
+disks:
+- {name: data, zone: sim-1a, replicaZones: [], type: balanced, sizeGiB: 1, iops: 0, throughputMiBps: 0, multiAttach: false, sourceSnapshot: "", sourceDisk: ""}
+loadBalancers:
+- name: web
+  region: sim-1
+  scheme: external
+  labels: {}
+  listeners: [{protocol: tcp, port: 80, targetPort: 30080, idleTimeoutSeconds: 0, maxConnections: 0}]
+  targets: [{instance: node-2, weight: 0}]
+  healthCheck: {protocol: tcp, port: 0, path: "", expectedCodes: "", intervalMillis: 0, timeoutMillis: 0, healthyThreshold: 0, unhealthyThreshold: 0}
+  sourceRanges: []
+  affinityTimeoutSeconds: 0
+  drainTimeoutSeconds: 0
+faults:
+- name: later
+  labels: {}
+  match: {operation: zones.get, caller: "", target: "", labels: {}, zone: "", type: ""}
+  when: {seed: 0, skip: 0, max: 0, from: 2130-01-01T02:00:00+02:00, afterSeconds: 0, forSeconds: 0}
+  effect: {type: error, status: 0, message: "", retryAfterSeconds: 0, latencyMillis: 0}
+holds:
+- {name: slow, labels: null, kind: instance, verb: stop, target: ""}
+`
+
+func applyText(t *testing.T, cl *client.Client, text string, dryRun bool) map[string]string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "cloud.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wanted, err := Read(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := All(t.Context(), cl, wanted, dryRun)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := map[string]string{}
+	for _, a := range done {
+		results[a.List+" "+a.Name] = a.Result + " " + a.Fields
+	}
+	return results
+}
+
+// TestApplyTwice proves that a second apply of the same file changes no resource of any kind,
+// and adds no event to the journal.
+func TestApplyTwice(t *testing.T) {
+	cl := cloudtest.Start(t)
+	if _, err := cl.CreateServiceAccount(t.Context(), cloudsim.CreateServiceAccount{Name: "worker"}); err != nil {
+		t.Fatal(err)
+	}
+	first := applyText(t, cl, everyKind, false)
+	lists := map[string]bool{}
+	for what, result := range first {
+		if result != "created " {
+			t.Errorf("%s: %s", what, result)
+		}
+	}
+	for _, kind := range appliable {
+		lists[kind.key] = true
+	}
+	wanted, err := parseApply("f", []byte(everyKind))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range wanted {
+		delete(lists, i.list)
+	}
+	if len(lists) > 0 {
+		t.Errorf("the file has none of %v", lists)
+	}
+	before := revision(t, cl)
+	for _, dryRun := range []bool{false, true} {
+		for what, result := range applyText(t, cl, everyKind, dryRun) {
+			if result != "unchanged " && (!dryRun || what != "networks shop") { // maxRoutes asks for a default that only the cloud knows
+				t.Errorf("again, %s: %s", what, result)
+			}
+		}
+	}
+	if now := revision(t, cl); now != before {
+		t.Errorf("the journal went from %d to %d", before, now)
+	}
+}
+
+// TestApplyZero proves that a zero asks for the default. If the cloud has another value, apply
+// updates the resource once.
+func TestApplyZero(t *testing.T) {
+	cl := cloudtest.Start(t)
+	const name, zero = "loadBalancers:\n- name: web\n  region: sim-1\n", "  drainTimeoutSeconds: 0\n  healthCheck: {protocol: http, path: \"\"}\n"
+	applyText(t, cl, name+"  listeners: [{protocol: tcp, port: 80, targetPort: 1}]\n  drainTimeoutSeconds: 60\n  healthCheck: {protocol: http, path: /ready}\n", false)
+	if got := applyText(t, cl, name+zero, false)["loadBalancers web"]; got != "updated drainTimeoutSeconds, healthCheck" {
+		t.Errorf("to zero: %s", got)
+	}
+	if got := applyText(t, cl, name+zero, false)["loadBalancers web"]; got != "unchanged " {
+		t.Errorf("again: %s", got)
+	}
+	lb, err := cl.GetLoadBalancer(t.Context(), "lb-000001")
+	if err != nil || lb.DrainTimeoutSeconds != 0 || lb.HealthCheck.Path != "" {
+		t.Errorf("%+v, %v", lb, err)
+	}
+}
+
+// TestApplyDocuments proves that apply creates the resources of all documents in a valid
+// order. It refuses a document that contains the same list twice.
+func TestApplyDocuments(t *testing.T) {
+	cl := cloudtest.Start(t)
+	got := applyText(t, cl, "---\nholds:\n- {name: h, kind: instance, verb: stop, target: b}\n---\ninstances: [{name: a, zone: sim-1a, type: small}]\n---\n# none\n---\ninstances: [{name: b, zone: sim-1a, type: small}]\n", false)
+	for _, what := range []string{"instances a", "instances b", "holds h"} {
+		if got[what] != "created " {
+			t.Errorf("%s: %q of %v", what, got[what], got)
+		}
+	}
+	h, err := cl.GetHold(t.Context(), "hold-000001")
+	if err != nil || h.Target != "i-000002" {
+		t.Errorf("%+v, %v", h, err)
+	}
+	_, err = parseApply("f", []byte("instances: []\ninstances: [{name: c}]\n"))
+	if err == nil || !strings.Contains(err.Error(), "f:2: instances is there already") {
+		t.Errorf("a list twice: %v", err)
+	}
+}
+
+// TestApplyChecksFirst proves that apply reports all errors that it can find in advance before
+// it creates a resource. A dry run reports the same errors.
+func TestApplyChecksFirst(t *testing.T) {
+	cl := cloudtest.Start(t)
+	for text, want := range map[string]string{
+		"{name: b, zone: nowhere, type: small}":                               `f:3: instances b: zone names "nowhere"`,
+		"{name: b, zone: sim-1a, type: vast}":                                 `f:3: instances b: type names "vast"`,
+		"{name: b, zone: sim-1a}":                                             "f:3: instances b: type is required",
+		"{name: b, zone: sim-1a, type: small, size: 3}":                       "f:3: instances b: size is no member",
+		"{name: b, zone: sim-1a, type: 3}":                                    "f:3: instances b: type cannot be a number",
+		"{name: a}\ndisks:\n- {name: d, zone: sim-1a, type: balanced}":        "f:5: disks d: sizeGiB",
+		"{name: a}\nholds:\n- {name: h, kind: disk, verb: stop}":              "disk",
+		"{name: a}\nholds:\n- {name: h, kind: disk, verb: attach, target: a}": `target cannot be found: no disk is called "a"`,
+		"{name: a}\nholds:\n- {name: h, kind: '*', verb: '*', target: a}":     `target "a" must be an id`,
+	} {
+		wanted, err := parseApply("f", []byte("instances:\n- {name: a, zone: sim-1a, type: small}\n- "+text+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dryRun := range []bool{true, false} {
+			done, err := All(t.Context(), cl, wanted, dryRun)
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, dry run %t: %v, want %q", text, dryRun, err, want)
+			}
+			if len(done) > 0 {
+				t.Errorf("%s, dry run %t: %v", text, dryRun, done)
+			}
+		}
+	}
+	if l, err := cl.ListInstances(t.Context(), cloudsim.ListOptions{}); err != nil || len(l.Items) > 0 {
+		t.Errorf("there are %v, %v", l.Items, err)
+	}
+}
+
+// TestApplyTargets proves that the target of a hold or a fault is a resource of the matching
+// kind, even if resources of other kinds have the same name.
+func TestApplyTargets(t *testing.T) {
+	cl := cloudtest.Start(t)
+	applyText(t, cl, `
+instances: [{name: same, zone: sim-1a, type: small}]
+disks: [{name: same, zone: sim-1a, type: balanced, sizeGiB: 1}]
+holds: [{name: h, kind: disk, verb: attach, target: same}]
+faults: [{name: f, match: {operation: disks.attach, target: same}, effect: {type: drop}}]
+`, false)
+	h, err := cl.GetHold(t.Context(), "hold-000001")
+	if err != nil || h.Target != "disk-000001" {
+		t.Errorf("%+v, %v", h, err)
+	}
+	applyText(t, cl, `
+instances: [{name: web-0a1b2c, zone: sim-1a, type: small}]
+holds:
+- {name: by-name, kind: instance, verb: stop, target: web-0a1b2c}
+- {name: by-id, kind: instance, verb: stop, target: i-000001}
+- {name: not-yet, kind: instance, verb: stop, target: i-0000ff}
+`, false)
+	for id, want := range map[cloudsim.HoldID]string{"hold-000002": "i-000002", "hold-000003": "i-000001", "hold-000004": "i-0000ff"} {
+		if h, err := cl.GetHold(t.Context(), id); err != nil || h.Target != want {
+			t.Errorf("%s: %+v, %v, want %s", id, h, err, want)
+		}
+	}
+	f, err := cl.GetFault(t.Context(), "fault-000001")
+	if err != nil || f.Match.Target != "disk-000001" {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+func revision(t *testing.T, cl *client.Client) uint64 {
+	t.Helper()
+	l, err := cl.ListZones(t.Context(), cloudsim.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Revision
+}
+
+// FuzzApply proves that any file is either applied, or refused with an error that names the
+// file and the line. A second apply of an applied file changes nothing.
+func FuzzApply(f *testing.F) {
+	f.Add([]byte(everyKind))
+	for _, s := range []string{
+		"", "[]", "instances: {}", "instances: [1]", "cows: []", "instances:\n- {name: [], zone: &a x}\n- *a", "a: &a [*a]", "instances: [{name: x, zone: sim-1a, type: small, labels: {a: 1.5}}]",
+		"networks: [{name: n, ipv4: 10.0.0.0/8, maxRoutes: 1e3}]", "faults: [{name: f, match: {operation: '*'}, effect: {type: drop}}]", "\xff", "? [a]\n: b",
+		"instances: [{name: x, 1: 2}]", "instances: [{name: x, zone: {{}: []}}]",
+	} {
+		f.Add([]byte(s))
+	}
+	cl := cloudtest.Start(f)
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if err := cl.ResetState(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		apply := func() ([]Result, error) {
+			wanted, err := parseApply("cloud.yaml", raw)
+			if err == nil {
+				var done []Result
+				if done, err = All(t.Context(), cl, wanted, false); err == nil {
+					return done, nil
+				}
+			}
+			if !strings.Contains(err.Error(), "cloud.yaml:") {
+				t.Errorf("no place in the file: %v", err)
+			}
+			return nil, err
+		}
+		if _, err := apply(); err != nil {
+			return
+		}
+		again, err := apply()
+		if err != nil && !strings.Contains(string(raw), "faults") {
+			t.Errorf("again: %v", err)
+		}
+		for _, a := range again {
+			if a.Result != "unchanged" {
+				t.Errorf("again: %+v", a)
+			}
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package apply
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+const maxApplyFile = 4 << 20
+
+// item is one resource of a file.
+type item struct {
+	file, list, path string
+	node             *yaml.Node
+	body             map[string]any
+	name             string
+	check            func(raw []byte) error
+	types            string
+	update           []string // members that can be updated
+}
+
+// at returns the position of a field in the file. If the field is missing, at returns the
+// position of the object that should contain the field.
+func (i item) at(field string) string {
+	line := i.node.Line
+	n := i.node
+	for _, part := range strings.FieldsFunc(field, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
+		if n = member(n, part); n == nil {
+			break
+		}
+		line = n.Line
+	}
+	return fmt.Sprintf("%s:%d: %s %s", i.file, line, i.list, i.name)
+}
+
+// member returns the value of a key of a mapping, or of an index of a list. It returns nil
+// if there is none.
+func member(n *yaml.Node, part string) *yaml.Node {
+	switch n.Kind {
+	case yaml.MappingNode:
+		for k := 0; k+1 < len(n.Content); k += 2 {
+			if n.Content[k].Value == part {
+				return n.Content[k+1]
+			}
+		}
+	case yaml.SequenceNode:
+		if at, err := strconv.Atoi(part); err == nil && at >= 0 && at < len(n.Content) {
+			return n.Content[at]
+		}
+	}
+	return nil
+}
+
+// locate adds the positions of the wrong fields in the file to err.
+func (i item) locate(err error) error {
+	e, ok := errors.AsType[*cloudsim.Error](err)
+	if !ok || len(e.Fields) == 0 {
+		return fmt.Errorf("%s: %w", i.at(""), err)
+	}
+	var all []error
+	for _, f := range e.Fields {
+		all = append(all, cloudsim.Errorf(e.Kind, "%s: %s %s", i.at(f.Field), f.Field, f.Reason))
+	}
+	return cloudsim.OneOrMany(all)
+}
+
+// Read reads a file. It returns all errors in the file together, with their positions.
+func Read(file string, stdin io.Reader) (all []item, err error) {
+	if file == "" {
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "--file %q: want a file to apply", file)
+	}
+	from, name := stdin, "standard input"
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, cloudsim.Errorf(cloudsim.Invalid, "--file: %w", err)
+		}
+		defer f.Close()
+		from, name = f, file
+	}
+	raw, err := io.ReadAll(io.LimitReader(from, maxApplyFile+1)) // the limit is needed because the file can be an endless device
+	if err != nil {
+		return nil, err
+	}
+	if len(raw) > maxApplyFile {
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "%s has more than %d bytes, which is all that is read", name, maxApplyFile)
+	}
+	return parseApply(name, raw)
+}
+
+// parseApply reads all documents of a file as one. It sorts the resources so that a resource
+// comes before the resources that refer to it.
+func parseApply(file string, raw []byte) (all []item, err error) {
+	d := yaml.NewDecoder(bytes.NewReader(raw))
+	var wrong []error
+	for {
+		var doc yaml.Node
+		err := d.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, cloudsim.Errorf(cloudsim.Invalid, "%s: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
+		}
+		if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
+			continue
+		}
+		more, err := itemsOf(file, doc.Content[0])
+		if err != nil {
+			wrong = append(wrong, err)
+		}
+		all = append(all, more...)
+	}
+	order := map[string]int{}
+	for n, kind := range appliable {
+		order[kind.key] = n
+	}
+	slices.SortStableFunc(all, func(a, b item) int { return order[a.list] - order[b.list] })
+	return all, cloudsim.OneOrMany(wrong)
+}
+
+func itemsOf(file string, top *yaml.Node) (all []item, err error) {
+	bad := func(n *yaml.Node, format string, args ...any) error {
+		return cloudsim.Errorf(cloudsim.Invalid, "%s:%d: %s", file, n.Line, fmt.Sprintf(format, args...))
+	}
+	if top.Kind != yaml.MappingNode {
+		return nil, bad(top, "want lists of resources by their plural, such as instances")
+	}
+	var wrong []error
+	var known []string
+	for _, kind := range appliable {
+		known = append(known, kind.key)
+		list := member(top, kind.key)
+		if list == nil {
+			continue
+		}
+		if list.Kind != yaml.SequenceNode {
+			wrong = append(wrong, bad(list, "%s must be a list", kind.key))
+			continue
+		}
+		for _, n := range list.Content {
+			i := item{file: file, list: kind.key, path: kind.path, node: n, check: kind.check, types: kind.types, update: kind.update}
+			err := n.Decode(&i.body)
+			if i.name, _ = i.body["name"].(string); err != nil || i.name == "" {
+				wrong = append(wrong, bad(n, "%s: want a resource with a name%s", kind.key, because(err)))
+				continue
+			}
+			all = append(all, i)
+		}
+	}
+	seen := map[string]bool{}
+	for k := 0; k < len(top.Content); k += 2 {
+		key := top.Content[k]
+		switch {
+		case !slices.Contains(known, key.Value):
+			wrong = append(wrong, bad(key, "%q is no list that can be applied; there are: %s", key.Value, strings.Join(known, ", ")))
+		case seen[key.Value]:
+			wrong = append(wrong, bad(key, "%s is there already: write one list, or another document after ---", key.Value))
+		}
+		seen[key.Value] = true
+	}
+	return all, cloudsim.OneOrMany(wrong)
+}
+
+func because(err error) string {
+	if err == nil {
+		return ""
+	}
+	return ": " + strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", "")
+}
+
+// again returns a copy of i with the body from the file, for a caller that changes the body.
+func (i item) again() item {
+	i.body = nil
+	_ = i.node.Decode(&i.body) // cannot fail: it was decoded before
+	return i
+}

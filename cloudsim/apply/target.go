@@ -1,0 +1,65 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// targetLists contains the path of the list of each kind that can be the target of a hold or
+// a fault. It leaves out the kinds that have a name but no separate id.
+var targetLists = map[cloudsim.ResourceKind]string{
+	cloudsim.KindInstance: "/v1/instances", cloudsim.KindLoadBalancer: "/v1/load-balancers", cloudsim.KindAddress: "/v1/addresses",
+	cloudsim.KindDisk: "/v1/disks", cloudsim.KindSnapshot: "/v1/snapshots", cloudsim.KindSnapshotGroup: "/v1/snapshot-groups",
+	cloudsim.KindNetwork: "/v1/networks", cloudsim.KindSubnet: "/v1/subnets", cloudsim.KindRoute: "/v1/routes",
+	cloudsim.KindServiceAccount: "/v1/service-accounts", cloudsim.KindProject: "/v1/projects",
+}
+
+// anyID matches an id of any kind.
+var anyID = regexp.MustCompile(`^[a-z]+-[0-9a-f]{6,}$`)
+
+// TargetID returns the id of the target of a hold or a fault. The argument of is the target's
+// kind, in the singular or in the plural. If a word looks like an id and no target has this
+// name, the word is the id of a target that may be created later. The map later contains the
+// names of resources that will be created. TargetID returns such a name unchanged.
+func TargetID(ctx context.Context, cl *client.Client, of, word string, later map[string]bool) (string, error) {
+	kind, known := ParseKind(of)
+	path, listed := targetLists[kind]
+	switch {
+	case word == "" || !known && anyID.MatchString(word) || known && !listed || later[path+" "+word]:
+		return word, nil
+	case !known:
+		return "", cloudsim.Errorf(cloudsim.NotFound, "target %q must be an id, as it may be of any kind", word)
+	}
+	found, err := named(ctx, cl, path, word)
+	if err != nil {
+		return "", err
+	}
+	id, ok := found["id"].(string)
+	if anyID.MatchString(word) {
+		_, err := cl.Do(ctx, "GET", path+"/"+word, nil)
+		if ok && errors.Is(err, cloudsim.NotFound) {
+			return id, nil
+		}
+		return word, nil
+	}
+	if !ok {
+		return "", cloudsim.Errorf(cloudsim.NotFound, "no %s is called %q", kind, word)
+	}
+	return id, nil
+}
+
+func ParseKind(word string) (cloudsim.ResourceKind, bool) {
+	plain := strings.ToLower(strings.ReplaceAll(word, "-", ""))
+	for _, k := range cloudsim.ResourceKinds() {
+		name := strings.ToLower(string(k))
+		if plain == name || plain == name+"s" || plain == name+"es" {
+			return k, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,215 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+// DefaultCloudURL is the default URL of `allinone cloudsim`.
+const DefaultCloudURL = "http://127.0.0.1:8180"
+
+// callTimeout is the longest time for one call. The cloud delays the answer to a call that
+// waits for an operation by at most ten seconds.
+const callTimeout = 30 * time.Second
+
+// concurrent is the number of idle connections to the cloud that the client keeps open.
+const concurrent = 64
+
+// Connection contains the environment and the flags that all commands of the cloud share.
+type Connection struct {
+	Env
+	URL, TokenFile, CAFile, Project, DataDir string
+}
+
+// ConnectionFlags adds the flags that choose the cloud and the project.
+func (c *Connection) ConnectionFlags(cmd *cobra.Command) {
+	f := cmd.PersistentFlags()
+	f.StringVar(&c.URL, "cloud-url", "", "URL of the cloud (CLOUDSIM_URL)")
+	f.StringVar(&c.TokenFile, "token-file", "", "file with the token to call with (CLOUDSIM_TOKEN_FILE)")
+	f.StringVar(&c.CAFile, "ca-file", "", "file with the certificate authority of an https --cloud-url (PEM); the system's authorities if empty (CLOUDSIM_CA_FILE)")
+	f.StringVar(&c.Project, "project", "", "project to work in, by name or id; for admin tokens (CLOUDSIM_PROJECT)")
+	f.StringVar(&c.DataDir, "data-dir", "", "data dir of the lab whose cloud to use (CLOUDSIM_DATA_DIR)")
+	_ = cmd.RegisterFlagCompletionFunc("project", c.Complete(projectNames)) // error only for an unknown flag name
+}
+
+// whereCloud is the content of DATADIR/cloud.yaml. A running lab writes the URL and
+// the token file of its cloud into this file. TokenFile is relative to the data dir unless it is absolute.
+type whereCloud struct {
+	URL       string `json:"url"`
+	TokenFile string `json:"tokenFile"`
+}
+
+func (c *Connection) lab() (w whereCloud, err error) {
+	dir := cmp.Or(c.DataDir, DefaultDataDir(c.Getenv))
+	if dir == "" {
+		return w, nil
+	}
+	path := filepath.Join(dir, "cloud.yaml")
+	raw, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && c.DataDir != "":
+		return w, cloudsim.Errorf(cloudsim.Unavailable, "--data-dir %s: no lab runs there (it has no cloud.yaml)", c.DataDir)
+	case errors.Is(err, fs.ErrNotExist):
+		return w, nil
+	case err != nil:
+		return w, fmt.Errorf("data dir: %w", err)
+	}
+	if err := yaml.UnmarshalStrict(raw, &w); err != nil {
+		return w, fmt.Errorf("%s is damaged: %w", path, err)
+	}
+	if w.TokenFile != "" && !filepath.IsAbs(w.TokenFile) {
+		w.TokenFile = filepath.Join(dir, w.TokenFile)
+	}
+	return w, nil
+}
+
+// Client returns a client according to the flags, the environment and the lab. It sends the
+// lab's token only to the lab's cloud.
+func (c *Connection) Client() (*client.Client, error) {
+	at, tokenFile, caFile := c.URL, c.TokenFile, c.CAFile
+	if c.DataDir == "" { // flags override the environment, including a flag that names a lab
+		at = cmp.Or(at, c.Getenv("CLOUDSIM_URL"))
+		tokenFile = cmp.Or(tokenFile, c.Getenv("CLOUDSIM_TOKEN_FILE"))
+		caFile = cmp.Or(caFile, c.Getenv("CLOUDSIM_CA_FILE"))
+	}
+	if at == "" {
+		lab, err := c.lab()
+		if err != nil {
+			return nil, err
+		}
+		at, tokenFile = lab.URL, cmp.Or(tokenFile, lab.TokenFile)
+	}
+	if at == "" {
+		at, tokenFile = DefaultCloudURL, cmp.Or(tokenFile, c.ownToken())
+	}
+	if !client.ValidURL(at) {
+		return nil, cloudsim.Errorf(cloudsim.Invalid, "cloud URL %q: want http://HOST:PORT or unix:///PATH, without a user or a query", redacted(at))
+	}
+	cl := &client.Client{
+		URL:       at,
+		HTTP:      &http.Client{Timeout: callTimeout},
+		Project:   cloudsim.ProjectID(cmp.Or(c.Project, c.Getenv("CLOUDSIM_PROJECT"))),
+		UserAgent: "allinone/" + Version(),
+		Retries:   3,
+	}
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment}
+	if usual, ok := http.DefaultTransport.(*http.Transport); ok {
+		t = usual.Clone()
+	}
+	t.MaxIdleConnsPerHost = concurrent
+	client.Reach(t, at)
+	if err := client.Trust(t, caFile); err != nil {
+		return nil, err
+	}
+	cl.HTTP.Transport = t
+	if tokenFile != "" {
+		cl.Token = client.TokenFile(tokenFile)
+	}
+	return cl, nil
+}
+
+// redacted returns a URL without its password.
+func redacted(at string) string {
+	u, err := url.Parse(at)
+	if err != nil || u.User == nil {
+		return at
+	}
+	return u.Redacted()
+}
+
+// ownToken returns the file with the admin token of this user's `allinone cloudsim` in the
+// default data dir. It returns "" if there is no such file.
+func (c *Connection) ownToken() string {
+	dir := DefaultCloudDir(c.Getenv)
+	if dir == "" {
+		return ""
+	}
+	path := filepath.Join(dir, "admin.token")
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
+}
+
+// Run makes a command's RunE from a function that calls the cloud.
+func (c *Connection) Run(fn func(ctx context.Context, cl *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		cl, err := c.Client()
+		if err != nil {
+			return err
+		}
+		return Advise(cl, fn(cmd.Context(), cl, args))
+	}
+}
+
+// Advise adds the next step for the user to an error about the connection to the cloud.
+func Advise(cl *client.Client, err error) error {
+	var dial *net.OpError
+	var unknown x509.UnknownAuthorityError
+	switch {
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return cloudsim.Errorf(cloudsim.Unavailable, "no cloud answers at %s: %w; is it running? "+
+			"Start one with 'allinone up' or 'allinone cloudsim', or set --cloud-url", cl.URL, dial.Err)
+	case errors.As(err, &unknown):
+		return cloudsim.Errorf(cloudsim.Unavailable, "%w; set --ca-file to the cloud's certificate authority (CLOUDSIM_CA_FILE)", err)
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return cloudsim.Errorf(cloudsim.Unavailable, "%w; the cloud at %s has no certificate: use http://", http.ErrSchemeMismatch, cl.URL)
+	case errors.Is(err, cloudsim.Unauthenticated) && cl.Token == nil:
+		return cloudsim.Errorf(cloudsim.Unauthenticated, "the cloud at %s wants a token: set --token-file", cl.URL)
+	}
+	return err
+}
+
+// CompletionTimeout is the longest time for a shell completion.
+const CompletionTimeout = 2 * time.Second
+
+// Complete completes the names that list returns, except names that are already given.
+func (c *Connection) Complete(list func(context.Context, *client.Client) ([]Candidate, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), CompletionTimeout)
+		defer cancel()
+		cl, err := c.Client()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		there, err := list(ctx, cl)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var words []cobra.Completion
+		for _, n := range there {
+			if !slices.Contains(given, n.Name) {
+				words = append(words, cobra.CompletionWithDesc(n.Name, n.About))
+			}
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// Candidate is a name that completes a word, and its description.
+type Candidate struct{ Name, About string }
+
+func projectNames(ctx context.Context, cl *client.Client) (all []Candidate, err error) {
+	there, err := cl.ListProjects(ctx, cloudsim.ListOptions{})
+	for _, p := range there.Items {
+		all = append(all, Candidate{p.Name, string(p.ID)})
+	}
+	return all, err
+}

@@ -1,0 +1,30 @@
+package cli
+
+import (
+	"path/filepath"
+)
+
+// DefaultDataDir returns the default data dir of a lab. It is $CLOUDSIM_DATA_DIR, or else the
+// folder cloudsim in the user's data folder, according to the XDG base directory
+// specification. It is "" if the user has no home.
+func DefaultDataDir(getenv func(string) string) string {
+	if dir := getenv("CLOUDSIM_DATA_DIR"); dir != "" {
+		return dir
+	}
+	base := getenv("XDG_DATA_HOME")
+	if !filepath.IsAbs(base) { // the specification says to ignore a relative path
+		home := getenv("HOME")
+		if home == "" {
+			return ""
+		}
+		base = filepath.Join(home, ".local", "share")
+	}
+	return filepath.Join(base, "cloudsim")
+}
+
+func DefaultCloudDir(getenv func(string) string) string {
+	if dir := DefaultDataDir(getenv); dir != "" {
+		return filepath.Join(dir, "cloud")
+	}
+	return ""
+}

@@ -1,0 +1,12 @@
+// Package cli contains the parts that all commands of allinone share: the environment, the
+// flags of a connection to the cloud, the output formats, the exit codes and the version.
+package cli
+
+import "io"
+
+// Env is the part of the process that a command may use.
+type Env struct {
+	Getenv         func(string) string
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// Exit codes without a Kind.
+const (
+	ExitOK          = 0
+	ExitUsage       = 2
+	ExitInterrupted = 130
+)
+
+// exitCodes maps each Kind to its exit code. Scripts depend on these numbers, so do not
+// change them.
+var exitCodes = map[cloudsim.Kind]struct {
+	code    int
+	meaning string
+}{
+	cloudsim.Internal:        {1, "it failed"},
+	cloudsim.Invalid:         {ExitUsage, "the command line or the request is wrong"},
+	cloudsim.NotFound:        {3, "there is no such resource"},
+	cloudsim.Exists:          {4, "the name is taken by a resource that differs"},
+	cloudsim.Conflict:        {5, "the resource is in the wrong state"},
+	cloudsim.Stale:           {6, "the resource changed in between"},
+	cloudsim.Unauthenticated: {7, "there is no token, or the cloud does not know it"},
+	cloudsim.Denied:          {8, "the token may not do this"},
+	cloudsim.Exhausted:       {9, "a quota, a rate or an address range is used up"},
+	cloudsim.Unavailable:     {10, "the cloud does not answer, or it took too long"},
+	cloudsim.Gone:            {11, "the events asked for are no longer kept"},
+}
+
+func ExitCode(err error) int {
+	if errors.Is(err, context.Canceled) {
+		return ExitInterrupted
+	}
+	return CodeOf(cloudsim.KindOf(err))
+}
+
+// CodeOf returns the exit code of a Kind.
+func CodeOf(k cloudsim.Kind) int { return exitCodes[k].code }
+
+// NewExitCodesTopic returns a help topic that prints exitCodes.
+func NewExitCodesTopic() *cobra.Command {
+	var b strings.Builder
+	b.WriteString("Every command exits with one of these codes:\n\n")
+	line := func(code int, meaning string) { fmt.Fprintf(&b, "  %3d  %s\n", code, meaning) }
+	line(ExitOK, "it worked")
+	for code := range len(exitCodes) + 1 {
+		for _, row := range exitCodes {
+			if row.code == code {
+				line(code, row.meaning)
+			}
+		}
+	}
+	line(ExitInterrupted, "it was interrupted")
+	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: b.String()}
+}
+
+// ErrorsOf returns the texts of an error. Each joined error has its own text.
+func ErrorsOf(err error) (all []string) {
+	many := cloudsim.Joined(err)
+	if many == nil {
+		return []string{err.Error()}
+	}
+	for _, err := range many {
+		all = append(all, ErrorsOf(err)...)
+	}
+	return all
+}
+
+// Explain prints an error for a user. It prints each joined error on a separate line, and the
+// wrong fields of a request one below the other.
+func Explain(w io.Writer, path string, err error) {
+	if errors.Is(err, context.Canceled) {
+		fmt.Fprintf(w, "%s: interrupted\n", path)
+		return
+	}
+	if many := cloudsim.Joined(err); many != nil {
+		for _, err := range many {
+			Explain(w, path, err)
+		}
+		return
+	}
+	var e *cloudsim.Error
+	if !errors.As(err, &e) || len(e.Fields) < 2 {
+		fmt.Fprintf(w, "%s: %v\n", path, err)
+		return
+	}
+	fmt.Fprintf(w, "%s: %d fields are wrong:\n", path, len(e.Fields))
+	for _, f := range e.Fields {
+		fmt.Fprintf(w, "  %s %s\n", f.Field, f.Reason)
+	}
+}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"net"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// IsHostPort reports whether s is a host and the number of a port.
+func IsHostPort(s string) bool {
+	host, port, err := net.SplitHostPort(s)
+	n, bits := strconv.ParseUint(port, 10, 16)
+	return err == nil && bits == nil && host != "" && n > 0
+}
+
+// BadFlag returns Invalid for a flag's value. The message contains the value and the wanted
+// form.
+func BadFlag(flag, value, want string) error {
+	return cloudsim.Errorf(cloudsim.Invalid, "--%s %q: want %s", flag, value, want)
+}
+
+// ParseLabels parses KEY=VALUE words. KEY==VALUE means the same, as in kubectl's selectors.
+func ParseLabels(flag string, words []string) (map[string]string, error) {
+	if len(words) == 0 {
+		return nil, nil
+	}
+	labels := make(map[string]string, len(words))
+	for _, w := range words {
+		key, value, ok := strings.Cut(w, "=")
+		if !ok || key == "" || strings.HasSuffix(key, "!") {
+			return nil, BadFlag(flag, w, "KEY=VALUE")
+		}
+		if have, twice := labels[key]; twice && have != value {
+			return nil, cloudsim.Errorf(cloudsim.Invalid, "--%s: %s is given as %q and as %q", flag, key, have, value)
+		}
+		if !utf8.ValidString(value) {
+			return nil, BadFlag(flag, w, "UTF-8 text")
+		}
+		labels[key] = strings.TrimPrefix(value, "=")
+	}
+	return labels, nil
+}
+
+// Fixed completes the given words.
+func Fixed[S ~string](words ...S) cobra.CompletionFunc {
+	all := make([]cobra.Completion, len(words))
+	for i, w := range words {
+		all[i] = string(w)
+	}
+	return cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)
+}
+
+// ShellWord quotes s for a shell if needed. Most paths need no quotes.
+func ShellWord(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("/._-+:@%,=", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	}) {
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	return s
+}
+
+// Instant parses a time in RFC 3339 and returns it in UTC. It returns nil for "".
+func Instant(flag, s string) (*time.Time, error) {
+	if s == "" {
+		return nil, nil
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return nil, BadFlag(flag, s, "a time such as 2030-01-31T12:00:00Z")
+	}
+	t = t.UTC()
+	return &t, nil
+}
+
+// ParseQuotas parses the NAME=LIMIT words of a flag.
+func ParseQuotas(flag string, words []string) (map[cloudsim.QuotaName]int64, error) {
+	limits := map[cloudsim.QuotaName]int64{}
+	for _, w := range words {
+		name, limit, _ := strings.Cut(w, "=")
+		n, err := strconv.ParseInt(limit, 10, 64)
+		if err != nil {
+			return nil, BadFlag(flag, w, "NAME=LIMIT, e.g. instances=10")
+		}
+		limits[cloudsim.QuotaName(name)] = n
+	}
+	return limits, cloudsim.ValidateQuotas(limits)
+}
+
+const RateForm = "PERSECOND:BURST, e.g. 10:20, or off"
+
+// ParseRate parses PERSECOND:BURST, or off.
+func ParseRate(flag, s string) (r cloudsim.Rate, err error) {
+	if s == "off" || s == "" {
+		return r, nil
+	}
+	per, burst, _ := strings.Cut(s, ":")
+	var err1, err2 error
+	r.PerSecond, err1 = strconv.ParseFloat(per, 64)
+	r.Burst, err2 = strconv.Atoi(burst)
+	if err1 != nil || err2 != nil {
+		return r, BadFlag(flag, s, RateForm)
+	}
+	return r, nil
+}
+
+// PodFlags are the flags for the pod ranges of a network.
+type PodFlags struct {
+	given       *pflag.FlagSet
+	ranges      []string
+	mask, mask6 int
+}
+
+// Flags adds the flags to f.
+func (p *PodFlags) Flags(f *pflag.FlagSet) {
+	p.given = f
+	f.StringSliceVar(&p.ranges, "pod-range", nil, "`RANGE` to give each new instance a part of for its pods, 10.244.0.0/16; one of each family")
+	f.IntVar(&p.mask, "pod-mask", 0, "`BITS` of an instance's IPv4 part (default 24)")
+	f.IntVar(&p.mask6, "pod-mask6", 0, "`BITS` of an instance's IPv6 part (default 64)")
+}
+
+// Apply writes the flags into r. A flag that is not given leaves its value unchanged, but
+// the ranges are replaced together. The cloud validates the combination.
+func (p *PodFlags) Apply(r *cloudsim.PodRanges) error {
+	if p.given != nil && p.given.Changed("pod-range") {
+		*r = cloudsim.PodRanges{}
+		for _, s := range p.ranges {
+			in := &r.IPv4
+			if strings.Contains(s, ":") {
+				in = &r.IPv6
+			}
+			if *in != "" {
+				return BadFlag("pod-range", s, "one range of each family")
+			}
+			*in = s
+		}
+	}
+	if p.mask != 0 {
+		r.IPv4Mask = p.mask
+	}
+	if p.mask6 != 0 {
+		r.IPv6Mask = p.mask6
+	}
+	return nil
+}

@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// format is the output format of a command.
+type format string
+
+const (
+	FormatTable format = "table"
+	FormatWide  format = "wide" // a table with all columns
+	FormatJSON  format = "json" // the API's objects; a list is an array
+	FormatYAML  format = "yaml" // the same as JSON, in YAML
+	FormatName  format = "name" // one id per line
+)
+
+var formats = []format{FormatTable, FormatWide, FormatJSON, FormatYAML, FormatName}
+
+// String, Set and Type implement pflag.Value.
+func (f *format) String() string { return string(*f) }
+func (f *format) Type() string   { return "FORMAT" }
+func (f *format) Set(s string) error {
+	if !slices.Contains(formats, format(s)) {
+		return fmt.Errorf("want one of %s", Join(formats))
+	}
+	*f = format(s)
+	return nil
+}
+
+// Join returns all words, separated by commas.
+func Join[S ~string](all []S) string {
+	words := make([]string, len(all))
+	for i, s := range all {
+		words[i] = string(s)
+	}
+	return strings.Join(words, ", ")
+}
+
+// Output contains the flags for the output format.
+type Output struct {
+	Format    format
+	noHeaders bool
+}
+
+// Flags adds the flags for the output format to cmd.
+func (o *Output) Flags(cmd *cobra.Command) {
+	o.Format = FormatTable
+	cmd.Flags().VarP(&o.Format, "output", "o", "how to print: "+Join(formats))
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "print tables without their first line")
+	_ = cmd.RegisterFlagCompletionFunc("output", Fixed(formats...))
+}
+
+// Column is one column of a table.
+type Column[T any] struct {
+	Head string
+	Wide bool // only in FormatWide
+	Cell func(T) string
+}
+
+// Printer prints things of one kind.
+type Printer[T any] struct {
+	Output
+	Writer  io.Writer
+	Columns []Column[T]
+	ID      func(T) string
+}
+
+// List prints things as one value. In JSON and YAML the value is an array.
+func (p Printer[T]) List(things []T) error {
+	if things == nil {
+		things = []T{}
+	}
+	switch p.Format {
+	case FormatJSON, FormatYAML:
+		return p.Encode(things)
+	case FormatName:
+		return p.Names(things)
+	}
+	return p.Table().Print(p.Rows(things))
+}
+
+// One prints a single thing. In JSON and YAML the thing is not in an array.
+func (p Printer[T]) One(thing T) error {
+	if p.Format == FormatJSON || p.Format == FormatYAML {
+		return p.Encode(thing)
+	}
+	return p.List([]T{thing})
+}
+
+// Names prints the id of each thing on a line.
+func (p Printer[T]) Names(things []T) error {
+	for _, t := range things {
+		if _, err := fmt.Fprintln(p.Writer, p.ID(t)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Encode prints v as JSON, or as YAML if the format is YAML.
+func (p Printer[T]) Encode(v any) error {
+	if p.Format == FormatYAML {
+		raw, err := yaml.Marshal(v)
+		if err != nil {
+			return err
+		}
+		_, err = p.Writer.Write(raw)
+		return err
+	}
+	enc := json.NewEncoder(p.Writer)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// shown returns the columns of the chosen format.
+func (p Printer[T]) shown() []Column[T] {
+	return slices.DeleteFunc(slices.Clone(p.Columns), func(c Column[T]) bool { return c.Wide && p.Format != FormatWide })
+}
+
+// Table returns an empty table with the columns of the format.
+func (p Printer[T]) Table() *Table {
+	t := &Table{w: p.Writer}
+	if !p.noHeaders {
+		for _, c := range p.shown() {
+			t.head = append(t.head, c.Head)
+		}
+	}
+	return t
+}
+
+// Rows returns the cells of each thing in the columns of the format.
+func (p Printer[T]) Rows(things []T) [][]string {
+	cols := p.shown()
+	rows := make([][]string, len(things))
+	for i, thing := range things {
+		for _, c := range cols {
+			rows[i] = append(rows[i], c.Cell(thing))
+		}
+	}
+	return rows
+}
+
+// Table writes aligned rows. Print may be called many times. Later rows keep the column
+// widths of earlier rows, and a longer cell makes its column wider.
+type Table struct {
+	w      io.Writer
+	head   []string // printed once, before the first rows
+	widths []int
+}
+
+// Print prints rows below the header. Columns keep their width between two calls.
+func (t *Table) Print(rows [][]string) error {
+	if t.head != nil {
+		rows = append([][]string{t.head}, rows...)
+		t.head = nil
+	}
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(t.widths) {
+				t.widths = append(t.widths, 0)
+			}
+			row[i] = Printable(cell)
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		for i, cell := range row {
+			b.WriteString(cell)
+			if i < len(row)-1 {
+				b.WriteString(strings.Repeat(" ", t.widths[i]-utf8.RuneCountInString(cell)+3))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	_, err := io.WriteString(t.w, b.String())
+	return err
+}
+
+// Printable replaces control characters in a cell, so that the cell cannot break its line or
+// control the terminal. An empty cell becomes "-".
+func Printable(cell string) string {
+	if cell == "" {
+		return "-"
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, cell)
+}
+
+// Age returns the time since t in a readable unit.
+func Age(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return duration.HumanDuration(max(0, time.Since(t)))
+}
+
+// labelCell returns labels in the form of the flags: KEY=VALUE, separated by commas.
+func labelCell(labels map[string]string) string {
+	words := make([]string, 0, len(labels))
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		words = append(words, k+"="+labels[k])
+	}
+	return strings.Join(words, ",")
+}
+
+// MetaColumns are the last columns of every kind.
+func MetaColumns[T cloudsim.Resource]() []Column[T] {
+	return []Column[T]{
+		{Head: "AGE", Cell: func(t T) string { return Age(t.Head().CreatedAt) }},
+		{Head: "PROJECT", Wide: true, Cell: func(t T) string { return string(t.Head().Project) }},
+		{Head: "LABELS", Wide: true, Cell: func(t T) string { return labelCell(t.Head().Labels) }},
+	}
+}

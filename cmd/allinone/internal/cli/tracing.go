@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
+)
+
+// CheckCollector returns an error if the flag is not HOST:PORT. An empty flag means no collector.
+func CheckCollector(flag string) error {
+	if flag != "" && !IsHostPort(flag) {
+		return BadFlag("tracing-endpoint", flag, "HOST:PORT, such as 127.0.0.1:4317")
+	}
+	return nil
+}
+
+// TraceTo sends the spans of a service to the collector at HOST:PORT. The function stop sends
+// the remaining spans. Without a collector, spans is nil.
+func TraceTo(ctx context.Context, collector, service, instance string) (spans trace.TracerProvider, stop func() error, err error) {
+	if collector == "" {
+		return nil, func() error { return nil }, nil
+	}
+	wire.QuietGRPC()
+	to, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpoint(collector), otlptracegrpc.WithInsecure())
+	if err != nil {
+		return nil, nil, err
+	}
+	p := sdk.NewTracerProvider(sdk.WithBatcher(to), sdk.WithResource(resource.NewSchemaless(
+		attribute.String("service.name", service), attribute.String("service.instance.id", instance))))
+	return p, func() error {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		return p.Shutdown(last)
+	}, nil
+}

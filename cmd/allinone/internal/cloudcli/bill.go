@@ -1,0 +1,231 @@
+package cloudcli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+// auditFlags are the flags that select calls.
+type auditFlags struct {
+	caller, operation string
+	since             time.Duration
+}
+
+func (a *auditFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&a.caller, "caller", "", "only calls of the service account or token of this name")
+	f.StringVar(&a.operation, "operation", "", "only operations that match; * stands for any letters")
+	f.DurationVar(&a.since, "since", 0, "only calls of so long until now, on the cloud's clock")
+}
+
+func (a *auditFlags) options(ctx context.Context, cl *client.Client) (o cloudsim.AuditOptions, err error) {
+	o = cloudsim.AuditOptions{Caller: a.caller, Operation: a.operation}
+	if a.since < 0 {
+		return o, cli.BadFlag("since", a.since.String(), "a duration, e.g. 5m")
+	}
+	if a.since > 0 {
+		clock, err := cl.GetClock(ctx)
+		if err != nil {
+			return o, err
+		}
+		o.Since = clock.Now.Add(-a.since)
+	}
+	return o, nil
+}
+
+func newBillCommand(c *cli.Connection) *cobra.Command {
+	var (
+		o     cli.Output
+		which auditFlags
+		reset bool
+	)
+	cmd := &cobra.Command{
+		Use: "bill", Short: "Who asked what of the API, and how often",
+		Long: `Who asked what of the API, and how often: calls, throttled, denied, failed, struck
+by a fault, and how long they took, by caller and operation. Watches count when
+they end. The bill is kept in memory; it begins anew with the cloud, and with
+--reset.`,
+		Example: `  allinone cloud bill --caller ccm
+  allinone cloud bill --since 5m -o wide
+  allinone cloud bill --reset`,
+		Args: cobra.NoArgs,
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {
+			if reset {
+				return cl.ResetBill(ctx)
+			}
+			opts, err := which.options(ctx, cl)
+			if err != nil {
+				return err
+			}
+			b, err := cl.Bill(ctx, opts)
+			if err != nil {
+				return err
+			}
+			if o.Format == cli.FormatJSON || o.Format == cli.FormatYAML {
+				return cli.Printer[cloudsim.Bill]{Output: o, Writer: c.Stdout}.One(b)
+			}
+			if !b.Complete {
+				fmt.Fprintln(c.Stderr, "older calls of this time are not kept any more")
+			}
+			return billPrinter(c, o).List(append(b.Rows, cloudsim.BillRow{Caller: "total", Operation: "*", BillCounts: b.Total}))
+		}),
+	}
+	o.Flags(cmd)
+	which.flags(cmd)
+	cmd.Flags().BoolVar(&reset, "reset", false, "begin a new bill")
+	return cmd
+}
+
+func billPrinter(c *cli.Connection, o cli.Output) cli.Printer[cloudsim.BillRow] {
+	count := func(of func(cloudsim.BillCounts) uint64) func(cloudsim.BillRow) string {
+		return func(r cloudsim.BillRow) string { return strconv.FormatUint(of(r.BillCounts), 10) }
+	}
+	return cli.Printer[cloudsim.BillRow]{Output: o, Writer: c.Stdout, ID: func(r cloudsim.BillRow) string { return r.Caller + " " + r.Operation }, Columns: []cli.Column[cloudsim.BillRow]{
+		{Head: "CALLER", Cell: func(r cloudsim.BillRow) string { return r.Caller }},
+		{Head: "OPERATION", Cell: func(r cloudsim.BillRow) string { return r.Operation }},
+		{Head: "CALLS", Cell: count(func(b cloudsim.BillCounts) uint64 { return b.Calls })},
+		{Head: "THROTTLED", Cell: count(func(b cloudsim.BillCounts) uint64 { return b.Throttled })},
+		{Head: "DENIED", Cell: count(func(b cloudsim.BillCounts) uint64 { return b.Denied })},
+		{Head: "FAILED", Cell: count(func(b cloudsim.BillCounts) uint64 { return b.Failed })},
+		{Head: "FAULTS", Cell: count(func(b cloudsim.BillCounts) uint64 { return b.Faults })},
+		{Head: "TIME", Cell: func(r cloudsim.BillRow) string {
+			return time.Duration(r.Millis * float64(time.Millisecond)).Round(time.Millisecond).String()
+		}},
+		{Head: "BYTES", Wide: true, Cell: func(r cloudsim.BillRow) string { return strconv.FormatInt(r.Bytes, 10) }},
+	}}
+}
+
+func newAuditCommand(c *cli.Connection) *cobra.Command {
+	var (
+		o     cli.Output
+		which auditFlags
+		limit int
+	)
+	cmd := &cobra.Command{
+		Use: "audit", Short: "The most recent calls, and how each ended",
+		Example: `  allinone cloud audit --caller ccm --since 1m
+  allinone cloud audit --operation '*.create' -o json`,
+		Args: cobra.NoArgs,
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {
+			opts, err := which.options(ctx, cl)
+			if err != nil {
+				return err
+			}
+			opts.Limit = limit
+			trail, err := cl.Audit(ctx, opts)
+			if err != nil {
+				return err
+			}
+			return auditPrinter(c, o).List(trail.Items)
+		}),
+	}
+	o.Flags(cmd)
+	which.flags(cmd)
+	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, the newest")
+	return cmd
+}
+
+func auditPrinter(c *cli.Connection, o cli.Output) cli.Printer[cloudsim.AuditEntry] {
+	return cli.Printer[cloudsim.AuditEntry]{Output: o, Writer: c.Stdout, ID: func(e cloudsim.AuditEntry) string { return e.RequestID }, Columns: []cli.Column[cloudsim.AuditEntry]{
+		{Head: "TIME", Cell: func(e cloudsim.AuditEntry) string { return e.Time.Local().Format("15:04:05.000") }},
+		{Head: "CALLER", Cell: func(e cloudsim.AuditEntry) string { return e.Caller }},
+		{Head: "OPERATION", Cell: func(e cloudsim.AuditEntry) string { return e.Operation }},
+		{Head: "TARGET", Cell: func(e cloudsim.AuditEntry) string { return e.Target }},
+		{Head: "OUTCOME", Cell: func(e cloudsim.AuditEntry) string { return e.Outcome }},
+		{Head: "FAULT", Cell: func(e cloudsim.AuditEntry) string { return string(e.Fault) }},
+		{Head: "REQUEST", Cell: func(e cloudsim.AuditEntry) string { return e.RequestID }},
+		{Head: "MILLIS", Wide: true, Cell: func(e cloudsim.AuditEntry) string { return strconv.FormatFloat(e.Millis, 'f', 3, 64) }},
+	}}
+}
+
+func newRateLimitsCommand(c *cli.Connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "rate-limits", Aliases: []string{"rate-limit"}, Short: "How often each caller may call",
+		Example: `  allinone cloud rate-limits get
+  allinone cloud rate-limits set --read 10:20 --write 2:5
+  allinone cloud rate-limits set --read off --write off`,
+	}
+	cmd.AddCommand(newGetRateLimitsCommand(c), newSetRateLimitsCommand(c))
+	return cmd
+}
+
+func ratePrinter(c *cli.Connection, o cli.Output) cli.Printer[cloudsim.RateLimits] {
+	return cli.Printer[cloudsim.RateLimits]{Output: o, Writer: c.Stdout, ID: func(cloudsim.RateLimits) string { return "all" }, Columns: []cli.Column[cloudsim.RateLimits]{
+		{Head: "READ", Cell: func(r cloudsim.RateLimits) string { return rateCell(r.Read) }},
+		{Head: "WRITE", Cell: func(r cloudsim.RateLimits) string { return rateCell(r.Write) }},
+	}}
+}
+
+func rateCell(r cloudsim.Rate) string {
+	if r.PerSecond == 0 {
+		return "off"
+	}
+	return fmt.Sprintf("%v/s, %d at once", r.PerSecond, r.Burst)
+}
+
+func newGetRateLimitsCommand(c *cli.Connection) *cobra.Command {
+	var o cli.Output
+	cmd := &cobra.Command{
+		Use: "get", Short: "Show the limits", Args: cobra.NoArgs, Example: "  allinone cloud rate-limits get",
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {
+			r, err := cl.RateLimits(ctx)
+			if err != nil {
+				return err
+			}
+			return ratePrinter(c, o).One(r)
+		}),
+	}
+	o.Flags(cmd)
+	return cmd
+}
+
+func newSetRateLimitsCommand(c *cli.Connection) *cobra.Command {
+	var (
+		o           cli.Output
+		read, write string
+	)
+	cmd := &cobra.Command{
+		Use: "set", Short: "Change the limits; what is not given stays",
+		Long: `Change how often each caller may call, in calls a second in the long run and at
+once after a rest. A call too many is answered 429 with Retry-After. What only
+an admin of all projects may do is not limited.`,
+		Example: "  allinone cloud rate-limits set --read 10:20 --write 2:5\n  allinone cloud rate-limits set --write off",
+		Args:    cobra.NoArgs,
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {
+			if read == "" && write == "" {
+				return cloudsim.Errorf(cloudsim.Invalid, "nothing to set: give --read, --write or both")
+			}
+			r, err := cl.RateLimits(ctx)
+			if err != nil {
+				return err
+			}
+			for _, f := range []struct {
+				name, word string
+				rate       *cloudsim.Rate
+			}{{"read", read, &r.Read}, {"write", write, &r.Write}} {
+				if f.word == "" {
+					continue
+				}
+				if *f.rate, err = cli.ParseRate(f.name, f.word); err != nil {
+					return err
+				}
+			}
+			if r, err = cl.SetRateLimits(ctx, r); err != nil {
+				return err
+			}
+			return ratePrinter(c, o).One(r)
+		}),
+	}
+	o.Flags(cmd)
+	cmd.Flags().StringVar(&read, "read", "", "of calls that read: "+cli.RateForm)
+	cmd.Flags().StringVar(&write, "write", "", "of all others: "+cli.RateForm)
+	return cmd
+}

@@ -1,0 +1,171 @@
+package cloudcli
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+func newClockCommand(c *cli.Connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "clock", Short: "Stop the cloud's time, move it, make it run faster",
+		Long: `Stop the cloud's time, move it, make it run faster. Everything that takes time in
+the cloud follows its clock: slow work, the expiry of tokens, the windows of
+faults, what is kept for a while. The clock is in the cloud's file: a restart
+goes on with it, and a clock that stood still stands still.
+
+Commands on the clock are never broken by faults.`,
+		Example: `  # Everything stays in between until you say so
+  allinone cloud clock freeze
+  allinone cloud instances stop node-1
+  allinone cloud clock advance 1s
+
+  # A day in a minute and a half, and back
+  allinone cloud clock set --rate 1000
+  allinone cloud clock resume`,
+	}
+	cmd.AddCommand(newGetClockCommand(c), newSetClockCommand(c), newFreezeClockCommand(c), newAdvanceClockCommand(c), newResumeClockCommand(c))
+	return cmd
+}
+
+func clockPrinter(c *cli.Connection, o cli.Output) cli.Printer[cloudsim.Clock] {
+	return cli.Printer[cloudsim.Clock]{
+		Output: o, Writer: c.Stdout,
+		ID: func(k cloudsim.Clock) string { return k.Now.Format(time.RFC3339Nano) },
+		Columns: []cli.Column[cloudsim.Clock]{
+			{Head: "NOW", Cell: func(k cloudsim.Clock) string { return k.Now.Format(time.RFC3339) }},
+			{Head: "MODE", Cell: func(k cloudsim.Clock) string { return string(k.Mode) }},
+			{Head: "RATE", Cell: func(k cloudsim.Clock) string { return strconv.FormatFloat(k.Rate, 'g', -1, 64) }},
+			{Head: "AHEAD", Cell: func(k cloudsim.Clock) string {
+				return (time.Duration(k.AheadSeconds) * time.Second).String()
+			}},
+			{Head: "NEXT DUE", Cell: func(k cloudsim.Clock) string {
+				if k.NextDue == nil {
+					return ""
+				}
+				return "in " + k.NextDue.Sub(k.Now).Round(time.Millisecond).String()
+			}},
+		},
+	}
+}
+
+// clockCommand completes cmd: it runs fn and prints the clock that fn returns.
+func clockCommand(c *cli.Connection, cmd *cobra.Command, fn func(context.Context, *client.Client, []string) (cloudsim.Clock, error)) *cobra.Command {
+	var o cli.Output
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	cmd.RunE = c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+		k, err := fn(ctx, cl, args)
+		if err != nil {
+			return err
+		}
+		return clockPrinter(c, o).One(k)
+	})
+	o.Flags(cmd)
+	return cmd
+}
+
+func newGetClockCommand(c *cli.Connection) *cobra.Command {
+	return clockCommand(c, &cobra.Command{
+		Use: "get", Short: "Show the cloud's time and how it passes",
+		Example: "  allinone cloud clock get\n  allinone cloud clock get -o name    # the time alone",
+		Args:    cobra.NoArgs,
+	}, func(ctx context.Context, cl *client.Client, _ []string) (cloudsim.Clock, error) {
+		return cl.GetClock(ctx)
+	})
+}
+
+func newSetClockCommand(c *cli.Connection) *cobra.Command {
+	var (
+		at    string
+		ahead time.Duration
+		rate  float64
+		real  bool
+	)
+	cmd := &cobra.Command{
+		Use: "set", Short: "Set the time, its distance from the machine's, or how fast it passes",
+		Long: `Set the time, its distance from the machine's, or how fast it passes. What is not
+given stays as it is. Work that is due by the new time settles soon after; to
+wait for it, advance the clock instead.`,
+		Example: `  allinone cloud clock set --time 2030-01-01T00:00:00Z
+  allinone cloud clock set --ahead 24h
+  allinone cloud clock set --rate 60          # a minute a second
+  allinone cloud clock set --real             # the machine's time again`,
+		Args: cobra.NoArgs,
+	}
+	f := cmd.Flags()
+	f.StringVar(&at, "time", "", "what `TIME` it is now, RFC 3339")
+	f.DurationVar(&ahead, "ahead", 0, "how far to be ahead of the machine, e.g. 24h; negative is behind")
+	f.Float64Var(&rate, "rate", 1, "seconds of the cloud per second of the machine")
+	f.BoolVar(&real, "real", false, "follow the machine again")
+	return clockCommand(c, cmd, func(ctx context.Context, cl *client.Client, _ []string) (cloudsim.Clock, error) {
+		req := cloudsim.SetClock{Real: real}
+		var err error
+		if req.Time, err = cli.Instant("time", at); err != nil {
+			return cloudsim.Clock{}, err
+		}
+		if cmd.Flags().Changed("ahead") {
+			s := ahead.Seconds()
+			req.AheadSeconds = &s
+		}
+		if cmd.Flags().Changed("rate") {
+			req.Rate = &rate
+		}
+		return cl.SetClock(ctx, req)
+	})
+}
+
+func newFreezeClockCommand(c *cli.Connection) *cobra.Command {
+	var at string
+	cmd := &cobra.Command{
+		Use: "freeze", Short: "Stop the time, until it is advanced or resumed",
+		Example: "  allinone cloud clock freeze\n  allinone cloud clock freeze --at 2030-01-01T00:00:00Z",
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&at, "at", "", "at this `TIME`, RFC 3339, instead of now")
+	return clockCommand(c, cmd, func(ctx context.Context, cl *client.Client, _ []string) (cloudsim.Clock, error) {
+		t, err := cli.Instant("at", at)
+		if err != nil {
+			return cloudsim.Clock{}, err
+		}
+		return cl.SetClock(ctx, cloudsim.SetClock{Time: t, Rate: new(0.0)})
+	})
+}
+
+func newAdvanceClockCommand(c *cli.Connection) *cobra.Command {
+	return clockCommand(c, &cobra.Command{
+		Use: "advance DURATION", Short: "Move the time forward, and wait until what fell due has settled",
+		Long: `Move the time forward, and wait until what fell due has settled: in the order it
+fell due, each piece at its own time. A clock that stands still stands still
+again afterwards; one that runs, runs on.`,
+		Example: "  allinone cloud clock advance 90s\n  allinone cloud clock advance 24h\n  allinone cloud clock advance 0      # settle what is due now",
+		Args:    cobra.ExactArgs(1),
+	}, func(ctx context.Context, cl *client.Client, args []string) (cloudsim.Clock, error) {
+		d, err := time.ParseDuration(args[0])
+		if err != nil || d < 0 {
+			return cloudsim.Clock{}, cloudsim.Errorf(cloudsim.Invalid, "%q is no duration to advance by: want one such as 90s, 24h or 0", args[0])
+		}
+		return cl.AdvanceClock(ctx, cloudsim.AdvanceClock{Seconds: d.Seconds()})
+	})
+}
+
+func newResumeClockCommand(c *cli.Connection) *cobra.Command {
+	var real bool
+	cmd := &cobra.Command{
+		Use: "resume", Short: "Let the time run on from where it is, as fast as the machine's",
+		Example: "  allinone cloud clock resume\n  allinone cloud clock resume --real    # and jump to the machine's time",
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().BoolVar(&real, "real", false, "follow the machine again, which may set the time back")
+	return clockCommand(c, cmd, func(ctx context.Context, cl *client.Client, _ []string) (cloudsim.Clock, error) {
+		if real {
+			return cl.SetClock(ctx, cloudsim.SetClock{Real: true})
+		}
+		return cl.SetClock(ctx, cloudsim.SetClock{Rate: new(1.0)})
+	})
+}

@@ -1,0 +1,312 @@
+package cloudcli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/apply"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+var faults = kind[cloudsim.Fault, cloudsim.FaultID]{
+	kind: cloudsim.KindFault, noun: "fault", plural: "faults", command: "faults", prefix: "fault-",
+	sample: "lost-reply",
+	id:     func(f cloudsim.Fault) string { return string(f.ID) },
+	columns: []cli.Column[cloudsim.Fault]{
+		{Head: "ID", Cell: func(f cloudsim.Fault) string { return string(f.ID) }},
+		{Head: "NAME", Cell: func(f cloudsim.Fault) string { return f.Name }},
+		{Head: "OPERATION", Cell: func(f cloudsim.Fault) string { return f.Match.Operation }},
+		{Head: "EFFECT", Cell: func(f cloudsim.Fault) string { return string(f.Effect.Type) }},
+		{Head: "HITS", Cell: hitsCell},
+		{Head: "SEEN", Cell: func(f cloudsim.Fault) string { return strconv.FormatUint(f.Seen, 10) }},
+		{Head: "CALLER", Wide: true, Cell: func(f cloudsim.Fault) string { return f.Match.Caller }},
+		{Head: "TARGET", Wide: true, Cell: func(f cloudsim.Fault) string { return f.Match.Target }},
+		{Head: "ZONE", Wide: true, Cell: func(f cloudsim.Fault) string { return f.Match.Zone }},
+	},
+	get:  (*client.Client).GetFault,
+	list: (*client.Client).ListFaults,
+}
+
+func hitsCell(f cloudsim.Fault) string {
+	hits := strconv.FormatUint(f.Hits, 10)
+	if f.When.Max > 0 {
+		hits += "/" + strconv.FormatUint(f.When.Max, 10)
+	}
+	return hits
+}
+
+func newFaultsCommand(c *cli.Connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: faults.command, Aliases: []string{"fault"}, Short: "Break calls on purpose",
+		Long: `Break calls on purpose: slow them down, refuse them, drop them, or do the work and
+lose the reply. A fault says which calls, which of those, and what happens to
+them; each hit is counted, and is an event with the id of the request.
+
+Commands on faults are never broken, so a broken cloud can be repaired.`,
+		Example: `  allinone cloud faults preset lost-reply
+  allinone cloud faults create slow --operation 'instances.*' --effect latency --latency 2s
+  allinone cloud faults list
+  allinone cloud faults delete lost-reply slow`,
+	}
+	cmd.AddCommand(
+		faults.listCommand(c),
+		faults.getCommand(c),
+		newCreateFaultCommand(c),
+		newFaultPresetCommand(c),
+		newFaultTargetsCommand(c),
+		faults.deleteCommand(c, false, whole(faults, (*client.Client).DeleteFault)),
+	)
+	return cmd
+}
+
+// faultFlags are the flags of a fault that need a conversion.
+type faultFlags struct {
+	labels, matchLabels []string
+	effect              string
+	probability         float64
+	from, until         string
+	after, lasts        time.Duration
+	retryAfter          time.Duration
+	latency, jitter     time.Duration
+	age                 time.Duration
+}
+
+func newCreateFaultCommand(c *cli.Connection) *cobra.Command {
+	var (
+		o   cli.Output
+		in  faultFlags
+		req cloudsim.CreateFault
+	)
+	cmd := &cobra.Command{
+		Use: "create NAME --effect EFFECT [--operation PATTERN]", Short: "Break calls from now on",
+		Long: `Break calls from now on, until the fault is deleted, has hit --max times, or its
+time is over. Asking again with the same words returns the first one.
+
+Effects:
+  error             an error instead of the work
+  latency           the work, later: --latency, and --jitter at most on top
+  throttle          429 with Retry-After instead of the work
+  hang              nothing, until the caller leaves
+  drop              no work, and the connection closed without a reply
+  loseReply         the work, and the connection closed without a reply
+  errorAfterCommit  the work, and an error as the reply
+  quota             refused, as if the quota were used up
+  stockOut          refused, as if the zone had no more of the type: --zone, --type
+  staleRead         an answer that is --age old
+  duplicate         the work twice, and the reply of the second time
+  stuckState        the work begins, and does not end before the fault is deleted or over
+  corruptToken      a token whose secret opens nothing
+  zoneOutage        all of --zone: its API, its data plane or both (--scope)`,
+		Example: `  # The next load balancer is made, and nobody hears of it
+  allinone cloud faults create lost --operation loadBalancers.create --effect loseReply --max 1
+
+  # A third of the CCM's reads fail for ten minutes, the same third every time
+  allinone cloud faults create flaky --operation '*.get' --caller ccm --effect error --probability 0.33 --for 10m
+
+  # No more large machines in a zone; a zone that nothing reaches for five minutes
+  allinone cloud faults create out --operation instances.create --zone sim-1a --type large --effect stockOut
+  allinone cloud faults create dark --zone sim-1b --effect zoneOutage --scope data --for 5m
+
+  # What is about one zone takes two to three seconds
+  allinone cloud faults create far --operation '*' --zone sim-1b --effect latency --latency 2s --jitter 1s`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			req.Name = args[0]
+			if err := in.into(&req); err != nil {
+				return err
+			}
+			of, _, _ := strings.Cut(req.Match.Operation, ".")
+			var err error
+			if req.Match.Target, err = apply.TargetID(ctx, cl, of, req.Match.Target, nil); err != nil {
+				return err
+			}
+			made, err := cl.CreateFault(ctx, req)
+			if err != nil {
+				return err
+			}
+			return faults.printer(c, o).One(made)
+		}),
+	}
+	o.Flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&req.Match.Operation, "operation", "*", "`PATTERN` of operations, e.g. instances.* or '*'; see 'faults targets'")
+	f.StringVar(&req.Match.Caller, "caller", "", "only calls with the token of this name")
+	f.StringVar(&req.Match.Target, "target", "", "only calls about the resource with this `NAME` or id; an id where --operation is of several kinds")
+	f.StringVar(&req.Match.Zone, "zone", "", "only calls about a resource in this zone, or that make one there")
+	f.StringVar(&req.Match.Type, "type", "", "only calls about a resource of this instance or disk type, or that make one")
+	f.StringSliceVarP(&in.matchLabels, "selector", "l", nil, "only calls about a resource with the label `KEY=VALUE`; may be repeated")
+	f.Float64Var(&in.probability, "probability", 1, "chance that a matching call is hit, more than 0 and at most 1")
+	f.Uint64Var(&req.When.Seed, "seed", 0, "throws the dice: the same seed, fault id and calls give the same hits")
+	f.Uint64Var(&req.When.Skip, "skip", 0, "let so many matching calls pass first")
+	f.Uint64Var(&req.When.Max, "max", 0, "hit no more calls than this; 0 for no end")
+	f.DurationVar(&in.after, "after", 0, "begin so much later, e.g. 30s")
+	f.DurationVar(&in.lasts, "for", 0, "end so long after it began, e.g. 10m; 0 for no end")
+	f.StringVar(&in.from, "from", "", "begin at this `TIME`, RFC 3339")
+	f.StringVar(&in.until, "until", "", "end at this `TIME`, RFC 3339")
+	f.StringVar(&in.effect, "effect", "", "what happens to them: "+cli.Join(cloudsim.FaultEffects()))
+	f.StringVar(&req.Effect.Kind, "kind", "", "`KIND` of the error: "+strings.Join(errorKinds(), ", "))
+	f.IntVar(&req.Effect.Status, "status", 0, "HTTP status of the error, instead of its kind's own")
+	f.StringVar(&req.Effect.Message, "message", "", "what the error says")
+	f.DurationVar(&in.retryAfter, "retry-after", 0, "Retry-After of the error, in whole seconds")
+	f.DurationVar(&in.latency, "latency", 0, "how much later, for the effect latency")
+	f.DurationVar(&in.jitter, "jitter", 0, "at most so much on top, for the effect latency")
+	f.DurationVar(&in.age, "age", 0, "how old the answer is, for the effect staleRead, in whole seconds")
+	f.StringVar((*string)(&req.Effect.Scope), "scope", "", "what is dark: api, data or both, for the effect zoneOutage (default both)")
+	f.StringArrayVar(&in.labels, "label", nil, "`KEY=VALUE` to label the fault with; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("effect", cli.Fixed(cloudsim.FaultEffects()...))
+	_ = cmd.RegisterFlagCompletionFunc("kind", cli.Fixed(errorKinds()...))
+	_ = cmd.RegisterFlagCompletionFunc("operation", operationNames(c))
+	_ = cmd.RegisterFlagCompletionFunc("caller", names(c, tokens))
+	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
+	_ = cmd.RegisterFlagCompletionFunc("scope", cli.Fixed(cloudsim.OutageAPI, cloudsim.OutageData, cloudsim.OutageBoth))
+	return cmd
+}
+
+func errorKinds() []string {
+	var words []string
+	for _, k := range cloudsim.Kinds() {
+		words = append(words, k.Error())
+	}
+	return words
+}
+
+// into parses the flags into req. It returns an error for each flag that it cannot parse.
+func (in faultFlags) into(req *cloudsim.CreateFault) error {
+	var errs [8]error
+	req.Labels, errs[0] = cli.ParseLabels("label", in.labels)
+	req.Match.Labels, errs[1] = cli.ParseLabels("selector", in.matchLabels)
+	req.When.From, errs[2] = cli.Instant("from", in.from)
+	req.When.Until, errs[3] = cli.Instant("until", in.until)
+	req.When.AfterSeconds, errs[4] = seconds("after", in.after)
+	req.When.ForSeconds, errs[5] = seconds("for", in.lasts)
+	retry, err := seconds("retry-after", in.retryAfter)
+	req.Effect.RetryAfterSeconds, errs[6] = int(retry), err
+	req.Effect.AgeSeconds, errs[7] = seconds("age", in.age)
+	if in.probability != 1 {
+		req.When.Probability = &in.probability
+	}
+	req.Effect.Type = cloudsim.FaultEffectType(in.effect)
+	req.Effect.LatencyMillis, req.Effect.JitterMillis = int(in.latency.Milliseconds()), int(in.jitter.Milliseconds())
+	var given []error
+	for _, err := range errs {
+		if err != nil {
+			given = append(given, err)
+		}
+	}
+	return cloudsim.OneOrMany(given)
+}
+
+func seconds(flag string, d time.Duration) (int64, error) {
+	if d < 0 || d%time.Second != 0 {
+		return 0, cli.BadFlag(flag, d.String(), "whole seconds, e.g. 90s")
+	}
+	return int64(d / time.Second), nil
+}
+
+// operationNames completes operation ids.
+func operationNames(c *cli.Connection) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), cli.CompletionTimeout)
+		defer cancel()
+		cl, err := c.Client()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		targets, err := cl.FaultTargets(ctx)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var words []cobra.Completion
+		for _, t := range targets {
+			words = append(words, cobra.CompletionWithDesc(t.Operation, t.Summary))
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func newFaultTargetsCommand(c *cli.Connection) *cobra.Command {
+	var o cli.Output
+	cmd := &cobra.Command{
+		Use: "targets", Short: "List the operations that can be broken",
+		Example: "  allinone cloud faults targets\n  allinone cloud faults targets -o name",
+		Args:    cobra.NoArgs,
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {
+			targets, err := cl.FaultTargets(ctx)
+			if err != nil {
+				return err
+			}
+			return cli.Printer[cloudsim.FaultTarget]{
+				Output: o, Writer: c.Stdout,
+				ID: func(t cloudsim.FaultTarget) string { return t.Operation },
+				Columns: []cli.Column[cloudsim.FaultTarget]{
+					{Head: "OPERATION", Cell: func(t cloudsim.FaultTarget) string { return t.Operation }},
+					{Head: "METHOD", Cell: func(t cloudsim.FaultTarget) string { return t.Method }},
+					{Head: "PATH", Cell: func(t cloudsim.FaultTarget) string { return t.Path }},
+					{Head: "SUMMARY", Wide: true, Cell: func(t cloudsim.FaultTarget) string { return t.Summary }},
+				},
+			}.List(targets)
+		}),
+	}
+	o.Flags(cmd)
+	return cmd
+}
+
+func newFaultPresetCommand(c *cli.Connection) *cobra.Command {
+	var o cli.Output
+	var zone string
+	var about strings.Builder
+	var presets []cobra.Completion
+	for _, p := range cloudsim.FaultPresets() {
+		fmt.Fprintf(&about, "\n\n%s\n  %s", p.Name, p.About)
+		presets = append(presets, cobra.CompletionWithDesc(p.Name, p.About))
+	}
+	cmd := &cobra.Command{
+		Use: "preset NAME", Short: "Make the faults of a known incident",
+		Long:    "Make the faults of a known incident, from now until they are deleted." + about.String(),
+		Example: "  allinone cloud faults preset lost-reply\n  allinone cloud faults preset cloud-down\n  allinone cloud faults preset zone-down --zone sim-1b\n  allinone cloud faults delete cloud-down",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(cobra.FixedCompletions(presets, cobra.ShellCompDirectiveNoFileComp)),
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			var known []string
+			for _, p := range cloudsim.FaultPresets() {
+				if p.Name == args[0] {
+					if zone != "" && !p.Zoned() {
+						return cli.BadFlag("zone", zone, "none: the preset "+p.Name+" strikes all of them")
+					}
+					if zone != "" {
+						p = p.InZone(zone)
+					}
+					return makePreset(ctx, cl, p, faults.printer(c, o))
+				}
+				known = append(known, p.Name)
+			}
+			return cloudsim.Errorf(cloudsim.NotFound, "no preset named %q; there are: %s", args[0], strings.Join(known, ", "))
+		}),
+	}
+	o.Flags(cmd)
+	cmd.Flags().StringVar(&zone, "zone", "", "the zone that it strikes, for a preset that strikes one (default "+cloudsim.PresetZone+")")
+	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
+	return cmd
+}
+
+// makePreset creates the faults of a preset and prints them. It goes on after a failure.
+func makePreset(ctx context.Context, cl *client.Client, p cloudsim.FaultPreset, out cli.Printer[cloudsim.Fault]) error {
+	var made []cloudsim.Fault
+	var failed []error
+	for _, req := range p.Faults {
+		f, err := cl.CreateFault(ctx, req)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		made = append(made, f)
+	}
+	return errors.Join(printResult(out, len(p.Faults) == 1, made), cloudsim.OneOrMany(failed))
+}

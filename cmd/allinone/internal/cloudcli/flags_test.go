@@ -1,0 +1,81 @@
+package cloudcli
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/apply"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+func TestParseListener(t *testing.T) {
+	for in, want := range map[string]cloudsim.Listener{
+		"tcp:80:30080": {Protocol: "tcp", Port: 80, TargetPort: 30080},
+		"TCP:80:30080": {Protocol: "tcp", Port: 80, TargetPort: 30080},
+		"443:30443":    {Protocol: "tcp", Port: 443, TargetPort: 30443},
+		"udp:0:70000":  {Protocol: "udp", Port: 0, TargetPort: 70000}, // the cloud refuses these ports
+	} {
+		if got, err := parseListener(in); err != nil || got != want {
+			t.Errorf("parseListener(%q) = %v, %v; want %v", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "80", "tcp:80", ":80:80", "tcp::80", "tcp:80:", "tcp:80:80:80", "tcp:http:80", "tcp:80:99999999999999999999"} {
+		if got, err := parseListener(in); !errors.Is(err, cloudsim.Invalid) {
+			t.Errorf("parseListener(%q) = %v, %v; want Invalid", in, got, err)
+		}
+	}
+}
+
+func TestParseHealth(t *testing.T) {
+	for in, want := range map[string]cloudsim.HealthCheck{
+		"tcp":                {Protocol: "tcp"},
+		"tcp:30080":          {Protocol: "tcp", Port: 30080},
+		"http":               {Protocol: "http"},
+		"http/":              {Protocol: "http", Path: "/"},
+		"http:10256/healthz": {Protocol: "http", Port: 10256, Path: "/healthz"},
+		"HTTP/a:b/c?d=e":     {Protocol: "http", Path: "/a:b/c?d=e"},
+	} {
+		// The old values are replaced, but not the probe interval.
+		got := cloudsim.HealthCheck{Protocol: "http", Port: 9, Path: "/old", IntervalMillis: 7}
+		want.IntervalMillis = 7
+		if err := parseHealth(in, &got); err != nil || got != want {
+			t.Errorf("parseHealth(%q) = %v, %v; want %v", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "icmp", "tcp:", "tcp:0", "tcp:65536", "tcp:80/path", "http:x", ":80", "/healthz"} {
+		if err := parseHealth(in, &cloudsim.HealthCheck{}); !errors.Is(err, cloudsim.Invalid) {
+			t.Errorf("parseHealth(%q) = %v, want Invalid", in, err)
+		}
+	}
+}
+
+func TestParseLabels(t *testing.T) {
+	got, err := cli.ParseLabels("label", []string{"a=b", "c=d=e", "empty=", "f==g", "a=b"})
+	want := map[string]string{"a": "b", "c": "d=e", "empty": "", "f": "g"}
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("parseLabels: %v\n%s", err, d)
+	}
+	for _, in := range [][]string{{"a"}, {"=b"}, {"a!=b"}, {""}, {"a=b", "a=c"}} {
+		if got, err := cli.ParseLabels("label", in); !errors.Is(err, cloudsim.Invalid) {
+			t.Errorf("parseLabels(%q) = %v, %v; want Invalid", in, got, err)
+		}
+	}
+}
+
+// TestParseKind proves that kinds are accepted as the API, the commands and users spell them.
+func TestParseKind(t *testing.T) {
+	for in, want := range map[string]cloudsim.ResourceKind{
+		"instance": cloudsim.KindInstance, "instances": cloudsim.KindInstance, "addresses": cloudsim.KindAddress,
+		"loadBalancer": cloudsim.KindLoadBalancer, "load-balancers": cloudsim.KindLoadBalancer, "instance-types": cloudsim.KindInstanceType,
+	} {
+		if got, ok := apply.ParseKind(in); !ok || got != want {
+			t.Errorf("parseKind(%q) = %q, %v; want %q", in, got, ok, want)
+		}
+	}
+	if got, ok := apply.ParseKind("cow"); ok {
+		t.Errorf("parseKind(cow) = %q", got)
+	}
+}

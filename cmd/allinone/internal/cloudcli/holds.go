@@ -1,0 +1,163 @@
+package cloudcli
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/apply"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+var holds = kind[cloudsim.Hold, cloudsim.HoldID]{
+	kind: cloudsim.KindHold, noun: "hold", plural: "holds", command: "holds", prefix: "hold-",
+	sample: "slow-stop",
+	id:     func(h cloudsim.Hold) string { return string(h.ID) },
+	columns: []cli.Column[cloudsim.Hold]{
+		{Head: "ID", Cell: func(h cloudsim.Hold) string { return string(h.ID) }},
+		{Head: "NAME", Cell: func(h cloudsim.Hold) string { return h.Name }},
+		{Head: "KIND", Cell: func(h cloudsim.Hold) string { return string(h.Kind) }},
+		{Head: "VERB", Cell: func(h cloudsim.Hold) string { return string(h.Verb) }},
+		{Head: "TARGET", Cell: func(h cloudsim.Hold) string { return h.Target }},
+	},
+	get:  (*client.Client).GetHold,
+	list: (*client.Client).ListHolds,
+}
+
+func newHoldsCommand(c *cli.Connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: holds.command, Aliases: []string{"hold"}, Short: "Keep slow work from settling",
+		Long: `Keep slow work from settling: what is stopping stays stopping, until the hold is
+deleted or the one operation is released. Work that is already under way is held
+too, when it falls due. Holds survive a restart of the cloud.`,
+		Example: `  # Every instance that is stopped from now on hangs in between
+  allinone cloud holds create slow-stop --kind instance --verb stop
+  allinone cloud operations list -o wide
+  allinone cloud operations release op-000007    # this one only
+  allinone cloud holds delete slow-stop          # all of them`,
+	}
+	cmd.AddCommand(holds.listCommand(c), holds.getCommand(c), newCreateHoldCommand(c),
+		holds.deleteCommand(c, false, whole(holds, (*client.Client).DeleteHold)))
+	return cmd
+}
+
+func newCreateHoldCommand(c *cli.Connection) *cobra.Command {
+	var (
+		o      cli.Output
+		labels []string
+		req    cloudsim.CreateHold
+	)
+	cmd := &cobra.Command{
+		Use: "create NAME --kind KIND --verb VERB", Short: "Keep work from settling from now on",
+		Example: `  allinone cloud holds create slow-stop --kind instance --verb stop
+  allinone cloud holds create stuck-disk --kind disk --verb '*' --target disk-000001`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
+			req.Name = args[0]
+			if req.Labels, err = cli.ParseLabels("label", labels); err != nil {
+				return err
+			}
+			if req.Target, err = apply.TargetID(ctx, cl, string(req.Kind), req.Target, nil); err != nil {
+				return err
+			}
+			made, err := cl.CreateHold(ctx, req)
+			if err != nil {
+				return err
+			}
+			return holds.printer(c, o).One(made)
+		}),
+	}
+	o.Flags(cmd)
+	f := cmd.Flags()
+	f.StringVar((*string)(&req.Kind), "kind", "", "`KIND` of resource, e.g. instance, or '*'")
+	f.StringVar((*string)(&req.Verb), "verb", "", "what is being done, e.g. stop, or '*'")
+	f.StringVar(&req.Target, "target", "", "only for the resource with this `NAME` or id")
+	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label the hold with; may be repeated")
+	var kinds []cloudsim.ResourceKind
+	var verbs []cloudsim.Verb
+	for _, t := range cloudsim.Transitions() {
+		kinds, verbs = append(kinds, t.Kind), append(verbs, t.Verb)
+	}
+	slices.Sort(kinds)
+	slices.Sort(verbs)
+	_ = cmd.RegisterFlagCompletionFunc("kind", cli.Fixed(slices.Compact(kinds)...))
+	_ = cmd.RegisterFlagCompletionFunc("verb", cli.Fixed(slices.Compact(verbs)...))
+	return cmd
+}
+
+func newDurationsCommand(c *cli.Connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "durations", Aliases: []string{"duration"}, Short: "Say how long work takes",
+		Long: `Say how long work takes, where that is not as the cloud's profile says. What is
+said holds for work that begins afterwards.`,
+		Example: `  allinone cloud durations set instance create 2m
+  allinone cloud durations set '*' '*' 0
+  allinone cloud durations list
+  allinone cloud durations clear    # the profile again`,
+	}
+	cmd.AddCommand(
+		durationsCommand(c, &cobra.Command{
+			Use: "list", Short: "List what overrules the profile",
+			Example: "  allinone cloud durations list", Args: cobra.NoArgs,
+		}, func(have cloudsim.WorkDurations, _ []string) (cloudsim.WorkDurations, error) { return have, nil }),
+		durationsCommand(c, &cobra.Command{
+			Use: "set KIND VERB DURATION", Short: "Say how long one kind of work takes",
+			Long:    "Say how long one kind of work takes; * is all. What was said last about some work\nholds for it.",
+			Example: "  allinone cloud durations set disk attach 30s\n  allinone cloud durations set loadBalancer '*' 1500ms", Args: cobra.ExactArgs(3),
+		}, withDuration),
+		durationsCommand(c, &cobra.Command{
+			Use: "clear", Short: "Let all work take as long as the profile says",
+			Example: "  allinone cloud durations clear", Args: cobra.NoArgs,
+		}, func(cloudsim.WorkDurations, []string) (w cloudsim.WorkDurations, err error) { return w, nil }),
+	)
+	return cmd
+}
+
+// withDuration puts the duration in args in front of the durations in have.
+func withDuration(have cloudsim.WorkDurations, args []string) (cloudsim.WorkDurations, error) {
+	d, err := time.ParseDuration(args[2])
+	if err != nil || d < 0 || d%time.Millisecond != 0 {
+		return have, cloudsim.Errorf(cloudsim.Invalid, "%q is no time that work can take: want one such as 30s, 250ms or 0", args[2])
+	}
+	one := cloudsim.WorkDuration{Transition: cloudsim.Transition{Kind: cloudsim.ResourceKind(args[0]), Verb: cloudsim.Verb(args[1])}, Millis: d.Milliseconds()}
+	rest := slices.DeleteFunc(have.Items, func(o cloudsim.WorkDuration) bool {
+		return one.Covers(o.Kind, o.Verb) // the new duration hides this duration
+	})
+	return cloudsim.WorkDurations{Items: append([]cloudsim.WorkDuration{one}, rest...)}, nil
+}
+
+// durationsCommand completes cmd: it changes the durations and prints them.
+func durationsCommand(c *cli.Connection, cmd *cobra.Command, change func(cloudsim.WorkDurations, []string) (cloudsim.WorkDurations, error)) *cobra.Command {
+	var o cli.Output
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	cmd.RunE = c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+		have, err := cl.GetDurations(ctx)
+		if err != nil {
+			return err
+		}
+		if cmd.Name() != "list" {
+			want, err := change(have, args)
+			if err != nil {
+				return err
+			}
+			if have, err = cl.SetDurations(ctx, want); err != nil {
+				return err
+			}
+		}
+		return cli.Printer[cloudsim.WorkDuration]{
+			Output: o, Writer: c.Stdout,
+			ID: func(d cloudsim.WorkDuration) string { return string(d.Kind) + "/" + string(d.Verb) },
+			Columns: []cli.Column[cloudsim.WorkDuration]{
+				{Head: "KIND", Cell: func(d cloudsim.WorkDuration) string { return string(d.Kind) }},
+				{Head: "VERB", Cell: func(d cloudsim.WorkDuration) string { return string(d.Verb) }},
+				{Head: "TAKES", Cell: func(d cloudsim.WorkDuration) string { return (time.Duration(d.Millis) * time.Millisecond).String() }},
+			},
+		}.List(have.Items)
+	})
+	o.Flags(cmd)
+	return cmd
+}

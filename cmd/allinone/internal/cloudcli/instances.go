@@ -1,0 +1,233 @@
+package cloudcli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+var instances = kind[cloudsim.Instance, cloudsim.InstanceID]{
+	kind: cloudsim.KindInstance, noun: "instance", plural: "instances", command: "instances", prefix: "i-",
+	sample: "node-1", zoned: true, networked: true,
+	id:    func(i cloudsim.Instance) string { return string(i.ID) },
+	state: func(i cloudsim.Instance) string { return string(i.State) },
+	columns: []cli.Column[cloudsim.Instance]{
+		{Head: "ID", Cell: func(i cloudsim.Instance) string { return string(i.ID) }},
+		{Head: "NAME", Cell: func(i cloudsim.Instance) string { return i.Name }},
+		{Head: "STATE", Cell: func(i cloudsim.Instance) string { return string(i.State) }},
+		{Head: "ZONE", Cell: func(i cloudsim.Instance) string { return i.Zone }},
+		{Head: "TYPE", Cell: func(i cloudsim.Instance) string { return i.Type }},
+		{Head: "INTERNAL-IP", Cell: cloudsim.Instance.InternalIP},
+		{Head: "EXTERNAL-IP", Wide: true, Cell: externalIP},
+		{Head: "SUBNET", Wide: true, Cell: func(i cloudsim.Instance) string { return string(i.Subnet) }},
+		{Head: "POD-RANGES", Wide: true, Cell: func(i cloudsim.Instance) string { return strings.Join(i.PodRanges, ",") }},
+		{Head: "PROVIDER-ID", Wide: true, Cell: func(i cloudsim.Instance) string { return i.ProviderID }},
+	},
+	get:  (*client.Client).GetInstance,
+	list: (*client.Client).ListInstances,
+}
+
+func externalIP(i cloudsim.Instance) string {
+	n := slices.IndexFunc(i.Addresses, func(a cloudsim.InstanceAddress) bool { return a.Type == cloudsim.AddressExternal })
+	if n < 0 {
+		return ""
+	}
+	return i.Addresses[n].Address
+}
+
+func newInstancesCommand(c *cli.Connection) *cobra.Command {
+	cmd := instances.group("Virtual machines", "instance", "i")
+	cmd.AddCommand(
+		instances.listCommand(c),
+		instances.getCommand(c),
+		newCreateInstanceCommand(c),
+		newLabelInstanceCommand(c),
+		instances.actionCommand(c, "start", "Start stopped instances", (*client.Client).StartInstance),
+		instances.actionCommand(c, "stop", "Stop running instances; they keep their addresses", (*client.Client).StopInstance),
+		instances.actionCommand(c, "crash", "Cut the power of running instances: they are called running, and are off, until they are rebooted", (*client.Client).CrashInstance),
+		instances.actionCommand(c, "reboot", "Reboot running instances", (*client.Client).RebootInstance),
+		instances.deleteCommand(c, true, (*client.Client).DeleteInstance),
+	)
+	return cmd
+}
+
+func newCreateInstanceCommand(c *cli.Connection) *cobra.Command {
+	var (
+		o      cli.Output
+		w      waiting
+		labels []string
+		at     placeFlags
+		data   string
+		req    cloudsim.CreateInstance
+	)
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "Create an instance",
+		Long: `Create an instance. Asking again with the same words returns the first one.
+
+Without --zone it stands in the cloud's only zone; a cloud of several wants to
+be told. Without --type it is small. Without --network and --subnet it stands in
+the default network; of a network it takes the subnet that is nearest to its
+zone.`,
+		Example: `  allinone cloud instances create node-4 --zone sim-1a
+  allinone cloud instances create node-5 --zone sim-1b --type large --label pool=gpu --wait
+  allinone cloud instances create till-1 --zone sim-1a --subnet shop-a --address 10.10.1.7`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
+			req.Name = args[0]
+			if req.Labels, err = cli.ParseLabels("label", labels); err != nil {
+				return err
+			}
+			if req.Zone, err = zones.theOnly(ctx, cl, "zone", req.Zone); err != nil {
+				return err
+			}
+			if req.Type, err = defaultType(ctx, cl, req.Type); err != nil {
+				return err
+			}
+			if err := at.resolve(ctx, cl, &req); err != nil {
+				return err
+			}
+			if req.UserData, err = readUserData(c, data); err != nil {
+				return err
+			}
+			made, err := cl.CreateInstance(ctx, req)
+			return instances.show(ctx, c, cl, o, w, made, err)
+		}),
+	}
+	o.Flags(cmd)
+	w.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&req.Zone, "zone", "", "zone to stand in")
+	f.StringVar(&req.ServiceAccount, "service-account", "", "who it is to the cloud, by name or id")
+	f.StringVar(&req.Address, "address", "", "internal `ADDRESS` to have, in its subnet (default the lowest that is free)")
+	f.StringVar(&req.Type, "type", "", "instance type (default small)")
+	f.StringVar(&data, "user-data-file", "", "`FILE` for the instance to read as its user data; - is stdin")
+	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
+	_ = cmd.RegisterFlagCompletionFunc("type", names(c, instanceTypes))
+	at.flags(c, cmd)
+	return cmd
+}
+
+func newLabelInstanceCommand(c *cli.Connection) *cobra.Command {
+	var o cli.Output
+	cmd := &cobra.Command{
+		Use: "label INSTANCE KEY=VALUE... KEY-...", Short: "Set labels of an instance, and remove others",
+		Long: `Set labels of an instance with KEY=VALUE, and remove them with KEY-, as kubectl
+label does for a Node. The cloud controller manager brings them to the Node.`,
+		Example: "  allinone cloud instances label node-1 team=red tier-",
+		Args:    cobra.MinimumNArgs(2), ValidArgsFunction: names(c, instances),
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			i, err := instances.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			labels := maps.Clone(i.Labels)
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			var set []string
+			for _, a := range args[1:] {
+				if key, remove := strings.CutSuffix(a, "-"); remove && !strings.Contains(a, "=") {
+					delete(labels, key)
+				} else {
+					set = append(set, a)
+				}
+			}
+			more, err := cli.ParseLabels("label", set)
+			if err != nil {
+				return err
+			}
+			maps.Copy(labels, more)
+			now, err := cl.UpdateInstance(ctx, i.ID, cloudsim.UpdateInstance{Labels: labels}, i.Revision)
+			if err != nil {
+				return err
+			}
+			return printResult(instances.printer(c, o), true, []cloudsim.Instance{now})
+		}),
+	}
+	o.Flags(cmd)
+	return cmd
+}
+
+// placeFlags are the flags that choose the network and the subnet of an instance.
+type placeFlags struct{ network, subnet string }
+
+func (p *placeFlags) flags(c *cli.Connection, cmd *cobra.Command) {
+	cmd.Flags().StringVar(&p.network, "network", "", "`NETWORK` to stand in (default the project's own)")
+	cmd.Flags().StringVar(&p.subnet, "subnet", "", "`SUBNET` to stand in (default the nearest of the network)")
+	_ = cmd.RegisterFlagCompletionFunc("network", names(c, networks))
+	_ = cmd.RegisterFlagCompletionFunc("subnet", names(c, subnets))
+}
+
+// resolve writes the ids of the network and the subnet into req.
+func (p placeFlags) resolve(ctx context.Context, cl *client.Client, req *cloudsim.CreateInstance) error {
+	if p.network != "" {
+		n, err := networks.resolve(ctx, cl, p.network)
+		if err != nil {
+			return err
+		}
+		req.Network = n.ID
+	}
+	if p.subnet != "" {
+		s, err := subnets.resolve(ctx, cl, p.subnet)
+		if err != nil {
+			return err
+		}
+		req.Subnet = s.ID
+	}
+	return nil
+}
+
+// smallType is the default instance type, if the cloud has this type.
+const smallType = "small"
+
+func defaultType(ctx context.Context, cl *client.Client, given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	switch _, err := cl.GetInstanceType(ctx, smallType); {
+	case err == nil:
+		return smallType, nil
+	case !errors.Is(err, cloudsim.NotFound):
+		return "", err
+	}
+	return instanceTypes.theOnly(ctx, cl, "type", "")
+}
+
+// readUserData reads at most one byte more than the cloud's limit, so that the cloud can
+// refuse longer user data.
+func readUserData(c *cli.Connection, path string) (string, error) {
+	from := c.Stdin
+	switch path {
+	case "":
+		return "", nil
+	case "-":
+	default:
+		f, err := os.Open(path)
+		if err != nil {
+			return "", cloudsim.Errorf(cloudsim.Invalid, "--user-data-file: %w", err)
+		}
+		defer f.Close()
+		from = f
+	}
+	raw, err := io.ReadAll(io.LimitReader(from, cloudsim.MaxUserData+1))
+	if err != nil {
+		return "", fmt.Errorf("--user-data-file: %w", err)
+	}
+	if !utf8.Valid(raw) { // the cloud cannot check this, because JSON replaces invalid bytes
+		return "", cloudsim.Errorf(cloudsim.Invalid, "--user-data-file %s is not UTF-8 text: encode binary data, such as gzip, in base64", path)
+	}
+	return string(raw), nil
+}

@@ -1,0 +1,284 @@
+package cloudcli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+var loadBalancers = kind[cloudsim.LoadBalancer, cloudsim.LoadBalancerID]{
+	kind: cloudsim.KindLoadBalancer, noun: "load balancer", plural: "load balancers", command: "load-balancers", prefix: "lb-",
+	sample: "shop",
+	id:     func(l cloudsim.LoadBalancer) string { return string(l.ID) },
+	state:  func(l cloudsim.LoadBalancer) string { return string(l.State) },
+	columns: []cli.Column[cloudsim.LoadBalancer]{
+		{Head: "ID", Cell: func(l cloudsim.LoadBalancer) string { return string(l.ID) }},
+		{Head: "NAME", Cell: func(l cloudsim.LoadBalancer) string { return l.Name }},
+		{Head: "STATE", Cell: func(l cloudsim.LoadBalancer) string { return string(l.State) }},
+		{Head: "IP", Cell: ipCell},
+		{Head: "LISTENERS", Cell: listenerCell},
+		{Head: "ENDPOINTS", Cell: endpointCell},
+		{Head: "HEALTHY", Cell: healthyCell},
+		{Head: "TARGETS", Wide: true, Cell: targetCell},
+		{Head: "PUBLISHED", Wide: true, Cell: publishedCell},
+		{Head: "SCHEME", Wide: true, Cell: func(l cloudsim.LoadBalancer) string { return string(l.Scheme) }},
+		{Head: "REGION", Wide: true, Cell: func(l cloudsim.LoadBalancer) string { return l.Region }},
+	},
+	get:  (*client.Client).GetLoadBalancer,
+	list: (*client.Client).ListLoadBalancers,
+}
+
+func ipCell(l cloudsim.LoadBalancer) string {
+	var words []string
+	for _, a := range l.Addresses {
+		words = append(words, a.IP)
+	}
+	return strings.Join(words, ",")
+}
+
+// publishedCell returns the published addresses of the listeners.
+func publishedCell(l cloudsim.LoadBalancer) string {
+	var words []string
+	for _, p := range l.Published {
+		words = append(words, fmt.Sprintf("%s:%d=%s", p.Protocol, p.Port, net.JoinHostPort(p.Host, strconv.Itoa(p.PublishedPort))))
+	}
+	return strings.Join(words, ",")
+}
+
+func listenerCell(l cloudsim.LoadBalancer) string {
+	var words []string
+	for _, li := range l.Listeners {
+		words = append(words, fmt.Sprintf("%s:%d:%d", li.Protocol, li.Port, li.TargetPort))
+	}
+	return strings.Join(words, ",")
+}
+
+// endpointCell returns the endpoint or the error of each listener.
+func endpointCell(l cloudsim.LoadBalancer) string {
+	var words []string
+	for _, s := range l.Status.Listeners {
+		switch {
+		case s.Endpoint != "":
+			words = append(words, s.Endpoint)
+		case s.Error != "":
+			words = append(words, "("+s.Error+")")
+		}
+	}
+	return strings.Join(words, ",")
+}
+
+func healthyCell(l cloudsim.LoadBalancer) string {
+	healthy := 0
+	for _, t := range l.Status.Targets {
+		if t.Health == cloudsim.TargetHealthy {
+			healthy++
+		}
+	}
+	return fmt.Sprintf("%d/%d", healthy, len(l.Targets))
+}
+
+// targetCell returns the targets, with the health of each target that is not healthy.
+func targetCell(l cloudsim.LoadBalancer) string {
+	health := map[cloudsim.TargetKey]cloudsim.TargetHealth{}
+	for _, t := range l.Status.Targets {
+		health[t.Key()] = t.Health
+	}
+	var words []string
+	for _, t := range l.Targets {
+		word := t.Key().String()
+		if h, ok := health[t.Key()]; ok && h != cloudsim.TargetHealthy {
+			word += "(" + string(h) + ")"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ",")
+}
+
+func newLoadBalancersCommand(c *cli.Connection) *cobra.Command {
+	cmd := loadBalancers.group("Addresses that forward to healthy instances", "load-balancer", "lb")
+	cmd.AddCommand(
+		loadBalancers.listCommand(c),
+		loadBalancers.getCommand(c),
+		newCreateLoadBalancerCommand(c),
+		newUpdateLoadBalancerCommand(c),
+		newSetTargetsCommand(c),
+		newLoadBalancerStatsCommand(c),
+		loadBalancers.deleteCommand(c, true, (*client.Client).DeleteLoadBalancer),
+	)
+	return cmd
+}
+
+func newCreateLoadBalancerCommand(c *cli.Connection) *cobra.Command {
+	var (
+		o      cli.Output
+		w      waiting
+		s      specFlags
+		scheme string
+		req    cloudsim.CreateLoadBalancer
+	)
+	cmd := &cobra.Command{
+		Use: "create NAME --listener PORT", Short: "Create a load balancer",
+		Long: `Create a load balancer. Its address is in the answer; it forwards when it is
+active, to the targets that are healthy. Asking again with the same words
+returns the first one.`,
+		Example: `  allinone cloud load-balancers create shop --listener tcp:80:30080 --target node-1 --target node-2
+  allinone cloud load-balancers create shop --listener 80:30080 --health http:10256/healthz --address shop --wait
+  allinone cloud load-balancers create dns --listener udp:53:30053 --listener tcp:53:30053 --family ipv4,ipv6 --target node-1=3,node-2
+  allinone cloud load-balancers create inside --scheme internal --listener 443:30443:proxy-protocol=v2 --source-range 10.0.0.0/8`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.RunE = c.Run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
+		req.Name = args[0]
+		req.Labels = map[string]string{}
+		req.HealthCheck.Protocol = cloudsim.HealthTCP
+		if err := s.apply(ctx, cl, cmd.Flags().Changed, req.Labels, &req.LoadBalancerSpec); err != nil {
+			return err
+		}
+		if req.Region, err = regions.theOnly(ctx, cl, "region", req.Region); err != nil {
+			return err
+		}
+		req.Scheme = cloudsim.Scheme(scheme)
+		req.Families = s.familyList()
+		if req.Addresses, err = findIPs(ctx, cl, s.addresses); err != nil {
+			return err
+		}
+		made, err := cl.CreateLoadBalancer(ctx, req)
+		return loadBalancers.show(ctx, c, cl, o, w, made, err)
+	})
+	o.Flags(cmd)
+	w.flags(cmd)
+	s.flags(c, cmd)
+	f := cmd.Flags()
+	f.StringVar(&req.Region, "region", "", "region to stand in (default the only one)")
+	f.StringVar(&scheme, "scheme", "", "who it is for: external or internal (default external)")
+	_ = cmd.RegisterFlagCompletionFunc("region", names(c, regions))
+	_ = cmd.RegisterFlagCompletionFunc("scheme", cli.Fixed(cloudsim.SchemeExternal, cloudsim.SchemeInternal))
+	return cmd
+}
+
+// findIPs returns the IPs of reserved addresses, which are given by name, id or IP.
+func findIPs(ctx context.Context, cl *client.Client, called []string) ([]string, error) {
+	var ips []string
+	for _, word := range called {
+		if _, err := netip.ParseAddr(word); err != nil {
+			a, err := addresses.resolve(ctx, cl, word)
+			if err != nil {
+				return nil, err
+			}
+			word = a.IP
+		}
+		ips = append(ips, word)
+	}
+	return ips, nil
+}
+
+// staleTries is how often an update is tried if the object changes in between. Other callers
+// and the data plane's reports change objects.
+const staleTries = 10
+
+func newUpdateLoadBalancerCommand(c *cli.Connection) *cobra.Command {
+	var (
+		o      cli.Output
+		w      waiting
+		s      specFlags
+		remove []string
+	)
+	cmd := &cobra.Command{
+		Use: "update NAME", Short: "Change what a load balancer does",
+		Long: `Change what a load balancer does. What no flag names stays as it is; --listener,
+--target and --source-range replace all of theirs. It forwards all the while.
+--family ipv4,ipv6 gives it a second address, --family ipv4 takes that back.`,
+		Example: `  allinone cloud load-balancers update shop --listener tcp:80:30081
+  allinone cloud load-balancers update shop --health http:10256/healthz --label team=shop --remove-label old
+  allinone cloud load-balancers update shop --affinity clientIP --affinity-timeout 1h --source-range 127.0.0.0/8`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, loadBalancers)),
+	}
+	cmd.RunE = c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+		found, err := loadBalancers.resolve(ctx, cl, args[0])
+		if err != nil {
+			return err
+		}
+		changed, err := s.update(ctx, cl, cmd.Flags().Changed, found, remove)
+		return loadBalancers.show(ctx, c, cl, o, w, changed, err)
+	})
+	o.Flags(cmd)
+	w.flags(cmd)
+	s.flags(c, cmd)
+	cmd.Flags().StringArrayVar(&remove, "remove-label", nil, "take the label with this `KEY` away; may be repeated")
+	return cmd
+}
+
+// update applies the flags to l. If l has changed in between, update reads l again and
+// repeats the change.
+func (s *specFlags) update(ctx context.Context, cl *client.Client, given func(string) bool, l cloudsim.LoadBalancer, remove []string) (cloudsim.LoadBalancer, error) {
+	ips, err := findIPs(ctx, cl, s.addresses)
+	if err != nil {
+		return l, err
+	}
+	for range staleTries {
+		req := cloudsim.UpdateLoadBalancer{Labels: map[string]string{}, LoadBalancerSpec: l.LoadBalancerSpec}
+		maps.Copy(req.Labels, l.Labels)
+		if err := s.apply(ctx, cl, given, req.Labels, &req.LoadBalancerSpec); err != nil {
+			return l, err
+		}
+		for _, key := range remove {
+			delete(req.Labels, key)
+		}
+		req.Families, req.Addresses = s.familyList(), ips
+		changed, err := cl.UpdateLoadBalancer(ctx, l.ID, req, l.Revision)
+		if !errors.Is(err, cloudsim.Stale) {
+			return changed, err
+		}
+		if l, err = cl.GetLoadBalancer(ctx, l.ID); err != nil {
+			return l, err
+		}
+	}
+	return l, cloudsim.Errorf(cloudsim.Stale, "load balancer %s changes all the time: gave up after %d tries", l.ID, staleTries)
+}
+
+func newSetTargetsCommand(c *cli.Connection) *cobra.Command {
+	var (
+		o       cli.Output
+		w       waiting
+		targets []string
+		none    bool
+	)
+	cmd := &cobra.Command{
+		Use: "set-targets NAME", Short: "Replace the targets of a load balancer",
+		Example: `  allinone cloud load-balancers set-targets shop --target node-1 --target node-2
+  allinone cloud load-balancers set-targets shop --none`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, loadBalancers)),
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			if none == (len(targets) > 0) {
+				return cloudsim.Errorf(cloudsim.Invalid, "want --target, once or more, or --none")
+			}
+			l, err := loadBalancers.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			found, err := findTargets(ctx, cl, targets)
+			if err != nil {
+				return err
+			}
+			changed, err := cl.SetLoadBalancerTargets(ctx, l.ID, cloudsim.SetTargets{Targets: found})
+			return loadBalancers.show(ctx, c, cl, o, w, changed, err)
+		}),
+	}
+	o.Flags(cmd)
+	w.flags(cmd)
+	cmd.Flags().StringSliceVar(&targets, "target", nil, "`INSTANCE` that takes connections, node-1, or with a weight, node-1=3; may be repeated")
+	cmd.Flags().BoolVar(&none, "none", false, "leave it without targets")
+	_ = cmd.RegisterFlagCompletionFunc("target", names(c, instances))
+	return cmd
+}

@@ -1,0 +1,158 @@
+package cloudcli
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+// specFlags are the flags for the spec of a load balancer.
+type specFlags struct {
+	listeners, targets, labels, sources []string
+	families, addresses                 []string
+	health, codes, affinity             string
+	interval, timeout, sticky, drain    time.Duration
+	healthy, unhealthy                  int
+}
+
+func (s *specFlags) flags(c *cli.Connection, cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringSliceVar(&s.listeners, "listener", nil, "`PORT` to listen on and port of the targets, tcp:80:30080, and options, udp:53:30053:idle-timeout=1m; may be repeated. Options: "+strings.Join(listenerOptions, ", "))
+	f.StringSliceVar(&s.targets, "target", nil, "`INSTANCE` that takes connections, node-1, with a weight, node-1=3, or an address behind it, node-1/10.244.0.7; may be repeated")
+	f.StringArrayVar(&s.labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
+	f.StringVar(&s.health, "health", "", "`PROBE` of the targets, http:10256/healthz, https/, tcp:30080 or none (default tcp to the first TCP listener's target port)")
+	f.StringVar(&s.codes, "health-codes", "", "`STATUSES` that are well, 200-299,401 (default 200)")
+	f.DurationVar(&s.interval, "health-interval", 0, "time between two probes (default 2s)")
+	f.DurationVar(&s.timeout, "health-timeout", 0, "time a probe may take (default 1s)")
+	f.IntVar(&s.healthy, "healthy-after", 0, "good probes in a row that make a target healthy (default 1)")
+	f.IntVar(&s.unhealthy, "unhealthy-after", 0, "bad probes in a row that make a target unhealthy (default 2)")
+	f.StringSliceVar(&s.families, "family", nil, "ipv4, ipv6 or both: one address for each (default ipv4, or those of --address)")
+	f.StringSliceVar(&s.addresses, "address", nil, "reserved `ADDRESS` to stand on, by name, id or IP; one per family (default a new one)")
+	f.StringSliceVar(&s.sources, "source-range", nil, "`RANGE` of clients that may connect, 10.0.0.0/8; may be repeated; empty for everybody")
+	f.StringVar(&s.affinity, "affinity", "", "clientIP sends a client to the target that it had before, none does not (default none)")
+	f.DurationVar(&s.sticky, "affinity-timeout", 0, "how long a client is remembered (default 3h)")
+	f.DurationVar(&s.drain, "drain-timeout", 0, "how long connections may go on after their target or listener was taken away; 0 cuts them (default 30s)")
+	_ = cmd.RegisterFlagCompletionFunc("address", names(c, addresses))
+	_ = cmd.RegisterFlagCompletionFunc("family", cli.Fixed(cloudsim.IPv4, cloudsim.IPv6))
+	_ = cmd.RegisterFlagCompletionFunc("affinity", cli.Fixed(cloudsim.AffinityNone, cloudsim.AffinityClientIP))
+	_ = cmd.RegisterFlagCompletionFunc("target", names(c, instances))
+}
+
+// apply writes the given flags into labels and spec.
+func (s *specFlags) apply(ctx context.Context, cl *client.Client, given func(string) bool, labels map[string]string, spec *cloudsim.LoadBalancerSpec) (err error) {
+	if given("listener") {
+		if spec.Listeners, err = parseListeners(s.listeners); err != nil {
+			return err
+		}
+	}
+	if given("target") {
+		if spec.Targets, err = findTargets(ctx, cl, s.targets); err != nil {
+			return err
+		}
+	}
+	if err := s.applyRules(given, spec); err != nil {
+		return err
+	}
+	more, err := cli.ParseLabels("label", s.labels)
+	if err != nil {
+		return err
+	}
+	maps.Copy(labels, more)
+	return s.applyHealth(given, &spec.HealthCheck)
+}
+
+// applyRules writes the flags for source ranges, affinity and timeouts into spec.
+func (s *specFlags) applyRules(given func(string) bool, spec *cloudsim.LoadBalancerSpec) (err error) {
+	if given("source-range") {
+		spec.SourceRanges = slices.DeleteFunc(slices.Clone(s.sources), func(r string) bool { return r == "" })
+	}
+	if given("affinity") {
+		spec.Affinity = cloudsim.Affinity(s.affinity)
+		if spec.Affinity != cloudsim.AffinityClientIP {
+			spec.AffinityTimeoutSeconds = 0
+		}
+	}
+	if given("affinity-timeout") {
+		if spec.AffinityTimeoutSeconds, err = wholeSeconds("affinity-timeout", s.sticky); err != nil {
+			return err
+		}
+	}
+	if given("drain-timeout") {
+		if spec.DrainTimeoutSeconds = -1; s.drain != 0 {
+			spec.DrainTimeoutSeconds, err = wholeSeconds("drain-timeout", s.drain)
+		}
+	}
+	return err
+}
+
+func (s *specFlags) familyList() []cloudsim.IPFamily {
+	var all []cloudsim.IPFamily
+	for _, f := range s.families {
+		all = append(all, cloudsim.IPFamily(strings.ToLower(f)))
+	}
+	return all
+}
+
+func (s *specFlags) applyHealth(given func(string) bool, h *cloudsim.HealthCheck) (err error) {
+	if given("health") {
+		if err := parseHealth(s.health, h); err != nil {
+			return err
+		}
+	}
+	if given("health-codes") {
+		h.ExpectedCodes = s.codes
+	}
+	if given("health-interval") {
+		if h.IntervalMillis, err = millis("health-interval", s.interval); err != nil {
+			return err
+		}
+	}
+	if given("health-timeout") {
+		if h.TimeoutMillis, err = millis("health-timeout", s.timeout); err != nil {
+			return err
+		}
+	}
+	if given("healthy-after") {
+		h.HealthyThreshold = s.healthy
+	}
+	if given("unhealthy-after") {
+		h.UnhealthyThreshold = s.unhealthy
+	}
+	return nil
+}
+
+// findTargets returns the targets for words of the form NODE or NODE/IP, with an optional =WEIGHT.
+func findTargets(ctx context.Context, cl *client.Client, words []string) ([]cloudsim.Target, error) {
+	var targets []cloudsim.Target
+	var errs []error
+	for _, w := range words {
+		var t cloudsim.Target
+		place, weight, weighted := strings.Cut(w, "=")
+		called, ip, _ := strings.Cut(place, "/")
+		if weighted {
+			var err error
+			if t.Weight, err = strconv.Atoi(weight); err != nil || t.Weight < 1 {
+				return nil, cli.BadFlag("target", w, "INSTANCE or INSTANCE/IP, and =WEIGHT, e.g. node-1=3")
+			}
+		}
+		i, err := instances.resolve(ctx, cl, called)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		t.Instance, t.IP = i.ID, ip
+		if !slices.ContainsFunc(targets, func(have cloudsim.Target) bool { return have.Key() == t.Key() }) {
+			targets = append(targets, t)
+		}
+	}
+	return targets, cloudsim.OneOrMany(errs)
+}

@@ -1,0 +1,94 @@
+package cloudcli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+// statsRow contains the counters of one listener or one target of a load balancer.
+type statsRow struct {
+	what                string
+	connections, failed uint64
+	active              int
+	bytes               [2]string // in, out; empty for a listener
+	why                 string
+}
+
+var statsColumns = []cli.Column[statsRow]{
+	{Head: "OF", Cell: func(r statsRow) string { return r.what }},
+	{Head: "CONNECTIONS", Cell: func(r statsRow) string { return strconv.FormatUint(r.connections, 10) }},
+	{Head: "ACTIVE", Cell: func(r statsRow) string { return strconv.Itoa(r.active) }},
+	{Head: "FAILED", Cell: func(r statsRow) string { return strconv.FormatUint(r.failed, 10) }},
+	{Head: "BYTES-IN", Cell: func(r statsRow) string { return r.bytes[0] }},
+	{Head: "BYTES-OUT", Cell: func(r statsRow) string { return r.bytes[1] }},
+	{Head: "WHY-FAILED", Wide: true, Cell: func(r statsRow) string { return r.why }},
+}
+
+func statsRows(s cloudsim.LoadBalancerStats) []statsRow {
+	var rows []statsRow
+	for _, l := range s.Listeners {
+		r := l.Refused
+		rows = append(rows, statsRow{
+			what: fmt.Sprintf("%s:%d", l.Protocol, l.Port), connections: l.Accepted, active: l.Active,
+			failed: r.SourceRange + r.NoHealthyTarget + r.DialFailed + r.TooManyConnections, why: refusalWords(r),
+		})
+	}
+	for _, t := range s.Targets {
+		rows = append(rows, statsRow{
+			what: cloudsim.TargetKey{Instance: t.Instance, IP: t.IP}.String(), connections: t.Connections, active: t.Active, failed: t.FailedDials,
+			bytes: [2]string{strconv.FormatUint(t.BytesIn, 10), strconv.FormatUint(t.BytesOut, 10)},
+		})
+	}
+	return rows
+}
+
+func refusalWords(r cloudsim.Refusals) string {
+	var words []string
+	for _, w := range []struct {
+		n    uint64
+		what string
+	}{{r.SourceRange, "source range"}, {r.NoHealthyTarget, "no healthy target"}, {r.DialFailed, "dial failed"}, {r.TooManyConnections, "too many connections"}} {
+		if w.n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", w.n, w.what))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+func newLoadBalancerStatsCommand(c *cli.Connection) *cobra.Command {
+	var o cli.Output
+	cmd := &cobra.Command{
+		Use: "stats NAME", Short: "Count what passed through a load balancer",
+		Long: `Count what passed through a load balancer, by listener and by target, since the
+data plane began to forward for it. FAILED is what a listener refused, and how
+often a target could not be dialled; -o wide says why.`,
+		Example: `  allinone cloud load-balancers stats shop
+  allinone cloud load-balancers stats shop -o json`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, loadBalancers)),
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			l, err := loadBalancers.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			s, err := cl.LoadBalancerStats(ctx, l.ID)
+			if err != nil {
+				return err
+			}
+			p := cli.Printer[statsRow]{Output: o, Writer: c.Stdout, ID: func(r statsRow) string { return r.what }, Columns: statsColumns}
+			if o.Format == cli.FormatJSON || o.Format == cli.FormatYAML {
+				return p.Encode(s)
+			}
+			return p.List(statsRows(s))
+		}),
+	}
+	o.Flags(cmd)
+	return cmd
+}

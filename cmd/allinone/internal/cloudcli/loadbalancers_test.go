@@ -1,0 +1,46 @@
+package cloudcli
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+)
+
+// TestUpdateOfAStaleLoadBalancer proves that an update based on an old revision reads the load
+// balancer again. It keeps the changes that another caller made in between.
+func TestUpdateOfAStaleLoadBalancer(t *testing.T) {
+	cl, ctx := cloudtest.Start(t), t.Context()
+	spec := cloudsim.LoadBalancerSpec{
+		Listeners:   []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 80, TargetPort: 30080}},
+		HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP},
+	}
+	stale, err := cl.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{Name: "shop", Region: "sim-1", LoadBalancerSpec: spec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := cloudsim.UpdateLoadBalancer{Labels: map[string]string{"theirs": "1"}, LoadBalancerSpec: spec}
+	if _, err := cl.UpdateLoadBalancer(ctx, stale.ID, theirs, 0); err != nil {
+		t.Fatal(err)
+	}
+	ours := specFlags{labels: []string{"ours=1"}, listeners: []string{"81:30081"}}
+	got, err := ours.update(ctx, cl, func(flag string) bool { return flag == "listener" }, stale, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(map[string]string{"theirs": "1", "ours": "1"}, got.Labels); d != "" {
+		t.Error(d)
+	}
+	if want := (cloudsim.Listener{Protocol: cloudsim.TCP, Port: 81, TargetPort: 30081}); len(got.Listeners) != 1 || got.Listeners[0] != want {
+		t.Errorf("listeners %v, want %v alone", got.Listeners, want)
+	}
+
+	if _, err := cl.DeleteLoadBalancer(ctx, stale.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ours.update(ctx, cl, func(string) bool { return false }, got, nil); cloudsim.KindOf(err) != cloudsim.NotFound {
+		t.Errorf("update of one that is gone: %v, want NotFound", err)
+	}
+}

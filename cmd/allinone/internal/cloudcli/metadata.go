@@ -1,0 +1,239 @@
+package cloudcli
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+func newCloudMetadataCommand(c *cli.Connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "metadata", Short: "What instances are told about themselves",
+		Long: `What instances are told about themselves by their metadata service, and the
+notices that it gives them. 'allinone metadata' serves it.`,
+		Example: `  allinone cloud metadata show node-1
+  allinone cloud metadata announce node-1 preemption --in 2m
+  allinone cloud metadata identity node-1 --audience vault --claims`,
+	}
+	cmd.AddCommand(
+		newShowMetadataCommand(c), newShowUserDataCommand(c), newShowIdentityCommand(c),
+		newAnnounceCommand(c), newWithdrawCommand(c),
+	)
+	return cmd
+}
+
+// value is one path of the metadata service with its value.
+type value struct {
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+func newShowMetadataCommand(c *cli.Connection) *cobra.Command {
+	var o cli.Output
+	cmd := &cobra.Command{
+		Use: "show INSTANCE", Short: "Show what an instance is told, path by path",
+		Long: `Show what an instance is told, path by path. User data and identity documents
+have commands of their own.`,
+		Example: "  allinone cloud metadata show node-1\n  allinone cloud metadata show node-1 -o json",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, instances)),
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			i, err := instances.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			p := cli.Printer[value]{Output: o, Writer: c.Stdout, ID: func(v value) string { return v.Path }, Columns: []cli.Column[value]{
+				{Head: "PATH", Cell: func(v value) string { return v.Path }},
+				{Head: "VALUE", Cell: func(v value) string { return valueCell(v.Value) }},
+			}}
+			var all []value
+			for path, v := range metadata.Of(i).All() {
+				all = append(all, value{path, v})
+			}
+			return p.List(all)
+		}),
+	}
+	o.Flags(cmd)
+	return cmd
+}
+
+func valueCell(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw)
+}
+
+func newShowUserDataCommand(c *cli.Connection) *cobra.Command {
+	return &cobra.Command{
+		Use: "user-data INSTANCE", Short: "Print the user data of an instance",
+		Example: "  allinone cloud metadata user-data node-1",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, instances)),
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			i, err := instances.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			d, err := cl.GetUserData(ctx, i.ID)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(c.Stdout, d.UserData)
+			return err
+		}),
+	}
+}
+
+func newShowIdentityCommand(c *cli.Connection) *cobra.Command {
+	var req cloudsim.CreateIdentityDocument
+	var claims bool
+	cmd := &cobra.Command{
+		Use: "identity INSTANCE --audience AUDIENCE", Short: "Sign an identity document of an instance",
+		Long: `Sign an identity document of an instance, as its metadata service would give it.
+The document is a JSON Web Token; whoever it is shown to verifies it by the key
+set that the cloud publishes at /.well-known/jwks.json.`,
+		Example: `  allinone cloud metadata identity node-1 --audience vault
+  allinone cloud metadata identity node-1 --audience vault --claims`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, instances)),
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			i, err := instances.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			doc, err := cl.CreateIdentityDocument(ctx, i.ID, req)
+			if err != nil {
+				return err
+			}
+			shown := doc.Token
+			if claims {
+				if shown, err = payload(doc.Token); err != nil {
+					return err
+				}
+			}
+			_, err = fmt.Fprintln(c.Stdout, shown)
+			return err
+		}),
+	}
+	cmd.Flags().StringVar(&req.Audience, "audience", "", "who it will be shown to")
+	cmd.Flags().BoolVar(&claims, "claims", false, "print what it says instead, as JSON")
+	_ = cmd.MarkFlagRequired("audience")
+	return cmd
+}
+
+// payload returns the payload of a JSON Web Token as indented JSON. It does not verify the
+// token, because the cloud has just signed it.
+func payload(token string) (string, error) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return "", cloudsim.Errorf(cloudsim.Internal, "the cloud answered no token of three parts")
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return "", err
+	}
+	var v any
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return "", err
+	}
+	pretty, err := json.MarshalIndent(v, "", "  ")
+	return string(pretty), err
+}
+
+// instanceThenNotice completes an instance, then a type of notice.
+func instanceThenNotice(c *cli.Connection) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, given []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		switch len(given) {
+		case 0:
+			return names(c, instances)(cmd, nil, part)
+		case 1:
+			return cli.Fixed(cloudsim.NoticeTypes()...)(cmd, nil, part)
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func newAnnounceCommand(c *cli.Connection) *cobra.Command {
+	var o cli.Output
+	var in time.Duration
+	cmd := &cobra.Command{
+		Use: "announce INSTANCE TYPE", Short: "Announce maintenance or preemption to an instance",
+		Long: `Announce maintenance or preemption to an instance. It reads the notice from its
+metadata service. When the time has come, maintenance reboots it, and preemption
+terminates it. A second notice of the same type replaces the first.`,
+		Example: `  allinone cloud metadata announce node-1 preemption --in 2m
+  allinone cloud metadata announce node-1 maintenance --in 1h`,
+		Args: cobra.ExactArgs(2), ValidArgsFunction: instanceThenNotice(c),
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			if in < 0 || in%time.Second != 0 {
+				return cli.BadFlag("in", in.String(), "whole seconds from now, e.g. 2m")
+			}
+			req := cloudsim.CreateNotice{Type: cloudsim.NoticeType(args[1]), InSeconds: int64(in / time.Second)}
+			i, err := instances.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			i, err = cl.AnnounceNotice(ctx, i.ID, req)
+			if err != nil {
+				return err
+			}
+			return noticed(c, o).One(i)
+		}),
+	}
+	o.Flags(cmd)
+	cmd.Flags().DurationVar(&in, "in", 2*time.Minute, "when it will happen, from now")
+	return cmd
+}
+
+func newWithdrawCommand(c *cli.Connection) *cobra.Command {
+	var o cli.Output
+	cmd := &cobra.Command{
+		Use: "withdraw INSTANCE TYPE", Short: "Take a notice back before it comes true",
+		Example: "  allinone cloud metadata withdraw node-1 preemption",
+		Args:    cobra.ExactArgs(2), ValidArgsFunction: instanceThenNotice(c),
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			t := cloudsim.NoticeType(args[1])
+			i, err := instances.resolve(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			if i, err = cl.WithdrawNotice(ctx, i.ID, t); err != nil {
+				return err
+			}
+			return noticed(c, o).One(i)
+		}),
+	}
+	o.Flags(cmd)
+	return cmd
+}
+
+// noticed returns a printer of instances with their notices.
+func noticed(c *cli.Connection, o cli.Output) cli.Printer[cloudsim.Instance] {
+	p := instances.printer(c, o)
+	p.Columns = []cli.Column[cloudsim.Instance]{
+		{Head: "ID", Cell: func(i cloudsim.Instance) string { return string(i.ID) }},
+		{Head: "NAME", Cell: func(i cloudsim.Instance) string { return i.Name }},
+		{Head: "STATE", Cell: func(i cloudsim.Instance) string { return string(i.State) }},
+		{Head: "NOTICES", Cell: func(i cloudsim.Instance) string {
+			var words []string
+			for _, n := range i.Notices {
+				words = append(words, string(n.Type)+"@"+n.At.Format(time.RFC3339))
+			}
+			return strings.Join(words, ",")
+		}},
+	}
+	return p
+}

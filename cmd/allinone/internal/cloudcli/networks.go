@@ -1,0 +1,169 @@
+package cloudcli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+var networks = kind[cloudsim.Network, cloudsim.NetworkID]{
+	kind: cloudsim.KindNetwork, noun: "network", plural: "networks", command: "networks", prefix: "net-",
+	sample: "shop",
+	id:     func(n cloudsim.Network) string { return string(n.ID) },
+	state:  func(n cloudsim.Network) string { return string(n.State) },
+	columns: []cli.Column[cloudsim.Network]{
+		{Head: "ID", Cell: func(n cloudsim.Network) string { return string(n.ID) }},
+		{Head: "NAME", Cell: func(n cloudsim.Network) string { return n.Name }},
+		{Head: "STATE", Cell: func(n cloudsim.Network) string { return string(n.State) }},
+		{Head: "IPV4", Cell: func(n cloudsim.Network) string { return n.IPv4 }},
+		{Head: "IPV6", Cell: func(n cloudsim.Network) string { return n.IPv6 }},
+		{Head: "POD-RANGES", Cell: podRangesCell},
+		{Head: "MAX-ROUTES", Wide: true, Cell: func(n cloudsim.Network) string { return strconv.Itoa(n.MaxRoutes) }},
+		{Head: "DEFAULT", Wide: true, Cell: func(n cloudsim.Network) string { return yesNo(n.Default) }},
+	},
+	get:  (*client.Client).GetNetwork,
+	list: (*client.Client).ListNetworks,
+}
+
+// podRangesCell returns the size of an instance's pod range and the network's pod range, for
+// each address family.
+func podRangesCell(n cloudsim.Network) string {
+	var words []string
+	for _, r := range n.PodRanges.Families() {
+		words = append(words, fmt.Sprintf("/%d of %s", r.Bits, r.In))
+	}
+	return strings.Join(words, ", ")
+}
+
+func newNetworksCommand(c *cli.Connection) *cobra.Command {
+	cmd := networks.group("Private networks that subnets, instances and routes are in", "network", "net", "vpc")
+	cmd.AddCommand(
+		networks.listCommand(c),
+		networks.getCommand(c),
+		newCreateNetworkCommand(c),
+		newUpdateNetworkCommand(c),
+		networks.deleteCommand(c, true, (*client.Client).DeleteNetwork),
+	)
+	return cmd
+}
+
+func newCreateNetworkCommand(c *cli.Connection) *cobra.Command {
+	var (
+		o      cli.Output
+		w      waiting
+		pods   cli.PodFlags
+		labels []string
+		req    cloudsim.CreateNetwork
+	)
+	cmd := &cobra.Command{
+		Use: "create NAME --ipv4 RANGE", Short: "Create a network",
+		Long: `Create a network. It is usable once it is available; then it wants a subnet.
+Asking again with the same words returns the first one.
+
+The networks of a cloud are on one machine, so their ranges do not overlap.
+With --pod-range each instance gets a part of that range for its pods.`,
+		Example: `  allinone cloud networks create shop --ipv4 10.10.0.0/16 --wait
+  allinone cloud networks create shop --ipv4 10.10.0.0/16 --ipv6 fd10::/48 --pod-range 10.11.0.0/16 --pod-range fd11::/56 --wait`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.RunE = c.Run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
+		req.Name = args[0]
+		if req.Labels, err = cli.ParseLabels("label", labels); err != nil {
+			return err
+		}
+		if err := pods.Apply(&req.PodRanges); err != nil {
+			return err
+		}
+		made, err := cl.CreateNetwork(ctx, req)
+		return networks.show(ctx, c, cl, o, w, made, err)
+	})
+	o.Flags(cmd)
+	w.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&req.IPv4, "ipv4", "", "`RANGE` of its subnets")
+	f.StringVar(&req.IPv6, "ipv6", "", "IPv6 `RANGE` of its subnets (default none)")
+	f.IntVar(&req.MaxRoutes, "max-routes", 0, "how many routes it may have (default 1000)")
+	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
+	pods.Flags(f)
+	_ = cmd.MarkFlagRequired("ipv4")
+	return cmd
+}
+
+func newUpdateNetworkCommand(c *cli.Connection) *cobra.Command {
+	var (
+		o      cli.Output
+		w      waiting
+		pods   cli.PodFlags
+		routes int
+		labels []string
+		remove []string
+	)
+	cmd := &cobra.Command{
+		Use: "update NAME", Short: "Change the settings of a network",
+		Long: `Change the settings of a network. What no flag names stays as it is; --pod-range
+replaces the pod ranges, and '--pod-range=' takes them away. They can change
+while no instance has one.`,
+		Example: `  allinone cloud networks update default --pod-range 10.244.0.0/16 --pod-mask 24
+  allinone cloud networks update shop --max-routes 200 --label team=shop --remove-label old`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, networks)),
+	}
+	cmd.RunE = c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+		more, err := cli.ParseLabels("label", labels)
+		if err != nil {
+			return err
+		}
+		n, err := networks.resolve(ctx, cl, args[0])
+		if err != nil {
+			return err
+		}
+		given := cmd.Flags().Changed
+		n, err = updateNetwork(ctx, cl, n, func(req *cloudsim.UpdateNetwork) error {
+			maps.Copy(req.Labels, more)
+			for _, key := range remove {
+				delete(req.Labels, key)
+			}
+			if given("max-routes") {
+				req.MaxRoutes = routes
+			}
+			return pods.Apply(&req.PodRanges)
+		})
+		return networks.show(ctx, c, cl, o, w, n, err)
+	})
+	o.Flags(cmd)
+	w.flags(cmd)
+	f := cmd.Flags()
+	f.IntVar(&routes, "max-routes", 0, "how many routes it may have")
+	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
+	f.StringArrayVar(&remove, "remove-label", nil, "take the label with this `KEY` away; may be repeated")
+	pods.Flags(f)
+	return cmd
+}
+
+// updateNetwork applies change to n. If n has changed in between, updateNetwork reads n
+// again and repeats the change.
+func updateNetwork(ctx context.Context, cl *client.Client, n cloudsim.Network, change func(*cloudsim.UpdateNetwork) error) (cloudsim.Network, error) {
+	for range staleTries {
+		req := cloudsim.UpdateNetwork{Labels: map[string]string{}, NetworkSpec: n.NetworkSpec}
+		maps.Copy(req.Labels, n.Labels)
+		if err := change(&req); err != nil {
+			return n, err
+		}
+		changed, err := cl.UpdateNetwork(ctx, n.ID, req, n.Revision)
+		if !errors.Is(err, cloudsim.Stale) {
+			return changed, err
+		}
+		if n, err = cl.GetNetwork(ctx, n.ID); err != nil {
+			return n, err
+		}
+	}
+	return n, cloudsim.Errorf(cloudsim.Stale, "network %s changes all the time: gave up after %d tries", n.ID, staleTries)
+}

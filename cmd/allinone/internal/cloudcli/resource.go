@@ -1,0 +1,244 @@
+package cloudcli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+// kind describes one kind of resource for the commands: how to find, show and name a
+// resource of this kind.
+type kind[T cloudsim.Resource, ID ~string] struct {
+	kind    cloudsim.ResourceKind
+	noun    string // for messages: "load balancer"
+	plural  string
+	command string // name of the group of its commands
+	prefix  string // prefix of its ids, e.g. "i-"; "" if its id is its name
+	sample  string // a name for examples
+	zoned   bool   // lists can filter by zone
+	sourced bool   // lists can filter by source
+
+	networked bool // lists can filter by network
+
+	id    func(T) string
+	state func(T) string // nil if the kind has no state
+	// columns come before the columns that all kinds have.
+	columns []cli.Column[T]
+
+	get  func(*client.Client, context.Context, ID) (T, error)
+	list func(*client.Client, context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)
+}
+
+func (k kind[T, ID]) printer(c *cli.Connection, o cli.Output) cli.Printer[T] {
+	return cli.Printer[T]{Output: o, Writer: c.Stdout, ID: k.id, Columns: append(slices.Clone(k.columns), cli.MetaColumns[T]()...)}
+}
+
+func (k kind[T, ID]) all(ctx context.Context, cl *client.Client, o cloudsim.ListOptions) ([]T, uint64, error) {
+	return cloudsim.All(ctx, func(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[T], error) {
+		return k.list(cl, ctx, o)
+	}, o)
+}
+
+// mayBeID reports whether s looks like an id of this kind.
+func (k kind[T, ID]) mayBeID(s string) bool {
+	if k.prefix == "" {
+		return strings.Trim(s, ".") != "" // dots alone would change the path of the request
+	}
+	rest, ok := strings.CutPrefix(s, k.prefix)
+	return ok && rest != "" && strings.Trim(rest, "0123456789abcdef") == ""
+}
+
+// maxHints is the number of names that an error mentions.
+const maxHints = 10
+
+// resolve finds the resource with this id, or else the resource with this name.
+func (k kind[T, ID]) resolve(ctx context.Context, cl *client.Client, nameOrID string) (T, error) {
+	var none T
+	if nameOrID == "" {
+		return none, cloudsim.Errorf(cloudsim.Invalid, "the name of the %s is empty", k.noun)
+	}
+	if k.mayBeID(nameOrID) {
+		t, err := k.get(cl, ctx, ID(nameOrID))
+		if !errors.Is(err, cloudsim.NotFound) {
+			return t, err
+		}
+	}
+	named, err := k.list(cl, ctx, cloudsim.ListOptions{Name: nameOrID})
+	switch {
+	case err != nil:
+		return none, err
+	case len(named.Items) == 1:
+		return named.Items[0], nil
+	case len(named.Items) > 1:
+		return none, cloudsim.Errorf(cloudsim.Invalid, "%d %s are named %q: %s; use an id or --project",
+			len(named.Items), k.plural, nameOrID, k.hints(named.Items, k.id))
+	}
+	there, err := k.list(cl, ctx, cloudsim.ListOptions{Limit: maxHints + 1})
+	switch {
+	case err != nil:
+		return none, err
+	case len(there.Items) == 0:
+		return none, cloudsim.Errorf(cloudsim.NotFound, "no %s named %q; there are none", k.noun, nameOrID)
+	}
+	return none, cloudsim.Errorf(cloudsim.NotFound, "no %s named %q; there are: %s", k.noun, nameOrID,
+		k.hints(there.Items, func(t T) string { return t.Head().Name }))
+}
+
+func (k kind[T, ID]) hints(ts []T, word func(T) string) string {
+	var words []string
+	for _, t := range ts {
+		words = append(words, word(t))
+	}
+	if len(words) > maxHints {
+		words = append(words[:maxHints], "…")
+	}
+	return strings.Join(words, ", ")
+}
+
+// resolveAll finds all resources, each only once. It returns an error for each resource that
+// it cannot find.
+func (k kind[T, ID]) resolveAll(ctx context.Context, cl *client.Client, namesOrIDs []string) ([]T, error) {
+	var found []T
+	var errs []error
+	for _, n := range namesOrIDs {
+		t, err := k.resolve(ctx, cl, n)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case !slices.ContainsFunc(found, func(have T) bool { return k.id(have) == k.id(t) }):
+			found = append(found, t)
+		}
+	}
+	return found, cloudsim.OneOrMany(errs)
+}
+
+// group returns the parent command of the kind's commands.
+func (k kind[T, ID]) group(short string, aliases ...string) *cobra.Command {
+	return &cobra.Command{
+		Use: k.command, Aliases: aliases, Short: short,
+		Example: fmt.Sprintf("  allinone cloud %[1]s list\n  allinone cloud %[1]s list --watch -o wide", k.command),
+	}
+}
+
+func (k kind[T, ID]) listCommand(c *cli.Connection) *cobra.Command {
+	var (
+		o        cli.Output
+		labels   []string
+		where    cloudsim.ListOptions
+		watching bool
+		source   string
+		network  string
+	)
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List " + k.plural, Args: cobra.NoArgs,
+		Long: fmt.Sprintf("List %s, sorted by id.\n\nWith --watch, list them and then print every change until interrupted; the list\n"+
+			"and the changes fit: none is lost, and none is repeated. In JSON every line is\nthen one event.", k.plural),
+		Example: fmt.Sprintf(`  allinone cloud %[1]s list
+  allinone cloud %[1]s list -l team=shop -o json
+  allinone cloud %[1]s list --watch`, k.command),
+	}
+	cmd.RunE = c.Run(func(ctx context.Context, cl *client.Client, _ []string) (err error) {
+		if where.Labels, err = cli.ParseLabels("selector", labels); err != nil {
+			return err
+		}
+		if where.Source, err = sourceID(ctx, cl, source); err != nil {
+			return err
+		}
+		if network != "" {
+			n, err := networks.resolve(ctx, cl, network)
+			if err != nil {
+				return err
+			}
+			where.Network = n.ID
+		}
+		p := k.printer(c, o)
+		if watching {
+			return watchList(ctx, c, cl, k, p, where)
+		}
+		items, _, err := k.all(ctx, cl, where)
+		if err != nil {
+			return err
+		}
+		if len(items) == 0 && (o.Format == cli.FormatTable || o.Format == cli.FormatWide) {
+			fmt.Fprintf(c.Stderr, "no %s\n", k.plural)
+			return nil
+		}
+		return p.List(items)
+	})
+	o.Flags(cmd)
+	f := cmd.Flags()
+	f.BoolVarP(&watching, "watch", "w", false, "after the list, print changes until interrupted")
+	f.StringSliceVarP(&labels, "selector", "l", nil, "only those with the label `KEY=VALUE`; may be repeated")
+	if k.zoned {
+		f.StringVar(&where.Zone, "zone", "", "only those in this zone")
+		_ = cmd.RegisterFlagCompletionFunc("zone", names(c, zones))
+	}
+	if k.sourced {
+		f.StringVar(&source, "source", "", "only those made of this `DISK`, or of the snapshot with this id")
+		_ = cmd.RegisterFlagCompletionFunc("source", names(c, disks))
+	}
+	if k.networked {
+		f.StringVar(&network, "network", "", "only those in this `NETWORK`")
+		_ = cmd.RegisterFlagCompletionFunc("network", names(c, networks))
+	}
+	return cmd
+}
+
+func (k kind[T, ID]) getCommand(c *cli.Connection) *cobra.Command {
+	var o cli.Output
+	cmd := &cobra.Command{
+		Use: "get NAME...", Short: "Show one or more " + k.plural,
+		Example: fmt.Sprintf("  allinone cloud %[1]s get %[2]s\n  allinone cloud %[1]s get %[2]s -o yaml", k.command, k.sample),
+		Args:    cobra.MinimumNArgs(1), ValidArgsFunction: names(c, k),
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			found, err := k.resolveAll(ctx, cl, args)
+			return errors.Join(printResult(k.printer(c, o), len(args) == 1, found), err)
+		}),
+	}
+	o.Flags(cmd)
+	return cmd
+}
+
+// printResult prints the resources that a command found or changed, if there are any.
+func printResult[T any](p cli.Printer[T], single bool, things []T) error {
+	switch {
+	case len(things) == 0:
+		return nil
+	case single:
+		return p.One(things[0])
+	}
+	return p.List(things)
+}
+
+// names completes the names of a kind's resources, except names that are already given.
+func names[T cloudsim.Resource, ID ~string](c *cli.Connection, k kind[T, ID]) cobra.CompletionFunc {
+	return c.Complete(func(ctx context.Context, cl *client.Client) (all []cli.Candidate, err error) {
+		there, err := k.list(cl, ctx, cloudsim.ListOptions{})
+		for _, t := range there.Items {
+			about := k.id(t)
+			if k.state != nil {
+				about += " " + k.state(t)
+			}
+			all = append(all, cli.Candidate{Name: t.Head().Name, About: about})
+		}
+		return all, err
+	})
+}
+
+// firstOnly completes only the first argument.
+func firstOnly(complete cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, given []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(given) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return complete(cmd, given, part)
+	}
+}

@@ -1,0 +1,64 @@
+package cloudcli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+)
+
+func TestResolve(t *testing.T) {
+	cl, ctx := cloudtest.Start(t), t.Context()
+	create := func(name string) cloudsim.Instance {
+		t.Helper()
+		i, err := cl.CreateInstance(ctx, cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	if _, err := instances.resolve(ctx, cl, "a"); !errors.Is(err, cloudsim.NotFound) || !strings.Contains(err.Error(), "there are none") {
+		t.Errorf("in an empty cloud: %v", err)
+	}
+	a := create("a")
+	imitator := create(string(a.ID)) // a name that looks like an id
+	distant := create("i-000077")    // a name that looks like an unused id
+
+	for arg, want := range map[string]cloudsim.InstanceID{
+		"a":                 a.ID,
+		string(a.ID):        a.ID, // an id takes precedence over a name
+		string(imitator.ID): imitator.ID,
+		"i-000077":          distant.ID,
+	} {
+		if got, err := instances.resolve(ctx, cl, arg); err != nil || got.ID != want {
+			t.Errorf("resolve(%q) = %s, %v; want %s", arg, got.ID, err, want)
+		}
+	}
+	for _, arg := range []string{"i-", "i-9", "..", "a/../a", "?", "a b", strings.Repeat("x", 60)} {
+		if got, err := instances.resolve(ctx, cl, arg); !errors.Is(err, cloudsim.NotFound) {
+			t.Errorf("resolve(%q) = %s, %v; want NotFound", arg, got.ID, err)
+		}
+	}
+	if _, err := instances.resolve(ctx, cl, ""); !errors.Is(err, cloudsim.Invalid) {
+		t.Errorf("resolve of nothing: %v, want Invalid", err)
+	}
+	both, err := instances.resolveAll(ctx, cl, []string{"a", "nobody", string(a.ID), "i-000077", "noone"})
+	if len(both) != 2 || !strings.Contains(fmt.Sprint(err), `"nobody"`) || !strings.Contains(fmt.Sprint(err), `"noone"`) {
+		t.Errorf("resolveAll = %d found, %v; want 2, each once, and two errors", len(both), err)
+	}
+
+	for n := range 2 * maxHints {
+		create(fmt.Sprintf("n%d", n))
+	}
+	const tenth = cloudsim.InstanceID("i-00000a") // ids are hexadecimal
+	if got, err := instances.resolve(ctx, cl, string(tenth)); err != nil || got.ID != tenth {
+		t.Errorf("resolve(%q) = %s, %v", tenth, got.ID, err)
+	}
+	_, err = instances.resolve(ctx, cl, "nobody")
+	if got := strings.Count(fmt.Sprint(err), ", "); got != maxHints || !strings.HasSuffix(err.Error(), "…") {
+		t.Errorf("%v: %d names, want %d and a hint that there are more", err, got, maxHints)
+	}
+}

@@ -1,0 +1,185 @@
+package cloudcli
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+var roles = kind[cloudsim.Role, cloudsim.RoleName]{
+	kind: cloudsim.KindRole, noun: "role", plural: "roles", command: "roles",
+	sample: "ccm",
+	id:     func(r cloudsim.Role) string { return r.Name },
+	columns: []cli.Column[cloudsim.Role]{
+		{Head: "NAME", Cell: func(r cloudsim.Role) string { return r.Name }},
+		{Head: "PREDEFINED", Cell: func(r cloudsim.Role) string { return yesNo(r.Predefined) }},
+		{Head: "DESCRIPTION", Cell: func(r cloudsim.Role) string { return r.Description }},
+		{Head: "PERMISSIONS", Wide: true, Cell: func(r cloudsim.Role) string { return cli.Join(r.Permissions) }},
+	},
+	get:  (*client.Client).GetRole,
+	list: (*client.Client).ListRoles,
+}
+
+var roleBindings = kind[cloudsim.RoleBinding, cloudsim.RoleBindingID]{
+	kind: cloudsim.KindRoleBinding, noun: "role binding", plural: "role bindings", command: "role-bindings", prefix: "binding-",
+	sample: "ci-pulls",
+	id:     func(b cloudsim.RoleBinding) string { return string(b.ID) },
+	columns: []cli.Column[cloudsim.RoleBinding]{
+		{Head: "ID", Cell: func(b cloudsim.RoleBinding) string { return string(b.ID) }},
+		{Head: "NAME", Cell: func(b cloudsim.RoleBinding) string { return b.Name }},
+		{Head: "ROLE", Cell: func(b cloudsim.RoleBinding) string { return string(b.Role) }},
+		{Head: "SERVICE-ACCOUNT", Cell: func(b cloudsim.RoleBinding) string { return string(b.ServiceAccount) }},
+		{Head: "RESOURCE", Cell: func(b cloudsim.RoleBinding) string { return orAll(b.Resource) }},
+	},
+	get:  (*client.Client).GetRoleBinding,
+	list: (*client.Client).ListRoleBindings,
+}
+
+func orAll(s string) string {
+	if s == "" {
+		return "all"
+	}
+	return s
+}
+
+func newRolesCommand(c *cli.Connection) *cobra.Command {
+	cmd := roles.group("Lists of permissions", "role")
+	cmd.AddCommand(
+		roles.listCommand(c),
+		roles.getCommand(c),
+		newCreateRoleCommand(c),
+		roles.deleteCommand(c, false, whole(roles, (*client.Client).DeleteRole)),
+	)
+	return cmd
+}
+
+func newCreateRoleCommand(c *cli.Connection) *cobra.Command {
+	var (
+		o           cli.Output
+		labels      []string
+		permissions []string
+		req         cloudsim.CreateRole
+	)
+	cmd := &cobra.Command{
+		Use: "create NAME --permission PATTERN...", Short: "Create a role",
+		Long: `Create a role. A permission is the id of an operation, in which * stands for any
+letters, or @read or @write for all that reads or changes what a project owns.
+'allinone cloud faults targets' lists the operations.`,
+		Example: `  allinone cloud roles create disk-keeper --permission 'disks.*' --permission instances.get
+  allinone cloud roles create auditor --permission @read --permission '*.list'`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
+			req.Name = args[0]
+			if req.Labels, err = cli.ParseLabels("label", labels); err != nil {
+				return err
+			}
+			for _, p := range permissions {
+				req.Permissions = append(req.Permissions, cloudsim.Permission(p))
+			}
+			made, err := cl.CreateRole(ctx, req)
+			if err != nil {
+				return err
+			}
+			return roles.printer(c, o).One(made)
+		}),
+	}
+	o.Flags(cmd)
+	f := cmd.Flags()
+	f.StringSliceVar(&labels, "label", nil, "label it with `KEY=VALUE`; may be repeated")
+	f.StringSliceVar(&permissions, "permission", nil, "permit operations that match `PATTERN`; may be repeated")
+	f.StringVar(&req.Description, "description", "", "what it is for")
+	return cmd
+}
+
+func newRoleBindingsCommand(c *cli.Connection) *cobra.Command {
+	cmd := roleBindings.group("Who has which role where", "role-binding", "bindings")
+	cmd.AddCommand(
+		roleBindings.listCommand(c),
+		roleBindings.getCommand(c),
+		newCreateRoleBindingCommand(c),
+		roleBindings.deleteCommand(c, false, whole(roleBindings, (*client.Client).DeleteRoleBinding)),
+	)
+	return cmd
+}
+
+func newCreateRoleBindingCommand(c *cli.Connection) *cobra.Command {
+	var (
+		o      cli.Output
+		labels []string
+		req    cloudsim.CreateRoleBinding
+	)
+	cmd := &cobra.Command{
+		Use: "create NAME --role ROLE --service-account ACCOUNT", Short: "Give a service account a role",
+		Long: `Give a service account a role in the project chosen by --project, or in all of
+them. With --resource it has the role for resources of such names or ids only.`,
+		Example: `  allinone cloud role-bindings create ci-pulls --role registry-reader --service-account ci --resource 'team-a/*'
+  allinone cloud role-bindings create watcher --role reader --service-account monitor --all-projects`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
+			req.Name = args[0]
+			if req.Labels, err = cli.ParseLabels("label", labels); err != nil {
+				return err
+			}
+			made, err := cl.CreateRoleBinding(ctx, req)
+			if err != nil {
+				return err
+			}
+			return roleBindings.printer(c, o).One(made)
+		}),
+	}
+	o.Flags(cmd)
+	f := cmd.Flags()
+	f.StringSliceVar(&labels, "label", nil, "label it with `KEY=VALUE`; may be repeated")
+	f.StringVar((*string)(&req.Role), "role", "", "the `ROLE` to give")
+	f.StringVar(&req.ServiceAccount, "service-account", "", "whom to give it to, by name or id")
+	f.StringVar(&req.Resource, "resource", "", "only for resources of this name or id, in which * stands for any letters")
+	f.BoolVar(&req.AllProjects, "all-projects", false, "in every project, and for operations of the whole cloud")
+	_ = cmd.RegisterFlagCompletionFunc("role", names(c, roles))
+	_ = cmd.RegisterFlagCompletionFunc("service-account", names(c, serviceAccounts))
+	return cmd
+}
+
+func newWhoAmICommand(c *cli.Connection) *cobra.Command {
+	var o cli.Output
+	cmd := &cobra.Command{
+		Use: "whoami", Short: "Say who you are to the cloud, and what you may do",
+		Example: "  allinone cloud whoami\n  allinone cloud whoami --token-file ci.token -o yaml",
+		Args:    cobra.NoArgs,
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {
+			me, err := cl.WhoAmI(ctx)
+			if err != nil {
+				return err
+			}
+			return cli.Printer[cloudsim.Identity]{Output: o, Writer: c.Stdout, ID: func(i cloudsim.Identity) string { return i.Caller }, Columns: []cli.Column[cloudsim.Identity]{
+				{Head: "CALLER", Cell: func(i cloudsim.Identity) string { return i.Caller }},
+				{Head: "SERVICE-ACCOUNT", Cell: func(i cloudsim.Identity) string { return string(i.ServiceAccount) }},
+				{Head: "PROJECT", Cell: func(i cloudsim.Identity) string { return orAll(string(i.Project)) }},
+				{Head: "ROLES", Cell: grantsCell},
+			}}.One(me)
+		}),
+	}
+	o.Flags(cmd)
+	return cmd
+}
+
+// grantsCell returns the roles of a caller. It adds the project or the resources of a role
+// that does not apply to the caller's whole project.
+func grantsCell(i cloudsim.Identity) string {
+	var all []string
+	for _, g := range i.Grants {
+		word := string(g.Role)
+		if g.Project != i.Project {
+			word += "@" + orAll(string(g.Project))
+		}
+		if g.Resource != "" {
+			word += ":" + g.Resource
+		}
+		all = append(all, word)
+	}
+	return strings.Join(all, ",")
+}

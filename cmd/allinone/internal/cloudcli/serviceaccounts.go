@@ -1,0 +1,91 @@
+package cloudcli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+var serviceAccounts = kind[cloudsim.ServiceAccount, cloudsim.ServiceAccountID]{
+	kind: cloudsim.KindServiceAccount, noun: "service account", plural: "service accounts", command: "service-accounts", prefix: "sa-",
+	sample: "ccm",
+	id:     func(a cloudsim.ServiceAccount) string { return string(a.ID) },
+	columns: []cli.Column[cloudsim.ServiceAccount]{
+		{Head: "ID", Cell: func(a cloudsim.ServiceAccount) string { return string(a.ID) }},
+		{Head: "NAME", Cell: func(a cloudsim.ServiceAccount) string { return a.Name }},
+		{Head: "DESCRIPTION", Cell: func(a cloudsim.ServiceAccount) string { return a.Description }},
+	},
+	get:  (*client.Client).GetServiceAccount,
+	list: (*client.Client).ListServiceAccounts,
+}
+
+func newServiceAccountsCommand(c *cli.Connection) *cobra.Command {
+	cmd := serviceAccounts.group("Who programs are in the cloud", "service-account", "sa")
+	cmd.Long = `Who programs are in the cloud. A service account may do what the roles permit that
+are bound to it, and calls with tokens of its own, which may be short-lived.`
+	cmd.Example = `  allinone cloud service-accounts create ci --role registry-reader
+  allinone cloud tokens create --service-account ci --ttl 1h --secret-file ci.token
+  allinone cloud --token-file ci.token whoami`
+	cmd.AddCommand(
+		serviceAccounts.listCommand(c),
+		serviceAccounts.getCommand(c),
+		newCreateServiceAccountCommand(c),
+		serviceAccounts.deleteCommand(c, false, whole(serviceAccounts, (*client.Client).DeleteServiceAccount)),
+	)
+	return cmd
+}
+
+func newCreateServiceAccountCommand(c *cli.Connection) *cobra.Command {
+	var (
+		o       cli.Output
+		labels  []string
+		granted []string
+		req     cloudsim.CreateServiceAccount
+	)
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "Create a service account",
+		Long: `Create a service account. It may do nothing until a role is bound to it; --role
+makes a role binding in its project, named after both.`,
+		Example: `  allinone cloud service-accounts create ccm --role ccm
+  allinone cloud service-accounts create ci --role registry-writer --role reader --project workshop`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
+			req.Name = args[0]
+			if req.Labels, err = cli.ParseLabels("label", labels); err != nil {
+				return err
+			}
+			made, err := cl.CreateServiceAccount(ctx, req)
+			if err != nil {
+				return err
+			}
+			in := *cl
+			in.Project = made.Project
+			for _, role := range granted {
+				if _, err := in.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{
+					Name: bindingName(made.Name, role), Role: cloudsim.RoleName(role), ServiceAccount: string(made.ID),
+				}); err != nil {
+					return fmt.Errorf("service account %s is made, but not bound to role %s: %w", made.ID, role, err)
+				}
+			}
+			return serviceAccounts.printer(c, o).One(made)
+		}),
+	}
+	o.Flags(cmd)
+	f := cmd.Flags()
+	f.StringSliceVar(&labels, "label", nil, "label it with `KEY=VALUE`; may be repeated")
+	f.StringSliceVar(&granted, "role", nil, "bind this `ROLE` to it in its project; may be repeated")
+	f.StringVar(&req.Description, "description", "", "what it is for")
+	_ = cmd.RegisterFlagCompletionFunc("role", names(c, roles))
+	return cmd
+}
+
+// bindingName returns a name for the binding of a role to an account.
+func bindingName(account, role string) string {
+	name := account + "-" + role
+	return name[:min(len(name), cloudsim.MaxNameLength)]
+}

@@ -1,0 +1,94 @@
+package cloudcli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+var snapshots = kind[cloudsim.Snapshot, cloudsim.SnapshotID]{
+	kind: cloudsim.KindSnapshot, noun: "snapshot", plural: "snapshots", command: "snapshots", prefix: "snap-",
+	sample: "before-upgrade", sourced: true,
+	id:    func(s cloudsim.Snapshot) string { return string(s.ID) },
+	state: func(s cloudsim.Snapshot) string { return string(s.State) },
+	columns: []cli.Column[cloudsim.Snapshot]{
+		{Head: "ID", Cell: func(s cloudsim.Snapshot) string { return string(s.ID) }},
+		{Head: "NAME", Cell: func(s cloudsim.Snapshot) string { return s.Name }},
+		{Head: "STATE", Cell: func(s cloudsim.Snapshot) string { return string(s.State) }},
+		{Head: "DISK", Cell: func(s cloudsim.Snapshot) string { return string(s.Disk) }},
+		{Head: "SIZE", Cell: func(s cloudsim.Snapshot) string { return gibibytes(s.SizeGiB) }},
+		{Head: "GROUP", Cell: func(s cloudsim.Snapshot) string { return string(s.Group) }},
+		{Head: "REGION", Wide: true, Cell: func(s cloudsim.Snapshot) string { return s.Region }},
+		{Head: "DATA", Wide: true, Cell: func(s cloudsim.Snapshot) string { return dataCell(s.Status) }},
+	},
+	get:  (*client.Client).GetSnapshot,
+	list: (*client.Client).ListSnapshots,
+}
+
+// sourceID returns the id of a source. It returns an id unchanged, because the source may be
+// deleted while its snapshots and disks remain. For a name it returns the id of the disk.
+func sourceID(ctx context.Context, cl *client.Client, nameOrID string) (string, error) {
+	if nameOrID == "" || snapshots.mayBeID(nameOrID) {
+		return nameOrID, nil
+	}
+	d, err := disks.resolve(ctx, cl, nameOrID)
+	if errors.Is(err, cloudsim.NotFound) && disks.mayBeID(nameOrID) {
+		return nameOrID, nil
+	}
+	return string(d.ID), err
+}
+
+func newSnapshotsCommand(c *cli.Connection) *cobra.Command {
+	cmd := snapshots.group("What disks held at an instant", "snapshot")
+	cmd.AddCommand(
+		snapshots.listCommand(c),
+		snapshots.getCommand(c),
+		newCreateSnapshotCommand(c),
+		snapshots.deleteCommand(c, true, (*client.Client).DeleteSnapshot),
+	)
+	return cmd
+}
+
+func newCreateSnapshotCommand(c *cli.Connection) *cobra.Command {
+	var (
+		o      cli.Output
+		w      waiting
+		labels []string
+		disk   string
+	)
+	cmd := &cobra.Command{
+		Use: "create NAME --disk DISK", Short: "Take a snapshot of a disk, attached or not",
+		Long: `Take a snapshot of a disk, attached or not. It holds what was written by one
+instant, as after a power cut. Asking again with the same words returns the
+first one.`,
+		Example: `  allinone cloud snapshots create before-upgrade --disk data-1 --wait
+  allinone cloud disks create restored --zone sim-1a --from-snapshot before-upgrade`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) (err error) {
+			req := cloudsim.CreateSnapshot{Name: args[0]}
+			if req.Labels, err = cli.ParseLabels("label", labels); err != nil {
+				return err
+			}
+			d, err := disks.resolve(ctx, cl, disk)
+			if err != nil {
+				return err
+			}
+			req.Disk = d.ID
+			made, err := cl.CreateSnapshot(ctx, req)
+			return snapshots.show(ctx, c, cl, o, w, made, err)
+		}),
+	}
+	o.Flags(cmd)
+	w.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&disk, "disk", "", "`DISK` to take it of")
+	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
+	_ = cmd.MarkFlagRequired("disk")
+	_ = cmd.RegisterFlagCompletionFunc("disk", names(c, disks))
+	return cmd
+}

@@ -1,0 +1,124 @@
+package cloudcli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+var tokens = kind[cloudsim.Token, cloudsim.TokenID]{
+	kind: cloudsim.KindToken, noun: "token", plural: "tokens", command: "tokens", prefix: "tok-",
+	sample: "ccm",
+	id:     func(t cloudsim.Token) string { return string(t.ID) },
+	columns: []cli.Column[cloudsim.Token]{
+		{Head: "ID", Cell: func(t cloudsim.Token) string { return string(t.ID) }},
+		{Head: "NAME", Cell: func(t cloudsim.Token) string { return t.Name }},
+		{Head: "ROLE", Cell: func(t cloudsim.Token) string { return string(t.Role) }},
+		{Head: "SERVICE-ACCOUNT", Cell: func(t cloudsim.Token) string { return string(t.ServiceAccount) }},
+		{Head: "EXPIRES", Cell: expiresCell},
+	},
+	get:  (*client.Client).GetToken,
+	list: (*client.Client).ListTokens,
+}
+
+func expiresCell(t cloudsim.Token) string {
+	if t.ExpiresAt == nil {
+		return "never"
+	}
+	return t.ExpiresAt.Local().Format(time.DateTime)
+}
+
+func newTokensCommand(c *cli.Connection) *cobra.Command {
+	cmd := tokens.group("What lets callers in", "token")
+	cmd.AddCommand(
+		tokens.listCommand(c),
+		tokens.getCommand(c),
+		newCreateTokenCommand(c),
+		tokens.deleteCommand(c, false, whole(tokens, (*client.Client).DeleteToken)),
+	)
+	return cmd
+}
+
+func newCreateTokenCommand(c *cli.Connection) *cobra.Command {
+	var (
+		o          cli.Output
+		role       string
+		account    string
+		ttl        time.Duration
+		secretFile string
+	)
+	cmd := &cobra.Command{
+		Use: "create [NAME]", Short: "Create a token; its secret is shown once",
+		Long: `Create a token of a service account, or one of its own that has a role in the
+project chosen by --project. The cloud shows its secret once: it is printed alone
+on stdout, or written to a new file that only you can read.`,
+		Example: `  allinone cloud tokens create --service-account ccm --secret-file ccm.token
+  allinone cloud tokens create guest --role reader --project workshop --ttl 8h`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			req := cloudsim.CreateToken{Role: cloudsim.RoleName(role), ServiceAccount: account, TTLSeconds: int64(ttl / time.Second)}
+			if len(args) > 0 {
+				req.Name = args[0]
+			}
+			if ttl < 0 || ttl%time.Second != 0 {
+				return cli.BadFlag("ttl", ttl.String(), "whole seconds, or 0 for a token that does not expire")
+			}
+			if o.Format == cli.FormatName && secretFile == "" {
+				return cloudsim.Errorf(cloudsim.Invalid, "-o name would lose the secret: set --secret-file")
+			}
+			if secretFile != "" {
+				return createTokenInto(ctx, cl, req, secretFile, tokens.printer(c, o))
+			}
+			t, err := cl.CreateToken(ctx, req)
+			if err != nil {
+				return err
+			}
+			if o.Format == cli.FormatJSON || o.Format == cli.FormatYAML {
+				return tokens.printer(c, o).One(t)
+			}
+			fmt.Fprintf(c.Stderr, "token %s (%s) created; this is the only time that its secret is shown:\n", t.ID, t.Name)
+			_, err = fmt.Fprintln(c.Stdout, t.Secret)
+			return err
+		}),
+	}
+	o.Flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&account, "service-account", "", "whose token it is, by name or id")
+	f.StringVar(&role, "role", "", "what a token of its own may do, e.g. writer or reader; see 'allinone cloud roles list'")
+	f.DurationVar(&ttl, "ttl", 0, "how long it lives, e.g. 8h; 0 for ever")
+	f.StringVar(&secretFile, "secret-file", "", "write the secret to this `FILE`, which must not exist yet")
+	_ = cmd.RegisterFlagCompletionFunc("role", names(c, roles))
+	_ = cmd.RegisterFlagCompletionFunc("service-account", names(c, serviceAccounts))
+	return cmd
+}
+
+// createTokenInto creates the file before the token, so that it does not create a
+// token and then fail to write the secret. If the cloud creates no token, it removes the file.
+func createTokenInto(ctx context.Context, cl *client.Client, req cloudsim.CreateToken, path string, p cli.Printer[cloudsim.Token]) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return cloudsim.Errorf(cloudsim.Exists, "--secret-file %s: it exists; choose another or remove it first", path)
+	}
+	if err != nil {
+		return fmt.Errorf("--secret-file: %w", err)
+	}
+	t, err := cl.CreateToken(ctx, req)
+	if err != nil {
+		return errors.Join(err, f.Close(), os.Remove(path))
+	}
+	_, err = fmt.Fprintln(f, t.Secret)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("token %s is made, but its secret could not be written: %w; delete it", t.ID, err)
+	}
+	t.Secret = ""
+	return p.One(t)
+}

@@ -1,0 +1,247 @@
+package cloudcli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+// progressEvery is the interval between two progress messages of a wait.
+const progressEvery = 5 * time.Second
+
+// waiting contains the flags of commands that begin slow work.
+type waiting struct {
+	wait    bool
+	timeout time.Duration
+}
+
+func (w *waiting) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait until the work is over")
+	w.timeoutFlag(cmd)
+}
+
+func (w *waiting) timeoutFlag(cmd *cobra.Command) {
+	w.timeout = 5 * time.Minute
+	cmd.Flags().Var((*waitTime)(&w.timeout), "timeout", "how long to wait; 0 for as long as it takes")
+}
+
+// waitTime is a flag of a duration that is not negative.
+type waitTime time.Duration
+
+func (p *waitTime) String() string { return time.Duration(*p).String() }
+func (p *waitTime) Type() string   { return "duration" }
+
+func (p *waitTime) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return errors.New("want a duration such as 30s, or 0")
+	}
+	*p = waitTime(d)
+	return nil
+}
+
+// await waits for operations and prints their progress to stderr. It returns the operations,
+// and an error for every operation that failed. If the timeout passes, only the wait ends and
+// the work goes on.
+func (w waiting) await(ctx context.Context, c *cli.Connection, cl *client.Client, ids []cloudsim.OperationID) ([]cloudsim.Operation, error) {
+	if w.timeout > 0 {
+		late := cloudsim.Errorf(cloudsim.Unavailable, "not over after %s; the work goes on: see 'allinone cloud operations list'", w.timeout)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, w.timeout, late)
+		defer cancel()
+	}
+	var ops []cloudsim.Operation
+	var errs []error
+	for _, id := range ids {
+		op, err := awaitOne(ctx, c, cl, id)
+		if err != nil {
+			errs = append(errs, err)
+			if ctx.Err() != nil {
+				break
+			}
+			continue
+		}
+		ops = append(ops, op)
+		if op.Over() && op.State != cloudsim.OperationDone {
+			errs = append(errs, failure(op))
+		}
+	}
+	return ops, cloudsim.OneOrMany(errs)
+}
+
+// failure returns the error of a failed operation, with the operation's error kind.
+func failure(op cloudsim.Operation) error {
+	why := cloudsim.OperationError{Detail: "no reason given"}
+	if op.Error != nil {
+		why = *op.Error
+	}
+	return cloudsim.Errorf(why.Kind, "%s %s: %s", describe(op), op.State, why.Detail)
+}
+
+func describe(op cloudsim.Operation) string {
+	return fmt.Sprintf("%s (%s %s %s)", op.ID, op.Verb, op.Kind, op.Target)
+}
+
+func awaitOne(ctx context.Context, c *cli.Connection, cl *client.Client, id cloudsim.OperationID) (cloudsim.Operation, error) {
+	op, err := cl.GetOperation(ctx, id)
+	if err != nil || op.Over() {
+		return told(c, op), err
+	}
+	fmt.Fprintf(c.Stderr, "%s: %s\n", describe(op), op.State)
+	type result struct {
+		op  cloudsim.Operation
+		err error
+	}
+	over := make(chan result, 1)
+	go func() {
+		op, err := cl.WaitOperation(ctx, id)
+		over <- result{op, err}
+	}()
+	began, tick := time.Now(), time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case r := <-over:
+			return told(c, r.op), r.err
+		case <-tick.C:
+			fmt.Fprintf(c.Stderr, "%s: still %s after %s\n", describe(op), op.State, time.Since(began).Round(time.Second))
+		}
+	}
+}
+
+// told prints to stderr that an operation is done, if it is.
+func told(c *cli.Connection, op cloudsim.Operation) cloudsim.Operation {
+	if op.State == cloudsim.OperationDone {
+		took := ""
+		if op.EndedAt != nil {
+			took = " after " + op.EndedAt.Sub(op.CreatedAt).Round(time.Millisecond).String()
+		}
+		fmt.Fprintf(c.Stderr, "%s: done%s\n", describe(op), took)
+	}
+	return op // for a failed operation the caller prints the error
+}
+
+// settle waits for the operations on things and returns the new state of things. Without
+// --wait it returns things unchanged.
+func settle[T cloudsim.Resource, ID ~string](ctx context.Context, c *cli.Connection, cl *client.Client, w waiting, k kind[T, ID], things []T) ([]T, error) {
+	if !w.wait {
+		return things, nil
+	}
+	var ids []cloudsim.OperationID
+	for _, t := range things {
+		if id := t.Head().Operation; id != "" {
+			ids = append(ids, id)
+		}
+	}
+	_, err := w.await(ctx, c, cl, ids)
+	if ctx.Err() != nil {
+		return things, err // interrupted: return the last known state
+	}
+	var now []T
+	for _, t := range things {
+		fresh, gone := k.get(cl, ctx, ID(k.id(t)))
+		if gone != nil {
+			err = errors.Join(err, gone)
+			continue
+		}
+		now = append(now, fresh)
+	}
+	return now, err
+}
+
+// show prints the answer t of a call. With --wait it first waits for the work on t.
+func (k kind[T, ID]) show(ctx context.Context, c *cli.Connection, cl *client.Client, o cli.Output, w waiting, t T, err error) error {
+	if err != nil {
+		return err
+	}
+	now, err := settle(ctx, c, cl, w, k, []T{t})
+	return errors.Join(printResult(k.printer(c, o), true, now), err)
+}
+
+// action changes one resource and returns it.
+type action[T cloudsim.Resource, ID ~string] func(*client.Client, context.Context, ID) (T, error)
+
+// actionCommand returns a command that applies act to any number of resources. It goes on
+// after a failure.
+func (k kind[T, ID]) actionCommand(c *cli.Connection, name, short string, act action[T, ID]) *cobra.Command {
+	var o cli.Output
+	var w waiting
+	cmd := &cobra.Command{
+		Use: name + " NAME...", Short: short,
+		Example: fmt.Sprintf("  allinone cloud %[1]s %[2]s %[3]s\n  allinone cloud %[1]s %[2]s %[3]s --wait", k.command, name, k.sample),
+		Args:    cobra.MinimumNArgs(1), ValidArgsFunction: names(c, k),
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			changed, failed := k.actOn(ctx, cl, args, act)
+			changed, late := settle(ctx, c, cl, w, k, changed)
+			return errors.Join(printResult(k.printer(c, o), len(args) == 1, changed), failed, late)
+		}),
+	}
+	o.Flags(cmd)
+	w.flags(cmd)
+	return cmd
+}
+
+func (k kind[T, ID]) actOn(ctx context.Context, cl *client.Client, namesOrIDs []string, act action[T, ID]) ([]T, error) {
+	found, err := k.resolveAll(ctx, cl, namesOrIDs)
+	errs := []error{err}
+	var changed []T
+	for _, t := range found {
+		t, err := act(cl, ctx, ID(k.id(t)))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		changed = append(changed, t)
+	}
+	return changed, errors.Join(errs...)
+}
+
+// deleteCommand returns a command that deletes any number of resources and prints their
+// states. It has the flag --wait if deleting is slow work.
+func (k kind[T, ID]) deleteCommand(c *cli.Connection, slow bool, act action[T, ID]) *cobra.Command {
+	var w waiting
+	cmd := &cobra.Command{
+		Use: "delete NAME...", Aliases: []string{"rm"}, Short: "Delete one or more " + k.plural,
+		Example: fmt.Sprintf("  allinone cloud %[1]s delete %[2]s", k.command, k.sample),
+		Args:    cobra.MinimumNArgs(1), ValidArgsFunction: names(c, k),
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			going, failed := k.actOn(ctx, cl, args, act)
+			late := k.awaitEnd(ctx, c, cl, w, going)
+			for _, t := range going {
+				state := "deleted"
+				if k.state != nil && late == nil && !w.wait {
+					state = k.state(t)
+				}
+				if late != nil {
+					state = "being deleted"
+				}
+				fmt.Fprintf(c.Stdout, "%s %s (%s): %s\n", k.noun, k.id(t), t.Head().Name, state)
+			}
+			return errors.Join(failed, late)
+		}),
+	}
+	if slow {
+		cmd.Example += fmt.Sprintf("\n  allinone cloud %[1]s delete %[2]s --wait", k.command, k.sample)
+		w.flags(cmd)
+	}
+	return cmd
+}
+
+func (k kind[T, ID]) awaitEnd(ctx context.Context, c *cli.Connection, cl *client.Client, w waiting, going []T) error {
+	if !w.wait {
+		return nil
+	}
+	var ids []cloudsim.OperationID
+	for _, t := range going {
+		ids = append(ids, t.Head().Operation)
+	}
+	_, err := w.await(ctx, c, cl, ids)
+	return err
+}

@@ -1,0 +1,58 @@
+package cloudcli
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+)
+
+// TestWatchRepeatsNothingThatTheListShowed proves that a watch does not print a change twice.
+// The pages of a long list have different revisions, so a later page can already show the
+// change of a later event.
+func TestWatchRepeatsNothingThatTheListShowed(t *testing.T) {
+	cl, ctx := cloudtest.Start(t), t.Context()
+	since, err := cl.ListRegions(ctx, cloudsim.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b"} {
+		if _, err := cl.CreateAddress(ctx, cloudsim.CreateAddress{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	w := listWatch[cloudsim.Address, cloudsim.AddressID]{
+		kind: addresses, seen: map[string]cloudsim.Address{},
+		print: func(news []change[cloudsim.Address]) error {
+			for _, c := range news {
+				got = append(got, string(c.event.Type)+" "+c.thing.Name)
+			}
+			return nil
+		},
+	}
+	if _, err := w.list(ctx, cl); err != nil {
+		t.Fatal(err)
+	}
+	a, err := addresses.resolve(ctx, cl, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cl.DeleteAddress(ctx, a.ID); err != nil {
+		t.Fatal(err)
+	}
+	events, err := cl.AllEvents(ctx, cloudsim.WatchOptions{Since: since.Revision, Kinds: []cloudsim.ResourceKind{cloudsim.KindAddress}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ev := range events {
+		if err := w.handle(ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := cmp.Diff([]string{"put a", "put b", "delete a"}, got); d != "" {
+		t.Error(d)
+	}
+}

@@ -1,0 +1,73 @@
+package cloudcli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+func newWhyCommand(c *cli.Connection) *cobra.Command {
+	var o cli.Output
+	cmd := &cobra.Command{
+		Use: "why OBJECT", Short: "Tell what brought an object where it is",
+		Long: `Tell what brought an object where it is: the calls with who made them and their
+request ids, the work and how it went, the faults that struck; and what it waits
+for now. It is read from the journal, so it also tells of what is gone.
+
+OBJECT is an id, or kind/name: the last one of that name.`,
+		Example: `  allinone cloud why i-000001
+  allinone cloud why instance/node-1
+  allinone cloud why loadBalancer/web -o json`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {
+			w, err := cl.Why(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			p := cli.Printer[cloudsim.Why]{Output: o, Writer: c.Stdout, ID: func(w cloudsim.Why) string { return w.ID }}
+			if o.Format != cli.FormatTable && o.Format != cli.FormatWide {
+				return p.One(w)
+			}
+			_, err = c.Stdout.Write([]byte(story(w)))
+			return err
+		}),
+	}
+	o.Flags(cmd)
+	return cmd
+}
+
+// story formats w as text.
+func story(w cloudsim.Why) string {
+	var b strings.Builder
+	state := w.State
+	if w.Gone {
+		state = "gone"
+	}
+	fmt.Fprintf(&b, "%s %s (%s): %s\n", w.Kind, cli.Printable(w.ID), cli.Printable(w.Name), cli.Printable(cmp.Or(state, "there")))
+	if w.Since > 0 {
+		fmt.Fprintf(&b, "what was before revision %d is forgotten\n", w.Since)
+	}
+	for _, s := range w.Steps {
+		who := cli.Printable(cmp.Or(strings.TrimSpace(s.Caller+" "+s.Cause), "the cloud"))
+		if s.RequestID != "" {
+			who += " (" + cli.Printable(s.RequestID) + ")"
+		}
+		what := cli.Printable(s.Text)
+		if s.ID != w.ID {
+			what = cli.Printable(s.ID) + ": " + what
+		}
+		fmt.Fprintf(&b, "%6d  %s  %s\n        by %s\n", s.Rev, s.Time.Format(time.RFC3339), what, who)
+	}
+	for _, wait := range w.Waits {
+		fmt.Fprintf(&b, "now: %s\n", cli.Printable(wait.Text))
+	}
+	return b.String()
+}

@@ -1,0 +1,194 @@
+package componentcli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/credprovider/doctor"
+)
+
+// pluginTimeout is how long a kubelet waits for a plugin.
+const pluginTimeout = time.Minute
+
+// credproviderDoctor contains the flags of the doctor command.
+type credproviderDoctor struct {
+	config, image, account, binDir string
+	annotations                    []string
+}
+
+func newCredproviderDoctorCommand(e cli.Env) *cobra.Command {
+	d := credproviderDoctor{}
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Explain whether a kubelet would ask the plugin for an image, and try it",
+		Long: `Explain whether a kubelet with this configuration would ask the plugin for this
+image, and if not, why: the port, capitals, a pattern in a path, IPv6, a scheme.
+With --bin-dir the plugin is run as the kubelet would run it; what it answers is
+read as strictly as by the kubelet, and shown without the password.`,
+		Example: `  allinone credprovider doctor --config kubelet.yaml --image 127.0.0.1:5000/team-a/web:v1
+  kubectl create token web --audience registry.cloudsim --bound-object-kind Pod --bound-object-name web-0 >token.txt
+  allinone credprovider doctor --config kubelet.yaml --image 127.0.0.1:5000/team-a/web --service-account token.txt --bin-dir ./bin`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return d.diagnose(cmd.Context(), e)
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&d.config, "config", "", "the kubelet's CredentialProviderConfig")
+	fl.StringVar(&d.image, "image", "", "image as a pod has it")
+	fl.StringVar(&d.account, "service-account", "", "`FILE` with a token of the pod's service account (kubectl create token)")
+	fl.StringArrayVar(&d.annotations, "annotation", nil, "`KEY=VALUE` that the pod's service account has; may be repeated")
+	fl.StringVar(&d.binDir, "bin-dir", "", "the kubelet's --image-credential-provider-bin-dir; run the plugin from there")
+	for _, name := range []string{"config", "image"} {
+		_ = cmd.MarkFlagRequired(name) // error only for an unknown flag name
+	}
+	return cmd
+}
+
+// diagnose prints the kubelet's steps in their order. It returns an error if the pull would
+// have no credentials, or if it found problems.
+func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
+	raw, err := os.ReadFile(d.config)
+	if err != nil {
+		return cloudsim.Errorf(cloudsim.Invalid, "--config: %w", err)
+	}
+	annotations, err := cli.ParseLabels("annotation", d.annotations)
+	if err != nil {
+		return err
+	}
+	c, err := doctor.Read(raw)
+	if err != nil {
+		return cloudsim.Errorf(cloudsim.Invalid, "%w", err)
+	}
+	problems := append(c.Lint(), exposed(d.config)...)
+	for _, p := range problems {
+		fmt.Fprintln(e.Stdout, "problem:", p)
+	}
+	name, err := doctor.Normalize(d.image)
+	if err != nil {
+		return cloudsim.Errorf(cloudsim.Invalid, "%w", err)
+	}
+	fmt.Fprintf(e.Stdout, "image: the kubelet asks for %s\n", name)
+	asked := 0
+	for _, provider := range c.Providers {
+		p := doctor.Provider(provider)
+		all, ok := p.Matches(name)
+		for _, m := range all {
+			fmt.Fprintf(e.Stdout, "provider %s: %s: %s\n", p.Name, m.Pattern, m.Reason)
+		}
+		if !ok {
+			continue
+		}
+		if why := d.passesOver(p, annotations); why != "" {
+			fmt.Fprintf(e.Stdout, "provider %s: %s\n", p.Name, why)
+			continue
+		}
+		asked++
+		if t := p.TokenAttributes; t != nil {
+			fmt.Fprintf(e.Stdout, "provider %s: gets tokens for %s, if kubelets may ask for them: kubectl auth can-i request-serviceaccounts-token-audience %s --as system:node:NODE --as-group system:nodes\n", p.Name, t.ServiceAccountTokenAudience, t.ServiceAccountTokenAudience)
+		}
+		if d.binDir == "" {
+			continue
+		}
+		if err := d.try(ctx, e, p, name, annotations); err != nil {
+			return err
+		}
+	}
+	switch {
+	case asked == 0:
+		return cloudsim.Errorf(cloudsim.NotFound, "no provider is asked for %s: the kubelet pulls without credentials, and says nothing", name)
+	case len(problems) > 0:
+		return cloudsim.Errorf(cloudsim.Invalid, "%d problems, see above", len(problems))
+	}
+	return nil
+}
+
+// passesOver returns the reason why the kubelet does not run a provider with a matching
+// pattern. It returns "" if the kubelet runs the provider, or if no flag describes a pod.
+func (d credproviderDoctor) passesOver(p doctor.Provider, annotations map[string]string) string {
+	t := p.TokenAttributes
+	if t == nil || d.binDir == "" && d.account == "" && len(annotations) == 0 {
+		return ""
+	}
+	if t.RequireServiceAccount != nil && *t.RequireServiceAccount && d.account == "" {
+		return "needs a service account: the kubelet does not run it for a pod without one. Try with --service-account"
+	}
+	if key := p.MissingAnnotation(annotations); key != "" {
+		return "needs the annotation " + key + " of the pod's service account: the kubelet does not run it without. Try with --annotation"
+	}
+	return ""
+}
+
+// exposed returns the files that other users can change. A user that can change such a file
+// can get the credentials of the kubelet.
+func exposed(paths ...string) (problems []string) {
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			problems = append(problems, err.Error())
+		} else if info.Mode().Perm()&0o022 != 0 {
+			problems = append(problems, fmt.Sprintf("%s can be changed by others (mode %04o): run chmod go-w on it", path, info.Mode().Perm()))
+		}
+	}
+	return problems
+}
+
+// try runs a plugin in the same way as the kubelet.
+func (d credproviderDoctor) try(ctx context.Context, e cli.Env, p doctor.Provider, image string, annotations map[string]string) error {
+	path := p.Binary(d.binDir)
+	if bad := exposed(filepath.Clean(d.binDir), path); len(bad) > 0 {
+		return cloudsim.Errorf(cloudsim.Invalid, "provider %s: %s", p.Name, strings.Join(bad, "; "))
+	}
+	in, err := d.request(p, image, annotations)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, pluginTimeout)
+	defer cancel()
+	run := exec.CommandContext(ctx, path, p.Args...)
+	var out, said bytes.Buffer
+	run.Stdin, run.Stdout, run.Stderr = bytes.NewReader(in), &out, &said
+	run.WaitDelay = time.Second
+	for _, v := range p.Env {
+		run.Env = append(run.Environ(), v.Name+"="+v.Value)
+	}
+	if err := run.Run(); err != nil {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = fmt.Errorf("it runs for more than %s", pluginTimeout)
+		}
+		return cloudsim.Errorf(cloudsim.Unavailable, "provider %s: %s (%w): the kubelet would pull without credentials", p.Name, strings.TrimSpace(said.String()), err)
+	}
+	a, err := p.ReadAnswer(out.Bytes(), image)
+	if err != nil {
+		return cloudsim.Errorf(cloudsim.Denied, "provider %s: %w: the kubelet would pull without credentials", p.Name, err)
+	}
+	for key, user := range a.Users {
+		fmt.Fprintf(e.Stdout, "provider %s: answers for %s as %q, kept %s by %s\n", p.Name, key, user, a.CacheDuration, a.CacheKeyType)
+	}
+	return nil
+}
+
+// request returns the request that the kubelet sends to the plugin.
+func (d credproviderDoctor) request(p doctor.Provider, image string, annotations map[string]string) ([]byte, error) {
+	req := map[string]any{"apiVersion": p.APIVersion, "kind": "CredentialProviderRequest", "image": image}
+	if d.account != "" && p.TokenAttributes != nil {
+		token, err := os.ReadFile(d.account)
+		if err != nil {
+			return nil, cloudsim.Errorf(cloudsim.Invalid, "--service-account: %w", err)
+		}
+		req["serviceAccountToken"] = strings.TrimSpace(string(token))
+		req["serviceAccountAnnotations"] = p.PassedAnnotations(annotations)
+	}
+	return json.Marshal(req)
+}

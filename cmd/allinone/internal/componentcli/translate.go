@@ -1,0 +1,107 @@
+package componentcli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/csidriver/translate"
+)
+
+func newCSITranslateCommand(e cli.Env) *cobra.Command {
+	var o cli.Output
+	cmd := &cobra.Command{
+		Use:   "translate [FILE]",
+		Short: "Show what Kubernetes makes of in-tree volumes (KEP-625)",
+		Long: `Show what Kubernetes makes of in-tree volumes, and of those of the drivers that
+took their place: by the library that is in kubelet, kube-controller-manager,
+kube-scheduler and the sidecars. It asks no cluster and no cloud.
+
+FILE, or the standard input without one, holds PersistentVolumes, StorageClasses
+and Pods, or a List of them. A PersistentVolume is translated to where it is not: from in-tree to
+CSI, or back. What does not translate says why.
+
+The answer is YAML that kubectl takes, with what was lost in comments; -o table is a
+line for each, -o json everything.`,
+		Example: `  # What becomes of the volumes that a cluster has
+  kubectl get pv,sc -o yaml | allinone csi translate -o table
+
+  # What to write instead of an old StorageClass
+  allinone csi translate old-class.yaml`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in, name := e.Stdin, "standard input"
+			if len(args) == 1 {
+				f, err := os.Open(args[0])
+				if err != nil {
+					return err
+				}
+				defer f.Close()
+				in, name = f, args[0]
+			}
+			all, err := translate.Read(io.LimitReader(in, maxManifest))
+			if err != nil {
+				return cloudsim.Errorf(cloudsim.Invalid, "%s: %w", name, err)
+			}
+			if o.Format == cli.FormatYAML {
+				return writeTranslations(e.Stdout, all)
+			}
+			return translationPrinter(e.Stdout, o).List(all)
+		},
+	}
+	o.Flags(cmd)
+	o.Format = cli.FormatYAML
+	cmd.Flags().Lookup("output").DefValue = string(cli.FormatYAML)
+	return cmd
+}
+
+// maxManifest is the largest manifest in bytes. It fits all volumes of a large cluster.
+const maxManifest = 64 << 20
+
+func translationPrinter(w io.Writer, o cli.Output) cli.Printer[translate.Answer] {
+	return cli.Printer[translate.Answer]{
+		Output: o, Writer: w, ID: func(a translate.Answer) string { return a.From },
+		Columns: []cli.Column[translate.Answer]{
+			{Head: "FROM", Cell: func(a translate.Answer) string { return a.From }},
+			{Head: "PLUGIN", Cell: func(a translate.Answer) string { return a.Plugin }},
+			{Head: "DRIVER", Cell: func(a translate.Answer) string { return a.Driver }},
+			{Head: "TRANSLATES", Cell: func(a translate.Answer) string {
+				if a.Object == nil {
+					return "no: " + a.Why
+				}
+				return strings.Join(append([]string{"yes"}, a.Notes...), "; ")
+			}},
+		},
+	}
+}
+
+// writeTranslations writes YAML documents, with the notes on each document as comments.
+func writeTranslations(w io.Writer, all []translate.Answer) error {
+	var b strings.Builder
+	for i, a := range all {
+		if i > 0 {
+			b.WriteString("---\n")
+		}
+		if a.Object == nil {
+			fmt.Fprintf(&b, "# %s does not translate: %s\n", a.From, a.Why)
+			continue
+		}
+		fmt.Fprintf(&b, "# %s: %s and %s\n", a.From, a.Plugin, a.Driver)
+		for _, n := range a.Notes {
+			fmt.Fprintf(&b, "# %s\n", n)
+		}
+		raw, err := yaml.Marshal(a.Object)
+		if err != nil {
+			return err
+		}
+		b.Write(raw)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,118 @@
+package labcli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/lab"
+)
+
+// news is a message from a detached lab to the process that started the lab. A message
+// has exactly one of the three members.
+type news struct {
+	Line  string      `json:"line,omitempty"`
+	Ready *lab.Report `json:"ready,omitempty"`
+	// Errors contains the text of each error. A text may have many lines.
+	Errors []string `json:"errors,omitempty"`
+}
+
+// message is the teller of a detached lab. It ignores write errors, because the process
+// that started the lab may have ended. That process also ends when the lab is ready.
+type message struct {
+	out  *json.Encoder
+	pipe io.Closer
+}
+
+func (m message) progress(line string) { _ = m.out.Encode(news{Line: line}) }
+func (m message) failed(err error)     { _ = m.out.Encode(news{Errors: cli.ErrorsOf(err)}) }
+func (m message) ready(r lab.Report) {
+	_ = m.out.Encode(news{Ready: &r})
+	_ = m.pipe.Close()
+}
+
+// runDetached starts this command again in a new session. It returns when that lab is ready
+// or has failed.
+func (f *upFlags) runDetached(ctx context.Context, e cli.Env, fl *pflag.FlagSet) error {
+	log, err := lab.OpenLog(f.DataDir)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	hear, say, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer hear.Close()
+	cmd := exec.Command(f.Self, f.detachedArgs(fl)...)
+	cmd.Stdout, cmd.Stderr = log, log // for the output of main and of a panic
+	cmd.ExtraFiles = []*os.File{say}  // file descriptor 3 in the new process
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := errors.Join(cmd.Start(), say.Close()); err != nil {
+		return err
+	}
+	// A Ctrl-C before the lab is ready stops the lab.
+	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })()
+	report, err := listen(hear, e.Stdout)
+	if err == nil {
+		return errors.Join(unreadyNodes(report), cmd.Process.Release())
+	}
+	waited := cmd.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("the lab ended before it was ready (%w); see %s", waited, log.Name())
+	}
+	return err
+}
+
+// detachedArgs returns the arguments for the process in the background. They include all
+// flags that the user gave.
+func (f *upFlags) detachedArgs(fl *pflag.FlagSet) []string {
+	args := []string{"up", "--report-to=3"}
+	fl.Visit(func(flag *pflag.Flag) {
+		if flag.Name != "detach" && flag.Name != "data-dir" {
+			value := flag.Value.String()
+			if list, ok := flag.Value.(pflag.SliceValue); ok { // the String of a list adds brackets
+				value = strings.Join(list.GetSlice(), ",")
+			}
+			args = append(args, "--"+flag.Name+"="+value)
+		}
+	})
+	return append(args, "--data-dir="+string(f.DataDir))
+}
+
+// listen prints the messages until the lab is ready, and returns its report. It returns the
+// lab's error if the lab failed, or io.EOF if the lab ended without a message.
+func listen(hear io.Reader, w io.Writer) (lab.Report, error) {
+	d := json.NewDecoder(hear)
+	for {
+		var n news
+		if err := d.Decode(&n); err != nil {
+			return lab.Report{}, err
+		}
+		switch {
+		case n.Ready != nil:
+			summarise(w, *n.Ready, false)
+			return *n.Ready, nil
+		case len(n.Errors) > 0:
+			var errs []error
+			for _, e := range n.Errors {
+				errs = append(errs, errors.New(e))
+			}
+			return lab.Report{}, errors.Join(errs...)
+		default:
+			fmt.Fprintln(w, n.Line)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package labcli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/lab"
+)
+
+// TestDetachedErrors proves that a lab in the background prints the same errors as a lab in the
+// foreground.
+func TestDetachedErrors(t *testing.T) {
+	failed := errors.Join(errors.New("etcd does not start; its log ends:\nno\nroom"), errors.New("no"))
+	var pipe, got, want bytes.Buffer
+	message{out: json.NewEncoder(&pipe)}.failed(failed)
+	_, err := listen(&pipe, io.Discard)
+	cli.Explain(&got, "cmd", err)
+	cli.Explain(&want, "cmd", failed)
+	if d := cmp.Diff(want.String(), got.String()); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestDetachedUnready proves that a detached up fails if not all nodes are Ready. The error
+// says how many nodes are Ready and why the others are not.
+func TestDetachedUnready(t *testing.T) {
+	for _, tc := range []struct {
+		nodes lab.NodesReport
+		want  string
+	}{
+		{lab.NodesReport{Ready: 3, Total: 3}, ""},
+		{lab.NodesReport{Ready: 1, Total: 3, NotReady: []lab.NotReady{{Reason: "the condition Ready is Unknown: NodeStatusUnknown", Count: 2, Examples: []string{"node-2", "node-3"}}}},
+			"1 of 3 nodes are Ready; not Ready: 2 × the condition Ready is Unknown: NodeStatusUnknown (node-2, node-3)"},
+		{lab.NodesReport{Error: "no route to host"}, "it is unknown which nodes are Ready: no route to host"},
+	} {
+		var pipe, said bytes.Buffer
+		message{out: json.NewEncoder(&pipe), pipe: io.NopCloser(&pipe)}.ready(lab.Report{Machines: &tc.nodes})
+		report, err := listen(&pipe, &said)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = unreadyNodes(report)
+		if tc.want == "" {
+			if err != nil || !strings.Contains(said.String(), "The lab is ready.") {
+				t.Errorf("all Ready: %v\n%s", err, said.String())
+			}
+			continue
+		}
+		if !errors.Is(err, cloudsim.Unavailable) || !strings.Contains(err.Error(), tc.want) || !strings.Contains(said.String(), tc.want) || strings.Contains(said.String(), "The lab is ready.") {
+			t.Errorf("%v\n%s\nwant %q", err, said.String(), tc.want)
+		}
+	}
+}

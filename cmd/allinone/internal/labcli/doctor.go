@@ -1,0 +1,87 @@
+package labcli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/lab"
+)
+
+// NewDoctorCommand returns the command "allinone doctor".
+func NewDoctorCommand(e cli.Env) *cobra.Command {
+	f := upFlags{Config: lab.Default()}
+	var o cli.Output
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look whether this machine can run a lab",
+		Long: `Look whether this machine can run a lab, with hollow nodes and with real ones: what
+is missing, what will be worse without it, and what to do. It starts and changes
+nothing. It fails if something is missing for what --nodes says.`,
+		Example: `  allinone doctor
+  sudo allinone doctor --nodes real`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) (err error) {
+			if all := []lab.Nodes{lab.Hollow, lab.Real, lab.None}; !slices.Contains(all, f.Nodes) {
+				return cli.BadFlag("nodes", string(f.Nodes), "hollow, real or none")
+			}
+			if f.DataDir, err = labDir(f.dataDir); err != nil {
+				return err
+			}
+			if f.Self, err = os.Executable(); err != nil {
+				return err
+			}
+			f.Kube = filepath.Join(filepath.Dir(f.Self), "kube")
+			f.MachineDir = filepath.Join(filepath.Dir(f.Self), "machine")
+			checks := lab.Doctor(f.Config)
+			if err := checkPrinter(e, o).List(checks); err != nil {
+				return err
+			}
+			return diagnosis(f.Nodes, checks)
+		},
+	}
+	fl := cmd.Flags()
+	dataDirFlag(fl, &f.dataDir, e)
+	fl.StringVar((*string)(&f.Nodes), "nodes", string(f.Nodes), "fail if something is missing for nodes that are hollow, real or none")
+	fl.StringVar(&f.KubeBinDir, "kube-bin-dir", "", "folder with upstream's own binaries, to use instead of bin/kube")
+	_ = cmd.RegisterFlagCompletionFunc("nodes", cli.Fixed(lab.Hollow, lab.Real, lab.None))
+	o.Flags(cmd)
+	return cmd
+}
+
+// diagnosis returns an error if a lab with these nodes cannot run on this machine.
+func diagnosis(nodes lab.Nodes, checks []lab.Check) error {
+	missing := 0
+	for _, c := range checks {
+		if c.State == lab.CheckMissing && (c.For == lab.ForLab || nodes == lab.Real) {
+			missing++
+		}
+	}
+	if missing > 0 {
+		return cloudsim.Errorf(cloudsim.Unavailable, "a lab with %s nodes does not run on this machine: %d of the things above are missing", nodes, missing)
+	}
+	return nil
+}
+
+func checkPrinter(e cli.Env, o cli.Output) cli.Printer[lab.Check] {
+	return cli.Printer[lab.Check]{
+		Output: o, Writer: e.Stdout,
+		ID: func(c lab.Check) string { return c.Name },
+		Columns: []cli.Column[lab.Check]{
+			{Head: "CHECK", Cell: func(c lab.Check) string { return c.Name }},
+			{Head: "FOR", Cell: func(c lab.Check) string { return c.For }},
+			{Head: "STATE", Cell: func(c lab.Check) string { return string(c.State) }},
+			{Head: "PROBLEM", Cell: func(c lab.Check) string {
+				if c.Problem == "" {
+					return ""
+				}
+				return fmt.Sprintf("%s: %s", c.Problem, c.Fix)
+			}},
+		},
+	}
+}

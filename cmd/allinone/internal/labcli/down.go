@@ -1,0 +1,48 @@
+package labcli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/lab"
+)
+
+// stopTimeout is the default time that a lab may take to stop. It covers the grace periods
+// of processes that stop one after the other.
+const stopTimeout = time.Minute
+
+// NewDownCommand returns the command "allinone down".
+func NewDownCommand(e cli.Env) *cobra.Command {
+	var dataDir string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Stop a lab",
+		Long: `Stop the lab of a data dir, detached or in another terminal, and wait until
+nothing of it runs. Its state stays: 'up' brings it back.`,
+		Example: `  allinone down`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := labDir(dataDir)
+			if err != nil {
+				return err
+			}
+			stopped, err := lab.Down(cmd.Context(), dir, timeout)
+			switch {
+			case err != nil:
+				return err
+			case stopped:
+				fmt.Fprintf(e.Stdout, "The lab in %s has stopped.\n", dir)
+			default:
+				fmt.Fprintf(e.Stdout, "No lab runs in %s.\n", dir)
+			}
+			return nil
+		},
+	}
+	dataDirFlag(cmd.Flags(), &dataDir, e)
+	cmd.Flags().DurationVar(&timeout, "timeout", stopTimeout, "how long it may take to stop before it is killed")
+	return cmd
+}

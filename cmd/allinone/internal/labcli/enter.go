@@ -1,0 +1,67 @@
+package labcli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+// NewEnterCommand returns the command "allinone enter".
+func NewEnterCommand(e cli.Env) *cobra.Command {
+	var dataDir string
+	cmd := &cobra.Command{
+		Use:   "enter NODE [COMMAND [ARGUMENT...]]",
+		Short: "A shell on a real node, or a command there",
+		Long: `Run a shell, or a command, on a real node of a lab: in all namespaces of its
+machine, as root. Programs of the machine are in /opt: containerd's ctr in
+/opt/machine, kubectl and kubelet in /opt/kube. It needs root, and nsenter of
+util-linux.`,
+		Example: `  sudo allinone enter node-1
+  sudo allinone enter node-1 ps -ef
+  sudo allinone enter node-1 /opt/machine/ctr -n k8s.io images list`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			dir, err := labDir(dataDir)
+			if err != nil {
+				return err
+			}
+			return enter(dir, args[0], args[1:])
+		},
+	}
+	dataDirFlag(cmd.Flags(), &dataDir, e)
+	cmd.Flags().SetInterspersed(false) // flags after the first argument belong to the command
+	return cmd
+}
+
+// entered finds the machine of a node, in a lab or in a composed lab.
+type entered interface {
+	MachinePID(node string) (int, error)
+}
+
+// enter replaces this process with a command, or a shell, in all namespaces of a node's machine.
+func enter(machines entered, node string, command []string) error {
+	if os.Geteuid() != 0 {
+		return errors.New("the namespaces of a machine are root's: run it with sudo")
+	}
+	pid, err := machines.MachinePID(node)
+	if err != nil {
+		return err
+	}
+	nsenter, err := exec.LookPath("nsenter")
+	if err != nil {
+		return fmt.Errorf("%w: apt-get install util-linux", err)
+	}
+	if len(command) == 0 {
+		command = []string{"/bin/bash"}
+	}
+	argv := slices.Concat([]string{"nsenter", "--target", strconv.Itoa(pid), "--all", "--"}, command)
+	return unix.Exec(nsenter, argv, append(os.Environ(), "PS1="+node+"# "))
+}

@@ -1,0 +1,431 @@
+package labcli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/docs/labs"
+	"github.com/cloudsim-dev/allinone/lab"
+	"github.com/cloudsim-dev/allinone/lab/course"
+)
+
+// verifyTimeout is how long verify repeats its checks before it reports a failure. The
+// cluster may still be at work.
+const verifyTimeout = 5 * time.Second
+
+// solveTimeout is how long the cluster may take after a solution's commands.
+const solveTimeout = time.Minute
+
+// labCLI contains the environment and the flags that all commands of the course share.
+type labCLI struct {
+	cli.Env
+	dataDir string
+}
+
+// NewLabCommand returns the command "allinone lab".
+func NewLabCommand(e cli.Env) *cobra.Command {
+	c := &labCLI{Env: e}
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "Walk through the labs, step by step",
+		Long: `Walk through the labs of docs/labs against the lab that 'allinone up' runs: what
+you will see and why, commands to type in a terminal of yours, a look whether it
+came true, something to break and to repair.
+
+What you type goes to the same cluster and cloud as everything else; verify only
+looks. How far you are is kept in the data dir.`,
+		Example: `  allinone up --detach
+  allinone lab list
+  allinone lab start 1
+  allinone lab verify
+  allinone lab next`,
+	}
+	cmd.PersistentFlags().StringVar(&c.dataDir, "data-dir", cli.DefaultDataDir(e.Getenv), "folder that the lab is kept in (env CLOUDSIM_DATA_DIR)")
+	cmd.AddCommand(c.list(), c.start(), c.next(), c.verify(), c.hint(), c.solve(), c.reset())
+	return cmd
+}
+
+// pupil is a user in the course, with the lab's data dir and the user's progress.
+type pupil struct {
+	*labCLI
+	dir      lab.Dir
+	report   lab.Report
+	labs     []course.Lab
+	progress course.Progress
+}
+
+func (c *labCLI) pupil() (*pupil, error) {
+	dir, err := labDir(c.dataDir)
+	if err != nil {
+		return nil, err
+	}
+	p := &pupil{labCLI: c, dir: dir}
+	raw, err := dir.CourseProgress()
+	if err != nil {
+		return nil, err
+	}
+	if p.progress, err = course.ReadProgress(raw); err != nil {
+		return nil, fmt.Errorf("%w; delete %s to begin anew", err, dir.CourseFile())
+	}
+	if p.report, err = lab.Status(dir); err != nil {
+		return nil, err
+	}
+	p.labs, err = course.Read(labs.Pages)
+	return p, err
+}
+
+// here returns an error if no lab runs or if the lab is not ready.
+func (p *pupil) here() error {
+	if p.report.PID == 0 {
+		return noLab(p.report)
+	}
+	if !p.report.Ready {
+		return cloudsim.Errorf(cloudsim.Unavailable, "the lab in %s is still starting; see 'allinone status'", p.dir)
+	}
+	return nil
+}
+
+// current returns the lab and the step that the user is at. The result over reports that all
+// steps are done.
+func (p *pupil) current() (l course.Lab, step course.Step, over bool, err error) {
+	if err := p.here(); err != nil {
+		return l, step, false, err
+	}
+	if p.progress.Now == "" {
+		return l, step, false, cloudsim.Errorf(cloudsim.Conflict, "no lab was started; 'allinone lab list' shows them, 'allinone lab start 1' starts the first")
+	}
+	if l, err = course.Find(p.labs, p.progress.Now); err != nil {
+		return l, step, false, err
+	}
+	if p.progress.Over(l) {
+		return l, step, true, nil
+	}
+	return l, l.Steps[p.progress.Steps[l.ID]], false, nil
+}
+
+func (p *pupil) keep() error {
+	raw, err := json.MarshalIndent(p.progress, "", "  ")
+	if err != nil {
+		return err
+	}
+	return p.dir.KeepCourseProgress(append(raw, '\n'))
+}
+
+// run makes a command's RunE from a function that needs a pupil.
+func (c *labCLI) run(fn func(ctx context.Context, p *pupil, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		p, err := c.pupil()
+		if err != nil {
+			return err
+		}
+		return fn(cmd.Context(), p, args)
+	}
+}
+
+// atStep makes a command's RunE from a function that needs the current step.
+func (c *labCLI) atStep(fn func(ctx context.Context, p *pupil, l course.Lab, s course.Step) error) func(*cobra.Command, []string) error {
+	return c.run(func(ctx context.Context, p *pupil, _ []string) error {
+		l, s, over, err := p.current()
+		if err != nil {
+			return err
+		}
+		if over {
+			p.sayOver(l)
+			return nil
+		}
+		return fn(ctx, p, l, s)
+	})
+}
+
+// labRow is a lab in a list.
+type labRow struct {
+	ID      string `json:"id"`
+	Title   string `json:"title"`
+	Minutes int    `json:"minutes"`
+	Nodes   string `json:"nodes"`
+	Steps   int    `json:"steps"`
+	State   string `json:"state,omitempty"`
+}
+
+func (c *labCLI) list() *cobra.Command {
+	var o cli.Output
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the labs, and how far you are", Args: cobra.NoArgs,
+		Example: `  allinone lab list`,
+		RunE: c.run(func(_ context.Context, p *pupil, _ []string) error {
+			var rows []labRow
+			for _, l := range p.labs {
+				rows = append(rows, labRow{l.ID, l.Title, l.Minutes, l.Nodes, len(l.Steps), p.progress.State(l)})
+			}
+			return labPrinter(c.Env, o).List(rows)
+		}),
+	}
+	o.Flags(cmd)
+	return cmd
+}
+
+func labPrinter(e cli.Env, o cli.Output) cli.Printer[labRow] {
+	return cli.Printer[labRow]{
+		Output: o, Writer: e.Stdout,
+		ID: func(r labRow) string { return r.ID },
+		Columns: []cli.Column[labRow]{
+			{Head: "LAB", Cell: func(r labRow) string { return r.ID }},
+			{Head: "TITLE", Cell: func(r labRow) string { return r.Title }},
+			{Head: "MINUTES", Cell: func(r labRow) string { return strconv.Itoa(r.Minutes) }},
+			{Head: "NODES", Cell: func(r labRow) string { return r.Nodes }},
+			{Head: "STEPS", Wide: true, Cell: func(r labRow) string { return strconv.Itoa(r.Steps) }},
+			{Head: "STATE", Cell: func(r labRow) string { return r.State }},
+		},
+	}
+}
+
+func (c *labCLI) start() *cobra.Command {
+	return &cobra.Command{
+		Use: "start LAB", Short: "Start a lab, or show again where you are in it", Args: cobra.ExactArgs(1),
+		Example:           "  allinone lab start 1",
+		ValidArgsFunction: c.complete,
+		RunE: c.run(func(ctx context.Context, p *pupil, args []string) error {
+			l, err := course.Find(p.labs, args[0])
+			if err != nil {
+				return cloudsim.Errorf(cloudsim.NotFound, "%w", err)
+			}
+			if err := p.mayStart(ctx, l); err != nil {
+				return err
+			}
+			if p.progress.Now != l.ID {
+				if err := p.mayBegin(ctx, l); err != nil {
+					return err
+				}
+				p.progress.Begin(l)
+				if err := p.keep(); err != nil {
+					return err
+				}
+				fmt.Fprint(c.Stdout, l.Intro)
+				fmt.Fprintf(c.Stdout, "Type the commands in a terminal that knows this lab:\n\n    . %s\n\n", cli.ShellWord(p.report.EnvFile))
+			}
+			p.sayStep(l)
+			return nil
+		}),
+	}
+}
+
+// mayStart returns an error if the previous lab is not over. If it is over, mayStart undoes the
+// previous lab. The previous lab can be l itself, which then begins again.
+func (p *pupil) mayStart(ctx context.Context, l course.Lab) error {
+	if err := p.here(); err != nil {
+		return err
+	}
+	if string(p.report.Nodes) != l.Nodes {
+		return cloudsim.Errorf(cloudsim.Conflict, "lab %s needs %s nodes, and the lab in %s has %s ones; "+
+			"'allinone up --nodes %s --data-dir ANOTHER' starts one that has", l.ID, l.Nodes, p.dir, p.report.Nodes, l.Nodes)
+	}
+	if p.progress.Now == "" || p.progress.Now == l.ID && !p.progress.Over(l) {
+		return nil
+	}
+	before, err := course.Find(p.labs, p.progress.Now)
+	if err != nil {
+		return err
+	}
+	if !p.progress.Over(before) {
+		return cloudsim.Errorf(cloudsim.Conflict, "lab %s is at %s; go on with it, or leave it with 'allinone lab reset'", before.ID, p.progress.State(before))
+	}
+	return p.undo(ctx, before)
+}
+
+// mayBegin returns an error if the cluster is not in the state that the lab's page expects.
+func (p *pupil) mayBegin(ctx context.Context, l course.Lab) error {
+	found, err := course.Step{Checks: l.Begin}.Verify(ctx, p.shell(), verifyTimeout)
+	if err != nil || course.Good(found) {
+		return err
+	}
+	for _, f := range found {
+		f.Print(p.Stdout)
+	}
+	return cloudsim.Errorf(cloudsim.Conflict, "lab %s does not begin with what is there; make it so, or give the labs a cluster of their own: "+
+		"'allinone up --detach --data-dir ANOTHER --port-base 0'", l.ID)
+}
+
+func (c *labCLI) next() *cobra.Command {
+	return &cobra.Command{
+		Use: "next", Short: "Verify the step you are at, and go on to the next one", Args: cobra.NoArgs,
+		Example: `  allinone lab next`,
+		RunE: c.atStep(func(ctx context.Context, p *pupil, l course.Lab, s course.Step) error {
+			if err := p.look(ctx, s, verifyTimeout); err != nil {
+				return err
+			}
+			p.progress.Advance(l)
+			if err := p.keep(); err != nil {
+				return err
+			}
+			if p.progress.Over(l) {
+				p.sayOver(l)
+				return nil
+			}
+			p.sayStep(l)
+			return nil
+		}),
+	}
+}
+
+func (c *labCLI) verify() *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use: "verify", Short: "Look whether the step you are at is done", Args: cobra.NoArgs,
+		Long: `Look whether the step you are at is done: what is so and what is not, with the
+command that looked, what it saw and what was expected.`,
+		Example: `  allinone lab verify
+  allinone lab verify --wait 1m`,
+		RunE: c.atStep(func(ctx context.Context, p *pupil, _ course.Lab, s course.Step) error {
+			if err := p.look(ctx, s, timeout); err != nil {
+				return err
+			}
+			fmt.Fprintln(c.Stdout, "\n'allinone lab next' goes on.")
+			return nil
+		}),
+	}
+	cmd.Flags().DurationVar(&timeout, "wait", verifyTimeout, "how long to look at what may still become so")
+	return cmd
+}
+
+// look verifies a step and prints the results. It returns an error if a check fails.
+func (p *pupil) look(ctx context.Context, s course.Step, timeout time.Duration) error {
+	if len(s.Checks) == 0 {
+		fmt.Fprintln(p.Stdout, "There is nothing to verify in this step, only something to see.")
+		return nil
+	}
+	found, err := s.Verify(ctx, p.shell(), timeout)
+	if err != nil {
+		return err
+	}
+	for _, f := range found {
+		f.Print(p.Stdout)
+	}
+	if !course.Good(found) {
+		return cloudsim.Errorf(cloudsim.Conflict, "%q is not done; 'allinone lab hint' helps, 'allinone lab solve' does it", s.Title)
+	}
+	return nil
+}
+
+func (c *labCLI) hint() *cobra.Command {
+	return &cobra.Command{
+		Use: "hint", Short: "Show a hint for the step you are at", Args: cobra.NoArgs,
+		Example: `  allinone lab hint`,
+		RunE: c.atStep(func(_ context.Context, _ *pupil, _ course.Lab, s course.Step) error {
+			if s.Hint == "" {
+				fmt.Fprintln(c.Stdout, "There is nothing to do in this step but to look; 'allinone lab next' goes on.")
+				return nil
+			}
+			fmt.Fprintln(c.Stdout, strings.TrimSpace(s.Hint))
+			return nil
+		}),
+	}
+}
+
+func (c *labCLI) solve() *cobra.Command {
+	return &cobra.Command{
+		Use: "solve", Short: "Do what the step you are at asks for", Args: cobra.NoArgs,
+		Long: `Type the commands of the step you are at, all of them, and show what they print.
+Those that were typed before may fail; what counts is what verify finds then.`,
+		Example: `  allinone lab solve && allinone lab next`,
+		RunE: c.atStep(func(ctx context.Context, p *pupil, _ course.Lab, s course.Step) error {
+			for _, do := range s.Do {
+				fmt.Fprintf(c.Stdout, "$ %s\n", do.Line)
+				printed, err := do.Run(ctx, p.shell(), solveTimeout)
+				if differs := (*course.Differs)(nil); err != nil && !errors.As(err, &differs) {
+					return err
+				}
+				fmt.Fprint(c.Stdout, printed)
+			}
+			fmt.Fprintln(c.Stdout)
+			return p.look(ctx, s, solveTimeout)
+		}),
+	}
+}
+
+func (c *labCLI) reset() *cobra.Command {
+	return &cobra.Command{
+		Use: "reset [LAB]", Short: "Undo a lab, whatever of it was done", Args: cobra.MaximumNArgs(1),
+		Long: `Undo the lab you are at, or the one that is named: what was made is deleted, what
+was broken is repaired. Nothing else in the cluster and the cloud is touched.
+'allinone lab start' then begins it anew.`,
+		Example:           `  allinone lab reset`,
+		ValidArgsFunction: c.complete,
+		RunE: c.run(func(ctx context.Context, p *pupil, args []string) error {
+			if err := p.here(); err != nil {
+				return err
+			}
+			name := p.progress.Now
+			if len(args) > 0 {
+				name = args[0]
+			}
+			if name == "" {
+				return cloudsim.Errorf(cloudsim.Conflict, "no lab was started, so there is nothing to undo; 'allinone lab reset LAB' undoes one all the same")
+			}
+			l, err := course.Find(p.labs, name)
+			if err != nil {
+				return cloudsim.Errorf(cloudsim.NotFound, "%w", err)
+			}
+			return p.undo(ctx, l)
+		}),
+	}
+}
+
+// undo runs the reset commands of a lab's page. It ignores resources that do not exist.
+func (p *pupil) undo(ctx context.Context, l course.Lab) error {
+	began := time.Now()
+	var errs []error
+	for _, c := range l.Reset {
+		printed, code, err := p.shell()(ctx, c.Line)
+		if err != nil {
+			return err
+		}
+		if code != 0 && code != cli.CodeOf(cloudsim.NotFound) {
+			errs = append(errs, fmt.Errorf("%s: exit code %d: %s", c.Line, code, strings.TrimSpace(printed)))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	p.progress.Forget(l)
+	fmt.Fprintf(p.Stdout, "Nothing is left of lab %s (%.1f s).\n", l.ID, time.Since(began).Seconds())
+	return p.keep()
+}
+
+func (p *pupil) sayStep(l course.Lab) {
+	fmt.Fprint(p.Stdout, l.Steps[p.progress.Steps[l.ID]].Text)
+	fmt.Fprintf(p.Stdout, "-- %s, %s. Then: allinone lab verify, hint, solve, next\n", l.ID, p.progress.State(l))
+}
+
+func (p *pupil) sayOver(l course.Lab) {
+	fmt.Fprintf(p.Stdout, "\nLab %s is done. 'allinone lab reset' cleans up", l.ID)
+	at := slices.IndexFunc(p.labs, func(o course.Lab) bool { return o.ID == l.ID })
+	if at+1 < len(p.labs) {
+		fmt.Fprintf(p.Stdout, "; so does 'allinone lab start %d', which goes on:\n%s", at+2, p.labs[at+1].Title)
+	}
+	fmt.Fprintln(p.Stdout)
+}
+
+// complete completes the ids of labs.
+func (c *labCLI) complete(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	all, err := course.Read(labs.Pages)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var ids []string
+	for _, l := range all {
+		ids = append(ids, l.ID)
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (p *pupil) shell() course.Shell { return course.NewShell(p.dir.EnvFile()) }

@@ -1,0 +1,241 @@
+// Package labcli contains the commands of the lab: up, down, status, enter, reset, doctor, lab
+// and compose.
+package labcli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/csidriver"
+	"github.com/cloudsim-dev/allinone/internal/logging"
+	"github.com/cloudsim-dev/allinone/lab"
+)
+
+// upFlags are the flags of the up command.
+type upFlags struct {
+	lab.Config
+	dataDir   string
+	portBase  int
+	detach    bool
+	verbose   bool
+	reportTo  int // file descriptor for messages to the process that started a detached lab
+	logFormat logging.Format
+}
+
+// NewUpCommand returns the command "allinone up".
+func NewUpCommand(e cli.Env) *cobra.Command {
+	f := upFlags{Config: lab.Default(), logFormat: logging.Text}
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start a cluster on a simulated cloud",
+		Long: `Start a cluster on a simulated cloud: the cloud, etcd, the Kubernetes control
+plane, the cloud controller manager, and nodes. It needs no root, no Docker and
+no download. Ctrl-C stops everything, a second one kills it.
+
+If not all nodes are Ready within --timeout, 'up' says how many are Ready and why
+the others are not. The lab runs on. With --detach the exit code is 10 then. Without,
+'up' reports when all nodes are Ready later; if they are not, it exits with 10 when
+it is stopped.
+
+Everything is kept in the data dir: the next 'up' brings back the same cluster
+and the same cloud.`,
+		Example: `  # Three nodes in three zones
+  allinone up
+
+  # In the background, with another cluster beside it
+  allinone up --detach
+  allinone up --detach --data-dir ./second --port-base 0
+  allinone status --data-dir ./second
+  allinone down --data-dir ./second`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.complete(cmd.Flags()); err != nil {
+				return err
+			}
+			if f.detach {
+				return f.runDetached(cmd.Context(), e, cmd.Flags())
+			}
+			return f.run(cmd.Context(), e)
+		},
+	}
+	fl := cmd.Flags()
+	dataDirFlag(fl, &f.dataDir, e)
+	fl.StringVar((*string)(&f.Nodes), "nodes", string(f.Nodes), "what an instance is: hollow (a node kept alive by kwok), real (a machine with a kubelet; needs Linux and root) or none (a record)")
+	fl.IntVar(&f.Instances, "instances", f.Instances, "how many instances the first start of a data dir creates")
+	fl.StringVar(&f.Profile, "profile", f.Profile, "how long the cloud's hardware takes: instant or realistic")
+	fl.StringVar(&f.Catalogue, "catalogue", "", "`FILE` of the regions, zones and types that the cloud offers; see 'allinone cloudsim'")
+	fl.IntVar(&f.portBase, "port-base", lab.DefaultPortBase, "first of the ports that the lab uses; 0 picks free ones (default: those of the last time)")
+	fl.StringVar(&f.KubeBinDir, "kube-bin-dir", "", "folder with upstream's own binaries, to use instead of bin/kube")
+	fl.StringVar(&f.Archives, "image-archives", "", "folder with images for real nodes: OCI or docker archives, *.tar")
+	fl.BoolVar(&f.NetworkProxy, "network-proxy", f.NetworkProxy, "carry kube-apiserver's connections to nodes through a network proxy")
+	fl.StringVar(&f.EgressConfig, "egress-selector-config-file", "", "carry them through a network proxy of your own, which this EgressSelectorConfiguration names, instead of the lab's")
+	fl.StringSliceVar(&f.ServeAs, "serve-as", nil, "legacy drivers that the CSI driver stands in for too (KEP-625): "+cli.Join(csidriver.LegacyNames()))
+	fl.BoolVar(&f.Volumes, "volumes", f.Volumes, "let pods on real nodes have volumes: the CSI driver, and the sidecars that 'make csi' builds")
+	fl.DurationVar(&f.Timeout, "timeout", f.Timeout, "how long everything may take to become ready")
+	fl.DurationVar(&f.Grace, "grace", f.Grace, "how long a process may take to stop before it is killed")
+	fl.BoolVarP(&f.detach, "detach", "d", false, "run in the background; return when it is ready")
+	fl.Var(&f.logFormat, "log-format", "write the lab's own log as text or json")
+	fl.BoolVarP(&f.verbose, "verbose", "v", false, "write more of it")
+	fl.IntVar(&f.reportTo, "report-to", 0, "")
+	_ = fl.MarkHidden("report-to") // error only for an unknown flag name
+	_ = cmd.RegisterFlagCompletionFunc("nodes", cli.Fixed(lab.Hollow, lab.Real, lab.None))
+	_ = cmd.RegisterFlagCompletionFunc("profile", cli.Fixed("instant", "realistic"))
+	return cmd
+}
+
+// dataDirFlag adds the flag for the data dir of a lab.
+func dataDirFlag(fl *pflag.FlagSet, dir *string, e cli.Env) {
+	fl.StringVar(dir, "data-dir", cli.DefaultDataDir(e.Getenv), "folder to keep the lab in (env CLOUDSIM_DATA_DIR)")
+}
+
+// labDir converts the flag to a lab.Dir. It returns an error if dir is empty.
+func labDir(dir string) (lab.Dir, error) {
+	if dir == "" {
+		return "", errors.New("--data-dir is required: there is no home directory to keep the lab in")
+	}
+	return lab.DirAt(dir)
+}
+
+// complete adds paths of this binary and its files, and validates the flags.
+func (f *upFlags) complete(fl *pflag.FlagSet) (err error) {
+	if f.DataDir, err = labDir(f.dataDir); err != nil {
+		return err
+	}
+	if f.Self, err = os.Executable(); err != nil {
+		return err
+	}
+	f.Kube = filepath.Join(filepath.Dir(f.Self), "kube")
+	f.MachineDir = filepath.Join(filepath.Dir(f.Self), "machine")
+	f.CSIDir = filepath.Join(filepath.Dir(f.Self), "csi")
+	for _, path := range []*string{&f.KubeBinDir, &f.Archives, &f.EgressConfig, &f.Catalogue} {
+		if *path != "" {
+			if *path, err = filepath.Abs(*path); err != nil {
+				return err
+			}
+		}
+	}
+	if fl.Changed("port-base") {
+		f.PortBase = &f.portBase
+	}
+	for _, name := range f.ServeAs {
+		if !slices.Contains(csidriver.LegacyNames(), name) {
+			return cli.BadFlag("serve-as", name, "one of "+cli.Join(csidriver.LegacyNames()))
+		}
+	}
+	if len(f.ServeAs) > 0 && f.Nodes != lab.Real {
+		return cli.BadFlag("serve-as", strings.Join(f.ServeAs, ","), "--nodes real with it: other nodes mount nothing")
+	}
+	return cloudsim.Misuse(f.Validate())
+}
+
+// run runs the lab in this process until ctx ends.
+func (f *upFlags) run(ctx context.Context, e cli.Env) error {
+	tell := teller(person{e.Stdout, f.dataDir})
+	if f.reportTo != 0 {
+		parent := os.NewFile(uintptr(f.reportTo), "report-to")
+		defer parent.Close()
+		tell = message{json.NewEncoder(parent), parent}
+	}
+	err := f.runTelling(ctx, tell)
+	if err != nil && ctx.Err() == nil {
+		tell.failed(err)
+	}
+	if errors.Is(err, lab.ErrNodesNotReady) {
+		return cloudsim.Errorf(cloudsim.Unavailable, "%w", err)
+	}
+	return err
+}
+
+func (f *upFlags) runTelling(ctx context.Context, tell teller) error {
+	file, err := lab.OpenLog(f.DataDir)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	log := logging.New(file, logging.Level(f.verbose), f.logFormat)
+	logging.Klog(log)
+	f.Progress, f.OnReady = tell.progress, tell.ready
+	return lab.Run(ctx, log, f.Config)
+}
+
+// teller receives the messages about a lab's start.
+type teller interface {
+	progress(line string)
+	ready(lab.Report)
+	failed(error)
+}
+
+// person is a teller for a terminal. It ignores errors, because main prints them.
+type person struct {
+	w       io.Writer
+	dataDir string
+}
+
+func (p person) progress(line string) { fmt.Fprintln(p.w, line) }
+func (p person) failed(error)         {}
+func (p person) ready(r lab.Report)   { summarise(p.w, r, true) }
+
+// summarise prints the running components and the next commands for the user.
+func summarise(w io.Writer, r lab.Report, foreground bool) {
+	heading := "The lab is ready."
+	if unready := unreadyNodes(r); unready != nil {
+		heading = "The lab runs, but it is not ready: " + r.Machines.String() + "."
+	}
+	fmt.Fprintf(w, "\n%s What runs:\n\n", heading)
+	_ = componentPrinter(w, cli.Output{}).List(r.Components) // fails only if writing to w fails
+	image := "--image=web"
+	if r.Nodes == lab.Real {
+		image = "--image=" + lab.TestImage + " -- /agnhost netexec"
+	}
+	stop := "Ctrl-C stops it."
+	if !foreground {
+		stop = "'allinone down' stops it."
+	}
+	fmt.Fprintf(w, `
+Point kubectl at it:
+
+  export KUBECONFIG=%s
+
+or set everything, with kubectl and allinone in the PATH:
+
+  . %s
+
+Three things to try:
+
+  # 1. The nodes, and the zones that only the cloud knew
+  kubectl get nodes -o wide -L topology.kubernetes.io/zone
+
+  # 2. A load balancer that forwards
+  kubectl create deployment web --replicas=3 %s
+  kubectl expose deployment web --type=LoadBalancer --port=8080
+  kubectl wait service web --for=jsonpath='{.status.loadBalancer.ingress[0].ip}'
+  curl http://$(kubectl get service web -o jsonpath='{.status.loadBalancer.ingress[0].ip}'):8080/
+
+  # 3. Switch a machine off, and see what Kubernetes makes of it
+  allinone cloud instances stop node-1
+  kubectl get nodes --watch
+
+%s
+`, cli.ShellWord(r.Kubeconfig), cli.ShellWord(r.EnvFile), image, stop)
+}
+
+// unreadyNodes returns an error if a lab runs but some nodes are not Ready, and nil otherwise.
+func unreadyNodes(r lab.Report) error {
+	if r.Machines == nil || r.Machines.AllReady() {
+		return nil
+	}
+	return cloudsim.Errorf(cloudsim.Unavailable, "%s. The lab runs on. Look for the cause with 'kubectl get nodes' and 'allinone cloud why INSTANCE', "+
+		"and in the logs that 'allinone status -o wide' names. 'allinone down' stops the lab; 'allinone up --timeout' waits longer", r.Machines)
+}

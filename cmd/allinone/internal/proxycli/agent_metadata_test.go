@@ -1,0 +1,107 @@
+package proxycli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
+	"github.com/cloudsim-dev/allinone/internal/freeport"
+)
+
+// TestAgentLearnsFromMetadata proves that an agent gets its identifiers from the metadata of its
+// instance, even if the metadata service starts after the agent.
+func TestAgentLearnsFromMetadata(t *testing.T) {
+	ctx := t.Context()
+	cl := cloudtest.Start(t)
+	n, err := cl.CreateNetwork(ctx, cloudsim.CreateNetwork{
+		Name: "n", IPv4: "10.10.0.0/16", IPv6: "fd10::/48",
+		NetworkSpec: cloudsim.NetworkSpec{PodRanges: cloudsim.PodRanges{IPv4: "10.11.0.0/16"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cl.CreateSubnet(ctx, cloudsim.CreateSubnet{Name: "s", Network: n.ID, IPv4: "10.10.1.0/24", IPv6: "fd10:0:0:1::/64"}); err != nil {
+		t.Fatal(err)
+	}
+	i, err := cl.CreateInstance(ctx, cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1b", Type: "small", Network: n.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports, err := freeport.Choose(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	early := &proxyAgentFlags{metadataURL: "http://" + addr}
+	learned := make(chan error, 1)
+	said := newAwaited("waiting for the metadata service")
+	go func() { learned <- early.askMetadata(ctx, slog.New(slog.NewTextHandler(said, nil))) }()
+	<-said.heard
+	serveMetadata(t, addr, cl, i.ID)
+	if err := <-learned; err != nil {
+		t.Fatal(err)
+	}
+	if want := "cidr=10.11.0.0%2F24&host=node-1&ipv4=10.10.1.2&ipv6=fd10%3A0%3A0%3A1%3A%3A2"; early.Identifiers.String() != want || early.Zone != "sim-1b" || early.ID != string(i.ID) {
+		t.Errorf("%s in %s is for %s; want %s", early.ID, early.Zone, early.Identifiers, want)
+	}
+
+	told := &proxyAgentFlags{metadataURL: "http://" + addr, agentID: "mine"}
+	told.ID, told.Zone, told.Identifiers.Host = "mine", "elsewhere", []string{"node-1", "db"}
+	if err := told.askMetadata(ctx, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"node-1", "db"}, told.Identifiers.Host); diff != "" || told.ID != "mine" || told.Zone != "elsewhere" {
+		t.Errorf("what a flag says was changed: %s in %s: %s", told.ID, told.Zone, diff)
+	}
+
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := early.askMetadata(over, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("an agent that is told to stop waits on")
+	}
+}
+
+// serveMetadata serves the metadata of an instance at addr until the test ends.
+func serveMetadata(t *testing.T, addr string, cl metadata.Cloud, of cloudsim.InstanceID) {
+	t.Helper()
+	ln, err := metadata.Listen(t.Context(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- metadata.Run(ctx, slog.New(slog.DiscardHandler), metadata.Config{Listener: ln, Instance: of}, cl)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// awaited is a log writer that signals when a line contains words.
+type awaited struct {
+	words string
+	heard chan struct{}
+}
+
+func newAwaited(words string) *awaited { return &awaited{words, make(chan struct{}, 1)} }
+
+func (a *awaited) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), a.words) {
+		select {
+		case a.heard <- struct{}{}:
+		default:
+		}
+	}
+	return len(p), nil
+}

@@ -1,0 +1,265 @@
+// Package proxycli contains the command "allinone proxy" and its subcommands.
+package proxycli
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/internal/logging"
+	"github.com/cloudsim-dev/allinone/internal/run"
+	"github.com/cloudsim-dev/allinone/netproxy/kube"
+)
+
+// NewProxyCommand returns the command "allinone proxy".
+func NewProxyCommand(e cli.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "proxy",
+		Short: "Carry the control plane's traffic to nodes: a network proxy (Konnectivity)",
+		Long: `Carry the control plane's traffic to nodes: the API server network proxy of
+KEP-1281, known as Konnectivity. The server stands beside kube-apiserver, agents
+stand where nodes, pods and services can be reached, and call the server; logs,
+exec, port-forward, webhooks and aggregated APIs then need no way from the
+control plane to the nodes.
+
+Server and agent work with upstream's agent, server and clients too
+(kubernetes-sigs/apiserver-network-proxy), and take the same flags.`,
+		Example: `  # Keys, certificates and kube-apiserver's configuration, and how to start all
+  allinone proxy config --out ./proxy
+
+  # What goes through a server, live
+  allinone proxy status --watch`,
+	}
+	cmd.AddCommand(newProxyServerCommand(e), newProxyAgentCommand(e), newProxyConfigCommand(e), newProxyStatusCommand(e))
+	return cmd
+}
+
+// proxyLog contains the logging flags of server and agent. They follow upstream's flags.
+type proxyLog struct {
+	format    logging.Format
+	verbosity int
+}
+
+func (l *proxyLog) flags(fl *pflag.FlagSet) {
+	l.format = logging.Text
+	fl.Var(&l.format, "log-format", "log as text or json")
+	fl.IntVarP(&l.verbosity, "v", "v", 0, "log level as upstream counts: 5 and more logs connections that break")
+}
+
+func (l *proxyLog) logger(e cli.Env) *slog.Logger {
+	return logging.New(e.Stderr, logging.Level(l.verbosity >= 5), l.format)
+}
+
+// proxySide contains the flags for health, metrics and the admin socket of server and agent.
+type proxySide struct {
+	healthHost string
+	healthPort int
+	adminSock  string
+	adminHost  string
+	adminPort  int
+	profiling  bool
+	contention bool
+}
+
+func (s *proxySide) profilingFlags(fl *pflag.FlagSet) {
+	fl.StringVar(&s.adminSock, "admin-socket", "", "Unix socket at `PATH` for 'allinone proxy status' and pprof, for the user that runs this")
+	fl.BoolVar(&s.profiling, "enable-profiling", false, "serve pprof on --admin-socket")
+	fl.BoolVar(&s.contention, "enable-contention-profiling", false, "record lock contention for pprof; needs --enable-profiling")
+}
+
+// metricsRegistry returns a registry with the metrics of the Go runtime and the process.
+func metricsRegistry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+// serve serves health, metrics and the admin socket until ctx ends. It leaves out a
+// port of 0 and a socket without a path. status may be nil.
+func (s *proxySide) serve(ctx context.Context, reg *prometheus.Registry, ready func() error, status http.Handler) ([]func(context.Context) error, error) {
+	if s.contention {
+		runtime.SetBlockProfileRate(1)
+	}
+	var parts []func(context.Context) error
+	metrics := proxyMetrics(reg)
+	onAdminPort := http.NewServeMux()
+	onAdminPort.Handle("/metrics", metrics)
+	for _, p := range []struct {
+		flag, host string
+		port       int
+		handler    http.Handler
+	}{
+		{"health", s.healthHost, s.healthPort, healthHandler(metrics, ready)},
+		{"admin", s.adminHost, s.adminPort, onAdminPort},
+	} {
+		if p.port == 0 {
+			continue
+		}
+		var lc net.ListenConfig
+		ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(p.host, strconv.Itoa(p.port)))
+		if err != nil {
+			return nil, fmt.Errorf("%s port: %w", p.flag, err)
+		}
+		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, ln, p.handler, run.Limits{}) })
+	}
+	switch {
+	case s.adminSock != "":
+		ln, err := run.Socket(ctx, s.adminSock)
+		if err != nil {
+			return nil, fmt.Errorf("--admin-socket: %w", err)
+		}
+		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, ln, s.adminHandler(status), run.Limits{}) })
+	case s.profiling:
+		return nil, errors.New("--enable-profiling needs --admin-socket: profiles show what is in memory")
+	}
+	return parts, nil
+}
+
+// runWith runs a proxy and its companions. The companions are the health and admin servers
+// and the server's Kubernetes parts. They stop after the proxy, so that they still answer
+// while the proxy drains.
+func runWith(ctx context.Context, proxy func(context.Context) error, companions []func(context.Context) error) error {
+	if len(companions) == 0 {
+		return proxy(ctx)
+	}
+	others, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	return run.All(ctx,
+		func(ctx context.Context) error { defer stop(); return proxy(ctx) },
+		func(context.Context) error { return run.All(others, companions...) },
+	)
+}
+
+func proxyMetrics(reg *prometheus.Registry) http.Handler {
+	return httpapi.CheckHost(promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+}
+
+// healthHandler serves the health probes and the metrics. The liveness probes always succeed,
+// and the readiness probes succeed if ready returns nil.
+func healthHandler(metrics http.Handler, ready func() error) http.Handler {
+	mux := http.NewServeMux()
+	alive := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
+	isReady := func(w http.ResponseWriter, _ *http.Request) {
+		if err := ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	}
+	mux.HandleFunc("/healthz", alive)
+	mux.HandleFunc("/livez", alive)
+	mux.HandleFunc("/readyz", isReady)
+	mux.HandleFunc("/ready", isReady)
+	mux.Handle("/metrics", metrics)
+	return mux
+}
+
+func (s *proxySide) adminHandler(status http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	if status != nil {
+		mux.Handle(statusPath, status)
+	}
+	if s.profiling {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}
+
+// kubeAccess contains the flags for access to the Kubernetes API.
+type kubeAccess struct {
+	kube.Access
+	leaseNamespace string
+	leaseLabel     string
+}
+
+func (k *kubeAccess) flags(fl *pflag.FlagSet) {
+	fl.StringVar(&k.Kubeconfig, "kubeconfig", "", "file to reach the Kubernetes API with (default: the pod's service account)")
+	fl.StringVar(&k.ContentType, "kube-api-content-type", "application/vnd.kubernetes.protobuf", "content type of requests to the Kubernetes API")
+	fl.StringVar(&k.leaseNamespace, "lease-namespace", "kube-system", "namespace of the servers' leases")
+	fl.StringVar(&k.leaseLabel, "lease-label", "k8s-app=konnectivity-server", "label of the servers' leases")
+}
+
+// label returns the lease label as a map.
+func (k *kubeAccess) label() (map[string]string, error) {
+	labels := map[string]string{}
+	for pair := range strings.SplitSeq(k.leaseLabel, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" {
+			return nil, fmt.Errorf("--lease-label must be key=value, got %q", pair)
+		}
+		labels[key] = value
+	}
+	return labels, nil
+}
+
+// ignored adds and hides flags of upstream that have no effect here, so that upstream's command
+// lines still work.
+func ignored(fl *pflag.FlagSet, add func(), names ...string) {
+	add()
+	for _, n := range names {
+		_ = fl.MarkHidden(n) // error only for an unknown flag name
+	}
+}
+
+// tlsMinVersion parses upstream's names of TLS versions.
+func tlsMinVersion(name string) (uint16, error) {
+	switch name {
+	case "", "VersionTLS12":
+		return tls.VersionTLS12, nil
+	case "VersionTLS13":
+		return tls.VersionTLS13, nil
+	}
+	return 0, fmt.Errorf("--tls-min-version must be VersionTLS12 or VersionTLS13, got %q", name)
+}
+
+// cipherSuites parses the names of secure cipher suites as in Go's package tls.
+func cipherSuites(names []string) ([]uint16, error) {
+	var ids []uint16
+	var errs []error
+	for _, n := range names {
+		i := slices.IndexFunc(tls.CipherSuites(), func(c *tls.CipherSuite) bool { return c.Name == n })
+		if i < 0 {
+			errs = append(errs, fmt.Errorf("--cipher-suites: %q is not known, or not safe", n))
+			continue
+		}
+		ids = append(ids, tls.CipherSuites()[i].ID)
+	}
+	return ids, errors.Join(errs...)
+}
+
+// ownID returns the flag, or else the environment variable, or else the host name and the
+// process id.
+func ownID(flag, env string) (string, error) {
+	if flag != "" {
+		return flag, nil
+	}
+	if env != "" {
+		return env, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("an id is required: this host has no name: %w", err)
+	}
+	return fmt.Sprintf("%s-%d", host, os.Getpid()), nil
+}

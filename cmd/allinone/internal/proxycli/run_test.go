@@ -1,0 +1,59 @@
+package proxycli
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+)
+
+// TestProxyRunsWithoutCompanions proves that a proxy without a health and an admin port runs
+// until its context ends.
+func TestProxyRunsWithoutCompanions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- runWith(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil }, nil)
+		}()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Fatalf("the proxy ended before its context: %v", err)
+		default:
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestProxyDrainsBeforeItsCompanionsEnd proves that the companions of a proxy still run while
+// it drains, and end after the proxy.
+func TestProxyDrainsBeforeItsCompanionsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var companionEnded, endedBeforeDrain bool
+		ended := make(chan error, 1)
+		go func() {
+			ended <- runWith(ctx, func(ctx context.Context) error {
+				<-ctx.Done()
+				synctest.Wait()
+				endedBeforeDrain = companionEnded
+				return nil
+			}, []func(context.Context) error{func(ctx context.Context) error {
+				<-ctx.Done()
+				companionEnded = true
+				return nil
+			}})
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if endedBeforeDrain || !companionEnded {
+			t.Errorf("the companion ended before the proxy had drained: %v; it ended at all: %v", endedBeforeDrain, companionEnded)
+		}
+	})
+}

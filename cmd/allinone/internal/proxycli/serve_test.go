@@ -1,0 +1,68 @@
+package proxycli
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cloudsim-dev/allinone/netproxy/server"
+)
+
+// TestProxyAdminSocket proves that status and profiles of a network proxy are on a Unix socket
+// of its user, and on no port. Web pages of other origins cannot read the metrics.
+func TestProxyAdminSocket(t *testing.T) {
+	s := proxySide{adminSock: filepath.Join(t.TempDir(), "admin.sock"), profiling: true}
+	status := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"id":"one"}`) })
+	ctx, stop := context.WithCancel(t.Context())
+	parts, err := s.serve(ctx, prometheus.NewRegistry(), func() error { return nil }, status)
+	if err != nil || len(parts) != 1 {
+		t.Fatal(len(parts), err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- parts[0](ctx) }()
+	if info, err := os.Stat(s.adminSock); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	var got server.Status
+	if got, err = fetchProxyStatus(t.Context(), "unix://"+s.adminSock); err != nil || got.ID != "one" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	hc := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", s.adminSock)
+	}}}
+	resp, err := hc.Get("http://server/debug/pprof/heap")
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp, err)
+	}
+	_ = resp.Body.Close()
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+
+	if _, err := (&proxySide{profiling: true}).serve(t.Context(), prometheus.NewRegistry(), nil, nil); err == nil || !strings.Contains(err.Error(), "--admin-socket") {
+		t.Errorf("profiles without a socket: %v", err)
+	}
+}
+
+func TestProxyHealthPort(t *testing.T) {
+	h := healthHandler(proxyMetrics(prometheus.NewRegistry()), func() error { return nil })
+	for target, want := range map[string]int{
+		"http://127.0.0.1/metrics": 200, "http://evil.example/metrics": 421, "http://evil.example/healthz": 200,
+		"http://127.0.0.1/debug/pprof/": 404, "http://127.0.0.1" + statusPath: 404,
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+		if w.Code != want {
+			t.Errorf("%s: %d; want %d", target, w.Code, want)
+		}
+	}
+}

@@ -1,0 +1,362 @@
+package proxycli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/netproxy/certs"
+	"github.com/cloudsim-dev/allinone/netproxy/kube"
+	"github.com/cloudsim-dev/allinone/netproxy/server"
+	"github.com/cloudsim-dev/allinone/netproxy/wire"
+)
+
+// statusPath is the path of a server's status on the admin socket.
+const statusPath = "/status"
+
+// proxyServerFlags are the flags of the proxy server command.
+type proxyServerFlags struct {
+	server.Config
+	proxyLog
+	proxySide
+	kubeAccess
+
+	mode, udsName   string
+	frontends       []string
+	deleteUDS       bool
+	serverHost      string
+	serverPort      int
+	agentHost       string
+	agentPort       int
+	front, cluster  certs.Files
+	ciphers         []string
+	tlsMin          string
+	strategies      string
+	agentNamespace  string
+	agentAccount    string
+	audience        string
+	publishLease    bool
+	tracing         string
+	serverID, envID string
+	plainOnly       bool
+}
+
+func newProxyServerCommand(e cli.Env) *cobra.Command {
+	f := proxyServerFlags{Config: server.Default()}
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Serve kube-apiserver on one side and agents on the other",
+		Long: `Serve kube-apiserver on one side and agents on the other (KEP-1281).
+
+Clients come in by gRPC or HTTP CONNECT, over Unix sockets or TCP with mutual TLS:
+by upstream's flags --mode, --uds-name and --server-port for one of them, or by
+--frontend for any number. Agents connect over TLS. They must show a certificate of
+--cluster-ca-cert, or a token of the service account that --agent-namespace and
+--agent-service-account name, or both.
+
+The certificate or the token must grant the identifiers that an agent states. A
+certificate grants its DNS names (host) and addresses (ipv4, ipv6), and by a URI
+netproxy:?cidr=10.0.0.0/24&default-route=true the rest. A token that is bound to a
+pod grants the name, addresses and pod ranges of the pod's node; the server needs
+the right to list nodes for that. --trust-agent-identifiers turns this check off.
+
+Certificates are read again when their files change. SIGTERM takes no new clients
+and waits for connections to end.
+
+Strategies choose an agent; the first that finds one wins:
+  destHost      its host, ipv4 or ipv6 identifier is the destination
+  destCIDR      it has the narrowest cidr identifier around the destination
+  zone          it is in the server's --zone
+  defaultRoute  it says default-route=true
+  least-loaded  it has the fewest connections
+  default       any`,
+		Example: `  # For kube-apiserver, over a Unix socket
+  allinone proxy server --uds-name /run/proxy.sock --server-port 0 \
+    --cluster-cert server.crt --cluster-key server.key --cluster-ca-cert ca.crt
+
+  # The same, and HTTP CONNECT over TCP for others
+  allinone proxy server --frontend grpc@unix:/run/proxy.sock --frontend http-connect@127.0.0.1:8090 \
+    --server-cert server.crt --server-key server.key --server-ca-cert ca.crt \
+    --cluster-cert server.crt --cluster-key server.key --cluster-ca-cert ca.crt`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.envID = e.Getenv("PROXY_SERVER_ID")
+			return f.run(cmd.Context(), f.logger(e))
+		},
+	}
+	fl := cmd.Flags()
+	f.frontendFlags(fl)
+	f.agentFlags(fl)
+	f.limitFlags(fl)
+	f.watcherFlags(fl)
+	return cmd
+}
+
+func (f *proxyServerFlags) frontendFlags(fl *pflag.FlagSet) {
+	fl.StringVar(&f.mode, "mode", string(server.GRPC), "how clients speak at --uds-name or --server-port: grpc or http-connect")
+	fl.StringVar(&f.udsName, "uds-name", "", "Unix socket for clients; then --server-port is not used")
+	fl.BoolVar(&f.deleteUDS, "delete-existing-uds-file", true, "take the place of a socket that is there")
+	fl.StringVar(&f.serverHost, "server-bind-address", "", "address for clients over TCP (default: all)")
+	fl.IntVar(&f.serverPort, "server-port", 8090, "port for clients over TCP; 0 for none")
+	fl.StringArrayVar(&f.frontends, "frontend", nil, "MODE@unix:PATH or MODE@HOST:PORT: one more place for clients; may be repeated")
+	fl.StringVar(&f.front.Cert, "server-cert", "", "certificate shown to clients over TCP (PEM)")
+	fl.StringVar(&f.front.Key, "server-key", "", "its private key (PEM)")
+	fl.StringVar(&f.front.CA, "server-ca-cert", "", "authority of the clients over TCP (PEM)")
+	fl.StringSliceVar(&f.ciphers, "cipher-suites", nil, "TLS 1.2 cipher suites to allow (default: Go's choice)")
+	fl.StringVar(&f.tlsMin, "tls-min-version", "", "VersionTLS12 or VersionTLS13 (default VersionTLS12)")
+	fl.DurationVar(&f.FrontendKeepalive, "frontend-keepalive-time", f.FrontendKeepalive, "silence before a gRPC client is asked for a sign of life")
+}
+
+func (f *proxyServerFlags) agentFlags(fl *pflag.FlagSet) {
+	fl.StringVar(&f.agentHost, "agent-bind-address", "", "address for agents (default: all)")
+	fl.IntVar(&f.agentPort, "agent-port", 8091, "port for agents")
+	fl.StringVar(&f.cluster.Cert, "cluster-cert", "", "certificate shown to agents (PEM)")
+	fl.StringVar(&f.cluster.Key, "cluster-key", "", "its private key (PEM)")
+	fl.StringVar(&f.cluster.CA, "cluster-ca-cert", "", "certificate authority of the agents (PEM); agents must then show a certificate")
+	fl.BoolVar(&f.InsecureAgents, "insecure-agents", false, "accept agents without a certificate and without a token, with any identifiers")
+	fl.BoolVar(&f.TrustIdentifiers, "trust-agent-identifiers", false, "accept the identifiers that an authenticated agent states, as upstream does")
+	fl.StringVar(&f.agentNamespace, "agent-namespace", "", "namespace of the agents' service account: asks agents for a token")
+	fl.StringVar(&f.agentAccount, "agent-service-account", "", "the agents' service account")
+	fl.StringVar(&f.audience, "authentication-audience", "", "audience of the agents' tokens")
+	fl.DurationVar(&f.ReviewInterval, "authentication-interval", f.ReviewInterval, "between checks of the token of an agent that stays")
+	f.kubeAccess.flags(fl)
+	fl.Float32Var(&f.QPS, "kubeconfig-qps", 0, "requests a second to the Kubernetes API")
+	fl.IntVar(&f.Burst, "kubeconfig-burst", 0, "requests to the Kubernetes API at once")
+	fl.DurationVar(&f.KeepaliveTime, "keepalive-time", f.KeepaliveTime, "silence before an agent is asked for a sign of life")
+	fl.StringVar(&f.strategies, "proxy-strategies", string(server.ByDefault), "how to choose an agent: a list of strategies")
+	fl.StringVar(&f.Zone, "zone", "", "zone of this server, for the strategy zone")
+	fl.StringVar(&f.serverID, "server-id", "", "name of this server, another for each (env PROXY_SERVER_ID)")
+	fl.IntVar(&f.Count, "server-count", f.Count, "how many servers there are, for agents that do not count leases")
+	fl.BoolVar(&f.publishLease, "enable-lease-controller", false, "keep a lease, so that agents can count servers")
+	fl.BoolVar(&f.plainOnly, "plain-only", false, "speak upstream's wire to all agents")
+}
+
+func (f *proxyServerFlags) limitFlags(fl *pflag.FlagSet) {
+	fl.DurationVar(&f.DialTimeout, "backend-dial-timeout", f.DialTimeout, "how long a client waits for a connection")
+	fl.DurationVar(&f.HeaderTimeout, "header-timeout", f.HeaderTimeout, "how long an HTTP CONNECT request may take to arrive")
+	fl.DurationVar(&f.HalfCloseTimeout, "half-close-timeout", f.HalfCloseTimeout, "silence after which a connection ends of which one side has said all")
+	fl.DurationVar(&f.DrainTimeout, "graceful-shutdown-timeout", f.DrainTimeout, "how long connections may take to end when the server stops")
+	fl.IntVar(&f.QueueBytes, "queue-bytes", f.QueueBytes, "bytes that may wait for a client, through upstream's agents")
+	fl.DurationVar(&f.StallGrace, "stall-grace", f.StallGrace, "how long a client may hold up others, through upstream's agents")
+	ignored(fl, func() {
+		fl.Int("xfr-channel-size", 0, "")
+		fl.Bool("warn-on-channel-limit", false, "")
+	}, "xfr-channel-size", "warn-on-channel-limit")
+}
+
+func (f *proxyServerFlags) watcherFlags(fl *pflag.FlagSet) {
+	fl.StringVar(&f.healthHost, "health-bind-address", "", "address of /healthz, /readyz and /metrics (default: all)")
+	fl.IntVar(&f.healthPort, "health-port", 8092, "their port; 0 for none")
+	fl.StringVar(&f.adminHost, "admin-bind-address", "127.0.0.1", "another address of /metrics")
+	fl.IntVar(&f.adminPort, "admin-port", 0, "its port; 0 for none")
+	f.profilingFlags(fl)
+	fl.StringVar(&f.tracing, "tracing-endpoint", "", "HOST:PORT of an OpenTelemetry collector (OTLP over gRPC, no TLS) for a span of each dial")
+	f.proxyLog.flags(fl)
+}
+
+// complete converts the flags to a Config without listeners.
+func (f *proxyServerFlags) complete() error {
+	var errs [6]error
+	f.ID, errs[0] = ownID(f.serverID, f.envID)
+	f.Strategies, errs[1] = server.ParseStrategies(f.strategies)
+	f.Streams = !f.plainOnly
+	if f.cluster.Cert == "" || f.cluster.Key == "" {
+		errs[2] = errors.New("--cluster-cert and --cluster-key are required: agents come in over TLS; 'allinone proxy config' makes them")
+	}
+	if (f.agentNamespace == "") != (f.agentAccount == "") {
+		errs[3] = errors.New("--agent-namespace and --agent-service-account go together")
+	}
+	errs[4] = cli.CheckCollector(f.tracing)
+	switch authenticated := f.cluster.CA != "" || f.agentNamespace != ""; {
+	case !authenticated && !f.InsecureAgents:
+		errs[5] = errors.New("--cluster-ca-cert, or --agent-namespace and --agent-service-account, are required: without them any program that reaches --agent-port is an agent; --insecure-agents allows that")
+	case authenticated && f.InsecureAgents:
+		errs[5] = errors.New("--insecure-agents excludes --cluster-ca-cert and --agent-namespace; to check no identifiers use --trust-agent-identifiers")
+	}
+	return errors.Join(errs[:]...)
+}
+
+// places returns the requested frontends as MODE@unix:PATH or MODE@HOST:PORT.
+func (f *proxyServerFlags) places() []string {
+	all := f.frontends
+	switch {
+	case f.udsName != "":
+		all = append(all, f.mode+"@unix:"+f.udsName)
+	case f.serverPort != 0 && (len(f.frontends) == 0 || f.front.Cert != "" && !f.overTCP()):
+		all = append(all, f.mode+"@"+net.JoinHostPort(f.serverHost, strconv.Itoa(f.serverPort)))
+	}
+	return all
+}
+
+// overTCP reports whether a --frontend listens on TCP, and so already uses the TLS files.
+func (f *proxyServerFlags) overTCP() bool {
+	for _, place := range f.frontends {
+		if !strings.Contains(place, "@unix:") {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *proxyServerFlags) run(ctx context.Context, log *slog.Logger) (err error) {
+	if err := f.complete(); err != nil {
+		return cloudsim.Misuse(err)
+	}
+	wire.QuietGRPC()
+	reg := metricsRegistry()
+	f.Registry = reg
+	spans, stopTracing, err := cli.TraceTo(ctx, f.tracing, "allinone-proxy-server", f.ID)
+	if err != nil {
+		return err
+	}
+	f.Tracer = spans
+	defer func() { err = errors.Join(err, stopTracing()) }()
+	parts, err := f.kubernetes(log)
+	if err != nil {
+		return err
+	}
+	if err := f.open(ctx, log); err != nil {
+		return errors.Join(err, f.closeAll())
+	}
+	s, err := server.New(log, f.Config)
+	if err != nil {
+		return errors.Join(cloudsim.Misuse(err), f.closeAll())
+	}
+	watchers, err := f.serve(ctx, reg, s.Ready, statusHandler(s))
+	if err != nil {
+		return errors.Join(err, f.closeAll())
+	}
+	return runWith(ctx, s.Run, append(parts, watchers...))
+}
+
+// kubernetes connects to the Kubernetes API if a flag needs it. It returns the functions that
+// must run.
+func (f *proxyServerFlags) kubernetes(log *slog.Logger) ([]func(context.Context) error, error) {
+	if f.agentNamespace == "" && !f.publishLease {
+		return nil, nil
+	}
+	api, err := kube.Connect(f.Access)
+	if err != nil {
+		return nil, err
+	}
+	if f.agentNamespace != "" {
+		f.Authenticator = kube.Reviewer{API: api, Namespace: f.agentNamespace, ServiceAccount: f.agentAccount, Audience: f.audience}
+	}
+	if !f.publishLease {
+		return nil, nil
+	}
+	labels, err := f.label()
+	if err != nil {
+		return nil, err
+	}
+	l := kube.Leases{API: api, Namespace: f.leaseNamespace, Selector: f.leaseLabel}
+	return []func(context.Context) error{func(ctx context.Context) error {
+		return l.Publish(ctx, f.ID, labels, func(err error) {
+			log.Warn("the lease of this server is not renewed; trying again", "err", err)
+		})
+	}}, nil
+}
+
+// open opens the listeners.
+func (f *proxyServerFlags) open(ctx context.Context, log *slog.Logger) error {
+	minimum, err := tlsMinVersion(f.tlsMin)
+	if err != nil {
+		return err
+	}
+	suites, err := cipherSuites(f.ciphers)
+	if err != nil {
+		return err
+	}
+	o := certs.Options{MinVersion: minimum, CipherSuites: suites, NextProtos: []string{"h2"}}
+	if f.AgentTLS, err = certs.ServerConfig(log, f.cluster, o); err != nil {
+		return fmt.Errorf("--cluster-cert: %w", err)
+	}
+	var lc net.ListenConfig
+	if f.Agents, err = lc.Listen(ctx, "tcp", net.JoinHostPort(f.agentHost, strconv.Itoa(f.agentPort))); err != nil {
+		return fmt.Errorf("--agent-port: %w", err)
+	}
+	for _, place := range f.places() {
+		front, err := f.openFrontend(ctx, log, place, o)
+		if err != nil {
+			return fmt.Errorf("frontend %s: %w", place, err)
+		}
+		f.Frontends = append(f.Frontends, front)
+	}
+	return nil
+}
+
+func (f *proxyServerFlags) openFrontend(ctx context.Context, log *slog.Logger, place string, o certs.Options) (server.Frontend, error) {
+	mode, addr, ok := strings.Cut(place, "@")
+	front := server.Frontend{Mode: server.Mode(mode)}
+	if !ok || front.Mode != server.GRPC && front.Mode != server.HTTPConnect {
+		return front, errors.New("must be grpc@… or http-connect@…, and then unix:PATH or HOST:PORT")
+	}
+	var err error
+	if path, local := strings.CutPrefix(addr, "unix:"); local {
+		front.Listener, err = f.openSocket(ctx, path)
+		return front, err
+	}
+	if f.front.CA == "" {
+		return front, errors.New("--server-cert, --server-key and --server-ca-cert are required over TCP: whoever gets in reaches every node")
+	}
+	if front.Mode == server.HTTPConnect {
+		o.NextProtos = []string{"http/1.1"}
+	}
+	if front.TLS, err = certs.ServerConfig(log, f.front, o); err != nil {
+		return front, err
+	}
+	var lc net.ListenConfig
+	front.Listener, err = lc.Listen(ctx, "tcp", addr)
+	return front, err
+}
+
+// openSocket opens a Unix socket that its owner and its group may use.
+func (f *proxyServerFlags) openSocket(ctx context.Context, path string) (net.Listener, error) {
+	if info, err := os.Lstat(path); err == nil && f.deleteUDS && info.Mode()&fs.ModeSocket != 0 {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o660); err != nil { //nolint:gosec // kube-apiserver may run as another user of the group
+		return nil, errors.Join(err, ln.Close())
+	}
+	return ln, nil
+}
+
+func (f *proxyServerFlags) closeAll() error {
+	var errs []error
+	for _, front := range f.Frontends {
+		if front.Listener != nil {
+			errs = append(errs, front.Listener.Close())
+		}
+	}
+	if f.Agents != nil {
+		errs = append(errs, f.Agents.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func statusHandler(s *server.Server) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(s.Status()) // fails if the client has left
+	})
+}

@@ -1,0 +1,66 @@
+package servecli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+)
+
+// maxCatalogue is the largest catalogue file in bytes. It fits some thousands of zones and types.
+const maxCatalogue = 1 << 20
+
+// readCatalogue returns the default catalogue, changed by the file at path. The file has the
+// same format as the API. Its regions and zones replace all default regions and zones. Its
+// types are added to the default types, and replace default types of the same name.
+func readCatalogue(path string) (cloudsim.Catalogue, error) {
+	c := cloudsim.DefaultCatalogue()
+	if path == "" {
+		return c, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return c, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, maxCatalogue+1))
+	if err != nil {
+		return c, err
+	}
+	if len(raw) > maxCatalogue {
+		return c, fmt.Errorf("%s has more than %d bytes", path, maxCatalogue)
+	}
+	var given cloudsim.Catalogue
+	if err := yaml.UnmarshalStrict(raw, &given); err != nil {
+		return c, fmt.Errorf("%s: %w", path, err)
+	}
+	if (len(given.Regions) == 0) != (len(given.Zones) == 0) {
+		return c, fmt.Errorf("%s: regions and zones go together: a zone is in a region of the same file", path)
+	}
+	if err := given.Validate(); err != nil {
+		return c, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(given.Zones) != 0 {
+		c.Regions, c.Zones = given.Regions, given.Zones
+	}
+	c.InstanceTypes = withNamed(c.InstanceTypes, given.InstanceTypes, func(t cloudsim.InstanceType) string { return t.Name })
+	c.DiskTypes = withNamed(c.DiskTypes, given.DiskTypes, func(t cloudsim.DiskType) string { return t.Name })
+	return c, nil
+}
+
+// withNamed adds given to have. A given element replaces an element of the same name.
+func withNamed[T any](have, given []T, name func(T) string) []T {
+	for _, g := range given {
+		same := func(h T) bool { return name(h) == name(g) }
+		if i := slices.IndexFunc(have, same); i >= 0 {
+			have[i] = g
+		} else {
+			have = append(have, g)
+		}
+	}
+	return have
+}

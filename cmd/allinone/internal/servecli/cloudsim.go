@@ -1,0 +1,550 @@
+// Package servecli contains the commands that serve the cloud: cloudsim, metadata, and
+// certificates, which writes the keys of a served cloud.
+package servecli
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/dataplane"
+	diskfiles "github.com/cloudsim-dev/allinone/cloudsim/dataplane/disks"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/httpapi"
+	"github.com/cloudsim-dev/allinone/cloudsim/metadata"
+	"github.com/cloudsim-dev/allinone/cloudsim/registry"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+	"github.com/cloudsim-dev/allinone/internal/hostnet"
+	"github.com/cloudsim-dev/allinone/internal/logging"
+	"github.com/cloudsim-dev/allinone/internal/run"
+	"github.com/cloudsim-dev/allinone/netproxy/certs"
+)
+
+// cloudsimFlags are the flags of the cloudsim command.
+type cloudsimFlags struct {
+	listen                        []string
+	listenSocket                  string
+	dataDir                       string
+	adminTokenFile                string
+	profile, catalogue            string
+	instanceRange, instanceRange6 string
+	pods                          cli.PodFlags
+	networkRanges                 []string
+	loadBalancerRange             string
+	loadBalancerRange6            string
+	internalRange, internalRange6 string
+	published, publishedBind      string
+	claimAddresses, showClients   bool
+	readyFile                     string
+	tls                           certs.Files
+	metadataListen, issuer        string
+	metadataTrust                 bool
+	registry                      registryFlags
+	noDataPlane                   bool
+	disks                         diskfiles.Config // set by run
+	quotas                        []string
+	rateRead, rateWrite           string
+	rateProject                   string
+	auditFile, pprofSocket        string
+	record, applyFile             string
+	journalKeep                   uint64
+	logFormat                     logging.Format
+	verbose                       bool
+
+	logRequests  bool
+	tracing      string
+	frozenAt     string
+	randSeed     uint64
+	diskCooldown time.Duration
+}
+
+// NewCloudsimCommand returns the command "allinone cloudsim".
+func NewCloudsimCommand(e cli.Env) *cobra.Command {
+	f := cloudsimFlags{logFormat: logging.Text}
+	cmd := &cobra.Command{
+		Use:   "cloudsim",
+		Short: "Serve the simulated cloud",
+		Long: `Serve the simulated cloud: its REST API, and the data plane that makes its load
+balancers forward and its disks hold data. Everything it knows is in one file in
+the data directory; the data of its disks is beside it, in the folder disks.
+
+The admin token is read from a file, which is made when it is missing.
+The API's reference is at /docs of the address it listens on.`,
+		Example: `  # A cloud of your own, and its instances
+  allinone cloudsim --data-dir ./cloud &
+  export CLOUDSIM_URL=http://127.0.0.1:8180 CLOUDSIM_TOKEN_FILE=./cloud/admin.token
+  allinone cloud instances list
+
+  # For tests: nothing takes time, any free port, its URL in a file
+  allinone cloudsim --profile instant --listen 127.0.0.1:0 --ready-file url --data-dir ./cloud`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), logging.New(e.Stderr, logging.Level(f.verbose), f.logFormat))
+		},
+	}
+	d := engine.Default()
+	fl := cmd.Flags()
+	fl.StringSliceVar(&f.listen, "listen", []string{"127.0.0.1:8180"}, "address to serve on, HOST:PORT; port 0 is any free port. Repeatable: the first address is in the cloud's URL")
+	fl.StringVar(&f.listenSocket, "listen-socket", "", "Unix socket to serve on besides, for this user's programs: they call it unix://`PATH`, and are served faster than over TCP")
+	fl.StringVar(&f.dataDir, "data-dir", cli.DefaultCloudDir(e.Getenv), "folder to keep the cloud in (env CLOUDSIM_DATA_DIR, folder cloud below it)")
+	fl.StringVar(&f.adminTokenFile, "admin-token-file", "", "file of the admin token; made when missing (default admin.token in the data directory)")
+	fl.StringVar(&f.profile, "profile", d.Profile.Name, "how long hardware takes: instant or realistic")
+	fl.StringVar(&f.catalogue, "catalogue", "", "`FILE` (YAML) of regions and zones to offer instead of region sim-1 and its three zones, and of instanceTypes and diskTypes to offer besides; say it at each start")
+	fl.StringVar(&f.instanceRange, "instance-range", d.Instances.String(), "where instances get their addresses: the range of the networks that projects are made with")
+	fl.StringVar(&f.instanceRange6, "instance-range6", "", "where they get an IPv6 address besides; empty for none")
+	f.pods.Flags(fl)
+	fl.StringSliceVar(&f.networkRanges, "network-ranges", nil, "`RANGE`s that projects may use for networks, pods and routes (default 10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7 without what this machine has routes to)")
+	fl.StringVar(&f.loadBalancerRange, "load-balancer-range", d.LoadBalancers.String(), "where load balancers get their addresses")
+	fl.StringVar(&f.loadBalancerRange6, "load-balancer-range6", d.LoadBalancers6.String(), "the same for IPv6; empty for none")
+	fl.StringVar(&f.internalRange, "internal-load-balancer-range", "", "where those of scheme internal get theirs (default with the others)")
+	fl.StringVar(&f.internalRange6, "internal-load-balancer-range6", "", "the same for IPv6")
+	fl.StringVar(&f.published, "published-ports", "", "`HOST:FIRST-LAST`: reach listeners at these ports of a host, besides, e.g. 127.0.0.1:30080-30099")
+	fl.StringVar(&f.publishedBind, "published-bind", "", "address of this machine to open published ports at, where another program carries HOST's ports here (default HOST)")
+	fl.BoolVar(&f.claimAddresses, "claim-addresses", false, "make the load balancers' ranges addresses of this machine while the cloud runs; Linux, needs CAP_NET_ADMIN")
+	fl.BoolVar(&f.showClients, "show-clients", false, "have targets see the addresses of load balancers' clients from outside the cloud's networks, whose answers must be routed here; Linux, needs CAP_NET_ADMIN")
+	fl.StringVar(&f.metadataListen, "metadata-listen", "", "serve instances that share this machine's loopback their metadata on this address, e.g. 127.0.0.1:8181")
+	fl.BoolVar(&f.metadataTrust, "metadata-trust-loopback", false, trustLoopbackHelp)
+	f.registry.flags(fl)
+	fl.StringVar(&f.issuer, "issuer", "", "URL by which verifiers of signed documents reach the cloud (default the URL it serves on)")
+	fl.StringVar(&f.readyFile, "ready-file", "", "write the URL here once it serves, and remove it when it stops")
+	fl.StringVar(&f.tls.Cert, "tls-cert-file", "", "certificate to serve HTTPS with (PEM); a changed file takes effect without a restart. 'allinone certificates' makes one")
+	fl.StringVar(&f.tls.Key, "tls-private-key-file", "", "private key of --tls-cert-file (PEM)")
+	fl.BoolVar(&f.noDataPlane, "no-data-plane", false, "keep records only; load balancers do not forward, disks have no data")
+	fl.StringSliceVar(&f.quotas, "quota", nil, "`NAME=LIMIT` of projects that were not told otherwise, e.g. instances=10; may be repeated")
+	fl.StringVar(&f.rateRead, "rate-limit-read", "", "how often each caller may read: PERSECOND:BURST, e.g. 10:20; see 'allinone cloud rate-limits'")
+	fl.StringVar(&f.rateWrite, "rate-limit-write", "", "how often each caller may do anything else")
+	fl.StringVar(&f.rateProject, "project-rate-limit", fmt.Sprintf("%v:%d", d.ProjectRate.PerSecond, d.ProjectRate.Burst), "how often all callers of a project together may call, apart from callers with a role in all projects: PERSECOND:BURST, or off")
+	fl.StringVar(&f.auditFile, "audit-file", "", "add every call to this `FILE`, a JSON document a line")
+	fl.BoolVar(&f.logRequests, "log-requests", false, "write a line for each request to the log: info, warn for 4xx, error for 5xx; never secrets")
+	fl.StringVar(&f.tracing, "tracing-endpoint", "", "HOST:PORT of an OpenTelemetry collector (OTLP over gRPC, no TLS) for a span of each request")
+	fl.StringVar(&f.pprofSocket, "pprof-socket", "", "Unix socket at `PATH` for Go profiles, which show what is in memory: curl --unix-socket PATH http://cloud/debug/pprof/heap -o heap")
+	fl.Uint64Var(&f.journalKeep, "journal-keep", d.JournalKeep, "events to keep for watchers that were away")
+	fl.Uint64Var(&f.randSeed, "seed", 0, "makes what would be random repeatable, but secrets; 0 is random")
+	fl.StringVar(&f.applyFile, "apply", "", "make what this `FILE` describes before the cloud is ready; see 'allinone cloud apply'")
+	fl.StringVar(&f.record, "record", "", "new `FILE` for a transcript of every call, without secrets; see 'allinone cloud replay'")
+	fl.StringVar(&f.frozenAt, "frozen-at", "", "the clock of a new cloud stands still at this `TIME`, RFC 3339; see 'allinone cloud clock'")
+	fl.DurationVar(&f.diskCooldown, "disk-modify-cooldown", d.DiskCooldown, "how long a disk that was modified cannot be again")
+	fl.Var(&f.logFormat, "log-format", "log as text or json")
+	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log what is for who debugs, every request too")
+	return cmd
+}
+
+// config parses the flags. It returns the errors of all wrong flags together.
+func (f *cloudsimFlags) config() (engine.Config, error) {
+	cfg := engine.Default()
+	var err error
+	var bad []error
+	prefix := func(flag, s string) netip.Prefix {
+		p, err := netip.ParsePrefix(s)
+		if err != nil || p.Addr().BitLen()-p.Bits() < 2 {
+			bad = append(bad, fmt.Errorf("--%s must be a range of at least four addresses, such as 127.64.0.0/16, got %q", flag, s))
+			return netip.Prefix{}
+		}
+		return p.Masked()
+	}
+	ranges := []struct {
+		flag, given string
+		set         *netip.Prefix
+		ipv6, must  bool
+	}{
+		{"instance-range", f.instanceRange, &cfg.Instances, false, true},
+		{"instance-range6", f.instanceRange6, &cfg.Instances6, true, false},
+		{"load-balancer-range", f.loadBalancerRange, &cfg.LoadBalancers, false, true},
+		{"load-balancer-range6", f.loadBalancerRange6, &cfg.LoadBalancers6, true, false},
+		{"internal-load-balancer-range", f.internalRange, &cfg.InternalLoadBalancers, false, false},
+		{"internal-load-balancer-range6", f.internalRange6, &cfg.InternalLoadBalancers6, true, false},
+	}
+	for i, r := range ranges {
+		*r.set = netip.Prefix{}
+		if r.given == "" && !r.must {
+			continue
+		}
+		*r.set = prefix(r.flag, r.given)
+		if r.set.IsValid() && r.set.Addr().Is6() != r.ipv6 {
+			bad = append(bad, fmt.Errorf("--%s %s is of the other family", r.flag, r.given))
+		}
+		for _, other := range ranges[:i] {
+			if r.set.IsValid() && other.set.IsValid() && r.set.Overlaps(*other.set) {
+				bad = append(bad, fmt.Errorf("--%s %s and --%s %s overlap", other.flag, other.set, r.flag, r.set))
+			}
+		}
+	}
+	if f.published != "" {
+		if cfg.Published, err = parsePublished(f.published); err != nil {
+			bad = append(bad, err)
+		}
+	}
+	bad = append(bad, f.pods.Apply(&cfg.Pods), f.networks(&cfg))
+	var ok bool
+	if cfg.Profile, ok = engine.Profiles()[f.profile]; !ok {
+		bad = append(bad, fmt.Errorf("--profile must be instant or realistic, got %q", f.profile))
+	}
+	if cfg.Catalogue, err = readCatalogue(f.catalogue); err != nil {
+		bad = append(bad, fmt.Errorf("--catalogue: %w", err))
+	}
+	if u, err := url.Parse(f.issuer); f.issuer != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "") {
+		bad = append(bad, fmt.Errorf("--issuer must be a URL such as https://cloud.example:8180, got %q", f.issuer))
+	}
+	bad = append(bad, cli.CheckCollector(f.tracing))
+	if f.dataDir == "" {
+		bad = append(bad, errors.New("--data-dir is required: there is no home directory to keep the cloud in"))
+	}
+	if len(f.listen) == 0 {
+		bad = append(bad, errors.New("--listen must be an address such as 127.0.0.1:8180, got none"))
+	}
+	if (f.tls.Cert == "") != (f.tls.Key == "") {
+		bad = append(bad, errors.New("--tls-cert-file and --tls-private-key-file go together"))
+	}
+	bad = append(bad, f.limits(&cfg))
+	cfg.JournalKeep, cfg.DiskCooldown, cfg.DiskData = f.journalKeep, f.diskCooldown, !f.noDataPlane
+	cfg.Seed = f.randSeed
+	if f.diskCooldown < 0 {
+		bad = append(bad, fmt.Errorf("--disk-modify-cooldown must not be negative, got %s", f.diskCooldown))
+	}
+	if at, err := cli.Instant("frozen-at", f.frozenAt); err != nil {
+		bad = append(bad, err)
+	} else if at != nil {
+		cfg.FrozenAt = *at
+	}
+	return cfg, errors.Join(bad...)
+}
+
+// networks sets the address ranges that projects may use. Without --network-ranges, projects
+// may not use addresses that this machine has routes to, because the operator did not
+// allow them.
+func (f *cloudsimFlags) networks(cfg *engine.Config) error {
+	if len(f.networkRanges) == 0 {
+		cfg.HostRoutes = hostnet.Routes
+		return nil
+	}
+	cfg.NetworkRanges = nil
+	for _, s := range f.networkRanges {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return fmt.Errorf("--network-ranges must be ranges of addresses such as 10.20.0.0/16, got %q", s)
+		}
+		cfg.NetworkRanges = append(cfg.NetworkRanges, p)
+	}
+	if err := cloudsim.ValidateNetworkRanges(cfg.NetworkRanges); err != nil {
+		return fmt.Errorf("--network-ranges: %w", err)
+	}
+	return nil
+}
+
+// reach sets the addresses of instances that the data plane connects to. These are the
+// addresses of default networks, and the ranges of --network-ranges. Without that flag, the
+// addresses of project networks are on no network of this machine.
+func (f *cloudsimFlags) reach(plane *dataplane.Config, cfg engine.Config) {
+	for _, p := range []netip.Prefix{cfg.Instances, cfg.Instances6} {
+		if p.IsValid() {
+			plane.Instances = append(plane.Instances, p)
+		}
+	}
+	for _, pods := range cfg.Pods.Families() {
+		plane.Instances = append(plane.Instances, pods.In)
+	}
+	if len(f.networkRanges) > 0 {
+		plane.Networks = cfg.NetworkRanges
+	}
+}
+
+// parsePublished parses HOST:FIRST-LAST.
+func parsePublished(s string) (engine.Published, error) {
+	host, ports, err := net.SplitHostPort(s)
+	low, high, isRange := strings.Cut(ports, "-")
+	if !isRange {
+		high = low
+	}
+	first, err1 := strconv.Atoi(low)
+	last, err2 := strconv.Atoi(high)
+	if _, ipErr := netip.ParseAddr(host); errors.Join(err, err1, err2, ipErr) != nil || first < 1 || last > 65535 || first > last {
+		return engine.Published{}, fmt.Errorf("--published-ports must be an IP address and a range of ports, such as 127.0.0.1:30080-30099, got %q", s)
+	}
+	return engine.Published{Host: host, First: first, Last: last}, nil
+}
+
+// limits parses the quotas and the rate limits.
+func (f *cloudsimFlags) limits(cfg *engine.Config) error {
+	var quotas, read, write, project error
+	cfg.Quotas, quotas = cli.ParseQuotas("quota", f.quotas)
+	cfg.RateLimits.Read, read = cli.ParseRate("rate-limit-read", f.rateRead)
+	cfg.RateLimits.Write, write = cli.ParseRate("rate-limit-write", f.rateWrite)
+	cfg.ProjectRate, project = cli.ParseRate("project-rate-limit", f.rateProject)
+	return errors.Join(quotas, read, write, project, cfg.RateLimits.Validate(), cloudsim.RateLimits{Read: cfg.ProjectRate}.Validate())
+}
+
+func (f *cloudsimFlags) run(ctx context.Context, log *slog.Logger) (err error) {
+	cfg, err := f.config()
+	if err != nil {
+		return cloudsim.Misuse(err)
+	}
+	if err := os.MkdirAll(f.dataDir, 0o700); err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	tokenFile := f.adminTokenFile
+	if tokenFile == "" {
+		tokenFile = filepath.Join(f.dataDir, "admin.token")
+	}
+	secret, err := ensureSecret(tokenFile)
+	if err != nil {
+		return fmt.Errorf("--admin-token-file: %w", err)
+	}
+	cfg.StateDir = filepath.Join(f.dataDir, "states")
+	st, err := store.Open(filepath.Join(f.dataDir, "cloud.db"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	if err := f.unready(); err != nil { // remove the file of a cloud that was killed
+		return err
+	}
+	defer func() { err = errors.Join(err, f.unready()) }()
+	counters := dataplane.NewCounters()
+	if !f.noDataPlane {
+		cfg.Meter = counters
+		f.disks = diskfiles.Config{Dir: filepath.Join(f.dataDir, "disks")}
+		f.disks.Files = diskfiles.NewFiles(f.disks.Dir)
+		cfg.DiskFiles = f.disks.Files
+	}
+	ln, err := f.open(log, f.listen[0])
+	if err != nil {
+		return err
+	}
+	if cfg.Registry, err = f.registry.open(ctx, filepath.Join(f.dataDir, "registry")); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	cfg.Issuer = strings.TrimSuffix(cmp.Or(f.issuer, f.url(ln)), "/")
+	eng := engine.New(log, st, cfg)
+	if err := errors.Join(eng.Prepare(), eng.EnsureAdmin(secret)); err != nil { //nolint:contextcheck // the first transaction, before any call
+		return errors.Join(err, ln.Close())
+	}
+	return f.serve(ctx, log, ln, eng, cfg, counters, secret)
+}
+
+func (f *cloudsimFlags) url(ln net.Listener) string {
+	if f.tls.Cert != "" {
+		return "https://" + ln.Addr().String()
+	}
+	return "http://" + ln.Addr().String()
+}
+
+// serve runs the engine, its API and the data plane until ctx ends.
+func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.Listener, eng *engine.Engine, cfg engine.Config, counters *dataplane.Counters, secret string) error {
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	spans, stopTracing, err := cli.TraceTo(ctx, f.tracing, "allinone-cloudsim", cfg.Issuer)
+	if err != nil {
+		return errors.Join(fmt.Errorf("--tracing-endpoint: %w", err), ln.Close())
+	}
+	defer func() {
+		if err := stopTracing(); err != nil { // an unreachable collector is not a failure of the cloud
+			log.Warn("the last spans were not sent", "collector", f.tracing, "err", err)
+		}
+	}()
+	var socket net.Listener
+	if f.listenSocket != "" {
+		if socket, err = run.Socket(ctx, f.listenSocket); err != nil {
+			return errors.Join(fmt.Errorf("--listen-socket: %w", err), ln.Close())
+		}
+		defer func() { _ = socket.Close() }() // Serve has closed the socket, unless a later step fails
+	}
+	apiCfg := httpapi.Config{Version: cli.Version(), Profile: cfg.Profile.Name, Metrics: metrics, LogRequests: f.logRequests, Tracer: spans}
+	if issuer, err := url.Parse(cfg.Issuer); err == nil {
+		apiCfg.Hosts = []string{issuer.Hostname()}
+	}
+	if f.auditFile != "" {
+		file, err := os.OpenFile(f.auditFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		if err != nil {
+			return errors.Join(fmt.Errorf("--audit-file: %w", err), ln.Close())
+		}
+		defer func() { _ = file.Close() }()
+		apiCfg.Audit = file
+	}
+	if f.record != "" {
+		t, file, err := record(log, eng, f.record)
+		if err != nil {
+			return errors.Join(err, ln.Close())
+		}
+		defer func() { _ = file.Close() }() // each line was written at the end of its call
+		apiCfg.Transcript = t
+	}
+	api := httpapi.New(log, eng, apiCfg) //nolint:contextcheck // each request has its own context
+	if f.applyFile != "" {
+		if err := applyAtStart(ctx, log, api, f.applyFile, secret); err != nil {
+			return errors.Join(fmt.Errorf("--apply: %w", err), ln.Close())
+		}
+	}
+	parts := []func(context.Context) error{
+		eng.Run,
+		func(ctx context.Context) error { return httpapi.Serve(ctx, ln, api, run.Limits{}) },
+	}
+	if socket != nil {
+		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, socket, api, run.Limits{}) })
+	}
+	for _, addr := range f.listen[1:] {
+		further, err := f.open(log, addr)
+		if err != nil {
+			return errors.Join(err, ln.Close())
+		}
+		defer func() { _ = further.Close() }() // Serve has closed the listener, unless a later step fails
+		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, further, api, run.Limits{}) })
+	}
+	if f.pprofSocket != "" {
+		profiles, err := run.Socket(ctx, f.pprofSocket)
+		if err != nil {
+			return errors.Join(fmt.Errorf("--pprof-socket: %w", err), ln.Close())
+		}
+		parts = append(parts, func(ctx context.Context) error { return httpapi.ServeProfiles(ctx, profiles) })
+	}
+	if !f.noDataPlane {
+		plane := dataplane.Config{Registry: metrics, Counters: counters, PublishedBind: f.publishedBind}
+		f.reach(&plane, cfg)
+		if f.claimAddresses {
+			plane.Claim = cfg.LoadBalancerRanges()
+		}
+		if plane.ShowClients = f.showClients; f.showClients {
+			plane.HideClients = append(cfg.LoadBalancerRanges(), cfg.Instances)
+			if p, err := netip.ParsePrefix(cfg.Pods.IPv4); err == nil {
+				plane.HideClients = append(plane.HideClients, p)
+			}
+		}
+		parts = append(parts, func(ctx context.Context) error {
+			return dataplane.Run(engine.AsCloud(ctx), log.With("component", "dataplane"), plane, eng)
+		}, func(ctx context.Context) error {
+			return diskfiles.Run(engine.AsCloud(ctx), log.With("component", "disks"), f.disks, eng)
+		})
+	}
+	if f.registry.cfg.Listener != nil {
+		parts = append(parts, func(ctx context.Context) error {
+			return registry.Run(ctx, log.With("component", "registry"), f.registry.cfg, eng)
+		})
+	}
+	if f.metadataListen != "" {
+		part, err := f.metadata(ctx, log.With("component", "metadata"), eng)
+		if err != nil {
+			return errors.Join(err, ln.Close())
+		}
+		parts = append(parts, part)
+	}
+	url := f.url(ln)
+	log.Info("cloud is up", "url", url, "reference", url+"/docs", "data", f.dataDir, "profile", cfg.Profile.Name)
+	if f.readyFile != "" {
+		part := f.readyFile + ".part" // renamed when complete, so that a waiting program never reads a part
+		if err := errors.Join(os.WriteFile(part, []byte(url+"\n"), 0o600), os.Rename(part, f.readyFile)); err != nil {
+			return errors.Join(fmt.Errorf("--ready-file: %w", err), ln.Close())
+		}
+	}
+	return run.All(ctx, parts...)
+}
+
+// unready removes the ready file, which contains the cloud's URL. This process owns the data
+// directory at this point, so no other cloud with this data directory runs.
+func (f *cloudsimFlags) unready() error {
+	if f.readyFile == "" {
+		return nil
+	}
+	if err := os.Remove(f.readyFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--ready-file: %w", err)
+	}
+	return nil
+}
+
+// metadata starts a metadata service for instances that share this machine's loopback.
+func (f *cloudsimFlags) metadata(ctx context.Context, log *slog.Logger, eng *engine.Engine) (func(context.Context) error, error) {
+	ln, err := listenMetadata(ctx, "metadata-listen", f.metadataListen)
+	if err != nil {
+		return nil, err
+	}
+	log.Info("metadata service is up", "url", "http://"+ln.Addr().String())
+	return func(ctx context.Context) error {
+		return metadata.Run(engine.AsCloud(ctx), log, metadata.Config{Listener: ln, Hosts: []string{"localhost"}, TrustLoopback: f.metadataTrust}, eng)
+	}, nil
+}
+
+// open listens on addr. It serves TLS if the flags name a certificate.
+func (f *cloudsimFlags) open(log *slog.Logger, addr string) (net.Listener, error) {
+	var conf *tls.Config
+	if f.tls.Cert != "" {
+		var err error
+		if conf, err = certs.ServerConfig(log, f.tls, certs.Options{NextProtos: []string{"h2", "http/1.1"}}); err != nil {
+			return nil, fmt.Errorf("--tls-cert-file: %w", err)
+		}
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("--listen %s: %w", addr, err)
+	}
+	if conf == nil {
+		return ln, nil
+	}
+	return tls.NewListener(ln, conf), nil
+}
+
+// ensureSecret reads a secret from a file that no other user may read. If the file is
+// missing, it creates the file with a new secret.
+func ensureSecret(path string) (string, error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if err := makeSecret(path); err != nil {
+			return "", err
+		}
+	}
+	return readSecret(path)
+}
+
+// makeSecret creates the file completely or not at all. A start that is killed must not leave
+// an incomplete token, because every later start would fail. If two processes create the file
+// at the same time, both use the token of the first.
+func makeSecret(path string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".secret-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	_, err = f.WriteString(engine.NewSecret() + "\n")
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+func readSecret(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	// The group may read the file, because a Secret that is mounted in a pod belongs to the
+	// pod's group.
+	if info.Mode().Perm()&0o037 != 0 {
+		return "", fmt.Errorf("%s is readable by others (mode %04o): run chmod 600 on it", path, info.Mode().Perm())
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	secret := strings.TrimSpace(string(raw))
+	if len(secret) < 32 {
+		return "", fmt.Errorf("%s holds no token of at least 32 characters: remove it to have one made", path)
+	}
+	return secret, nil
+}

@@ -1,0 +1,53 @@
+package servecli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestEnsureSecretIsWhole proves that concurrent starts, and a start after a killed start, read
+// a complete token. They never read a part of a token.
+func TestEnsureSecretIsWhole(t *testing.T) {
+	for range 20 {
+		path := filepath.Join(t.TempDir(), "token")
+		var wg sync.WaitGroup
+		secrets := make([]string, 8)
+		for n := range secrets {
+			wg.Go(func() {
+				var err error
+				if secrets[n], err = ensureSecret(path); err != nil || len(secrets[n]) < 32 {
+					t.Errorf("%q, %v", secrets[n], err)
+				}
+			})
+		}
+		wg.Wait()
+		for _, s := range secrets {
+			if s != secrets[0] {
+				t.Fatalf("two tokens of one file: %q, %q", s, secrets[0])
+			}
+		}
+		if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".secret-*")); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	}
+}
+
+// TestReadSecret proves that a token file may be readable by its group, as in a pod, but not by
+// other users.
+func TestReadSecret(t *testing.T) {
+	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o440: true, 0o444: false, 0o620: false} {
+		path := filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(path, []byte(strings.Repeat("s", 32)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readSecret(path); (err == nil) != ok {
+			t.Errorf("mode %o: %v", mode, err)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package servecli
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/registry"
+)
+
+// registryFlags are the flags of the cloud's registry.
+type registryFlags struct {
+	listen    string
+	name      string
+	plainHTTP bool
+	reserve   int64 // MiB
+	cfg       registry.Config
+}
+
+const defaultRegistryReserve = 256
+
+func (f *registryFlags) flags(fl *pflag.FlagSet) {
+	fl.StringVar(&f.listen, "registry-listen", "", "serve an image registry on this address, e.g. 127.0.0.1:5000; without it there is none")
+	fl.StringVar(&f.name, "registry-name", "", "host[:port] that image names begin with (default the address it listens on)")
+	fl.BoolVar(&f.plainHTTP, "registry-plain-http", false, "serve it without TLS; on loopback only")
+	fl.DurationVar(&f.cfg.Collect, "registry-collect", 0, "how often and how late what no image needs is removed (default 1h)")
+	fl.Float64Var(&f.cfg.TokensPerSecond, "registry-tokens-per-second", 0, "how often one address, and one caller, may ask for tokens, with bursts of ten times that (default 50)")
+	fl.Int64Var(&f.reserve, "registry-reserve", defaultRegistryReserve, "`MIB` of its disk that pushes leave alone; 0 for none")
+}
+
+// open opens the registry's listener and returns the registry's name, or "" if there is no
+// registry. An authority in dir signs its certificate. Clients must trust the ca.crt of that
+// authority.
+func (f *registryFlags) open(ctx context.Context, dir string) (string, error) {
+	if f.cfg.Collect < 0 || f.cfg.TokensPerSecond < 0 || f.reserve < 0 || f.reserve > math.MaxInt64>>20 {
+		return "", cloudsim.Misuse(errors.New("--registry-collect, --registry-tokens-per-second and --registry-reserve must not be negative, nor more than there can be"))
+	}
+	if f.cfg.Reserve = f.reserve << 20; f.reserve == 0 {
+		f.cfg.Reserve = -1
+	}
+	if f.listen == "" {
+		if f.name != "" || f.plainHTTP || f.cfg.Collect != 0 || f.cfg.TokensPerSecond != 0 || f.reserve != defaultRegistryReserve {
+			return "", cloudsim.Misuse(errors.New("--registry-name, --registry-plain-http, --registry-collect, --registry-tokens-per-second and --registry-reserve are for a registry: say where with --registry-listen"))
+		}
+		return "", nil
+	}
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	if err != nil {
+		return "", fmt.Errorf("--registry-listen: %w", err)
+	}
+	f.cfg.Dir, f.cfg.Listener = dir, ln
+	f.cfg.Name = cmp.Or(f.name, ln.Addr().String())
+	f.cfg.URL = "http://" + f.cfg.Name
+	if f.plainHTTP {
+		if at, err := netip.ParseAddrPort(ln.Addr().String()); err != nil || !at.Addr().IsLoopback() {
+			return "", errors.Join(fmt.Errorf("--registry-plain-http is for loopback, and not for %s", ln.Addr()), ln.Close())
+		}
+		return f.cfg.Name, nil
+	}
+	conf, err := f.tls(dir, ln)
+	if err != nil {
+		return "", errors.Join(err, ln.Close())
+	}
+	f.cfg.URL = "https://" + f.cfg.Name
+	f.cfg.Listener = tls.NewListener(ln, conf)
+	return f.cfg.Name, nil
+}
+
+func (f *registryFlags) tls(dir string, ln net.Listener) (*tls.Config, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	hosts := []string{f.cfg.Name, "localhost", "127.0.0.1"}
+	if h, _, err := net.SplitHostPort(f.cfg.Name); err == nil {
+		hosts[0] = h
+	}
+	if h, _, err := net.SplitHostPort(ln.Addr().String()); err == nil {
+		hosts = append(hosts, h)
+	}
+	return registry.TLS(dir, hosts)
+}

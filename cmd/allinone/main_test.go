@@ -1,0 +1,30 @@
+package main
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+// TestSupervise proves that the first signal stops the work, and that the second signal also
+// ends the wait for the work.
+func TestSupervise(t *testing.T) {
+	if got := supervise(nil, func(context.Context) int { return 7 }); got != 7 {
+		t.Errorf("undisturbed: %d, want 7", got)
+	}
+	signals := make(chan os.Signal, 2)
+	signals <- os.Interrupt
+	if got := supervise(signals, func(ctx context.Context) int { <-ctx.Done(); return 3 }); got != 3 {
+		t.Errorf("one signal: %d, want the 3 of who stops cleanly", got)
+	}
+	stuck := make(chan struct{})
+	defer close(stuck)
+	signals <- os.Interrupt
+	signals <- syscall.SIGTERM
+	if got := supervise(signals, func(context.Context) int { <-stuck; return 0 }); got != cli.ExitInterrupted {
+		t.Errorf("two signals: %d, want %d", got, cli.ExitInterrupted)
+	}
+}

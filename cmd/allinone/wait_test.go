@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
+)
+
+// runCLI runs the command line in this process, against the cloud of cl.
+func runCLI(ctx context.Context, t *testing.T, cl *client.Client, stderr *bytes.Buffer, args ...string) (code int, stdout string) {
+	t.Helper()
+	secret, err := cl.Token()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	vars := map[string]string{"CLOUDSIM_URL": cl.URL, "CLOUDSIM_TOKEN_FILE": file}
+	var out bytes.Buffer
+	e := cli.Env{Getenv: func(k string) string { return vars[k] }, Stdin: strings.NewReader(""), Stdout: &out, Stderr: stderr}
+	code = start(ctx, e, append([]string{"cloud"}, args...))
+	return code, out.String()
+}
+
+// TestWaitThatDoesNotEndWell proves the output and the exit codes of waits that time out, fail
+// or are interrupted. In this cloud all work takes an hour.
+func TestWaitThatDoesNotEndWell(t *testing.T) {
+	slow := engine.Profile{Name: "slow", Provision: time.Hour, Boot: time.Hour, Shutdown: time.Hour, LoadBalancer: time.Hour}
+	cl := cloudtest.Start(t, cloudtest.WithProfile(slow))
+	interrupted, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, step := range []struct {
+		args           string
+		code           int
+		stdout, stderr string // the expected beginning of each
+	}{
+		{"instances create node-1 --zone sim-1a --wait --timeout 30ms -o name", 10, "i-000001\n",
+			"allinone cloud instances create: not over after 30ms; the work goes on: see 'allinone cloud operations list'\n"},
+		{"instances delete node-1", 0, "instance i-000001 (node-1): terminating\n", ""},
+		{"operations wait op-000001 -o name", 5, "op-000001\n",
+			"allinone cloud operations wait: op-000001 (create instance i-000001) failed: overtaken by terminate\n"},
+		{"instances delete node-1 --wait --timeout 30ms", 10, "instance i-000001 (node-1): being deleted\n", "allinone cloud instances delete: not over"},
+		{"operations wait op-000002 --timeout 0", cli.ExitInterrupted, "", "allinone cloud operations wait: interrupted\n"},
+	} {
+		var stderr bytes.Buffer
+		ctx := t.Context()
+		if step.code == cli.ExitInterrupted {
+			ctx = interrupted
+			time.AfterFunc(50*time.Millisecond, cancel)
+		}
+		code, stdout := runCLI(ctx, t, cl, &stderr, strings.Fields(step.args)...)
+		// The command prints the state only if it had time to read the operation.
+		said := strings.TrimPrefix(stderr.String(), "op-000001 (create instance i-000001): running\n")
+		said = strings.TrimPrefix(said, "op-000002 (terminate instance i-000001): running\n")
+		if code != step.code || stdout != step.stdout || !strings.HasPrefix(said, step.stderr) {
+			t.Errorf("%s: exit %d, want %d\nstdout %q, want %q\nstderr %q, want %q", step.args, code, step.code, stdout, step.stdout, said, step.stderr)
+		}
+	}
+}

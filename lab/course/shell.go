@@ -1,0 +1,37 @@
+package course
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// lineTimeout is how long a command line of a lab may take. The waits on the lab pages are
+// shorter.
+const lineTimeout = 2 * time.Minute
+
+// NewShell returns a Shell that runs each command line in a new /bin/sh. The shell first reads
+// envFile, the path of a lab's env file.
+func NewShell(envFile string) Shell {
+	environment := append(os.Environ(), "LC_ALL=C.UTF-8")
+	return func(ctx context.Context, line string) (string, int, error) {
+		ctx, cancel := context.WithTimeout(ctx, lineTimeout)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `. "$0"`+"\n"+line, envFile) //nolint:gosec // the lines come from the project's own pages
+		cmd.Env = environment
+		cmd.WaitDelay = time.Second // for background processes that a line started
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		err := cmd.Run()
+		if ctx.Err() != nil {
+			return out.String(), 0, ctx.Err()
+		}
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+			return out.String(), exit.ExitCode(), nil
+		}
+		return out.String(), 0, err
+	}
+}

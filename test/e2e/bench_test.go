@@ -1,0 +1,200 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// built returns the path of a binary that `make build` made.
+func built(b *testing.B, name string) string {
+	b.Helper()
+	path, err := filepath.Abs(filepath.Join("..", "..", "bin", name))
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		b.Fatalf("%v: run make build", err)
+	}
+	return path
+}
+
+// background starts a program in the background and returns a function that kills it.
+func background(b *testing.B, path string, args ...string) (pid int, stop func()) {
+	b.Helper()
+	cmd := exec.Command(path, args...)
+	cmd.Env = append(os.Environ(), "HOME="+b.TempDir())
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	return cmd.Process.Pid, func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+}
+
+// untilOK requests url until the answer is 200, and returns the time that this took.
+func untilOK(b *testing.B, url string) time.Duration {
+	b.Helper()
+	hc := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // loopback, with a self-made certificate
+	}}
+	begin := time.Now()
+	for {
+		resp, err := hc.Get(url)
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return time.Since(begin)
+			}
+		}
+		if time.Since(begin) > 2*time.Minute {
+			b.Fatalf("%s: %v", url, err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// maxIdleMiB is the limit of the anonymous memory of a cloud after two idle seconds, in MiB.
+const maxIdleMiB = 25
+
+// BenchmarkCloudsim starts the cloud alone. The cloud should be ready within 100 ms, and must
+// stay within maxIdleMiB. The memory is RssAnon of proc_pid_status(5). RssAnon excludes the
+// pages of the program's file, because the kernel drops these pages when memory is short.
+func BenchmarkCloudsim(b *testing.B) {
+	bin := built(b, "allinone")
+	var ready time.Duration
+	var anonymous float64
+	for range b.N {
+		addr := "127.0.0.1:" + strconv.Itoa(freePort(b))
+		pid, stop := background(b, bin, "cloudsim", "--listen", addr, "--data-dir", b.TempDir())
+		ready += untilOK(b, "http://"+addr+"/readyz")
+		time.Sleep(2 * time.Second) // until the cloud is idle
+		anonymous += anonymousMiB(b, pid)
+		stop()
+	}
+	ms, mib := ready.Seconds()*1000/float64(b.N), anonymous/float64(b.N)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(ms, "ms-to-ready")
+	b.ReportMetric(mib, "MiB-anonymous")
+	if mib > maxIdleMiB {
+		b.Errorf("an idle cloud holds %.1f MiB of anonymous memory, above the limit of %d", mib, maxIdleMiB)
+	}
+}
+
+func anonymousMiB(b *testing.B, pid int) float64 {
+	b.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(raw), "RssAnon:")
+	kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return kib / 1024
+}
+
+// BenchmarkUp starts whole labs in new folders. It measures the time from the command to three
+// Ready nodes and a load balancer that answers. The lower bound in the same run is the time of
+// kube-apiserver alone, on a running etcd, from its start until it is ready.
+//
+// The metric of-apiserver should be at most 3. The metric MiB-lab, the proportional memory of
+// all components, should be under 1536.
+func BenchmarkUp(b *testing.B) {
+	bin, kube := built(b, "allinone"), built(b, "kube")
+	var whole, limit time.Duration
+	memory := map[string]float64{}
+	for range b.N {
+		limit += apiServerAlone(b, kube)
+		took, s := upAndServe(b, bin)
+		whole += took
+		for _, c := range s.Components {
+			memory[c.Name] += float64(c.Proportional) / (1 << 20)
+		}
+	}
+	n := float64(b.N)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(whole.Seconds()/n, "s-up")
+	b.ReportMetric(limit.Seconds()/n, "s-apiserver")
+	b.ReportMetric(whole.Seconds()/limit.Seconds(), "of-apiserver")
+	total := 0.0
+	for name, mib := range memory {
+		total += mib
+		b.ReportMetric(mib/n, "MiB-"+name)
+	}
+	b.ReportMetric(total/n, "MiB-lab")
+}
+
+func upAndServe(b *testing.B, bin string) (time.Duration, labStatus) {
+	b.Helper()
+	dir := b.TempDir()
+	run := func(name string, args ...string) string {
+		b.Helper()
+		cmd := exec.Command(name, args...)
+		cmd.Env = append(os.Environ(), "CLOUDSIM_DATA_DIR="+dir, "KUBECONFIG="+filepath.Join(dir, "kubeconfig"))
+		out, err := cmd.Output()
+		if err != nil {
+			b.Fatalf("%s %v: %v", name, args, err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	defer func() { run(bin, "down") }()
+	kubectl := filepath.Join(dir, "bin", "kubectl")
+	begin := time.Now()
+	run(bin, "up", "--detach", "--port-base", "0")
+	run(kubectl, "create", "deployment", "web", "--image=web")
+	run(kubectl, "expose", "deployment", "web", "--type=LoadBalancer", "--port=8080")
+	run(kubectl, "wait", "service", "web", "--for=jsonpath={.status.loadBalancer.ingress[0].ip}", "--timeout=60s")
+	untilOK(b, "http://"+run(kubectl, "get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}")+":8080/")
+	took := time.Since(begin)
+	run(kubectl, "wait", "node", "--all", "--for=condition=Ready", "--timeout=0")
+	var s labStatus
+	if err := json.Unmarshal([]byte(run(bin, "status", "-o", "json")), &s); err != nil {
+		b.Fatal(err)
+	}
+	return took, s
+}
+
+// apiServerAlone returns the time until kube-apiserver is ready when no other program starts.
+func apiServerAlone(b *testing.B, kube string) time.Duration {
+	b.Helper()
+	dir := b.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		b.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		b.Fatal(err)
+	}
+	sa := filepath.Join(dir, "sa.key")
+	if err := os.WriteFile(sa, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	etcd, port := "http://127.0.0.1:"+strconv.Itoa(freePort(b)), strconv.Itoa(freePort(b))
+	_, stopEtcd := background(b, kube, "etcd", "--data-dir", filepath.Join(dir, "etcd"), "--listen-client-urls", etcd,
+		"--advertise-client-urls", etcd, "--listen-peer-urls", "http://127.0.0.1:0")
+	defer stopEtcd()
+	untilOK(b, etcd+"/readyz")
+	_, stop := background(b, kube, "kube-apiserver", "--etcd-servers", etcd, "--cert-dir", dir, "--bind-address", "127.0.0.1",
+		"--secure-port", port, "--service-account-key-file", sa, "--service-account-signing-key-file", sa,
+		"--service-account-issuer", "https://kubernetes.default.svc", "--service-cluster-ip-range", "10.96.0.0/16",
+		"--authorization-mode", "RBAC", "--endpoint-reconciler-type", "none")
+	defer stop()
+	return untilOK(b, "https://127.0.0.1:"+port+"/readyz")
+}

@@ -1,0 +1,74 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// ccmFigures are the figures for the service level objectives in the KEPs of the cloud
+// controller manager. They come from the metrics of the upstream framework. The figures for
+// calls to the cloud come from this project's metrics.
+var ccmFigures = []struct{ what, metric, labels string }{
+	{"node: registered to initialised (SLO 60 s)", "node_controller_initial_node_sync_delay_seconds", ""},
+	{"node: taint taken away (SLO 60 s)", "node_controller_cloud_provider_taint_removal_delay_seconds", ""},
+	{"service: a sync, with its load balancer", "workqueue_work_duration_seconds", `name="service"`},
+	{"service: nodes changed, its targets set", "service_controller_update_loadbalancer_host_latency_seconds", ""},
+	{"service: its load balancer deleted, the call", "cloudsim_cloud_api_request_duration_seconds", `operation="DELETE /v1/load-balancers/{id}"`},
+	{"node: gone from the cloud, the call that asks", "cloudsim_cloud_api_request_duration_seconds", `operation="GET /v1/instances/{id}"`},
+	{"routes: a round", "workqueue_work_duration_seconds", `name="Routes"`},
+}
+
+// testFigures prints the figures after a node and a Service were created and deleted.
+func (l *labRun) testFigures(t *testing.T) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", l.pids()["ccm"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := regexp.MustCompile(`--secure-port=(\d+)`).FindStringSubmatch(string(raw))
+	if port == nil {
+		t.Fatalf("no port in %q", raw)
+	}
+	page := l.kubectl("--server=https://127.0.0.1:"+port[1], "get", "--raw", "/metrics")
+	var said strings.Builder
+	for _, f := range ccmFigures {
+		sum, n := sample(page, f.metric+"_sum", f.labels), sample(page, f.metric+"_count", f.labels)
+		if n == 0 {
+			fmt.Fprintf(&said, "%-48s never happened here\n", f.what)
+			continue
+		}
+		fmt.Fprintf(&said, "%-48s %8.3f s, the mean of %.0f\n", f.what, sum/n, n)
+		if strings.Contains(f.what, "SLO") && sum/n > 60 {
+			t.Errorf("%s: %.0f s", f.what, sum/n)
+		}
+	}
+	t.Log("\n" + said.String())
+	dir := filepath.Join(filepath.Dir(l.allinone), "figures") // make e2e prints these files
+	lab, _, _ := strings.Cut(t.Name(), "/")
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, lab), []byte(said.String()), 0o600)); err != nil {
+		t.Error(err)
+	}
+	if sample(page, "node_controller_initial_node_sync_delay_seconds_count", "") == 0 {
+		t.Error("no node was initialised")
+	}
+}
+
+// sample returns the value of a metric with these labels, or 0 if it is missing.
+func sample(page, metric, labels string) float64 {
+	for line := range strings.Lines(page) {
+		at := max(strings.LastIndex(line, " "), 0) // labels may contain spaces
+		series, _, _ := strings.Cut(line[:at], "{")
+		if series != metric || !strings.Contains(line[:at], labels) {
+			continue
+		}
+		if v, err := strconv.ParseFloat(strings.TrimSpace(line[at:]), 64); err == nil {
+			return v
+		}
+	}
+	return 0
+}

@@ -1,0 +1,97 @@
+package e2e
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/docs/labs"
+	"github.com/cloudsim-dev/allinone/lab"
+	"github.com/cloudsim-dev/allinone/lab/course"
+)
+
+// coursePatience is the time limit for each wait of a lab page, for a loaded machine.
+const coursePatience = 90 * time.Second
+
+// TestCourse goes through every lab of docs/labs like a user. It runs the commands of the page
+// and compares their output. Each verify must fail before the step and pass after the step.
+// Then it resets the lab, and goes through the lab again with solve.
+func TestCourse(t *testing.T) {
+	l := newLab(t)
+	all, err := course.Read(labs.Pages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.must(l.allinone, "up", "--detach", "--port-base", "0")
+	for _, page := range all {
+		if page.Nodes != string(lab.Hollow) || t.Failed() {
+			continue
+		}
+		l.walk(t, []step{
+			{page.ID + " typed", func(l *labRun, t *testing.T) { l.takeLab(t, page, l.typeStep) }},
+			{page.ID + " solved", func(l *labRun, t *testing.T) { l.takeLab(t, page, l.solveStep) }},
+		})
+	}
+}
+
+// takeLab goes through a lab with do for each step, and resets the lab.
+func (l *labRun) takeLab(t *testing.T, page course.Lab, do func(*testing.T, course.Step)) {
+	l.lab("start", page.ID)
+	for _, s := range page.Steps {
+		l.refuses(s)
+		do(t, s)
+		if len(s.Checks) > 0 {
+			if said := l.lab("verify", "--wait", coursePatience.String()); strings.Count(said, "✔ ") != len(s.Checks) {
+				t.Errorf("step %q: %s", s.Title, said)
+			}
+		}
+		l.lab("next")
+	}
+	if list := l.lab("list"); !regexp.MustCompile(`(?m)^` + page.ID + ` .* done$`).MatchString(list) {
+		t.Errorf("%s is not done:\n%s", page.ID, list)
+	}
+	if again := l.lab("start", page.ID); !strings.Contains(again, "Nothing is left of lab "+page.ID) || !strings.Contains(again, "step 1 of ") {
+		t.Errorf("a lab that is done is not begun anew: %s", again)
+	}
+	began := time.Now()
+	t.Log(l.lab("reset"))
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("reset took %s", took)
+	}
+}
+
+// refuses checks that verify fails before its step.
+func (l *labRun) refuses(s course.Step) {
+	l.t.Helper()
+	if len(s.Checks) == 0 {
+		return
+	}
+	said, err := l.try(l.allinone, "lab", "verify", "--wait", "0s")
+	if err == nil {
+		l.t.Fatalf("step %q: verify passes before anything was done:\n%s", s.Title, said)
+	}
+	if !strings.Contains(said, "    saw  ") || !strings.Contains(said, "    expected  ") {
+		l.t.Errorf("step %q: verify does not say what it saw: %v\n%s", s.Title, err, said)
+	}
+}
+
+func (l *labRun) lab(args ...string) string {
+	l.t.Helper()
+	return l.must(l.allinone, append([]string{"lab"}, args...)...)
+}
+
+// typeStep runs the commands of the page and compares their output.
+func (l *labRun) typeStep(t *testing.T, s course.Step) {
+	for _, c := range s.Do {
+		if _, err := c.Run(l.t.Context(), course.NewShell(lab.Dir(l.dir).EnvFile()), coursePatience); err != nil {
+			t.Fatalf("step %q: not as the page shows:\n%v", s.Title, err)
+		}
+	}
+}
+
+func (l *labRun) solveStep(_ *testing.T, s course.Step) {
+	if len(s.Checks) > 0 {
+		l.lab("solve")
+	}
+}

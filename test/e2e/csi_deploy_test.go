@@ -1,0 +1,220 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestShippedVolumesWork applies deploy/csi to a real API server. Upstream's controllers then
+// run with the shipped service account. The log of a controller shows each missing permission.
+func TestShippedVolumesWork(t *testing.T) {
+	l := newLab(t)
+	sidecars := filepath.Join(filepath.Dir(l.allinone), "csi", "csi-sidecars")
+	if _, err := os.Stat(sidecars); err != nil {
+		t.Fatalf("%v: run make csi", err)
+	}
+	l.must(l.allinone, "up", "--detach", "--instances", "1", "--port-base", "0", "--profile", "instant", "--volumes=false")
+	l.kubectl("apply", "--server-side", "-f", filepath.Join(filepath.Dir(sidecars), "crds"))
+	l.kubectl("apply", "-k", "../../deploy/csi")
+	sockets, err := os.MkdirTemp("", "csi") // the paths of Unix sockets must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
+	socket := filepath.Join(sockets, "csi.sock")
+	l.beside(l.allinone, "csi", "--mode=controller", "--endpoint=unix://"+socket, "--data-dir="+l.dir)
+	// Check the permissions before the controllers start. Otherwise a refusal before the
+	// API server knows the new roles would look like a missing permission.
+	l.walk(t, []step{
+		{"what is applied is taken", (*labRun).testShippedPods},
+		{"what each may do", (*labRun).testShippedRights},
+	})
+	if t.Failed() {
+		return
+	}
+	log := l.beside(sidecars, "--csi-address="+socket, "--kubeconfig="+l.asAccount("csi-controller"), "--leader-election", "--capacity-namespace=kube-system")
+	l.walk(t, []step{
+		{"volumes are made and attached", (*labRun).testShippedVolumes},
+		{"snapshots", (*labRun).testShippedSnapshots},
+		{"delete", (*labRun).testShippedDelete},
+	})
+	for line := range strings.Lines(log()) {
+		if strings.Contains(strings.ToLower(line), "forbidden") {
+			t.Errorf("a controller may not do what it wants: %s", line)
+		}
+	}
+}
+
+// beside runs a program next to the lab until the test ends. The function said returns
+// the program's output.
+func (l *labRun) beside(name string, args ...string) (said func() string) {
+	l.t.Helper()
+	path := filepath.Join(l.t.TempDir(), "log")
+	log, err := os.Create(path)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = time.Minute
+	cmd.Env, cmd.Stdout, cmd.Stderr = l.env(), log, log
+	if err := cmd.Start(); err != nil {
+		l.t.Fatal(err)
+	}
+	said = func() string {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		return string(raw)
+	}
+	l.t.Cleanup(func() {
+		cancel()
+		if err := cmd.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+			l.t.Errorf("%s: %v", filepath.Base(name), err)
+		}
+		_ = log.Close()
+		if raw := []byte(said()); l.t.Failed() {
+			l.t.Logf("--- %s\n%s", filepath.Base(name), raw[max(0, len(raw)-3000):])
+		}
+	})
+	return said
+}
+
+// asAccount writes a kubeconfig of a service account in kube-system. The kubeconfig has no
+// other credentials.
+func (l *labRun) asAccount(name string) (path string) {
+	l.t.Helper()
+	path = filepath.Join(l.t.TempDir(), name+".kubeconfig")
+	if err := os.WriteFile(path, []byte(l.kubectl("config", "view", "--raw", "--minify")), 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+	l.kubectl("--kubeconfig", path, "config", "set-credentials", name, "--token", l.kubectl("create", "token", name, "--namespace=kube-system"))
+	l.kubectl("--kubeconfig", path, "config", "set-context", "--current", "--user="+name)
+	if who := l.kubectl("--kubeconfig", path, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); who != "system:serviceaccount:kube-system:"+name {
+		l.t.Fatalf("it is %q", who)
+	}
+	return path
+}
+
+// testShippedPods proves that the shipped pods are admitted and scheduled.
+func (l *labRun) testShippedPods(*testing.T) {
+	for app, want := range map[string]int{"csi-controller": 2, "csi-node": 1} {
+		l.until("the pods of "+app+" have a node", func() string {
+			nodes := l.kubectl("--namespace=kube-system", "get", "pods", "-l", "app.kubernetes.io/name="+app, "-o", "jsonpath={.items[*].spec.nodeName}")
+			if len(strings.Fields(nodes)) != want {
+				return "on " + nodes
+			}
+			return ""
+		})
+	}
+}
+
+// testShippedRights proves that the controllers have only the permissions that volumes need,
+// and that the node service account has none. Upstream's containers also read the owner of
+// their objects, so the controllers may read pods and replica sets.
+func (l *labRun) testShippedRights(*testing.T) {
+	for _, c := range []struct{ who, verb, what, namespace, want string }{
+		{"csi-controller", "get", "pods", "kube-system", "yes"},
+		{"csi-controller", "get", "replicasets.apps", "kube-system", "yes"},
+		{"csi-controller", "update", "leases.coordination.k8s.io", "kube-system", "yes"},
+		{"csi-controller", "get", "secrets", "default", "no"},
+		{"csi-controller", "list", "secrets", "default", "no"},
+		{"csi-controller", "create", "pods", "default", "no"},
+		{"csi-controller", "update", "nodes", "", "no"},
+		{"csi-controller", "update", "leases.coordination.k8s.io", "default", "no"},
+		{"csi-node", "get", "secrets", "kube-system", "no"},
+		{"csi-node", "get", "nodes", "", "no"},
+		{"csi-node", "get", "persistentvolumes", "", "no"},
+	} {
+		l.until(fmt.Sprintf("may %s %s %s in %q: %s", c.who, c.verb, c.what, c.namespace, c.want), func() string {
+			got, _ := l.try(l.kubectlPath(), "auth", "can-i", c.verb, c.what, "--namespace="+c.namespace, "--as=system:serviceaccount:kube-system:"+c.who) // the command also fails if the answer is no
+			if strings.TrimSpace(got) != c.want {
+				return fmt.Sprintf("%q", got)
+			}
+			return ""
+		})
+	}
+}
+
+// hollowDriver contains the CSINode that a kubelet would write for a registered driver.
+const hollowDriver = `
+apiVersion: storage.k8s.io/v1
+kind: CSINode
+metadata: {name: node-1}
+spec: {drivers: [{name: csi.cloudsim.dev, nodeID: i-000001, topologyKeys: [topology.csi.cloudsim.dev/zone]}]}
+---
+apiVersion: storage.k8s.io/v1
+kind: VolumeAttributesClass
+metadata: {name: faster}
+driverName: csi.cloudsim.dev
+parameters: {iops: "4000"}
+`
+
+// testShippedVolumes proves that a claim of the shipped class gets a volume. The volume is
+// attached, grows and changes its class.
+func (l *labRun) testShippedVolumes(*testing.T) {
+	l.kubectl("label", "node", "node-1", "topology.csi.cloudsim.dev/zone=sim-1a")
+	l.apply(hollowDriver)
+	l.apply(claim("data", "1Gi", "storageClassName: balanced"))
+	l.ready("data")
+	l.untilPrints("its volume is attached", "true", "get", "volumeattachments", "-o", "jsonpath={.items[*].status.attached}")
+	l.kubectl("patch", "pvc", "data", "-p", `{"spec":{"resources":{"requests":{"storage":"2Gi"}},"volumeAttributesClassName":"faster"}}`)
+	volume := l.kubectl("get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
+	l.untilPrints("it has grown", "2Gi", "get", "pv", volume, "-o", "jsonpath={.spec.capacity.storage}")
+	l.untilPrints("it has another class", "faster", "get", "pvc", "data", "-o", "jsonpath={.status.currentVolumeAttributesClassName}")
+}
+
+const shippedSnapshots = `
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshotClass
+metadata: {name: own}
+driver: csi.cloudsim.dev
+deletionPolicy: Delete
+---
+apiVersion: groupsnapshot.storage.k8s.io/v1
+kind: VolumeGroupSnapshotClass
+metadata: {name: own}
+driver: csi.cloudsim.dev
+deletionPolicy: Delete
+---
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshot
+metadata: {name: one}
+spec: {volumeSnapshotClassName: own, source: {persistentVolumeClaimName: data}}
+---
+apiVersion: groupsnapshot.storage.k8s.io/v1
+kind: VolumeGroupSnapshot
+metadata: {name: group}
+spec: {volumeGroupSnapshotClassName: own, source: {selector: {matchLabels: {app: data}}}}
+`
+
+// testShippedSnapshots proves that a snapshot, a group of snapshots, and a volume from a
+// snapshot work.
+func (l *labRun) testShippedSnapshots(*testing.T) {
+	l.kubectl("label", "pvc", "data", "app=data")
+	l.apply(shippedSnapshots)
+	l.untilPrints("a snapshot is ready", "true", "get", "volumesnapshot", "one", "-o", "jsonpath={.status.readyToUse}")
+	l.untilPrints("a group of them is ready", "true", "get", "volumegroupsnapshot", "group", "-o", "jsonpath={.status.readyToUse}")
+	l.apply(claim("restored", "2Gi", "storageClassName: balanced\n  dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: one}"))
+	l.ready("restored")
+}
+
+func (l *labRun) testShippedDelete(*testing.T) {
+	l.kubectl("delete", "volumegroupsnapshot", "group", "--wait")
+	l.kubectl("delete", "volumesnapshot", "one", "--wait")
+	l.kubectl("delete", "pod", "data", "restored", "--wait")
+	l.kubectl("delete", "pvc", "data", "restored", "--wait")
+	l.until("no disk, snapshot or attachment stays", func() string {
+		return l.cloud("disks", "list", "-o", "name") + l.cloud("snapshots", "list", "-o", "name") + l.kubectl("get", "volumeattachments,pv", "-o", "name")
+	})
+}

@@ -1,0 +1,256 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// haproxyConfig forwards TCP with HAProxy's best settings: one thread for each processor, and
+// splicing in the kernel.
+const haproxyConfig = `
+global
+  maxconn 4000
+defaults
+  mode tcp
+  timeout connect 5s
+  timeout client 350s
+  timeout server 350s
+  option splice-auto
+frontend in
+  bind %s
+  default_backend targets
+backend targets
+  server one %s check inter 2s
+`
+
+// targetPort is the port on which the instances of these benchmarks serve.
+const targetPort = 30080
+
+// The limits of BenchmarkHAProxy, as ratios to HAProxy's figures in the same run.
+const (
+	minThroughput  = 1.0  // ratio of bytes per second
+	minConnections = 0.85 // ratio of connections per second
+)
+
+// BenchmarkHAProxy compares the cloud's load balancer with HAProxy in TCP mode and with a
+// direct connection. All three take turns in one run, each in its own process. It measures the
+// bytes per second of one stream, and the connections per second that clients open, use and
+// close. It also measures the time that each adds to a round trip of 64 bytes at the 99th
+// percentile. It fails below a limit.
+func BenchmarkHAProxy(b *testing.B) {
+	path, err := exec.LookPath("haproxy")
+	if err != nil {
+		b.Skip("haproxy is not installed: apt-get install haproxy")
+	}
+	lb, target := benchLoadBalancer(b)
+	worker(b, target)
+	ways := []struct{ name, address string }{{"lb", lb}, {"haproxy", benchHAProxy(b, path, target)}, {"direct", target}}
+	for _, w := range ways {
+		answering(b, w.address)
+	}
+	bulk, rate, late := map[string][]float64{}, map[string][]float64{}, map[string][]time.Duration{}
+	b.ResetTimer()
+	for range b.N {
+		for _, w := range ways {
+			bulk[w.name] = append(bulk[w.name], streamed(b, w.address))
+		}
+		for _, w := range ways {
+			rate[w.name] = append(rate[w.name], connected(b, w.address))
+		}
+		for _, w := range ways {
+			late[w.name] = append(late[w.name], roundTrips(b, w.address)...)
+		}
+	}
+	// Use the median of the ratios of all turns. Then a busy moment of the machine
+	// spoils one turn, not the result.
+	throughput, connections := ofTurns(bulk["lb"], bulk["haproxy"]), ofTurns(rate["lb"], rate["haproxy"])
+	p99 := func(name string) float64 {
+		slices.Sort(late[name])
+		return float64(late[name][len(late[name])*99/100].Nanoseconds()) / 1e3
+	}
+	for _, w := range ways {
+		b.ReportMetric(median(bulk[w.name])/1e6, w.name+"-MB/s")
+		b.ReportMetric(median(rate[w.name]), w.name+"-conns/s")
+		b.ReportMetric(p99(w.name), w.name+"-p99-µs")
+		if w.name != "direct" {
+			b.ReportMetric(p99(w.name)-p99("direct"), w.name+"-added-p99-µs")
+		}
+	}
+	b.ReportMetric(throughput, "throughput/haproxy")
+	b.ReportMetric(connections, "conns/haproxy")
+	if throughput < minThroughput {
+		b.Errorf("throughput is %.2f of HAProxy's, below the limit of %.2f", throughput, minThroughput)
+	}
+	if connections < minConnections {
+		b.Errorf("connections a second are %.2f of HAProxy's, below the limit of %.2f", connections, minConnections)
+	}
+}
+
+// ofTurns returns the median of the ratios ours/theirs of all turns.
+func ofTurns(ours, theirs []float64) float64 {
+	all := make([]float64, len(ours))
+	for i := range all {
+		all[i] = ours[i] / theirs[i]
+	}
+	return median(all)
+}
+
+// benchLoadBalancer starts a cloud with a load balancer to one instance. It returns the
+// addresses of both.
+func benchLoadBalancer(b *testing.B) (lb, target string) {
+	b.Helper()
+	bin, dir := built(b, "allinone"), b.TempDir()
+	url := filepath.Join(dir, "url")
+	_, stop := background(b, bin, "cloudsim", "--listen=127.0.0.1:0", "--data-dir="+dir, "--ready-file="+url, "--profile=instant",
+		"--instance-range=127.120.0.0/16", "--load-balancer-range=127.121.0.0/16", "--load-balancer-range6=")
+	b.Cleanup(stop)
+	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(20 * time.Millisecond) {
+		if _, err := os.Stat(url); err == nil {
+			break
+		}
+	}
+	at, err := os.ReadFile(url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	cloud := func(args ...string) string {
+		cmd := exec.Command(bin, append([]string{"cloud"}, args...)...)
+		cmd.Env = append(os.Environ(), "CLOUDSIM_URL="+strings.TrimSpace(string(at)), "CLOUDSIM_TOKEN_FILE="+filepath.Join(dir, "admin.token"))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			b.Fatalf("%v: %v: %s", args, err, out)
+		}
+		return string(out)
+	}
+	cloud("instances", "create", "one", "--zone", "sim-1a", "--wait")
+	cloud("load-balancers", "create", "front", "--listener", fmt.Sprintf("tcp:8080:%d", targetPort), "--target", "one", "--wait")
+	return "127.121.0.1:8080", fmt.Sprintf("127.120.0.1:%d", targetPort)
+}
+
+func benchHAProxy(b *testing.B, path, target string) (address string) {
+	b.Helper()
+	address = "127.0.0.1:" + strconv.Itoa(freePort(b))
+	file := filepath.Join(b.TempDir(), "haproxy.cfg")
+	if err := os.WriteFile(file, fmt.Appendf(nil, haproxyConfig, address, target), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	_, stop := background(b, path, "-db", "-f", file)
+	b.Cleanup(stop)
+	return address
+}
+
+// answering waits until a server answers behind an address.
+func answering(b *testing.B, address string) {
+	b.Helper()
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			one := []byte("ee")
+			if _, err = c.Write(one); err == nil {
+				_, err = io.ReadFull(c, one[:1])
+			}
+			_ = c.Close()
+		}
+		switch {
+		case err == nil:
+			return
+		case time.Since(began) > 30*time.Second:
+			b.Fatal(err)
+		}
+	}
+}
+
+// streamed returns the bytes per second that one connection accepts.
+func streamed(b *testing.B, address string) float64 {
+	b.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("u")); err != nil {
+		b.Fatal(err)
+	}
+	buf := make([]byte, 256<<10)
+	var n int
+	began := time.Now()
+	for time.Since(began) < benchSpan {
+		wrote, err := c.Write(buf)
+		if n += wrote; err != nil {
+			b.Fatal(err)
+		}
+	}
+	return float64(n) / time.Since(began).Seconds()
+}
+
+// connected returns the connections per second that eight clients open, use once and close.
+func connected(b *testing.B, address string) float64 {
+	b.Helper()
+	var total int
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	began := time.Now()
+	for range 8 {
+		all.Go(func() {
+			n, one := 0, make([]byte, 2)
+			for time.Since(began) < benchSpan {
+				c, err := net.Dial("tcp", address)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				if _, err = c.Write([]byte("ee")); err == nil {
+					_, err = io.ReadFull(c, one[:1])
+				}
+				_ = c.(*net.TCPConn).SetLinger(0) // closes with a reset, because a port in TIME_WAIT is missing in the next rounds
+				_ = c.Close()
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				n++
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			total += n
+		})
+	}
+	all.Wait()
+	return float64(total) / time.Since(began).Seconds()
+}
+
+// roundTrips returns the times of round trips of 64 bytes, one after the other.
+func roundTrips(b *testing.B, address string) []time.Duration {
+	b.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("e")); err != nil {
+		b.Fatal(err)
+	}
+	message := make([]byte, 64)
+	var all []time.Duration
+	for end := time.Now().Add(benchSpan); time.Now().Before(end); {
+		began := time.Now()
+		if _, err := c.Write(message); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, message); err != nil {
+			b.Fatal(err)
+		}
+		all = append(all, time.Since(began))
+	}
+	return all
+}

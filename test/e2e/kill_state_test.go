@@ -1,0 +1,183 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// TestKillDuringLoad proves that a cloud that is killed during a load has either the old or the
+// loaded state, with the data of its disks. After an acknowledged load it has the loaded
+// state. No unfinished files remain.
+func TestKillDuringLoad(t *testing.T) {
+	rounds, instances := 40, 400
+	if testing.Short() {
+		rounds, instances = 6, 100
+	}
+	seed := *killSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("repeat with -kill-seed=%d", seed)
+	v := &victim{t: t, dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 7))}
+	v.start()
+	c := v.client()
+	for _, name := range []string{"one", "two"} {
+		if err := c.ResetState(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		populate(t, c, name, instances)
+		v.fillDisks(c, name)
+		if _, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now, loads := "two", map[bool]int{}
+	for range rounds {
+		to := map[string]string{"one": "two", "two": "one"}[now]
+		ctx, stop := context.WithCancel(t.Context())
+		loaded := make(chan error, 1)
+		go func() { loaded <- c.LoadState(ctx, to, cloudsim.LoadState{}) }()
+		select {
+		case err := <-loaded:
+			loaded <- err
+		case <-time.After(time.Duration(v.rng.IntN(400)) * time.Millisecond):
+		}
+		v.kill()
+		stop()
+		acknowledged := <-loaded == nil
+		c.HTTP.CloseIdleConnections()
+		if err := checkFile(v.dir); err != nil {
+			t.Fatalf("the file is damaged: %v", err)
+		}
+		v.start()
+		c = v.client()
+		now = loadedState(t, c, instances)
+		v.haveDisks(now)
+		if acknowledged && now != to {
+			t.Fatalf("the load of %s was acknowledged, and the cloud is %s", to, now)
+		}
+		loads[now == to]++
+		for _, folder := range []string{"states", "disks"} {
+			if left, _ := filepath.Glob(filepath.Join(v.dir, folder, ".*")); len(left) > 0 {
+				t.Fatalf("left behind: %v", left)
+			}
+		}
+	}
+	v.kill()
+	t.Logf("%d loads were complete at the kill, %d were not", loads[true], loads[false])
+}
+
+// disksOf contains the ids of the disks of each state. The first disk has the same id in both.
+var disksOf = map[string][]string{"one": {"disk-000001", "disk-000002"}, "two": {"disk-000001"}}
+
+// fillDisks creates the disks of a state and fills them with the name of the state.
+func (v *victim) fillDisks(c *client.Client, word string) {
+	v.t.Helper()
+	for _, want := range disksOf[word] {
+		d, err := c.CreateDisk(v.t.Context(), cloudsim.CreateDisk{Name: want, Zone: "sim-1a", Type: "balanced", SizeGiB: 1})
+		if err != nil || string(d.ID) != want {
+			v.t.Fatalf("%+v, %v", d, err)
+		}
+		for end := time.Now().Add(time.Minute); d.Status.SizeGiB == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if d, err = c.GetDisk(v.t.Context(), d.ID); err != nil {
+				v.t.Fatal(err)
+			}
+		}
+		f, err := os.OpenFile(v.image(want), os.O_WRONLY, 0)
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		_, err = f.WriteAt(dataOf(word), 1<<29)
+		if err := errors.Join(err, f.Close()); err != nil {
+			v.t.Fatal(err)
+		}
+	}
+}
+
+// haveDisks fails unless the disks are those of a state, with their data.
+func (v *victim) haveDisks(word string) {
+	v.t.Helper()
+	there, err := filepath.Glob(v.image("*"))
+	if err != nil || len(there) != len(disksOf[word]) {
+		v.t.Fatalf("the files of %s are %v, %v", word, there, err)
+	}
+	for _, path := range there {
+		f, err := os.Open(path)
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		want := dataOf(word)
+		have := make([]byte, len(want))
+		_, err = f.ReadAt(have, 1<<29)
+		if err := errors.Join(err, f.Close()); err != nil || !bytes.Equal(have, want) {
+			v.t.Fatalf("%s has the data of another state, %v", path, err)
+		}
+	}
+}
+
+func dataOf(word string) []byte { return bytes.Repeat([]byte(word), 2<<20) }
+
+// checkFile checks the data file of a killed cloud.
+func checkFile(dir string) error {
+	st, err := store.Open(filepath.Join(dir, "cloud.db"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(engine.New(slog.New(slog.DiscardHandler), st, engine.Default()).Check(), st.Close())
+}
+
+// populate creates n instances with names that begin with word.
+func populate(t *testing.T, c *client.Client, word string, n int) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for i := w; i < n; i += 8 {
+				if _, err := c.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: fmt.Sprintf("%s-%d", word, i), Zone: "sim-1a", Type: "small"}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// loadedState returns the word with which the names of all instances begin.
+func loadedState(t *testing.T, c *client.Client, n int) string {
+	t.Helper()
+	all, _, err := cloudsim.All(t.Context(), c.ListInstances, cloudsim.ListOptions{Limit: cloudsim.MaxPageSize})
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := map[string]int{}
+	for _, i := range all {
+		word, _, _ := strings.Cut(i.Name, "-")
+		words[word]++
+	}
+	for word, have := range words {
+		if have == n && len(words) == 1 {
+			return word
+		}
+	}
+	t.Fatalf("the instances are those of no saved state: %v", words)
+	return ""
+}

@@ -1,0 +1,244 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
+)
+
+var killSeed = flag.Uint64("kill-seed", 0, "TestKill: repeat the run of this seed; 0 for a new one")
+
+// TestKill kills a cloud under load many times, at random moments. The cloud keeps all
+// acknowledged changes and no incomplete changes. After each restart it continues its work and
+// its watches.
+func TestKill(t *testing.T) {
+	kills := 200
+	if testing.Short() {
+		kills = 12
+	}
+	seed := *killSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("repeat with -kill-seed=%d", seed)
+	v := &victim{t: t, dir: t.TempDir(), ledger: newLedger(), rng: rand.New(rand.NewPCG(seed, 0))}
+	for w := range 4 {
+		v.writers = append(v.writers, &writer{v: v, n: w, rng: rand.New(rand.NewPCG(seed, uint64(w)+1)), asked: map[string]bool{}})
+	}
+	for v.kills < kills && !t.Failed() {
+		if v.rng.IntN(6) == 0 {
+			v.stillborn()
+		} else {
+			v.live()
+		}
+		v.kills++
+		if err := v.ledger.audit(v.dir); err != nil {
+			t.Fatalf("after %d kills: %v", v.kills, err)
+		}
+		if v.kills%20 == 0 || v.kills == kills {
+			v.calm()
+		}
+	}
+	t.Logf("%d kills; the journal is at revision %d; %d answers, %d unknown, %d refusals", v.kills, v.ledger.checked, v.answers, v.unknown, len(v.ledger.refused))
+	if v.answers == 0 || v.unknown == 0 {
+		t.Error("the load was none: nothing was proved")
+	}
+}
+
+// victim is a cloud that runs in one process after the other, on one folder.
+type victim struct {
+	t       *testing.T
+	dir     string
+	ledger  *ledger
+	rng     *rand.Rand
+	writers []*writer
+	breaks  sync.Once
+	kills   int
+	answers int // guarded by ledger.mu
+	unknown int // guarded by ledger.mu
+
+	cmd    *exec.Cmd
+	args   []string // additional arguments of the cloud
+	stderr bytes.Buffer
+}
+
+func (v *victim) start() {
+	allinone, err := program()
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	_ = os.Remove(filepath.Join(v.dir, "url"))
+	v.stderr.Reset()
+	v.cmd = exec.Command(allinone, append([]string{"cloudsim", "--listen", "127.0.0.1:0", "--data-dir", v.dir,
+		"--ready-file", filepath.Join(v.dir, "url"), "--journal-keep", "20000", "--network-ranges", "10.0.0.0/8"}, v.args...)...)
+	v.cmd.Stderr = &v.stderr
+	if err := v.cmd.Start(); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// kill sends SIGKILL and returns when the process has ended.
+func (v *victim) kill() {
+	v.t.Helper()
+	_ = v.cmd.Process.Kill()
+	if err := v.cmd.Wait(); v.cmd.ProcessState.Exited() {
+		v.t.Fatalf("the cloud ended by itself: %v\n%s", err, v.stderr.String())
+	}
+}
+
+// client waits until the cloud serves, and returns a client.
+func (v *victim) client() *client.Client {
+	v.t.Helper()
+	var raw []byte
+	for end := time.Now().Add(time.Minute); !bytes.HasSuffix(raw, []byte("\n")); time.Sleep(2 * time.Millisecond) {
+		if raw, _ = os.ReadFile(filepath.Join(v.dir, "url")); time.Now().After(end) {
+			v.kill()
+			v.t.Fatalf("the cloud does not come up:\n%s", v.stderr.String())
+		}
+	}
+	return &client.Client{
+		URL: strings.TrimSpace(string(raw)), Token: client.TokenFile(filepath.Join(v.dir, "admin.token")),
+		HTTP: &http.Client{Timeout: 20 * time.Second, Transport: signed{&http.Transport{}}},
+	}
+}
+
+// stillborn kills the cloud while it starts.
+func (v *victim) stillborn() {
+	v.start()
+	<-time.After(time.Duration(v.rng.IntN(120)) * time.Millisecond)
+	v.kill()
+}
+
+// live kills the cloud while it serves four writers and a watcher.
+func (v *victim) live() {
+	v.start()
+	c := v.client()
+	ctx, cancel := context.WithCancel(v.t.Context())
+	defer cancel()
+	v.breaks.Do(func() { v.breakCalls(ctx, c) }) // the faults survive a restart of the cloud
+	var wg sync.WaitGroup
+	wg.Go(func() { v.watch(ctx, c, 0) })
+	for _, w := range v.writers {
+		wg.Go(func() { w.work(ctx, c) })
+	}
+	<-time.After(time.Duration(v.rng.IntN(250)) * time.Millisecond)
+	v.kill()
+	cancel()
+	wg.Wait()
+	c.HTTP.CloseIdleConnections()
+}
+
+// calm lets the cloud finish its work. No operation may stay open, and the watcher must get
+// every event. Then calm kills the idle cloud.
+func (v *victim) calm() {
+	v.start()
+	c := v.client()
+	ctx, cancel := context.WithTimeout(v.t.Context(), 2*time.Minute)
+	defer cancel()
+	ops, rev, err := cloudsim.All(ctx, c.ListOperations, cloudsim.ListOptions{Limit: cloudsim.MaxPageSize})
+	for _, op := range ops {
+		for now := op; err == nil && !now.Over(); {
+			if now, err = c.WaitOperation(ctx, op.ID); err != nil {
+				v.t.Errorf("after %d kills: %s %s %s stays %s", v.kills, op.ID, op.Verb, op.Target, op.State)
+			}
+		}
+	}
+	if err != nil {
+		v.t.Errorf("after %d kills: %v", v.kills, err)
+	}
+	v.watch(ctx, c, rev)
+	v.kill()
+	c.HTTP.CloseIdleConnections()
+	if err := v.ledger.audit(v.dir); err != nil {
+		v.t.Fatalf("after %d kills and rest: %v", v.kills, err)
+	}
+	if v.ledger.lastRev < rev {
+		v.t.Errorf("the watcher heard up to %d of %d", v.ledger.lastRev, rev)
+	}
+}
+
+// watch resumes after the last received event. It ends when the cloud dies. If until
+// is not 0, it also ends at revision until.
+func (v *victim) watch(ctx context.Context, c *client.Client, until uint64) {
+	if until != 0 && v.ledger.lastRev >= until {
+		return
+	}
+	for e, err := range c.Watch(ctx, cloudsim.WatchOptions{Since: v.ledger.lastRev}) {
+		if errors.Is(err, cloudsim.Unavailable) {
+			return // the cloud died
+		}
+		if err == nil {
+			err = v.ledger.hear(e)
+		}
+		if err != nil {
+			v.t.Errorf("after %d kills: %v", v.kills, err)
+			return
+		}
+		if until != 0 && e.Rev >= until {
+			return
+		}
+	}
+}
+
+// signed sends the request id in ctx, so that the test finds the request's events in the
+// journal.
+type signed struct{ next *http.Transport }
+
+type signKey struct{}
+
+func (s signed) RoundTrip(r *http.Request) (*http.Response, error) {
+	if id, ok := r.Context().Value(signKey{}).(string); ok {
+		r = r.Clone(r.Context())
+		r.Header.Set("X-Request-Id", id)
+	}
+	return s.next.RoundTrip(r)
+}
+
+func (s signed) CloseIdleConnections() { s.next.CloseIdleConnections() }
+
+// errDead is the error of a request with an unknown result. The cloud may have carried out the
+// request, because the cloud died or a fault struck the call.
+var errDead = errors.New("no answer")
+
+// say makes a request and writes its result into the ledger.
+func say[T cloudsim.Resource](ctx context.Context, w *writer, kind cloudsim.ResourceKind, id func(T) string, do func(context.Context) (T, error)) (T, error) {
+	w.said++
+	request := fmt.Sprintf("writer-%d-%d", w.n, w.said)
+	out, err := do(context.WithValue(ctx, signKey{}, request))
+	l := w.v.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case errors.Is(err, cloudsim.Unavailable), errors.Is(err, context.Canceled):
+		w.v.unknown++
+		return out, errDead
+	case err != nil:
+		if cloudsim.KindOf(err) == cloudsim.Internal {
+			w.v.t.Errorf("%s: %v", request, err)
+		}
+		l.refused[request] = true
+		return out, err
+	}
+	w.v.answers++
+	a := ack{request: request, kind: kind, id: id(out), rev: out.Head().Revision}
+	if a.rev != 0 {
+		a.object, _ = json.Marshal(out)
+	}
+	l.acks = append(l.acks, a)
+	return out, nil
+}

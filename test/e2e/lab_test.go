@@ -1,0 +1,442 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience makes all time limits longer on a slow host, such as the virtual machine of make vm-test.
+var patience = flag.Int("patience", 1, "how many `times` longer than usual all of a lab may take")
+
+func patiently(d time.Duration) time.Duration { return d * time.Duration(*patience) }
+
+// labRun is a lab that a test controls like a user: only with bin/allinone and kubectl.
+type labRun struct {
+	t        *testing.T
+	allinone string
+	dir      string
+}
+
+// labStatus is the part of `allinone status -o json` that the tests need.
+type labStatus struct {
+	PID        int
+	Ready      bool
+	Components []labComponent
+}
+
+type labComponent struct {
+	Name, Address          string
+	PID, Restarts          int
+	Ready, Inside          bool
+	Resident, Proportional int64
+}
+
+// newLab returns a lab in a new folder. It needs the binaries that `make build` makes.
+func newLab(t *testing.T) *labRun {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("boots a cluster: run make e2e")
+	}
+	bin, err := filepath.Abs("../../bin/allinone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{bin, filepath.Join(filepath.Dir(bin), "kube")} {
+		if _, err := os.Stat(name); err != nil {
+			t.Fatalf("%v: run make build", err)
+		}
+	}
+	l := &labRun{t: t, allinone: bin, dir: t.TempDir()}
+	t.Cleanup(func() {
+		if t.Failed() {
+			l.dump()
+		}
+		_ = exec.Command(bin, "down", "--data-dir", l.dir).Run()
+	})
+	return l
+}
+
+// dump keeps the logs of the lab after a failed test, and prints the end of each log.
+func (l *labRun) dump() {
+	kept := filepath.Join(filepath.Dir(l.allinone), "failed", l.t.Name())
+	if err := errors.Join(os.RemoveAll(kept), os.CopyFS(kept, os.DirFS(filepath.Join(l.dir, "logs")))); err != nil {
+		l.t.Log(err)
+	}
+	logs, _ := filepath.Glob(filepath.Join(kept, "*.log"))
+	for _, path := range logs {
+		raw, _ := os.ReadFile(path)
+		l.t.Logf("--- the end of %s\n%s", path, raw[max(0, len(raw)-300):])
+	}
+}
+
+func (l *labRun) env() []string {
+	return append(os.Environ(), "CLOUDSIM_DATA_DIR="+l.dir, "KUBECONFIG="+filepath.Join(l.dir, "kubeconfig"))
+}
+
+// try runs a program and returns its output.
+func (l *labRun) try(name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(l.t.Context(), patiently(2*time.Minute))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = l.env()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, errs.String())
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+func (l *labRun) must(name string, args ...string) string {
+	l.t.Helper()
+	out, err := l.try(name, args...)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return out
+}
+
+func (l *labRun) cloud(args ...string) string {
+	l.t.Helper()
+	return l.must(l.allinone, append([]string{"cloud"}, args...)...)
+}
+
+func (l *labRun) kubectlPath() string { return filepath.Join(l.dir, "bin", "kubectl") }
+
+func (l *labRun) kubectl(args ...string) string {
+	l.t.Helper()
+	return l.must(l.kubectlPath(), args...)
+}
+
+// until calls ok until it returns "". After 90 s it fails with the last reason of ok.
+func (l *labRun) until(what string, ok func() string) {
+	l.t.Helper()
+	l.within(90*time.Second, what, ok)
+}
+
+func (l *labRun) within(most time.Duration, what string, ok func() string) {
+	l.t.Helper()
+	most, begin := patiently(most), time.Now()
+	for {
+		reason := ok()
+		if reason == "" {
+			l.t.Logf("%s after %.1f s", what, time.Since(begin).Seconds())
+			return
+		}
+		if time.Since(begin) > most {
+			l.t.Fatalf("not in %s: %s: %s", most, what, reason)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// untilPrints waits until kubectl prints want.
+func (l *labRun) untilPrints(what, want string, args ...string) {
+	l.t.Helper()
+	l.until(what, func() string {
+		if got, err := l.try(l.kubectlPath(), args...); err != nil || got != want {
+			return fmt.Sprintf("%q, %v; want %q", got, err, want)
+		}
+		return ""
+	})
+}
+
+func (l *labRun) status() (s labStatus) {
+	l.t.Helper()
+	out, failed := l.try(l.allinone, "status", "-o", "json") // if no lab runs, the command fails but prints the status
+	if err := json.Unmarshal([]byte(out), &s); err != nil {
+		l.t.Fatal(errors.Join(err, failed))
+	}
+	return s
+}
+
+// component returns a running component.
+func (l *labRun) component(name string) labComponent {
+	l.t.Helper()
+	for _, c := range l.status().Components {
+		if c.Name == name {
+			return c
+		}
+	}
+	l.t.Fatalf("%s does not run", name)
+	return labComponent{}
+}
+
+// pids returns the process ids of the lab, by component.
+func (l *labRun) pids() map[string]int {
+	l.t.Helper()
+	m := map[string]int{}
+	for _, c := range l.status().Components {
+		if !c.Inside && c.PID != 0 && c.Name != "lab" {
+			m[c.Name] = c.PID
+		}
+	}
+	return m
+}
+
+// page fetches a URL and returns the first value of a "key: value" line.
+func page(url, key string) (string, error) {
+	said, err := fetch(url)
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(said) {
+		if v, ok := strings.CutPrefix(line, key+":"); ok {
+			return strings.TrimSpace(v), nil
+		}
+	}
+	return "", fmt.Errorf("no %s in %q", key, said)
+}
+
+// fetch gets a URL over a new connection.
+func fetch(url string) (string, error) {
+	hc := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := hc.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, raw)
+	}
+	return string(raw), err
+}
+
+// serve creates a Service of type LoadBalancer with three pods. It returns the URL of the load
+// balancer when the load balancer answers.
+func (l *labRun) serve(name string) string {
+	l.t.Helper()
+	l.kubectl("create", "deployment", name, "--image=web", "--replicas=3")
+	l.kubectl("expose", "deployment", name, "--type=LoadBalancer", "--port=8080")
+	l.kubectl("wait", "service", name, "--for=jsonpath={.status.loadBalancer.ingress[0].ip}", "--timeout=60s")
+	url := "http://" + l.kubectl("get", "service", name, "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}") + ":8080/"
+	l.answers(url)
+	return url
+}
+
+func (l *labRun) answers(url string) {
+	l.t.Helper()
+	l.until(url+" answers", func() string {
+		if _, err := page(url, "service"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// spread counts the answers of each node to 60 requests. No request may fail.
+func (l *labRun) spread(url string) map[string]int {
+	l.t.Helper()
+	seen := map[string]int{}
+	for range 60 {
+		node, err := page(url, "node")
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		seen[node]++
+	}
+	return seen
+}
+
+// TestLab starts a real cluster on a simulated cloud and checks the promises of the README.
+func TestLab(t *testing.T) {
+	l := newLab(t)
+	l.must(l.allinone, "up", "--detach", "--port-base", "0")
+
+	l.walk(t, []step{
+		{"nodes", (*labRun).testNodes},
+		{"instances", (*labRun).testInstances},
+		{"load balancer", (*labRun).testLoadBalancer},
+		{"figures", (*labRun).testFigures},
+		{"SIGKILL of each component", (*labRun).testKillComponents},
+		{"SIGKILL of the lab", (*labRun).testKillLab},
+		{"down and reset", (*labRun).testDown},
+	})
+}
+
+// step is one part of a test of a lab.
+type step struct {
+	name string
+	run  func(*labRun, *testing.T)
+}
+
+// walk runs the steps in order and stops at the first failure, because each step depends on
+// the previous step.
+func (l *labRun) walk(t *testing.T, steps []step) {
+	for _, s := range steps {
+		if !t.Run(s.name, func(t *testing.T) {
+			mine := *l
+			mine.t = t
+			s.run(&mine, t)
+		}) {
+			return
+		}
+	}
+}
+
+// testNodes proves that labels, provider id and addresses of a Node come from the cloud. The
+// events show that the controllers of k8s.io/cloud-provider set them.
+func (l *labRun) testNodes(t *testing.T) {
+	for i, zone := range []string{"sim-1a", "sim-1b", "sim-1c"} {
+		name := fmt.Sprintf("node-%d", i+1)
+		var vm struct {
+			ProviderID string
+			Addresses  []struct{ Type, Address string }
+		}
+		if err := json.Unmarshal([]byte(l.cloud("instances", "get", name, "-o", "json")), &vm); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("%s sim-1 %s small %s True", vm.ProviderID, zone, vm.Addresses[0].Address)
+		l.untilPrints(name+" is all that the cloud knows of it, and has no taint", want,
+			"get", "node", name, "-o", `jsonpath={.spec.providerID} {.metadata.labels.topology\.kubernetes\.io/region} `+
+				`{.metadata.labels.topology\.kubernetes\.io/zone} {.metadata.labels.node\.kubernetes\.io/instance-type} `+
+				`{.status.addresses[?(@.type=="InternalIP")].address} {.status.conditions[?(@.type=="Ready")].status} {.spec.taints}`)
+		l.untilPrints(name+" was initialised by the cloud-node-controller", "cloud-node-controller",
+			"get", "events", "--field-selector", "reason=Synced,involvedObject.name="+name, "-o", "jsonpath={.items[0].source.component}")
+	}
+}
+
+func (l *labRun) testInstances(*testing.T) {
+	const taint = `jsonpath={.spec.taints[?(@.key=="node.cloudprovider.kubernetes.io/shutdown")].effect}`
+	l.cloud("instances", "stop", "node-1", "--wait")
+	l.untilPrints("a stopped instance's node has the shutdown taint", "NoSchedule", "get", "node", "node-1", "-o", taint)
+	l.cloud("instances", "start", "node-1", "--wait")
+	l.untilPrints("a started one's has lost it", "", "get", "node", "node-1", "-o", taint)
+	l.kubectl("wait", "node", "node-1", "--for=condition=Ready", "--timeout=60s")
+
+	l.cloud("instances", "delete", "node-2", "--wait")
+	l.untilPrints("a deleted instance's node is gone", "", "get", "node", "node-2", "--ignore-not-found", "-o", "name")
+	l.cloud("instances", "create", "node-4", "--zone", "sim-1b", "--wait")
+	l.untilPrints("a new instance's node is initialised", "sim-1b",
+		"get", "node", "node-4", "--ignore-not-found", "-o", `jsonpath={.metadata.labels.topology\.kubernetes\.io/zone}`)
+	l.kubectl("wait", "node", "node-4", "--for=condition=Ready", "--timeout=60s")
+}
+
+func (l *labRun) testLoadBalancer(*testing.T) {
+	url := l.serve("web")
+	l.until("all three nodes take connections", func() string {
+		if seen := l.spread(url); len(seen) != 3 || slices.Min([]int{seen["node-1"], seen["node-3"], seen["node-4"]}) < 10 {
+			return fmt.Sprint(seen)
+		}
+		return ""
+	})
+	l.cloud("instances", "stop", "node-3", "--wait")
+	l.until("a stopped node takes none, and nobody notices", func() string {
+		if seen := l.spread(url); seen["node-3"] != 0 {
+			return fmt.Sprint(seen)
+		}
+		return ""
+	})
+	l.cloud("instances", "start", "node-3", "--wait")
+	l.until("it takes them again", func() string {
+		if seen := l.spread(url); seen["node-3"] == 0 {
+			return fmt.Sprint(seen)
+		}
+		return ""
+	})
+	l.kubectl("delete", "service", "web")
+	l.until("the load balancer and its address are released", func() string {
+		return l.cloud("load-balancers", "list", "-o", "name") + l.cloud("addresses", "list", "-o", "name")
+	})
+	l.kubectl("delete", "deployment", "web")
+}
+
+// testKillComponents proves that the cluster recovers after any process is killed. All writes
+// that were acknowledged before are still there.
+func (l *labRun) testKillComponents(t *testing.T) {
+	url := l.serve("shop")
+	for i, name := range []string{"cloudsim", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "ccm", "kwok"} {
+		mark := fmt.Sprintf("mark-%d", i)
+		l.kubectl("create", "configmap", mark, "--from-literal=key="+name)
+		l.cloud("addresses", "create", mark)
+		pid := l.pids()[name]
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatalf("%s (pid %d): %v", name, pid, err)
+		}
+		l.until(name+" is back", func() string {
+			s := l.status()
+			for _, c := range s.Components {
+				if c.Name == name && (c.PID == pid || !c.Ready) {
+					return fmt.Sprintf("pid %d, ready %v", c.PID, c.Ready)
+				}
+			}
+			return ""
+		})
+		l.untilPrints("the cluster kept what it had acknowledged", name, "get", "configmap", mark, "-o", "jsonpath={.data.key}")
+		l.cloud("addresses", "get", mark)
+		l.answers(url)
+	}
+	// Check that all components still work together.
+	l.cloud("instances", "create", "node-5", "--zone", "sim-1a", "--wait")
+	l.untilPrints("a new instance's node is initialised", "cloudsim://sim-1/sim-1a/i-000005", "get", "node", "node-5", "--ignore-not-found", "-o", "jsonpath={.spec.providerID}")
+	l.until("and takes connections", func() string {
+		if seen := l.spread(url); seen["node-5"] == 0 {
+			return fmt.Sprint(seen)
+		}
+		return ""
+	})
+}
+
+// testKillLab proves that no process remains when the lab itself is killed. The next up
+// restores the same cluster and the same cloud.
+func (l *labRun) testKillLab(t *testing.T) {
+	identity := func() string {
+		return l.kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}") + "\n" + l.cloud("instances", "list", "-o", "name")
+	}
+	before, pids := identity(), l.pids()
+	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	l.until("no process is left", func() string { return stillRun(pids) })
+	l.must(l.allinone, "up", "--detach")
+	if after := identity(); after != before {
+		t.Errorf("another cluster or cloud: %s; want %s", after, before)
+	}
+	url := "http://" + l.kubectl("get", "service", "shop", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}") + ":8080/"
+	l.answers(url)
+	l.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=60s")
+	if out, err := l.try(l.allinone, "up", "--detach"); err == nil {
+		t.Errorf("a second up in the same folder: %s", out)
+	}
+}
+
+func (l *labRun) testDown(t *testing.T) {
+	pids := l.pids()
+	l.must(l.allinone, "down")
+	if left := stillRun(pids); left != "" {
+		t.Errorf("left behind: %s", left)
+	}
+	if _, err := l.try(l.allinone, "reset"); err == nil {
+		t.Error("reset without --yes did not refuse")
+	}
+	l.must(l.allinone, "reset", "--yes")
+	if left, err := os.ReadDir(l.dir); err == nil && len(left) > 0 {
+		t.Errorf("reset left %v", left)
+	}
+}
+
+// stillRun returns the names of the processes that still run.
+func stillRun(pids map[string]int) string {
+	var left []string
+	for name, pid := range pids {
+		if raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && !bytes.Contains(raw, []byte(") Z ")) {
+			left = append(left, name)
+		}
+	}
+	return strings.Join(left, ", ")
+}

@@ -1,0 +1,212 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
+	"github.com/cloudsim-dev/allinone/cloudsim/store"
+)
+
+// ledger compares two views of a cloud: the answers and events that its callers got, and the
+// content of its file after a kill.
+type ledger struct {
+	mu      sync.Mutex
+	acks    []ack               // answers since the last audit
+	refused map[string]bool     // ids of requests that were answered with an error
+	heard   map[uint64][32]byte // digests of the events that watchers got, by revision
+	lastRev uint64              // last revision that watchers got
+
+	checked uint64                    // last revision of the journal that an audit has read
+	journal map[uint64][32]byte       // digests of all events, by revision
+	now     map[string]cloudsim.Event // the last event of every resource
+}
+
+// ack is an acknowledged answer: the resource at revision rev. Without a revision the answer
+// says that the resource is deleted.
+type ack struct {
+	request string
+	kind    cloudsim.ResourceKind
+	id      string
+	rev     uint64
+	object  []byte
+}
+
+func newLedger() *ledger {
+	return &ledger{
+		refused: map[string]bool{}, heard: map[uint64][32]byte{},
+		journal: map[uint64][32]byte{}, now: map[string]cloudsim.Event{},
+	}
+}
+
+func digest(e cloudsim.Event) [32]byte {
+	raw, _ := json.Marshal(e)
+	return sha256.Sum256(raw)
+}
+
+// hear records an event from a watch. It returns an error if a revision is missing.
+func (l *ledger) hear(e cloudsim.Event) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e.Rev != l.lastRev+1 {
+		return fmt.Errorf("the watch yields revision %d after %d", e.Rev, l.lastRev)
+	}
+	l.lastRev, l.heard[e.Rev] = e.Rev, digest(e)
+	return nil
+}
+
+// audit reads the file of a dead cloud and returns an error for everything that contradicts
+// the answers to its callers.
+func (l *ledger) audit(dir string) (err error) {
+	st, err := store.Open(filepath.Join(dir, "cloud.db"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	e := engine.New(slog.New(slog.DiscardHandler), st, engine.Default())
+	if err := e.Check(); err != nil {
+		return fmt.Errorf("the file is damaged: %w", err)
+	}
+	ctx := engine.AsCloud(context.Background())
+	changed, err := l.readJournal(ctx, e)
+	if err != nil {
+		return err
+	}
+	return errors.Join(l.checkAcks(), l.checkHeard(), l.checkObjects(ctx, e, changed), checkWhole(ctx, e))
+}
+
+// readJournal reads the new events of the journal and returns the changed resources.
+func (l *ledger) readJournal(ctx context.Context, e *engine.Engine) (changed map[string]bool, err error) {
+	changed = map[string]bool{}
+	for {
+		page, err := e.ListEvents(ctx, cloudsim.WatchOptions{Since: l.checked})
+		if err != nil {
+			return nil, fmt.Errorf("the journal after %d: %w", l.checked, err)
+		}
+		for _, ev := range page.Items {
+			if l.refused[ev.RequestID] && ev.Kind != cloudsim.KindFault { // an event of a fault's counter has the request id of the struck call
+				return nil, fmt.Errorf("request %s was refused, and yet it made revision %d of %s %s", ev.RequestID, ev.Rev, ev.Kind, ev.ID)
+			}
+			key := string(ev.Kind) + " " + ev.ID
+			l.journal[ev.Rev], l.now[key], changed[key] = digest(ev), ev, true
+		}
+		if page.Revision == l.checked {
+			return changed, nil
+		}
+		l.checked = page.Revision
+	}
+}
+
+// checkAcks checks that the journal contains every acknowledged write. Only a later event of
+// the same resource may replace a write.
+func (l *ledger) checkAcks() error {
+	var all []error
+	for _, a := range l.acks {
+		now, ok := l.now[string(a.kind)+" "+a.id]
+		switch {
+		case !ok:
+			all = append(all, fmt.Errorf("%s: %s %s was acknowledged and is lost", a.request, a.kind, a.id))
+		case a.object == nil && now.Type != cloudsim.EventDelete:
+			all = append(all, fmt.Errorf("%s: the end of %s %s was acknowledged, and it is still there", a.request, a.kind, a.id))
+		case a.object != nil && now.Rev < a.rev:
+			all = append(all, fmt.Errorf("%s: %s %s was acknowledged at revision %d; the file knows it at %d", a.request, a.kind, a.id, a.rev, now.Rev))
+		case a.object != nil && now.Rev == a.rev && !bytes.Equal(now.Object, a.object):
+			all = append(all, fmt.Errorf("%s: acknowledged as\n%s\nkept as\n%s", a.request, a.object, now.Object))
+		}
+	}
+	l.acks = nil
+	return errors.Join(all...)
+}
+
+// checkHeard checks that the journal contains every event that watchers got. An event must be
+// as durable as the change itself.
+func (l *ledger) checkHeard() error {
+	for rev, sum := range l.heard {
+		if l.journal[rev] != sum {
+			return fmt.Errorf("a watcher heard revision %d, which the journal has not, or otherwise", rev)
+		}
+	}
+	clear(l.heard) // checked events stay valid, because the journal only grows
+	return nil
+}
+
+// checkObjects compares each changed resource with its last event.
+func (l *ledger) checkObjects(ctx context.Context, e *engine.Engine, changed map[string]bool) error {
+	var all []error
+	for key := range changed {
+		ev := l.now[key]
+		var v any
+		var err error
+		switch ev.Kind {
+		case cloudsim.KindInstance:
+			v, err = e.GetInstance(ctx, cloudsim.InstanceID(ev.ID))
+		case cloudsim.KindAddress:
+			v, err = e.GetAddress(ctx, cloudsim.AddressID(ev.ID))
+		case cloudsim.KindLoadBalancer:
+			v, err = e.GetLoadBalancer(ctx, cloudsim.LoadBalancerID(ev.ID))
+		case cloudsim.KindDisk:
+			v, err = e.GetDisk(ctx, cloudsim.DiskID(ev.ID))
+		case cloudsim.KindSnapshot:
+			v, err = e.GetSnapshot(ctx, cloudsim.SnapshotID(ev.ID))
+		case cloudsim.KindNetwork:
+			v, err = e.GetNetwork(ctx, cloudsim.NetworkID(ev.ID))
+		case cloudsim.KindSubnet:
+			v, err = e.GetSubnet(ctx, cloudsim.SubnetID(ev.ID))
+		case cloudsim.KindRoute:
+			v, err = e.GetRoute(ctx, cloudsim.RouteID(ev.ID))
+		case cloudsim.KindOperation:
+			var op cloudsim.Operation
+			if op, err = e.GetOperation(ctx, cloudsim.OperationID(ev.ID)); !op.Over() {
+				op.Percent = 0 // computed from the clock at each read, and not stored
+			}
+			v = op
+		default:
+			continue
+		}
+		if ev.Type == cloudsim.EventDelete {
+			if !errors.Is(err, cloudsim.NotFound) {
+				all = append(all, fmt.Errorf("%s is gone since revision %d, and read: %v, %v", key, ev.Rev, v, err))
+			}
+			continue
+		}
+		raw, merr := json.Marshal(v)
+		if err = errors.Join(err, merr); err != nil || !bytes.Equal(raw, ev.Object) {
+			all = append(all, fmt.Errorf("%s: the journal says\n%s\nthe table says\n%s (%v)", key, ev.Object, raw, err))
+		}
+	}
+	return errors.Join(all...)
+}
+
+// TestLedgerFindsLies proves that the ledger finds each kind of wrong answer.
+func TestLedgerFindsLies(t *testing.T) {
+	put := cloudsim.Event{Rev: 1, Type: cloudsim.EventPut, Kind: cloudsim.KindAddress, ID: "addr-000001", Object: json.RawMessage(`{}`)}
+	for name, told := range map[string]ack{
+		"lost":      {kind: put.Kind, id: "addr-000002", rev: 1, object: []byte(`{}`)},
+		"otherwise": {kind: put.Kind, id: put.ID, rev: 1, object: []byte(`{"ip":"127.65.0.1"}`)},
+		"too old":   {kind: put.Kind, id: put.ID, rev: 2, object: []byte(`{}`)},
+		"not gone":  {kind: put.Kind, id: put.ID},
+	} {
+		l := newLedger()
+		l.journal[1], l.now["address addr-000001"] = digest(put), put
+		l.acks = []ack{told}
+		if l.checkAcks() == nil {
+			t.Errorf("%s: not found", name)
+		}
+	}
+	l := newLedger()
+	if l.hear(put) != nil || l.hear(put) == nil {
+		t.Error("a repeated event is not found")
+	}
+	if l.checkHeard() == nil {
+		t.Error("an event that is not in the journal is not found")
+	}
+}

@@ -1,0 +1,37 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if programDir != "" {
+		_ = os.RemoveAll(programDir)
+	}
+	os.Exit(code)
+}
+
+var programDir string
+
+// program builds allinone once for the tests that do not need the rest of bin. If the tests
+// have the race detector, the program has it, too.
+var program = sync.OnceValues(func() (path string, err error) {
+	if programDir, err = os.MkdirTemp("", "e2e"); err != nil {
+		return "", err
+	}
+	path = filepath.Join(programDir, "allinone")
+	args := []string{"build", "-o", path, "../../cmd/allinone"}
+	if raceDetector {
+		args = append([]string{"build", "-race"}, args[1:]...)
+	}
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building allinone: %w\n%s", err, out)
+	}
+	return path, nil
+})

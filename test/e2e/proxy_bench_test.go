@@ -1,0 +1,394 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/pkg/client"
+)
+
+// Limits, as ratios to upstream's figures in the same run. Decision 0055 gives
+// the measured ratios.
+const (
+	minFromTarget = 2.3  // throughput of 16 connections from the target
+	minToTarget   = 1.6  // throughput of 16 connections towards the target
+	maxCPU        = 0.6  // CPU time per byte
+	minDials      = 1.0  // dials per second
+	maxIdle       = 1.15 // memory of an idle connection
+	minStalled    = 0.95 // throughput with a stalled reader, relative to the throughput without a stalled reader
+)
+
+// The number and the duration of the measurements of each figure.
+const (
+	benchRounds = 3
+	benchSpan   = 2 * time.Second
+	idleConns   = 1000
+)
+
+// way is a kind of connection that a benchmark measures.
+type way struct {
+	name string
+	dial func(addr string) (net.Conn, error)
+	pids []int // of server and agent
+}
+
+// startWays starts server and agent of this project and of upstream, for a mode.
+func startWays(b *testing.B, mode string) (us, them way) {
+	b.Helper()
+	var out [2]way
+	for i, s := range []side{ours, theirs} {
+		l := newProxyLab(b)
+		server := l.server(s, mode)
+		agent := l.agent(s)
+		out[i] = way{name: s.name, pids: []int{server.Pid, agent.Pid}, dial: func(addr string) (net.Conn, error) { return benchConnect(l.socket, addr) }}
+		if mode == "grpc" {
+			out[i].dial = func(addr string) (net.Conn, error) { return benchTunnel(l.socket, addr) }
+		}
+	}
+	return out[0], out[1]
+}
+
+func benchTunnel(socket, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	tunnel, err := client.CreateSingleUseGrpcTunnelWithContext(ctx, context.Background(), "unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	return tunnel.DialContext(ctx, "tcp", addr)
+}
+
+func benchConnect(socket, addr string) (net.Conn, error) {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", addr)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, errors.New(resp.Status)
+	}
+	return conn, nil
+}
+
+// worker starts a target. The first byte of a connection selects its behaviour: 'd' sends data
+// forever, 'u' reads all data, and 'e' echoes.
+func worker(b *testing.B, address string) string {
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { ln.Close() })
+	go func() { // ends with the listener; the connections end with their clients
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go work(c)
+		}
+	}()
+	return ln.Addr().String()
+}
+
+func work(c net.Conn) {
+	defer c.Close()
+	first := make([]byte, 1)
+	if _, err := c.Read(first); err != nil {
+		return
+	}
+	switch buf := make([]byte, 64<<10); first[0] {
+	case 'd':
+		for {
+			if _, err := c.Write(buf); err != nil {
+				return
+			}
+		}
+	case 'u':
+		_, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{c}, buf)
+	default:
+		_, _ = io.Copy(c, c)
+	}
+}
+
+// bulk returns the throughput in MB/s, and the CPU seconds of server and agent for each GB.
+func (w way) bulk(b *testing.B, addr string, conns int, direction byte) (rate, cpu float64) {
+	b.Helper()
+	var moved atomic.Int64
+	var all sync.WaitGroup
+	var open []net.Conn
+	for range conns {
+		c, err := w.dial(addr)
+		if err != nil {
+			b.Fatalf("%s: %v", w.name, err)
+		}
+		open = append(open, c)
+		all.Go(func() { pump(c, direction, &moved) })
+	}
+	time.Sleep(benchSpan / 4) // until the throughput is stable
+	before, cpuBefore, began := moved.Load(), cpuOf(b, w.pids), time.Now()
+	time.Sleep(benchSpan)
+	bytes, took := float64(moved.Load()-before), time.Since(began).Seconds()
+	cpu = cpuOf(b, w.pids) - cpuBefore
+	for _, c := range open {
+		go c.Close() // konnectivity-client waits for an answer that is queued behind the data
+	}
+	all.Wait()
+	return bytes / took / 1e6, cpu / (bytes / 1e9)
+}
+
+func pump(c net.Conn, direction byte, moved *atomic.Int64) {
+	buf := make([]byte, 32<<10)
+	if _, err := c.Write([]byte{direction}); err != nil {
+		return
+	}
+	for {
+		var n int
+		var err error
+		if direction == 'u' {
+			n, err = c.Write(buf)
+		} else {
+			n, err = c.Read(buf)
+		}
+		moved.Add(int64(n))
+		if err != nil {
+			return
+		}
+	}
+}
+
+// cpuOf returns the CPU seconds that processes have used so far.
+func cpuOf(b *testing.B, pids []int) (sum float64) {
+	b.Helper()
+	for _, pid := range pids {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			b.Fatal(err)
+		}
+		fields := strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:]))
+		var user, system float64
+		if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
+			b.Fatal(err)
+		}
+		sum += (user + system) / 100 // USER_HZ is 100 on Linux
+	}
+	return sum
+}
+
+// dials returns the connections per second that four goroutines make and close.
+func (w way) dials(b *testing.B, addr string) float64 {
+	b.Helper()
+	var n atomic.Int64
+	var all sync.WaitGroup
+	end := time.Now().Add(benchSpan)
+	for range 4 {
+		all.Go(func() {
+			for time.Now().Before(end) {
+				c, err := w.dial(addr)
+				if err != nil {
+					b.Errorf("%s: %v", w.name, err)
+					return
+				}
+				n.Add(1)
+				c.Close()
+			}
+		})
+	}
+	all.Wait()
+	return float64(n.Load()) / benchSpan.Seconds()
+}
+
+// latency returns the median and the 99th percentile of the round trip of a byte, in µs.
+func (w way) latency(b *testing.B, addr string) (p50, p99 float64) {
+	b.Helper()
+	c, err := w.dial(addr)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	var took []float64
+	one := []byte{'e'}
+	for range 2000 {
+		began := time.Now()
+		if _, err := c.Write(one); err != nil {
+			b.Fatal(err)
+		}
+		if len(took) == 0 { // the target keeps the first byte
+			if _, err := c.Write(one); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if _, err := c.Read(one); err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, float64(time.Since(began).Microseconds()))
+	}
+	slices.Sort(took)
+	return took[len(took)/2], took[len(took)*99/100]
+}
+
+// idle returns the memory in KiB of server and agent for each of many idle connections.
+func (w way) idle(b *testing.B, addr string) float64 {
+	b.Helper()
+	before := residentOf(b, w.pids)
+	var open []net.Conn
+	for range idleConns {
+		c, err := w.dial(addr)
+		if err != nil {
+			b.Fatal(err)
+		}
+		open = append(open, c)
+	}
+	time.Sleep(2 * time.Second) // until unneeded memory is released
+	after := residentOf(b, w.pids)
+	for _, c := range open {
+		c.Close()
+	}
+	return (after - before) / idleConns
+}
+
+func residentOf(b *testing.B, pids []int) (kib float64) {
+	b.Helper()
+	for _, pid := range pids {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(raw), "RssAnon:")
+		var n float64
+		if _, err := fmt.Sscan(rest, &n); err != nil {
+			b.Fatal(err)
+		}
+		kib += n
+	}
+	return kib
+}
+
+// stalled measures the throughput of four connections with and without a stalled reader beside
+// them. The two measurements take turns, so that a change of the machine's load affects both.
+func (w way) stalled(b *testing.B, addr string, f figures) {
+	b.Helper()
+	others := func(name string) {
+		rate, _ := w.bulk(b, addr, 4, 'd')
+		f.add(name, rate)
+	}
+	others("without")
+	c, err := w.dial(addr)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := c.Write([]byte{'d'}); err != nil {
+		b.Fatal(err)
+	}
+	time.Sleep(benchSpan / 2) // until all buffers are full
+	others("with")
+	others("with")
+	go c.Close()
+	time.Sleep(benchSpan / 2) // until the connection has ended
+	others("without")
+}
+
+func median(all []float64) float64 {
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// figures contains the results of all rounds, by measurement.
+type figures map[string][]float64
+
+func (f figures) add(name string, v float64) { f[name] = append(f[name], v) }
+
+func (w way) measure(b *testing.B, addr string, f figures) {
+	for _, conns := range []int{1, 16} {
+		for _, d := range []byte{'d', 'u'} {
+			rate, cpu := w.bulk(b, addr, conns, d)
+			f.add(fmt.Sprintf("%c%d MB/s", d, conns), rate)
+			if len(w.pids) > 0 {
+				f.add(fmt.Sprintf("%c%d cpu-s/GB", d, conns), cpu)
+			}
+		}
+	}
+	f.add("dials/s", w.dials(b, addr))
+	p50, p99 := w.latency(b, addr)
+	f.add("p50 µs", p50)
+	f.add("p99 µs", p99)
+}
+
+// BenchmarkNetworkProxy compares server and agent of this project with upstream's, and with a
+// direct connection in the same run. It reports the medians of rounds that take turns. It
+// fails if a limit is exceeded.
+func BenchmarkNetworkProxy(b *testing.B) {
+	addr := worker(b, "127.0.0.1:0")
+	direct := way{name: "direct", dial: func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) }}
+	for _, mode := range []string{"grpc", "http-connect"} {
+		b.Run(mode, func(b *testing.B) {
+			us, them := startWays(b, mode)
+			got := map[string]figures{"ours": {}, "upstream": {}, "direct": {}}
+			for range benchRounds { // use new processes, because used processes already hold free memory
+				fresh, other := startWays(b, mode)
+				got["ours"].add("idle KiB", fresh.idle(b, addr))
+				got["upstream"].add("idle KiB", other.idle(b, addr))
+			}
+			stalled := figures{}
+			for range benchRounds {
+				for _, w := range []way{us, them, direct} {
+					w.measure(b, addr, got[w.name])
+				}
+				us.stalled(b, addr, stalled)
+			}
+			reportProxy(b, mode, got, median(stalled["with"])/median(stalled["without"]))
+			for range b.N - 1 { // the benchmark measures its own rounds
+			}
+		})
+	}
+}
+
+func reportProxy(b *testing.B, mode string, got map[string]figures, stalled float64) {
+	b.Helper()
+	var names []string
+	for name := range got["ours"] {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	ratio := map[string]float64{}
+	for _, name := range names {
+		o, u := median(got["ours"][name]), median(got["upstream"][name])
+		ratio[name] = o / u
+		line := fmt.Sprintf("%-12s %-12s ours %9.1f  upstream %9.1f  ratio %5.2f", mode, name, o, u, o/u)
+		if d := got["direct"][name]; len(d) > 0 {
+			line += fmt.Sprintf("  direct %9.1f", median(d))
+		}
+		b.Log(line)
+	}
+	b.Logf("%-12s stalled      ours keeps %.0f %%", mode, stalled*100)
+	limit := func(name string, v float64, ok bool) {
+		b.ReportMetric(v, strings.ReplaceAll(name, " ", "-"))
+		if !ok {
+			b.Errorf("%s: %s is %.2f, beyond its limit", mode, name, v)
+		}
+	}
+	for d, least := range map[string]float64{"d16": minFromTarget, "u16": minToTarget} {
+		limit(d+" throughput-ratio", ratio[d+" MB/s"], ratio[d+" MB/s"] >= least)
+		limit(d+" cpu-ratio", ratio[d+" cpu-s/GB"], ratio[d+" cpu-s/GB"] <= maxCPU)
+	}
+	limit("dial ratio", ratio["dials/s"], ratio["dials/s"] >= minDials)
+	limit("idle ratio", ratio["idle KiB"], ratio["idle KiB"] <= maxIdle)
+	limit("stalled ratio", stalled, stalled >= minStalled)
+}

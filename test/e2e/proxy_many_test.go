@@ -1,0 +1,295 @@
+package e2e
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/netproxy/certs"
+	"github.com/cloudsim-dev/allinone/netproxy/egress"
+)
+
+// TestLabTunnelOfMany proves that kube-apiserver reaches kubelets, a webhook and an aggregated
+// API through two servers behind one address and three agents. The test kills these processes
+// one after the other. Without an agent, the user sees the reason.
+func TestLabTunnelOfMany(t *testing.T) { newLab(t).throughMany(hollowTunnel) }
+
+// TestRealTunnelOfMany proves the same for real nodes.
+func TestRealTunnelOfMany(t *testing.T) {
+	l := newRealLab(t)
+	l.throughMany(realTunnel)
+	if pid := l.agentPID("node-1"); pid != 0 {
+		t.Errorf("node-1 has an agent (pid %d), for a network proxy that is not the lab's", pid)
+	}
+}
+
+// tunnelled describes a lab for the test: its pod, and the connections through the tunnel.
+type tunnelled struct {
+	up      []string // additional flags of up
+	pod     []string // kubectl arguments that create the pod web
+	carries func(l *labRun)
+	at      func(l *labRun) string // address of a listener outside the cluster
+	service string                 // manifest of the Service that leads kube-apiserver to the listener
+}
+
+var hollowTunnel = tunnelled{
+	pod: []string{"run", "web", "--image=web"},
+	carries: func(l *labRun) {
+		l.says("is a hollow node: no container runs there, so default/web has logged nothing", "logs", "web")
+		l.says("no container runs there to execute a command in", "exec", "web", "--", "ls")
+	},
+	// kube-apiserver sends the name "localhost", which the agent resolves on its own host.
+	at: func(*labRun) string { return "127.0.0.1" },
+	service: `
+apiVersion: v1
+kind: Service
+metadata: {name: extension, namespace: default}
+spec: {type: ExternalName, externalName: localhost, ports: [{port: %[1]d}]}
+`,
+}
+
+var realTunnel = tunnelled{
+	up:  []string{"--nodes", "real", "--instances", "1"},
+	pod: []string{"run", "web", "--image=" + agnhost, "--command", "--", "/agnhost", "netexec", "--http-port=8080"},
+	carries: func(l *labRun) {
+		l.says("Started HTTP server", "logs", "web")
+		l.says("netexec", "exec", "web", "--", "/agnhost", "--help")
+		l.forwards("web")
+	},
+	// Here kube-apiserver sends the addresses of endpoints. Kubernetes does not allow
+	// loopback addresses for endpoints.
+	at: (*labRun).hostAddress,
+	service: `
+apiVersion: v1
+kind: Service
+metadata: {name: extension, namespace: default}
+spec: {ports: [{name: https, port: %[1]d}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: extension-host, namespace: default, labels: {kubernetes.io/service-name: extension}}
+addressType: IPv4
+ports: [{name: https, port: %[1]d}]
+endpoints: [{addresses: [%[3]s], conditions: {ready: true}}]
+`,
+}
+
+// hostAddress returns this machine's address in the network of the real machines.
+func (l *labRun) hostAddress() string {
+	l.t.Helper()
+	all, err := net.Interfaces()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, i := range all {
+		if !strings.HasPrefix(i.Name, "csim-"+l.hash()) {
+			continue
+		}
+		addrs, err := i.Addrs()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil {
+				return n.IP.String()
+			}
+		}
+	}
+	l.t.Fatal("this machine has no address in the lab's network")
+	return ""
+}
+
+func (l *labRun) throughMany(what tunnelled) {
+	t, p := l.t, newProxyLab(l.t)
+	servers, agentPorts := p.many(2)
+	config, err := egress.Selector{
+		URL:      "https://" + failover(t, servers),
+		CABundle: p.file(certs.FrontendCA + ".crt"), ClientCert: p.file(certs.Client + ".crt"), ClientKey: p.file(certs.Client + ".key"),
+	}.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p.file("egress.yaml"), config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent := func(id string) *os.Process {
+		return p.start(ours, "agent", "--agent-id="+id, "--proxy-server-host="+agentPorts, "--sync-interval-cap=1s",
+			"--ca-cert="+p.file("agents-ca.crt"), "--agent-cert="+p.file("agent.crt"), "--agent-key="+p.file("agent.key"),
+			"--health-server-port=0", "--admin-server-port=0", "--dial-local") // hollow nodes have loopback addresses
+	}
+	kill := func(all ...*os.Process) {
+		for _, one := range all {
+			if err := one.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	agents := []*os.Process{agent("a"), agent("b"), agent("c")}
+	l.must(l.allinone, append([]string{"up", "--detach", "--port-base", "0", "--profile", "instant", "--egress-selector-config-file", p.file("egress.yaml")}, what.up...)...)
+	l.says("created", what.pod...)
+	l.kubectl("wait", "pod", "web", "--for=condition=Ready", "--timeout=90s")
+	l.extend(what)
+
+	l.carries("with all", what)
+	kill(p.running[0])
+	l.carries("without a server", what)
+	kill(agents[0], agents[1])
+	l.carries("with one of each", what)
+	kill(agents[2])
+	l.says("no network proxy agent is connected", "logs", "web")
+	l.says("no network proxy agent is connected", "create", "configmap", "refused")
+	l.says("the server is currently unable to handle the request", "get", "--raw", "/apis/shop.example/v1")
+	agent("d")
+	l.carries("with a new agent", what)
+}
+
+// carries checks that kube-apiserver reaches all targets behind the tunnel.
+func (l *labRun) carries(when string, what tunnelled) {
+	l.t.Helper()
+	l.t.Log(when)
+	what.carries(l)
+	l.says("the webhook was asked", "create", "configmap", "refused")
+	l.says(`"kind":"APIResourceList"`, "get", "--raw", "/apis/shop.example/v1")
+}
+
+// many starts n servers with the same certificate. It returns their addresses for clients and
+// for agents.
+func (l *proxyLab) many(n int) (clients []string, agents string) {
+	l.Helper()
+	for i := range n {
+		client, agent := fmt.Sprintf("127.0.0.1:%d", freePort(l)), freePort(l)
+		l.running = append(l.running, l.start(ours, append(l.forAgents(agent),
+			"--server-id=server-"+strconv.Itoa(i), "--server-count="+strconv.Itoa(n), "--frontend=http-connect@"+client,
+			"--server-cert="+l.file(certs.Frontend+".crt"), "--server-key="+l.file(certs.Frontend+".key"), "--server-ca-cert="+l.file(certs.FrontendCA+".crt"),
+			"--health-port=0", "--admin-port=0")...))
+		clients = append(clients, client)
+		agents += fmt.Sprintf(",127.0.0.1:%d", agent)
+	}
+	return clients, agents[1:]
+}
+
+// failover listens at one address and forwards each connection to the first reachable server.
+// It stands for a load balancer in front of the servers.
+func failover(t *testing.T, to []string) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { pass(c, to) })
+		}
+	})
+	t.Cleanup(func() { ln.Close(); serving.Wait() }) // runs after the lab's cleanup, which ends the open connections
+	return ln.Addr().String()
+}
+
+func pass(c net.Conn, to []string) {
+	defer c.Close()
+	for _, addr := range to {
+		s, err := net.Dial("tcp", addr)
+		if err != nil {
+			continue
+		}
+		defer s.Close()
+		var there sync.WaitGroup
+		there.Go(func() { _, _ = io.Copy(s, c); s.Close() })
+		_, _ = io.Copy(c, s)
+		c.Close()
+		there.Wait()
+		return
+	}
+}
+
+// extend starts a webhook that refuses a configmap, and an aggregated API. It registers both in
+// the cluster.
+func (l *labRun) extend(what tunnelled) {
+	l.t.Helper()
+	t, host := l.t, what.at(l)
+	dir := filepath.Join(t.TempDir(), "certs")
+	if err := certs.Make(dir, []string{"extension.default.svc"}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(filepath.Join(dir, "agents-ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/admit", admit)
+	mux.HandleFunc("/apis/shop.example/v1", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"shop.example/v1","resources":[]}`)
+	})
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	done := make(chan error, 1)
+	go func() { done <- srv.ServeTLS(ln, filepath.Join(dir, "server.crt"), filepath.Join(dir, "server.key")) }()
+	t.Cleanup(func() { srv.Close(); <-done })
+
+	manifest := filepath.Join(t.TempDir(), "extension.yaml")
+	text := fmt.Sprintf(what.service+extension, ln.Addr().(*net.TCPAddr).Port, base64.StdEncoding.EncodeToString(ca), host)
+	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.kubectl("apply", "-f", manifest)
+}
+
+// admit refuses every request, with the webhook's own message.
+func admit(w http.ResponseWriter, r *http.Request) {
+	var review struct {
+		Request struct {
+			UID string `json:"uid"`
+		} `json:"request"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":%q,"allowed":false,"status":{"message":"the webhook was asked"}}}`,
+		review.Request.UID)
+}
+
+// extension is a template with a port and a certificate authority.
+const extension = `
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: extension}
+webhooks:
+- name: extension.shop.example
+  admissionReviewVersions: [v1]
+  sideEffects: None
+  clientConfig: {service: {name: extension, namespace: default, path: /admit, port: %[1]d}, caBundle: %[2]s}
+  matchConditions: [{name: refused, expression: object.metadata.name == "refused"}]
+  rules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]
+---
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: v1.shop.example}
+spec:
+  group: shop.example
+  version: v1
+  groupPriorityMinimum: 100
+  versionPriority: 100
+  service: {name: extension, namespace: default, port: %[1]d}
+  caBundle: %[2]s
+`

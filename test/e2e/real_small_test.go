@@ -1,0 +1,98 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRealSmall proves the minimum of real machines: a machine joins, runs a pod with a limit,
+// and leaves nothing behind. It is for slow hosts and for hosts with only cgroups v2.
+func TestRealSmall(t *testing.T) {
+	l := newRealLab(t)
+	if *patience == 1 {
+		t.Skip("TestReal has all of this, and more; make vm-test runs it where that takes too long")
+	}
+	began := time.Now()
+	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "1", "--port-base", "0", "--profile", "instant",
+		"--volumes=false", "--network-proxy=false", "--timeout", patiently(2*time.Minute).String())
+	t.Logf("a real node after %s", time.Since(began).Round(time.Millisecond))
+	l.walk(t, []step{
+		{"pods", (*labRun).testSmallPods},
+		{"sizes", (*labRun).testSmallSizes},
+		{"an instance goes", (*labRun).testSmallDelete},
+		{"nothing is left", (*labRun).testRealCleanup},
+	})
+}
+
+// limited is a pod with a memory and a CPU limit.
+const limited = `
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: web
+    image: ` + agnhost + `
+    args: [netexec, --http-port=8080]
+    resources: {limits: {memory: 96Mi, cpu: 500m}}
+`
+
+// testSmallPods proves that a pod runs and that its logs and network work.
+func (l *labRun) testSmallPods(t *testing.T) {
+	l.apply(limited)
+	l.ready("web")
+	l.says("Started HTTP server", "logs", "web")
+	l.connects("it reaches itself", "web", "localhost:8080")
+	l.connects("it reaches the API server", "web", "kubernetes.default:443")
+}
+
+// testSmallSizes proves that the kernel limits a machine to the size of its type, and a pod in
+// the machine to its own limit.
+func (l *labRun) testSmallSizes(t *testing.T) {
+	const v2 = "/sys/fs/cgroup/cgroup.controllers"
+	if raw, err := os.ReadFile(v2); err != nil || !strings.Contains(string(raw), "memory") {
+		t.Skipf("this host's memory is in cgroups of v1: %v", err)
+	}
+	machine := "/sys/fs/cgroup/cloudsim-" + l.hash() + "/i-000001"
+	for file, want := range map[string]string{
+		"memory.max":                 fmt.Sprint(int64(4 << 30)),
+		"cpu.max":                    "200000 100000",
+		"kubepods/pod*/memory.max":   fmt.Sprint(96 << 20),
+		"kubepods/pod*/cpu.max":      "50000 100000",
+		"kubepods/pod*/*/memory.max": fmt.Sprint(96 << 20), // a container or the sandbox
+	} {
+		found, err := filepath.Glob(filepath.Join(machine, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var have []string
+		for _, path := range found {
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			have = append(have, strings.TrimSpace(string(raw)))
+		}
+		if !slices.Contains(have, want) {
+			t.Errorf("%s is %v, want %s", file, have, want)
+		}
+	}
+}
+
+// testSmallDelete proves that the node and the machine of a deleted instance disappear without
+// a trace.
+func (l *labRun) testSmallDelete(t *testing.T) {
+	l.cloud("instances", "delete", "node-1", "--wait")
+	l.untilPrints("the node goes", "", "get", "node", "node-1", "--ignore-not-found", "-o", "name")
+	for _, what := range l.left() {
+		if strings.Contains(what, "i-000001") {
+			t.Errorf("its machine leaves %s", what)
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRealTenNodes runs ten machines on one host and prints the cost of a node. The cost is its
+// memory, and the time from the call that creates the instance until the Node is Ready.
+func TestRealTenNodes(t *testing.T) {
+	l := newRealLab(t)
+	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "1", "--port-base", "0", "--profile", "instant")
+	var took []string
+	for i := 2; i <= 10; i++ {
+		node := fmt.Sprintf("node-%d", i)
+		began := time.Now()
+		l.cloud("instances", "create", node, "--zone", fmt.Sprintf("sim-1%c", 'a'+i%3))
+		l.untilPrints(node+" is Ready", "True", "get", "node", node, "--ignore-not-found", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		took = append(took, time.Since(began).Round(100*time.Millisecond).String())
+	}
+	t.Logf("from the call to Ready, one after the other: %s", strings.Join(took, ", "))
+	all, count := l.memoryOfMachines(), 0
+	for name, bytes := range all {
+		t.Logf("%-24s %4d MiB a node", name, bytes>>20/10)
+		count++
+	}
+	if count == 0 {
+		t.Error("no machine takes memory")
+	}
+}
+
+// memoryOfMachines returns the memory of all machines in bytes, by program and in sum. Shared
+// memory is divided among its users (proc_pid_smaps(5), Pss).
+func (l *labRun) memoryOfMachines() map[string]int64 {
+	l.t.Helper()
+	all := map[string]int64{}
+	for _, p := range l.processes() {
+		pid, name, _ := strings.Cut(p, " ")
+		raw, err := os.ReadFile(filepath.Join("/proc", pid, "smaps_rollup"))
+		if err != nil {
+			continue // the process ended
+		}
+		for s := bufio.NewScanner(bytes.NewReader(raw)); s.Scan(); {
+			var kib int64
+			if _, err := fmt.Sscanf(s.Text(), "Pss: %d kB", &kib); err == nil {
+				all[name] += kib << 10
+				all["everything"] += kib << 10
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,382 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// agnhost is upstream's test server. Real machines have its image.
+const agnhost = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
+
+// newRealLab returns a lab with real machines. It needs root and `make machine`.
+func newRealLab(t *testing.T) *labRun {
+	t.Helper()
+	l := newLab(t)
+	if os.Geteuid() != 0 {
+		t.Skip("real nodes need root")
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(l.allinone), "machine", "containerd")); err != nil {
+		t.Fatalf("%v: run make machine", err)
+	}
+	return l
+}
+
+// left returns everything on the host that belongs to the lab's machines: processes, cgroups,
+// links, mounts and routing rules.
+func (l *labRun) left() []string {
+	l.t.Helper()
+	var all []string
+	hash := l.hash()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, l.dir) {
+			all = append(all, "mount "+line)
+		}
+	}
+	hosts, err := net.Interfaces()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, i := range hosts {
+		if strings.HasPrefix(i.Name, "csim-"+hash) {
+			all = append(all, "link "+i.Name)
+		}
+	}
+	if rules := l.must("ip", "rule", "show"); strings.Contains(rules, "csim-"+hash) {
+		all = append(all, "rules:\n"+rules)
+	}
+	for _, pattern := range []string{"/sys/fs/cgroup/cloudsim-", "/sys/fs/cgroup/*/cloudsim-"} {
+		found, err := filepath.Glob(pattern + hash)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		all = append(all, found...)
+	}
+	for _, pid := range l.processes() {
+		all = append(all, fmt.Sprintf("process %s", pid))
+	}
+	return all
+}
+
+// hash returns the part of names on the host that identifies the lab.
+func (l *labRun) hash() string {
+	l.t.Helper()
+	out, failed := l.try(l.allinone, "status", "-o", "json") // the command fails if no lab runs
+	for line := range strings.Lines(out) {
+		if _, after, ok := strings.Cut(line, `"host": "`); ok {
+			return strings.TrimRight(after, "\",\n")
+		}
+	}
+	l.t.Fatal("status does not say what the lab is called on the host: ", failed)
+	return ""
+}
+
+// processes returns the processes in the lab's cgroups, as pid and name.
+func (l *labRun) processes() []string {
+	var all []string
+	group := "/cloudsim-" + l.hash()
+	stats, _ := filepath.Glob("/proc/[0-9]*/cgroup")
+	for _, path := range stats {
+		raw, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(raw), group) {
+			continue
+		}
+		comm, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "comm"))
+		stat, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "stat"))
+		if bytes.Contains(stat, []byte(") Z ")) {
+			continue // a zombie: its parent has not waited for it yet
+		}
+		all = append(all, filepath.Base(filepath.Dir(path))+" "+strings.TrimSpace(string(comm)))
+	}
+	return all
+}
+
+// machinePID returns the process id of the first process of an instance's machine, or 0.
+func (l *labRun) machinePID(id string) int {
+	l.t.Helper()
+	for _, p := range l.processes() {
+		pid, name, _ := strings.Cut(p, " ")
+		line, err := os.ReadFile("/proc/" + pid + "/cmdline")
+		if err == nil && name == "machine" && strings.Contains(string(line), "/"+id+"/") {
+			var n int
+			if _, err := fmt.Sscan(pid, &n); err == nil {
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// TestReal checks the promises of docs/real-nodes.md with a cluster of real machines.
+func TestReal(t *testing.T) {
+	l := newRealLab(t)
+	began := time.Now()
+	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--port-base", "0", "--profile", "instant")
+	t.Logf("three real nodes after %s", time.Since(began).Round(time.Millisecond))
+	l.walk(t, []step{
+		{"pods", (*labRun).testRealPods},
+		{"routes", (*labRun).testRealRoutes},
+		{"load balancer", (*labRun).testRealLoadBalancer},
+		{"figures", (*labRun).testFigures},
+		{"metadata", (*labRun).testRealMetadata},
+		{"private images", (*labRun).testRealPull},
+		{"tunnel", (*labRun).testRealTunnel},
+		{"client addresses", (*labRun).testRealClientAddress},
+		{"UDP", (*labRun).testRealUDP},
+		{"affinity", (*labRun).testRealAffinity},
+		{"draining", (*labRun).testRealDraining},
+		{"zone outage", (*labRun).testRealZoneOutage},
+		{"instances", (*labRun).testRealInstances},
+		{"SIGKILL of a machine", (*labRun).testRealCrash},
+		{"SIGKILL of the lab", (*labRun).testRealAdoption},
+		{"rolling replacement", (*labRun).testRealReplacement},
+		{"nothing is left", (*labRun).testRealCleanup},
+	})
+}
+
+// podsByNode returns the name and the address of a deployment's pod on each node.
+func (l *labRun) podsByNode(name string) map[string][2]string {
+	l.t.Helper()
+	all := map[string][2]string{}
+	for line := range strings.Lines(l.kubectl("get", "pods", "-l", "app="+name, "-o",
+		`jsonpath={range .items[*]}{.spec.nodeName} {.metadata.name} {.status.podIP}{"\n"}{end}`)) {
+		if f := strings.Fields(line); len(f) == 3 {
+			all[f[0]] = [2]string{f[1], f[2]}
+		}
+	}
+	return all
+}
+
+// testRealPods proves that pods run on every node. They reach each other by address and through
+// the Service, and they reach the API server. Their logs work.
+func (l *labRun) testRealPods(t *testing.T) {
+	if who := l.must(l.allinone, "enter", "node-1", "hostname"); who != "node-1" {
+		t.Errorf("entered %q", who)
+	}
+	if _, err := l.try(l.allinone, "enter", "node-9", "hostname"); err == nil || !strings.Contains(err.Error(), `no machine of the name "node-9"`) {
+		t.Errorf("entered a node that is not there: %v", err)
+	}
+	l.kubectl("create", "deployment", "web", "--image="+agnhost, "--replicas=3", "--", "/agnhost", "netexec", "--http-port=8080")
+	l.kubectl("expose", "deployment", "web", "--type=LoadBalancer", "--port=80", "--target-port=8080")
+	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
+	l.kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=90s")
+	pods := l.podsByNode("web")
+	if len(pods) != 3 {
+		t.Fatalf("the pods are not spread over three nodes: %v", pods)
+	}
+	for node, pod := range pods {
+		for other, to := range pods {
+			l.connects(fmt.Sprintf("%s reaches a pod of %s", node, other), pod[0], to[1]+":8080")
+		}
+		l.connects(node+" reaches the Service", pod[0], "web.default.svc.cluster.local:80")
+		l.connects(node+" reaches the API server", pod[0], "kubernetes.default:443")
+		l.says("Started HTTP server", "logs", pod[0])
+	}
+}
+
+// connects waits until a pod reaches an address. A pod can be Ready before its program listens
+// and before every kube-proxy knows the pod. A node can be Ready before the route controller
+// has made the route to its pods.
+func (l *labRun) connects(what, pod, to string) {
+	l.t.Helper()
+	l.until(what, func() string {
+		if _, err := l.try(l.kubectlPath(), "exec", pod, "--", "/agnhost", "connect", "--timeout=5s", to); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// testRealRoutes proves that pods of two nodes reach each other only through the cloud's route.
+// The route controller repairs a deleted route.
+func (l *labRun) testRealRoutes(t *testing.T) {
+	pods := l.podsByNode("web")
+	reach := func() error {
+		_, err := l.try(l.kubectlPath(), "exec", pods["node-1"][0], "--", "/agnhost", "connect", "--timeout=2s", pods["node-2"][1]+":8080")
+		return err
+	}
+	if err := reach(); err != nil {
+		t.Fatal(err)
+	}
+	pods2 := l.kubectl("get", "node", "node-2", "-o", "jsonpath={.spec.podCIDR}")
+	var id string
+	for line := range strings.Lines(l.cloud("routes", "list", "--no-headers")) {
+		if f := strings.Fields(line); slices.Contains(f, pods2) {
+			id = f[0]
+		}
+	}
+	if id == "" {
+		t.Fatalf("the cloud has no route to %s, the pods of node-2", pods2)
+	}
+	// The route controller runs every ten seconds. Without the fault it would often
+	// repair the route before the test sees that the route is missing.
+	l.cloud("faults", "create", "unrepaired", "--operation", "routes.create", "--effect", "error")
+	l.cloud("routes", "delete", id, "--wait")
+	l.until("the pods of node-2 are cut off", func() string {
+		if reach() == nil {
+			return "they are reached without a route"
+		}
+		return ""
+	})
+	l.cloud("faults", "delete", "unrepaired")
+	l.until("the route controller makes the route again, and they are reached", func() string {
+		if err := reach(); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// answersFrom sends n requests to a load balancer and counts the answers of each pod.
+func (l *labRun) answersFrom(url string, n int) (map[string]int, error) {
+	seen := map[string]int{}
+	for range n {
+		who, err := fetch(url + "hostname")
+		if err != nil {
+			return seen, err
+		}
+		seen[who]++
+	}
+	return seen, nil
+}
+
+// everyPod waits until each of the three pods answers requests.
+func (l *labRun) everyPod(url string) {
+	l.t.Helper()
+	l.until("every pod takes requests", func() string {
+		if seen, err := l.answersFrom(url, 60); err != nil || len(seen) != 3 {
+			return fmt.Sprint(seen, err)
+		}
+		return ""
+	})
+}
+
+func (l *labRun) realURL(service string) string {
+	l.t.Helper()
+	l.kubectl("wait", "service", service, "--for=jsonpath={.status.loadBalancer.ingress[0].ip}", "--timeout=60s")
+	return "http://" + l.kubectl("get", "service", service, "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}") + "/"
+}
+
+func (l *labRun) testRealLoadBalancer(*testing.T) {
+	l.everyPod(l.realURL("web"))
+}
+
+// testRealInstances proves that a stopped instance's machine is off, and that a started machine
+// has its old disk. A created machine joins, and a deleted machine is gone.
+func (l *labRun) testRealInstances(t *testing.T) {
+	l.cloud("instances", "stop", "node-1", "--wait")
+	l.until("the machine is off", func() string {
+		if pid := l.machinePID("i-000001"); pid != 0 {
+			return fmt.Sprintf("pid %d runs", pid)
+		}
+		return ""
+	})
+	began := time.Now()
+	l.cloud("instances", "start", "node-1", "--wait")
+	l.until("it is on again", func() string {
+		if l.machinePID("i-000001") == 0 {
+			return "no process"
+		}
+		return ""
+	})
+	l.kubectl("wait", "node", "node-1", "--for=condition=Ready", "--timeout=90s")
+	t.Logf("Ready %s after start", time.Since(began).Round(time.Millisecond))
+
+	l.cloud("instances", "delete", "node-2", "--wait")
+	l.untilPrints("the cloud controller manager deletes the node", "", "get", "node", "node-2", "--ignore-not-found", "-o", "name")
+	began = time.Now()
+	l.cloud("instances", "create", "node-4", "--zone", "sim-1b", "--wait")
+	l.untilPrints("a new instance joins", "True", "get", "node", "node-4", "--ignore-not-found",
+		"-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+	t.Logf("from POST to Ready: %s", time.Since(began).Round(time.Millisecond))
+	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
+}
+
+// testRealCrash proves that killing a machine's first process ends all its processes, and that
+// a crash through the cloud does the same. Only the traffic of this machine fails, and the
+// load balancer moves the traffic away. A reboot starts the machine again.
+func (l *labRun) testRealCrash(t *testing.T) {
+	pid := l.machinePID("i-000003")
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatalf("machine of node-3 (pid %d): %v", pid, err)
+	}
+	l.until("nothing of the machine runs", func() string {
+		if pid := l.machinePID("i-000003"); pid != 0 {
+			return fmt.Sprintf("pid %d", pid)
+		}
+		return ""
+	})
+	l.rebootCrashed(t)
+	l.movesAway(t, func() { l.cloud("instances", "crash", "node-3") })
+	if pid := l.machinePID("i-000003"); pid != 0 {
+		t.Errorf("pid %d runs after a crash", pid)
+	}
+	l.rebootCrashed(t)
+}
+
+func (l *labRun) rebootCrashed(t *testing.T) {
+	t.Helper()
+	l.cloud("instances", "reboot", "node-3", "--wait")
+	l.until("it is rebooted", func() string {
+		if l.machinePID("i-000003") == 0 {
+			return "no process"
+		}
+		return ""
+	})
+	l.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=90s")
+}
+
+// testRealAdoption proves that machines keep running when the lab is killed. The next lab takes
+// the machines over, and their containers are not restarted.
+func (l *labRun) testRealAdoption(t *testing.T) {
+	l.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
+	before := l.machinePID("i-000001")
+	// After the crash, the API server shows old pod states until the kubelet has started
+	// the pods again. So wait with this Service: its nodes serve only through their own
+	// pods.
+	l.everyPod(l.realURL("drain"))
+	pods := l.podsByNode("web")
+	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	l.must(l.allinone, "up", "--detach", "--nodes", "real")
+	if after := l.machinePID("i-000001"); after != before || after == 0 {
+		t.Errorf("the machine has pid %d after the lab was killed, and had %d", after, before)
+	}
+	if now := l.podsByNode("web"); fmt.Sprint(now) != fmt.Sprint(pods) {
+		t.Errorf("pods are %v, and were %v", now, pods)
+	}
+	url := l.realURL("web")
+	l.until("the load balancer answers", func() string {
+		if _, err := l.answersFrom(url, 20); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// testRealCleanup proves that `down` finds and ends everything of a killed lab.
+func (l *labRun) testRealCleanup(t *testing.T) {
+	if len(l.left()) == 0 {
+		t.Fatal("this test would not see a running lab")
+	}
+	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	l.must(l.allinone, "down")
+	if left := l.left(); len(left) > 0 {
+		t.Errorf("left behind:\n%s", strings.Join(slices.Sorted(slices.Values(left)), "\n"))
+	}
+	l.must(l.allinone, "reset", "--yes")
+}

@@ -1,0 +1,299 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// healthWindow is the time within which a load balancer stops using a lost node. It covers
+// two failed probes, two seconds apart with a timeout of one second, and a margin for a busy
+// machine.
+const healthWindow = 20 * time.Second
+
+// outsider is a client outside the cloud: a network namespace behind the host.
+type outsider struct {
+	l       *labRun
+	name    string
+	address string
+}
+
+func (l *labRun) newOutsider(t *testing.T) outsider {
+	t.Helper()
+	hash := l.hash()
+	n, err := strconv.ParseUint(hash[:2], 16, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := int(n) &^ 3 // start of a /30 that tests of other labs rarely use
+	c := outsider{l: l, name: "client-" + hash, address: fmt.Sprintf("198.51.100.%d", base+2)}
+	host := fmt.Sprintf("198.51.100.%d", base+1)
+	l.must("ip", "netns", "add", c.name)
+	t.Cleanup(func() { // the context of the test has ended by then
+		if out, err := exec.Command("ip", "netns", "delete", c.name).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	l.must("ip", "link", "add", "ct-"+hash, "type", "veth", "peer", "name", "eth0", "netns", c.name)
+	l.must("ip", "address", "add", host+"/30", "dev", "ct-"+hash)
+	l.must("ip", "link", "set", "ct-"+hash, "up")
+	for _, args := range []string{"address add " + c.address + "/30 dev eth0", "link set eth0 up", "link set lo up", "route add default via " + host} {
+		l.must("ip", append([]string{"-n", c.name}, strings.Fields(args)...)...)
+	}
+	return c
+}
+
+func (c outsider) fetch(url string) (string, error) {
+	return c.l.try("ip", "netns", "exec", c.name, "curl", "-sf", "-m", "5", url)
+}
+
+// testRealClientAddress proves that a pod sees the client's address with externalTrafficPolicy
+// Local, and a node's address with Cluster.
+func (l *labRun) testRealClientAddress(t *testing.T) {
+	c := l.newOutsider(t)
+	url := l.realURL("web") + "clientip"
+	policy := func(p string) {
+		l.kubectl("patch", "service", "web", "-p", `{"spec":{"externalTrafficPolicy":"`+p+`"}}`)
+	}
+	sees := func(client bool) func() string {
+		return func() string {
+			for range 10 {
+				who, err := c.fetch(url)
+				if err != nil {
+					return err.Error()
+				}
+				if strings.HasPrefix(who, c.address+":") != client {
+					return "a pod sees " + who
+				}
+			}
+			return ""
+		}
+	}
+	policy("Local")
+	l.until("pods see the client", sees(true))
+	policy("Cluster")
+	l.until("pods see a node", sees(false))
+}
+
+// datagram sends a request over UDP and returns the answer.
+func (c outsider) datagram(host, port, ask string) (string, error) {
+	return c.l.try("ip", "netns", "exec", c.name, "bash", "-c", `exec 3<>"/dev/udp/$0/$1"; printf %s "$2" >&3; timeout 2 dd bs=256 count=1 status=none <&3`, host, port, ask)
+}
+
+// testRealUDP proves that a pod answers datagrams and sees the address of the client.
+func (l *labRun) testRealUDP(t *testing.T) {
+	l.kubectl("expose", "deployment", "web", "--name=udp", "--protocol=UDP", "--type=LoadBalancer", "--port=53", "--target-port=8081")
+	host, _, _ := strings.Cut(strings.TrimPrefix(l.realURL("udp"), "http://"), "/")
+	l.until("a pod answers by UDP", func() string {
+		c, err := net.Dial("udp", host+":53")
+		if err != nil {
+			return err.Error()
+		}
+		defer c.Close()
+		if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+			return err.Error()
+		}
+		if _, err := c.Write([]byte("hostname")); err != nil {
+			return err.Error()
+		}
+		answer := make([]byte, 256)
+		n, err := c.Read(answer)
+		if who := string(answer[:n]); err != nil || !strings.HasPrefix(who, "web-") {
+			return fmt.Sprintf("%q %v", who, err)
+		}
+		return ""
+	})
+	client := l.newOutsider(t)
+	l.kubectl("patch", "service", "udp", "-p", `{"spec":{"externalTrafficPolicy":"Local"}}`)
+	l.until("a pod sees who sent a datagram", func() string {
+		who, err := client.datagram(host, "53", "clientip")
+		if err != nil || !strings.HasPrefix(who, client.address+":") {
+			return fmt.Sprintf("%q %v", who, err)
+		}
+		return ""
+	})
+}
+
+// testRealAffinity proves that one pod gets all requests of a client if the Service has session
+// affinity.
+func (l *labRun) testRealAffinity(*testing.T) {
+	l.kubectl("expose", "deployment", "web", "--name=sticky", "--session-affinity=ClientIP", "--type=LoadBalancer", "--port=80", "--target-port=8080")
+	url := l.realURL("sticky")
+	l.until("one pod takes all requests of a client", func() string {
+		if seen, err := l.answersFrom(url, 60); err != nil || len(seen) != 1 {
+			return fmt.Sprint(seen, err)
+		}
+		return ""
+	})
+}
+
+// testRealDraining proves that a node that is removed from the load balancer gets no new
+// connections, and that open connections continue.
+func (l *labRun) testRealDraining(t *testing.T) {
+	l.kubectl("expose", "deployment", "web", "--name=drain", "--type=LoadBalancer", "--port=80", "--target-port=8080", "--overrides",
+		`{"spec":{"externalTrafficPolicy":"Local"}}`)
+	url := l.realURL("drain")
+	l.everyPod(url)
+	host, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
+	conn, err := net.Dial("tcp", host+":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	ask := func() string {
+		t.Helper()
+		if _, err := fmt.Fprintf(conn, "GET /hostname HTTP/1.1\r\nHost: web\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		who, err := bufio.NewReader(resp.Body).ReadString('\n')
+		if who == "" {
+			t.Fatal(err)
+		}
+		return who
+	}
+	pod := ask()
+	node := l.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
+	const excluded = "node.kubernetes.io/exclude-from-external-load-balancers"
+	l.kubectl("label", "node", node, excluded+"=true")
+	l.until("its node gets no new connections", func() string {
+		if seen, err := l.answersFrom(url, 30); err != nil || seen[pod] > 0 {
+			return fmt.Sprint(seen, err)
+		}
+		return ""
+	})
+	if again := ask(); again != pod {
+		t.Errorf("%s answers on a connection to %s", again, pod)
+	}
+	l.kubectl("label", "node", node, excluded+"-")
+}
+
+// watch contains the result of many requests.
+type watch struct {
+	asked, lost int
+	last        time.Time // time of the last failure
+	why         error     // error of the last failure
+}
+
+// watchful sends requests to a load balancer until stop is called.
+func watchful(url string) (stop func() watch) {
+	var w watch
+	var asking sync.WaitGroup
+	done := make(chan struct{})
+	asking.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if w.asked++; w.asked%10 == 0 {
+				time.Sleep(5 * time.Millisecond) // leave processor time for other work
+			}
+			if _, err := fetch(url + "hostname"); err != nil {
+				w.lost, w.last, w.why = w.lost+1, time.Now(), err
+			}
+		}
+	})
+	return func() watch {
+		close(done)
+		asking.Wait()
+		return w
+	}
+}
+
+// movesAway checks that requests fail only as long as the health checks need to notice a lost
+// node. It uses a Service with externalTrafficPolicy Local. With policy Cluster,
+// kube-proxy would send some requests to the lost node's pods until Kubernetes notices the loss.
+func (l *labRun) movesAway(t *testing.T, takeAway func()) {
+	t.Helper()
+	url := l.realURL("drain")
+	l.everyPod(url)
+	stop := watchful(url)
+	began := time.Now()
+	takeAway()
+	time.Sleep(healthWindow + 5*time.Second)
+	w := stop()
+	after := w.last.Sub(began)
+	t.Logf("%d of %d requests were lost, the last one after %s: %v", w.lost, w.asked, max(after, 0).Round(time.Millisecond), w.why)
+	if w.lost > 0 && after > healthWindow {
+		t.Errorf("requests are lost %s later", after)
+	}
+}
+
+// testRealZoneOutage proves that traffic moves away from a dark zone, which has no network.
+// After the outage its machines are reachable again.
+func (l *labRun) testRealZoneOutage(t *testing.T) {
+	kubelet := l.kubeletOf("node-3")
+	reached := func() error {
+		c, err := net.DialTimeout("tcp", kubelet, time.Second)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
+	}
+	if err := reached(); err != nil {
+		t.Fatal(err)
+	}
+	l.movesAway(t, func() {
+		l.cloud("faults", "create", "dark", "--zone", "sim-1c", "--effect", "zoneOutage", "--scope", "data")
+	})
+	if reached() == nil {
+		t.Error("the kubelet of a dark zone is reached")
+	}
+	l.cloud("faults", "delete", "dark")
+	l.until("the zone is back", func() string {
+		if err := reached(); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	l.kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=90s")
+}
+
+// testRealReplacement proves that the load balancer loses no request while every instance is
+// replaced by a new instance.
+func (l *labRun) testRealReplacement(t *testing.T) {
+	l.kubectl("create", "deployment", "roll", "--image="+agnhost, "--replicas=3", "--", "/agnhost", "netexec", "--http-port=8080", "--delay-shutdown=10")
+	// Without a probe a pod is ready before its program listens, and early requests to the
+	// pod would be refused.
+	l.kubectl("patch", "deployment", "roll", "-p", `{"spec":{"template":{"spec":{"containers":[{"name":"agnhost","readinessProbe":{"tcpSocket":{"port":8080},"periodSeconds":1}}]}}}}`)
+	l.kubectl("create", "poddisruptionbudget", "roll", "--selector=app=roll", "--min-available=2")
+	l.kubectl("expose", "deployment", "roll", "--type=LoadBalancer", "--port=80", "--target-port=8080")
+	l.kubectl("rollout", "status", "deployment/roll", "--timeout=90s")
+	url := l.realURL("roll")
+	l.until("the load balancer answers", func() string {
+		if _, err := l.answersFrom(url, 60); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	old := strings.Fields(l.kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"))
+	stop := watchful(url)
+	for i, node := range old {
+		fresh := fmt.Sprintf("fresh-%d", i+1)
+		l.cloud("instances", "create", fresh, "--zone", l.kubectl("get", "node", node, "-o", `jsonpath={.metadata.labels.topology\.kubernetes\.io/zone}`), "--service-account", "node", "--wait")
+		l.untilPrints(fresh+" joins", "True", "get", "node", fresh, "--ignore-not-found", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		l.kubectl("label", "node", node, "node.kubernetes.io/exclude-from-external-load-balancers=true")
+		l.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=110s")
+		l.kubectl("rollout", "status", "deployment/roll", "--timeout=90s")
+		l.cloud("instances", "delete", node, "--wait")
+	}
+	w := stop()
+	t.Logf("%d requests while %d instances were replaced", w.asked, len(old))
+	if w.lost > 0 || w.asked < 100 {
+		t.Errorf("%d of %d requests were lost, the last at %s: %v", w.lost, w.asked, w.last.Format(time.TimeOnly), w.why)
+	}
+}

@@ -1,0 +1,301 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cloudsim-dev/allinone/csidriver"
+)
+
+// TestRealVolumes checks the promises of docs/howto/volumes.md with real machines. The driver,
+// the Kubernetes controllers and the kubelets are the same programs that users run.
+func TestRealVolumes(t *testing.T) {
+	l := newRealLab(t)
+	if _, err := os.Stat(filepath.Join(filepath.Dir(l.allinone), "csi", "csi-sidecars")); err != nil {
+		t.Fatalf("%v: run make csi", err)
+	}
+	catalogue := filepath.Join(t.TempDir(), "catalogue.yaml")
+	if err := os.WriteFile(catalogue, []byte(legacyZones), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "1", "--port-base", "0", "--profile", "instant", "--catalogue", catalogue, "--serve-as", strings.Join(csidriver.LegacyNames(), ","))
+	l.walk(t, []step{
+		{"the driver registers", (*labRun).testVolumesRegister},
+		{"a node crashes", (*labRun).testVolumesCrash},
+		{"snapshot restore and clone", (*labRun).testVolumesCopies},
+		{"grow and change class", (*labRun).testVolumesChange},
+		{"in-tree volumes", (*labRun).testVolumesInTree},
+		{"delete", (*labRun).testVolumesDelete},
+		{"nothing is left", (*labRun).testRealCleanup},
+	})
+}
+
+// apply applies a manifest to the cluster.
+func (l *labRun) apply(manifest string) {
+	l.t.Helper()
+	path := filepath.Join(l.t.TempDir(), "manifest.yaml")
+	if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+	l.kubectl("apply", "-f", path)
+}
+
+// writes makes a pod write a file into its volume.
+func (l *labRun) writes(pod string) {
+	l.t.Helper()
+	l.kubectl("exec", pod, "--", "/agnhost", "mounttest", "--new_file_0644=/data/file")
+}
+
+func (l *labRun) reads(pod string) {
+	l.t.Helper()
+	if out := l.kubectl("exec", pod, "--", "/agnhost", "mounttest", "--file_content=/data/file"); !strings.Contains(out, "mount-tester new file") {
+		l.t.Errorf("%s reads %q", pod, out)
+	}
+}
+
+// ready waits until a pod is Ready.
+func (l *labRun) ready(pod string) {
+	l.t.Helper()
+	l.untilPrints(pod+" is ready", "True", "get", "pod", pod, "--ignore-not-found", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+}
+
+// capacity returns the size in bytes of the filesystem of a pod's volume, on its machine.
+func (l *labRun) capacity(pod string) int64 {
+	l.t.Helper()
+	node := l.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
+	uid := l.kubectl("get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
+	at := filepath.Join("/proc", fmt.Sprint(l.machinePID(instanceOf[node])), "root", "var/lib/kubelet/pods", uid, "volumes/kubernetes.io~csi/*/mount")
+	found, err := filepath.Glob(at)
+	if err != nil || len(found) != 1 {
+		l.t.Fatalf("mounts of %s: %v, %v", pod, found, err)
+	}
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(found[0], &s); err != nil {
+		l.t.Fatal(err)
+	}
+	return int64(s.Blocks) * int64(s.Bsize) //nolint:unconvert // Bsize is an int32 on 32-bit machines
+}
+
+const gib = 1 << 30
+
+// instanceOf contains the instance ids of the lab's nodes.
+var instanceOf = map[string]string{"node-1": "i-000001", "node-2": "i-000002"}
+
+// testVolumesRegister proves that the kubelet registers the driver in its CSINode with the
+// cloud's topology.
+func (l *labRun) testVolumesRegister(*testing.T) {
+	l.cloud("instances", "create", "node-2", "--zone", "sim-1a", "--wait")
+	for _, node := range []string{"node-1", "node-2"} {
+		l.untilPrints(node+" has the driver", "topology.csi.cloudsim.dev/zone", "get", "csinode", node, "--ignore-not-found",
+			"-o", `jsonpath={.spec.drivers[?(@.name=="csi.cloudsim.dev")].topologyKeys[0]}`)
+	}
+	l.untilPrints("the node's zone is the cloud's", "sim-1a", "get", "node", "node-1", "-o", `jsonpath={.metadata.labels.topology\.csi\.cloudsim\.dev/zone}`)
+}
+
+const database = `
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+      - name: db
+        image: ` + agnhost + `
+        args: [pause]
+        volumeMounts: [{name: data, mountPath: /data}]
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec:
+      accessModes: [ReadWriteOnce]
+      resources: {requests: {storage: 1Gi}}
+`
+
+// rawVolume is a pod on a given node, with a volume that is a block device.
+const rawVolume = `
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: raw}
+spec:
+  volumeMode: Block
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 1Gi}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: raw}
+spec:
+  terminationGracePeriodSeconds: 0
+  nodeSelector: {kubernetes.io/hostname: %s}
+  containers:
+  - name: main
+    image: %s
+    args: [pause]
+    volumeDevices: [{name: data, devicePath: /dev/data}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: raw}}]
+`
+
+// handle returns the volume handle of a claim, which is the id of the disk.
+func (l *labRun) handle(claim string) string {
+	l.t.Helper()
+	return l.kubectl("get", "pv", l.kubectl("get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"), "-o", "jsonpath={.spec.csi.volumeHandle}")
+}
+
+// testVolumesCrash proves that a StatefulSet has its data on another node after its node
+// crashes. An operator must first mark the crashed node as out of service (KEP-2268). The
+// crashed machine can join again.
+func (l *labRun) testVolumesCrash(t *testing.T) {
+	l.apply(database)
+	l.ready("db-0")
+	l.writes("db-0")
+	node := l.kubectl("get", "pod", "db-0", "-o", "jsonpath={.spec.nodeName}")
+	l.apply(fmt.Sprintf(rawVolume, node, agnhost))
+	l.ready("raw")
+	raw := l.handle("raw")
+	devices := func() string {
+		return l.must("losetup", "--noheadings", "--output=NAME", "--associated", filepath.Join(l.dir, "cloud", "disks", raw+".img"))
+	}
+	if devices() == "" {
+		t.Errorf("%s has no device", raw)
+	}
+	if err := syscall.Kill(l.machinePID(instanceOf[node]), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	l.until("the device of a raw volume is gone with its machine", devices)
+	l.untilPrints("the node is missed", "Unknown", "get", "node", node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+	l.kubectl("taint", "node", node, "node.kubernetes.io/out-of-service=crashed:NoExecute")
+	l.until("the pod runs elsewhere", func() string {
+		now, err := l.try(l.kubectlPath(), "get", "pod", "db-0", "--ignore-not-found", "-o", `jsonpath={.spec.nodeName} {.status.conditions[?(@.type=="Ready")].status}`)
+		if on, ready, _ := strings.Cut(now, " "); err != nil || on == node || ready != "True" {
+			return fmt.Sprint(now, err)
+		}
+		return ""
+	})
+	l.reads("db-0")
+	l.cloud("instances", "reboot", node, "--wait")
+	l.kubectl("wait", "node", node, "--for=condition=Ready", "--timeout=90s")
+	l.kubectl("taint", "node", node, "node.kubernetes.io/out-of-service-")
+	l.reads("db-0")
+}
+
+// claim returns a claim of a size, from a source, and a pod that uses the claim.
+func claim(name, size, source string) string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: %[1]s}
+spec:
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: %[2]s}}
+  %[3]s
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: %[4]s
+    args: [pause]
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: %[1]s}}]
+`, name, size, source, agnhost)
+}
+
+// testVolumesCopies proves that copies of a used volume contain its data. The copies are a
+// larger volume from a snapshot, and a clone of the volume.
+func (l *labRun) testVolumesCopies(t *testing.T) {
+	l.apply(`
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshot
+metadata: {name: before}
+spec: {source: {persistentVolumeClaimName: data-db-0}}
+`)
+	l.untilPrints("the snapshot is ready", "true", "get", "volumesnapshot", "before", "-o", "jsonpath={.status.readyToUse}")
+	l.apply(claim("restored", "2Gi", "dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: before}"))
+	l.apply(claim("cloned", "1Gi", "dataSource: {kind: PersistentVolumeClaim, name: data-db-0}"))
+	for _, pod := range []string{"restored", "cloned"} {
+		l.ready(pod)
+		l.reads(pod)
+	}
+	if size := l.capacity("restored"); size < 3*gib/2 {
+		t.Errorf("the filesystem of a larger copy has %d bytes", size)
+	}
+}
+
+// testVolumesChange proves that a volume grows while its pod runs, and that its disk can become
+// faster. The volume uses XFS, because growing ext4 needs CAP_SYS_RESOURCE on the host.
+func (l *labRun) testVolumesChange(t *testing.T) {
+	l.apply(`
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: xfs}
+provisioner: csi.cloudsim.dev
+parameters: {csi.storage.k8s.io/fstype: xfs}
+volumeBindingMode: WaitForFirstConsumer
+allowVolumeExpansion: true
+`)
+	l.apply(claim("grows", "1Gi", "storageClassName: xfs"))
+	l.ready("grows")
+	l.writes("grows")
+	l.kubectl("patch", "pvc", "grows", "-p", `{"spec":{"resources":{"requests":{"storage":"3Gi"}}}}`)
+	// A kubelet checks an unchanged pod only every 60 to 90 s.
+	l.within(4*time.Minute, "the claim has grown", func() string {
+		if got := l.kubectl("get", "pvc", "grows", "-o", "jsonpath={.status.capacity.storage}"); got != "3Gi" {
+			return got
+		}
+		return ""
+	})
+	if size := l.capacity("grows"); size < 5*gib/2 {
+		t.Errorf("the filesystem has %d bytes", size)
+	}
+	l.reads("grows")
+	l.apply(`
+apiVersion: storage.k8s.io/v1
+kind: VolumeAttributesClass
+metadata: {name: faster}
+driverName: csi.cloudsim.dev
+parameters: {iops: "4000"}
+`)
+	l.kubectl("patch", "pvc", "data-db-0", "-p", `{"spec":{"volumeAttributesClassName":"faster"}}`)
+	l.untilPrints("the claim has its class", "faster", "get", "pvc", "data-db-0", "-o", "jsonpath={.status.currentVolumeAttributesClassName}")
+	if out := l.cloud("disks", "get", l.handle("data-db-0"), "-o", "yaml"); !strings.Contains(out, "iops: 4000") {
+		t.Errorf("the disk is\n%s", out)
+	}
+	l.reads("db-0")
+}
+
+// testVolumesDelete proves that a deleted claim leaves nothing in the cloud or on the machines.
+func (l *labRun) testVolumesDelete(*testing.T) {
+	l.kubectl("delete", "statefulset", "db", "--wait")
+	l.kubectl("delete", "pod", "restored", "cloned", "grows", "--wait")
+	l.kubectl("delete", "pod", "raw", "--ignore-not-found", "--wait") // the pod may be gone with its node
+	l.kubectl("delete", "pvc", "data-db-0", "restored", "cloned", "grows", "raw", "--wait")
+	l.kubectl("delete", "volumesnapshot", "before", "--wait")
+	l.until("no disk, snapshot or attachment stays", func() string {
+		return l.cloud("disks", "list", "-o", "name") + l.cloud("snapshots", "list", "-o", "name") + l.kubectl("get", "volumeattachments,pv", "-o", "name")
+	})
+	l.until("no loop device stays", func() string { return strings.Join(l.loops(), "\n") })
+}
+
+// loops returns the files of the lab's cloud that are attached to loop devices.
+func (l *labRun) loops() (files []string) {
+	there, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, f := range there {
+		if raw, err := os.ReadFile(f); err == nil && strings.Contains(string(raw), "/cloudsim-"+l.hash()+"/") {
+			files = append(files, strings.TrimSpace(string(raw)))
+		}
+	}
+	return slices.Compact(files)
+}

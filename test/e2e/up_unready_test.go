@@ -1,0 +1,41 @@
+package e2e
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestUpWithANodeThatIsNotReady proves that up fails if a node does not become Ready in time,
+// says why, and leaves the lab running. When the cause is gone, the lab reports that all nodes
+// are Ready.
+func TestUpWithANodeThatIsNotReady(t *testing.T) {
+	l := newLab(t)
+	l.must(l.allinone, "up", "--detach", "--port-base", "0", "--profile", "instant")
+	l.cloud("faults", "create", "dark", "--zone", "sim-1b", "--effect", "zoneOutage", "--scope", "data")
+	l.must(l.allinone, "down")
+	said, err := l.try(l.allinone, "up", "--detach", "--timeout", "1m")
+	const want = "2 of 3 nodes are Ready; not Ready: 1 × a fault makes zone sim-1b dark (node-2)"
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 10 || !strings.Contains(err.Error(), want) || !strings.Contains(said, want) {
+		t.Fatalf("up: %v\n%s\nwant exit code 10 and %q", err, said, want)
+	}
+	if l.status().PID == 0 {
+		t.Error("the lab does not run on")
+	}
+	l.cloud("faults", "delete", "dark")
+	l.until("the lab reports the node", func() string {
+		raw, err := os.ReadFile(filepath.Join(l.dir, "logs", "lab.log"))
+		if err != nil {
+			return err.Error()
+		}
+		if strings.Count(string(raw), "every instance has a Ready node") < 2 { // the first start logged it once
+			return "it has not said that every instance has a Ready node"
+		}
+		return ""
+	})
+	l.must(l.allinone, "down")
+}
