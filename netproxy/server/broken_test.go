@@ -140,13 +140,13 @@ func testWayBreaks(t *testing.T, breaks func(*cable), w way) {
 	}
 	breaks(far)
 	for i, c := range cut {
-		_ = c.SetReadDeadline(time.Now().Add(patience)) // a failure is visible in the next read
+		_ = c.SetReadDeadline(time.Now().Add(testTimeout)) // a failure is visible in the next read
 		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("client %d waits on", i)
 		}
 		select {
 		case <-gone:
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Errorf("the agent keeps its connection to the target")
 		}
 	}

@@ -45,7 +45,7 @@ func TestServersBehindOneAddress(t *testing.T) {
 // connections.
 func TestAgentDrains(t *testing.T) {
 	b := newBench(t)
-	stop := b.agent("leaving", func(c *agent.Config) { c.DrainTimeout = patience })
+	stop := b.agent("leaving", func(c *agent.Config) { c.DrainTimeout = testTimeout })
 	old := mustDial(t, dialer{"http-connect", b.dialConnect}, target(t, echo))
 	roundTrip(t, old, "before")
 	stopped := make(chan error, 1)
@@ -69,7 +69,7 @@ func TestAgentDrains(t *testing.T) {
 
 // A server that drains accepts no new clients. Its open connections go on if they end in time.
 func TestServerDrains(t *testing.T) {
-	b := newBench(t, func(c *server.Config) { c.DrainTimeout = patience })
+	b := newBench(t, func(c *server.Config) { c.DrainTimeout = testTimeout })
 	b.agent("one")
 	addr := target(t, echo)
 	for _, d := range b.dialers() {

@@ -23,8 +23,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// patience is how long a test waits for an expected event.
-const patience = 30 * time.Second
+// testTimeout is how long a test waits for an expected event.
+const testTimeout = 30 * time.Second
 
 // bench is a server with both frontends on Unix sockets.
 type bench struct {
@@ -111,7 +111,7 @@ func background(t testing.TB, f func(context.Context) error) (stop func() error)
 		select {
 		case err := <-done:
 			return err
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			return errors.New("it does not stop")
 		}
 	})
@@ -153,9 +153,9 @@ func (b *bench) has(id string) bool {
 
 func (b *bench) await(what string, ok func() bool) {
 	b.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.Fatalf("waited %s for %s", patience, what)
+			b.Fatalf("waited %s for %s", testTimeout, what)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func (b *bench) dialers() []dialer {
 
 // dialGRPC dials as kube-apiserver does, with a gRPC client for each connection.
 func (b *bench) dialGRPC(addr string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	tunnel, err := client.CreateSingleUseGrpcTunnelWithContext(ctx, context.Background(), "unix://"+b.grpc,
 		grpc.WithTransportCredentials(insecure.NewCredentials()))

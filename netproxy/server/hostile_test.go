@@ -52,7 +52,7 @@ func rawStreamBy(t testing.TB, creds credentials.TransportCredentials, addr, met
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), md...), patience)
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), md...), testTimeout)
 	t.Cleanup(func() { cancel(); cc.Close() })
 	s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
 	if err != nil {
@@ -176,7 +176,7 @@ func TestBadRequests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetDeadline(time.Now().Add(patience))
+		_ = conn.SetDeadline(time.Now().Add(testTimeout))
 		_, _ = io.WriteString(conn, request) // the server may close the connection before the end of the request
 		got, err := io.ReadAll(conn)
 		if errors.Is(err, os.ErrDeadlineExceeded) || !strings.HasPrefix(string(got), want) || want == "" && len(got) > 0 {
@@ -269,7 +269,7 @@ func TestDialsAreBounded(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "mute did not connect to 192.0.2.1:80 within 300ms") {
 			t.Errorf("%s: %v", d.name, err)
 		}
-		if took := time.Since(began); took > patience/2 {
+		if took := time.Since(began); took > testTimeout/2 {
 			t.Errorf("%s took %s", d.name, took)
 		}
 	}
@@ -279,7 +279,7 @@ func TestDialsAreBounded(t *testing.T) {
 }
 
 func TestDialEndsWithItsClient(t *testing.T) {
-	b := newBench(t, func(c *server.Config) { c.DialTimeout = patience })
+	b := newBench(t, func(c *server.Config) { c.DialTimeout = testTimeout })
 	s, _ := rawStream(t, b.agents, "/AgentService/Connect", "agentid", "mute")
 	if _, err := s.Header(); err != nil {
 		t.Fatal(err)

@@ -202,7 +202,7 @@ func TestClientLeaves(t *testing.T) {
 		c.Close()
 		select {
 		case <-ended:
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Error("the target still has its connection")
 		}
 	})

@@ -156,9 +156,9 @@ type Writer struct {
 	packet bool
 	vec    net.Buffers
 
-	patience time.Duration
-	stalled  func() error
-	armed    time.Time
+	stallLimit time.Duration
+	stalled    func() error
+	armed      time.Time
 }
 
 // NewWriter returns a Writer for conn.
@@ -167,10 +167,10 @@ func NewWriter(conn net.Conn) *Writer {
 	return &Writer{conn: conn, packet: packet}
 }
 
-// OnStall makes a Write that is blocked for about patience call f. If f returns an error, Write
+// OnStall makes a Write that is blocked for about limit call f. If f returns an error, Write
 // returns this error. OnStall uses the write deadline of conn.
-func (w *Writer) OnStall(patience time.Duration, f func() error) {
-	w.patience, w.stalled = patience, f
+func (w *Writer) OnStall(limit time.Duration, f func() error) {
+	w.stallLimit, w.stalled = limit, f
 }
 
 // Write writes all of data and frees it. It uses one system call if the socket supports this.
@@ -208,11 +208,11 @@ func (w *Writer) arm() error {
 		return nil
 	}
 	now := time.Now()
-	if now.Sub(w.armed) < w.patience/2 {
+	if now.Sub(w.armed) < w.stallLimit/2 {
 		return nil
 	}
 	w.armed = now
-	return w.conn.SetWriteDeadline(now.Add(w.patience))
+	return w.conn.SetWriteDeadline(now.Add(w.stallLimit))
 }
 
 // closeWriter is a connection that can close one direction.
