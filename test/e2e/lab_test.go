@@ -19,10 +19,10 @@ import (
 	"time"
 )
 
-// patience makes all time limits longer on a slow host, such as the virtual machine of make vm-test.
-var patience = flag.Int("patience", 1, "how many `times` longer than usual all of a lab may take")
+// timeFactor makes all time limits longer on a slow host, such as the virtual machine of make vm-test.
+var timeFactor = flag.Int("time-factor", 1, "how many `times` longer than usual all of a lab may take")
 
-func patiently(d time.Duration) time.Duration { return d * time.Duration(*patience) }
+func scaled(d time.Duration) time.Duration { return d * time.Duration(*timeFactor) }
 
 // labRun is a lab that a test controls like a user: only with bin/allinone and kubectl.
 type labRun struct {
@@ -89,7 +89,7 @@ func (l *labRun) env() []string {
 
 // try runs a program and returns its output.
 func (l *labRun) try(name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(l.t.Context(), patiently(2*time.Minute))
+	ctx, cancel := context.WithTimeout(l.t.Context(), scaled(2*time.Minute))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = l.env()
@@ -130,7 +130,7 @@ func (l *labRun) until(what string, ok func() string) {
 
 func (l *labRun) within(most time.Duration, what string, ok func() string) {
 	l.t.Helper()
-	most, begin := patiently(most), time.Now()
+	most, begin := scaled(most), time.Now()
 	for {
 		reason := ok()
 		if reason == "" {

@@ -14,12 +14,12 @@ import (
 // and leaves nothing behind. It is for slow hosts and for hosts with only cgroups v2.
 func TestRealSmall(t *testing.T) {
 	l := newRealLab(t)
-	if *patience == 1 {
+	if *timeFactor == 1 {
 		t.Skip("TestReal has all of this, and more; make vm-test runs it where that takes too long")
 	}
 	began := time.Now()
 	l.must(l.allinone, "up", "--detach", "--nodes", "real", "--instances", "1", "--port-base", "0", "--profile", "instant",
-		"--volumes=false", "--network-proxy=false", "--timeout", patiently(2*time.Minute).String())
+		"--volumes=false", "--network-proxy=false", "--timeout", scaled(2*time.Minute).String())
 	t.Logf("a real node after %s", time.Since(began).Round(time.Millisecond))
 	l.walk(t, []step{
 		{"pods", (*labRun).testSmallPods},
