@@ -52,11 +52,11 @@ type endpoints struct {
 // It returns a RetryError if the list is not complete in time. Before that, a
 // Service would seem to have no pods, and the CCM would remove all targets of its
 // load balancer.
-func (e endpoints) known(ctx context.Context, patience wait.Backoff) error {
+func (e endpoints) known(ctx context.Context, backoff wait.Backoff) error {
 	if e.synced == nil {
 		return errors.New("EndpointSlices are not watched")
 	}
-	err := wait.ExponentialBackoffWithContext(ctx, patience, func(context.Context) (bool, error) { return e.synced(), nil })
+	err := wait.ExponentialBackoffWithContext(ctx, backoff, func(context.Context) (bool, error) { return e.synced(), nil })
 	if err != nil {
 		return api.NewRetryError("the pods of Services are not known yet; may the cloud controller manager list and watch endpointslices?", retryAfter)
 	}

@@ -251,7 +251,7 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 		t.Errorf("while the first is being deleted: %v; want a RetryError", err)
 	}
 	if calls := r.wire.made(false); len(calls) > 4 {
-		t.Errorf("it looks, is patient, and leaves the rest to the framework; it made the calls %q", calls)
+		t.Errorf("it waits and leaves the rest to the framework; it made the calls %q", calls)
 	}
 	// A Service that was created again with the same name has another UID, so it
 	// need not wait.

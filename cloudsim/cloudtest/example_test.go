@@ -16,11 +16,11 @@ import (
 )
 
 // fleet is an example of a controller. It keeps count instances running and
-// replaces an instance that takes longer than patience to start.
+// replaces an instance that takes longer than startTimeout to start.
 type fleet struct {
-	cloud    *client.Client
-	count    int
-	patience time.Duration
+	cloud        *client.Client
+	count        int
+	startTimeout time.Duration
 }
 
 // reconcile brings the cloud one step closer to the wanted state. The caller
@@ -35,7 +35,7 @@ func (f fleet) reconcile(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if i.State == cloudsim.InstanceProvisioning && clock.Now.Sub(i.CreatedAt) > f.patience {
+		if i.State == cloudsim.InstanceProvisioning && clock.Now.Sub(i.CreatedAt) > f.startTimeout {
 			if _, err := f.cloud.DeleteInstance(ctx, i.ID); err != nil {
 				return err
 			}
@@ -64,7 +64,7 @@ func TestFleetSurvivesALostReply(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	f := fleet{cloud: cloud, count: 3, patience: time.Hour}
+	f := fleet{cloud: cloud, count: 3, startTimeout: time.Hour}
 	if err := f.reconcile(ctx); !errors.Is(err, cloudsim.Unavailable) {
 		t.Errorf("the first round: %v; want Unavailable", err)
 	}
@@ -86,7 +86,7 @@ func TestFleetReplacesWhatHangs(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	f := fleet{cloud: cloud, count: 1, patience: time.Hour}
+	f := fleet{cloud: cloud, count: 1, startTimeout: time.Hour}
 	for range 2 {
 		if err := f.reconcile(ctx); err != nil {
 			t.Fatal(err)

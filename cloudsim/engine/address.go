@@ -145,8 +145,8 @@ func (e *Engine) CreateAddress(ctx context.Context, req cloudsim.CreateAddress) 
 		return a, err
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		a, err = once(tx, call, addresses, req, func() (cloudsim.Address, error) {
-			project, err := e.home(tx, call)
+		a, err = idempotent(tx, call, addresses, req, func() (cloudsim.Address, error) {
+			project, err := e.projectOf(tx, call)
 			if err != nil {
 				return a, err
 			}
@@ -161,9 +161,9 @@ func (e *Engine) CreateAddress(ctx context.Context, req cloudsim.CreateAddress) 
 			case err != nil:
 				return have, err
 			case have.Family != family, have.Scheme != scheme:
-				return have, taken(cloudsim.KindAddress, req.Name, string(have.ID), fmt.Sprintf("family %s and scheme %s", have.Family, have.Scheme))
+				return have, errNameTaken(cloudsim.KindAddress, req.Name, string(have.ID), fmt.Sprintf("family %s and scheme %s", have.Family, have.Scheme))
 			case !sameLabels(have.Labels, req.Labels):
-				return have, taken(cloudsim.KindAddress, req.Name, string(have.ID), "other labels")
+				return have, errNameTaken(cloudsim.KindAddress, req.Name, string(have.ID), "other labels")
 			}
 			return have, nil
 		})
@@ -179,7 +179,7 @@ func (e *Engine) newAddress(tx *store.Tx, a cloudsim.Address) (cloudsim.Address,
 	if !from.IsValid() {
 		return a, cloudsim.Errorf(cloudsim.Invalid, "this cloud has no %s addresses for load balancers: it was started without a range of them", a.Family)
 	}
-	if err := e.room(tx, a.Project, store.Use{Name: cloudsim.QuotaAddresses, N: 1}); err != nil {
+	if err := e.checkQuota(tx, a.Project, store.Use{Name: cloudsim.QuotaAddresses, N: 1}); err != nil {
 		return a, err
 	}
 	ip, err := takeIP(tx, from)
@@ -215,7 +215,7 @@ func (e *Engine) GetAddress(ctx context.Context, id cloudsim.AddressID) (cloudsi
 
 // ListAddresses returns one page of addresses.
 func (e *Engine) ListAddresses(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Address], error) {
-	return page(ctx, e, addresses, o, nil)
+	return listPage(ctx, e, addresses, o, nil)
 }
 
 // DeleteAddress releases an address.
@@ -264,10 +264,10 @@ func familiesOf(families []cloudsim.IPFamily, ips []string) []cloudsim.IPFamily 
 	return families
 }
 
-// stand gives a load balancer one address for each family. It uses the
+// assignAddresses gives a load balancer one address for each family. It uses the
 // requested static address of ips, else the present address, else a new
 // address. It releases the addresses that the load balancer no longer has.
-func (e *Engine) stand(tx *store.Tx, lb *cloudsim.LoadBalancer, families []cloudsim.IPFamily, ips []string) error {
+func (e *Engine) assignAddresses(tx *store.Tx, lb *cloudsim.LoadBalancer, families []cloudsim.IPFamily, ips []string) error {
 	had := map[cloudsim.IPFamily]cloudsim.LoadBalancerAddress{}
 	for _, a := range lb.Addresses {
 		had[a.Family] = a
@@ -287,7 +287,7 @@ func (e *Engine) stand(tx *store.Tx, lb *cloudsim.LoadBalancer, families []cloud
 			lb.Addresses = append(lb.Addresses, have)
 			continue
 		case at >= 0:
-			a, err = e.standOn(tx, lb, fmt.Sprintf("addresses[%d]", at), netip.MustParseAddr(ips[at]).String())
+			a, err = e.reserveAddress(tx, lb, fmt.Sprintf("addresses[%d]", at), netip.MustParseAddr(ips[at]).String())
 		default:
 			a, err = e.newAddress(tx, cloudsim.Address{
 				Meta:   cloudsim.Meta{Name: ownAddressName(lb.ID, f), Project: lb.Project},
@@ -302,7 +302,7 @@ func (e *Engine) stand(tx *store.Tx, lb *cloudsim.LoadBalancer, families []cloud
 	lb.IP = lb.Addresses[0].IP
 	for _, f := range []cloudsim.IPFamily{cloudsim.IPv4, cloudsim.IPv6} {
 		if a, left := had[f]; left {
-			if err := e.stepOff(tx, a); err != nil {
+			if err := e.releaseAddress(tx, a); err != nil {
 				return err
 			}
 		}
@@ -319,8 +319,8 @@ func ownAddressName(id cloudsim.LoadBalancerID, f cloudsim.IPFamily) string {
 	return string(id)
 }
 
-// standOn reserves a static address of the project for lb.
-func (e *Engine) standOn(tx *store.Tx, lb *cloudsim.LoadBalancer, field, ip string) (cloudsim.Address, error) {
+// reserveAddress reserves a static address of the project for lb.
+func (e *Engine) reserveAddress(tx *store.Tx, lb *cloudsim.LoadBalancer, field, ip string) (cloudsim.Address, error) {
 	found, err := addresses.Lookup(tx, byIP, ip)
 	if err != nil {
 		return cloudsim.Address{}, err
@@ -337,12 +337,12 @@ func (e *Engine) standOn(tx *store.Tx, lb *cloudsim.LoadBalancer, field, ip stri
 			return a, addresses.Put(tx, &a)
 		}
 	}
-	return cloudsim.Address{}, unknown(field, ip, "reserve it first: POST /v1/addresses")
+	return cloudsim.Address{}, errUnknownReference(field, ip, "reserve it first: POST /v1/addresses")
 }
 
-// stepOff releases an address of a load balancer. A static address stays
+// releaseAddress releases an address of a load balancer. A static address stays
 // reserved for its project. Any other address is deleted.
-func (e *Engine) stepOff(tx *store.Tx, at cloudsim.LoadBalancerAddress) error {
+func (e *Engine) releaseAddress(tx *store.Tx, at cloudsim.LoadBalancerAddress) error {
 	a, err := addresses.Get(tx, string(at.ID))
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ func (e *Engine) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 		if len(d.Attachments) > 0 && !d.MultiAttach {
 			return false, cloudsim.Errorf(cloudsim.Conflict, "cannot attach disk %s to %s: it is attached to %s", d.ID, req.Instance, d.Attachments[0].Instance)
 		}
-		device, err := roomFor(tx, d, req.Instance)
+		device, err := nextDevice(tx, d, req.Instance)
 		if err != nil {
 			return false, err
 		}
@@ -56,13 +56,13 @@ func sameAttachment(id cloudsim.DiskID, have cloudsim.Attachment, req cloudsim.A
 	return nil
 }
 
-// roomFor returns the first free device name of the instance. It returns an
+// nextDevice returns the first free device name of the instance. It returns an
 // error if the instance may not attach d.
-func roomFor(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string, error) {
+func nextDevice(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string, error) {
 	i, err := instances.Get(tx, string(id))
 	switch {
 	case err != nil || i.Project != d.Project:
-		return "", missing("instance", string(id), "see GET /v1/instances")
+		return "", errReferenceNotFound("instance", string(id), "see GET /v1/instances")
 	case !slices.Contains(d.Zones(), i.Zone):
 		return "", cloudsim.InvalidField("instance", "names "+string(id)+", which is in zone "+i.Zone+"; disk "+string(d.ID)+" is in "+strings.Join(d.Zones(), " and "))
 	case i.State == cloudsim.InstanceTerminating:

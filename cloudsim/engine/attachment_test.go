@@ -32,7 +32,7 @@ func TestAttachmentRefusals(t *testing.T) {
 
 		p := must(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
 		tok := must(e.CreateToken(ctx, cloudsim.CreateToken{Name: "t", Role: cloudsim.RoleWriter, Project: p.ID}))(t)
-		their := must(e.Admit(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Write}))(t)
+		their := must(e.Authorize(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Write}))(t)
 		theirs := must(e.CreateInstance(their, cloudsim.CreateInstance{Name: "theirs", Zone: "sim-1a", Type: "small"}))(t)
 		refused(t, "to another project's", attach(d, theirs.ID, false), cloudsim.NotFound, "instance")
 

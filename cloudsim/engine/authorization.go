@@ -11,7 +11,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// Request is the data of a call that Admit needs for authentication and
+// Request is the data of a call that Authorize needs for authentication and
 // authorization.
 type Request struct {
 	ID             string // request id, for journal and log
@@ -68,7 +68,7 @@ type credential struct {
 type callKey struct{}
 
 // CallOf returns the call of ctx. It returns false if ctx did not come from
-// Admit or AsCloud.
+// Authorize or AsCloud.
 func CallOf(ctx context.Context) (Call, bool) {
 	c, ok := ctx.Value(callKey{}).(Call)
 	return c, ok
@@ -88,11 +88,11 @@ func AsCloud(ctx context.Context) context.Context {
 // AllProjects is the project value with which a caller chooses all projects.
 const AllProjects = "*"
 
-// Admit authenticates a request, applies rate limits, selects the project and
+// Authorize authenticates a request, applies rate limits, selects the project and
 // authorizes the operation, in this order. The engine's methods need the
-// returned ctx. If Admit returns an error, the ctx permits nothing. It names
+// returned ctx. If Authorize returns an error, the ctx permits nothing. It names
 // the caller if the caller is known.
-func (e *Engine) Admit(ctx context.Context, r Request) (context.Context, error) {
+func (e *Engine) Authorize(ctx context.Context, r Request) (context.Context, error) {
 	if r.Secret == "" {
 		return ctx, cloudsim.Errorf(cloudsim.Unauthenticated, "no token: send Authorization: Bearer TOKEN")
 	}
@@ -230,7 +230,7 @@ func hashSecret(secret string) string {
 func callOf(ctx context.Context) (Call, error) {
 	c, ok := CallOf(ctx)
 	if !ok {
-		return c, cloudsim.Errorf(cloudsim.Internal, "a call that did not pass the door")
+		return c, cloudsim.Errorf(cloudsim.Internal, "a call without authorization")
 	}
 	return c, nil
 }

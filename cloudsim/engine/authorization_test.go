@@ -25,14 +25,14 @@ func prefix(t *testing.T, s string) netip.Prefix {
 // enter returns an admitted ctx for a secret, or fails the test.
 func enter(t *testing.T, e *engine.Engine, secret, project string) context.Context {
 	t.Helper()
-	ctx, err := e.Admit(t.Context(), engine.Request{Secret: secret, Project: project, Access: engine.Write})
+	ctx, err := e.Authorize(t.Context(), engine.Request{Secret: secret, Project: project, Access: engine.Write})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return ctx
 }
 
-func TestDoor(t *testing.T) {
+func TestAuthorization(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
 	admin := enter(t, e, "secret", "")
@@ -66,7 +66,7 @@ func TestDoor(t *testing.T) {
 		"reader does not write":   {engine.Request{Secret: secrets["reader"], Access: engine.Write}, cloudsim.Denied},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := e.Admit(t.Context(), tc.req); !errors.Is(err, tc.want) {
+			if _, err := e.Authorize(t.Context(), tc.req); !errors.Is(err, tc.want) {
 				t.Errorf("%v; want %v", err, tc.want)
 			}
 		})
@@ -126,7 +126,7 @@ func TestProjectsDoNotSeeEachOther(t *testing.T) {
 	if err := e.DeleteProject(admin, shop.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Admit(t.Context(), engine.Request{Secret: tok.Secret}); !errors.Is(err, cloudsim.Unauthenticated) {
+	if _, err := e.Authorize(t.Context(), engine.Request{Secret: tok.Secret}); !errors.Is(err, cloudsim.Unauthenticated) {
 		t.Errorf("the token of a deleted project: %v", err)
 	}
 }
@@ -149,7 +149,7 @@ func TestTokens(t *testing.T) {
 		time.Sleep(59 * time.Second)
 		enter(t, e, tok.Secret, "")
 		time.Sleep(time.Second)
-		if _, err := e.Admit(t.Context(), engine.Request{Secret: tok.Secret}); !errors.Is(err, cloudsim.Unauthenticated) {
+		if _, err := e.Authorize(t.Context(), engine.Request{Secret: tok.Secret}); !errors.Is(err, cloudsim.Unauthenticated) {
 			t.Errorf("at its expiry: %v", err)
 		}
 	})
@@ -160,7 +160,7 @@ func TestIdempotencyKey(t *testing.T) {
 		e, down := boot(t, file(t), instant)
 		defer down()
 		with := func(key string) context.Context {
-			ctx, err := e.Admit(t.Context(), engine.Request{Secret: "secret", IdempotencyKey: key, Access: engine.Write})
+			ctx, err := e.Authorize(t.Context(), engine.Request{Secret: "secret", IdempotencyKey: key, Access: engine.Write})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +190,7 @@ func TestIdempotencyKey(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, err := e.Admit(t.Context(), engine.Request{Secret: tok.Secret, IdempotencyKey: "k2", Access: engine.Write})
+			ctx, err := e.Authorize(t.Context(), engine.Request{Secret: tok.Secret, IdempotencyKey: "k2", Access: engine.Write})
 			if err != nil {
 				t.Fatal(err)
 			}

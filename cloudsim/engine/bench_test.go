@@ -70,7 +70,7 @@ func round(b *testing.B, path string, first, n int) time.Duration {
 	if err := errors.Join(e.Prepare(), e.EnsureAdmin("secret")); err != nil {
 		b.Fatal(err)
 	}
-	ctx, err := e.Admit(b.Context(), engine.Request{Secret: "secret", Project: engine.DefaultProject, Access: engine.Write})
+	ctx, err := e.Authorize(b.Context(), engine.Request{Secret: "secret", Project: engine.DefaultProject, Access: engine.Write})
 	if err != nil {
 		b.Fatal(err)
 	}

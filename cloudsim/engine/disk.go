@@ -56,7 +56,7 @@ func (e *Engine) CreateDisk(ctx context.Context, req cloudsim.CreateDisk) (d clo
 		return d, err
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		d, err = once(tx, call, disks, req, func() (cloudsim.Disk, error) { return e.diskByName(tx, call, req) })
+		d, err = idempotent(tx, call, disks, req, func() (cloudsim.Disk, error) { return e.diskByName(tx, call, req) })
 		return err
 	})
 	return d, err
@@ -65,7 +65,7 @@ func (e *Engine) CreateDisk(ctx context.Context, req cloudsim.CreateDisk) (d clo
 // diskByName returns the existing disk that matches the request, or creates a
 // disk.
 func (e *Engine) diskByName(tx *store.Tx, call Call, req cloudsim.CreateDisk) (d cloudsim.Disk, err error) {
-	project, err := e.home(tx, call)
+	project, err := e.projectOf(tx, call)
 	if err != nil {
 		return d, err
 	}
@@ -79,7 +79,7 @@ func (e *Engine) diskByName(tx *store.Tx, call Call, req cloudsim.CreateDisk) (d
 		return d, cloudsim.Errorf(cloudsim.Conflict, "the disk %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
 	}
 	if differs := diskDiffers(have, req); differs != "" {
-		return d, taken(cloudsim.KindDisk, req.Name, string(have.ID), differs)
+		return d, errNameTaken(cloudsim.KindDisk, req.Name, string(have.ID), differs)
 	}
 	return have, nil
 }
@@ -113,7 +113,7 @@ func (e *Engine) newDisk(tx *store.Tx, call Call, project cloudsim.ProjectID, re
 	}
 	ty, err := diskTypes.Get(tx, req.Type)
 	if errors.Is(err, cloudsim.NotFound) {
-		return d, unknown("type", req.Type, "see GET /v1/disk-types")
+		return d, errUnknownReference("type", req.Type, "see GET /v1/disk-types")
 	}
 	if err != nil {
 		return d, err
@@ -132,7 +132,7 @@ func (e *Engine) newDisk(tx *store.Tx, call Call, project cloudsim.ProjectID, re
 		SourceSnapshot: req.SourceSnapshot, SourceDisk: req.SourceDisk,
 		State: cloudsim.DiskCreating,
 	}
-	if err := e.room(tx, project, usesOfDisk(&d)...); err != nil {
+	if err := e.checkQuota(tx, project, usesOfDisk(&d)...); err != nil {
 		return d, err
 	}
 	if err := takePools(tx, d.Zones(), d.Type, d.SizeGiB); err != nil {
@@ -157,7 +157,7 @@ func (e *Engine) regionOfDisk(req cloudsim.CreateDisk) (region string, err error
 		r, ok := e.regionOf[z]
 		switch {
 		case !ok:
-			return "", unknown(field, z, "see GET /v1/zones")
+			return "", errUnknownReference(field, z, "see GET /v1/zones")
 		case region != "" && r != region:
 			return "", cloudsim.InvalidField(field, "must be of one region; "+z+" is in "+r)
 		}
@@ -174,7 +174,7 @@ func fromSource(tx *store.Tx, project cloudsim.ProjectID, region string, req *cl
 		s, err := snapshots.Get(tx, string(req.SourceSnapshot))
 		switch {
 		case errors.Is(err, cloudsim.NotFound) || err == nil && s.Project != project:
-			return missing("sourceSnapshot", string(req.SourceSnapshot), "see GET /v1/snapshots")
+			return errReferenceNotFound("sourceSnapshot", string(req.SourceSnapshot), "see GET /v1/snapshots")
 		case err != nil:
 			return err
 		case !s.ReadyToUse:
@@ -186,7 +186,7 @@ func fromSource(tx *store.Tx, project cloudsim.ProjectID, region string, req *cl
 		d, err := disks.Get(tx, string(req.SourceDisk))
 		switch {
 		case errors.Is(err, cloudsim.NotFound) || err == nil && d.Project != project:
-			return missing("sourceDisk", string(req.SourceDisk), "see GET /v1/disks")
+			return errReferenceNotFound("sourceDisk", string(req.SourceDisk), "see GET /v1/disks")
 		case err != nil:
 			return err
 		case !d.HasData():
@@ -332,7 +332,7 @@ func (e *Engine) GetDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk
 // ListDisks returns one page of disks. A zone selects the disks in that zone,
 // and a regional disk is in both its zones. A source is a disk or a snapshot.
 func (e *Engine) ListDisks(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Disk], error) {
-	return page(ctx, e, disks, o, func(d *cloudsim.Disk) string {
+	return listPage(ctx, e, disks, o, func(d *cloudsim.Disk) string {
 		if slices.Contains(d.ReplicaZones, o.Zone) {
 			return o.Zone
 		}
@@ -376,7 +376,7 @@ func (e *Engine) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 		if err := d.Move(cloudsim.Resize); err != nil {
 			return false, err
 		}
-		if err := e.room(tx, d.Project, store.Use{Name: cloudsim.QuotaDiskGiB, N: int64(req.SizeGiB - d.SizeGiB)}); err != nil {
+		if err := e.checkQuota(tx, d.Project, store.Use{Name: cloudsim.QuotaDiskGiB, N: int64(req.SizeGiB - d.SizeGiB)}); err != nil {
 			return false, err
 		}
 		if err := takePools(tx, d.Zones(), d.Type, req.SizeGiB-d.SizeGiB); err != nil {
@@ -400,7 +400,7 @@ func (e *Engine) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 		ty, err := diskTypes.Get(tx, cmp.Or(req.Type, d.Type))
 		switch {
 		case errors.Is(err, cloudsim.NotFound):
-			return false, unknown("type", req.Type, "see GET /v1/disk-types")
+			return false, errUnknownReference("type", req.Type, "see GET /v1/disk-types")
 		case err != nil:
 			return false, err
 		}

@@ -1,6 +1,6 @@
 // Package engine implements the cloud's API: one method for each operation,
 // which runs as one transaction. Its loop settles slow work when the work is
-// due. Admit authorizes every call.
+// due. Authorize authorizes every call.
 package engine
 
 import (
@@ -46,7 +46,7 @@ type Config struct {
 	RateLimits             cloudsim.RateLimits          // limits until an administrator sets others; zero value: no limits
 	ProjectRate            cloudsim.Rate                // limit of all callers of a project together, except callers with a role in all projects; zero value: no limit
 	JournalKeep            uint64                       // events kept in the journal
-	JournalRoom            int64                        // used bytes of the file beyond which fewer events are kept
+	JournalBytes           int64                        // used bytes of the file beyond which fewer events are kept
 
 	// HostRoutes returns the ranges to which the cloud's machine has routes.
 	// Projects may not use these ranges. A nil function means no such ranges.
@@ -85,7 +85,7 @@ func Default() Config {
 		NetworkRanges:  cloudsim.DefaultNetworkRanges(),
 		ProjectRate:    cloudsim.Rate{PerSecond: 1000, Burst: 10_000},
 		JournalKeep:    100_000,
-		JournalRoom:    1 << 30,
+		JournalBytes:   1 << 30,
 		Issuer:         "http://127.0.0.1:8180",
 	}
 }
@@ -304,11 +304,11 @@ func (e *Engine) agenda() (a agenda, err error) {
 const journalLeast = 1000
 
 // journalKeep returns how many of n events the journal keeps. It returns half
-// of n if the file uses more than JournalRoom bytes. An event contains the
+// of n if the file uses more than JournalBytes bytes. An event contains the
 // whole resource, so events can be large. The event of a load balancer with
 // thousands of targets takes a third of a megabyte.
 func (e *Engine) journalKeep(n uint64, used int64) uint64 {
-	if used <= e.cfg.JournalRoom {
+	if used <= e.cfg.JournalBytes {
 		return e.cfg.JournalKeep
 	}
 	return min(e.cfg.JournalKeep, max(n/2, journalLeast))

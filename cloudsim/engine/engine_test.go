@@ -361,11 +361,11 @@ func TestJournalIsCompacted(t *testing.T) {
 }
 
 // TestLargeEventsAreFewer proves that the journal keeps fewer events if they
-// use more space than JournalRoom.
+// use more space than JournalBytes.
 func TestLargeEventsAreFewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
-		e, down := boot(t, file(t), instant, func(c *engine.Config) { c.JournalRoom = 256 << 10 })
+		e, down := boot(t, file(t), instant, func(c *engine.Config) { c.JournalBytes = 256 << 10 })
 		defer down()
 		for range 1500 {
 			a, err := e.CreateAddress(ctx, cloudsim.CreateAddress{Name: "a"})

@@ -249,7 +249,7 @@ func (e *Engine) CreateFault(ctx context.Context, req cloudsim.CreateFault) (f c
 		req.When.Seed = e.cfg.Seed // the cloud's seed, unless the request has its own
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		if f, err = once(tx, call, faults, req, func() (cloudsim.Fault, error) { return makeFault(tx, req) }); err != nil {
+		if f, err = idempotent(tx, call, faults, req, func() (cloudsim.Fault, error) { return makeFault(tx, req) }); err != nil {
 			return err
 		}
 		f, err = withSeen(tx, f)
@@ -265,14 +265,14 @@ func makeFault(tx *store.Tx, req cloudsim.CreateFault) (f cloudsim.Fault, err er
 	have, err := faults.Named(tx, "", req.Name)
 	switch {
 	case err == nil && (!sameFault(have.FaultSpec, req.FaultSpec) || !maps.Equal(have.Labels, req.Labels)):
-		return have, taken(cloudsim.KindFault, req.Name, string(have.ID), "other words: delete it first")
+		return have, errNameTaken(cloudsim.KindFault, req.Name, string(have.ID), "other words: delete it first")
 	case err == nil:
 		return have, nil
 	case !errors.Is(err, cloudsim.NotFound):
 		return f, err
 	}
 	if req.Match.Zone != "" && !zones.Has(tx, req.Match.Zone) {
-		return f, unknown("match.zone", req.Match.Zone, "see GET /v1/zones")
+		return f, errUnknownReference("match.zone", req.Match.Zone, "see GET /v1/zones")
 	}
 	id, err := faults.NextID(tx)
 	if err != nil {
@@ -320,7 +320,7 @@ func (e *Engine) ListFaults(ctx context.Context, o cloudsim.ListOptions) (l clou
 	if ctx, err = everywhere(ctx); err != nil {
 		return l, err
 	}
-	if l, err = page(ctx, e, faults, o, func(f *cloudsim.Fault) string { return f.Match.Zone }); err != nil {
+	if l, err = listPage(ctx, e, faults, o, func(f *cloudsim.Fault) string { return f.Match.Zone }); err != nil {
 		return l, err
 	}
 	err = e.store.View(func(tx *store.Tx) error {
@@ -348,7 +348,7 @@ func (e *Engine) DeleteFault(ctx context.Context, id cloudsim.FaultID) error {
 		if err := faultsSeen.Delete(tx, string(id)); err != nil {
 			return err
 		}
-		return errors.Join(faults.Delete(tx, &f), e.letGoAll(tx, string(id)), keepOutages(tx)) // delete the fault first: it must not hold the operations that are released
+		return errors.Join(faults.Delete(tx, &f), e.releaseAll(tx, string(id)), keepOutages(tx)) // delete the fault first: it must not hold the operations that are released
 	}); err != nil {
 		return err
 	}

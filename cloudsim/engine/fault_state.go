@@ -70,7 +70,7 @@ func (e *Engine) settledFault(tx *store.Tx, w store.Work) error {
 		return err
 	}
 	if !f.OpenAt(tx.Now) {
-		if err := e.letGoAll(tx, string(f.ID)); err != nil {
+		if err := e.releaseAll(tx, string(f.ID)); err != nil {
 			return err
 		}
 	}

@@ -44,7 +44,7 @@ func TestFaultMaxIsExact(t *testing.T) {
 	for c := range callers {
 		wg.Go(func() {
 			for n := range each {
-				ctx, err := e.Admit(t.Context(), engine.Request{ID: fmt.Sprintf("c%d-%d", c, n), Secret: "secret"})
+				ctx, err := e.Authorize(t.Context(), engine.Request{ID: fmt.Sprintf("c%d-%d", c, n), Secret: "secret"})
 				if err != nil {
 					t.Error(err)
 					return

@@ -51,11 +51,11 @@ func held(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 	return false, nil
 }
 
-// letGo releases a held operation. If the operation is due, letGo settles it in
+// release releases a held operation. If the operation is due, release settles it in
 // the same transaction, so that the same calls always write the same journal.
-// Otherwise letGo puts the operation on the due list again. This is needed if
+// Otherwise release puts the operation on the due list again. This is needed if
 // the clock was set back after the work was taken off the list.
-func (e *Engine) letGo(tx *store.Tx, op *cloudsim.Operation) error {
+func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {
 		return err
@@ -67,10 +67,10 @@ func (e *Engine) letGo(tx *store.Tx, op *cloudsim.Operation) error {
 	return e.settleOne(tx, work)
 }
 
-// letGoAll releases all operations that a hold or a fault keeps. It reads each
+// releaseAll releases all operations that a hold or a fault keeps. It reads each
 // operation again, because settling one operation may end others. For example,
 // an instance that terminates ends the operations of its disks.
-func (e *Engine) letGoAll(tx *store.Tx, by string) error {
+func (e *Engine) releaseAll(tx *store.Tx, by string) error {
 	kept, err := operations.Lookup(tx, byHold, by)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (e *Engine) letGoAll(tx *store.Tx, by string) error {
 		if err != nil {
 			return err
 		}
-		if err := e.letGo(tx, &op); err != nil {
+		if err := e.release(tx, &op); err != nil {
 			return err
 		}
 	}
@@ -97,7 +97,7 @@ func (e *Engine) CreateHold(ctx context.Context, req cloudsim.CreateHold) (h clo
 		return h, err
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		h, err = once(tx, call, holds, req, func() (cloudsim.Hold, error) { return makeHold(tx, req) })
+		h, err = idempotent(tx, call, holds, req, func() (cloudsim.Hold, error) { return makeHold(tx, req) })
 		return err
 	})
 	return h, err
@@ -107,7 +107,7 @@ func makeHold(tx *store.Tx, req cloudsim.CreateHold) (h cloudsim.Hold, err error
 	have, err := holds.Named(tx, "", req.Name)
 	switch {
 	case err == nil && (have.HoldSpec != req.HoldSpec || !maps.Equal(have.Labels, req.Labels)):
-		return have, taken(cloudsim.KindHold, req.Name, string(have.ID), "other words: delete it first")
+		return have, errNameTaken(cloudsim.KindHold, req.Name, string(have.ID), "other words: delete it first")
 	case err == nil:
 		return have, nil
 	case !errors.Is(err, cloudsim.NotFound):
@@ -131,7 +131,7 @@ func (e *Engine) ListHolds(ctx context.Context, o cloudsim.ListOptions) (l cloud
 	if ctx, err = everywhere(ctx); err != nil {
 		return l, err
 	}
-	return page(ctx, e, holds, o, nil)
+	return listPage(ctx, e, holds, o, nil)
 }
 
 // DeleteHold removes a hold. The operations that it kept settle at once if they
@@ -145,7 +145,7 @@ func (e *Engine) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 		if err := holds.Delete(tx, &h); err != nil { // delete the hold first: it must not hold the operations that are released
 			return err
 		}
-		return e.letGoAll(tx, string(id))
+		return e.releaseAll(tx, string(id))
 	})
 }
 
@@ -163,7 +163,7 @@ func (e *Engine) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) 
 		if op.HeldBy == "" {
 			return operations.Put(tx, &op)
 		}
-		if err := e.letGo(tx, &op); err != nil {
+		if err := e.release(tx, &op); err != nil {
 			return err
 		}
 		op, err = operations.Get(tx, string(id))

@@ -23,7 +23,7 @@ func TestInstanceToken(t *testing.T) {
 	ask := func(id cloudsim.InstanceID) cloudsim.Token {
 		t.Helper()
 		tok := must(e.CreateInstanceToken(ctx, id))(t)
-		if _, err := e.Admit(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Enter}); err != nil {
+		if _, err := e.Authorize(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Enter}); err != nil {
 			t.Errorf("its token is not good: %v", err)
 		}
 		return tok

@@ -29,7 +29,7 @@ func (e *Engine) CreateInstance(ctx context.Context, req cloudsim.CreateInstance
 		return i, err
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		i, err = once(tx, call, instances, req, func() (cloudsim.Instance, error) {
+		i, err = idempotent(tx, call, instances, req, func() (cloudsim.Instance, error) {
 			return e.instanceByName(tx, call, req)
 		})
 		return err
@@ -40,7 +40,7 @@ func (e *Engine) CreateInstance(ctx context.Context, req cloudsim.CreateInstance
 // instanceByName returns the existing instance that matches the request, or
 // creates an instance.
 func (e *Engine) instanceByName(tx *store.Tx, call Call, req cloudsim.CreateInstance) (i cloudsim.Instance, err error) {
-	project, err := e.home(tx, call)
+	project, err := e.projectOf(tx, call)
 	if err != nil {
 		return i, err
 	}
@@ -53,19 +53,19 @@ func (e *Engine) instanceByName(tx *store.Tx, call Call, req cloudsim.CreateInst
 	case have.State == cloudsim.InstanceTerminating:
 		return i, cloudsim.Errorf(cloudsim.Conflict, "the instance %q before, %s, is still terminating: ask again when it is gone", req.Name, have.ID)
 	case have.Zone != req.Zone || have.Type != req.Type:
-		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "zone "+have.Zone+" and type "+have.Type)
+		return i, errNameTaken(cloudsim.KindInstance, req.Name, string(have.ID), "zone "+have.Zone+" and type "+have.Type)
 	case req.Network != "" && req.Network != have.Network || req.Subnet != "" && req.Subnet != have.Subnet:
-		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "network "+string(have.Network)+" and subnet "+string(have.Subnet))
+		return i, errNameTaken(cloudsim.KindInstance, req.Name, string(have.ID), "network "+string(have.Network)+" and subnet "+string(have.Subnet))
 	case req.Address != "" && !hasAddress(have, req.Address):
-		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "address "+have.InternalIP())
+		return i, errNameTaken(cloudsim.KindInstance, req.Name, string(have.ID), "address "+have.InternalIP())
 	case !sameLabels(have.Labels, req.Labels):
-		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "other labels")
+		return i, errNameTaken(cloudsim.KindInstance, req.Name, string(have.ID), "other labels")
 	case req.ServiceAccount != "" && !carries(tx, call, have, req.ServiceAccount):
-		return i, taken(cloudsim.KindInstance, req.Name, string(have.ID), "another service account")
+		return i, errNameTaken(cloudsim.KindInstance, req.Name, string(have.ID), "another service account")
 	}
 	same, err := sameUserData(tx, have.ID, req.UserData)
 	if err == nil && !same {
-		err = taken(cloudsim.KindInstance, req.Name, string(have.ID), "other user data")
+		err = errNameTaken(cloudsim.KindInstance, req.Name, string(have.ID), "other user data")
 	}
 	return have, err
 }
@@ -73,12 +73,12 @@ func (e *Engine) instanceByName(tx *store.Tx, call Call, req cloudsim.CreateInst
 func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateInstance) (i cloudsim.Instance, err error) {
 	region, ok := e.regionOf[req.Zone]
 	if !ok {
-		return i, unknown("zone", req.Zone, "see GET /v1/zones")
+		return i, errUnknownReference("zone", req.Zone, "see GET /v1/zones")
 	}
 	if !instanceTypes.Has(tx, req.Type) {
-		return i, unknown("type", req.Type, "see GET /v1/instance-types")
+		return i, errUnknownReference("type", req.Type, "see GET /v1/instance-types")
 	}
-	if err := e.room(tx, project, store.Use{Name: cloudsim.QuotaInstances, N: 1}); err != nil {
+	if err := e.checkQuota(tx, project, store.Use{Name: cloudsim.QuotaInstances, N: 1}); err != nil {
 		return i, err
 	}
 	account, err := accountToCarry(tx, call, project, req.ServiceAccount)
@@ -116,9 +116,9 @@ func (e *Engine) newInstance(tx *store.Tx, call Call, project cloudsim.ProjectID
 	return i, e.workOnInstance(tx, call, &i, cloudsim.Create, e.cfg.Profile.Provision)
 }
 
-// unknown returns Invalid for a field that names a resource which does not
+// errUnknownReference returns Invalid for a field that names a resource which does not
 // exist.
-func unknown(field, value, hint string) error {
+func errUnknownReference(field, value, hint string) error {
 	return cloudsim.InvalidField(field, "names "+value+", which does not exist; "+hint)
 }
 
@@ -168,7 +168,7 @@ func (e *Engine) GetInstance(ctx context.Context, id cloudsim.InstanceID) (cloud
 
 // ListInstances returns one page of instances.
 func (e *Engine) ListInstances(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error) {
-	return page(ctx, e, instances, o, func(i *cloudsim.Instance) string { return i.Zone })
+	return listPage(ctx, e, instances, o, func(i *cloudsim.Instance) string { return i.Zone })
 }
 
 // StartInstance begins to start a stopped instance.

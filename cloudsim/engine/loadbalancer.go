@@ -40,7 +40,7 @@ func (e *Engine) CreateLoadBalancer(ctx context.Context, req cloudsim.CreateLoad
 		return l, err
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		l, err = once(tx, call, loadBalancers, req, func() (cloudsim.LoadBalancer, error) {
+		l, err = idempotent(tx, call, loadBalancers, req, func() (cloudsim.LoadBalancer, error) {
 			return e.loadBalancerByName(tx, call, req)
 		})
 		return err
@@ -49,7 +49,7 @@ func (e *Engine) CreateLoadBalancer(ctx context.Context, req cloudsim.CreateLoad
 }
 
 func (e *Engine) loadBalancerByName(tx *store.Tx, call Call, req cloudsim.CreateLoadBalancer) (l cloudsim.LoadBalancer, err error) {
-	project, err := e.home(tx, call)
+	project, err := e.projectOf(tx, call)
 	if err != nil {
 		return l, err
 	}
@@ -63,7 +63,7 @@ func (e *Engine) loadBalancerByName(tx *store.Tx, call Call, req cloudsim.Create
 		return l, cloudsim.Errorf(cloudsim.Conflict, "the load balancer %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
 	}
 	if d := differsFrom(have, req); d != "" {
-		return l, taken(cloudsim.KindLoadBalancer, req.Name, string(have.ID), d)
+		return l, errNameTaken(cloudsim.KindLoadBalancer, req.Name, string(have.ID), d)
 	}
 	return have, nil
 }
@@ -98,14 +98,14 @@ func differsFrom(have cloudsim.LoadBalancer, req cloudsim.CreateLoadBalancer) st
 
 func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateLoadBalancer) (l cloudsim.LoadBalancer, err error) {
 	if !regions.Has(tx, req.Region) {
-		return l, unknown("region", req.Region, "see GET /v1/regions")
+		return l, errUnknownReference("region", req.Region, "see GET /v1/regions")
 	}
 	if err := e.checkTargets(tx, project, req.Region, req.Targets, nil); err != nil {
 		return l, err
 	}
 	if err := errors.Join(
-		e.room(tx, project, store.Use{Name: cloudsim.QuotaLoadBalancers, N: 1}),
-		e.roomWithin(tx, project, cloudsim.QuotaListeners, len(req.Listeners)),
+		e.checkQuota(tx, project, store.Use{Name: cloudsim.QuotaLoadBalancers, N: 1}),
+		e.checkQuotaEach(tx, project, cloudsim.QuotaListeners, len(req.Listeners)),
 	); err != nil {
 		return l, err
 	}
@@ -121,7 +121,7 @@ func (e *Engine) newLoadBalancer(tx *store.Tx, call Call, project cloudsim.Proje
 		Scheme:           cmp.Or(req.Scheme, cloudsim.SchemeExternal),
 		State:            cloudsim.LoadBalancerProvisioning,
 	}
-	if err := e.stand(tx, &l, familiesOf(req.Families, req.Addresses), req.Addresses); err != nil {
+	if err := e.assignAddresses(tx, &l, familiesOf(req.Families, req.Addresses), req.Addresses); err != nil {
 		return l, err
 	}
 	if err := e.publish(tx, &l); err != nil {
@@ -183,7 +183,7 @@ func (e *Engine) settledLoadBalancer(tx *store.Tx, l *cloudsim.LoadBalancer) err
 		return loadBalancers.Put(tx, l)
 	}
 	for _, a := range l.Addresses {
-		if err := e.stepOff(tx, a); err != nil {
+		if err := e.releaseAddress(tx, a); err != nil {
 			return err
 		}
 	}
@@ -198,7 +198,7 @@ func (e *Engine) GetLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID
 
 // ListLoadBalancers returns one page of load balancers.
 func (e *Engine) ListLoadBalancers(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.LoadBalancer], error) {
-	return page(ctx, e, loadBalancers, o, nil)
+	return listPage(ctx, e, loadBalancers, o, nil)
 }
 
 // UpdateLoadBalancer replaces labels and spec. It returns Stale if rev is
@@ -222,12 +222,12 @@ func (e *Engine) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 			}
 		}
 		if len(req.Listeners) > len(l.Listeners) {
-			if err := e.roomWithin(tx, l.Project, cloudsim.QuotaListeners, len(req.Listeners)); err != nil {
+			if err := e.checkQuotaEach(tx, l.Project, cloudsim.QuotaListeners, len(req.Listeners)); err != nil {
 				return err
 			}
 		}
 		l.Labels, l.LoadBalancerSpec = req.Labels, req.LoadBalancerSpec
-		return e.stand(tx, l, families, req.Addresses)
+		return e.assignAddresses(tx, l, families, req.Addresses)
 	})
 }
 

@@ -27,7 +27,7 @@ func (e *Engine) CreateNetwork(ctx context.Context, req cloudsim.CreateNetwork) 
 		return n, err
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		n, err = once(tx, call, networks, req, func() (cloudsim.Network, error) { return e.networkByName(tx, call, req) })
+		n, err = idempotent(tx, call, networks, req, func() (cloudsim.Network, error) { return e.networkByName(tx, call, req) })
 		return err
 	})
 	return n, err
@@ -36,7 +36,7 @@ func (e *Engine) CreateNetwork(ctx context.Context, req cloudsim.CreateNetwork) 
 // networkByName returns the existing network that matches the request, or
 // creates a network.
 func (e *Engine) networkByName(tx *store.Tx, call Call, req cloudsim.CreateNetwork) (n cloudsim.Network, err error) {
-	project, err := e.home(tx, call)
+	project, err := e.projectOf(tx, call)
 	if err != nil {
 		return n, err
 	}
@@ -49,11 +49,11 @@ func (e *Engine) networkByName(tx *store.Tx, call Call, req cloudsim.CreateNetwo
 	case have.State == cloudsim.NetworkDeleting:
 		return n, cloudsim.Errorf(cloudsim.Conflict, "the network %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
 	case have.IPv4 != req.IPv4 || have.IPv6 != req.IPv6:
-		return n, taken(cloudsim.KindNetwork, req.Name, string(have.ID), "other ranges")
+		return n, errNameTaken(cloudsim.KindNetwork, req.Name, string(have.ID), "other ranges")
 	case have.NetworkSpec != spec:
-		return n, taken(cloudsim.KindNetwork, req.Name, string(have.ID), "other pod ranges or another limit of routes")
+		return n, errNameTaken(cloudsim.KindNetwork, req.Name, string(have.ID), "other pod ranges or another limit of routes")
 	case !sameLabels(have.Labels, req.Labels):
-		return n, taken(cloudsim.KindNetwork, req.Name, string(have.ID), "other labels")
+		return n, errNameTaken(cloudsim.KindNetwork, req.Name, string(have.ID), "other labels")
 	default:
 		return have, nil
 	}
@@ -61,7 +61,7 @@ func (e *Engine) networkByName(tx *store.Tx, call Call, req cloudsim.CreateNetwo
 		Meta: cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels}, NetworkSpec: spec,
 		IPv4: req.IPv4, IPv6: req.IPv6, State: cloudsim.NetworkCreating,
 	}
-	if err := e.apart(tx, n); err != nil {
+	if err := e.checkOverlap(tx, n); err != nil {
 		return n, err
 	}
 	if err := e.permitted(newRanges(n, cloudsim.Network{})); err != nil {
@@ -70,7 +70,7 @@ func (e *Engine) networkByName(tx *store.Tx, call Call, req cloudsim.CreateNetwo
 	if err := e.checkAddressQuota(tx, n, cloudsim.Network{}); err != nil {
 		return n, err
 	}
-	if err := e.room(tx, project, store.Use{Name: cloudsim.QuotaNetworks, N: 1}); err != nil {
+	if err := e.checkQuota(tx, project, store.Use{Name: cloudsim.QuotaNetworks, N: 1}); err != nil {
 		return n, err
 	}
 	id, err := networks.NextID(tx)
@@ -90,11 +90,11 @@ func wholeNetworkSpec(s cloudsim.NetworkSpec) cloudsim.NetworkSpec {
 	return s
 }
 
-// apart returns Conflict if a range of n overlaps a range of another network or
+// checkOverlap returns Conflict if a range of n overlaps a range of another network or
 // of load balancers. All these ranges are used on one machine. Two default
 // networks may have identical ranges.
-func (e *Engine) apart(tx *store.Tx, n cloudsim.Network) error {
-	if err := e.keepsClear(n); err != nil {
+func (e *Engine) checkOverlap(tx *store.Tx, n cloudsim.Network) error {
+	if err := e.checkReserved(n); err != nil {
 		return err
 	}
 	mine := spans(n)
@@ -114,9 +114,9 @@ func (e *Engine) apart(tx *store.Tx, n cloudsim.Network) error {
 	return nil
 }
 
-// keepsClear returns Conflict if n overlaps a range that the cloud reserves for
+// checkReserved returns Conflict if n overlaps a range that the cloud reserves for
 // load balancers or default networks.
-func (e *Engine) keepsClear(n cloudsim.Network) error {
+func (e *Engine) checkReserved(n cloudsim.Network) error {
 	if a, b, ok := clash(spans(n), whole(e.cfg.LoadBalancers, e.cfg.LoadBalancers6, e.cfg.InternalLoadBalancers, e.cfg.InternalLoadBalancers6), false); ok {
 		return cloudsim.Errorf(cloudsim.Conflict, "%s overlaps %s, where load balancers get their addresses", a, b)
 	}
@@ -183,7 +183,7 @@ func (e *Engine) GetNetwork(ctx context.Context, id cloudsim.NetworkID) (cloudsi
 
 // ListNetworks returns one page of networks.
 func (e *Engine) ListNetworks(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Network], error) {
-	return page(ctx, e, networks, o, nil)
+	return listPage(ctx, e, networks, o, nil)
 }
 
 // UpdateNetwork replaces labels and spec. It returns Stale if rev is neither 0
@@ -215,7 +215,7 @@ func (e *Engine) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req c
 		}
 		before := n
 		n.Labels, n.NetworkSpec = req.Labels, spec
-		if err := e.apart(tx, n); err != nil {
+		if err := e.checkOverlap(tx, n); err != nil {
 			return err
 		}
 		if err := e.permitted(newRanges(n, before)); err != nil {

@@ -94,7 +94,7 @@ func (e *Engine) stillApart(tx *store.Tx) error {
 		}
 		err = cloudsim.UpdateNetwork{NetworkSpec: n.NetworkSpec}.Of(n)
 		if err == nil {
-			err = e.keepsClear(n)
+			err = e.checkReserved(n)
 		}
 		if err != nil {
 			return fmt.Errorf("network %s (%s) and the configured ranges: %w", n.ID, n.Name, err)

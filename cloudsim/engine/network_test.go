@@ -211,7 +211,7 @@ func TestNetworkRefusals(t *testing.T) {
 	defer down()
 	n, s := shop(t, e, ctx)
 	other := must(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
-	abroad := must(e.Admit(t.Context(), engine.Request{Secret: "secret", Project: string(other.ID), Access: engine.Write}))(t)
+	abroad := must(e.Authorize(t.Context(), engine.Request{Secret: "secret", Project: string(other.ID), Access: engine.Write}))(t)
 	before := must(e.ListNetworks(ctx, cloudsim.ListOptions{}))(t).Revision
 	network := func(req cloudsim.CreateNetwork) error { _, err := e.CreateNetwork(ctx, req); return err }
 	subnet := func(ctx context.Context, req cloudsim.CreateSubnet) error {
@@ -267,7 +267,7 @@ func TestNetworkInUse(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
 	p := must(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
-	mine := must(e.Admit(t.Context(), engine.Request{Secret: "secret", Project: string(p.ID), Access: engine.Write}))(t)
+	mine := must(e.Authorize(t.Context(), engine.Request{Secret: "secret", Project: string(p.ID), Access: engine.Write}))(t)
 	n, s := shop(t, e, mine)
 	a := must(e.CreateInstance(mine, in("a", s.ID)))(t)
 	b := must(e.CreateInstance(mine, in("b", s.ID)))(t)
@@ -303,7 +303,7 @@ func TestDefaultNetworksShareAddresses(t *testing.T) {
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Pods.IPv4 = "10.244.0.0/16" })
 	defer down()
 	p := must(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
-	abroad := must(e.Admit(t.Context(), engine.Request{Secret: "secret", Project: string(p.ID), Access: engine.Write}))(t)
+	abroad := must(e.Authorize(t.Context(), engine.Request{Secret: "secret", Project: string(p.ID), Access: engine.Write}))(t)
 	a, b := mustCreate(t, e, ctx, "a"), mustCreate(t, e, abroad, "a")
 	if a.Network == b.Network || a.InternalIP() != "127.64.0.1" || b.InternalIP() != "127.64.0.2" {
 		t.Errorf("%+v and %+v", a, b)

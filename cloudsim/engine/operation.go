@@ -146,7 +146,7 @@ func (e *Engine) GetOperation(ctx context.Context, id cloudsim.OperationID) (clo
 // ListOperations returns one page of operations. Finished operations are kept
 // for a day.
 func (e *Engine) ListOperations(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Operation], error) {
-	l, err := page(ctx, e, operations, o, nil)
+	l, err := listPage(ctx, e, operations, o, nil)
 	now := e.Now()
 	for i := range l.Items {
 		l.Items[i].Percent = l.Items[i].PercentAt(now)

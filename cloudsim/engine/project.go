@@ -60,13 +60,13 @@ func (e *Engine) CreateProject(ctx context.Context, req cloudsim.CreateProject) 
 		return p, err
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		p, err = once(tx, call, projects, req, func() (cloudsim.Project, error) {
+		p, err = idempotent(tx, call, projects, req, func() (cloudsim.Project, error) {
 			have, err := findProject(tx, req.Name)
 			switch {
 			case err != nil:
 				return e.makeProject(tx, req)
 			case !sameLabels(have.Labels, req.Labels):
-				return have, taken(cloudsim.KindProject, req.Name, string(have.ID), "other labels")
+				return have, errNameTaken(cloudsim.KindProject, req.Name, string(have.ID), "other labels")
 			}
 			return have, nil
 		})
@@ -82,7 +82,7 @@ func (e *Engine) GetProject(ctx context.Context, id cloudsim.ProjectID) (cloudsi
 
 // ListProjects returns one page of projects.
 func (e *Engine) ListProjects(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Project], error) {
-	return page(ctx, e, projects, o, nil)
+	return listPage(ctx, e, projects, o, nil)
 }
 
 // DeleteProject removes an empty project with its default network, service

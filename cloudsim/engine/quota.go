@@ -33,11 +33,11 @@ func (e *Engine) quotaLimit(tx *store.Tx, project cloudsim.ProjectID, name cloud
 	return e.quotaDefault(name), nil
 }
 
-// room checks quotas. It returns Exhausted if the wanted uses exceed a limit of
-// the project. Call room before the first write. A function that fails before
+// checkQuota checks quotas. It returns Exhausted if the wanted uses exceed a limit of
+// the project. Call checkQuota before the first write. A function that fails before
 // it writes does not slow down the other functions in its batch (see
 // store.Update).
-func (e *Engine) room(tx *store.Tx, project cloudsim.ProjectID, wanted ...store.Use) error {
+func (e *Engine) checkQuota(tx *store.Tx, project cloudsim.ProjectID, wanted ...store.Use) error {
 	for _, w := range wanted {
 		limit, err := e.quotaLimit(tx, project, w.Name)
 		if err != nil {
@@ -50,9 +50,9 @@ func (e *Engine) room(tx *store.Tx, project cloudsim.ProjectID, wanted ...store.
 	return nil
 }
 
-// roomWithin checks a quota that applies to each resource alone, such as
+// checkQuotaEach checks a quota that applies to each resource alone, such as
 // listeners.
-func (e *Engine) roomWithin(tx *store.Tx, project cloudsim.ProjectID, name cloudsim.QuotaName, n int) error {
+func (e *Engine) checkQuotaEach(tx *store.Tx, project cloudsim.ProjectID, name cloudsim.QuotaName, n int) error {
 	limit, err := e.quotaLimit(tx, project, name)
 	if err == nil && int64(n) > limit {
 		return overQuota(project, name, 0, int64(n), limit)
@@ -115,7 +115,7 @@ func (e *Engine) ListQuotas(ctx context.Context) (all cloudsim.Quotas, err error
 		return all, err
 	}
 	err = e.store.View(func(tx *store.Tx) error {
-		project, err := e.home(tx, call)
+		project, err := e.projectOf(tx, call)
 		if err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (e *Engine) SetQuota(ctx context.Context, name cloudsim.QuotaName, req clou
 		return q, cloudsim.Errorf(cloudsim.NotFound, "no quota %.80q; there are %v", name, cloudsim.QuotaNames())
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		project, err := e.home(tx, call)
+		project, err := e.projectOf(tx, call)
 		if err != nil {
 			return err
 		}

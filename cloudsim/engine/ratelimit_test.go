@@ -28,7 +28,7 @@ func TestProjectRate(t *testing.T) {
 			}
 		}
 		call := func(secret string) error {
-			_, err := e.Admit(context.Background(), engine.Request{Secret: secret, Access: engine.Read})
+			_, err := e.Authorize(context.Background(), engine.Request{Secret: secret, Access: engine.Read})
 			return err
 		}
 		for range 2 {

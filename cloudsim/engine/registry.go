@@ -105,9 +105,9 @@ func (e *Engine) newClaims(tx *store.Tx, use string, life time.Duration) registr
 	}
 }
 
-// AdmitRegistryPassword authenticates a password. The password is a result of
+// AuthorizeRegistryPassword authenticates a password. The password is a result of
 // CreateRegistryCredential or the secret of a token of the cloud.
-func (e *Engine) AdmitRegistryPassword(password string) (c RegistryCaller, err error) {
+func (e *Engine) AuthorizeRegistryPassword(password string) (c RegistryCaller, err error) {
 	err = e.store.View(func(tx *store.Tx) error {
 		t, _, err := authenticate(tx, password)
 		if err == nil {
@@ -126,8 +126,8 @@ func (e *Engine) AdmitRegistryPassword(password string) (c RegistryCaller, err e
 	return c, err
 }
 
-// AdmitRegistryBearer authenticates a bearer token.
-func (e *Engine) AdmitRegistryBearer(bearer string) (c RegistryCaller, err error) {
+// AuthorizeRegistryBearer authenticates a bearer token.
+func (e *Engine) AuthorizeRegistryBearer(bearer string) (c RegistryCaller, err error) {
 	err = e.store.View(func(tx *store.Tx) error {
 		c, err = e.readClaims(tx, bearer, useBearer)
 		return err

@@ -24,7 +24,7 @@ func TestRegistryTokensSayWhatTheyAreFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		who, err := e.AdmitRegistryPassword(c.Password)
+		who, err := e.AuthorizeRegistryPassword(c.Password)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,29 +38,29 @@ func TestRegistryTokensSayWhatTheyAreFor(t *testing.T) {
 				t.Errorf("%s: %v; want %q", what, err, word)
 			}
 		}
-		_, err = e.AdmitRegistryBearer(c.Password)
+		_, err = e.AuthorizeRegistryBearer(c.Password)
 		refused("a password for a bearer", err, "it is a password where a bearer is needed")
-		_, err = e.AdmitRegistryPassword(b.Token)
+		_, err = e.AuthorizeRegistryPassword(b.Token)
 		refused("a bearer for a password", err, "it is a bearer where a password is needed")
 		down()
 
 		e, down = boot(t, path, instant, of("http://one", "two:5000"))
-		_, err = e.AdmitRegistryPassword(c.Password)
+		_, err = e.AuthorizeRegistryPassword(c.Password)
 		refused("another registry", err, `it is for "one:5000"`)
 		down()
 		e, down = boot(t, path, instant, of("http://two", "one:5000"))
-		_, err = e.AdmitRegistryPassword(c.Password)
+		_, err = e.AuthorizeRegistryPassword(c.Password)
 		refused("another issuer", err, `it was issued by "http://one"`)
 		down()
 
 		e, down = boot(t, path, instant, of("http://one", "one:5000"))
 		defer down()
 		time.Sleep(time.Until(c.ExpiresAt) - time.Second)
-		if _, err := e.AdmitRegistryPassword(c.Password); err != nil {
+		if _, err := e.AuthorizeRegistryPassword(c.Password); err != nil {
 			t.Errorf("a second before its end: %v", err)
 		}
 		time.Sleep(time.Second)
-		_, err = e.AdmitRegistryPassword(c.Password)
+		_, err = e.AuthorizeRegistryPassword(c.Password)
 		refused("at its end", err, "it expired at")
 	})
 }

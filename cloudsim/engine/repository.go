@@ -36,14 +36,14 @@ func (e *Engine) CreateRepository(ctx context.Context, req cloudsim.CreateReposi
 		return r, err
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		r, err = once(tx, call, repositories, req, func() (cloudsim.Repository, error) { return e.repositoryByName(tx, call, req) })
+		r, err = idempotent(tx, call, repositories, req, func() (cloudsim.Repository, error) { return e.repositoryByName(tx, call, req) })
 		return err
 	})
 	return r, err
 }
 
 func (e *Engine) repositoryByName(tx *store.Tx, call Call, req cloudsim.CreateRepository) (r cloudsim.Repository, err error) {
-	project, err := e.home(tx, call)
+	project, err := e.projectOf(tx, call)
 	if err != nil {
 		return r, err
 	}
@@ -54,7 +54,7 @@ func (e *Engine) repositoryByName(tx *store.Tx, call Call, req cloudsim.CreateRe
 	case len(have) > 0 && have[0].Project != project:
 		return r, cloudsim.Errorf(cloudsim.Exists, "the repository name %q is taken in another project: choose another", req.Name)
 	case len(have) > 0 && !sameLabels(have[0].Labels, req.Labels):
-		return r, taken(cloudsim.KindRepository, req.Name, string(have[0].ID), "other labels")
+		return r, errNameTaken(cloudsim.KindRepository, req.Name, string(have[0].ID), "other labels")
 	case len(have) > 0:
 		return have[0], nil
 	}
@@ -73,7 +73,7 @@ func (e *Engine) GetRepository(ctx context.Context, id cloudsim.RepositoryID) (c
 
 // ListRepositories returns one page of repositories.
 func (e *Engine) ListRepositories(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Repository], error) {
-	return page(ctx, e, repositories, o, nil)
+	return listPage(ctx, e, repositories, o, nil)
 }
 
 // Repositories returns the repositories of all projects by name. The registry,

@@ -59,10 +59,10 @@ func read[T any](ctx context.Context, e *Engine, t store.Table[T], id string) (v
 	return v, err
 }
 
-// page returns one page of a table. zone returns the zone of a resource, and is
+// listPage returns one page of a table. zone returns the zone of a resource, and is
 // nil for kinds without zones. A name is looked up in an index, and so is a
 // source. Labels and zones are compared with all resources of the project.
-func page[T any](ctx context.Context, e *Engine, t store.Table[T], o cloudsim.ListOptions, zone func(*T) string) (l cloudsim.List[T], err error) {
+func listPage[T any](ctx context.Context, e *Engine, t store.Table[T], o cloudsim.ListOptions, zone func(*T) string) (l cloudsim.List[T], err error) {
 	if o.After != "" && t.Prefix != "" && !strings.HasPrefix(o.After, t.Prefix+"-") {
 		return l, cloudsim.InvalidField("after", "must be the member next of the page before, which is an id of this kind; got "+strconv.Quote(clip(o.After)))
 	}
@@ -151,8 +151,8 @@ func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptio
 // long.
 func clip(s string) string { return s[:min(len(s), 80)] }
 
-// home returns the project in which a call creates resources.
-func (e *Engine) home(tx *store.Tx, call Call) (cloudsim.ProjectID, error) {
+// projectOf returns the project in which a call creates resources.
+func (e *Engine) projectOf(tx *store.Tx, call Call) (cloudsim.ProjectID, error) {
 	if call.Project != "" {
 		return call.Project, nil
 	}
@@ -163,15 +163,15 @@ func (e *Engine) home(tx *store.Tx, call Call) (cloudsim.ProjectID, error) {
 // sameLabels reports whether the labels are equal. Nil equals empty.
 func sameLabels(a, b map[string]string) bool { return maps.Equal(a, b) }
 
-// missing returns NotFound for a resource that a field of a request names and
+// errReferenceNotFound returns NotFound for a resource that a field of a request names and
 // the caller cannot see. With the field a client can distinguish this error
 // from a NotFound for the resource in the path.
-func missing(field, id, hint string) error {
+func errReferenceNotFound(field, id, hint string) error {
 	reason := "names " + id + ", which does not exist; " + hint
 	return &cloudsim.Error{Kind: cloudsim.NotFound, Msg: field + " " + reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}
 }
 
-// taken returns Exists for the name of a resource that differs from the request.
-func taken(kind cloudsim.ResourceKind, name, id, differs string) error {
+// errNameTaken returns Exists for the name of a resource that differs from the request.
+func errNameTaken(kind cloudsim.ResourceKind, name, id, differs string) error {
 	return cloudsim.Errorf(cloudsim.Exists, "%s %q exists as %s with %s", kind, name, id, differs)
 }

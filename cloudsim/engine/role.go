@@ -66,7 +66,7 @@ func findRole(tx *store.Tx, name cloudsim.RoleName) (cloudsim.Role, error) {
 	}
 	r, err := roles.Get(tx, string(name))
 	if errors.Is(err, cloudsim.NotFound) {
-		return r, unknown("role", string(name), "see GET /v1/roles")
+		return r, errUnknownReference("role", string(name), "see GET /v1/roles")
 	}
 	return r, err
 }
@@ -264,7 +264,7 @@ func (c Call) onlyFor(operation string) error {
 
 // Allowed returns Denied if the call of ctx may not do the operation on the
 // named resource. It is for operations that are not routes of the API, such as
-// registry.pull with class Read on "team-a/web". Admit authorizes such a call
+// registry.pull with class Read on "team-a/web". Authorize authorizes such a call
 // with class Enter.
 func Allowed(ctx context.Context, operation string, class Access, resource string) error {
 	call, err := callOf(ctx)
@@ -301,7 +301,7 @@ func (e *Engine) CreateRole(ctx context.Context, req cloudsim.CreateRole) (r clo
 		return r, err
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		r, err = once(tx, call, roles, req, func() (cloudsim.Role, error) {
+		r, err = idempotent(tx, call, roles, req, func() (cloudsim.Role, error) {
 			r := cloudsim.Role{Meta: cloudsim.Meta{Name: req.Name, Labels: req.Labels}, Description: req.Description, Permissions: req.Permissions}
 			switch have, err := roles.Get(tx, req.Name); {
 			case err == nil && !sameRole(have, r):
@@ -328,7 +328,7 @@ func (e *Engine) GetRole(ctx context.Context, name cloudsim.RoleName) (cloudsim.
 
 // ListRoles returns one page of roles.
 func (e *Engine) ListRoles(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Role], error) {
-	return page(ctx, e, roles, o, nil)
+	return listPage(ctx, e, roles, o, nil)
 }
 
 // DeleteRole removes a role. It returns Conflict if the role is predefined, or
@@ -361,14 +361,14 @@ func (e *Engine) CreateRoleBinding(ctx context.Context, req cloudsim.CreateRoleB
 		return b, err
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		b, err = once(tx, call, roleBindings, req, func() (cloudsim.RoleBinding, error) { return e.bindingByName(tx, call, req) })
+		b, err = idempotent(tx, call, roleBindings, req, func() (cloudsim.RoleBinding, error) { return e.bindingByName(tx, call, req) })
 		return err
 	})
 	return b, err
 }
 
 func (e *Engine) bindingByName(tx *store.Tx, call Call, req cloudsim.CreateRoleBinding) (b cloudsim.RoleBinding, err error) {
-	project, err := e.home(tx, call)
+	project, err := e.projectOf(tx, call)
 	if err != nil {
 		return b, err
 	}
@@ -390,7 +390,7 @@ func (e *Engine) bindingByName(tx *store.Tx, call Call, req cloudsim.CreateRoleB
 	}
 	switch have, err := roleBindings.Named(tx, project, req.Name); {
 	case err == nil && (have.Role != b.Role || have.ServiceAccount != b.ServiceAccount || have.Resource != b.Resource || !sameLabels(have.Labels, b.Labels)):
-		return have, taken(cloudsim.KindRoleBinding, req.Name, string(have.ID), "another role, account, resource or labels")
+		return have, errNameTaken(cloudsim.KindRoleBinding, req.Name, string(have.ID), "another role, account, resource or labels")
 	case err == nil:
 		return have, nil
 	case !errors.Is(err, cloudsim.NotFound):
@@ -414,7 +414,7 @@ func (e *Engine) GetRoleBinding(ctx context.Context, id cloudsim.RoleBindingID) 
 
 // ListRoleBindings returns one page of role bindings.
 func (e *Engine) ListRoleBindings(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.RoleBinding], error) {
-	return page(ctx, e, roleBindings, o, nil)
+	return listPage(ctx, e, roleBindings, o, nil)
 }
 
 // DeleteRoleBinding revokes a role from the next call on. Open watches also

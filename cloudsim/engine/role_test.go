@@ -56,7 +56,7 @@ func TestServiceAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	allows := func(project, operation string, class engine.Access) error {
-		_, err := e.Admit(t.Context(), engine.Request{Secret: secret, Project: project, Operation: operation, Access: class})
+		_, err := e.Authorize(t.Context(), engine.Request{Secret: secret, Project: project, Operation: operation, Access: class})
 		return err
 	}
 	for name, tc := range map[string]struct {
@@ -120,7 +120,7 @@ func TestNobodyGivesWhatHeLacks(t *testing.T) {
 	account(t, e, admin, "strong", cloudsim.CreateRoleBinding{Role: cloudsim.RoleAdmin, AllProjects: true})
 	secret := account(t, e, admin, "steward", cloudsim.CreateRoleBinding{Role: "steward"})
 	partly := account(t, e, admin, "partly", cloudsim.CreateRoleBinding{Role: "steward"}, cloudsim.CreateRoleBinding{Role: cloudsim.RoleWriter, Resource: "web-*"})
-	ctx, err := e.Admit(t.Context(), engine.Request{Secret: secret, Operation: "tokens.create", Access: engine.Manage})
+	ctx, err := e.Authorize(t.Context(), engine.Request{Secret: secret, Operation: "tokens.create", Access: engine.Manage})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestNobodyGivesWhatHeLacks(t *testing.T) {
 		_, err := e.CreateRoleBinding(ctx, cloudsim.CreateRoleBinding{Name: "b-" + string(role), Role: role, ServiceAccount: "steward", AllProjects: all})
 		return err
 	}
-	some, err := e.Admit(t.Context(), engine.Request{Secret: partly, Operation: "roleBindings.create", Access: engine.Manage})
+	some, err := e.Authorize(t.Context(), engine.Request{Secret: partly, Operation: "roleBindings.create", Access: engine.Manage})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestBindingForResources(t *testing.T) {
 	secret := account(t, e, admin, "ci",
 		cloudsim.CreateRoleBinding{Role: cloudsim.RoleRegistryReader, Resource: "team-a/*"}, cloudsim.CreateRoleBinding{Role: cloudsim.RoleWriter, Resource: "web-*"})
 	web, db := mustCreate(t, e, admin, "web-1"), mustCreate(t, e, admin, "db")
-	ctx, err := e.Admit(t.Context(), engine.Request{Secret: secret, Operation: "instances.stop", Access: engine.Write})
+	ctx, err := e.Authorize(t.Context(), engine.Request{Secret: secret, Operation: "instances.stop", Access: engine.Write})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func TestEventsNeedPermission(t *testing.T) {
 	admin := enter(t, e, "secret", engine.DefaultProject)
 	secret := account(t, e, admin, "hypervisor", cloudsim.CreateRoleBinding{Role: cloudsim.RoleHypervisor})
 	mustCreate(t, e, admin, "a")
-	ctx, err := e.Admit(t.Context(), engine.Request{Secret: secret, Operation: "events.watch", Access: engine.Read})
+	ctx, err := e.Authorize(t.Context(), engine.Request{Secret: secret, Operation: "events.watch", Access: engine.Read})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestReadersDoNotHearOfCallers(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
 	admin := enter(t, e, "secret", engine.DefaultProject)
-	reader := must(e.Admit(t.Context(), engine.Request{Secret: account(t, e, admin, "sa", cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader}), Operation: "events.list", Access: engine.Read}))(t)
+	reader := must(e.Authorize(t.Context(), engine.Request{Secret: account(t, e, admin, "sa", cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader}), Operation: "events.list", Access: engine.Read}))(t)
 	trusting(t, e, admin, "sa")
 	for _, kind := range []cloudsim.ResourceKind{cloudsim.KindToken, cloudsim.KindServiceAccount, cloudsim.KindRoleBinding, cloudsim.KindWorkloadTrust} {
 		of := cloudsim.WatchOptions{Kinds: []cloudsim.ResourceKind{kind}}
@@ -309,7 +309,7 @@ func TestServiceAccountTokenExpires(t *testing.T) {
 			t.Fatalf("%+v, %v", tok, err)
 		}
 		admit := func() error {
-			_, err := e.Admit(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Enter})
+			_, err := e.Authorize(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Enter})
 			return err
 		}
 		if err := admit(); err != nil {
@@ -342,7 +342,7 @@ func TestReaderOfAllIsNoAdminOfAll(t *testing.T) {
 	secret := account(t, e, shop, "ops", cloudsim.CreateRoleBinding{Role: cloudsim.RoleAdmin}, cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader, AllProjects: true})
 	theirs := must(e.CreateServiceAccount(bank, cloudsim.CreateServiceAccount{Name: "theirs"}))(t)
 	as := func(secret, operation string, class engine.Access) context.Context {
-		return must(e.Admit(t.Context(), engine.Request{Secret: secret, Project: "shop", Operation: operation, Access: class}))(t)
+		return must(e.Authorize(t.Context(), engine.Request{Secret: secret, Project: "shop", Operation: operation, Access: class}))(t)
 	}
 	tok := must(e.ListTokens(enter(t, e, "secret", "*"), cloudsim.ListOptions{Name: engine.AdminToken}))(t).Items[0]
 	bound := must(e.ListRoleBindings(enter(t, e, "secret", "*"), cloudsim.ListOptions{Name: "ops-b"}))(t).Items[0]
@@ -410,11 +410,11 @@ func TestTokenOfTwoWorkloads(t *testing.T) {
 	}
 	token := workload(t, e, admin, "one")
 	request := engine.Request{Secret: token, Operation: "instances.list", Access: engine.Read}
-	must(e.Admit(t.Context(), request))(t)
+	must(e.Authorize(t.Context(), request))(t)
 	spec := must(e.ListWorkloadTrusts(admin, cloudsim.ListOptions{}))(t).Items[0].WorkloadTrustSpec
 	spec.Audience = "other"
 	must(e.CreateWorkloadTrust(admin, cloudsim.CreateWorkloadTrust{Name: "second", Account: "two", WorkloadTrustSpec: spec}))(t)
-	if _, err := e.Admit(t.Context(), request); !errors.Is(err, cloudsim.Unauthenticated) {
+	if _, err := e.Authorize(t.Context(), request); !errors.Is(err, cloudsim.Unauthenticated) {
 		t.Errorf("the token of two accounts: %v", err)
 	}
 }
@@ -429,7 +429,7 @@ func TestNouns(t *testing.T) {
 	secret := account(t, e, admin, "ci", cloudsim.CreateRoleBinding{Role: "images"})
 	must(e.CreateRepository(admin, cloudsim.CreateRepository{Name: "team-a/web"}))(t)
 	must(e.CreateAddress(admin, cloudsim.CreateAddress{Name: "a"}))(t)
-	ctx := must(e.Admit(t.Context(), engine.Request{Secret: secret, Operation: "events.list", Access: engine.Read}))(t)
+	ctx := must(e.Authorize(t.Context(), engine.Request{Secret: secret, Operation: "events.list", Access: engine.Read}))(t)
 	heard := map[cloudsim.ResourceKind]bool{}
 	for _, ev := range must(e.ListEvents(ctx, cloudsim.WatchOptions{}))(t).Items {
 		heard[ev.Kind] = true
@@ -438,7 +438,7 @@ func TestNouns(t *testing.T) {
 		t.Errorf("hears of %v", heard)
 	}
 	one := account(t, e, admin, "one", cloudsim.CreateRoleBinding{Role: "images", Resource: "team-a/*"})
-	ctx = must(e.Admit(t.Context(), engine.Request{Secret: one, Operation: "repositories.get", Access: engine.Read}))(t)
+	ctx = must(e.Authorize(t.Context(), engine.Request{Secret: one, Operation: "repositories.get", Access: engine.Read}))(t)
 	repo := must(e.ListRepositories(admin, cloudsim.ListOptions{}))(t).Items[0]
 	if err := e.MayTouch(ctx, engine.Subject{Operation: "repositories.get", Target: string(repo.ID)}); err != nil {
 		t.Error(err)
@@ -457,7 +457,7 @@ func TestAdminTokenStays(t *testing.T) {
 	}
 	must(e.CreateProject(admin, cloudsim.CreateProject{Name: "shop"}))(t)
 	owner := account(t, e, enter(t, e, "secret", "shop"), "owner", cloudsim.CreateRoleBinding{Role: cloudsim.RoleAdmin})
-	ctx := must(e.Admit(t.Context(), engine.Request{Secret: owner, Project: "shop", Operation: "tokens.get", Access: engine.Manage}))(t)
+	ctx := must(e.Authorize(t.Context(), engine.Request{Secret: owner, Project: "shop", Operation: "tokens.get", Access: engine.Manage}))(t)
 	if got, err := e.GetToken(ctx, tok.ID); !errors.Is(err, cloudsim.NotFound) {
 		t.Errorf("an owner of a project reads %+v, %v", got, err)
 	}

@@ -38,7 +38,7 @@ func (e *Engine) CreateRoute(ctx context.Context, req cloudsim.CreateRoute) (r c
 		return r, err
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		r, err = once(tx, call, routes, req, func() (cloudsim.Route, error) { return e.routeByName(tx, call, req) })
+		r, err = idempotent(tx, call, routes, req, func() (cloudsim.Route, error) { return e.routeByName(tx, call, req) })
 		return err
 	})
 	return r, err
@@ -47,7 +47,7 @@ func (e *Engine) CreateRoute(ctx context.Context, req cloudsim.CreateRoute) (r c
 // routeByName returns the existing route that matches the request, or creates a
 // route.
 func (e *Engine) routeByName(tx *store.Tx, call Call, req cloudsim.CreateRoute) (r cloudsim.Route, err error) {
-	project, err := e.home(tx, call)
+	project, err := e.projectOf(tx, call)
 	if err != nil {
 		return r, err
 	}
@@ -60,11 +60,11 @@ func (e *Engine) routeByName(tx *store.Tx, call Call, req cloudsim.CreateRoute) 
 	case have.State == cloudsim.RouteDeleting:
 		return r, cloudsim.Errorf(cloudsim.Conflict, "the route %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
 	case have.Destination != req.Destination || have.NextHop != req.NextHop:
-		return r, taken(cloudsim.KindRoute, req.Name, string(have.ID), "destination "+have.Destination+" and next hop "+string(have.NextHop))
+		return r, errNameTaken(cloudsim.KindRoute, req.Name, string(have.ID), "destination "+have.Destination+" and next hop "+string(have.NextHop))
 	case req.Network != "" && have.Network != req.Network:
-		return r, taken(cloudsim.KindRoute, req.Name, string(have.ID), "network "+string(have.Network))
+		return r, errNameTaken(cloudsim.KindRoute, req.Name, string(have.ID), "network "+string(have.Network))
 	case !sameLabels(have.Labels, req.Labels):
-		return r, taken(cloudsim.KindRoute, req.Name, string(have.ID), "other labels")
+		return r, errNameTaken(cloudsim.KindRoute, req.Name, string(have.ID), "other labels")
 	}
 	return have, nil
 }
@@ -73,7 +73,7 @@ func (e *Engine) newRoute(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 	hop, err := instances.Get(tx, string(req.NextHop))
 	switch {
 	case errors.Is(err, cloudsim.NotFound) || err == nil && hop.Project != project:
-		return r, unknown("nextHop", string(req.NextHop), "see GET /v1/instances")
+		return r, errUnknownReference("nextHop", string(req.NextHop), "see GET /v1/instances")
 	case err != nil:
 		return r, err
 	}
@@ -106,7 +106,7 @@ func (e *Engine) newRoute(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 	if routes.Count(tx, byNetwork, string(n.ID), n.MaxRoutes) >= n.MaxRoutes {
 		return r, cloudsim.Errorf(cloudsim.Exhausted, "network %s (%s) has %d routes, as many as it may: delete one, or raise its maxRoutes", n.ID, n.Name, n.MaxRoutes)
 	}
-	if err := e.room(tx, project, store.Use{Name: cloudsim.QuotaRoutes, N: 1}); err != nil {
+	if err := e.checkQuota(tx, project, store.Use{Name: cloudsim.QuotaRoutes, N: 1}); err != nil {
 		return r, err
 	}
 	id, err := routes.NextID(tx)
@@ -181,7 +181,7 @@ func (e *Engine) GetRoute(ctx context.Context, id cloudsim.RouteID) (cloudsim.Ro
 
 // ListRoutes returns one page of routes.
 func (e *Engine) ListRoutes(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Route], error) {
-	return page(ctx, e, routes, o, nil)
+	return listPage(ctx, e, routes, o, nil)
 }
 
 // DeleteRoute begins to delete a route and returns the route. A route that is

@@ -34,7 +34,7 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 		a, err = serviceAccounts.Named(tx, call.Project, idOrName)
 	}
 	if errors.Is(err, cloudsim.NotFound) {
-		return cloudsim.ServiceAccount{}, unknown("serviceAccount", idOrName, "see GET /v1/service-accounts; a name needs a project")
+		return cloudsim.ServiceAccount{}, errUnknownReference("serviceAccount", idOrName, "see GET /v1/service-accounts; a name needs a project")
 	}
 	return a, err
 }
@@ -92,26 +92,26 @@ func (e *Engine) CreateServiceAccount(ctx context.Context, req cloudsim.CreateSe
 		return a, err
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		a, err = once(tx, call, serviceAccounts, req, func() (cloudsim.ServiceAccount, error) { return e.accountByName(tx, call, req) })
+		a, err = idempotent(tx, call, serviceAccounts, req, func() (cloudsim.ServiceAccount, error) { return e.accountByName(tx, call, req) })
 		return err
 	})
 	return a, err
 }
 
 func (e *Engine) accountByName(tx *store.Tx, call Call, req cloudsim.CreateServiceAccount) (a cloudsim.ServiceAccount, err error) {
-	project, err := e.home(tx, call)
+	project, err := e.projectOf(tx, call)
 	if err != nil {
 		return a, err
 	}
 	switch have, err := serviceAccounts.Named(tx, project, req.Name); {
 	case err == nil && (have.Description != req.Description || !sameLabels(have.Labels, req.Labels)):
-		return have, taken(cloudsim.KindServiceAccount, req.Name, string(have.ID), "another description or other labels")
+		return have, errNameTaken(cloudsim.KindServiceAccount, req.Name, string(have.ID), "another description or other labels")
 	case err == nil:
 		return have, nil
 	case !errors.Is(err, cloudsim.NotFound):
 		return a, err
 	}
-	if err := e.room(tx, project, store.Use{Name: cloudsim.QuotaServiceAccounts, N: 1}); err != nil {
+	if err := e.checkQuota(tx, project, store.Use{Name: cloudsim.QuotaServiceAccounts, N: 1}); err != nil {
 		return a, err
 	}
 	id, err := serviceAccounts.NextID(tx)
@@ -133,7 +133,7 @@ func (e *Engine) GetServiceAccount(ctx context.Context, id cloudsim.ServiceAccou
 
 // ListServiceAccounts returns one page of service accounts.
 func (e *Engine) ListServiceAccounts(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.ServiceAccount], error) {
-	return page(ctx, e, serviceAccounts, o, nil)
+	return listPage(ctx, e, serviceAccounts, o, nil)
 }
 
 // DeleteServiceAccount removes a service account with its tokens, role bindings

@@ -124,7 +124,7 @@ func (e *Engine) RotateSigningKey(ctx context.Context, req cloudsim.RotateSignin
 		return k, err
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		k, err = once(tx, call, signingKeys, req, func() (cloudsim.SigningKey, error) {
+		k, err = idempotent(tx, call, signingKeys, req, func() (cloudsim.SigningKey, error) {
 			old, err := activeKey(tx, req.Use)
 			if err != nil {
 				return old, err
@@ -176,7 +176,7 @@ func (e *Engine) ListSigningKeys(ctx context.Context, o cloudsim.ListOptions) (l
 	if ctx, err = everywhere(ctx); err != nil {
 		return l, err
 	}
-	return page(ctx, e, signingKeys, o, nil)
+	return listPage(ctx, e, signingKeys, o, nil)
 }
 
 // DeleteSigningKey deletes a retiring key, which revokes all its signatures at

@@ -36,7 +36,7 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req cloudsim.CreateSnapshot
 		return s, err
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		s, err = once(tx, call, snapshots, req, func() (cloudsim.Snapshot, error) { return e.snapshotByName(tx, call, req) })
+		s, err = idempotent(tx, call, snapshots, req, func() (cloudsim.Snapshot, error) { return e.snapshotByName(tx, call, req) })
 		return err
 	})
 	return s, err
@@ -45,7 +45,7 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req cloudsim.CreateSnapshot
 // snapshotByName returns the existing snapshot that matches the request, or
 // begins to take a snapshot.
 func (e *Engine) snapshotByName(tx *store.Tx, call Call, req cloudsim.CreateSnapshot) (s cloudsim.Snapshot, err error) {
-	project, err := e.home(tx, call)
+	project, err := e.projectOf(tx, call)
 	if err != nil {
 		return s, err
 	}
@@ -61,9 +61,9 @@ func (e *Engine) snapshotByName(tx *store.Tx, call Call, req cloudsim.CreateSnap
 	case have.State == cloudsim.SnapshotDeleting:
 		return s, cloudsim.Errorf(cloudsim.Conflict, "the snapshot %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
 	case have.Disk != req.Disk:
-		return s, taken(cloudsim.KindSnapshot, req.Name, string(have.ID), "disk "+string(have.Disk))
+		return s, errNameTaken(cloudsim.KindSnapshot, req.Name, string(have.ID), "disk "+string(have.Disk))
 	case !sameLabels(have.Labels, req.Labels):
-		return s, taken(cloudsim.KindSnapshot, req.Name, string(have.ID), "other labels")
+		return s, errNameTaken(cloudsim.KindSnapshot, req.Name, string(have.ID), "other labels")
 	default:
 		return have, nil
 	}
@@ -75,13 +75,13 @@ func (e *Engine) newSnapshot(tx *store.Tx, project cloudsim.ProjectID, of clouds
 	d, err := disks.Get(tx, string(of))
 	switch {
 	case errors.Is(err, cloudsim.NotFound) || err == nil && d.Project != project:
-		return s, missing(field, string(of), "see GET /v1/disks")
+		return s, errReferenceNotFound(field, string(of), "see GET /v1/disks")
 	case err != nil:
 		return s, err
 	case !d.HasData():
 		return s, cloudsim.Errorf(cloudsim.Conflict, "cannot take a snapshot of disk %s: it is %s", of, d.State)
 	}
-	if err := e.room(tx, d.Project, store.Use{Name: cloudsim.QuotaSnapshots, N: 1}); err != nil {
+	if err := e.checkQuota(tx, d.Project, store.Use{Name: cloudsim.QuotaSnapshots, N: 1}); err != nil {
 		return s, err
 	}
 	id, err := snapshots.NextID(tx)
@@ -144,7 +144,7 @@ func (e *Engine) GetSnapshot(ctx context.Context, id cloudsim.SnapshotID) (cloud
 
 // ListSnapshots returns one page of snapshots. A source is a disk.
 func (e *Engine) ListSnapshots(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Snapshot], error) {
-	return page(ctx, e, snapshots, o, nil)
+	return listPage(ctx, e, snapshots, o, nil)
 }
 
 // DeleteSnapshot begins to delete a snapshot and returns the snapshot. A

@@ -378,7 +378,7 @@ func TestSnapshotsKeepToTheirProject(t *testing.T) {
 	s := mustSnapshot(t, e, ctx, "snap", d.ID)
 	p := must(e.CreateProject(ctx, cloudsim.CreateProject{Name: "other"}))(t)
 	tok := must(e.CreateToken(ctx, cloudsim.CreateToken{Name: "t", Role: cloudsim.RoleWriter, Project: p.ID}))(t)
-	their := must(e.Admit(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Write}))(t)
+	their := must(e.Authorize(t.Context(), engine.Request{Secret: tok.Secret, Access: engine.Write}))(t)
 	_, err := e.GetSnapshot(their, s.ID)
 	refused(t, "reading it", err, cloudsim.NotFound, "")
 	_, err = e.CreateSnapshot(their, cloudsim.CreateSnapshot{Name: "snap", Disk: d.ID})

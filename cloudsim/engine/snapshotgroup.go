@@ -23,7 +23,7 @@ func (e *Engine) CreateSnapshotGroup(ctx context.Context, req cloudsim.CreateSna
 	}
 	req.Disks = slices.Sorted(slices.Values(req.Disks)) // the order of disks does not matter
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		g, err = once(tx, call, snapshotGroups, req, func() (cloudsim.SnapshotGroup, error) { return e.groupByName(tx, call, req) })
+		g, err = idempotent(tx, call, snapshotGroups, req, func() (cloudsim.SnapshotGroup, error) { return e.groupByName(tx, call, req) })
 		return err
 	})
 	return g, err
@@ -32,7 +32,7 @@ func (e *Engine) CreateSnapshotGroup(ctx context.Context, req cloudsim.CreateSna
 // groupByName returns the existing group that matches the request, or begins to
 // take a group.
 func (e *Engine) groupByName(tx *store.Tx, call Call, req cloudsim.CreateSnapshotGroup) (g cloudsim.SnapshotGroup, err error) {
-	project, err := e.home(tx, call)
+	project, err := e.projectOf(tx, call)
 	if err != nil {
 		return g, err
 	}
@@ -44,16 +44,16 @@ func (e *Engine) groupByName(tx *store.Tx, call Call, req cloudsim.CreateSnapsho
 	case have.State == cloudsim.SnapshotDeleting:
 		return g, cloudsim.Errorf(cloudsim.Conflict, "the snapshot group %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
 	case !slices.Equal(have.Disks, req.Disks):
-		return g, taken(cloudsim.KindSnapshotGroup, req.Name, string(have.ID), "other disks")
+		return g, errNameTaken(cloudsim.KindSnapshotGroup, req.Name, string(have.ID), "other disks")
 	case !sameLabels(have.Labels, req.Labels):
-		return g, taken(cloudsim.KindSnapshotGroup, req.Name, string(have.ID), "other labels")
+		return g, errNameTaken(cloudsim.KindSnapshotGroup, req.Name, string(have.ID), "other labels")
 	default:
 		return have, nil
 	}
 }
 
 func (e *Engine) newGroup(tx *store.Tx, call Call, project cloudsim.ProjectID, req cloudsim.CreateSnapshotGroup) (g cloudsim.SnapshotGroup, err error) {
-	if err := e.room(tx, project, store.Use{Name: cloudsim.QuotaSnapshots, N: int64(len(req.Disks))}); err != nil {
+	if err := e.checkQuota(tx, project, store.Use{Name: cloudsim.QuotaSnapshots, N: int64(len(req.Disks))}); err != nil {
 		return g, err
 	}
 	members := make([]cloudsim.Snapshot, len(req.Disks))
@@ -185,7 +185,7 @@ func (e *Engine) GetSnapshotGroup(ctx context.Context, id cloudsim.SnapshotGroup
 
 // ListSnapshotGroups returns one page of groups.
 func (e *Engine) ListSnapshotGroups(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.SnapshotGroup], error) {
-	return page(ctx, e, snapshotGroups, o, nil)
+	return listPage(ctx, e, snapshotGroups, o, nil)
 }
 
 // DeleteSnapshotGroup begins to delete a group and its members, and returns the

@@ -110,7 +110,7 @@ func TestLoadKeepsSecrets(t *testing.T) {
 		"that was not there then":       {late.Secret, nil},
 		"of an account that is no more": {gone, cloudsim.Unauthenticated},
 	} {
-		if _, err := e.Admit(t.Context(), engine.Request{Secret: tc.secret, Operation: "zones.list", Access: engine.Read}); !errors.Is(err, tc.want) {
+		if _, err := e.Authorize(t.Context(), engine.Request{Secret: tc.secret, Operation: "zones.list", Access: engine.Read}); !errors.Is(err, tc.want) {
 			t.Errorf("a secret %s: %v; want %v", name, err, tc.want)
 		}
 	}
@@ -183,7 +183,7 @@ func TestLoadMovesNoToken(t *testing.T) {
 				t.Fatal(err)
 			}
 			for access, want := range map[engine.Access]error{engine.Read: tc.read, engine.Write: tc.write} {
-				if _, err := e.Admit(t.Context(), engine.Request{Secret: secret, Access: access}); !errors.Is(err, want) {
+				if _, err := e.Authorize(t.Context(), engine.Request{Secret: secret, Access: access}); !errors.Is(err, want) {
 					t.Errorf("access %d: %v; want %v", access, err, want)
 				}
 			}
@@ -227,7 +227,7 @@ func TestLoadKeepsTheEndOfTokens(t *testing.T) {
 				t.Fatal(err)
 			}
 			opens := func() bool {
-				_, err := e.Admit(t.Context(), engine.Request{Secret: now.Secret, Access: engine.Read})
+				_, err := e.Authorize(t.Context(), engine.Request{Secret: now.Secret, Access: engine.Read})
 				return err == nil
 			}
 			if !opens() {
@@ -265,7 +265,7 @@ func TestWatchesEndWithALoad(t *testing.T) {
 	soon, leave := context.WithTimeout(t.Context(), 10*time.Second)
 	defer leave()
 	running := make(chan error, 2)
-	for _, ctx := range []context.Context{engine.AsCloud(soon), must(e.Admit(soon, engine.Request{Secret: late, Access: engine.Read}))(t)} {
+	for _, ctx := range []context.Context{engine.AsCloud(soon), must(e.Authorize(soon, engine.Request{Secret: late, Access: engine.Read}))(t)} {
 		go func() {
 			var last error
 			for _, err := range e.Watch(ctx, cloudsim.WatchOptions{Since: before.Revision}) {
@@ -318,7 +318,7 @@ func TestResetState(t *testing.T) {
 	may := func(when string) {
 		t.Helper()
 		for _, secret := range []string{"secret", tok.Secret} {
-			if _, err := e.Admit(t.Context(), engine.Request{Secret: secret, Access: engine.Read}); err != nil {
+			if _, err := e.Authorize(t.Context(), engine.Request{Secret: secret, Access: engine.Read}); err != nil {
 				t.Errorf("%s: %v", when, err)
 			}
 		}

@@ -27,7 +27,7 @@ func (e *Engine) CreateSubnet(ctx context.Context, req cloudsim.CreateSubnet) (s
 		return s, err
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		s, err = once(tx, call, subnets, req, func() (cloudsim.Subnet, error) { return e.subnetByName(tx, call, req) })
+		s, err = idempotent(tx, call, subnets, req, func() (cloudsim.Subnet, error) { return e.subnetByName(tx, call, req) })
 		return err
 	})
 	return s, err
@@ -36,7 +36,7 @@ func (e *Engine) CreateSubnet(ctx context.Context, req cloudsim.CreateSubnet) (s
 // subnetByName returns the existing subnet that matches the request, or creates
 // a subnet.
 func (e *Engine) subnetByName(tx *store.Tx, call Call, req cloudsim.CreateSubnet) (s cloudsim.Subnet, err error) {
-	project, err := e.home(tx, call)
+	project, err := e.projectOf(tx, call)
 	if err != nil {
 		return s, err
 	}
@@ -52,13 +52,13 @@ func (e *Engine) subnetByName(tx *store.Tx, call Call, req cloudsim.CreateSubnet
 	case have.State == cloudsim.SubnetDeleting:
 		return s, cloudsim.Errorf(cloudsim.Conflict, "the subnet %q before, %s, is still being deleted: ask again when it is gone", req.Name, have.ID)
 	case have.Network != req.Network:
-		return s, taken(cloudsim.KindSubnet, req.Name, string(have.ID), "network "+string(have.Network))
+		return s, errNameTaken(cloudsim.KindSubnet, req.Name, string(have.ID), "network "+string(have.Network))
 	case have.IPv4 != req.IPv4 || have.IPv6 != req.IPv6:
-		return s, taken(cloudsim.KindSubnet, req.Name, string(have.ID), "other ranges")
+		return s, errNameTaken(cloudsim.KindSubnet, req.Name, string(have.ID), "other ranges")
 	case have.Region != req.Region || have.Zone != req.Zone:
-		return s, taken(cloudsim.KindSubnet, req.Name, string(have.ID), "another region or zone")
+		return s, errNameTaken(cloudsim.KindSubnet, req.Name, string(have.ID), "another region or zone")
 	case !sameLabels(have.Labels, req.Labels):
-		return s, taken(cloudsim.KindSubnet, req.Name, string(have.ID), "other labels")
+		return s, errNameTaken(cloudsim.KindSubnet, req.Name, string(have.ID), "other labels")
 	}
 	return have, nil
 }
@@ -68,14 +68,14 @@ func (e *Engine) subnetByName(tx *store.Tx, call Call, req cloudsim.CreateSubnet
 func (e *Engine) regionFor(tx *store.Tx, region, zone string) (string, error) {
 	if zone == "" {
 		if region != "" && !regions.Has(tx, region) {
-			return "", unknown("region", region, "see GET /v1/regions")
+			return "", errUnknownReference("region", region, "see GET /v1/regions")
 		}
 		return region, nil
 	}
 	of, ok := e.regionOf[zone]
 	switch {
 	case !ok:
-		return "", unknown("zone", zone, "see GET /v1/zones")
+		return "", errUnknownReference("zone", zone, "see GET /v1/zones")
 	case region != "" && region != of:
 		return "", cloudsim.InvalidField("zone", "names "+zone+", which is in region "+of)
 	}
@@ -107,7 +107,7 @@ func (e *Engine) newSubnet(tx *store.Tx, call Call, project cloudsim.ProjectID, 
 			}
 		}
 	}
-	if err := e.room(tx, project, store.Use{Name: cloudsim.QuotaSubnets, N: 1}); err != nil {
+	if err := e.checkQuota(tx, project, store.Use{Name: cloudsim.QuotaSubnets, N: 1}); err != nil {
 		return s, err
 	}
 	id, err := subnets.NextID(tx)
@@ -140,7 +140,7 @@ func usableNetwork(tx *store.Tx, project cloudsim.ProjectID, id cloudsim.Network
 	n, err := networks.Get(tx, string(id))
 	switch {
 	case errors.Is(err, cloudsim.NotFound) || err == nil && n.Project != project:
-		return n, unknown("network", string(id), "see GET /v1/networks")
+		return n, errUnknownReference("network", string(id), "see GET /v1/networks")
 	case err != nil:
 		return n, err
 	case !n.Usable():
@@ -174,7 +174,7 @@ func (e *Engine) GetSubnet(ctx context.Context, id cloudsim.SubnetID) (cloudsim.
 // ListSubnets returns one page of subnets. A zone selects the subnets that
 // serve only this zone.
 func (e *Engine) ListSubnets(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Subnet], error) {
-	return page(ctx, e, subnets, o, func(s *cloudsim.Subnet) string { return s.Zone })
+	return listPage(ctx, e, subnets, o, func(s *cloudsim.Subnet) string { return s.Zone })
 }
 
 // DeleteSubnet begins to delete a subnet and returns the subnet. A subnet that
@@ -209,7 +209,7 @@ func (e *Engine) place(tx *store.Tx, project cloudsim.ProjectID, region string, 
 		s, err = subnets.Get(tx, string(req.Subnet))
 		switch {
 		case errors.Is(err, cloudsim.NotFound) || err == nil && s.Project != project:
-			return n, s, unknown("subnet", string(req.Subnet), "see GET /v1/subnets")
+			return n, s, errUnknownReference("subnet", string(req.Subnet), "see GET /v1/subnets")
 		case err != nil:
 			return n, s, err
 		case req.Network != "" && req.Network != s.Network:

@@ -45,7 +45,7 @@ func (e *Engine) CreateToken(ctx context.Context, req cloudsim.CreateToken) (t c
 			t.ExpiresAt = &until
 		}
 		if have, err := tokens.Named(tx, t.Project, req.Name); req.Name != "" && err == nil {
-			return taken(cloudsim.KindToken, req.Name, string(have.ID), "a secret that is not shown again: delete it or choose another name")
+			return errNameTaken(cloudsim.KindToken, req.Name, string(have.ID), "a secret that is not shown again: delete it or choose another name")
 		}
 		return putToken(tx, &t, secret)
 	})
@@ -84,7 +84,7 @@ func forgetLater(tx *store.Tx, t cloudsim.Token) error {
 func (e *Engine) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req cloudsim.CreateToken) error {
 	if req.ServiceAccount != "" {
 		in := call
-		if home, err := e.home(tx, call); err == nil {
+		if home, err := e.projectOf(tx, call); err == nil {
 			in.Project = home
 		}
 		a, err := findAccount(tx, in, req.ServiceAccount)
@@ -100,7 +100,7 @@ func (e *Engine) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req clou
 	}
 	if req.Role != cloudsim.RoleAdmin {
 		if t.Project = req.Project; t.Project == "" {
-			if t.Project, err = e.home(tx, call); err != nil {
+			if t.Project, err = e.projectOf(tx, call); err != nil {
 				return err
 			}
 		}
@@ -166,7 +166,7 @@ func (e *Engine) GetToken(ctx context.Context, id cloudsim.TokenID) (cloudsim.To
 
 // ListTokens returns one page of tokens, without their secrets.
 func (e *Engine) ListTokens(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Token], error) {
-	return page(ctx, e, tokens, o, nil)
+	return listPage(ctx, e, tokens, o, nil)
 }
 
 // DeleteToken revokes a token at once. Watches with this token end.

@@ -121,7 +121,7 @@ func (e *Engine) events(ctx context.Context, rev uint64, epoch *uint64, kinds []
 		if next, err = overGap(tx, next); err != nil {
 			return err
 		}
-		hears := call.hears()
+		hears := call.eventFilter()
 		evs = slices.DeleteFunc(evs, func(ev cloudsim.Event) bool { return !hears(ev) })
 		return nil
 	})
@@ -144,9 +144,9 @@ func overGap(tx *store.Tx, read uint64) (uint64, error) {
 	return read, err
 }
 
-// hears returns a function that reports whether the call may see an event. The
+// eventFilter returns a function that reports whether the call may see an event. The
 // call must have permission to read the resource of the event.
-func (c Call) hears() func(cloudsim.Event) bool {
+func (c Call) eventFilter() func(cloudsim.Event) bool {
 	may := map[cloudsim.ResourceKind]bool{}
 	return func(ev cloudsim.Event) bool {
 		ok, known := may[ev.Kind]

@@ -111,7 +111,7 @@ func TestWatchEndsWithItsRight(t *testing.T) {
 				account(t, e, admin, "sa", cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader}, cloudsim.CreateRoleBinding{Role: cloudsim.RoleWriter, Resource: "web-*"})
 				ctx, leave := context.WithTimeout(t.Context(), time.Hour)
 				defer leave()
-				ctx = must(e.Admit(ctx, engine.Request{Secret: tc.secret(t, e, admin, "sa"), Operation: "events.watch", Access: engine.Read}))(t)
+				ctx = must(e.Authorize(ctx, engine.Request{Secret: tc.secret(t, e, admin, "sa"), Operation: "events.watch", Access: engine.Read}))(t)
 				began, said := time.Now(), watch(e, ctx)
 				synctest.Wait()
 				if err := tc.lose(e, admin); err != nil {
@@ -147,7 +147,7 @@ func TestWatchHearsWhatItMayNow(t *testing.T) {
 		admin := enter(t, e, "secret", engine.DefaultProject)
 		secret := account(t, e, admin, "sa", cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader}, cloudsim.CreateRoleBinding{Role: cloudsim.RoleHypervisor})
 		ctx, leave := context.WithCancel(t.Context())
-		theirs := watch(e, must(e.Admit(ctx, engine.Request{Secret: secret, Operation: "events.watch", Access: engine.Read}))(t))
+		theirs := watch(e, must(e.Authorize(ctx, engine.Request{Secret: secret, Operation: "events.watch", Access: engine.Read}))(t))
 		ours := watch(e, engine.AsCloud(ctx))
 		mustCreate(t, e, admin, "a")
 		synctest.Wait()

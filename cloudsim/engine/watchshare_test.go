@@ -31,8 +31,8 @@ func TestWatchesShareReads(t *testing.T) {
 				watch := func(project string, n int) (create func(), heard chan time.Time) {
 					p := must(e.CreateProject(engine.AsCloud(ctx), cloudsim.CreateProject{Name: project}))(t)
 					token := must(e.CreateToken(engine.AsCloud(ctx), cloudsim.CreateToken{Name: project, Role: cloudsim.RoleReader, Project: p.ID}))(t)
-					reader := must(e.Admit(ctx, engine.Request{Secret: token.Secret, Access: engine.Read}))(t)
-					writer := must(e.Admit(ctx, engine.Request{Secret: "secret", Project: project, Access: engine.Write}))(t)
+					reader := must(e.Authorize(ctx, engine.Request{Secret: token.Secret, Access: engine.Read}))(t)
+					writer := must(e.Authorize(ctx, engine.Request{Secret: "secret", Project: project, Access: engine.Write}))(t)
 					since := must(e.ListEvents(reader, cloudsim.WatchOptions{}))(t).Revision
 					heard = make(chan time.Time, n)
 					for range n {

@@ -33,7 +33,7 @@ func (e *Engine) Why(ctx context.Context, object string) (w cloudsim.Why, err er
 			return err
 		}
 		w = cloudsim.Why{Kind: kind, ID: id, Since: tx.Floor(), Steps: []cloudsim.WhyStep{}, Waits: []cloudsim.WhyWait{}}
-		s := story{why: &w, hears: call.hears(), requests: map[string]bool{}}
+		s := story{why: &w, hears: call.eventFilter(), requests: map[string]bool{}}
 		if err := s.read(tx); err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ func whatIs(tx *store.Tx, call Call, object string) (kind cloudsim.ResourceKind,
 	if !named {
 		word = object
 	}
-	hears := call.hears()
+	hears := call.eventFilter()
 	err = tx.Mentions(`"`+word+`"`, func(ev cloudsim.Event) error {
 		if !hears(ev) || named && !strings.EqualFold(string(ev.Kind), wantKind) {
 			return nil

@@ -14,7 +14,7 @@ import (
 // admitted returns an admitted ctx for a request with that id and operation.
 func admitted(t *testing.T, e *engine.Engine, id, operation string) context.Context {
 	t.Helper()
-	ctx, err := e.Admit(t.Context(), engine.Request{ID: id, Secret: "secret", Operation: operation, Access: engine.Write, Project: engine.DefaultProject})
+	ctx, err := e.Authorize(t.Context(), engine.Request{ID: id, Secret: "secret", Operation: operation, Access: engine.Write, Project: engine.DefaultProject})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -160,14 +160,14 @@ func (e *Engine) CreateWorkloadTrust(ctx context.Context, req cloudsim.CreateWor
 		return w, cloudsim.InvalidField("keys", "must be a JSON Web Key Set of public keys: kubectl get --raw /openid/v1/jwks")
 	}
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		w, err = once(tx, call, workloadTrusts, req, func() (cloudsim.WorkloadTrust, error) { return e.trustByName(tx, call, req) })
+		w, err = idempotent(tx, call, workloadTrusts, req, func() (cloudsim.WorkloadTrust, error) { return e.trustByName(tx, call, req) })
 		return err
 	})
 	return w, err
 }
 
 func (e *Engine) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorkloadTrust) (w cloudsim.WorkloadTrust, err error) {
-	project, err := e.home(tx, call)
+	project, err := e.projectOf(tx, call)
 	if err != nil {
 		return w, err
 	}
@@ -178,7 +178,7 @@ func (e *Engine) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorkloa
 	w = cloudsim.WorkloadTrust{Meta: cloudsim.Meta{Name: req.Name, Project: project, Labels: req.Labels}, WorkloadTrustSpec: req.WorkloadTrustSpec, Account: account}
 	switch have, err := workloadTrusts.Named(tx, project, req.Name); {
 	case err == nil && (have.WorkloadTrustSpec != w.WorkloadTrustSpec || have.Account != w.Account || !sameLabels(have.Labels, w.Labels)):
-		return have, taken(cloudsim.KindWorkloadTrust, req.Name, string(have.ID), "other words: delete it first")
+		return have, errNameTaken(cloudsim.KindWorkloadTrust, req.Name, string(have.ID), "other words: delete it first")
 	case err == nil:
 		return have, nil
 	case !errors.Is(err, cloudsim.NotFound):
@@ -249,7 +249,7 @@ func (e *Engine) GetWorkloadTrust(ctx context.Context, id cloudsim.WorkloadTrust
 
 // ListWorkloadTrusts returns one page of workload trusts.
 func (e *Engine) ListWorkloadTrusts(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.WorkloadTrust], error) {
-	return page(ctx, e, workloadTrusts, o, nil)
+	return listPage(ctx, e, workloadTrusts, o, nil)
 }
 
 // DeleteWorkloadTrust deletes a trust. From the next call on, the cloud refuses

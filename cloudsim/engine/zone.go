@@ -76,7 +76,7 @@ func (e *Engine) GetRegion(ctx context.Context, name string) (cloudsim.Region, e
 
 // ListRegions returns one page of regions.
 func (e *Engine) ListRegions(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Region], error) {
-	return page(ctx, e, regions, o, nil)
+	return listPage(ctx, e, regions, o, nil)
 }
 
 // GetZone returns a zone by name.
@@ -86,7 +86,7 @@ func (e *Engine) GetZone(ctx context.Context, name string) (cloudsim.Zone, error
 
 // ListZones returns one page of zones.
 func (e *Engine) ListZones(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Zone], error) {
-	return page(ctx, e, zones, o, nil)
+	return listPage(ctx, e, zones, o, nil)
 }
 
 // GetInstanceType returns an instance type by name.
@@ -96,7 +96,7 @@ func (e *Engine) GetInstanceType(ctx context.Context, name string) (cloudsim.Ins
 
 // ListInstanceTypes returns one page of instance types.
 func (e *Engine) ListInstanceTypes(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.InstanceType], error) {
-	return page(ctx, e, instanceTypes, o, nil)
+	return listPage(ctx, e, instanceTypes, o, nil)
 }
 
 // GetDiskType returns a disk type by name.
@@ -106,5 +106,5 @@ func (e *Engine) GetDiskType(ctx context.Context, name string) (cloudsim.DiskTyp
 
 // ListDiskTypes returns one page of disk types.
 func (e *Engine) ListDiskTypes(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.DiskType], error) {
-	return page(ctx, e, diskTypes, o, nil)
+	return listPage(ctx, e, diskTypes, o, nil)
 }

@@ -177,7 +177,7 @@ func (a *api) authorize(o op) func(huma.Context, func(huma.Context)) {
 			a.refuseHuma(hc, cloudsim.InvalidField("header.Idempotency-Key", "must be at most 255 characters of ASCII"))
 			return
 		}
-		ctx, err := a.engine.Admit(hc.Context(), engine.Request{
+		ctx, err := a.engine.Authorize(hc.Context(), engine.Request{
 			ID: x.requestID, Secret: bearer(hc.Header("Authorization")), Project: hc.Header("Cloud-Project"),
 			IdempotencyKey: key, Operation: o.id, Access: o.access,
 		})

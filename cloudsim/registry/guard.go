@@ -67,7 +67,7 @@ func (g *guard) admit(r *http.Request) *session {
 		s.bad = errNoBearer
 		return s
 	}
-	s.caller, s.bad = g.engine.AdmitRegistryBearer(strings.TrimSpace(bearer))
+	s.caller, s.bad = g.engine.AuthorizeRegistryBearer(strings.TrimSpace(bearer))
 	return s
 }
 

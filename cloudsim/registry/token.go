@@ -59,7 +59,7 @@ func (s *server) token(w http.ResponseWriter, r *http.Request) {
 		s.refusePassword(w, id, req, cloudsim.Errorf(cloudsim.Unauthenticated, "no password was shown; if a kubelet's credential provider was to have one, its reason is in the log of the node's kubelet, with a code that begins with E_"))
 		return
 	}
-	caller, err := s.engine.AdmitRegistryPassword(req.password)
+	caller, err := s.engine.AuthorizeRegistryPassword(req.password)
 	if err != nil {
 		s.refusePassword(w, id, req, err)
 		return
