@@ -58,7 +58,7 @@ func TestReference(t *testing.T) {
 func cliReference(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	b.WriteString("# The command line\n\nMade from the code by `make generate`. `allinone help COMMAND` shows the same.\n")
+	b.WriteString("# The command line\n\nMade from the code by `make generate`. `allinone help COMMAND` shows the same, and the flags\nof the parent commands, such as `--cloud-url` of `allinone cloud`.\n")
 	var walk func(path []string, cmd *cobra.Command)
 	walk = func(path []string, cmd *cobra.Command) {
 		if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
@@ -74,7 +74,7 @@ func cliReference(t *testing.T) []byte {
 		if code := start(t.Context(), e, append(slices.Clone(path), "--help")); code != cli.ExitOK {
 			t.Fatalf("%v --help: exit %d: %s", path, code, out.String())
 		}
-		fmt.Fprintf(&b, "```text\n%s\n```\n", strings.TrimSpace(out.String()))
+		fmt.Fprintf(&b, "```text\n%s\n```\n", strings.TrimSpace(withoutGlobalFlags(out.String())))
 		for _, sub := range cmd.Commands() {
 			walk(append(slices.Clone(path), sub.Name()), sub)
 		}
@@ -82,6 +82,17 @@ func cliReference(t *testing.T) []byte {
 	root := newRootCommand(cli.Env{Getenv: func(string) string { return "" }, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard})
 	walk(nil, root)
 	return b.Bytes()
+}
+
+// withoutGlobalFlags returns the help of a command without the flags of its parent. The parent's
+// own help lists them.
+func withoutGlobalFlags(help string) string {
+	before, flags, ok := strings.Cut(help, "\nGlobal flags:\n")
+	if !ok {
+		return help
+	}
+	_, after, _ := strings.Cut(flags, "\n\n")
+	return before + after
 }
 
 // ccmReference returns a page with this project's annotations and flags of the cloud controller
