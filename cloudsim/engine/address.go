@@ -210,12 +210,12 @@ func (c Config) rangeOf(f cloudsim.IPFamily, s cloudsim.Scheme) netip.Prefix {
 
 // GetAddress returns an address.
 func (e *Engine) GetAddress(ctx context.Context, id cloudsim.AddressID) (cloudsim.Address, error) {
-	return read(ctx, e, addresses, string(id))
+	return read(ctx, e.core, addresses, string(id))
 }
 
 // ListAddresses returns one page of addresses.
 func (e *Engine) ListAddresses(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Address], error) {
-	return listPage(ctx, e, addresses, o, nil)
+	return listPage(ctx, e.core, addresses, o, nil)
 }
 
 // DeleteAddress releases an address.

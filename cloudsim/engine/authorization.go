@@ -92,12 +92,12 @@ const AllProjects = "*"
 // authorizes the operation, in this order. The engine's methods need the
 // returned ctx. If Authorize returns an error, the ctx permits nothing. It names
 // the caller if the caller is known.
-func (e *Engine) Authorize(ctx context.Context, r Request) (context.Context, error) {
+func (ac *access) Authorize(ctx context.Context, r Request) (context.Context, error) {
 	if r.Secret == "" {
 		return ctx, cloudsim.Errorf(cloudsim.Unauthenticated, "no token: send Authorization: Bearer TOKEN")
 	}
 	call := Call{RequestID: r.ID, Operation: r.Operation, IdempotencyKey: r.IdempotencyKey, access: r.Access}
-	if err := e.store.View(func(tx *store.Tx) error {
+	if err := ac.store.View(func(tx *store.Tx) error {
 		call.At = tx.Now
 		t, shown, err := authenticate(tx, r.Secret)
 		if err != nil {
@@ -107,7 +107,7 @@ func (e *Engine) Authorize(ctx context.Context, r Request) (context.Context, err
 		if err := call.identify(tx, t); err != nil {
 			return err
 		}
-		if err := e.throttle(call, r.Access); err != nil {
+		if err := ac.throttle(call, r.Access); err != nil {
 			return err
 		}
 		return call.choose(tx, r.Project)

@@ -30,8 +30,8 @@ type billKey struct{ caller, operation string }
 
 // Record adds a finished call to the audit trail and the bill. It takes a lock
 // and does no I/O.
-func (e *Engine) Record(entry cloudsim.AuditEntry) {
-	l := &e.ledger
+func (ac *access) Record(entry cloudsim.AuditEntry) {
+	l := &ac.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.ring) < auditKeep {
@@ -62,8 +62,8 @@ func (l *ledger) kept() []cloudsim.AuditEntry {
 }
 
 // Audit returns the calls in memory that match o.
-func (e *Engine) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
-	l := &e.ledger
+func (ac *access) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
+	l := &ac.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := cloudsim.AuditTrail{Items: []cloudsim.AuditEntry{}, Dropped: l.total - uint64(len(l.ring))}
@@ -80,9 +80,9 @@ func (e *Engine) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Aud
 
 // Bill sums the calls that match o. Without o.Since, Bill sums all calls since
 // the last reset. With o.Since, Bill sums the calls in memory since that time.
-func (e *Engine) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
-	now := e.Now()
-	l := &e.ledger
+func (ac *access) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
+	now := ac.Now()
+	l := &ac.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := cloudsim.Bill{From: l.from, To: now, Complete: true, Rows: []cloudsim.BillRow{}}
@@ -121,9 +121,9 @@ func (e *Engine) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill
 }
 
 // ResetBill starts a new billing window. The audit trail stays.
-func (e *Engine) ResetBill(context.Context) error {
-	now := e.Now()
-	l := &e.ledger
+func (ac *access) ResetBill(context.Context) error {
+	now := ac.Now()
+	l := &ac.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.rows, l.from = nil, now

@@ -17,7 +17,7 @@ import (
 // A user may set the clock back, so the duration since an earlier Now may be
 // negative. A caller that measures durations takes max(0, …). Each call of Now
 // reads the store.
-func (e *Engine) Now() time.Time { return e.store.Time() }
+func (c *core) Now() time.Time { return c.store.Time() }
 
 // startClock freezes the clock of a new cloud if the configuration has
 // FrozenAt.

@@ -326,13 +326,13 @@ func vacate(d *cloudsim.Disk) error {
 
 // GetDisk returns a disk, or NotFound after the disk is deleted.
 func (e *Engine) GetDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) {
-	return read(ctx, e, disks, string(id))
+	return read(ctx, e.core, disks, string(id))
 }
 
 // ListDisks returns one page of disks. A zone selects the disks in that zone,
 // and a regional disk is in both its zones. A source is a disk or a snapshot.
 func (e *Engine) ListDisks(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Disk], error) {
-	return listPage(ctx, e, disks, o, func(d *cloudsim.Disk) string {
+	return listPage(ctx, e.core, disks, o, func(d *cloudsim.Disk) string {
 		if slices.Contains(d.ReplicaZones, o.Zone) {
 			return o.Zone
 		}

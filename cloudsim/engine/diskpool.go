@@ -152,7 +152,7 @@ func (e *Engine) GetDiskPool(ctx context.Context, name string) (p cloudsim.DiskP
 
 // ListDiskPools returns one page of pools with their used and free GiB.
 func (e *Engine) ListDiskPools(ctx context.Context, o cloudsim.ListOptions) (l cloudsim.List[cloudsim.DiskPool], err error) {
-	if l, err = listPage(ctx, e, diskPools, o, func(p *cloudsim.DiskPool) string { return p.Zone }); err != nil {
+	if l, err = listPage(ctx, e.core, diskPools, o, func(p *cloudsim.DiskPool) string { return p.Zone }); err != nil {
 		return l, err
 	}
 	err = e.store.View(func(tx *store.Tx) error {

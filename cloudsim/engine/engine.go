@@ -114,41 +114,84 @@ func Profiles() map[string]Profile {
 	return map[string]Profile{Instant.Name: Instant, Realistic.Name: Realistic}
 }
 
-// Engine applies requests to a store.
-type Engine struct {
+// core is the part that Engine shares with access, images and states.
+type core struct {
 	log   *slog.Logger
 	store *store.Store
 	cfg   Config
+
+	// settling is held while due work is taken and settled, so that an advance
+	// of the clock settles all due work in order.
+	settling sync.Mutex
+}
+
+// Engine applies requests to a store. Access control, images and saved states are types of
+// their own. Each may use only the tables that TestTables allows.
+type Engine struct {
+	*core
+	access
+	images
+	states
 
 	// regionOf is the region of each zone. Only prepare writes zones and fills
 	// this map, inside a transaction. Every other write transaction may
 	// therefore read the map instead of the store.
 	regionOf map[string]string
 
-	rules faultRules
-
-	decisions decisions
-	carried   instanceTokens
-	rates     rates
-
+	rules       faultRules
 	watchShares watchShares
-	ledger      ledger
+	requests    requestIDs
+	health      health
+}
 
-	requests requestIDs
-	health   health
+// access answers which calls are permitted: tokens, service accounts, roles, trusts, signing
+// keys and rate limits.
+type access struct {
+	*core
+	// projectOf returns the project that a call creates in.
+	projectOf func(*store.Tx, Call) (cloudsim.ProjectID, error)
+	placeOf   func(Subject) (*place, error)
 
-	// settling is held while due work is taken and settled, so that an advance
-	// of the clock settles all due work in order.
-	settling sync.Mutex
+	carried instanceTokens
+	rates   rates
+	ledger  ledger
+}
+
+// images holds the registry's repositories and decides about pushes and pulls.
+type images struct {
+	*core
+	projectOf func(*store.Tx, Call) (cloudsim.ProjectID, error)
+	decisions decisions
+}
+
+// states saves, loads, exports and imports the whole cloud.
+type states struct {
+	*core
+	cloud replaceable
 	// loading is held by a load, a reset, and a save with disk data, so that
 	// only one of them runs.
 	loading sync.Mutex
 }
 
+// replaceable is a cloud whose records a load replaces.
+type replaceable interface {
+	// prepare completes the new records in the transaction that replaces the old ones.
+	prepare(*store.Tx) error
+	// loadZones, loadFaults and loadRates read the new records after the transaction.
+	loadZones() error
+	loadFaults() error
+	loadRates() error
+}
+
 // New returns an Engine without doing any work. The caller then calls Prepare
 // and Run.
 func New(log *slog.Logger, st *store.Store, cfg Config) *Engine {
-	return &Engine{log: log, store: st, cfg: cfg}
+	c := &core{log: log, store: st, cfg: cfg}
+	e := &Engine{core: c}
+	e.access.core, e.access.projectOf, e.access.placeOf = c, e.projectOf, e.placeOf
+	e.images.core, e.images.projectOf = c, e.projectOf
+	e.states.core, e.states.cloud = c, e
+	return e
 }
 
 // Prepare writes the catalogue and ensures that the default project exists.

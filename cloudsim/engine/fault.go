@@ -320,7 +320,7 @@ func (e *Engine) ListFaults(ctx context.Context, o cloudsim.ListOptions) (l clou
 	if ctx, err = everywhere(ctx); err != nil {
 		return l, err
 	}
-	if l, err = listPage(ctx, e, faults, o, func(f *cloudsim.Fault) string { return f.Match.Zone }); err != nil {
+	if l, err = listPage(ctx, e.core, faults, o, func(f *cloudsim.Fault) string { return f.Match.Zone }); err != nil {
 		return l, err
 	}
 	err = e.store.View(func(tx *store.Tx) error {

@@ -123,7 +123,7 @@ func makeHold(tx *store.Tx, req cloudsim.CreateHold) (h cloudsim.Hold, err error
 
 // GetHold returns a hold.
 func (e *Engine) GetHold(ctx context.Context, id cloudsim.HoldID) (cloudsim.Hold, error) {
-	return read(ctx, e, holds, string(id))
+	return read(ctx, e.core, holds, string(id))
 }
 
 // ListHolds returns one page of holds.
@@ -131,7 +131,7 @@ func (e *Engine) ListHolds(ctx context.Context, o cloudsim.ListOptions) (l cloud
 	if ctx, err = everywhere(ctx); err != nil {
 		return l, err
 	}
-	return listPage(ctx, e, holds, o, nil)
+	return listPage(ctx, e.core, holds, o, nil)
 }
 
 // DeleteHold removes a hold. The operations that it kept settle at once if they

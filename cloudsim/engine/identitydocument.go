@@ -12,7 +12,7 @@ import (
 
 // CreateIdentityDocument signs an identity document of an instance for one
 // audience. It returns Conflict if the instance is terminating.
-func (e *Engine) CreateIdentityDocument(ctx context.Context, id cloudsim.InstanceID, req cloudsim.CreateIdentityDocument) (doc cloudsim.IdentityDocument, err error) {
+func (ac *access) CreateIdentityDocument(ctx context.Context, id cloudsim.InstanceID, req cloudsim.CreateIdentityDocument) (doc cloudsim.IdentityDocument, err error) {
 	if err := req.Validate(); err != nil {
 		return doc, err
 	}
@@ -20,7 +20,7 @@ func (e *Engine) CreateIdentityDocument(ctx context.Context, id cloudsim.Instanc
 	if err != nil {
 		return doc, err
 	}
-	err = e.store.View(func(tx *store.Tx) error {
+	err = ac.store.View(func(tx *store.Tx) error {
 		i, err := get(tx, call, instances, string(id))
 		if err != nil {
 			return err
@@ -30,7 +30,7 @@ func (e *Engine) CreateIdentityDocument(ctx context.Context, id cloudsim.Instanc
 		}
 		doc.ExpiresAt = tx.Now.Add(cloudsim.IdentityLife)
 		doc.Token, err = sign(tx, cloudsim.KeyIdentity, cloudsim.IdentityClaims{
-			Issuer: e.cfg.Issuer, Subject: "instance:" + string(i.ID), Audience: req.Audience,
+			Issuer: ac.cfg.Issuer, Subject: "instance:" + string(i.ID), Audience: req.Audience,
 			Expires: doc.ExpiresAt.Unix(), From: tx.Now.Unix(), IssuedAt: tx.Now.Unix(), TokenID: rand.Text(),
 			Instance: cloudsim.IdentityInstance{
 				ID: i.ID, Name: i.Name, ProviderID: i.ProviderID, Project: i.Project, Region: i.Region, Zone: i.Zone, Type: i.Type,
@@ -73,16 +73,16 @@ func (h *instanceTokens) keep(id cloudsim.InstanceID, secret string) {
 // CreateInstanceToken returns the last token again while at least half of its
 // lifetime is left. Programs on the instance may ask often, and each new token
 // is a record that is kept for a day.
-func (e *Engine) CreateInstanceToken(ctx context.Context, id cloudsim.InstanceID) (t cloudsim.Token, err error) {
+func (ac *access) CreateInstanceToken(ctx context.Context, id cloudsim.InstanceID) (t cloudsim.Token, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
 		return t, err
 	}
-	secret := e.carried.last(id)
-	if err := e.store.View(func(tx *store.Tx) error {
+	secret := ac.carried.last(id)
+	if err := ac.store.View(func(tx *store.Tx) error {
 		a, err := carriedBy(tx, call, id)
 		if errors.Is(err, cloudsim.NotFound) {
-			e.carried.keep(id, "")
+			ac.carried.keep(id, "")
 		}
 		if err != nil || secret == "" {
 			return err
@@ -97,7 +97,7 @@ func (e *Engine) CreateInstanceToken(ctx context.Context, id cloudsim.InstanceID
 		return t, err
 	}
 	secret = NewSecret()
-	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+	err = ac.update(ctx, func(tx *store.Tx, call Call) error {
 		a, err := carriedBy(tx, call, id)
 		if err != nil {
 			return err
@@ -107,7 +107,7 @@ func (e *Engine) CreateInstanceToken(ctx context.Context, id cloudsim.InstanceID
 		return putToken(tx, &t, secret)
 	})
 	if err == nil {
-		e.carried.keep(id, secret)
+		ac.carried.keep(id, secret)
 	}
 	t = publicToken(t)
 	t.Secret = secret

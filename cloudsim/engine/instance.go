@@ -163,12 +163,12 @@ func (e *Engine) settledInstance(tx *store.Tx, i *cloudsim.Instance) error {
 // GetInstance returns an instance, or NotFound after the instance has
 // terminated.
 func (e *Engine) GetInstance(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
-	return read(ctx, e, instances, string(id))
+	return read(ctx, e.core, instances, string(id))
 }
 
 // ListInstances returns one page of instances.
 func (e *Engine) ListInstances(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error) {
-	return listPage(ctx, e, instances, o, func(i *cloudsim.Instance) string { return i.Zone })
+	return listPage(ctx, e.core, instances, o, func(i *cloudsim.Instance) string { return i.Zone })
 }
 
 // StartInstance begins to start a stopped instance.

@@ -193,12 +193,12 @@ func (e *Engine) settledLoadBalancer(tx *store.Tx, l *cloudsim.LoadBalancer) err
 // GetLoadBalancer returns a load balancer, or NotFound after the load balancer
 // is deleted.
 func (e *Engine) GetLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID) (cloudsim.LoadBalancer, error) {
-	return read(ctx, e, loadBalancers, string(id))
+	return read(ctx, e.core, loadBalancers, string(id))
 }
 
 // ListLoadBalancers returns one page of load balancers.
 func (e *Engine) ListLoadBalancers(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.LoadBalancer], error) {
-	return listPage(ctx, e, loadBalancers, o, nil)
+	return listPage(ctx, e.core, loadBalancers, o, nil)
 }
 
 // UpdateLoadBalancer replaces labels and spec. It returns Stale if rev is

@@ -178,12 +178,12 @@ func (e *Engine) settledNetwork(tx *store.Tx, n *cloudsim.Network) error {
 
 // GetNetwork returns a network, or NotFound after the network is deleted.
 func (e *Engine) GetNetwork(ctx context.Context, id cloudsim.NetworkID) (cloudsim.Network, error) {
-	return read(ctx, e, networks, string(id))
+	return read(ctx, e.core, networks, string(id))
 }
 
 // ListNetworks returns one page of networks.
 func (e *Engine) ListNetworks(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Network], error) {
-	return listPage(ctx, e, networks, o, nil)
+	return listPage(ctx, e.core, networks, o, nil)
 }
 
 // UpdateNetwork replaces labels and spec. It returns Stale if rev is neither 0

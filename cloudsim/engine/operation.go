@@ -136,7 +136,7 @@ func (e *Engine) forgetOperations(tx *store.Tx, w store.Work) error {
 
 // GetOperation returns an operation.
 func (e *Engine) GetOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
-	op, err := read(ctx, e, operations, string(id))
+	op, err := read(ctx, e.core, operations, string(id))
 	if err == nil {
 		op.Percent = op.PercentAt(e.Now())
 	}
@@ -146,7 +146,7 @@ func (e *Engine) GetOperation(ctx context.Context, id cloudsim.OperationID) (clo
 // ListOperations returns one page of operations. Finished operations are kept
 // for a day.
 func (e *Engine) ListOperations(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Operation], error) {
-	l, err := listPage(ctx, e, operations, o, nil)
+	l, err := listPage(ctx, e.core, operations, o, nil)
 	now := e.Now()
 	for i := range l.Items {
 		l.Items[i].Percent = l.Items[i].PercentAt(now)

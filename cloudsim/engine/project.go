@@ -77,12 +77,12 @@ func (e *Engine) CreateProject(ctx context.Context, req cloudsim.CreateProject) 
 
 // GetProject returns a project.
 func (e *Engine) GetProject(ctx context.Context, id cloudsim.ProjectID) (cloudsim.Project, error) {
-	return read(ctx, e, projects, string(id))
+	return read(ctx, e.core, projects, string(id))
 }
 
 // ListProjects returns one page of projects.
 func (e *Engine) ListProjects(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Project], error) {
-	return listPage(ctx, e, projects, o, nil)
+	return listPage(ctx, e.core, projects, o, nil)
 }
 
 // DeleteProject removes an empty project with its default network, service

@@ -18,28 +18,28 @@ func quotaKey(project cloudsim.ProjectID, name cloudsim.QuotaName) string {
 }
 
 // quotaDefault returns the limit for projects without their own limit.
-func (e *Engine) quotaDefault(name cloudsim.QuotaName) int64 {
-	if n, ok := e.cfg.Quotas[name]; ok {
+func (c *core) quotaDefault(name cloudsim.QuotaName) int64 {
+	if n, ok := c.cfg.Quotas[name]; ok {
 		return n
 	}
 	return cloudsim.DefaultQuotas()[name]
 }
 
-func (e *Engine) quotaLimit(tx *store.Tx, project cloudsim.ProjectID, name cloudsim.QuotaName) (int64, error) {
+func (c *core) quotaLimit(tx *store.Tx, project cloudsim.ProjectID, name cloudsim.QuotaName) (int64, error) {
 	n, ok, err := quotaLimits.Get(tx, quotaKey(project, name))
 	if err != nil || ok {
 		return n, err
 	}
-	return e.quotaDefault(name), nil
+	return c.quotaDefault(name), nil
 }
 
 // checkQuota checks quotas. It returns Exhausted if the wanted uses exceed a limit of
 // the project. Call checkQuota before the first write. A function that fails before
 // it writes does not slow down the other functions in its batch (see
 // store.Update).
-func (e *Engine) checkQuota(tx *store.Tx, project cloudsim.ProjectID, wanted ...store.Use) error {
+func (c *core) checkQuota(tx *store.Tx, project cloudsim.ProjectID, wanted ...store.Use) error {
 	for _, w := range wanted {
-		limit, err := e.quotaLimit(tx, project, w.Name)
+		limit, err := c.quotaLimit(tx, project, w.Name)
 		if err != nil {
 			return err
 		}

@@ -42,14 +42,14 @@ type bucketKey struct {
 // buckets. This loses nothing, because a new bucket is full, too.
 const maxBuckets = 10_000
 
-func (e *Engine) loadRates() error {
-	e.rates.loading.Lock() // the limits that are read last are in force
-	defer e.rates.loading.Unlock()
-	limits := e.cfg.RateLimits
+func (ac *access) loadRates() error {
+	ac.rates.loading.Lock() // the limits that are read last are in force
+	defer ac.rates.loading.Unlock()
+	limits := ac.cfg.RateLimits
 	if err := limits.Validate(); err != nil {
 		return err
 	}
-	if err := e.store.View(func(tx *store.Tx) error {
+	if err := ac.store.View(func(tx *store.Tx) error {
 		set, ok, err := rateNotes.Get(tx, rateKey)
 		if ok {
 			limits = set
@@ -58,30 +58,30 @@ func (e *Engine) loadRates() error {
 	}); err != nil {
 		return err
 	}
-	e.applyRates(limits)
+	ac.applyRates(limits)
 	return nil
 }
 
 // applyRates puts limits in force. Each caller begins with a full bucket.
-func (e *Engine) applyRates(limits cloudsim.RateLimits) {
-	e.rates.mu.Lock()
-	defer e.rates.mu.Unlock()
-	e.rates.buckets = map[bucketKey]*rate.Limiter{}
+func (ac *access) applyRates(limits cloudsim.RateLimits) {
+	ac.rates.mu.Lock()
+	defer ac.rates.mu.Unlock()
+	ac.rates.buckets = map[bucketKey]*rate.Limiter{}
 	if limits == (cloudsim.RateLimits{}) {
-		e.rates.limits.Store(nil)
+		ac.rates.limits.Store(nil)
 		return
 	}
-	e.rates.limits.Store(&limits)
+	ac.rates.limits.Store(&limits)
 }
 
 // throttle returns Exhausted with RetryAfter for a call that exceeds its
 // caller's rate. throttle counts in the cloud's time. While the clock is
 // frozen, a caller without tokens waits until the clock is advanced.
-func (e *Engine) throttle(c Call, class Access) error {
-	if err := e.throttleProject(c); err != nil {
+func (ac *access) throttle(c Call, class Access) error {
+	if err := ac.throttleProject(c); err != nil {
 		return err
 	}
-	limits := e.rates.limits.Load()
+	limits := ac.rates.limits.Load()
 	if limits == nil {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (e *Engine) throttle(c Call, class Access) error {
 	if limit.PerSecond == 0 {
 		return nil
 	}
-	wait := e.rates.take(bucketKey{c.tokenOrAccount(), c.Caller, write, limit}, c.At)
+	wait := ac.rates.take(bucketKey{c.tokenOrAccount(), c.Caller, write, limit}, c.At)
 	if wait == 0 {
 		return nil
 	}
@@ -109,13 +109,13 @@ func (e *Engine) throttle(c Call, class Access) error {
 // throttleProject returns Exhausted with RetryAfter if the callers of a project
 // together exceed the rate of a project. It protects other projects, so it
 // counts in the machine's time.
-func (e *Engine) throttleProject(c Call) error {
+func (ac *access) throttleProject(c Call) error {
 	p, bound := c.boundTo()
-	limit := e.cfg.ProjectRate
+	limit := ac.cfg.ProjectRate
 	if !bound || limit.PerSecond == 0 {
 		return nil
 	}
-	wait := e.rates.take(bucketKey{caller: "project " + string(p), limit: limit}, time.Now())
+	wait := ac.rates.take(bucketKey{caller: "project " + string(p), limit: limit}, time.Now())
 	if wait == 0 {
 		return nil
 	}
@@ -154,8 +154,8 @@ func (r *rates) take(key bucketKey, now time.Time) time.Duration {
 }
 
 // GetRateLimits returns the limits in force.
-func (e *Engine) GetRateLimits(context.Context) (cloudsim.RateLimits, error) {
-	if limits := e.rates.limits.Load(); limits != nil {
+func (ac *access) GetRateLimits(context.Context) (cloudsim.RateLimits, error) {
+	if limits := ac.rates.limits.Load(); limits != nil {
 		return *limits, nil
 	}
 	return cloudsim.RateLimits{}, nil
@@ -163,12 +163,12 @@ func (e *Engine) GetRateLimits(context.Context) (cloudsim.RateLimits, error) {
 
 // SetRateLimits stores the limits and puts them in force. Each caller begins with
 // a full bucket.
-func (e *Engine) SetRateLimits(ctx context.Context, req cloudsim.RateLimits) (cloudsim.RateLimits, error) {
+func (ac *access) SetRateLimits(ctx context.Context, req cloudsim.RateLimits) (cloudsim.RateLimits, error) {
 	if err := req.Validate(); err != nil {
 		return req, err
 	}
-	if err := e.update(ctx, func(tx *store.Tx, _ Call) error { return rateNotes.Put(tx, rateKey, req) }); err != nil {
+	if err := ac.update(ctx, func(tx *store.Tx, _ Call) error { return rateNotes.Put(tx, rateKey, req) }); err != nil {
 		return req, err
 	}
-	return req, e.loadRates()
+	return req, ac.loadRates()
 }

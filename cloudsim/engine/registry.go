@@ -68,7 +68,7 @@ func (c RegistryCaller) Name() string { return c.call.Caller }
 // CreateRegistryCredential creates a registry password for the caller. The
 // password of a service account is valid until it expires. Any other password
 // also becomes invalid when the token ends that the caller used.
-func (e *Engine) CreateRegistryCredential(ctx context.Context, req cloudsim.CreateRegistryCredential) (c cloudsim.RegistryCredential, err error) {
+func (im *images) CreateRegistryCredential(ctx context.Context, req cloudsim.CreateRegistryCredential) (c cloudsim.RegistryCredential, err error) {
 	if err := req.Validate(); err != nil {
 		return c, err
 	}
@@ -76,20 +76,20 @@ func (e *Engine) CreateRegistryCredential(ctx context.Context, req cloudsim.Crea
 	if err != nil {
 		return c, err
 	}
-	if e.cfg.Registry == "" {
+	if im.cfg.Registry == "" {
 		return c, cloudsim.Errorf(cloudsim.Unavailable, "this cloud has no registry: start it with one")
 	}
 	if req.TTLSeconds == 0 {
 		req.TTLSeconds = cloudsim.MaxRegistryPassword
 	}
-	err = e.store.View(func(tx *store.Tx) error {
-		claims := e.newClaims(tx, usePassword, time.Duration(req.TTLSeconds)*time.Second)
+	err = im.store.View(func(tx *store.Tx) error {
+		claims := im.newClaims(tx, usePassword, time.Duration(req.TTLSeconds)*time.Second)
 		claims.Subject, claims.Account, claims.PullOnly, claims.Only = call.Caller, call.account, req.PullOnly, req.Repositories
 		if call.account == "" {
 			claims.Token = call.Token
 		}
 		c = cloudsim.RegistryCredential{
-			Registry: e.cfg.Registry, Username: cloudsim.RegistryUser,
+			Registry: im.cfg.Registry, Username: cloudsim.RegistryUser,
 			ExpiresAt: time.Unix(claims.Expires, 0).UTC(), TTLSeconds: claims.Expires - claims.IssuedAt,
 		}
 		c.Password, err = sign(tx, cloudsim.KeyRegistry, claims)
@@ -98,20 +98,20 @@ func (e *Engine) CreateRegistryCredential(ctx context.Context, req cloudsim.Crea
 	return c, err
 }
 
-func (e *Engine) newClaims(tx *store.Tx, use string, life time.Duration) registryClaims {
+func (im *images) newClaims(tx *store.Tx, use string, life time.Duration) registryClaims {
 	return registryClaims{
-		Issuer: e.cfg.Issuer, Audience: e.cfg.Registry, Use: use, TokenID: rand.Text(),
+		Issuer: im.cfg.Issuer, Audience: im.cfg.Registry, Use: use, TokenID: rand.Text(),
 		From: tx.Now.Unix(), IssuedAt: tx.Now.Unix(), Expires: tx.Now.Add(life).Unix(),
 	}
 }
 
 // AuthorizeRegistryPassword authenticates a password. The password is a result of
 // CreateRegistryCredential or the secret of a token of the cloud.
-func (e *Engine) AuthorizeRegistryPassword(password string) (c RegistryCaller, err error) {
-	err = e.store.View(func(tx *store.Tx) error {
+func (im *images) AuthorizeRegistryPassword(password string) (c RegistryCaller, err error) {
+	err = im.store.View(func(tx *store.Tx) error {
 		t, _, err := authenticate(tx, password)
 		if err == nil {
-			c.claims = e.newClaims(tx, usePassword, cloudsim.RegistryBearerLife)
+			c.claims = im.newClaims(tx, usePassword, cloudsim.RegistryBearerLife)
 			c.claims.Account = t.ServiceAccount
 			if t.ServiceAccount == "" {
 				c.claims.Token = t.ID
@@ -120,16 +120,16 @@ func (e *Engine) AuthorizeRegistryPassword(password string) (c RegistryCaller, e
 			c.claims.Subject = c.call.Caller
 			return err
 		}
-		c, err = e.readClaims(tx, password, usePassword)
+		c, err = im.readClaims(tx, password, usePassword)
 		return err
 	})
 	return c, err
 }
 
 // AuthorizeRegistryBearer authenticates a bearer token.
-func (e *Engine) AuthorizeRegistryBearer(bearer string) (c RegistryCaller, err error) {
-	err = e.store.View(func(tx *store.Tx) error {
-		c, err = e.readClaims(tx, bearer, useBearer)
+func (im *images) AuthorizeRegistryBearer(bearer string) (c RegistryCaller, err error) {
+	err = im.store.View(func(tx *store.Tx) error {
+		c, err = im.readClaims(tx, bearer, useBearer)
 		return err
 	})
 	return c, err
@@ -137,7 +137,7 @@ func (e *Engine) AuthorizeRegistryBearer(bearer string) (c RegistryCaller, err e
 
 // readClaims verifies a token of the registry and checks that its caller still
 // exists. It checks times on the cloud's clock, without leeway.
-func (e *Engine) readClaims(tx *store.Tx, token, use string) (c RegistryCaller, err error) {
+func (im *images) readClaims(tx *store.Tx, token, use string) (c RegistryCaller, err error) {
 	if err := verify(tx, cloudsim.KeyRegistry, token, &c.claims); err != nil {
 		return c, err
 	}
@@ -145,9 +145,9 @@ func (e *Engine) readClaims(tx *store.Tx, token, use string) (c RegistryCaller, 
 	switch {
 	case c.claims.Use != use:
 		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "it is a %s where a %s is needed", c.claims.Use, use)
-	case c.claims.Issuer != e.cfg.Issuer:
+	case c.claims.Issuer != im.cfg.Issuer:
 		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "it was issued by %q and not by this cloud", c.claims.Issuer)
-	case c.claims.Audience != e.cfg.Registry:
+	case c.claims.Audience != im.cfg.Registry:
 		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "it is for %q and not for this registry", c.claims.Audience)
 	case now < c.claims.From:
 		return c, cloudsim.Errorf(cloudsim.Unauthenticated, "it is not good before %s", time.Unix(c.claims.From, 0).UTC().Format(time.RFC3339))
@@ -179,24 +179,24 @@ func (e *Engine) readClaims(tx *store.Tx, token, use string) (c RegistryCaller, 
 
 // CreateRegistryBearer creates a bearer token for the requested access that the
 // caller's roles permit. A smaller grant is not an error.
-func (e *Engine) CreateRegistryBearer(c RegistryCaller, requestID string, asked []cloudsim.RegistryAccess) (b RegistryBearer, err error) {
+func (im *images) CreateRegistryBearer(c RegistryCaller, requestID string, asked []cloudsim.RegistryAccess) (b RegistryBearer, err error) {
 	var entries []func()
-	err = e.store.View(func(tx *store.Tx) error {
+	err = im.store.View(func(tx *store.Tx) error {
 		b.Granted = nil
 		for _, a := range asked {
 			granted := cloudsim.RegistryAccess{Type: a.Type, Name: a.Name}
 			for _, action := range a.Actions {
-				_, refused := e.mayUse(tx, c, a.Type, a.Name, action)
+				_, refused := im.mayUse(tx, c, a.Type, a.Name, action)
 				if refused == nil {
 					granted.Actions = append(granted.Actions, action)
 				}
-				entries = append(entries, func() { e.decided(c, requestID, cloudsim.RegistryToken, a.Name+":"+action, refused) })
+				entries = append(entries, func() { im.decided(c, requestID, cloudsim.RegistryToken, a.Name+":"+action, refused) })
 			}
 			if granted.Actions != nil {
 				b.Granted = append(b.Granted, granted)
 			}
 		}
-		claims := e.newClaims(tx, useBearer, cloudsim.RegistryBearerLife)
+		claims := im.newClaims(tx, useBearer, cloudsim.RegistryBearerLife)
 		claims.Expires = min(claims.Expires, max(c.claims.Expires, claims.IssuedAt))
 		claims.Subject, claims.Account, claims.Token, claims.PullOnly, claims.Only = c.claims.Subject, c.claims.Account, c.claims.Token, c.claims.PullOnly, c.claims.Only
 		claims.Access = b.Granted
@@ -214,9 +214,9 @@ func (e *Engine) CreateRegistryBearer(c RegistryCaller, requestID string, asked 
 // registry answers each use of the token with the reason in why. This is for
 // clients that show users the answers of the registry, but not the answers of
 // the token endpoint.
-func (e *Engine) CreateRegistryRefusal(why string) (b RegistryBearer, err error) {
-	err = e.store.View(func(tx *store.Tx) error {
-		claims := e.newClaims(tx, useBearer, cloudsim.RegistryBearerLife)
+func (im *images) CreateRegistryRefusal(why string) (b RegistryBearer, err error) {
+	err = im.store.View(func(tx *store.Tx) error {
+		claims := im.newClaims(tx, useBearer, cloudsim.RegistryBearerLife)
 		claims.Refused = why
 		b = RegistryBearer{IssuedAt: tx.Now, Life: cloudsim.RegistryBearerLife}
 		b.Token, err = sign(tx, cloudsim.KeyRegistry, claims)
@@ -233,19 +233,19 @@ var ErrRegistryScope = errors.New("the bearer token was not made for this")
 // returns Denied if the caller's present roles do not permit the action,
 // because another bearer token would not help. Otherwise it returns
 // ErrRegistryScope if the bearer token was made for other access.
-func (e *Engine) AllowRegistry(c RegistryCaller, requestID, kind, name, action string) (r cloudsim.Repository, err error) {
-	err = e.store.View(func(tx *store.Tx) error {
+func (im *images) AllowRegistry(c RegistryCaller, requestID, kind, name, action string) (r cloudsim.Repository, err error) {
+	err = im.store.View(func(tx *store.Tx) error {
 		if c.claims.Refused != "" {
 			return cloudsim.Errorf(cloudsim.Denied, "%s", c.claims.Refused)
 		}
-		r, err = e.mayUse(tx, c, kind, name, action)
+		r, err = im.mayUse(tx, c, kind, name, action)
 		if !errors.Is(err, cloudsim.Denied) && !slices.ContainsFunc(c.claims.Access, func(a cloudsim.RegistryAccess) bool { return a.Has(kind, name, action) }) {
 			return ErrRegistryScope
 		}
 		return err
 	})
 	operation, resource := RegistryOperation(kind, name, action)
-	e.decided(c, requestID, operation, resource, err)
+	im.decided(c, requestID, operation, resource, err)
 	return r, err
 }
 
@@ -260,7 +260,7 @@ func RegistryOperation(kind, name, action string) (operation, resource string) {
 
 // mayUse checks the action against the caller's present roles. A caller that
 // may not use a repository does not learn whether the repository exists.
-func (e *Engine) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action string) (r cloudsim.Repository, err error) {
+func (im *images) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action string) (r cloudsim.Repository, err error) {
 	if kind == "registry" && name == "catalog" && action == "*" {
 		if c.claims.PullOnly || len(c.claims.Only) > 0 {
 			return r, cloudsim.Errorf(cloudsim.Denied, "the password of %s was not made for the names of all repositories", c.call.who())
@@ -317,7 +317,7 @@ func (d *decisions) add(one cloudsim.RegistryDecision) {
 // KeepRegistryDecisions sets the audit trail to the decisions in before, which
 // has a JSON document in each line. It ignores invalid lines. Each later
 // decision goes to the writer to, as one line in one call of Write.
-func (e *Engine) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {
+func (im *images) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {
 	lines := make([][]byte, 0, maxDecisions)
 	for line := range before {
 		if len(lines) == 2*maxDecisions { // most lines of a long file are not decoded
@@ -325,51 +325,51 @@ func (e *Engine) KeepRegistryDecisions(before iter.Seq[[]byte], to io.Writer) {
 		}
 		lines = append(lines, line)
 	}
-	e.decisions.mu.Lock()
-	defer e.decisions.mu.Unlock()
-	e.decisions.last, e.decisions.next, e.decisions.to = nil, 0, to
+	im.decisions.mu.Lock()
+	defer im.decisions.mu.Unlock()
+	im.decisions.last, im.decisions.next, im.decisions.to = nil, 0, to
 	for _, line := range lines {
 		var d cloudsim.RegistryDecision
 		if json.Unmarshal(line, &d) == nil {
-			e.decisions.add(d)
+			im.decisions.add(d)
 		}
 	}
 }
 
 // decided writes an audit entry for a decision on caller c.
-func (e *Engine) decided(c RegistryCaller, requestID, operation, resource string, refused error) {
-	e.AuditRegistry(cloudsim.RegistryDecision{Caller: c.call.Caller, Operation: operation, Resource: resource, RequestID: requestID}, refused)
+func (im *images) decided(c RegistryCaller, requestID, operation, resource string, refused error) {
+	im.AuditRegistry(cloudsim.RegistryDecision{Caller: c.call.Caller, Operation: operation, Resource: resource, RequestID: requestID}, refused)
 }
 
 // AuditRegistry writes an audit entry. A nil refused means that the action was
 // allowed.
-func (e *Engine) AuditRegistry(d cloudsim.RegistryDecision, refused error) {
-	d.Time, d.Allowed = e.Now(), refused == nil
+func (im *images) AuditRegistry(d cloudsim.RegistryDecision, refused error) {
+	d.Time, d.Allowed = im.Now(), refused == nil
 	if refused != nil {
 		d.Reason = refused.Error()
 	}
-	e.log.Info("registry", "caller", d.Caller, "operation", d.Operation, "resource", d.Resource, "allowed", d.Allowed, "reason", d.Reason, "requestId", d.RequestID)
-	e.decisions.mu.Lock()
-	defer e.decisions.mu.Unlock()
-	e.decisions.add(d)
-	if e.decisions.to == nil {
+	im.log.Info("registry", "caller", d.Caller, "operation", d.Operation, "resource", d.Resource, "allowed", d.Allowed, "reason", d.Reason, "requestId", d.RequestID)
+	im.decisions.mu.Lock()
+	defer im.decisions.mu.Unlock()
+	im.decisions.add(d)
+	if im.decisions.to == nil {
 		return
 	}
 	line, err := json.Marshal(d)
 	if err == nil {
-		_, err = e.decisions.to.Write(append(line, '\n'))
+		_, err = im.decisions.to.Write(append(line, '\n'))
 	}
 	if err != nil {
-		e.log.Error("a decision of the registry is in this log alone", "err", err)
+		im.log.Error("a decision of the registry is in this log alone", "err", err)
 	}
 }
 
 // ListRegistryDecisions returns the latest decisions, the newest last. The
 // caller must have authorized the call.
-func (e *Engine) ListRegistryDecisions(context.Context) (cloudsim.List[cloudsim.RegistryDecision], error) {
-	e.decisions.mu.Lock()
-	defer e.decisions.mu.Unlock()
-	n := e.decisions.next
-	all := slices.Concat(e.decisions.last[n:], e.decisions.last[:n])
+func (im *images) ListRegistryDecisions(context.Context) (cloudsim.List[cloudsim.RegistryDecision], error) {
+	im.decisions.mu.Lock()
+	defer im.decisions.mu.Unlock()
+	n := im.decisions.next
+	all := slices.Concat(im.decisions.last[n:], im.decisions.last[:n])
 	return cloudsim.List[cloudsim.RegistryDecision]{Items: append([]cloudsim.RegistryDecision{}, all...)}, nil
 }

@@ -31,19 +31,19 @@ func findRepository(tx *store.Tx, name string) (cloudsim.Repository, error) {
 }
 
 // CreateRepository creates a repository. The call is idempotent by name.
-func (e *Engine) CreateRepository(ctx context.Context, req cloudsim.CreateRepository) (r cloudsim.Repository, err error) {
+func (im *images) CreateRepository(ctx context.Context, req cloudsim.CreateRepository) (r cloudsim.Repository, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err
 	}
-	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		r, err = idempotent(tx, call, repositories, req, func() (cloudsim.Repository, error) { return e.repositoryByName(tx, call, req) })
+	err = im.update(ctx, func(tx *store.Tx, call Call) error {
+		r, err = idempotent(tx, call, repositories, req, func() (cloudsim.Repository, error) { return im.repositoryByName(tx, call, req) })
 		return err
 	})
 	return r, err
 }
 
-func (e *Engine) repositoryByName(tx *store.Tx, call Call, req cloudsim.CreateRepository) (r cloudsim.Repository, err error) {
-	project, err := e.projectOf(tx, call)
+func (im *images) repositoryByName(tx *store.Tx, call Call, req cloudsim.CreateRepository) (r cloudsim.Repository, err error) {
+	project, err := im.projectOf(tx, call)
 	if err != nil {
 		return r, err
 	}
@@ -67,20 +67,20 @@ func (e *Engine) repositoryByName(tx *store.Tx, call Call, req cloudsim.CreateRe
 }
 
 // GetRepository returns a repository.
-func (e *Engine) GetRepository(ctx context.Context, id cloudsim.RepositoryID) (cloudsim.Repository, error) {
-	return read(ctx, e, repositories, string(id))
+func (im *images) GetRepository(ctx context.Context, id cloudsim.RepositoryID) (cloudsim.Repository, error) {
+	return read(ctx, im.core, repositories, string(id))
 }
 
 // ListRepositories returns one page of repositories.
-func (e *Engine) ListRepositories(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Repository], error) {
-	return listPage(ctx, e, repositories, o, nil)
+func (im *images) ListRepositories(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Repository], error) {
+	return listPage(ctx, im.core, repositories, o, nil)
 }
 
 // Repositories returns the repositories of all projects by name. The registry,
 // which stores the images, needs them.
-func (e *Engine) Repositories() (map[string]cloudsim.Repository, error) {
+func (im *images) Repositories() (map[string]cloudsim.Repository, error) {
 	all := map[string]cloudsim.Repository{}
-	err := e.store.View(func(tx *store.Tx) error {
+	err := im.store.View(func(tx *store.Tx) error {
 		for r, err := range repositories.Scan(tx, "", "") {
 			if err != nil {
 				return err
@@ -94,8 +94,8 @@ func (e *Engine) Repositories() (map[string]cloudsim.Repository, error) {
 
 // DeleteRepository removes a repository. Its images can no longer be pulled. A
 // new repository with the same name does not get these images.
-func (e *Engine) DeleteRepository(ctx context.Context, id cloudsim.RepositoryID) error {
-	return e.update(ctx, func(tx *store.Tx, call Call) error {
+func (im *images) DeleteRepository(ctx context.Context, id cloudsim.RepositoryID) error {
+	return im.update(ctx, func(tx *store.Tx, call Call) error {
 		r, err := get(tx, call, repositories, string(id))
 		if err != nil {
 			return err

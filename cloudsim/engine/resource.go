@@ -12,12 +12,12 @@ import (
 )
 
 // update runs fn in one transaction as the call of ctx.
-func (e *Engine) update(ctx context.Context, fn func(*store.Tx, Call) error) error {
+func (c *core) update(ctx context.Context, fn func(*store.Tx, Call) error) error {
 	call, err := callOf(ctx)
 	if err != nil {
 		return err
 	}
-	return e.store.Update(call.RequestID, func(tx *store.Tx) error {
+	return c.store.Update(call.RequestID, func(tx *store.Tx) error {
 		tx.Caller, tx.Cause = call.Caller, call.Operation
 		return fn(tx, call)
 	})
@@ -47,12 +47,12 @@ func getAt[T any](tx *store.Tx, call Call, t store.Table[T], id string) (v T, er
 }
 
 // read is get in its own transaction.
-func read[T any](ctx context.Context, e *Engine, t store.Table[T], id string) (v T, err error) {
+func read[T any](ctx context.Context, c *core, t store.Table[T], id string) (v T, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
 		return v, err
 	}
-	err = e.store.View(func(tx *store.Tx) error {
+	err = c.store.View(func(tx *store.Tx) error {
 		v, err = get(tx, call, t, id)
 		return err
 	})
@@ -62,7 +62,7 @@ func read[T any](ctx context.Context, e *Engine, t store.Table[T], id string) (v
 // listPage returns one page of a table. zone returns the zone of a resource, and is
 // nil for kinds without zones. A name is looked up in an index, and so is a
 // source. Labels and zones are compared with all resources of the project.
-func listPage[T any](ctx context.Context, e *Engine, t store.Table[T], o cloudsim.ListOptions, zone func(*T) string) (l cloudsim.List[T], err error) {
+func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.ListOptions, zone func(*T) string) (l cloudsim.List[T], err error) {
 	if o.After != "" && t.Prefix != "" && !strings.HasPrefix(o.After, t.Prefix+"-") {
 		return l, cloudsim.InvalidField("after", "must be the member next of the page before, which is an id of this kind; got "+strconv.Quote(clip(o.After)))
 	}
@@ -92,7 +92,7 @@ func listPage[T any](ctx context.Context, e *Engine, t store.Table[T], o cloudsi
 		}
 		return true
 	}
-	err = e.store.View(func(tx *store.Tx) error {
+	err = c.store.View(func(tx *store.Tx) error {
 		l = cloudsim.List[T]{Items: []T{}, Revision: tx.Revision()}
 		all := rows(tx, call, t, o)
 		if !call.asOf.IsZero() {

@@ -239,12 +239,12 @@ func (c Call) mayGive(g cloudsim.Grant) error {
 
 // MayTouch returns Denied if the call is limited to some resources, and s is
 // not such a resource.
-func (e *Engine) MayTouch(ctx context.Context, s Subject) error {
+func (ac *access) MayTouch(ctx context.Context, s Subject) error {
 	call, err := callOf(ctx)
 	if err != nil || call.limited == nil {
 		return err
 	}
-	at, err := e.placeOf(s)
+	at, err := ac.placeOf(s)
 	if err != nil {
 		return err
 	}
@@ -287,7 +287,7 @@ func (c Call) allowed(operation string, class Access, resource string) error {
 }
 
 // WhoAmI returns the caller and its grants.
-func (e *Engine) WhoAmI(ctx context.Context) (cloudsim.Identity, error) {
+func (ac *access) WhoAmI(ctx context.Context) (cloudsim.Identity, error) {
 	c, err := callOf(ctx)
 	if err != nil {
 		return cloudsim.Identity{}, err
@@ -296,11 +296,11 @@ func (e *Engine) WhoAmI(ctx context.Context) (cloudsim.Identity, error) {
 }
 
 // CreateRole creates a role. The call is idempotent by name.
-func (e *Engine) CreateRole(ctx context.Context, req cloudsim.CreateRole) (r cloudsim.Role, err error) {
+func (ac *access) CreateRole(ctx context.Context, req cloudsim.CreateRole) (r cloudsim.Role, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err
 	}
-	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+	err = ac.update(ctx, func(tx *store.Tx, call Call) error {
 		r, err = idempotent(tx, call, roles, req, func() (cloudsim.Role, error) {
 			r := cloudsim.Role{Meta: cloudsim.Meta{Name: req.Name, Labels: req.Labels}, Description: req.Description, Permissions: req.Permissions}
 			switch have, err := roles.Get(tx, req.Name); {
@@ -322,19 +322,19 @@ func (e *Engine) CreateRole(ctx context.Context, req cloudsim.CreateRole) (r clo
 }
 
 // GetRole returns a role by name.
-func (e *Engine) GetRole(ctx context.Context, name cloudsim.RoleName) (cloudsim.Role, error) {
-	return read(ctx, e, roles, string(name))
+func (ac *access) GetRole(ctx context.Context, name cloudsim.RoleName) (cloudsim.Role, error) {
+	return read(ctx, ac.core, roles, string(name))
 }
 
 // ListRoles returns one page of roles.
-func (e *Engine) ListRoles(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Role], error) {
-	return listPage(ctx, e, roles, o, nil)
+func (ac *access) ListRoles(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Role], error) {
+	return listPage(ctx, ac.core, roles, o, nil)
 }
 
 // DeleteRole removes a role. It returns Conflict if the role is predefined, or
 // if a token or a role binding has the role.
-func (e *Engine) DeleteRole(ctx context.Context, name cloudsim.RoleName) error {
-	return e.update(ctx, func(tx *store.Tx, call Call) error {
+func (ac *access) DeleteRole(ctx context.Context, name cloudsim.RoleName) error {
+	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		r, err := get(tx, call, roles, string(name))
 		if err != nil {
 			return err
@@ -356,19 +356,19 @@ func (e *Engine) DeleteRole(ctx context.Context, name cloudsim.RoleName) error {
 }
 
 // CreateRoleBinding grants a role to a service account.
-func (e *Engine) CreateRoleBinding(ctx context.Context, req cloudsim.CreateRoleBinding) (b cloudsim.RoleBinding, err error) {
+func (ac *access) CreateRoleBinding(ctx context.Context, req cloudsim.CreateRoleBinding) (b cloudsim.RoleBinding, err error) {
 	if err := req.Validate(); err != nil {
 		return b, err
 	}
-	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		b, err = idempotent(tx, call, roleBindings, req, func() (cloudsim.RoleBinding, error) { return e.bindingByName(tx, call, req) })
+	err = ac.update(ctx, func(tx *store.Tx, call Call) error {
+		b, err = idempotent(tx, call, roleBindings, req, func() (cloudsim.RoleBinding, error) { return ac.bindingByName(tx, call, req) })
 		return err
 	})
 	return b, err
 }
 
-func (e *Engine) bindingByName(tx *store.Tx, call Call, req cloudsim.CreateRoleBinding) (b cloudsim.RoleBinding, err error) {
-	project, err := e.projectOf(tx, call)
+func (ac *access) bindingByName(tx *store.Tx, call Call, req cloudsim.CreateRoleBinding) (b cloudsim.RoleBinding, err error) {
+	project, err := ac.projectOf(tx, call)
 	if err != nil {
 		return b, err
 	}
@@ -408,19 +408,19 @@ func (e *Engine) bindingByName(tx *store.Tx, call Call, req cloudsim.CreateRoleB
 }
 
 // GetRoleBinding returns a role binding.
-func (e *Engine) GetRoleBinding(ctx context.Context, id cloudsim.RoleBindingID) (cloudsim.RoleBinding, error) {
-	return read(ctx, e, roleBindings, string(id))
+func (ac *access) GetRoleBinding(ctx context.Context, id cloudsim.RoleBindingID) (cloudsim.RoleBinding, error) {
+	return read(ctx, ac.core, roleBindings, string(id))
 }
 
 // ListRoleBindings returns one page of role bindings.
-func (e *Engine) ListRoleBindings(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.RoleBinding], error) {
-	return listPage(ctx, e, roleBindings, o, nil)
+func (ac *access) ListRoleBindings(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.RoleBinding], error) {
+	return listPage(ctx, ac.core, roleBindings, o, nil)
 }
 
 // DeleteRoleBinding revokes a role from the next call on. Open watches also
 // lose the role.
-func (e *Engine) DeleteRoleBinding(ctx context.Context, id cloudsim.RoleBindingID) error {
-	return e.update(ctx, func(tx *store.Tx, call Call) error {
+func (ac *access) DeleteRoleBinding(ctx context.Context, id cloudsim.RoleBindingID) error {
+	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		b, err := getOwn(tx, call, roleBindings, string(id))
 		if err != nil {
 			return err

@@ -176,12 +176,12 @@ func reroute(tx *store.Tx, i *cloudsim.Instance) error {
 
 // GetRoute returns a route, or NotFound after the route is deleted.
 func (e *Engine) GetRoute(ctx context.Context, id cloudsim.RouteID) (cloudsim.Route, error) {
-	return read(ctx, e, routes, string(id))
+	return read(ctx, e.core, routes, string(id))
 }
 
 // ListRoutes returns one page of routes.
 func (e *Engine) ListRoutes(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Route], error) {
-	return listPage(ctx, e, routes, o, nil)
+	return listPage(ctx, e.core, routes, o, nil)
 }
 
 // DeleteRoute begins to delete a route and returns the route. A route that is

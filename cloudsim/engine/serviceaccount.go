@@ -87,19 +87,19 @@ func getOwn[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, err
 }
 
 // CreateServiceAccount creates a service account without permissions.
-func (e *Engine) CreateServiceAccount(ctx context.Context, req cloudsim.CreateServiceAccount) (a cloudsim.ServiceAccount, err error) {
+func (ac *access) CreateServiceAccount(ctx context.Context, req cloudsim.CreateServiceAccount) (a cloudsim.ServiceAccount, err error) {
 	if err := req.Validate(); err != nil {
 		return a, err
 	}
-	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		a, err = idempotent(tx, call, serviceAccounts, req, func() (cloudsim.ServiceAccount, error) { return e.accountByName(tx, call, req) })
+	err = ac.update(ctx, func(tx *store.Tx, call Call) error {
+		a, err = idempotent(tx, call, serviceAccounts, req, func() (cloudsim.ServiceAccount, error) { return ac.accountByName(tx, call, req) })
 		return err
 	})
 	return a, err
 }
 
-func (e *Engine) accountByName(tx *store.Tx, call Call, req cloudsim.CreateServiceAccount) (a cloudsim.ServiceAccount, err error) {
-	project, err := e.projectOf(tx, call)
+func (ac *access) accountByName(tx *store.Tx, call Call, req cloudsim.CreateServiceAccount) (a cloudsim.ServiceAccount, err error) {
+	project, err := ac.projectOf(tx, call)
 	if err != nil {
 		return a, err
 	}
@@ -111,7 +111,7 @@ func (e *Engine) accountByName(tx *store.Tx, call Call, req cloudsim.CreateServi
 	case !errors.Is(err, cloudsim.NotFound):
 		return a, err
 	}
-	if err := e.checkQuota(tx, project, store.Use{Name: cloudsim.QuotaServiceAccounts, N: 1}); err != nil {
+	if err := ac.checkQuota(tx, project, store.Use{Name: cloudsim.QuotaServiceAccounts, N: 1}); err != nil {
 		return a, err
 	}
 	id, err := serviceAccounts.NextID(tx)
@@ -127,19 +127,19 @@ func (e *Engine) accountByName(tx *store.Tx, call Call, req cloudsim.CreateServi
 }
 
 // GetServiceAccount returns a service account.
-func (e *Engine) GetServiceAccount(ctx context.Context, id cloudsim.ServiceAccountID) (cloudsim.ServiceAccount, error) {
-	return read(ctx, e, serviceAccounts, string(id))
+func (ac *access) GetServiceAccount(ctx context.Context, id cloudsim.ServiceAccountID) (cloudsim.ServiceAccount, error) {
+	return read(ctx, ac.core, serviceAccounts, string(id))
 }
 
 // ListServiceAccounts returns one page of service accounts.
-func (e *Engine) ListServiceAccounts(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.ServiceAccount], error) {
-	return listPage(ctx, e, serviceAccounts, o, nil)
+func (ac *access) ListServiceAccounts(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.ServiceAccount], error) {
+	return listPage(ctx, ac.core, serviceAccounts, o, nil)
 }
 
 // DeleteServiceAccount removes a service account with its tokens, role bindings
 // and workload trusts. It returns Conflict if an instance carries the account.
-func (e *Engine) DeleteServiceAccount(ctx context.Context, id cloudsim.ServiceAccountID) error {
-	return e.update(ctx, func(tx *store.Tx, call Call) error {
+func (ac *access) DeleteServiceAccount(ctx context.Context, id cloudsim.ServiceAccountID) error {
+	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		a, err := get(tx, call, serviceAccounts, string(id))
 		if err != nil {
 			return err
@@ -186,7 +186,7 @@ func deleteAll[T any](tx *store.Tx, t store.Table[T], all []T) error {
 // removeCallers removes a project's service accounts, role bindings, workload
 // trusts and tokens. It returns Conflict if an instance of another project
 // carries an account of the project.
-func (e *Engine) removeCallers(tx *store.Tx, id cloudsim.ProjectID) error {
+func (ac *access) removeCallers(tx *store.Tx, id cloudsim.ProjectID) error {
 	accounts, err := owned(tx, serviceAccounts, id)
 	if err != nil {
 		return err

@@ -119,11 +119,11 @@ func sign(tx *store.Tx, use cloudsim.KeyUse, claims any) (string, error) {
 }
 
 // RotateSigningKey creates a new key for a use and retires the active key.
-func (e *Engine) RotateSigningKey(ctx context.Context, req cloudsim.RotateSigningKey) (k cloudsim.SigningKey, err error) {
+func (ac *access) RotateSigningKey(ctx context.Context, req cloudsim.RotateSigningKey) (k cloudsim.SigningKey, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
 	}
-	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+	err = ac.update(ctx, func(tx *store.Tx, call Call) error {
 		k, err = idempotent(tx, call, signingKeys, req, func() (cloudsim.SigningKey, error) {
 			old, err := activeKey(tx, req.Use)
 			if err != nil {
@@ -161,28 +161,28 @@ func forgetKey(tx *store.Tx, k cloudsim.SigningKey, verb cloudsim.Verb) error {
 	return signingKeys.Delete(tx, &k)
 }
 
-func (e *Engine) settledKey(tx *store.Tx, k *cloudsim.SigningKey) error {
+func (ac *access) settledKey(tx *store.Tx, k *cloudsim.SigningKey) error {
 	return forgetKey(tx, *k, cloudsim.Settle)
 }
 
 // GetSigningKey returns a key without its private key.
-func (e *Engine) GetSigningKey(ctx context.Context, id cloudsim.SigningKeyID) (cloudsim.SigningKey, error) {
-	k, err := read(ctx, e, signingKeys, string(id))
+func (ac *access) GetSigningKey(ctx context.Context, id cloudsim.SigningKeyID) (cloudsim.SigningKey, error) {
+	k, err := read(ctx, ac.core, signingKeys, string(id))
 	return publicKey(k), err
 }
 
 // ListSigningKeys returns one page of keys without their private keys.
-func (e *Engine) ListSigningKeys(ctx context.Context, o cloudsim.ListOptions) (l cloudsim.List[cloudsim.SigningKey], err error) {
+func (ac *access) ListSigningKeys(ctx context.Context, o cloudsim.ListOptions) (l cloudsim.List[cloudsim.SigningKey], err error) {
 	if ctx, err = everywhere(ctx); err != nil {
 		return l, err
 	}
-	return listPage(ctx, e, signingKeys, o, nil)
+	return listPage(ctx, ac.core, signingKeys, o, nil)
 }
 
 // DeleteSigningKey deletes a retiring key, which revokes all its signatures at
 // once. It returns Conflict for an active key.
-func (e *Engine) DeleteSigningKey(ctx context.Context, id cloudsim.SigningKeyID) error {
-	return e.update(ctx, func(tx *store.Tx, call Call) error {
+func (ac *access) DeleteSigningKey(ctx context.Context, id cloudsim.SigningKeyID) error {
+	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		k, err := get(tx, call, signingKeys, string(id))
 		if err != nil {
 			return err
@@ -193,8 +193,8 @@ func (e *Engine) DeleteSigningKey(ctx context.Context, id cloudsim.SigningKeyID)
 
 // KeySet returns the public keys of all valid keys. It needs no authorization,
 // because every verifier of tokens needs them.
-func (e *Engine) KeySet() (set cloudsim.KeySet, err error) {
-	err = e.store.View(func(tx *store.Tx) error {
+func (ac *access) KeySet() (set cloudsim.KeySet, err error) {
+	err = ac.store.View(func(tx *store.Tx) error {
 		set.Keys = []json.RawMessage{}
 		for k, err := range signingKeys.Scan(tx, "", "") {
 			if err != nil {
@@ -219,9 +219,9 @@ func (e *Engine) KeySet() (set cloudsim.KeySet, err error) {
 const KeySetPath = "/.well-known/jwks.json"
 
 // OpenIDConfiguration returns the cloud's metadata as an OpenID issuer.
-func (e *Engine) OpenIDConfiguration() cloudsim.OpenIDConfiguration {
+func (ac *access) OpenIDConfiguration() cloudsim.OpenIDConfiguration {
 	return cloudsim.OpenIDConfiguration{
-		Issuer: e.cfg.Issuer, JWKSURI: e.cfg.Issuer + KeySetPath,
+		Issuer: ac.cfg.Issuer, JWKSURI: ac.cfg.Issuer + KeySetPath,
 		ResponseTypes: []string{"id_token"}, SubjectTypes: []string{"public"}, Algorithms: []string{string(jose.ES256)},
 	}
 }

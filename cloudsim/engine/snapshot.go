@@ -139,12 +139,12 @@ func (e *Engine) copiedSnapshot(tx *store.Tx, s *cloudsim.Snapshot) error {
 
 // GetSnapshot returns a snapshot, or NotFound after the snapshot is deleted.
 func (e *Engine) GetSnapshot(ctx context.Context, id cloudsim.SnapshotID) (cloudsim.Snapshot, error) {
-	return read(ctx, e, snapshots, string(id))
+	return read(ctx, e.core, snapshots, string(id))
 }
 
 // ListSnapshots returns one page of snapshots. A source is a disk.
 func (e *Engine) ListSnapshots(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Snapshot], error) {
-	return listPage(ctx, e, snapshots, o, nil)
+	return listPage(ctx, e.core, snapshots, o, nil)
 }
 
 // DeleteSnapshot begins to delete a snapshot and returns the snapshot. A

@@ -180,12 +180,12 @@ func (e *Engine) copiedGroups(tx *store.Tx, ids []cloudsim.SnapshotGroupID) erro
 
 // GetSnapshotGroup returns a group, or NotFound after the group is deleted.
 func (e *Engine) GetSnapshotGroup(ctx context.Context, id cloudsim.SnapshotGroupID) (cloudsim.SnapshotGroup, error) {
-	return read(ctx, e, snapshotGroups, string(id))
+	return read(ctx, e.core, snapshotGroups, string(id))
 }
 
 // ListSnapshotGroups returns one page of groups.
 func (e *Engine) ListSnapshotGroups(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.SnapshotGroup], error) {
-	return listPage(ctx, e, snapshotGroups, o, nil)
+	return listPage(ctx, e.core, snapshotGroups, o, nil)
 }
 
 // DeleteSnapshotGroup begins to delete a group and its members, and returns the

@@ -29,37 +29,37 @@ const (
 )
 
 // statePath returns the path of a state's file.
-func (e *Engine) statePath(name string) (string, error) {
-	if e.cfg.StateDir == "" {
+func (ss *states) statePath(name string) (string, error) {
+	if ss.cfg.StateDir == "" {
 		return "", cloudsim.Errorf(cloudsim.Unavailable, "this cloud has no folder for states")
 	}
 	if err := (cloudsim.SaveState{Name: name}).Validate(); err != nil {
 		return "", err
 	}
-	return filepath.Join(e.cfg.StateDir, name+stateSuffix), nil
+	return filepath.Join(ss.cfg.StateDir, name+stateSuffix), nil
 }
 
 // SaveState saves the whole cloud at one instant. Other calls continue
 // meanwhile. A load or a reset waits until a save with disk data ends.
-func (e *Engine) SaveState(ctx context.Context, req cloudsim.SaveState) (s cloudsim.State, err error) {
+func (ss *states) SaveState(ctx context.Context, req cloudsim.SaveState) (s cloudsim.State, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return s, err
 	}
 	if err := req.Validate(); err != nil {
 		return s, err
 	}
-	withData := e.cfg.DiskFiles != nil && !req.RecordsOnly
+	withData := ss.cfg.DiskFiles != nil && !req.RecordsOnly
 	if withData {
-		e.loading.Lock()
-		defer e.loading.Unlock()
+		ss.loading.Lock()
+		defer ss.loading.Unlock()
 	}
-	return e.keepState(req.Name, func(f *os.File) error {
+	return ss.keepState(req.Name, func(f *os.File) error {
 		var sizes map[string]cloudsim.DataSize
 		w := statefile.NewWriter(f)
-		if err := e.store.Archive(w, func(tx *store.Tx) (_ bool, err error) {
+		if err := ss.store.Archive(w, func(tx *store.Tx) (_ bool, err error) {
 			if withData {
 				sizes, err = dataSizes(tx)
-			} else if e.cfg.DiskData && !req.RecordsOnly && disks.Any(tx) {
+			} else if ss.cfg.DiskData && !req.RecordsOnly && disks.Any(tx) {
 				err = cloudsim.Errorf(cloudsim.Conflict, "this cloud has no access to the data of its disks: set recordsOnly to save the records alone")
 			}
 			return len(sizes) > 0, err
@@ -68,7 +68,7 @@ func (e *Engine) SaveState(ctx context.Context, req cloudsim.SaveState) (s cloud
 		}
 		w.BeginData()
 		// The data is from a later instant than the records.
-		err := e.cfg.DiskFiles.Save(ctx, w, sizes)
+		err := ss.cfg.DiskFiles.Save(ctx, w, sizes)
 		if errors.Is(err, cloudsim.NotFound) {
 			return cloudsim.Errorf(cloudsim.Conflict, "%w: save again, or set recordsOnly to save the records alone", err)
 		}
@@ -78,8 +78,8 @@ func (e *Engine) SaveState(ctx context.Context, req cloudsim.SaveState) (s cloud
 
 // keepState creates the file of a state and calls write to fill it. If write
 // fails, no file remains.
-func (e *Engine) keepState(name string, write func(*os.File) error) (s cloudsim.State, err error) {
-	path, err := e.statePath(name)
+func (ss *states) keepState(name string, write func(*os.File) error) (s cloudsim.State, err error) {
+	path, err := ss.statePath(name)
 	if err != nil {
 		return s, err
 	}
@@ -87,10 +87,10 @@ func (e *Engine) keepState(name string, write func(*os.File) error) (s cloudsim.
 	if _, err := os.Stat(path); err == nil { // os.Link below decides, and this check only avoids useless work
 		return s, taken
 	}
-	if err := os.MkdirAll(e.cfg.StateDir, 0o700); err != nil {
+	if err := os.MkdirAll(ss.cfg.StateDir, 0o700); err != nil {
 		return s, err
 	}
-	f, err := os.CreateTemp(e.cfg.StateDir, scratchPrefix) // mode 0600
+	f, err := os.CreateTemp(ss.cfg.StateDir, scratchPrefix) // mode 0600
 	if err != nil {
 		return s, err
 	}
@@ -104,24 +104,24 @@ func (e *Engine) keepState(name string, write func(*os.File) error) (s cloudsim.
 	} else if err != nil {
 		return s, err
 	}
-	if err := fsync.Dir(e.cfg.StateDir); err != nil {
+	if err := fsync.Dir(ss.cfg.StateDir); err != nil {
 		return s, err
 	}
 	return stateAt(path)
 }
 
 // forgetScratch removes temporary files that a killed process left.
-func (e *Engine) forgetScratch() (err error) {
-	left, _ := fs.Glob(os.DirFS(e.cfg.StateDir), scratchPrefix+"*") // the pattern is valid
+func (ss *states) forgetScratch() (err error) {
+	left, _ := fs.Glob(os.DirFS(ss.cfg.StateDir), scratchPrefix+"*") // the pattern is valid
 	for _, name := range left {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(e.cfg.StateDir, name)))
+		err = errors.Join(err, os.RemoveAll(filepath.Join(ss.cfg.StateDir, name)))
 	}
 	return err
 }
 
 // openState opens the file of a state.
-func (e *Engine) openState(name string) (*os.File, error) {
-	path, err := e.statePath(name)
+func (ss *states) openState(name string) (*os.File, error) {
+	path, err := ss.statePath(name)
 	if err != nil {
 		return nil, err
 	}
@@ -133,25 +133,25 @@ func (e *Engine) openState(name string) (*os.File, error) {
 }
 
 // withState opens a saved state and calls withUnpacked with it.
-func (e *Engine) withState(name string, fn func(from *store.Store, data *statefile.Reader) error) error {
-	f, err := e.openState(name)
+func (ss *states) withState(name string, fn func(from *store.Store, data *statefile.Reader) error) error {
+	f, err := ss.openState(name)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	return e.withUnpacked(f, fn)
+	return ss.withUnpacked(f, fn)
 }
 
 // withUnpacked unpacks the records of a state into a temporary store and checks
 // the records. It then calls fn with that store and a reader of the disk data.
 // The reader is nil if the state has no disk data. withUnpacked returns Invalid
 // for a damaged state. It does not change the store of the running cloud.
-func (e *Engine) withUnpacked(f io.Reader, fn func(from *store.Store, data *statefile.Reader) error) error {
+func (ss *states) withUnpacked(f io.Reader, fn func(from *store.Store, data *statefile.Reader) error) error {
 	r, err := statefile.NewReader(f)
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(e.cfg.StateDir, scratchPrefix)
+	dir, err := os.MkdirTemp(ss.cfg.StateDir, scratchPrefix)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (e *Engine) withUnpacked(f io.Reader, fn func(from *store.Store, data *stat
 	if err := r.EndSection(r.Head.DiskData); err != nil {
 		return err
 	}
-	other := New(e.log, from, e.cfg)
+	other := New(ss.log, from, ss.cfg)
 	if err := errors.Join(other.checkRecords(), other.loadRates()); err != nil {
 		return cloudsim.Errorf(cloudsim.Invalid, "the state is damaged, or no cloud wrote it: %w", err)
 	}
@@ -199,14 +199,14 @@ func stateAt(path string) (s cloudsim.State, err error) {
 }
 
 // ListStates returns all saved states.
-func (e *Engine) ListStates(ctx context.Context) (l cloudsim.States, err error) {
+func (ss *states) ListStates(ctx context.Context) (l cloudsim.States, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return l, err
 	}
 	l.Items = []cloudsim.State{}
-	names, _ := fs.Glob(os.DirFS(e.cfg.StateDir), "*"+stateSuffix) // the pattern is valid
+	names, _ := fs.Glob(os.DirFS(ss.cfg.StateDir), "*"+stateSuffix) // the pattern is valid
 	for _, name := range names {
-		s, err := stateAt(filepath.Join(e.cfg.StateDir, name))
+		s, err := stateAt(filepath.Join(ss.cfg.StateDir, name))
 		if errors.Is(err, cloudsim.NotFound) {
 			continue
 		} else if err != nil {
@@ -218,11 +218,11 @@ func (e *Engine) ListStates(ctx context.Context) (l cloudsim.States, err error) 
 }
 
 // DeleteState deletes a saved state.
-func (e *Engine) DeleteState(ctx context.Context, name string) error {
+func (ss *states) DeleteState(ctx context.Context, name string) error {
 	if _, err := callOf(ctx); err != nil {
 		return err
 	}
-	path, err := e.statePath(name)
+	path, err := ss.statePath(name)
 	if err != nil {
 		return err
 	}
@@ -240,15 +240,15 @@ func (e *Engine) DeleteState(ctx context.Context, name string) error {
 // the state, and work that is due by now settles. Tokens of the running cloud
 // stay valid if their project and service account exist in the state. Watches
 // end with Gone.
-func (e *Engine) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
-	return e.withState(name, func(from *store.Store, data *statefile.Reader) error {
+func (ss *states) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
+	return ss.withState(name, func(from *store.Store, data *statefile.Reader) error {
 		if req.RecordsOnly {
 			data = nil
 		}
-		if data != nil && e.cfg.DiskFiles == nil {
+		if data != nil && ss.cfg.DiskFiles == nil {
 			return cloudsim.Errorf(cloudsim.Conflict, "the state has the data of disks, and this cloud has none: set recordsOnly, or start the cloud with its data plane")
 		}
-		return e.replace(ctx, from, data, func(tx *store.Tx) error {
+		return ss.replace(ctx, from, data, func(tx *store.Tx) error {
 			if data != nil {
 				if err := unattached(tx); err != nil {
 					return err
@@ -258,7 +258,7 @@ func (e *Engine) LoadState(ctx context.Context, name string, req cloudsim.LoadSt
 			if err != nil {
 				return err
 			}
-			if err := errors.Join(tx.Replace(from), e.prepare(tx)); err != nil {
+			if err := errors.Join(tx.Replace(from), ss.cloud.prepare(tx)); err != nil {
 				return cloudsim.Errorf(cloudsim.Conflict, "the state does not fit this cloud: %w", err)
 			}
 			return keepTokens(tx, own)
@@ -275,57 +275,57 @@ var accessKinds = []cloudsim.ResourceKind{
 // ResetState empties the cloud in one transaction. Projects, access rights and
 // the clock stay. New resources get ids from the beginning again, but revisions
 // continue. Watches end with Gone.
-func (e *Engine) ResetState(ctx context.Context) error {
-	return e.replace(ctx, nil, nil, func(tx *store.Tx) error {
-		return errors.Join(tx.Replace(nil, accessKinds...), serviceAccounts.CountUses(tx), keepEnds(tx), e.prepare(tx))
+func (ss *states) ResetState(ctx context.Context) error {
+	return ss.replace(ctx, nil, nil, func(tx *store.Tx) error {
+		return errors.Join(tx.Replace(nil, accessKinds...), serviceAccounts.CountUses(tx), keepEnds(tx), ss.cloud.prepare(tx))
 	})
 }
 
 // replace runs fn, which replaces the records by those of from, and replaces
 // the disk data by data (see stage). No work settles meanwhile. Then replace
 // reloads the engine's copies in memory.
-func (e *Engine) replace(ctx context.Context, from *store.Store, data *statefile.Reader, fn func(*store.Tx) error) error {
-	e.loading.Lock()
-	defer e.loading.Unlock()
-	s, err := e.stage(ctx, from, data)
+func (ss *states) replace(ctx context.Context, from *store.Store, data *statefile.Reader, fn func(*store.Tx) error) error {
+	ss.loading.Lock()
+	defer ss.loading.Unlock()
+	s, err := ss.stage(ctx, from, data)
 	if err != nil {
 		return err
 	}
 	var late error
-	return errors.Join(e.swap(s, func() error {
-		e.settling.Lock()
-		defer e.settling.Unlock()
+	return errors.Join(ss.swap(s, func() error {
+		ss.settling.Lock()
+		defer ss.settling.Unlock()
 		if ctx.Err() != nil { // a caller that has left must not cause a change
 			return cloudsim.Errorf(cloudsim.Unavailable, "the caller did not wait; nothing was changed: %w", context.Cause(ctx))
 		}
-		if err := e.update(ctx, func(tx *store.Tx, _ Call) error {
+		if err := ss.update(ctx, func(tx *store.Tx, _ Call) error {
 			return errors.Join(fn(tx), staged.Put(tx, stagedKey, s))
 		}); err != nil {
-			return errors.Join(err, e.loadZones())
+			return errors.Join(err, ss.cloud.loadZones())
 		}
-		late = errors.Join(e.loadFaults(), e.loadRates()) // reported later, because the data must follow the records in any case
+		late = errors.Join(ss.cloud.loadFaults(), ss.cloud.loadRates()) // reported later, because the data must follow the records in any case
 		return nil
 	}), late)
 }
 
 // ExportState opens the file of a state. ImportState of any cloud can read the
 // file.
-func (e *Engine) ExportState(ctx context.Context, name string) (io.ReadCloser, error) {
+func (ss *states) ExportState(ctx context.Context, name string) (io.ReadCloser, error) {
 	if _, err := callOf(ctx); err != nil {
 		return nil, err
 	}
-	return e.openState(name)
+	return ss.openState(name)
 }
 
 // ImportState stores an exported state under a name. It reads and checks the
 // whole state. Only a load checks the ids and offsets of disk data. ImportState
 // returns Invalid for a damaged state.
-func (e *Engine) ImportState(ctx context.Context, name string, r io.Reader) (cloudsim.State, error) {
+func (ss *states) ImportState(ctx context.Context, name string, r io.Reader) (cloudsim.State, error) {
 	if _, err := callOf(ctx); err != nil {
 		return cloudsim.State{}, err
 	}
-	return e.keepState(name, func(f *os.File) error {
-		return e.withUnpacked(io.TeeReader(r, f), func(_ *store.Store, data *statefile.Reader) error {
+	return ss.keepState(name, func(f *os.File) error {
+		return ss.withUnpacked(io.TeeReader(r, f), func(_ *store.Store, data *statefile.Reader) error {
 			if data == nil {
 				return nil
 			}
@@ -342,15 +342,15 @@ func (e *Engine) ImportState(ctx context.Context, name string, r io.Reader) (clo
 
 // DiffStates compares two states. The name "" means the present contents of the
 // cloud.
-func (e *Engine) DiffStates(ctx context.Context, from, to string) (d cloudsim.StateDiff, err error) {
+func (ss *states) DiffStates(ctx context.Context, from, to string) (d cloudsim.StateDiff, err error) {
 	if _, err := callOf(ctx); err != nil {
 		return d, err
 	}
-	a, err := e.objectsOf(from)
+	a, err := ss.objectsOf(from)
 	if err != nil {
 		return d, err
 	}
-	b, err := e.objectsOf(to)
+	b, err := ss.objectsOf(to)
 	if err != nil {
 		return d, err
 	}
@@ -399,7 +399,7 @@ func fieldsThatDiffer(was, is map[string]any) (names []string) {
 
 // objectsOf reads all objects of a state. It omits revisions, times and token
 // hashes, because these differ between any two states.
-func (e *Engine) objectsOf(name string) (all map[objectKey]map[string]any, err error) {
+func (ss *states) objectsOf(name string) (all map[objectKey]map[string]any, err error) {
 	all = map[objectKey]map[string]any{}
 	read := func(st *store.Store) error {
 		return st.View(func(tx *store.Tx) error {
@@ -417,7 +417,7 @@ func (e *Engine) objectsOf(name string) (all map[objectKey]map[string]any, err e
 		})
 	}
 	if name == "" {
-		return all, read(e.store)
+		return all, read(ss.store)
 	}
-	return all, e.withState(name, func(st *store.Store, _ *statefile.Reader) error { return read(st) })
+	return all, ss.withState(name, func(st *store.Store, _ *statefile.Reader) error { return read(st) })
 }

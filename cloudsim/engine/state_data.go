@@ -73,8 +73,8 @@ func diskIDs(tx *store.Tx) (ids []string, err error) {
 // stage prepares the disk data for the records of from. The data comes from r.
 // With a nil r it is the present data of the disks in from. A nil from has no
 // disks.
-func (e *Engine) stage(ctx context.Context, from *store.Store, r *statefile.Reader) (s cloudsim.StagedData, err error) {
-	if e.cfg.DiskFiles == nil {
+func (ss *states) stage(ctx context.Context, from *store.Store, r *statefile.Reader) (s cloudsim.StagedData, err error) {
+	if ss.cfg.DiskFiles == nil {
 		return s, nil
 	}
 	var ids []string
@@ -86,25 +86,25 @@ func (e *Engine) stage(ctx context.Context, from *store.Store, r *statefile.Read
 			return s, err
 		}
 	}
-	return e.cfg.DiskFiles.Stage(ctx, r, ids)
+	return ss.cfg.DiskFiles.Stage(ctx, r, ids)
 }
 
 // swap calls replace and then puts the staged data in place. replace must write
 // the note staged.
-func (e *Engine) swap(s cloudsim.StagedData, replace func() error) error {
-	if e.cfg.DiskFiles == nil {
+func (ss *states) swap(s cloudsim.StagedData, replace func() error) error {
+	if ss.cfg.DiskFiles == nil {
 		return replace()
 	}
-	return e.cfg.DiskFiles.Swap(func() (cloudsim.StagedData, error) { return s, replace() })
+	return ss.cfg.DiskFiles.Swap(func() (cloudsim.StagedData, error) { return s, replace() })
 }
 
 // recoverData finishes a load that a killed process had committed.
-func (e *Engine) recoverData() error {
-	if e.cfg.DiskFiles == nil {
+func (ss *states) recoverData() error {
+	if ss.cfg.DiskFiles == nil {
 		return nil
 	}
-	return e.cfg.DiskFiles.Swap(func() (s cloudsim.StagedData, err error) {
-		err = e.store.View(func(tx *store.Tx) error {
+	return ss.cfg.DiskFiles.Swap(func() (s cloudsim.StagedData, err error) {
+		err = ss.store.View(func(tx *store.Tx) error {
 			s, _, err = staged.Get(tx, stagedKey)
 			return err
 		})

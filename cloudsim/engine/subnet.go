@@ -168,13 +168,13 @@ func (e *Engine) settledSubnet(tx *store.Tx, s *cloudsim.Subnet) error {
 
 // GetSubnet returns a subnet, or NotFound after the subnet is deleted.
 func (e *Engine) GetSubnet(ctx context.Context, id cloudsim.SubnetID) (cloudsim.Subnet, error) {
-	return read(ctx, e, subnets, string(id))
+	return read(ctx, e.core, subnets, string(id))
 }
 
 // ListSubnets returns one page of subnets. A zone selects the subnets that
 // serve only this zone.
 func (e *Engine) ListSubnets(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Subnet], error) {
-	return listPage(ctx, e, subnets, o, func(s *cloudsim.Subnet) string { return s.Zone })
+	return listPage(ctx, e.core, subnets, o, func(s *cloudsim.Subnet) string { return s.Zone })
 }
 
 // DeleteSubnet begins to delete a subnet and returns the subnet. A subnet that

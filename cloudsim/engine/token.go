@@ -30,14 +30,14 @@ func publicToken(t cloudsim.Token) cloudsim.Token {
 }
 
 // CreateToken creates a token. Only the result contains the token's Secret.
-func (e *Engine) CreateToken(ctx context.Context, req cloudsim.CreateToken) (t cloudsim.Token, err error) {
+func (ac *access) CreateToken(ctx context.Context, req cloudsim.CreateToken) (t cloudsim.Token, err error) {
 	if err := req.Validate(); err != nil {
 		return t, err
 	}
 	secret := NewSecret()
-	err = e.update(ctx, func(tx *store.Tx, call Call) error {
+	err = ac.update(ctx, func(tx *store.Tx, call Call) error {
 		t = cloudsim.Token{Meta: cloudsim.Meta{Name: req.Name}, Role: req.Role}
-		if err := e.placeToken(tx, call, &t, req); err != nil {
+		if err := ac.placeToken(tx, call, &t, req); err != nil {
 			return err
 		}
 		if req.TTLSeconds > 0 {
@@ -81,10 +81,10 @@ func forgetLater(tx *store.Tx, t cloudsim.Token) error {
 
 // placeToken sets the service account or the role of t, and its project. It
 // returns Denied if t would have permissions that the caller does not have.
-func (e *Engine) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req cloudsim.CreateToken) error {
+func (ac *access) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req cloudsim.CreateToken) error {
 	if req.ServiceAccount != "" {
 		in := call
-		if home, err := e.projectOf(tx, call); err == nil {
+		if home, err := ac.projectOf(tx, call); err == nil {
 			in.Project = home
 		}
 		a, err := findAccount(tx, in, req.ServiceAccount)
@@ -100,7 +100,7 @@ func (e *Engine) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req clou
 	}
 	if req.Role != cloudsim.RoleAdmin {
 		if t.Project = req.Project; t.Project == "" {
-			if t.Project, err = e.projectOf(tx, call); err != nil {
+			if t.Project, err = ac.projectOf(tx, call); err != nil {
 				return err
 			}
 		}
@@ -132,8 +132,8 @@ const AdminToken = "admin"
 
 // EnsureAdmin sets the secret of the admin token. The owner of the machine uses
 // this token as administrator. EnsureAdmin needs no authorization.
-func (e *Engine) EnsureAdmin(secret string) error {
-	return e.store.Update("", func(tx *store.Tx) error {
+func (ac *access) EnsureAdmin(secret string) error {
+	return ac.store.Update("", func(tx *store.Tx) error {
 		t, err := tokens.Named(tx, "", AdminToken)
 		switch {
 		case err != nil:
@@ -152,12 +152,12 @@ func NewSecret() string { return "cst_" + rand.Text() + rand.Text() }
 // GetToken returns a token without its secret. A token of no project is visible
 // only to calls with that token, and to callers that may read tokens in all
 // projects.
-func (e *Engine) GetToken(ctx context.Context, id cloudsim.TokenID) (cloudsim.Token, error) {
+func (ac *access) GetToken(ctx context.Context, id cloudsim.TokenID) (cloudsim.Token, error) {
 	call, err := callOf(ctx)
 	if err != nil {
 		return cloudsim.Token{}, err
 	}
-	t, err := read(ctx, e, tokens, string(id))
+	t, err := read(ctx, ac.core, tokens, string(id))
 	if err == nil && t.Project == "" && t.ID != call.Token && !call.mayEverywhere(call.Operation, call.access) {
 		return cloudsim.Token{}, cloudsim.Errorf(cloudsim.NotFound, "no %s %s", tokens.Kind, id)
 	}
@@ -165,13 +165,13 @@ func (e *Engine) GetToken(ctx context.Context, id cloudsim.TokenID) (cloudsim.To
 }
 
 // ListTokens returns one page of tokens, without their secrets.
-func (e *Engine) ListTokens(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Token], error) {
-	return listPage(ctx, e, tokens, o, nil)
+func (ac *access) ListTokens(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Token], error) {
+	return listPage(ctx, ac.core, tokens, o, nil)
 }
 
 // DeleteToken revokes a token at once. Watches with this token end.
-func (e *Engine) DeleteToken(ctx context.Context, id cloudsim.TokenID) error {
-	return e.update(ctx, func(tx *store.Tx, call Call) error {
+func (ac *access) DeleteToken(ctx context.Context, id cloudsim.TokenID) error {
+	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		t, err := getOwn(tx, call, tokens, string(id))
 		if err != nil {
 			return err

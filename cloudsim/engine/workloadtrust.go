@@ -151,7 +151,7 @@ func trusted(now time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWebToken) (unti
 // CreateWorkloadTrust lets a Kubernetes service account call the cloud as a
 // service account of the cloud. The caller must have all permissions of that
 // account.
-func (e *Engine) CreateWorkloadTrust(ctx context.Context, req cloudsim.CreateWorkloadTrust) (w cloudsim.WorkloadTrust, err error) {
+func (ac *access) CreateWorkloadTrust(ctx context.Context, req cloudsim.CreateWorkloadTrust) (w cloudsim.WorkloadTrust, err error) {
 	if err := req.Validate(); err != nil {
 		return w, err
 	}
@@ -159,15 +159,15 @@ func (e *Engine) CreateWorkloadTrust(ctx context.Context, req cloudsim.CreateWor
 	if err := json.Unmarshal([]byte(req.Keys), &set); err != nil || slices.ContainsFunc(set.Keys, func(k jose.JSONWebKey) bool { return !k.IsPublic() || !k.Valid() }) {
 		return w, cloudsim.InvalidField("keys", "must be a JSON Web Key Set of public keys: kubectl get --raw /openid/v1/jwks")
 	}
-	err = e.update(ctx, func(tx *store.Tx, call Call) error {
-		w, err = idempotent(tx, call, workloadTrusts, req, func() (cloudsim.WorkloadTrust, error) { return e.trustByName(tx, call, req) })
+	err = ac.update(ctx, func(tx *store.Tx, call Call) error {
+		w, err = idempotent(tx, call, workloadTrusts, req, func() (cloudsim.WorkloadTrust, error) { return ac.trustByName(tx, call, req) })
 		return err
 	})
 	return w, err
 }
 
-func (e *Engine) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorkloadTrust) (w cloudsim.WorkloadTrust, err error) {
-	project, err := e.projectOf(tx, call)
+func (ac *access) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorkloadTrust) (w cloudsim.WorkloadTrust, err error) {
+	project, err := ac.projectOf(tx, call)
 	if err != nil {
 		return w, err
 	}
@@ -243,19 +243,19 @@ func shareKey(a, b string) bool {
 }
 
 // GetWorkloadTrust returns a workload trust.
-func (e *Engine) GetWorkloadTrust(ctx context.Context, id cloudsim.WorkloadTrustID) (cloudsim.WorkloadTrust, error) {
-	return read(ctx, e, workloadTrusts, string(id))
+func (ac *access) GetWorkloadTrust(ctx context.Context, id cloudsim.WorkloadTrustID) (cloudsim.WorkloadTrust, error) {
+	return read(ctx, ac.core, workloadTrusts, string(id))
 }
 
 // ListWorkloadTrusts returns one page of workload trusts.
-func (e *Engine) ListWorkloadTrusts(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.WorkloadTrust], error) {
-	return listPage(ctx, e, workloadTrusts, o, nil)
+func (ac *access) ListWorkloadTrusts(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.WorkloadTrust], error) {
+	return listPage(ctx, ac.core, workloadTrusts, o, nil)
 }
 
 // DeleteWorkloadTrust deletes a trust. From the next call on, the cloud refuses
 // the tokens that the trust accepted, and open watches with such tokens end.
-func (e *Engine) DeleteWorkloadTrust(ctx context.Context, id cloudsim.WorkloadTrustID) error {
-	return e.update(ctx, func(tx *store.Tx, call Call) error {
+func (ac *access) DeleteWorkloadTrust(ctx context.Context, id cloudsim.WorkloadTrustID) error {
+	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		w, err := get(tx, call, workloadTrusts, string(id))
 		if err != nil {
 			return err

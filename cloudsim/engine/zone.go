@@ -71,40 +71,40 @@ func offer[T any](tx *store.Tx, t store.Table[T], want []T, same func(have, want
 
 // GetRegion returns a region by name.
 func (e *Engine) GetRegion(ctx context.Context, name string) (cloudsim.Region, error) {
-	return read(ctx, e, regions, name)
+	return read(ctx, e.core, regions, name)
 }
 
 // ListRegions returns one page of regions.
 func (e *Engine) ListRegions(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Region], error) {
-	return listPage(ctx, e, regions, o, nil)
+	return listPage(ctx, e.core, regions, o, nil)
 }
 
 // GetZone returns a zone by name.
 func (e *Engine) GetZone(ctx context.Context, name string) (cloudsim.Zone, error) {
-	return read(ctx, e, zones, name)
+	return read(ctx, e.core, zones, name)
 }
 
 // ListZones returns one page of zones.
 func (e *Engine) ListZones(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Zone], error) {
-	return listPage(ctx, e, zones, o, nil)
+	return listPage(ctx, e.core, zones, o, nil)
 }
 
 // GetInstanceType returns an instance type by name.
 func (e *Engine) GetInstanceType(ctx context.Context, name string) (cloudsim.InstanceType, error) {
-	return read(ctx, e, instanceTypes, name)
+	return read(ctx, e.core, instanceTypes, name)
 }
 
 // ListInstanceTypes returns one page of instance types.
 func (e *Engine) ListInstanceTypes(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.InstanceType], error) {
-	return listPage(ctx, e, instanceTypes, o, nil)
+	return listPage(ctx, e.core, instanceTypes, o, nil)
 }
 
 // GetDiskType returns a disk type by name.
 func (e *Engine) GetDiskType(ctx context.Context, name string) (cloudsim.DiskType, error) {
-	return read(ctx, e, diskTypes, name)
+	return read(ctx, e.core, diskTypes, name)
 }
 
 // ListDiskTypes returns one page of disk types.
 func (e *Engine) ListDiskTypes(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.DiskType], error) {
-	return listPage(ctx, e, diskTypes, o, nil)
+	return listPage(ctx, e.core, diskTypes, o, nil)
 }

@@ -1,13 +1,17 @@
 package httpapi
 
 import (
+	"log/slog"
+
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/gorilla/mux"
+
+	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
 // Document returns the OpenAPI document as huma holds it.
 func Document() *huma.OpenAPI {
-	a := &api{}
+	a := &api{engine: engine.New(slog.New(slog.DiscardHandler), nil, engine.Config{})} // the handlers are not called
 	a.huma = huma.NewAPI(openAPI("test"), newRouters(mux.NewRouter))
 	a.routes()
 	return a.huma.OpenAPI()
