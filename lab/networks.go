@@ -47,20 +47,26 @@ func chooseNetworks(last networks) (networks, error) {
 	if err != nil {
 		return last, err
 	}
-	if last.Instances != "" {
+	return last.orUnused(used)
+}
+
+// orUnused returns n, or the first unused networks if n is empty. used maps the second
+// byte of 127.x networks to an address on which a program listens.
+func (n networks) orUnused(used map[int]string) (networks, error) {
+	if n.Instances != "" {
 		for octet, addr := range used {
-			if n := fmt.Sprintf("127.%d.0.0/16", octet); n == last.Instances || n == last.LoadBalancers {
-				return last, fmt.Errorf("addresses of this lab's cloud (%s) are in use: something listens on %s; if that is another lab, stop it first", n, addr)
+			if in := fmt.Sprintf("127.%d.0.0/16", octet); in == n.Instances || in == n.LoadBalancers {
+				return n, fmt.Errorf("addresses of this lab's cloud (%s) are in use: a program listens on %s; if this is another lab, stop it first", in, addr)
 			}
 		}
-		return last, nil
+		return n, nil
 	}
 	for octet := firstNetwork; octet < lastNetwork; octet += 2 {
 		if used[octet] == "" && used[octet+1] == "" {
 			return networksFrom(octet), nil
 		}
 	}
-	return last, fmt.Errorf("something listens in every network between 127.%d.0.0 and 127.%d.0.0", firstNetwork, lastNetwork+1)
+	return n, fmt.Errorf("programs listen in every network between 127.%d.0.0 and 127.%d.0.0: stop other labs", firstNetwork, lastNetwork+1)
 }
 
 // listening maps the second byte of 127.x addresses to an address on which a program

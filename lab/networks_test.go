@@ -6,28 +6,51 @@ import (
 	"testing"
 )
 
+// A new lab gets networks in which no program listens. A lab that starts again keeps its
+// networks, or fails if a program listens there.
 func TestLabsDoNotShareAddresses(t *testing.T) {
-	first, err := chooseNetworks(networks{})
+	first, err := networks{}.orUnused(nil)
+	if err != nil || first != networksFrom(firstNetwork) {
+		t.Fatalf("the first lab gets %v, %v", first, err)
+	}
+	for _, used := range []map[int]string{
+		{firstNetwork: "127.64.0.1:80"},
+		{firstNetwork + 1: "127.65.3.7:80"},
+	} {
+		second, err := networks{}.orUnused(used)
+		if err != nil || second != networksFrom(firstNetwork+2) {
+			t.Errorf("beside %v, a new lab gets %v, %v", used, second, err)
+		}
+		if _, err := first.orUnused(used); err == nil || !strings.Contains(err.Error(), "a program listens on 127.6") {
+			t.Errorf("beside %v, the first lab starts again: %v", used, err)
+		}
+		if again, err := second.orUnused(used); err != nil || again != second {
+			t.Errorf("beside %v, the second lab gets %v instead of %v, %v", used, again, second, err)
+		}
+	}
+	all := map[int]string{}
+	for octet := firstNetwork; octet <= lastNetwork; octet++ {
+		all[octet] = "x"
+	}
+	if got, err := (networks{}).orUnused(all); err == nil {
+		t.Errorf("without unused networks, a lab gets %v", got)
+	}
+}
+
+func TestListening(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.203.3.7:0") // no other test uses 127.203
 	if err != nil {
 		t.Fatal(err)
 	}
-	ip := strings.Replace(first.LoadBalancers, "0.0/16", "3.7", 1)
-	l, err := net.Listen("tcp4", net.JoinHostPort(ip, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := chooseNetworks(networks{})
-	if err != nil || second.Instances == first.Instances || second.LoadBalancers == first.LoadBalancers {
-		t.Errorf("a second lab gets %v, %v, and the first has %v", second, err, first)
-	}
-	if _, err := chooseNetworks(first); err == nil || !strings.Contains(err.Error(), "something listens on "+l.Addr().String()) {
-		t.Errorf("a lab whose addresses are taken: %v", err)
+	defer l.Close()
+	used, err := listening()
+	if err != nil || used[203] != l.Addr().String() {
+		t.Errorf("got %q, %v; want %s", used[203], err, l.Addr())
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := chooseNetworks(first)
-	if err != nil || again != first {
-		t.Errorf("the addresses change: %v, %v; want %v", again, err, first)
+	if used, err := listening(); err != nil || used[203] != "" {
+		t.Errorf("after the end of the listener: %q, %v", used[203], err)
 	}
 }
