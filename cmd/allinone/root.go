@@ -31,10 +31,11 @@ func newRootCommand(e cli.Env) *cobra.Command {
 	cobra.EnableCommandSorting = false // the help keeps the order of the commands
 	root := &cobra.Command{
 		Use:   "allinone",
-		Short: "A simulated cloud and the Kubernetes subsystems that speak to it",
-		Long: `allinone is a simulated cloud that is true on one machine, the Kubernetes
-subsystems that speak to it, and a lab that puts them together.`,
-		Example: `  # Start a cluster on a simulated cloud, and look at its machines
+		Short: "A simulated cloud for one machine, and the Kubernetes components that talk to it",
+		Long: `allinone is a simulated cloud for one machine, with the Kubernetes components that
+talk to it: cloud controller manager, CSI driver, credential provider and network
+proxy. Its lab starts the cloud and a cluster together.`,
+		Example: `  # Start a cluster on a simulated cloud, and list its machines
   allinone up
   allinone cloud instances list`,
 		SilenceErrors:     true,
@@ -44,7 +45,7 @@ subsystems that speak to it, and a lab that puts them together.`,
 	root.AddGroup(
 		&cobra.Group{ID: groupLab, Title: "The lab:"},
 		&cobra.Group{ID: groupCloud, Title: "The cloud:"},
-		&cobra.Group{ID: groupSubsystems, Title: "The subsystems:"},
+		&cobra.Group{ID: groupSubsystems, Title: "The Kubernetes components:"},
 		&cobra.Group{ID: groupOther, Title: "More:"},
 	)
 	for _, c := range commands {

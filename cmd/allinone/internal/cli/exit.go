@@ -62,7 +62,7 @@ func NewExitCodesTopic() *cobra.Command {
 		}
 	}
 	line(ExitInterrupted, "it was interrupted")
-	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: b.String()}
+	return &cobra.Command{Use: "exit-codes", Short: "Meaning of the exit codes", Long: b.String()}
 }
 
 // ErrorsOf returns the texts of an error. Each joined error has its own text.

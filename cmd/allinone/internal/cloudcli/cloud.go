@@ -13,21 +13,21 @@ func NewCloudCommand(e cli.Env) *cobra.Command {
 	c := &cli.Connection{Env: e}
 	cmd := &cobra.Command{
 		Use:   "cloud",
-		Short: "Look at a cloud and change it",
-		Long: `Look at a cloud and change it, over the same API that the subsystems use.
+		Short: "Read and change a cloud",
+		Long: `Read and change a cloud, over the same API that the Kubernetes components use.
 
-Which cloud: --cloud-url, else CLOUDSIM_URL, else the lab that runs in the data
-dir, else ` + cli.DefaultCloudURL + `. Either may be a socket of this machine,
-unix:///run/cloudsim.sock; see cloudsim --listen-socket. A flag beats its
-environment variable. A token is read from a file and never taken from the
+The URL of the cloud is --cloud-url, else CLOUDSIM_URL, else the URL of the lab that
+runs in the data dir, else ` + cli.DefaultCloudURL + `. It may be a Unix socket,
+unix:///run/cloudsim.sock; see 'allinone cloudsim --listen-socket'. A flag overrides
+its environment variable. The command reads the token from a file, never from the
 command line.
 
-A resource is called by its name or by its id.`,
-		Example: `  # What is there
+Commands accept the name or the id of a resource.`,
+		Example: `  # List instances and load balancers
   allinone cloud instances list
   allinone cloud load-balancers list -o wide
 
-  # A new machine, and what happens to it
+  # Create an instance, and watch its events
   allinone cloud instances create node-4 --zone sim-1a --wait
   allinone cloud events --watch --kind instance`,
 	}

@@ -22,7 +22,7 @@ func NewCredproviderCommand(e cli.Env) *cobra.Command {
 	var config string
 	cmd := &cobra.Command{
 		Use:   "credprovider",
-		Short: "The kubelet's image credential provider: a request on stdin, an answer on stdout",
+		Short: "Run the kubelet's image credential provider: request on stdin, answer on stdout",
 		Long: `The kubelet's image credential provider (KEP-2133, KEP-4412): it reads a request
 on standard input, and writes short-lived credentials for the cloud's registry
 to standard output. A failure is one line on stderr with a code, such as
@@ -58,7 +58,7 @@ type credproviderConfig struct {
 func newCredproviderConfigCommand(e cli.Env) *cobra.Command {
 	f := credproviderConfig{}
 	cmd := &cobra.Command{
-		Use: "config", Short: "Write what a kubelet needs to run the plugin",
+		Use: "config", Short: "Write the kubelet's configuration for the plugin",
 		Long: `Write what a kubelet needs to run the plugin, into a folder:
 
   kubelet.yaml       for its flag --image-credential-provider-config

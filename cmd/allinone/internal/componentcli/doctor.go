@@ -31,7 +31,7 @@ type credproviderDoctor struct {
 func newCredproviderDoctorCommand(e cli.Env) *cobra.Command {
 	d := credproviderDoctor{}
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Explain whether a kubelet would ask the plugin for an image, and try it",
+		Use: "doctor", Short: "Check whether the kubelet would call the plugin for an image, and call it",
 		Long: `Explain whether a kubelet with this configuration would ask the plugin for this
 image, and if not, why: the port, capitals, a pattern in a path, IPv6, a scheme.
 With --bin-dir the plugin is run as the kubelet would run it; what it answers is

@@ -18,7 +18,7 @@ func newCSITranslateCommand(e cli.Env) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
 		Use:   "translate [FILE]",
-		Short: "Show what Kubernetes makes of in-tree volumes (KEP-625)",
+		Short: "Translate in-tree volumes to CSI, as Kubernetes does (KEP-625)",
 		Long: `Show what Kubernetes makes of in-tree volumes, and of those of the drivers that
 took their place: by the library that is in kubelet, kube-controller-manager,
 kube-scheduler and the sidecars. It asks no cluster and no cloud.

@@ -20,12 +20,11 @@ import (
 func NewComposeCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compose",
-		Short: "What docker-compose.yaml runs beside the components",
-		Long: `What docker-compose.yaml runs beside the components: a service that makes keys, one
-that puts into cloud and cluster what they begin with, one that makes instances
-nodes, and the question whether a component is ready.
+		Short: "Run the helper services of docker-compose.yaml",
+		Long: `Run the helper services of docker-compose.yaml: creation of keys, first objects of
+cloud and cluster, nodes for the instances, and readiness probes.
 
-Nobody types these; 'docker compose up' does.`,
+'docker compose up' runs these commands. You do not need to type them.`,
 		Example: `  docker compose up --detach
   docker compose exec toolbox bash
 
@@ -39,12 +38,12 @@ Nobody types these; 'docker compose up' does.`,
 
 // nodesFlag adds the flag for the type of the cluster's nodes: hollow or real.
 func nodesFlag(fl *pflag.FlagSet, nodes *lab.Nodes) {
-	fl.StringVar((*string)(nodes), "nodes", string(lab.Hollow), "what an instance is: hollow, or real")
+	fl.StringVar((*string)(nodes), "nodes", string(lab.Hollow), "kind of nodes: hollow or real")
 }
 
 // composedFlag adds the flag for the folder that contains the services' folders.
 func composedFlag(fl *pflag.FlagSet, dir *string) {
-	fl.StringVar(dir, "dir", "/lab", "folder with a folder for each service")
+	fl.StringVar(dir, "dir", "/lab", "folder that contains the folders of the services")
 }
 
 func newComposeInitCommand(e cli.Env) *cobra.Command {
@@ -52,15 +51,15 @@ func newComposeInitCommand(e cli.Env) *cobra.Command {
 	var nodes lab.Nodes
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Make keys, and write what each service reads",
-		Long: `Make keys and certificates, those that are missing or about to expire, and write
-what each service reads into a folder of its own.`,
+		Short: "Create keys and the configuration of each service",
+		Long: `Create the keys and certificates that are missing or expire soon, and write the
+configuration of each service into the service's own folder.`,
 		Example: `  allinone compose init --dir /lab`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			made, err := lab.Composed(dir).Init(published, nodes)
 			if len(made) > 0 {
-				fmt.Fprintf(e.Stdout, "made %d keys and certificates: %s\n", len(made), strings.Join(made, ", "))
+				fmt.Fprintf(e.Stdout, "created %d keys and certificates: %s\n", len(made), strings.Join(made, ", "))
 			}
 			return err
 		},
@@ -77,10 +76,10 @@ func newComposeSeedCommand(e cli.Env) *cobra.Command {
 	instances := lab.Default().Instances
 	cmd := &cobra.Command{
 		Use:   "seed",
-		Short: "Put into cloud and cluster what services begin with",
-		Long: `Put into the cluster the roles of the lab's own users, and into the cloud the
-service accounts of the services, whose tokens are written for them; the first
-time also instances.`,
+		Short: "Create the first objects of the cloud and the cluster",
+		Long: `Create the roles of the lab's users in the cluster, and the service accounts of the
+services in the cloud, and write a token for each service. The first run also
+creates instances.`,
 		Example: `  allinone compose seed --instances 3`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -93,16 +92,17 @@ time also instances.`,
 	}
 	composedFlag(cmd.Flags(), &dir)
 	nodesFlag(cmd.Flags(), &nodes)
-	cmd.Flags().IntVar(&instances, "instances", instances, "how many instances the first start creates")
+	cmd.Flags().IntVar(&instances, "instances", instances, "number of instances that the first start creates")
 	return cmd
 }
 
 func newComposeHypervisorCommand(e cli.Env) *cobra.Command {
 	return composeWork(e, lab.Composed.Hypervise, cobra.Command{
 		Use:   "hypervisor",
-		Short: "Make the cloud's instances hollow nodes",
-		Long: `Make the cloud's instances hollow nodes, which kwok keeps alive. It must be in the
-network of the cloud's load balancers: what answers for nodes listens there.`,
+		Short: "Run a hollow node for each instance of the cloud",
+		Long: `Run a hollow node, which kwok keeps alive, for each instance of the cloud. The
+service must be in the network of the cloud's load balancers, because it listens
+there for the nodes.`,
 		Example: `  allinone compose hypervisor --dir /lab`,
 	})
 }
@@ -110,14 +110,14 @@ network of the cloud's load balancers: what answers for nodes listens there.`,
 func newComposeRouterCommand(e cli.Env) *cobra.Command {
 	return composeWork(e, lab.Composed.Route, cobra.Command{
 		Use:   "router",
-		Short: "Make the network of real machines, and route in it",
-		Long: `Make the network that real machines are in, and be its router: it has the routes of
-the cloud's table, the metadata service, and the way to kube-apiserver. It must be
-in the network of the cloud's load balancers. When it ends machines go on, and
-the next router has their cables.
+		Short: "Create the network of real machines, and route in it",
+		Long: `Create the network of the real machines, and serve as its router: the router has the
+routes of the cloud's route table, the metadata service, and a route to
+kube-apiserver. It must be in the network of the cloud's load balancers. Machines
+keep running when the router stops. The next router takes over their links.
 
-It says which instances have been running for some time, as the cloud has it, and
-have no machine, because no host serves their zone.`,
+The router logs which running instances have no machine because no host serves
+their zone.`,
 		Example: `  allinone compose router --dir /lab`,
 	})
 }
@@ -127,16 +127,16 @@ func newComposeMachinesCommand(e cli.Env) *cobra.Command {
 	work := func(c lab.Composed, ctx context.Context, log *slog.Logger) error { return c.Machines(ctx, log, zones) }
 	cmd := composeWork(e, work, cobra.Command{
 		Use:   "machines",
-		Short: "Make the cloud's instances in some zones real machines",
-		Long: `Make the cloud's instances in some zones machines with a kubelet, in the container
-that it is alone in, as a host of a cloud does that stands in a zone: see
-docs/howto/compose.md for the rights that this takes. It must be in the network of
-'allinone compose router'. When it is killed its machines are dead, and it boots
-them when it is back; when it is stopped it shuts them down.`,
+		Short: "Run a real machine for each instance in some zones",
+		Long: `Run a machine with a kubelet for each instance in some zones, as a cloud's host in
+these zones does. The command must be the only program in its container;
+docs/howto/compose.md lists the permissions of the container. The container must be
+in the network of 'allinone compose router'. If the command is killed, its machines
+end, and the next start boots them again. If it is stopped, it shuts them down.`,
 		Example: `  allinone compose machines --zone sim-1a
   allinone compose machines --zone sim-1b --zone sim-1c`,
 	})
-	cmd.Flags().StringSliceVar(&zones, "zone", nil, "zone whose instances it makes machines; repeated for more (default: all)")
+	cmd.Flags().StringSliceVar(&zones, "zone", nil, "zone of the instances to run; may be repeated (default: all zones)")
 	return cmd
 }
 
@@ -158,9 +158,9 @@ func composeWork(e cli.Env, work func(lab.Composed, context.Context, *slog.Logge
 func newComposeCloudCommand(e cli.Env) *cobra.Command {
 	var nodes lab.Nodes
 	cmd := servecli.NewCloudsimCommand(e)
-	cmd.Use, cmd.Short = "cloud", "Serve the cloud, with addresses for such nodes"
-	cmd.Long = `Serve the simulated cloud as 'allinone cloudsim' does, with addresses that suit the
-nodes: hollow ones have theirs on loopback, real ones in a network of the cloud's.`
+	cmd.Use, cmd.Short = "cloud", "Serve the cloud, with addresses for the kind of nodes"
+	cmd.Long = `Serve the simulated cloud as 'allinone cloudsim' does, with addresses for the kind of
+nodes: hollow nodes have addresses on loopback, real nodes in a network of the cloud.`
 	cmd.Example = `  allinone compose cloud --nodes real --data-dir /data`
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		var errs []error
@@ -177,9 +177,9 @@ func newComposeEnterCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "enter NODE [COMMAND [ARGUMENT...]]",
-		Short: "A shell on a real node, or a command there",
-		Long: `Run a shell, or a command, on a real node, as 'allinone enter' does. It must run in the container of the host
-that the node's machine is on.`,
+		Short: "Run a shell or a command on a real node",
+		Long: `Run a shell or a command on a real node, as 'allinone enter' does. Run it in the
+container of the host that has the node's machine.`,
 		Example: `  docker compose exec node-sim-1a allinone compose enter node-1`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -225,21 +225,21 @@ func newComposeProbeCommand() *cobra.Command {
 	var ca, client string
 	cmd := &cobra.Command{
 		Use:   "probe URL",
-		Short: "Fail unless a component is ready",
-		Long: `Ask a component once whether it is ready, for health checks in containers that
-have no shell: it fails unless the answer is 200.`,
+		Short: "Check whether a component is ready",
+		Long: `Send one readiness probe to a component, for health checks in containers without a
+shell. The command fails unless the answer is 200.`,
 		Example: `  allinone compose probe http://127.0.0.1:8180/readyz
   allinone compose probe --ca /lab/ccm/ca.crt https://127.0.0.1:10258/healthz`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if client != "" && ca == "" {
-				return errors.New("--client needs --ca: a certificate is shown over TLS")
+				return errors.New("--client needs --ca, because client certificates need TLS")
 			}
 			return lab.Probe(cmd.Context(), args[0], ca, client)
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&ca, "ca", "", "authority of the component (PEM)")
-	fl.StringVar(&client, "client", "", "certificate to show: NAME.crt, with its key NAME.key, without the ends")
+	fl.StringVar(&ca, "ca", "", "certificate authority of the component (PEM)")
+	fl.StringVar(&client, "client", "", "client certificate: path of NAME.crt and NAME.key, without the endings")
 	return cmd
 }

@@ -19,10 +19,10 @@ func NewDoctorCommand(e cli.Env) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look whether this machine can run a lab",
-		Long: `Look whether this machine can run a lab, with hollow nodes and with real ones: what
-is missing, what will be worse without it, and what to do. It starts and changes
-nothing. It fails if something is missing for what --nodes says.`,
+		Short: "Check whether this machine can run a lab",
+		Long: `Check whether this machine can run a lab with hollow nodes and with real nodes. The
+command prints each missing requirement, the effect, and what to do. It starts and
+changes nothing. It fails if the kind of nodes in --nodes lacks a requirement.`,
 		Example: `  allinone doctor
   sudo allinone doctor --nodes real`,
 		Args: cobra.NoArgs,
@@ -47,8 +47,8 @@ nothing. It fails if something is missing for what --nodes says.`,
 	}
 	fl := cmd.Flags()
 	dataDirFlag(fl, &f.dataDir, e)
-	fl.StringVar((*string)(&f.Nodes), "nodes", string(f.Nodes), "fail if something is missing for nodes that are hollow, real or none")
-	fl.StringVar(&f.KubeBinDir, "kube-bin-dir", "", "folder with upstream's own binaries, to use instead of bin/kube")
+	fl.StringVar((*string)(&f.Nodes), "nodes", string(f.Nodes), "kind of nodes whose requirements must be met: hollow, real or none")
+	fl.StringVar(&f.KubeBinDir, "kube-bin-dir", "", "folder with Kubernetes' own binaries, instead of bin/kube")
 	_ = cmd.RegisterFlagCompletionFunc("nodes", cli.Fixed(lab.Hollow, lab.Real, lab.None))
 	o.Flags(cmd)
 	return cmd
@@ -63,7 +63,7 @@ func diagnosis(nodes lab.Nodes, checks []lab.Check) error {
 		}
 	}
 	if missing > 0 {
-		return cloudsim.Errorf(cloudsim.Unavailable, "a lab with %s nodes does not run on this machine: %d of the things above are missing", nodes, missing)
+		return cloudsim.Errorf(cloudsim.Unavailable, "a lab with %s nodes cannot run on this machine: %d requirements above are missing", nodes, missing)
 	}
 	return nil
 }

@@ -21,8 +21,9 @@ func NewDownCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Stop a lab",
-		Long: `Stop the lab of a data dir, detached or in another terminal, and wait until
-nothing of it runs. Its state stays: 'up' brings it back.`,
+		Long: `Stop the lab of a data dir, whether it runs in the background or in another
+terminal, and wait until all of its processes have ended. The data dir stays, and
+'up' starts the same lab again.`,
 		Example: `  allinone down`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -43,6 +44,6 @@ nothing of it runs. Its state stays: 'up' brings it back.`,
 		},
 	}
 	dataDirFlag(cmd.Flags(), &dataDir, e)
-	cmd.Flags().DurationVar(&timeout, "timeout", stopTimeout, "how long it may take to stop before it is killed")
+	cmd.Flags().DurationVar(&timeout, "timeout", stopTimeout, "time limit for the lab to stop, before it is killed")
 	return cmd
 }

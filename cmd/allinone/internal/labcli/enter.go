@@ -19,11 +19,11 @@ func NewEnterCommand(e cli.Env) *cobra.Command {
 	var dataDir string
 	cmd := &cobra.Command{
 		Use:   "enter NODE [COMMAND [ARGUMENT...]]",
-		Short: "A shell on a real node, or a command there",
-		Long: `Run a shell, or a command, on a real node of a lab: in all namespaces of its
-machine, as root. Programs of the machine are in /opt: containerd's ctr in
-/opt/machine, kubectl and kubelet in /opt/kube. It needs root, and nsenter of
-util-linux.`,
+		Short: "Run a shell or a command on a real node",
+		Long: `Run a shell or a command on a real node of a lab, as root and in all namespaces of
+the node's machine. The programs of the machine are in /opt: containerd's ctr in
+/opt/machine, kubectl and kubelet in /opt/kube. The command needs root, and nsenter
+from util-linux.`,
 		Example: `  sudo allinone enter node-1
   sudo allinone enter node-1 ps -ef
   sudo allinone enter node-1 /opt/machine/ctr -n k8s.io images list`,
@@ -49,7 +49,7 @@ type entered interface {
 // enter replaces this process with a command, or a shell, in all namespaces of a node's machine.
 func enter(machines entered, node string, command []string) error {
 	if os.Geteuid() != 0 {
-		return errors.New("the namespaces of a machine are root's: run it with sudo")
+		return errors.New("only root can enter the namespaces of a machine: run the command with sudo")
 	}
 	pid, err := machines.MachinePID(node)
 	if err != nil {

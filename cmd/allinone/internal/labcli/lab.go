@@ -37,20 +37,20 @@ func NewLabCommand(e cli.Env) *cobra.Command {
 	c := &labCLI{Env: e}
 	cmd := &cobra.Command{
 		Use:   "lab",
-		Short: "Walk through the labs, step by step",
-		Long: `Walk through the labs of docs/labs against the lab that 'allinone up' runs: what
-you will see and why, commands to type in a terminal of yours, a look whether it
-came true, something to break and to repair.
+		Short: "Work through the guided labs, step by step",
+		Long: `Work through the guided labs of docs/labs on the lab that 'allinone up' runs. Each
+step explains what will happen, shows commands for your terminal, and checks the
+result. Some steps break something and repair it.
 
-What you type goes to the same cluster and cloud as everything else; verify only
-looks. How far you are is kept in the data dir.`,
+Your commands change the cluster and the cloud of this lab. 'verify' only reads.
+The data dir holds your progress.`,
 		Example: `  allinone up --detach
   allinone lab list
   allinone lab start 1
   allinone lab verify
   allinone lab next`,
 	}
-	cmd.PersistentFlags().StringVar(&c.dataDir, "data-dir", cli.DefaultDataDir(e.Getenv), "folder that the lab is kept in (env CLOUDSIM_DATA_DIR)")
+	cmd.PersistentFlags().StringVar(&c.dataDir, "data-dir", cli.DefaultDataDir(e.Getenv), "folder of the lab (CLOUDSIM_DATA_DIR)")
 	cmd.AddCommand(c.list(), c.start(), c.next(), c.verify(), c.hint(), c.solve(), c.reset())
 	return cmd
 }
@@ -75,7 +75,7 @@ func (c *labCLI) pupil() (*pupil, error) {
 		return nil, err
 	}
 	if p.progress, err = course.ReadProgress(raw); err != nil {
-		return nil, fmt.Errorf("%w; delete %s to begin anew", err, dir.CourseFile())
+		return nil, fmt.Errorf("%w; delete %s to start again", err, dir.CourseFile())
 	}
 	if p.report, err = lab.Status(dir); err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ type labRow struct {
 func (c *labCLI) list() *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the labs, and how far you are", Args: cobra.NoArgs,
+		Use: "list", Short: "List the labs and your progress", Args: cobra.NoArgs,
 		Example: `  allinone lab list`,
 		RunE: c.run(func(_ context.Context, p *pupil, _ []string) error {
 			var rows []labRow
@@ -191,7 +191,7 @@ func labPrinter(e cli.Env, o cli.Output) cli.Printer[labRow] {
 
 func (c *labCLI) start() *cobra.Command {
 	return &cobra.Command{
-		Use: "start LAB", Short: "Start a lab, or show again where you are in it", Args: cobra.ExactArgs(1),
+		Use: "start LAB", Short: "Start a lab, or show your current step again", Args: cobra.ExactArgs(1),
 		Example:           "  allinone lab start 1",
 		ValidArgsFunction: c.complete,
 		RunE: c.run(func(ctx context.Context, p *pupil, args []string) error {
@@ -211,7 +211,7 @@ func (c *labCLI) start() *cobra.Command {
 					return err
 				}
 				fmt.Fprint(c.Stdout, l.Intro)
-				fmt.Fprintf(c.Stdout, "Type the commands in a terminal that knows this lab:\n\n    . %s\n\n", cli.ShellWord(p.report.EnvFile))
+				fmt.Fprintf(c.Stdout, "Type the commands in a terminal with the variables of this lab:\n\n    . %s\n\n", cli.ShellWord(p.report.EnvFile))
 			}
 			p.sayStep(l)
 			return nil
@@ -226,8 +226,8 @@ func (p *pupil) mayStart(ctx context.Context, l course.Lab) error {
 		return err
 	}
 	if string(p.report.Nodes) != l.Nodes {
-		return cloudsim.Errorf(cloudsim.Conflict, "lab %s needs %s nodes, and the lab in %s has %s ones; "+
-			"'allinone up --nodes %s --data-dir ANOTHER' starts one that has", l.ID, l.Nodes, p.dir, p.report.Nodes, l.Nodes)
+		return cloudsim.Errorf(cloudsim.Conflict, "lab %s needs %s nodes, but the lab in %s has %s nodes; "+
+			"'allinone up --nodes %s --data-dir ANOTHER' starts a lab with such nodes", l.ID, l.Nodes, p.dir, p.report.Nodes, l.Nodes)
 	}
 	if p.progress.Now == "" || p.progress.Now == l.ID && !p.progress.Over(l) {
 		return nil
@@ -237,7 +237,7 @@ func (p *pupil) mayStart(ctx context.Context, l course.Lab) error {
 		return err
 	}
 	if !p.progress.Over(before) {
-		return cloudsim.Errorf(cloudsim.Conflict, "lab %s is at %s; go on with it, or leave it with 'allinone lab reset'", before.ID, p.progress.State(before))
+		return cloudsim.Errorf(cloudsim.Conflict, "lab %s is not finished: it is at %s; continue it, or leave it with 'allinone lab reset'", before.ID, p.progress.State(before))
 	}
 	return p.undo(ctx, before)
 }
@@ -251,13 +251,13 @@ func (p *pupil) mayBegin(ctx context.Context, l course.Lab) error {
 	for _, f := range found {
 		f.Print(p.Stdout)
 	}
-	return cloudsim.Errorf(cloudsim.Conflict, "lab %s does not begin with what is there; make it so, or give the labs a cluster of their own: "+
+	return cloudsim.Errorf(cloudsim.Conflict, "lab %s cannot start: the cluster or the cloud does not meet its conditions; fix the findings above, or start a separate cluster for the labs: "+
 		"'allinone up --detach --data-dir ANOTHER --port-base 0'", l.ID)
 }
 
 func (c *labCLI) next() *cobra.Command {
 	return &cobra.Command{
-		Use: "next", Short: "Verify the step you are at, and go on to the next one", Args: cobra.NoArgs,
+		Use: "next", Short: "Verify your current step, and go to the next step", Args: cobra.NoArgs,
 		Example: `  allinone lab next`,
 		RunE: c.atStep(func(ctx context.Context, p *pupil, l course.Lab, s course.Step) error {
 			if err := p.look(ctx, s, verifyTimeout); err != nil {
@@ -280,27 +280,27 @@ func (c *labCLI) next() *cobra.Command {
 func (c *labCLI) verify() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "verify", Short: "Look whether the step you are at is done", Args: cobra.NoArgs,
-		Long: `Look whether the step you are at is done: what is so and what is not, with the
-command that looked, what it saw and what was expected.`,
+		Use: "verify", Short: "Check whether your current step is done", Args: cobra.NoArgs,
+		Long: `Check whether your current step is done. The output has each check with its command,
+the result and the expected result.`,
 		Example: `  allinone lab verify
   allinone lab verify --wait 1m`,
 		RunE: c.atStep(func(ctx context.Context, p *pupil, _ course.Lab, s course.Step) error {
 			if err := p.look(ctx, s, timeout); err != nil {
 				return err
 			}
-			fmt.Fprintln(c.Stdout, "\n'allinone lab next' goes on.")
+			fmt.Fprintln(c.Stdout, "\n'allinone lab next' shows the next step.")
 			return nil
 		}),
 	}
-	cmd.Flags().DurationVar(&timeout, "wait", verifyTimeout, "how long to look at what may still become so")
+	cmd.Flags().DurationVar(&timeout, "wait", verifyTimeout, "time limit for checks whose result can still change")
 	return cmd
 }
 
 // look verifies a step and prints the results. It returns an error if a check fails.
 func (p *pupil) look(ctx context.Context, s course.Step, timeout time.Duration) error {
 	if len(s.Checks) == 0 {
-		fmt.Fprintln(p.Stdout, "There is nothing to verify in this step, only something to see.")
+		fmt.Fprintln(p.Stdout, "This step has nothing to verify. It only shows something.")
 		return nil
 	}
 	found, err := s.Verify(ctx, p.shell(), timeout)
@@ -311,18 +311,18 @@ func (p *pupil) look(ctx context.Context, s course.Step, timeout time.Duration) 
 		f.Print(p.Stdout)
 	}
 	if !course.Good(found) {
-		return cloudsim.Errorf(cloudsim.Conflict, "%q is not done; 'allinone lab hint' helps, 'allinone lab solve' does it", s.Title)
+		return cloudsim.Errorf(cloudsim.Conflict, "%q is not done; 'allinone lab hint' shows a hint, 'allinone lab solve' runs the solution", s.Title)
 	}
 	return nil
 }
 
 func (c *labCLI) hint() *cobra.Command {
 	return &cobra.Command{
-		Use: "hint", Short: "Show a hint for the step you are at", Args: cobra.NoArgs,
+		Use: "hint", Short: "Show a hint for your current step", Args: cobra.NoArgs,
 		Example: `  allinone lab hint`,
 		RunE: c.atStep(func(_ context.Context, _ *pupil, _ course.Lab, s course.Step) error {
 			if s.Hint == "" {
-				fmt.Fprintln(c.Stdout, "There is nothing to do in this step but to look; 'allinone lab next' goes on.")
+				fmt.Fprintln(c.Stdout, "This step has no task. 'allinone lab next' shows the next step.")
 				return nil
 			}
 			fmt.Fprintln(c.Stdout, strings.TrimSpace(s.Hint))
@@ -333,9 +333,9 @@ func (c *labCLI) hint() *cobra.Command {
 
 func (c *labCLI) solve() *cobra.Command {
 	return &cobra.Command{
-		Use: "solve", Short: "Do what the step you are at asks for", Args: cobra.NoArgs,
-		Long: `Type the commands of the step you are at, all of them, and show what they print.
-Those that were typed before may fail; what counts is what verify finds then.`,
+		Use: "solve", Short: "Run the solution of your current step", Args: cobra.NoArgs,
+		Long: `Run all commands of your current step, and print their output. A command that you
+already ran may fail. Only the result of 'verify' counts.`,
 		Example: `  allinone lab solve && allinone lab next`,
 		RunE: c.atStep(func(ctx context.Context, p *pupil, _ course.Lab, s course.Step) error {
 			for _, do := range s.Do {
@@ -354,10 +354,10 @@ Those that were typed before may fail; what counts is what verify finds then.`,
 
 func (c *labCLI) reset() *cobra.Command {
 	return &cobra.Command{
-		Use: "reset [LAB]", Short: "Undo a lab, whatever of it was done", Args: cobra.MaximumNArgs(1),
-		Long: `Undo the lab you are at, or the one that is named: what was made is deleted, what
-was broken is repaired. Nothing else in the cluster and the cloud is touched.
-'allinone lab start' then begins it anew.`,
+		Use: "reset [LAB]", Short: "Undo the changes of a lab", Args: cobra.MaximumNArgs(1),
+		Long: `Undo your current lab, or the lab LAB: delete the objects that the lab created, and
+repair the faults that it caused. Other objects in the cluster and the cloud do not
+change. 'allinone lab start' then starts the lab again.`,
 		Example:           `  allinone lab reset`,
 		ValidArgsFunction: c.complete,
 		RunE: c.run(func(ctx context.Context, p *pupil, args []string) error {
@@ -369,7 +369,7 @@ was broken is repaired. Nothing else in the cluster and the cloud is touched.
 				name = args[0]
 			}
 			if name == "" {
-				return cloudsim.Errorf(cloudsim.Conflict, "no lab was started, so there is nothing to undo; 'allinone lab reset LAB' undoes one all the same")
+				return cloudsim.Errorf(cloudsim.Conflict, "no lab was started, so there is nothing to undo; 'allinone lab reset LAB' undoes a lab anyway")
 			}
 			l, err := course.Find(p.labs, name)
 			if err != nil {
@@ -397,7 +397,7 @@ func (p *pupil) undo(ctx context.Context, l course.Lab) error {
 		return errors.Join(errs...)
 	}
 	p.progress.Forget(l)
-	fmt.Fprintf(p.Stdout, "Nothing is left of lab %s (%.1f s).\n", l.ID, time.Since(began).Seconds())
+	fmt.Fprintf(p.Stdout, "All changes of lab %s are undone (%.1f s).\n", l.ID, time.Since(began).Seconds())
 	return p.keep()
 }
 
@@ -410,7 +410,7 @@ func (p *pupil) sayOver(l course.Lab) {
 	fmt.Fprintf(p.Stdout, "\nLab %s is done. 'allinone lab reset' cleans up", l.ID)
 	at := slices.IndexFunc(p.labs, func(o course.Lab) bool { return o.ID == l.ID })
 	if at+1 < len(p.labs) {
-		fmt.Fprintf(p.Stdout, "; so does 'allinone lab start %d', which goes on:\n%s", at+2, p.labs[at+1].Title)
+		fmt.Fprintf(p.Stdout, "; 'allinone lab start %d' also cleans up and starts the next lab:\n%s", at+2, p.labs[at+1].Title)
 	}
 	fmt.Fprintln(p.Stdout)
 }

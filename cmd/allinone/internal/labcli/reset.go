@@ -16,9 +16,10 @@ func NewResetCommand(e cli.Env) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "reset",
-		Short: "Stop a lab and forget it",
+		Short: "Stop a lab and delete its data",
 		Long: `Stop the lab of a data dir and delete everything in it: the cluster, the cloud,
-keys and logs. A folder that is not a lab's is left alone.`,
+keys and logs. The command does not delete a folder that is not the data dir of a
+lab.`,
 		Example: `  allinone reset --yes`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -27,16 +28,16 @@ keys and logs. A folder that is not a lab's is left alone.`,
 				return err
 			}
 			if !yes {
-				return cloudsim.Errorf(cloudsim.Invalid, "this deletes the cluster and the cloud in %s for good: say --yes", dir)
+				return cloudsim.Errorf(cloudsim.Invalid, "the command deletes the cluster and the cloud in %s and cannot be undone: add --yes", dir)
 			}
 			if err := lab.Reset(cmd.Context(), dir, stopTimeout); err != nil {
 				return err
 			}
-			fmt.Fprintf(e.Stdout, "The lab in %s is forgotten.\n", dir)
+			fmt.Fprintf(e.Stdout, "The lab in %s is deleted.\n", dir)
 			return nil
 		},
 	}
 	dataDirFlag(cmd.Flags(), &dataDir, e)
-	cmd.Flags().BoolVar(&yes, "yes", false, "delete without asking")
+	cmd.Flags().BoolVar(&yes, "yes", false, "confirm the deletion")
 	return cmd
 }

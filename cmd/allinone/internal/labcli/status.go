@@ -19,13 +19,13 @@ func NewStatusCommand(e cli.Env) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what of a lab runs, and what it takes",
-		Long: `Show what of a lab runs, where, since when, and how much memory it takes.
+		Short: "Show the components of a lab and their memory",
+		Long: `Show the components of a lab with their addresses, start times and memory.
 
-MEMORY is the proportional set size: what processes share counts for each by its
-share, so that it adds up. RESIDENT counts what is shared in full.
+MEMORY is the proportional set size: memory that n processes share counts as 1/n for
+each of them, so the sum is right. RESIDENT counts shared memory in full.
 
-Where no lab runs, the exit code is 10, whatever the output.`,
+If no lab runs, the exit code is 10, with every output format.`,
 		Example: `  allinone status
   allinone status -o wide
   allinone status -o json | jq -r '.components[] | select(.name == "ccm").log'`,
@@ -67,7 +67,7 @@ func printStatus(w io.Writer, o cli.Output, r lab.Report) error {
 	for _, c := range r.Components {
 		total += c.Proportional
 	}
-	_, err := fmt.Fprintf(w, "\n%s of memory in all.\n", memoryCell(total))
+	_, err := fmt.Fprintf(w, "\n%s of memory in total.\n", memoryCell(total))
 	return err
 }
 

@@ -42,15 +42,14 @@ func NewUpCommand(e cli.Env) *cobra.Command {
 		Short: "Start a cluster on a simulated cloud",
 		Long: `Start a cluster on a simulated cloud: the cloud, etcd, the Kubernetes control
 plane, the cloud controller manager, and nodes. It needs no root, no Docker and
-no download. Ctrl-C stops everything, a second one kills it.
+no download. Ctrl-C stops everything. A second Ctrl-C kills everything.
 
-If not all nodes are Ready within --timeout, 'up' says how many are Ready and why
-the others are not. The lab runs on. With --detach the exit code is 10 then. Without,
-'up' reports when all nodes are Ready later; if they are not, it exits with 10 when
-it is stopped.
+If some nodes are not Ready within --timeout, 'up' prints how many nodes are Ready
+and why the others are not. The lab keeps running. With --detach, the exit code is
+then 10. Without --detach, 'up' waits and reports when all nodes are Ready. If they
+never become Ready, the exit code is 10 when the lab is stopped.
 
-Everything is kept in the data dir: the next 'up' brings back the same cluster
-and the same cloud.`,
+The data dir holds the cluster and the cloud. The next 'up' continues with both.`,
 		Example: `  # Three nodes in three zones
   allinone up
 
@@ -72,22 +71,22 @@ and the same cloud.`,
 	}
 	fl := cmd.Flags()
 	dataDirFlag(fl, &f.dataDir, e)
-	fl.StringVar((*string)(&f.Nodes), "nodes", string(f.Nodes), "what an instance is: hollow (a node kept alive by kwok), real (a machine with a kubelet; needs Linux and root) or none (a record)")
-	fl.IntVar(&f.Instances, "instances", f.Instances, "how many instances the first start of a data dir creates")
-	fl.StringVar(&f.Profile, "profile", f.Profile, "how long the cloud's hardware takes: instant or realistic")
-	fl.StringVar(&f.Catalogue, "catalogue", "", "`FILE` of the regions, zones and types that the cloud offers; see 'allinone cloudsim'")
-	fl.IntVar(&f.portBase, "port-base", lab.DefaultPortBase, "first of the ports that the lab uses; 0 picks free ones (default: those of the last time)")
-	fl.StringVar(&f.KubeBinDir, "kube-bin-dir", "", "folder with upstream's own binaries, to use instead of bin/kube")
-	fl.StringVar(&f.Archives, "image-archives", "", "folder with images for real nodes: OCI or docker archives, *.tar")
-	fl.BoolVar(&f.NetworkProxy, "network-proxy", f.NetworkProxy, "carry kube-apiserver's connections to nodes through a network proxy")
-	fl.StringVar(&f.EgressConfig, "egress-selector-config-file", "", "carry them through a network proxy of your own, which this EgressSelectorConfiguration names, instead of the lab's")
-	fl.StringSliceVar(&f.ServeAs, "serve-as", nil, "legacy drivers that the CSI driver stands in for too (KEP-625): "+cli.Join(csidriver.LegacyNames()))
-	fl.BoolVar(&f.Volumes, "volumes", f.Volumes, "let pods on real nodes have volumes: the CSI driver, and the sidecars that 'make csi' builds")
-	fl.DurationVar(&f.Timeout, "timeout", f.Timeout, "how long everything may take to become ready")
-	fl.DurationVar(&f.Grace, "grace", f.Grace, "how long a process may take to stop before it is killed")
-	fl.BoolVarP(&f.detach, "detach", "d", false, "run in the background; return when it is ready")
-	fl.Var(&f.logFormat, "log-format", "write the lab's own log as text or json")
-	fl.BoolVarP(&f.verbose, "verbose", "v", false, "write more of it")
+	fl.StringVar((*string)(&f.Nodes), "nodes", string(f.Nodes), "kind of nodes: hollow (kwok keeps the Node alive), real (a machine with a kubelet; needs Linux and root) or none (only a record in the cloud)")
+	fl.IntVar(&f.Instances, "instances", f.Instances, "number of instances that the first start of a data dir creates")
+	fl.StringVar(&f.Profile, "profile", f.Profile, "durations of the cloud's operations: instant or realistic")
+	fl.StringVar(&f.Catalogue, "catalogue", "", "`FILE` with the regions, zones and types of the cloud; see 'allinone cloudsim'")
+	fl.IntVar(&f.portBase, "port-base", lab.DefaultPortBase, "first port of the lab; 0 chooses free ports (default: the ports of the last start)")
+	fl.StringVar(&f.KubeBinDir, "kube-bin-dir", "", "folder with Kubernetes' own binaries, instead of bin/kube")
+	fl.StringVar(&f.Archives, "image-archives", "", "folder with images for real nodes: OCI or Docker archives, *.tar")
+	fl.BoolVar(&f.NetworkProxy, "network-proxy", f.NetworkProxy, "let kube-apiserver reach nodes through the lab's network proxy")
+	fl.StringVar(&f.EgressConfig, "egress-selector-config-file", "", "EgressSelectorConfiguration of an existing network proxy, instead of the lab's network proxy")
+	fl.StringSliceVar(&f.ServeAs, "serve-as", nil, "in-tree drivers that the CSI driver also serves (KEP-625): "+cli.Join(csidriver.LegacyNames()))
+	fl.BoolVar(&f.Volumes, "volumes", f.Volumes, "start the CSI driver and its sidecars for pods on real nodes; 'make csi' builds the sidecars")
+	fl.DurationVar(&f.Timeout, "timeout", f.Timeout, "time limit until everything is ready")
+	fl.DurationVar(&f.Grace, "grace", f.Grace, "time limit for a process to stop, before the lab kills it")
+	fl.BoolVarP(&f.detach, "detach", "d", false, "run in the background, and return when the lab is ready")
+	fl.Var(&f.logFormat, "log-format", "format of the lab's own log: text or json")
+	fl.BoolVarP(&f.verbose, "verbose", "v", false, "verbose logging")
 	fl.IntVar(&f.reportTo, "report-to", 0, "")
 	_ = fl.MarkHidden("report-to") // error only for an unknown flag name
 	_ = cmd.RegisterFlagCompletionFunc("nodes", cli.Fixed(lab.Hollow, lab.Real, lab.None))
@@ -97,7 +96,7 @@ and the same cloud.`,
 
 // dataDirFlag adds the flag for the data dir of a lab.
 func dataDirFlag(fl *pflag.FlagSet, dir *string, e cli.Env) {
-	fl.StringVar(dir, "data-dir", cli.DefaultDataDir(e.Getenv), "folder to keep the lab in (env CLOUDSIM_DATA_DIR)")
+	fl.StringVar(dir, "data-dir", cli.DefaultDataDir(e.Getenv), "folder of the lab (CLOUDSIM_DATA_DIR)")
 }
 
 // labDir converts the flag to a lab.Dir. It returns an error if dir is empty.
@@ -193,7 +192,7 @@ func summarise(w io.Writer, r lab.Report, foreground bool) {
 	if unready := unreadyNodes(r); unready != nil {
 		heading = "The lab runs, but it is not ready: " + r.Machines.String() + "."
 	}
-	fmt.Fprintf(w, "\n%s What runs:\n\n", heading)
+	fmt.Fprintf(w, "\n%s These components run:\n\n", heading)
 	_ = componentPrinter(w, cli.Output{}).List(r.Components) // fails only if writing to w fails
 	image := "--image=web"
 	if r.Nodes == lab.Real {
@@ -204,26 +203,26 @@ func summarise(w io.Writer, r lab.Report, foreground bool) {
 		stop = "'allinone down' stops it."
 	}
 	fmt.Fprintf(w, `
-Point kubectl at it:
+Set the kubeconfig for kubectl:
 
   export KUBECONFIG=%s
 
-or set everything, with kubectl and allinone in the PATH:
+or set all variables, and put kubectl and allinone into the PATH:
 
   . %s
 
 Three things to try:
 
-  # 1. The nodes, and the zones that only the cloud knew
+  # 1. The nodes, with the zones that the CCM read from the cloud
   kubectl get nodes -o wide -L topology.kubernetes.io/zone
 
-  # 2. A load balancer that forwards
+  # 2. A load balancer that forwards connections
   kubectl create deployment web --replicas=3 %s
   kubectl expose deployment web --type=LoadBalancer --port=8080
   kubectl wait service web --for=jsonpath='{.status.loadBalancer.ingress[0].ip}'
   curl http://$(kubectl get service web -o jsonpath='{.status.loadBalancer.ingress[0].ip}'):8080/
 
-  # 3. Switch a machine off, and see what Kubernetes makes of it
+  # 3. Stop a machine, and watch its Node
   allinone cloud instances stop node-1
   kubectl get nodes --watch
 
@@ -236,6 +235,6 @@ func unreadyNodes(r lab.Report) error {
 	if r.Machines == nil || r.Machines.AllReady() {
 		return nil
 	}
-	return cloudsim.Errorf(cloudsim.Unavailable, "%s. The lab runs on. Look for the cause with 'kubectl get nodes' and 'allinone cloud why INSTANCE', "+
-		"and in the logs that 'allinone status -o wide' names. 'allinone down' stops the lab; 'allinone up --timeout' waits longer", r.Machines)
+	return cloudsim.Errorf(cloudsim.Unavailable, "%s. The lab keeps running. Find the cause with 'kubectl get nodes' and 'allinone cloud why INSTANCE', "+
+		"and in the logs: 'allinone status -o wide' prints their paths. 'allinone down' stops the lab, and 'allinone up --timeout' waits longer", r.Machines)
 }

@@ -45,7 +45,7 @@ func newProxyAgentCommand(e cli.Env) *cobra.Command {
 	f := proxyAgentFlags{Config: agent.Default()}
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "Dial nodes, pods and services for network proxy servers",
+		Short: "Run an agent, which dials nodes, pods and services for proxy servers",
 		Long: `Dial nodes, pods and services for network proxy servers (KEP-1281). An agent
 listens on nothing: it calls the servers.
 

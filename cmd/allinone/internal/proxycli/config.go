@@ -38,7 +38,7 @@ func newProxyConfigCommand(e cli.Env) *cobra.Command {
 	var f proxyConfigFlags
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Write what kube-apiserver, a server and agents need",
+		Short: "Write the configuration of kube-apiserver, a server and agents",
 		Long: `Write what kube-apiserver, a network proxy server and its agents need, into a
 folder: keys and certificates, mode 0600, of two authorities, so that an agent
 cannot pose as a client; egress.yaml for kube-apiserver's

@@ -33,7 +33,7 @@ import (
 func NewProxyCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "proxy",
-		Short: "Carry the control plane's traffic to nodes: a network proxy (Konnectivity)",
+		Short: "Run a network proxy (Konnectivity) between the control plane and the nodes",
 		Long: `Carry the control plane's traffic to nodes: the API server network proxy of
 KEP-1281, known as Konnectivity. The server stands beside kube-apiserver, agents
 stand where nodes, pods and services can be reached, and call the server; logs,

@@ -58,7 +58,7 @@ func newProxyServerCommand(e cli.Env) *cobra.Command {
 	f := proxyServerFlags{Config: server.Default()}
 	cmd := &cobra.Command{
 		Use:   "server",
-		Short: "Serve kube-apiserver on one side and agents on the other",
+		Short: "Run a server, which connects kube-apiserver with agents",
 		Long: `Serve kube-apiserver on one side and agents on the other (KEP-1281).
 
 Clients come in by gRPC or HTTP CONNECT, over Unix sockets or TCP with mutual TLS:

@@ -31,7 +31,7 @@ func newProxyStatusCommand(e cli.Env) *cobra.Command {
 	f := proxyStatusFlags{}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show a server's agents, connections and bytes",
+		Short: "Show the agents, connections and bytes of a server",
 		Long: `Show a server's agents, connections and bytes, as its admin socket tells them.
 TO TARGET and FROM TARGET are bytes: of an agent since it connected, of a
 connection since it began.`,

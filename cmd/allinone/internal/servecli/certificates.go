@@ -44,7 +44,7 @@ func NewCertificatesCommand(e cli.Env) *cobra.Command {
 	var f certificatesFlags
 	cmd := &cobra.Command{
 		Use:   "certificates",
-		Short: "Make or renew the certificates of the cloud's API",
+		Short: "Create or renew the certificates of the cloud's API",
 		Long: `Make the certificates with which a cloud serves its API over HTTPS. The command
 writes these files into the folder --out, keys with mode 0600:
 

@@ -82,18 +82,18 @@ func NewCloudsimCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cloudsim",
 		Short: "Serve the simulated cloud",
-		Long: `Serve the simulated cloud: its REST API, and the data plane that makes its load
-balancers forward and its disks hold data. Everything it knows is in one file in
-the data directory; the data of its disks is beside it, in the folder disks.
+		Long: `Serve the simulated cloud: its REST API, and the data plane for load balancers and
+disks. One file in the data directory holds all records. The folder disks beside it
+holds the data of the disks.
 
-The admin token is read from a file, which is made when it is missing.
-The API's reference is at /docs of the address it listens on.`,
-		Example: `  # A cloud of your own, and its instances
+The command reads the admin token from a file, and creates the file if it is missing.
+The reference of the API is at the path /docs of the served address.`,
+		Example: `  # Start a cloud, and list its instances
   allinone cloudsim --data-dir ./cloud &
   export CLOUDSIM_URL=http://127.0.0.1:8180 CLOUDSIM_TOKEN_FILE=./cloud/admin.token
   allinone cloud instances list
 
-  # For tests: nothing takes time, any free port, its URL in a file
+  # For tests: operations take no time, a free port, the URL in a file
   allinone cloudsim --profile instant --listen 127.0.0.1:0 --ready-file url --data-dir ./cloud`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -102,37 +102,37 @@ The API's reference is at /docs of the address it listens on.`,
 	}
 	d := engine.Default()
 	fl := cmd.Flags()
-	fl.StringSliceVar(&f.listen, "listen", []string{"127.0.0.1:8180"}, "address to serve on, HOST:PORT; port 0 is any free port. Repeatable: the first address is in the cloud's URL")
-	fl.StringVar(&f.listenSocket, "listen-socket", "", "Unix socket to serve on besides, for this user's programs: they call it unix://`PATH`, and are served faster than over TCP")
-	fl.StringVar(&f.dataDir, "data-dir", cli.DefaultCloudDir(e.Getenv), "folder to keep the cloud in (env CLOUDSIM_DATA_DIR, folder cloud below it)")
-	fl.StringVar(&f.adminTokenFile, "admin-token-file", "", "file of the admin token; made when missing (default admin.token in the data directory)")
-	fl.StringVar(&f.profile, "profile", d.Profile.Name, "how long hardware takes: instant or realistic")
-	fl.StringVar(&f.catalogue, "catalogue", "", "`FILE` (YAML) of regions and zones to offer instead of region sim-1 and its three zones, and of instanceTypes and diskTypes to offer besides; say it at each start")
-	fl.StringVar(&f.instanceRange, "instance-range", d.Instances.String(), "where instances get their addresses: the range of the networks that projects are made with")
-	fl.StringVar(&f.instanceRange6, "instance-range6", "", "where they get an IPv6 address besides; empty for none")
+	fl.StringSliceVar(&f.listen, "listen", []string{"127.0.0.1:8180"}, "address to listen on, HOST:PORT; port 0 chooses a free port; may be repeated: the first address is in the cloud's URL")
+	fl.StringVar(&f.listenSocket, "listen-socket", "", "Unix socket to listen on as well, for programs of this user: its URL is unix://`PATH`, and it is faster than TCP")
+	fl.StringVar(&f.dataDir, "data-dir", cli.DefaultCloudDir(e.Getenv), "folder of the cloud (folder cloud in CLOUDSIM_DATA_DIR)")
+	fl.StringVar(&f.adminTokenFile, "admin-token-file", "", "file with the admin token; created if missing (default admin.token in the data directory)")
+	fl.StringVar(&f.profile, "profile", d.Profile.Name, "durations of operations: instant or realistic")
+	fl.StringVar(&f.catalogue, "catalogue", "", "YAML `FILE` with regions and zones, instead of region sim-1 and its three zones, and with additional instanceTypes and diskTypes; needed at each start")
+	fl.StringVar(&f.instanceRange, "instance-range", d.Instances.String(), "range of the addresses of instances: the range of the default network of each project")
+	fl.StringVar(&f.instanceRange6, "instance-range6", "", "range of the additional IPv6 addresses of instances; empty: no IPv6")
 	f.pods.Flags(fl)
-	fl.StringSliceVar(&f.networkRanges, "network-ranges", nil, "`RANGE`s that projects may use for networks, pods and routes (default 10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7 without what this machine has routes to)")
-	fl.StringVar(&f.loadBalancerRange, "load-balancer-range", d.LoadBalancers.String(), "where load balancers get their addresses")
-	fl.StringVar(&f.loadBalancerRange6, "load-balancer-range6", d.LoadBalancers6.String(), "the same for IPv6; empty for none")
-	fl.StringVar(&f.internalRange, "internal-load-balancer-range", "", "where those of scheme internal get theirs (default with the others)")
-	fl.StringVar(&f.internalRange6, "internal-load-balancer-range6", "", "the same for IPv6")
-	fl.StringVar(&f.published, "published-ports", "", "`HOST:FIRST-LAST`: reach listeners at these ports of a host, besides, e.g. 127.0.0.1:30080-30099")
-	fl.StringVar(&f.publishedBind, "published-bind", "", "address of this machine to open published ports at, where another program carries HOST's ports here (default HOST)")
-	fl.BoolVar(&f.claimAddresses, "claim-addresses", false, "make the load balancers' ranges addresses of this machine while the cloud runs; Linux, needs CAP_NET_ADMIN")
-	fl.BoolVar(&f.showClients, "show-clients", false, "have targets see the addresses of load balancers' clients from outside the cloud's networks, whose answers must be routed here; Linux, needs CAP_NET_ADMIN")
-	fl.StringVar(&f.metadataListen, "metadata-listen", "", "serve instances that share this machine's loopback their metadata on this address, e.g. 127.0.0.1:8181")
+	fl.StringSliceVar(&f.networkRanges, "network-ranges", nil, "`RANGE`s that projects may use for networks, pods and routes (default 10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7 without the ranges of this machine's routes)")
+	fl.StringVar(&f.loadBalancerRange, "load-balancer-range", d.LoadBalancers.String(), "range of the addresses of load balancers")
+	fl.StringVar(&f.loadBalancerRange6, "load-balancer-range6", d.LoadBalancers6.String(), "IPv6 range of the addresses of load balancers; empty: no IPv6")
+	fl.StringVar(&f.internalRange, "internal-load-balancer-range", "", "range of the addresses of load balancers with the scheme internal (default the same range as other load balancers)")
+	fl.StringVar(&f.internalRange6, "internal-load-balancer-range6", "", "IPv6 range of the addresses of load balancers with the scheme internal")
+	fl.StringVar(&f.published, "published-ports", "", "`HOST:FIRST-LAST`: additional ports of a host at which listeners can be reached, e.g. 127.0.0.1:30080-30099")
+	fl.StringVar(&f.publishedBind, "published-bind", "", "address of this machine at which the published ports are opened, if another program forwards HOST's ports to it (default HOST)")
+	fl.BoolVar(&f.claimAddresses, "claim-addresses", false, "add the load balancers' ranges to the addresses of this machine while the cloud runs; needs Linux and CAP_NET_ADMIN")
+	fl.BoolVar(&f.showClients, "show-clients", false, "keep the source addresses of clients outside the cloud's networks, so that targets see them; targets must route their answers through this machine; needs Linux and CAP_NET_ADMIN")
+	fl.StringVar(&f.metadataListen, "metadata-listen", "", "address of the metadata service for instances that share this machine's loopback, e.g. 127.0.0.1:8181")
 	fl.BoolVar(&f.metadataTrust, "metadata-trust-loopback", false, trustLoopbackHelp)
 	f.registry.flags(fl)
-	fl.StringVar(&f.issuer, "issuer", "", "URL by which verifiers of signed documents reach the cloud (default the URL it serves on)")
-	fl.StringVar(&f.readyFile, "ready-file", "", "write the URL here once it serves, and remove it when it stops")
-	fl.StringVar(&f.tls.Cert, "tls-cert-file", "", "certificate to serve HTTPS with (PEM); a changed file takes effect without a restart. 'allinone certificates' makes one")
+	fl.StringVar(&f.issuer, "issuer", "", "URL of the cloud for verifiers of signed documents (default the URL of the cloud)")
+	fl.StringVar(&f.readyFile, "ready-file", "", "file that has the URL while the cloud serves; the cloud removes it when it stops")
+	fl.StringVar(&f.tls.Cert, "tls-cert-file", "", "certificate for HTTPS (PEM); a changed file takes effect without a restart; 'allinone certificates' creates it")
 	fl.StringVar(&f.tls.Key, "tls-private-key-file", "", "private key of --tls-cert-file (PEM)")
-	fl.BoolVar(&f.noDataPlane, "no-data-plane", false, "keep records only; load balancers do not forward, disks have no data")
-	fl.StringSliceVar(&f.quotas, "quota", nil, "`NAME=LIMIT` of projects that were not told otherwise, e.g. instances=10; may be repeated")
-	fl.StringVar(&f.rateRead, "rate-limit-read", "", "how often each caller may read: PERSECOND:BURST, e.g. 10:20; see 'allinone cloud rate-limits'")
-	fl.StringVar(&f.rateWrite, "rate-limit-write", "", "how often each caller may do anything else")
-	fl.StringVar(&f.rateProject, "project-rate-limit", fmt.Sprintf("%v:%d", d.ProjectRate.PerSecond, d.ProjectRate.Burst), "how often all callers of a project together may call, apart from callers with a role in all projects: PERSECOND:BURST, or off")
-	fl.StringVar(&f.auditFile, "audit-file", "", "add every call to this `FILE`, a JSON document a line")
+	fl.BoolVar(&f.noDataPlane, "no-data-plane", false, "keep only records: load balancers do not forward, and disks have no data")
+	fl.StringSliceVar(&f.quotas, "quota", nil, "`NAME=LIMIT` of projects without a limit of their own, e.g. instances=10; may be repeated")
+	fl.StringVar(&f.rateRead, "rate-limit-read", "", "limit for the reads of each caller: PERSECOND:BURST, e.g. 10:20; see 'allinone cloud rate-limits'")
+	fl.StringVar(&f.rateWrite, "rate-limit-write", "", "limit for the other calls of each caller: PERSECOND:BURST")
+	fl.StringVar(&f.rateProject, "project-rate-limit", fmt.Sprintf("%v:%d", d.ProjectRate.PerSecond, d.ProjectRate.Burst), "limit for all calls of a project together, without the calls of callers with a role in all projects: PERSECOND:BURST, or off")
+	fl.StringVar(&f.auditFile, "audit-file", "", "`FILE` to which the cloud appends every call as a line of JSON")
 	fl.BoolVar(&f.logRequests, "log-requests", false, "write a line for each request to the log: info, warn for 4xx, error for 5xx; never secrets")
 	fl.StringVar(&f.tracing, "tracing-endpoint", "", "HOST:PORT of an OpenTelemetry collector (OTLP over gRPC, no TLS) for a span of each request")
 	fl.StringVar(&f.pprofSocket, "pprof-socket", "", "Unix socket at `PATH` for Go profiles, which show what is in memory: curl --unix-socket PATH http://cloud/debug/pprof/heap -o heap")

@@ -32,15 +32,16 @@ func NewMetadataCommand(e cli.Env) *cobra.Command {
 	f := metadataFlags{Connection: cli.Connection{Env: e}, logFormat: logging.Text}
 	cmd := &cobra.Command{
 		Use:   "metadata",
-		Short: "Serve instances what the cloud knows of them",
-		Long: `Serve instances what the cloud knows of them: id, type, zone, addresses, labels,
-user data, notices of maintenance and preemption, and signed identity documents.
+		Short: "Serve the metadata of instances",
+		Long: `Serve the metadata of instances: id, type, zone, addresses, labels, user data,
+notices of maintenance and preemption, and signed identity documents.
 
-With --instance every caller is that instance: listen where only it can call,
-such as ` + metadata.Address + ` in its network namespace. Without it, the source
-address of a connection says which instance calls.
+With --instance, the service treats every caller as this instance. Then listen where
+only this instance can call, such as ` + metadata.Address + ` in its network namespace.
+Without --instance, the source address of a connection identifies the instance.
 
-Its token needs the role metadata, because it speaks for any instance.`,
+The token of this service needs the role metadata, because the service acts for any
+instance.`,
 		Example: `  # For instances that share this machine's loopback
   allinone metadata --listen 127.0.0.1:8181
   token=$(curl -s --interface 127.64.0.1 -X PUT -H 'Metadata-Token-TTL-Seconds: 300' http://127.0.0.1:8181/v1/token)
@@ -55,12 +56,12 @@ Its token needs the role metadata, because it speaks for any instance.`,
 	}
 	f.ConnectionFlags(cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&f.listen, "listen", "127.0.0.1:8181", "address to serve on; port 0 is any free one")
-	fl.StringVar(&f.instance, "instance", "", "id of the instance that every caller is")
+	fl.StringVar(&f.listen, "listen", "127.0.0.1:8181", "address to listen on; port 0 chooses a free port")
+	fl.StringVar(&f.instance, "instance", "", "id of the instance that every caller is treated as")
 	fl.BoolVar(&f.trust, "trust-loopback", false, trustLoopbackHelp)
-	fl.StringSliceVar(&f.hosts, "host", []string{"localhost"}, "name that a request may be addressed to, besides IP addresses; may be repeated")
+	fl.StringSliceVar(&f.hosts, "host", []string{"localhost"}, "host name that requests may use, besides IP addresses; may be repeated")
 	fl.Var(&f.logFormat, "log-format", "log as text or json")
-	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
+	fl.BoolVarP(&f.verbose, "verbose", "v", false, "verbose logging")
 	return cmd
 }
 
