@@ -56,7 +56,7 @@ func (c *finalizers) doubt(svc *v1.Service) error {
 	if ours, _ := c.of(svc); ours {
 		return nil
 	}
-	return fmt.Errorf("its finalizer %s may be another controller's: the cloud has no load balancer of this Service; remove the finalizer if nobody else does", servicehelpers.LoadBalancerCleanupFinalizer)
+	return fmt.Errorf("its finalizer %s may belong to another controller, because the cloud has no load balancer of this Service: remove the finalizer if no other controller does", servicehelpers.LoadBalancerCleanupFinalizer)
 }
 
 // wrote reports whether this program added the finalizer, according to

@@ -129,9 +129,9 @@ func (r *runner) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&r.flagged.Region, "cloud-region", "", "Region to make load balancers in; the cloud's only one if empty. Also "+EnvRegion+", or region in the file of --cloud-config.")
 	fs.DurationVar(&r.flagged.NodeDeletionGrace.Duration, "node-deletion-grace", 0, "How long an instance must be gone until its Node is deleted. Also nodeDeletionGrace in the file of --cloud-config.")
 	fs.StringVar(&r.flagged.LoadBalancerClass, "load-balancer-class", "", "The spec.loadBalancerClass to serve beside Services that name none (default "+DefaultLoadBalancerClass+"). Also loadBalancerClass in the file of --cloud-config.")
-	fs.BoolVar(&r.flagged.OnlyLoadBalancerClass, "only-load-balancer-class", false, "Leave Services that name no class to somebody else. Also onlyLoadBalancerClass in the file of --cloud-config.")
-	fs.StringVar((*string)(&r.flagged.LoadBalancerIPMode), "load-balancer-ip-mode", "", "What Services publish that do not choose by annotation: Proxy or VIP (default Proxy). Also loadBalancerIPMode in the file of --cloud-config.")
-	fs.BoolVar(&r.flagged.DeleteOrphans, "delete-orphans", false, "Delete load balancers of this cluster whose Service is gone, instead of only reporting them. Clusters of one project must have a --cluster-name each. Also deleteOrphans in the file of --cloud-config.")
+	fs.BoolVar(&r.flagged.OnlyLoadBalancerClass, "only-load-balancer-class", false, "Ignore Services without a load balancer class. Also onlyLoadBalancerClass in the file of --cloud-config.")
+	fs.StringVar((*string)(&r.flagged.LoadBalancerIPMode), "load-balancer-ip-mode", "", "ipMode of Services without the annotation: Proxy or VIP (default Proxy). Also loadBalancerIPMode in the file of --cloud-config.")
+	fs.BoolVar(&r.flagged.DeleteOrphans, "delete-orphans", false, "Delete load balancers of this cluster without a Service, instead of only reporting them. Clusters of one project must have different --cluster-name values. Also deleteOrphans in the file of --cloud-config.")
 	fs.DurationVar(&r.flagged.OrphanGrace.Duration, "orphan-grace", 0, "How long a load balancer must have been an orphan before it is deleted (default 10m). Also orphanGrace in the file of --cloud-config.")
 	return fss
 }

@@ -64,7 +64,7 @@ func (b *loadBalancers) lockShared(ctx context.Context) (done func(), err error)
 	case b.sharing <- struct{}{}:
 		return func() { <-b.sharing }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("waiting for others who share a load balancer: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("waiting for other Services that share a load balancer: %w", context.Cause(ctx))
 	}
 }
 

@@ -48,7 +48,7 @@ var (
 	})
 	orphanedBalancers = metrics.NewGauge(&metrics.GaugeOpts{
 		Name:           "cloudsim_orphaned_load_balancers",
-		Help:           "Load balancers of this cluster whose Service is gone.",
+		Help:           "Load balancers of this cluster without a Service.",
 		StabilityLevel: metrics.ALPHA,
 	})
 	reloadFailed = metrics.NewGauge(&metrics.GaugeOpts{

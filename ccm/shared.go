@@ -41,9 +41,9 @@ func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) e
 	case svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal:
 		return fmt.Errorf("%s needs spec.externalTrafficPolicy Cluster: one health check cannot tell for several Services where their pods are", at)
 	case byPods(svc):
-		return fmt.Errorf("%s needs node ports: all who share have the same targets", at)
+		return fmt.Errorf("%s needs node ports, because Services that share a load balancer have the same targets", at)
 	case svc.Annotations[AnnotationLoadBalancerNodeSelector] != "":
-		return fmt.Errorf("%s and %s exclude each other: all who share have the same nodes", at, AnnotationLoadBalancerNodeSelector)
+		return fmt.Errorf("%s and %s exclude each other, because Services that share a load balancer have the same nodes", at, AnnotationLoadBalancerNodeSelector)
 	}
 	var ports []string
 	for _, l := range want.Listeners {
@@ -126,7 +126,7 @@ func joined(lb cloudsim.LoadBalancer, want cloudsim.CreateLoadBalancer, uid stri
 		return s
 	}
 	if !rest(plain(lb.LoadBalancerSpec)).Same(rest(plain(want.LoadBalancerSpec))) || !standsOn(lb, want) || lb.Scheme != want.Scheme {
-		bad = append(bad, fmt.Errorf("the load balancer %s is shared with others who ask for another scheme, address, health check, source ranges, affinity or timeout: make these the same on all", lb.ID))
+		bad = append(bad, fmt.Errorf("other Services that share the load balancer %s have another scheme, address, health check, source ranges, affinity or timeout: use the same values in all of them", lb.ID))
 	}
 	all := want
 	all.Listeners, all.Labels = slices.Clone(want.Listeners), maps.Clone(lb.Labels)

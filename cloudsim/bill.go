@@ -6,7 +6,7 @@ import "time"
 type AuditEntry struct {
 	Time      time.Time `json:"time" doc:"When it came, RFC 3339, on the cloud's clock"`
 	RequestID string    `json:"requestId"`
-	Caller    string    `json:"caller,omitempty" doc:"Name of the service account or token; absent for one that nobody knows"`
+	Caller    string    `json:"caller,omitempty" doc:"Name of the service account or token; absent for unknown callers"`
 	Operation string    `json:"operation" example:"instances.create"`
 	Target    string    `json:"target,omitempty" doc:"Id in the path" example:"i-000001"`
 	Outcome   string    `json:"outcome" doc:"ok, dropped for a reply that was never sent, or the kind of the error" example:"not_found"`
@@ -44,7 +44,7 @@ func (o AuditOptions) Covers(e AuditEntry) bool {
 
 // Bill sums up the API calls of all callers in a time window.
 type Bill struct {
-	From     time.Time  `json:"from" doc:"Begin of the window: the start of the cloud, the last reset, or what was asked for"`
+	From     time.Time  `json:"from" doc:"Begin of the window: the start of the cloud, the last reset, or the requested time"`
 	To       time.Time  `json:"to"`
 	Complete bool       `json:"complete" doc:"False if the window reaches back to calls that are not kept any more"`
 	Rows     []BillRow  `json:"rows" doc:"Sorted by caller and operation"`
@@ -53,7 +53,7 @@ type Bill struct {
 
 // BillRow sums up the calls of one caller to one operation.
 type BillRow struct {
-	Caller    string `json:"caller" doc:"Empty for callers that nobody knows"`
+	Caller    string `json:"caller" doc:"Empty for unknown callers"`
 	Operation string `json:"operation"`
 	BillCounts
 }

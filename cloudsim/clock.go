@@ -41,7 +41,7 @@ var (
 // and durations measured across the change can be negative.
 type SetClock struct {
 	Real         bool       `json:"real,omitempty" doc:"Follow the machine again; excludes all others"`
-	Time         *time.Time `json:"time,omitempty" doc:"RFC 3339; what time it is now. Excludes aheadSeconds"`
+	Time         *time.Time `json:"time,omitempty" doc:"RFC 3339; the new time of the cloud. Excludes aheadSeconds"`
 	AheadSeconds *float64   `json:"aheadSeconds,omitempty" doc:"How far to be ahead of the machine; negative is behind"`
 	Rate         *float64   `json:"rate,omitempty" minimum:"0" maximum:"10000" doc:"Seconds of the cloud per second of the machine; 0 stands still"`
 }
@@ -74,7 +74,7 @@ func (r SetClock) Validate() error {
 
 // AdvanceClock moves the clock forward, in every clock mode.
 type AdvanceClock struct {
-	Seconds float64 `json:"seconds" minimum:"0" maximum:"315360000" doc:"How far; 0 settles what is due now" example:"90"`
+	Seconds float64 `json:"seconds" minimum:"0" maximum:"315360000" doc:"How far the time moves; 0 settles the work that is due now" example:"90"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid

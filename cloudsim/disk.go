@@ -70,7 +70,7 @@ const (
 type Attachment struct {
 	Instance InstanceID      `json:"instance" example:"i-000001"`
 	ReadOnly bool            `json:"readOnly,omitempty" doc:"The instance may not write to it"`
-	Device   string          `json:"device" doc:"What the instance calls it; the first free one" example:"vdb"`
+	Device   string          `json:"device" doc:"Device name on the instance; the first free name" example:"vdb"`
 	State    AttachmentState `json:"state" enum:"attaching,attached,detaching"`
 }
 
@@ -93,13 +93,13 @@ type Disk struct {
 	State           DiskState    `json:"state" enum:"creating,copying,failed,available,attaching,in-use,detaching,resizing,modifying,deleting,deleted"`
 	Attachments     []Attachment `json:"attachments,omitempty" doc:"The instances that have it, first come first"`
 	ModifiedAt      *time.Time   `json:"modifiedAt,omitempty" doc:"When its type, IOPS or throughput were last changed, RFC 3339"`
-	Status          DiskStatus   `json:"status" doc:"What the data plane made of it"`
+	Status          DiskStatus   `json:"status" doc:"Observations of the data plane"`
 }
 
 // DiskStatus is the data plane's report about the data of a disk or a snapshot.
 type DiskStatus struct {
 	SizeGiB int    `json:"sizeGiB,omitempty" doc:"How much of it is real; absent until it is made"`
-	Error   string `json:"error,omitempty" doc:"Why it is not what it should be"`
+	Error   string `json:"error,omitempty" doc:"Reason why the data differs from the record"`
 	Lost    bool   `json:"lost,omitempty" doc:"Its data, or that of its source, is gone"`
 }
 

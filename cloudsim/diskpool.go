@@ -8,9 +8,9 @@ type DiskPool struct {
 	Meta
 	Zone    string `json:"zone" example:"sim-1a"`
 	Type    string `json:"type" doc:"Disk type" example:"fast"`
-	SizeGiB int    `json:"sizeGiB" doc:"What it holds when it is empty, in GiB" example:"1048576"`
-	UsedGiB int    `json:"usedGiB" doc:"What its disks take, in GiB; counted when it is read, so that a watch does not see it change" example:"10"`
-	FreeGiB int    `json:"freeGiB" doc:"What is left, in GiB; not less than 0" example:"1048566"`
+	SizeGiB int    `json:"sizeGiB" doc:"Capacity of the empty pool, in GiB" example:"1048576"`
+	UsedGiB int    `json:"usedGiB" doc:"Space of its disks, in GiB; computed at each read, so a watch does not report changes" example:"10"`
+	FreeGiB int    `json:"freeGiB" doc:"Free space, in GiB; at least 0" example:"1048566"`
 }
 
 // DiskPoolName returns the name of the pool of a zone and a disk type.

@@ -13,7 +13,7 @@ type DiskType struct {
 	MaxThroughputMiBps     int  `json:"maxThroughputMiBps" doc:"The most that a disk may ask for" example:"1000"`
 	MultiAttach            bool `json:"multiAttach" doc:"Whether its disks can be attached to several instances at once"`
 	Regional               bool `json:"regional" doc:"Whether its disks can be replicated in two zones"`
-	PoolGiB                int  `json:"poolGiB" doc:"What a zone has of it at first; see /v1/disk-pools" example:"1048576"`
+	PoolGiB                int  `json:"poolGiB" doc:"Initial capacity of a zone; see /v1/disk-pools" example:"1048576"`
 }
 
 // defaultPoolGiB is one pebibyte. A lab does not use up this size by accident.

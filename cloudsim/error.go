@@ -65,7 +65,7 @@ func Kinds() []Kind {
 // FieldError describes the fault of one field of a request.
 type FieldError struct {
 	Field  string `json:"field" doc:"Path of the field in the request, e.g. listeners[0].port" example:"listeners[0].port"`
-	Reason string `json:"reason" doc:"What is wrong with it" example:"must be between 1 and 65535, got 0"`
+	Reason string `json:"reason" doc:"Why the field is wrong" example:"must be between 1 and 65535, got 0"`
 }
 
 // Error is a failure on which a caller may act.
@@ -168,8 +168,8 @@ type Problem struct {
 	Type      string       `json:"type" doc:"Always about:blank: kind tells the class" example:"about:blank"`
 	Title     string       `json:"title" doc:"The HTTP status in words" example:"Not Found"`
 	Status    int          `json:"status" doc:"The HTTP status" example:"404"`
-	Detail    string       `json:"detail" doc:"What went wrong, for a person" example:"no instance i-000009"`
+	Detail    string       `json:"detail" doc:"Description of the error for people" example:"no instance i-000009"`
 	Kind      Kind         `json:"kind" doc:"The class of the failure; programs decide by this" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone"`
-	Errors    []FieldError `json:"errors,omitempty" doc:"What is wrong where, for kind invalid"`
-	RequestID string       `json:"requestId,omitempty" doc:"Quote it when asking what happened"`
+	Errors    []FieldError `json:"errors,omitempty" doc:"Wrong fields, for kind invalid"`
+	RequestID string       `json:"requestId,omitempty" doc:"Id of the request, for questions about it"`
 }

@@ -30,8 +30,8 @@ type Event struct {
 	ID        string          `json:"id" doc:"Id of the resource"`
 	Project   ProjectID       `json:"project,omitempty"`
 	RequestID string          `json:"requestId,omitempty" doc:"The request that caused it; absent when the cloud itself acted"`
-	Caller    string          `json:"caller,omitempty" doc:"Who caused it; cloud when the cloud itself acted"`
-	Cause     string          `json:"cause,omitempty" doc:"What caused it: the operation of the API and its target, or the work that fell due" example:"instances.stop i-000001"`
+	Caller    string          `json:"caller,omitempty" doc:"Caller that caused the event; cloud if the cloud itself acted"`
+	Cause     string          `json:"cause,omitempty" doc:"Cause of the event: the API operation and its target, or the due work" example:"instances.stop i-000001"`
 	Object    json.RawMessage `json:"object,omitempty" doc:"The resource after the change, or its last value when deleted"`
 }
 

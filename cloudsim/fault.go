@@ -35,7 +35,7 @@ type Fault struct {
 type FaultSpec struct {
 	Match  FaultMatch  `json:"match" doc:"Which calls; all that is given must hold"`
 	When   FaultWhen   `json:"when,omitzero" doc:"Which of the matching calls; without it every one"`
-	Effect FaultEffect `json:"effect" doc:"What happens to them"`
+	Effect FaultEffect `json:"effect" doc:"Effect on the matching calls"`
 }
 
 // FaultMatch selects calls.

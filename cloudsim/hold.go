@@ -17,7 +17,7 @@ const Any = "*"
 // Transition names slow work: a verb on a kind of resource.
 type Transition struct {
 	Kind ResourceKind `json:"kind" example:"instance" doc:"Kind of resource; * for all"`
-	Verb Verb         `json:"verb" example:"stop" doc:"What is being done; * for all"`
+	Verb Verb         `json:"verb" example:"stop" doc:"Verb of the operation; * for all verbs"`
 }
 
 // Covers reports whether t names the work of verb on kind.

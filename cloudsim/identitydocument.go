@@ -16,7 +16,7 @@ const InstanceTokenLife = 15 * time.Minute
 
 // CreateIdentityDocument requests an identity document of an instance.
 type CreateIdentityDocument struct {
-	Audience string `json:"audience" minLength:"1" maxLength:"255" example:"https://vault.example" doc:"Who the document is shown to; nobody else should believe it"`
+	Audience string `json:"audience" minLength:"1" maxLength:"255" example:"https://vault.example" doc:"Intended recipient of the document; other recipients must reject it"`
 }
 
 // Validate checks the request without the cloud's state. It returns an Invalid
@@ -48,7 +48,7 @@ type IdentityDocument struct {
 type IdentityClaims struct {
 	Issuer   string           `json:"iss" doc:"The cloud's issuer; see /.well-known/openid-configuration"`
 	Subject  string           `json:"sub" doc:"instance:ID"`
-	Audience string           `json:"aud" doc:"What the caller asked for"`
+	Audience string           `json:"aud" doc:"Audience that the caller requested"`
 	Expires  int64            `json:"exp"`
 	From     int64            `json:"nbf"`
 	IssuedAt int64            `json:"iat"`

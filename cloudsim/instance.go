@@ -69,18 +69,18 @@ type Instance struct {
 	Region         string            `json:"region" example:"sim-1"`
 	Type           string            `json:"type" doc:"Instance type" example:"small"`
 	State          InstanceState     `json:"state" enum:"provisioning,running,stopping,stopped,starting,rebooting,terminating,terminated"`
-	ProviderID     string            `json:"providerID" doc:"What Kubernetes keeps in node.spec.providerID" example:"cloudsim://sim-1/sim-1a/i-000001"`
+	ProviderID     string            `json:"providerID" doc:"Value for node.spec.providerID of Kubernetes" example:"cloudsim://sim-1/sim-1a/i-000001"`
 	Addresses      []InstanceAddress `json:"addresses" doc:"In order of preference; kept across stop and start"`
-	ServiceAccount ServiceAccountID  `json:"serviceAccount,omitempty" doc:"Who it is to the cloud" example:"sa-000001"`
+	ServiceAccount ServiceAccountID  `json:"serviceAccount,omitempty" doc:"Service account that the instance authenticates as" example:"sa-000001"`
 
 	Network   NetworkID `json:"network,omitempty" doc:"The network it stands in" example:"net-000001"`
 	Subnet    SubnetID  `json:"subnet,omitempty" doc:"The subnet that gave it its addresses" example:"subnet-000001"`
-	PodRanges []string  `json:"podRanges,omitempty" doc:"What its network gave it for its pods, IPv4 first; for node.spec.podCIDRs" example:"[\"10.244.0.0/24\"]"`
+	PodRanges []string  `json:"podRanges,omitempty" doc:"Ranges for its pods from the network's pod ranges, IPv4 first; for node.spec.podCIDRs" example:"[\"10.244.0.0/24\"]"`
 	// Crashed is the time when the instance's machine lost its power without a
 	// request. The state stays running until a reboot, because clouds do not
 	// notice a crash.
 	Crashed *time.Time `json:"crashed,omitempty" doc:"When its power was cut; it is called running until it is rebooted"`
-	Notices []Notice   `json:"notices,omitempty" doc:"What the cloud is going to do to it, soonest first"`
+	Notices []Notice   `json:"notices,omitempty" doc:"Announced maintenance and preemption, soonest first"`
 }
 
 // InternalIP returns the instance's first internal address, to which load

@@ -286,12 +286,12 @@ type LoadBalancer struct {
 	Meta
 	LoadBalancerSpec
 	Region    string                `json:"region" example:"sim-1"`
-	Scheme    Scheme                `json:"scheme" enum:"external,internal" doc:"Who it is for: which range its addresses come from. It never changes"`
+	Scheme    Scheme                `json:"scheme" enum:"external,internal" doc:"Range of its addresses: external or internal. It never changes"`
 	State     LoadBalancerState     `json:"state" enum:"provisioning,active,updating,deleting,deleted"`
 	IP        string                `json:"ip" doc:"The first of its addresses" example:"127.65.0.1"`
 	Addresses []LoadBalancerAddress `json:"addresses" doc:"Where it listens: one address for each of its families, in the order of the families"`
 	Published []PublishedPort       `json:"published,omitempty" doc:"Where its listeners can be reached from outside the machine's network, where the cloud was started with a range of ports for that; one per listener while there are free ones"`
-	Status    LoadBalancerStatus    `json:"status" doc:"What the data plane found; it changes without a request"`
+	Status    LoadBalancerStatus    `json:"status" doc:"Observations of the data plane; they change without a request"`
 }
 
 // LoadBalancerAddress is an address of a load balancer.
@@ -336,7 +336,7 @@ func (l LoadBalancer) Reported() bool {
 // LoadBalancerStatus is the data plane's report.
 type LoadBalancerStatus struct {
 	Condition LoadBalancerCondition `json:"condition,omitempty" enum:"working,degraded,failed" doc:"Whether its listeners accept: all where they should, some or elsewhere, none; absent until that is known"`
-	Reason    string                `json:"reason,omitempty" doc:"Why it is not working, and what to do"`
+	Reason    string                `json:"reason,omitempty" doc:"Reason why it does not work, and what to do"`
 	Listeners []ListenerStatus      `json:"listeners,omitempty" doc:"One per listener and address, and one per published port, in the order of the listeners"`
 	Targets   []TargetStatus        `json:"targets,omitempty" doc:"One per target, in the same order; then those that were taken away and still have connections"`
 }
@@ -440,7 +440,7 @@ type CreateLoadBalancer struct {
 // change.
 type UpdateLoadBalancer struct {
 	Labels    map[string]string `json:"labels,omitempty"`
-	Scheme    Scheme            `json:"scheme,omitempty" enum:"external,internal" doc:"Must be what it is: to change it, make another load balancer"`
+	Scheme    Scheme            `json:"scheme,omitempty" enum:"external,internal" doc:"Must be the present value: to change it, create another load balancer"`
 	Families  []IPFamily        `json:"families,omitempty" maxItems:"2" doc:"One address for each, in this order: a family that comes gets one, one that goes gives its back; absent: they stay"`
 	Addresses []string          `json:"addresses,omitempty" maxItems:"2" doc:"Static addresses of the project to stand on from now on, at most one per family; a family without keeps what it has"`
 	LoadBalancerSpec

@@ -151,7 +151,7 @@ func (c *checks) listeners(ls []Listener) {
 				c.addf(at+"proxyProtocol", "is for tcp only")
 			}
 			if l.Mode == ModeVIP {
-				c.addf(at+"mode", "must be proxy where there is a proxyProtocol: who goes straight to a target sends no header")
+				c.addf(at+"mode", "must be proxy if proxyProtocol is set: direct connections to a target have no header")
 			}
 		default:
 			c.addf(at+"proxyProtocol", "must be v1 or v2, got %q", clip(string(l.ProxyProtocol)))

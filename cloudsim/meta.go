@@ -14,7 +14,7 @@ import (
 // Meta holds the fields that every resource has besides its id.
 type Meta struct {
 	Name      string            `json:"name" doc:"Unique among the resources of this kind in its project"`
-	Project   ProjectID         `json:"project,omitempty" doc:"The project that owns it; empty for what all projects share"`
+	Project   ProjectID         `json:"project,omitempty" doc:"Project that owns the resource; empty for resources that all projects share"`
 	Labels    map[string]string `json:"labels,omitempty" doc:"Free-form tags; lists filter by them"`
 	Revision  uint64            `json:"revision" doc:"The journal revision of its last change; also its ETag"`
 	Operation OperationID       `json:"operation,omitempty" doc:"The operation that last worked on it"`

@@ -90,7 +90,7 @@ func (p PodRanges) Families() []PodRange {
 // NetworkSpec is the part of a network that a user may change. An update
 // replaces the whole spec.
 type NetworkSpec struct {
-	PodRanges PodRanges `json:"podRanges,omitzero" doc:"What each new instance gets for its pods; absent for nothing"`
+	PodRanges PodRanges `json:"podRanges,omitzero" doc:"Ranges from which each new instance gets a part for its pods; absent: no pod ranges"`
 	MaxRoutes int       `json:"maxRoutes,omitempty" minimum:"0" maximum:"100000" doc:"How many routes it may have; default 1000" example:"1000"`
 }
 

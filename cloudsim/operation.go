@@ -55,16 +55,16 @@ var operationMoves = map[OperationState]map[Verb]OperationState{
 type Operation struct {
 	ID OperationID `json:"id" example:"op-000001"`
 	Meta
-	Verb      Verb            `json:"verb" doc:"What is being done" example:"stop"`
+	Verb      Verb            `json:"verb" doc:"Verb of the operation" example:"stop"`
 	Kind      ResourceKind    `json:"kind" doc:"Kind of the resource it works on" example:"instance"`
 	Target    string          `json:"target" doc:"Id of the resource it works on" example:"i-000001"`
 	State     OperationState  `json:"state" enum:"pending,running,done,failed,cancelled"`
 	RequestID string          `json:"requestId" doc:"The request that asked for it"`
 	Caller    string          `json:"caller" doc:"Name of the token that asked for it"`
 	EndedAt   *time.Time      `json:"endedAt,omitempty" doc:"RFC 3339; absent while it is not over"`
-	Error     *OperationError `json:"error,omitempty" doc:"Why it failed, or who called it off"`
+	Error     *OperationError `json:"error,omitempty" doc:"Reason of the failure or the cancellation"`
 
-	DueAt    *time.Time `json:"dueAt,omitempty" doc:"RFC 3339; when it is due to be over. Absent for what takes no time"`
+	DueAt    *time.Time `json:"dueAt,omitempty" doc:"RFC 3339; expected end. Absent for operations without a duration"`
 	Percent  int        `json:"percent" doc:"How much of its time has passed; 100 only when it is done" example:"40"`
 	HeldBy   string     `json:"heldBy,omitempty" doc:"Id of the hold, or fault, that keeps it from ending though it is due" example:"hold-000001"`
 	Released bool       `json:"released,omitempty" doc:"It was released: no hold keeps it any more"`

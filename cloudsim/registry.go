@@ -98,7 +98,7 @@ func ParseRegistryAccess(scope string) (a RegistryAccess, ok bool) {
 // request and the reason of a refusal.
 type RegistryDecision struct {
 	Time      time.Time `json:"time" doc:"RFC 3339, on the cloud's clock"`
-	Caller    string    `json:"caller,omitempty" doc:"Who asked; absent if it is not known"`
+	Caller    string    `json:"caller,omitempty" doc:"Caller; absent if unknown"`
 	Operation string    `json:"operation" example:"registry.pull"`
 	Resource  string    `json:"resource,omitempty" example:"team-a/web"`
 	Allowed   bool      `json:"allowed"`

@@ -14,8 +14,8 @@ type RoleName string
 // RoleBinding gives a role to a service account.
 type Role struct {
 	Meta
-	Description string       `json:"description,omitempty" doc:"What it is for"`
-	Permissions []Permission `json:"permissions" doc:"What it permits"`
+	Description string       `json:"description,omitempty" doc:"Purpose, for people"`
+	Permissions []Permission `json:"permissions" doc:"Permissions of the role"`
 	Predefined  bool         `json:"predefined,omitempty" doc:"Every cloud has it; it cannot be deleted"`
 }
 
@@ -64,8 +64,8 @@ func PredefinedRoles() []Role {
 	}
 	return []Role{
 		role(RoleAdmin, "Everything", PermitAll),
-		role(RoleWriter, "Read and change what a project owns", PermitRead, PermitWrite),
-		role(RoleReader, "Read what a project owns", PermitRead),
+		role(RoleWriter, "Read and change the resources of a project", PermitRead, PermitWrite),
+		role(RoleReader, "Read the resources of a project", PermitRead),
 		role(RoleCCM, "A cloud controller manager: instances followed, load balancers and routes kept",
 			"events.watch",
 			"instances.get", "instances.list", "regions.list",
@@ -73,13 +73,13 @@ func PredefinedRoles() []Role {
 			"routes.create", "routes.get", "routes.list", "routes.delete"),
 		role(RoleCSI, "A CSI driver: disks and snapshots kept",
 			"disks.*", "diskTypes.*", "snapshots.*", "snapshotGroups.*", "diskPools.get", "diskPools.list", "instances.get", "instances.list", "instanceTypes.get", "operations.get", "zones.list"),
-		role(RoleCSINode, "A CSI driver's half on a node: what disks it has",
+		role(RoleCSINode, "Node part of a CSI driver: reads the disks of its instance",
 			"disks.get", "disks.list", "diskTypes.get", "instances.get", "instances.list", "instanceTypes.get"),
 		role(RoleNode, "An instance about itself: its record, its images",
 			"instances.get", "registry.pull"),
-		role(RoleHypervisor, "Who makes instances real: it follows them and what they are",
+		role(RoleHypervisor, "Hypervisor: watches instances and their resources",
 			"events.list", "events.watch", "instances.get", "instances.list", "instanceTypes.get", "routes.get", "routes.list", "zones.get", "zones.list"),
-		role(RoleMetadata, "A metadata service: it tells instances what they are, and hands them their tokens",
+		role(RoleMetadata, "Metadata service: reads instances and issues their tokens",
 			"instances.get", "instances.list", "instances.userData", "instances.identity", "instances.token"),
 		role(RoleRegistryReader, "Pull images", "registry.pull"),
 		role(RoleRegistryWriter, "Pull and push images", "registry.pull", "registry.push"),
@@ -90,7 +90,7 @@ func PredefinedRoles() []Role {
 type CreateRole struct {
 	Name        string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"disk-keeper" doc:"Unique in the cloud"`
 	Labels      map[string]string `json:"labels,omitempty"`
-	Description string            `json:"description,omitempty" maxLength:"1024" doc:"What it is for"`
+	Description string            `json:"description,omitempty" maxLength:"1024" doc:"Purpose, for people"`
 	Permissions []Permission      `json:"permissions" minItems:"1" maxItems:"256" example:"[\"disks.*\",\"instances.get\"]" doc:"Operation ids in which * stands for any letters, or @read or @write"`
 }
 
@@ -187,7 +187,7 @@ type Identity struct {
 	Token          TokenID          `json:"token" example:"tok-000001"`
 	ServiceAccount ServiceAccountID `json:"serviceAccount,omitempty" example:"sa-000001"`
 	Project        ProjectID        `json:"project,omitempty" doc:"The project that the call worked in; absent for all"`
-	Grants         []Grant          `json:"grants" doc:"What it may do, and where"`
+	Grants         []Grant          `json:"grants" doc:"Permissions, and the projects or resources where they apply"`
 }
 
 // Grant is a role that a caller has in a project or for a resource.

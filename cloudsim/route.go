@@ -44,8 +44,8 @@ type Route struct {
 	Meta
 	Network     NetworkID  `json:"network" example:"net-000001"`
 	Destination string     `json:"destination" doc:"Range of addresses" example:"10.244.1.0/24"`
-	NextHop     InstanceID `json:"nextHop" doc:"The instance that gets what is sent there" example:"i-000001"`
-	State       RouteState `json:"state" enum:"creating,active,blackhole,deleting,deleted" doc:"blackhole: the next hop does not run, and what is sent there is lost"`
+	NextHop     InstanceID `json:"nextHop" doc:"Instance that receives the packets for the destination" example:"i-000001"`
+	State       RouteState `json:"state" enum:"creating,active,blackhole,deleting,deleted" doc:"blackhole: the next hop does not run, so packets for the destination are lost"`
 }
 
 // Carries reports whether an instance receives traffic that is routed to it.

@@ -51,7 +51,7 @@ type SigningKey struct {
 	Meta
 	Use       KeyUse          `json:"use" enum:"identity,registry"`
 	State     SigningKeyState `json:"state" enum:"active,retiring,retired"`
-	RetiresAt *time.Time      `json:"retiresAt,omitempty" doc:"RFC 3339; when what it signed is good no more. Absent while it is active"`
+	RetiresAt *time.Time      `json:"retiresAt,omitempty" doc:"RFC 3339; when its signatures become invalid. Absent while the key is active"`
 	KeyID     string          `json:"keyID,omitempty" hidden:"true"`   // the kid in the key set: the RFC 7638 thumbprint of the public half
 	Private   []byte          `json:"private,omitempty" hidden:"true"` // PKCS #8; never leaves the engine
 }

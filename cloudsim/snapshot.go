@@ -50,7 +50,7 @@ type Snapshot struct {
 	State      SnapshotState   `json:"state" enum:"creating,copying,ready,failed,deleting,deleted"`
 	ReadyToUse bool            `json:"readyToUse" doc:"Whether disks can be made from it"`
 	Group      SnapshotGroupID `json:"group,omitempty" doc:"The group that it was taken with and is deleted with"`
-	Status     DiskStatus      `json:"status" doc:"What the data plane made of it"`
+	Status     DiskStatus      `json:"status" doc:"Observations of the data plane"`
 }
 
 // Move applies verb to s and updates ReadyToUse. It returns Conflict and leaves

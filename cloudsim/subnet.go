@@ -44,7 +44,7 @@ type Subnet struct {
 	IPv6    string      `json:"ipv6,omitempty" doc:"Its range; absent without IPv6" example:"fd10:0:0:1::/64"`
 	State   SubnetState `json:"state" enum:"creating,available,deleting,deleted"`
 
-	Gateway     string `json:"gateway,omitempty" doc:"Where instances send what is not for the subnet; absent on loopback, which has none" example:"10.10.1.1"`
+	Gateway     string `json:"gateway,omitempty" doc:"Gateway of the instances; absent on loopback" example:"10.10.1.1"`
 	GatewayIPv6 string `json:"gatewayIPv6,omitempty" doc:"The same for IPv6" example:"fd10:0:0:1::1"`
 }
 

@@ -13,8 +13,8 @@ type Token struct {
 	// ServiceAccount is the owner of the token. A token without a service
 	// account has Role in its own project, or in all projects if its project is
 	// empty.
-	ServiceAccount ServiceAccountID `json:"serviceAccount,omitempty" doc:"Whose token it is" example:"sa-000001"`
-	Role           RoleName         `json:"role,omitempty" doc:"What it may do, if it is no service account's" example:"reader"`
+	ServiceAccount ServiceAccountID `json:"serviceAccount,omitempty" doc:"Service account of the token" example:"sa-000001"`
+	Role           RoleName         `json:"role,omitempty" doc:"Role of the token, if it has no service account" example:"reader"`
 	ExpiresAt      *time.Time       `json:"expiresAt,omitempty" doc:"RFC 3339; absent for one that does not expire"`
 	Hash           string           `json:"hash,omitempty" hidden:"true"` // hex SHA-256 of the secret; never leaves the engine
 	Secret         string           `json:"secret,omitempty" doc:"The bearer token; present only in the answer to its creation"`
@@ -26,7 +26,7 @@ type Token struct {
 type CreateToken struct {
 	Name           string    `json:"name,omitempty" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ccm" doc:"Required unless it is a service account's; absent for its id"`
 	ServiceAccount string    `json:"serviceAccount,omitempty" maxLength:"128" example:"ccm" doc:"Id or name of the service account that it is for. Excludes role and project"`
-	Role           RoleName  `json:"role,omitempty" maxLength:"63" example:"reader" doc:"What it may do; see GET /v1/roles. Excludes serviceAccount"`
+	Role           RoleName  `json:"role,omitempty" maxLength:"63" example:"reader" doc:"Role of the token; see GET /v1/roles. Excludes serviceAccount"`
 	Project        ProjectID `json:"project,omitempty" doc:"The project it is for; default is the caller's. Ignored for role admin"`
 	TTLSeconds     int64     `json:"ttlSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Life in seconds; 0 or absent for one that does not expire"`
 }

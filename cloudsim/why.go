@@ -22,7 +22,7 @@ const MaxWhySteps = 500
 type WhyStep struct {
 	Rev       uint64       `json:"rev" doc:"Position in the journal"`
 	Time      time.Time    `json:"time" doc:"RFC 3339, on the cloud's clock"`
-	Caller    string       `json:"caller,omitempty" doc:"Who caused it; cloud when the cloud itself acted"`
+	Caller    string       `json:"caller,omitempty" doc:"Caller that caused the event; cloud if the cloud itself acted"`
 	Cause     string       `json:"cause,omitempty" doc:"What caused it" example:"instances.stop"`
 	RequestID string       `json:"requestId,omitempty"`
 	Kind      ResourceKind `json:"kind" doc:"Of what changed: the object itself, an operation on it, a fault that struck a call about it"`

@@ -89,7 +89,7 @@ func (c Composed) Init(published string, nodes Nodes) (made []string, err error)
 	}
 	for _, s := range composedServices {
 		if err := c.fill(p, s.name, s.files, s.user); err != nil {
-			return made, fmt.Errorf("what %s reads: %w", s.name, err)
+			return made, fmt.Errorf("configuration of %s: %w", s.name, err)
 		}
 	}
 	way, err := egress.Selector{Socket: composedSocket, HTTPConnect: true}.YAML()

@@ -43,7 +43,7 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 		return err
 	}
 	if len(swept) > 0 {
-		say("ended what an earlier run left: %s", strings.Join(swept, ", "))
+		say("ended processes of an earlier run: %s", strings.Join(swept, ", "))
 	}
 	p, err := prepare(c, say)
 	if err != nil {

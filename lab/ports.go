@@ -78,7 +78,7 @@ func (p ports) taken() error {
 	for _, n := range portNames {
 		l, err := net.Listen("tcp4", p.addr(n))
 		if err != nil {
-			errs = append(errs, fmt.Errorf("port %d for %s cannot be used: %w; stop what uses it, or shift all ports with --port-base", p[n], n, rootCause(err)))
+			errs = append(errs, fmt.Errorf("port %d for %s cannot be used: %w; stop the program that uses it, or choose other ports with --port-base", p[n], n, rootCause(err)))
 			continue
 		}
 		l.Close()

@@ -60,7 +60,7 @@ func TestPreflight(t *testing.T) {
 		{name: "not executable", self: self, kube: filepath.Join(base, "plain"), want: []string{"is not executable; run `make build`"}},
 		{name: "an empty folder", self: self, kube: kube, binDir: filepath.Join(base, "none"), want: []string{"--kube-bin-dir " + filepath.Join(base, "none") + " holds none of upstream's programs: etcd"}},
 		{name: "all at once", self: nowhere, kube: nowhere, takePort: "etcd", want: []string{
-			"program allinone is missing at " + nowhere, "program for etcd, ", "for etcd cannot be used: address already in use; stop what uses it, or shift all ports with --port-base",
+			"program allinone is missing at " + nowhere, "program for etcd, ", "for etcd cannot be used: address already in use; stop the program that uses it, or choose other ports with --port-base",
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

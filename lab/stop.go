@@ -73,7 +73,7 @@ func (d Dir) seize(ctx context.Context, timeout time.Duration) (stopped bool, un
 		case !errors.Is(err, errLocked):
 			return stopped, unlock, err
 		case ctx.Err() != nil:
-			return stopped, nil, fmt.Errorf("waiting for what holds %s: %w", d, context.Cause(ctx))
+			return stopped, nil, fmt.Errorf("waiting for the process that holds %s: %w", d, context.Cause(ctx))
 		case damaged && waited > lockRelease: // a lab holds the lock, so the file was damaged after its start
 			return stopped, nil, fmt.Errorf("%w, but a lab runs there: end its `allinone up` yourself", unread)
 		case waited > timeout:

@@ -105,7 +105,7 @@ func checked[T interface{ Validate() error }](raw []byte) error {
 
 // exist returns Invalid if the request names a zone, region or type that does not exist.
 func (i item) exist(ctx context.Context, cl *client.Client, found map[string]bool) error {
-	wrong := &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "names what does not exist"}
+	wrong := &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "names resources that do not exist"}
 	for _, m := range []struct{ field, path string }{{"zone", "/v1/zones"}, {"region", "/v1/regions"}, {"type", i.types}} {
 		name, _ := i.body[m.field].(string)
 		if name == "" || m.path == "" || found[m.path+" "+name] {

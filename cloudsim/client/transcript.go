@@ -36,7 +36,7 @@ func (c *Client) Replay(ctx context.Context, r io.Reader) (done Replayed, err er
 	lines.Buffer(nil, cloudsim.MaxTranscriptLine)
 	lines.Split(wholeLines)
 	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &done.Head) != nil || done.Head.Format != cloudsim.TranscriptFormat {
-		return done, cloudsim.Errorf(cloudsim.Invalid, "this is no transcript: it does not begin with what it is")
+		return done, cloudsim.Errorf(cloudsim.Invalid, "not a transcript: the header is missing")
 	}
 	if done.Head.Version != cloudsim.TranscriptVersion {
 		return done, cloudsim.Errorf(cloudsim.Invalid, "the transcript has version %d; this program reads version %d", done.Head.Version, cloudsim.TranscriptVersion)

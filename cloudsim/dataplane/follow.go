@@ -46,7 +46,7 @@ func (f *follower) OnError(err error, news bool) {
 		f.refused = fmt.Errorf("data plane: %w", err)
 		f.leave()
 	case news:
-		f.log.Warn("cannot follow the cloud; forwarding goes on by what is known", "error", err)
+		f.log.Warn("the watch of the cloud failed; forwarding continues with the known load balancers", "error", err)
 	}
 }
 

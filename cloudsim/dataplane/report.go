@@ -41,7 +41,7 @@ func (b *balancer) report(ctx context.Context) {
 			backoff.Sleep(ctx, max(reportPause, reportShare*time.Since(began)))
 		default:
 			if again.Fresh() {
-				b.log.Warn("cannot report what the load balancer found; trying again", "error", err)
+				b.log.Warn("status of the load balancer not reported; retrying", "error", err)
 			}
 			b.forgetReport()
 			b.news()

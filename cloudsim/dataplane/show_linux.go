@@ -31,7 +31,7 @@ func canShow() error {
 	}
 	defer unix.Close(fd) //nolint:errcheck // the socket was only a test
 	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1); err != nil {
-		return fmt.Errorf("showing targets who their clients are needs CAP_NET_ADMIN: %w", err)
+		return fmt.Errorf("--show-clients needs CAP_NET_ADMIN: %w", err)
 	}
 	return nil
 }

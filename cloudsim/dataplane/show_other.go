@@ -9,4 +9,4 @@ import (
 
 func foreign(string, string, syscall.RawConn) error { return canShow() }
 
-func canShow() error { return errors.New("showing targets who their clients are is for Linux") }
+func canShow() error { return errors.New("--show-clients needs Linux") }

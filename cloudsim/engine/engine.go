@@ -285,7 +285,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		if !errors.Is(err, cloudsim.Unavailable) {
 			return err
 		}
-		e.log.Error("what is due cannot be done; trying again", "in", tryAgain, "err", err)
+		e.log.Error("due work not settled; retrying", "in", tryAgain, "err", err)
 		if !waitDue(ctx, nil, tryAgain) {
 			return nil
 		}

@@ -81,7 +81,7 @@ type OverQuota struct {
 }
 
 func (o OverQuota) Error() string {
-	return fmt.Sprintf("quota %s of project %s: %d used, %d wanted, limit %d; delete what is not needed, or raise it: PUT /v1/quotas/%s, or 'allinone cloud quotas set %s=%d --project %s'",
+	return fmt.Sprintf("quota %s of project %s: %d used, %d wanted, limit %d; delete unused resources, or raise the quota: PUT /v1/quotas/%s, or 'allinone cloud quotas set %s=%d --project %s'",
 		o.Name, o.Project, o.Used, o.Wanted, o.Limit, o.Name, o.Name, o.Used+o.Wanted, o.Project)
 }
 

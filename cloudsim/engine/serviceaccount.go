@@ -54,7 +54,7 @@ func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrNam
 		return "", err
 	}
 	if a.Project != project && !call.mayEverywhere("tokens.create", Manage) {
-		return "", cloudsim.Errorf(cloudsim.Denied, "%s may not give what it makes the service account %s of another project: it lacks the permission tokens.create in all projects", call.who(), a.ID)
+		return "", cloudsim.Errorf(cloudsim.Denied, "%s may not assign the service account %s of another project: it lacks the permission tokens.create in all projects", call.who(), a.ID)
 	}
 	return a.ID, mayBe(tx, call, a)
 }

@@ -240,7 +240,7 @@ func (s *story) waitsFor(tx *store.Tx, op cloudsim.Operation) error {
 		if h, err := holds.Get(tx, op.HeldBy); err == nil {
 			name = h.Name
 		}
-		s.wait(op.HeldBy, nil, fmt.Sprintf("%s keeps its %s (%s) from settling: release the operation, or delete what holds it", name, op.Verb, op.ID))
+		s.wait(op.HeldBy, nil, fmt.Sprintf("%s keeps its %s (%s) from settling: release the operation, or delete the hold or fault", name, op.Verb, op.ID))
 	case op.DueAt != nil:
 		text := fmt.Sprintf("its %s (%s) settles in %s", op.Verb, op.ID, max(0, op.DueAt.Sub(tx.Now)).Round(time.Millisecond))
 		if c := tx.Clock(); !c.Real() && c.Rate == 0 {

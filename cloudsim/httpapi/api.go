@@ -94,7 +94,7 @@ func New(log *slog.Logger, e *engine.Engine, cfg Config) http.Handler {
 func openAPI(version string) huma.Config {
 	cfg := huma.DefaultConfig("cloudsim", version)
 	cfg.Info.Description = "A cloud that is true on one machine. Errors are RFC 9457 problem documents; decide by their member kind. " +
-		"Creating by a name that exists with the same words returns what exists. Slow work is an operation: see the member operation."
+		"A create request with the name and the values of an existing resource returns that resource. Slow work is an operation: see the member operation."
 	cfg.OpenAPIPath = "/openapi"
 	cfg.DocsPath = ""    // the API serves its own page, which needs no network: see reference.go
 	cfg.SchemasPath = "" // the OpenAPI document contains the schemas
@@ -140,7 +140,7 @@ func handle[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) {
 	if o.idemKey {
 		h.Parameters = append(h.Parameters, &huma.Param{
 			Name: "Idempotency-Key", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
-			Description: "Up to 255 characters of ASCII, of the caller's choice. The same key with the same body within a day returns what the first request made",
+			Description: "Up to 255 characters of ASCII, of the caller's choice. The same key with the same body within a day returns the resource of the first request",
 		})
 	}
 	if o.upload != "" {
@@ -195,7 +195,7 @@ func (a *api) authorize(o op) func(huma.Context, func(huma.Context)) {
 			x.target = strings.Clone(id[:min(len(id), maxTarget)]) // a clone, because the path can be long and the audit keeps many targets
 		}
 		if im := hc.Header("If-Match"); im != "" && im != "*" && !conditional(hc.Operation()) {
-			a.refuseHuma(hc, cloudsim.InvalidField("header.If-Match", "is not understood by "+o.id+", which would be done whatever the revision is: leave it out"))
+			a.refuseHuma(hc, cloudsim.InvalidField("header.If-Match", "is not understood by "+o.id+", because the operation does not depend on a revision: omit it"))
 			return
 		}
 		next(huma.WithContext(hc, ctx))

@@ -13,7 +13,7 @@ import (
 )
 
 func (a *api) billRoutes() {
-	handle(a, op{id: "bill.get", method: http.MethodGet, path: "/v1/bill", summary: "Sum what callers asked of the API since the last reset, or since a time", access: engine.Admin}, a.getBill)
+	handle(a, op{id: "bill.get", method: http.MethodGet, path: "/v1/bill", summary: "Count the API calls of each caller since the last reset, or since a time", access: engine.Admin}, a.getBill)
 	handle(a, op{id: "bill.reset", method: http.MethodDelete, path: "/v1/bill", summary: "Begin a new window of the bill", status: http.StatusNoContent, access: engine.Admin}, a.resetBill)
 	handle(a, op{id: "audit.list", method: http.MethodGet, path: "/v1/audit", summary: "List the most recent calls", access: engine.Admin}, a.listAudit)
 	handle(a, op{id: "rateLimits.get", method: http.MethodGet, path: "/v1/rate-limits", summary: "Read how often each caller may call", access: engine.Read},

@@ -153,7 +153,7 @@ func words(ctx context.Context, f *cloudsim.Fault) string {
 	m := f.Match
 	switch f.Effect.Type {
 	case cloudsim.FaultQuota:
-		return fmt.Sprintf("quota %s: all of it is used, delete what is not needed or raise it; ", tagOf(exchangeOf(ctx).operation))
+		return fmt.Sprintf("quota %s is used up: delete unused resources, or raise the quota; ", tagOf(exchangeOf(ctx).operation))
 	case cloudsim.FaultStockOut:
 		return fmt.Sprintf("no more of type %s in zone %s: ask for another zone or type, or later; ", cmp.Or(m.Type, "that was asked for"), cmp.Or(m.Zone, "that was asked for"))
 	case cloudsim.FaultZoneOutage:

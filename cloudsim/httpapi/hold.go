@@ -17,7 +17,7 @@ func (a *api) holdRoutes() {
 		})
 	lists(a, "holds", "/v1/holds", "holds", engine.Admin, e.ListHolds)
 	gets(a, "holds", "/v1/holds/{id}", "a hold", engine.Admin, e.GetHold, revOf[cloudsim.Hold])
-	deletes(a, "holds", "/v1/holds/{id}", "Remove a hold; what it kept settles", engine.Admin, e.DeleteHold)
+	deletes(a, "holds", "/v1/holds/{id}", "Remove a hold; the held operations settle", engine.Admin, e.DeleteHold)
 	handle(a, op{id: "holds.release", method: post, path: "/v1/operations/{id}/release", summary: "Take one operation out of the reach of all holds", status: http.StatusAccepted, access: engine.Admin},
 		func(ctx context.Context, in *ByID) (*body[cloudsim.Operation], error) {
 			v, err := e.ReleaseOperation(ctx, cloudsim.OperationID(in.ID))
@@ -27,7 +27,7 @@ func (a *api) holdRoutes() {
 		func(ctx context.Context, _ *none) (*struct{ Body cloudsim.WorkDurations }, error) {
 			return plain(e.GetDurations(ctx))
 		})
-	handle(a, op{id: "durations.set", method: http.MethodPut, path: "/v1/durations", summary: "Say how long work takes from now on; replaces what was said before", access: engine.Admin},
+	handle(a, op{id: "durations.set", method: http.MethodPut, path: "/v1/durations", summary: "Set the durations of work from now on; replaces earlier durations", access: engine.Admin},
 		func(ctx context.Context, in *create[cloudsim.WorkDurations]) (*struct{ Body cloudsim.WorkDurations }, error) {
 			return plain(e.SetDurations(ctx, in.Body))
 		})

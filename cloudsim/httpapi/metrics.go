@@ -61,8 +61,8 @@ type figures struct {
 }
 
 var (
-	quotaLimit = prometheus.NewDesc("cloudsim_quota_limit", "What a project may have, by quota.", []string{"project", "quota"}, nil)
-	quotaUsage = prometheus.NewDesc("cloudsim_quota_usage", "What a project has, by quota.", []string{"project", "quota"}, nil)
+	quotaLimit = prometheus.NewDesc("cloudsim_quota_limit", "Limit of each quota of a project.", []string{"project", "quota"}, nil)
+	quotaUsage = prometheus.NewDesc("cloudsim_quota_usage", "Usage of each quota of a project.", []string{"project", "quota"}, nil)
 	faultHits  = prometheus.NewDesc("cloudsim_fault_hits_total", "Calls that a fault struck, while there is that fault.", []string{"fault", "effect"}, nil)
 )
 

@@ -91,7 +91,7 @@ func (o *observed) run(t *testing.T) {
 // its store cannot commit. Each check has a name and can be excluded.
 func TestReady(t *testing.T) {
 	o := observe(t, nil)
-	if code, body := o.ask("GET", "/readyz", ""); code != http.StatusServiceUnavailable || !strings.Contains(body, "[-]recovered failed: what was due") || !strings.Contains(body, "[+]store-commit ok") {
+	if code, body := o.ask("GET", "/readyz", ""); code != http.StatusServiceUnavailable || !strings.Contains(body, "[-]recovered failed: work that fell due") || !strings.Contains(body, "[+]store-commit ok") {
 		t.Errorf("before it recovered: %d %s", code, body)
 	}
 	for _, path := range []string{"/livez", "/healthz", "/readyz?exclude=recovered"} {

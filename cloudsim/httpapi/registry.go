@@ -23,7 +23,7 @@ func (a *api) registryRoutes() {
 		func(ctx context.Context, in *create[cloudsim.CreateRegistryCredential]) (*struct{ Body cloudsim.RegistryCredential }, error) {
 			return plain(e.CreateRegistryCredential(ctx, in.Body))
 		})
-	handle(a, op{id: "registry.decisions", method: http.MethodGet, path: "/v1/registry/decisions", summary: "List what the registry allowed and refused lately, and why", access: engine.Admin},
+	handle(a, op{id: "registry.decisions", method: http.MethodGet, path: "/v1/registry/decisions", summary: "List recent decisions of the registry, with reasons", access: engine.Admin},
 		func(ctx context.Context, _ *none) (*listed[cloudsim.RegistryDecision], error) {
 			l, err := e.ListRegistryDecisions(ctx)
 			return &listed[cloudsim.RegistryDecision]{l}, err

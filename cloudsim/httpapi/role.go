@@ -16,14 +16,14 @@ func (a *api) roleRoutes() {
 	handle(a, op{id: "roles.create", method: post, path: "/v1/roles", summary: "Make a role", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createRole)
 	lists(a, "roles", "/v1/roles", "roles", engine.Read, e.ListRoles)
 	gets(a, "roles", "/v1/roles/{id}", "a role by name", engine.Read, e.GetRole, revOf[cloudsim.Role])
-	deletes(a, "roles", "/v1/roles/{id}", "Remove a role that nobody has", engine.Admin, e.DeleteRole)
+	deletes(a, "roles", "/v1/roles/{id}", "Remove a role without bindings and tokens", engine.Admin, e.DeleteRole)
 
 	handle(a, op{id: "roleBindings.create", method: post, path: "/v1/role-bindings", summary: "Give a service account a role", status: http.StatusCreated, access: engine.Manage, idemKey: true}, a.createRoleBinding)
 	lists(a, "roleBindings", "/v1/role-bindings", "role bindings", engine.Manage, e.ListRoleBindings)
 	gets(a, "roleBindings", "/v1/role-bindings/{id}", "a role binding", engine.Manage, e.GetRoleBinding, revOf[cloudsim.RoleBinding])
 	deletes(a, "roleBindings", "/v1/role-bindings/{id}", "Take a role away, from the next call on; watches that need it end", engine.Manage, e.DeleteRoleBinding)
 
-	handle(a, op{id: "identity.get", method: http.MethodGet, path: "/v1/whoami", summary: "Say who calls, and what it may do", access: engine.Enter}, a.whoAmI)
+	handle(a, op{id: "identity.get", method: http.MethodGet, path: "/v1/whoami", summary: "Show the caller's identity and permissions", access: engine.Enter}, a.whoAmI)
 }
 
 func (a *api) createRole(ctx context.Context, in *create[cloudsim.CreateRole]) (*body[cloudsim.Role], error) {

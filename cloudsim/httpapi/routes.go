@@ -70,7 +70,7 @@ func (a *api) routes() {
 	gets(a, "loadBalancers", "/v1/load-balancers/{id}", "a load balancer", engine.Read, e.GetLoadBalancer, revOf[cloudsim.LoadBalancer])
 	handle(a, op{id: "loadBalancers.update", method: http.MethodPut, path: "/v1/load-balancers/{id}", summary: "Replace labels, listeners, targets, health check and rules; change families and static addresses", status: http.StatusAccepted, access: engine.Write}, a.updateLoadBalancer)
 	handle(a, op{id: "loadBalancers.setTargets", method: http.MethodPut, path: "/v1/load-balancers/{id}/targets", summary: "Replace the whole set of targets", status: http.StatusAccepted, access: engine.Write}, a.setTargets)
-	handle(a, op{id: "loadBalancers.stats", method: http.MethodGet, path: "/v1/load-balancers/{id}/stats", summary: "Read what passed through a load balancer, by listener and by target", access: engine.Read}, a.loadBalancerStats)
+	handle(a, op{id: "loadBalancers.stats", method: http.MethodGet, path: "/v1/load-balancers/{id}/stats", summary: "Read the traffic counters of a load balancer, by listener and by target", access: engine.Read}, a.loadBalancerStats)
 	acts(a, "loadBalancers.delete", http.MethodDelete, "/v1/load-balancers/{id}", "Begin to delete a load balancer; in the end it is not found", e.DeleteLoadBalancer)
 
 	lists(a, "operations", "/v1/operations", "operations; finished ones are kept for a day", engine.Read, e.ListOperations)
@@ -83,9 +83,9 @@ func (a *api) routes() {
 	a.stateRoutes()
 
 	handle(a, op{id: "faults.create", method: post, path: "/v1/faults", summary: "Break calls on purpose", status: http.StatusCreated, access: engine.Admin, idemKey: true}, a.createFault)
-	lists(a, "faults", "/v1/faults", "faults and what they have counted", engine.Admin, e.ListFaults)
+	lists(a, "faults", "/v1/faults", "faults with their counters", engine.Admin, e.ListFaults)
 	handle(a, op{id: "faults.targets", method: http.MethodGet, path: "/v1/faults/targets", summary: "List the operations that faults can break", access: engine.Admin}, a.faultTargets)
-	gets(a, "faults", "/v1/faults/{id}", "a fault and what it has counted", engine.Admin, e.GetFault, revOf[cloudsim.Fault])
+	gets(a, "faults", "/v1/faults/{id}", "a fault with its counters", engine.Admin, e.GetFault, revOf[cloudsim.Fault])
 	deletes(a, "faults", "/v1/faults/{id}", "Remove a fault", engine.Admin, e.DeleteFault)
 
 	handle(a, op{id: "events.list", method: http.MethodGet, path: "/v1/events", summary: "List a page of events after a revision", access: engine.Read}, a.listEvents)
@@ -109,7 +109,7 @@ type listInput struct {
 	Name    string   `query:"name" maxLength:"63" doc:"Only the resource of exactly this name"`
 	Label   []string `query:"label,explode" maxItems:"16" doc:"Only resources with this label, as key=value; may be given many times"`
 	Zone    string   `query:"zone" maxLength:"63" doc:"Only resources in this zone"`
-	Source  string   `query:"source" maxLength:"128" doc:"Only what was made of the disk or snapshot with this id"`
+	Source  string   `query:"source" maxLength:"128" doc:"Only resources created from the disk or snapshot with this id"`
 	Network string   `query:"network" maxLength:"128" doc:"Only resources in the network of this id"`
 	After   string   `query:"after" maxLength:"128" doc:"The member next of the page before"`
 	Limit   int      `query:"limit" minimum:"0" maximum:"5000" doc:"Page size; 0 or absent for 500"`

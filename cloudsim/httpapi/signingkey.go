@@ -20,7 +20,7 @@ func (a *api) signingKeyRoutes() {
 		})
 	lists(a, "signingKeys", "/v1/signing-keys", "signing keys, without their private halves", engine.Read, e.ListSigningKeys)
 	gets(a, "signingKeys", "/v1/signing-keys/{id}", "a signing key, without its private half", engine.Read, e.GetSigningKey, revOf[cloudsim.SigningKey])
-	deletes(a, "signingKeys", "/v1/signing-keys/{id}", "Revoke at once what a retiring key signed", engine.Admin, e.DeleteSigningKey)
+	deletes(a, "signingKeys", "/v1/signing-keys/{id}", "Revoke the signatures of a retiring key at once", engine.Admin, e.DeleteSigningKey)
 }
 
 // wellKnown adds the routes for verifiers of the cloud's tokens. They need no token. A

@@ -9,9 +9,9 @@ import (
 )
 
 func (a *api) whyRoutes() {
-	handle(a, op{id: "why.get", method: http.MethodGet, path: "/v1/why", summary: "Tell what brought an object where it is, and what it waits for", access: engine.Read},
+	handle(a, op{id: "why.get", method: http.MethodGet, path: "/v1/why", summary: "Explain the state of an object: its calls, work and faults, and the reason of a wait", access: engine.Read},
 		func(ctx context.Context, in *struct {
-			Object string `query:"object" required:"true" maxLength:"200" doc:"Its id, or kind/name; also of what is gone" example:"instance/node-1"`
+			Object string `query:"object" required:"true" maxLength:"200" doc:"Id of the object, or kind/name; also of a deleted object" example:"instance/node-1"`
 		}) (*struct{ Body cloudsim.Why }, error) {
 			return plain(a.engine.Why(ctx, in.Object))
 		})

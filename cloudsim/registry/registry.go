@@ -150,9 +150,9 @@ func (s *server) collect(ctx context.Context) {
 		n, err := s.files.collect(ctx, s.cfg.Collect, s.engine.Repositories)
 		switch {
 		case err != nil:
-			s.log.ErrorContext(ctx, "what nothing refers to could not be collected", "err", err)
+			s.log.ErrorContext(ctx, "unreferenced blobs not collected", "err", err)
 		case n > 0:
-			s.log.InfoContext(ctx, "collected what nothing refers to", "files", n)
+			s.log.InfoContext(ctx, "collected unreferenced blobs", "files", n)
 		}
 		select {
 		case <-ctx.Done():

@@ -17,7 +17,7 @@ type Progress struct {
 func ReadProgress(raw []byte) (p Progress, err error) {
 	if len(raw) > 0 {
 		if err := json.Unmarshal(raw, &p); err != nil {
-			return p, fmt.Errorf("what the course remembers is damaged: %w", err)
+			return p, fmt.Errorf("the progress file of the course is damaged: %w", err)
 		}
 	}
 	if p.Steps == nil {

@@ -162,12 +162,12 @@ func (h *hypervisor) adopt(ctx context.Context) error {
 	for _, id := range ids {
 		m := h.newMachine(id)
 		if err := m.adopt(ctx); err != nil {
-			m.log.Error("taking over what may run of the machine; trying again", "err", err)
+			m.log.Error("running machine not taken over; retrying", "err", err)
 		}
 		h.begin(ctx, m)
 	}
 	if err := h.detachDisks(); err != nil { // disks of machines that ended with their hypervisor
-		h.log.Error("taking away what machines that ended left of their volumes", "err", err)
+		h.log.Error("volumes of ended machines not detached", "err", err)
 	}
 	return nil
 }

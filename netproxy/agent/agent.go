@@ -191,7 +191,7 @@ func (a *Agent) wanted(ctx context.Context) int {
 		counted, err := a.cfg.Counter.Servers(ctx)
 		switch {
 		case err != nil:
-			a.log.Warn("the servers cannot be counted; believing what they say", "err", err)
+			a.log.Warn("servers not counted through leases; using the count that they report", "err", err)
 		case a.cfg.CountSource == CountMax:
 			n = max(n, counted)
 		case counted > 0:

@@ -33,7 +33,7 @@ func (s *Server) open(_ any, stream grpc.ServerStream) error {
 	}
 	d := ses.claim(random)
 	if d == nil {
-		return status.Error(codes.NotFound, "nobody waits for this dial")
+		return status.Error(codes.NotFound, "no client waits for this dial")
 	}
 	if err := stream.SendHeader(nil); err != nil {
 		d.answer <- dialAnswer{err: errAgentLost}
@@ -44,7 +44,7 @@ func (s *Server) open(_ any, stream grpc.ServerStream) error {
 	select {
 	case up, ok := <-l.carrier:
 		if !ok {
-			return status.Error(codes.Canceled, "nobody waits for this dial any more")
+			return status.Error(codes.Canceled, "the client of this dial has left")
 		}
 		if err := up(l.send); err != nil {
 			return status.Error(codes.Aborted, err.Error())

@@ -26,7 +26,7 @@ const (
 	quietTimeout = 2 * time.Second
 )
 
-var errBusy = errors.New("it is written to all the time: it waits for a moment in which nobody writes, or for a file system that can clone files (XFS, Btrfs)")
+var errBusy = errors.New("programs write to it all the time: the copy waits for a pause in the writes, or for a file system that can clone files (XFS, Btrfs)")
 
 // copying describes one file to be made as a copy of another.
 type copying struct {

@@ -88,7 +88,7 @@ func (k *keeper) told(ctx context.Context, of any, failed error, before bool, re
 	}
 	if err := report(); err != nil {
 		if ctx.Err() == nil {
-			k.log.Warn("cannot report what was copied; doing it again", "to", of, "error", err)
+			k.log.Warn("copied data not reported; copying again", "to", of, "error", err)
 		}
 		return err
 	}

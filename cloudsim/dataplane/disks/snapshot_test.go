@@ -282,7 +282,7 @@ func TestBusyDiskWaits(t *testing.T) {
 	s := snapshot(t, c, "snap", d.ID)
 	eventually.True(t, "the time limit, or a clone", func() bool {
 		now, err := c.GetSnapshot(t.Context(), s.ID)
-		return err == nil && (now.ReadyToUse || strings.Contains(now.Status.Error, "written to all the time"))
+		return err == nil && (now.ReadyToUse || strings.Contains(now.Status.Error, "programs write to it all the time"))
 	})
 	stop()
 	done(t, c, s)

@@ -52,7 +52,7 @@ refuse a resource; what comes before it in the file is made then.
 	}
 	o.Flags(cmd)
 	cmd.Flags().StringVarP(&file, "file", "f", "", "`FILE` to apply; - for standard input")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be done")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the changes without applying them")
 	return cmd
 }
 

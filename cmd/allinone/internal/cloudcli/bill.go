@@ -48,8 +48,8 @@ func newBillCommand(c *cli.Connection) *cobra.Command {
 		reset bool
 	)
 	cmd := &cobra.Command{
-		Use: "bill", Short: "Who asked what of the API, and how often",
-		Long: `Who asked what of the API, and how often: calls, throttled, denied, failed, struck
+		Use: "bill", Short: "Count API calls by caller and operation",
+		Long: `Count API calls by caller and operation: calls, throttled, denied, failed, struck
 by a fault, and how long they took, by caller and operation. Watches count when
 they end. The bill is kept in memory; it begins anew with the cloud, and with
 --reset.`,
@@ -193,7 +193,7 @@ func newSetRateLimitsCommand(c *cli.Connection) *cobra.Command {
 		read, write string
 	)
 	cmd := &cobra.Command{
-		Use: "set", Short: "Change the limits; what is not given stays",
+		Use: "set", Short: "Change the limits",
 		Long: `Change how often each caller may call, in calls a second in the long run and at
 once after a rest. A call too many is answered 429 with Retry-After. What only
 an admin of all projects may do is not limited.`,

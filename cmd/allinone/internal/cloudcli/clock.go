@@ -99,7 +99,7 @@ wait for it, advance the clock instead.`,
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
-	f.StringVar(&at, "time", "", "what `TIME` it is now, RFC 3339")
+	f.StringVar(&at, "time", "", "new `TIME` of the cloud, RFC 3339")
 	f.DurationVar(&ahead, "ahead", 0, "how far to be ahead of the machine, e.g. 24h; negative is behind")
 	f.Float64Var(&rate, "rate", 1, "seconds of the cloud per second of the machine")
 	f.BoolVar(&real, "real", false, "follow the machine again")
@@ -139,8 +139,8 @@ func newFreezeClockCommand(c *cli.Connection) *cobra.Command {
 
 func newAdvanceClockCommand(c *cli.Connection) *cobra.Command {
 	return clockCommand(c, &cobra.Command{
-		Use: "advance DURATION", Short: "Move the time forward, and wait until what fell due has settled",
-		Long: `Move the time forward, and wait until what fell due has settled: in the order it
+		Use: "advance DURATION", Short: "Move the time forward, and wait until the due work has settled",
+		Long: `Move the time forward, and wait until the due work has settled: in the order it
 fell due, each piece at its own time. A clock that stands still stands still
 again afterwards; one that runs, runs on.`,
 		Example: "  allinone cloud clock advance 90s\n  allinone cloud clock advance 24h\n  allinone cloud clock advance 0      # settle what is due now",

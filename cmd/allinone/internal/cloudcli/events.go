@@ -46,7 +46,7 @@ func newEventsCommand(c *cli.Connection) *cobra.Command {
 		where    cloudsim.WatchOptions
 	)
 	cmd := &cobra.Command{
-		Use: "events", Aliases: []string{"event"}, Short: "What changed, in order",
+		Use: "events", Aliases: []string{"event"}, Short: "List the changes of all resources, in order",
 		Long: `Print the events that the cloud keeps, in order. Their revisions count the changes
 of the whole cloud: to go on later, give --since the last one that you have.
 

@@ -105,7 +105,7 @@ Effects:
   stuckState        the work begins, and does not end before the fault is deleted or over
   corruptToken      a token whose secret opens nothing
   zoneOutage        all of --zone: its API, its data plane or both (--scope)`,
-		Example: `  # The next load balancer is made, and nobody hears of it
+		Example: `  # The next load balancer is created, but the reply is lost
   allinone cloud faults create lost --operation loadBalancers.create --effect loseReply --max 1
 
   # A third of the CCM's reads fail for ten minutes, the same third every time
@@ -151,15 +151,15 @@ Effects:
 	f.DurationVar(&in.lasts, "for", 0, "end so long after it began, e.g. 10m; 0 for no end")
 	f.StringVar(&in.from, "from", "", "begin at this `TIME`, RFC 3339")
 	f.StringVar(&in.until, "until", "", "end at this `TIME`, RFC 3339")
-	f.StringVar(&in.effect, "effect", "", "what happens to them: "+cli.Join(cloudsim.FaultEffects()))
+	f.StringVar(&in.effect, "effect", "", "effect: "+cli.Join(cloudsim.FaultEffects()))
 	f.StringVar(&req.Effect.Kind, "kind", "", "`KIND` of the error: "+strings.Join(errorKinds(), ", "))
 	f.IntVar(&req.Effect.Status, "status", 0, "HTTP status of the error, instead of its kind's own")
-	f.StringVar(&req.Effect.Message, "message", "", "what the error says")
+	f.StringVar(&req.Effect.Message, "message", "", "message of the error")
 	f.DurationVar(&in.retryAfter, "retry-after", 0, "Retry-After of the error, in whole seconds")
 	f.DurationVar(&in.latency, "latency", 0, "how much later, for the effect latency")
 	f.DurationVar(&in.jitter, "jitter", 0, "at most so much on top, for the effect latency")
 	f.DurationVar(&in.age, "age", 0, "how old the answer is, for the effect staleRead, in whole seconds")
-	f.StringVar((*string)(&req.Effect.Scope), "scope", "", "what is dark: api, data or both, for the effect zoneOutage (default both)")
+	f.StringVar((*string)(&req.Effect.Scope), "scope", "", "part of the zone that fails: api, data or both, for the effect zoneOutage (default both)")
 	f.StringArrayVar(&in.labels, "label", nil, "`KEY=VALUE` to label the fault with; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("effect", cli.Fixed(cloudsim.FaultEffects()...))
 	_ = cmd.RegisterFlagCompletionFunc("kind", cli.Fixed(errorKinds()...))

@@ -74,7 +74,7 @@ func newCreateHoldCommand(c *cli.Connection) *cobra.Command {
 	o.Flags(cmd)
 	f := cmd.Flags()
 	f.StringVar((*string)(&req.Kind), "kind", "", "`KIND` of resource, e.g. instance, or '*'")
-	f.StringVar((*string)(&req.Verb), "verb", "", "what is being done, e.g. stop, or '*'")
+	f.StringVar((*string)(&req.Verb), "verb", "", "verb of the operations, e.g. stop, or '*'")
 	f.StringVar(&req.Target, "target", "", "only for the resource with this `NAME` or id")
 	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label the hold with; may be repeated")
 	var kinds []cloudsim.ResourceKind
@@ -101,7 +101,7 @@ said holds for work that begins afterwards.`,
 	}
 	cmd.AddCommand(
 		durationsCommand(c, &cobra.Command{
-			Use: "list", Short: "List what overrules the profile",
+			Use: "list", Short: "List durations that override the profile",
 			Example: "  allinone cloud durations list", Args: cobra.NoArgs,
 		}, func(have cloudsim.WorkDurations, _ []string) (cloudsim.WorkDurations, error) { return have, nil }),
 		durationsCommand(c, &cobra.Command{

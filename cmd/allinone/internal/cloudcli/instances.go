@@ -109,7 +109,7 @@ zone.`,
 	w.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&req.Zone, "zone", "", "zone to stand in")
-	f.StringVar(&req.ServiceAccount, "service-account", "", "who it is to the cloud, by name or id")
+	f.StringVar(&req.ServiceAccount, "service-account", "", "service account (name or id) that the instance authenticates as")
 	f.StringVar(&req.Address, "address", "", "internal `ADDRESS` to have, in its subnet (default the lowest that is free)")
 	f.StringVar(&req.Type, "type", "", "instance type (default small)")
 	f.StringVar(&data, "user-data-file", "", "`FILE` for the instance to read as its user data; - is stdin")

@@ -161,7 +161,7 @@ returns the first one.`,
 	s.flags(c, cmd)
 	f := cmd.Flags()
 	f.StringVar(&req.Region, "region", "", "region to stand in (default the only one)")
-	f.StringVar(&scheme, "scheme", "", "who it is for: external or internal (default external)")
+	f.StringVar(&scheme, "scheme", "", "scheme: external or internal (default external)")
 	_ = cmd.RegisterFlagCompletionFunc("region", names(c, regions))
 	_ = cmd.RegisterFlagCompletionFunc("scheme", cli.Fixed(cloudsim.SchemeExternal, cloudsim.SchemeInternal))
 	return cmd
@@ -195,8 +195,8 @@ func newUpdateLoadBalancerCommand(c *cli.Connection) *cobra.Command {
 		remove []string
 	)
 	cmd := &cobra.Command{
-		Use: "update NAME", Short: "Change what a load balancer does",
-		Long: `Change what a load balancer does. What no flag names stays as it is; --listener,
+		Use: "update NAME", Short: "Change a load balancer",
+		Long: `Change a load balancer. What no flag names stays as it is; --listener,
 --target and --source-range replace all of theirs. It forwards all the while.
 --family ipv4,ipv6 gives it a second address, --family ipv4 takes that back.`,
 		Example: `  allinone cloud load-balancers update shop --listener tcp:80:30081

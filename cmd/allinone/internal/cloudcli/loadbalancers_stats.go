@@ -66,8 +66,8 @@ func refusalWords(r cloudsim.Refusals) string {
 func newLoadBalancerStatsCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
-		Use: "stats NAME", Short: "Count what passed through a load balancer",
-		Long: `Count what passed through a load balancer, by listener and by target, since the
+		Use: "stats NAME", Short: "Show the traffic counters of a load balancer",
+		Long: `Show the traffic counters of a load balancer, by listener and by target, since the
 data plane began to forward for it. FAILED is what a listener refused, and how
 often a target could not be dialled; -o wide says why.`,
 		Example: `  allinone cloud load-balancers stats shop

@@ -19,8 +19,8 @@ import (
 
 func newCloudMetadataCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "metadata", Short: "What instances are told about themselves",
-		Long: `What instances are told about themselves by their metadata service, and the
+		Use: "metadata", Short: "Read the metadata and notices of instances",
+		Long: `Read the metadata and notices of instances by their metadata service, and the
 notices that it gives them. 'allinone metadata' serves it.`,
 		Example: `  allinone cloud metadata show node-1
   allinone cloud metadata announce node-1 preemption --in 2m
@@ -42,8 +42,8 @@ type value struct {
 func newShowMetadataCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
-		Use: "show INSTANCE", Short: "Show what an instance is told, path by path",
-		Long: `Show what an instance is told, path by path. User data and identity documents
+		Use: "show INSTANCE", Short: "Show the metadata of an instance, path by path",
+		Long: `Show the metadata of an instance, path by path. User data and identity documents
 have commands of their own.`,
 		Example: "  allinone cloud metadata show node-1\n  allinone cloud metadata show node-1 -o json",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, instances)),
@@ -128,8 +128,8 @@ set that the cloud publishes at /.well-known/jwks.json.`,
 			return err
 		}),
 	}
-	cmd.Flags().StringVar(&req.Audience, "audience", "", "who it will be shown to")
-	cmd.Flags().BoolVar(&claims, "claims", false, "print what it says instead, as JSON")
+	cmd.Flags().StringVar(&req.Audience, "audience", "", "audience of the document")
+	cmd.Flags().BoolVar(&claims, "claims", false, "print the claims as JSON, instead of the token")
 	_ = cmd.MarkFlagRequired("audience")
 	return cmd
 }

@@ -42,7 +42,7 @@ func newRepositoriesCommand(c *cli.Connection) *cobra.Command {
 
 func newRegistryCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "registry", Short: "Open the image registry, and see whom it refused",
+		Use: "registry", Short: "Use the image registry, and read its decisions",
 		Example: `  allinone cloud registry password | docker login -u cloud --password-stdin 127.0.0.1:5000
   allinone cloud registry decisions`,
 	}
@@ -89,7 +89,7 @@ registry's name and the password's end are told, too.`,
 func newRegistryDecisionsCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
-		Use: "decisions", Aliases: []string{"audit"}, Short: "Show what the registry allowed and refused lately, and why",
+		Use: "decisions", Aliases: []string{"audit"}, Short: "Show recent decisions of the registry, with reasons",
 		Example: "  allinone cloud registry decisions\n  allinone cloud registry decisions -o json",
 		Args:    cobra.NoArgs,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {

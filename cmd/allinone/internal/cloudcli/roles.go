@@ -97,7 +97,7 @@ letters, or @read or @write for all that reads or changes what a project owns.
 }
 
 func newRoleBindingsCommand(c *cli.Connection) *cobra.Command {
-	cmd := roleBindings.group("Who has which role where", "role-binding", "bindings")
+	cmd := roleBindings.group("Assign roles to service accounts", "role-binding", "bindings")
 	cmd.AddCommand(
 		roleBindings.listCommand(c),
 		roleBindings.getCommand(c),
@@ -136,7 +136,7 @@ them. With --resource it has the role for resources of such names or ids only.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&labels, "label", nil, "label it with `KEY=VALUE`; may be repeated")
 	f.StringVar((*string)(&req.Role), "role", "", "the `ROLE` to give")
-	f.StringVar(&req.ServiceAccount, "service-account", "", "whom to give it to, by name or id")
+	f.StringVar(&req.ServiceAccount, "service-account", "", "service account (name or id) that gets the role")
 	f.StringVar(&req.Resource, "resource", "", "only for resources of this name or id, in which * stands for any letters")
 	f.BoolVar(&req.AllProjects, "all-projects", false, "in every project, and for operations of the whole cloud")
 	_ = cmd.RegisterFlagCompletionFunc("role", names(c, roles))
@@ -147,7 +147,7 @@ them. With --resource it has the role for resources of such names or ids only.`,
 func newWhoAmICommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
-		Use: "whoami", Short: "Say who you are to the cloud, and what you may do",
+		Use: "whoami", Short: "Show your identity and permissions",
 		Example: "  allinone cloud whoami\n  allinone cloud whoami --token-file ci.token -o yaml",
 		Args:    cobra.NoArgs,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {

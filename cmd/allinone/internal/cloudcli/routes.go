@@ -29,7 +29,7 @@ var routes = kind[cloudsim.Route, cloudsim.RouteID]{
 }
 
 func newRoutesCommand(c *cli.Connection) *cobra.Command {
-	cmd := routes.group("Where networks send what is not for them", "route")
+	cmd := routes.group("Manage the routes of networks", "route")
 	cmd.AddCommand(
 		routes.listCommand(c),
 		routes.getCommand(c),
@@ -84,8 +84,8 @@ RANGE is in the ranges that projects may use, and overlaps no other network.`,
 	w.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&req.Destination, "destination", "", "`RANGE` of addresses outside the network")
-	f.StringVar(&nextHop, "next-hop", "", "`INSTANCE` that gets what is sent there")
-	f.StringVar(&network, "network", "", "`NETWORK` whose traffic it is about (default that of the instance)")
+	f.StringVar(&nextHop, "next-hop", "", "`INSTANCE` that receives the packets")
+	f.StringVar(&network, "network", "", "`NETWORK` of the route (default the network of the instance)")
 	f.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to label it with; may be repeated")
 	_ = errors.Join(cmd.MarkFlagRequired("destination"), cmd.MarkFlagRequired("next-hop")) // errors only for unknown flag names
 	_ = cmd.RegisterFlagCompletionFunc("next-hop", names(c, instances))

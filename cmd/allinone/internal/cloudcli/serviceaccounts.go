@@ -25,8 +25,8 @@ var serviceAccounts = kind[cloudsim.ServiceAccount, cloudsim.ServiceAccountID]{
 }
 
 func newServiceAccountsCommand(c *cli.Connection) *cobra.Command {
-	cmd := serviceAccounts.group("Who programs are in the cloud", "service-account", "sa")
-	cmd.Long = `Who programs are in the cloud. A service account may do what the roles permit that
+	cmd := serviceAccounts.group("Manage the identities of programs", "service-account", "sa")
+	cmd.Long = `Manage the identities of programs. A service account may do what the roles permit that
 are bound to it, and calls with tokens of its own, which may be short-lived.`
 	cmd.Example = `  allinone cloud service-accounts create ci --role registry-reader
   allinone cloud tokens create --service-account ci --ttl 1h --secret-file ci.token

@@ -34,7 +34,7 @@ func retiresCell(k cloudsim.SigningKey) string {
 }
 
 func newSigningKeysCommand(c *cli.Connection) *cobra.Command {
-	cmd := signingKeys.group("What signs identity documents and registry tokens", "signing-key")
+	cmd := signingKeys.group("Manage the keys that sign identity documents and registry tokens", "signing-key")
 	cmd.AddCommand(
 		signingKeys.listCommand(c),
 		signingKeys.getCommand(c),
@@ -68,6 +68,6 @@ token refuses good tokens: 1h for identity documents and registry passwords.`,
 		}),
 	}
 	o.Flags(cmd)
-	cmd.Flags().DurationVar(&overlap, "overlap", time.Hour, "how long what the key before signed stays good")
+	cmd.Flags().DurationVar(&overlap, "overlap", time.Hour, "how long signatures of the previous key stay valid")
 	return cmd
 }

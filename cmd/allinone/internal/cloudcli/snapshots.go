@@ -44,7 +44,7 @@ func sourceID(ctx context.Context, cl *client.Client, nameOrID string) (string, 
 }
 
 func newSnapshotsCommand(c *cli.Connection) *cobra.Command {
-	cmd := snapshots.group("What disks held at an instant", "snapshot")
+	cmd := snapshots.group("Manage snapshots of disks", "snapshot")
 	cmd.AddCommand(
 		snapshots.listCommand(c),
 		snapshots.getCommand(c),

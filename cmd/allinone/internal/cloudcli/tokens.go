@@ -38,7 +38,7 @@ func expiresCell(t cloudsim.Token) string {
 }
 
 func newTokensCommand(c *cli.Connection) *cobra.Command {
-	cmd := tokens.group("What lets callers in", "token")
+	cmd := tokens.group("Manage the tokens of callers", "token")
 	cmd.AddCommand(
 		tokens.listCommand(c),
 		tokens.getCommand(c),
@@ -92,8 +92,8 @@ on stdout, or written to a new file that only you can read.`,
 	}
 	o.Flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&account, "service-account", "", "whose token it is, by name or id")
-	f.StringVar(&role, "role", "", "what a token of its own may do, e.g. writer or reader; see 'allinone cloud roles list'")
+	f.StringVar(&account, "service-account", "", "service account (name or id) of the token")
+	f.StringVar(&role, "role", "", "role of a token without a service account, e.g. writer or reader; see 'allinone cloud roles list'")
 	f.DurationVar(&ttl, "ttl", 0, "how long it lives, e.g. 8h; 0 for ever")
 	f.StringVar(&secretFile, "secret-file", "", "write the secret to this `FILE`, which must not exist yet")
 	_ = cmd.RegisterFlagCompletionFunc("role", names(c, roles))

@@ -17,8 +17,8 @@ import (
 func newWhyCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
-		Use: "why OBJECT", Short: "Tell what brought an object where it is",
-		Long: `Tell what brought an object where it is: the calls with who made them and their
+		Use: "why OBJECT", Short: "Explain the state of an object",
+		Long: `Explain the state of an object: the calls with who made them and their
 request ids, the work and how it went, the faults that struck; and what it waits
 for now. It is read from the journal, so it also tells of what is gone.
 
@@ -53,7 +53,7 @@ func story(w cloudsim.Why) string {
 	}
 	fmt.Fprintf(&b, "%s %s (%s): %s\n", w.Kind, cli.Printable(w.ID), cli.Printable(w.Name), cli.Printable(cmp.Or(state, "there")))
 	if w.Since > 0 {
-		fmt.Fprintf(&b, "what was before revision %d is forgotten\n", w.Since)
+		fmt.Fprintf(&b, "events before revision %d are no longer kept\n", w.Since)
 	}
 	for _, s := range w.Steps {
 		who := cli.Printable(cmp.Or(strings.TrimSpace(s.Caller+" "+s.Cause), "the cloud"))

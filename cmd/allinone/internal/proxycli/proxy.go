@@ -128,7 +128,7 @@ func (s *proxySide) serve(ctx context.Context, reg *prometheus.Registry, ready f
 		}
 		parts = append(parts, func(ctx context.Context) error { return httpapi.Serve(ctx, ln, s.adminHandler(status), run.Limits{}) })
 	case s.profiling:
-		return nil, errors.New("--enable-profiling needs --admin-socket: profiles show what is in memory")
+		return nil, errors.New("--enable-profiling needs --admin-socket, because profiles contain memory contents")
 	}
 	return parts, nil
 }

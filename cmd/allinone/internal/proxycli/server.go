@@ -310,7 +310,7 @@ func (f *proxyServerFlags) openFrontend(ctx context.Context, log *slog.Logger, p
 		return front, err
 	}
 	if f.front.CA == "" {
-		return front, errors.New("--server-cert, --server-key and --server-ca-cert are required over TCP: whoever gets in reaches every node")
+		return front, errors.New("--server-cert, --server-key and --server-ca-cert are required over TCP, because a client of this port reaches every node")
 	}
 	if front.Mode == server.HTTPConnect {
 		o.NextProtos = []string{"http/1.1"}

@@ -135,15 +135,15 @@ The reference of the API is at the path /docs of the served address.`,
 	fl.StringVar(&f.auditFile, "audit-file", "", "`FILE` to which the cloud appends every call as a line of JSON")
 	fl.BoolVar(&f.logRequests, "log-requests", false, "write a line for each request to the log: info, warn for 4xx, error for 5xx; never secrets")
 	fl.StringVar(&f.tracing, "tracing-endpoint", "", "HOST:PORT of an OpenTelemetry collector (OTLP over gRPC, no TLS) for a span of each request")
-	fl.StringVar(&f.pprofSocket, "pprof-socket", "", "Unix socket at `PATH` for Go profiles, which show what is in memory: curl --unix-socket PATH http://cloud/debug/pprof/heap -o heap")
+	fl.StringVar(&f.pprofSocket, "pprof-socket", "", "Unix socket at `PATH` for Go profiles, which contain memory contents: curl --unix-socket PATH http://cloud/debug/pprof/heap -o heap")
 	fl.Uint64Var(&f.journalKeep, "journal-keep", d.JournalKeep, "events to keep for watchers that were away")
-	fl.Uint64Var(&f.randSeed, "seed", 0, "makes what would be random repeatable, but secrets; 0 is random")
-	fl.StringVar(&f.applyFile, "apply", "", "make what this `FILE` describes before the cloud is ready; see 'allinone cloud apply'")
+	fl.Uint64Var(&f.randSeed, "seed", 0, "seed of random choices other than secrets, for repeatable runs; 0 chooses a random seed")
+	fl.StringVar(&f.applyFile, "apply", "", "`FILE` with resources to create before the cloud is ready; see 'allinone cloud apply'")
 	fl.StringVar(&f.record, "record", "", "new `FILE` for a transcript of every call, without secrets; see 'allinone cloud replay'")
 	fl.StringVar(&f.frozenAt, "frozen-at", "", "the clock of a new cloud stands still at this `TIME`, RFC 3339; see 'allinone cloud clock'")
 	fl.DurationVar(&f.diskCooldown, "disk-modify-cooldown", d.DiskCooldown, "how long a disk that was modified cannot be again")
 	fl.Var(&f.logFormat, "log-format", "log as text or json")
-	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log what is for who debugs, every request too")
+	fl.BoolVarP(&f.verbose, "verbose", "v", false, "verbose logging, with every request")
 	return cmd
 }
 
