@@ -16,20 +16,22 @@ func newApplyCommand(c *cli.Connection) *cobra.Command {
 	var file string
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use: "apply -f FILE", Short: "Make the cloud what a file describes",
-		Long: `Make the cloud what a file describes. The file is YAML: lists of resources in the
-words of the API, by their plural. One resource is named from another by its name.
+		Use: "apply -f FILE", Short: "Create and update the resources that a file describes",
+		Long: `Create and update the resources that a YAML file describes. The file has lists of
+resources under the plural names of the API. A resource refers to another resource by
+its name.
 
-What is missing is created. What exists and differs is updated where the API can:
-labels of instances, networks and load balancers, what load balancers forward and
-how, pod ranges and limits of networks. Any other difference is an error, and
-nothing of that resource is changed. What the file does not say stays as it is, and
-so do labels that it does not name. A number that is 0 and a text that is empty ask
-for the default. Applying a file again does nothing.
+The command creates missing resources. It updates the fields that the API can change:
+labels of instances, networks and load balancers; listeners, targets and other
+settings of load balancers; pod ranges and limits of networks. Any other difference is
+an error, and the command then changes nothing of that resource. Fields and labels
+that the file does not contain stay unchanged. The number 0 and an empty text stand
+for the default. If you apply a file again, nothing changes.
 
-The whole file is checked before anything is made; --dry-run stops there. What only
-the cloud knows when it is asked, such as quotas and ranges that overlap, can still
-refuse a resource; what comes before it in the file is made then.
+The command checks the whole file before it creates anything; with --dry-run it stops
+then. The cloud can still refuse a resource for a reason that only the cloud knows,
+such as a quota or an overlapping range. The resources before it in the file exist
+then.
 
 'allinone cloudsim --apply FILE' does the same before the cloud is ready.`,
 		Example: `  # cloud.yaml

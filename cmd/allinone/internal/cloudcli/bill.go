@@ -49,10 +49,9 @@ func newBillCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "bill", Short: "Count API calls by caller and operation",
-		Long: `Count API calls by caller and operation: calls, throttled, denied, failed, struck
-by a fault, and how long they took, by caller and operation. Watches count when
-they end. The bill is kept in memory; it begins anew with the cloud, and with
---reset.`,
+		Long: `Count API calls by caller and operation: all calls, throttled, denied and failed
+calls, calls with a fault, and their durations. Watches count when they end. The
+cloud keeps the counters in memory. A restart of the cloud and --reset clear them.`,
 		Example: `  allinone cloud bill --caller ccm
   allinone cloud bill --since 5m -o wide
   allinone cloud bill --reset`,
@@ -110,7 +109,7 @@ func newAuditCommand(c *cli.Connection) *cobra.Command {
 		limit int
 	)
 	cmd := &cobra.Command{
-		Use: "audit", Short: "The most recent calls, and how each ended",
+		Use: "audit", Short: "List the most recent calls and their results",
 		Example: `  allinone cloud audit --caller ccm --since 1m
   allinone cloud audit --operation '*.create' -o json`,
 		Args: cobra.NoArgs,
@@ -148,7 +147,7 @@ func auditPrinter(c *cli.Connection, o cli.Output) cli.Printer[cloudsim.AuditEnt
 
 func newRateLimitsCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "rate-limits", Aliases: []string{"rate-limit"}, Short: "How often each caller may call",
+		Use: "rate-limits", Aliases: []string{"rate-limit"}, Short: "Manage the rate limits of callers",
 		Example: `  allinone cloud rate-limits get
   allinone cloud rate-limits set --read 10:20 --write 2:5
   allinone cloud rate-limits set --read off --write off`,
@@ -194,9 +193,9 @@ func newSetRateLimitsCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "set", Short: "Change the limits",
-		Long: `Change how often each caller may call, in calls a second in the long run and at
-once after a rest. A call too many is answered 429 with Retry-After. What only
-an admin of all projects may do is not limited.`,
+		Long: `Change the rate limits of each caller: calls per second on average, and calls in a
+burst. The cloud answers calls beyond the limit with 429 and Retry-After. Operations
+that only an admin of all projects may call have no limit.`,
 		Example: "  allinone cloud rate-limits set --read 10:20 --write 2:5\n  allinone cloud rate-limits set --write off",
 		Args:    cobra.NoArgs,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {

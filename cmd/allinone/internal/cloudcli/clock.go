@@ -14,13 +14,12 @@ import (
 
 func newClockCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "clock", Short: "Stop the cloud's time, move it, make it run faster",
-		Long: `Stop the cloud's time, move it, make it run faster. Everything that takes time in
-the cloud follows its clock: slow work, the expiry of tokens, the windows of
-faults, what is kept for a while. The clock is in the cloud's file: a restart
-goes on with it, and a clock that stood still stands still.
+		Use: "clock", Short: "Stop, move or speed up the cloud's time",
+		Long: `Stop, move or speed up the cloud's time. Slow work, the expiry of tokens, the time
+windows of faults and retention times follow the cloud's clock. The clock is in the
+cloud's file, so a restart continues with it, and a stopped clock stays stopped.
 
-Commands on the clock are never broken by faults.`,
+Faults never affect the commands of the clock.`,
 		Example: `  # Everything stays in between until you say so
   allinone cloud clock freeze
   allinone cloud instances stop node-1
@@ -72,7 +71,7 @@ func clockCommand(c *cli.Connection, cmd *cobra.Command, fn func(context.Context
 
 func newGetClockCommand(c *cli.Connection) *cobra.Command {
 	return clockCommand(c, &cobra.Command{
-		Use: "get", Short: "Show the cloud's time and how it passes",
+		Use: "get", Short: "Show the cloud's time and its rate",
 		Example: "  allinone cloud clock get\n  allinone cloud clock get -o name    # the time alone",
 		Args:    cobra.NoArgs,
 	}, func(ctx context.Context, cl *client.Client, _ []string) (cloudsim.Clock, error) {
@@ -88,10 +87,10 @@ func newSetClockCommand(c *cli.Connection) *cobra.Command {
 		real  bool
 	)
 	cmd := &cobra.Command{
-		Use: "set", Short: "Set the time, its distance from the machine's, or how fast it passes",
-		Long: `Set the time, its distance from the machine's, or how fast it passes. What is not
-given stays as it is. Work that is due by the new time settles soon after; to
-wait for it, advance the clock instead.`,
+		Use: "set", Short: "Set the time, its offset from the machine's time, or its rate",
+		Long: `Set the time, its offset from the machine's time, or its rate. Without a flag, a
+value stays unchanged. Work that is due at the new time settles soon afterwards. To
+wait for this work, use 'advance' instead.`,
 		Example: `  allinone cloud clock set --time 2030-01-01T00:00:00Z
   allinone cloud clock set --ahead 24h
   allinone cloud clock set --rate 60          # a minute a second
@@ -123,7 +122,7 @@ wait for it, advance the clock instead.`,
 func newFreezeClockCommand(c *cli.Connection) *cobra.Command {
 	var at string
 	cmd := &cobra.Command{
-		Use: "freeze", Short: "Stop the time, until it is advanced or resumed",
+		Use: "freeze", Short: "Stop the time until you advance or resume it",
 		Example: "  allinone cloud clock freeze\n  allinone cloud clock freeze --at 2030-01-01T00:00:00Z",
 		Args:    cobra.NoArgs,
 	}
@@ -140,9 +139,9 @@ func newFreezeClockCommand(c *cli.Connection) *cobra.Command {
 func newAdvanceClockCommand(c *cli.Connection) *cobra.Command {
 	return clockCommand(c, &cobra.Command{
 		Use: "advance DURATION", Short: "Move the time forward, and wait until the due work has settled",
-		Long: `Move the time forward, and wait until the due work has settled: in the order it
-fell due, each piece at its own time. A clock that stands still stands still
-again afterwards; one that runs, runs on.`,
+		Long: `Move the time forward, and wait until the due work has settled, in the order of the
+due times, each at its own time. Afterwards a stopped clock is stopped again, and a
+running clock keeps running.`,
 		Example: "  allinone cloud clock advance 90s\n  allinone cloud clock advance 24h\n  allinone cloud clock advance 0      # settle what is due now",
 		Args:    cobra.ExactArgs(1),
 	}, func(ctx context.Context, cl *client.Client, args []string) (cloudsim.Clock, error) {
@@ -157,7 +156,7 @@ again afterwards; one that runs, runs on.`,
 func newResumeClockCommand(c *cli.Connection) *cobra.Command {
 	var real bool
 	cmd := &cobra.Command{
-		Use: "resume", Short: "Let the time run on from where it is, as fast as the machine's",
+		Use: "resume", Short: "Let the time run again from its present value, at the machine's rate",
 		Example: "  allinone cloud clock resume\n  allinone cloud clock resume --real    # and jump to the machine's time",
 		Args:    cobra.NoArgs,
 	}

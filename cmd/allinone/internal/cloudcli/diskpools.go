@@ -35,10 +35,10 @@ func newSetDiskPoolCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	var size string
 	cmd := &cobra.Command{
-		Use: "set POOL --size GIB", Short: "Change how much a zone has for a type of disk",
-		Long: `Change how much a zone has for a type of disk. Disks that are there stay, also
-when they take more than that; new ones, and growth, are Exhausted. It needs an
-admin's token.`,
+		Use: "set POOL --size GIB", Short: "Change the capacity of a zone for a disk type",
+		Long: `Change the capacity of a zone for a disk type. Existing disks stay, even if they use
+more than the new capacity. Creation and growth beyond the capacity fail with
+Exhausted. The command needs an admin token.`,
 		Example: `  # No fast disk can be made in sim-1a any more
   allinone cloud disk-pools set sim-1a.fast --size 0`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, diskPools)),

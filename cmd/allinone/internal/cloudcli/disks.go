@@ -118,14 +118,14 @@ func newCreateDiskCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create a disk, empty or as a copy",
-		Long: `Create a disk. Asking again with the same words returns the first one.
+		Long: `Create a disk. The same command again returns the existing disk.
 
-Without --zone it stands in the cloud's only zone; a cloud of several wants to
-be told. With two --replica-zone it is a regional disk, which instances of
-either zone can have. Without --type it is balanced.
+If the cloud has several zones, --zone is required. With two --replica-zone flags the
+disk is regional, and instances of both zones can attach it. The default of --type is
+balanced.
 
-It is empty, or begins as a copy of a snapshot of its region or of a disk of its
-type and zone; then --size may be left out.`,
+The disk is empty, or a copy of a snapshot of its region or of a disk of its type and
+zone. For a copy you may omit --size.`,
 		Example: `  allinone cloud disks create data-1 --zone sim-1a --size 10
   allinone cloud disks create shared --zone sim-1a --size 100GiB --type fast --multi-attach --wait
   allinone cloud disks create safe --replica-zone sim-1a --replica-zone sim-1b --size 10
@@ -241,8 +241,8 @@ func newDetachDiskCommand(c *cli.Connection) *cobra.Command {
 	var req cloudsim.DetachDisk
 	cmd := &cobra.Command{
 		Use: "detach DISK INSTANCE", Short: "Detach a disk from an instance",
-		Long: `Detach a disk from an instance. With --force it is out at once, without the
-instance's help; the instance must be stopped or terminating.`,
+		Long: `Detach a disk from an instance. With --force the cloud detaches the disk at once,
+without the instance. The instance must then be stopped or terminating.`,
 		Example: `  allinone cloud disks detach data-1 node-1 --wait
   allinone cloud disks detach data-1 node-1 --force`,
 		Args: cobra.ExactArgs(2), ValidArgsFunction: diskThenInstance(c),
@@ -297,8 +297,8 @@ func newModifyDiskCommand(c *cli.Connection) *cobra.Command {
 	var req cloudsim.ModifyDisk
 	cmd := &cobra.Command{
 		Use: "modify DISK", Short: "Change the type, IOPS or throughput of a disk, attached or not",
-		Long: `Change the type, IOPS or throughput of a disk, attached or not. Another type
-brings its own IOPS and throughput unless they are given too.`,
+		Long: `Change the type, IOPS or throughput of a disk, attached or not. A new type
+sets its default IOPS and throughput, unless you give these values too.`,
 		Example: `  allinone cloud disks modify data-1 --type fast --wait
   allinone cloud disks modify data-1 --iops 6000 --throughput 250`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, disks)),

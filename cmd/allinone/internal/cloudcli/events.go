@@ -47,10 +47,11 @@ func newEventsCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "events", Aliases: []string{"event"}, Short: "List the changes of all resources, in order",
-		Long: `Print the events that the cloud keeps, in order. Their revisions count the changes
-of the whole cloud: to go on later, give --since the last one that you have.
+		Long: `Print the events that the cloud keeps, in order. Each event has a revision, which
+counts the changes of the whole cloud. To continue later, give the last revision to
+--since.
 
-With --watch, go on with new events until interrupted.`,
+With --watch, the command prints new events until you interrupt it.`,
 		Example: `  allinone cloud events --kind instance
   allinone cloud events --since 120 --watch -o json`,
 		Args: cobra.NoArgs,

@@ -46,11 +46,11 @@ func hitsCell(f cloudsim.Fault) string {
 func newFaultsCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: faults.command, Aliases: []string{"fault"}, Short: "Break calls on purpose",
-		Long: `Break calls on purpose: slow them down, refuse them, drop them, or do the work and
-lose the reply. A fault says which calls, which of those, and what happens to
-them; each hit is counted, and is an event with the id of the request.
+		Long: `Break calls on purpose: delay them, refuse them, drop them, or do the work and lose
+the reply. A fault selects calls and has an effect. The cloud counts each hit and
+writes an event with the id of the request.
 
-Commands on faults are never broken, so a broken cloud can be repaired.`,
+Faults never affect the commands of faults, so you can always repair the cloud.`,
 		Example: `  allinone cloud faults preset lost-reply
   allinone cloud faults create slow --operation 'instances.*' --effect latency --latency 2s
   allinone cloud faults list
@@ -87,23 +87,23 @@ func newCreateFaultCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "create NAME --effect EFFECT [--operation PATTERN]", Short: "Break calls from now on",
-		Long: `Break calls from now on, until the fault is deleted, has hit --max times, or its
-time is over. Asking again with the same words returns the first one.
+		Long: `Break calls from now on, until you delete the fault, it has hit --max times, or its
+time is over. The same command again returns the existing fault.
 
 Effects:
   error             an error instead of the work
-  latency           the work, later: --latency, and --jitter at most on top
+  latency           the work after a delay: --latency, plus up to --jitter
   throttle          429 with Retry-After instead of the work
-  hang              nothing, until the caller leaves
-  drop              no work, and the connection closed without a reply
-  loseReply         the work, and the connection closed without a reply
+  hang              no answer until the caller leaves
+  drop              no work, and a closed connection without a reply
+  loseReply         the work, and a closed connection without a reply
   errorAfterCommit  the work, and an error as the reply
   quota             refused, as if the quota were used up
-  stockOut          refused, as if the zone had no more of the type: --zone, --type
-  staleRead         an answer that is --age old
-  duplicate         the work twice, and the reply of the second time
-  stuckState        the work begins, and does not end before the fault is deleted or over
-  corruptToken      a token whose secret opens nothing
+  stockOut          refused, as if the zone had no capacity for the type: --zone, --type
+  staleRead         an answer with data of the time --age ago
+  duplicate         the work twice, and the second reply
+  stuckState        the work begins, and does not end before the fault ends
+  corruptToken      a token with an invalid secret
   zoneOutage        all of --zone: its API, its data plane or both (--scope)`,
 		Example: `  # The next load balancer is created, but the reply is lost
   allinone cloud faults create lost --operation loadBalancers.create --effect loseReply --max 1
@@ -269,7 +269,7 @@ func newFaultPresetCommand(c *cli.Connection) *cobra.Command {
 		presets = append(presets, cobra.CompletionWithDesc(p.Name, p.About))
 	}
 	cmd := &cobra.Command{
-		Use: "preset NAME", Short: "Make the faults of a known incident",
+		Use: "preset NAME", Short: "Create the faults of a known incident",
 		Long:    "Make the faults of a known incident, from now until they are deleted." + about.String(),
 		Example: "  allinone cloud faults preset lost-reply\n  allinone cloud faults preset cloud-down\n  allinone cloud faults preset zone-down --zone sim-1b\n  allinone cloud faults delete cloud-down",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: firstOnly(cobra.FixedCompletions(presets, cobra.ShellCompDirectiveNoFileComp)),

@@ -31,9 +31,9 @@ var holds = kind[cloudsim.Hold, cloudsim.HoldID]{
 func newHoldsCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: holds.command, Aliases: []string{"hold"}, Short: "Keep slow work from settling",
-		Long: `Keep slow work from settling: what is stopping stays stopping, until the hold is
-deleted or the one operation is released. Work that is already under way is held
-too, when it falls due. Holds survive a restart of the cloud.`,
+		Long: `Keep slow work from settling. For example, an instance stays in the state stopping
+until you delete the hold or release the operation. A hold also applies to work that
+already runs. Holds survive a restart of the cloud.`,
 		Example: `  # Every instance that is stopped from now on hangs in between
   allinone cloud holds create slow-stop --kind instance --verb stop
   allinone cloud operations list -o wide
@@ -91,9 +91,9 @@ func newCreateHoldCommand(c *cli.Connection) *cobra.Command {
 
 func newDurationsCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "durations", Aliases: []string{"duration"}, Short: "Say how long work takes",
-		Long: `Say how long work takes, where that is not as the cloud's profile says. What is
-said holds for work that begins afterwards.`,
+		Use: "durations", Aliases: []string{"duration"}, Short: "Set the durations of work",
+		Long: `Set durations of work that differ from the cloud's profile. They apply to work that
+begins afterwards.`,
 		Example: `  allinone cloud durations set instance create 2m
   allinone cloud durations set '*' '*' 0
   allinone cloud durations list
@@ -105,12 +105,12 @@ said holds for work that begins afterwards.`,
 			Example: "  allinone cloud durations list", Args: cobra.NoArgs,
 		}, func(have cloudsim.WorkDurations, _ []string) (cloudsim.WorkDurations, error) { return have, nil }),
 		durationsCommand(c, &cobra.Command{
-			Use: "set KIND VERB DURATION", Short: "Say how long one kind of work takes",
+			Use: "set KIND VERB DURATION", Short: "Set the duration of one kind of work",
 			Long:    "Say how long one kind of work takes; * is all. What was said last about some work\nholds for it.",
 			Example: "  allinone cloud durations set disk attach 30s\n  allinone cloud durations set loadBalancer '*' 1500ms", Args: cobra.ExactArgs(3),
 		}, withDuration),
 		durationsCommand(c, &cobra.Command{
-			Use: "clear", Short: "Let all work take as long as the profile says",
+			Use: "clear", Short: "Use the durations of the profile for all work again",
 			Example: "  allinone cloud durations clear", Args: cobra.NoArgs,
 		}, func(cloudsim.WorkDurations, []string) (w cloudsim.WorkDurations, err error) { return w, nil }),
 	)

@@ -74,12 +74,11 @@ func newCreateInstanceCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create an instance",
-		Long: `Create an instance. Asking again with the same words returns the first one.
+		Long: `Create an instance. The same command again returns the existing instance.
 
-Without --zone it stands in the cloud's only zone; a cloud of several wants to
-be told. Without --type it is small. Without --network and --subnet it stands in
-the default network; of a network it takes the subnet that is nearest to its
-zone.`,
+If the cloud has several zones, --zone is required. The default of --type is small.
+Without --network and --subnet the instance is in the default network. With --network
+it is in the subnet of this network that is nearest to its zone.`,
 		Example: `  allinone cloud instances create node-4 --zone sim-1a
   allinone cloud instances create node-5 --zone sim-1b --type large --label pool=gpu --wait
   allinone cloud instances create till-1 --zone sim-1a --subnet shop-a --address 10.10.1.7`,
@@ -124,8 +123,8 @@ func newLabelInstanceCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
 		Use: "label INSTANCE KEY=VALUE... KEY-...", Short: "Set labels of an instance, and remove others",
-		Long: `Set labels of an instance with KEY=VALUE, and remove them with KEY-, as kubectl
-label does for a Node. The cloud controller manager brings them to the Node.`,
+		Long: `Set labels of an instance with KEY=VALUE, and remove them with KEY-, as 'kubectl
+label' does for a Node. The cloud controller manager copies them to the Node.`,
 		Example: "  allinone cloud instances label node-1 team=red tier-",
 		Args:    cobra.MinimumNArgs(2), ValidArgsFunction: names(c, instances),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {

@@ -129,9 +129,9 @@ func newCreateLoadBalancerCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "create NAME --listener PORT", Short: "Create a load balancer",
-		Long: `Create a load balancer. Its address is in the answer; it forwards when it is
-active, to the targets that are healthy. Asking again with the same words
-returns the first one.`,
+		Long: `Create a load balancer. The answer contains its address. The load balancer forwards to
+the healthy targets as soon as it is active. The same command again returns the
+existing load balancer.`,
 		Example: `  allinone cloud load-balancers create shop --listener tcp:80:30080 --target node-1 --target node-2
   allinone cloud load-balancers create shop --listener 80:30080 --health http:10256/healthz --address shop --wait
   allinone cloud load-balancers create dns --listener udp:53:30053 --listener tcp:53:30053 --family ipv4,ipv6 --target node-1=3,node-2
@@ -196,9 +196,9 @@ func newUpdateLoadBalancerCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "update NAME", Short: "Change a load balancer",
-		Long: `Change a load balancer. What no flag names stays as it is; --listener,
---target and --source-range replace all of theirs. It forwards all the while.
---family ipv4,ipv6 gives it a second address, --family ipv4 takes that back.`,
+		Long: `Change a load balancer. Settings without a flag stay unchanged. --listener, --target
+and --source-range replace all present values. The load balancer keeps forwarding.
+--family ipv4,ipv6 adds an IPv6 address, and --family ipv4 removes it.`,
 		Example: `  allinone cloud load-balancers update shop --listener tcp:80:30081
   allinone cloud load-balancers update shop --health http:10256/healthz --label team=shop --remove-label old
   allinone cloud load-balancers update shop --affinity clientIP --affinity-timeout 1h --source-range 127.0.0.0/8`,

@@ -68,8 +68,8 @@ func newLoadBalancerStatsCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "stats NAME", Short: "Show the traffic counters of a load balancer",
 		Long: `Show the traffic counters of a load balancer, by listener and by target, since the
-data plane began to forward for it. FAILED is what a listener refused, and how
-often a target could not be dialled; -o wide says why.`,
+data plane began to forward for it. FAILED counts the connections that a
+listener refused, and the failed dials of a target; -o wide shows the reasons.`,
 		Example: `  allinone cloud load-balancers stats shop
   allinone cloud load-balancers stats shop -o json`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, loadBalancers)),

@@ -20,8 +20,8 @@ import (
 func newCloudMetadataCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "metadata", Short: "Read the metadata and notices of instances",
-		Long: `Read the metadata and notices of instances by their metadata service, and the
-notices that it gives them. 'allinone metadata' serves it.`,
+		Long: `Read the metadata and the notices that the metadata service gives to instances.
+'allinone metadata' runs this service.`,
 		Example: `  allinone cloud metadata show node-1
   allinone cloud metadata announce node-1 preemption --in 2m
   allinone cloud metadata identity node-1 --audience vault --claims`,
@@ -104,8 +104,8 @@ func newShowIdentityCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "identity INSTANCE --audience AUDIENCE", Short: "Sign an identity document of an instance",
 		Long: `Sign an identity document of an instance, as its metadata service would give it.
-The document is a JSON Web Token; whoever it is shown to verifies it by the key
-set that the cloud publishes at /.well-known/jwks.json.`,
+The document is a JSON Web Token. Its recipient verifies it with the key set that the
+cloud publishes at /.well-known/jwks.json.`,
 		Example: `  allinone cloud metadata identity node-1 --audience vault
   allinone cloud metadata identity node-1 --audience vault --claims`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, instances)),
@@ -171,9 +171,9 @@ func newAnnounceCommand(c *cli.Connection) *cobra.Command {
 	var in time.Duration
 	cmd := &cobra.Command{
 		Use: "announce INSTANCE TYPE", Short: "Announce maintenance or preemption to an instance",
-		Long: `Announce maintenance or preemption to an instance. It reads the notice from its
-metadata service. When the time has come, maintenance reboots it, and preemption
-terminates it. A second notice of the same type replaces the first.`,
+		Long: `Announce maintenance or preemption to an instance. The instance reads the notice from
+its metadata service. At the announced time, maintenance reboots the instance, and
+preemption terminates it. A second notice of the same type replaces the first.`,
 		Example: `  allinone cloud metadata announce node-1 preemption --in 2m
   allinone cloud metadata announce node-1 maintenance --in 1h`,
 		Args: cobra.ExactArgs(2), ValidArgsFunction: instanceThenNotice(c),
@@ -201,7 +201,7 @@ terminates it. A second notice of the same type replaces the first.`,
 func newWithdrawCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
-		Use: "withdraw INSTANCE TYPE", Short: "Take a notice back before it comes true",
+		Use: "withdraw INSTANCE TYPE", Short: "Withdraw a notice before its time",
 		Example: "  allinone cloud metadata withdraw node-1 preemption",
 		Args:    cobra.ExactArgs(2), ValidArgsFunction: instanceThenNotice(c),
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) error {

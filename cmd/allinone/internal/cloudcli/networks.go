@@ -66,8 +66,8 @@ func newCreateNetworkCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "create NAME --ipv4 RANGE", Short: "Create a network",
-		Long: `Create a network. It is usable once it is available; then it wants a subnet.
-Asking again with the same words returns the first one.
+		Long: `Create a network. When the network is available, create a subnet in it. The same
+command again returns the existing network.
 
 The networks of a cloud are on one machine, so their ranges do not overlap.
 With --pod-range each instance gets a part of that range for its pods.`,
@@ -109,9 +109,9 @@ func newUpdateNetworkCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "update NAME", Short: "Change the settings of a network",
-		Long: `Change the settings of a network. What no flag names stays as it is; --pod-range
-replaces the pod ranges, and '--pod-range=' takes them away. They can change
-while no instance has one.`,
+		Long: `Change the settings of a network. Settings without a flag stay unchanged. --pod-range
+replaces the pod ranges, and '--pod-range=' removes them. Pod ranges can change only
+while no instance has a part of them.`,
 		Example: `  allinone cloud networks update default --pod-range 10.244.0.0/16 --pod-mask 24
   allinone cloud networks update shop --max-routes 200 --label team=shop --remove-label old`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(names(c, networks)),

@@ -79,17 +79,17 @@ func newWaitCommand(c *cli.Connection) *cobra.Command {
 
 func newCancelCommand(c *cli.Connection) *cobra.Command {
 	return eachOperation(c, &cobra.Command{
-		Use: "cancel ID...", Short: "Call work off before it has settled",
-		Long: `Call work off before it has settled, where a cloud can: an instance, disk or load
-balancer that is being made goes away, an instance that is starting is stopped, a
-disk that is attaching is not attached, and one that is detaching stays.`,
+		Use: "cancel ID...", Short: "Cancel work before it has settled",
+		Long: `Cancel work before it has settled. The cloud deletes an instance, disk or load
+balancer that is being created, and stops an instance that is starting. A disk that is
+attaching is not attached, and a disk that is detaching stays attached.`,
 		Example: "  allinone cloud operations cancel op-000001",
 	}, (*client.Client).CancelOperation)
 }
 
 func newReleaseCommand(c *cli.Connection) *cobra.Command {
 	return eachOperation(c, &cobra.Command{
-		Use: "release ID...", Short: "Let held work settle, and leave its hold in place",
+		Use: "release ID...", Short: "Let held work settle, without a change of its hold",
 		Example: "  allinone cloud operations list -o wide    # see HELD BY\n  allinone cloud operations release op-000001",
 	}, (*client.Client).ReleaseOperation)
 }

@@ -33,7 +33,7 @@ func usedCell(q cloudsim.Quota) string {
 
 func newQuotasCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "quotas", Aliases: []string{"quota"}, Short: "How much a project may have, and has",
+		Use: "quotas", Aliases: []string{"quota"}, Short: "Manage the quotas of projects",
 		Example: `  allinone cloud quotas list
   allinone cloud quotas set instances=10 diskGiB=500 --project workshop`,
 	}
@@ -44,7 +44,7 @@ func newQuotasCommand(c *cli.Connection) *cobra.Command {
 func newListQuotasCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List quotas, used and limit", Args: cobra.NoArgs,
+		Use: "list", Aliases: []string{"ls"}, Short: "List quotas with usage and limit", Args: cobra.NoArgs,
 		Example: "  allinone cloud quotas list --project workshop",
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {
 			all, err := cl.ListQuotas(ctx)
@@ -62,9 +62,9 @@ func newSetQuotaCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
 		Use: "set NAME=LIMIT...", Short: "Change limits of a project",
-		Long: `Change limits of the project chosen by --project, else of the default one. A limit
-below what is used stops growth and takes nothing away. LIMIT default is that of
-the cloud.`,
+		Long: `Change limits of the project in --project, or of the default project. A limit below
+the usage prevents growth and deletes nothing. LIMIT 'default' is the limit of the
+cloud.`,
 		Example: `  allinone cloud quotas set instances=3
   allinone cloud quotas set instances=default --project workshop`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: cli.Fixed(cloudsim.QuotaNames()...),

@@ -55,9 +55,9 @@ func newRegistryPasswordCommand(c *cli.Connection) *cobra.Command {
 	var ttl time.Duration
 	var o cli.Output
 	cmd := &cobra.Command{
-		Use: "password", Short: "Print a password to the registry that lives an hour",
-		Long: `Print a password to the registry. It is yours: it does what your roles permit
-when it is used, and ends when it says. The user name is ` + cloudsim.RegistryUser + `. With -o json the
+		Use: "password", Short: "Print a password for the registry that is valid for an hour",
+		Long: `Print a password for the registry. The password has the permissions of your roles at
+the time of use, and it expires at the printed time. The user name is ` + cloudsim.RegistryUser + `. With -o json the
 registry's name and the password's end are told, too.`,
 		Example: `  allinone cloud registry password | crane auth login 127.0.0.1:5000 -u cloud --password-stdin
   allinone cloud registry password --ttl 15m --repository team-a/web --pull-only`,
@@ -151,10 +151,10 @@ func newCreateWorkloadTrustCommand(c *cli.Connection) *cobra.Command {
 		req    cloudsim.CreateWorkloadTrust
 	)
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Let a Kubernetes service account call as an account of the cloud",
+		Use: "create NAME", Short: "Let a Kubernetes service account call as a service account of the cloud",
 		Long: `Let a Kubernetes service account call as a service account of the cloud, with the
-tokens that its cluster signs for an audience. They are checked by the cluster's
-public keys, without asking the cluster.`,
+tokens that its cluster signs for an audience. The cloud checks them
+with the cluster's public keys, without a call to the cluster.`,
 		Example: `  kubectl get --raw /openid/v1/jwks >jwks.json
   allinone cloud workload-trusts create shop-web --jwks-file jwks.json --namespace shop --service-account web \
     --issuer https://kubernetes.default.svc.cluster.local --audience registry.cloudsim --account puller`,

@@ -15,14 +15,14 @@ import (
 
 func newReplayCommand(c *cli.Connection) *cobra.Command {
 	return &cobra.Command{
-		Use: "replay FILE", Short: "Make the calls of a transcript again, and compare",
-		Long: `Make the calls of a transcript again, one after the other, and compare each answer
-with the recorded one. The first difference is named, and ends it.
+		Use: "replay FILE", Short: "Repeat the calls of a transcript, and compare the answers",
+		Long: `Repeat the calls of a transcript in order, and compare each answer with the recorded
+answer. The command prints the first difference and stops.
 
-The cloud must be as the recorded one was when it began: new, with the same seed,
-profile and clock. Times are compared when the clock was frozen. Of a cloud that
-was recorded while several called at once, the order may differ. A data plane
-reports to the cloud when it is ready to: record and replay without one.`,
+The cloud must be new, with the same seed, profile and clock as the recorded cloud.
+Times are compared if the clock was frozen. If several clients called at once during
+the recording, the order may differ. Record and replay without a data plane, because
+its reports come at random times.`,
 		Example: `  allinone cloudsim --seed 7 --frozen-at 2030-01-01T00:00:00Z --no-data-plane --record calls.jsonl
   # later, to a new cloud with the same flags
   allinone cloud replay calls.jsonl`,

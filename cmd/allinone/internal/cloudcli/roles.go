@@ -68,7 +68,8 @@ func newCreateRoleCommand(c *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create NAME --permission PATTERN...", Short: "Create a role",
 		Long: `Create a role. A permission is the id of an operation, in which * stands for any
-letters, or @read or @write for all that reads or changes what a project owns.
+letters. The permissions @read and @write cover all operations that read or change the
+resources of a project.
 'allinone cloud faults targets' lists the operations.`,
 		Example: `  allinone cloud roles create disk-keeper --permission 'disks.*' --permission instances.get
   allinone cloud roles create auditor --permission @read --permission '*.list'`,
@@ -114,9 +115,9 @@ func newCreateRoleBindingCommand(c *cli.Connection) *cobra.Command {
 		req    cloudsim.CreateRoleBinding
 	)
 	cmd := &cobra.Command{
-		Use: "create NAME --role ROLE --service-account ACCOUNT", Short: "Give a service account a role",
-		Long: `Give a service account a role in the project chosen by --project, or in all of
-them. With --resource it has the role for resources of such names or ids only.`,
+		Use: "create NAME --role ROLE --service-account ACCOUNT", Short: "Grant a role to a service account",
+		Long: `Grant a role to a service account, in the project of --project or in all projects.
+With --resource the role applies only to resources with these names or ids.`,
 		Example: `  allinone cloud role-bindings create ci-pulls --role registry-reader --service-account ci --resource 'team-a/*'
   allinone cloud role-bindings create watcher --role reader --service-account monitor --all-projects`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,

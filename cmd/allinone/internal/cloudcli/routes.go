@@ -49,13 +49,14 @@ func newCreateRouteCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "create NAME --destination RANGE --next-hop INSTANCE", Short: "Create a route",
-		Long: `Create a route: what an instance of the network sends to RANGE goes to INSTANCE.
-Asking again with the same words returns the first one.
+		Long: `Create a route: packets of the network's instances to RANGE go to INSTANCE. The same
+command again returns the existing route.
 
-While the instance does not run the route is a blackhole. Of several routes to
-an address the narrowest wins; there are no two to the same range.
+While the instance does not run, the route is a blackhole. If several routes match an
+address, the narrowest route wins. Two routes cannot have the same range.
 
-RANGE is in the ranges that projects may use, and overlaps no other network.`,
+RANGE must be in the ranges that projects may use, and must not overlap another
+network.`,
 		Example: `  allinone cloud routes create node-1-pods --destination 10.244.1.0/24 --next-hop node-1
   allinone cloud routes create office --destination 192.168.0.0/16 --next-hop vpn-1 --network shop --wait`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,

@@ -49,8 +49,8 @@ func newCreateServiceAccountCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create a service account",
-		Long: `Create a service account. It may do nothing until a role is bound to it; --role
-makes a role binding in its project, named after both.`,
+		Long: `Create a service account. The account has no permissions until it gets a role. --role
+creates a role binding in its project, with a name made of both names.`,
 		Example: `  allinone cloud service-accounts create ccm --role ccm
   allinone cloud service-accounts create ci --role registry-writer --role reader --project workshop`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,

@@ -48,10 +48,11 @@ func newRotateCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	var overlap time.Duration
 	cmd := &cobra.Command{
-		Use: "rotate USE", Short: "Make a new key and retire the one before",
-		Long: `Make a new key of a use, identity or registry. The one before signs no more;
-what it signed stays good for the overlap. An overlap shorter than the life of a
-token refuses good tokens: 1h for identity documents and registry passwords.`,
+		Use: "rotate USE", Short: "Create a new key and retire the previous key",
+		Long: `Create a new key for the use identity or registry. The previous key no longer signs,
+and its signatures stay valid for the overlap. If the overlap is shorter than the life
+of a token, the cloud refuses valid tokens. Identity documents and registry passwords
+live 1h.`,
 		Example: `  allinone cloud signing-keys rotate registry --overlap 1h
   allinone cloud signing-keys rotate identity --overlap 0s   # it leaked: nothing that it signed is good`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: firstOnly(cli.Fixed(cloudsim.KeyUses()...)),

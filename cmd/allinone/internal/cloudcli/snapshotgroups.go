@@ -49,9 +49,9 @@ func newCreateSnapshotGroupCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "create NAME --disk DISK...", Short: "Take snapshots of several disks at one instant",
-		Long: `Take snapshots of several disks at one instant: of all, or of none. They become
-ready together and are deleted together. Asking again with the same words
-returns the first ones.`,
+		Long: `Take snapshots of several disks at one instant: of all disks or of none. The snapshots
+become ready together and are deleted together. The same command again returns the
+existing group.`,
 		Example: "  allinone cloud snapshot-groups create nightly --disk data-1 --disk log-1 --wait",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, args []string) (err error) {

@@ -237,7 +237,7 @@ func newImportStateCommand(c *cli.Connection) *cobra.Command {
 func newResetStateCommand(c *cli.Connection) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "reset", Short: "Make the cloud empty",
+		Use: "reset", Short: "Delete all resources of the cloud",
 		Long:    "Make the cloud empty in one step. Projects, tokens, service accounts, roles, the clock\nand saved states stay.",
 		Example: "  allinone cloud state reset --yes", Args: cobra.NoArgs,
 		RunE: c.Run(func(ctx context.Context, cl *client.Client, _ []string) error {

@@ -62,10 +62,10 @@ func newCreateSubnetCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "create NAME --network NETWORK --ipv4 RANGE", Short: "Create a subnet",
-		Long: `Create a subnet. Asking again with the same words returns the first one.
+		Long: `Create a subnet. The same command again returns the existing subnet.
 
-With --zone it serves one zone, with --region all zones of a region, and with
-neither every zone. It gives an instance the lowest address that is free.`,
+With --zone the subnet serves one zone, with --region all zones of a region, and
+without both flags all zones. An instance gets the lowest free address.`,
 		Example: `  allinone cloud subnets create shop-a --network shop --zone sim-1a --ipv4 10.10.1.0/24
   allinone cloud subnets create shop-all --network shop --ipv4 10.10.64.0/18 --ipv6 fd10:0:0:1::/64 --wait`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,

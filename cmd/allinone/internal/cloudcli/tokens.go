@@ -58,9 +58,9 @@ func newCreateTokenCommand(c *cli.Connection) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "create [NAME]", Short: "Create a token; its secret is shown once",
-		Long: `Create a token of a service account, or one of its own that has a role in the
-project chosen by --project. The cloud shows its secret once: it is printed alone
-on stdout, or written to a new file that only you can read.`,
+		Long: `Create a token of a service account, or a token with a role in the project of
+--project. The cloud shows its secret once. The command prints only the secret to
+stdout, or writes it to a new file that only you can read.`,
 		Example: `  allinone cloud tokens create --service-account ccm --secret-file ccm.token
   allinone cloud tokens create guest --role reader --project workshop --ttl 8h`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,

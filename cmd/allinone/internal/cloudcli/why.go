@@ -18,11 +18,11 @@ func newWhyCommand(c *cli.Connection) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{
 		Use: "why OBJECT", Short: "Explain the state of an object",
-		Long: `Explain the state of an object: the calls with who made them and their
-request ids, the work and how it went, the faults that struck; and what it waits
-for now. It is read from the journal, so it also tells of what is gone.
+		Long: `Explain the state of an object: its calls with callers and request ids, its work with
+results, the faults that hit, and the present reason of a wait. The command reads the
+journal, so it also explains deleted objects.
 
-OBJECT is an id, or kind/name: the last one of that name.`,
+OBJECT is an id, or kind/name for the last object with this name.`,
 		Example: `  allinone cloud why i-000001
   allinone cloud why instance/node-1
   allinone cloud why loadBalancer/web -o json`,
