@@ -125,7 +125,7 @@ func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
 	cfg := p.settings.Get()
 	set := func(i cache.SharedIndexInformer, t cache.TransformFunc) {
 		if err := i.SetTransform(t); err != nil {
-			p.log.Error("an informer cannot be given its view", "err", err)
+			p.log.Error("transform of an informer not set", "err", err)
 		}
 	}
 	set(f.Core().V1().Nodes().Informer(), strippedNode)

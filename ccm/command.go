@@ -127,12 +127,12 @@ func (r *runner) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&r.flagged.CAFile, "cloud-ca-file", "", "File with the certificate authority of an https --cloud-url (PEM); the system's authorities if empty. Also "+EnvCAFile+", or caFile in the file of --cloud-config.")
 	fs.StringVar(&r.flagged.Project, "cloud-project", "", "Project to work in, for an admin's token. Also "+EnvProject+", or project in the file of --cloud-config.")
 	fs.StringVar(&r.flagged.Region, "cloud-region", "", "Region to make load balancers in; the cloud's only one if empty. Also "+EnvRegion+", or region in the file of --cloud-config.")
-	fs.DurationVar(&r.flagged.NodeDeletionGrace.Duration, "node-deletion-grace", 0, "How long an instance must be gone until its Node is deleted. Also nodeDeletionGrace in the file of --cloud-config.")
+	fs.DurationVar(&r.flagged.NodeDeletionGrace.Duration, "node-deletion-grace", 0, "Time that an instance must be missing before its Node is deleted. Also nodeDeletionGrace in the file of --cloud-config.")
 	fs.StringVar(&r.flagged.LoadBalancerClass, "load-balancer-class", "", "The spec.loadBalancerClass to serve beside Services that name none (default "+DefaultLoadBalancerClass+"). Also loadBalancerClass in the file of --cloud-config.")
 	fs.BoolVar(&r.flagged.OnlyLoadBalancerClass, "only-load-balancer-class", false, "Ignore Services without a load balancer class. Also onlyLoadBalancerClass in the file of --cloud-config.")
 	fs.StringVar((*string)(&r.flagged.LoadBalancerIPMode), "load-balancer-ip-mode", "", "ipMode of Services without the annotation: Proxy or VIP (default Proxy). Also loadBalancerIPMode in the file of --cloud-config.")
 	fs.BoolVar(&r.flagged.DeleteOrphans, "delete-orphans", false, "Delete load balancers of this cluster without a Service, instead of only reporting them. Clusters of one project must have different --cluster-name values. Also deleteOrphans in the file of --cloud-config.")
-	fs.DurationVar(&r.flagged.OrphanGrace.Duration, "orphan-grace", 0, "How long a load balancer must have been an orphan before it is deleted (default 10m). Also orphanGrace in the file of --cloud-config.")
+	fs.DurationVar(&r.flagged.OrphanGrace.Duration, "orphan-grace", 0, "Time that a load balancer must be an orphan before it is deleted (default 10m). Also orphanGrace in the file of --cloud-config.")
 	return fss
 }
 
@@ -168,14 +168,14 @@ func (r *runner) handOver(ctx context.Context) {
 	waiting, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := r.gate.shut(waiting); err != nil {
-		r.log.Warn("the Leases are not given up: a call to the cloud is not answered", "err", err)
+		r.log.Warn("Leases not released, because a call to the cloud has no answer", "err", err)
 		return
 	}
 	if r.leases == nil {
 		return
 	}
 	if err := r.leases.release(ctx); err != nil {
-		r.log.Warn("another process leads when the Leases have run out", "err", err)
+		r.log.Warn("another process becomes leader when the Leases expire", "err", err)
 	}
 }
 

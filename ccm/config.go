@@ -104,7 +104,7 @@ func (c Config) Validate() error {
 	case err != nil:
 		add("url: %w", err)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		add("url must have no user, query or fragment: secrets go to the file that tokenFile names")
+		add("url must have no user, query or fragment: put secrets into the file of tokenFile")
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		add("url must be like http://127.0.0.1:8180, got %q", c.URL)
 	}

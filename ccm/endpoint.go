@@ -58,7 +58,7 @@ func (e endpoints) known(ctx context.Context, backoff wait.Backoff) error {
 	}
 	err := wait.ExponentialBackoffWithContext(ctx, backoff, func(context.Context) (bool, error) { return e.synced(), nil })
 	if err != nil {
-		return api.NewRetryError("the pods of Services are not known yet; may the cloud controller manager list and watch endpointslices?", retryAfter)
+		return api.NewRetryError("the pods of Services are not known yet: check that the cloud controller manager has the permission to list and watch endpointslices", retryAfter)
 	}
 	return nil
 }
@@ -208,10 +208,10 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 		id, here := of[p.node]
 		switch {
 		case !p.serves(to.ports):
-			leave(p, "its ports are %v, and those of most are %v", p.numbers, to.ports)
+			leave(p, "its ports are %v, but most endpoints have the ports %v", p.numbers, to.ports)
 		case !here: // the node is excluded, not selected, or not initialised yet
 		case !b.reaches(id, p.ip):
-			leave(p, "the cloud does not bring %s to %s: it is not in its pod ranges", p.ip, id)
+			leave(p, "the cloud does not route %s to %s, because the address is not in the instance's pod ranges", p.ip, id)
 		default:
 			to.targets = append(to.targets, cloudsim.Target{Instance: id, IP: p.ip})
 		}

@@ -96,7 +96,7 @@ func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 	case err != nil:
 		return false, err
 	case !found && node.Spec.ProviderID == "" && !awaitsCloud(node):
-		return false, fmt.Errorf("node %q has no provider id and no instance of its name, and does not wait for a cloud: it is not this cloud's", node.Name)
+		return false, fmt.Errorf("node %q does not belong to this cloud: it has no provider ID, no instance has its name, and it does not have the taint of an uninitialized node", node.Name)
 	case !found:
 		return s.inDeletionGrace(node), nil
 	}
@@ -129,7 +129,7 @@ func (s *instances) inDeletionGrace(node *v1.Node) bool {
 		s.absent[key] = absence{a.since, now}
 	default:
 		s.absent[key] = absence{now, now}
-		s.events.Eventf(node, v1.EventTypeWarning, "InstanceGone", "The cloud has no instance for this Node; it is deleted in %s unless the instance is there again", grace)
+		s.events.Eventf(node, v1.EventTypeWarning, "InstanceGone", "The cloud has no instance for this Node. The Node is deleted in %s unless the instance exists again", grace)
 	}
 	return true
 }
@@ -194,7 +194,7 @@ func (s *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	}
 	for field, value := range map[string]string{"type": m.InstanceType, "zone": m.Zone, "region": m.Region} {
 		if problems := validation.IsValidLabelValue(value); value == "" || len(problems) > 0 {
-			return nil, fmt.Errorf("instance %s: its %s %q cannot be a node's label: %v", i.ID, field, value, problems)
+			return nil, fmt.Errorf("instance %s: its %s %q is not a valid label value of a node: %v", i.ID, field, value, problems)
 		}
 	}
 	return m, nil
@@ -241,13 +241,13 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 func (s *instances) rightPlace(ctx context.Context, name, url string) error {
 	seen := s.seen.Load()
 	if seen == nil || seen.url != url {
-		return fmt.Errorf("node %q: the cloud has no instance of it, but may be the wrong one, or the project may: no instance of this cluster has been seen there since this manager began to ask", name)
+		return fmt.Errorf("not deleting node %q: its instance was not found, and this project has not shown an instance of this cluster since the start of this manager (wrong cloud or project?)", name)
 	}
 	switch me, err := s.api.WhoAmI(ctx); {
 	case err != nil:
-		return fmt.Errorf("node %q: its instance is not found, but in which project is not known: %w", name, err)
+		return fmt.Errorf("not deleting node %q: its instance was not found, and the project of this manager is unknown: %w", name, err)
 	case me.Project != "" && me.Project != seen.project:
-		return fmt.Errorf("node %q: its instance is not found in project %s, but instances of this cluster were seen in %s", name, me.Project, seen.project)
+		return fmt.Errorf("not deleting node %q: its instance was not found in project %s, but instances of this cluster were in project %s", name, me.Project, seen.project)
 	}
 	return nil
 }
@@ -284,7 +284,7 @@ func (s *instances) look(ctx context.Context, node *v1.Node) (none cloudsim.Inst
 func (s *instances) confirmAbsent(ctx context.Context, name string, id cloudsim.InstanceID) error {
 	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	if err != nil {
-		return fmt.Errorf("node %q: instance %s is not found, but that cannot be confirmed: %w", name, id, err)
+		return fmt.Errorf("not deleting node %q: instance %s was not found, but the confirmation failed: %w", name, id, err)
 	}
 	for _, i := range l.Items {
 		if i.ID == id {

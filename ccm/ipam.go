@@ -90,7 +90,7 @@ func (a *allocator) run(ctx context.Context) {
 	queue.Drain(ctx, a.queue, ipamWorkers, func(ctx context.Context, name string) (time.Duration, error) {
 		err := a.sync(ctx, name)
 		if err != nil && ctx.Err() == nil {
-			a.log.Warn("a node gets no pod range", "node", name, "err", err)
+			a.log.Warn("pod ranges of a node not set", "node", name, "err", err)
 		}
 		return 0, err
 	})
@@ -137,7 +137,7 @@ func (a *allocator) sync(ctx context.Context, name string) error {
 	case err != nil:
 		return fmt.Errorf("writing its pod ranges: %w", err)
 	}
-	a.log.Info("a node has its pod ranges", "node", name, "podCIDRs", ranges)
+	a.log.Info("pod ranges of a node set", "node", name, "podCIDRs", ranges)
 	return nil
 }
 
@@ -151,9 +151,9 @@ func (a *allocator) rangesOf(ctx context.Context, node *v1.Node) ([]string, erro
 	case err != nil:
 		return nil, err
 	case !found:
-		return nil, errors.New("its instance is not there (yet)")
+		return nil, errors.New("its instance does not exist (yet)")
 	case len(i.PodRanges) == 0:
-		a.p.events.Eventf(node, v1.EventTypeWarning, "CIDRNotAvailable", "Instance %s has no pod range: give its network %s podRanges, and make the instance again", i.ID, i.Network)
+		a.p.events.Eventf(node, v1.EventTypeWarning, "CIDRNotAvailable", "Instance %s has no pod range: set podRanges of its network %s, and create the instance again", i.ID, i.Network)
 		return nil, fmt.Errorf("instance %s has no pod range", i.ID)
 	}
 	if err := a.within(i.PodRanges); err != nil {
@@ -179,7 +179,7 @@ func (a *allocator) route(ctx context.Context, node *v1.Node, ranges []string) e
 		if !final(err) {
 			return err
 		}
-		a.log.Warn("the cloud makes no route to a node's pods", "node", node.Name, "destination", to, "err", err)
+		a.log.Warn("the cloud has no route to a node's pods", "node", node.Name, "destination", to, "err", err)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func (l *labeler) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		backoff.Sleep(ctx, labelPeriod)
 		if err := l.sweep(ctx); err != nil && ctx.Err() == nil {
-			l.log.Warn("labels of nodes are not kept", "err", err)
+			l.log.Warn("labels of nodes not synchronized", "err", err)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (l *leases) lead() {
 		defer cancel()
 		lease, err := l.api.Get(ctx, l.main, metav1.GetOptions{})
 		if err != nil || lease.Spec.HolderIdentity == nil {
-			l.log.Warn("the Lease is not given up at the end: it cannot be read", "lease", l.main, "err", err)
+			l.log.Warn("Lease not released at the end, because it cannot be read", "lease", l.main, "err", err)
 			return
 		}
 		l.mu.Lock()
@@ -64,7 +64,7 @@ func (l *leases) release(ctx context.Context) error {
 	var errs []error
 	for _, name := range l.all {
 		if err := l.releaseLease(ctx, name, self); err != nil {
-			errs = append(errs, fmt.Errorf("giving up the Lease %s: %w", name, err))
+			errs = append(errs, fmt.Errorf("releasing the Lease %s: %w", name, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -92,5 +92,5 @@ func (l *leases) releaseLease(ctx context.Context, name, self string) error {
 			return err // nil, or an error other than a conflict with a renewal
 		}
 	}
-	return errors.New("it is renewed all the time")
+	return errors.New("its holder renews it all the time")
 }

@@ -149,7 +149,7 @@ func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 		}
 		return b.gone(ctx, lb)
 	}
-	return fmt.Errorf("load balancer of %s: it changes all the time", name(svc))
+	return fmt.Errorf("load balancer of %s: other callers change it all the time", name(svc))
 }
 
 // release deletes lb, or removes the Service from a shared lb. It does nothing if
@@ -272,7 +272,7 @@ func (b *loadBalancers) step(ctx context.Context, cluster string, svc *v1.Servic
 		err = b.gone(ctx, lb)
 		return lb, err == nil, err // after the deletion, the next step creates a new load balancer
 	case lb.Name != want.Name:
-		return lb, false, fmt.Errorf("the Service is on %s (%s), and annotation %s cannot be changed: delete the Service and create it again", lb.ID, lb.Name, AnnotationLoadBalancerShared)
+		return lb, false, fmt.Errorf("the Service uses the load balancer %s (%s), and annotation %s cannot be changed: delete the Service and create it again", lb.ID, lb.Name, AnnotationLoadBalancerShared)
 	}
 	if want, err = joined(lb, want, string(svc.UID)); err != nil || same(lb, want) {
 		return lb, false, err

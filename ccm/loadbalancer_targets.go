@@ -99,7 +99,7 @@ func strays(lb cloudsim.LoadBalancer, svc *v1.Service) bool {
 // no longer asks for it. The CCM then changes nothing, because other Services use
 // the load balancer.
 func errShares(lb cloudsim.LoadBalancer, svc *v1.Service) error {
-	return fmt.Errorf("load balancer %s is shared, and %s wants one of its own, which it cannot have as long as it is: nothing is changed", lb.ID, name(svc))
+	return fmt.Errorf("load balancer %s is shared, and %s asks for its own load balancer: a shared Service cannot change this, so nothing is changed", lb.ID, name(svc))
 }
 
 // followPods is UpdateLoadBalancer for targets that are pods. The ports of the
@@ -130,7 +130,7 @@ func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.
 			return err
 		}
 	}
-	return fmt.Errorf("load balancer of %s: it changes all the time", name(svc))
+	return fmt.Errorf("load balancer of %s: other callers change it all the time", name(svc))
 }
 
 // backends returns the instances of the selected nodes, or the Service's pods on

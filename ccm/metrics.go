@@ -43,7 +43,7 @@ var (
 var (
 	repairsTotal = metrics.NewCounter(&metrics.CounterOpts{
 		Name:           "cloudsim_load_balancer_repairs_total",
-		Help:           "Load balancers, or their status in a Service, that were not as they should be and were repaired.",
+		Help:           "Repairs of load balancers and of their status in a Service.",
 		StabilityLevel: metrics.ALPHA,
 	})
 	orphanedBalancers = metrics.NewGauge(&metrics.GaugeOpts{
@@ -53,12 +53,12 @@ var (
 	})
 	reloadFailed = metrics.NewGauge(&metrics.GaugeOpts{
 		Name:           "cloudsim_config_reload_failed",
-		Help:           "1 while the configuration that is on disk is wrong, and an older one is used.",
+		Help:           "1 while the configuration file is invalid and the last valid configuration is used.",
 		StabilityLevel: metrics.ALPHA,
 	})
 	orphansDeletedTotal = metrics.NewCounter(&metrics.CounterOpts{
 		Name:           "cloudsim_orphaned_load_balancers_deleted_total",
-		Help:           "Load balancers that were deleted because their Service was gone.",
+		Help:           "Deleted load balancers whose Service did not exist any more.",
 		StabilityLevel: metrics.ALPHA,
 	})
 )

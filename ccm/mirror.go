@@ -88,7 +88,7 @@ func (m *mirror) health() error {
 	case m.failed != nil:
 		return fmt.Errorf("the cloud cannot be watched: %w", m.failed)
 	}
-	return errors.New("the cloud has not been heard of yet, or not for a while")
+	return errors.New("the cloud has not answered yet, or not for some time")
 }
 
 // distrust makes callers ask the API until the watch works again. The argument is
@@ -103,7 +103,7 @@ func (m *mirror) distrust(because error) {
 func (m *mirror) OnError(err error, news bool) {
 	m.distrust(err)
 	if news {
-		m.log.Warn("the cloud cannot be watched; every question goes to its API until it can", "err", err)
+		m.log.Warn("the watch of the cloud failed; the CCM calls the API for each question until the watch works", "err", err)
 	}
 }
 

@@ -57,7 +57,7 @@ func (s *sweeper) run(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("the cloud is not swept for orphans", "err", err)
+			s.log.Warn("search for orphans failed", "err", err)
 		}
 	}
 }
@@ -134,10 +134,10 @@ func (s *sweeper) meet(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) 
 		s.since[o] = time.Now()
 		todo := "delete it in the cloud, or run the cloud controller manager with --delete-orphans"
 		if cfg.DeleteOrphans {
-			todo = fmt.Sprintf("it is deleted in %s unless the Service is there again and wants it", cfg.orphanGrace())
+			todo = fmt.Sprintf("it is deleted in %s unless its Service exists again", cfg.orphanGrace())
 		}
 		s.log.Warn("a load balancer is an orphan", "loadBalancer", lb.ID, "ip", lb.IP, "service", of.Namespace+"/"+of.Name)
-		s.p.events.Eventf(of, v1.EventTypeWarning, "OrphanedLoadBalancer", "The load balancer %s (%s) belongs to this Service, which is gone or wants none: %s", lb.ID, lb.IP, todo)
+		s.p.events.Eventf(of, v1.EventTypeWarning, "OrphanedLoadBalancer", "The load balancer %s (%s) belongs to this Service, but the Service does not exist or needs no load balancer: %s", lb.ID, lb.IP, todo)
 		return nil
 	}
 	if !cfg.DeleteOrphans || time.Since(since) < cfg.orphanGrace() {
@@ -158,6 +158,6 @@ func (s *sweeper) meet(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) 
 		return fmt.Errorf("orphan %s: deleting it: %w", lb.ID, err)
 	}
 	orphansDeletedTotal.Inc()
-	s.p.events.Eventf(of, v1.EventTypeNormal, "DeletedOrphan", "Deleted the load balancer %s, which no Service wanted for %s", lb.ID, time.Since(since).Round(time.Second))
+	s.p.events.Eventf(of, v1.EventTypeNormal, "DeletedOrphan", "Deleted the load balancer %s, which had no Service for %s", lb.ID, time.Since(since).Round(time.Second))
 	return nil
 }

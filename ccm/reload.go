@@ -101,7 +101,7 @@ func (r reloader) run(ctx context.Context) {
 		cfg, err := r.read()
 		if err != nil {
 			if err.Error() != told {
-				r.log.Error("the configuration is wrong now; the one before stays", "err", err)
+				r.log.Error("the configuration file is invalid; the previous configuration stays in use", "err", err)
 				reloadFailed.Set(1)
 			}
 			told = err.Error()

@@ -82,7 +82,7 @@ func (r *repairer) run(ctx context.Context) {
 	queue.Drain(ctx, r.queue, 1, func(ctx context.Context, key string) (time.Duration, error) {
 		wait, err := r.sync(ctx, key)
 		if err != nil && ctx.Err() == nil {
-			r.log.Warn("a load balancer cannot be repaired", "service", key, "err", err)
+			r.log.Warn("load balancer not repaired", "service", key, "err", err)
 		}
 		return wait, err
 	})
@@ -221,13 +221,13 @@ func (r *repairer) drift(ctx context.Context, svc *v1.Service, nodes []*v1.Node)
 	case !known && len(svc.Status.LoadBalancer.Ingress) == 0:
 		return "", nil // upstream's controller is still creating the load balancer
 	case !known:
-		return "it was gone from the cloud", nil
+		return "it was deleted in the cloud", nil
 	case lb.State != cloudsim.LoadBalancerActive:
 		return "", nil // the next change of lb calls sync again
 	case !same(lb, want):
-		return "it was changed in the cloud, or its nodes were", nil
+		return "it or its nodes changed in the cloud", nil
 	case !servicehelpers.LoadBalancerStatusEqual(&svc.Status.LoadBalancer, status(svc, lb)):
-		return "the status of the Service did not show it", nil
+		return "the status of the Service was wrong", nil
 	}
 	return "", nil
 }

@@ -73,7 +73,7 @@ func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error
 	}
 	for _, l := range []struct{ key, want string }{{LabelCluster, cluster}, {LabelServiceUID, string(svc.UID)}} {
 		if have := lb.Labels[l.key]; have != l.want {
-			return fmt.Errorf("load balancer %s (%s) is not this Service's: its label %s is %q, not %q; delete it in the cloud, or correct the label if it is", lb.ID, lb.Name, l.key, have, l.want)
+			return fmt.Errorf("load balancer %s (%s) belongs to another Service: its label %s is %q, not %q; delete it in the cloud, or correct the label", lb.ID, lb.Name, l.key, have, l.want)
 		}
 	}
 	return nil
@@ -116,7 +116,7 @@ func wanted(cluster string, svc *v1.Service, to backends, mode cloudsim.Listener
 		case l.Protocol == "":
 			add(portsError{fmt.Errorf("spec.ports[%d]: port %d is %s, and this cloud's load balancers forward TCP and UDP", i, p.Port, p.Protocol)})
 		case l.TargetPort == 0:
-			add(portsError{fmt.Errorf("spec.ports[%d]: port %d has no nodePort, and this cloud's network brings nothing to pods: leave spec.allocateLoadBalancerNodePorts true, or give the network pod ranges", i, p.Port)})
+			add(portsError{fmt.Errorf("spec.ports[%d]: port %d has no nodePort, and this cloud's network does not route to pods: set spec.allocateLoadBalancerNodePorts to true, or give the network pod ranges", i, p.Port)})
 		}
 		want.Listeners = append(want.Listeners, l)
 	}

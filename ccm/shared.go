@@ -39,7 +39,7 @@ func share(want *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Service) e
 	case !nameRE.MatchString(group):
 		return fmt.Errorf("%s must be lower-case letters, digits and dashes, got %q", at, clip(group))
 	case svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal:
-		return fmt.Errorf("%s needs spec.externalTrafficPolicy Cluster: one health check cannot tell for several Services where their pods are", at)
+		return fmt.Errorf("%s needs spec.externalTrafficPolicy Cluster, because one health check cannot find the pods of several Services", at)
 	case byPods(svc):
 		return fmt.Errorf("%s needs node ports, because Services that share a load balancer have the same targets", at)
 	case svc.Annotations[AnnotationLoadBalancerNodeSelector] != "":

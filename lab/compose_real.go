@@ -85,7 +85,7 @@ func (c Composed) keepNodes(nodes Nodes) error {
 		return err
 	}
 	if was := Nodes(before); was != "" && was != nodes {
-		return fmt.Errorf("the nodes of this cluster are %s, and its instances have addresses for that: start it with COMPOSE_PROFILES=%s, or forget it with `docker compose down --volumes`, or give this one a name of its own with --project-name", was, was)
+		return fmt.Errorf("the nodes of this cluster are %s, and its instances have addresses for this kind: start it with COMPOSE_PROFILES=%s, delete it with `docker compose down --volumes`, or give the new cluster its own --project-name", was, was)
 	}
 	errs := []error{writeFile(file, []byte(nodes))}
 	for _, service := range []string{"router", "machines"} {
@@ -132,7 +132,7 @@ func (c Composed) Machines(ctx context.Context, log *slog.Logger, zones []string
 	}
 	unlock, err := Dir(composedMachines).lock()
 	if errors.Is(err, errLocked) {
-		return errors.New("another host has its machines in this volume: give each a volume and zones of its own")
+		return errors.New("another host has its machines in this volume: give each host its own volume and zones")
 	}
 	if err != nil {
 		return err

@@ -101,7 +101,7 @@ func (c Config) Validate() error {
 		bad("port base must be 0 or between 1024 and %d, got %d", maxPort+1-len(portNames), *c.PortBase)
 	}
 	if c.Timeout <= 0 {
-		bad("timeout must be more than nothing, got %s", c.Timeout)
+		bad("timeout must be positive, got %s", c.Timeout)
 	}
 	if c.Grace < 0 {
 		bad("grace must not be negative, got %s", c.Grace)

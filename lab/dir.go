@@ -77,7 +77,7 @@ func (d Dir) isOurs() bool {
 // because Reset would delete all files in the folder.
 func (d Dir) claim() error {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
-		return fmt.Errorf("data dir %s cannot be made: %w; choose another with --data-dir", d, errors.Unwrap(err))
+		return fmt.Errorf("data dir %s not created: %w; choose another with --data-dir", d, errors.Unwrap(err))
 	}
 	if !d.isOurs() {
 		there, err := os.ReadDir(string(d))
@@ -85,7 +85,7 @@ func (d Dir) claim() error {
 			return fmt.Errorf("data dir %s cannot be read: %w; choose another with --data-dir", d, errors.Unwrap(err))
 		}
 		if len(there) > 0 {
-			return fmt.Errorf("data dir %s is not empty and not a lab's; choose another with --data-dir", d)
+			return fmt.Errorf("data dir %s is not empty and does not belong to a lab; choose another with --data-dir", d)
 		}
 	}
 	// The write on each start also checks that the folder is writable.
@@ -128,7 +128,7 @@ func (d Dir) lock() (unlock func(), err error) {
 // interrupted reset can be repeated. It refuses a folder without the marker.
 func (d Dir) empty() error {
 	if !d.isOurs() {
-		return fmt.Errorf("%s is not a lab's data dir (no %s in it): nothing was deleted", d, markerFile)
+		return fmt.Errorf("%s is not the data dir of a lab (it has no %s): nothing was deleted", d, markerFile)
 	}
 	there, err := os.ReadDir(string(d))
 	if err != nil {

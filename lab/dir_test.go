@@ -21,8 +21,8 @@ func TestClaim(t *testing.T) {
 	}{
 		{"new", Dir(filepath.Join(base, "a", "b")), ""},
 		{"again", Dir(filepath.Join(base, "a", "b")), ""},
-		{"below a file", Dir(filepath.Join(file, "sub")), "cannot be made: not a directory"},
-		{"foreign", Dir(base), "is not empty and not a lab's"},
+		{"below a file", Dir(filepath.Join(file, "sub")), "not created: not a directory"},
+		{"foreign", Dir(base), "is not empty and does not belong to a lab"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			err := tc.dir.claim()
@@ -132,7 +132,7 @@ func TestResetRefusesWhatIsNotOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := Reset(t.Context(), Dir(dir), 0)
-	if err == nil || !strings.Contains(err.Error(), "is not a lab's data dir") {
+	if err == nil || !strings.Contains(err.Error(), "is not the data dir of a lab") {
 		t.Errorf("got %v", err)
 	}
 	if err := Dir(dir).empty(); err == nil {

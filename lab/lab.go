@@ -287,7 +287,7 @@ func notReady(ctx context.Context, p *plan, u *unit) error {
 			return notReady(ctx, p, need)
 		}
 	}
-	reason := errors.New("it does not say why")
+	reason := errors.New("the component gave no reason")
 	if u.component.ready != nil {
 		if err := u.component.ready(ctx); err != nil {
 			reason = err

@@ -61,7 +61,7 @@ func (d Dir) ensureSocketDir() error {
 		return fmt.Errorf("folder for sockets %s: %w", dir, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Mode&0o077 != 0 || int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("folder for sockets %s belongs to another user or is open to others: remove it, or choose a shorter --data-dir", dir)
+		return fmt.Errorf("folder for sockets %s belongs to another user, or other users may access it: remove it, or choose a shorter --data-dir", dir)
 	}
 	return nil
 }

@@ -90,7 +90,7 @@ func (p *plan) awaitNodes(ctx context.Context, least time.Duration) (NodesReport
 		return NodesReport{}, err
 	}
 	c := p.cloudClient()
-	last := NodesReport{Error: "they were not read in time"}
+	last := NodesReport{Error: "the Nodes were not read in time"}
 	for {
 		began := time.Now()
 		r, err := reportNodes(ctx, k, c, p.began)
@@ -185,7 +185,7 @@ func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
 		case t.Key == uninitializedTaint:
 			return "the cloud controller manager has not initialised the Node"
 		case t.Key == corev1.TaintNodeNotReady && t.Effect == corev1.TaintEffectNoSchedule:
-			return "the Node is Ready and not yet open for pods"
+			return "the Node is Ready, but does not accept pods yet"
 		}
 	}
 	return ""

@@ -27,7 +27,7 @@ func TestNotServing(t *testing.T) {
 		"it serves":       {[]corev1.NodeCondition{ready}, nil, ""},
 		"no kubelet yet":  {nil, nil, "no kubelet has reported yet"},
 		"not initialised": {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: uninitializedTaint, Effect: corev1.TaintEffectNoSchedule}}, "the cloud controller manager has not initialised the Node"},
-		"not known to be": {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}}, "the Node is Ready and not yet open for pods"},
+		"not known to be": {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}}, "the Node is Ready, but does not accept pods yet"},
 		"evicted no more": {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}}, ""}, // every pod tolerates this taint
 		"off":             {[]corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady"}}, nil, "the condition Ready is False: KubeletNotReady"},
 		"cordoned":        {[]corev1.NodeCondition{ready}, []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}, ""},

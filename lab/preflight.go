@@ -37,7 +37,7 @@ func checkPrograms(c Config) error {
 	if c.KubeBinDir != "" && !slices.ContainsFunc(append(upstream, "kube"), func(name string) bool {
 		return isExecutable(filepath.Join(c.KubeBinDir, name)) == nil
 	}) {
-		errs = append(errs, fmt.Errorf("--kube-bin-dir %s holds none of upstream's programs: %s", c.KubeBinDir, strings.Join(upstream, ", ")))
+		errs = append(errs, fmt.Errorf("--kube-bin-dir %s has none of the Kubernetes programs: %s", c.KubeBinDir, strings.Join(upstream, ", ")))
 	}
 	missing := map[string][]string{} // program names by the path of the missing file
 	all := programs{c.Kube, c.KubeBinDir}
@@ -47,7 +47,7 @@ func checkPrograms(c Config) error {
 		}
 	}
 	for path, names := range missing {
-		errs = append(errs, fmt.Errorf("program for %s is missing at %s: %w; run `make build`, or name a folder with upstream's own by --kube-bin-dir",
+		errs = append(errs, fmt.Errorf("program for %s is missing at %s: %w; run `make build`, or set --kube-bin-dir to a folder with Kubernetes' own programs",
 			strings.Join(names, ", "), path, rootCause(isExecutable(path))))
 	}
 	return errors.Join(errs...)
@@ -76,7 +76,7 @@ func checkMachines(c Config) error {
 		errs = append(errs, errors.New("real nodes need root: run it with sudo, or use --nodes hollow"))
 	}
 	if info, err := os.Stat(c.Archives); c.Archives != "" && (err != nil || !info.IsDir()) {
-		errs = append(errs, fmt.Errorf("--image-archives %s is no folder", c.Archives))
+		errs = append(errs, fmt.Errorf("--image-archives %s is not a folder", c.Archives))
 	}
 	missing := map[string]error{}
 	for name, path := range realPrograms(c).Required() {
@@ -98,7 +98,7 @@ func checkFileLimit() error {
 		return fmt.Errorf("reading the limit of open files: %w", err)
 	}
 	if lim.Max < minFiles {
-		return fmt.Errorf("only %d files may be open at once; allow %d with `ulimit -Hn %d`", lim.Max, minFiles, minFiles)
+		return fmt.Errorf("the limit of open files is %d: raise it to %d with `ulimit -Hn %d`", lim.Max, minFiles, minFiles)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func realNetworks(last networks) (networks, error) {
 	case last.VPC != "":
 		return last, nil
 	case last.Instances != "":
-		return last, errors.New("the instances in this data dir are not real machines, and their addresses are not in a VPC; start real ones in another --data-dir, or forget these with `allinone reset`")
+		return last, errors.New("the instances in this data dir are not real machines, so their addresses are not in a VPC; start real nodes in another --data-dir, or delete this lab with `allinone reset`")
 	}
 	for octet := firstVPC; octet <= lastVPC; octet += 2 {
 		n := realNetworksFrom(octet)

@@ -34,7 +34,7 @@ func (d Dir) memory() (memory, error) {
 		return m, err
 	}
 	if err := json.Unmarshal(raw, &m); err != nil {
-		return m, fmt.Errorf("%s is damaged: %w; `allinone reset` starts anew", d.path("lab.json"), err)
+		return m, fmt.Errorf("%s is damaged: %w; `allinone reset` deletes the lab", d.path("lab.json"), err)
 	}
 	return m, nil
 }
@@ -125,7 +125,7 @@ func (d Dir) record() (record, error) {
 		return r, err
 	}
 	if err := json.Unmarshal(raw, &r); err != nil {
-		return record{}, fmt.Errorf("%w: %w; `allinone down` forgets it", damagedRecord(d.path("run.json")), err)
+		return record{}, fmt.Errorf("%w: %w; `allinone down` removes it", damagedRecord(d.path("run.json")), err)
 	}
 	return r, nil
 }

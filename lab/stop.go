@@ -75,9 +75,9 @@ func (d Dir) seize(ctx context.Context, timeout time.Duration) (stopped bool, un
 		case ctx.Err() != nil:
 			return stopped, nil, fmt.Errorf("waiting for the process that holds %s: %w", d, context.Cause(ctx))
 		case damaged && waited > lockRelease: // a lab holds the lock, so the file was damaged after its start
-			return stopped, nil, fmt.Errorf("%w, but a lab runs there: end its `allinone up` yourself", unread)
+			return stopped, nil, fmt.Errorf("%w, but a lab runs there: stop its `allinone up` yourself", unread)
 		case waited > timeout:
-			return stopped, nil, fmt.Errorf("a lab is just starting in %s, or another `allinone down` is at work; try again when that is done, or end its process yourself", d)
+			return stopped, nil, fmt.Errorf("a lab is starting in %s, or another `allinone down` runs; try again later, or end that process", d)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func (p process) awaitEnd(ctx context.Context, timeout time.Duration) error {
 // of the lab have ended. It refuses a folder that is not a data dir.
 func Reset(ctx context.Context, d Dir, timeout time.Duration) error {
 	if !d.isOurs() {
-		return fmt.Errorf("%s is not a lab's data dir (no %s in it): nothing was deleted", d, markerFile)
+		return fmt.Errorf("%s is not the data dir of a lab (it has no %s): nothing was deleted", d, markerFile)
 	}
 	_, unlock, err := d.stop(ctx, timeout)
 	if err != nil {

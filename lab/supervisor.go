@@ -52,7 +52,7 @@ func newUnits(table []component) ([]*unit, error) {
 		for _, name := range c.after {
 			need, ok := byName[name]
 			if !ok {
-				return nil, fmt.Errorf("component %s comes after %s, which is not above it in the table", c.name, name)
+				return nil, fmt.Errorf("component %s depends on %s, which is not above it in the table", c.name, name)
 			}
 			u.needs = append(u.needs, need)
 			need.needed = append(need.needed, u)
@@ -251,7 +251,7 @@ func (s *supervisor) begin(ctx context.Context, u *unit) (*life, error) {
 // end stops a unit and waits for its exit. It kills the unit after the grace.
 func (s *supervisor) end(u *unit, l *life) {
 	if err := l.stop(); err != nil {
-		s.say("%s cannot be told to stop: %v", u.name, err)
+		s.say("%s: stop signal not sent: %v", u.name, err)
 	}
 	grace := time.NewTimer(s.grace)
 	defer grace.Stop()

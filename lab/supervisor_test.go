@@ -313,7 +313,7 @@ func TestLeavesNoGrandchild(t *testing.T) {
 
 func TestTableMustBeInOrder(t *testing.T) {
 	_, err := newUnits([]component{{name: "a", after: []string{"b"}}, {name: "b"}})
-	if err == nil || !strings.Contains(err.Error(), "component a comes after b, which is not above it") {
+	if err == nil || !strings.Contains(err.Error(), "component a depends on b, which is not above it") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -415,7 +415,7 @@ func TestDownWaitsForWhoStarts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if stopped, err := Down(t.Context(), dir, 50*time.Millisecond); stopped || err == nil || !strings.Contains(err.Error(), "just starting in "+string(dir)) {
+	if stopped, err := Down(t.Context(), dir, 50*time.Millisecond); stopped || err == nil || !strings.Contains(err.Error(), "a lab is starting in "+string(dir)) {
 		t.Errorf("Down of a lab that never says more = %v, %v", stopped, err)
 	}
 	if err := Reset(t.Context(), dir, 50*time.Millisecond); err == nil || !dir.isOurs() {

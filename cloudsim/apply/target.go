@@ -53,6 +53,8 @@ func TargetID(ctx context.Context, cl *client.Client, of, word string, later map
 	return id, nil
 }
 
+// ParseKind parses the name of a kind in common spellings, such as load-balancer and
+// loadbalancers for loadBalancer. It returns false for an unknown name.
 func ParseKind(word string) (cloudsim.ResourceKind, bool) {
 	plain := strings.ToLower(strings.ReplaceAll(word, "-", ""))
 	for _, k := range cloudsim.ResourceKinds() {

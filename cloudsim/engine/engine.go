@@ -190,7 +190,7 @@ func New(log *slog.Logger, st *store.Store, cfg Config) *Engine {
 	e := &Engine{core: c}
 	e.access.core, e.access.projectOf, e.access.placeOf = c, e.projectOf, e.placeOf
 	e.images.core, e.images.projectOf = c, e.projectOf
-	e.states.core, e.states.cloud = c, e
+	e.states.core, e.cloud = c, e
 	return e
 }
 

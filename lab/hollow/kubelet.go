@@ -37,7 +37,7 @@ func newKubelets(log *slog.Logger, cloud *client.Client, kube kubernetes.Interfa
 	k := &kubelets{
 		log: log, cloud: cloud, kube: kube, fleet: f, nodes: informer.Lister(),
 	}
-	k.queue = newNodeQueue(log, "a hollow node is not as it should be", k.sync)
+	k.queue = newNodeQueue(log, "hollow node not updated", k.sync)
 	f.hear = append(f.hear, k.queue.add)
 	named := func(obj any) {
 		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
@@ -111,7 +111,7 @@ func (k *kubelets) sync(ctx context.Context, name string) error {
 		return err
 	case !hollow(n):
 		if m.on() && k.fleet.sayOnce(m, "foreign") {
-			k.log.Warn("a Node of this name exists and is not hollow; it is left alone", "node", name, "instance", m.ID)
+			k.log.Warn("a Node of this name exists and is not hollow; it stays unchanged", "node", name, "instance", m.ID)
 		}
 		return nil
 	case k.fleet.unreachable(m) && belongs(n, m):
@@ -210,7 +210,7 @@ func (k *kubelets) cutOff(ctx context.Context, n *corev1.Node) error {
 	if err := k.patchLabels(ctx, n, map[string]any{fakeKey: nil}); err != nil {
 		return err
 	}
-	k.log.Info("a hollow node is out of reach: its zone is dark", "node", n.Name)
+	k.log.Info("a hollow node cannot be reached, because its zone is dark", "node", n.Name)
 	return nil
 }
 

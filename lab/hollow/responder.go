@@ -89,13 +89,13 @@ func (r *responder) sync(ctx context.Context, want map[socketKey]*view) (complet
 		s, err := r.listen(ctx, key, v)
 		if err != nil {
 			if r.failed[key] != err.Error() {
-				r.log.Warn("a hollow node cannot listen; trying again", "node", v.node, "for", key.role, "err", err)
+				r.log.Warn("a hollow node cannot listen; retrying", "node", v.node, "for", key.role, "err", err)
 				r.failed[key] = err.Error()
 			}
 			continue
 		}
 		if _, was := r.failed[key]; was {
-			r.log.Info("a hollow node listens at last", "node", v.node, "for", key.role, "port", key.port)
+			r.log.Info("a hollow node listens again", "node", v.node, "for", key.role, "port", key.port)
 			delete(r.failed, key)
 		}
 		r.open[key] = s
@@ -177,7 +177,7 @@ func (r *responder) ended(key socketKey, s *socket, err error) {
 	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
 		return
 	}
-	r.log.Warn("a hollow node's port died and is opened again", "for", key.role, "port", key.port, "err", err)
+	r.log.Warn("a port of a hollow node failed and is opened again", "for", key.role, "port", key.port, "err", err)
 	s.dead.Store(true)
 	r.broke()
 }

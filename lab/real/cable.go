@@ -49,6 +49,6 @@ func (c *cables) cut() map[cloudsim.InstanceID]bool {
 // keepCables sets the veth pairs of machines in dark zones down, and all others up, until ctx ends.
 func (h *hypervisor) keepCables(ctx context.Context) {
 	h.cables.news.each(ctx, func() error { return h.bridge.setCables(h.cables.cut()) }, func(err error) {
-		h.log.Warn("the cables to dark zones are not as the cloud says; trying again", "err", err)
+		h.log.Warn("links of dark zones not updated; retrying", "err", err)
 	})
 }

@@ -108,7 +108,7 @@ func (c Config) Validate() error {
 	case c.Router != nil && c.Router.Metadata == nil:
 		errs = append(errs, errNoMetadata)
 	case c.Router == nil && !c.Network.BridgeOnHost:
-		errs = append(errs, errors.New("a router is required: that of another process is reached only with the bridge on the host"))
+		errs = append(errs, errors.New("a router is required: a router of another process can be reached only through a bridge on the host"))
 	}
 	if c.Registry.Name == "" || c.Registry.CA == "" {
 		errs = append(errs, errors.New("registry needs a name and a CA"))

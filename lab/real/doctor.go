@@ -33,7 +33,7 @@ func Doctor(dir string, p Programs) []Finding {
 func checkRoot() Finding {
 	f := Finding{Name: "root", Needed: true, Fix: "run it with sudo"}
 	if os.Geteuid() != 0 {
-		f.Problem = "machines are namespaces, mounts and links, which only root makes"
+		f.Problem = "machines need namespaces, mounts and links, which only root can create"
 	}
 	return f
 }
@@ -47,7 +47,7 @@ var capabilities = []struct {
 }{
 	{"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN, true, "no namespaces and no mounts"},
 	{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN, true, "no links and no routes"},
-	{"CAP_SYS_RESOURCE", unix.CAP_SYS_RESOURCE, false, "the kernel does not learn whom to end first when memory is short: pods keep the runtime's score"},
+	{"CAP_SYS_RESOURCE", unix.CAP_SYS_RESOURCE, false, "the kernel does not know which process to end first when memory is short, because pods keep the runtime's score"},
 }
 
 func checkCapabilities() []Finding {
@@ -60,7 +60,7 @@ func checkCapabilities() []Finding {
 	}
 	var all []Finding
 	for _, c := range capabilities {
-		f := Finding{Name: c.name, Needed: c.needed, Fix: "inside a container or a VM, whoever started it must grant it"}
+		f := Finding{Name: c.name, Needed: c.needed, Fix: "inside a container or a VM, its owner must grant this capability"}
 		switch {
 		case err != nil:
 			f.Problem = err.Error()
@@ -136,7 +136,7 @@ func checkOverlay(dir string) Finding {
 		}
 	}
 	if fs.Type == unix.OVERLAYFS_SUPER_MAGIC || fs.Type == unix.NFS_SUPER_MAGIC {
-		f.Problem = fmt.Sprintf("%s is on a file system that overlays cannot be made on", dir)
+		f.Problem = fmt.Sprintf("%s is on a file system that does not support overlays", dir)
 	}
 	return f
 }
@@ -157,7 +157,7 @@ func checkNFT() Finding {
 	f := Finding{Name: "nftables", Needed: true, Fix: "apt-get install nftables"}
 	path, err := exec.LookPath("nft")
 	if err != nil {
-		f.Problem = "there is no program nft, which kube-proxy runs"
+		f.Problem = "the program nft, which kube-proxy runs, is missing"
 		return f
 	}
 	if !slices.ContainsFunc([]string{"/usr", "/bin", "/sbin"}, func(dir string) bool { return strings.HasPrefix(path, dir+"/") }) {

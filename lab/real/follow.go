@@ -38,7 +38,7 @@ func (h *follower) List(ctx context.Context) (informer.Listed, error) {
 	}
 	for _, z := range h.cfg.Zones {
 		if !offered[z] {
-			h.log.Warn("the cloud has no such zone: no instance of it will come", "zone", z)
+			h.log.Warn("the cloud has no such zone, so it has no instances", "zone", z)
 		}
 	}
 	h.prune(all)

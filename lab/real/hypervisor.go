@@ -113,7 +113,7 @@ func (h *hypervisor) open(ctx context.Context) (err error) {
 	}
 	h.cgroup = cgroup{all, h.cfg.Name}
 	if err := filterBridges(ctx); err != nil {
-		h.log.Warn("pods will not reach Services that lead to a pod on their own node; going on without", "err", err)
+		h.log.Warn("pods cannot reach a Service whose endpoint is on their own node; the hypervisor continues", "err", err)
 	}
 	if h.cfg.Router == nil {
 		h.bridge, err = hostBridge(h.cfg.Network)
@@ -248,7 +248,7 @@ func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 			again.Reset()
 			continue
 		}
-		m.log.Error("the machine is not as it should be; trying again", "err", err)
+		m.log.Error("machine not updated; retrying", "err", err)
 		again.Wait(ctx)
 		i, gone := k.latest()
 		k.tell(i, gone)
@@ -260,7 +260,7 @@ func (h *hypervisor) keep(ctx context.Context, m *machine, k *keeper) {
 
 // handleCrash handles a machine that went off by itself.
 func (m *machine) handleCrash(ctx context.Context) {
-	m.log.Warn("the machine went off by itself; it stays off until the instance is rebooted", "console", m.folder.path("console.log"))
+	m.log.Warn("the machine stopped by itself; it stays off until the instance is rebooted", "console", m.folder.path("console.log"))
 	m.crashed = m.booted
 	if err := m.powerOff(ctx); err != nil {
 		m.log.Error("cleaning up after a crash", "err", err)
@@ -338,7 +338,7 @@ func (h *hypervisor) farewell(ctx context.Context, m *machine, i cloudsim.Instan
 	tell, cancel := context.WithTimeout(ctx, farewellWithin)
 	defer cancel()
 	if err := h.cfg.NotReady(tell, i.Name, i.ProviderID); err != nil && ctx.Err() == nil {
-		m.log.Warn("the cluster does not know that the machine was shut down", "err", err)
+		m.log.Warn("shutdown of the machine not reported to the cluster", "err", err)
 	}
 	return nil
 }

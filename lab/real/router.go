@@ -45,7 +45,7 @@ func (c RouterConfig) Validate() error {
 		errs = append(errs, errNoMetadata)
 	}
 	if !c.Network.BridgeOnHost {
-		errs = append(errs, errors.New("a bridge in the router's own namespace is reached by no other process"))
+		errs = append(errs, errors.New("no other process can reach a bridge in the router's own namespace"))
 	}
 	return errors.Join(errs...)
 }
@@ -99,7 +99,7 @@ func (r *router) serve(ctx context.Context, s Services) (*errgroup.Group, error)
 	}
 	work.Go(func() error {
 		r.table.news.each(ctx, func() error { return r.vpc.setRoutes(r.table.active(r.vpc.VPC)) }, func(err error) {
-			r.log.Warn("the router is not as the cloud says; trying again", "err", err)
+			r.log.Warn("routes not updated; retrying", "err", err)
 		})
 		return nil
 	})
@@ -174,11 +174,11 @@ func (r *router) watch(ctx context.Context) {
 		}
 		lost, found := m.look(time.Now(), r.table.running(), there)
 		for _, i := range lost {
-			r.log.Warn("the cloud calls an instance running, and there is no machine of it: does a host serve its zone, and does it run?",
+			r.log.Warn("a running instance has no machine: check that a host serves its zone and runs",
 				"instance", i.ID, "name", i.Name, "zone", i.Zone, "after", missingAfter)
 		}
 		for _, i := range found {
-			r.log.Info("the instance has its machine again", "instance", i.ID, "name", i.Name, "zone", i.Zone)
+			r.log.Info("the instance has a machine again", "instance", i.ID, "name", i.Name, "zone", i.Zone)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func Run(ctx context.Context, log *slog.Logger, s Spec, start io.Reader) error {
 	}
 	said := make([]byte, len(Go))
 	if _, err := io.ReadFull(start, said); err != nil || string(said) != Go {
-		return errors.New("the hypervisor went away before the machine was complete")
+		return errors.New("the hypervisor ended before the machine was complete")
 	}
 	if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
 		return fmt.Errorf("host name: %w", err)
@@ -212,7 +212,7 @@ const maxDead = 64
 // end sends SIGTERM to all processes in the machine and waits until they end, but at most grace.
 func (m *machine) end(grace time.Duration, empty <-chan struct{}) {
 	if err := unix.Kill(-1, unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
-		m.log.Warn("cannot tell everything to stop", "err", err)
+		m.log.Warn("stop signal not sent to all processes", "err", err)
 	}
 	over := time.NewTimer(grace)
 	defer over.Stop()

@@ -152,7 +152,7 @@ func pivot(root string) error {
 		return err
 	}
 	if err := unix.Unmount("/old", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("letting go of the host's root: %w", err)
+		return fmt.Errorf("unmounting the host's root: %w", err)
 	}
 	return os.Remove("/old")
 }

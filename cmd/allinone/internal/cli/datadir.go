@@ -22,6 +22,7 @@ func DefaultDataDir(getenv func(string) string) string {
 	return filepath.Join(base, "cloudsim")
 }
 
+// DefaultCloudDir returns the default folder of the cloud, or "" if the user has no home.
 func DefaultCloudDir(getenv func(string) string) string {
 	if dir := DefaultDataDir(getenv); dir != "" {
 		return filepath.Join(dir, "cloud")

@@ -38,6 +38,7 @@ var exitCodes = map[cloudsim.Kind]struct {
 	cloudsim.Gone:            {11, "the events asked for are no longer kept"},
 }
 
+// ExitCode returns the exit code for an error of a command.
 func ExitCode(err error) int {
 	if errors.Is(err, context.Canceled) {
 		return ExitInterrupted
